@@ -1,0 +1,91 @@
+"""Runs one experiment: python launch.py --config=configs/brown.py:mlp9 [--workdir=DIR] [--config.model.h=50 ...]
+
+Running the same command again goes on where it ended. Exit codes: 0 done, 1 failed, 2 bad input,
+130 or 143 stopped by Ctrl-C or SIGTERM with everything saved.
+"""
+
+import shlex
+import sys
+
+from absl import app, flags, logging
+from ml_collections import ConfigDict, config_flags
+
+from configs import default
+from nplm_jax.errors import BadInput
+
+_CONFIG = config_flags.DEFINE_config_file('config', None, 'A config file, with the row after a colon.')
+_WORKDIR = flags.DEFINE_string('workdir', None, 'The folder of the run; runs/NAME when not given.')
+
+
+def main(argv: list[str]) -> None:
+    from nplm_jax import experiment, training  # noqa: PLC0415 (a bad flag is refused before JAX is loaded)
+
+    logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
+    config = _CONFIG.value
+    workdir = _WORKDIR.value or f'runs/{config.name}'
+    command = shlex.join(['python', *argv])
+    try:
+        experiment.run(config, workdir, command)
+    except BadInput as error:
+        _end(2, str(error))
+    except training.Interrupted as stop:
+        _end(128 + stop.signal_number, f'{stop}; go on with: {command}')
+    except training.NonFiniteLoss as error:
+        _end(1, f'{error} (folder {workdir})')
+
+
+def _parse(argv: list[str]) -> list[str]:
+    """Absl's parser, with every mistake told in one line."""
+    try:
+        rest = flags.FLAGS(argv)
+        if _CONFIG.value is None:
+            raise BadInput('--config: missing; for example --config=configs/sentences.py')
+        _ = _CONFIG.value.name  # a file that could not be loaded says so only now
+        if rest[1:]:
+            raise BadInput(f'{rest[1]}: not a flag; write --config.KEY=VALUE')
+        return argv
+    except OSError as error:
+        _end(2, f'--config: {str(error).splitlines()[-1].strip()}')
+    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
+        # ml_collections hands on what a config file raised as the last line of a traceback.
+        last = (str(error).strip() or repr(error)).splitlines()[-1].strip()
+        _end(2, _wrong_override(argv) or last.removeprefix('nplm_jax.errors.BadInput: '))
+
+
+def _wrong_override(argv: list[str]) -> str | None:
+    """Names the first --config.KEY=VALUE that no config has, or whose value is of another type."""
+    for argument in argv:
+        path, _, value = argument.lstrip('-').partition('=')
+        here = default.get_config()
+        for part in path.split('.')[1:] if path.startswith('config.') else ():
+            if not isinstance(here, ConfigDict) or part not in here:
+                allowed = (
+                    f'allowed here: {", ".join(here)}' if isinstance(here, ConfigDict) else 'no keys lie below this one'
+                )
+                return f'--{path}: unknown key; {allowed}'
+            here = here[part]
+        if isinstance(here, ConfigDict):
+            if path.startswith('config.'):
+                return f'--{argument.lstrip("-")}: a section; set its keys: {", ".join(here)}'
+        elif not _reads_as(value, type(here)):
+            return f'--{path}={value}: must be of type {type(here).__name__}'
+    return None
+
+
+def _reads_as(value: str, kind: type) -> bool:
+    if kind is bool:
+        return value.lower() in ('', 'true', 'false', '1', '0')
+    try:
+        kind(value)
+        return True
+    except ValueError:
+        return False
+
+
+def _end(code: int, message: str) -> None:
+    print(message, file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == '__main__':
+    app.run(main, flags_parser=_parse)

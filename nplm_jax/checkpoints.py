@@ -1,0 +1,104 @@
+"""Saving and restoring by Orbax; nothing else knows Orbax."""
+
+from __future__ import annotations
+
+import pathlib
+import zlib
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from absl import logging
+
+from nplm_jax.errors import BadInput
+
+Tree = TypeVar('Tree')
+Best = TypeVar('Best')
+
+
+class CheckpointStore:
+    """The checkpoints of one run: training state, best parameters and progress, by update number.
+
+    A save is synchronous and atomic: a process killed within one leaves the earlier checkpoints whole. Each
+    carries a checksum of its arrays, so that a damaged one is known and the one before it is used.
+    """
+
+    def __init__(self, folder: pathlib.Path, keep: int = 3):
+        folder = folder.absolute()  # Orbax fails on a relative path, and only in a background thread
+        self._manager = ocp.CheckpointManager(
+            folder,
+            item_names=('state', 'best', 'progress'),
+            options=ocp.CheckpointManagerOptions(max_to_keep=keep, create=True, enable_async_checkpointing=False),
+        )
+
+    def latest_step(self) -> int | None:
+        """The newest checkpoint's update number, None when there is none."""
+        return self._manager.latest_step()
+
+    def save(self, step: int, state: Any, best: Any, progress: dict[str, Any]) -> None:
+        """Writes a checkpoint of update `step`, unless that one is there already.
+
+        Raises: RuntimeError when Orbax declines (it never overwrites a later step); OSError when the disk does.
+        """
+        if self.latest_step() == step:
+            return
+        saved = self._manager.save(
+            step,
+            args=ocp.args.Composite(
+                state=ocp.args.StandardSave(state),
+                best=ocp.args.StandardSave(best),
+                progress=ocp.args.JsonSave({**progress, 'checksum': _checksum((state, best))}),
+            ),
+        )
+        if not saved:
+            raise RuntimeError(f'no checkpoint was written at update {step}: the newest is {self.latest_step()}')
+
+    def restore(self, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]] | None:
+        """The newest undamaged checkpoint, shaped like the examples given; None when there is none.
+
+        A damaged one is named in a warning and deleted, since Orbax would refuse to save below it.
+        """
+        for step in sorted(self._manager.all_steps(), reverse=True):
+            try:
+                return self._restore(step, state, best)
+            except Exception as error:  # noqa: BLE001 (whatever a damaged file makes Orbax raise)
+                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                logging.warning('checkpoint %d is damaged (%s); going back to the one before it', step, reason[:200])
+                self._manager.delete(step)
+        return None
+
+    def _restore(self, step: int, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]]:
+        wanted = jax.tree.map(ocp.utils.to_shape_dtype_struct, (state, best))
+        found = self._manager.restore(
+            step,
+            args=ocp.args.Composite(
+                state=ocp.args.StandardRestore(wanted[0]),
+                best=ocp.args.StandardRestore(wanted[1]),
+                progress=ocp.args.JsonRestore(),
+            ),
+        )
+        progress = dict(found.progress)
+        if _checksum((found.state, found.best)) != progress.pop('checksum', None):
+            raise ValueError('its checksum differs')
+        return found.state, found.best, progress
+
+    def restore_best(self, state: Any, best: Best) -> Best:
+        """The best parameters of the newest checkpoint. Raises: BadInput when no checkpoint can be read."""
+        if (restored := self.restore(state, best)) is None:
+            raise BadInput(f'{self._manager.directory}: holds no checkpoint')
+        return restored[1]
+
+    def close(self) -> None:
+        """Frees Orbax's threads."""
+        self._manager.close()
+
+
+def _checksum(tree: Any) -> int:
+    """CRC-32 over every array's path, type, shape and bytes: a cast or a flipped bit changes it."""
+    total = 0
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        array = np.ascontiguousarray(leaf)
+        total = zlib.crc32(f'{jax.tree_util.keystr(path)}{array.dtype}{array.shape}'.encode(), total)
+        total = zlib.crc32(array.data, total)
+    return total

@@ -1,0 +1,34 @@
+"""Exact perplexity of any language model over any stream."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from nplm_jax.corpora import Span
+from nplm_jax.language_model import LanguageModel
+
+
+class Score(NamedTuple):
+    """How well a span was predicted."""
+
+    words: int
+    nll: float  # total, nats
+
+    @property
+    def mean_nll(self) -> float:
+        return self.nll / self.words
+
+    @property
+    def perplexity(self) -> float:
+        """exp(total NLL / words); infinite where a word had probability zero or the exponent overflows."""
+        return math.exp(self.mean_nll) if self.mean_nll < 709 else math.inf
+
+
+def evaluate(model: LanguageModel, tokens_T: jax.Array | np.ndarray, span: Span) -> Score:
+    """Predicts every word of `span` once, the first ones from the words before the span; sums in float64."""
+    log_probabilities = model.score(tokens_T, span)
+    return Score(len(span), -float(np.sum(log_probabilities, dtype=np.float64)))

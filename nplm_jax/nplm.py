@@ -1,0 +1,93 @@
+"""The paper's network (section 2): y = b + Wx + U tanh(d + Hx), x = (C(w_{t-1}), ..., C(w_{t-n+1})).
+
+Dims: V words, M features a word (m), N context words (n-1), P = N*M, K hidden units (h), B batch.
+"""
+
+from __future__ import annotations
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nplm_jax import softmax
+from nplm_jax.settings import ModelSettings
+
+
+@flax.struct.dataclass
+class Params:
+    """The free parameters, float32. W is None without direct connections; H, d, U without a hidden layer."""
+
+    C_VxM: jax.Array
+    H_KxP: jax.Array | None
+    d_K: jax.Array | None
+    U_VxK: jax.Array | None
+    W_VxP: jax.Array | None
+    b_V: jax.Array
+
+
+def init(key: jax.Array, model: ModelSettings, vocabulary_size: int, bias: np.ndarray | None = None) -> Params:
+    """Random parameters: weights uniform in +-1/sqrt(inputs), features uniform in +-0.1, biases zero.
+
+    bias: float32 of |V| to start b from (unigram log-probabilities); zeros when None.
+    The paper does not say how it initialised.
+    """
+    V, M, P, K = vocabulary_size, model.m, (model.n - 1) * model.m, model.h
+    key_C, key_H, key_U, key_W = jax.random.split(key, 4)
+
+    def uniform(key, shape, bound):
+        return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
+
+    return Params(
+        C_VxM=uniform(key_C, (V, M), 0.1),
+        H_KxP=uniform(key_H, (K, P), P**-0.5) if K else None,
+        d_K=jnp.zeros(K) if K else None,
+        U_VxK=uniform(key_U, (V, K), K**-0.5) if K else None,
+        W_VxP=uniform(key_W, (V, P), P**-0.5) if model.direct else None,
+        b_V=jnp.zeros(V) if bias is None else jnp.asarray(bias),
+    )
+
+
+def count(params: Params) -> int:
+    """How many free parameters there are."""
+    return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def features(params: Params, contexts_BxN: jax.Array) -> jax.Array:
+    """x: the context words' feature vectors, concatenated in the order given. Returns: B x P."""
+    return params.C_VxM[contexts_BxN].reshape(contexts_BxN.shape[0], -1)
+
+
+def hidden(params: Params, x_BxP: jax.Array) -> jax.Array:
+    """a = tanh(d + Hx). Returns: B x K."""
+    return jnp.tanh(params.d_K[None, :] + x_BxP @ params.H_KxP.T)
+
+
+def scores(params: Params, contexts_BxN: jax.Array, dropout: float = 0.0, key: jax.Array | None = None) -> jax.Array:
+    """Unnormalised log-probabilities y of every word after each context, most recent word first.
+
+    dropout, key: zero this share of x and of a, and scale up the rest (not in the paper). Off without a key.
+    Returns: y, V x B, float32.
+    """
+    x_BxP = features(params, contexts_BxN)
+    if key is not None and dropout:
+        key, key_a = jax.random.split(key)
+        x_BxP = _drop(key, x_BxP, dropout)
+    parts = []
+    if params.U_VxK is not None:
+        a_BxK = hidden(params, x_BxP)
+        if key is not None and dropout:
+            a_BxK = _drop(key_a, a_BxK, dropout)
+        parts.append((params.U_VxK, a_BxK))
+    if params.W_VxP is not None:
+        parts.append((params.W_VxP, x_BxP))
+    return softmax.scores(params.b_V, *parts)
+
+
+def log_probabilities(params: Params, contexts_BxN: jax.Array) -> jax.Array:
+    """log P(w | context) for all |V| words. Returns: B x V, nats."""
+    return softmax.log_probabilities(scores(params, contexts_BxN)).T
+
+
+def _drop(key: jax.Array, values: jax.Array, rate: float) -> jax.Array:
+    return jnp.where(jax.random.bernoulli(key, 1 - rate, values.shape), values / (1 - rate), 0)

@@ -1,0 +1,28 @@
+"""What training minimises: mean negative log-likelihood + R(theta) (the paper's section 2.1, sign turned)."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from nplm_jax import nplm, softmax
+
+
+def regulariser(params: nplm.Params, decay: float) -> jax.Array:
+    """R = decay/2 * sum of squares of C, H, U and W, never of the biases; its gradient is decay * theta."""
+    weights = (params.C_VxM, params.H_KxP, params.U_VxK, params.W_VxP)
+    return 0.5 * decay * sum(jnp.sum(jnp.square(w)) for w in weights if w is not None)
+
+
+def penalised_nll(
+    params: nplm.Params,
+    contexts_BxN: jax.Array,
+    targets_B: jax.Array,
+    decay: float,
+    dropout: float = 0.0,
+    key: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """Returns: (mean NLL + R, mean NLL), nats a word; the second is what perplexity is made of."""
+    y_VxB = nplm.scores(params, contexts_BxN, dropout, key)
+    nll = jnp.mean(softmax.negative_log_likelihood(y_VxB, targets_B))
+    return nll + regulariser(params, decay), nll

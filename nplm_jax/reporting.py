@@ -1,0 +1,163 @@
+"""What a run leaves and shows: metrics.jsonl, TensorBoard events, a progress bar, a figure, a table."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorboardX
+import tqdm
+
+from nplm_jax.training import Plan, Progress
+
+
+class Reporter:
+    """Listens to `fit`: writes metrics.jsonl and TensorBoard events, and moves a progress bar.
+
+    A run that goes on drops the lines after the checkpoint it goes on from, so no update stands twice.
+    """
+
+    def __init__(self, folder: pathlib.Path):
+        self._folder = folder
+        self._path = folder / 'metrics.jsonl'
+        self._nll: list[np.ndarray] = []  # of the updates since the last line
+
+    def start(self, progress: Progress, plan: Plan, batch_size: int) -> None:
+        """Opens the files and the bar at where training stands."""
+        self._plan, self._batch_size = plan, batch_size
+        kept = [row for row in read_metrics(self._path) if row['step'] <= progress.step]
+        write_text(self._path, ''.join(json.dumps(row) + '\n' for row in kept))
+        self._file = self._path.open('a', encoding='utf-8')
+        self._events = tensorboardX.SummaryWriter(
+            str(self._folder / 'tensorboard'), purge_step=progress.step + 1 if progress.step else None
+        )
+        # Off a terminal (disable=None) the bar is silent and the lines of `validated` are all that is shown.
+        self._bar = tqdm.tqdm(
+            total=plan.total_steps * batch_size,
+            initial=progress.step * batch_size,
+            disable=None,
+            unit=' words',
+            unit_scale=True,
+            dynamic_ncols=True,
+            smoothing=0.05,
+        )
+
+    def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
+        """After each dispatch: the NLL of each of its batches, nats a word."""
+        self._nll.append(nll_S)
+        self._bar.update(nll_S.size * self._batch_size)
+        if self._plan.is_due(self._plan.log_every, progress.step) or len(self._nll) >= 1000:
+            train = perplexity(float(np.concatenate(self._nll).mean()))
+            self._bar.set_description(f'epoch {self._epoch(progress):.2f}, perplexity {train:.1f}')
+            self._write(
+                progress,
+                train_perplexity=train,
+                words_per_second=progress.step * self._batch_size / progress.train_seconds,
+            )
+            self._nll.clear()
+
+    def validated(self, progress: Progress) -> None:
+        """After each evaluation on the validation words."""
+        valid = perplexity(progress.valid_nll)
+        self._write(progress, valid_perplexity=valid)
+        note = (
+            'best so far'
+            if progress.best_step == progress.step
+            else f'best was {perplexity(progress.best_valid_nll):.2f}'
+        )
+        self._bar.write(
+            f'epoch {self._epoch(progress):.2f}: valid perplexity {valid:.2f} ({note}), {progress.seconds:.0f} s'
+        )
+
+    def close(self) -> None:
+        """Flushes and closes what `start` opened."""
+        if hasattr(self, '_file'):
+            self._bar.close()
+            self._file.close()
+            self._events.close()
+
+    def _epoch(self, progress: Progress) -> float:
+        return progress.step / self._plan.steps_per_epoch
+
+    def _write(self, progress: Progress, **values: float) -> None:
+        row = {
+            'step': progress.step,
+            'epoch': round(self._epoch(progress), 4),
+            'seconds': round(progress.seconds, 2),
+            **values,
+        }
+        self._file.write(json.dumps(row) + '\n')
+        self._file.flush()
+        for name, value in values.items():
+            self._events.add_scalar(name, value, progress.step)
+
+
+def perplexity(nll: float) -> float:
+    """exp of a mean NLL in nats; infinite beyond what a float holds."""
+    return math.exp(nll) if nll < 709 else math.inf
+
+
+def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl; a last line cut short by a kill is left out."""
+    if not path.exists():
+        return []
+    rows = []
+    for line in path.read_text(encoding='utf-8').splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+    """Writes under a temporary name, flushes to the disk and renames: never a half file."""
+    temporary = path.with_name(f'.{path.name}.tmp')
+    with temporary.open('w', encoding='utf-8') as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0.0) -> pathlib.Path:
+    """Draws perplexity against epochs from metrics.jsonl into learning_curve.png. Returns: its path."""
+    import matplotlib.figure  # noqa: PLC0415 (half a second that only the end of a run needs)
+
+    rows = read_metrics(folder / 'metrics.jsonl')
+    axes = (figure := matplotlib.figure.Figure(figsize=(6.4, 4), layout='constrained')).subplots()
+    for key, label, style in (('train_perplexity', 'training batches', '-'), ('valid_perplexity', 'validation', 'o-')):
+        points = [(r['epoch'], r[key]) for r in rows if key in r]
+        if points:
+            axes.plot(*zip(*points), style, label=label, markersize=4)
+    if paper_valid:
+        axes.axhline(paper_valid, color='grey', linestyle=':', label='the paper, validation')
+    axes.set(xlabel='epoch', ylabel='perplexity', title=title, yscale='log')
+    axes.grid(alpha=0.3, which='both')
+    axes.legend()
+    temporary = folder / '.learning_curve.tmp.png'
+    figure.savefig(temporary, dpi=120)
+    os.replace(temporary, path := folder / 'learning_curve.png')
+    return path
+
+
+def table(header: list[str], rows: list[list[Any]]) -> str:
+    """A Markdown table, columns padded; floats with one decimal."""
+    cells = [header, *([f'{c:.1f}' if isinstance(c, float) else str(c) for c in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    lines = ['| ' + ' | '.join(c.ljust(w) for c, w in zip(row, widths)) + ' |' for row in cells]
+    return '\n'.join([lines[0], '|' + '|'.join('-' * (w + 2) for w in widths) + '|', *lines[1:]])
+
+
+def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
+    """A run's perplexities, beside the paper's row where it has one."""
+    splits = ('train', 'valid', 'test')
+    rows = [[results['name'], *(float(results['perplexity'][s]) for s in splits)]]
+    if paper['row']:
+        rows.append([f'paper, {paper["row"]}', *(float(paper[s]) if paper[s] else '-' for s in splits)])
+    return table(['perplexity', *splits], rows)

@@ -1,0 +1,222 @@
+"""The config, checked: a ConfigDict becomes frozen dataclasses, and every impossible value one clear line.
+
+`configs/default.py` says what each key means; here stands what each may be.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from nplm_jax.errors import BadInput, require
+
+CORPORA = ('brown', 'text', 'sentences')
+OPTIMIZERS = ('sgd', 'adam', 'adagrad', 'paper')
+SCHEDULES = ('constant', 'linear', 'cosine')
+
+
+def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
+    require(value in allowed, key, value, f'must be one of {", ".join(allowed)}')
+
+
+def _at_least(key: str, value: float, least: float) -> None:
+    require(math.isfinite(value) and value >= least, key, value, f'must be {least} or more')
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusSettings:
+    """`corpus.*`: which text, how it is cut into words, which words are rare, how it is split."""
+
+    name: str
+    path: str = ''
+    valid_path: str = ''
+    test_path: str = ''
+    tokens: str = 'words'
+    lowercase: bool = True
+    split_possessive: bool = True
+    marks: bool = True
+    min_count: int = 1
+    max_vocabulary: int = 0
+    count_over: str = 'all'
+    train: float = 0.8
+    valid: float = 0.1
+
+    def __post_init__(self):
+        _one_of('corpus.name', self.name, CORPORA)
+        _one_of('corpus.tokens', self.tokens, ('words', 'whitespace'))
+        _one_of('corpus.count_over', self.count_over, ('all', 'train'))
+        _at_least('corpus.min_count', self.min_count, 1)
+        ok = self.max_vocabulary == 0 or self.max_vocabulary >= 3
+        require(ok, 'corpus.max_vocabulary', self.max_vocabulary, 'must be 0 (no limit) or 3 or more')
+        for key in ('train', 'valid'):
+            value = getattr(self, key)
+            require(
+                value > 0 and math.isfinite(value),
+                f'corpus.{key}',
+                value,
+                'must be above 0: below 1 a fraction of the stream, else a number of words',
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSettings:
+    """`model.*`: the network y = b + Wx + U tanh(d + Hx)."""
+
+    n: int = 5
+    m: int = 30
+    h: int = 100
+    direct: bool = False
+    unigram_bias: bool = True
+    dropout: float = 0.0
+
+    def __post_init__(self):
+        require(self.n >= 2, 'model.n', self.n, 'must be 2 or more: a word is predicted from the n-1 before it')
+        require(self.m >= 1, 'model.m', self.m, 'must be 1 or more features a word')
+        require(self.h >= 0, 'model.h', self.h, 'must be 0 (no hidden layer) or more')
+        require(
+            self.h > 0 or self.direct,
+            'model.h',
+            self.h,
+            'no hidden layer needs model.direct=True, else the words before have no influence',
+        )
+        require(0 <= self.dropout < 1, 'model.dropout', self.dropout, 'must be at least 0 and below 1')
+
+    def num_parameters(self, vocabulary_size: int) -> int:
+        """|V|(1 + nm + h) + h(1 + (n-1)m) of the paper's section 2; less |V|(n-1)m without direct connections."""
+        inputs = (self.n - 1) * self.m
+        count = vocabulary_size * (1 + self.m + self.h) + self.h * (1 + inputs)
+        return count + vocabulary_size * inputs if self.direct else count
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperSettings:
+    """`optimizer.paper.*`: the rates of section 2.1 and 4.2, a word."""
+
+    epsilon_0: float = 1e-3
+    r: float = 1e-8
+    decay: float = 1e-4
+
+    def __post_init__(self):
+        require(self.epsilon_0 > 0, 'optimizer.paper.epsilon_0', self.epsilon_0, 'must be above 0')
+        _at_least('optimizer.paper.r', self.r, 0)
+        _at_least('optimizer.paper.decay', self.decay, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerSettings:
+    """`optimizer.*`: how the penalised log-likelihood is climbed."""
+
+    name: str = 'sgd'
+    learning_rate: float = 1.0
+    schedule: str = 'cosine'
+    warmup: int = 0
+    momentum: float = 0.0
+    clip_norm: float = 0.0
+    decay: float = 1e-5
+    paper: PaperSettings = PaperSettings()
+
+    def __post_init__(self):
+        _one_of('optimizer.name', self.name, OPTIMIZERS)
+        _one_of('optimizer.schedule', self.schedule, SCHEDULES)
+        require(self.learning_rate > 0, 'optimizer.learning_rate', self.learning_rate, 'must be above 0')
+        _at_least('optimizer.warmup', self.warmup, 0)
+        require(0 <= self.momentum < 1, 'optimizer.momentum', self.momentum, 'must be at least 0 and below 1')
+        _at_least('optimizer.clip_norm', self.clip_norm, 0)
+        _at_least('optimizer.decay', self.decay, 0)
+
+    @property
+    def weight_decay(self) -> float:
+        """The decay in force: the paper's own under optimizer.name=paper."""
+        return self.paper.decay if self.name == 'paper' else self.decay
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainSettings:
+    """`train.*`: how long, in what batches, how often looked at and saved."""
+
+    batch_size: int = 128
+    epochs: int = 6
+    patience: int = 2
+    evaluate_every: int = 0
+    checkpoint_every: int = 2000
+    log_every: int = 250
+    steps_per_dispatch: int = 50
+
+    def __post_init__(self):
+        _at_least('train.batch_size', self.batch_size, 1)
+        _at_least('train.epochs', self.epochs, 1)
+        _at_least('train.patience', self.patience, 1)
+        _at_least('train.evaluate_every', self.evaluate_every, 0)
+        _at_least('train.checkpoint_every', self.checkpoint_every, 1)
+        _at_least('train.log_every', self.log_every, 1)
+        _at_least('train.steps_per_dispatch', self.steps_per_dispatch, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperRow:
+    """`paper.*`: the perplexities that the paper prints for this row; 0 where it prints none."""
+
+    row: str = ''
+    train: float = 0.0
+    valid: float = 0.0
+    test: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """One experiment: everything that its result depends on."""
+
+    name: str
+    corpus: CorpusSettings
+    model: ModelSettings = ModelSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    train: TrainSettings = TrainSettings()
+    paper: PaperRow = PaperRow()
+    seed: int = 1
+
+    def __post_init__(self):
+        require(bool(self.name) and '/' not in self.name, 'name', self.name, 'must be a name without a slash')
+        require(0 <= self.seed < 2**31, 'seed', self.seed, 'must be at least 0 and below 2**31')
+
+
+def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
+    """Checks a ConfigDict (or the dictionary of a `config.json`) and freezes it.
+
+    Raises: BadInput naming the key for an unknown or missing key, a wrong type or an impossible value.
+    """
+    return _freeze(Settings, config.to_dict() if isinstance(config, ConfigDict) else config, '')
+
+
+def to_dict(settings: Settings) -> dict[str, Any]:
+    """The plain nested dictionary that `from_config` reads back, as `config.json` holds it."""
+    return dataclasses.asdict(settings)
+
+
+_SECTIONS = {
+    c.__name__: c for c in (CorpusSettings, ModelSettings, OptimizerSettings, PaperSettings, TrainSettings, PaperRow)
+}
+
+
+def _freeze(kind: type, values: Mapping[str, Any], prefix: str) -> Any:
+    fields = {f.name: f.type for f in dataclasses.fields(kind)}
+    for key in values:
+        if key not in fields:
+            raise BadInput(f'{prefix}{key}: unknown key; allowed here: {", ".join(fields)}')
+    for key in fields:
+        if key not in values:
+            raise BadInput(f'{prefix}{key}: missing; configs/default.py has every key')
+    return kind(**{k: _convert(values[k], fields[k], f'{prefix}{k}') for k in fields})
+
+
+def _convert(value: Any, kind: str, key: str) -> Any:
+    if kind in _SECTIONS:
+        require(isinstance(value, Mapping), key, value, 'must be a section of keys')
+        return _freeze(_SECTIONS[kind], value, f'{key}.')
+    if kind == 'float' and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    require(type(value).__name__ == kind, key, value, f'must be of type {kind}')
+    return value

@@ -1,0 +1,235 @@
+"""TrainState, one update, many updates a dispatch, and `fit`: the loop around them.
+
+Below `fit` everything is a pure function of its arguments. Dims: S steps, B batch, T words, N context words.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from nplm_jax import dataset, evaluation, nplm, objective, optimizers
+from nplm_jax.corpora import Span
+from nplm_jax.errors import require
+from nplm_jax.language_model import NeuralLanguageModel
+from nplm_jax.settings import Settings
+
+if TYPE_CHECKING:
+    from nplm_jax.checkpoints import CheckpointStore
+    from nplm_jax.reporting import Reporter
+
+
+class NonFiniteLoss(ArithmeticError):
+    """Training met a loss or a parameter that is not a finite number."""
+
+
+class Interrupted(Exception):
+    """Training was asked to stop by a signal, and has saved its state."""
+
+    def __init__(self, step: int, signal_number: int):
+        super().__init__(f'stopped after update {step:,}, which is saved')
+        self.signal_number = signal_number
+
+
+@flax.struct.dataclass
+class TrainState:
+    """Everything an update changes. step: int32, how many updates were made."""
+
+    params: nplm.Params
+    opt_state: optax.OptState
+    step: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """Where training stands, beside its arrays; saved as JSON with every checkpoint."""
+
+    step: int = 0
+    best_step: int = 0
+    best_valid_nll: float = math.inf  # nats a word
+    valid_nll: float = math.inf  # of the last evaluation
+    evaluations_since_best: int = 0
+    seconds: float = 0.0  # wall time of the whole run so far, over all its starts
+    train_seconds: float = 0.0  # of which inside updates, compilation included
+    finished: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The updates of a run and where it pauses; a pure function of the settings and the training span."""
+
+    steps_per_epoch: int
+    total_steps: int
+    evaluate_every: int
+    checkpoint_every: int
+    log_every: int
+    steps_per_dispatch: int
+
+    def next_pause(self, step: int) -> int:
+        """The first update after `step` at which a dispatch must end: the same however often a run was stopped."""
+        every = (self.steps_per_epoch, self.evaluate_every, self.checkpoint_every, self.steps_per_dispatch)
+        return min(self.total_steps, *((step // e + 1) * e for e in every))
+
+    def is_due(self, every: int, step: int) -> bool:
+        """Whether something done every so many updates, and at the end, is due after `step`."""
+        return step % every == 0 or step == self.total_steps
+
+
+def make_plan(settings: Settings, train: Span) -> Plan:
+    """Raises: BadInput when the batch is larger than the corpus."""
+    batch_size = settings.train.batch_size
+    require(
+        batch_size <= len(train), 'train.batch_size', batch_size, f'must be {len(train):,} (all training words) or less'
+    )
+    per_epoch = len(train) // batch_size
+    return Plan(
+        steps_per_epoch=per_epoch,
+        total_steps=per_epoch * settings.train.epochs,
+        evaluate_every=settings.train.evaluate_every or per_epoch,
+        checkpoint_every=settings.train.checkpoint_every,
+        log_every=settings.train.log_every,
+        steps_per_dispatch=settings.train.steps_per_dispatch,
+    )
+
+
+def init_state(settings: Settings, vocabulary_size: int, bias: np.ndarray | None, total_steps: int) -> TrainState:
+    """The state before the first update: a pure function of the seed."""
+    params = nplm.init(jax.random.fold_in(jax.random.key(settings.seed), 0), settings.model, vocabulary_size, bias)
+    optimizer = optimizers.build(settings.optimizer, total_steps, settings.train.batch_size)
+    return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
+
+
+def train_step(
+    state: TrainState, contexts_BxN: jax.Array, targets_B: jax.Array, settings: Settings, total_steps: int
+) -> tuple[TrainState, jax.Array]:
+    """One update of all parameters. Returns: the new state and the batch's mean NLL before it, nats a word."""
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), 2), state.step)
+    (_, nll), gradients = jax.value_and_grad(objective.penalised_nll, has_aux=True)(
+        state.params, contexts_BxN, targets_B, settings.optimizer.weight_decay, settings.model.dropout, key
+    )
+    optimizer = optimizers.build(settings.optimizer, total_steps, settings.train.batch_size)
+    updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+    return TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1), nll
+
+
+@functools.partial(jax.jit, static_argnames=('settings', 'total_steps', 'num_steps'), donate_argnames='state')
+def train_steps(
+    state: TrainState,
+    tokens_T: jax.Array,
+    order_T: jax.Array,
+    first: jax.Array,
+    settings: Settings,
+    total_steps: int,
+    num_steps: int,
+) -> tuple[TrainState, jax.Array]:
+    """`num_steps` updates in one dispatch, on the words order_T[first * B : (first + num_steps) * B].
+
+    The state given is donated: use only the one returned. Returns: the new state and the mean NLL of each batch.
+    """
+    B = settings.train.batch_size
+    positions_SxB = jax.lax.dynamic_slice(order_T, (first * B,), (num_steps * B,)).reshape(num_steps, B)
+
+    def step(state, positions_B):
+        contexts_BxN, targets_B = dataset.windows(tokens_T, positions_B, settings.model.n - 1)
+        return train_step(state, contexts_BxN, targets_B, settings, total_steps)
+
+    return jax.lax.scan(step, state, positions_SxB)
+
+
+def fit(
+    settings: Settings,
+    data: dataset.Dataset,
+    store: CheckpointStore,
+    reporter: Reporter,
+    interrupted: Callable[[], int] = lambda: 0,
+) -> tuple[nplm.Params, Progress]:
+    """Trains to the last epoch, or until validation has not improved for `train.patience` evaluations.
+
+    Goes on from the newest checkpoint in `store`. Same settings and data give the same parameters, bit for bit
+    on a CPU, however often it was stopped and started again.
+
+    Returns: the parameters that were best on validation, and the final progress.
+    Raises: NonFiniteLoss, with the last good checkpoint kept; Interrupted, after saving.
+    """
+    plan = make_plan(settings, data.train)
+    bias = dataset.unigram_log_probabilities(data) if settings.model.unigram_bias else None
+    state = init_state(settings, len(data.vocabulary), bias, plan.total_steps)
+    best = jax.tree.map(jnp.copy, state.params)
+    progress = Progress()
+    if (restored := store.restore(state, best)) is not None:
+        state, best, saved = restored
+        progress = Progress(**saved)
+    reporter.start(progress, plan, settings.train.batch_size)
+
+    epoch, order_T = -1, None
+    while not progress.finished:
+        if signal_number := interrupted():
+            store.save(progress.step, state, best, dataclasses.asdict(progress))
+            raise Interrupted(progress.step, signal_number)
+        started = time.perf_counter()
+        if epoch != (epoch := progress.step // plan.steps_per_epoch):
+            order_T = dataset.epoch_order(settings.seed, epoch, data.train)
+        step = plan.next_pause(progress.step)
+        state, nll_S = train_steps(
+            state,
+            data.tokens_T,
+            order_T,
+            progress.step % plan.steps_per_epoch,
+            settings,
+            plan.total_steps,
+            step - progress.step,
+        )
+        _check_finite(np.asarray(nll_S), progress.step, store.latest_step())
+        seconds = time.perf_counter() - started
+        progress = dataclasses.replace(
+            progress, step=step, seconds=progress.seconds + seconds, train_seconds=progress.train_seconds + seconds
+        )
+        reporter.trained(progress, np.asarray(nll_S))
+        if plan.is_due(plan.evaluate_every, step):
+            progress, best = _validate(settings, plan, data, state, best, progress)
+            reporter.validated(progress)
+        if progress.finished or plan.is_due(plan.checkpoint_every, step):
+            _check_parameters(state.params, step, store.latest_step())
+            store.save(step, state, best, dataclasses.asdict(progress))
+    return best, progress
+
+
+def _validate(settings, plan, data, state, best, progress):
+    """Compares with the best so far, and decides whether training is over."""
+    started = time.perf_counter()
+    model = NeuralLanguageModel(state.params, settings.model.n)
+    nll = evaluation.evaluate(model, data.tokens_T, data.valid).mean_nll
+    if nll < progress.best_valid_nll:
+        best = jax.tree.map(jnp.copy, state.params)
+        progress = dataclasses.replace(progress, best_step=progress.step, best_valid_nll=nll, evaluations_since_best=0)
+    else:
+        progress = dataclasses.replace(progress, evaluations_since_best=progress.evaluations_since_best + 1)
+    over = progress.step >= plan.total_steps or progress.evaluations_since_best >= settings.train.patience
+    seconds = progress.seconds + time.perf_counter() - started
+    return dataclasses.replace(progress, valid_nll=nll, finished=over, seconds=seconds), best
+
+
+def _check_finite(nll_S: np.ndarray, step: int, saved: int | None) -> None:
+    bad = np.flatnonzero(~np.isfinite(nll_S))
+    if bad.size:
+        raise NonFiniteLoss(_not_finite(f'the loss of update {step + int(bad[0]) + 1:,} is {nll_S[bad[0]]}', saved))
+
+
+def _check_parameters(params: nplm.Params, step: int, saved: int | None) -> None:
+    if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(params)):
+        raise NonFiniteLoss(_not_finite(f'a parameter after update {step:,} is not finite', saved))
+
+
+def _not_finite(what: str, saved: int | None) -> str:
+    kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved yet'
+    return f'{what}; {kept}; lower optimizer.learning_rate or set optimizer.clip_norm'
