@@ -14,7 +14,6 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from absl import logging
 
@@ -35,7 +34,8 @@ _SENTENCES = ('i like dog', 'i love coffee', 'i hate milk')
 _TOKEN = re.compile(r"<[a-z]+>|\w+(?:[-'’.,]\w+)*|[^\w\s]")
 
 
-class Span(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Span:
     """Words [start, stop) of a stream."""
 
     start: int
