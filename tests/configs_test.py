@@ -1,0 +1,66 @@
+"""Every config and row builds, is complete, and has the number of parameters that its network should have."""
+
+import dataclasses
+import pathlib
+
+import jax
+import pytest
+
+from configs import brown, default, sentences, text
+from nplm_jax import nplm, settings, training
+from nplm_jax.corpora import Span
+from nplm_jax.errors import BadInput
+
+BROWN_V = 16_383
+# |V|(1 + nm + h) + h(1 + (n-1)m), less |V|(n-1)m without direct connections, worked out by hand.
+PARAMETERS = {'mlp1': 5_762_483, 'mlp3': 4_931_283, 'mlp5': 3_299_033, 'mlp7': 2_313_053, 'mlp9': 2_158_273}
+
+
+@pytest.mark.parametrize('row', brown.ROWS)
+def test_brown_rows(row):
+    frozen = settings.from_config(brown.get_config(row))
+    shapes = jax.eval_shape(lambda: nplm.init(jax.random.key(0), frozen.model, BROWN_V))
+    assert nplm.count(shapes) == frozen.model.num_parameters(BROWN_V) == PARAMETERS[row]
+    assert frozen.paper.row == row.upper() and frozen.paper.train < frozen.paper.test < frozen.paper.valid
+    assert training.make_plan(frozen, Span(0, 800_000)).steps_per_epoch == 800_000 // frozen.train.batch_size
+
+
+def test_the_best_network_and_the_cased_words():
+    frozen = settings.from_config(brown.get_config())
+    assert (frozen.name, frozen.paper.row) == ('brown', '')
+    cased = settings.from_config(brown.get_config('mlp9,cased'))
+    assert cased.name == 'brown-mlp9-cased' and not cased.corpus.lowercase and not cased.corpus.marks
+    assert cased.model == settings.from_config(brown.get_config('mlp9')).model
+    for wrong in ('mlp2', 'mlp1,cased,upper', ',x'):
+        with pytest.raises(BadInput, match='configs/brown.py:'):
+            brown.get_config(wrong)
+
+
+@pytest.mark.parametrize('module', [default, sentences, text])
+def test_the_others(module):
+    settings.from_config(module.get_config())
+
+
+def test_every_config_file_is_tested_here():
+    assert {p.stem for p in pathlib.Path(brown.__file__).parent.glob('*.py')} == {
+        '__init__', 'brown', 'default', 'sentences', 'text',
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize('make', [default.get_config, brown.get_config, sentences.get_config, text.get_config])
+def test_configs_are_locked(make):
+    with pytest.raises(AttributeError):
+        make().model.hidden = 3
+
+
+def test_default_has_exactly_the_keys_of_the_settings():
+    def keys(kind, prefix=''):
+        for field in dataclasses.fields(kind):
+            section = getattr(settings, field.type, None)
+            yield from keys(section, f'{prefix}{field.name}.') if section else [prefix + field.name]
+
+    def flat(tree, prefix=''):
+        for key, value in tree.items():
+            yield from flat(value, f'{prefix}{key}.') if isinstance(value, dict) else [prefix + key]
+
+    assert sorted(flat(default.get_config().to_dict())) == sorted(keys(settings.Settings))

@@ -1,0 +1,212 @@
+"""The command line, end to end, as real processes."""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from nplm_jax import experiment
+from nplm_jax.checkpoints import CheckpointStore
+from nplm_jax.errors import BadInput
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def command(*arguments):
+    return [sys.executable, str(ROOT / 'launch.py'), *map(str, arguments)]
+
+
+def launch(*arguments, **options):
+    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=ROOT, timeout=300, **options)
+
+
+# --- three sentences -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def sentences(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('sentences') / 'run'
+    started = time.monotonic()
+    done = launch('--config=configs/sentences.py', f'--workdir={folder}')
+    return folder, done, time.monotonic() - started
+
+
+def test_sentences_predicts_dog_coffee_milk_within_thirty_seconds(sentences):
+    folder, done, seconds = sentences
+    assert done.returncode == 0, done.stderr
+    assert seconds < 30
+    _, vocabulary, model = experiment.load(folder)
+    contexts = vocabulary.encode('i like i love i hate'.split()).reshape(3, 2)
+    log_p = model.next_word(contexts)
+    assert vocabulary.decode(log_p.argmax(1)) == ['dog', 'coffee', 'milk']
+    assert np.exp(log_p.max(1)).min() > 0.9
+
+
+def test_the_folder_holds_what_the_readme_says(sentences):
+    folder, done, _ = sentences
+    names = {p.name for p in folder.iterdir()}
+    assert names == {
+        'config.json', 'vocabulary.txt', 'metrics.jsonl', 'tensorboard', 'learning_curve.png', 'checkpoints', 'results.json'
+    }  # fmt: skip
+    results = json.loads((folder / 'results.json').read_text())
+    assert {
+        'name', 'corpus', 'vocabulary', 'words', 'perplexity', 'parameters', 'epochs', 'updates', 'seconds',
+        'words_per_second', 'command', 'commit', 'versions', 'device', 'seed',
+    } <= set(results)  # fmt: skip
+    assert results['parameters'] == 10 * (1 + 2 + 5) + 5 * (1 + 2 * 2)
+    assert '105 free parameters' in done.stdout and '| sentences' in done.stdout
+    assert results['words'] == {'train': 13, 'valid': 13, 'test': 13}
+    assert 1 < results['perplexity']['test'] < 1.5  # only the word after "i" is a guess, one in three
+
+
+def test_a_finished_run_reprints_its_result(sentences):
+    folder, done, _ = sentences
+    before = (folder / 'results.json').stat().st_mtime_ns, (folder / 'metrics.jsonl').stat().st_mtime_ns
+    again = launch('--config=configs/sentences.py', f'--workdir={folder}')
+    assert again.returncode == 0
+    assert f'{folder} is finished; this is its result' in again.stdout
+    assert again.stdout.splitlines()[-3:] == done.stdout.splitlines()[-3:]
+    assert before == ((folder / 'results.json').stat().st_mtime_ns, (folder / 'metrics.jsonl').stat().st_mtime_ns)
+
+
+def test_another_config_in_the_folder_is_refused_with_the_keys(sentences):
+    folder, _, _ = sentences
+    done = launch('--config=configs/sentences.py', f'--workdir={folder}', '--config.model.h=7', '--config.seed=3')
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        f'--workdir={folder}: belongs to another config (model.h=5 there, 7 now; seed=1 there, 3 now); give another folder'
+    ]
+
+
+# --- wrong things on the command line --------------------------------------------------------------------
+
+WRONG = [
+    ((), '--config: missing; for example --config=configs/sentences.py'),
+    (('--config=configs/nope.py',), "--config: [Errno 2] No such file or directory: 'configs/nope.py'"),
+    (('--config=configs/brown.py:mlp2',), 'configs/brown.py:mlp2: no such row; rows are mlp1, mlp3, mlp5, mlp7, mlp9'),
+    (('--config=configs/brown.py:mlp1,upper',), 'configs/brown.py:mlp1,upper: after the row may stand ,cased'),
+    (('--config=configs/sentences.py', '--config.model.hidden=3'), '--config.model.hidden: unknown key; allowed here: '),
+    (('--config=configs/sentences.py', '--config.model.h=many'), '--config.model.h=many: must be of type int'),
+    (('--config=configs/sentences.py', '--config.model=3'), '--config.model=3: a section; set its keys: '),
+    (('--config=configs/sentences.py', '--config.model.n=1'), 'model.n=1: must be 2 or more'),
+    (('--config=configs/sentences.py', '--confg=3'), "Unknown command line flag 'confg'"),
+    (('--config=configs/sentences.py', 'model.h=3'), 'model.h=3: not a flag; write --config.KEY=VALUE'),
+    (('--config=configs/text.py',), "corpus.path='': a UTF-8 text file or a folder of such files"),
+    (('--config=configs/sentences.py', '--config.train.batch_size=14'), 'train.batch_size=14: must be 13 '),
+]
+
+
+@pytest.mark.parametrize('arguments,message', WRONG)
+def test_one_clear_line_and_exit_code_two(arguments, message, tmp_path):
+    done = launch(*arguments, f'--workdir={tmp_path / "run"}')
+    assert done.returncode == 2
+    assert done.stderr.startswith(message) and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_foreign_or_unwritable_folder(tmp_path):
+    (tmp_path / 'thesis.tex').write_text('years of work')
+    done = launch('--config=configs/sentences.py', f'--workdir={tmp_path}')
+    assert (done.returncode, done.stderr) == (
+        2, f'--workdir={tmp_path}: is not empty and no run of this program; give another folder\n'
+    )  # fmt: skip
+    done = launch('--config=configs/sentences.py', f'--workdir={tmp_path}/thesis.tex/run')
+    assert done.returncode == 2
+    assert done.stderr.startswith(f'--workdir={tmp_path}/thesis.tex/run: cannot be written (')
+    assert [p.name for p in tmp_path.iterdir()] == ['thesis.tex']
+
+
+def test_loading_what_is_no_run(tmp_path):
+    with pytest.raises(BadInput, match='no run was started there'):
+        experiment.load(tmp_path)
+
+
+# --- killed, stopped, gone on ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def novel(tmp_path_factory):
+    """A made-up text long enough to be interrupted, the flags that train on it, and the unbroken run's folder."""
+    folder = tmp_path_factory.mktemp('novel')
+    rng = random.Random(0)
+    words = [f'w{int(rng.paretovariate(0.7)) % 400}' for _ in range(40_000)]
+    (folder / 'novel.txt').write_text(' '.join(words))
+    flags = [
+        '--config=configs/text.py', f'--config.corpus.path={folder / "novel.txt"}', '--config.model.h=20',
+        '--config.train.epochs=10', '--config.train.patience=10', '--config.train.checkpoint_every=100',
+    ]  # fmt: skip
+    done = launch(*flags, f'--workdir={folder / "whole"}')
+    assert done.returncode == 0, done.stderr
+    return flags, folder / 'whole'
+
+
+def outcome(folder):
+    """What must not depend on how often a run was stopped."""
+    results = json.loads((folder / 'results.json').read_text())
+    _, _, model = experiment.load(folder)
+    return results['perplexity'], results['updates'], [np.asarray(p).tobytes() for p in _leaves(model.params)]
+
+
+def _leaves(params):
+    return [p for p in vars(params).values() if p is not None]
+
+
+def _start(flags, folder):
+    return subprocess.Popen(command(*flags, f'--workdir={folder}'), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def _wait_for_updates(process, folder, rows=1):
+    path = folder / 'metrics.jsonl'
+    while process.poll() is None and not (path.exists() and path.read_text().count('\n') >= rows):
+        time.sleep(0.02)
+
+
+def test_killed_at_random_moments_ends_the_same(novel, tmp_path):
+    flags, whole = novel
+    rng = random.Random(os.getpid())
+    killed = 0
+    for attempt in range(4):
+        process = _start(flags, tmp_path / 'run')
+        if attempt:  # the first is killed wherever it is, the others while training
+            _wait_for_updates(process, tmp_path / 'run')
+        time.sleep(rng.uniform(0, 2))
+        process.kill()
+        killed += process.wait() == -signal.SIGKILL
+        process.communicate()
+    assert killed >= 2
+    done = launch(*flags, f'--workdir={tmp_path / "run"}')
+    assert done.returncode == 0, done.stderr
+    assert outcome(tmp_path / 'run') == outcome(whole)
+
+
+@pytest.mark.parametrize('number,code', [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopped_by_a_signal_saves_and_says_how_to_go_on(novel, tmp_path, number, code):
+    flags, whole = novel
+    process = _start(flags, tmp_path / 'run')
+    _wait_for_updates(process, tmp_path / 'run')
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == code, stderr
+    last = stderr.splitlines()[-1]
+    assert last.startswith('stopped after update ') and '; go on with: python ' in last and '--config.model.h=20' in last
+    store = CheckpointStore(tmp_path / 'run' / 'checkpoints')
+    assert f'update {store.latest_step():,},' in last
+    store.close()
+    assert not (tmp_path / 'run' / 'results.json').exists()
+    assert launch(*flags, f'--workdir={tmp_path / "run"}').returncode == 0
+    assert outcome(tmp_path / 'run') == outcome(whole)
+
+
+def test_a_loss_that_is_not_finite_ends_in_one_line(novel, tmp_path):
+    flags, _ = novel
+    done = launch(*flags, f'--workdir={tmp_path / "run"}', '--config.optimizer.learning_rate=1e30')
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith('the loss of update ') and 'lower optimizer.learning_rate' in last and 'Traceback' not in done.stderr
+    assert not (tmp_path / 'run' / 'results.json').exists()

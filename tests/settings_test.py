@@ -1,0 +1,69 @@
+import json
+
+import pytest
+
+from configs import default
+from nplm_jax import settings
+from nplm_jax.errors import BadInput
+
+
+def config(**changes):
+    c = default.get_config()
+    c.update_from_flattened_dict({k.replace('__', '.'): v for k, v in changes.items()})
+    return c
+
+
+def test_the_default_config_has_every_key_and_survives_json():
+    frozen = settings.from_config(config())
+    assert settings.from_config(json.loads(json.dumps(settings.to_dict(frozen)))) == frozen
+
+
+IMPOSSIBLE = [
+    ('model.n', 1, 'must be 2 or more'),
+    ('model.m', 0, 'must be 1 or more'),
+    ('model.h', -1, r'must be 0 \(no hidden layer\) or more'),
+    ('model.h', 0, 'no hidden layer needs model.direct=True'),
+    ('model.dropout', 1.0, 'must be at least 0 and below 1'),
+    ('optimizer.name', 'sdg', 'must be one of sgd, adam, adagrad, paper'),
+    ('optimizer.schedule', 'cos', 'must be one of constant, linear, cosine'),
+    ('optimizer.learning_rate', 0.0, 'must be above 0'),
+    ('optimizer.learning_rate', float('nan'), 'must be above 0'),
+    ('optimizer.momentum', 1.0, 'must be at least 0 and below 1'),
+    ('optimizer.decay', -1e-5, 'must be 0 or more'),
+    ('optimizer.paper.r', float('inf'), 'must be 0 or more'),
+    ('optimizer.paper.epsilon_0', -1.0, 'must be above 0'),
+    ('corpus.name', 'browne', 'must be one of brown, text, sentences'),
+    ('corpus.tokens', 'letters', 'must be one of words, whitespace'),
+    ('corpus.count_over', 'test', 'must be one of all, train'),
+    ('corpus.min_count', 0, 'must be 1 or more'),
+    ('corpus.max_vocabulary', 2, r'must be 0 \(no limit\) or 3 or more'),
+    ('corpus.train', 0.0, 'must be above 0: below 1 a fraction'),
+    ('train.batch_size', 0, 'must be 1 or more'),
+    ('train.patience', 0, 'must be 1 or more'),
+    ('seed', -1, 'must be at least 0'),
+    ('name', 'a/b', 'must be a name without a slash'),
+]
+
+
+@pytest.mark.parametrize('key,value,allowed', IMPOSSIBLE)
+def test_an_impossible_value_is_one_line_with_key_value_and_what_is_allowed(key, value, allowed):
+    with pytest.raises(BadInput, match=f'^{key}=.*{allowed}') as caught:
+        settings.from_config(config(**{key: value}))
+    assert repr(value) in str(caught.value) and '\n' not in str(caught.value)
+
+
+def test_unknown_missing_and_mistyped_keys():
+    tree = config().to_dict()
+    tree['model']['hidden'] = 3
+    with pytest.raises(BadInput, match='^model.hidden: unknown key; allowed here: n, m, h, direct'):
+        settings.from_config(tree)
+    del tree['model']['hidden'], tree['train']['epochs']
+    with pytest.raises(BadInput, match='^train.epochs: missing'):
+        settings.from_config(tree)
+    for value in ('6', 6.0, True, None):
+        tree['train']['epochs'] = value
+        with pytest.raises(BadInput, match='^train.epochs=.*must be of type int$'):
+            settings.from_config(tree)
+    tree['train'] = 3
+    with pytest.raises(BadInput, match='^train=3: must be a section of keys'):
+        settings.from_config(tree)
