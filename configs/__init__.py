@@ -1,0 +1,1 @@
+"""One file a corpus; default.py has every key."""

@@ -22,14 +22,21 @@ class CheckpointStore:
 
     A save is synchronous and atomic: a process killed within one leaves the earlier checkpoints whole. Each
     carries a checksum of its arrays, so that a damaged one is known and the one before it is used.
+    Read-only, nothing in the folder is touched, so that a run under way can be looked at.
     """
 
-    def __init__(self, folder: pathlib.Path, keep: int = 3):
+    def __init__(self, folder: pathlib.Path, keep: int = 3, read_only: bool = False):
         folder = folder.absolute()  # Orbax fails on a relative path, and only in a background thread
+        self._read_only = read_only
         self._manager = ocp.CheckpointManager(
             folder,
             item_names=('state', 'best', 'progress'),
-            options=ocp.CheckpointManagerOptions(max_to_keep=keep, create=True, enable_async_checkpointing=False),
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=None if read_only else keep,
+                create=not read_only,
+                read_only=read_only,
+                enable_async_checkpointing=False,
+            ),
         )
 
     def latest_step(self) -> int | None:
@@ -57,7 +64,8 @@ class CheckpointStore:
     def restore(self, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]] | None:
         """The newest undamaged checkpoint, shaped like the examples given; None when there is none.
 
-        A damaged one is named in a warning and deleted, since Orbax would refuse to save below it.
+        A damaged one is named in a warning and, unless the store is read-only, deleted: Orbax would refuse to save
+        below it.
         """
         for step in sorted(self._manager.all_steps(), reverse=True):
             try:
@@ -65,7 +73,8 @@ class CheckpointStore:
             except Exception as error:  # noqa: BLE001 (whatever a damaged file makes Orbax raise)
                 reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
                 logging.warning('checkpoint %d is damaged (%s); going back to the one before it', step, reason[:200])
-                self._manager.delete(step)
+                if not self._read_only:
+                    self._manager.delete(step)
         return None
 
     def _restore(self, step: int, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]]:

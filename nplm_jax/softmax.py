@@ -1,7 +1,7 @@
 """The output layer: scores of all words, and their log-probabilities.
 
 Scores are held words x examples: on a CPU both matrix products of the backward pass then run in their fast
-orientation (experiments/softmax_layout measures it).
+orientation (experiments/speed/layout.py measures it).
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import os
 import pathlib
 from collections.abc import Iterable, Sequence
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from nplm_jax.corpora import Corpus
 from nplm_jax.errors import BadInput
+from nplm_jax.files import write_atomically
 from nplm_jax.settings import CorpusSettings
 
 RARE = '<rare>'  # id 0 of every vocabulary: all words that are not in it
@@ -77,11 +77,8 @@ def for_corpus(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
 
 
 def save(vocabulary: Vocabulary, path: pathlib.Path) -> None:
-    """Writes UTF-8 lines `word<TAB>count` in the order of the ids, to a temporary name first."""
-    lines = ''.join(f'{w}\t{c}\n' for w, c in zip(vocabulary.words, vocabulary.counts))
-    temporary = path.with_name(path.name + '.tmp')
-    temporary.write_text(lines, encoding='utf-8')
-    os.replace(temporary, path)
+    """Writes UTF-8 lines `word<TAB>count` in the order of the ids."""
+    write_atomically(path, ''.join(f'{w}\t{c}\n' for w, c in zip(vocabulary.words, vocabulary.counts)))
 
 
 def load(path: pathlib.Path) -> Vocabulary:

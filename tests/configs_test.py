@@ -31,6 +31,9 @@ def test_the_best_network_and_the_cased_words():
     cased = settings.from_config(brown.get_config('mlp9,cased'))
     assert cased.name == 'brown-mlp9-cased' and not cased.corpus.lowercase and not cased.corpus.marks
     assert cased.model == settings.from_config(brown.get_config('mlp9')).model
+    paper = settings.from_config(brown.get_config('mlp1,paper'))
+    assert (paper.optimizer.name, paper.train.batch_size, paper.model.dropout) == ('paper', 1, 0)
+    assert paper.optimizer.weight_decay == 1e-4
     for wrong in ('mlp2', 'mlp1,cased,upper', ',x'):
         with pytest.raises(BadInput, match='configs/brown.py:'):
             brown.get_config(wrong)

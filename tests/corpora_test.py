@@ -87,7 +87,9 @@ def test_a_text_that_is_missing(tmp_path):
         text(tmp_path / 'empty')
 
 
-@pytest.mark.parametrize('sizes,left', [((5.0, 1.0), 'valid'), ((3.0, 2.0), 'test'), ((0.6, 0.5), 'test'), ((0.01, 0.5), 'train')])
+@pytest.mark.parametrize(
+    'sizes,left', [((5.0, 1.0), 'valid'), ((3.0, 2.0), 'test'), ((0.6, 0.5), 'test'), ((0.01, 0.5), 'train')]
+)
 def test_a_split_that_leaves_nothing(tmp_path, sizes, left):
     (tmp_path / 'a').write_text('a b c d e')
     with pytest.raises(BadInput, match=f'leave no word to {left} on; the text stream has 5 words'):

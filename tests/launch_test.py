@@ -53,7 +53,8 @@ def test_the_folder_holds_what_the_readme_says(sentences):
     folder, done, _ = sentences
     names = {p.name for p in folder.iterdir()}
     assert names == {
-        'config.json', 'vocabulary.txt', 'metrics.jsonl', 'tensorboard', 'learning_curve.png', 'checkpoints', 'results.json'
+        'config.json', 'vocabulary.txt', 'metrics.jsonl', 'tensorboard', 'learning_curve.png', 'checkpoints',
+        'results.json',
     }  # fmt: skip
     results = json.loads((folder / 'results.json').read_text())
     assert {
@@ -81,7 +82,8 @@ def test_another_config_in_the_folder_is_refused_with_the_keys(sentences):
     done = launch('--config=configs/sentences.py', f'--workdir={folder}', '--config.model.h=7', '--config.seed=3')
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        f'--workdir={folder}: belongs to another config (model.h=5 there, 7 now; seed=1 there, 3 now); give another folder'
+        f'--workdir={folder}: belongs to another config (model.h=5 there, 7 now; seed=1 there, 3 now); '
+        'give another folder'
     ]
 
 
@@ -91,8 +93,11 @@ WRONG = [
     ((), '--config: missing; for example --config=configs/sentences.py'),
     (('--config=configs/nope.py',), "--config: [Errno 2] No such file or directory: 'configs/nope.py'"),
     (('--config=configs/brown.py:mlp2',), 'configs/brown.py:mlp2: no such row; rows are mlp1, mlp3, mlp5, mlp7, mlp9'),
-    (('--config=configs/brown.py:mlp1,upper',), 'configs/brown.py:mlp1,upper: after the row may stand ,cased'),
-    (('--config=configs/sentences.py', '--config.model.hidden=3'), '--config.model.hidden: unknown key; allowed here: '),
+    (('--config=configs/brown.py:mlp1,upper',), 'configs/brown.py:mlp1,upper: after the row may stand cased and paper'),
+    (
+        ('--config=configs/sentences.py', '--config.model.hidden=3'),
+        '--config.model.hidden: unknown key; allowed here: ',
+    ),
     (('--config=configs/sentences.py', '--config.model.h=many'), '--config.model.h=many: must be of type int'),
     (('--config=configs/sentences.py', '--config.model=3'), '--config.model=3: a section; set its keys: '),
     (('--config=configs/sentences.py', '--config.model.n=1'), 'model.n=1: must be 2 or more'),
@@ -108,6 +113,7 @@ def test_one_clear_line_and_exit_code_two(arguments, message, tmp_path):
     done = launch(*arguments, f'--workdir={tmp_path / "run"}')
     assert done.returncode == 2
     assert done.stderr.startswith(message) and len(done.stderr.splitlines()) == 1, done.stderr
+    assert not (tmp_path / 'run' / 'config.json').exists()  # the corrected command may use the same folder
 
 
 def test_a_foreign_or_unwritable_folder(tmp_path):
@@ -118,7 +124,7 @@ def test_a_foreign_or_unwritable_folder(tmp_path):
     )  # fmt: skip
     done = launch('--config=configs/sentences.py', f'--workdir={tmp_path}/thesis.tex/run')
     assert done.returncode == 2
-    assert done.stderr.startswith(f'--workdir={tmp_path}/thesis.tex/run: cannot be written (')
+    assert done.stderr.startswith(f'--workdir={tmp_path}/thesis.tex/run: cannot be used (')
     assert [p.name for p in tmp_path.iterdir()] == ['thesis.tex']
 
 
@@ -158,7 +164,9 @@ def _leaves(params):
 
 
 def _start(flags, folder):
-    return subprocess.Popen(command(*flags, f'--workdir={folder}'), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command(*flags, f'--workdir={folder}'), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def _wait_for_updates(process, folder, rows=1):
@@ -194,7 +202,9 @@ def test_stopped_by_a_signal_saves_and_says_how_to_go_on(novel, tmp_path, number
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == code, stderr
     last = stderr.splitlines()[-1]
-    assert last.startswith('stopped after update ') and '; go on with: python ' in last and '--config.model.h=20' in last
+    assert (
+        last.startswith('stopped after update ') and '; go on with: python ' in last and '--config.model.h=20' in last
+    )
     store = CheckpointStore(tmp_path / 'run' / 'checkpoints')
     assert f'update {store.latest_step():,},' in last
     store.close()
@@ -208,5 +218,9 @@ def test_a_loss_that_is_not_finite_ends_in_one_line(novel, tmp_path):
     done = launch(*flags, f'--workdir={tmp_path / "run"}', '--config.optimizer.learning_rate=1e30')
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last.startswith('the loss of update ') and 'lower optimizer.learning_rate' in last and 'Traceback' not in done.stderr
+    assert (
+        last.startswith('the loss of update ')
+        and 'lower optimizer.learning_rate' in last
+        and 'Traceback' not in done.stderr
+    )
     assert not (tmp_path / 'run' / 'results.json').exists()

@@ -130,5 +130,3 @@ def test_a_batch_of_the_papers_recipe_is_the_sum_at_the_same_rate():
         for k in theta:
             moved[k] += 1e-3 * (grads[k] - (1e-4 * theta[k] if k in 'CHUW' else 0))
     assert_close(state.params, {k: theta[k] + moved[k] for k in theta}, rtol=1e-5, atol=1e-7)
-
-

@@ -63,7 +63,9 @@ def fit(settings, folder, interrupted=lambda: 0):
 
 
 def same_bits(a, b):
-    return all((np.asarray(x) == np.asarray(y)).all() for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+    return all(
+        (np.asarray(x) == np.asarray(y)).all() for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    )
 
 
 def test_training_learns(tmp_path):
@@ -82,7 +84,7 @@ def test_training_learns(tmp_path):
 def test_stopped_anywhere_and_resumed_is_bit_for_bit_the_same(tmp_path):
     expected, progress, whole = fit(BASE, tmp_path / 'whole')
     looks = iter(range(1000))
-    done, nll = None, []
+    done = None
     while done is None:  # stop at every seventh look
         try:
             done = fit(BASE, tmp_path / 'parts', lambda: 15 if next(looks) % 7 == 6 else 0)
@@ -123,12 +125,18 @@ def test_early_stopping_keeps_the_best(tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
-    settings = changed(optimizer=dict(learning_rate=1e30, schedule='linear', warmup=20, momentum=0.0), train=dict(checkpoint_every=1))
-    with pytest.raises(training.NonFiniteLoss, match=r'^(the loss of|a parameter after) update \d+ is .*; .*lower optimizer') as e:
+    settings = changed(
+        optimizer=dict(learning_rate=1e30, schedule='linear', warmup=20, momentum=0.0), train=dict(checkpoint_every=1)
+    )
+    with pytest.raises(
+        training.NonFiniteLoss, match=r'^(the loss of|a parameter after) update \d+ is .*; .*lower optimizer'
+    ) as e:
         fit(settings, tmp_path)
     store = checkpoints.CheckpointStore(tmp_path)
     step = store.latest_step()
-    assert (f'the checkpoint of update {step} is kept' if step is not None else 'no checkpoint was saved yet') in str(e.value)
+    assert (f'the checkpoint of update {step} is kept' if step is not None else 'no checkpoint was saved yet') in str(
+        e.value
+    )
     if step is not None:
         state = training.init_state(settings, len(DATA.vocabulary), None, 1)
         restored = store.restore(state, state.params)[0]
