@@ -131,7 +131,7 @@ def _check_folder(folder: pathlib.Path, wanted: settings.Settings) -> None:
         there = _flatten(json.loads(path.read_text()))
     except OSError as error:
         raise BadInput(f'--workdir={folder}: cannot be used ({error.strerror})') from None
-    except ValueError:
+    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError):
         raise BadInput(f'{path}: damaged; delete the folder or give another --workdir') from None
     here = _flatten(settings.to_dict(wanted))
     keys = [k for k in sorted(here | there) if here.get(k) != there.get(k)]

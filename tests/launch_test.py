@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 
+from configs import sentences as sentences_config
 from nplm_jax import experiment
 from nplm_jax.checkpoints import CheckpointStore
 from nplm_jax.errors import BadInput
@@ -126,6 +127,13 @@ def test_a_foreign_or_unwritable_folder(tmp_path):
     assert done.returncode == 2
     assert done.stderr.startswith(f'--workdir={tmp_path}/thesis.tex/run: cannot be used (')
     assert [p.name for p in tmp_path.iterdir()] == ['thesis.tex']
+
+
+def test_a_damaged_config_in_the_folder(tmp_path):
+    for damage in ('{"seed": ', '[1, 2]', '\x80'):
+        (tmp_path / 'config.json').write_text(damage, encoding='latin-1')
+        with pytest.raises(BadInput, match='config.json: damaged; delete the folder or give another --workdir'):
+            experiment.run(sentences_config.get_config(), tmp_path)
 
 
 def test_loading_what_is_no_run(tmp_path):
