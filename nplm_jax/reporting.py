@@ -130,6 +130,8 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
     if paper_valid:
         axes.axhline(paper_valid, color='grey', linestyle=':', label='the paper, validation')
     axes.set(xlabel='epoch', ylabel='perplexity', title=title, yscale='log')
+    for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        which('{x:.0f}')
     axes.grid(alpha=0.3, which='both')
     axes.legend()
     figure.savefig(png := io.BytesIO(), dpi=120)
