@@ -17,6 +17,7 @@ class Score(NamedTuple):
 
     words: int
     nll: float  # total, nats
+    impossible: int = 0  # words that had probability zero; one of them makes the perplexity infinite
 
     @property
     def mean_nll(self) -> float:
@@ -31,4 +32,5 @@ class Score(NamedTuple):
 def evaluate(model: LanguageModel, tokens_T: jax.Array | np.ndarray, span: Span) -> Score:
     """Predicts every word of `span` once, the first ones from the words before the span; sums in float64."""
     log_probabilities = model.score(tokens_T, span)
-    return Score(len(span), -float(np.sum(log_probabilities, dtype=np.float64)))
+    impossible = int(np.sum(np.isneginf(log_probabilities)))
+    return Score(len(span), -float(np.sum(log_probabilities, dtype=np.float64)), impossible)
