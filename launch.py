@@ -1,9 +1,11 @@
 """Runs one experiment: python launch.py --config=configs/brown.py:mlp9 [--workdir=DIR] [--config.model.h=50 ...]
 
+--sweep runs every point of the config file's sweep(), each in a folder of its own, and ends with their table.
 Running the same command again goes on where it ended. Exit codes: 0 done, 1 failed, 2 bad input,
 130 or 143 stopped by Ctrl-C or SIGTERM with everything saved.
 """
 
+import pathlib
 import shlex
 import sys
 
@@ -14,18 +16,23 @@ from configs import default
 from nplm_jax.errors import BadInput
 
 _CONFIG = config_flags.DEFINE_config_file('config', None, 'A config file, with the row after a colon.')
+_SWEEP = flags.DEFINE_boolean('sweep', False, 'Run every point that the sweep() of the config file yields.')
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The folder of the run; runs/NAME when not given.')
 
 
 def main(argv: list[str]) -> None:
-    from nplm_jax import experiment, training  # noqa: PLC0415 (a bad flag is refused before JAX is loaded)
+    from nplm_jax import experiment, sweeps, training  # noqa: PLC0415 (a bad flag is refused before JAX is loaded)
 
     logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
     config = _CONFIG.value
-    workdir = _WORKDIR.value or f'runs/{config.name}'
+    workdir = _WORKDIR.value or f'runs/{config.name}{"-sweep" if _SWEEP.value else ""}'
     command = shlex.join(['python', *argv])
     try:
-        experiment.run(config, workdir, command)
+        if _SWEEP.value:
+            points = sweeps.load_points(config_flags.get_config_filename(flags.FLAGS['config']), config)
+            print(sweeps.run(points, pathlib.Path(workdir), command))
+        else:
+            experiment.run(config, workdir, command)
     except BadInput as error:
         _end(2, str(error))
     except training.Interrupted as stop:

@@ -2,6 +2,8 @@
 
     python launch.py --config=configs/brown.py            the best network for about ten minutes on 2 CPU cores
     python launch.py --config=configs/brown.py:mlp9       a network of the paper's Table 1: mlp1, mlp3, 5, 7, 9
+    python launch.py --config=configs/brown.py:kneser_ney_5   a count-based model: interpolated, kneser_ney_3 to _5,
+                                 modified_kneser_ney_3 to _5, classes_150 to _2000, classes_500_4, classes_500_5
     python launch.py --config=configs/brown.py:mlp9,cased the same on words as they are printed
     python launch.py --config=configs/brown.py:mlp9,paper the same by the paper's recipe, a step a word
     python launch.py --config=configs/brown.py:mlp9 --config.model.h=50 --config.seed=2
@@ -9,19 +11,40 @@
 Expected results and minutes: the table in experiments/table1/README.md.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 from ml_collections import ConfigDict
 
 from configs import default
 from nplm_jax.errors import BadInput
 
 # Table 1 of the paper: n, h, m, direct connections; then its train, valid and test perplexity.
-ROWS = {
+NETWORKS = {
     'mlp1': ((5, 50, 60, True), (182.0, 284.0, 268.0)),
     'mlp3': ((5, 0, 60, True), (201.0, 327.0, 310.0)),
     'mlp5': ((5, 50, 30, True), (209.0, 296.0, 279.0)),
     'mlp7': ((3, 50, 30, True), (210.0, 309.0, 293.0)),
     'mlp9': ((5, 100, 30, False), (175.0, 280.0, 276.0)),
 }
+# Family, n, number of classes; the paper's row; its train (0: none given), valid and test perplexity.
+COUNTS = {
+    'interpolated': ('interpolated', 3, 0, 'Del. Int.', (31.0, 352.0, 336.0)),
+    'kneser_ney_3': ('kneser_ney', 3, 0, 'Kneser-Ney back-off', (0.0, 334.0, 323.0)),
+    'kneser_ney_4': ('kneser_ney', 4, 0, 'Kneser-Ney back-off', (0.0, 332.0, 321.0)),
+    'kneser_ney_5': ('kneser_ney', 5, 0, 'Kneser-Ney back-off', (0.0, 332.0, 321.0)),
+    'modified_kneser_ney_3': ('modified_kneser_ney', 3, 0, '', (0.0, 0.0, 0.0)),
+    'modified_kneser_ney_4': ('modified_kneser_ney', 4, 0, '', (0.0, 0.0, 0.0)),
+    'modified_kneser_ney_5': ('modified_kneser_ney', 5, 0, '', (0.0, 0.0, 0.0)),
+    'classes_150': ('classes', 3, 150, 'class-based back-off', (0.0, 348.0, 334.0)),
+    'classes_200': ('classes', 3, 200, 'class-based back-off', (0.0, 354.0, 340.0)),
+    'classes_500': ('classes', 3, 500, 'class-based back-off', (0.0, 326.0, 312.0)),
+    'classes_1000': ('classes', 3, 1000, 'class-based back-off', (0.0, 335.0, 319.0)),
+    'classes_2000': ('classes', 3, 2000, 'class-based back-off', (0.0, 343.0, 326.0)),
+    'classes_500_4': ('classes', 4, 500, 'class-based back-off', (0.0, 327.0, 312.0)),
+    'classes_500_5': ('classes', 5, 500, 'class-based back-off', (0.0, 327.0, 312.0)),
+}
+ROWS = (*NETWORKS, *COUNTS)
 
 
 def get_config(row: str = '') -> ConfigDict:
@@ -37,8 +60,12 @@ def get_config(row: str = '') -> ConfigDict:
     c.corpus.max_vocabulary = 16_383
     c.corpus.train = 800_000.0
     c.corpus.valid = 200_000.0
-    if name in ROWS:
-        (c.model.n, c.model.h, c.model.m, c.model.direct), perplexities = ROWS[name]
+    if name in COUNTS:
+        c.model.family, c.model.n, num_classes, c.paper.row, perplexities = COUNTS[name]
+        c.ngram.classes = num_classes or c.ngram.classes
+        c.paper.train, c.paper.valid, c.paper.test = perplexities
+    elif name in NETWORKS:
+        (c.model.n, c.model.h, c.model.m, c.model.direct), perplexities = NETWORKS[name]
         c.model.dropout, c.optimizer.learning_rate = (0.25, 1.5) if c.model.direct else (0.1, 2.0)
         c.train.epochs = 6
         c.paper.row = name.upper()
@@ -65,3 +92,12 @@ def _paper(c: ConfigDict) -> None:
 
 
 _PRESETS = {'cased': _cased, 'paper': _paper}
+
+
+def sweep() -> Iterator[dict[str, Any]]:
+    """m, h, n and direct connections around the paper's networks, with the recipe of the row given: 16 points."""
+    for n in (3, 5):
+        for m in (30, 60):
+            for h in (50, 100):
+                for direct in (False, True):
+                    yield {'model.n': n, 'model.m': m, 'model.h': h, 'model.direct': direct}

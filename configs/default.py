@@ -28,12 +28,19 @@ def get_config() -> ConfigDict:
     c.corpus.valid = 0.1  # likewise; the paper on Brown: 200,000; the rest is the test set
 
     c.model = ConfigDict()
+    # nplm: the network; count-based (section 4.1): interpolated | kneser_ney | modified_kneser_ney | classes |
+    # maximum_likelihood | add_delta | backoff (to the shorter context when the longer is unseen)
+    c.model.family = 'nplm'
     c.model.n = 6  # order: a word is predicted from the n-1 before it; the paper: 3 and 5
-    c.model.m = 100  # features a word; the paper: 30 and 60
+    c.model.m = 100  # (this and below: of the network) features a word; the paper: 30 and 60
     c.model.h = 200  # hidden units, 0 for none; the paper: 0, 50 and 100
     c.model.direct = False  # direct connections W from features to output; the paper: both
     c.model.unigram_bias = True  # start b from the log-frequencies of the training words; the paper is silent
     c.model.dropout = 0.25  # share of features and hidden units zeroed in training; the paper: 0
+
+    c.ngram = ConfigDict()
+    c.ngram.delta = 0.1  # of add_delta: what is added to every count
+    c.ngram.classes = 500  # of classes: how many; the paper: 150 to 2000
 
     c.optimizer = ConfigDict()
     c.optimizer.name = 'sgd'  # sgd | adam | adagrad on the batch mean, or paper: section 2.1, a sum at a rate a word

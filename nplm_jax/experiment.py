@@ -6,30 +6,37 @@ import contextlib
 import json
 import os
 import pathlib
-import platform
-import resource
 import signal
-import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from importlib import metadata
 from typing import Any
 
 import jax
 from ml_collections import ConfigDict
 
-from nplm_jax import corpora, dataset, evaluation, nplm, reporting, settings, training, vocabulary
+from nplm_jax import (
+    corpora,
+    dataset,
+    evaluation,
+    mixture,
+    nplm,
+    provenance,
+    reporting,
+    settings,
+    training,
+    vocabulary,
+)
 from nplm_jax.checkpoints import CheckpointStore
 from nplm_jax.errors import BadInput
 from nplm_jax.files import write_atomically
-from nplm_jax.language_model import NeuralLanguageModel
-
-_PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
+from nplm_jax.language_model import LanguageModel, NeuralLanguageModel
+from nplm_jax.ngrams import families, interpolated
 
 
 def run(config: ConfigDict | Mapping[str, Any], workdir: str | os.PathLike[str], command: str = '') -> dict[str, Any]:
-    """Trains and evaluates one network, or goes on where an earlier start of the same run ended.
+    """Trains or estimates one model and evaluates it, or goes on where an earlier start of the same run ended.
 
     config: a ConfigDict like those in `configs/`, or the dictionary of a config.json.
     Returns: what `results.json` holds. A finished run is not trained again.
@@ -43,18 +50,23 @@ def run(config: ConfigDict | Mapping[str, Any], workdir: str | os.PathLike[str],
         results = json.loads(finished.read_text())
         print(f'{folder} is finished; this is its result (another --workdir trains again)')
     else:
-        results = _train(wanted, folder, command)
+        results = _make(wanted, folder, command)
     print(reporting.results_table(results, settings.to_dict(wanted)['paper']))
     return results
 
 
-def load(workdir: str | os.PathLike[str]) -> tuple[settings.Settings, vocabulary.Vocabulary, NeuralLanguageModel]:
-    """The settings, vocabulary and best network of a run's folder. Raises: BadInput when it has none."""
+def load(workdir: str | os.PathLike[str]) -> tuple[settings.Settings, vocabulary.Vocabulary, LanguageModel]:
+    """The settings, vocabulary and best model of a run's folder; a count-based one is estimated anew.
+
+    Raises: BadInput when no run was started there.
+    """
     folder = pathlib.Path(workdir)
-    if not (folder / 'config.json').exists() or not (folder / 'checkpoints').is_dir():
+    if not (folder / 'vocabulary.txt').exists():
         raise BadInput(f'{folder}: no run was started there')
     found = settings.from_config(json.loads((folder / 'config.json').read_text()))
     words = vocabulary.load(folder / 'vocabulary.txt')
+    if found.model.family != 'nplm':
+        return found, words, families.estimate(found, prepare(found), folder)
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
         state = jax.eval_shape(lambda: training.init_state(found, len(words), None, 1))
         best = store.restore_best(state, state.params)
@@ -67,43 +79,79 @@ def prepare(wanted: settings.Settings) -> dataset.Dataset:
     return dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, wanted.corpus))
 
 
-def _train(wanted: settings.Settings, folder: pathlib.Path, command: str) -> dict[str, Any]:
+def _make(wanted: settings.Settings, folder: pathlib.Path, command: str) -> dict[str, Any]:
     data = prepare(wanted)
-    training.make_plan(wanted, data.train)  # a batch too large is refused before anything is compiled
+    network = wanted.model.family == 'nplm'
+    if network:
+        training.make_plan(wanted, data.train)  # a batch too large is refused before anything is compiled
     _claim_folder(folder, wanted, data.vocabulary)
     _describe(wanted, data, folder)
-    reporter = reporting.Reporter(folder)
-    with contextlib.closing(CheckpointStore(folder / 'checkpoints')) as store, contextlib.closing(reporter):
-        with _interruptible() as interrupted:
-            best, progress = training.fit(wanted, data, store, reporter, interrupted)
-    model = NeuralLanguageModel(best, wanted.model.n)
+    model, facts = _train(wanted, data, folder) if network else _estimate(wanted, data, folder)
+    model = mixture.Remembering(model)
     scores = {name: evaluation.evaluate(model, data.tokens_T, span) for name, span in data.splits.items()}
-    results = _results(wanted, data, progress, scores, nplm.count(best), command)
-    reporting.draw_learning_curve(folder, wanted.name, wanted.paper.valid)
+    results = {
+        'name': wanted.name,
+        'corpus': wanted.corpus.name,
+        'family': wanted.model.family,
+        'vocabulary': len(data.vocabulary),
+        'words': {name: score.words for name, score in scores.items()},
+        'perplexity': {name: score.perplexity for name, score in scores.items()},
+        'impossible_words': {name: score.impossible for name, score in scores.items()},
+        **facts,
+        **({'mixture': mix_with_trigram(model, data)} if network else {}),
+        'command': command,
+        'seed': wanted.seed,
+        **provenance.provenance(),
+    }
     write_atomically(folder / 'results.json', json.dumps(results, indent=2) + '\n')
     return results
 
 
-def _results(wanted, data, progress, scores, parameters, command) -> dict[str, Any]:
-    steps_per_epoch = len(data.train) // wanted.train.batch_size
-    return {
-        'name': wanted.name,
-        'corpus': wanted.corpus.name,
-        'vocabulary': len(data.vocabulary),
-        'words': {name: score.words for name, score in scores.items()},
-        'perplexity': {name: score.perplexity for name, score in scores.items()},
-        'parameters': parameters,
-        'epochs': progress.step / steps_per_epoch,
+def _train(wanted, data, folder) -> tuple[LanguageModel, dict[str, Any]]:
+    """The network, and what its results say of the training."""
+    reporter = reporting.Reporter(folder)
+    with contextlib.closing(CheckpointStore(folder / 'checkpoints')) as store, contextlib.closing(reporter):
+        with _interruptible() as interrupted:
+            best, progress = training.fit(wanted, data, store, reporter, interrupted)
+    reporting.draw_learning_curve(folder, wanted.name, wanted.paper.valid)
+    batch_size = wanted.train.batch_size
+    return NeuralLanguageModel(best, wanted.model.n), {
+        'parameters': nplm.count(best),
+        'epochs': progress.step / (len(data.train) // batch_size),
         'updates': progress.step,
         'best_update': progress.best_step,
         'seconds': round(progress.seconds, 1),
-        'words_per_second': round(progress.step * wanted.train.batch_size / progress.train_seconds),
-        'peak_memory_megabytes': _peak_memory() // 2**20,
-        'command': command,
-        'commit': _commit(),
-        'versions': {'python': platform.python_version(), **{p: metadata.version(p) for p in _PACKAGES}},
-        'device': f'{jax.device_count()} x {jax.devices()[0].device_kind}, {os.cpu_count()} CPU cores ({_processor()})',
-        'seed': wanted.seed,
+        'words_per_second': round(progress.step * batch_size / progress.train_seconds),
+    }
+
+
+def _estimate(wanted, data, folder) -> tuple[LanguageModel, dict[str, Any]]:
+    """The count-based model, and how long it took."""
+    started = time.perf_counter()
+    model = families.estimate(wanted, data, folder)
+    seconds = time.perf_counter() - started
+    return model, {'seconds': round(seconds, 2), 'words_per_second': round(len(data.train) / seconds)}
+
+
+def mix_with_trigram(model: LanguageModel, data: dataset.Dataset) -> dict[str, dict[str, Any]]:
+    """Perplexities of the three mixtures of a model with the interpolated trigram (section 4.2).
+
+    Returns: for `fixed` (0.5), `learned` (one weight) and `by_frequency` (a weight a bin of the trigram) the
+    validation and test perplexity and the model's weights.
+    """
+    trigram = interpolated.fit(data.tokens_T, data.train, data.valid, len(data.vocabulary))
+    models = [model, mixture.Remembering(trigram)]
+    mixed = {
+        'fixed': mixture.equal(models),
+        'learned': mixture.fit(models, data.tokens_T, data.valid),
+        'by_frequency': mixture.fit(models, data.tokens_T, data.valid, trigram.bins),
+    }
+    return {
+        name: {
+            **{s: evaluation.evaluate(m, data.tokens_T, data.splits[s]).perplexity for s in ('valid', 'test')},
+            'weights': m.weights_QxM[:, 0].tolist(),
+        }
+        for name, m in mixed.items()
     }
 
 
@@ -111,11 +159,17 @@ def _describe(wanted: settings.Settings, data: dataset.Dataset, folder: pathlib.
     words = ' / '.join(f'{len(span):,}' for span in data.splits.values())
     span = data.valid
     rare = float((data.tokens_T[span.start : span.stop] == vocabulary.RARE_ID).mean())
+    model = wanted.model
+    shape = (
+        f'n={model.n} m={model.m} h={model.h} direct={model.direct}: '
+        f'{model.num_parameters(len(data.vocabulary)):,} free parameters'
+        if model.family == 'nplm'
+        else f'{model.family}, n={model.n}'
+    )
     print(
         f'{wanted.name}: {wanted.corpus.name}, {words} words to train / validate / test on, |V| = '
         f'{len(data.vocabulary):,}; {vocabulary.RARE} counts as one word, {rare:.1%} of the validation words\n'
-        f'n={wanted.model.n} m={wanted.model.m} h={wanted.model.h} direct={wanted.model.direct}: '
-        f'{wanted.model.num_parameters(len(data.vocabulary)):,} free parameters; folder {folder}'
+        f'{shape}; folder {folder}'
     )
 
 
@@ -177,33 +231,3 @@ def _interruptible() -> Iterator[Callable[[], int]]:
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
-
-
-def _commit() -> str:
-    """The repository's commit, with -dirty when files differ from it; 'unknown' outside one."""
-    git = [
-        'git',
-        '-C',
-        str(pathlib.Path(__file__).parent),
-        'describe',
-        '--always',
-        '--dirty',
-        '--abbrev=12',
-        '--exclude=*',
-    ]
-    try:
-        return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return 'unknown'
-
-
-def _peak_memory() -> int:
-    """The most bytes this process has held; macOS counts them in bytes, Linux in kibibytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)
-
-
-def _processor() -> str:
-    """The CPU's name."""
-    info = pathlib.Path('/proc/cpuinfo')
-    lines = info.read_text().splitlines() if info.exists() else []
-    return next((x.split(':')[1].strip() for x in lines if x.startswith('model name')), platform.processor())

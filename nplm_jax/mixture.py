@@ -65,6 +65,21 @@ class Mixture:
         return _mix(log_p_MxBxV, log_weights_MxB[:, :, None])
 
 
+class Remembering:
+    """A model whose scores of each span are computed once: what several mixtures of it need. Not for new tokens."""
+
+    def __init__(self, model: LanguageModel):
+        self.next_word = model.next_word
+        self._score = model.score
+        self._scores: dict[Span, np.ndarray] = {}
+
+    def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
+        """What the model answers, remembered by span."""
+        if span not in self._scores:
+            self._scores[span] = self._score(tokens_T, span)
+        return self._scores[span]
+
+
 def equal(models: Sequence[LanguageModel]) -> Mixture:
     """The mixture with fixed equal weights (section 4.2: 0.5 for the network and for the trigram)."""
     return Mixture(models, np.full((1, len(models)), 1 / len(models)), OneBin())

@@ -148,9 +148,15 @@ def table(header: list[str], rows: list[list[Any]]) -> str:
 
 
 def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
-    """A run's perplexities, beside the paper's row where it has one."""
+    """A run's perplexities and those of its mixtures with the trigram, beside the paper's row where it has one."""
     splits = ('train', 'valid', 'test')
     rows = [[results['name'], *(float(results['perplexity'][s]) for s in splits)]]
+    for kind, mixed in results.get('mixture', {}).items():
+        rows.append([f'  mixed with the trigram, {kind.replace("_", " ")}', '-', mixed['valid'], mixed['test']])
     if paper['row']:
         rows.append([f'paper, {paper["row"]}', *(float(paper[s]) if paper[s] else '-' for s in splits)])
-    return table(['perplexity', *splits], rows)
+    lines = [table(['perplexity', *splits], rows)]
+    for split, hit in results.get('impossible_words', {}).items():
+        if hit:
+            lines.append(f'{hit:,} {split} words had probability zero: the {split} perplexity is infinite')
+    return '\n'.join(lines)

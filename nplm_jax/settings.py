@@ -15,6 +15,15 @@ from ml_collections import ConfigDict
 from nplm_jax.errors import BadInput, require
 
 CORPORA = ('brown', 'text', 'sentences')
+NGRAM_FAMILIES = (
+    'maximum_likelihood',
+    'add_delta',
+    'backoff',
+    'interpolated',
+    'kneser_ney',
+    'modified_kneser_ney',
+    'classes',
+)
 OPTIMIZERS = ('sgd', 'adam', 'adagrad', 'paper')
 SCHEDULES = ('constant', 'linear', 'cosine')
 
@@ -64,7 +73,7 @@ class CorpusSettings:
 
 @dataclasses.dataclass(frozen=True)
 class ModelSettings:
-    """`model.*`: the network y = b + Wx + U tanh(d + Hx)."""
+    """`model.*`: which model, of which order; of the network y = b + Wx + U tanh(d + Hx) also its shape."""
 
     n: int = 5
     m: int = 30
@@ -72,8 +81,12 @@ class ModelSettings:
     direct: bool = False
     unigram_bias: bool = True
     dropout: float = 0.0
+    family: str = 'nplm'
 
     def __post_init__(self):
+        _one_of('model.family', self.family, ('nplm', *NGRAM_FAMILIES))
+        if self.family == 'interpolated':
+            require(self.n == 3, 'model.n', self.n, 'must be 3: the interpolated model is a trigram')
         require(self.n >= 2, 'model.n', self.n, 'must be 2 or more: a word is predicted from the n-1 before it')
         require(self.m >= 1, 'model.m', self.m, 'must be 1 or more features a word')
         require(self.h >= 0, 'model.h', self.h, 'must be 0 (no hidden layer) or more')
@@ -90,6 +103,18 @@ class ModelSettings:
         inputs = (self.n - 1) * self.m
         count = vocabulary_size * (1 + self.m + self.h) + self.h * (1 + inputs)
         return count + vocabulary_size * inputs if self.direct else count
+
+
+@dataclasses.dataclass(frozen=True)
+class NgramSettings:
+    """`ngram.*`: what some count-based models need beside their order."""
+
+    delta: float = 0.1
+    classes: int = 500
+
+    def __post_init__(self):
+        _at_least('ngram.delta', self.delta, 0)
+        _at_least('ngram.classes', self.classes, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,6 +198,7 @@ class Settings:
     name: str
     corpus: CorpusSettings
     model: ModelSettings = ModelSettings()
+    ngram: NgramSettings = NgramSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     train: TrainSettings = TrainSettings()
     paper: PaperRow = PaperRow()
@@ -197,7 +223,8 @@ def to_dict(settings: Settings) -> dict[str, Any]:
 
 
 _SECTIONS = {
-    c.__name__: c for c in (CorpusSettings, ModelSettings, OptimizerSettings, PaperSettings, TrainSettings, PaperRow)
+    c.__name__: c
+    for c in (CorpusSettings, ModelSettings, NgramSettings, OptimizerSettings, PaperSettings, TrainSettings, PaperRow)
 }
 
 

@@ -16,7 +16,7 @@ BROWN_V = 16_383
 PARAMETERS = {'mlp1': 5_762_483, 'mlp3': 4_931_283, 'mlp5': 3_299_033, 'mlp7': 2_313_053, 'mlp9': 2_158_273}
 
 
-@pytest.mark.parametrize('row', brown.ROWS)
+@pytest.mark.parametrize('row', brown.NETWORKS)
 def test_brown_rows(row):
     frozen = settings.from_config(brown.get_config(row))
     shapes = jax.eval_shape(lambda: nplm.init(jax.random.key(0), frozen.model, BROWN_V))

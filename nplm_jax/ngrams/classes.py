@@ -5,7 +5,6 @@ Dims: G classes, V vocabulary, T words of a span, B contexts.
 
 from __future__ import annotations
 
-import os
 import pathlib
 import warnings
 
@@ -15,6 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from nplm_jax.corpora import Span
 from nplm_jax.errors import BadInput, require
+from nplm_jax.files import write_atomically
 from nplm_jax.ngrams import kneser_ney
 from nplm_jax.ngrams.counts import check_ids, count, with_history
 from nplm_jax.vocabulary import Vocabulary
@@ -201,11 +201,8 @@ def renumber(classes_V: np.ndarray) -> np.ndarray:
 
 
 def save(classes_V: np.ndarray, vocabulary: Vocabulary, path: pathlib.Path) -> None:
-    """Writes UTF-8 lines `word<TAB>class` in the order of the ids, to a temporary name first."""
-    lines = ''.join(f'{word}\t{c}\n' for word, c in zip(vocabulary.words, classes_V, strict=True))
-    temporary = path.with_name(path.name + '.tmp')
-    temporary.write_text(lines, encoding='utf-8')
-    os.replace(temporary, path)
+    """Writes UTF-8 lines `word<TAB>class` in the order of the ids."""
+    write_atomically(path, ''.join(f'{w}\t{c}\n' for w, c in zip(vocabulary.words, classes_V, strict=True)))
 
 
 def load(path: pathlib.Path, vocabulary: Vocabulary) -> np.ndarray:

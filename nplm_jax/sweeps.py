@@ -1,0 +1,90 @@
+"""Many runs from one config: each point of a sweep is the config with some keys changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import pathlib
+import sys
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from nplm_jax import experiment, reporting, settings
+from nplm_jax.errors import BadInput
+from nplm_jax.files import write_atomically
+from nplm_jax.training import NonFiniteLoss
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One run of a sweep: its name is also that of its folder."""
+
+    name: str
+    config: ConfigDict
+
+
+def load_points(path: str, config: ConfigDict) -> list[Point]:
+    """The points that `sweep()` in the config file `path` yields, each applied to `config` and checked.
+
+    A point is a dictionary of flattened keys, `{'model.h': 50, 'seed': 2}`; one with `name` is called that.
+    Raises: BadInput for a file without sweep(), a point with an unknown key, a wrong type or an impossible value,
+    or two points of one name: all before the first run starts.
+    """
+    module = _load_module(path)
+    if not hasattr(module, 'sweep'):
+        raise BadInput(f'--sweep: {path} has no function sweep()')
+    points = [apply(config, overrides) for overrides in module.sweep()]
+    names = [point.name for point in points]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise BadInput(f'--sweep: two points of {path} are called {twice[0]}')
+    return points
+
+
+def apply(config: ConfigDict, overrides: Mapping[str, Any]) -> Point:
+    """A checked copy of `config` with some flattened keys changed. Raises: BadInput naming the key."""
+    changed = config.copy_and_resolve_references()
+    for key, value in overrides.items():
+        *sections, last = key.split('.')
+        here = changed
+        for section in sections:
+            here = here[section] if isinstance(here, ConfigDict) and section in here else None
+        if not isinstance(here, ConfigDict) or last not in here:
+            raise BadInput(f'--sweep: {key}: unknown key')
+        try:
+            here[last] = value
+        except TypeError:
+            raise BadInput(f'--sweep: {key}={value!r}: must be of type {type(here[last]).__name__}') from None
+    name = overrides.get('name') or ','.join(f'{key.rpartition(".")[2]}={value}' for key, value in overrides.items())
+    changed.name = name
+    settings.from_config(changed)
+    return Point(name, changed)
+
+
+def run(points: Iterable[Point], folder: pathlib.Path, command: str) -> str:
+    """Runs the points one after another, each in its own folder; those finished are not run again.
+
+    A point whose loss is not finite is marked so and the others go on. Returns: the table of all points, which is
+    written to `table.md` as well. Raises: as `experiment.run` does.
+    """
+    rows = []
+    for point in points:
+        try:
+            results = experiment.run(point.config, folder / point.name, command)
+            perplexities = [float(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
+            rows.append([point.name, *perplexities, float(results['seconds'])])
+        except NonFiniteLoss as error:
+            print(f'{point.name}: {error}', file=sys.stderr)
+            rows.append([point.name, 'diverged', '-', '-', '-'])
+    table = reporting.table(['point', 'train', 'valid', 'test', 'seconds'], rows)
+    write_atomically(folder / 'table.md', table + '\n')
+    return table
+
+
+def _load_module(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location('sweep_config', path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
