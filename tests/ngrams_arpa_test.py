@@ -155,6 +155,13 @@ def test_an_ngram_whose_beginning_is_missing_is_refused(tmp_path):
         arpa.read(path)
 
 
+def test_a_file_without_an_ngram_has_the_rare_word_only(tmp_path):
+    path = tmp_path / 'model.arpa'
+    path.write_text('\\data\\\nngram 1=0\nngram 2=0\n\\1-grams:\n\\2-grams:\n\\end\\\n', encoding='utf-8')
+    model, words = arpa.read(path)
+    assert words.words == (RARE,) and np.isneginf(model.next_word(np.array([[0]]))).all()
+
+
 def test_bytes_that_are_not_text_and_a_missing_file(tmp_path):
     path = tmp_path / 'model.arpa'
     path.write_bytes(b'\\data\\\nngram 1=1\n\xff\xfe')

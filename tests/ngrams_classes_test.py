@@ -87,6 +87,15 @@ def test_the_class_ngram_is_its_formula():
     np.testing.assert_allclose(p_V[[0, 10, 11, 12]], unseen, rtol=1e-5)
 
 
+def test_the_numbers_of_the_classes_do_not_matter():
+    tokens_T = planted()
+    classes_V = np.array([0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 0, 1, 2])
+    one, other = (classes.ClassNgram(tokens_T, TRAIN, 3, c) for c in (classes_V, 9 - 2 * classes_V))
+    contexts = np.array([[0, 0], [1, 5], [12, 7]])
+    np.testing.assert_allclose(other.next_word(contexts), one.next_word(contexts), rtol=1e-6)
+    np.testing.assert_allclose(other.score(tokens_T, Span(0, 9)), one.score(tokens_T, Span(0, 9)), rtol=1e-6)
+
+
 def test_blocks_of_unseen_words_do_not_change_their_score(monkeypatch):
     tokens_T = planted()
     model = classes.ClassNgram(tokens_T, TRAIN, 3, classes.exchange(tokens_T, TRAIN, 4, V))

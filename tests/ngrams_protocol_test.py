@@ -83,6 +83,15 @@ def test_the_next_word_has_total_probability_one_after_any_context(family):
         np.testing.assert_allclose(np.exp(log_p.astype(np.float64)).sum(1), 1, rtol=0, atol=1e-6)
 
 
+def test_words_before_the_training_span_are_contexts_only(family):
+    tokens_T = stream()
+    tokens_T[:10] = 12, 11, 12, 12, 11, 11, 12, 11, 11, 12
+    model = family(tokens_T, Span(10, 400), VALID, V)
+    contexts = np.array([[12, 11, 11, 12], [11, 12, 11, 11], [1, 12, 12, 11], [11, 12, 0, 0]])
+    total = np.exp(model.next_word(contexts).astype(np.float64)).sum(1)
+    np.testing.assert_allclose(total, 1, rtol=0, atol=1e-6)
+
+
 def test_only_the_unsmoothed_give_probability_zero(family):
     model = family(stream(), TRAIN, VALID, V)
     log_p = model.next_word(stream()[:30].reshape(5, 6))

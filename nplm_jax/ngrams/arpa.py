@@ -14,6 +14,7 @@ import math
 import os
 import pathlib
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -31,7 +32,7 @@ _LOG_10 = math.log(10)
 def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> None:
     """Writes the model with seven digits, to a temporary name first; interpolated models are in back-off form.
 
-    Raises: BadInput when the vocabulary has a word of another size's model, or `<unk>`, `<s>`, `</s>` as words.
+    Raises: BadInput when the vocabulary is not the model's size, or has `<unk>`, `<s>` or `</s>` as a word.
     """
     if len(vocabulary) != model.table.vocabulary_size:
         raise BadInput(f'{path}: a vocabulary of {len(vocabulary)} words for a model of {model.table.vocabulary_size}')
@@ -74,7 +75,8 @@ def read(path: pathlib.Path) -> tuple[BackoffModel, Vocabulary]:
     sections = _parse(path)
     in_longer = {word for section in sections[1:] for ngram in section.ngrams for word in ngram}
     first = sections[0]
-    _check_unique(path, first, np.unique([w for (w,) in first.ngrams], return_index=True)[1])
+    first_uses = {ngram: i for i, ngram in reversed(list(enumerate(first.ngrams)))}
+    _check_unique(path, first, list(first_uses.values()))
     used = [p > _ZERO or w not in MARKS or w in in_longer for p, (w,) in zip(first.log_p, first.ngrams)]
     words = [w for (w,), keep in zip(first.ngrams, used) if keep and w != UNKNOWN]
     ids = {UNKNOWN: 0, **{w: i for i, w in enumerate(words, start=1)}}
@@ -82,7 +84,7 @@ def read(path: pathlib.Path) -> tuple[BackoffModel, Vocabulary]:
     keys: list[np.ndarray] = [np.arange(len(ids))]
     log_p, log_b = [np.full(len(ids), -np.inf)], [np.zeros(len(ids))]
     kept = [i for i, keep in enumerate(used) if keep]
-    where = np.array([ids[first.ngrams[i][0]] for i in kept])
+    where = np.array([ids[first.ngrams[i][0]] for i in kept], np.int64)
     log_p[0][where], log_b[0][where] = (_natural(x)[kept] for x in (first.log_p, first.log_b))
     for section in sections[1:]:
         packed = _pack(path, section, ids, keys)
@@ -162,9 +164,9 @@ def _pack(path: pathlib.Path, section: _Section, ids: dict[str, int], keys: list
     return packed
 
 
-def _check_unique(path: pathlib.Path, section: _Section, first_uses: np.ndarray) -> None:
+def _check_unique(path: pathlib.Path, section: _Section, first_uses: Sequence[int]) -> None:
     again = np.ones(len(section.ngrams), bool)
-    again[first_uses] = False
+    again[np.asarray(first_uses, np.int64)] = False
     _refuse(path, section, again, 'stands twice')
 
 
