@@ -33,8 +33,8 @@ def fit_backoff(
     evenly over all |V| words. After a context that all |V| words followed nothing is discounted.
 
     min_count: n-grams of order 3 and more with a smaller (adjusted) count are left to the shorter context. 2 is
-    what the toolkit of the paper's authors does unless told otherwise, and what their figures go with: back-off
-    without it grows worse with n, because D is nearly 1 and what is left of a count of 1 is less than the
+    the default of SRILM, the toolkit that the paper used, and gives the paper's picture (no gain from n = 3 to
+    5): back-off without it grows worse with n, because D is nearly 1 and what is left of a count of 1 is less than the
     shorter context would give. 1 is the method as published.
     Warns: DiscountWarning where D cannot be estimated; it is 0.5 then. Raises: BadInput as `count` does.
     """
