@@ -198,9 +198,9 @@ class Settings:
     name: str
     corpus: CorpusSettings
     model: ModelSettings = ModelSettings()
-    ngram: NgramSettings = NgramSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     train: TrainSettings = TrainSettings()
+    ngram: NgramSettings = NgramSettings()
     paper: PaperRow = PaperRow()
     seed: int = 1
 

@@ -1,44 +1,106 @@
-"""Prints Table 1, the paper's beside ours, from the committed results.
+"""Prints Table 1, the paper's beside ours, from the committed results; with --figure draws it too.
 
-    python -m experiments.table1.table
+    python -m experiments.table1.table [--figure]
 
-results/ROW.json is the results.json of `python launch.py --config=configs/brown.py:ROW`.
+results/ROW.json is the results.json of `python launch.py --config=configs/brown.py:ROW`; `best` is no row.
 """
 
 import json
 import pathlib
 import sys
+from typing import Any
 
 from configs import brown
 from nplm_jax.reporting import table
 
-RESULTS = pathlib.Path(__file__).parent / 'results'
+HERE = pathlib.Path(__file__).parent
+MIXTURES = {  # the paper's rows of a network mixed with the trigram: valid, test
+    'mlp1': ('MLP2', 275.0, 257.0),
+    'mlp3': ('MLP4', 286.0, 272.0),
+    'mlp5': ('MLP6', 273.0, 259.0),
+    'mlp7': ('MLP8', 284.0, 270.0),
+    'mlp9': ('MLP10', 265.0, 252.0),
+}
+HEADER = [
+    '',
+    'n',
+    'c',
+    'h',
+    'm',
+    'direct',
+    'mix',
+    'train',
+    'valid',
+    'test',
+    'paper: train',
+    'valid',
+    'test',
+    'ratio',
+    'paper',
+]
 
 
-def rows() -> list[list]:
-    """One row a network. Raises: FileNotFoundError when a row's JSON is missing."""
+def result(row: str) -> dict[str, Any]:
+    """The committed results of a row. Raises: SystemExit naming the file when it is missing."""
+    path = HERE / 'results' / f'{row}.json'
+    if not path.exists():
+        sys.exit(f'{path}: missing; run that row and copy its results.json here')
+    return json.loads(path.read_text())
+
+
+def rows() -> list[list[Any]]:
+    """One row a model and one a mixture. The ratios are of the test perplexity to the 5-gram Kneser-Ney back-off's."""
+    reference = result('kneser_ney_5')['perplexity']['test']
+    paper_reference = brown.COUNTS['kneser_ney_5'][-1][2]
+
+    def line(name, shape, mix, ours, paper):
+        given = [f'{p:.0f}' if p else '-' for p in paper]
+        ratio = f'{paper[2] / paper_reference:.2f}' if paper[2] else '-'
+        return [name, *shape, mix, *ours, *given, f'{ours[2] / reference:.2f}', ratio]
+
     found = []
-    for row in (*brown.ROWS, ''):
-        config = brown.get_config(row)
-        ours = json.loads((RESULTS / f'{row or "best"}.json').read_text())
-        model = config.model
-        found.append([
-            row.upper() or 'ours', model.n, model.h, model.m, 'yes' if model.direct else 'no',
-            *(f'{config.paper[s]:.0f}' if row else '-' for s in ('train', 'valid', 'test')),
-            *(ours['perplexity'][s] for s in ('train', 'valid', 'test')),
-            round(ours['seconds'] / 60, 1), f'{ours["words_per_second"]:,}',
-        ])  # fmt: skip
+    for row in (*brown.NETWORKS, 'best', *brown.COUNTS):
+        config = brown.get_config('' if row == 'best' else row)
+        ours, model = result(row), config.model
+        splits = [ours['perplexity'][s] for s in ('train', 'valid', 'test')]
+        paper = [config.paper[s] for s in ('train', 'valid', 'test')]
+        if row in brown.COUNTS:
+            classes = config.ngram.classes if model.family == 'classes' else '-'
+            found.append(
+                line(config.paper.row or 'Modified Kneser-Ney', [model.n, classes, '-', '-', '-'], '', splits, paper)
+            )
+            continue
+        shape = [model.n, '-', model.h, model.m, 'yes' if model.direct else 'no']
+        found.append(line(row.upper() if row != 'best' else 'best', shape, 'no', splits, paper))
+        name, *paper_mixed = MIXTURES.get(row, ('best', 0.0, 0.0))
+        for kind, mixed in ours['mixture'].items():
+            paper = [0.0, *paper_mixed] if kind == 'fixed' else [0.0] * 3
+            found.append(line(name, shape, kind.replace('_', ' '), ['-', mixed['valid'], mixed['test']], paper))
     return found
 
 
-def main() -> None:
-    """Prints the table."""
-    perplexities = ['paper: train', 'valid', 'test', 'here: train', 'valid', 'test']
-    print(table(['row', 'n', 'h', 'm', 'direct', *perplexities, 'minutes', 'words/s'], rows()))
+def draw(path: pathlib.Path) -> None:
+    """Test perplexity of each single model and fixed mixture, ours and the paper's, relative to Kneser-Ney's 5-gram."""
+    import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
+
+    lines = [r for r in rows() if r[6] in ('', 'no', 'fixed')][::-1]
+    names = [
+        ' '.join(str(x) for x in (r[0], f'n={r[1]}', '' if r[2] == '-' else f'c={r[2]}', r[6].replace('no', '')))
+        for r in lines
+    ]
+    axes = (figure := matplotlib.figure.Figure(figsize=(7, 8), layout='constrained')).subplots()
+    for column, label, marker in ((-2, 'here', 'o'), (-1, 'the paper', 'x')):
+        points = [(float(r[column]), i) for i, r in enumerate(lines) if r[column] != '-']
+        axes.plot(*zip(*points), marker, label=label)
+    axes.axvline(1, color='grey', linestyle=':')
+    axes.set_yticks(range(len(lines)), names)
+    axes.set(xlabel="test perplexity / 5-gram Kneser-Ney back-off's on the same words", title='Table 1, Brown')
+    axes.grid(alpha=0.3, axis='x')
+    axes.legend()
+    figure.savefig(path, dpi=110)
 
 
 if __name__ == '__main__':
-    try:
-        main()
-    except FileNotFoundError as error:
-        sys.exit(f'{error.filename}: missing; run that row and copy its results.json here')
+    print(table(HEADER, rows()))
+    if '--figure' in sys.argv[1:]:
+        draw(HERE / 'table1.png')
