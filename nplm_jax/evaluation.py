@@ -12,6 +12,11 @@ from nplm_jax.corpora import Span
 from nplm_jax.language_model import LanguageModel
 
 
+def perplexity(mean_nll: float) -> float:
+    """exp of a mean NLL in nats; infinite beyond what a float holds."""
+    return math.exp(mean_nll) if mean_nll < 709 else math.inf
+
+
 class Score(NamedTuple):
     """How well a span was predicted."""
 
@@ -25,8 +30,8 @@ class Score(NamedTuple):
 
     @property
     def perplexity(self) -> float:
-        """exp(total NLL / words); infinite where a word had probability zero or the exponent overflows."""
-        return math.exp(self.mean_nll) if self.mean_nll < 709 else math.inf
+        """exp(total NLL / words); infinite where a word had probability zero."""
+        return perplexity(self.mean_nll)
 
 
 def evaluate(model: LanguageModel, tokens_T: jax.Array | np.ndarray, span: Span) -> Score:

@@ -27,6 +27,7 @@ from nplm_jax import (
     settings,
     training,
     vocabulary,
+    workdir,
 )
 from nplm_jax.checkpoints import CheckpointStore
 from nplm_jax.errors import BadInput
@@ -35,38 +36,38 @@ from nplm_jax.language_model import LanguageModel, NeuralLanguageModel
 from nplm_jax.ngrams import families, interpolated
 
 
-def run(config: ConfigDict | Mapping[str, Any], workdir: str | os.PathLike[str], command: str = '') -> dict[str, Any]:
+def run(config: ConfigDict | Mapping[str, Any], folder: str | os.PathLike[str], command: str = '') -> dict[str, Any]:
     """Trains or estimates one model and evaluates it, or goes on where an earlier start of the same run ended.
 
     config: a ConfigDict like those in `configs/`, or the dictionary of a config.json.
     Returns: what `results.json` holds. A finished run is not trained again.
     Raises: BadInput; training.Interrupted after SIGINT or SIGTERM; training.NonFiniteLoss.
     """
+    started = time.perf_counter()
     wanted = settings.from_config(config)
-    folder = pathlib.Path(workdir)
-    _check_folder(folder, wanted)
-    finished = folder / 'results.json'
-    if finished.exists():
-        results = json.loads(finished.read_text())
-        print(f'{folder} is finished; this is its result (another --workdir trains again)')
-    else:
-        results = _make(wanted, folder, command)
+    folder = workdir.expand(folder)
+    workdir.check(folder, wanted)
+    with workdir.locked(folder):
+        if (results := _finished(folder)) is not None:
+            print(f'{folder} is finished; this is its result (another --workdir trains again)')
+        else:
+            results = _make(wanted, folder, command, started)
     print(reporting.results_table(results, settings.to_dict(wanted)['paper']))
     return results
 
 
-def load(workdir: str | os.PathLike[str]) -> tuple[settings.Settings, vocabulary.Vocabulary, LanguageModel]:
+def load(folder: str | os.PathLike[str]) -> tuple[settings.Settings, vocabulary.Vocabulary, LanguageModel]:
     """The settings, vocabulary and best model of a run's folder; a count-based one is estimated anew.
 
-    Raises: BadInput when no run was started there.
+    Raises: BadInput when no run was started there, or it is damaged.
     """
-    folder = pathlib.Path(workdir)
-    if not (folder / 'vocabulary.txt').exists():
-        raise BadInput(f'{folder}: no run was started there')
-    found = settings.from_config(json.loads((folder / 'config.json').read_text()))
-    words = vocabulary.load(folder / 'vocabulary.txt')
+    folder = workdir.expand(folder)
+    found = workdir.read_settings(folder)
+    words = vocabulary.load(folder / workdir.VOCABULARY)
     if found.model.family != 'nplm':
         return found, words, families.estimate(found, prepare(found), folder)
+    if not (folder / 'checkpoints').is_dir():
+        raise BadInput(f'{folder}: holds no checkpoint yet')
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
         state = jax.eval_shape(lambda: training.init_state(found, len(words), None, 1))
         best = store.restore_best(state, state.params)
@@ -79,14 +80,25 @@ def prepare(wanted: settings.Settings) -> dataset.Dataset:
     return dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, wanted.corpus))
 
 
-def _make(wanted: settings.Settings, folder: pathlib.Path, command: str) -> dict[str, Any]:
+def _finished(folder: pathlib.Path) -> dict[str, Any] | None:
+    """The results of a finished run; None when there are none, or no whole ones."""
+    try:
+        results = json.loads((folder / 'results.json').read_text(encoding='utf-8'))
+        return results if set(results['perplexity']) == {'train', 'valid', 'test'} else None
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _make(wanted: settings.Settings, folder: pathlib.Path, command: str, started: float) -> dict[str, Any]:
+    source = provenance.provenance()  # now: the repository may change while this trains
     data = prepare(wanted)
     network = wanted.model.family == 'nplm'
     if network:
         training.make_plan(wanted, data.train)  # a batch too large is refused before anything is compiled
-    _claim_folder(folder, wanted, data.vocabulary)
+    workdir.claim(folder, wanted, data)
     _describe(wanted, data, folder)
-    model, facts = _train(wanted, data, folder) if network else _estimate(wanted, data, folder)
+    model, facts = _train(wanted, data, folder, started) if network else _estimate(wanted, data, folder)
+    trained = time.perf_counter()
     model = mixture.Remembering(model)
     scores = {name: evaluation.evaluate(model, data.tokens_T, span) for name, span in data.splits.items()}
     results = {
@@ -99,20 +111,22 @@ def _make(wanted: settings.Settings, folder: pathlib.Path, command: str) -> dict
         'impossible_words': {name: score.impossible for name, score in scores.items()},
         **facts,
         **({'mixture': mix_with_trigram(model, data)} if network else {}),
+        'evaluation_seconds': round(time.perf_counter() - trained, 1),
+        'peak_memory_megabytes': provenance.peak_memory() // 2**20,
         'command': command,
         'seed': wanted.seed,
-        **provenance.provenance(),
+        **source,
     }
-    write_atomically(folder / 'results.json', json.dumps(results, indent=2) + '\n')
+    write_atomically(folder / 'results.json', reporting.to_json(results, indent=2) + '\n')
     return results
 
 
-def _train(wanted, data, folder) -> tuple[LanguageModel, dict[str, Any]]:
+def _train(wanted, data, folder, started) -> tuple[LanguageModel, dict[str, Any]]:
     """The network, and what its results say of the training."""
     reporter = reporting.Reporter(folder)
     with contextlib.closing(CheckpointStore(folder / 'checkpoints')) as store, contextlib.closing(reporter):
         with _interruptible() as interrupted:
-            best, progress = training.fit(wanted, data, store, reporter, interrupted)
+            best, progress = training.fit(wanted, data, store, reporter, interrupted, started)
     reporting.draw_learning_curve(folder, wanted.name, wanted.paper.valid)
     batch_size = wanted.train.batch_size
     return NeuralLanguageModel(best, wanted.model.n), {
@@ -171,43 +185,6 @@ def _describe(wanted: settings.Settings, data: dataset.Dataset, folder: pathlib.
         f'{len(data.vocabulary):,}; {vocabulary.RARE} counts as one word, {rare:.1%} of the validation words\n'
         f'{shape}; folder {folder}'
     )
-
-
-def _check_folder(folder: pathlib.Path, wanted: settings.Settings) -> None:
-    """Makes the run's folder unless it is there. Raises: BadInput when it is another's, or cannot be made."""
-    path = folder / 'config.json'
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            if any(folder.iterdir()):
-                raise BadInput(f'--workdir={folder}: is not empty and no run of this program; give another folder')
-            return
-        there = _flatten(json.loads(path.read_text()))
-    except OSError as error:
-        raise BadInput(f'--workdir={folder}: cannot be used ({error.strerror})') from None
-    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError):
-        raise BadInput(f'{path}: damaged; delete the folder or give another --workdir') from None
-    here = _flatten(settings.to_dict(wanted))
-    keys = [k for k in sorted(here | there) if here.get(k) != there.get(k)]
-    if keys:
-        differ = '; '.join(f'{k}={there.get(k)!r} there, {here.get(k)!r} now' for k in keys)
-        raise BadInput(f'--workdir={folder}: belongs to another config ({differ}); give another folder')
-
-
-def _claim_folder(folder: pathlib.Path, wanted: settings.Settings, words: vocabulary.Vocabulary) -> None:
-    """Writes what makes the folder this run's, once its text could be read. Raises: BadInput."""
-    try:
-        write_atomically(folder / 'config.json', json.dumps(settings.to_dict(wanted), indent=2) + '\n')
-        vocabulary.save(words, folder / 'vocabulary.txt')
-    except OSError as error:
-        raise BadInput(f'--workdir={folder}: cannot be written ({error.strerror})') from None
-
-
-def _flatten(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
-    flat = {}
-    for key, value in tree.items():
-        flat |= _flatten(value, f'{prefix}{key}.') if isinstance(value, Mapping) else {f'{prefix}{key}': value}
-    return flat
 
 
 @contextlib.contextmanager

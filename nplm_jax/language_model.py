@@ -52,10 +52,14 @@ class NeuralLanguageModel:
         return np.asarray(_log_probabilities(self.params, recent_BxN))
 
 
-_log_probabilities = jax.jit(nplm.log_probabilities)
+@jax.jit
+@jax.default_matmul_precision('float32')  # some accelerators would otherwise round to fewer bits
+def _log_probabilities(params: nplm.Params, contexts_BxN: jax.Array) -> jax.Array:
+    return nplm.log_probabilities(params, contexts_BxN)
 
 
 @functools.partial(jax.jit, static_argnames='num_context')
+@jax.default_matmul_precision('float32')
 def _score(params: nplm.Params, tokens_T: jax.Array, positions_SxB: jax.Array, num_context: int) -> jax.Array:
     def block(positions_B):
         contexts_BxN, targets_B = dataset.windows(tokens_T, positions_B, num_context)

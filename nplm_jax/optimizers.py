@@ -20,7 +20,7 @@ def schedule(settings: OptimizerSettings, total_steps: int, batch_size: int) -> 
     """The learning rate as a function of the update number."""
     if settings.name == 'paper':
         return paper_schedule(settings.paper, batch_size)
-    rate, warmup = settings.learning_rate, min(settings.warmup, total_steps - 1)
+    rate, warmup = settings.learning_rate, settings.warmup
     after = max(total_steps - warmup, 1)
     main = {
         'constant': optax.constant_schedule(rate),

@@ -17,9 +17,8 @@ _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
 def provenance() -> dict[str, Any]:
-    """Commit, versions, device and the most memory this process has held so far."""
+    """Commit, versions and device of this process."""
     return {
-        'peak_memory_megabytes': _peak_memory() // 2**20,
         'commit': _commit(),
         'versions': {'python': platform.python_version(), **{p: metadata.version(p) for p in _PACKAGES}},
         'device': f'{jax.device_count()} x {jax.devices()[0].device_kind}, {os.cpu_count()} CPU cores ({_processor()})',
@@ -44,7 +43,7 @@ def _commit() -> str:
         return 'unknown'
 
 
-def _peak_memory() -> int:
+def peak_memory() -> int:
     """The most bytes this process has held; macOS counts them in bytes, Linux in kibibytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)
 

@@ -13,6 +13,7 @@ import numpy as np
 import tensorboardX
 import tqdm
 
+from nplm_jax.evaluation import perplexity
 from nplm_jax.files import write_atomically
 from nplm_jax.training import Plan, Progress
 
@@ -20,7 +21,8 @@ from nplm_jax.training import Plan, Progress
 class Reporter:
     """Listens to `fit`: writes metrics.jsonl and TensorBoard events, and moves a progress bar.
 
-    A run that goes on drops the lines after the checkpoint it goes on from, so no update stands twice.
+    A run that goes on drops the lines after the checkpoint it goes on from, so no update stands twice; its first
+    training perplexity is of the updates since.
     """
 
     def __init__(self, folder: pathlib.Path):
@@ -52,8 +54,7 @@ class Reporter:
         """After each dispatch: the NLL of each of its batches, nats a word."""
         self._nll.append(nll_S)
         self._bar.update(nll_S.size * self._batch_size)
-        every = self._plan.log_every
-        if progress.step // every != (progress.step - nll_S.size) // every or progress.step == self._plan.total_steps:
+        if self._plan.is_due(self._plan.log_every, progress.step - nll_S.size, progress.step):
             train = perplexity(float(np.concatenate(self._nll).mean()))
             self._bar.set_description(f'epoch {self._epoch(progress):.2f}, perplexity {train:.1f}')
             self._write(
@@ -93,15 +94,21 @@ class Reporter:
             'seconds': round(progress.seconds, 2),
             **values,
         }
-        self._file.write(json.dumps(row) + '\n')
+        self._file.write(to_json(row) + '\n')
         self._file.flush()
         for name, value in values.items():
             self._events.add_scalar(name, value, progress.step)
 
 
-def perplexity(nll: float) -> float:
-    """exp of a mean NLL in nats; infinite beyond what a float holds."""
-    return math.exp(nll) if nll < 709 else math.inf
+def to_json(values: Mapping[str, Any], **options: Any) -> str:
+    """JSON in which an infinite or undefined number is null, as every reader of JSON expects."""
+
+    def finite(value):
+        if isinstance(value, Mapping):
+            return {k: finite(v) for k, v in value.items()}
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(finite(values), **options)
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
@@ -109,7 +116,7 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     rows = []
-    for line in path.read_text(encoding='utf-8').splitlines():
+    for line in path.read_text(encoding='utf-8', errors='replace').splitlines():
         try:
             rows.append(json.loads(line))
         except json.JSONDecodeError:
@@ -124,7 +131,7 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
     rows = read_metrics(folder / 'metrics.jsonl')
     axes = (figure := matplotlib.figure.Figure(figsize=(6.4, 4), layout='constrained')).subplots()
     for key, label, style in (('train_perplexity', 'training batches', '-'), ('valid_perplexity', 'validation', 'o-')):
-        points = [(r['epoch'], r[key]) for r in rows if key in r]
+        points = [(r['epoch'], r[key]) for r in rows if r.get(key) is not None]
         if points:
             axes.plot(*zip(*points), style, label=label, markersize=4)
     if paper_valid:
@@ -147,12 +154,19 @@ def table(header: list[str], rows: list[list[Any]]) -> str:
     return '\n'.join([lines[0], '|' + '|'.join('-' * (w + 2) for w in widths) + '|', *lines[1:]])
 
 
+def number(value: float | None) -> float:
+    """A perplexity as `to_json` wrote it: null was infinite."""
+    return math.inf if value is None else float(value)
+
+
 def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
     """A run's perplexities and those of its mixtures with the trigram, beside the paper's row where it has one."""
     splits = ('train', 'valid', 'test')
-    rows = [[results['name'], *(float(results['perplexity'][s]) for s in splits)]]
+    rows = [[results['name'], *(number(results['perplexity'][s]) for s in splits)]]
     for kind, mixed in results.get('mixture', {}).items():
-        rows.append([f'  mixed with the trigram, {kind.replace("_", " ")}', '-', mixed['valid'], mixed['test']])
+        rows.append(
+            [f'  mixed with the trigram, {kind.replace("_", " ")}', '-', number(mixed['valid']), number(mixed['test'])]
+        )
     if paper['row']:
         rows.append([f'paper, {paper["row"]}', *(float(paper[s]) if paper[s] else '-' for s in splits)])
     lines = [table(['perplexity', *splits], rows)]

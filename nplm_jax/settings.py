@@ -36,6 +36,10 @@ def _at_least(key: str, value: float, least: float) -> None:
     require(math.isfinite(value) and value >= least, key, value, f'must be {least} or more')
 
 
+def _positive(key: str, value: float) -> None:
+    require(math.isfinite(value) and value > 0, key, value, 'must be above 0 and finite')
+
+
 @dataclasses.dataclass(frozen=True)
 class CorpusSettings:
     """`corpus.*`: which text, how it is cut into words, which words are rare, how it is split."""
@@ -63,11 +67,9 @@ class CorpusSettings:
         require(ok, 'corpus.max_vocabulary', self.max_vocabulary, 'must be 0 (no limit) or 3 or more')
         for key in ('train', 'valid'):
             value = getattr(self, key)
+            ok = 0 < value < 1 or (value >= 2 and math.isfinite(value))
             require(
-                value > 0 and math.isfinite(value),
-                f'corpus.{key}',
-                value,
-                'must be above 0: below 1 a fraction of the stream, else a number of words',
+                ok, f'corpus.{key}', value, 'must be above 0 and below 1, a fraction of the stream, or 2 or more words'
             )
 
 
@@ -126,7 +128,7 @@ class PaperSettings:
     decay: float = 1e-4
 
     def __post_init__(self):
-        require(self.epsilon_0 > 0, 'optimizer.paper.epsilon_0', self.epsilon_0, 'must be above 0')
+        _positive('optimizer.paper.epsilon_0', self.epsilon_0)
         _at_least('optimizer.paper.r', self.r, 0)
         _at_least('optimizer.paper.decay', self.decay, 0)
 
@@ -136,7 +138,7 @@ class OptimizerSettings:
     """`optimizer.*`: how the penalised log-likelihood is climbed."""
 
     name: str = 'sgd'
-    learning_rate: float = 1.0
+    learning_rate: float = 2.0
     schedule: str = 'cosine'
     warmup: int = 0
     momentum: float = 0.0
@@ -147,7 +149,7 @@ class OptimizerSettings:
     def __post_init__(self):
         _one_of('optimizer.name', self.name, OPTIMIZERS)
         _one_of('optimizer.schedule', self.schedule, SCHEDULES)
-        require(self.learning_rate > 0, 'optimizer.learning_rate', self.learning_rate, 'must be above 0')
+        _positive('optimizer.learning_rate', self.learning_rate)
         _at_least('optimizer.warmup', self.warmup, 0)
         require(0 <= self.momentum < 1, 'optimizer.momentum', self.momentum, 'must be at least 0 and below 1')
         _at_least('optimizer.clip_norm', self.clip_norm, 0)
@@ -164,7 +166,7 @@ class TrainSettings:
     """`train.*`: how long, in what batches, how often looked at and saved."""
 
     batch_size: int = 128
-    epochs: int = 6
+    epochs: int = 8
     patience: int = 2
     evaluate_every: int = 0
     checkpoint_every: int = 2000

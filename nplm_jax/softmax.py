@@ -13,7 +13,7 @@ import jax.numpy as jnp
 def scores(b_V: jax.Array, *parts: tuple[jax.Array, jax.Array]) -> jax.Array:
     """y = b + sum of weights @ inputs over `parts`, each (weights_VxD, inputs_BxD): the paper's equation 1.
 
-    Returns: y_VxB, float32; no parts give one column a bias alone, so give at least one.
+    Returns: y_VxB, float32.
     """
     y_VxB = sum(weights_VxD @ inputs_BxD.T for weights_VxD, inputs_BxD in parts)
     return b_V[:, None] + y_VxB

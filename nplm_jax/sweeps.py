@@ -73,7 +73,7 @@ def run(points: Iterable[Point], folder: pathlib.Path, command: str) -> str:
     for point in points:
         try:
             results = experiment.run(point.config, folder / point.name, command)
-            perplexities = [float(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
+            perplexities = [reporting.number(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
             rows.append([point.name, *perplexities, float(results['seconds'])])
         except NonFiniteLoss as error:
             print(f'{point.name}: {error}', file=sys.stderr)

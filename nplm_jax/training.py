@@ -59,7 +59,7 @@ class Progress:
     best_valid_nll: float = math.inf  # nats a word
     valid_nll: float = math.inf  # of the last evaluation
     evaluations_since_best: int = 0
-    seconds: float = 0.0  # wall time of the whole run so far, over all its starts
+    seconds: float = 0.0  # wall time so far, over all starts of the run, less what a kill lost
     train_seconds: float = 0.0  # of which inside updates, compilation included
     finished: bool = False
 
@@ -76,25 +76,27 @@ class Plan:
     steps_per_dispatch: int
 
     def next_pause(self, step: int) -> int:
-        """The first update after `step` at which a dispatch must end: the same however often a run was stopped."""
-        every = (self.steps_per_epoch, self.evaluate_every, self.checkpoint_every, self.steps_per_dispatch)
-        return min(self.total_steps, *((step // e + 1) * e for e in every))
+        """The update at which the dispatch after `step` ends: the same however often a run was stopped."""
+        start = step - step % self.steps_per_epoch
+        dispatch = self.steps_per_dispatch
+        return min(start + self.steps_per_epoch, start + ((step - start) // dispatch + 1) * dispatch)
 
-    def is_due(self, every: int, step: int) -> bool:
-        """Whether something done every so many updates, and at the end, is due after `step`."""
-        return step % every == 0 or step == self.total_steps
+    def is_due(self, every: int, before: int, now: int) -> bool:
+        """Whether something done every so many updates, and at the end, became due with the last dispatch."""
+        return now // every > before // every or now == self.total_steps
 
 
 def make_plan(settings: Settings, train: Span) -> Plan:
-    """Raises: BadInput when the batch is larger than the corpus."""
+    """Raises: BadInput when the batch is larger than the corpus, or the warm-up longer than the run."""
     batch_size = settings.train.batch_size
-    require(
-        batch_size <= len(train), 'train.batch_size', batch_size, f'must be {len(train):,} (all training words) or less'
-    )
+    allowed = f'must be {len(train):,} or less, the training words (corpus.train below 1 is a fraction, else words)'
+    require(batch_size <= len(train), 'train.batch_size', batch_size, allowed)
     per_epoch = len(train) // batch_size
+    total, warmup = per_epoch * settings.train.epochs, settings.optimizer.warmup
+    require(warmup < total, 'optimizer.warmup', warmup, f'must be below {total:,}, all updates of the run')
     return Plan(
         steps_per_epoch=per_epoch,
-        total_steps=per_epoch * settings.train.epochs,
+        total_steps=total,
         evaluate_every=settings.train.evaluate_every or per_epoch,
         checkpoint_every=settings.train.checkpoint_every,
         log_every=settings.train.log_every,
@@ -152,84 +154,83 @@ def fit(
     store: CheckpointStore,
     reporter: Reporter,
     interrupted: Callable[[], int] = lambda: 0,
+    started: float | None = None,
 ) -> tuple[nplm.Params, Progress]:
     """Trains to the last epoch, or until validation has not improved for `train.patience` evaluations.
 
     Goes on from the newest checkpoint in `store`. Same settings and data give the same parameters, bit for bit
     on a CPU, however often it was stopped and started again.
 
+    interrupted: the number of a signal that asks to stop, 0 for none.
+    started: time.perf_counter() at which this start's `Progress.seconds` began; now when None.
     Returns: the parameters that were best on validation, and the final progress.
     Raises: NonFiniteLoss, with the last good checkpoint kept; Interrupted, after saving.
     """
+    started = time.perf_counter() if started is None else started
     plan = make_plan(settings, data.train)
-    bias = dataset.unigram_log_probabilities(data) if settings.model.unigram_bias else None
-    state = init_state(settings, len(data.vocabulary), bias, plan.total_steps)
-    best = jax.tree.map(jnp.copy, state.params)
-    progress = Progress()
-    if (restored := store.restore(state, best)) is not None:
-        state, best, saved = restored
-        progress = Progress(**saved)
+    state, best, progress = _begin(settings, plan, data, store)
+    before = progress.seconds
     reporter.start(progress, plan, settings.train.batch_size)
-
     epoch, order_T = -1, None
     while not progress.finished:
         if signal_number := interrupted():
-            store.save(progress.step, state, best, dataclasses.asdict(progress))
+            _save(store, state, best, progress)
             raise Interrupted(progress.step, signal_number)
-        started = time.perf_counter()
         if epoch != (epoch := progress.step // plan.steps_per_epoch):
             order_T = dataset.epoch_order(settings.seed, epoch, data.train)
-        step = plan.next_pause(progress.step)
-        state, nll_S = train_steps(
-            state,
-            data.tokens_T,
-            order_T,
-            progress.step % plan.steps_per_epoch,
-            settings,
-            plan.total_steps,
-            step - progress.step,
-        )
-        _check_finite(np.asarray(nll_S), progress.step, store.latest_step())
-        seconds = time.perf_counter() - started
+        dispatched, first = time.perf_counter(), progress.step
+        step = plan.next_pause(first)
+        place = first % plan.steps_per_epoch
+        state, nll_S = train_steps(state, data.tokens_T, order_T, place, settings, plan.total_steps, step - first)
+        _check_finite(nll_S := np.asarray(nll_S), first, store)
+        now = time.perf_counter()
         progress = dataclasses.replace(
-            progress, step=step, seconds=progress.seconds + seconds, train_seconds=progress.train_seconds + seconds
+            progress, step=step, seconds=before + now - started, train_seconds=progress.train_seconds + now - dispatched
         )
-        reporter.trained(progress, np.asarray(nll_S))
-        if plan.is_due(plan.evaluate_every, step):
+        reporter.trained(progress, nll_S)
+        if plan.is_due(plan.evaluate_every, first, step):
             progress, best = _validate(settings, plan, data, state, best, progress)
             reporter.validated(progress)
-        if progress.finished or plan.is_due(plan.checkpoint_every, step):
-            _check_parameters(state.params, step, store.latest_step())
-            store.save(step, state, best, dataclasses.asdict(progress))
+        if progress.finished or plan.is_due(plan.checkpoint_every, first, step):
+            _save(store, state, best, progress)
     return best, progress
+
+
+def _begin(settings: Settings, plan: Plan, data: dataset.Dataset, store: CheckpointStore):
+    """State, best parameters and progress: those of the newest checkpoint, else the first ones."""
+    bias = dataset.unigram_log_probabilities(data) if settings.model.unigram_bias else None
+    state = init_state(settings, len(data.vocabulary), bias, plan.total_steps)
+    if (restored := store.restore(state, state.params)) is None:
+        return state, jax.tree.map(jnp.copy, state.params), Progress()
+    return *restored[:2], Progress(**restored[2])
 
 
 def _validate(settings, plan, data, state, best, progress):
     """Compares with the best so far, and decides whether training is over."""
-    started = time.perf_counter()
     model = NeuralLanguageModel(state.params, settings.model.n)
     nll = evaluation.evaluate(model, data.tokens_T, data.valid).mean_nll
+    progress = dataclasses.replace(progress, valid_nll=nll, evaluations_since_best=progress.evaluations_since_best + 1)
     if nll < progress.best_valid_nll:
         best = jax.tree.map(jnp.copy, state.params)
         progress = dataclasses.replace(progress, best_step=progress.step, best_valid_nll=nll, evaluations_since_best=0)
-    else:
-        progress = dataclasses.replace(progress, evaluations_since_best=progress.evaluations_since_best + 1)
     over = progress.step >= plan.total_steps or progress.evaluations_since_best >= settings.train.patience
-    seconds = progress.seconds + time.perf_counter() - started
-    return dataclasses.replace(progress, valid_nll=nll, finished=over, seconds=seconds), best
+    return dataclasses.replace(progress, finished=over), best
 
 
-def _check_finite(nll_S: np.ndarray, step: int, saved: int | None) -> None:
+def _save(store: CheckpointStore, state: TrainState, best: nplm.Params, progress: Progress) -> None:
+    """Writes a checkpoint, but never of parameters that are not finite."""
+    if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state.params)):
+        raise NonFiniteLoss(_not_finite(f'a parameter after update {progress.step:,} is not finite', store))
+    store.save(progress.step, state, best, dataclasses.asdict(progress))
+
+
+def _check_finite(nll_S: np.ndarray, step: int, store: CheckpointStore) -> None:
     bad = np.flatnonzero(~np.isfinite(nll_S))
     if bad.size:
-        raise NonFiniteLoss(_not_finite(f'the loss of update {step + int(bad[0]) + 1:,} is {nll_S[bad[0]]}', saved))
+        raise NonFiniteLoss(_not_finite(f'the loss of update {step + int(bad[0]) + 1:,} is {nll_S[bad[0]]}', store))
 
 
-def _check_parameters(params: nplm.Params, step: int, saved: int | None) -> None:
-    if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(params)):
-        raise NonFiniteLoss(_not_finite(f'a parameter after update {step:,} is not finite', saved))
-
-
-def _not_finite(what: str, saved: int | None) -> str:
+def _not_finite(what: str, store: CheckpointStore) -> str:
+    saved = store.latest_step()
     kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved yet'
-    return f'{what}; {kept}; lower optimizer.learning_rate or set optimizer.clip_norm'
+    return f'{what}; {kept}; try another --workdir with a lower optimizer.learning_rate, or optimizer.clip_norm'

@@ -69,18 +69,43 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path,
     said = []
     monkeypatch.setattr(logging, 'warning', lambda text, *args: said.append(text % args))
     assert restored_step(tmp_path) == 2
-    assert len(said) == 1 and said[0].startswith('checkpoint 3 is damaged (') and 'the one before' in said[0]
+    assert len(said) == 1 and said[0].startswith('checkpoint 3 is damaged (') and said[0].endswith('going back to 2')
+    assert (tmp_path / '3.damaged').is_dir()  # nothing is thrown away
     store = CheckpointStore(tmp_path)
     store.save(3, *at(3), {'seconds': 1.5, 'best': float('inf')})  # its number is free again
     store.close()
     assert restored_step(tmp_path) == 3
 
 
-def test_an_array_of_another_type_is_not_cast_in_silence(tmp_path):
+@pytest.mark.parametrize('wrong', [jnp.zeros((3, 2), jnp.bfloat16), jnp.zeros((2, 3))])
+def test_checkpoints_of_another_shape_or_type_stop_and_stay(tmp_path, wrong):
     filled(tmp_path)
+    before = sorted(tmp_path.rglob('*'))
     store = CheckpointStore(tmp_path)
-    assert store.restore({**STATE, 'w': jnp.zeros((3, 2), jnp.bfloat16)}, BEST) is None
+    with pytest.raises(BadInput, match=r'no checkpoint can be read \(of update 3: '):
+        store.restore({**STATE, 'w': wrong}, BEST)
     store.close()
+    assert sorted(tmp_path.rglob('*')) == before
+    assert restored_step(tmp_path) == 3
+
+
+def test_a_read_only_store_changes_nothing(tmp_path):
+    filled(tmp_path)
+    next((tmp_path / '3' / 'progress').iterdir()).write_text('{"seconds": ')
+    before = sorted(tmp_path.rglob('*'))
+    store = CheckpointStore(tmp_path, read_only=True)
+    assert float(store.restore_best(STATE, BEST)['w'][0, 0]) == -2
+    store.close()
+    assert sorted(tmp_path.rglob('*')) == before
+
+
+def test_a_save_that_fails_says_so_and_leaves_the_earlier_ones(tmp_path, monkeypatch):
+    store = CheckpointStore(filled(tmp_path))
+    monkeypatch.setattr(store._manager, 'save', lambda *a, **k: (_ for _ in ()).throw(ValueError('No space left')))
+    with pytest.raises(OSError, match='the checkpoint of update 4 could not be written: No space left'):
+        store.save(4, *at(4), {})
+    store.close()
+    assert restored_step(tmp_path) == 3
 
 
 def test_saving_below_the_newest_is_an_error_and_the_same_again_is_not(tmp_path):

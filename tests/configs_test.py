@@ -5,6 +5,7 @@ import pathlib
 
 import jax
 import pytest
+from flax.traverse_util import flatten_dict
 
 from configs import brown, default, sentences, text
 from nplm_jax import nplm, settings, training
@@ -21,7 +22,10 @@ def test_brown_rows(row):
     frozen = settings.from_config(brown.get_config(row))
     shapes = jax.eval_shape(lambda: nplm.init(jax.random.key(0), frozen.model, BROWN_V))
     assert nplm.count(shapes) == frozen.model.num_parameters(BROWN_V) == PARAMETERS[row]
-    assert frozen.paper.row == row.upper() and frozen.paper.train < frozen.paper.test < frozen.paper.valid
+    assert (
+        frozen.paper.row.startswith(f'{row.upper()}: n=')
+        and frozen.paper.train < frozen.paper.test < frozen.paper.valid
+    )
     assert training.make_plan(frozen, Span(0, 800_000)).steps_per_epoch == 800_000 // frozen.train.batch_size
 
 
@@ -56,14 +60,33 @@ def test_configs_are_locked(make):
         make().model.hidden = 3
 
 
+COUNTS = [row for row in brown.ROWS if row not in brown.NETWORKS]
+
+
+@pytest.mark.parametrize('row', COUNTS)
+def test_count_based_rows(row):
+    frozen = settings.from_config(brown.get_config(row))
+    family, *rest = row.removeprefix('modified_').split('_') if 'kneser' not in row else (row[:-2], row[-1])
+    assert frozen.model.family == family
+    if family == 'classes':
+        assert frozen.ngram.classes == int(rest[0]) and frozen.model.n == int(rest[1] if rest[1:] else 3)
+    else:
+        assert frozen.model.n == int(rest[0] if rest else 3)
+
+
+def test_the_defaults_of_the_settings_are_those_of_the_default_config():
+    frozen = settings.from_config(default.get_config())
+    assert settings.OptimizerSettings() == frozen.optimizer
+    assert settings.TrainSettings() == frozen.train
+    assert settings.NgramSettings() == frozen.ngram
+    assert settings.CorpusSettings('brown') == frozen.corpus
+    assert settings.PaperRow() == frozen.paper
+
+
 def test_default_has_exactly_the_keys_of_the_settings():
     def keys(kind, prefix=''):
         for field in dataclasses.fields(kind):
             section = getattr(settings, field.type, None)
             yield from keys(section, f'{prefix}{field.name}.') if section else [prefix + field.name]
 
-    def flat(tree, prefix=''):
-        for key, value in tree.items():
-            yield from flat(value, f'{prefix}{key}.') if isinstance(value, dict) else [prefix + key]
-
-    assert sorted(flat(default.get_config().to_dict())) == sorted(keys(settings.Settings))
+    assert sorted(flatten_dict(default.get_config().to_dict(), sep='.')) == sorted(keys(settings.Settings))

@@ -32,6 +32,11 @@ def test_words_of_a_text_file(tmp_path):
     assert text(tmp_path / 'a.txt', tokens='whitespace', **plain).words[:4] == ['The', "cat's", 'hat.', '"No!"']
 
 
+def test_letters_keep_their_marks_and_curly_apostrophes_count(tmp_path):
+    (tmp_path / 'a.txt').write_text('cafe\u0301 हिन्दी dog\u2019s')
+    assert text(tmp_path / 'a.txt', marks=False, train=0.5, valid=0.25).words == ['café', 'हिन्दी', 'dog', '\u2019s']
+
+
 def test_splits_are_in_stream_order_and_leave_nothing_out(tmp_path):
     (tmp_path / 'a.txt').write_text(' '.join(f'w{i}' for i in range(100)))
     corpus = text(tmp_path / 'a.txt', marks=False, train=0.7, valid=0.2)
@@ -46,6 +51,7 @@ def test_a_folder_is_read_in_the_order_of_its_names_and_links_are_not_followed(t
     (tmp_path / 'in' / 'b.txt').write_text('b1 b2')
     (tmp_path / 'in' / 'a.txt').write_text('a1 a2')
     (tmp_path / 'in' / 'link.txt').symlink_to(tmp_path / 'secret')
+    (tmp_path / 'in' / '.DS_Store').write_bytes(b'\0\xff')
     assert text(tmp_path / 'in').words == '<text> <p> a1 a2 <text> <p> b1 b2'.split()
 
 
@@ -88,7 +94,7 @@ def test_a_text_that_is_missing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    'sizes,left', [((5.0, 1.0), 'valid'), ((3.0, 2.0), 'test'), ((0.6, 0.5), 'test'), ((0.01, 0.5), 'train')]
+    'sizes,left', [((5.0, 2.0), 'valid'), ((3.0, 2.0), 'test'), ((0.6, 0.5), 'test'), ((0.01, 0.5), 'train')]
 )
 def test_a_split_that_leaves_nothing(tmp_path, sizes, left):
     (tmp_path / 'a').write_text('a b c d e')
@@ -121,7 +127,8 @@ def test_brown_as_printed():
     words = corpora.load(CorpusSettings('brown', marks=True, **plain)).words
     assert len(words) == 1_177_359 and len(set(words)) == 56_059
     words = corpora.load(CorpusSettings('brown', marks=False, **plain)).words
-    assert len(words) == 1_161_192
+    assert len(words) == 1_161_192 and len(set(words)) == 56_057
+    assert len(vocabulary.build(words, 4)) == 17_905
     assert words[:8] == 'The Fulton County Grand Jury said Friday an'.split()
 
 
@@ -174,6 +181,16 @@ def test_a_download_is_kept_for_the_next_time(tmp_path, monkeypatch, brown):
     assert [p.name for p in (tmp_path / 'new' / 'cache').iterdir()] == ['brown.zip']
     monkeypatch.setattr(corpora, '_brown_from_nltk', None)
     assert corpora.load(settings).words == brown.words
+
+
+def test_a_cache_that_cannot_be_written_does_not_stop(tmp_path, monkeypatch, lines):
+    original = _brown_zip().read_bytes()
+    (tmp_path / 'file').write_text('')
+    monkeypatch.setattr(corpora, '_nltk_folders', lambda: [])
+    monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'file' / 'cache'))
+    monkeypatch.setattr(corpora, '_brown_from_nltk', lambda: original)
+    assert len(corpora.load(CorpusSettings('brown')).words) == 1_183_224
+    assert 'cannot be kept for the next time (' in lines()[1][-1]
 
 
 @pytest.mark.slow

@@ -1,9 +1,9 @@
 """The command line, end to end, as real processes."""
 
 import json
-import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from configs import sentences as sentences_config
-from nplm_jax import experiment
+from configs import text as text_config
+from nplm_jax import experiment, settings, workdir
 from nplm_jax.checkpoints import CheckpointStore
 from nplm_jax.errors import BadInput
 
@@ -52,10 +53,10 @@ def test_sentences_predicts_dog_coffee_milk_within_thirty_seconds(sentences):
 
 def test_the_folder_holds_what_the_readme_says(sentences):
     folder, done, _ = sentences
-    names = {p.name for p in folder.iterdir()}
+    names = {p.name for p in folder.iterdir() if p.name != '.lock'}
     assert names == {
         'config.json', 'vocabulary.txt', 'metrics.jsonl', 'tensorboard', 'learning_curve.png', 'checkpoints',
-        'results.json',
+        'results.json', 'corpus.json',
     }  # fmt: skip
     results = json.loads((folder / 'results.json').read_text())
     assert {
@@ -92,7 +93,12 @@ def test_another_config_in_the_folder_is_refused_with_the_keys(sentences):
 
 WRONG = [
     ((), '--config: missing; for example --config=configs/sentences.py'),
-    (('--config=configs/nope.py',), "--config: [Errno 2] No such file or directory: 'configs/nope.py'"),
+    (('--config=configs/nope.py',), '--config=configs/nope.py: no such config file; there are configs/brown.py, '),
+    (('--config=brown',), '--config=brown: no such config file; there are configs/brown.py, '),
+    (('--config=README.md',), '--config=README.md: '),
+    (('--config=configs/sentences.py:mlp9',), '--config=configs/sentences.py:mlp9: this config has no rows'),
+    (('--config=configs/sentences.py', '--config.model.h', '50', '--config.model.n=two'), '--config.model.n=two: must'),
+    (('--config=configs/sentences.py', '--config.optimizer.learning_rate=inf'), 'optimizer.learning_rate=inf: must be'),
     (('--config=configs/brown.py:mlp2',), 'configs/brown.py:mlp2: no such row; rows are mlp1, mlp3, mlp5, mlp7, mlp9'),
     (('--config=configs/brown.py:mlp1,upper',), 'configs/brown.py:mlp1,upper: after the row may stand cased and paper'),
     (
@@ -132,13 +138,47 @@ def test_a_foreign_or_unwritable_folder(tmp_path):
 def test_a_damaged_config_in_the_folder(tmp_path):
     for damage in ('{"seed": ', '[1, 2]', '\x80'):
         (tmp_path / 'config.json').write_text(damage, encoding='latin-1')
-        with pytest.raises(BadInput, match='config.json: damaged; delete the folder or give another --workdir'):
+        with pytest.raises(BadInput, match=r'config.json: damaged \(.*; delete the folder or give another --workdir'):
             experiment.run(sentences_config.get_config(), tmp_path)
+
+
+def test_what_a_kill_leaves_behind_is_no_foreign_file(tmp_path):
+    (tmp_path / '.config.json.123.tmp').write_text('{"se')
+    workdir.check(tmp_path, settings.from_config(sentences_config.get_config()))
+
+
+def test_a_damaged_result_is_made_again(sentences, tmp_path):
+    shutil.copytree(sentences[0], tmp_path / 'run')
+    expected = (tmp_path / 'run' / 'results.json').read_text()
+    for damage in (expected[:90], '{}'):
+        (tmp_path / 'run' / 'results.json').write_text(damage)
+        results = experiment.run(sentences_config.get_config(), tmp_path / 'run')
+        assert results['perplexity'] == json.loads(expected)['perplexity'] and results['updates'] == 900
 
 
 def test_loading_what_is_no_run(tmp_path):
     with pytest.raises(BadInput, match='no run was started there'):
         experiment.load(tmp_path)
+
+
+def test_one_process_at_a_time(tmp_path):
+    with workdir.locked(tmp_path):
+        with pytest.raises(BadInput, match='another process is using it; wait, or give another folder'):
+            experiment.run(sentences_config.get_config(), tmp_path)
+    experiment.run(sentences_config.get_config(), tmp_path)
+
+
+def test_a_text_that_changed_is_noticed(tmp_path):
+    words = ['a b c d e f g h'] * 40
+    (tmp_path / 'text').write_text(' '.join(words))
+    config = text_config.get_config()
+    config.corpus.path, config.train.epochs, config.model.h = str(tmp_path / 'text'), 2, 3
+    data = experiment.prepare(frozen := settings.from_config(config))
+    (tmp_path / 'run').mkdir()
+    workdir.claim(tmp_path / 'run', frozen, data)
+    (tmp_path / 'text').write_text(' '.join(words[:-1]) + ' h g f e d c b a')
+    with pytest.raises(BadInput, match='was started on another text; give another folder'):
+        experiment.run(config, tmp_path / 'run')
 
 
 # --- killed, stopped, gone on ----------------------------------------------------------------------------
@@ -153,7 +193,8 @@ def novel(tmp_path_factory):
     (folder / 'novel.txt').write_text(' '.join(words))
     flags = [
         '--config=configs/text.py', f'--config.corpus.path={folder / "novel.txt"}', '--config.model.h=20',
-        '--config.train.epochs=10', '--config.train.patience=10', '--config.train.checkpoint_every=100',
+        '--config.train.epochs=10', '--config.train.patience=10', '--config.train.checkpoint_every=50',
+        '--config.train.log_every=50',
     ]  # fmt: skip
     done = launch(*flags, f'--workdir={folder / "whole"}')
     assert done.returncode == 0, done.stderr
@@ -177,35 +218,44 @@ def _start(flags, folder):
     )
 
 
-def _wait_for_updates(process, folder, rows=1):
+def _lines(folder):
     path = folder / 'metrics.jsonl'
-    while process.poll() is None and not (path.exists() and path.read_text().count('\n') >= rows):
-        time.sleep(0.02)
+    return path.read_text().count('\n') if path.exists() else 0
+
+
+def _wait_for_updates(process, folder, more):
+    """Waits until the metrics have so many more lines than this start found there."""
+    target = _lines(folder) + more
+    while process.poll() is None and _lines(folder) < target:
+        time.sleep(0.01)
 
 
 def test_killed_at_random_moments_ends_the_same(novel, tmp_path):
     flags, whole = novel
-    rng = random.Random(os.getpid())
-    killed = 0
-    for attempt in range(4):
-        process = _start(flags, tmp_path / 'run')
-        if attempt:  # the first is killed wherever it is, the others while training
-            _wait_for_updates(process, tmp_path / 'run')
-        time.sleep(rng.uniform(0, 2))
+    seed = int(time.time())
+    print('seed of the kills:', seed)  # pytest shows it when the test fails
+    rng = random.Random(seed)
+    folder = tmp_path / 'run'
+    lines = []
+    for more in (0, 1, 2, 2):  # the first dies wherever it is, the others in training or in a save
+        process = _start(flags, folder)
+        _wait_for_updates(process, folder, more)
+        time.sleep(rng.uniform(0, 3 if more == 0 else 0.3))
         process.kill()
-        killed += process.wait() == -signal.SIGKILL
+        assert process.wait() == -signal.SIGKILL
         process.communicate()
-    assert killed >= 2
-    done = launch(*flags, f'--workdir={tmp_path / "run"}')
+        lines.append(_lines(folder))
+    assert lines[-1] > lines[1]  # what was done before a kill was gone on from
+    done = launch(*flags, f'--workdir={folder}')
     assert done.returncode == 0, done.stderr
-    assert outcome(tmp_path / 'run') == outcome(whole)
+    assert outcome(folder) == outcome(whole)
 
 
 @pytest.mark.parametrize('number,code', [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_stopped_by_a_signal_saves_and_says_how_to_go_on(novel, tmp_path, number, code):
     flags, whole = novel
     process = _start(flags, tmp_path / 'run')
-    _wait_for_updates(process, tmp_path / 'run')
+    _wait_for_updates(process, tmp_path / 'run', 2)
     process.send_signal(number)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == code, stderr

@@ -85,12 +85,12 @@ def test_stopped_anywhere_and_resumed_is_bit_for_bit_the_same(tmp_path):
     expected, progress, whole = fit(BASE, tmp_path / 'whole')
     looks = iter(range(1000))
     done = None
-    while done is None:  # stop at every seventh look
+    while done is None:  # stop at every fifth look
         try:
-            done = fit(BASE, tmp_path / 'parts', lambda: 15 if next(looks) % 7 == 6 else 0)
+            done = fit(BASE, tmp_path / 'parts', lambda: 15 if next(looks) % 5 == 4 else 0)
         except training.Interrupted as stop:
             assert stop.signal_number == 15
-    assert next(looks) > 35  # five stops or more
+    assert next(looks) >= 24 + 5  # 24 dispatches and five stops
     assert same_bits(done[0], expected)
     drop = dict(seconds=0, train_seconds=0)
     assert dataclasses.replace(done[1], **drop) == dataclasses.replace(progress, **drop)
@@ -125,38 +125,49 @@ def test_early_stopping_keeps_the_best(tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
-    settings = changed(
-        optimizer=dict(learning_rate=1e30, schedule='linear', warmup=20, momentum=0.0), train=dict(checkpoint_every=1)
-    )
+    # The rate climbs: the first updates are sound and saved, then it explodes.
+    rate = dict(learning_rate=1e9, schedule='linear', warmup=90, momentum=0.0)
+    settings = changed(optimizer=rate, train=dict(checkpoint_every=1, steps_per_dispatch=1))
     with pytest.raises(
-        training.NonFiniteLoss, match=r'^(the loss of|a parameter after) update \d+ is .*; .*lower optimizer'
+        training.NonFiniteLoss, match=r'^(the loss of|a parameter after) update \d+ is .*workdir with a low'
     ) as e:
         fit(settings, tmp_path)
     store = checkpoints.CheckpointStore(tmp_path)
-    step = store.latest_step()
-    assert (f'the checkpoint of update {step} is kept' if step is not None else 'no checkpoint was saved yet') in str(
-        e.value
-    )
-    if step is not None:
-        state = training.init_state(settings, len(DATA.vocabulary), None, 1)
-        restored = store.restore(state, state.params)[0]
-        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(restored.params))
+    assert f'the checkpoint of update {store.latest_step()} is kept' in str(e.value)
+    state = training.init_state(settings, len(DATA.vocabulary), None, 93)
+    restored = store.restore(state, state.params)[0]
+    store.close()
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(restored.params))
+
+
+def test_what_is_not_finite_is_never_saved(tmp_path):
+    state = training.init_state(BASE, len(DATA.vocabulary), None, 93)
+    broken = state.replace(params=state.params.replace(d_K=state.params.d_K.at[1].set(jnp.inf)))
+    store = checkpoints.CheckpointStore(tmp_path)
+    with pytest.raises(
+        training.NonFiniteLoss, match='^a parameter after update 7 is not finite; no checkpoint was saved'
+    ):
+        training._save(store, broken, state.params, training.Progress(step=7))
+    assert store.latest_step() is None
+    store.close()
 
 
 def test_a_batch_larger_than_the_corpus_is_refused():
-    with pytest.raises(BadInput, match=r'^train.batch_size=221: must be 220 \(all training words\) or less$'):
+    with pytest.raises(BadInput, match=r'^train.batch_size=221: must be 220 or less, the training words'):
         training.make_plan(changed(train=dict(batch_size=221)), DATA.train)
     assert training.make_plan(changed(train=dict(batch_size=220)), DATA.train).steps_per_epoch == 1
+    with pytest.raises(BadInput, match='^optimizer.warmup=93: must be below 93, all updates of the run$'):
+        training.make_plan(changed(optimizer=dict(warmup=93)), DATA.train)
 
 
-def test_the_plan_pauses_where_something_is_due_and_only_there():
-    plan = training.make_plan(changed(train=dict(evaluate_every=20)), DATA.train)  # 31 updates an epoch
-    step, pauses = 0, []
-    while step < plan.total_steps:
-        step = plan.next_pause(step)
-        pauses.append(step)
-    assert pauses[:14] == [4, 8, 11, 12, 16, 20, 22, 24, 28, 31, 32, 33, 36, 40] and pauses[-1] == 93
-    assert [s for s in pauses if plan.is_due(plan.evaluate_every, s)] == [20, 40, 60, 80, 93]
+def test_the_plan_dispatches_in_two_lengths_only():
+    plan = training.make_plan(changed(train=dict(steps_per_dispatch=12)), DATA.train)  # 31 updates an epoch
+    pauses = [0]
+    while pauses[-1] < plan.total_steps:
+        pauses.append(plan.next_pause(pauses[-1]))
+    assert pauses == [0, 12, 24, 31, 43, 55, 62, 74, 86, 93]
+    due = [now for before, now in zip(pauses, pauses[1:]) if plan.is_due(20, before, now)]
+    assert due == [24, 43, 62, 86, 93]  # at the first pause after 20, 40, 60 and 80, and at the end
 
 
 def test_many_steps_in_one_dispatch_equal_one_at_a_time():

@@ -62,6 +62,11 @@ def rows() -> list[list[Any]]:
     for row in (*brown.NETWORKS, 'best', *brown.COUNTS):
         config = brown.get_config('' if row == 'best' else row)
         ours, model = result(row), config.model
+        if ours['name'] != config.name or ours.get('parameters') not in (
+            None,
+            model.num_parameters(ours['vocabulary']),
+        ):
+            sys.exit(f'results/{row}.json: is of another run ({ours["name"]})')
         splits = [ours['perplexity'][s] for s in ('train', 'valid', 'test')]
         paper = [config.paper[s] for s in ('train', 'valid', 'test')]
         if row in brown.COUNTS:

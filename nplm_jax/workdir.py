@@ -1,0 +1,91 @@
+"""The folder of a run: whose it is, that one process at a time uses it, and that its text has not changed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Iterator
+
+import numpy as np
+from flax.traverse_util import flatten_dict
+
+from nplm_jax import settings, vocabulary
+from nplm_jax.dataset import Dataset
+from nplm_jax.errors import BadInput
+from nplm_jax.files import write_atomically
+
+CONFIG, CORPUS, VOCABULARY = 'config.json', 'corpus.json', 'vocabulary.txt'
+
+
+def check(folder: pathlib.Path, wanted: settings.Settings) -> None:
+    """Makes the folder unless it is there. Raises: BadInput when it is another's, or cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / CONFIG).exists():
+            there = settings.to_dict(read_settings(folder))
+        elif any(not p.name.startswith('.') for p in folder.iterdir()):
+            raise BadInput(f'--workdir={folder}: is not empty and no run of this program; give another folder')
+        else:
+            return
+    except OSError as error:
+        raise BadInput(f'--workdir={folder}: cannot be used ({error.strerror})') from None
+    here, there = (flatten_dict(tree, sep='.') for tree in (settings.to_dict(wanted), there))
+    if differ := '; '.join(f'{k}={there[k]!r} there, {here[k]!r} now' for k in sorted(here) if here[k] != there[k]):
+        raise BadInput(f'--workdir={folder}: belongs to another config ({differ}); give another folder')
+
+
+def read_settings(folder: pathlib.Path) -> settings.Settings:
+    """The settings of the run in `folder`. Raises: BadInput when its config.json is missing or damaged."""
+    path = folder / CONFIG
+    try:
+        return settings.from_config(json.loads(path.read_text(encoding='utf-8')))
+    except FileNotFoundError:
+        raise BadInput(f'{folder}: no run was started there') from None
+    except (ValueError, AttributeError, TypeError) as error:
+        raise BadInput(f'{path}: damaged ({error}); delete the folder or give another --workdir') from None
+
+
+@contextlib.contextmanager
+def locked(folder: pathlib.Path) -> Iterator[None]:
+    """Holds the folder for this process; the lock goes with the process, however it ends. Raises: BadInput."""
+    try:
+        file = (folder / '.lock').open('w')
+    except OSError as error:
+        raise BadInput(f'--workdir={folder}: cannot be written ({error.strerror})') from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadInput(f'--workdir={folder}: another process is using it; wait, or give another folder') from None
+        yield
+
+
+def claim(folder: pathlib.Path, wanted: settings.Settings, data: Dataset) -> None:
+    """Writes what makes the folder this run's, once its text could be read; what is there already must agree.
+
+    Raises: BadInput when the run was started on another text, or the folder cannot be written.
+    """
+    digest = hashlib.sha256(np.asarray(data.tokens_T).tobytes())
+    digest.update(repr((data.vocabulary.words, data.splits)).encode())
+    facts = {'words': {k: len(s) for k, s in data.splits.items()}, 'sha256': digest.hexdigest()}
+    try:
+        if (folder / CONFIG).exists():
+            if json.loads((folder / CORPUS).read_text()) != facts:
+                raise BadInput(f'--workdir={folder}: was started on another text; give another folder')
+            return
+        write_atomically(folder / CORPUS, json.dumps(facts, indent=2) + '\n')
+        vocabulary.save(data.vocabulary, folder / VOCABULARY)
+        write_atomically(folder / CONFIG, json.dumps(settings.to_dict(wanted), indent=2) + '\n')
+    except OSError as error:
+        raise BadInput(f'--workdir={folder}: cannot be written ({error.strerror})') from None
+    except json.JSONDecodeError:
+        raise BadInput(f'{folder / CORPUS}: damaged; delete the folder or give another --workdir') from None
+
+
+def expand(path: str | os.PathLike[str]) -> pathlib.Path:
+    """The path with a leading ~ resolved, which a shell does not do after --workdir=."""
+    return pathlib.Path(path).expanduser()
