@@ -87,8 +87,8 @@ def _load_brown(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, 
 
 def _load_wikitext2(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, Span]]:
     parts = streams(wikitext2.texts(settings.path), wikitext2.paragraphs, settings)
-    for words in parts:
-        require_words('corpus.path', settings.path, words)
+    for split, words in zip(wikitext2.FILES, parts):
+        require_words(f'corpus.path ({split} file)', settings.path, words)
     return _join(parts)
 
 

@@ -24,7 +24,7 @@ _WORD = re.compile(r"<[a-z]+>|\w+(?:[-'’.,]\w+)*|[^\w\s]")
 _NUMBER = re.compile(r'[-+$£€]?\.?\d+(?:[-.,:/]\d+)*(?:st|nd|rd|th|s)?%?', re.IGNORECASE)
 _BLANK_LINES = re.compile(r'\n\s*\n')
 _PRONOUN = re.compile(r"I(?:['’]\w+)?", re.IGNORECASE)
-_BEFORE_A_SENTENCE = '.!?:;"“”\'‘’`([-–—*'  # a word after one of these may have its capital from its place
+_BEFORE_A_SENTENCE = '.!?:;"“”\'‘’`([-–—*='  # a word after one of these may have its capital from its place
 
 
 def paragraphs(text: str, kind: str) -> list[Paragraph]:
@@ -92,10 +92,10 @@ def proper_nouns(raw: Iterable[Paragraph]) -> frozenset[str]:
 
     A type is a proper noun when at least once it has a capital in the midst of a sentence, and such occurrences
     are 95% or more of themselves and of those in lower case together. A word that opens a paragraph or follows
-    one of . ! ? : ; a quotation mark, a bracket or a dash may have its capital from its place and says nothing; so
+    one of . ! ? : ; a quotation mark, a bracket, a dash or a = may have its capital from its place and says nothing; so
     a name that only follows "Mr." is missed. The pronoun I is none.
     Deviation: the paper (section 4) maps proper nouns to a symbol and does not say how it found them. This rule
-    needs no tagger; it takes Monday, American and Mr for proper nouns too.
+    needs no tagger; it takes Monday, American, Mr and B52 for proper nouns too.
     raw: paragraphs of words as printed. Raises: BadInput when no word of them has a capital.
     """
     capital: collections.Counter[str] = collections.Counter()

@@ -5,22 +5,21 @@
 results/ROW.json is the results.json of `python launch.py --config=configs/brown.py:ROW`.
 """
 
-import json
 import pathlib
-import sys
 
 from configs import brown
+from experiments import results
 from nplm_jax.reporting import table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 
 
 def rows() -> list[list]:
-    """One row a network. Raises: FileNotFoundError when a row's JSON is missing."""
+    """One row a network. Raises: BadInput when a row's JSON is missing."""
     found = []
     for row in (*brown.ROWS, ''):
         config = brown.get_config(row)
-        ours = json.loads((RESULTS / f'{row or "best"}.json').read_text())
+        ours = results.read(RESULTS, row or 'best')
         model = config.model
         found.append([
             row.upper() or 'ours', model.n, model.h, model.m, 'yes' if model.direct else 'no',
@@ -31,14 +30,11 @@ def rows() -> list[list]:
     return found
 
 
-def main() -> None:
-    """Prints the table."""
+def make() -> str:
+    """The table."""
     perplexities = ['paper: train', 'valid', 'test', 'here: train', 'valid', 'test']
-    print(table(['row', 'n', 'h', 'm', 'direct', *perplexities, 'minutes', 'words/s'], rows()))
+    return table(['row', 'n', 'h', 'm', 'direct', *perplexities, 'minutes', 'words/s'], rows())
 
 
 if __name__ == '__main__':
-    try:
-        main()
-    except FileNotFoundError as error:
-        sys.exit(f'{error.filename}: missing; run that row and copy its results.json here')
+    results.show(make)
