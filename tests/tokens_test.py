@@ -1,6 +1,9 @@
+import warnings
+
 import pytest
 
-from nplm_jax import corpora, tokens, vocabulary
+from configs import ap_news as ap_news_config
+from nplm_jax import corpora, experiment, tokens, vocabulary
 from nplm_jax.errors import BadInput
 from nplm_jax.settings import CorpusSettings
 
@@ -121,3 +124,16 @@ def test_what_is_no_folder_of_news(news):
 def test_a_folder_smaller_than_the_papers_corpus_says_what_to_set(news):
     with pytest.raises(BadInput, match='corpus.train=1.39945e.07, .*leave no word to valid on; the ap_news stream has'):
         ap_news(news, train=13_994_528.0, valid=963_138.0)
+
+
+@pytest.mark.parametrize('row', ['mlp10', 'interpolated', 'kneser_ney_3', 'modified_kneser_ney_3'])
+def test_rows_of_the_config_run_on_a_small_folder(news, tmp_path_factory, row):
+    config = ap_news_config.get_config(row)
+    config.corpus.path, config.corpus.train, config.corpus.valid = str(news), 60.0, 20.0
+    config.train.batch_size, config.train.epochs = 20, 1
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', UserWarning)  # so short a text gives no discounts
+        results = experiment.run(config, tmp_path_factory.mktemp('run') / row)
+    assert results['words'] == {'train': 60, 'valid': 20, 'test': 12}
+    assert all(1 < p < 100 for p in results['perplexity'].values())
+    assert ('mixture' in results) == (row == 'mlp10')

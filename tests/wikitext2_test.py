@@ -6,7 +6,8 @@ import zipfile
 
 import pytest
 
-from nplm_jax import corpora, downloads, vocabulary, wikitext2
+from configs import wikitext2 as wikitext2_config
+from nplm_jax import corpora, downloads, experiment, vocabulary, wikitext2
 from nplm_jax.corpora import Span
 from nplm_jax.errors import BadInput
 from nplm_jax.settings import CorpusSettings
@@ -49,6 +50,14 @@ def test_the_other_choices_apply(tmp_path):
     words = load(write(tmp_path), lowercase=True, marks=False, proper_nouns=True).words
     assert words[:8] == '= the lobster = a <rare> lobster .'.split()
     assert words[22:26] == '= a <proper> ='.split()  # Town: never in lower case
+
+
+def test_a_row_of_the_config_runs_on_the_folder(tmp_path):
+    config = wikitext2_config.get_config('interpolated')
+    config.corpus.path = str(write(tmp_path / 'in'))
+    results = experiment.run(config, tmp_path / 'run')
+    assert results['words'] == {'train': 40, 'valid': 11, 'test': 6} and results['vocabulary'] == 19
+    assert all(1 < p < 20 for p in results['perplexity'].values())
 
 
 def test_folders_that_will_not_do(tmp_path):
