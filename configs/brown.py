@@ -16,9 +16,10 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from configs import default
+from configs import default, rows
 from nplm_jax.errors import BadInput
 
+VOCABULARY = 16_383  # the paper's |V|
 # Table 1 of the paper: n, h, m, direct connections; then its train, valid and test perplexity.
 NETWORKS = {
     'mlp1': ((5, 50, 60, True), (182.0, 284.0, 268.0)),
@@ -27,24 +28,24 @@ NETWORKS = {
     'mlp7': ((3, 50, 30, True), (210.0, 309.0, 293.0)),
     'mlp9': ((5, 100, 30, False), (175.0, 280.0, 276.0)),
 }
-# Family, n, number of classes; the paper's row; its train (0: none given), valid and test perplexity.
-COUNTS = {
-    'interpolated': ('interpolated', 3, 0, 'Del. Int.', (31.0, 352.0, 336.0)),
-    'kneser_ney_3': ('kneser_ney', 3, 0, 'Kneser-Ney back-off', (0.0, 334.0, 323.0)),
-    'kneser_ney_4': ('kneser_ney', 4, 0, 'Kneser-Ney back-off', (0.0, 332.0, 321.0)),
-    'kneser_ney_5': ('kneser_ney', 5, 0, 'Kneser-Ney back-off', (0.0, 332.0, 321.0)),
-    'modified_kneser_ney_3': ('modified_kneser_ney', 3, 0, '', (0.0, 0.0, 0.0)),
-    'modified_kneser_ney_4': ('modified_kneser_ney', 4, 0, '', (0.0, 0.0, 0.0)),
-    'modified_kneser_ney_5': ('modified_kneser_ney', 5, 0, '', (0.0, 0.0, 0.0)),
-    'classes_150': ('classes', 3, 150, 'class-based back-off', (0.0, 348.0, 334.0)),
-    'classes_200': ('classes', 3, 200, 'class-based back-off', (0.0, 354.0, 340.0)),
-    'classes_500': ('classes', 3, 500, 'class-based back-off', (0.0, 326.0, 312.0)),
-    'classes_1000': ('classes', 3, 1000, 'class-based back-off', (0.0, 335.0, 319.0)),
-    'classes_2000': ('classes', 3, 2000, 'class-based back-off', (0.0, 343.0, 326.0)),
-    'classes_500_4': ('classes', 4, 500, 'class-based back-off', (0.0, 327.0, 312.0)),
-    'classes_500_5': ('classes', 5, 500, 'class-based back-off', (0.0, 327.0, 312.0)),
+# Of the count-based models: train (0: none given), valid and test perplexity.
+PAPER = {
+    'interpolated': (31.0, 352.0, 336.0),
+    'kneser_ney_3': (0.0, 334.0, 323.0),
+    'kneser_ney_4': (0.0, 332.0, 321.0),
+    'kneser_ney_5': (0.0, 332.0, 321.0),
 }
-ROWS = (*NETWORKS, *COUNTS)
+# n, number of classes; the same.
+CLASSES = {
+    'classes_150': (3, 150, (0.0, 348.0, 334.0)),
+    'classes_200': (3, 200, (0.0, 354.0, 340.0)),
+    'classes_500': (3, 500, (0.0, 326.0, 312.0)),
+    'classes_1000': (3, 1000, (0.0, 335.0, 319.0)),
+    'classes_2000': (3, 2000, (0.0, 343.0, 326.0)),
+    'classes_500_4': (4, 500, (0.0, 327.0, 312.0)),
+    'classes_500_5': (5, 500, (0.0, 327.0, 312.0)),
+}
+ROWS = (*NETWORKS, *rows.NGRAMS, *CLASSES)
 
 
 def get_config(row: str = '') -> ConfigDict:
@@ -57,20 +58,22 @@ def get_config(row: str = '') -> ConfigDict:
     c.name = '-'.join(('brown', *filter(None, row.split(','))))
     c.corpus.name = 'brown'
     c.corpus.min_count = 4
-    c.corpus.max_vocabulary = 16_383
+    c.corpus.max_vocabulary = VOCABULARY
     c.corpus.train = 800_000.0
     c.corpus.valid = 200_000.0
-    if name in COUNTS:
-        c.model.family, c.model.n, num_classes, c.paper.row, perplexities = COUNTS[name]
-        c.ngram.classes = num_classes or c.ngram.classes
-        c.paper.train, c.paper.valid, c.paper.test = perplexities
+    if name in rows.NGRAMS:
+        rows.set_ngram(c, name, PAPER)
+    elif name in CLASSES:
+        c.model.family = 'classes'
+        c.model.n, c.ngram.classes, perplexities = CLASSES[name]
+        rows.set_paper(c, 'class-based back-off', perplexities)
     elif name in NETWORKS:
         (c.model.n, c.model.h, c.model.m, c.model.direct), perplexities = NETWORKS[name]
         c.model.dropout, c.optimizer.learning_rate = (0.25, 1.5) if c.model.direct else (0.1, 2.0)
         c.train.epochs = 6
         direct = 'direct' if c.model.direct else 'no direct'
-        c.paper.row = f'{name.upper()}: n={c.model.n} h={c.model.h} m={c.model.m}, {direct}'
-        c.paper.train, c.paper.valid, c.paper.test = perplexities
+        shape = f'n={c.model.n} h={c.model.h} m={c.model.m}, {direct}'  # overridden runs are still shown beside it
+        rows.set_paper(c, f'{name.upper()}: {shape}', perplexities)
     elif name:
         raise BadInput(f'configs/brown.py:{row}: no such row; rows are {", ".join(ROWS)}')
     for preset in presets:
@@ -86,10 +89,8 @@ def _cased(c: ConfigDict) -> None:
 
 
 def _paper(c: ConfigDict) -> None:
-    c.optimizer.name = 'paper'
-    c.model.dropout, c.model.unigram_bias = 0.0, False
-    c.train.batch_size, c.train.epochs = 1, 20
-    c.train.checkpoint_every, c.train.log_every, c.train.steps_per_dispatch = 100_000, 10_000, 1000
+    rows.set_paper_recipe(c)
+    c.train.epochs = 20
 
 
 _PRESETS = {'cased': _cased, 'paper': _paper}

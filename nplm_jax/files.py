@@ -1,9 +1,11 @@
-"""Writing files so that a kill or a full disk never leaves half of one."""
+"""Writing files so that a kill or a full disk never leaves half of one; reading a user's text."""
 
 from __future__ import annotations
 
 import os
 import pathlib
+
+from nplm_jax.errors import BadInput
 
 
 def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
@@ -20,3 +22,16 @@ def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def read_text(key: str, file: pathlib.Path) -> str:
+    """The UTF-8 text of a file that the config's `key` led to. Raises: BadInput when it is none."""
+    try:
+        text = file.read_bytes().decode('utf-8-sig')
+    except UnicodeDecodeError as error:
+        raise BadInput(f'{key}={str(file)!r}: not UTF-8 text (byte {error.start:,}); convert it first') from None
+    except OSError as error:
+        raise BadInput(f'{key}={str(file)!r}: cannot be read ({error.strerror})') from None
+    if '\0' in text:
+        raise BadInput(f'{key}={str(file)!r}: binary, not text (NUL at character {text.index(chr(0)):,})')
+    return text

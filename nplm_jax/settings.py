@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from nplm_jax.errors import BadInput, require
 
-CORPORA = ('brown', 'text', 'sentences')
+CORPORA = ('brown', 'ap_news', 'wikitext2', 'text', 'sentences')
 NGRAM_FAMILIES = (
     'maximum_likelihood',
     'add_delta',
@@ -52,6 +52,8 @@ class CorpusSettings:
     lowercase: bool = True
     split_possessive: bool = True
     marks: bool = True
+    numbers: bool = False
+    proper_nouns: bool = False
     min_count: int = 1
     max_vocabulary: int = 0
     count_over: str = 'all'

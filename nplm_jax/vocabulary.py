@@ -14,9 +14,9 @@ from nplm_jax.corpora import Corpus
 from nplm_jax.errors import BadInput
 from nplm_jax.files import write_atomically
 from nplm_jax.settings import CorpusSettings
+from nplm_jax.tokens import RARE
 
-RARE = '<rare>'  # id 0 of every vocabulary: all words that are not in it
-RARE_ID = 0
+RARE_ID = 0  # of RARE in every vocabulary: all words that are not in it
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ import jax
 import pytest
 from flax.traverse_util import flatten_dict
 
-from configs import brown, default, sentences, text
+from configs import ap_news, brown, default, rows, sentences, text, wikitext2
 from nplm_jax import nplm, settings, training
 from nplm_jax.corpora import Span
 from nplm_jax.errors import BadInput
@@ -43,6 +43,50 @@ def test_the_best_network_and_the_cased_words():
             brown.get_config(wrong)
 
 
+@pytest.mark.parametrize(
+    'module,num_words,parameters', [(ap_news, 17_964, 11_904_264), (wikitext2, 33_279, 22_027_479)]
+)
+def test_the_network_of_table_2(module, num_words, parameters):
+    frozen = settings.from_config(module.get_config())
+    assert frozen == settings.from_config(module.get_config('mlp10'))
+    shapes = jax.eval_shape(lambda: nplm.init(jax.random.key(0), frozen.model, num_words))
+    assert nplm.count(shapes) == frozen.model.num_parameters(num_words) == parameters
+    assert (frozen.optimizer.weight_decay, frozen.train.epochs, frozen.model.family) == (1e-5, 5, 'nplm')
+
+
+@pytest.mark.parametrize('row', rows.NGRAMS)
+def test_the_count_based_rows(row):
+    models = [settings.from_config(module.get_config(row)).model for module in (brown, ap_news, wikitext2)]
+    assert models[0] == models[1] == models[2]
+    assert row in (models[0].family, f'{models[0].family}_{models[0].n}')
+
+
+def test_table_2_has_the_papers_figures_on_ap_news_only():
+    assert settings.from_config(wikitext2.get_config('kneser_ney_5')).paper == settings.PaperRow()
+    assert settings.from_config(wikitext2.get_config()).paper == settings.PaperRow()
+    assert settings.from_config(ap_news.get_config('modified_kneser_ney_5')).paper == settings.PaperRow()
+    figures = settings.from_config(ap_news.get_config('kneser_ney_5')).paper
+    assert figures == settings.PaperRow('Kneser-Ney back-off', 0, 112, 117)
+    for row in ap_news.PAPER:
+        assert settings.from_config(ap_news.get_config(row)).paper.valid == ap_news.PAPER[row][1]
+
+
+def test_the_preparation_of_ap_news_and_the_papers_recipe():
+    corpus = settings.from_config(ap_news.get_config()).corpus
+    assert corpus.lowercase and corpus.numbers and corpus.proper_nouns and corpus.max_vocabulary == 17_964
+    assert (corpus.train, corpus.valid) == (13_994_528, 963_138)
+    by_paper = settings.from_config(ap_news.get_config('mlp10,paper'))
+    assert (by_paper.name, by_paper.train.epochs, by_paper.optimizer.weight_decay) == ('ap_news-mlp10-paper', 5, 1e-5)
+    assert (by_paper.optimizer.name, by_paper.train.batch_size) == ('paper', 1)
+
+
+@pytest.mark.parametrize('module', [ap_news, wikitext2])
+def test_a_row_that_table_2_has_not(module):
+    for wrong in ('mlp9', 'classes_500', 'kneser_ney_5,paper', ''):
+        with pytest.raises(BadInput, match=f'{wrong}: no such row; rows are mlp10, interpolated, '):
+            module.get_config(wrong)
+
+
 @pytest.mark.parametrize('module', [default, sentences, text])
 def test_the_others(module):
     settings.from_config(module.get_config())
@@ -50,14 +94,14 @@ def test_the_others(module):
 
 def test_every_config_file_is_tested_here():
     assert {p.stem for p in pathlib.Path(brown.__file__).parent.glob('*.py')} == {
-        '__init__', 'brown', 'default', 'sentences', 'text',
+        '__init__', 'ap_news', 'brown', 'default', 'rows', 'sentences', 'text', 'wikitext2',
     }  # fmt: skip
 
 
-@pytest.mark.parametrize('make', [default.get_config, brown.get_config, sentences.get_config, text.get_config])
-def test_configs_are_locked(make):
+@pytest.mark.parametrize('module', [default, brown, ap_news, wikitext2, sentences, text])
+def test_configs_are_locked(module):
     with pytest.raises(AttributeError):
-        make().model.hidden = 3
+        module.get_config().model.hidden = 3
 
 
 COUNTS = [row for row in brown.ROWS if row not in brown.NETWORKS]

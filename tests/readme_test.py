@@ -1,12 +1,18 @@
 """The README's commands, code and table are the ones that work."""
 
+import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
+import pytest
+
 from configs import sentences
+from experiments.table2 import table as table2
 from nplm_jax import experiment
+from nplm_jax.errors import BadInput
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / 'README.md').read_text()
@@ -28,6 +34,27 @@ def test_the_notebook_lines_run(tmp_path, monkeypatch, lines):
     assert lines()[0][0].startswith('coffee -0.')
 
 
+def test_table_2_is_the_scripts_output_and_no_row_may_miss(tmp_path):
+    readme = (ROOT / 'experiments' / 'table2' / 'README.md').read_text()
+    assert table2.make() in readme and 'not run' in table2.make()
+    for file in table2.RESULTS.glob('*.json'):
+        shutil.copy(file, tmp_path)
+    assert table2.rows(tmp_path) == table2.rows()
+    (tmp_path / 'kneser_ney_4.json').unlink()
+    with pytest.raises(BadInput, match='kneser_ney_4.json: missing; run that row'):
+        table2.rows(tmp_path)
+
+
+def test_table_2_shows_a_networks_fixed_mixture(tmp_path, monkeypatch):
+    for file in table2.RESULTS.glob('*.json'):
+        shutil.copy(file, tmp_path)
+    mixed = {'fixed': {'valid': 1.25, 'test': 2.5}}
+    found = {'perplexity': {'valid': 8.0, 'test': 9.0}, 'mixture': mixed}
+    (tmp_path / 'mlp10.json').write_text(json.dumps(found))
+    monkeypatch.setattr(table2, 'NOT_RUN', ())
+    assert table2.rows(tmp_path)[0][4:6] == ['1.2', '2.5']
+
+
 def test_the_table_is_the_scripts_output():
     done = subprocess.run(
         [sys.executable, '-m', 'experiments.table1.table'], cwd=ROOT, capture_output=True, text=True, check=True
@@ -38,4 +65,4 @@ def test_the_table_is_the_scripts_output():
 
 def test_every_file_of_the_map_is_there_and_every_module_on_it():
     named = set(re.findall(r'^  (\w+\.py) ', README, re.MULTILINE))
-    assert named == {p.name for p in (ROOT / 'nplm_jax').glob('*.py')} - {'__init__.py', 'errors.py'}
+    assert named == {p.name for p in (ROOT / 'nplm_jax').glob('*.py')} - {'__init__.py'}

@@ -33,7 +33,7 @@ IMPOSSIBLE = [
     ('optimizer.decay', -1e-5, 'must be 0 or more'),
     ('optimizer.paper.r', float('inf'), 'must be 0 or more'),
     ('optimizer.paper.epsilon_0', -1.0, 'must be above 0'),
-    ('corpus.name', 'browne', 'must be one of brown, text, sentences'),
+    ('corpus.name', 'browne', 'must be one of brown, ap_news, wikitext2, text, sentences'),
     ('corpus.tokens', 'letters', 'must be one of words, whitespace'),
     ('corpus.count_over', 'test', 'must be one of all, train'),
     ('corpus.min_count', 0, 'must be 1 or more'),

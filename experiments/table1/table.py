@@ -5,12 +5,14 @@
 results/ROW.json is the results.json of `python launch.py --config=configs/brown.py:ROW`; `best` is no row.
 """
 
-import json
 import pathlib
 import sys
 from typing import Any
 
 from configs import brown
+from experiments import results
+from nplm_jax import settings
+from nplm_jax.errors import BadInput
 from nplm_jax.reporting import table
 
 HERE = pathlib.Path(__file__).parent
@@ -21,59 +23,39 @@ MIXTURES = {  # the paper's rows of a network mixed with the trigram: valid, tes
     'mlp7': ('MLP8', 284.0, 270.0),
     'mlp9': ('MLP10', 265.0, 252.0),
 }
-HEADER = [
-    '',
-    'n',
-    'c',
-    'h',
-    'm',
-    'direct',
-    'mix',
-    'train',
-    'valid',
-    'test',
-    'paper: train',
-    'valid',
-    'test',
-    'ratio',
-    'paper',
-]
+SHAPE = ['', 'n', 'c', 'h', 'm', 'direct', 'mixed']
+HEADER = [*SHAPE, 'train', 'valid', 'test', 'paper: train', 'valid', 'test', 'ratio', 'paper']
 
 
-def result(row: str) -> dict[str, Any]:
-    """The committed results of a row. Raises: SystemExit naming the file when it is missing."""
-    path = HERE / 'results' / f'{row}.json'
-    if not path.exists():
-        sys.exit(f'{path}: missing; run that row and copy its results.json here')
-    return json.loads(path.read_text())
+def result(row: str, name: str, num_parameters: int) -> dict[str, Any]:
+    """The committed results of a row. Raises: BadInput when they are missing or another run's."""
+    found = results.read(HERE / 'results', row)
+    if found['name'] != name or found.get('parameters', num_parameters) != num_parameters:
+        raise BadInput(f'results/{row}.json: is of another run, {found["name"]}')
+    return found
 
 
 def rows() -> list[list[Any]]:
     """One row a model and one a mixture. The ratios are of the test perplexity to the 5-gram Kneser-Ney back-off's."""
-    reference = result('kneser_ney_5')['perplexity']['test']
-    paper_reference = brown.COUNTS['kneser_ney_5'][-1][2]
+    reference = results.read(HERE / 'results', 'kneser_ney_5')['perplexity']['test']
+    paper_reference = brown.PAPER['kneser_ney_5'][2]
 
-    def line(name, shape, mix, ours, paper):
+    def line(name, shape, mixed, ours, paper):
         given = [f'{p:.0f}' if p else '-' for p in paper]
         ratio = f'{paper[2] / paper_reference:.2f}' if paper[2] else '-'
-        return [name, *shape, mix, *ours, *given, f'{ours[2] / reference:.2f}', ratio]
+        return [name, *shape, mixed, *ours, *given, f'{ours[2] / reference:.2f}', ratio]
 
     found = []
-    for row in (*brown.NETWORKS, 'best', *brown.COUNTS):
+    for row in (*brown.NETWORKS, 'best', *(r for r in brown.ROWS if r not in brown.NETWORKS)):
         config = brown.get_config('' if row == 'best' else row)
-        ours, model = result(row), config.model
-        if ours['name'] != config.name or ours.get('parameters') not in (
-            None,
-            model.num_parameters(ours['vocabulary']),
-        ):
-            sys.exit(f'results/{row}.json: is of another run ({ours["name"]})')
+        model = settings.from_config(config).model
+        ours = result(row, config.name, model.num_parameters(brown.VOCABULARY))
         splits = [ours['perplexity'][s] for s in ('train', 'valid', 'test')]
         paper = [config.paper[s] for s in ('train', 'valid', 'test')]
-        if row in brown.COUNTS:
+        if model.family != 'nplm':
+            name = config.paper.row or 'modified Kneser-Ney'
             classes = config.ngram.classes if model.family == 'classes' else '-'
-            found.append(
-                line(config.paper.row or 'Modified Kneser-Ney', [model.n, classes, '-', '-', '-'], '', splits, paper)
-            )
+            found.append(line(name, [model.n, classes, '-', '-', '-'], '', splits, paper))
             continue
         shape = [model.n, '-', model.h, model.m, 'yes' if model.direct else 'no']
         found.append(line(row.upper() if row != 'best' else 'best', shape, 'no', splits, paper))
@@ -106,6 +88,6 @@ def draw(path: pathlib.Path) -> None:
 
 
 if __name__ == '__main__':
-    print(table(HEADER, rows()))
+    results.show(lambda: table(HEADER, rows()))
     if '--figure' in sys.argv[1:]:
         draw(HERE / 'table1.png')

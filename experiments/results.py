@@ -1,0 +1,25 @@
+"""What the tables' scripts share: committed results, and one line when one of them is missing."""
+
+import json
+import pathlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from nplm_jax.errors import BadInput
+
+
+def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
+    """The results.json that was committed as ROW.json. Raises: BadInput naming the file when it was not."""
+    path = folder / f'{row}.json'
+    if not path.exists():
+        raise BadInput(f'{path}: missing; run that row and copy its results.json here')
+    return json.loads(path.read_text())
+
+
+def show(make: Callable[[], str]) -> None:
+    """Prints what `make` makes, or ends with its complaint and exit code 1."""
+    try:
+        print(make())
+    except BadInput as error:
+        sys.exit(str(error))

