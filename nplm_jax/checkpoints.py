@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import pathlib
+import sys
 import zlib
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import jax
@@ -71,13 +75,12 @@ class CheckpointStore:
         """
         damaged: dict[int, str] = {}
         for step in sorted(self._manager.all_steps(), reverse=True):
-            try:
-                restored = self._restore(step, state, best)
-            except Exception as error:  # noqa: BLE001 (whatever a damaged file makes Orbax raise)
-                damaged[step] = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-                continue
-            self._set_aside(damaged, step)
-            return restored
+            with _without_stray_tracebacks():
+                restored = self._restore_or_reason(step, state, best)
+            if not isinstance(restored, str):
+                self._set_aside(damaged, step)
+                return restored
+            damaged[step] = restored
         if damaged:
             raise BadInput(
                 f'{self._manager.directory}: no checkpoint can be read (of update {max(damaged)}: '
@@ -93,6 +96,12 @@ class CheckpointStore:
                 (folder / str(step)).rename(folder / f'{step}.damaged')
         if damaged:
             self._manager.reload()
+
+    def _restore_or_reason(self, step: int, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]] | str:
+        try:
+            return self._restore(step, state, best)
+        except Exception as error:  # noqa: BLE001 (whatever a damaged file makes Orbax raise)
+            return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
     def _restore(self, step: int, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]]:
         wanted = jax.tree.map(ocp.utils.to_shape_dtype_struct, (state, best))
@@ -118,6 +127,17 @@ class CheckpointStore:
     def close(self) -> None:
         """Frees Orbax's threads."""
         self._manager.close()
+
+
+@contextlib.contextmanager
+def _without_stray_tracebacks() -> Iterator[None]:
+    """Orbax abandons coroutines when a read fails; Python prints a traceback for each when it collects them."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        yield
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
 
 
 def _checksum(tree: Any) -> int:

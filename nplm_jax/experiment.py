@@ -117,8 +117,9 @@ def _make(wanted: settings.Settings, folder: pathlib.Path, command: str, started
         'seed': wanted.seed,
         **source,
     }
-    write_atomically(folder / 'results.json', reporting.to_json(results, indent=2) + '\n')
-    return results
+    text = reporting.to_json(results, indent=2) + '\n'
+    write_atomically(folder / 'results.json', text)
+    return json.loads(text)
 
 
 def _train(wanted, data, folder, started) -> tuple[LanguageModel, dict[str, Any]]:
