@@ -179,3 +179,19 @@ def test_a_vocabulary_that_cannot_be_written_is_refused(tmp_path, words, message
     with pytest.raises(BadInput, match=message):
         arpa.write(model, Vocabulary(words, (0,) * len(words)), tmp_path / 'model.arpa')
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('fit', [kneser_ney.fit_backoff, kneser_ney.fit_modified])
+def test_kenlm_reads_it_and_scores_each_word_alike(tmp_path, fit):
+    kenlm = pytest.importorskip('kenlm', reason='pip install kenlm')
+    rng = np.random.default_rng(5)
+    tokens = np.minimum(rng.geometric(0.1, 3000), 36).astype(np.int32)
+    vocabulary = Vocabulary(('<rare>', *(f'w{i}' for i in range(1, 37))), (0, *range(36, 0, -1)))
+    model = fit(tokens, Span(0, 2500), 3, 37)
+    arpa.write(model, vocabulary, tmp_path / 'model.arpa')
+    theirs, state, found = kenlm.Model(str(tmp_path / 'model.arpa')), kenlm.State(), []
+    theirs.NullContextWrite(state)
+    for word in vocabulary.decode(tokens[2490:]):
+        state, before = kenlm.State(), state
+        found.append(theirs.BaseScore(before, word, state) * np.log(10))
+    np.testing.assert_allclose(model.score(tokens, Span(2490, 3000))[2:], found[2:], atol=1e-4)

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from configs import sentences
+from experiments.table1 import table as table1
 from experiments.table2 import table as table2
 from nplm_jax import experiment
 from nplm_jax.errors import BadInput
@@ -55,12 +56,26 @@ def test_table_2_shows_a_networks_fixed_mixture(tmp_path, monkeypatch):
     assert table2.rows(tmp_path)[0][4:6] == ['1.2', '2.5']
 
 
-def test_the_table_is_the_scripts_output():
-    done = subprocess.run(
-        [sys.executable, '-m', 'experiments.table1.table'], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    for readme in (README, (ROOT / 'experiments' / 'table1' / 'README.md').read_text()):
-        assert done.stdout in readme
+@pytest.mark.parametrize('file,flags', [('README.md', ['--short']), ('experiments/table1/README.md', [])])
+def test_the_tables_are_the_scripts_output(file, flags):
+    command = [sys.executable, '-m', 'experiments.table1.table', *flags]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout in (ROOT / file).read_text()
+
+
+def test_a_row_that_is_missing_or_another_runs_is_refused(tmp_path, monkeypatch):
+    (tmp_path / 'results').mkdir()
+    for file in (table1.HERE / 'results').glob('*.json'):
+        shutil.copy(file, tmp_path / 'results')
+    monkeypatch.setattr(table1, 'HERE', tmp_path)
+    assert len(table1.rows()) == 6 * 4 + 14
+    shutil.copy(tmp_path / 'results' / 'mlp3.json', tmp_path / 'results' / 'mlp1.json')
+    with pytest.raises(BadInput, match='results/mlp1.json: is of another run, brown-mlp3'):
+        table1.rows()
+    (tmp_path / 'results' / 'classes_150.json').unlink()
+    (tmp_path / 'results' / 'mlp1.json').unlink()
+    with pytest.raises(BadInput, match='mlp1.json: missing; run that row'):
+        table1.rows()
 
 
 def test_every_file_of_the_map_is_there_and_every_module_on_it():

@@ -1,6 +1,6 @@
-"""Prints Table 1, the paper's beside ours, from the committed results; with --figure draws it too.
+"""Prints Table 1, the paper's beside ours, from the committed results; --short its networks, --figure draws it.
 
-    python -m experiments.table1.table [--figure]
+    python -m experiments.table1.table [--short | --figure]
 
 results/ROW.json is the results.json of `python launch.py --config=configs/brown.py:ROW`; `best` is no row.
 """
@@ -25,6 +25,7 @@ MIXTURES = {  # the paper's rows of a network mixed with the trigram: valid, tes
 }
 SHAPE = ['', 'n', 'c', 'h', 'm', 'direct', 'mixed']
 HEADER = [*SHAPE, 'train', 'valid', 'test', 'paper: train', 'valid', 'test', 'ratio', 'paper']
+SHORT_HEADER = ['network', 'paper: valid', 'test', 'here: valid', 'test', 'mixed: valid', 'test', 'minutes', 'words/s']
 
 
 def result(row: str, name: str, num_parameters: int) -> dict[str, Any]:
@@ -66,6 +67,27 @@ def rows() -> list[list[Any]]:
     return found
 
 
+def short() -> list[list[Any]]:
+    """The networks alone, with their cost and their best mixture with the trigram."""
+    found = []
+    for row in (*brown.NETWORKS, 'best'):
+        config = brown.get_config('' if row == 'best' else row)
+        ours = result(row, config.name, settings.from_config(config).model.num_parameters(brown.VOCABULARY))
+        paper = [f'{config.paper[s]:.0f}' if config.paper[s] else '-' for s in ('valid', 'test')]
+        mixed = ours['mixture']['by_frequency']
+        cost = [f'{ours["seconds"] / 60:.0f}', f'{ours["words_per_second"]:,}']
+        perplexities = [*(ours['perplexity'][s] for s in ('valid', 'test')), mixed['valid'], mixed['test']]
+        found.append(
+            [
+                config.paper.row or f'best: n={config.model.n} h={config.model.h} m={config.model.m}, no direct',
+                *paper,
+                *perplexities,
+                *cost,
+            ]
+        )
+    return found
+
+
 def draw(path: pathlib.Path) -> None:
     """Test perplexity of each single model and fixed mixture, ours and the paper's, relative to Kneser-Ney's 5-gram."""
     import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
@@ -88,6 +110,6 @@ def draw(path: pathlib.Path) -> None:
 
 
 if __name__ == '__main__':
-    results.show(lambda: table(HEADER, rows()))
+    results.show(lambda: table(SHORT_HEADER, short()) if '--short' in sys.argv else table(HEADER, rows()))
     if '--figure' in sys.argv[1:]:
         draw(HERE / 'table1.png')
