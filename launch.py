@@ -7,6 +7,7 @@ Running the same command again goes on where it ended. Exit codes: 0 done, 1 fai
 
 import pathlib
 import shlex
+import signal
 import sys
 
 from absl import app, flags, logging
@@ -20,41 +21,46 @@ _SWEEP = flags.DEFINE_boolean('sweep', False, 'Run every point that the sweep() 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The folder of the run; runs/NAME when not given.')
 
 
+class _Terminated(BaseException):
+    """SIGTERM came outside training, where `fit` does not look for it."""
+
+
 def main(argv: list[str]) -> None:
+    def terminate(_number, _frame):
+        raise _Terminated
+
+    signal.signal(signal.SIGTERM, terminate)
     command = shlex.join(['python', *argv])
     try:
         _run(command)
     except BadInput as error:
         _end(2, str(error))
-    except ArithmeticError as error:  # training.NonFiniteLoss
-        _end(1, str(error))
     except OSError as error:
         _end(1, f'{error}; what was saved before is whole')
-    except KeyboardInterrupt:
-        _end(130, f'stopped outside training, nothing is lost; go on with: {command}')
+    except (KeyboardInterrupt, _Terminated) as stop:
+        code = 143 if isinstance(stop, _Terminated) else 130
+        _end(code, f'stopped; what was saved before is whole; go on with: {command}')
 
 
 def _run(command: str) -> None:
-    from nplm_jax import experiment, sweeps, training  # noqa: PLC0415 (a bad flag is refused before JAX is loaded)
+    from nplm_jax import experiment, sweeps, training, workdir  # noqa: PLC0415 (a bad flag is refused before JAX)
+    from nplm_jax.files import expand  # noqa: PLC0415
 
     logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
     config = _CONFIG.value
-    folder = _WORKDIR.value or f'runs/{_run_name(config.name)}{"-sweep" if _SWEEP.value else ""}'
+    overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
+    own = ','.join(filter(None, (config.name, workdir.run_name(overrides))))
+    folder = expand('--workdir', _WORKDIR.value or f'runs/{own}{"-sweep" if _SWEEP.value else ""}')
     try:
         if _SWEEP.value:
             points = sweeps.load_points(config_flags.get_config_filename(flags.FLAGS['config']), config)
-            print(sweeps.run(points, pathlib.Path(folder).expanduser(), command))
+            print(sweeps.run(points, folder, command))
         else:
             experiment.run(config, folder, command)
     except training.Interrupted as stop:
         _end(128 + stop.signal_number, f'{stop}; go on with: {command}')
-
-
-def _run_name(name: str) -> str:
-    """The config's name and what was overridden, so that each choice has a folder of its own."""
-    overrides = config_flags.get_override_values(flags.FLAGS['config'])
-    parts = [f'{key.rpartition(".")[2]}={str(value).replace("/", "_")[-40:]}' for key, value in overrides.items()]
-    return ','.join([name, *parts])
+    except training.NonFiniteLoss as error:
+        _end(1, str(error))
 
 
 def _parse(argv: list[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import pathlib
 import sys
 import zlib
@@ -32,16 +33,16 @@ class CheckpointStore:
     def __init__(self, folder: pathlib.Path, keep: int = 3, read_only: bool = False):
         folder = folder.absolute()  # Orbax fails on a relative path, and only in a background thread
         self._read_only = read_only
-        self._manager = ocp.CheckpointManager(
-            folder,
-            item_names=('state', 'best', 'progress'),
-            options=ocp.CheckpointManagerOptions(
-                max_to_keep=None if read_only else keep,
-                create=not read_only,
-                read_only=read_only,
-                enable_async_checkpointing=False,
-            ),
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=None if read_only else keep,
+            create=not read_only,
+            read_only=read_only,
+            enable_async_checkpointing=False,
         )
+        verbosity = logging.get_verbosity()
+        logging.set_verbosity(logging.ERROR if read_only else verbosity)  # it warns that read-only is read-only
+        self._manager = ocp.CheckpointManager(folder, item_names=('state', 'best', 'progress'), options=options)
+        logging.set_verbosity(verbosity)
 
     def latest_step(self) -> int | None:
         """The newest checkpoint's update number, None when there is none."""
@@ -93,7 +94,11 @@ class CheckpointStore:
         for step, reason in damaged.items():
             logging.warning('checkpoint %d is damaged (%s); going back to %d', step, reason, used)
             if not self._read_only:
-                (folder / str(step)).rename(folder / f'{step}.damaged')
+                tried = itertools.count(1)
+                target = folder / f'{step}.damaged'
+                while target.exists():
+                    target = folder / f'{step}.damaged.{next(tried)}'
+                (folder / str(step)).rename(target)
         if damaged:
             self._manager.reload()
 

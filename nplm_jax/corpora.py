@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import pathlib
 
 from nplm_jax import brown, wikitext2
 from nplm_jax.errors import BadInput, require
-from nplm_jax.files import read_text
+from nplm_jax.files import expand, read_text
 from nplm_jax.settings import CorpusSettings
 from nplm_jax.tokens import paragraphs, require_words, streams
 
@@ -94,7 +93,7 @@ def _load_wikitext2(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Sp
 
 def _load_ap_news(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, Span]]:
     """The paper's preparation is the keys that configs/ap_news.py sets: lowercase, numbers, proper_nouns."""
-    is_folder = bool(settings.path) and pathlib.Path(settings.path).expanduser().is_dir()
+    is_folder = bool(settings.path) and expand('corpus.path', settings.path).is_dir()
     require(is_folder, 'corpus.path', settings.path, 'must be a folder of text files of AP News, which you bring')
     return _load_text(settings)
 
@@ -115,10 +114,11 @@ def _load_text(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, S
 
 def _read_texts(key: str, path: str) -> list[str]:
     """A text a file; those of a folder in the order of their names."""
-    root = pathlib.Path(path).expanduser()
+    root = expand(key, path)
     require(root.exists(), key, path, 'no such file or folder')
-    inside = (p for p in root.rglob('*') if p.is_file() and not p.is_symlink() and not p.name.startswith('.'))
-    files = sorted(inside) if root.is_dir() else [root]
+    inside = (p for p in root.rglob('*') if p.is_file() and not p.is_symlink())
+    shown = (p for p in inside if not any(part.startswith('.') for part in p.relative_to(root).parts))
+    files = sorted(shown) if root.is_dir() else [root]
     require(bool(files), key, path, 'this folder holds no file')
     return [read_text(key, file) for file in files]
 

@@ -31,7 +31,7 @@ from nplm_jax import (
 )
 from nplm_jax.checkpoints import CheckpointStore
 from nplm_jax.errors import BadInput
-from nplm_jax.files import write_atomically
+from nplm_jax.files import expand, write_atomically
 from nplm_jax.language_model import LanguageModel, NeuralLanguageModel
 from nplm_jax.ngrams import families, interpolated
 
@@ -45,7 +45,7 @@ def run(config: ConfigDict | Mapping[str, Any], folder: str | os.PathLike[str], 
     """
     started = time.perf_counter()
     wanted = settings.from_config(config)
-    folder = workdir.expand(folder)
+    folder = expand('--workdir', folder)
     workdir.check(folder, wanted)
     with workdir.locked(folder):
         if (results := _finished(folder)) is not None:
@@ -61,11 +61,13 @@ def load(folder: str | os.PathLike[str]) -> tuple[settings.Settings, vocabulary.
 
     Raises: BadInput when no run was started there, or it is damaged.
     """
-    folder = workdir.expand(folder)
+    folder = expand('--workdir', folder)
     found = workdir.read_settings(folder)
     words = vocabulary.load(folder / workdir.VOCABULARY)
     if found.model.family != 'nplm':
-        return found, words, families.estimate(found, prepare(found), folder)
+        data = prepare(found)
+        workdir.claim(folder, found, data)  # refuses a text that has changed since
+        return found, words, families.estimate(found, data, folder)
     if not (folder / 'checkpoints').is_dir():
         raise BadInput(f'{folder}: holds no checkpoint yet')
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
@@ -84,7 +86,8 @@ def _finished(folder: pathlib.Path) -> dict[str, Any] | None:
     """The results of a finished run; None when there are none, or no whole ones."""
     try:
         results = json.loads((folder / 'results.json').read_text(encoding='utf-8'))
-        return results if set(results['perplexity']) == {'train', 'valid', 'test'} else None
+        whole = {'name', 'perplexity', 'seconds'} <= set(results) and len(results['perplexity']) == 3
+        return results if whole else None
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 

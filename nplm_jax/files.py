@@ -24,6 +24,14 @@ def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def expand(key: str, path: str | os.PathLike[str]) -> pathlib.Path:
+    """The path with a leading ~ resolved, which a shell does not do after an equals sign. Raises: BadInput."""
+    try:
+        return pathlib.Path(path).expanduser()
+    except RuntimeError as error:
+        raise BadInput(f'{key}={str(path)!r}: {error}') from None
+
+
 def read_text(key: str, file: pathlib.Path) -> str:
     """The UTF-8 text of a file that the config's `key` led to. Raises: BadInput when it is none."""
     try:

@@ -62,6 +62,16 @@ class CorpusSettings:
 
     def __post_init__(self):
         _one_of('corpus.name', self.name, CORPORA)
+        reads = {'text': ('path', 'valid_path', 'test_path'), 'ap_news': ('path', 'valid_path', 'test_path')}
+        reads['wikitext2'] = ('path',)
+        for key in ('path', 'valid_path', 'test_path'):
+            unused = key not in reads.get(self.name, ())
+            require(
+                not (unused and getattr(self, key)),
+                f'corpus.{key}',
+                getattr(self, key),
+                f'corpus.name={self.name} does not read it',
+            )
         _one_of('corpus.tokens', self.tokens, ('words', 'whitespace'))
         _one_of('corpus.count_over', self.count_over, ('all', 'train'))
         _at_least('corpus.min_count', self.min_count, 1)
@@ -194,6 +204,10 @@ class PaperRow:
     valid: float = 0.0
     test: float = 0.0
 
+    def __post_init__(self):
+        for split in ('train', 'valid', 'test'):
+            _at_least(f'paper.{split}', getattr(self, split), 0)
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -209,7 +223,8 @@ class Settings:
     seed: int = 1
 
     def __post_init__(self):
-        require(bool(self.name) and '/' not in self.name, 'name', self.name, 'must be a name without a slash')
+        ok = self.name not in ('', '.', '..') and '/' not in self.name
+        require(ok, 'name', self.name, 'must be a name without a slash')
         require(0 <= self.seed < 2**31, 'seed', self.seed, 'must be at least 0 and below 2**31')
 
 

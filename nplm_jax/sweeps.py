@@ -16,6 +16,7 @@ from nplm_jax import experiment, reporting, settings
 from nplm_jax.errors import BadInput
 from nplm_jax.files import write_atomically
 from nplm_jax.training import NonFiniteLoss
+from nplm_jax.workdir import run_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,10 +34,18 @@ def load_points(path: str, config: ConfigDict) -> list[Point]:
     Raises: BadInput for a file without sweep(), a point with an unknown key, a wrong type or an impossible value,
     or two points of one name: all before the first run starts.
     """
-    module = _load_module(path)
-    if not hasattr(module, 'sweep'):
-        raise BadInput(f'--sweep: {path} has no function sweep()')
-    points = [apply(config, overrides) for overrides in module.sweep()]
+    try:
+        module = _load_module(path)
+        if not hasattr(module, 'sweep'):
+            raise BadInput(f'--sweep: {path} has no function sweep()')
+        overrides = list(module.sweep())
+    except BadInput:
+        raise
+    except Exception as error:  # noqa: BLE001 (a sweep is Python and may raise anything)
+        raise BadInput(f'--sweep: sweep() of {path} failed: {type(error).__name__}: {error}') from None
+    if not overrides:
+        raise BadInput(f'--sweep: sweep() of {path} yields no point')
+    points = [apply(config, point) for point in overrides]
     names = [point.name for point in points]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise BadInput(f'--sweep: two points of {path} are called {twice[0]}')
@@ -45,6 +54,8 @@ def load_points(path: str, config: ConfigDict) -> list[Point]:
 
 def apply(config: ConfigDict, overrides: Mapping[str, Any]) -> Point:
     """A checked copy of `config` with some flattened keys changed. Raises: BadInput naming the key."""
+    if not isinstance(overrides, Mapping):
+        raise BadInput(f'--sweep: {overrides!r}: a point must be a dictionary of keys')
     changed = config.copy_and_resolve_references()
     for key, value in overrides.items():
         *sections, last = key.split('.')
@@ -57,7 +68,7 @@ def apply(config: ConfigDict, overrides: Mapping[str, Any]) -> Point:
             here[last] = value
         except TypeError:
             raise BadInput(f'--sweep: {key}={value!r}: must be of type {type(here[last]).__name__}') from None
-    name = overrides.get('name') or ','.join(f'{key.rpartition(".")[2]}={value}' for key, value in overrides.items())
+    name = overrides.get('name') or run_name(overrides) or config.name
     changed.name = name
     settings.from_config(changed)
     return Point(name, changed)
@@ -66,8 +77,8 @@ def apply(config: ConfigDict, overrides: Mapping[str, Any]) -> Point:
 def run(points: Iterable[Point], folder: pathlib.Path, command: str) -> str:
     """Runs the points one after another, each in its own folder; those finished are not run again.
 
-    A point whose loss is not finite is marked so and the others go on. Returns: the table of all points, which is
-    written to `table.md` as well. Raises: as `experiment.run` does.
+    A point whose loss is not finite, or that its text cannot serve, is marked so, and the others go on.
+    Returns: the table of all points, which is written to `table.md` as well. Raises: as `experiment.run` does.
     """
     rows = []
     for point in points:
@@ -75,9 +86,9 @@ def run(points: Iterable[Point], folder: pathlib.Path, command: str) -> str:
             results = experiment.run(point.config, folder / point.name, command)
             perplexities = [reporting.number(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
             rows.append([point.name, *perplexities, float(results['seconds'])])
-        except NonFiniteLoss as error:
+        except (NonFiniteLoss, BadInput) as error:
             print(f'{point.name}: {error}', file=sys.stderr)
-            rows.append([point.name, 'diverged', '-', '-', '-'])
+            rows.append([point.name, 'diverged' if isinstance(error, NonFiniteLoss) else 'refused', '-', '-', '-'])
     table = reporting.table(['point', 'train', 'valid', 'test', 'seconds'], rows)
     write_atomically(folder / 'table.md', table + '\n')
     return table

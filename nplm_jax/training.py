@@ -193,6 +193,8 @@ def fit(
             reporter.validated(progress)
         if progress.finished or plan.is_due(plan.checkpoint_every, first, step):
             _save(store, state, best, progress)
+    if signal_number := interrupted():  # during the last dispatch or validation
+        raise Interrupted(progress.step, signal_number)
     return best, progress
 
 

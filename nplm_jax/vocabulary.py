@@ -12,7 +12,7 @@ import numpy as np
 
 from nplm_jax.corpora import Corpus
 from nplm_jax.errors import BadInput
-from nplm_jax.files import write_atomically
+from nplm_jax.files import read_text, write_atomically
 from nplm_jax.settings import CorpusSettings
 from nplm_jax.tokens import RARE
 
@@ -84,7 +84,7 @@ def save(vocabulary: Vocabulary, path: pathlib.Path) -> None:
 def load(path: pathlib.Path) -> Vocabulary:
     """Reads what `save` wrote. Raises: BadInput naming file and line where it is not of that form."""
     words, counts = [], []
-    for number, line in enumerate(path.read_text(encoding='utf-8').split('\n')[:-1], start=1):
+    for number, line in enumerate(read_text('vocabulary', path).split('\n')[:-1], start=1):
         word, tab, count = line.partition('\t')
         if not (word and tab and count.isdecimal()):
             raise BadInput(f'{path}:{number}: expected word, tab, count')

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import collections
 import gzip
-import pathlib
 import re
 
 from nplm_jax import downloads
 from nplm_jax.errors import require
-from nplm_jax.files import read_text
+from nplm_jax.files import expand, read_text
 from nplm_jax.tokens import RARE
 
 UNKNOWN = '<unk>'  # the corpus' own symbol for words that its training file has fewer than three times
@@ -49,7 +48,7 @@ def paragraphs(article: str) -> list[list[str]]:
 
 
 def _read_folder(path: str) -> list[str]:
-    folder = pathlib.Path(path).expanduser()
+    folder = expand('corpus.path', path)
     require(folder.is_dir(), 'corpus.path', path, 'no such folder; give one with train.txt, valid.txt and test.txt')
     found = []
     for split in FILES:

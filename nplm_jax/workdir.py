@@ -6,9 +6,9 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from flax.traverse_util import flatten_dict
@@ -19,6 +19,7 @@ from nplm_jax.errors import BadInput
 from nplm_jax.files import write_atomically
 
 CONFIG, CORPUS, VOCABULARY = 'config.json', 'corpus.json', 'vocabulary.txt'
+_WRITTEN_BEFORE = (CORPUS, VOCABULARY)  # than the config, which makes the folder the run's: a kill may leave them
 
 
 def check(folder: pathlib.Path, wanted: settings.Settings) -> None:
@@ -27,7 +28,7 @@ def check(folder: pathlib.Path, wanted: settings.Settings) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / CONFIG).exists():
             there = settings.to_dict(read_settings(folder))
-        elif any(not p.name.startswith('.') for p in folder.iterdir()):
+        elif any(not p.name.startswith('.') and p.name not in _WRITTEN_BEFORE for p in folder.iterdir()):
             raise BadInput(f'--workdir={folder}: is not empty and no run of this program; give another folder')
         else:
             return
@@ -86,6 +87,12 @@ def claim(folder: pathlib.Path, wanted: settings.Settings, data: Dataset) -> Non
         raise BadInput(f'{folder / CORPUS}: damaged; delete the folder or give another --workdir') from None
 
 
-def expand(path: str | os.PathLike[str]) -> pathlib.Path:
-    """The path with a leading ~ resolved, which a shell does not do after --workdir=."""
-    return pathlib.Path(path).expanduser()
+def run_name(overrides: Mapping[str, Any]) -> str:
+    """What was overridden as part of a folder's name: `h=50,seed=2`; whole keys where two end alike."""
+    last = [key.rpartition('.')[2] for key in overrides]
+    parts = []
+    for key, short in zip(overrides, last):
+        value = str(overrides[key]).replace('/', '_')
+        parts.append(f'{key if last.count(short) > 1 else short}={value[-40:]}')
+    name = ','.join(parts)
+    return name if len(name) < 200 else hashlib.sha256(name.encode()).hexdigest()[:16]

@@ -89,6 +89,17 @@ def test_checkpoints_of_another_shape_or_type_stop_and_stay(tmp_path, wrong):
     assert restored_step(tmp_path) == 3
 
 
+def test_the_same_update_may_be_damaged_twice(tmp_path):
+    for _ in range(2):
+        store = CheckpointStore(tmp_path)
+        store.save(2, *at(2), {'seconds': 1.0, 'best': float('inf')})
+        store.save(3, *at(3), {'seconds': 1.5, 'best': float('inf')})
+        store.close()
+        next((tmp_path / '3' / 'progress').iterdir()).write_text('{"seconds": ')
+        assert restored_step(tmp_path) == 2
+    assert {p.name for p in tmp_path.iterdir()} == {'2', '3.damaged', '3.damaged.1'}
+
+
 def test_a_read_only_store_changes_nothing(tmp_path):
     filled(tmp_path)
     next((tmp_path / '3' / 'progress').iterdir()).write_text('{"seconds": ')

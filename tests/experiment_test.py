@@ -39,6 +39,17 @@ def test_count_based_families(family, tmp_path):
     assert (tmp_path / 'run' / 'classes.txt').exists() == (family == 'classes')
 
 
+def test_a_count_based_run_whose_text_changed_is_not_loaded(tmp_path):
+    (tmp_path / 'text').write_text('a b c a b c a b c a b c a c b')
+    c = config('add_delta', 2)
+    c.corpus.name, c.corpus.path = 'text', str(tmp_path / 'text')
+    experiment.run(c, tmp_path / 'run')
+    experiment.load(tmp_path / 'run')
+    (tmp_path / 'text').write_text('a b c a b c a b c a b c a c d')
+    with pytest.raises(BadInput, match='was started on another text'):
+        experiment.load(tmp_path / 'run')
+
+
 def test_the_interpolated_model_is_a_trigram():
     with pytest.raises(BadInput, match='^model.n=4: must be 3: the interpolated model is a trigram$'):
         from_config(config('interpolated', 4))

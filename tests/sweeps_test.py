@@ -7,7 +7,7 @@ import pytest
 from launch_test import ROOT, command, launch
 
 from configs import brown, sentences
-from nplm_jax import settings, sweeps
+from nplm_jax import settings, sweeps, workdir
 from nplm_jax.errors import BadInput
 
 SWEEP = """
@@ -55,6 +55,29 @@ def test_a_stale_point_stops_the_sweep_before_its_first_run(study, tmp_path):
     assert not (tmp_path / 'runs').exists()
 
 
+@pytest.mark.parametrize(
+    'body,message',
+    [
+        ('return []', 'sweep\\(\\) of .* yields no point'),
+        ('raise RuntimeError("boom")', 'sweep\\(\\) of .* failed: RuntimeError: boom'),
+        ('yield 3', '3: a point must be a dictionary of keys'),
+        ('yield {"seed": 2}\n    yield {"seed": 2}', 'two points of .* are called seed=2'),
+    ],
+)
+def test_a_sweep_that_is_none(tmp_path, body, message):
+    (tmp_path / 'study.py').write_text(f'def sweep():\n    {body}\n')
+    with pytest.raises(BadInput, match=f'^--sweep: {message}'):
+        sweeps.load_points(str(tmp_path / 'study.py'), sentences.get_config())
+
+
+def test_names_of_points():
+    assert workdir.run_name({'model.h': 3, 'corpus.path': '/x/y', 'seed': 1}) == 'h=3,path=_x_y,seed=1'
+    alike = {'optimizer.decay': 1, 'optimizer.paper.decay': 2}
+    assert workdir.run_name(alike) == 'optimizer.decay=1,optimizer.paper.decay=2'
+    assert len(workdir.run_name({f'a.b{i}': i for i in range(99)})) == 16
+    assert sweeps.apply(sentences.get_config(), {}).name == 'sentences'
+
+
 def test_a_file_without_a_sweep(tmp_path):
     done = launch('--config=configs/sentences.py', '--sweep', f'--workdir={tmp_path / "runs"}')
     assert (done.returncode, done.stderr) == (2, '--sweep: configs/sentences.py has no function sweep()\n')
@@ -82,11 +105,15 @@ def test_a_killed_sweep_finishes_only_what_was_missing(study, tmp_path):
         assert f'| h={h},seed=2 | {results["perplexity"]["train"]:.1f}' in table
 
 
-def test_a_point_that_diverges_does_not_stop_the_others(tmp_path, lines):
-    points = [
-        sweeps.apply(sentences.get_config(), {'optimizer.learning_rate': rate, 'train.epochs': 2})
-        for rate in (1e30, 0.5)
+def test_a_point_that_fails_does_not_stop_the_others(tmp_path, lines):
+    changes = [
+        {'train.batch_size': 14},
+        *({'optimizer.learning_rate': rate, 'train.epochs': 2} for rate in (1e30, 0.5)),
     ]
+    points = [sweeps.apply(sentences.get_config(), change) for change in changes]
     table = sweeps.run(points, tmp_path, 'x').splitlines()
-    assert 'diverged' in table[2] and 'diverged' not in table[3]
-    assert lines()[1][-1].startswith('learning_rate=1e+30,epochs=2: the loss of update ')
+    assert ['refused' in row for row in table[2:]] == [True, False, False]
+    assert ['diverged' in row for row in table[2:]] == [False, True, False]
+    refused, diverged = lines()[1][-2:]
+    assert refused.startswith('batch_size=14: train.batch_size=14: must be 13 or less')
+    assert diverged.startswith('learning_rate=1e+30,epochs=2: the loss of update ')

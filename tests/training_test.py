@@ -97,6 +97,20 @@ def test_stopped_anywhere_and_resumed_is_bit_for_bit_the_same(tmp_path):
     assert done[2].nll == whole.nll[-len(done[2].nll) :]
 
 
+def test_a_stop_during_the_last_validation_is_not_missed(tmp_path):
+    asked = []
+
+    class Late(Silent):
+        def validated(self, progress):
+            asked.append(2) if progress.finished else None
+
+    store = checkpoints.CheckpointStore(tmp_path)
+    with pytest.raises(training.Interrupted, match='stopped after update 93, which is saved'):
+        training.fit(BASE, DATA, store, Late(), lambda: asked[0] if asked else 0)
+    assert store.latest_step() == 93
+    store.close()
+
+
 def test_a_finished_run_is_not_trained_again(tmp_path):
     best, _, _ = fit(BASE, tmp_path)
     again, progress, reporter = fit(BASE, tmp_path)

@@ -5,8 +5,8 @@
 results/ROW.json is the results.json of `python launch.py --config=configs/brown.py:ROW`; `best` is no row.
 """
 
+import argparse
 import pathlib
-import sys
 from typing import Any
 
 from configs import brown
@@ -110,6 +110,10 @@ def draw(path: pathlib.Path) -> None:
 
 
 if __name__ == '__main__':
-    results.show(lambda: table(SHORT_HEADER, short()) if '--short' in sys.argv else table(HEADER, rows()))
-    if '--figure' in sys.argv[1:]:
+    parser = argparse.ArgumentParser(description='Prints Table 1.')
+    parser.add_argument('--short', action='store_true', help='the networks alone, with their cost')
+    parser.add_argument('--figure', action='store_true', help='draw table1.png too')
+    flags = parser.parse_args()
+    results.show(lambda: table(SHORT_HEADER, short()) if flags.short else table(HEADER, rows()))
+    if flags.figure:
         draw(HERE / 'table1.png')

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import pathlib
 import re
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nplm_jax.errors import BadInput
+from nplm_jax.files import write_atomically
 from nplm_jax.ngrams.backoff import BackoffModel
 from nplm_jax.ngrams.counts import NgramTable, find
 from nplm_jax.vocabulary import RARE, Vocabulary
@@ -30,7 +30,7 @@ _LOG_10 = math.log(10)
 
 
 def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> None:
-    """Writes the model with seven digits, to a temporary name first; interpolated models are in back-off form.
+    """Writes the model with seven digits; interpolated models are in back-off form.
 
     Raises: BadInput when the vocabulary is not the model's size, or has `<unk>`, `<s>` or `</s>` as a word.
     """
@@ -39,28 +39,25 @@ def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> No
     reserved = [w for w in (UNKNOWN, *MARKS) if w in vocabulary.ids]
     if reserved:
         raise BadInput(f'{path}: the vocabulary has {reserved[0]!r} as a word, which ARPA files reserve')
-    temporary = path.with_name(path.name + '.tmp')
-    with temporary.open('w', encoding='utf-8') as file:
-        file.write('\\data\\\n')
-        for k in range(1, model.n + 1):
-            file.write(f'ngram {k}={model.table.size(k) + (len(MARKS) if k == 1 else 0)}\n')
-        words = [UNKNOWN, *vocabulary.words[1:]]
-        ngrams = words
-        for k in range(1, model.n + 1):
-            if k > 1:
-                last = model.table.keys[k - 1] % len(words)
-                ngrams = [f'{ngrams[p]} {words[w]}' for p, w in zip(model.table.prefixes(k).tolist(), last.tolist())]
-            file.write(f'\n\\{k}-grams:\n')
-            if k == 1:
-                file.writelines(f'{_ZERO:g}\t{mark}\n' for mark in MARKS)
-            log_p = _log10(np.minimum(model.log_p[k - 1], 0))
-            if k == model.n:
-                file.writelines(f'{p:.7g}\t{ngram}\n' for p, ngram in zip(log_p, ngrams))
-            else:
-                log_b = _log10(model.log_b[k - 1])
-                file.writelines(f'{p:.7g}\t{ngram}\t{b:.7g}\n' for p, ngram, b in zip(log_p, ngrams, log_b))
-        file.write('\n\\end\\\n')
-    os.replace(temporary, path)
+    lines = ['\\data\\']
+    for k in range(1, model.n + 1):
+        lines.append(f'ngram {k}={model.table.size(k) + (len(MARKS) if k == 1 else 0)}')
+    words = [UNKNOWN, *vocabulary.words[1:]]
+    ngrams = words
+    for k in range(1, model.n + 1):
+        if k > 1:
+            last = model.table.keys[k - 1] % len(words)
+            ngrams = [f'{ngrams[p]} {words[w]}' for p, w in zip(model.table.prefixes(k).tolist(), last.tolist())]
+        lines.append(f'\n\\{k}-grams:')
+        if k == 1:
+            lines += [f'{_ZERO:g}\t{mark}' for mark in MARKS]
+        log_p = _log10(np.minimum(model.log_p[k - 1], 0))
+        if k == model.n:
+            lines += [f'{p:.7g}\t{ngram}' for p, ngram in zip(log_p, ngrams)]
+        else:
+            log_b = _log10(model.log_b[k - 1])
+            lines += [f'{p:.7g}\t{ngram}\t{b:.7g}' for p, ngram, b in zip(log_p, ngrams, log_b)]
+    write_atomically(path, '\n'.join([*lines, '\n\\end\\\n']))
 
 
 def read(path: pathlib.Path) -> tuple[BackoffModel, Vocabulary]:

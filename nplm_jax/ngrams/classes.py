@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from nplm_jax.corpora import Span
 from nplm_jax.errors import BadInput, require
-from nplm_jax.files import write_atomically
+from nplm_jax.files import read_text, write_atomically
 from nplm_jax.ngrams import kneser_ney
 from nplm_jax.ngrams.counts import check_ids, count, with_history
 from nplm_jax.vocabulary import Vocabulary
@@ -212,7 +212,7 @@ def load(path: pathlib.Path, vocabulary: Vocabulary) -> np.ndarray:
     that stands twice, and naming a word that is missing.
     """
     classes: dict[str, int] = {}
-    for number, line in enumerate(path.read_text(encoding='utf-8').split('\n')[:-1], start=1):
+    for number, line in enumerate(read_text('classes', path).split('\n')[:-1], start=1):
         word, _, name = line.partition('\t')
         if not name.isdecimal():
             raise BadInput(f'{path}:{number}: expected word, tab, class number')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 
 from nplm_jax.dataset import Dataset
+from nplm_jax.errors import require
 from nplm_jax.language_model import LanguageModel
 from nplm_jax.ngrams import classes, interpolated, kneser_ney
 from nplm_jax.ngrams.counts import count
@@ -36,6 +37,8 @@ def estimate(wanted: Settings, data: Dataset, folder: pathlib.Path) -> LanguageM
         case 'modified_kneser_ney':
             return kneser_ney.fit_modified(*args, n, size)
         case 'classes':
+            allowed = f'must be {size:,}, the vocabulary, or less'
+            require(wanted.ngram.classes <= size, 'ngram.classes', wanted.ngram.classes, allowed)
             path = folder / CLASSES_FILE
             if not path.exists():
                 classes.save(classes.exchange(*args, wanted.ngram.classes, size), data.vocabulary, path)

@@ -46,7 +46,8 @@ class InterpolatedTrigram(mixture.Mixture):
 
     p1, p2, p3 are relative frequencies in training. Where the context of p3 was never seen, p2 stands in its
     place, and p1 in the place of p2: all four sum to one for every context, so their mixture does.
-    (Zero in their place would lose mass: on Brown 346.5 and 317.2 on valid and test, where this is 344.0 and 315.1.)
+    Deviation: the paper does not say what stands there. Zero would lose mass, and an unfair share of every mixture:
+    on Brown it gives 346.5 and 317.2 on valid and test, where this, which sums to one, gives 344.0 and 315.2.
     weights_QxM: a(q), four a bin. bins: the FrequencyBins, by which other mixtures can be weighted too.
     """
 

@@ -32,10 +32,10 @@ def fit_backoff(
     for each order, n_j being the n-grams of (adjusted) count j. At order 1 the discounted mass is spread
     evenly over all |V| words. After a context that all |V| words followed nothing is discounted.
 
-    min_count: n-grams of order 3 and more with a smaller (adjusted) count are left to the shorter context. 2 is
-    the default of SRILM, the toolkit that the paper used, and gives the paper's picture (no gain from n = 3 to
-    5): back-off without it grows worse with n, because D is nearly 1 and what is left of a count of 1 is less than the
-    shorter context would give. 1 is the method as published.
+    Deviation: min_count, of which the paper says nothing. N-grams of order 3 and more with a smaller (adjusted)
+    count are left to the shorter context. 2 is the default of SRILM, the toolkit that the paper used, and gives the
+    paper's picture (no gain from n = 3 to 5): back-off without it grows worse with n, because D is nearly 1 and what
+    is left of a count of 1 is less than the shorter context would give. 1 is the method as published.
     Warns: DiscountWarning where D cannot be estimated; it is 0.5 then. Raises: BadInput as `count` does.
     """
     counts = count(tokens_T, train, n, vocabulary_size)
