@@ -83,12 +83,12 @@ def _parse(argv: list[str]) -> list[str]:
         file = next((a.partition('=')[2] for a in argv if a.startswith(('--config=', '-config='))), '')
         if wrong := _wrong_override(argv):
             _end(2, wrong)
-        if isinstance(error, flags.Error):
-            _end(2, last)
         if 'positional argument' in last:
             last = 'this config has no rows; leave out the colon and what follows'
+        elif isinstance(error, flags.Error):
+            _end(2, last)
         elif isinstance(error, OSError):
-            there = sorted(map(str, pathlib.Path('configs').glob('[a-z]*.py')))
+            there = sorted(str(p) for p in pathlib.Path('configs').glob('[a-z]*.py') if p.stem != 'rows')
             last = f'no such config file; there are {", ".join(there)}'
         _end(2, f'--config={file}: {last}')
 

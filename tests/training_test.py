@@ -94,7 +94,7 @@ def test_stopped_anywhere_and_resumed_is_bit_for_bit_the_same(tmp_path):
     assert same_bits(done[0], expected)
     drop = dict(seconds=0, train_seconds=0)
     assert dataclasses.replace(done[1], **drop) == dataclasses.replace(progress, **drop)
-    assert done[2].nll == whole.nll[-len(done[2].nll) :]
+    assert done[2].nll == whole.nll[len(whole.nll) - len(done[2].nll) :]
 
 
 def test_a_stop_during_the_last_validation_is_not_missed(tmp_path):
