@@ -33,14 +33,14 @@ class CheckpointStore:
     def __init__(self, folder: pathlib.Path, keep: int = 3, read_only: bool = False):
         folder = folder.absolute()  # Orbax fails on a relative path, and only in a background thread
         self._read_only = read_only
+        verbosity = logging.get_verbosity()
+        logging.set_verbosity(logging.ERROR if read_only else verbosity)  # it warns that read-only is read-only
         options = ocp.CheckpointManagerOptions(
             max_to_keep=None if read_only else keep,
             create=not read_only,
             read_only=read_only,
             enable_async_checkpointing=False,
         )
-        verbosity = logging.get_verbosity()
-        logging.set_verbosity(logging.ERROR if read_only else verbosity)  # it warns that read-only is read-only
         self._manager = ocp.CheckpointManager(folder, item_names=('state', 'best', 'progress'), options=options)
         logging.set_verbosity(verbosity)
 
