@@ -77,7 +77,7 @@ def _parse(argv: list[str]) -> list[str]:
     except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
         # ml_collections hands on what a config file raised as the last line of a traceback.
         last = (str(error).strip() or repr(error)).splitlines()[-1].strip()
-        name, known, message = last.partition('BadInput: ')
+        _, known, message = last.partition('BadInput: ')
         if known or isinstance(error, BadInput):
             _end(2, message or last)
         file = next((a.partition('=')[2] for a in argv if a.startswith(('--config=', '-config='))), '')
@@ -95,9 +95,10 @@ def _parse(argv: list[str]) -> list[str]:
 
 def _wrong_override(argv: list[str]) -> str | None:
     """Names the first --config.KEY=VALUE that no config has, or whose value is of another type."""
+    config = default.get_config()
     for argument in argv:
         path, equals, value = argument.lstrip('-').partition('=')
-        here = default.get_config()
+        here = config
         for part in path.split('.')[1:] if path.startswith('config.') else ():
             if not isinstance(here, ConfigDict) or part not in here:
                 allowed = (

@@ -71,8 +71,7 @@ def _read_folder(tree: pathlib.Path) -> list[str]:
 
 
 def _check(data: bytes, where: str) -> bytes:
-    downloads.check(data, ZIP_BYTES, ZIP_SHA256, where, 'the Brown Corpus')
-    return data
+    return downloads.check(data, ZIP_BYTES, ZIP_SHA256, where, 'the Brown Corpus')
 
 
 def _download() -> bytes:

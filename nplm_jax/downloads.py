@@ -39,13 +39,14 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser() / 'nplm_jax'
 
 
-def check(data: bytes, num_bytes: int, sha256: str, where: str, what: str) -> None:
-    """Raises BadInput unless `data`, found at `where`, is what it should be."""
+def check(data: bytes, num_bytes: int, sha256: str, where: str, what: str) -> bytes:
+    """Returns `data`, found at `where`. Raises: BadInput unless it is what it should be."""
     if len(data) != num_bytes or hashlib.sha256(data).hexdigest() != sha256:
         raise BadInput(
             f'{where}: damaged or not {what} ({len(data):,} bytes, {num_bytes:,} expected, '
             'or another sha256); delete the file and run again'
         )
+    return data
 
 
 def keep(path: pathlib.Path, data: bytes) -> None:

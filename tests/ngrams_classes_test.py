@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from nplm_jax import corpora, evaluation, vocabulary
+from nplm_jax import evaluation
 from nplm_jax.corpora import Span
 from nplm_jax.errors import BadInput
 from nplm_jax.ngrams import classes
-from nplm_jax.settings import CorpusSettings
 from nplm_jax.vocabulary import RARE, Vocabulary
 
 V = 13
@@ -136,13 +135,11 @@ def test_a_bad_file_is_named_with_its_line(tmp_path, text, message):
 
 
 @pytest.mark.slow
-def test_brown():
-    settings = CorpusSettings('brown', min_count=4, max_vocabulary=16383, train=8e5, valid=2e5)
-    corpus = corpora.load(settings)
-    words = vocabulary.for_corpus(corpus, settings)
-    tokens_T = words.encode(corpus.words)
+def test_brown(brown_data):
+    data = brown_data()
+    tokens_T = np.asarray(data.tokens_T)
     model = classes.ClassNgram(
-        tokens_T, corpus.train, 3, classes.exchange(tokens_T, corpus.train, 500, len(words), passes=2)
+        tokens_T, data.train, 3, classes.exchange(tokens_T, data.train, 500, len(data.vocabulary), passes=2)
     )
-    assert evaluation.evaluate(model, tokens_T, corpus.valid).perplexity == pytest.approx(325.67, abs=0.5)
-    assert evaluation.evaluate(model, tokens_T, corpus.test).perplexity == pytest.approx(299.69, abs=0.5)
+    assert evaluation.evaluate(model, tokens_T, data.valid).perplexity == pytest.approx(325.67, abs=0.5)
+    assert evaluation.evaluate(model, tokens_T, data.test).perplexity == pytest.approx(299.69, abs=0.5)

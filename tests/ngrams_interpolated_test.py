@@ -6,10 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from nplm_jax import corpora, evaluation, vocabulary
+from nplm_jax import evaluation
 from nplm_jax.corpora import Span
 from nplm_jax.ngrams import counts, interpolated
-from nplm_jax.settings import CorpusSettings
 
 V = 11
 TRAIN, VALID, TEST = Span(0, 300), Span(300, 380), Span(380, 440)
@@ -116,11 +115,9 @@ def test_more_iterations_never_hurt_the_validation_words():
 
 
 @pytest.mark.slow
-def test_brown():
-    settings = CorpusSettings('brown', min_count=4, max_vocabulary=16383, train=8e5, valid=2e5)
-    corpus = corpora.load(settings)
-    words = vocabulary.for_corpus(corpus, settings)
-    tokens_T = words.encode(corpus.words)
-    model = interpolated.fit(tokens_T, corpus.train, corpus.valid, len(words))
-    assert evaluation.evaluate(model, tokens_T, corpus.valid).perplexity == pytest.approx(343.96, abs=0.05)
-    assert evaluation.evaluate(model, tokens_T, corpus.test).perplexity == pytest.approx(315.15, abs=0.05)
+def test_brown(brown_data):
+    data = brown_data()
+    tokens_T = np.asarray(data.tokens_T)
+    model = interpolated.fit(tokens_T, data.train, data.valid, len(data.vocabulary))
+    assert evaluation.evaluate(model, tokens_T, data.valid).perplexity == pytest.approx(343.96, abs=0.05)
+    assert evaluation.evaluate(model, tokens_T, data.test).perplexity == pytest.approx(315.15, abs=0.05)

@@ -7,10 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from nplm_jax import corpora, evaluation, vocabulary
+from nplm_jax import evaluation
 from nplm_jax.corpora import Span
 from nplm_jax.ngrams import kneser_ney
-from nplm_jax.settings import CorpusSettings
 
 V = 101
 TRAIN, TEST = Span(0, 1500), Span(1500, 1560)
@@ -141,23 +140,18 @@ def test_estimated_discounts_do_not_warn(recwarn):
         (kneser_ney.fit_modified, 5, 321.25, 295.89),
     ],
 )
-def test_brown(fit, n, valid, test):
-    settings = CorpusSettings('brown', min_count=4, max_vocabulary=16383, train=8e5, valid=2e5)
-    corpus = corpora.load(settings)
-    words = vocabulary.for_corpus(corpus, settings)
-    tokens_T = words.encode(corpus.words)
-    model = fit(tokens_T, corpus.train, n, len(words))
-    assert evaluation.evaluate(model, tokens_T, corpus.valid).perplexity == pytest.approx(valid, abs=0.05)
-    assert evaluation.evaluate(model, tokens_T, corpus.test).perplexity == pytest.approx(test, abs=0.05)
+def test_brown(brown_data, fit, n, valid, test):
+    data = brown_data()
+    tokens_T = np.asarray(data.tokens_T)
+    model = fit(tokens_T, data.train, n, len(data.vocabulary))
+    assert evaluation.evaluate(model, tokens_T, data.valid).perplexity == pytest.approx(valid, abs=0.05)
+    assert evaluation.evaluate(model, tokens_T, data.test).perplexity == pytest.approx(test, abs=0.05)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('n, test', [(3, 332.6), (4, 330.5), (5, 329.8)])
-def test_modified_agrees_with_the_standard_toolkit_on_cased_brown(n, test):
-    cased = {'lowercase': False, 'split_possessive': False, 'marks': False}
-    settings = CorpusSettings('brown', **cased, min_count=4, train=8e5, valid=2e5)
-    corpus = corpora.load(settings)
-    words = vocabulary.for_corpus(corpus, settings)
-    tokens_T = words.encode(corpus.words)
-    model = kneser_ney.fit_modified(tokens_T, corpus.train, n, len(words))
-    assert evaluation.evaluate(model, tokens_T, corpus.test).perplexity == pytest.approx(test, abs=0.1)
+def test_modified_agrees_with_the_standard_toolkit_on_cased_brown(brown_data, n, test):
+    data = brown_data(',cased')
+    tokens_T = np.asarray(data.tokens_T)
+    model = kneser_ney.fit_modified(tokens_T, data.train, n, len(data.vocabulary))
+    assert evaluation.evaluate(model, tokens_T, data.test).perplexity == pytest.approx(test, abs=0.1)
