@@ -53,7 +53,8 @@ def _run(command: str) -> None:
     folder = expand('--workdir', _WORKDIR.value or f'runs/{own}{"-sweep" if _SWEEP.value else ""}')
     try:
         if _SWEEP.value:
-            points = sweeps.load_points(config_flags.get_config_filename(flags.FLAGS['config']), config)
+            file = config_flags.get_config_filename(flags.FLAGS['config']).split(':')[0]  # less the row
+            points = sweeps.load_points(file, config)
             print(sweeps.run(points, folder, command))
         else:
             experiment.run(config, folder, command)

@@ -13,7 +13,8 @@ from nplm_jax.errors import BadInput
 SWEEP = """
 from configs import sentences
 
-get_config = sentences.get_config
+def get_config(row=''):
+    return sentences.get_config()
 
 def sweep():
     for h in (3, 5, 7):
@@ -85,7 +86,7 @@ def test_a_file_without_a_sweep(tmp_path):
 
 def test_a_killed_sweep_finishes_only_what_was_missing(study, tmp_path):
     runs = tmp_path / 'runs'
-    flags = [f'--config={study}', '--sweep', f'--workdir={runs}']
+    flags = [f'--config={study}:row', '--sweep', f'--workdir={runs}']
     process = subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     first = runs / 'h=3,seed=2' / 'results.json'
     while process.poll() is None and not first.exists():
