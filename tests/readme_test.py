@@ -56,7 +56,10 @@ def test_table_2_shows_a_networks_fixed_mixture(tmp_path, monkeypatch):
     assert table2.rows(tmp_path)[0][4:6] == ['1.2', '2.5']
 
 
-@pytest.mark.parametrize('file,flags', [('README.md', ['--short']), ('experiments/table1/README.md', [])])
+@pytest.mark.parametrize(
+    'file,flags',
+    [('README.md', ['--short']), ('experiments/table1/README.md', []), ('experiments/table1/README.md', ['--seeds'])],
+)
 def test_the_tables_are_the_scripts_output(file, flags):
     command = [sys.executable, '-m', 'experiments.table1.table', *flags]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -68,7 +71,7 @@ def test_a_row_that_is_missing_or_another_runs_is_refused(tmp_path, monkeypatch)
     for file in (table1.HERE / 'results').glob('*.json'):
         shutil.copy(file, tmp_path / 'results')
     monkeypatch.setattr(table1, 'HERE', tmp_path)
-    assert len(table1.rows()) == 6 * 4 + 14
+    assert len(table1.rows()) == 7 * 4 + 14
     shutil.copy(tmp_path / 'results' / 'mlp3.json', tmp_path / 'results' / 'mlp1.json')
     with pytest.raises(BadInput, match='results/mlp1.json: is of another run, brown-mlp3'):
         table1.rows()

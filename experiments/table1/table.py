@@ -1,16 +1,19 @@
 """Prints Table 1, the paper's beside ours, from the committed results; --short its networks, --figure draws it.
 
-    python -m experiments.table1.table [--short | --figure]
+    python -m experiments.table1.table [--short | --seeds | --figure]
 
-results/ROW.json is the results.json of `python launch.py --config=configs/brown.py:ROW`; `best` is no row.
+results/ROW.json is the results.json of `python launch.py --config=configs/brown.py:ROW`; `best` is no row, and
+`mlp9_paper` is `mlp9,paper` with sums over 32 words. --seeds shows how much is chance: ROW_seedN.json of seeds.py.
 """
 
 import argparse
 import pathlib
+import statistics
 from typing import Any
 
 from configs import brown
 from experiments import results
+from experiments.table1.seeds import SEEDS
 from nplm_jax import settings
 from nplm_jax.errors import BadInput
 from nplm_jax.reporting import table
@@ -26,6 +29,10 @@ MIXTURES = {  # the paper's rows of a network mixed with the trigram: valid, tes
 SHAPE = ['', 'n', 'c', 'h', 'm', 'direct', 'mixed']
 HEADER = [*SHAPE, 'train', 'valid', 'test', 'paper: train', 'valid', 'test', 'ratio', 'paper']
 SHORT_HEADER = ['network', 'paper: valid', 'test', 'here: valid', 'test', 'mixed: valid', 'test', 'minutes', 'words/s']
+
+
+SEEDED = ('mlp1', 'mlp9')
+SEEDS_HEADER = ['network', 'seeds', 'valid', 'mean', 'spread', 'test', 'mean', 'spread']
 
 
 def result(row: str, name: str, num_parameters: int) -> dict[str, Any]:
@@ -47,10 +54,10 @@ def rows() -> list[list[Any]]:
         return [name, *shape, mixed, *ours, *given, f'{ours[2] / reference:.2f}', ratio]
 
     found = []
-    for row in (*brown.NETWORKS, 'best', *(r for r in brown.ROWS if r not in brown.NETWORKS)):
+    for row in (*brown.NETWORKS, 'mlp9,paper', 'best', *(r for r in brown.ROWS if r not in brown.NETWORKS)):
         config = brown.get_config('' if row == 'best' else row)
         model = settings.from_config(config).model
-        ours = result(row, config.name, model.num_parameters(brown.VOCABULARY))
+        ours = result(row.replace(',', '_'), config.name, model.num_parameters(brown.VOCABULARY))
         splits = [ours['perplexity'][s] for s in ('train', 'valid', 'test')]
         paper = [config.paper[s] for s in ('train', 'valid', 'test')]
         if model.family != 'nplm':
@@ -59,8 +66,11 @@ def rows() -> list[list[Any]]:
             found.append(line(name, [model.n, classes, '-', '-', '-'], '', splits, paper))
             continue
         shape = [model.n, '-', model.h, model.m, 'yes' if model.direct else 'no']
-        found.append(line(row.upper() if row != 'best' else 'best', shape, 'no', splits, paper))
-        name, *paper_mixed = MIXTURES.get(row, ('best', 0.0, 0.0))
+        network, _, recipe = row.partition(',')
+        recipe = ", paper's recipe" if recipe else ''
+        found.append(line((network if row == 'best' else network.upper()) + recipe, shape, 'no', splits, paper))
+        name, *paper_mixed = MIXTURES.get(network, ('best', 0.0, 0.0))
+        name += recipe
         for kind, mixed in ours['mixture'].items():
             paper = [0.0, *paper_mixed] if kind == 'fixed' else [0.0] * 3
             found.append(line(name, shape, kind.replace('_', ' '), ['-', mixed['valid'], mixed['test']], paper))
@@ -85,6 +95,22 @@ def short() -> list[list[Any]]:
                 *cost,
             ]
         )
+    return found
+
+
+def seeds() -> list[list[Any]]:
+    """Each seed's perplexity, their mean, and their spread: largest less smallest."""
+    found = []
+    for row in SEEDED:
+        config = brown.get_config(row)
+        size = settings.from_config(config).model.num_parameters(brown.VOCABULARY)
+        runs = [result(row, config.name, size)]
+        runs += [result(f'{row}_seed{seed}', f'seed={seed}', size) for seed in SEEDS]
+        cells = []
+        for split in ('valid', 'test'):
+            each = [run['perplexity'][split] for run in runs]
+            cells += [', '.join(f'{p:.1f}' for p in each), statistics.mean(each), max(each) - min(each)]
+        found.append([row.upper(), ', '.join(str(run['seed']) for run in runs), *cells])
     return found
 
 
@@ -113,7 +139,11 @@ if __name__ == '__main__':
     parser = argparse.ArgumentParser(description='Prints Table 1.')
     parser.add_argument('--short', action='store_true', help='the networks alone, with their cost')
     parser.add_argument('--figure', action='store_true', help='draw table1.png too')
+    parser.add_argument('--seeds', action='store_true', help='rows that were run with several seeds')
     flags = parser.parse_args()
-    results.show(lambda: table(SHORT_HEADER, short()) if flags.short else table(HEADER, rows()))
+    if flags.seeds:
+        results.show(lambda: table(SEEDS_HEADER, seeds()))
+    else:
+        results.show(lambda: table(SHORT_HEADER, short()) if flags.short else table(HEADER, rows()))
     if flags.figure:
         draw(HERE / 'table1.png')

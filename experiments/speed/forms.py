@@ -1,0 +1,164 @@
+"""Which form of the output layer's loss and gradients is fastest? All of them, alternating in one run.
+
+    python -m experiments.speed.forms [--batch=512] [--widths=50,240] [--vocabulary=16384]
+    python -m experiments.speed.forms --show      the table of the committed results, nothing measured
+
+A turn is some updates in one dispatch, as in training: loss, all gradients, plain SGD. Writes results/forms.json.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+import shlex
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import app, flags
+
+from experiments import results
+from experiments.speed import contestants
+from nplm_jax import files, provenance, softmax
+from nplm_jax.reporting import table
+
+HERE = pathlib.Path(__file__).parent
+_BATCH = flags.DEFINE_integer('batch', 512, 'Examples an update.')
+_VOCABULARY = flags.DEFINE_integer('vocabulary', 16_384, '|V|.')
+_SHAPES = flags.DEFINE_multi_string('widths', ['100', '50,240'], 'Inputs of the output layer: of h, or of h and x.')
+_STEPS = flags.DEFINE_integer('steps', 6, 'Updates a turn.')
+_ROUNDS = flags.DEFINE_integer('rounds', 8, 'Turns of each form.')
+_SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the results that are there, and measure nothing.')
+
+
+def examples_by_words(parts, b_V, targets_B, precision):
+    """The form that comes to mind first: B x V scores."""
+    y_BxV = sum(softmax._product(x.astype(precision), w, (1, 1)) for w, x in parts) + b_V[None, :]
+    picked_B = jnp.take_along_axis(y_BxV, targets_B[:, None], axis=1)[:, 0]
+    return jnp.mean(jax.nn.logsumexp(y_BxV, axis=1) - picked_B)
+
+
+def words_by_examples(parts, b_V, targets_B, precision):
+    """V x B scores: both products of the backward pass find the contracted axis where they want it."""
+    y_VxB = sum(softmax._product(w.astype(precision), x, (1, 1)) for w, x in parts) + b_V[:, None]
+    return jnp.mean(softmax.negative_log_likelihood(y_VxB, targets_B))
+
+
+def recomputed(parts, b_V, targets_B, precision, words=2048):
+    """A running maximum and sum over blocks of words, each block computed again in the backward pass."""
+    V = len(b_V)
+
+    @jax.checkpoint
+    def block(running, first):
+        largest_B, sum_B = running
+        rows = [jax.lax.dynamic_slice_in_dim(w, first, words) for w, _ in parts]
+        y_VxB = sum(softmax._product(w.astype(precision), x, (1, 1)) for w, (_, x) in zip(rows, parts))
+        y_VxB += jax.lax.dynamic_slice_in_dim(b_V, first, words)[:, None]
+        new_B = jax.lax.stop_gradient(jnp.maximum(largest_B, y_VxB.max(0)))
+        sum_B = sum_B * jnp.exp(largest_B - new_B) + jnp.exp(y_VxB - new_B[None, :]).sum(0)
+        return (new_B, sum_B), None
+
+    start = jnp.full(len(targets_B), -jnp.inf), jnp.zeros(len(targets_B))
+    (largest_B, sum_B), _ = jax.lax.scan(block, start, jnp.arange(0, V, words))
+    picked_B = b_V[targets_B] + sum(jnp.sum(w[targets_B] * x, 1) for w, x in parts)
+    return jnp.mean(largest_B + jnp.log(sum_B) - picked_B)
+
+
+def concatenated(parts, b_V, targets_B, precision):
+    """Ours with U and W copied into one matrix, which makes three products of six."""
+    one = tuple(jnp.concatenate(side, axis=1) for side in zip(*parts))
+    return softmax.mean_nll((one,), b_V, targets_B, precision, 128)
+
+
+def ours(parts, b_V, targets_B, precision, block_size):
+    """The one in use, nplm_jax/softmax.py, by examples a block."""
+    return softmax.mean_nll(parts, b_V, targets_B, precision, block_size)
+
+
+def forms() -> dict[str, Any]:
+    """Loss functions by name."""
+    found = {
+        'examples x words': examples_by_words,
+        'words x examples': words_by_examples,
+        'blocks of 2,048 words, recomputed': recomputed,
+        'ours, U and W copied together, 128': concatenated,
+    }
+    for size in (32, 64, 128, 256, 512):
+        found[f'ours, blocks of {size} examples'] = functools.partial(ours, block_size=size)
+    return found
+
+
+def make_turn(loss, precision: str, widths: list[int]):
+    """A function that does some updates of random weights on random inputs."""
+    V, B, S = _VOCABULARY.value, _BATCH.value, _STEPS.value
+    keys = jax.random.split(jax.random.key(0), 2 * len(widths) + 1)
+    weights = [d**-0.5 * jax.random.normal(key, (V, d)) for d, key in zip(widths, keys)]
+    inputs = [jnp.tanh(jax.random.normal(key, (S, B, d))) for d, key in zip(widths, keys[len(widths) :])]
+    targets_SxB = jax.random.randint(keys[-1], (S, B), 0, V)
+
+    def step(state, given):
+        weights, b_V = state
+        inputs, targets_B = given
+        parts = tuple(zip(weights, inputs))
+        nll, (of_parts, of_b) = jax.value_and_grad(loss, (0, 1))(parts, b_V, targets_B, precision)
+        moved = [w - 0.1 * g for w, (g, _) in zip(weights, of_parts)], b_V - 0.1 * of_b
+        return moved, (nll, [g for _, g in of_parts])
+
+    steps = jax.jit(lambda state: jax.lax.scan(step, state, (inputs, targets_SxB)), donate_argnums=0)
+    state = (weights, jnp.zeros(V))
+
+    def turn():
+        nonlocal state
+        state, (nll_S, _) = steps(state)
+        return np.asarray(nll_S)
+
+    return turn
+
+
+def measure(command: str) -> dict[str, Any]:
+    """Everything that forms.json holds."""
+    rates = []
+    for shape in _SHAPES.value:
+        widths = [int(d) for d in shape.split(',')]
+        turns = {
+            (name, precision): make_turn(loss, precision, widths)
+            for precision in contestants.PRECISIONS
+            for name, loss in forms().items()
+        }
+        seconds = contestants.alternate(turns, _ROUNDS.value)
+        per_turn = _STEPS.value * _BATCH.value
+        rates += [
+            {'widths': shape, 'form': name, 'precision': precision, 'per_second': [round(per_turn / s) for s in took]}
+            for (name, precision), took in seconds.items()
+        ]
+    about = {'batch': _BATCH.value, 'vocabulary': _VOCABULARY.value, 'command': command}
+    return {**about, 'rates': rates, **provenance.provenance()}
+
+
+def make_table(found: dict[str, Any]) -> str:
+    """A line a form, a column a shape and precision: medians of the examples a second."""
+    medians = {(r['form'], r['widths'], r['precision']): np.median(r['per_second']) for r in found['rates']}
+    shapes = sorted({(w, p) for _, w, p in medians}, key=lambda s: (len(s[0]), s[1] != 'float32'))
+    header = ['examples a second', *(f'K={w.replace(",", "+")} {p}' for w, p in shapes)]
+    lines = [
+        [form, *(f'{medians[form, *shape]:,.0f}' for shape in shapes)] for form in dict.fromkeys(f for f, *_ in medians)
+    ]
+    return f'{table(header, lines)}\n\nB={found["batch"]}, |V|={found["vocabulary"]:,}, {found["device"]}.'
+
+
+def main(_) -> None:
+    """Measures unless told only to show, and prints the table."""
+    contestants.set_up()
+    path = HERE / 'results' / 'forms.json'
+    if not _SHOW.value:
+        path.parent.mkdir(exist_ok=True)
+        found = measure(shlex.join(['python', '-m', 'experiments.speed.forms', *sys.argv[1:]]))
+        files.write_atomically(path, json.dumps(found, indent=2) + '\n')
+    results.show(lambda: make_table(results.read(path.parent, path.stem)))
+
+
+if __name__ == '__main__':
+    app.run(main)
