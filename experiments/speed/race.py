@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from absl import app, flags
+from absl import app, flags, logging
 
 from experiments import results
 from experiments.speed import contestants
@@ -113,7 +113,8 @@ def make_table(found: dict[str, Any]) -> str:
         f'{precision} {max(by.values()) / 1e9:,.0f} Gflop/s ({max(by, key=by.get)})'
         for precision, by in found['ceiling'].items()
     )
-    about = f'Batch {found["batch"]}, {found["steps"]} updates a turn, {found["rounds"]} rounds, on {found["device"]}.'
+    about = f'Batch {found["batch"]}, {found["steps"]} updates a turn, {found["rounds"]} rounds, on {found["device"]}, '
+    about += f'load {found["load_before"]:.1f} before.'
     return f'{table(HEADER, lines)}\n\n{about}\nCeiling of matrix products: {ceiling}.'
 
 
@@ -142,6 +143,7 @@ def measure(command: str) -> dict[str, Any]:
 
 def main(_) -> None:
     """Measures unless told only to show, and prints the table."""
+    logging.set_verbosity(logging.WARNING)
     path = pathlib.Path(_OUTPUT.value)
     if not _SHOW.value:
         os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')  # leaves PyTorch its part of a GPU

@@ -48,7 +48,8 @@ def torch_compile(problem: Problem, precision: str) -> Turn:
 
 
 def _make(problem: Problem, precision: str, compiled: bool) -> Turn:
-    torch.set_num_threads(os.cpu_count() or 1)
+    if 'OMP_NUM_THREADS' not in os.environ:
+        torch.set_num_threads(os.cpu_count() or 1)
     wanted = settings.from_config(problem.config)
     network = Network(problem.params, wanted.model.dropout).to(DEVICE)
     optimizer, schedule = _optimizer(network, wanted.optimizer, problem.total_steps)
