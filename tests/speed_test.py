@@ -61,7 +61,7 @@ def test_the_races_table_is_medians_and_the_ratio_of_the_first_contestant_to_eac
     row = {'row': 'mlp9', 'flops_a_word': 10, 'raced': [raced('ours', [9, 20, 31]), raced('plain_jax', [9, 10, 10])]}
     found = {'batch': 2, 'steps': 3, 'rounds': 3, 'load_before': 0.5, 'device': 'x', 'rows': [row]}
     lines = race.make_table({**found, 'ceiling': {'float32': {'jax': 300.0, 'torch': 400.0}}}).splitlines()
-    assert [c.strip() for c in lines[3].split('|')[2:-1]] == 'plain_jax float32 10 9 10 2.00 25% 3 1'.split()
+    assert [c.strip() for c in lines[3].split('|')[2:-1]] == 'plain_jax float32 10 9-10 2.00 25% 3 1'.split()
 
 
 def test_without_pytorch_the_race_says_what_to_install(monkeypatch):

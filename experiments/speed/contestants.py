@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from absl import flags, logging
 from ml_collections import ConfigDict
 
 from configs import brown, wikitext2
@@ -23,11 +25,19 @@ from nplm_jax import dataset, nplm, objective, optimizers, settings, training
 
 Turn = Callable[[], np.ndarray]  # does S updates; returns their mean NLLs, float32 of S, nats a word
 PRECISIONS = ('float32', 'bfloat16')
+NAMES = ('ours', 'plain_jax', 'torch_eager', 'torch_compile')
 ROWS = {  # config and |V|
     'mlp1': (functools.partial(brown.get_config, 'mlp1'), brown.VOCABULARY),
     'mlp9': (functools.partial(brown.get_config, 'mlp9'), brown.VOCABULARY),
     'mlp10': (functools.partial(wikitext2.get_config, 'mlp10'), 33_279),
 }
+
+
+def set_up() -> None:
+    """What a script does before its first array: float32 is float32 on a GPU too, whose memory JAX shares."""
+    logging.set_verbosity(logging.WARNING)
+    os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
+    jax.config.update('jax_default_matmul_precision', 'highest')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,9 +162,6 @@ def find(name: str) -> Callable[[Problem, str], Turn]:
     return {'ours': ours, 'plain_jax': plain_jax}[name]
 
 
-NAMES = ('ours', 'plain_jax', 'torch_eager', 'torch_compile')
-
-
 def alternate(turns: Mapping[str, Turn], rounds: int) -> dict[str, list[float]]:
     """Seconds of each turn, `rounds` of each contestant, one after the other; every second round backwards.
 
@@ -169,3 +176,12 @@ def alternate(turns: Mapping[str, Turn], rounds: int) -> dict[str, list[float]]:
             turns[name]()
             seconds[name].append(time.perf_counter() - started)
     return seconds
+
+
+def define_several(name: str, allowed: Iterable[str], what: str) -> flags.FlagHolder[list[str]]:
+    """A flag that takes some of `allowed`, all of them when not given."""
+    allowed = list(allowed)
+    holder = flags.DEFINE_list(name, allowed, f'{what}: some of {", ".join(allowed)}.')
+    message = f'must be some of {", ".join(allowed)}'
+    flags.register_validator(name, lambda given: bool(given) and set(given) <= set(allowed), message)
+    return holder

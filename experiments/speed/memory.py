@@ -14,7 +14,7 @@ import pathlib
 import re
 
 import jax
-from absl import app, flags, logging
+from absl import app, flags
 
 from experiments.speed import contestants
 from nplm_jax import provenance
@@ -61,7 +61,7 @@ def measure(name: str, problem: contestants.Problem, precision: str) -> dict[str
 
 def main(_) -> None:
     """Measures one contestant."""
-    logging.set_verbosity(logging.WARNING)
+    contestants.set_up()
     make_config, V = contestants.ROWS[_ROW.value]
     problem = contestants.make_problem(make_config(), V, _BATCH.value, S=4, turns=2)
     print(json.dumps(measure(_CONTESTANT.value, problem, _PRECISION.value)))

@@ -124,6 +124,7 @@ def main(_) -> None:
     logging.set_verbosity(logging.WARNING)
     folder = files.expand('--output', _OUTPUT.value)
     if not _SHOW.value:
+        folder.mkdir(parents=True, exist_ok=True)
         try:
             found = measure()
         except BadInput as error:

@@ -14,12 +14,10 @@ import pathlib
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable
 from typing import Any
 
-import jax
 import numpy as np
-from absl import app, flags, logging
+from absl import app, flags
 
 from experiments import results
 from experiments.speed import contestants
@@ -27,37 +25,15 @@ from nplm_jax import files, provenance
 from nplm_jax.reporting import table
 
 HERE = pathlib.Path(__file__).parent
-
-
-def _several(name: str, allowed: Iterable[str], what: str) -> flags.FlagHolder[list[str]]:
-    """A flag that takes some of `allowed`, all of them when not given."""
-    allowed = list(allowed)
-    holder = flags.DEFINE_list(name, allowed, f'{what}: some of {", ".join(allowed)}.')
-    message = f'must be some of {", ".join(allowed)}'
-    flags.register_validator(name, lambda given: bool(given) and set(given) <= set(allowed), message)
-    return holder
-
-
-_ROWS = _several('rows', contestants.ROWS, 'The networks')
-_WHO = _several('contestants', contestants.NAMES, 'Who races, the first of them being who the others are held to')
-_PRECISIONS = _several('precisions', contestants.PRECISIONS, 'Of the matrix products')
+_ROWS = contestants.define_several('rows', contestants.ROWS, 'The networks')
+_WHO = contestants.define_several('contestants', contestants.NAMES, 'Who races; all are held to the first')
+_PRECISIONS = contestants.define_several('precisions', contestants.PRECISIONS, 'Of the matrix products')
 _BATCH = flags.DEFINE_integer('batch', 512, 'Words an update.')
-_STEPS = flags.DEFINE_integer('steps', 20, 'Updates a turn.')
-_ROUNDS = flags.DEFINE_integer('rounds', 7, 'Turns of each contestant that count.')
+_STEPS = flags.DEFINE_integer('steps', 10, 'Updates a turn.')
+_ROUNDS = flags.DEFINE_integer('rounds', 5, 'Turns of each contestant that count.')
 _OUTPUT = flags.DEFINE_string('output', str(HERE / 'results' / 'race.json'), 'Where the results lie.')
 _SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the results that are there, and measure nothing.')
-HEADER = [
-    'row',
-    'contestant',
-    'precision',
-    'words/s',
-    'lowest',
-    'highest',
-    'first / it',
-    'of ceiling',
-    'MB',
-    'start MB',
-]
+HEADER = ['row', 'contestant', 'precision', 'words/s', 'range', 'first / it', 'of ceiling', 'MB', 'start MB']
 
 
 def race_row(row: str) -> dict[str, Any]:
@@ -103,7 +79,8 @@ def make_table(found: dict[str, Any]) -> str:
                     row['row'],
                     r['contestant'],
                     r['precision'],
-                    *(f'{rate:,.0f}' for rate in (np.median(rates), rates.min(), rates.max())),
+                    f'{np.median(rates):,.0f}',
+                    f'{rates.min():,}-{rates.max():,}',
                     f'{np.median(first[r["precision"]] / rates):.2f}',
                     f'{reached:.0%}',
                     *(f'{r["memory"][k] / 1e6:,.0f}' for k in ('peak', 'start')),
@@ -126,7 +103,6 @@ def measure(command: str) -> dict[str, Any]:
         sys.exit('race.py: needs PyTorch: pip install torch==2.13.0')
     from experiments.speed import ceiling  # noqa: PLC0415
 
-    jax.config.update('jax_default_matmul_precision', 'highest')  # float32 is float32 on a GPU too, as in PyTorch
     found = {
         'batch': _BATCH.value,
         'steps': _STEPS.value,
@@ -143,10 +119,10 @@ def measure(command: str) -> dict[str, Any]:
 
 def main(_) -> None:
     """Measures unless told only to show, and prints the table."""
-    logging.set_verbosity(logging.WARNING)
+    contestants.set_up()
     path = pathlib.Path(_OUTPUT.value)
     if not _SHOW.value:
-        os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')  # leaves PyTorch its part of a GPU
+        path.parent.mkdir(parents=True, exist_ok=True)
         found = measure(shlex.join(['python', '-m', 'experiments.speed.race', *sys.argv[1:]]))
         files.write_atomically(path, json.dumps(found, indent=2) + '\n')
     results.show(lambda: make_table(results.read(path.parent, path.stem)))

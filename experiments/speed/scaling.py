@@ -17,7 +17,7 @@ import sys
 from typing import Any
 
 import numpy as np
-from absl import app, flags, logging
+from absl import app, flags
 
 from configs import brown
 from experiments import results
@@ -33,7 +33,7 @@ FIXED = {'vocabulary': 16_384, 'batch': 512}  # of each axis while another one i
 RACED = [('ours', 'float32'), ('ours', 'bfloat16'), ('plain_jax', 'float32')]
 LIMIT = 2 * 2**30  # bytes of float32 scores, B x |V|: beyond them plain JAX is left out
 
-_AXES = flags.DEFINE_list('axes', list(AXES), 'What to vary.')
+_AXES = contestants.define_several('axes', AXES, 'What to vary')
 _ROUNDS = flags.DEFINE_integer('rounds', 3, 'Turns of each contestant that count.')
 _WORK = flags.DEFINE_float('work', 60.0, 'Gflop of matrix products in a turn, which has 2 to 50 updates.')
 _OUTPUT = flags.DEFINE_string('output', str(HERE / 'results' / 'scaling.json'), 'Where the results lie.')
@@ -104,9 +104,10 @@ def draw(found: dict[str, Any], path: pathlib.Path) -> None:
 
 def main(_) -> None:
     """Measures unless told only to show, prints the tables and draws the figure."""
-    logging.set_verbosity(logging.WARNING)
+    contestants.set_up()
     path = pathlib.Path(_OUTPUT.value)
     if not _SHOW.value:
+        path.parent.mkdir(parents=True, exist_ok=True)
         found = {
             'rounds': _ROUNDS.value,
             'load_before': os.getloadavg()[0],
