@@ -14,6 +14,7 @@ def get_config() -> ConfigDict:
     c.corpus = _corpus()
     c.model = _model()
     c.ngram = _ngram()
+    c.output = _output()
     c.optimizer = _optimizer()
     c.train = _train()
     c.paper = _paper()
@@ -61,6 +62,14 @@ def _ngram() -> ConfigDict:
     c = ConfigDict()
     c.delta = 0.1  # of add_delta: what is added to every count
     c.classes = 500  # of classes: how many; the paper: 150 to 2000
+    return c
+
+
+def _output() -> ConfigDict:
+    """How the loss over all |V| words is computed in training; evaluation is always exact and in float32."""
+    c = ConfigDict()
+    c.precision = 'float32'  # of the products with |V|: float32 | bfloat16, its sums and the parameters float32
+    c.block_size = 128  # examples whose |V| scores are held at once; larger (1024) on a GPU
     return c
 
 

@@ -63,11 +63,13 @@ def hidden(params: Params, x_BxP: jax.Array) -> jax.Array:
     return jnp.tanh(params.d_K[None, :] + x_BxP @ params.H_KxP.T)
 
 
-def scores(params: Params, contexts_BxN: jax.Array, dropout: float = 0.0, key: jax.Array | None = None) -> jax.Array:
-    """Unnormalised log-probabilities y of every word after each context, most recent word first.
+def output_parts(
+    params: Params, contexts_BxN: jax.Array, dropout: float = 0.0, key: jax.Array | None = None
+) -> tuple[softmax.Part, ...]:
+    """What the output layer multiplies: (U, a) with a hidden layer, (W, x) with direct connections.
 
     dropout, key: zero this share of x and of a, and scale up the rest (not in the paper). Off without a key.
-    Returns: y, V x B, float32.
+    Returns: pairs of weights_VxD and inputs_BxD, float32.
     """
     x_BxP = features(params, contexts_BxN)
     if key is not None and dropout:
@@ -81,7 +83,15 @@ def scores(params: Params, contexts_BxN: jax.Array, dropout: float = 0.0, key: j
         parts.append((params.U_VxK, a_BxK))
     if params.W_VxP is not None:
         parts.append((params.W_VxP, x_BxP))
-    return softmax.scores(params.b_V, *parts)
+    return tuple(parts)
+
+
+def scores(params: Params, contexts_BxN: jax.Array) -> jax.Array:
+    """Unnormalised log-probabilities y of every word after each context, most recent word first.
+
+    Returns: y, V x B, float32.
+    """
+    return softmax.scores(params.b_V, *output_parts(params, contexts_BxN))
 
 
 def log_probabilities(params: Params, contexts_BxN: jax.Array) -> jax.Array:

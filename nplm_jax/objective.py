@@ -6,6 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax import nplm, softmax
+from nplm_jax.settings import OutputSettings
+
+EXACT = OutputSettings()
 
 
 def regulariser(params: nplm.Params, decay: float) -> jax.Array:
@@ -21,8 +24,9 @@ def penalised_nll(
     decay: float,
     dropout: float = 0.0,
     key: jax.Array | None = None,
+    output: OutputSettings = EXACT,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns: (mean NLL + R, mean NLL), nats a word; the second is what perplexity is made of."""
-    y_VxB = nplm.scores(params, contexts_BxN, dropout, key)
-    nll = jnp.mean(softmax.negative_log_likelihood(y_VxB, targets_B))
+    parts = nplm.output_parts(params, contexts_BxN, dropout, key)
+    nll = softmax.mean_nll(parts, params.b_V, targets_B, output.precision, output.block_size)
     return nll + regulariser(params, decay), nll

@@ -25,6 +25,7 @@ NGRAM_FAMILIES = (
     'classes',
 )
 OPTIMIZERS = ('sgd', 'adam', 'adagrad', 'paper')
+PRECISIONS = ('float32', 'bfloat16')
 SCHEDULES = ('constant', 'linear', 'cosine')
 
 
@@ -117,6 +118,18 @@ class ModelSettings:
         inputs = (self.n - 1) * self.m
         count = vocabulary_size * (1 + self.m + self.h) + self.h * (1 + inputs)
         return count + vocabulary_size * inputs if self.direct else count
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputSettings:
+    """`output.*`: how the loss over all words is computed in training; evaluation is always exact and float32."""
+
+    precision: str = 'float32'
+    block_size: int = 128
+
+    def __post_init__(self):
+        _one_of('output.precision', self.precision, PRECISIONS)
+        _at_least('output.block_size', self.block_size, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,6 +232,7 @@ class Settings:
     optimizer: OptimizerSettings = OptimizerSettings()
     train: TrainSettings = TrainSettings()
     ngram: NgramSettings = NgramSettings()
+    output: OutputSettings = OutputSettings()
     paper: PaperRow = PaperRow()
     seed: int = 1
 
@@ -243,7 +257,16 @@ def to_dict(settings: Settings) -> dict[str, Any]:
 
 _SECTIONS = {
     c.__name__: c
-    for c in (CorpusSettings, ModelSettings, NgramSettings, OptimizerSettings, PaperSettings, TrainSettings, PaperRow)
+    for c in (
+        CorpusSettings,
+        ModelSettings,
+        NgramSettings,
+        OutputSettings,
+        OptimizerSettings,
+        PaperSettings,
+        TrainSettings,
+        PaperRow,
+    )
 }
 
 

@@ -1,19 +1,26 @@
-"""The output layer: scores of all words, and their log-probabilities.
+"""The output layer: scores of all words, their log-probabilities, and the mean loss with its gradients in blocks.
 
-Scores are held words x examples: on a CPU both matrix products of the backward pass then run in their fast
-orientation (experiments/speed/layout.py measures it).
+The weights come as parts, one for each kind of input: ((U_VxK, a_BxK), (W_VxP, x_BxP)), the paper's equation 1.
+Dims: V words, B examples, D inputs of a part, K inputs of all parts, S examples of a block.
 """
 
 from __future__ import annotations
 
+import functools
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 
+Part = tuple[jax.Array, jax.Array]
+Precision = Literal['float32', 'bfloat16']
+TRANSPOSE_FROM = {'float32': 256, 'bfloat16': 32}  # examples: below, a transposed copy costs more than it saves
 
-def scores(b_V: jax.Array, *parts: tuple[jax.Array, jax.Array]) -> jax.Array:
+
+def scores(b_V: jax.Array, *parts: Part) -> jax.Array:
     """y = b + sum of weights @ inputs over `parts`, each (weights_VxD, inputs_BxD): the paper's equation 1.
 
-    Returns: y_VxB, float32.
+    Returns: y_VxB, float32. Held words x examples, as both products of the backward pass are fast on a CPU then.
     """
     y_VxB = sum(weights_VxD @ inputs_BxD.T for weights_VxD, inputs_BxD in parts)
     return b_V[:, None] + y_VxB
@@ -28,3 +35,93 @@ def negative_log_likelihood(y_VxB: jax.Array, targets_B: jax.Array) -> jax.Array
     """-log P(target) of each example. Returns: B, nats a word."""
     picked_B = jnp.take_along_axis(y_VxB, targets_B[None, :], axis=0)[0]
     return jax.nn.logsumexp(y_VxB, axis=0) - picked_B
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def mean_nll(
+    parts: tuple[Part, ...], b_V: jax.Array, targets_B: jax.Array, precision: Precision, block_size: int
+) -> jax.Array:
+    """Mean of -log P(target) over the examples, `block_size` of them at a time: never a V x B array.
+
+    Equal to the mean of `negative_log_likelihood(scores(b_V, *parts), targets_B)`, and so are its gradients with
+    respect to the weights, the inputs and b. These are computed together with the loss, in three products a block:
+    with E = exp(y - max y) and s = sum E over the words, the gradients are W^T E / s and E (a / s), so that the
+    normaliser divides an input's few numbers and never E's many, less what the targets add.
+
+    precision: bfloat16 rounds the weights, inputs and E in the products; sums, b and the targets' scores stay
+    float32. Only reverse-mode, once differentiable.
+    Returns: float32 scalar, nats a word.
+    """
+    return _loss_and_gradients(parts, b_V, targets_B, precision, block_size, gradients=False)[0]
+
+
+def _forward(parts, b_V, targets_B, precision, block_size):
+    return _loss_and_gradients(parts, b_V, targets_B, precision, block_size, gradients=True)
+
+
+def _backward(_precision, _block_size, gradients, cotangent):
+    parts, b_V = jax.tree.map(lambda g: g * cotangent, gradients)
+    return parts, b_V, None
+
+
+mean_nll.defvjp(_forward, _backward)
+
+
+def _loss_and_gradients(parts, b_V, targets_B, precision, block_size, gradients):
+    """The loss and, if asked for, its gradients in the shape of (parts, b_V)."""
+    B = len(targets_B)
+    blocks = -(-B // block_size)
+    padding = -B % blocks
+    weights, inputs = zip(*parts)
+    transpose = gradients and B >= TRANSPOSE_FROM[precision]
+    step = _make_step([w.astype(precision) for w in weights], b_V, transpose)
+    is_real_B = (jnp.arange(B + padding) < B).astype(jnp.float32)
+    of_examples = ([jnp.pad(x, ((0, padding), (0, 0))) for x in inputs], is_real_B)
+    sums = jax.tree.map(jnp.zeros_like, (list(weights), b_V)) if gradients else None
+    sums, found = jax.lax.scan(step, sums, jax.tree.map(lambda x: x.reshape(blocks, -1, *x.shape[1:]), of_examples))
+    log_sum_B, expected = jax.tree.map(lambda x: x.reshape(B + padding, *x.shape[2:])[:B], found)
+    of_targets = [w[targets_B] for w in weights]
+    target_scores_B = b_V[targets_B] + sum(jnp.sum(w * x, axis=1) for w, x in zip(of_targets, inputs))
+    loss = jnp.mean(log_sum_B - target_scores_B)
+    if not gradients:
+        return loss, None
+    weight_gradients = [w.at[targets_B].add(-x) / B for w, x in zip(sums[0], inputs)]
+    input_gradients = [(mean - w) / B for mean, w in zip(expected, of_targets)]
+    return loss, (tuple(zip(weight_gradients, input_gradients)), sums[1].at[targets_B].add(-1.0) / B)
+
+
+def _make_step(weights, b_V, transpose):
+    """What is done with one block of examples: log sum exp y, and what the gradients take from all words.
+
+    transpose: to make transposed copies of the weights for the products with E, which are faster then.
+    """
+    # The barrier keeps XLA from folding the copy into the product again, which it then cannot run in bfloat16.
+    transposed = [jax.lax.optimization_barrier(w.T) for w in weights] if transpose else None
+
+    def step(sums, block):
+        inputs, is_real_S = block
+        y_VxS = sum(_product(w, x, (1, 1)) for w, x in zip(weights, inputs)) + b_V[:, None]
+        largest_S = jnp.max(y_VxS, axis=0)
+        E_VxS = jnp.exp(y_VxS - largest_S[None, :]).astype(weights[0].dtype)
+        sum_S = jnp.sum(E_VxS, axis=0, dtype=jnp.float32)
+        log_sum_S = largest_S + jnp.log(sum_S)
+        if sums is None:
+            return None, (log_sum_S, None)
+        share_Sx1 = (is_real_S / sum_S)[:, None]
+        # A column more makes the first product sum E for b as well.
+        shares = [jnp.concatenate([inputs[0] * share_Sx1, share_Sx1], axis=1)] + [x * share_Sx1 for x in inputs[1:]]
+        added = [_product(E_VxS, x, (1, 0)) for x in shares]
+        sums = [s + a[:, : s.shape[1]] for s, a in zip(sums[0], added)], sums[1] + added[0][:, -1]
+        if transpose:
+            expected = [_product(w, E_VxS, (1, 0)) for w in transposed]
+        else:
+            expected = [_product(w, E_VxS, (0, 0)) for w in weights]
+        return sums, (log_sum_S, [(x / sum_S[None, :]).T for x in expected])
+
+    return step
+
+
+def _product(left: jax.Array, right: jax.Array, contract: tuple[int, int]) -> jax.Array:
+    """A float32 matrix product over one axis of each operand, both rounded to the left one's type."""
+    axes = (((contract[0],), (contract[1],)), ((), ()))
+    return jax.lax.dot_general(left, right.astype(left.dtype), axes, preferred_element_type=jnp.float32)

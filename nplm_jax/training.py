@@ -117,7 +117,13 @@ def train_step(
     """One update of all parameters. Returns: the new state and the batch's mean NLL before it, nats a word."""
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), 2), state.step)
     (_, nll), gradients = jax.value_and_grad(objective.penalised_nll, has_aux=True)(
-        state.params, contexts_BxN, targets_B, settings.optimizer.weight_decay, settings.model.dropout, key
+        state.params,
+        contexts_BxN,
+        targets_B,
+        settings.optimizer.weight_decay,
+        settings.model.dropout,
+        key,
+        settings.output,
     )
     optimizer = optimizers.build(settings.optimizer, total_steps, settings.train.batch_size)
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)

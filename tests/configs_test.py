@@ -123,6 +123,7 @@ def test_the_defaults_of_the_settings_are_those_of_the_default_config():
     assert settings.OptimizerSettings() == frozen.optimizer
     assert settings.TrainSettings() == frozen.train
     assert settings.NgramSettings() == frozen.ngram
+    assert settings.OutputSettings() == frozen.output
     assert settings.CorpusSettings('brown') == frozen.corpus
     assert settings.PaperRow() == frozen.paper
 

@@ -79,11 +79,14 @@ def test_dropout_zeroes_its_share_and_keeps_the_mean():
     assert float((dropped == 0).mean()) == pytest.approx(0.25, abs=0.01)
     assert float(dropped.mean()) == pytest.approx(1, abs=0.01)
     params = make(4, 3, 5, True)
-    assert (nplm.scores(params, CONTEXTS, 0.5) == nplm.scores(params, CONTEXTS)).all()  # off without a key
-    only_x = params.replace(U_VxK=jnp.zeros_like(params.U_VxK))
-    only_hidden = params.replace(W_VxP=None, H_KxP=jnp.zeros_like(params.H_KxP), d_K=jnp.ones_like(params.d_K))
-    for one in (only_x, only_hidden):  # features and hidden units are both dropped
-        assert (nplm.scores(one, CONTEXTS, 0.5, jax.random.key(1)) != nplm.scores(one, CONTEXTS)).any()
+    kept = nplm.output_parts(params, CONTEXTS)
+    without_key = nplm.output_parts(params, CONTEXTS, 0.5)
+    assert all((x == y).all() for (_, x), (_, y) in zip(kept, without_key, strict=True))
+    dropped = nplm.output_parts(
+        params.replace(H_KxP=jnp.zeros_like(params.H_KxP), d_K=jnp.ones(5)), CONTEXTS, 0.5, jax.random.key(1)
+    )
+    for _, inputs in dropped:  # hidden units and features are both dropped
+        assert 0 < float((inputs == 0).mean()) < 1
 
 
 def test_next_word_takes_contexts_of_any_length_in_reading_order():
