@@ -20,7 +20,7 @@ TORCH = ('torch_eager', pytest.param('torch_compile', marks=pytest.mark.slow))
 def problem(request):
     config = brown.get_config(request.param)
     config.model.dropout = 0.0
-    config.model.m, config.optimizer.decay = 6, 1e-2
+    config.model.m, config.optimizer.decay, config.output.block_size = 6, 1e-2, 6
     config.model.h = min(config.model.h, 7)
     return contestants.make_problem(config, V=50, B=16, S=5, turns=3)
 

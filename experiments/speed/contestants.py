@@ -24,7 +24,7 @@ from configs import brown, wikitext2
 from nplm_jax import dataset, nplm, objective, optimizers, settings, training
 
 Turn = Callable[[], np.ndarray]  # does S updates; returns their mean NLLs, float32 of S, nats a word
-PRECISIONS = ('float32', 'bfloat16')
+PRECISIONS = settings.PRECISIONS
 NAMES = ('ours', 'plain_jax', 'torch_eager', 'torch_compile')
 ROWS = {  # config and |V|
     'mlp1': (functools.partial(brown.get_config, 'mlp1'), brown.VOCABULARY),
@@ -81,8 +81,7 @@ def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int) -> Prob
 def ours(problem: Problem, precision: str) -> Turn:
     """nplm_jax.training.train_steps, as launch.py runs it."""
     config = ConfigDict(problem.config.to_dict())
-    if 'output' in config:
-        config.output.precision = precision
+    config.output.precision = precision
     wanted = settings.from_config(config)
     optimizer = optimizers.build(wanted.optimizer, problem.total_steps, wanted.train.batch_size)
     params = jax.tree.map(jnp.array, problem.params)
