@@ -57,14 +57,16 @@ class Problem:
         return 6 * sum(w.size for w in (p.H_KxP, p.U_VxK, p.W_VxP) if w is not None)
 
 
-def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int) -> Problem:
+def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_size: int = 0) -> Problem:
     """Words drawn by Zipf's law, so that frequent words meet in a batch as they do in a text.
 
     The config's learning rate is for its own batch; a smaller one gets a rate smaller by as much.
+    block_size: ours holds the scores of so many examples at once; as many as the config says when 0.
     """
     config = ConfigDict(config.to_dict())
     config.optimizer.learning_rate *= min(1.0, B / config.train.batch_size)
     config.train.batch_size = B
+    config.output.block_size = block_size or config.output.block_size
     wanted = settings.from_config(config)
     share_V = 1 / np.arange(1, V + 1)
     share_V /= share_V.sum()

@@ -23,6 +23,7 @@ _ROW = flags.DEFINE_enum('row', 'mlp9', list(contestants.ROWS), 'The network.')
 _CONTESTANT = flags.DEFINE_enum('contestant', 'ours', contestants.NAMES, 'Who.')
 _PRECISION = flags.DEFINE_enum('precision', 'float32', contestants.PRECISIONS, 'Of its matrix products.')
 _BATCH = flags.DEFINE_integer('batch', 512, 'Words an update.')
+_BLOCK = flags.DEFINE_integer('block_size', 0, "Examples that ours takes at once; the config's when 0.")
 _STATUS = pathlib.Path('/proc/self/status')
 
 
@@ -63,7 +64,7 @@ def main(_) -> None:
     """Measures one contestant."""
     contestants.set_up()
     make_config, V = contestants.ROWS[_ROW.value]
-    problem = contestants.make_problem(make_config(), V, _BATCH.value, S=4, turns=2)
+    problem = contestants.make_problem(make_config(), V, _BATCH.value, S=4, turns=2, block_size=_BLOCK.value)
     print(json.dumps(measure(_CONTESTANT.value, problem, _PRECISION.value)))
 
 

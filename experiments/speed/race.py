@@ -29,6 +29,7 @@ _ROWS = contestants.define_several('rows', contestants.ROWS, 'The networks')
 _WHO = contestants.define_several('contestants', contestants.NAMES, 'Who races; all are held to the first')
 _PRECISIONS = contestants.define_several('precisions', contestants.PRECISIONS, 'Of the matrix products')
 _BATCH = flags.DEFINE_integer('batch', 512, 'Words an update.')
+_BLOCK = flags.DEFINE_integer('block_size', 0, "Examples that ours takes at once; the config's when 0.")
 _STEPS = flags.DEFINE_integer('steps', 10, 'Updates a turn.')
 _ROUNDS = flags.DEFINE_integer('rounds', 5, 'Turns of each contestant that count.')
 _OUTPUT = flags.DEFINE_string('output', str(HERE / 'results' / 'race.json'), 'Where the results lie.')
@@ -40,7 +41,7 @@ def race_row(row: str) -> dict[str, Any]:
     """All contestants on one network: words a second of each turn, and peak memory."""
     make_config, V = contestants.ROWS[row]
     B, S = _BATCH.value, _STEPS.value
-    problem = contestants.make_problem(make_config(), V, B, S, _ROUNDS.value + 1)
+    problem = contestants.make_problem(make_config(), V, B, S, _ROUNDS.value + 1, _BLOCK.value)
     entries = [(name, precision) for precision in _PRECISIONS.value for name in _WHO.value]
     memory = {entry: peak_memory(row, *entry) for entry in entries}
     turns = {entry: contestants.find(entry[0])(problem, entry[1]) for entry in entries}
@@ -60,6 +61,7 @@ def race_row(row: str) -> dict[str, Any]:
 def peak_memory(row: str, name: str, precision: str) -> dict[str, int]:
     """Bytes, by memory.py in a process of its own."""
     which = [f'--row={row}', f'--contestant={name}', f'--precision={precision}', f'--batch={_BATCH.value}']
+    which.append(f'--block_size={_BLOCK.value}')
     command = [sys.executable, '-m', 'experiments.speed.memory', *which]
     done = subprocess.run(command, cwd=HERE.parents[1], stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])

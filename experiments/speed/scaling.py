@@ -35,6 +35,7 @@ LIMIT = 2 * 2**30  # bytes of float32 scores, B x |V|: beyond them plain JAX is 
 
 _AXES = contestants.define_several('axes', AXES, 'What to vary')
 _ROUNDS = flags.DEFINE_integer('rounds', 3, 'Turns of each contestant that count.')
+_BLOCK = flags.DEFINE_integer('block_size', 0, "Examples that ours takes at once; the config's when 0.")
 _WORK = flags.DEFINE_float('work', 60.0, 'Gflop of matrix products in a turn, which has 2 to 50 updates.')
 _OUTPUT = flags.DEFINE_string('output', str(HERE / 'results' / 'scaling.json'), 'Where the results lie.')
 _SHOW = flags.DEFINE_boolean('show', False, 'Print and draw the results that are there, and measure nothing.')
@@ -44,7 +45,7 @@ def point(V: int, B: int) -> dict[str, list[int]]:
     """Words a second of each turn, by contestant and precision, at one size."""
     flops = 6 * V * 100 * B
     S = int(np.clip(_WORK.value * 1e9 / flops, 2, 50))
-    problem = contestants.make_problem(brown.get_config('mlp9'), V, B, S, _ROUNDS.value + 1)
+    problem = contestants.make_problem(brown.get_config('mlp9'), V, B, S, _ROUNDS.value + 1, _BLOCK.value)
     raced = [r for r in RACED if r[0] == 'ours' or 4 * B * V <= LIMIT]
     turns = {f'{name}, {precision}': contestants.find(name)(problem, precision) for name, precision in raced}
     seconds = contestants.alternate(turns, _ROUNDS.value)
