@@ -43,10 +43,14 @@ def main(argv: list[str]) -> None:
 
 
 def _run(command: str) -> None:
-    from nplm_jax import experiment, sweeps, training, workdir  # noqa: PLC0415 (a bad flag is refused before JAX)
+    import jax  # noqa: PLC0415 (a bad flag is refused before JAX is there)
+
+    from nplm_jax import downloads, experiment, sweeps, training, workdir  # noqa: PLC0415
     from nplm_jax.files import expand  # noqa: PLC0415
 
     logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
+    if not jax.config.jax_compilation_cache_dir:  # JAX_COMPILATION_CACHE_DIR sets another
+        jax.config.update('jax_compilation_cache_dir', str(downloads.cache_folder() / 'compiled'))
     config = _CONFIG.value
     overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
     own = ','.join(filter(None, (config.name, workdir.run_name(overrides))))
