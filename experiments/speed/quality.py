@@ -1,0 +1,137 @@
+"""Seconds from the start of the process to the paper's validation perplexity: a whole launch.py, watched from outside.
+
+    python -m experiments.speed.quality --config=configs/brown.py:mlp9 [--target=280] [--config.KEY=VALUE ...]
+    python -m experiments.speed.quality --show      the table of the committed results, nothing run
+
+Validates every quarter of an epoch unless train.evaluate_every is given, and scales train.patience with it. Writes
+results/quality_NAME.json; --config.name gives a changed run a name of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+from absl import app, flags, logging
+from ml_collections import ConfigDict, config_flags
+
+from experiments import results
+from nplm_jax import files, provenance, reporting
+from nplm_jax.errors import BadInput, require
+
+HERE = pathlib.Path(__file__).parent
+_CONFIG = config_flags.DEFINE_config_file('config', None, 'A config file, with the row after a colon.')
+_TARGET = flags.DEFINE_float('target', None, "Validation perplexity to reach; the paper's for the row when not given.")
+_OUTPUT = flags.DEFINE_string('output', str(HERE / 'results'), 'The folder of the results.')
+_SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the results that are there, and run nothing.')
+HEADER = ['run', 'target', 'seconds to it', 'there', 'epochs', 'best valid', 'test', 'seconds in all', 'device']
+LOOK_EVERY = 0.1  # seconds
+
+
+def evaluations(config: ConfigDict, given: list[str]) -> list[str]:
+    """The overrides that make an evaluation every quarter of an epoch; none when the user says how often.
+
+    Raises: BadInput when the config does not say how many words it trains on.
+    """
+    if 'train.evaluate_every' in given:
+        return []
+    words = config.corpus.train
+    require(
+        words >= 2, 'train.evaluate_every', 0, 'must be given: this config does not say how many words it trains on'
+    )
+    overrides = [f'--config.train.evaluate_every={max(int(words) // config.train.batch_size // 4, 1)}']
+    return (
+        overrides if 'train.patience' in given else [*overrides, f'--config.train.patience={4 * config.train.patience}']
+    )
+
+
+def watch(command: list[str], folder: pathlib.Path, target: float) -> dict[str, Any]:
+    """Runs launch.py into `folder`. Returns: when and at what the target was reached (None: never), and the end."""
+    reached, read = {'seconds_to_target': None, 'reached': None, 'epoch': None}, 0
+    started = time.perf_counter()
+    child = subprocess.Popen([*command, f'--workdir={folder}'], cwd=HERE.parents[1], stdout=sys.stderr)
+    try:
+        over = False
+        while not over:
+            over = child.poll() is not None
+            now = time.perf_counter() - started
+            rows = reporting.read_metrics(folder / 'metrics.jsonl')
+            for row in rows[read:]:
+                valid = row.get('valid_perplexity')
+                if reached['reached'] is None and valid is not None and valid <= target:
+                    reached = {'seconds_to_target': round(now, 1), 'reached': valid, 'epoch': row['epoch']}
+            read = len(rows)
+            if not over:
+                time.sleep(LOOK_EVERY)
+    finally:
+        child.terminate()  # nothing to do when it has ended
+        child.wait()
+    if child.returncode:
+        sys.exit(f'quality.py: launch.py ended with {child.returncode}')
+    final = json.loads((folder / 'results.json').read_text())
+    final = {key: final[key] for key in ('perplexity', 'epochs', 'updates', 'words_per_second')}
+    return {**reached, 'seconds': round(now, 1), 'final': final}
+
+
+def measure() -> dict[str, Any]:
+    """Runs the row of --config in a folder that is removed afterwards."""
+    config, flag = _CONFIG.value, flags.FLAGS['config']
+    require(config is not None, '--config', None, 'must be given, for example configs/brown.py:mlp9')
+    target = _TARGET.value or config.paper.valid
+    require(bool(target), '--target', target, 'must be given: the paper has no validation perplexity for this row')
+    given = config_flags.get_override_values(flag)
+    overrides = [*evaluations(config, list(given)), *(f'--config.{key}={value}' for key, value in given.items())]
+    file = config_flags.get_config_filename(flag)
+    command = [sys.executable, 'launch.py', f'--config={file}', *overrides]
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        found = watch(command, pathlib.Path(folder) / 'run', target)
+    own = shlex.join(['python', '-m', 'experiments.speed.quality', *sys.argv[1:]])
+    return {
+        'name': config.name,
+        'target': target,
+        **found,
+        'load_before': load,
+        'command': own,
+        **provenance.provenance(),
+    }
+
+
+def make_table(folder: pathlib.Path) -> str:
+    """One line a run. Raises: BadInput when there is none."""
+    paths = sorted(folder.glob('quality_*.json'))
+    if not paths:
+        raise BadInput(f'{folder}: no quality_*.json; run python -m experiments.speed.quality --config=...')
+    lines = []
+    for found in (results.read(folder, path.stem) for path in paths):
+        final = found['final']['perplexity']
+        there = [found[k] if found[k] is not None else '-' for k in ('reached', 'epoch')]
+        seconds = f'{found["seconds_to_target"]:.0f}' if found['reached'] is not None else 'never'
+        ends = [final['valid'], final['test'], f'{found["seconds"]:.0f}', found['device']]
+        lines.append([found['name'], found['target'], seconds, *there, *ends])
+    return reporting.table(HEADER, lines)
+
+
+def main(_) -> None:
+    """Runs a row unless told only to show, and prints the table."""
+    logging.set_verbosity(logging.WARNING)
+    folder = files.expand('--output', _OUTPUT.value)
+    if not _SHOW.value:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            found = measure()
+        except BadInput as error:
+            sys.exit(str(error))
+        files.write_atomically(folder / f'quality_{found["name"]}.json', json.dumps(found, indent=2) + '\n')
+    results.show(lambda: make_table(folder))
+
+
+if __name__ == '__main__':
+    app.run(main)

@@ -1,0 +1,134 @@
+"""Races our training step against plain JAX and PyTorch, alternating in one run on the same words and parameters.
+
+    python -m experiments.speed.race [--rows=mlp1,mlp9,mlp10] [--batch=512] [--contestants=ours,torch_compile]
+    python -m experiments.speed.race --show      the table of the committed results, nothing measured
+
+Writes results/race.json and prints the table. Needs PyTorch, which requirements.txt leaves out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+from absl import app, flags
+
+from experiments import results
+from experiments.speed import contestants
+from nplm_jax import files, provenance
+from nplm_jax.reporting import table
+
+HERE = pathlib.Path(__file__).parent
+_ROWS = contestants.define_several('rows', contestants.ROWS, 'The networks')
+_WHO = contestants.define_several('contestants', contestants.NAMES, 'Who races; all are held to the first')
+_PRECISIONS = contestants.define_several('precisions', contestants.PRECISIONS, 'Of the matrix products')
+_BATCH = flags.DEFINE_integer('batch', 512, 'Words an update.')
+_BLOCK = flags.DEFINE_integer('block_size', 0, "Examples that ours takes at once; the config's when 0.")
+_STEPS = flags.DEFINE_integer('steps', 10, 'Updates a turn.')
+_ROUNDS = flags.DEFINE_integer('rounds', 5, 'Turns of each contestant that count.')
+_OUTPUT = flags.DEFINE_string('output', str(HERE / 'results' / 'race.json'), 'Where the results lie.')
+_SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the results that are there, and measure nothing.')
+HEADER = ['row', 'contestant', 'precision', 'words/s', 'range', 'first / it', 'of ceiling', 'MB', 'start MB']
+
+
+def race_row(row: str) -> dict[str, Any]:
+    """All contestants on one network: words a second of each turn, and peak memory."""
+    make_config, V = contestants.ROWS[row]
+    B, S = _BATCH.value, _STEPS.value
+    problem = contestants.make_problem(make_config(), V, B, S, _ROUNDS.value + 1, _BLOCK.value)
+    entries = [(name, precision) for precision in _PRECISIONS.value for name in _WHO.value]
+    memory = {entry: peak_memory(row, *entry) for entry in entries}
+    turns = {entry: contestants.find(entry[0])(problem, entry[1]) for entry in entries}
+    seconds = contestants.alternate(turns, _ROUNDS.value)
+    raced = [
+        {
+            'contestant': name,
+            'precision': precision,
+            'words_per_second': [round(S * B / s) for s in seconds[name, precision]],
+            'memory': memory[name, precision],
+        }
+        for name, precision in entries
+    ]
+    return {'row': row, 'vocabulary': V, 'flops_a_word': problem.flops_a_word, 'raced': raced}
+
+
+def peak_memory(row: str, name: str, precision: str) -> dict[str, int]:
+    """Bytes, by memory.py in a process of its own."""
+    which = [f'--row={row}', f'--contestant={name}', f'--precision={precision}', f'--batch={_BATCH.value}']
+    which.append(f'--block_size={_BLOCK.value}')
+    command = [sys.executable, '-m', 'experiments.speed.memory', *which]
+    done = subprocess.run(command, cwd=HERE.parents[1], stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def make_table(found: dict[str, Any]) -> str:
+    """One line a row, contestant and precision: medians over the rounds, and the ratio's median."""
+    lines = []
+    for row in found['rows']:
+        # Of each precision the last one kept, backwards, is the first.
+        first = {r['precision']: np.array(r['words_per_second']) for r in reversed(row['raced'])}
+        for r in row['raced']:
+            rates = np.array(r['words_per_second'])
+            reached = np.median(rates) * row['flops_a_word'] / max(found['ceiling'][r['precision']].values())
+            lines.append(
+                [
+                    row['row'],
+                    r['contestant'],
+                    r['precision'],
+                    f'{np.median(rates):,.0f}',
+                    f'{rates.min():,}-{rates.max():,}',
+                    f'{np.median(first[r["precision"]] / rates):.2f}',
+                    f'{reached:.0%}',
+                    *(f'{r["memory"][k] / 1e6:,.0f}' for k in ('peak', 'start')),
+                ]
+            )
+    ceiling = ', '.join(
+        f'{precision} {max(by.values()) / 1e9:,.0f} Gflop/s ({max(by, key=by.get)})'
+        for precision, by in found['ceiling'].items()
+    )
+    about = f'Batch {found["batch"]}, {found["steps"]} updates a turn, {found["rounds"]} rounds, on {found["device"]}, '
+    about += f'load {found["load_before"]:.1f} before.'
+    return f'{table(HEADER, lines)}\n\n{about}\nCeiling of matrix products: {ceiling}.'
+
+
+def measure(command: str) -> dict[str, Any]:
+    """Everything that race.json holds."""
+    try:
+        import torch  # noqa: PLC0415 (an optional package)
+    except ModuleNotFoundError:
+        sys.exit('race.py: needs PyTorch: pip install torch==2.13.0')
+    from experiments.speed import ceiling  # noqa: PLC0415
+
+    found = {
+        'batch': _BATCH.value,
+        'steps': _STEPS.value,
+        'rounds': _ROUNDS.value,
+        'load_before': os.getloadavg()[0],
+        'ceiling': ceiling.flops_a_second(),
+        'rows': [race_row(row) for row in _ROWS.value],
+        'command': command,
+        **provenance.provenance(),
+    }
+    found['versions']['torch'] = torch.__version__
+    return found
+
+
+def main(_) -> None:
+    """Measures unless told only to show, and prints the table."""
+    contestants.set_up()
+    path = pathlib.Path(_OUTPUT.value)
+    if not _SHOW.value:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        found = measure(shlex.join(['python', '-m', 'experiments.speed.race', *sys.argv[1:]]))
+        files.write_atomically(path, json.dumps(found, indent=2) + '\n')
+    results.show(lambda: make_table(results.read(path.parent, path.stem)))
+
+
+if __name__ == '__main__':
+    app.run(main)
