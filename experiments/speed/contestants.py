@@ -31,6 +31,14 @@ ROWS = {  # config and |V|
     'mlp9': (functools.partial(brown.get_config, 'mlp9'), brown.VOCABULARY),
     'mlp10': (functools.partial(wikitext2.get_config, 'mlp10'), 33_279),
 }
+LARGE = 'large'  # for memory.py alone
+
+
+def large() -> ConfigDict:
+    """MLP9 with 300 hidden units, for a vocabulary beside which everything else is small."""
+    config = brown.get_config('mlp9')
+    config.model.h = 300
+    return config
 
 
 def set_up() -> None:

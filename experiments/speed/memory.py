@@ -1,6 +1,7 @@
 """Peak memory of one contestant, in a process of its own: what race.py starts.
 
     python -m experiments.speed.memory --row=mlp9 --contestant=ours --precision=float32 --batch=512
+    python -m experiments.speed.memory --row=large --batch=1024    |V| = 262,144, h = 300
 
 Prints one line of JSON, in bytes: `start`, held before the contestant was made (the interpreter, its libraries and the
 problem's arrays), and `peak`, the most held in a turn after the first. On an accelerator the libraries' own counts of
@@ -19,7 +20,7 @@ from absl import app, flags
 from experiments.speed import contestants
 from nplm_jax import provenance
 
-_ROW = flags.DEFINE_enum('row', 'mlp9', list(contestants.ROWS), 'The network.')
+_ROW = flags.DEFINE_enum('row', 'mlp9', [*contestants.ROWS, contestants.LARGE], 'The network.')
 _CONTESTANT = flags.DEFINE_enum('contestant', 'ours', contestants.NAMES, 'Who.')
 _PRECISION = flags.DEFINE_enum('precision', 'float32', contestants.PRECISIONS, 'Of its matrix products.')
 _BATCH = flags.DEFINE_integer('batch', 512, 'Words an update.')
@@ -63,7 +64,8 @@ def measure(name: str, problem: contestants.Problem, precision: str) -> dict[str
 def main(_) -> None:
     """Measures one contestant."""
     contestants.set_up()
-    make_config, V = contestants.ROWS[_ROW.value]
+    large = (contestants.large, 2**18)
+    make_config, V = large if _ROW.value == contestants.LARGE else contestants.ROWS[_ROW.value]
     problem = contestants.make_problem(make_config(), V, _BATCH.value, S=4, turns=2, block_size=_BLOCK.value)
     print(json.dumps(measure(_CONTESTANT.value, problem, _PRECISION.value)))
 

@@ -33,6 +33,7 @@ _BLOCK = flags.DEFINE_integer('block_size', 0, "Examples that ours takes at once
 _STEPS = flags.DEFINE_integer('steps', 10, 'Updates a turn.')
 _ROUNDS = flags.DEFINE_integer('rounds', 5, 'Turns of each contestant that count.')
 _OUTPUT = flags.DEFINE_string('output', str(HERE / 'results' / 'race.json'), 'Where the results lie.')
+_MEMORY = flags.DEFINE_boolean('memory', True, 'Measure peak memory too; else keep what --output has of it.')
 _SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the results that are there, and measure nothing.')
 HEADER = ['row', 'contestant', 'precision', 'words/s', 'range', 'first / it', 'of ceiling', 'MB', 'start MB']
 
@@ -43,7 +44,7 @@ def race_row(row: str) -> dict[str, Any]:
     B, S = _BATCH.value, _STEPS.value
     problem = contestants.make_problem(make_config(), V, B, S, _ROUNDS.value + 1, _BLOCK.value)
     entries = [(name, precision) for precision in _PRECISIONS.value for name in _WHO.value]
-    memory = {entry: peak_memory(row, *entry) for entry in entries}
+    memory = {entry: peak_memory(row, *entry) if _MEMORY.value else earlier_memory(row, *entry) for entry in entries}
     turns = {entry: contestants.find(entry[0])(problem, entry[1]) for entry in entries}
     seconds = contestants.alternate(turns, _ROUNDS.value)
     raced = [
@@ -65,6 +66,13 @@ def peak_memory(row: str, name: str, precision: str) -> dict[str, int]:
     command = [sys.executable, '-m', 'experiments.speed.memory', *which]
     done = subprocess.run(command, cwd=HERE.parents[1], stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def earlier_memory(row: str, name: str, precision: str) -> dict[str, int]:
+    """What an earlier race measured. Raises: StopIteration when it had no such contestant."""
+    path = pathlib.Path(_OUTPUT.value)
+    raced = next(r['raced'] for r in results.read(path.parent, path.stem)['rows'] if r['row'] == row)
+    return next(r['memory'] for r in raced if (r['contestant'], r['precision']) == (name, precision))
 
 
 def make_table(found: dict[str, Any]) -> str:
