@@ -29,9 +29,21 @@ from nplm_jax.errors import BadInput, require
 HERE = pathlib.Path(__file__).parent
 _CONFIG = config_flags.DEFINE_config_file('config', None, 'A config file, with the row after a colon.')
 _TARGET = flags.DEFINE_float('target', None, "Validation perplexity to reach; the paper's for the row when not given.")
+_WARM = flags.DEFINE_boolean('warm', False, 'Let it use the programs that earlier runs compiled.')
 _OUTPUT = flags.DEFINE_string('output', str(HERE / 'results'), 'The folder of the results.')
 _SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the results that are there, and run nothing.')
-HEADER = ['run', 'target', 'seconds to it', 'there', 'epochs', 'best valid', 'test', 'seconds in all', 'device']
+HEADER = [
+    'run',
+    'target',
+    'seconds to it',
+    'there',
+    'epochs',
+    'best valid',
+    'test',
+    'seconds in all',
+    'compiled before',
+    'device',
+]
 LOOK_EVERY = 0.1  # seconds
 
 
@@ -52,11 +64,13 @@ def evaluations(config: ConfigDict, given: list[str]) -> list[str]:
     )
 
 
-def watch(command: list[str], folder: pathlib.Path, target: float) -> dict[str, Any]:
+def watch(command: list[str], folder: pathlib.Path, target: float, warm: bool) -> dict[str, Any]:
     """Runs launch.py into `folder`. Returns: when and at what the target was reached (None: never), and the end."""
     reached, read = {'seconds_to_target': None, 'reached': None, 'epoch': None}, 0
+    kept = {} if warm else {'JAX_COMPILATION_CACHE_DIR': str(folder.with_name('compiled'))}
+    command = [*command, f'--workdir={folder}']
     started = time.perf_counter()
-    child = subprocess.Popen([*command, f'--workdir={folder}'], cwd=HERE.parents[1], stdout=sys.stderr)
+    child = subprocess.Popen(command, cwd=HERE.parents[1], stdout=sys.stderr, env={**os.environ, **kept})
     try:
         over = False
         while not over:
@@ -92,11 +106,12 @@ def measure() -> dict[str, Any]:
     command = [sys.executable, 'launch.py', f'--config={file}', *overrides]
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
-        found = watch(command, pathlib.Path(folder) / 'run', target)
+        found = watch(command, pathlib.Path(folder) / 'run', target, _WARM.value)
     own = shlex.join(['python', '-m', 'experiments.speed.quality', *sys.argv[1:]])
     return {
         'name': config.name,
         'target': target,
+        'warm': _WARM.value,
         **found,
         'load_before': load,
         'command': own,
@@ -114,7 +129,13 @@ def make_table(folder: pathlib.Path) -> str:
         final = found['final']['perplexity']
         there = [found[k] if found[k] is not None else '-' for k in ('reached', 'epoch')]
         seconds = f'{found["seconds_to_target"]:.0f}' if found['reached'] is not None else 'never'
-        ends = [final['valid'], final['test'], f'{found["seconds"]:.0f}', found['device']]
+        ends = [
+            final['valid'],
+            final['test'],
+            f'{found["seconds"]:.0f}',
+            'yes' if found['warm'] else 'no',
+            found['device'],
+        ]
         lines.append([found['name'], found['target'], seconds, *there, *ends])
     return reporting.table(HEADER, lines)
 
