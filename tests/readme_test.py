@@ -56,12 +56,20 @@ def test_table_2_shows_a_networks_fixed_mixture(tmp_path, monkeypatch):
     assert table2.rows(tmp_path)[0][4:6] == ['1.2', '2.5']
 
 
-@pytest.mark.parametrize(
-    'file,flags',
-    [('README.md', ['--short']), ('experiments/table1/README.md', []), ('experiments/table1/README.md', ['--seeds'])],
-)
-def test_the_tables_are_the_scripts_output(file, flags):
-    command = [sys.executable, '-m', 'experiments.table1.table', *flags]
+TABLES = [
+    ('README.md', 'table1.table --short'),
+    ('experiments/table1/README.md', 'table1.table'),
+    ('experiments/table1/README.md', 'table1.table --seeds'),
+    ('experiments/speed/README.md', 'speed.forms --show'),
+    ('experiments/speed/README.md', 'speed.race --show'),
+    ('experiments/speed/README.md', 'speed.scaling --show'),
+    ('experiments/speed/README.md', 'speed.quality --show'),
+]
+
+
+@pytest.mark.parametrize('file,script', TABLES)
+def test_the_tables_are_the_scripts_output(file, script):
+    command = [sys.executable, '-m', *f'experiments.{script}'.split()]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout in (ROOT / file).read_text()
 
