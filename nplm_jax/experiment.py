@@ -98,6 +98,7 @@ def _make(wanted: settings.Settings, folder: pathlib.Path, command: str, started
     network = wanted.model.family == 'nplm'
     if network:
         training.make_plan(wanted, data.train)  # a batch too large is refused before anything is compiled
+        wanted.output.check(len(data.vocabulary))
     workdir.claim(folder, wanted, data)
     _describe(wanted, data, folder)
     model, facts = _train(wanted, data, folder, started) if network else _estimate(wanted, data, folder)
@@ -177,10 +178,10 @@ def _describe(wanted: settings.Settings, data: dataset.Dataset, folder: pathlib.
     words = ' / '.join(f'{len(span):,}' for span in data.splits.values())
     span = data.valid
     rare = float((data.tokens_T[span.start : span.stop] == vocabulary.RARE_ID).mean())
-    model = wanted.model
+    model, size = wanted.model, len(data.vocabulary)
     shape = (
         f'n={model.n} m={model.m} h={model.h} direct={model.direct}: '
-        f'{model.num_parameters(len(data.vocabulary)):,} free parameters'
+        f'{model.num_parameters(size, wanted.output.num_classes(size)):,} free parameters'
         if model.family == 'nplm'
         else f'{model.family}, n={model.n}'
     )

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax import dataset, nplm, softmax
+from nplm_jax import dataset, nplm
 from nplm_jax.corpora import Span
 from nplm_jax.vocabulary import RARE_ID
 
@@ -63,6 +63,6 @@ def _log_probabilities(params: nplm.Params, contexts_BxN: jax.Array) -> jax.Arra
 def _score(params: nplm.Params, tokens_T: jax.Array, positions_SxB: jax.Array, num_context: int) -> jax.Array:
     def block(positions_B):
         contexts_BxN, targets_B = dataset.windows(tokens_T, positions_B, num_context)
-        return -softmax.negative_log_likelihood(nplm.scores(params, contexts_BxN), targets_B)
+        return -nplm.negative_log_likelihood(params, contexts_BxN, targets_B)
 
     return jax.lax.map(block, positions_SxB)

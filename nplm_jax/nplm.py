@@ -10,13 +10,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax import softmax
-from nplm_jax.settings import ModelSettings
+from nplm_jax import class_softmax, softmax
+from nplm_jax.settings import ModelSettings, OutputSettings
 
 
 @flax.struct.dataclass
 class Params:
-    """The free parameters, float32. W is None without direct connections; H, d, U without a hidden layer."""
+    """The free parameters, float32. W is None without direct connections; H, d, U without a hidden layer.
+
+    classes: of a two-level output layer, else None.
+    """
 
     C_VxM: jax.Array
     H_KxP: jax.Array | None
@@ -24,16 +27,25 @@ class Params:
     U_VxK: jax.Array | None
     W_VxP: jax.Array | None
     b_V: jax.Array
+    classes: class_softmax.ClassWeights | None = None
 
 
-def init(key: jax.Array, model: ModelSettings, vocabulary_size: int, bias: np.ndarray | None = None) -> Params:
+def init(
+    key: jax.Array,
+    model: ModelSettings,
+    vocabulary_size: int,
+    bias: np.ndarray | None = None,
+    output: OutputSettings | None = None,
+) -> Params:
     """Random parameters: weights uniform in +-1/sqrt(inputs), features uniform in +-0.1, biases zero.
 
     bias: float32 of |V| to start b from (unigram log-probabilities); zeros when None.
+    output: of kind `classes`, it adds their weights; no other kind has any.
     The paper does not say how it initialised.
     """
     V, M, P, K = vocabulary_size, model.m, (model.n - 1) * model.m, model.h
     key_C, key_H, key_U, key_W = jax.random.split(key, 4)
+    b_V = jnp.zeros(V) if bias is None else jnp.asarray(bias)
 
     def uniform(key, shape, bound):
         return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
@@ -44,7 +56,26 @@ def init(key: jax.Array, model: ModelSettings, vocabulary_size: int, bias: np.nd
         d_K=jnp.zeros(K) if K else None,
         U_VxK=uniform(key_U, (V, K), K**-0.5) if K else None,
         W_VxP=uniform(key_W, (V, P), P**-0.5) if model.direct else None,
-        b_V=jnp.zeros(V) if bias is None else jnp.asarray(bias),
+        b_V=b_V,
+        classes=_init_classes(jax.random.fold_in(key, 4), model, b_V, output) if output else None,
+    )
+
+
+def _init_classes(
+    key: jax.Array, model: ModelSettings, b_V: jax.Array, output: OutputSettings
+) -> class_softmax.ClassWeights | None:
+    """As the other output weights; the biases are the logs of the classes' shares by b."""
+    if not (G := output.num_classes(len(b_V))):
+        return None
+    key_U, key_W = jax.random.split(key)
+    K, P, H = model.h, (model.n - 1) * model.m, output.head
+    size = -(-(len(b_V) - H) // G)
+    tail_GL = jnp.pad(b_V[H:], (0, G * size - (len(b_V) - H)), constant_values=class_softmax.OUT)
+    return class_softmax.ClassWeights(
+        U_GxK=jax.random.uniform(key_U, (G, K), jnp.float32, -(K**-0.5), K**-0.5) if K else None,
+        W_GxP=jax.random.uniform(key_W, (G, P), jnp.float32, -(P**-0.5), P**-0.5) if model.direct else None,
+        b_G=jax.nn.logsumexp(tail_GL.reshape(G, size), axis=1),
+        head=H,
     )
 
 
@@ -87,7 +118,7 @@ def output_parts(
 
 
 def scores(params: Params, contexts_BxN: jax.Array) -> jax.Array:
-    """Unnormalised log-probabilities y of every word after each context, most recent word first.
+    """Unnormalised log-probabilities y of every word after each context, most recent word first; without classes.
 
     Returns: y, V x B, float32.
     """
@@ -96,7 +127,19 @@ def scores(params: Params, contexts_BxN: jax.Array) -> jax.Array:
 
 def log_probabilities(params: Params, contexts_BxN: jax.Array) -> jax.Array:
     """log P(w | context) for all |V| words. Returns: B x V, nats."""
-    return softmax.log_probabilities(scores(params, contexts_BxN)).T
+    if params.classes is None:
+        return softmax.log_probabilities(scores(params, contexts_BxN)).T
+    return class_softmax.log_probabilities(output_parts(params, contexts_BxN), params.b_V, params.classes).T
+
+
+def negative_log_likelihood(params: Params, contexts_BxN: jax.Array, targets_B: jax.Array) -> jax.Array:
+    """-log P(target | context) of each example, exactly. Returns: B, nats a word."""
+    if params.classes is None:
+        return softmax.negative_log_likelihood(scores(params, contexts_BxN), targets_B)
+    V = len(params.b_V)
+    rows_R = class_softmax.rows(params.classes, targets_B, V)
+    parts = [(w[rows_R], x) for w, x in output_parts(params, contexts_BxN)]
+    return class_softmax.negative_log_likelihood(parts, params.b_V[rows_R], params.classes, targets_B, V)
 
 
 def _drop(key: jax.Array, values: jax.Array, rate: float) -> jax.Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from nplm_jax import nplm, softmax
+from nplm_jax import class_softmax, nplm, sampling, softmax
 from nplm_jax.settings import OutputSettings
 
 EXACT = OutputSettings()
@@ -30,3 +30,34 @@ def penalised_nll(
     parts = nplm.output_parts(params, contexts_BxN, dropout, key)
     nll = softmax.mean_nll(parts, params.b_V, targets_B, output.precision, output.block_size)
     return nll + regulariser(params, decay), nll
+
+
+def output_rows(
+    params: nplm.Params, targets_B: jax.Array, output: OutputSettings, noise: sampling.Noise | None, key: jax.Array
+) -> jax.Array:
+    """The rows of the output layer that a cheap loss needs. int32."""
+    if params.classes is not None:
+        return class_softmax.rows(params.classes, targets_B, len(params.b_V))
+    return jnp.concatenate([targets_B, sampling.draw(key, noise, output.samples)])
+
+
+def cheap_loss(
+    local: nplm.Params,
+    places_BxN: jax.Array,
+    targets_B: jax.Array,
+    rows_R: jax.Array,
+    vocabulary_size: int,
+    dropout: float,
+    key: jax.Array,
+    kind: str,
+    noise: sampling.Noise | None,
+) -> tuple[jax.Array, jax.Array]:
+    """The loss of output.kind sampled, nce or classes, as a function of what `touched.gather` gathered, without R.
+
+    Returns: (loss, mean NLL), nats a word; the second is exact for classes, an estimate for the others.
+    """
+    parts = nplm.output_parts(local, places_BxN, dropout, key)
+    if kind != 'classes':
+        return sampling.losses(kind, parts, local.b_V, targets_B, rows_R[len(targets_B) :], noise.log_chance_V)
+    nll_B = class_softmax.negative_log_likelihood(parts, local.b_V, local.classes, targets_B, vocabulary_size)
+    return jnp.mean(nll_B), jnp.mean(nll_B)

@@ -24,6 +24,7 @@ NGRAM_FAMILIES = (
     'modified_kneser_ney',
     'classes',
 )
+OUTPUTS = ('full', 'sampled', 'nce', 'classes')
 OPTIMIZERS = ('sgd', 'adam', 'adagrad', 'paper')
 PRECISIONS = ('float32', 'bfloat16')
 SCHEDULES = ('constant', 'linear', 'cosine')
@@ -113,23 +114,61 @@ class ModelSettings:
         )
         require(0 <= self.dropout < 1, 'model.dropout', self.dropout, 'must be at least 0 and below 1')
 
-    def num_parameters(self, vocabulary_size: int) -> int:
-        """|V|(1 + nm + h) + h(1 + (n-1)m) of the paper's section 2; less |V|(n-1)m without direct connections."""
+    def num_parameters(self, vocabulary_size: int, num_classes: int = 0) -> int:
+        """|V|(1 + nm + h) + h(1 + (n-1)m) of the paper's section 2; less |V|(n-1)m without direct connections.
+
+        num_classes: of a two-level output layer, each with as many output weights as a word.
+        """
         inputs = (self.n - 1) * self.m
-        count = vocabulary_size * (1 + self.m + self.h) + self.h * (1 + inputs)
-        return count + vocabulary_size * inputs if self.direct else count
+        outputs = (vocabulary_size + num_classes) * (1 + self.h + (inputs if self.direct else 0))
+        return vocabulary_size * self.m + outputs + self.h * (1 + inputs)
 
 
 @dataclasses.dataclass(frozen=True)
 class OutputSettings:
     """`output.*`: how the loss over all words is computed in training; evaluation is always exact and float32."""
 
+    kind: str = 'full'
     precision: str = 'float32'
     block_size: int = 128
+    samples: int = 1000
+    proposal: str = 'unigram'
+    head: int = 1000
+    classes: int = 500
 
     def __post_init__(self):
+        _one_of('output.kind', self.kind, OUTPUTS)
+        _one_of('output.proposal', self.proposal, ('unigram', 'log_uniform'))
+        _at_least('output.samples', self.samples, 1)
+        _at_least('output.head', self.head, 0)
+        _at_least('output.classes', self.classes, 1)
         _one_of('output.precision', self.precision, PRECISIONS)
         _at_least('output.block_size', self.block_size, 1)
+
+    @property
+    def moves_few_rows(self) -> bool:
+        """Whether an update changes only the rows of C, U and W that its loss needs."""
+        return self.kind != 'full'
+
+    def check(self, vocabulary_size: int) -> None:
+        """Raises: BadInput for more samples or classes than there are words."""
+        if self.kind in ('sampled', 'nce'):
+            allowed = f'must be {vocabulary_size:,}, the vocabulary, or less'
+            require(self.samples <= vocabulary_size, 'output.samples', self.samples, allowed)
+        if self.kind == 'classes':
+            allowed = f'must be below {vocabulary_size:,}, the vocabulary'
+            require(self.head < vocabulary_size, 'output.head', self.head, allowed)
+            tail = vocabulary_size - self.head
+            allowed = f'must be {tail:,} or less, the words after output.head'
+            require(self.classes <= tail, 'output.classes', self.classes, allowed)
+
+    def num_classes(self, vocabulary_size: int) -> int:
+        """How many classes of several words `output.kind=classes` makes, none of them empty; else 0."""
+        if self.kind != 'classes':
+            return 0
+        tail = vocabulary_size - self.head
+        size = -(-tail // self.classes)
+        return -(-tail // size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,6 +279,10 @@ class Settings:
         ok = self.name not in ('', '.', '..') and '/' not in self.name
         require(ok, 'name', self.name, 'must be a name without a slash')
         require(0 <= self.seed < 2**31, 'seed', self.seed, 'must be at least 0 and below 2**31')
+        how = self.optimizer
+        plain = how.name == 'paper' or (how.name == 'sgd' and not how.momentum and not how.clip_norm)
+        allowed = 'moves only some rows, and so needs optimizer.name=sgd without momentum and clip_norm, or paper'
+        require(plain or not self.output.moves_few_rows, 'output.kind', self.output.kind, allowed)
 
 
 def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:

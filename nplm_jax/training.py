@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from nplm_jax import dataset, evaluation, nplm, objective, optimizers
+from nplm_jax import dataset, evaluation, nplm, objective, optimizers, sampling, touched
 from nplm_jax.corpora import Span
 from nplm_jax.errors import require
 from nplm_jax.language_model import NeuralLanguageModel
@@ -106,16 +106,28 @@ def make_plan(settings: Settings, train: Span) -> Plan:
 
 def init_state(settings: Settings, vocabulary_size: int, bias: np.ndarray | None, total_steps: int) -> TrainState:
     """The state before the first update: a pure function of the seed."""
-    params = nplm.init(jax.random.fold_in(jax.random.key(settings.seed), 0), settings.model, vocabulary_size, bias)
+    key = jax.random.fold_in(jax.random.key(settings.seed), 0)
+    params = nplm.init(key, settings.model, vocabulary_size, bias, settings.output)
     optimizer = optimizers.build(settings.optimizer, total_steps, settings.train.batch_size)
     return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
 
 
 def train_step(
-    state: TrainState, contexts_BxN: jax.Array, targets_B: jax.Array, settings: Settings, total_steps: int
+    state: TrainState,
+    contexts_BxN: jax.Array,
+    targets_B: jax.Array,
+    settings: Settings,
+    total_steps: int,
+    noise: sampling.Noise | None = None,
 ) -> tuple[TrainState, jax.Array]:
-    """One update of all parameters. Returns: the new state and the batch's mean NLL before it, nats a word."""
+    """One update. Returns: the new state and the batch's mean NLL before it, nats a word.
+
+    noise: what output.kind sampled and nce draw from. With a kind other than full only the rows that the batch needs
+    move, and the regulariser is left to `train_steps`.
+    """
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), 2), state.step)
+    if settings.output.moves_few_rows:
+        return _cheap_step(state, contexts_BxN, targets_B, settings, total_steps, noise, key)
     (_, nll), gradients = jax.value_and_grad(objective.penalised_nll, has_aux=True)(
         state.params,
         contexts_BxN,
@@ -130,6 +142,21 @@ def train_step(
     return TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1), nll
 
 
+def _cheap_step(state, contexts_BxN, targets_B, settings, total_steps, noise, key):
+    """The update of the rows that a loss other than the full one needs, without decay."""
+    key, key_rows = jax.random.split(key)
+    params, output = state.params, settings.output
+    rows_R = objective.output_rows(params, targets_B, output, noise, key_rows)
+    local, places_BxN = touched.gather(params, contexts_BxN, rows_R)
+    (_, nll), gradients = jax.value_and_grad(objective.cheap_loss, has_aux=True)(
+        local, places_BxN, targets_B, rows_R, len(params.b_V), settings.model.dropout, key, output.kind, noise
+    )
+    # Plain gradient descent keeps nothing of a parameter, and so does not mind whose gradients these are.
+    optimizer = optimizers.build(settings.optimizer, total_steps, settings.train.batch_size)
+    updates, opt_state = optimizer.update(gradients, state.opt_state)
+    return TrainState(touched.add(params, updates, contexts_BxN, rows_R), opt_state, state.step + 1), nll
+
+
 @functools.partial(jax.jit, static_argnames=('settings', 'total_steps', 'num_steps'), donate_argnames='state')
 def train_steps(
     state: TrainState,
@@ -139,9 +166,11 @@ def train_steps(
     settings: Settings,
     total_steps: int,
     num_steps: int,
+    noise: sampling.Noise | None = None,
 ) -> tuple[TrainState, jax.Array]:
     """`num_steps` updates in one dispatch, on the words order_T[first * B : (first + num_steps) * B].
 
+    Deviation: with an output.kind other than full, the weights decay once, by what these updates would have.
     The state given is donated: use only the one returned. Returns: the new state and the mean NLL of each batch.
     """
     B = settings.train.batch_size
@@ -149,9 +178,14 @@ def train_steps(
 
     def step(state, positions_B):
         contexts_BxN, targets_B = dataset.windows(tokens_T, positions_B, settings.model.n - 1)
-        return train_step(state, contexts_BxN, targets_B, settings, total_steps)
+        return train_step(state, contexts_BxN, targets_B, settings, total_steps, noise)
 
-    return jax.lax.scan(step, state, positions_SxB)
+    after, nll_S = jax.lax.scan(step, state, positions_SxB)
+    if settings.output.moves_few_rows:
+        rate_S = jax.vmap(optimizers.schedule(settings.optimizer, total_steps, B))(state.step + jnp.arange(num_steps))
+        kept = jnp.prod(1 - rate_S * settings.optimizer.weight_decay)
+        after = after.replace(params=touched.shrink(after.params, kept))
+    return after, nll_S
 
 
 def fit(
@@ -175,6 +209,7 @@ def fit(
     started = time.perf_counter() if started is None else started
     plan = make_plan(settings, data.train)
     state, best, progress = _begin(settings, plan, data, store)
+    noise = sampling.for_data(data, settings.output)
     before = progress.seconds
     reporter.start(progress, plan, settings.train.batch_size)
     epoch, order_T = -1, None
@@ -187,7 +222,9 @@ def fit(
         dispatched, first = time.perf_counter(), progress.step
         step = plan.next_pause(first)
         place = first % plan.steps_per_epoch
-        state, nll_S = train_steps(state, data.tokens_T, order_T, place, settings, plan.total_steps, step - first)
+        state, nll_S = train_steps(
+            state, data.tokens_T, order_T, place, settings, plan.total_steps, step - first, noise
+        )
         _check_finite(nll_S := np.asarray(nll_S), first, store)
         now = time.perf_counter()
         progress = dataclasses.replace(

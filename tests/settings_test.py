@@ -41,6 +41,11 @@ IMPOSSIBLE = [
     ('corpus.train', 0.0, 'must be above 0 and below 1, a fraction of the stream, or 2 or more words'),
     ('corpus.valid', 1.0, 'must be above 0 and below 1'),
     ('model.family', 'trigram', 'must be one of nplm, maximum_likelihood'),
+    ('output.kind', 'hierarchical', 'must be one of full, sampled, nce, classes'),
+    ('output.samples', 0, 'must be 1 or more'),
+    ('output.proposal', 'uniform', 'must be one of unigram, log_uniform'),
+    ('output.head', -1, 'must be 0 or more'),
+    ('output.classes', 0, 'must be 1 or more'),
     ('ngram.delta', -1.0, 'must be 0 or more'),
     ('train.batch_size', 0, 'must be 1 or more'),
     ('train.patience', 0, 'must be 1 or more'),
@@ -54,6 +59,31 @@ def test_an_impossible_value_is_one_line_with_key_value_and_what_is_allowed(key,
     with pytest.raises(BadInput, match=f'^{key}=.*{allowed}') as caught:
         settings.from_config(config(**{key: value}))
     assert repr(value) in str(caught.value) and '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize('key,value', [('momentum', 0.9), ('clip_norm', 1.0), ('name', 'adam')])
+def test_a_cheap_gradient_needs_plain_gradient_descent(key, value):
+    for kind in ('sampled', 'nce', 'classes'):
+        with pytest.raises(
+            BadInput, match=f"^output.kind='{kind}': moves only some rows, and so needs optimizer.name="
+        ):
+            settings.from_config(config(output__kind=kind, **{f'optimizer__{key}': value}))
+    settings.from_config(config(output__kind='nce', optimizer__name='paper', optimizer__momentum=0.9))
+
+
+def test_more_samples_or_classes_than_words():
+    fits = dict(samples=10, head=4, classes=6)
+    for kind in settings.OUTPUTS:
+        settings.OutputSettings(kind, **fits).check(10)
+    settings.OutputSettings('full', samples=11, head=12).check(10)
+    for kind, key, value, allowed in [
+        ('sampled', 'samples', 11, 'must be 10, the vocabulary, or less'),
+        ('nce', 'samples', 11, 'must be 10, the vocabulary, or less'),
+        ('classes', 'head', 10, 'must be below 10, the vocabulary'),
+        ('classes', 'classes', 7, 'must be 6 or less, the words after output.head'),
+    ]:
+        with pytest.raises(BadInput, match=f'^output.{key}={value}: {allowed}$'):
+            settings.OutputSettings(kind, **{**fits, key: value}).check(10)
 
 
 def test_unknown_missing_and_mistyped_keys():

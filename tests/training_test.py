@@ -81,13 +81,31 @@ def test_training_learns(tmp_path):
     assert len(reporter.valid) == 30 and min(reporter.valid) == progress.best_valid_nll
 
 
-def test_stopped_anywhere_and_resumed_is_bit_for_bit_the_same(tmp_path):
-    expected, progress, whole = fit(BASE, tmp_path / 'whole')
+CHEAP = dict(samples=9, head=5, classes=4)
+
+
+@pytest.mark.parametrize('kind', ['sampled', 'nce', 'classes'])
+def test_cheap_gradients_learn(tmp_path, kind):
+    settings = changed(
+        optimizer=dict(learning_rate=0.5, momentum=0.0),
+        train=dict(epochs=30, patience=30),
+        model=dict(h=16, m=8, dropout=0.0),
+        output=dict(kind=kind, **CHEAP),
+    )
+    best, progress, _ = fit(settings, tmp_path)
+    perplexity = evaluation.evaluate(NeuralLanguageModel(best, 4), DATA.tokens_T, DATA.valid).perplexity
+    assert perplexity < 5 and progress.best_valid_nll == pytest.approx(np.log(perplexity), rel=1e-6)
+
+
+@pytest.mark.parametrize('kind', ['full', 'sampled', 'nce', 'classes'])
+def test_stopped_anywhere_and_resumed_is_bit_for_bit_the_same(tmp_path, kind):
+    settings = changed(output=dict(kind=kind, **CHEAP), optimizer=dict(momentum=0.9 if kind == 'full' else 0.0))
+    expected, progress, whole = fit(settings, tmp_path / 'whole')
     looks = iter(range(1000))
     done = None
     while done is None:  # stop at every fifth look
         try:
-            done = fit(BASE, tmp_path / 'parts', lambda: 15 if next(looks) % 5 == 4 else 0)
+            done = fit(settings, tmp_path / 'parts', lambda: 15 if next(looks) % 5 == 4 else 0)
         except training.Interrupted as stop:
             assert stop.signal_number == 15
     assert next(looks) >= 24 + 5  # 24 dispatches and five stops

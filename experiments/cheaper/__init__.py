@@ -1,0 +1,1 @@
+"""Cheaper gradients: speed against perplexity."""

@@ -1,0 +1,32 @@
+"""Brown's MLP9 with cheaper gradients: what each kind of output.kind costs and reaches.
+
+    python launch.py --config=experiments/cheaper/points.py:mlp9 --sweep
+
+`full` is the row itself, `configs/brown.py:mlp9`. The results.json of each point is committed as results/NAME.json.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from configs.brown import get_config
+
+__all__ = ['get_config', 'sweep', 'POINTS']
+POINTS = {
+    'sampled_1000': {'output.kind': 'sampled', 'output.samples': 1000},
+    'classes_1000_500': {'output.kind': 'classes', 'output.head': 1000, 'output.classes': 500},
+    'sampled_1000_short': {'output.kind': 'sampled', 'output.samples': 1000, 'train.epochs': 3},
+    'nce_1000': {'output.kind': 'nce', 'output.samples': 1000},
+    'classes_0_500': {'output.kind': 'classes', 'output.head': 0, 'output.classes': 500},
+    'sampled_300': {'output.kind': 'sampled', 'output.samples': 300},
+    'sampled_1000_log_uniform': {
+        'output.kind': 'sampled',
+        'output.samples': 1000,
+        'output.proposal': 'log_uniform',
+    },
+}
+
+
+def sweep() -> Iterator[dict[str, Any]]:
+    """The points, each called by its name."""
+    for name, keys in POINTS.items():
+        yield {'name': name, **keys}
