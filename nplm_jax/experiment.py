@@ -22,6 +22,7 @@ from nplm_jax import (
     evaluation,
     mixture,
     nplm,
+    parallel,
     provenance,
     reporting,
     settings,
@@ -94,8 +95,10 @@ def _finished(folder: pathlib.Path) -> dict[str, Any] | None:
 
 def _make(wanted: settings.Settings, folder: pathlib.Path, command: str, started: float) -> dict[str, Any]:
     source = provenance.provenance()  # now: the repository may change while this trains
-    data = prepare(wanted)
     network = wanted.model.family == 'nplm'
+    if network:
+        parallel.build(wanted)  # devices that are not there are refused before anything is downloaded
+    data = prepare(wanted)
     if network:
         training.make_plan(wanted, data.train)  # a batch too large is refused before anything is compiled
     workdir.claim(folder, wanted, data)

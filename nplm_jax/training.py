@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from nplm_jax import dataset, evaluation, nplm, objective, optimizers
+from nplm_jax import dataset, evaluation, nplm, objective, optimizers, parallel
 from nplm_jax.corpora import Span
 from nplm_jax.errors import require
 from nplm_jax.language_model import NeuralLanguageModel
@@ -112,7 +112,12 @@ def init_state(settings: Settings, vocabulary_size: int, bias: np.ndarray | None
 
 
 def train_step(
-    state: TrainState, contexts_BxN: jax.Array, targets_B: jax.Array, settings: Settings, total_steps: int
+    state: TrainState,
+    contexts_BxN: jax.Array,
+    targets_B: jax.Array,
+    settings: Settings,
+    total_steps: int,
+    layout: parallel.Layout = parallel.ONE_DEVICE,
 ) -> tuple[TrainState, jax.Array]:
     """One update of all parameters. Returns: the new state and the batch's mean NLL before it, nats a word."""
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), 2), state.step)
@@ -124,13 +129,15 @@ def train_step(
         settings.model.dropout,
         key,
         settings.output,
+        layout,
     )
     optimizer = optimizers.build(settings.optimizer, total_steps, settings.train.batch_size)
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-    return TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1), nll
+    state = TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1)
+    return layout.constrain(state), nll
 
 
-@functools.partial(jax.jit, static_argnames=('settings', 'total_steps', 'num_steps'), donate_argnames='state')
+@functools.partial(jax.jit, static_argnames=('settings', 'total_steps', 'num_steps', 'layout'), donate_argnames='state')
 def train_steps(
     state: TrainState,
     tokens_T: jax.Array,
@@ -139,6 +146,7 @@ def train_steps(
     settings: Settings,
     total_steps: int,
     num_steps: int,
+    layout: parallel.Layout = parallel.ONE_DEVICE,
 ) -> tuple[TrainState, jax.Array]:
     """`num_steps` updates in one dispatch, on the words order_T[first * B : (first + num_steps) * B].
 
@@ -149,7 +157,7 @@ def train_steps(
 
     def step(state, positions_B):
         contexts_BxN, targets_B = dataset.windows(tokens_T, positions_B, settings.model.n - 1)
-        return train_step(state, contexts_BxN, targets_B, settings, total_steps)
+        return train_step(state, contexts_BxN, targets_B, settings, total_steps, layout)
 
     return jax.lax.scan(step, state, positions_SxB)
 
@@ -165,7 +173,8 @@ def fit(
     """Trains to the last epoch, or until validation has not improved for `train.patience` evaluations.
 
     Goes on from the newest checkpoint in `store`. Same settings and data give the same parameters, bit for bit
-    on a CPU, however often it was stopped and started again.
+    on a CPU, however often it was stopped and started again; over other devices, to the rounding of their sums.
+    With several processes each calls this; the first one's checkpoint and validation count.
 
     interrupted: the number of a signal that asks to stop, 0 for none.
     started: time.perf_counter() at which this start's `Progress.seconds` began; now when None.
@@ -173,21 +182,23 @@ def fit(
     Raises: NonFiniteLoss, with the last good checkpoint kept; Interrupted, after saving.
     """
     started = time.perf_counter() if started is None else started
-    plan = make_plan(settings, data.train)
+    layout, plan = parallel.build(settings), make_plan(settings, data.train)
     state, best, progress = _begin(settings, plan, data, store)
+    state, tokens_T = layout.put(state), layout.everywhere(data.tokens_T)
+    whole = functools.partial(layout.get, num_words=len(data.vocabulary))
     before = progress.seconds
     reporter.start(progress, plan, settings.train.batch_size)
     epoch, order_T = -1, None
     while not progress.finished:
-        if signal_number := interrupted():
-            _save(store, state, best, progress)
+        if signal_number := parallel.largest(interrupted()):
+            _save(store, whole(state), best, progress)
             raise Interrupted(progress.step, signal_number)
         if epoch != (epoch := progress.step // plan.steps_per_epoch):
-            order_T = dataset.epoch_order(settings.seed, epoch, data.train)
+            order_T = layout.everywhere(dataset.epoch_order(settings.seed, epoch, data.train))
         dispatched, first = time.perf_counter(), progress.step
         step = plan.next_pause(first)
         place = first % plan.steps_per_epoch
-        state, nll_S = train_steps(state, data.tokens_T, order_T, place, settings, plan.total_steps, step - first)
+        state, nll_S = train_steps(state, tokens_T, order_T, place, settings, plan.total_steps, step - first, layout)
         _check_finite(nll_S := np.asarray(nll_S), first, store)
         now = time.perf_counter()
         progress = dataclasses.replace(
@@ -195,11 +206,11 @@ def fit(
         )
         reporter.trained(progress, nll_S)
         if plan.is_due(plan.evaluate_every, first, step):
-            progress, best = _validate(settings, plan, data, state, best, progress)
+            progress, best = _validate(settings, plan, data, whole(state.params), best, progress)
             reporter.validated(progress)
         if progress.finished or plan.is_due(plan.checkpoint_every, first, step):
-            _save(store, state, best, progress)
-    if signal_number := interrupted():  # during the last dispatch or validation
+            _save(store, whole(state), best, progress)
+    if signal_number := parallel.largest(interrupted()):  # during the last dispatch or validation
         raise Interrupted(progress.step, signal_number)
     return best, progress
 
@@ -209,17 +220,18 @@ def _begin(settings: Settings, plan: Plan, data: dataset.Dataset, store: Checkpo
     bias = dataset.unigram_log_probabilities(data) if settings.model.unigram_bias else None
     state = init_state(settings, len(data.vocabulary), bias, plan.total_steps)
     if (restored := store.restore(state, state.params)) is None:
-        return state, jax.tree.map(jnp.copy, state.params), Progress()
-    return *restored[:2], Progress(**restored[2])
+        restored = state, jax.tree.map(jnp.copy, state.params), {}
+    progress = parallel.from_first(jax.tree.map(np.asarray, dataclasses.asdict(Progress(**restored[2]))))
+    return *parallel.from_first(restored[:2]), Progress(**{k: v.item() for k, v in progress.items()})
 
 
-def _validate(settings, plan, data, state, best, progress):
+def _validate(settings, plan, data, params, best, progress):
     """Compares with the best so far, and decides whether training is over."""
-    model = NeuralLanguageModel(state.params, settings.model.n)
-    nll = evaluation.evaluate(model, data.tokens_T, data.valid).mean_nll
+    model = NeuralLanguageModel(params, settings.model.n)
+    nll = float(parallel.from_first(np.float64(evaluation.evaluate(model, data.tokens_T, data.valid).mean_nll)))
     progress = dataclasses.replace(progress, valid_nll=nll, evaluations_since_best=progress.evaluations_since_best + 1)
     if nll < progress.best_valid_nll:
-        best = jax.tree.map(jnp.copy, state.params)
+        best = jax.tree.map(jnp.copy, params)
         progress = dataclasses.replace(progress, best_step=progress.step, best_valid_nll=nll, evaluations_since_best=0)
     over = progress.step >= plan.total_steps or progress.evaluations_since_best >= settings.train.patience
     return dataclasses.replace(progress, finished=over), best
