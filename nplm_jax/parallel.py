@@ -85,7 +85,7 @@ class Layout:
         return tree if self.mesh is None else jax.lax.with_sharding_constraint(tree, self._shardings(tree))
 
     def _pad(self, path, leaf: jax.Array) -> jax.Array:
-        if (axis := ROWS_OVER.get(_name(path))) is None:
+        if (axis := ROWS_OVER.get(_name(path))) not in self.mesh.axis_names:
             return leaf
         of_optimizer = any(getattr(key, 'name', '') == 'opt_state' for key in path)
         value = NEVER if _name(path) == 'b_V' and not of_optimizer else 0
@@ -93,7 +93,7 @@ class Layout:
         return jnp.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1), constant_values=value)
 
     def _shardings(self, tree: Any) -> Any:
-        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), specs(tree))
+        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), specs(tree, self.mesh))
 
 
 ONE_DEVICE = Layout()
@@ -140,16 +140,18 @@ def largest(number: int) -> int:
 
 
 def make_mesh(data: int, model: int) -> Mesh:
-    """A mesh of the first data * model devices."""
-    devices = jax.devices()[: data * model]
-    return jax.make_mesh((data, model), (DATA, MODEL), axis_types=(AxisType.Auto,) * 2, devices=devices)
+    """A mesh of the first data * model devices; an axis of one device is left out, and nothing is sent along it."""
+    axes = {name: size for name, size in ((DATA, data), (MODEL, model)) if size > 1} or {DATA: 1}
+    types, devices = (AxisType.Auto,) * len(axes), jax.devices()[: data * model]
+    return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types, devices=devices)
 
 
-def specs(tree: Any) -> Any:
+def specs(tree: Any, mesh: Mesh) -> Any:
     """A PartitionSpec for each array of a tree of parameters or of training state."""
 
     def spec(path, _):
-        return PartitionSpec(ROWS_OVER[_name(path)]) if _name(path) in ROWS_OVER else PartitionSpec()
+        axis = ROWS_OVER.get(_name(path))
+        return PartitionSpec(axis) if axis in mesh.axis_names else PartitionSpec()
 
     return jax.tree_util.tree_map_with_path(spec, tree)
 
@@ -159,12 +161,17 @@ def _name(path) -> str:
 
 
 def _shard_mapped(loss, mesh, params, contexts_BxN, targets_B, key):
+    axes = Axes(*(name if name in mesh.axis_names else None for name in (DATA, MODEL)))
+
     def of_one_device(params, contexts_BxN, targets_B, key):
+        if axes.data is None:
+            return loss(params, contexts_BxN, targets_B, key, axes=axes)
         # Marks the parameters as used by each part of the batch: that their gradients are summed over it follows.
         params = jax.tree.map(lambda p: jax.lax.pcast(p, DATA, to='varying'), params)
-        return jax.lax.pmean(loss(params, contexts_BxN, targets_B, key, axes=Axes(DATA, MODEL)), DATA)
+        return jax.lax.pmean(loss(params, contexts_BxN, targets_B, key, axes=axes), DATA)
 
-    where = (specs(params), PartitionSpec(DATA), PartitionSpec(DATA), PartitionSpec())
+    batch = PartitionSpec(axes.data)
+    where = (specs(params, mesh), batch, batch, PartitionSpec())
     mapped = jax.shard_map(of_one_device, mesh=mesh, in_specs=where, out_specs=PartitionSpec())
     return mapped(params, contexts_BxN, targets_B, key)
 
