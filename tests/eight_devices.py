@@ -10,6 +10,7 @@ import pytest
 import training_test as one
 from training_test import DATA, same_bits
 
+from experiments.parallel import counts, program
 from nplm_jax import checkpoints, dataset, evaluation, nplm, objective, parallel, training
 from nplm_jax.errors import BadInput
 from nplm_jax.language_model import NeuralLanguageModel
@@ -169,3 +170,14 @@ def test_all_that_is_left():
         settings = dataclasses.replace(one.changed(train=dict(batch_size=12 * 4)), parallel=ParallelSettings(*given))
         assert tuple(parallel.build(settings).mesh.shape.values()) == shape
     assert parallel.build(BASE) is parallel.ONE_DEVICE
+
+
+# --- what is sent ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('data,model', MESHES)
+@pytest.mark.parametrize('h,direct', [(5, True), (7, False), (0, True)])
+def test_the_compiled_update_sends_what_the_formula_says(data, model, h, direct):
+    network = ModelSettings(4, 3, h, direct, dropout=0.1)
+    compiled = program.compile_update(network, 101, 24, data, model)
+    assert program.all_reduced_bytes(compiled.as_text()) == counts.sent(network, 101, 24, data, model)
