@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from nplm_jax.errors import require
@@ -123,20 +122,6 @@ def build(settings: Settings) -> Layout:
         require(model == 1, 'parallel.model', model, 'must be 1 with parallel.mode=pmap, which is data-parallel only')
         require(processes == 1, 'parallel.mode', 'pmap', f'must be shard_map for {processes} processes')
     return ONE_DEVICE if data * model == 1 else Layout(make_mesh(data, model), wanted.mode)
-
-
-def from_first(tree: Tree) -> Tree:
-    """With several processes, all of which have to call this: the first one's arrays, bit for bit, for all."""
-    if jax.process_count() == 1:
-        return tree
-    as_bytes = jax.tree.map(lambda x: np.frombuffer(np.asarray(x).tobytes(), np.uint8), tree)
-    found = multihost_utils.broadcast_one_to_all(as_bytes)
-    return jax.tree.map(lambda x, b: np.frombuffer(np.asarray(b).tobytes(), x.dtype).reshape(x.shape), tree, found)
-
-
-def largest(number: int) -> int:
-    """With several processes, all of which have to call this: the largest number that one of them gave."""
-    return number if jax.process_count() == 1 else int(np.max(multihost_utils.process_allgather(np.int32(number))))
 
 
 def make_mesh(data: int, model: int) -> Mesh:

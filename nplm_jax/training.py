@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from nplm_jax import dataset, evaluation, nplm, objective, optimizers, parallel
+from nplm_jax import dataset, evaluation, nplm, objective, optimizers, parallel, processes
 from nplm_jax.corpora import Span
 from nplm_jax.errors import require
 from nplm_jax.language_model import NeuralLanguageModel
@@ -190,7 +190,7 @@ def fit(
     reporter.start(progress, plan, settings.train.batch_size)
     epoch, order_T = -1, None
     while not progress.finished:
-        if signal_number := parallel.largest(interrupted()):
+        if signal_number := processes.largest(interrupted()):
             _save(store, whole(state), best, progress)
             raise Interrupted(progress.step, signal_number)
         if epoch != (epoch := progress.step // plan.steps_per_epoch):
@@ -210,7 +210,7 @@ def fit(
             reporter.validated(progress)
         if progress.finished or plan.is_due(plan.checkpoint_every, first, step):
             _save(store, whole(state), best, progress)
-    if signal_number := parallel.largest(interrupted()):  # during the last dispatch or validation
+    if signal_number := processes.largest(interrupted()):  # during the last dispatch or validation
         raise Interrupted(progress.step, signal_number)
     return best, progress
 
@@ -221,14 +221,14 @@ def _begin(settings: Settings, plan: Plan, data: dataset.Dataset, store: Checkpo
     state = init_state(settings, len(data.vocabulary), bias, plan.total_steps)
     if (restored := store.restore(state, state.params)) is None:
         restored = state, jax.tree.map(jnp.copy, state.params), {}
-    progress = parallel.from_first(jax.tree.map(np.asarray, dataclasses.asdict(Progress(**restored[2]))))
-    return *parallel.from_first(restored[:2]), Progress(**{k: v.item() for k, v in progress.items()})
+    progress = processes.from_first(jax.tree.map(np.asarray, dataclasses.asdict(Progress(**restored[2]))))
+    return *processes.from_first(restored[:2]), Progress(**{k: v.item() for k, v in progress.items()})
 
 
 def _validate(settings, plan, data, params, best, progress):
     """Compares with the best so far, and decides whether training is over."""
     model = NeuralLanguageModel(params, settings.model.n)
-    nll = float(parallel.from_first(np.float64(evaluation.evaluate(model, data.tokens_T, data.valid).mean_nll)))
+    nll = float(processes.from_first(np.float64(evaluation.evaluate(model, data.tokens_T, data.valid).mean_nll)))
     progress = dataclasses.replace(progress, valid_nll=nll, evaluations_since_best=progress.evaluations_since_best + 1)
     if nll < progress.best_valid_nll:
         best = jax.tree.map(jnp.copy, params)
