@@ -1,10 +1,12 @@
 """Runs one experiment: python launch.py --config=configs/brown.py:mlp9 [--workdir=DIR] [--config.model.h=50 ...]
 
 --sweep runs every point of the config file's sweep(), each in a folder of its own, and ends with their table.
-Running the same command again goes on where it ended. Exit codes: 0 done, 1 failed, 2 bad input,
-130 or 143 stopped by Ctrl-C or SIGTERM with everything saved.
+--distributed makes this process one of several that train together; start the same command in each.
+Running the same command again goes on where it ended. Exit codes: 0 done, 1 failed or another process was lost,
+2 bad input, 130 or 143 stopped by Ctrl-C or SIGTERM with everything saved.
 """
 
+import os
 import pathlib
 import shlex
 import signal
@@ -19,6 +21,11 @@ from nplm_jax.errors import BadInput
 _CONFIG = config_flags.DEFINE_config_file('config', None, 'A config file, with the row after a colon.')
 _SWEEP = flags.DEFINE_boolean('sweep', False, 'Run every point that the sweep() of the config file yields.')
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The folder of the run; runs/NAME when not given.')
+_DISTRIBUTED = flags.DEFINE_boolean('distributed', False, 'Train together with other processes; the mesh spans all.')
+_COORDINATOR = flags.DEFINE_string('coordinator', None, 'HOST:PORT of the first process; from SLURM when not given.')
+_PROCESSES = flags.DEFINE_integer('processes', None, 'How many there are; from SLURM when not given.', 1)
+_PROCESS_ID = flags.DEFINE_integer('process_id', None, 'Which of them this is; from SLURM when not given.', 0)
+_HEARTBEAT = flags.DEFINE_integer('heartbeat', 10, 'Seconds of silence after which a process counts as lost.', 5)
 
 
 class _Terminated(BaseException):
@@ -37,6 +44,11 @@ def main(argv: list[str]) -> None:
         _end(2, str(error))
     except OSError as error:
         _end(1, f'{error}; what was saved before is whole')
+    except RuntimeError as error:  # what JAX raises when a process does not answer
+        if not _DISTRIBUTED.value:
+            raise
+        reason = (str(error).strip() or repr(error)).splitlines()[0]
+        _end(1, f'another process was lost ({reason[:200]}); start all again to go on: {command}')
     except (KeyboardInterrupt, _Terminated) as stop:
         code = 143 if isinstance(stop, _Terminated) else 130
         _end(code, f'stopped; what was saved before is whole; go on with: {command}')
@@ -45,12 +57,14 @@ def main(argv: list[str]) -> None:
 def _run(command: str) -> None:
     import jax  # noqa: PLC0415 (a bad flag is refused before JAX is there)
 
-    from nplm_jax import downloads, experiment, sweeps, training, workdir  # noqa: PLC0415
+    from nplm_jax import downloads, experiment, processes, sweeps, training, workdir  # noqa: PLC0415
     from nplm_jax.files import expand  # noqa: PLC0415
 
     logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
     if not jax.config.jax_compilation_cache_dir:  # JAX_COMPILATION_CACHE_DIR sets another
         jax.config.update('jax_compilation_cache_dir', str(downloads.cache_folder() / 'compiled'))
+    if _DISTRIBUTED.value:
+        processes.start(_COORDINATOR.value, _PROCESSES.value, _PROCESS_ID.value, _HEARTBEAT.value)
     config = _CONFIG.value
     overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
     own = ','.join(filter(None, (config.name, workdir.run_name(overrides))))
@@ -78,6 +92,11 @@ def _parse(argv: list[str]) -> list[str]:
             raise BadInput('--config: name must be a text')
         if rest[1:]:
             raise BadInput(f'{rest[1]}: not a flag; write --config.KEY=VALUE')
+        for flag in (_COORDINATOR, _PROCESSES, _PROCESS_ID):
+            if flag.value is not None and not _DISTRIBUTED.value:
+                raise BadInput(f'--{flag.name}={flag.value}: needs --distributed')
+        if _SWEEP.value and _DISTRIBUTED.value:
+            raise BadInput('--sweep: not with --distributed; start its points one by one')
         return argv
     except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
         # ml_collections hands on what a config file raised as the last line of a traceback.
@@ -130,7 +149,10 @@ def _reads_as(value: str, kind: type) -> bool:
 
 
 def _end(code: int, message: str) -> None:
-    print(message, file=sys.stderr)
+    print(message, file=sys.stderr, flush=True)
+    # Else JAX would wait at the exit for processes that wait for this one.
+    if code in (1, 2) and flags.FLAGS.is_parsed() and _DISTRIBUTED.value:
+        os._exit(code)
     sys.exit(code)
 
 

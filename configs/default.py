@@ -17,6 +17,7 @@ def get_config() -> ConfigDict:
     c.output = _output()
     c.optimizer = _optimizer()
     c.train = _train()
+    c.parallel = _parallel()
     c.paper = _paper()
     return c.lock()
 
@@ -106,6 +107,15 @@ def _train() -> ConfigDict:
     c.checkpoint_every = 2000  # updates between checkpoints
     c.log_every = 250  # updates between lines of metrics.jsonl
     c.steps_per_dispatch = 50  # updates run on the device before Python looks again
+    return c
+
+
+def _parallel() -> ConfigDict:
+    """Over how many devices training is spread (section 3); the result does not depend on it."""
+    c = ConfigDict()
+    c.data = 1  # devices that share the batch (section 3.1), -1 for all that are left
+    c.model = 1  # devices that share the |V| output words (section 3.2), likewise
+    c.mode = 'shard_map'  # shard_map | pmap (data only)
     return c
 
 

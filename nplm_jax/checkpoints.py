@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
@@ -26,20 +27,24 @@ class CheckpointStore:
     """The checkpoints of one run: training state, best parameters and progress, by update number.
 
     A save is synchronous and atomic: a process killed within one leaves the earlier checkpoints whole. Each
-    carries a checksum of its arrays, so that a damaged one is known and the one before it is used.
+    carries a checksum of its arrays, so that a damaged one is known and the one before it is used. Arrays are
+    saved whole: nothing says over which devices they lay, and with several processes only the first one saves.
     Read-only, nothing in the folder is touched, so that a run under way can be looked at.
     """
 
     def __init__(self, folder: pathlib.Path, keep: int = 3, read_only: bool = False):
         folder = folder.absolute()  # Orbax fails on a relative path, and only in a background thread
+        if not read_only:
+            folder.mkdir(parents=True, exist_ok=True)
         self._read_only = read_only
         verbosity = logging.get_verbosity()
         logging.set_verbosity(logging.ERROR if read_only else verbosity)  # it warns that read-only is read-only
         options = ocp.CheckpointManagerOptions(
             max_to_keep=None if read_only else keep,
-            create=not read_only,
+            create=False,
             read_only=read_only,
             enable_async_checkpointing=False,
+            multiprocessing_options=_alone(),
         )
         self._manager = ocp.CheckpointManager(folder, item_names=('state', 'best', 'progress'), options=options)
         logging.set_verbosity(verbosity)
@@ -56,8 +61,8 @@ class CheckpointStore:
         if self.latest_step() == step:
             return
         items = ocp.args.Composite(
-            state=ocp.args.StandardSave(state),
-            best=ocp.args.StandardSave(best),
+            state=ocp.args.StandardSave(jax.tree.map(np.asarray, state)),
+            best=ocp.args.StandardSave(jax.tree.map(np.asarray, best)),
             progress=ocp.args.JsonSave({**progress, 'checksum': _checksum((state, best))}),
         )
         try:
@@ -109,7 +114,7 @@ class CheckpointStore:
             return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
     def _restore(self, step: int, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]]:
-        wanted = jax.tree.map(ocp.utils.to_shape_dtype_struct, (state, best))
+        wanted = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), (state, best))
         found = self._manager.restore(
             step,
             args=ocp.args.Composite(
@@ -121,7 +126,9 @@ class CheckpointStore:
         progress = dict(found.progress)
         if _checksum((found.state, found.best)) != progress.pop('checksum', None):
             raise ValueError('its checksum differs')
-        return found.state, found.best, progress
+        if jax.tree.map(np.shape, wanted) != jax.tree.map(np.shape, (found.state, found.best)):
+            raise ValueError('its arrays are of other shapes')
+        return *jax.tree.map(jnp.asarray, (found.state, found.best)), progress
 
     def restore_best(self, state: Any, best: Best) -> Best:
         """The best parameters of the newest checkpoint. Raises: BadInput when no checkpoint can be read."""
@@ -132,6 +139,16 @@ class CheckpointStore:
     def close(self) -> None:
         """Frees Orbax's threads."""
         self._manager.close()
+
+
+def _alone() -> ocp.options.MultiprocessingOptions:
+    """Orbax waits for all processes unless it is told that this one is the only one that saves."""
+    me = jax.process_index()
+    return (
+        ocp.options.MultiprocessingOptions(me, {me}, 'alone')
+        if jax.process_count() > 1
+        else (ocp.options.MultiprocessingOptions())
+    )
 
 
 @contextlib.contextmanager

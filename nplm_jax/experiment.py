@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 from ml_collections import ConfigDict
 
 from nplm_jax import (
@@ -22,6 +23,8 @@ from nplm_jax import (
     evaluation,
     mixture,
     nplm,
+    parallel,
+    processes,
     provenance,
     reporting,
     settings,
@@ -40,15 +43,20 @@ def run(config: ConfigDict | Mapping[str, Any], folder: str | os.PathLike[str], 
     """Trains or estimates one model and evaluates it, or goes on where an earlier start of the same run ended.
 
     config: a ConfigDict like those in `configs/`, or the dictionary of a config.json.
+    With several processes each calls this; all but the first train along, write nothing and return nothing.
     Returns: what `results.json` holds. A finished run is not trained again.
     Raises: BadInput; training.Interrupted after SIGINT or SIGTERM; training.NonFiniteLoss.
     """
     started = time.perf_counter()
     wanted = settings.from_config(config)
+    if not processes.is_first():
+        return _follow(wanted)
     folder = expand('--workdir', folder)
     workdir.check(folder, wanted)
     with workdir.locked(folder):
-        if (results := _finished(folder)) is not None:
+        results = _finished(folder)
+        processes.from_first(np.bool(results is not None))
+        if results is not None:
             print(f'{folder} is finished; this is its result (another --workdir trains again)')
         else:
             results = _make(wanted, folder, command, started)
@@ -94,8 +102,10 @@ def _finished(folder: pathlib.Path) -> dict[str, Any] | None:
 
 def _make(wanted: settings.Settings, folder: pathlib.Path, command: str, started: float) -> dict[str, Any]:
     source = provenance.provenance()  # now: the repository may change while this trains
-    data = prepare(wanted)
     network = wanted.model.family == 'nplm'
+    if network:
+        parallel.build(wanted)  # devices that are not there are refused before anything is downloaded
+    data = prepare(wanted)
     if network:
         training.make_plan(wanted, data.train)  # a batch too large is refused before anything is compiled
         wanted.output.check(len(data.vocabulary))
@@ -142,6 +152,17 @@ def _train(wanted, data, folder, started) -> tuple[LanguageModel, dict[str, Any]
         'seconds': round(progress.seconds, 1),
         'words_per_second': round(progress.step * batch_size / progress.train_seconds),
     }
+
+
+def _follow(wanted: settings.Settings) -> dict[str, Any]:
+    """The part of a process that is not the first: it trains along, unless there is nothing to train."""
+    finished = processes.from_first(np.bool(False))
+    if not finished and wanted.model.family == 'nplm':
+        parallel.build(wanted)
+        silent = processes.Silent()
+        with _interruptible() as interrupted:
+            training.fit(wanted, prepare(wanted), silent, silent, interrupted)
+    return {}
 
 
 def _estimate(wanted, data, folder) -> tuple[LanguageModel, dict[str, Any]]:

@@ -95,22 +95,27 @@ def hidden(params: Params, x_BxP: jax.Array) -> jax.Array:
 
 
 def output_parts(
-    params: Params, contexts_BxN: jax.Array, dropout: float = 0.0, key: jax.Array | None = None
+    params: Params,
+    contexts_BxN: jax.Array,
+    dropout: float = 0.0,
+    key: jax.Array | None = None,
+    axis: str | None = None,
 ) -> tuple[softmax.Part, ...]:
     """What the output layer multiplies: (U, a) with a hidden layer, (W, x) with direct connections.
 
     dropout, key: zero this share of x and of a, and scale up the rest (not in the paper). Off without a key.
+    axis: the named axis over which the batch is shared out, if it is: the same numbers are dropped as on one device.
     Returns: pairs of weights_VxD and inputs_BxD, float32.
     """
     x_BxP = features(params, contexts_BxN)
     if key is not None and dropout:
         key, key_a = jax.random.split(key)
-        x_BxP = _drop(key, x_BxP, dropout)
+        x_BxP = _drop(key, x_BxP, dropout, axis)
     parts = []
     if params.U_VxK is not None:
         a_BxK = hidden(params, x_BxP)
         if key is not None and dropout:
-            a_BxK = _drop(key_a, a_BxK, dropout)
+            a_BxK = _drop(key_a, a_BxK, dropout, axis)
         parts.append((params.U_VxK, a_BxK))
     if params.W_VxP is not None:
         parts.append((params.W_VxP, x_BxP))
@@ -142,5 +147,11 @@ def negative_log_likelihood(params: Params, contexts_BxN: jax.Array, targets_B: 
     return class_softmax.negative_log_likelihood(parts, params.b_V[rows_R], params.classes, targets_B, V)
 
 
-def _drop(key: jax.Array, values: jax.Array, rate: float) -> jax.Array:
-    return jnp.where(jax.random.bernoulli(key, 1 - rate, values.shape), values / (1 - rate), 0)
+def _drop(key: jax.Array, values_BxD: jax.Array, rate: float, axis: str | None = None) -> jax.Array:
+    B, D = values_BxD.shape
+    if axis is None:
+        keep_BxD = jax.random.bernoulli(key, 1 - rate, (B, D))
+    else:  # drawn for the whole batch, of which this device has a part
+        keep = jax.random.bernoulli(key, 1 - rate, (B * jax.lax.axis_size(axis), D))
+        keep_BxD = jax.lax.dynamic_slice_in_dim(keep, B * jax.lax.axis_index(axis), B)
+    return jnp.where(keep_BxD, values_BxD / (1 - rate), 0)

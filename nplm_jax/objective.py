@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
-from nplm_jax import class_softmax, nplm, sampling, softmax
+from nplm_jax import class_softmax, nplm, parallel, sampling, softmax
 from nplm_jax.settings import OutputSettings
 
 EXACT = OutputSettings()
@@ -17,6 +19,20 @@ def regulariser(params: nplm.Params, decay: float) -> jax.Array:
     return 0.5 * decay * sum(jnp.sum(jnp.square(w)) for w in weights if w is not None)
 
 
+def nll(
+    params: nplm.Params,
+    contexts_BxN: jax.Array,
+    targets_B: jax.Array,
+    key: jax.Array | None,
+    dropout: float,
+    output: OutputSettings,
+    axes: parallel.Axes = parallel.NO_AXES,
+) -> jax.Array:
+    """Mean NLL of this device's examples, nats a word; `axes`: what is shared out over other devices."""
+    parts = nplm.output_parts(params, contexts_BxN, dropout, key, axes.data)
+    return softmax.mean_nll(parts, params.b_V, targets_B, output.precision, output.block_size, axes.model)
+
+
 def penalised_nll(
     params: nplm.Params,
     contexts_BxN: jax.Array,
@@ -25,11 +41,12 @@ def penalised_nll(
     dropout: float = 0.0,
     key: jax.Array | None = None,
     output: OutputSettings = EXACT,
+    layout: parallel.Layout = parallel.ONE_DEVICE,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns: (mean NLL + R, mean NLL), nats a word; the second is what perplexity is made of."""
-    parts = nplm.output_parts(params, contexts_BxN, dropout, key)
-    nll = softmax.mean_nll(parts, params.b_V, targets_B, output.precision, output.block_size)
-    return nll + regulariser(params, decay), nll
+    of_one_device = functools.partial(nll, dropout=dropout, output=output)
+    mean_nll = layout.map(of_one_device)(params, contexts_BxN, targets_B, key)
+    return mean_nll + regulariser(params, decay), mean_nll
 
 
 def output_rows(

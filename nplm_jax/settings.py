@@ -172,6 +172,23 @@ class OutputSettings:
 
 
 @dataclasses.dataclass(frozen=True)
+class ParallelSettings:
+    """`parallel.*`: over how many devices training is spread; its result does not depend on it."""
+
+    data: int = 1
+    model: int = 1
+    mode: str = 'shard_map'
+
+    def __post_init__(self):
+        for key in ('data', 'model'):
+            value = getattr(self, key)
+            require(value == -1 or value >= 1, f'parallel.{key}', value, 'must be -1 (all that is left) or 1 or more')
+        both = self.data == self.model == -1
+        require(not both, 'parallel.model', self.model, 'must be 1 or more where parallel.data=-1 takes all')
+        _one_of('parallel.mode', self.mode, ('shard_map', 'pmap'))
+
+
+@dataclasses.dataclass(frozen=True)
 class NgramSettings:
     """`ngram.*`: what some count-based models need beside their order."""
 
@@ -272,6 +289,7 @@ class Settings:
     train: TrainSettings = TrainSettings()
     ngram: NgramSettings = NgramSettings()
     output: OutputSettings = OutputSettings()
+    parallel: ParallelSettings = ParallelSettings()
     paper: PaperRow = PaperRow()
     seed: int = 1
 
@@ -307,6 +325,7 @@ _SECTIONS = {
         OutputSettings,
         OptimizerSettings,
         PaperSettings,
+        ParallelSettings,
         TrainSettings,
         PaperRow,
     )

@@ -1,7 +1,8 @@
 """The output layer: scores of all words, their log-probabilities, and the mean loss with its gradients in blocks.
 
 The weights come as parts, one for each kind of input: ((U_VxK, a_BxK), (W_VxP, x_BxP)), the paper's equation 1.
-Dims: V words, B examples, D inputs of a part, K inputs of all parts, S examples of a block.
+Dims: V words (this device's, where they are shared out), B examples, D inputs of a part, K inputs of all parts,
+S examples of a block.
 """
 
 from __future__ import annotations
@@ -37,9 +38,14 @@ def negative_log_likelihood(y_VxB: jax.Array, targets_B: jax.Array) -> jax.Array
     return jax.nn.logsumexp(y_VxB, axis=0) - picked_B
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
 def mean_nll(
-    parts: tuple[Part, ...], b_V: jax.Array, targets_B: jax.Array, precision: Precision, block_size: int
+    parts: tuple[Part, ...],
+    b_V: jax.Array,
+    targets_B: jax.Array,
+    precision: Precision,
+    block_size: int,
+    axis: str | None = None,
 ) -> jax.Array:
     """Mean of -log P(target) over the examples, `block_size` of them at a time: never a V x B array.
 
@@ -50,16 +56,20 @@ def mean_nll(
 
     precision: bfloat16 rounds the weights, inputs and E in the products; sums, b and the targets' scores stay
     float32. Only reverse-mode, once differentiable.
+
+    axis: the named axis over which the words are shared out, each device holding as many rows of the weights and b
+    (section 3.2). Then these cross the devices, and nothing of |V| does: of each example the largest score, the sum
+    of E and the target's score, and at last the gradients with respect to the inputs.
     Returns: float32 scalar, nats a word.
     """
-    return _loss_and_gradients(parts, b_V, targets_B, precision, block_size, gradients=False)[0]
+    return _loss_and_gradients(parts, b_V, targets_B, precision, block_size, axis, gradients=False)[0]
 
 
-def _forward(parts, b_V, targets_B, precision, block_size):
-    return _loss_and_gradients(parts, b_V, targets_B, precision, block_size, gradients=True)
+def _forward(parts, b_V, targets_B, precision, block_size, axis):
+    return _loss_and_gradients(parts, b_V, targets_B, precision, block_size, axis, gradients=True)
 
 
-def _backward(_precision, _block_size, gradients, cotangent):
+def _backward(_precision, _block_size, _axis, gradients, cotangent):
     parts, b_V = jax.tree.map(lambda g: g * cotangent, gradients)
     return parts, b_V, None
 
@@ -67,30 +77,48 @@ def _backward(_precision, _block_size, gradients, cotangent):
 mean_nll.defvjp(_forward, _backward)
 
 
-def _loss_and_gradients(parts, b_V, targets_B, precision, block_size, gradients):
+def _loss_and_gradients(parts, b_V, targets_B, precision, block_size, axis, gradients):
     """The loss and, if asked for, its gradients in the shape of (parts, b_V)."""
     B = len(targets_B)
     blocks = -(-B // block_size)
     padding = -B % blocks
     weights, inputs = zip(*parts)
     transpose = gradients and B >= TRANSPOSE_FROM[precision]
-    step = _make_step([w.astype(precision) for w in weights], b_V, transpose)
+    step = _make_step([w.astype(precision) for w in weights], b_V, transpose, axis)
     is_real_B = (jnp.arange(B + padding) < B).astype(jnp.float32)
     of_examples = ([jnp.pad(x, ((0, padding), (0, 0))) for x in inputs], is_real_B)
     sums = jax.tree.map(jnp.zeros_like, (list(weights), b_V)) if gradients else None
     sums, found = jax.lax.scan(step, sums, jax.tree.map(lambda x: x.reshape(blocks, -1, *x.shape[1:]), of_examples))
     log_sum_B, expected = jax.tree.map(lambda x: x.reshape(B + padding, *x.shape[2:])[:B], found)
-    of_targets = [w[targets_B] for w in weights]
-    target_scores_B = b_V[targets_B] + sum(jnp.sum(w * x, axis=1) for w, x in zip(of_targets, inputs))
+    rows_B = targets_B if axis is None else _own_rows(targets_B, len(b_V), axis)
+    *of_targets, b_B = [_rows(w, rows_B, axis) for w in (*weights, b_V)]
+    target_scores_B = _over('sum', axis, b_B + sum(jnp.sum(w * x, axis=1) for w, x in zip(of_targets, inputs)))
     loss = jnp.mean(log_sum_B - target_scores_B)
     if not gradients:
         return loss, None
-    weight_gradients = [w.at[targets_B].add(-x) / B for w, x in zip(sums[0], inputs)]
-    input_gradients = [(mean - w) / B for mean, w in zip(expected, of_targets)]
-    return loss, (tuple(zip(weight_gradients, input_gradients)), sums[1].at[targets_B].add(-1.0) / B)
+    weight_gradients = [w.at[rows_B].add(-x) / B for w, x in zip(sums[0], inputs)]
+    input_gradients = _over('sum', axis, [(mean - w) / B for mean, w in zip(expected, of_targets)])
+    return loss, (tuple(zip(weight_gradients, input_gradients)), sums[1].at[rows_B].add(-1.0) / B)
 
 
-def _make_step(weights, b_V, transpose):
+def _over(what, axis, values):
+    """The largest value or the sum over the devices that share out the words; the values where one holds all."""
+    reduce = {'max': jax.lax.pmax, 'sum': jax.lax.psum}[what]
+    return values if axis is None else reduce(values, axis)
+
+
+def _own_rows(targets_B, num_words, axis):
+    """The targets as rows of this device's weights; those that lie on another device become `num_words`: no row."""
+    rows_B = targets_B - num_words * jax.lax.axis_index(axis)
+    return jnp.where((rows_B >= 0) & (rows_B < num_words), rows_B, num_words)
+
+
+def _rows(weights, rows_B, axis):
+    """The rows asked for; zeros for those that this device does not hold."""
+    return weights[rows_B] if axis is None else weights.at[rows_B].get(mode='fill', fill_value=0)
+
+
+def _make_step(weights, b_V, transpose, axis):
     """What is done with one block of examples: log sum exp y, and what the gradients take from all words.
 
     transpose: to make transposed copies of the weights for the products with E, which are faster then.
@@ -101,9 +129,9 @@ def _make_step(weights, b_V, transpose):
     def step(sums, block):
         inputs, is_real_S = block
         y_VxS = sum(_product(w, x, (1, 1)) for w, x in zip(weights, inputs)) + b_V[:, None]
-        largest_S = jnp.max(y_VxS, axis=0)
+        largest_S = _over('max', axis, jnp.max(y_VxS, axis=0))
         E_VxS = jnp.exp(y_VxS - largest_S[None, :]).astype(weights[0].dtype)
-        sum_S = jnp.sum(E_VxS, axis=0, dtype=jnp.float32)
+        sum_S = _over('sum', axis, jnp.sum(E_VxS, axis=0, dtype=jnp.float32))
         log_sum_S = largest_S + jnp.log(sum_S)
         if sums is None:
             return None, (log_sum_S, None)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from nplm_jax import dataset, evaluation, nplm, objective, optimizers, sampling, touched
+from nplm_jax import dataset, evaluation, nplm, objective, optimizers, parallel, processes, sampling, touched
 from nplm_jax.corpora import Span
 from nplm_jax.errors import require
 from nplm_jax.language_model import NeuralLanguageModel
@@ -119,6 +119,7 @@ def train_step(
     settings: Settings,
     total_steps: int,
     noise: sampling.Noise | None = None,
+    layout: parallel.Layout = parallel.ONE_DEVICE,
 ) -> tuple[TrainState, jax.Array]:
     """One update. Returns: the new state and the batch's mean NLL before it, nats a word.
 
@@ -136,10 +137,12 @@ def train_step(
         settings.model.dropout,
         key,
         settings.output,
+        layout,
     )
     optimizer = optimizers.build(settings.optimizer, total_steps, settings.train.batch_size)
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-    return TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1), nll
+    state = TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1)
+    return layout.constrain(state), nll
 
 
 def _cheap_step(state, contexts_BxN, targets_B, settings, total_steps, noise, key):
@@ -157,7 +160,7 @@ def _cheap_step(state, contexts_BxN, targets_B, settings, total_steps, noise, ke
     return TrainState(touched.add(params, updates, contexts_BxN, rows_R), opt_state, state.step + 1), nll
 
 
-@functools.partial(jax.jit, static_argnames=('settings', 'total_steps', 'num_steps'), donate_argnames='state')
+@functools.partial(jax.jit, static_argnames=('settings', 'total_steps', 'num_steps', 'layout'), donate_argnames='state')
 def train_steps(
     state: TrainState,
     tokens_T: jax.Array,
@@ -167,6 +170,7 @@ def train_steps(
     total_steps: int,
     num_steps: int,
     noise: sampling.Noise | None = None,
+    layout: parallel.Layout = parallel.ONE_DEVICE,
 ) -> tuple[TrainState, jax.Array]:
     """`num_steps` updates in one dispatch, on the words order_T[first * B : (first + num_steps) * B].
 
@@ -178,7 +182,7 @@ def train_steps(
 
     def step(state, positions_B):
         contexts_BxN, targets_B = dataset.windows(tokens_T, positions_B, settings.model.n - 1)
-        return train_step(state, contexts_BxN, targets_B, settings, total_steps, noise)
+        return train_step(state, contexts_BxN, targets_B, settings, total_steps, noise, layout)
 
     after, nll_S = jax.lax.scan(step, state, positions_SxB)
     if settings.output.moves_few_rows:
@@ -199,7 +203,8 @@ def fit(
     """Trains to the last epoch, or until validation has not improved for `train.patience` evaluations.
 
     Goes on from the newest checkpoint in `store`. Same settings and data give the same parameters, bit for bit
-    on a CPU, however often it was stopped and started again.
+    on a CPU, however often it was stopped and started again; over other devices, to the rounding of their sums.
+    With several processes each calls this; the first one's checkpoint and validation count.
 
     interrupted: the number of a signal that asks to stop, 0 for none.
     started: time.perf_counter() at which this start's `Progress.seconds` began; now when None.
@@ -207,23 +212,25 @@ def fit(
     Raises: NonFiniteLoss, with the last good checkpoint kept; Interrupted, after saving.
     """
     started = time.perf_counter() if started is None else started
-    plan = make_plan(settings, data.train)
+    layout, plan = parallel.build(settings), make_plan(settings, data.train)
     state, best, progress = _begin(settings, plan, data, store)
     noise = sampling.for_data(data, settings.output)
+    state, tokens_T = layout.put(state), layout.everywhere(data.tokens_T)
+    whole = functools.partial(layout.get, num_words=len(data.vocabulary))
     before = progress.seconds
     reporter.start(progress, plan, settings.train.batch_size)
     epoch, order_T = -1, None
     while not progress.finished:
-        if signal_number := interrupted():
-            _save(store, state, best, progress)
+        if signal_number := processes.largest(interrupted()):
+            _save(store, whole(state), best, progress)
             raise Interrupted(progress.step, signal_number)
         if epoch != (epoch := progress.step // plan.steps_per_epoch):
-            order_T = dataset.epoch_order(settings.seed, epoch, data.train)
+            order_T = layout.everywhere(dataset.epoch_order(settings.seed, epoch, data.train))
         dispatched, first = time.perf_counter(), progress.step
         step = plan.next_pause(first)
         place = first % plan.steps_per_epoch
         state, nll_S = train_steps(
-            state, data.tokens_T, order_T, place, settings, plan.total_steps, step - first, noise
+            state, tokens_T, order_T, place, settings, plan.total_steps, step - first, noise, layout
         )
         _check_finite(nll_S := np.asarray(nll_S), first, store)
         now = time.perf_counter()
@@ -232,11 +239,11 @@ def fit(
         )
         reporter.trained(progress, nll_S)
         if plan.is_due(plan.evaluate_every, first, step):
-            progress, best = _validate(settings, plan, data, state, best, progress)
+            progress, best = _validate(settings, plan, data, whole(state.params), best, progress)
             reporter.validated(progress)
         if progress.finished or plan.is_due(plan.checkpoint_every, first, step):
-            _save(store, state, best, progress)
-    if signal_number := interrupted():  # during the last dispatch or validation
+            _save(store, whole(state), best, progress)
+    if signal_number := processes.largest(interrupted()):  # during the last dispatch or validation
         raise Interrupted(progress.step, signal_number)
     return best, progress
 
@@ -246,17 +253,18 @@ def _begin(settings: Settings, plan: Plan, data: dataset.Dataset, store: Checkpo
     bias = dataset.unigram_log_probabilities(data) if settings.model.unigram_bias else None
     state = init_state(settings, len(data.vocabulary), bias, plan.total_steps)
     if (restored := store.restore(state, state.params)) is None:
-        return state, jax.tree.map(jnp.copy, state.params), Progress()
-    return *restored[:2], Progress(**restored[2])
+        restored = state, jax.tree.map(jnp.copy, state.params), {}
+    progress = processes.from_first(jax.tree.map(np.asarray, dataclasses.asdict(Progress(**restored[2]))))
+    return *processes.from_first(restored[:2]), Progress(**{k: v.item() for k, v in progress.items()})
 
 
-def _validate(settings, plan, data, state, best, progress):
+def _validate(settings, plan, data, params, best, progress):
     """Compares with the best so far, and decides whether training is over."""
-    model = NeuralLanguageModel(state.params, settings.model.n)
-    nll = evaluation.evaluate(model, data.tokens_T, data.valid).mean_nll
+    model = NeuralLanguageModel(params, settings.model.n)
+    nll = float(processes.from_first(np.float64(evaluation.evaluate(model, data.tokens_T, data.valid).mean_nll)))
     progress = dataclasses.replace(progress, valid_nll=nll, evaluations_since_best=progress.evaluations_since_best + 1)
     if nll < progress.best_valid_nll:
-        best = jax.tree.map(jnp.copy, state.params)
+        best = jax.tree.map(jnp.copy, params)
         progress = dataclasses.replace(progress, best_step=progress.step, best_valid_nll=nll, evaluations_since_best=0)
     over = progress.step >= plan.total_steps or progress.evaluations_since_best >= settings.train.patience
     return dataclasses.replace(progress, finished=over), best

@@ -35,7 +35,8 @@ def check(folder: pathlib.Path, wanted: settings.Settings) -> None:
     except OSError as error:
         raise BadInput(f'--workdir={folder}: cannot be used ({error.strerror})') from None
     here, there = (flatten_dict(tree, sep='.') for tree in (settings.to_dict(wanted), there))
-    if differ := '; '.join(f'{k}={there[k]!r} there, {here[k]!r} now' for k in sorted(here) if here[k] != there[k]):
+    keys = sorted(k for k in here if here[k] != there[k] and not k.startswith('parallel.'))  # on any devices
+    if differ := '; '.join(f'{k}={there[k]!r} there, {here[k]!r} now' for k in keys):
         raise BadInput(f'--workdir={folder}: belongs to another config ({differ}); give another folder')
 
 

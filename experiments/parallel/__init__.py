@@ -1,0 +1,1 @@
+"""What spreading over devices costs: section 3."""

@@ -1,0 +1,54 @@
+"""What the compiled update of a mesh says of itself: bytes all-reduced and floating-point operations a device."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+
+from nplm_jax import training
+from nplm_jax.parallel import ONE_DEVICE, Layout, make_mesh
+from nplm_jax.settings import CorpusSettings, ModelSettings, OutputSettings, Settings, TrainSettings
+
+BYTES = {'f32': 4, 's32': 4, 'u32': 4, 'f64': 8, 'bf16': 2, 'pred': 1}
+OTHERS = ('all-gather', 'all-to-all', 'collective-permute', 'reduce-scatter', 'collective-broadcast')
+
+
+def compile_update(model: ModelSettings, num_words: int, batch_size: int, data: int, model_devices: int):
+    """One update, compiled for the mesh; the batch is one block, so that nothing is sent within a loop."""
+    settings = Settings(
+        'update',
+        CorpusSettings('text'),
+        model,
+        train=TrainSettings(batch_size=batch_size),
+        output=OutputSettings(block_size=batch_size),
+    )
+    layout = ONE_DEVICE if data * model_devices == 1 else Layout(make_mesh(data, model_devices))
+    state = layout.put(training.init_state(settings, num_words, None, 1))
+    tokens_T = layout.everywhere(jnp.zeros(2 * batch_size, jnp.int32))
+    return training.train_steps.lower(state, tokens_T, tokens_T, 0, settings, 1, 1, layout).compile()
+
+
+def all_reduced_bytes(text: str) -> int:
+    """Bytes of all results of all-reduces in the text of a compiled program.
+
+    Raises: ValueError when the program sends in another way too, which this would not count.
+    """
+    if others := [name for name in OTHERS if re.search(rf'\s{name}(-start)?\(', text)]:
+        raise ValueError(f'the program has {", ".join(others)} too')
+    found = re.findall(r'= (\(.*?\)|\S+) all-reduce(?:-start)?\(', text)
+    arrays = re.findall(r'(\w+)\[([\d,]*)\]', ' '.join(found))
+    return sum(BYTES[kind] * math.prod(int(n) for n in shape.split(',') if n) for kind, shape in arrays)
+
+
+def measure(model: ModelSettings, num_words: int, batch_size: int, data: int, model_devices: int) -> dict[str, float]:
+    """Bytes all-reduced and floating-point operations of a device an update, from the compiled program."""
+    if data * model_devices > jax.device_count():
+        raise ValueError(f'{data} x {model_devices} devices are wanted, there are {jax.device_count()}')
+    compiled = compile_update(model, num_words, batch_size, data, model_devices)
+    return {
+        'bytes': all_reduced_bytes(compiled.as_text()),
+        'operations': compiled.cost_analysis()['flops'],
+    }

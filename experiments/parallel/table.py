@@ -1,0 +1,113 @@
+"""What an update of the paper's example costs on a mesh, as compiled, and what more devices would take.
+
+    python -m experiments.parallel.table                          the tables of this folder's README
+    JAX_NUM_CPU_DEVICES=8 python -m experiments.parallel.table --measure     compiles again and writes compiled.json
+    python -m experiments.parallel.table --figure --flops=1e14 --network=4e11   another machine
+
+Simulated devices show what is sent and computed, and that it is right. They say nothing of speed.
+"""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import shlex
+import sys
+
+from configs import ap_news
+from experiments import results
+from experiments.parallel import counts, program
+from nplm_jax import provenance, settings
+from nplm_jax.files import write_atomically
+from nplm_jax.reporting import table
+
+HERE = pathlib.Path(__file__).parent
+MODEL = dataclasses.replace(settings.from_config(ap_news.get_config()).model, direct=True)  # as section 3.2 counts
+VOCABULARY = 17_964  # the paper's on AP News
+BATCH = 1024
+MESHES = ((1, 1), (8, 1), (1, 8), (4, 2), (2, 4))
+DEVICES = tuple(2**i for i in range(13))
+
+
+def measure() -> None:
+    """Compiles every mesh and writes compiled.json."""
+    meshes = {f'{d}x{m}': program.measure(MODEL, VOCABULARY, BATCH, d, m) for d, m in MESHES}
+    found = {'meshes': meshes, 'command': shlex.join(['python', *sys.argv]), **provenance.provenance()}
+    write_atomically(HERE / 'compiled.json', json.dumps(found, indent=2) + '\n')
+
+
+def compiled() -> str:
+    """The table of what was compiled beside the formulas."""
+    found, rows = results.read(HERE, 'compiled')['meshes'], []
+    for data, model in MESHES:
+        there = found[f'{data}x{model}']
+        given = (MODEL, VOCABULARY, BATCH, data, model)
+        numbers = (there['bytes'], counts.sent(*given), there['operations'], counts.operations(*given))
+        rows.append([f'{data} x {model}', *(f'{n:,.0f}' for n in numbers)])
+    return table(['mesh', 'bytes, compiled', 'formula', 'operations, compiled', 'of products, formula'], rows)
+
+
+def predicted(machine: counts.Machine) -> str:
+    """The table of predicted times."""
+    rows = []
+    for p in DEVICES:
+        best = counts.best_mesh(MODEL, VOCABULARY, BATCH, p, machine)
+        times = [_microseconds(d, m, machine) for d, m in ((p, 1), (1, p), best)]
+        rows.append([f'{p:,}', *times, f'{best[0]} x {best[1]}'])
+    return table(['devices', 'batch only, µs', 'words only, µs', 'best mesh, µs', 'which'], rows)
+
+
+def _microseconds(data: int, model: int, machine: counts.Machine) -> str:
+    if data > BATCH:
+        return '-'
+    return f'{1e6 * counts.seconds(MODEL, VOCABULARY, BATCH, data, model, machine):,.0f}'
+
+
+def draw(path: pathlib.Path, machine: counts.Machine) -> None:
+    """Predicted speed-up over one device."""
+    import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
+
+    alone = counts.seconds(MODEL, VOCABULARY, BATCH, 1, 1, machine)
+    ways = {
+        'batch only': lambda p: (p, 1),
+        'words only': lambda p: (1, p),
+        'best mesh': lambda p: counts.best_mesh(MODEL, VOCABULARY, BATCH, p, machine),
+    }
+    axes = (figure := matplotlib.figure.Figure(figsize=(7, 4.5), layout='constrained')).subplots()
+    for name, mesh in ways.items():
+        there = [p for p in DEVICES if mesh(p)[0] <= BATCH]
+        speed = [alone / counts.seconds(MODEL, VOCABULARY, BATCH, *mesh(p), machine) for p in there]
+        axes.loglog(there, speed, 'o-', label=name, base=2)
+    axes.loglog(DEVICES, DEVICES, ':', color='grey', label='perfect', base=2)
+    axes.set(xlabel='devices', ylabel='predicted speed-up', title=f'{BATCH:,} words an update, |V| = {VOCABULARY:,}')
+    axes.legend()
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
+
+
+def make(machine: counts.Machine) -> str:
+    """All that the README shows."""
+    share = counts.share_of_output_layer(MODEL, VOCABULARY)
+    heading = (
+        f'n={MODEL.n} m={MODEL.m} h={MODEL.h}, |V| = {VOCABULARY:,}, {BATCH:,} words an update. '
+        f"{share:.1%} of the operations are the output\nlayer's. The paper shares "
+        f'{counts.numbers_a_word(MODEL):,} numbers a word, we '
+        f'{counts.sent_over_words(MODEL, 1) // counts.FLOAT:,}.'
+    )
+    assumed = ', '.join(f'{k} {v:.0e}' for k, v in dataclasses.asdict(machine).items())
+    return f'{heading}\n\n{compiled()}\n\nPredicted with {assumed}:\n\n{predicted(machine)}'
+
+
+if __name__ == '__main__':
+    parser = argparse.ArgumentParser(description='Prints what an update costs on a mesh of devices.')
+    parser.add_argument('--measure', action='store_true', help='compile again and write compiled.json')
+    parser.add_argument('--figure', action='store_true', help='draw predicted.png too')
+    for field in dataclasses.fields(counts.Machine):
+        parser.add_argument(f'--{field.name}', type=float, default=field.default)
+    flags = parser.parse_args()
+    chosen = counts.Machine(**{f.name: getattr(flags, f.name) for f in dataclasses.fields(counts.Machine)})
+    if flags.measure:
+        measure()
+    results.show(lambda: make(chosen))
+    if flags.figure:
+        draw(HERE / 'predicted.png', chosen)

@@ -1,0 +1,176 @@
+"""Devices as a mesh, which array lies where on it, and one device's loss mapped over all of them (section 3).
+
+Data-parallel (section 3.1, but synchronous): each row of the mesh takes its part of the batch. Parameter-parallel
+(section 3.2): each column owns as many output words, the rows of U, W and b.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from nplm_jax.errors import require
+from nplm_jax.settings import Settings
+
+Tree = TypeVar('Tree')
+DATA, MODEL = 'data', 'model'
+# Along which axis of the mesh the rows of a parameter, and of its optimizer state, lie; all else is on every device.
+ROWS_OVER = {'U_VxK': MODEL, 'W_VxP': MODEL, 'b_V': MODEL}
+NEVER = -1e9  # b of the words that pad |V| to the mesh: exp of it is 0, and so are their gradients
+
+
+class Axes(NamedTuple):
+    """The named axes over which the batch and the words are shared out; None where one device has them all."""
+
+    data: str | None = None
+    model: str | None = None
+
+
+NO_AXES = Axes()
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How arrays and the loss lie on `mesh`; without one everything stays as it is, on one device."""
+
+    mesh: Mesh | None = None
+    mode: str = 'shard_map'
+
+    def map(self, loss: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+        """A mean over the batch from `loss(params, contexts, targets, key, axes=...)`, the mean of one device's part.
+
+        To be differentiated as a whole, from outside: gradients taken inside and averaged would be wrong.
+        """
+        if self.mesh is None:
+            return loss
+        if self.mode == 'pmap':
+            return functools.partial(_pmapped, loss, self.mesh.devices.flatten().tolist())
+        return functools.partial(_shard_mapped, loss, self.mesh)
+
+    def put(self, tree: Tree) -> Tree:
+        """Arrays of one device -> padded to the mesh and spread over it, each as `ROWS_OVER` says."""
+        if self.mesh is None:
+            return tree
+        padded = jax.tree_util.tree_map_with_path(self._pad, tree)
+        return jax.tree.map(lambda leaf, place: jax.device_put(np.asarray(leaf), place), padded, self._shardings(tree))
+
+    def get(self, tree: Tree, num_words: int) -> Tree:
+        """What `put` was given: whole arrays on the first device of this process, without the padding."""
+        if self.mesh is None:
+            return tree
+        whole = _replicate(tree, self.mesh)
+
+        def cut(path, leaf):
+            one = jax.device_put(leaf.addressable_data(0), jax.local_devices()[0])
+            return one[:num_words] if _name(path) in ROWS_OVER else one
+
+        return jax.tree_util.tree_map_with_path(cut, whole)
+
+    def everywhere(self, array: jax.Array) -> jax.Array:
+        """A copy of the array on every device."""
+        return (
+            array if self.mesh is None else jax.device_put(np.asarray(array), NamedSharding(self.mesh, PartitionSpec()))
+        )
+
+    def constrain(self, tree: Tree) -> Tree:
+        """Inside jit: keeps each array where `put` would have it."""
+        return tree if self.mesh is None else jax.lax.with_sharding_constraint(tree, self._shardings(tree))
+
+    def _pad(self, path, leaf: jax.Array) -> jax.Array:
+        if (axis := ROWS_OVER.get(_name(path))) not in self.mesh.axis_names:
+            return leaf
+        of_optimizer = any(getattr(key, 'name', '') == 'opt_state' for key in path)
+        value = NEVER if _name(path) == 'b_V' and not of_optimizer else 0
+        missing = -len(leaf) % self.mesh.shape[axis]
+        return jnp.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1), constant_values=value)
+
+    def _shardings(self, tree: Any) -> Any:
+        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), specs(tree, self.mesh))
+
+
+ONE_DEVICE = Layout()
+
+
+def build(settings: Settings) -> Layout:
+    """The layout that `parallel.*` asks for; ONE_DEVICE for 1 x 1.
+
+    Raises: BadInput when there are too few devices, or the batch cannot be shared out evenly.
+    """
+    wanted, there = settings.parallel, jax.device_count()
+    data, model = wanted.data, wanted.model
+    if data == -1:
+        require(model <= there, 'parallel.model', model, f'must be {there} or less, the devices there are')
+        data = there // model
+    if model == -1:
+        require(data <= there, 'parallel.data', data, f'must be {there} or less, the devices there are')
+        model = there // data
+    times = f'times parallel.model={model} must be'
+    require(data * model <= there, 'parallel.data', data, f'{times} {there} or less, the devices there are')
+    processes = jax.process_count()
+    all_used = processes == 1 or data * model == there
+    require(all_used, 'parallel.data', data, f'{times} {there}, all devices of the {processes} processes')
+    size = settings.train.batch_size
+    require(size % data == 0, 'train.batch_size', size, f'must be a multiple of {data}, the devices that share it')
+    one, kind = data * model == 1, settings.output.kind
+    require(one or kind == 'full', 'output.kind', kind, 'must be full over several devices')
+    if wanted.mode == 'pmap':
+        require(model == 1, 'parallel.model', model, 'must be 1 with parallel.mode=pmap, which is data-parallel only')
+        require(processes == 1, 'parallel.mode', 'pmap', f'must be shard_map for {processes} processes')
+    return ONE_DEVICE if one else Layout(make_mesh(data, model), wanted.mode)
+
+
+def make_mesh(data: int, model: int) -> Mesh:
+    """A mesh of the first data * model devices; an axis of one device is left out, and nothing is sent along it."""
+    axes = {name: size for name, size in ((DATA, data), (MODEL, model)) if size > 1} or {DATA: 1}
+    types, devices = (AxisType.Auto,) * len(axes), jax.devices()[: data * model]
+    return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types, devices=devices)
+
+
+def specs(tree: Any, mesh: Mesh) -> Any:
+    """A PartitionSpec for each array of a tree of parameters or of training state."""
+
+    def spec(path, _):
+        axis = ROWS_OVER.get(_name(path))
+        return PartitionSpec(axis) if axis in mesh.axis_names else PartitionSpec()
+
+    return jax.tree_util.tree_map_with_path(spec, tree)
+
+
+def _name(path) -> str:
+    return getattr(path[-1], 'name', '') if path else ''
+
+
+def _shard_mapped(loss, mesh, params, contexts_BxN, targets_B, key):
+    axes = Axes(*(name if name in mesh.axis_names else None for name in (DATA, MODEL)))
+
+    def of_one_device(params, contexts_BxN, targets_B, key):
+        if axes.data is None:
+            return loss(params, contexts_BxN, targets_B, key, axes=axes)
+        # Marks the parameters as used by each part of the batch: that their gradients are summed over it follows.
+        params = jax.tree.map(lambda p: jax.lax.pcast(p, DATA, to='varying'), params)
+        return jax.lax.pmean(loss(params, contexts_BxN, targets_B, key, axes=axes), DATA)
+
+    batch = PartitionSpec(axes.data)
+    where = (specs(params, mesh), batch, batch, PartitionSpec())
+    mapped = jax.shard_map(of_one_device, mesh=mesh, in_specs=where, out_specs=PartitionSpec())
+    return mapped(params, contexts_BxN, targets_B, key)
+
+
+def _pmapped(loss, devices, params, contexts_BxN, targets_B, key):
+    def of_one_device(params, contexts_BxN, targets_B, key):
+        return jax.lax.pmean(loss(params, contexts_BxN, targets_B, key, axes=Axes(DATA)), DATA)
+
+    mapped = jax.pmap(of_one_device, DATA, in_axes=(None, 0, 0, None), out_axes=None, devices=devices)
+    return mapped(params, *(x.reshape(len(devices), -1, *x.shape[1:]) for x in (contexts_BxN, targets_B)), key)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _replicate(tree, mesh):
+    return jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, PartitionSpec()))

@@ -1,0 +1,183 @@
+"""Training over eight simulated devices against one; parallel_test.py runs this file in a process that has them."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import training_test as one
+from training_test import DATA, same_bits
+
+from experiments.parallel import counts, program
+from nplm_jax import checkpoints, dataset, evaluation, nplm, objective, parallel, training
+from nplm_jax.errors import BadInput
+from nplm_jax.language_model import NeuralLanguageModel
+from nplm_jax.parallel import Layout, make_mesh
+from nplm_jax.settings import ModelSettings, OutputSettings, ParallelSettings
+
+MESHES = [(1, 1), (8, 1), (1, 8), (4, 2), (2, 4)]
+LAYOUTS = [(*mesh, 'shard_map') for mesh in MESHES] + [(8, 1, 'pmap')]
+V = len(DATA.vocabulary)
+BASE = one.changed(train=dict(batch_size=16), optimizer=dict(learning_rate=0.05, clip_norm=1.0))
+LOSSES = jax.jit(
+    jax.value_and_grad(objective.penalised_nll, has_aux=True), static_argnames=('decay', 'dropout', 'output', 'layout')
+)
+
+
+def layout_of(data, model, mode='shard_map'):
+    return Layout(make_mesh(data, model), mode)
+
+
+@functools.cache
+def losses_on_one_device(model, output):
+    """(|V|, parameters, the rest of what LOSSES takes, what it gives)."""
+    words, random = 101, np.random.default_rng(0)
+    params = nplm.init(jax.random.key(1), model, words, random.normal(size=words).astype(np.float32))
+    contexts_BxN, targets_B = (jnp.asarray(random.integers(0, words, s), jnp.int32) for s in ((24, model.n - 1), 24))
+    batch = dict(contexts_BxN=contexts_BxN, targets_B=targets_B, key=jax.random.key(2))
+    given = functools.partial(LOSSES, decay=1e-3, dropout=0.2, output=output, **batch)
+    return words, params, given, given(params)
+
+
+def check_loss_and_gradients(layout, network, output, tolerance):
+    words, params, losses, (expected, gradients) = losses_on_one_device(network, output)
+    found, ours = losses(layout.put(params), layout=layout)
+    np.testing.assert_allclose(found, expected, rtol=tolerance)
+    for a, b in zip(jax.tree.leaves(layout.get(ours, words)), jax.tree.leaves(gradients), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * float(jnp.abs(b).max()))
+
+
+@pytest.mark.parametrize('data,model,mode', LAYOUTS)
+@pytest.mark.parametrize('h,direct', [(5, False), (0, True), (5, True)])
+def test_loss_and_every_gradient_equal_one_devices(data, model, mode, h, direct):
+    layout = layout_of(data, model, mode)
+    check_loss_and_gradients(layout, ModelSettings(4, 3, h, direct), OutputSettings(block_size=7), 1e-5)
+
+
+def test_in_bfloat16_they_differ_by_its_rounding():
+    check_loss_and_gradients(layout_of(2, 4), ModelSettings(4, 3, 5, True), OutputSettings('bfloat16', 7), 1e-2)
+
+
+def train(settings, layout, steps, dispatch=50):
+    """The state after so many updates on batches of one epoch's order, repeated, as on one device."""
+    bias = dataset.unigram_log_probabilities(DATA)
+    state = layout.put(training.init_state(settings, V, bias, 10_000))
+    tokens_T = layout.everywhere(DATA.tokens_T)
+    order_T = layout.everywhere(jnp.tile(dataset.epoch_order(1, 0, DATA.train), 8))
+    for _ in range(steps // dispatch):
+        state, nll_S = training.train_steps(state, tokens_T, order_T, 0, settings, 10_000, dispatch, layout=layout)
+        assert np.isfinite(np.asarray(nll_S)).all()  # waits: simulated devices must not run ahead
+    return state
+
+
+def perplexity(params):
+    return evaluation.evaluate(NeuralLanguageModel(params, BASE.model.n), DATA.tokens_T, DATA.valid).perplexity
+
+
+@functools.cache
+def trained_on_one_device(settings):
+    return perplexity(train(settings, parallel.ONE_DEVICE, 200).params)
+
+
+@pytest.mark.parametrize('data,model,mode', LAYOUTS)
+def test_two_hundred_updates_end_at_one_devices_perplexity(data, model, mode):
+    layout = layout_of(data, model, mode)
+    state = layout.get(train(BASE, layout, 200), V)
+    assert perplexity(state.params) == pytest.approx(trained_on_one_device(BASE), abs=1e-4)
+    assert nplm.count(state.params) == BASE.model.num_parameters(V)
+
+
+@pytest.mark.parametrize('name', ['adam', 'adagrad'])
+def test_the_words_that_pad_the_vocabulary_never_move(name):
+    settings = one.changed(train=dict(batch_size=16), optimizer=dict(name=name, learning_rate=0.01))
+    state = train(settings, layout := layout_of(2, 4), 200)
+    params = state.params
+    assert params.U_VxK.shape == (20, 5) and not np.any(params.U_VxK[V:]) and not np.any(params.W_VxP[V:])
+    assert np.all(params.b_V[V:] == parallel.NEVER)
+    assert perplexity(layout.get(params, V)) == pytest.approx(trained_on_one_device(settings), abs=1e-4)
+
+
+def test_three_thousand_updates_end():
+    layout = layout_of(2, 4)
+    assert int(train(BASE, layout, 3000).step) == 3000
+
+
+# --- from one topology to another ------------------------------------------------------------------------
+
+
+class Remembering(checkpoints.CheckpointStore):
+    """A store that keeps what was last saved and restored."""
+
+    def save(self, step, state, best, progress):
+        self.saved = jax.tree.map(np.array, state)  # training will donate what it was given
+        super().save(step, state, best, progress)
+
+    def restore(self, state, best):
+        found = super().restore(state, best)
+        self.restored = found and jax.tree.map(np.array, found[0])
+        return found
+
+
+def test_any_topology_resumes_on_any_other_bit_for_bit(tmp_path):
+    def fit(parallel_settings, folder, stop_at=None):
+        looks = iter(range(10**6))
+        store = Remembering(folder)
+        settings = dataclasses.replace(
+            BASE, parallel=parallel_settings, train=dataclasses.replace(BASE.train, steps_per_dispatch=13)
+        )
+        try:
+            best, _ = training.fit(settings, DATA, store, one.Silent(), lambda: 15 if next(looks) == stop_at else 0)
+        except training.Interrupted:
+            best = None
+        finally:
+            store.close()
+        return store, best
+
+    first, _ = fit(ParallelSettings(8, 1), tmp_path / 'chain', 1)
+    second, _ = fit(ParallelSettings(2, -1), tmp_path / 'chain', 1)
+    third, best = fit(ParallelSettings(), tmp_path / 'chain')
+    assert int(first.saved.step) == 13 and int(second.saved.step) == 26
+    assert same_bits(first.saved, second.restored) and same_bits(second.saved, third.restored)
+    layout = layout_of(2, 4)
+    assert same_bits(layout.get(layout.put(first.saved), V), first.saved)
+    _, unbroken = fit(ParallelSettings(), tmp_path / 'unbroken')
+    for a, b in zip(jax.tree.leaves(best), jax.tree.leaves(unbroken), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+# --- what parallel.* may be ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    'data,model,mode,message',
+    [
+        (9, 1, 'shard_map', r'^parallel.data=9: times parallel.model=1 must be 8 or less, the devices there are$'),
+        (-1, 9, 'shard_map', '^parallel.model=9: must be 8 or less'),
+        (9, -1, 'shard_map', '^parallel.data=9: must be 8 or less'),
+        (5, 1, 'shard_map', '^train.batch_size=16: must be a multiple of 5, the devices that share it$'),
+        (2, 2, 'pmap', '^parallel.model=2: must be 1 with parallel.mode=pmap'),
+    ],
+)
+def test_what_the_devices_cannot_do_is_one_line(data, model, mode, message):
+    with pytest.raises(BadInput, match=message):
+        parallel.build(dataclasses.replace(BASE, parallel=ParallelSettings(data, model, mode)))
+
+
+def test_all_that_is_left():
+    for given, shape in [((-1, 2), (4, 2)), ((2, -1), (2, 4)), ((-1, 1), (8,)), ((3, 2), (3, 2))]:
+        settings = dataclasses.replace(one.changed(train=dict(batch_size=12 * 4)), parallel=ParallelSettings(*given))
+        assert tuple(parallel.build(settings).mesh.shape.values()) == shape
+    assert parallel.build(BASE) is parallel.ONE_DEVICE
+
+
+# --- what is sent ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('data,model', MESHES)
+@pytest.mark.parametrize('h,direct', [(5, True), (7, False), (0, True)])
+def test_the_compiled_update_sends_what_the_formula_says(data, model, h, direct):
+    network = ModelSettings(4, 3, h, direct, dropout=0.1)
+    compiled = program.compile_update(network, 101, 24, data, model)
+    assert program.all_reduced_bytes(compiled.as_text()) == counts.sent(network, 101, 24, data, model)
