@@ -11,8 +11,8 @@ from nplm_jax.language_model import NeuralLanguageModel
 from nplm_jax.settings import CorpusSettings, ModelSettings, OptimizerSettings, OutputSettings, Settings, TrainSettings
 
 V = 31
-# head, classes asked for, classes made: some of one size, a last one that is smaller, one class, a class a word.
-LAYOUTS = [(7, 4, 4), (0, 6, 6), (10, 8, 7), (0, 1, 1), (5, 26, 26), (30, 1, 1)]
+# head, classes asked for, classes made: of one size, the last one not full, one class, a class a word.
+LAYOUTS = [(7, 4, 4), (10, 8, 7), (0, 1, 1), (5, 26, 26)]
 CONTEXTS = jnp.asarray(np.random.default_rng(0).integers(0, V, (9, 3)), jnp.int32)
 TARGETS = jnp.asarray([0, 6, 7, 30, 12, 29, 5, 5, 18], jnp.int32)
 
@@ -23,6 +23,7 @@ def make(head, classes, direct=True, h=5):
     return nplm.init(jax.random.key(3), ModelSettings(4, 3, h, direct), V, bias, output)
 
 
+@jax.jit
 def plain(params, contexts_BxN):
     """log P of all words, class by class. Returns: B x V."""
     y_VxB = nplm.scores(params, contexts_BxN)
@@ -39,13 +40,15 @@ def plain(params, contexts_BxN):
     return jnp.concatenate(found).T
 
 
-@pytest.mark.parametrize('head,classes,made', LAYOUTS)
-@pytest.mark.parametrize('direct,h', [(True, 5), (False, 5), (True, 0)])
+SHAPES = [(*layout, True, 5) for layout in LAYOUTS] + [(7, 4, 4, False, 5), (7, 4, 4, True, 0)]
+
+
+@pytest.mark.parametrize('head,classes,made,direct,h', SHAPES)
 def test_it_is_one_distribution_and_score_agrees_with_next_word(head, classes, made, direct, h):
     params = make(head, classes, direct, h)
     assert len(params.classes.b_G) == made
     assert nplm.count(params) == ModelSettings(4, 3, h, direct).num_parameters(V, made)
-    log_p_BxV = nplm.log_probabilities(params, CONTEXTS)
+    log_p_BxV = jax.jit(nplm.log_probabilities)(params, CONTEXTS)
     np.testing.assert_allclose(np.exp(np.asarray(log_p_BxV, np.float64)).sum(1), 1, atol=1e-6)
     np.testing.assert_allclose(log_p_BxV, plain(params, CONTEXTS), atol=1e-5)
     tokens_T = np.asarray(TARGETS)
@@ -67,9 +70,10 @@ def test_an_update_is_that_of_the_plain_formulas_gradient(head, classes, made):
     def nll(params):
         return -jnp.mean(jnp.take_along_axis(plain(params, CONTEXTS), TARGETS[:, None], axis=1))
 
-    expected, gradients = jax.value_and_grad(nll)(params)
+    expected, gradients = jax.jit(jax.value_and_grad(nll))(params)
     state = training.init_state(settings, V, None, 9).replace(params=params)
-    state, found = training.train_step(state, CONTEXTS, TARGETS, settings, 9)
+    step = jax.jit(training.train_step, static_argnums=(3, 4))
+    state, found = step(state, CONTEXTS, TARGETS, settings, 9)
     assert float(found) == pytest.approx(float(expected), rel=1e-5)
     for ours, before, gradient in zip(*map(jax.tree.leaves, (state.params, params, gradients)), strict=True):
         np.testing.assert_allclose(ours, before - 0.5 * gradient, rtol=1e-5, atol=1e-6)
