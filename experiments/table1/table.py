@@ -13,7 +13,6 @@ from typing import Any
 
 from configs import brown
 from experiments import results
-from experiments.table1.seeds import SEEDS
 from nplm_jax import settings
 from nplm_jax.errors import BadInput
 from nplm_jax.reporting import table
@@ -31,7 +30,7 @@ HEADER = [*SHAPE, 'train', 'valid', 'test', 'paper: train', 'valid', 'test', 'ra
 SHORT_HEADER = ['network', 'paper: valid', 'test', 'here: valid', 'test', 'mixed: valid', 'test', 'minutes', 'words/s']
 
 
-SEEDED = ('mlp1', 'mlp9')
+SEEDED = {'mlp1': (2,), 'mlp9': (2, 3)}  # beside seed 1, the row itself
 SEEDS_HEADER = ['network', 'seeds', 'valid', 'mean', 'spread', 'test', 'mean', 'spread']
 
 
@@ -101,11 +100,11 @@ def short() -> list[list[Any]]:
 def seeds() -> list[list[Any]]:
     """Each seed's perplexity, their mean, and their spread: largest less smallest."""
     found = []
-    for row in SEEDED:
+    for row, others in SEEDED.items():
         config = brown.get_config(row)
         size = settings.from_config(config).model.num_parameters(brown.VOCABULARY)
         runs = [result(row, config.name, size)]
-        runs += [result(f'{row}_seed{seed}', f'seed={seed}', size) for seed in SEEDS]
+        runs += [result(f'{row}_seed{seed}', f'seed={seed}', size) for seed in others]
         cells = []
         for split in ('valid', 'test'):
             each = [run['perplexity'][split] for run in runs]
