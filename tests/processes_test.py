@@ -82,10 +82,10 @@ def test_a_mesh_that_leaves_a_process_out_is_refused(tmp_path):
 
 @pytest.fixture(scope='module')
 def brown_part(brown_data, tmp_path_factory):
-    """Flags that train on Brown's first 24,000 words."""
+    """Flags that train on Brown's first 8,000 words."""
     data = brown_data()
     file = tmp_path_factory.mktemp('brown') / 'words.txt'
-    file.write_text(' '.join(data.vocabulary.words[i] for i in data.tokens_T[:24_000].tolist()))
+    file.write_text(' '.join(data.vocabulary.words[i] for i in data.tokens_T[:8_000].tolist()))
     return (
         '--config=configs/text.py', f'--config.corpus.path={file}', '--config.corpus.tokens=whitespace',
         '--config.corpus.min_count=3', '--config.model.n=4', '--config.model.m=10', '--config.model.h=15',
