@@ -77,7 +77,7 @@ def _run(command: str) -> None:
         else:
             experiment.run(config, folder, command)
     except training.Interrupted as stop:
-        _end(128 + stop.signal_number, f'{stop}; go on with: {command}')
+        _end(128 + stop.signal_number, f'{stop}; go on with: {command}', together=True)
     except training.NonFiniteLoss as error:
         _end(1, str(error))
 
@@ -148,10 +148,10 @@ def _reads_as(value: str, kind: type) -> bool:
         return False
 
 
-def _end(code: int, message: str) -> None:
+def _end(code: int, message: str, together: bool = False) -> None:
+    """together: every process ends so. Where one ends alone, JAX would wait at its exit for those that wait for it."""
     print(message, file=sys.stderr, flush=True)
-    # Else JAX would wait at the exit for processes that wait for this one.
-    if code in (1, 2) and flags.FLAGS.is_parsed() and _DISTRIBUTED.value:
+    if not together and flags.FLAGS.is_parsed() and _DISTRIBUTED.value:
         os._exit(code)
     sys.exit(code)
 
