@@ -10,10 +10,12 @@ import sys
 import pytest
 
 from configs import sentences
+from experiments.cheaper import table as cheaper
 from experiments.table1 import table as table1
 from experiments.table2 import table as table2
 from nplm_jax import experiment
 from nplm_jax.errors import BadInput
+from nplm_jax.reporting import table
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / 'README.md').read_text()
@@ -33,6 +35,10 @@ def test_the_notebook_lines_run(tmp_path, monkeypatch, lines):
     lines()
     exec(code, {})
     assert lines()[0][0].startswith('coffee -0.')
+
+
+def test_the_table_of_cheaper_gradients_is_the_scripts_output():
+    assert table(cheaper.HEADER, cheaper.rows()) in (ROOT / 'experiments' / 'cheaper' / 'README.md').read_text()
 
 
 def test_table_2_is_the_scripts_output_and_no_row_may_miss(tmp_path):

@@ -17,12 +17,6 @@ POINTS = {
     'sampled_1000_short': {'output.kind': 'sampled', 'output.samples': 1000, 'train.epochs': 3},
     'nce_1000': {'output.kind': 'nce', 'output.samples': 1000},
     'classes_0_500': {'output.kind': 'classes', 'output.head': 0, 'output.classes': 500},
-    'sampled_300': {'output.kind': 'sampled', 'output.samples': 300},
-    'sampled_1000_log_uniform': {
-        'output.kind': 'sampled',
-        'output.samples': 1000,
-        'output.proposal': 'log_uniform',
-    },
 }
 
 
