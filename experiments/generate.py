@@ -6,6 +6,7 @@ Prints a sample a line. Several --workdir are mixed with equal weights. Without 
 """
 
 from experiments import trained
+from nplm_jax import generation
 from nplm_jax.errors import require
 
 
@@ -26,12 +27,9 @@ def main() -> None:
     drawn = {'temperature': flags.temperature, 'top_k': flags.top_k, 'top_p': flags.top_p}
     given = {key: value for key, value in drawn.items() if value is not None}
     for key, value in given.items():
-        clash = not (flags.greedy or flags.beam is not None)
-        require(clash, f'--{key}', value, 'belongs to sampling; not with --greedy or --beam')
+        sampled = not flags.greedy and flags.beam is None
+        require(sampled, f'--{key}', value, 'belongs to sampling; not with --greedy or --beam')
     require(not flags.greedy or flags.beam is None, '--beam', flags.beam, 'not with --greedy')
-
-    from nplm_jax import generation  # noqa: PLC0415 (a bad flag is refused before JAX is there)
-
     choice = generation.Choice(**({'top_k': 1} if flags.greedy else given), rare=flags.rare)
     models = trained.load(flags.workdir)
     words = trained.prompt(models, flags.prompt, flags.tokens)

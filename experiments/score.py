@@ -22,7 +22,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments import trained
+from nplm_jax import scoring, tokens
 from nplm_jax.errors import BadInput, require
+from nplm_jax.reporting import table
 from nplm_jax.tokens import PARAGRAPH_MARK
 
 FIELDS = ' ||| '
@@ -52,8 +54,6 @@ def main() -> None:
 
 def query(models: trained.Trained, texts: Sequence[str], kind: str, stream: bool) -> list[str]:
     """The lines that KenLM's query would print. Raises: BadInput when no text has a word."""
-    from nplm_jax import scoring  # noqa: PLC0415 (a bad flag is refused before JAX is there)
-
     words, lines = _score(models, texts, kind, stream)
     shown = []
     for line_words, line in zip(words, lines):
@@ -85,8 +85,6 @@ def rerank(models: trained.Trained, texts: Sequence[str], kind: str, _stream: bo
 
 def following(models: trained.Trained, text: str, kind: str, count: int) -> str:
     """A table of the words that may follow a beginning, likeliest first, with each model's probability."""
-    from nplm_jax.reporting import table  # noqa: PLC0415
-
     context_1xN = models.encode(trained.prompt(models, text, kind))[None]
     log_p_MxV = np.stack([m.next_word(context_1xN)[0] for m in (models.model, *models.models)])
     several = len(models.models) > 1
@@ -98,8 +96,6 @@ def following(models: trained.Trained, text: str, kind: str, count: int) -> str:
 
 def _score(models, texts, kind, stream):
     """The words of each line, and its scores."""
-    from nplm_jax import scoring, tokens  # noqa: PLC0415
-
     corpus, ids = models.settings[0].corpus, models.vocabulary.ids
     words = [tokens.typed(text, corpus, ids, kind) for text in texts]
     if not any(words):

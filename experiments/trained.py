@@ -8,9 +8,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 
+import jax
 import numpy as np
+from absl import logging
 
+from nplm_jax import downloads, experiment, mixture, tokens
 from nplm_jax.errors import BadInput, require
+from nplm_jax.files import expand
 from nplm_jax.language_model import LanguageModel
 from nplm_jax.settings import Settings
 from nplm_jax.vocabulary import RARE, Vocabulary
@@ -49,12 +53,6 @@ class Trained(NamedTuple):
 
 def load(folders: Sequence[str]) -> Trained:
     """The models of finished runs. Raises: BadInput when one is not finished, or the vocabularies differ."""
-    import jax  # noqa: PLC0415 (a bad flag is refused before JAX is there)
-    from absl import logging  # noqa: PLC0415
-
-    from nplm_jax import downloads, experiment, mixture  # noqa: PLC0415
-    from nplm_jax.files import expand  # noqa: PLC0415
-
     logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
     if not jax.config.jax_compilation_cache_dir:
         jax.config.update('jax_compilation_cache_dir', str(downloads.cache_folder() / 'compiled'))
@@ -73,8 +71,6 @@ def load(folders: Sequence[str]) -> Trained:
 
 def prompt(trained: Trained, text: str, kind: str) -> list[str]:
     """The words of a beginning. Raises: BadInput when it has words, and none of them is known."""
-    from nplm_jax import tokens  # noqa: PLC0415
-
     words = tokens.typed(text, trained.settings[0].corpus, trained.vocabulary.ids, kind)
     known = not words or any(w in trained.vocabulary.ids for w in words)
     require(known, '--prompt', text, 'no word of it is in the vocabulary')

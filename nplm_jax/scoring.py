@@ -47,9 +47,7 @@ class Totals:
         return _perplexity(self.log10_p_known, self.tokens - self.oovs)
 
 
-def score(
-    model: LanguageModel, n: int, lines: Sequence[np.ndarray], begin: Sequence[int] | None = None
-) -> list[Line]:
+def score(model: LanguageModel, n: int, lines: Sequence[np.ndarray], begin: Sequence[int] | None = None) -> list[Line]:
     """Scores lines of ids.
 
     n: the order of the model, n-1 words of context. begin: ids that stand before each line and are not scored, after
