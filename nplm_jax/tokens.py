@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import re
 import sys
 import unicodedata
@@ -83,6 +84,23 @@ def tokenise(texts: Iterable[list[Paragraph]], settings: CorpusSettings, proper:
                 words = (w.lower() for w in words)
             stream.extend(map(sys.intern, words))  # one string a type, not one a word
     return stream
+
+
+def typed(text: str, settings: CorpusSettings, known: Collection[str], kind: str = '') -> list[str]:
+    """The words of a text that a user gives to a trained model, made as those of its corpus were; no marks are added.
+
+    Brown, WikiText-2 and `sentences` come with their words parted by blanks, and so is the text expected then.
+    Under corpus.proper_nouns a capitalised word that is not known in either case is <proper>: a run does not keep
+    which words its corpus had for proper nouns.
+    known: the words of the vocabulary. kind: `words` or `whitespace` instead of the corpus' own way.
+    """
+    kind = kind or (settings.tokens if settings.name in ('text', 'ap_news') else 'whitespace')
+    cut = paragraphs(text, kind)
+    proper: Collection[str] = ()
+    if settings.proper_nouns:
+        words = {w for p in cut for w in (_split_possessives(p) if settings.split_possessive else p)}
+        proper = {w.lower() for w in words if w not in known and w.lower() not in known}
+    return tokenise([cut], dataclasses.replace(settings, marks=False), proper)
 
 
 def is_number(word: str) -> bool:

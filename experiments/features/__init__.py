@@ -1,0 +1,1 @@
+"""What the network learnt of words."""

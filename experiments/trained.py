@@ -1,0 +1,90 @@
+"""What the commands that use trained models share: flags, loading, the words of a user's text, complaints."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, NoReturn
+
+import jax
+import numpy as np
+from absl import logging
+
+from nplm_jax import downloads, experiment, mixture, tokens
+from nplm_jax.errors import BadInput, require
+from nplm_jax.files import expand
+from nplm_jax.language_model import LanguageModel
+from nplm_jax.settings import Settings
+from nplm_jax.vocabulary import RARE, Vocabulary
+
+
+class Parser(argparse.ArgumentParser):
+    """Tells every mistake in one line, with exit code 2."""
+
+    def __init__(self, doc: str | None):
+        super().__init__(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+        self.add_argument('--workdir', action='append', required=True, help='the folder of a finished run')
+        kinds = ('words', 'whitespace')
+        self.add_argument('--tokens', choices=kinds, default='', help="how text is cut; else as the run's corpus was")
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the process."""
+        print(message, file=sys.stderr)
+        sys.exit(2)
+
+
+class Trained(NamedTuple):
+    """One model or several of one vocabulary, and their mixture with equal weights."""
+
+    names: list[str]  # of the runs
+    settings: list[Settings]
+    vocabulary: Vocabulary
+    models: list[LanguageModel]
+    model: LanguageModel  # the mixture, or the only one
+
+    def encode(self, words: Sequence[str]) -> np.ndarray:
+        """The ids of `words`, int32. Notes the unknown ones on stderr."""
+        if unknown := list(dict.fromkeys(w for w in words if w not in self.vocabulary.ids)):
+            print(f'not in the vocabulary, read as {RARE}: {" ".join(unknown)}', file=sys.stderr)
+        return self.vocabulary.encode(words)
+
+
+def load(folders: Sequence[str]) -> Trained:
+    """The models of finished runs. Raises: BadInput when one is not finished, or the vocabularies differ."""
+    logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
+    if not jax.config.jax_compilation_cache_dir:
+        jax.config.update('jax_compilation_cache_dir', str(downloads.cache_folder() / 'compiled'))
+    for folder in folders:
+        finished = (expand('--workdir', folder) / 'results.json').is_file()
+        require(finished, '--workdir', folder, 'no finished run lies there; python launch.py trains one')
+    settings, vocabularies, models = zip(*map(experiment.load, folders))
+    for folder, vocabulary in zip(folders, vocabularies):
+        same = vocabulary.words == vocabularies[0].words
+        sizes = f'its vocabulary ({len(vocabulary):,} words) is not that of {folders[0]} ({len(vocabularies[0]):,})'
+        require(same, '--workdir', folder, f'{sizes}; models can be mixed only over the same words')
+    mixed = mixture.equal(models) if len(models) > 1 else models[0]
+    names = [os.path.basename(os.path.abspath(folder)) for folder in folders]
+    return Trained(names, list(settings), vocabularies[0], list(models), mixed)
+
+
+def prompt(trained: Trained, text: str, kind: str) -> list[str]:
+    """The words of a beginning. Raises: BadInput when it has words, and none of them is known."""
+    words = tokens.typed(text, trained.settings[0].corpus, trained.vocabulary.ids, kind)
+    known = not words or any(w in trained.vocabulary.ids for w in words)
+    require(known, '--prompt', text, 'no word of it is in the vocabulary')
+    return words
+
+
+def run(main: Callable[[], None]) -> None:
+    """Calls `main`; a user's mistake ends in one line and exit code 2, a reader that stopped reading in silence."""
+    try:
+        main()
+        sys.stdout.flush()
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
