@@ -175,7 +175,7 @@ def _sample_network(params: nplm.Params, recent_BxN: jax.Array, uniforms_TxB: ja
     """The same for the paper's network, compiled as a whole. recent_BxN: most recent word first. Returns: T x B."""
 
     def step(recent_BxN, uniforms_B):
-        ids_B = draw(nplm.scores(params, recent_BxN).T, uniforms_B, choice)
+        ids_B = draw(nplm.log_probabilities(params, recent_BxN), uniforms_B, choice)
         return jnp.concatenate([ids_B[:, None], recent_BxN[:, :-1]], axis=1), ids_B
 
     return jax.lax.scan(step, jnp.asarray(recent_BxN), uniforms_TxB)[1]
