@@ -68,7 +68,6 @@ TABLES = [
     ('experiments/table1/README.md', 'table1.table --seeds'),
     ('experiments/speed/README.md', 'speed.forms --show'),
     ('experiments/speed/README.md', 'speed.race --show'),
-    ('experiments/speed/README.md', 'speed.scaling --show'),
     ('experiments/speed/README.md', 'speed.quality --show'),
 ]
 
