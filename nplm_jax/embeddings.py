@@ -5,6 +5,7 @@ Dims: V words, M features a word, B words asked about, K neighbours.
 
 from __future__ import annotations
 
+import io
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -75,7 +76,8 @@ def draw(
         axes.annotate(word, place, fontsize=7, textcoords='offset points', xytext=(2, 2), parse_math=False)
     axes.set(title=title, xticks=[], yticks=[])
     axes.legend(markerscale=2)
-    figure.savefig(path, dpi=100)
+    figure.savefig(png := io.BytesIO(), dpi=100)
+    _write(path, png.getvalue())
 
 
 def write_word2vec(

@@ -17,6 +17,7 @@ import numpy as np
 from experiments import trained
 from nplm_jax import brown, embeddings, reporting
 from nplm_jax.errors import require
+from nplm_jax.files import expand
 
 HERE = pathlib.Path(__file__).parent
 KINDS = ('noun', 'verb', 'adjective', 'adverb')
@@ -47,9 +48,9 @@ def main() -> None:
     if kinds:
         print('\n' + agreement(models.vocabulary.words, features_VxM, kinds))
     if flags.maps:
-        draw(models, features_VxM, kinds, pathlib.Path(flags.maps))
+        draw(models, features_VxM, kinds, expand('--maps', flags.maps))
     if flags.export:
-        export(models, features_VxM, kinds, pathlib.Path(flags.export))
+        export(models, features_VxM, kinds, expand('--export', flags.export))
 
 
 def frequent(words: Sequence[str], kinds: dict[str, str]) -> list[str]:
