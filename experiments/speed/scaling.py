@@ -1,7 +1,7 @@
 """How the cost of training a word grows with |V| and with the batch: ours against plain JAX, alternating.
 
     python -m experiments.speed.scaling [--axes=vocabulary,batch] [--rounds=3] [--work=60]
-    python -m experiments.speed.scaling --show   the tables of the committed results, nothing measured
+    python -m experiments.speed.scaling --show   the tables and the figure of the committed results, nothing measured
 
 Writes results/scaling.json and .png and prints the tables. The network is MLP9: n=5, h=100, m=30.
 """
@@ -38,7 +38,7 @@ _ROUNDS = flags.DEFINE_integer('rounds', 3, 'Turns of each contestant that count
 _BLOCK = flags.DEFINE_integer('block_size', 0, "Examples that ours takes at once; the config's when 0.")
 _WORK = flags.DEFINE_float('work', 60.0, 'Gflop of matrix products in a turn, which has 2 to 50 updates.')
 _OUTPUT = flags.DEFINE_string('output', str(HERE / 'results' / 'scaling.json'), 'Where the results lie.')
-_SHOW = flags.DEFINE_boolean('show', False, 'Print the tables of the results that are there, and measure nothing.')
+_SHOW = flags.DEFINE_boolean('show', False, 'Print and draw the results that are there, and measure nothing.')
 
 
 def point(V: int, B: int) -> dict[str, list[int]]:
@@ -117,8 +117,8 @@ def main(_) -> None:
             **provenance.provenance(),
         }
         files.write_atomically(path, json.dumps(found, indent=2) + '\n')
-        draw(found, path.with_suffix('.png'))
     results.show(lambda: make_tables(results.read(path.parent, path.stem)))
+    draw(results.read(path.parent, path.stem), path.with_suffix('.png'))
 
 
 if __name__ == '__main__':
