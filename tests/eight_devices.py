@@ -57,7 +57,9 @@ def test_loss_and_every_gradient_equal_one_devices(data, model, mode, h, direct)
 
 
 def test_in_bfloat16_they_differ_by_its_rounding():
-    check_loss_and_gradients(layout_of(2, 4), ModelSettings(4, 3, 5, True), OutputSettings(precision='bfloat16', block_size=7), 1e-2)
+    check_loss_and_gradients(
+        layout_of(2, 4), ModelSettings(4, 3, 5, True), OutputSettings(precision='bfloat16', block_size=7), 1e-2
+    )
 
 
 def train(settings, layout, steps, dispatch=50):

@@ -28,7 +28,7 @@ def compile_update(model: ModelSettings, num_words: int, batch_size: int, data: 
     layout = ONE_DEVICE if data * model_devices == 1 else Layout(make_mesh(data, model_devices))
     state = layout.put(training.init_state(settings, num_words, None, 1))
     tokens_T = layout.everywhere(jnp.zeros(2 * batch_size, jnp.int32))
-    return training.train_steps.lower(state, tokens_T, tokens_T, 0, settings, 1, 1, layout).compile()
+    return training.train_steps.lower(state, tokens_T, tokens_T, 0, settings, 1, 1, layout=layout).compile()
 
 
 def all_reduced_bytes(text: str) -> int:
