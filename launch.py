@@ -12,7 +12,7 @@ import shlex
 import signal
 import sys
 
-from absl import app, flags, logging
+from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
 from configs import default
@@ -55,14 +55,16 @@ def main(argv: list[str]) -> None:
 
 
 def _run(command: str) -> None:
-    import jax  # noqa: PLC0415 (a bad flag is refused before JAX is there)
-
-    from nplm_jax import downloads, experiment, processes, sweeps, training, workdir  # noqa: PLC0415
+    from nplm_jax import (  # noqa: PLC0415 (a bad flag is refused before JAX is there)
+        experiment,
+        processes,
+        sweeps,
+        training,
+        workdir,
+    )
     from nplm_jax.files import expand  # noqa: PLC0415
 
-    logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
-    if not jax.config.jax_compilation_cache_dir:  # JAX_COMPILATION_CACHE_DIR sets another
-        jax.config.update('jax_compilation_cache_dir', str(downloads.cache_folder() / 'compiled'))
+    experiment.set_up_process()
     if _DISTRIBUTED.value:
         processes.start(_COORDINATOR.value, _PROCESSES.value, _PROCESS_ID.value, _HEARTBEAT.value)
     config = _CONFIG.value

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nplm_jax.errors import BadInput
+from nplm_jax.files import write_atomically
 
 
 def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
@@ -15,6 +16,11 @@ def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
     if not path.exists():
         raise BadInput(f'{path}: missing; run that row and copy its results.json here')
     return json.loads(path.read_text())
+
+
+def write(path: pathlib.Path, found: dict[str, Any]) -> None:
+    """Writes what a study measured, whole or not at all."""
+    write_atomically(path, json.dumps(found, indent=2) + '\n')
 
 
 def show(make: Callable[[], str]) -> None:

@@ -8,11 +8,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 
-import jax
 import numpy as np
-from absl import logging
 
-from nplm_jax import downloads, experiment, mixture, tokens
+from nplm_jax import experiment, mixture, tokens
 from nplm_jax.errors import BadInput, require
 from nplm_jax.files import expand
 from nplm_jax.language_model import LanguageModel
@@ -53,9 +51,7 @@ class Trained(NamedTuple):
 
 def load(folders: Sequence[str]) -> Trained:
     """The models of finished runs. Raises: BadInput when one is not finished, or the vocabularies differ."""
-    logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
-    if not jax.config.jax_compilation_cache_dir:
-        jax.config.update('jax_compilation_cache_dir', str(downloads.cache_folder() / 'compiled'))
+    experiment.set_up_process()
     for folder in folders:
         finished = (expand('--workdir', folder) / 'results.json').is_file()
         require(finished, '--workdir', folder, 'no finished run lies there; python launch.py trains one')

@@ -143,12 +143,10 @@ class CheckpointStore:
 
 def _alone() -> ocp.options.MultiprocessingOptions:
     """Orbax waits for all processes unless it is told that this one is the only one that saves."""
+    if jax.process_count() == 1:
+        return ocp.options.MultiprocessingOptions()
     me = jax.process_index()
-    return (
-        ocp.options.MultiprocessingOptions(me, {me}, 'alone')
-        if jax.process_count() > 1
-        else (ocp.options.MultiprocessingOptions())
-    )
+    return ocp.options.MultiprocessingOptions(me, {me}, 'alone')
 
 
 @contextlib.contextmanager

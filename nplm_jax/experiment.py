@@ -15,11 +15,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from absl import logging
 from ml_collections import ConfigDict
 
 from nplm_jax import (
     corpora,
     dataset,
+    downloads,
     evaluation,
     mixture,
     nplm,
@@ -82,6 +84,13 @@ def load(folder: str | os.PathLike[str]) -> tuple[settings.Settings, vocabulary.
         state = jax.eval_shape(lambda: training.init_state(found, len(words), None, 1))
         best = store.restore_best(state, state.params)
     return found, words, NeuralLanguageModel(best, found.model.n)
+
+
+def set_up_process() -> None:
+    """What every command does before JAX compiles: Orbax is quiet, and compiled programs are kept between starts."""
+    logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
+    if not jax.config.jax_compilation_cache_dir:  # JAX_COMPILATION_CACHE_DIR sets another
+        jax.config.update('jax_compilation_cache_dir', str(downloads.cache_folder() / 'compiled'))
 
 
 def prepare(wanted: settings.Settings) -> dataset.Dataset:

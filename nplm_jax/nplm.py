@@ -47,18 +47,19 @@ def init(
     key_C, key_H, key_U, key_W = jax.random.split(key, 4)
     b_V = jnp.zeros(V) if bias is None else jnp.asarray(bias)
 
-    def uniform(key, shape, bound):
-        return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
-
     return Params(
-        C_VxM=uniform(key_C, (V, M), 0.1),
-        H_KxP=uniform(key_H, (K, P), P**-0.5) if K else None,
+        C_VxM=_uniform(key_C, (V, M), 0.1),
+        H_KxP=_uniform(key_H, (K, P), P**-0.5) if K else None,
         d_K=jnp.zeros(K) if K else None,
-        U_VxK=uniform(key_U, (V, K), K**-0.5) if K else None,
-        W_VxP=uniform(key_W, (V, P), P**-0.5) if model.direct else None,
+        U_VxK=_uniform(key_U, (V, K), K**-0.5) if K else None,
+        W_VxP=_uniform(key_W, (V, P), P**-0.5) if model.direct else None,
         b_V=b_V,
         classes=_init_classes(jax.random.fold_in(key, 4), model, b_V, output) if output else None,
     )
+
+
+def _uniform(key: jax.Array, shape: tuple[int, int], bound: float) -> jax.Array:
+    return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
 
 
 def _init_classes(
@@ -72,8 +73,8 @@ def _init_classes(
     size = -(-(len(b_V) - H) // G)
     tail_GL = jnp.pad(b_V[H:], (0, G * size - (len(b_V) - H)), constant_values=class_softmax.OUT)
     return class_softmax.ClassWeights(
-        U_GxK=jax.random.uniform(key_U, (G, K), jnp.float32, -(K**-0.5), K**-0.5) if K else None,
-        W_GxP=jax.random.uniform(key_W, (G, P), jnp.float32, -(P**-0.5), P**-0.5) if model.direct else None,
+        U_GxK=_uniform(key_U, (G, K), K**-0.5) if K else None,
+        W_GxP=_uniform(key_W, (G, P), P**-0.5) if model.direct else None,
         b_G=jax.nn.logsumexp(tail_GL.reshape(G, size), axis=1),
         head=H,
     )

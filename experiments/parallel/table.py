@@ -9,7 +9,6 @@ Simulated devices show what is sent and computed, and that it is right. They say
 
 import argparse
 import dataclasses
-import json
 import pathlib
 import shlex
 import sys
@@ -18,7 +17,6 @@ from configs import ap_news
 from experiments import results
 from experiments.parallel import counts, program
 from nplm_jax import provenance, settings
-from nplm_jax.files import write_atomically
 from nplm_jax.reporting import table
 
 HERE = pathlib.Path(__file__).parent
@@ -33,7 +31,7 @@ def measure() -> None:
     """Compiles every mesh and writes compiled.json."""
     meshes = {f'{d}x{m}': program.measure(MODEL, VOCABULARY, BATCH, d, m) for d, m in MESHES}
     found = {'meshes': meshes, 'command': shlex.join(['python', *sys.argv]), **provenance.provenance()}
-    write_atomically(HERE / 'compiled.json', json.dumps(found, indent=2) + '\n')
+    results.write(HERE / 'compiled.json', found)
 
 
 def compiled() -> str:

@@ -9,7 +9,6 @@ A turn is some updates in one dispatch, as in training: loss, all gradients, pla
 from __future__ import annotations
 
 import functools
-import json
 import pathlib
 import shlex
 import sys
@@ -22,7 +21,7 @@ from absl import app, flags
 
 from experiments import results
 from experiments.speed import contestants
-from nplm_jax import files, provenance, softmax
+from nplm_jax import provenance, softmax
 from nplm_jax.reporting import table
 
 HERE = pathlib.Path(__file__).parent
@@ -156,7 +155,7 @@ def main(_) -> None:
     if not _SHOW.value:
         path.parent.mkdir(exist_ok=True)
         found = measure(shlex.join(['python', '-m', 'experiments.speed.forms', *sys.argv[1:]]))
-        files.write_atomically(path, json.dumps(found, indent=2) + '\n')
+        results.write(path, found)
     results.show(lambda: make_table(results.read(path.parent, path.stem)))
 
 

@@ -150,7 +150,7 @@ def main(_) -> None:
             found = measure()
         except BadInput as error:
             sys.exit(str(error))
-        files.write_atomically(folder / f'quality_{found["name"]}.json', json.dumps(found, indent=2) + '\n')
+        results.write(folder / f'quality_{found["name"]}.json', found)
     results.show(lambda: make_table(folder))
 
 

@@ -21,7 +21,7 @@ from absl import app, flags
 
 from experiments import results
 from experiments.speed import contestants
-from nplm_jax import files, provenance
+from nplm_jax import provenance
 from nplm_jax.reporting import table
 
 HERE = pathlib.Path(__file__).parent
@@ -134,7 +134,7 @@ def main(_) -> None:
     if not _SHOW.value:
         path.parent.mkdir(parents=True, exist_ok=True)
         found = measure(shlex.join(['python', '-m', 'experiments.speed.race', *sys.argv[1:]]))
-        files.write_atomically(path, json.dumps(found, indent=2) + '\n')
+        results.write(path, found)
     results.show(lambda: make_table(results.read(path.parent, path.stem)))
 
 

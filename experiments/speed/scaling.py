@@ -9,7 +9,6 @@ Writes results/scaling.json and .png and prints the tables. The network is MLP9:
 from __future__ import annotations
 
 import io
-import json
 import os
 import pathlib
 import shlex
@@ -116,7 +115,7 @@ def main(_) -> None:
             'command': shlex.join(['python', '-m', 'experiments.speed.scaling', *sys.argv[1:]]),
             **provenance.provenance(),
         }
-        files.write_atomically(path, json.dumps(found, indent=2) + '\n')
+        results.write(path, found)
     results.show(lambda: make_tables(results.read(path.parent, path.stem)))
     draw(results.read(path.parent, path.stem), path.with_suffix('.png'))
 
