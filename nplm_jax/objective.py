@@ -7,34 +7,40 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from nplm_jax import class_softmax, nplm, parallel, sampling, softmax
+from nplm_jax import class_softmax, nplm, parallel, recurrent, sampling, softmax
 from nplm_jax.settings import OutputSettings
 
+Params = nplm.Params | recurrent.Params
 EXACT = OutputSettings()
 
 
-def regulariser(params: nplm.Params, decay: float) -> jax.Array:
-    """R = decay/2 * sum of squares of C, H, U and W, never of the biases; its gradient is decay * theta."""
-    weights = (params.C_VxM, params.H_KxP, params.U_VxK, params.W_VxP)
-    return 0.5 * decay * sum(jnp.sum(jnp.square(w)) for w in weights if w is not None)
+def regulariser(params: Params, decay: float) -> jax.Array:
+    """R = decay/2 * sum of squares of the weights (C, H, U, W), never of the biases; its gradient is decay * theta."""
+    return 0.5 * decay * sum(jnp.sum(jnp.square(w)) for w in jax.tree.leaves(params) if w.ndim > 1)
 
 
 def nll(
-    params: nplm.Params,
+    params: Params,
     contexts_BxN: jax.Array,
     targets_B: jax.Array,
+    carry: recurrent.State,
     key: jax.Array | None,
     dropout: float,
     output: OutputSettings,
     axes: parallel.Axes = parallel.NO_AXES,
-) -> jax.Array:
-    """Mean NLL of this device's examples, nats a word; `axes`: what is shared out over other devices."""
+) -> tuple[jax.Array, recurrent.State]:
+    """Mean NLL of this device's examples, nats a word, and what a recurrent network carries on, else None.
+
+    axes: what is shared out over other devices.
+    """
+    if isinstance(params, recurrent.Params):
+        return recurrent.nll(params, contexts_BxN, targets_B, carry, key, dropout, output, axes.data, axes.model)
     parts = nplm.output_parts(params, contexts_BxN, dropout, key, axes.data)
-    return softmax.mean_nll(parts, params.b_V, targets_B, output.precision, output.block_size, axes.model)
+    return softmax.mean_nll(parts, params.b_V, targets_B, output.precision, output.block_size, axes.model), None
 
 
 def penalised_nll(
-    params: nplm.Params,
+    params: Params,
     contexts_BxN: jax.Array,
     targets_B: jax.Array,
     decay: float,
@@ -42,11 +48,15 @@ def penalised_nll(
     key: jax.Array | None = None,
     output: OutputSettings = EXACT,
     layout: parallel.Layout = parallel.ONE_DEVICE,
-) -> tuple[jax.Array, jax.Array]:
-    """Returns: (mean NLL + R, mean NLL), nats a word; the second is what perplexity is made of."""
+    carry: recurrent.State = None,
+) -> tuple[jax.Array, tuple[jax.Array, recurrent.State]]:
+    """Returns: mean NLL + R, and with it the mean NLL that perplexity is made of, and what is carried on.
+
+    All in nats a word. carry: the state of a recurrent network's streams.
+    """
     of_one_device = functools.partial(nll, dropout=dropout, output=output)
-    mean_nll = layout.map(of_one_device)(params, contexts_BxN, targets_B, key)
-    return mean_nll + regulariser(params, decay), mean_nll
+    mean_nll, carry = layout.map(of_one_device)(params, contexts_BxN, targets_B, carry, key)
+    return mean_nll + regulariser(params, decay), (mean_nll, carry)
 
 
 def output_rows(

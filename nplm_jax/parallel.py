@@ -43,9 +43,10 @@ class Layout:
     mesh: Mesh | None = None
     mode: str = 'shard_map'
 
-    def map(self, loss: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-        """A mean over the batch from `loss(params, contexts, targets, key, axes=...)`, the mean of one device's part.
+    def map(self, loss: Callable[..., tuple[jax.Array, Any]]) -> Callable[..., tuple[jax.Array, Any]]:
+        """A mean over the batch from one device's part: `loss(params, contexts, targets, carry, key, axes=...)`.
 
+        The loss also returns what each stream of the batch carries on to the next one; None where nothing is carried.
         To be differentiated as a whole, from outside: gradients taken inside and averaged would be wrong.
         """
         if self.mesh is None:
@@ -118,6 +119,10 @@ def build(settings: Settings) -> Layout:
     require(all_used, 'parallel.data', data, f'{times} {there}, all devices of the {processes} processes')
     size = settings.train.batch_size
     require(size % data == 0, 'train.batch_size', size, f'must be a multiple of {data}, the devices that share it')
+    streams = settings.streams
+    even = not settings.model.is_recurrent or streams % data == 0
+    allowed = f'must be a divisor of {streams}, the streams of train.batch_size / train.unroll'
+    require(even, 'parallel.data', data, allowed)
     one, kind = data * model == 1, settings.output.kind
     require(one or kind == 'full', 'output.kind', kind, 'must be full over several devices')
     if wanted.mode == 'pmap':
@@ -137,7 +142,8 @@ def specs(tree: Any, mesh: Mesh) -> Any:
     """A PartitionSpec for each array of a tree of parameters or of training state."""
 
     def spec(path, _):
-        axis = ROWS_OVER.get(_name(path))
+        carried = path and getattr(path[0], 'name', '') == 'carry'  # by each stream of the batch
+        axis = DATA if carried else ROWS_OVER.get(_name(path))
         return PartitionSpec(axis) if axis in mesh.axis_names else PartitionSpec()
 
     return jax.tree_util.tree_map_with_path(spec, tree)
@@ -147,28 +153,32 @@ def _name(path) -> str:
     return getattr(path[-1], 'name', '') if path else ''
 
 
-def _shard_mapped(loss, mesh, params, contexts_BxN, targets_B, key):
+def _shard_mapped(loss, mesh, params, contexts_BxN, targets_B, carry, key):
     axes = Axes(*(name if name in mesh.axis_names else None for name in (DATA, MODEL)))
 
-    def of_one_device(params, contexts_BxN, targets_B, key):
+    def of_one_device(params, contexts_BxN, targets_B, carry, key):
         if axes.data is None:
-            return loss(params, contexts_BxN, targets_B, key, axes=axes)
+            return loss(params, contexts_BxN, targets_B, carry, key, axes=axes)
         # Marks the parameters as used by each part of the batch: that their gradients are summed over it follows.
         params = jax.tree.map(lambda p: jax.lax.pcast(p, DATA, to='varying'), params)
-        return jax.lax.pmean(loss(params, contexts_BxN, targets_B, key, axes=axes), DATA)
+        mean, carry = loss(params, contexts_BxN, targets_B, carry, key, axes=axes)
+        return jax.lax.pmean(mean, DATA), carry
 
-    batch = PartitionSpec(axes.data)
-    where = (specs(params, mesh), batch, batch, PartitionSpec())
-    mapped = jax.shard_map(of_one_device, mesh=mesh, in_specs=where, out_specs=PartitionSpec())
-    return mapped(params, contexts_BxN, targets_B, key)
+    batch, everywhere = PartitionSpec(axes.data), PartitionSpec()
+    where = (specs(params, mesh), batch, batch, batch, everywhere)
+    mapped = jax.shard_map(of_one_device, mesh=mesh, in_specs=where, out_specs=(everywhere, batch))
+    return mapped(params, contexts_BxN, targets_B, carry, key)
 
 
-def _pmapped(loss, devices, params, contexts_BxN, targets_B, key):
-    def of_one_device(params, contexts_BxN, targets_B, key):
-        return jax.lax.pmean(loss(params, contexts_BxN, targets_B, key, axes=Axes(DATA)), DATA)
+def _pmapped(loss, devices, params, contexts_BxN, targets_B, carry, key):
+    def of_one_device(params, contexts_BxN, targets_B, carry, key):
+        mean, carry = loss(params, contexts_BxN, targets_B, carry, key, axes=Axes(DATA))
+        return jax.lax.pmean(mean, DATA), carry
 
-    mapped = jax.pmap(of_one_device, DATA, in_axes=(None, 0, 0, None), out_axes=None, devices=devices)
-    return mapped(params, *(x.reshape(len(devices), -1, *x.shape[1:]) for x in (contexts_BxN, targets_B)), key)
+    mapped = jax.pmap(of_one_device, DATA, in_axes=(None, 0, 0, 0, None), out_axes=(None, 0), devices=devices)
+    batch = contexts_BxN, targets_B, carry
+    mean, carried = mapped(params, *jax.tree.map(lambda x: x.reshape(len(devices), -1, *x.shape[1:]), batch), key)
+    return mean, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), carried)
 
 
 @functools.partial(jax.jit, static_argnums=1)
