@@ -103,7 +103,7 @@ def draw(found: dict[str, Any], path: pathlib.Path) -> None:
 
 
 def main(_) -> None:
-    """Measures unless told only to show, prints the tables and draws the figure."""
+    """Measures and draws the figure unless told only to show; prints the tables."""
     contestants.set_up()
     path = pathlib.Path(_OUTPUT.value)
     if not _SHOW.value:
@@ -116,8 +116,8 @@ def main(_) -> None:
             **provenance.provenance(),
         }
         results.write(path, found)
+        draw(found, path.with_suffix('.png'))
     results.show(lambda: make_tables(results.read(path.parent, path.stem)))
-    draw(results.read(path.parent, path.stem), path.with_suffix('.png'))
 
 
 if __name__ == '__main__':
