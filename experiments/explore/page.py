@@ -1,4 +1,4 @@
-"""The page: NiceGUI elements that show what view.py computes. Every visitor has a text of his own."""
+"""The page: NiceGUI elements that show what view.py computes. Each visitor has a text of their own."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _note(text: str) -> None:
 
 
 def _value(key: str, value: float | None) -> float | int | None:
-    """What a field holds, whole where its first value or least is."""
+    """What a field holds, a whole number where its least is. Raises: BadInput when it must hold one and does not."""
     label, first, least, _ = FIELDS[key]
     require(value is not None or first is None, label, value, 'give a number')
     return int(value) if value is not None and isinstance(least, int) else value
