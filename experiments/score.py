@@ -86,12 +86,11 @@ def rerank(models: trained.Trained, texts: Sequence[str], kind: str, _stream: bo
 def following(models: trained.Trained, text: str, kind: str, count: int) -> str:
     """A table of the words that may follow a beginning, likeliest first, with each model's probability."""
     context_1xN = models.encode(trained.prompt(models, text, kind))[None]
-    log_p_MxV = np.stack([m.next_word(context_1xN)[0] for m in (models.model, *models.models)])
-    several = len(models.models) > 1
-    header = ['next word', 'mixture', *models.names] if several else ['next word', models.names[0]]
-    best = np.argsort(-log_p_MxV[0], kind='stable')[:count]
-    shown = log_p_MxV if several else log_p_MxV[:1]
-    return table(header, [[models.vocabulary.words[i], *(f'{p:.4f}' for p in np.exp(shown[:, i]))] for i in best])
+    names, each = zip(*models.named())
+    p_MxV = np.exp([model.next_word(context_1xN)[0] for model in each])
+    best = np.argsort(-p_MxV[0], kind='stable')[:count]
+    rows = [[models.vocabulary.words[i], *(f'{p:.4f}' for p in p_MxV[:, i])] for i in best]
+    return table(['next word', *names], rows)
 
 
 def _score(models, texts, kind, stream):

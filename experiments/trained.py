@@ -42,10 +42,20 @@ class Trained(NamedTuple):
     models: list[LanguageModel]
     model: LanguageModel  # the mixture, or the only one
 
+    def named(self) -> list[tuple[str, LanguageModel]]:
+        """The models by the names of their runs; where there are several, before them their mixture."""
+        mixture = [('mixture', self.model)] if len(self.models) > 1 else []
+        return [*mixture, *zip(self.names, self.models)]
+
+    def unknown(self, words: Sequence[str]) -> str:
+        """A note that names the words outside the vocabulary; empty where there are none."""
+        words = dict.fromkeys(w for w in words if w not in self.vocabulary.ids)
+        return f'not in the vocabulary, read as {RARE}: {" ".join(words)}' if words else ''
+
     def encode(self, words: Sequence[str]) -> np.ndarray:
         """The ids of `words`, int32. Notes the unknown ones on stderr."""
-        if unknown := list(dict.fromkeys(w for w in words if w not in self.vocabulary.ids)):
-            print(f'not in the vocabulary, read as {RARE}: {" ".join(unknown)}', file=sys.stderr)
+        if note := self.unknown(words):
+            print(note, file=sys.stderr)
         return self.vocabulary.encode(words)
 
 
