@@ -48,7 +48,7 @@ CLASSES = {
     'classes_500_5': (5, 500, (0.0, 327.0, 312.0)),
 }
 # Not in the paper: m, h and epochs.
-RECURRENT = {'rnn': (100, 200, 8), 'gru': (100, 200, 8), 'lstm': (128, 256, 10)}
+RECURRENT = {'rnn': (100, 200, 6), 'gru': (100, 200, 6), 'lstm': (128, 256, 10)}
 ROWS = (*NETWORKS, *rows.NGRAMS, *CLASSES)
 
 

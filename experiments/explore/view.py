@@ -14,7 +14,7 @@ from experiments.trained import Trained
 from nplm_jax import embeddings, generation
 from nplm_jax.corpora import Span
 from nplm_jax.errors import require
-from nplm_jax.language_model import NeuralLanguageModel
+from nplm_jax.language_model import Network
 
 BLOCK = 256  # the text is padded to a multiple of it, so that scoring compiles once and not for each length
 
@@ -55,7 +55,7 @@ def predict(models: Trained, words: Sequence[str], k: int) -> list[Prediction]:
 def neighbours(models: Trained, word: str, k: int) -> list[tuple[str, Weighed]]:
     """The words nearest to one by the features of each network; none for other models or an unknown word."""
     i = models.vocabulary.ids.get(word)
-    networks = [(n, m) for n, m in models.named() if isinstance(m, NeuralLanguageModel) and i is not None]
+    networks = [(n, m) for n, m in models.named() if isinstance(m, Network) and i is not None]
     found = []
     for name, network in networks:
         ids_1xK, cosines_1xK = embeddings.neighbours(network.params.C_VxM, [i], k)
