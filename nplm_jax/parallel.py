@@ -29,7 +29,7 @@ NEVER = -1e9  # b of the words that pad |V| to the mesh: exp of it is 0, and so 
 class Axes(NamedTuple):
     """The named axes over which the batch and the words are shared out; None where one device has them all."""
 
-    data: str | None = None
+    data: str | tuple[str, ...] | None = None
     model: str | None = None
 
 
@@ -44,15 +44,23 @@ class Layout:
     mode: str = 'shard_map'
 
     def map(self, loss: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-        """A mean over the batch from `loss(params, contexts, targets, key, axes=...)`, the mean of one device's part.
+        """A mean over the batch from `loss(params, *batch, given, axes=...)`, the mean of one device's part.
 
+        batch: trees of arrays whose first axis is shared out; `given`: what every device has whole, beside `params`.
         To be differentiated as a whole, from outside: gradients taken inside and averaged would be wrong.
         """
         if self.mesh is None:
             return loss
         if self.mode == 'pmap':
             return functools.partial(_pmapped, loss, self.mesh.devices.flatten().tolist())
-        return functools.partial(_shard_mapped, loss, self.mesh)
+        axes = Axes(*(name if name in self.mesh.axis_names else None for name in (DATA, MODEL)))
+        return functools.partial(_shard_mapped, loss, self.mesh, axes, lambda params: specs(params, self.mesh))
+
+    def map_few(self, loss: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+        """The same for params of a few rows, which every device has whole: all devices of the mesh share the batch."""
+        if self.mesh is None or self.mode == 'pmap':
+            return self.map(loss)
+        return functools.partial(_shard_mapped, loss, self.mesh, Axes(self.mesh.axis_names), lambda _: PartitionSpec())
 
     def put(self, tree: Tree) -> Tree:
         """Arrays of one device -> padded to the mesh and spread over it, each as `ROWS_OVER` says."""
@@ -73,15 +81,20 @@ class Layout:
 
         return jax.tree_util.tree_map_with_path(cut, whole)
 
-    def everywhere(self, array: jax.Array) -> jax.Array:
-        """A copy of the array on every device."""
-        return (
-            array if self.mesh is None else jax.device_put(np.asarray(array), NamedSharding(self.mesh, PartitionSpec()))
-        )
+    def everywhere(self, tree: Tree) -> Tree:
+        """A copy of each array on every device."""
+        if self.mesh is None:
+            return tree
+        place = NamedSharding(self.mesh, PartitionSpec())
+        return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), place), tree)
 
     def constrain(self, tree: Tree) -> Tree:
         """Inside jit: keeps each array where `put` would have it."""
         return tree if self.mesh is None else jax.lax.with_sharding_constraint(tree, self._shardings(tree))
+
+    def replicate(self, tree: Tree) -> Tree:
+        """Inside jit: each array whole on every device."""
+        return tree if self.mesh is None else _replicate(tree, self.mesh)
 
     def _pad(self, path, leaf: jax.Array) -> jax.Array:
         if (axis := ROWS_OVER.get(_name(path))) not in self.mesh.axis_names:
@@ -117,13 +130,12 @@ def build(settings: Settings) -> Layout:
     all_used = processes == 1 or data * model == there
     require(all_used, 'parallel.data', data, f'{times} {there}, all devices of the {processes} processes')
     size = settings.train.batch_size
-    require(size % data == 0, 'train.batch_size', size, f'must be a multiple of {data}, the devices that share it')
-    one, kind = data * model == 1, settings.output.kind
-    require(one or kind == 'full', 'output.kind', kind, 'must be full over several devices')
+    share = data * model if settings.output.moves_few_rows else data
+    require(size % share == 0, 'train.batch_size', size, f'must be a multiple of {share}, the devices that share it')
     if wanted.mode == 'pmap':
         require(model == 1, 'parallel.model', model, 'must be 1 with parallel.mode=pmap, which is data-parallel only')
         require(processes == 1, 'parallel.mode', 'pmap', f'must be shard_map for {processes} processes')
-    return ONE_DEVICE if one else Layout(make_mesh(data, model), wanted.mode)
+    return ONE_DEVICE if data * model == 1 else Layout(make_mesh(data, model), wanted.mode)
 
 
 def make_mesh(data: int, model: int) -> Mesh:
@@ -147,28 +159,28 @@ def _name(path) -> str:
     return getattr(path[-1], 'name', '') if path else ''
 
 
-def _shard_mapped(loss, mesh, params, contexts_BxN, targets_B, key):
-    axes = Axes(*(name if name in mesh.axis_names else None for name in (DATA, MODEL)))
-
-    def of_one_device(params, contexts_BxN, targets_B, key):
+def _shard_mapped(loss, mesh, axes, specs_of, params, *batch_and_given):
+    def of_one_device(params, *batch_and_given):
         if axes.data is None:
-            return loss(params, contexts_BxN, targets_B, key, axes=axes)
+            return loss(params, *batch_and_given, axes=axes)
         # Marks the parameters as used by each part of the batch: that their gradients are summed over it follows.
-        params = jax.tree.map(lambda p: jax.lax.pcast(p, DATA, to='varying'), params)
-        return jax.lax.pmean(loss(params, contexts_BxN, targets_B, key, axes=axes), DATA)
+        params = jax.tree.map(lambda p: jax.lax.pcast(p, axes.data, to='varying'), params)
+        return jax.lax.pmean(loss(params, *batch_and_given, axes=axes), axes.data)
 
-    batch = PartitionSpec(axes.data)
-    where = (specs(params, mesh), batch, batch, PartitionSpec())
+    batch = [PartitionSpec(axes.data)] * (len(batch_and_given) - 1)
+    where = (specs_of(params), *batch, PartitionSpec())
     mapped = jax.shard_map(of_one_device, mesh=mesh, in_specs=where, out_specs=PartitionSpec())
-    return mapped(params, contexts_BxN, targets_B, key)
+    return mapped(params, *batch_and_given)
 
 
-def _pmapped(loss, devices, params, contexts_BxN, targets_B, key):
-    def of_one_device(params, contexts_BxN, targets_B, key):
-        return jax.lax.pmean(loss(params, contexts_BxN, targets_B, key, axes=Axes(DATA)), DATA)
+def _pmapped(loss, devices, params, *batch_and_given):
+    def of_one_device(params, *batch_and_given):
+        return jax.lax.pmean(loss(params, *batch_and_given, axes=Axes(DATA)), DATA)
 
-    mapped = jax.pmap(of_one_device, DATA, in_axes=(None, 0, 0, None), out_axes=None, devices=devices)
-    return mapped(params, *(x.reshape(len(devices), -1, *x.shape[1:]) for x in (contexts_BxN, targets_B)), key)
+    *batch, given = batch_and_given
+    in_axes = (None, *(0 for _ in batch), None)
+    mapped = jax.pmap(of_one_device, DATA, in_axes=in_axes, out_axes=None, devices=devices)
+    return mapped(params, *jax.tree.map(lambda x: x.reshape(len(devices), -1, *x.shape[1:]), batch), given)
 
 
 @functools.partial(jax.jit, static_argnums=1)
