@@ -1,6 +1,7 @@
 """The rows that a cheap gradient touches: gathered into two small Params, and their updates added to the large one.
 
-Dims: V words, B examples, N context words, M features, L output rows of each example, S output rows of all.
+Dims: V words, B examples, N context words, M features, L output rows of each example, S output rows of all,
+R = B L + S.
 """
 
 from __future__ import annotations
@@ -38,10 +39,13 @@ def add(
 ) -> nplm.Params:
     """Adds updates shaped like what `gather` gave; a row that was gathered twice gets both. In place when donated."""
 
-    def at(name):
+    ids_R = jnp.concatenate([own_BxL.reshape(-1), shared_S])
+
+    def at(name):  # at once: after a first scatter XLA may copy all |V| rows for a second one
         if (weights := getattr(params, name)) is None:
             return None
-        return weights.at[own_BxL].add(getattr(own, name)).at[shared_S].add(getattr(shared, name))
+        of_own = getattr(own, name).reshape(-1, *weights.shape[1:])
+        return weights.at[ids_R].add(jnp.concatenate([of_own, getattr(shared, name)]))
 
     whole = {k: jax.tree.map(jnp.add, getattr(params, k), getattr(shared, k)) for k in ('H_KxP', 'd_K', 'classes')}
     rows = {k: at(k) for k in ('U_VxK', 'W_VxP', 'b_V')}
