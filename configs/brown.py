@@ -4,11 +4,13 @@
     python launch.py --config=configs/brown.py:mlp9       a network of the paper's Table 1: mlp1, mlp3, 5, 7, 9
     python launch.py --config=configs/brown.py:kneser_ney_5   a count-based model: interpolated, kneser_ney_3 to _5,
                                  modified_kneser_ney_3 to _5, classes_150 to _2000, classes_500_4, classes_500_5
+    python launch.py --config=configs/brown.py:lstm       a recurrent network: rnn, gru, lstm
     python launch.py --config=configs/brown.py:mlp9,cased the same on words as they are printed
     python launch.py --config=configs/brown.py:mlp9,paper the same by the paper's recipe, a step a word
     python launch.py --config=configs/brown.py:mlp9 --config.model.h=50 --config.seed=2
 
-Expected results and minutes: the table in experiments/table1/README.md.
+Expected results and minutes: the tables in experiments/table1/README.md and, of the recurrent networks,
+experiments/recurrent/README.md.
 """
 
 from collections.abc import Iterator
@@ -45,6 +47,8 @@ CLASSES = {
     'classes_500_4': (4, 500, (0.0, 327.0, 312.0)),
     'classes_500_5': (5, 500, (0.0, 327.0, 312.0)),
 }
+# Not in the paper: m, h and epochs.
+RECURRENT = {'rnn': (100, 200, 8), 'gru': (100, 200, 8), 'lstm': (128, 256, 10)}
 ROWS = (*NETWORKS, *rows.NGRAMS, *CLASSES)
 
 
@@ -74,13 +78,25 @@ def get_config(row: str = '') -> ConfigDict:
         direct = 'direct' if c.model.direct else 'no direct'
         shape = f'n={c.model.n} h={c.model.h} m={c.model.m}, {direct}'  # overridden runs are still shown beside it
         rows.set_paper(c, f'{name.upper()}: {shape}', perplexities)
+    elif name in RECURRENT:
+        _set_recurrent(c, name)
     elif name:
-        raise BadInput(f'configs/brown.py:{row}: no such row; rows are {", ".join(ROWS)}')
+        raise BadInput(f'configs/brown.py:{row}: no such row; rows are {", ".join((*ROWS, *RECURRENT))}')
     for preset in presets:
         if preset not in _PRESETS:
             raise BadInput(f'configs/brown.py:{row}: after the row may stand {" and ".join(_PRESETS)}')
         _PRESETS[preset](c)
     return c
+
+
+def _set_recurrent(c: ConfigDict, family: str) -> None:
+    c.model.family = family
+    c.model.m, c.model.h, c.train.epochs = RECURRENT[family]
+    c.model.dropout = 0.3
+    c.optimizer.learning_rate, c.optimizer.clip_norm, c.optimizer.decay = 20.0, 0.25, 3e-6
+    c.output.precision = 'bfloat16'
+    c.train.batch_size, c.train.unroll = 512, 16
+    c.train.checkpoint_every, c.train.log_every, c.train.steps_per_dispatch = 500, 100, 20
 
 
 def _cased(c: ConfigDict) -> None:

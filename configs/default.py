@@ -46,13 +46,14 @@ def _corpus() -> ConfigDict:
 def _model() -> ConfigDict:
     """Which model and its shape."""
     c = ConfigDict()
-    # nplm: the network; count-based (section 4.1): interpolated | kneser_ney | modified_kneser_ney | classes |
-    # maximum_likelihood | add_delta | backoff (to the shorter context when the longer is unseen)
+    # nplm: the paper's network; rnn | gru | lstm: recurrent ones; count-based (section 4.1): interpolated |
+    # kneser_ney | modified_kneser_ney | classes | maximum_likelihood | add_delta | backoff (to the shorter context
+    # when the longer is unseen)
     c.family = 'nplm'
-    c.n = 6  # order: a word is predicted from the n-1 before it; the paper: 3 and 5
-    c.m = 100  # (this and below: of the network) features a word; the paper: 30 and 60
+    c.n = 6  # order: a word is predicted from the n-1 before it (by recurrent ones from all); the paper: 3 and 5
+    c.m = 100  # (this and below: of networks) features a word; the paper: 30 and 60
     c.h = 200  # hidden units, 0 for none; the paper: 0, 50 and 100
-    c.direct = False  # direct connections W from features to output; the paper: both
+    c.direct = False  # direct connections W from features to output (of nplm); the paper: both
     c.unigram_bias = True  # start b from the log-frequencies of the training words; the paper is silent
     c.dropout = 0.25  # share of features and hidden units zeroed in training; the paper: 0
     return c
@@ -107,6 +108,9 @@ def _train() -> ConfigDict:
     c.checkpoint_every = 2000  # updates between checkpoints
     c.log_every = 250  # updates between lines of metrics.jsonl
     c.steps_per_dispatch = 50  # updates run on the device before Python looks again
+    # Of recurrent networks: the words of a stream that an update goes back through; batch_size / unroll streams are
+    # read side by side.
+    c.unroll = 16
     return c
 
 

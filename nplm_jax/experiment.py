@@ -23,6 +23,7 @@ from nplm_jax import (
     dataset,
     downloads,
     evaluation,
+    language_model,
     mixture,
     nplm,
     parallel,
@@ -37,7 +38,7 @@ from nplm_jax import (
 from nplm_jax.checkpoints import CheckpointStore
 from nplm_jax.errors import BadInput
 from nplm_jax.files import expand, write_atomically
-from nplm_jax.language_model import LanguageModel, NeuralLanguageModel
+from nplm_jax.language_model import LanguageModel
 from nplm_jax.ngrams import families, interpolated
 
 
@@ -74,7 +75,7 @@ def load(folder: str | os.PathLike[str]) -> tuple[settings.Settings, vocabulary.
     folder = expand('--workdir', folder)
     found = workdir.read_settings(folder)
     words = vocabulary.load(folder / workdir.VOCABULARY)
-    if found.model.family != 'nplm':
+    if not found.model.is_network:
         data = prepare(found)
         workdir.claim(folder, found, data)  # refuses a text that has changed since
         return found, words, families.estimate(found, data, folder)
@@ -83,7 +84,7 @@ def load(folder: str | os.PathLike[str]) -> tuple[settings.Settings, vocabulary.
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
         state = jax.eval_shape(lambda: training.init_state(found, len(words), None, 1))
         best = store.restore_best(state, state.params)
-    return found, words, NeuralLanguageModel(best, found.model.n)
+    return found, words, language_model.from_params(best, found.model.n)
 
 
 def set_up_process() -> None:
@@ -111,7 +112,7 @@ def _finished(folder: pathlib.Path) -> dict[str, Any] | None:
 
 def _make(wanted: settings.Settings, folder: pathlib.Path, command: str, started: float) -> dict[str, Any]:
     source = provenance.provenance()  # now: the repository may change while this trains
-    network = wanted.model.family == 'nplm'
+    network = wanted.model.is_network
     if network:
         parallel.build(wanted)  # devices that are not there are refused before anything is downloaded
     data = prepare(wanted)
@@ -153,7 +154,7 @@ def _train(wanted, data, folder, started) -> tuple[LanguageModel, dict[str, Any]
             best, progress = training.fit(wanted, data, store, reporter, interrupted, started)
     reporting.draw_learning_curve(folder, wanted.name, wanted.paper.valid)
     batch_size = wanted.train.batch_size
-    return NeuralLanguageModel(best, wanted.model.n), {
+    return language_model.from_params(best, wanted.model.n), {
         'parameters': nplm.count(best),
         'epochs': progress.step / (len(data.train) // batch_size),
         'updates': progress.step,
@@ -166,7 +167,7 @@ def _train(wanted, data, folder, started) -> tuple[LanguageModel, dict[str, Any]
 def _follow(wanted: settings.Settings) -> dict[str, Any]:
     """The part of a process that is not the first: it trains along, unless there is nothing to train."""
     finished = processes.from_first(np.bool(False))
-    if not finished and wanted.model.family == 'nplm':
+    if not finished and wanted.model.is_network:
         parallel.build(wanted)
         silent = processes.Silent()
         with _interruptible() as interrupted:
@@ -209,12 +210,11 @@ def _describe(wanted: settings.Settings, data: dataset.Dataset, folder: pathlib.
     span = data.valid
     rare = float((data.tokens_T[span.start : span.stop] == vocabulary.RARE_ID).mean())
     model, size = wanted.model, len(data.vocabulary)
-    shape = (
-        f'n={model.n} m={model.m} h={model.h} direct={model.direct}: '
-        f'{model.num_parameters(size, wanted.output.num_classes(size)):,} free parameters'
-        if model.family == 'nplm'
-        else f'{model.family}, n={model.n}'
-    )
+    shape = f'{model.family}, n={model.n}'
+    if model.is_network:
+        parameters = nplm.count(jax.eval_shape(lambda: training.init_state(wanted, size, None, 1)).params)
+        window = '' if model.is_recurrent else f'n={model.n} '
+        shape = f'{model.family}: {window}m={model.m} h={model.h} direct={model.direct}: {parameters:,} free parameters'
     print(
         f'{wanted.name}: {wanted.corpus.name}, {words} words to train / validate / test on, |V| = '
         f'{len(data.vocabulary):,}; {vocabulary.RARE} counts as one word, {rare:.1%} of the validation words\n'

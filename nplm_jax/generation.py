@@ -13,9 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax import nplm
 from nplm_jax.errors import BadInput, require
-from nplm_jax.language_model import LanguageModel, NeuralLanguageModel
+from nplm_jax.language_model import LanguageModel, Network
 from nplm_jax.vocabulary import RARE_ID
 
 BLOCK = 256  # sequences at once: what bounds the memory
@@ -65,8 +64,8 @@ def sample(
     written = []
     for block in range(blocks):
         uniforms_TxB = _uniforms(seed, block * size + np.arange(size), words)
-        if isinstance(model, NeuralLanguageModel):
-            ids_TxB = _sample_network(model.params, model.recent(prompt_BxN), uniforms_TxB, choice)
+        if isinstance(model, Network):
+            ids_TxB = _sample_network(type(model), model.params, model.begin(prompt_BxN), uniforms_TxB, choice)
             written.append(np.asarray(ids_TxB).T)
         else:
             written.append(_sample(model, prompt_BxN, uniforms_TxB, choice))
@@ -169,16 +168,16 @@ def _sample(model: LanguageModel, contexts_BxN: np.ndarray, uniforms_TxB: jax.Ar
     return contexts_BxN[:, prompt:]
 
 
-@functools.partial(jax.jit, static_argnames='choice')
+@functools.partial(jax.jit, static_argnames=('kind', 'choice'))
 @jax.default_matmul_precision('float32')
-def _sample_network(params: nplm.Params, recent_BxN: jax.Array, uniforms_TxB: jax.Array, choice: Choice) -> jax.Array:
-    """The same for the paper's network, compiled as a whole. recent_BxN: most recent word first. Returns: T x B."""
+def _sample_network(kind: type[Network], params, remembered, uniforms_TxB: jax.Array, choice: Choice) -> jax.Array:
+    """The same for a network, compiled as a whole. remembered: of the prompts. Returns: T x B."""
 
-    def step(recent_BxN, uniforms_B):
-        ids_B = draw(nplm.log_probabilities(params, recent_BxN), uniforms_B, choice)
-        return jnp.concatenate([ids_B[:, None], recent_BxN[:, :-1]], axis=1), ids_B
+    def step(remembered, uniforms_B):
+        ids_B = draw(kind.predict(params, remembered), uniforms_B, choice)
+        return kind.advance(params, remembered, ids_B), ids_B
 
-    return jax.lax.scan(step, jnp.asarray(recent_BxN), uniforms_TxB)[1]
+    return jax.lax.scan(step, remembered, uniforms_TxB)[1]
 
 
 @functools.partial(jax.jit, static_argnames='words')

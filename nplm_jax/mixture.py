@@ -55,7 +55,10 @@ class Mixture:
 
     def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
         """log P(w_t | all words before it) for each t in `span`. float32, nats."""
-        log_p_MxT = _scores(self.models, tokens_T, span)
+        return self.combine(_scores(self.models, tokens_T, span), tokens_T, span)
+
+    def combine(self, log_p_MxT: np.ndarray, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
+        """What `score` answers, from what each model answered for the same words."""
         return _mix(log_p_MxT, _log(self.weights_QxM).T[:, self.bins.of_stream(tokens_T, span)])
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:

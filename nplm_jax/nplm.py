@@ -48,17 +48,18 @@ def init(
     b_V = jnp.zeros(V) if bias is None else jnp.asarray(bias)
 
     return Params(
-        C_VxM=_uniform(key_C, (V, M), 0.1),
-        H_KxP=_uniform(key_H, (K, P), P**-0.5) if K else None,
+        C_VxM=uniform(key_C, (V, M), 0.1),
+        H_KxP=uniform(key_H, (K, P), P**-0.5) if K else None,
         d_K=jnp.zeros(K) if K else None,
-        U_VxK=_uniform(key_U, (V, K), K**-0.5) if K else None,
-        W_VxP=_uniform(key_W, (V, P), P**-0.5) if model.direct else None,
+        U_VxK=uniform(key_U, (V, K), K**-0.5) if K else None,
+        W_VxP=uniform(key_W, (V, P), P**-0.5) if model.direct else None,
         b_V=b_V,
         classes=_init_classes(jax.random.fold_in(key, 4), model, b_V, output) if output else None,
     )
 
 
-def _uniform(key: jax.Array, shape: tuple[int, int], bound: float) -> jax.Array:
+def uniform(key: jax.Array, shape: tuple[int, int], bound: float) -> jax.Array:
+    """Numbers in +-bound, float32."""
     return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
 
 
@@ -73,8 +74,8 @@ def _init_classes(
     size = -(-(len(b_V) - H) // G)
     tail_GL = jnp.pad(b_V[H:], (0, G * size - (len(b_V) - H)), constant_values=class_softmax.OUT)
     return class_softmax.ClassWeights(
-        U_GxK=_uniform(key_U, (G, K), K**-0.5) if K else None,
-        W_GxP=_uniform(key_W, (G, P), P**-0.5) if model.direct else None,
+        U_GxK=uniform(key_U, (G, K), K**-0.5) if K else None,
+        W_GxP=uniform(key_W, (G, P), P**-0.5) if model.direct else None,
         b_G=jax.nn.logsumexp(tail_GL.reshape(G, size), axis=1),
         head=H,
         words=len(b_V),
@@ -118,12 +119,12 @@ def parts_of(
     """`output_parts` from x itself: of `params`, C is not read."""
     if key is not None and dropout:
         key, key_a = jax.random.split(key)
-        x_BxP = _drop(key, x_BxP, dropout, axis)
+        x_BxP = drop(key, x_BxP, dropout, axis)
     parts = []
     if params.U_VxK is not None:
         a_BxK = hidden(params, x_BxP)
         if key is not None and dropout:
-            a_BxK = _drop(key_a, a_BxK, dropout, axis)
+            a_BxK = drop(key_a, a_BxK, dropout, axis)
         parts.append((params.U_VxK, a_BxK))
     if params.W_VxP is not None:
         parts.append((params.W_VxP, x_BxP))
@@ -156,7 +157,8 @@ def negative_log_likelihood(params: Params, contexts_BxN: jax.Array, targets_B: 
     return class_softmax.negative_log_likelihood(alone, params.b_V[:H], params.classes, y_BxL, targets_B)
 
 
-def _drop(key: jax.Array, values_BxD: jax.Array, rate: float, axis: softmax.Axis = None) -> jax.Array:
+def drop(key: jax.Array, values_BxD: jax.Array, rate: float, axis: softmax.Axis = None) -> jax.Array:
+    """Dropout: zero this share of the values, scale up the rest. axis: as in `output_parts`."""
     B, D = values_BxD.shape
     if axis is None:
         keep_BxD = jax.random.bernoulli(key, 1 - rate, (B, D))

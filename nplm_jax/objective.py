@@ -7,34 +7,40 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from nplm_jax import class_softmax, nplm, parallel, sampling, softmax
+from nplm_jax import class_softmax, nplm, parallel, recurrent, sampling, softmax
 from nplm_jax.settings import OutputSettings
 
+Params = nplm.Params | recurrent.Params
 EXACT = OutputSettings()
 
 
-def regulariser(params: nplm.Params, decay: float) -> jax.Array:
-    """R = decay/2 * sum of squares of C, H, U and W, never of the biases; its gradient is decay * theta."""
-    weights = (params.C_VxM, params.H_KxP, params.U_VxK, params.W_VxP)
-    return 0.5 * decay * sum(jnp.sum(jnp.square(w)) for w in weights if w is not None)
+def regulariser(params: Params, decay: float) -> jax.Array:
+    """R = decay/2 * sum of squares of the weights (C, H, U, W), never of the biases; its gradient is decay * theta."""
+    return 0.5 * decay * sum(jnp.sum(jnp.square(w)) for w in jax.tree.leaves(params) if w.ndim > 1)
 
 
 def nll(
-    params: nplm.Params,
+    params: Params,
     contexts_BxN: jax.Array,
     targets_B: jax.Array,
+    carry: recurrent.State,
     key: jax.Array | None,
     dropout: float,
     output: OutputSettings,
     axes: parallel.Axes = parallel.NO_AXES,
-) -> jax.Array:
-    """Mean NLL of this device's examples, nats a word; `axes`: what is shared out over other devices."""
+) -> tuple[jax.Array, recurrent.State]:
+    """Mean NLL of this device's examples, nats a word, and what a recurrent network carries on, else None.
+
+    axes: what is shared out over other devices.
+    """
+    if isinstance(params, recurrent.Params):
+        return recurrent.nll(params, contexts_BxN, targets_B, carry, key, dropout, output, axes.data, axes.model)
     parts = nplm.output_parts(params, contexts_BxN, dropout, key, axes.data)
-    return softmax.mean_nll(parts, params.b_V, targets_B, output.precision, output.block_size, axes.model)
+    return softmax.mean_nll(parts, params.b_V, targets_B, output.precision, output.block_size, axes.model), None
 
 
 def penalised_nll(
-    params: nplm.Params,
+    params: Params,
     contexts_BxN: jax.Array,
     targets_B: jax.Array,
     decay: float,
@@ -42,11 +48,15 @@ def penalised_nll(
     key: jax.Array | None = None,
     output: OutputSettings = EXACT,
     layout: parallel.Layout = parallel.ONE_DEVICE,
-) -> tuple[jax.Array, jax.Array]:
-    """Returns: (mean NLL + R, mean NLL), nats a word; the second is what perplexity is made of."""
+    carry: recurrent.State = None,
+) -> tuple[jax.Array, tuple[jax.Array, recurrent.State]]:
+    """Returns: mean NLL + R, and with it the mean NLL that perplexity is made of, and what is carried on.
+
+    All in nats a word. carry: the state of a recurrent network's streams.
+    """
     of_one_device = functools.partial(nll, dropout=dropout, output=output)
-    mean_nll = layout.map(of_one_device)(params, contexts_BxN, targets_B, key)
-    return mean_nll + regulariser(params, decay), mean_nll
+    mean_nll, carry = layout.map(of_one_device)(params, contexts_BxN, targets_B, carry, key)
+    return mean_nll + regulariser(params, decay), (mean_nll, carry)
 
 
 def output_rows(
@@ -66,17 +76,17 @@ def cheap_loss(
     dropout: float,
     kind: str,
     axes: parallel.Axes = parallel.NO_AXES,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[tuple[jax.Array, jax.Array], None]:
     """The loss of output.kind sampled, nce or classes, as a function of what `touched.gather` gathered, without R.
 
     given: the key of the dropout, the S rows that all examples share, and the noise.
-    Returns: (loss, mean NLL), nats a word; the second is exact for classes, an estimate for the others.
+    Returns: (loss, mean NLL), nats a word, the second exact for classes, else an estimate; and nothing to carry on.
     """
     key, rows_S, noise = given
     parts = nplm.parts_of(shared, own.C_VxM.reshape(len(targets_B), -1), dropout, key, axes.data)
     own_weights = [w for w in (own.U_VxK, own.W_VxP) if w is not None]
     y_BxL = softmax.own_scores(own.b_V, *((w, x) for w, (_, x) in zip(own_weights, parts)))
     if kind != 'classes':
-        return sampling.losses(kind, parts, shared.b_V, y_BxL[:, 0], targets_B, rows_S, noise.log_chance_V)
+        return sampling.losses(kind, parts, shared.b_V, y_BxL[:, 0], targets_B, rows_S, noise.log_chance_V), None
     nll = jnp.mean(class_softmax.negative_log_likelihood(parts, shared.b_V, shared.classes, y_BxL, targets_B))
-    return nll, nll
+    return (nll, nll), None

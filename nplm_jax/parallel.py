@@ -43,10 +43,12 @@ class Layout:
     mesh: Mesh | None = None
     mode: str = 'shard_map'
 
-    def map(self, loss: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-        """A mean over the batch from `loss(params, *batch, given, axes=...)`, the mean of one device's part.
+    def map(self, loss: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
+        """A mean over the batch from one device's part: `loss(params, *batch, given, axes=...)`.
 
         batch: trees of arrays whose first axis is shared out; `given`: what every device has whole, beside `params`.
+        The loss, a number or a tree of them, comes with arrays along the batch: what each of its streams carries on
+        to the next one; None where nothing is carried.
         To be differentiated as a whole, from outside: gradients taken inside and averaged would be wrong.
         """
         if self.mesh is None:
@@ -56,7 +58,7 @@ class Layout:
         axes = Axes(*(name if name in self.mesh.axis_names else None for name in (DATA, MODEL)))
         return functools.partial(_shard_mapped, loss, self.mesh, axes, lambda params: specs(params, self.mesh))
 
-    def map_few(self, loss: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    def map_few(self, loss: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
         """The same for params of a few rows, which every device has whole: all devices of the mesh share the batch."""
         if self.mesh is None or self.mode == 'pmap':
             return self.map(loss)
@@ -132,6 +134,10 @@ def build(settings: Settings) -> Layout:
     size = settings.train.batch_size
     share = data * model if settings.output.moves_few_rows else data
     require(size % share == 0, 'train.batch_size', size, f'must be a multiple of {share}, the devices that share it')
+    streams = settings.streams
+    even = not settings.model.is_recurrent or streams % data == 0
+    allowed = f'must be a divisor of {streams}, the streams of train.batch_size / train.unroll'
+    require(even, 'parallel.data', data, allowed)
     if wanted.mode == 'pmap':
         require(model == 1, 'parallel.model', model, 'must be 1 with parallel.mode=pmap, which is data-parallel only')
         require(processes == 1, 'parallel.mode', 'pmap', f'must be shard_map for {processes} processes')
@@ -149,7 +155,8 @@ def specs(tree: Any, mesh: Mesh) -> Any:
     """A PartitionSpec for each array of a tree of parameters or of training state."""
 
     def spec(path, _):
-        axis = ROWS_OVER.get(_name(path))
+        carried = path and getattr(path[0], 'name', '') == 'carry'  # by each stream of the batch
+        axis = DATA if carried else ROWS_OVER.get(_name(path))
         return PartitionSpec(axis) if axis in mesh.axis_names else PartitionSpec()
 
     return jax.tree_util.tree_map_with_path(spec, tree)
@@ -165,22 +172,25 @@ def _shard_mapped(loss, mesh, axes, specs_of, params, *batch_and_given):
             return loss(params, *batch_and_given, axes=axes)
         # Marks the parameters as used by each part of the batch: that their gradients are summed over it follows.
         params = jax.tree.map(lambda p: jax.lax.pcast(p, axes.data, to='varying'), params)
-        return jax.lax.pmean(loss(params, *batch_and_given, axes=axes), axes.data)
+        mean, carry = loss(params, *batch_and_given, axes=axes)
+        return jax.lax.pmean(mean, axes.data), carry
 
-    batch = [PartitionSpec(axes.data)] * (len(batch_and_given) - 1)
-    where = (specs_of(params), *batch, PartitionSpec())
-    mapped = jax.shard_map(of_one_device, mesh=mesh, in_specs=where, out_specs=PartitionSpec())
+    batch, everywhere = PartitionSpec(axes.data), PartitionSpec()
+    where = (specs_of(params), *[batch] * (len(batch_and_given) - 1), everywhere)
+    mapped = jax.shard_map(of_one_device, mesh=mesh, in_specs=where, out_specs=(everywhere, batch))
     return mapped(params, *batch_and_given)
 
 
 def _pmapped(loss, devices, params, *batch_and_given):
     def of_one_device(params, *batch_and_given):
-        return jax.lax.pmean(loss(params, *batch_and_given, axes=Axes(DATA)), DATA)
+        mean, carry = loss(params, *batch_and_given, axes=Axes(DATA))
+        return jax.lax.pmean(mean, DATA), carry
 
     *batch, given = batch_and_given
     in_axes = (None, *(0 for _ in batch), None)
-    mapped = jax.pmap(of_one_device, DATA, in_axes=in_axes, out_axes=None, devices=devices)
-    return mapped(params, *jax.tree.map(lambda x: x.reshape(len(devices), -1, *x.shape[1:]), batch), given)
+    mapped = jax.pmap(of_one_device, DATA, in_axes=in_axes, out_axes=(None, 0), devices=devices)
+    mean, carried = mapped(params, *jax.tree.map(lambda x: x.reshape(len(devices), -1, *x.shape[1:]), batch), given)
+    return mean, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), carried)
 
 
 @functools.partial(jax.jit, static_argnums=1)

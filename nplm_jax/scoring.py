@@ -12,11 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from nplm_jax.corpora import Span
-from nplm_jax.language_model import LanguageModel
+from nplm_jax.language_model import LanguageModel, RecurrentLanguageModel
+from nplm_jax.mixture import Mixture
 from nplm_jax.ngrams.backoff import BackoffModel
 from nplm_jax.vocabulary import RARE_ID
 
 LOG_10 = math.log(10)
+LINES = 64  # that a recurrent network reads side by side
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +62,13 @@ def score(model: LanguageModel, n: int, lines: Sequence[np.ndarray], begin: Sequ
     span = Span(0, len(stream_T))
     if not len(span):
         return [Line(np.zeros(0, np.int32), np.zeros(0), np.zeros(0, int)) for _ in lines]
-    log10_p_T = model.score(stream_T, span).astype(np.float64) / LOG_10
+    if begin is None:
+        log10_p_T = model.score(stream_T, span) / LOG_10
+    else:
+        log10_p_T = (
+            _log_p_of_lines(model, stream_T, [len(before_N) + len(x) for x in lines], len(before_N) - len(begin))
+            / LOG_10
+        )
     lengths_T = _matched(model, n, stream_T, span)
     given = len(begin or ())
     scored, end = [], 0
@@ -79,9 +87,34 @@ def total(lines: Sequence[Line]) -> Totals:
     return Totals(len(ids_T), int((~known_T).sum()), float(log10_p_T.sum()), float(log10_p_T[known_T].sum()))
 
 
+def _log_p_of_lines(model: LanguageModel, stream_T: np.ndarray, lengths: Sequence[int], rare: int) -> np.ndarray:
+    """log P of each word of the stream, nats. lengths: of its lines, `rare` rare-word symbols in front included.
+
+    These keep the line before out of a window, but not out of a recurrent network's state: it reads each line alone.
+    """
+    span = Span(0, len(stream_T))
+    if isinstance(model, Mixture):
+        each = np.stack([_log_p_of_lines(m, stream_T, lengths, rare) for m in model.models])
+        return model.combine(each, stream_T, span)
+    if not isinstance(model, RecurrentLanguageModel):
+        return model.score(stream_T, span)
+    log_p_T, stops = np.zeros(len(stream_T)), np.cumsum(lengths)
+    spans = [slice(stop - length + rare, stop) for stop, length in zip(stops, lengths)]
+    spans.sort(key=lambda s: s.stop - s.start)
+    for first in range(0, len(spans), LINES):  # lines about as long together
+        some = spans[first : first + LINES]
+        longest = some[-1].stop - some[-1].start
+        lines_BxT = np.full((LINES, -(-longest // 16) * 16), RARE_ID, np.int32)
+        for line_T, s in zip(lines_BxT, some):
+            line_T[: s.stop - s.start] = stream_T[s]
+        for scored_T, s in zip(model.score_lines(lines_BxT), some):
+            log_p_T[s] = scored_T[: s.stop - s.start]
+    return log_p_T
+
+
 def _matched(model: LanguageModel, n: int, stream_T: np.ndarray, span: Span) -> np.ndarray:
-    """The longest n-gram that a back-off model has for each word; n for other models."""
-    lengths_T = np.full(len(span), n)
+    """The longest n-gram that a back-off model has for each word; n for others, all words for a recurrent network."""
+    lengths_T = np.full(len(span), len(span) if isinstance(model, RecurrentLanguageModel) else n)
     if isinstance(model, BackoffModel):
         lengths_T[:] = 1
         for k, nodes_T in enumerate(model.table.stream_nodes(stream_T, span, model.n)[0][2:], start=2):

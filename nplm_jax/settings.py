@@ -24,6 +24,8 @@ NGRAM_FAMILIES = (
     'modified_kneser_ney',
     'classes',
 )
+RECURRENT = ('rnn', 'gru', 'lstm')
+NETWORKS = ('nplm', *RECURRENT)
 OUTPUTS = ('full', 'sampled', 'nce', 'classes')
 OPTIMIZERS = ('sgd', 'adam', 'adagrad', 'paper')
 PRECISIONS = ('float32', 'bfloat16')
@@ -89,7 +91,7 @@ class CorpusSettings:
 
 @dataclasses.dataclass(frozen=True)
 class ModelSettings:
-    """`model.*`: which model, of which order; of the network y = b + Wx + U tanh(d + Hx) also its shape."""
+    """`model.*`: which model, of which order; of the network y = b + Wx + U tanh(d + Hx) and others also its shape."""
 
     n: int = 5
     m: int = 30
@@ -100,9 +102,11 @@ class ModelSettings:
     family: str = 'nplm'
 
     def __post_init__(self):
-        _one_of('model.family', self.family, ('nplm', *NGRAM_FAMILIES))
+        _one_of('model.family', self.family, (*NETWORKS, *NGRAM_FAMILIES))
         if self.family == 'interpolated':
             require(self.n == 3, 'model.n', self.n, 'must be 3: the interpolated model is a trigram')
+        none = self.family not in RECURRENT or not self.direct
+        require(none, 'model.direct', self.direct, f'must be False for model.family={self.family}, which has none')
         require(self.n >= 2, 'model.n', self.n, 'must be 2 or more: a word is predicted from the n-1 before it')
         require(self.m >= 1, 'model.m', self.m, 'must be 1 or more features a word')
         require(self.h >= 0, 'model.h', self.h, 'must be 0 (no hidden layer) or more')
@@ -114,8 +118,18 @@ class ModelSettings:
         )
         require(0 <= self.dropout < 1, 'model.dropout', self.dropout, 'must be at least 0 and below 1')
 
+    @property
+    def is_network(self) -> bool:
+        """Whether it is trained by gradients, the others being estimated from counts."""
+        return self.family in NETWORKS
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether it reads a stream word by word and keeps a state, the paper's network reading a window."""
+        return self.family in RECURRENT
+
     def num_parameters(self, vocabulary_size: int, num_classes: int = 0) -> int:
-        """|V|(1 + nm + h) + h(1 + (n-1)m) of the paper's section 2; less |V|(n-1)m without direct connections.
+        """Of nplm: |V|(1 + nm + h) + h(1 + (n-1)m) of the paper's section 2; less |V|(n-1)m without direct connections.
 
         num_classes: of a two-level output layer, each with as many output weights as a word.
         """
@@ -253,6 +267,7 @@ class TrainSettings:
     checkpoint_every: int = 2000
     log_every: int = 250
     steps_per_dispatch: int = 50
+    unroll: int = 16
 
     def __post_init__(self):
         _at_least('train.batch_size', self.batch_size, 1)
@@ -262,6 +277,7 @@ class TrainSettings:
         _at_least('train.checkpoint_every', self.checkpoint_every, 1)
         _at_least('train.log_every', self.log_every, 1)
         _at_least('train.steps_per_dispatch', self.steps_per_dispatch, 1)
+        _at_least('train.unroll', self.unroll, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -301,6 +317,17 @@ class Settings:
         plain = how.name == 'paper' or (how.name == 'sgd' and not how.momentum and not how.clip_norm)
         allowed = 'moves only some rows, and so needs optimizer.name=sgd without momentum and clip_norm, or paper'
         require(plain or not self.output.moves_few_rows, 'output.kind', self.output.kind, allowed)
+        if self.model.is_recurrent:
+            family, size = f'model.family={self.model.family}', self.train.batch_size
+            whole = size % self.train.unroll == 0
+            require(whole, 'train.batch_size', size, f'must be a multiple of train.unroll={self.train.unroll}')
+            require(self.output.kind == 'full', 'output.kind', self.output.kind, f'must be full for {family}')
+            require(how.name != 'paper', 'optimizer.name', 'paper', f'must not be paper for {family}: give another')
+
+    @property
+    def streams(self) -> int:
+        """How many streams a recurrent network reads side by side."""
+        return self.train.batch_size // self.train.unroll
 
 
 def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:

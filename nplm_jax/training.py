@@ -18,10 +18,21 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from nplm_jax import dataset, evaluation, nplm, objective, optimizers, parallel, processes, sampling, touched
+from nplm_jax import (
+    dataset,
+    evaluation,
+    language_model,
+    nplm,
+    objective,
+    optimizers,
+    parallel,
+    processes,
+    recurrent,
+    sampling,
+    touched,
+)
 from nplm_jax.corpora import Span
 from nplm_jax.errors import require
-from nplm_jax.language_model import NeuralLanguageModel
 from nplm_jax.settings import Settings
 
 if TYPE_CHECKING:
@@ -43,11 +54,12 @@ class Interrupted(Exception):
 
 @flax.struct.dataclass
 class TrainState:
-    """Everything an update changes. step: int32, how many updates were made."""
+    """Everything an update changes. step: int32, how many there were. carry: a recurrent network's state, else None."""
 
-    params: nplm.Params
+    params: objective.Params
     opt_state: optax.OptState
     step: jax.Array
+    carry: recurrent.State = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,9 +119,14 @@ def make_plan(settings: Settings, train: Span) -> Plan:
 def init_state(settings: Settings, vocabulary_size: int, bias: np.ndarray | None, total_steps: int) -> TrainState:
     """The state before the first update: a pure function of the seed."""
     key = jax.random.fold_in(jax.random.key(settings.seed), 0)
-    params = nplm.init(key, settings.model, vocabulary_size, bias, settings.output)
+    model, carry = settings.model, None
+    if model.is_recurrent:
+        params = recurrent.init(key, model, vocabulary_size, bias)
+        carry = recurrent.begin(model.family, model.h, settings.streams)
+    else:
+        params = nplm.init(key, model, vocabulary_size, bias, settings.output)
     optimizer = optimizers.build(settings.optimizer, total_steps, settings.train.batch_size)
-    return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
+    return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32), carry)
 
 
 def train_step(
@@ -129,7 +146,9 @@ def train_step(
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), 2), state.step)
     if settings.output.moves_few_rows:
         return _cheap_step(state, contexts_BxN, targets_B, settings, total_steps, noise, key, layout)
-    (_, nll), gradients = jax.value_and_grad(objective.penalised_nll, has_aux=True)(
+    starts = state.step % (total_steps // settings.train.epochs) == 0  # an epoch, with no words read yet
+    carry = jax.tree.map(lambda h: jnp.where(starts, 0, h), state.carry)
+    (_, (nll, carry)), gradients = jax.value_and_grad(objective.penalised_nll, has_aux=True)(
         state.params,
         contexts_BxN,
         targets_B,
@@ -138,10 +157,11 @@ def train_step(
         key,
         settings.output,
         layout,
+        carry,
     )
     optimizer = optimizers.build(settings.optimizer, total_steps, settings.train.batch_size)
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-    state = TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1)
+    state = TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1, carry)
     return layout.constrain(state), nll
 
 
@@ -156,10 +176,12 @@ def _cheap_step(state, contexts_BxN, targets_B, settings, total_steps, noise, ke
     # Else XLA would share out which rows they are as well, and add up whole arrays of |V| rows at the end.
     rows, targets_B = layout.replicate((rows, targets_B))
     gathered = layout.replicate(touched.gather(params, *rows))
-    loss = functools.partial(objective.cheap_loss, dropout=settings.model.dropout, kind=output.kind)
-    (_, nll), gradients = jax.value_and_grad(layout.map_few(loss), (0, 1), has_aux=True)(
-        *gathered, targets_B, (key, rows[-1], noise)
-    )
+    of_one_device = functools.partial(objective.cheap_loss, dropout=settings.model.dropout, kind=output.kind)
+
+    def losses(shared, own):
+        return layout.map_few(of_one_device)(shared, own, targets_B, (key, rows[-1], noise))[0]
+
+    (_, nll), gradients = jax.value_and_grad(losses, (0, 1), has_aux=True)(*gathered)
     # Plain gradient descent keeps nothing of a parameter, and so does not mind whose gradients these are.
     optimizer = optimizers.build(settings.optimizer, total_steps, settings.train.batch_size)
     updates, opt_state = optimizer.update(gradients, state.opt_state)
@@ -188,7 +210,8 @@ def train_steps(
     positions_SxB = jax.lax.dynamic_slice(order_T, (first * B,), (num_steps * B,)).reshape(num_steps, B)
 
     def step(state, positions_B):
-        contexts_BxN, targets_B = dataset.windows(tokens_T, positions_B, settings.model.n - 1)
+        num_context = 1 if settings.model.is_recurrent else settings.model.n - 1
+        contexts_BxN, targets_B = dataset.windows(tokens_T, positions_B, num_context)
         return train_step(state, contexts_BxN, targets_B, settings, total_steps, noise, layout)
 
     after, nll_S = jax.lax.scan(step, state, positions_SxB)
@@ -206,7 +229,7 @@ def fit(
     reporter: Reporter,
     interrupted: Callable[[], int] = lambda: 0,
     started: float | None = None,
-) -> tuple[nplm.Params, Progress]:
+) -> tuple[objective.Params, Progress]:
     """Trains to the last epoch, or until validation has not improved for `train.patience` evaluations.
 
     Goes on from the newest checkpoint in `store`. Same settings and data give the same parameters, bit for bit
@@ -232,7 +255,7 @@ def fit(
             _save(store, whole(state), best, progress)
             raise Interrupted(progress.step, signal_number)
         if epoch != (epoch := progress.step // plan.steps_per_epoch):
-            order_T = layout.everywhere(dataset.epoch_order(settings.seed, epoch, data.train))
+            order_T = layout.everywhere(_order(settings, epoch, data.train))
         dispatched, first = time.perf_counter(), progress.step
         step = plan.next_pause(first)
         place = first % plan.steps_per_epoch
@@ -255,6 +278,12 @@ def fit(
     return best, progress
 
 
+def _order(settings: Settings, epoch: int, train: Span) -> jax.Array:
+    if settings.model.is_recurrent:
+        return dataset.stream_order(settings.seed, epoch, train, settings.streams, settings.train.unroll)
+    return dataset.epoch_order(settings.seed, epoch, train)
+
+
 def _begin(settings: Settings, plan: Plan, data: dataset.Dataset, store: CheckpointStore):
     """State, best parameters and progress: those of the newest checkpoint, else the first ones."""
     bias = dataset.unigram_log_probabilities(data) if settings.model.unigram_bias else None
@@ -267,7 +296,7 @@ def _begin(settings: Settings, plan: Plan, data: dataset.Dataset, store: Checkpo
 
 def _validate(settings, plan, data, params, best, progress):
     """Compares with the best so far, and decides whether training is over."""
-    model = NeuralLanguageModel(params, settings.model.n)
+    model = language_model.from_params(params, settings.model.n)
     nll = float(processes.from_first(np.float64(evaluation.evaluate(model, data.tokens_T, data.valid).mean_nll)))
     progress = dataclasses.replace(progress, valid_nll=nll, evaluations_since_best=progress.evaluations_since_best + 1)
     if nll < progress.best_valid_nll:
@@ -277,7 +306,7 @@ def _validate(settings, plan, data, params, best, progress):
     return dataclasses.replace(progress, finished=over), best
 
 
-def _save(store: CheckpointStore, state: TrainState, best: nplm.Params, progress: Progress) -> None:
+def _save(store: CheckpointStore, state: TrainState, best: objective.Params, progress: Progress) -> None:
     """Writes a checkpoint, but never of parameters that are not finite."""
     if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state.params)):
         raise NonFiniteLoss(_not_finite(f'a parameter after update {progress.step:,} is not finite', store))

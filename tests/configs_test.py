@@ -29,6 +29,16 @@ def test_brown_rows(row):
     assert training.make_plan(frozen, Span(0, 800_000)).steps_per_epoch == 800_000 // frozen.train.batch_size
 
 
+@pytest.mark.parametrize('row', brown.RECURRENT)
+def test_recurrent_rows(row):
+    frozen = settings.from_config(brown.get_config(row))
+    shapes = jax.eval_shape(lambda: training.init_state(frozen, BROWN_V, None, 10)).params
+    m, h = frozen.model.m, frozen.model.h
+    gates, biases = {'rnn': (1, 1), 'gru': (3, 4), 'lstm': (4, 4)}[row]  # Flax's gru has a bias more, inside r
+    assert nplm.count(shapes) == BROWN_V * (m + h + 1) + gates * h * (m + h) + biases * h
+    assert (frozen.model.family, frozen.streams * frozen.train.unroll) == (row, frozen.train.batch_size)
+
+
 def test_the_best_network_and_the_cased_words():
     frozen = settings.from_config(brown.get_config())
     assert (frozen.name, frozen.paper.row) == ('brown', '')

@@ -75,7 +75,7 @@ def test_regulariser_spares_the_biases():
 
 def test_dropout_zeroes_its_share_and_keeps_the_mean():
     values = jnp.ones((400, 300))
-    dropped = nplm._drop(jax.random.key(0), values, 0.25)
+    dropped = nplm.drop(jax.random.key(0), values, 0.25)
     assert float((dropped == 0).mean()) == pytest.approx(0.25, abs=0.01)
     assert float(dropped.mean()) == pytest.approx(1, abs=0.01)
     params = make(4, 3, 5, True)

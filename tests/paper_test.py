@@ -73,7 +73,7 @@ def test_gradient_of_the_mean_is_the_papers(n, m, h, direct):
     contexts, words = rng.integers(0, V, (6, n - 1)), rng.integers(0, V, 6)
     contexts[0] = contexts[0, 0]  # one word in every place of a context: its features get several gradients
     decay = 0.03
-    (_, nll), found = jax.value_and_grad(objective.penalised_nll, has_aux=True)(
+    (_, (nll, _)), found = jax.value_and_grad(objective.penalised_nll, has_aux=True)(
         params, jnp.asarray(contexts), jnp.asarray(words), decay
     )
     theta = as_float64(params)

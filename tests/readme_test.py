@@ -69,6 +69,7 @@ TABLES = [
     ('experiments/speed/README.md', 'speed.forms --show'),
     ('experiments/speed/README.md', 'speed.race --show'),
     ('experiments/speed/README.md', 'speed.quality --show'),
+    ('experiments/speed/README.md', 'speed.scaling --show'),
 ]
 
 

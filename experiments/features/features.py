@@ -1,7 +1,8 @@
 """What a network trained on Brown learnt of words: neighbours of frequent words, maps, files for other tools.
 
     python -m experiments.features.features --workdir=runs/brown-mlp9             # prints the neighbours
-    python -m experiments.features.features --workdir=runs/brown-mlp9 --maps      # draws pca.png and tsne.png here
+    python -m experiments.features.features --workdir=runs/brown-mlp9 --maps      # draws pca.png and tsne.png here,
+                                                                                  # with two features a word plane.png
     python -m experiments.features.features --workdir=runs/brown-mlp9 --export=DIR
 
 The words are not chosen: the five most frequent nouns, verbs, adjectives and adverbs, by Brown's own tags. Maps need
@@ -35,8 +36,9 @@ def main() -> None:
     flags = parser.parse_args()
     require(len(flags.workdir) == 1, '--workdir', flags.workdir, 'give one')
     models = trained.load(flags.workdir)
-    family, corpus = models.settings[0].model.family, models.settings[0].corpus.name
-    require(family == 'nplm', '--workdir', flags.workdir[0], f'a model of family {family} has no word features')
+    model, corpus = models.settings[0].model, models.settings[0].corpus.name
+    has_none = f'a model of family {model.family} has no word features'
+    require(model.is_network, '--workdir', flags.workdir[0], has_none)
     kinds = brown.parts_of_speech() if corpus == 'brown' else {}
     ids = models.vocabulary.ids
     words = flags.words.split() or frequent(models.vocabulary.words, kinds)
@@ -85,11 +87,14 @@ def neighbours(words: Sequence[str], features_VxM: np.ndarray, ids: list[int]) -
 
 
 def draw(models: trained.Trained, features_VxM: np.ndarray, kinds: dict[str, str], folder: pathlib.Path) -> None:
-    """The maps of the most frequent words."""
+    """The maps of the most frequent words; where they have two features each, these are the map."""
     words = models.vocabulary.words
     ids = mapped(words, kinds)
-    for method, name in {'pca': 'two principal components', 'tsne': 't-SNE by cosine'}.items():
-        places_Vx2 = embeddings.project(features_VxM[ids], method)
+    methods = {'pca': 'two principal components', 'tsne': 't-SNE by cosine'}
+    if features_VxM.shape[1] == 2:
+        methods = {'plane': 'as they are'}
+    for method, name in methods.items():
+        places_Vx2 = features_VxM[ids] if method == 'plane' else embeddings.project(features_VxM[ids], method)
         shown = [words[i] for i in ids]
         title = f'{len(ids):,} most frequent words, {features_VxM.shape[1]} features each: {name}'
         coloured = [kinds.get(w, 'word') for w in shown]

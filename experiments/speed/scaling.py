@@ -1,7 +1,7 @@
 """How the cost of training a word grows with |V| and with the batch: ours against plain JAX, alternating.
 
     python -m experiments.speed.scaling [--axes=vocabulary,batch] [--rounds=3] [--work=60]
-    python -m experiments.speed.scaling --show   the tables and the figure of the committed results, nothing measured
+    python -m experiments.speed.scaling --show   the tables of the committed results, nothing measured
 
 Writes results/scaling.json and .png and prints the tables. The network is MLP9: n=5, h=100, m=30.
 """
@@ -82,6 +82,7 @@ def make_tables(found: dict[str, Any]) -> str:
 def draw(found: dict[str, Any], path: pathlib.Path) -> None:
     """One panel an axis, both scales logarithmic: microseconds a word, medians over the rounds."""
     import matplotlib.figure  # noqa: PLC0415 (slow to import, and only the end needs it)
+    import matplotlib.ticker  # noqa: PLC0415
 
     figure = matplotlib.figure.Figure(figsize=(5 * len(found['axes']), 4), layout='constrained')
     panels = figure.subplots(1, len(found['axes']), squeeze=False)[0]
@@ -94,8 +95,9 @@ def draw(found: dict[str, Any], path: pathlib.Path) -> None:
         values = [p[axis] for p in points]
         panel.set_xticks(values, [f'{v:,}' for v in values])
         panel.set_xticks([], minor=True)
-        for which in (panel.yaxis.set_major_formatter, panel.yaxis.set_minor_formatter):
-            which('{x:,.0f}')
+        panel.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter('{x:,.0f}')
+        panel.set_yticks([], minor=True)
         panel.grid(alpha=0.3, which='both')
         panel.legend()
     figure.savefig(png := io.BytesIO(), dpi=120)
@@ -103,7 +105,7 @@ def draw(found: dict[str, Any], path: pathlib.Path) -> None:
 
 
 def main(_) -> None:
-    """Measures unless told only to show, prints the tables and draws the figure."""
+    """Measures and draws the figure unless told only to show; prints the tables."""
     contestants.set_up()
     path = pathlib.Path(_OUTPUT.value)
     if not _SHOW.value:
@@ -116,8 +118,8 @@ def main(_) -> None:
             **provenance.provenance(),
         }
         results.write(path, found)
+        draw(found, path.with_suffix('.png'))
     results.show(lambda: make_tables(results.read(path.parent, path.stem)))
-    draw(results.read(path.parent, path.stem), path.with_suffix('.png'))
 
 
 if __name__ == '__main__':

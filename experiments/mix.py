@@ -1,0 +1,73 @@
+"""The mixture of trained models, weighted on validation in three ways, and its perplexity.
+
+    python -m experiments.mix --workdir=runs/brown-lstm --workdir=runs/brown-mlp9 --workdir=runs/brown-kneser_ney_5
+
+Prints each model and their mixtures with equal weights, with weights learned by EM, and with such weights for each
+frequency of the two words before (section 4.2). --output=FILE keeps them as JSON.
+"""
+
+import shlex
+import sys
+from typing import Any
+
+from experiments import results, trained
+from nplm_jax import evaluation, experiment, mixture, provenance
+from nplm_jax.errors import require
+from nplm_jax.files import expand
+from nplm_jax.ngrams.counts import count
+from nplm_jax.ngrams.interpolated import FrequencyBins
+from nplm_jax.reporting import table
+
+HEADER = ['model', 'valid', 'test', 'weight: equal', 'learned']
+SPLITS = ('valid', 'test')
+
+
+def main() -> None:
+    """Reads the flags, mixes, prints."""
+    parser = trained.Parser(__doc__)
+    parser.add_argument('--output', default='', help='a JSON file for what comes out')
+    flags = parser.parse_args()
+    require(len(flags.workdir) > 1, '--workdir', flags.workdir[0], 'give two or more')
+    models = trained.load(flags.workdir)
+    for folder, settings in zip(flags.workdir, models.settings):
+        same = settings.corpus == models.settings[0].corpus
+        require(same, '--workdir', folder, f'its corpus.* are not those of {flags.workdir[0]}')
+    found = mix(models)
+    if flags.output:
+        found |= {'command': shlex.join(['python', '-m', 'experiments.mix', *sys.argv[1:]]), **provenance.provenance()}
+        results.write(expand('--output', flags.output), found)
+    print(make_table(found))
+
+
+def mix(trained_models: trained.Trained) -> dict[str, Any]:
+    """Perplexities of the models and their mixtures, and the weights of the learned one."""
+    data = experiment.prepare(trained_models.settings[0])
+    models = [mixture.Remembering(model) for model in trained_models.models]
+    bins = FrequencyBins(count(data.tokens_T, data.train, 3, len(data.vocabulary)))
+    mixtures = {
+        'equal': mixture.equal(models),
+        'learned': mixture.fit(models, data.tokens_T, data.valid),
+        'by_frequency': mixture.fit(models, data.tokens_T, data.valid, bins),
+    }
+
+    def perplexities(model):
+        return {s: evaluation.evaluate(model, data.tokens_T, data.splits[s]).perplexity for s in SPLITS}
+
+    weights = mixtures['learned'].weights_QxM[0].tolist()
+    each = zip(trained_models.names, models, weights)
+    return {
+        'models': [{'name': name, **perplexities(model), 'weight': weight} for name, model, weight in each],
+        'mixtures': {name: perplexities(model) for name, model in mixtures.items()},
+    }
+
+
+def make_table(found: dict[str, Any]) -> str:
+    """The models, then their mixtures."""
+    models = found['models']
+    rows = [[m['name'], *(m[s] for s in SPLITS), f'{1 / len(models):.2f}', f'{m["weight"]:.2f}'] for m in models]
+    rows += [[f'mixed, {n.replace("_", " ")}', *(p[s] for s in SPLITS), '', ''] for n, p in found['mixtures'].items()]
+    return table(HEADER, rows)
+
+
+if __name__ == '__main__':
+    trained.run(main)
