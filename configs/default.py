@@ -118,7 +118,9 @@ def _parallel() -> ConfigDict:
     """Over how many devices training is spread (section 3); the result does not depend on it."""
     c = ConfigDict()
     c.data = 1  # devices that share the batch (section 3.1), -1 for all that are left
-    c.model = 1  # devices that share the |V| output words (section 3.2), likewise
+    # Devices that share the |V| output words (section 3.2), likewise. With an output.kind other than full they share
+    # the memory of these words' rows, and all data * model devices the batch.
+    c.model = 1
     c.mode = 'shard_map'  # shard_map | pmap (data only)
     return c
 

@@ -78,6 +78,7 @@ def _init_classes(
         W_GxP=uniform(key_W, (G, P), P**-0.5) if model.direct else None,
         b_G=jax.nn.logsumexp(tail_GL.reshape(G, size), axis=1),
         head=H,
+        words=len(b_V),
     )
 
 
@@ -101,7 +102,7 @@ def output_parts(
     contexts_BxN: jax.Array,
     dropout: float = 0.0,
     key: jax.Array | None = None,
-    axis: str | None = None,
+    axis: softmax.Axis = None,
 ) -> tuple[softmax.Part, ...]:
     """What the output layer multiplies: (U, a) with a hidden layer, (W, x) with direct connections.
 
@@ -109,7 +110,13 @@ def output_parts(
     axis: the named axis over which the batch is shared out, if it is: the same numbers are dropped as on one device.
     Returns: pairs of weights_VxD and inputs_BxD, float32.
     """
-    x_BxP = features(params, contexts_BxN)
+    return parts_of(params, features(params, contexts_BxN), dropout, key, axis)
+
+
+def parts_of(
+    params: Params, x_BxP: jax.Array, dropout: float, key: jax.Array | None, axis: softmax.Axis
+) -> tuple[softmax.Part, ...]:
+    """`output_parts` from x itself: of `params`, C is not read."""
     if key is not None and dropout:
         key, key_a = jax.random.split(key)
         x_BxP = drop(key, x_BxP, dropout, axis)
@@ -143,13 +150,14 @@ def negative_log_likelihood(params: Params, contexts_BxN: jax.Array, targets_B: 
     """-log P(target | context) of each example, exactly. Returns: B, nats a word."""
     if params.classes is None:
         return softmax.negative_log_likelihood(scores(params, contexts_BxN), targets_B)
-    V = len(params.b_V)
-    rows_R = class_softmax.rows(params.classes, targets_B, V)
-    parts = [(w[rows_R], x) for w, x in output_parts(params, contexts_BxN)]
-    return class_softmax.negative_log_likelihood(parts, params.b_V[rows_R], params.classes, targets_B, V)
+    H, rows_BxL = params.classes.head, class_softmax.rows(params.classes, targets_B)
+    parts = output_parts(params, contexts_BxN)
+    y_BxL = softmax.own_scores(params.b_V[rows_BxL], *((w[rows_BxL], x) for w, x in parts))
+    alone = [(w[:H], x) for w, x in parts]
+    return class_softmax.negative_log_likelihood(alone, params.b_V[:H], params.classes, y_BxL, targets_B)
 
 
-def drop(key: jax.Array, values_BxD: jax.Array, rate: float, axis: str | None = None) -> jax.Array:
+def drop(key: jax.Array, values_BxD: jax.Array, rate: float, axis: softmax.Axis = None) -> jax.Array:
     """Dropout: zero this share of the values, scale up the rest. axis: as in `output_parts`."""
     B, D = values_BxD.shape
     if axis is None:

@@ -61,30 +61,32 @@ def penalised_nll(
 
 def output_rows(
     params: nplm.Params, targets_B: jax.Array, output: OutputSettings, noise: sampling.Noise | None, key: jax.Array
-) -> jax.Array:
-    """The rows of the output layer that a cheap loss needs. int32."""
+) -> tuple[jax.Array, jax.Array]:
+    """The rows of the output layer that a cheap loss needs. Returns: B x L of each example, S of all; int32."""
     if params.classes is not None:
-        return class_softmax.rows(params.classes, targets_B, len(params.b_V))
-    return jnp.concatenate([targets_B, sampling.draw(key, noise, output.samples)])
+        return class_softmax.rows(params.classes, targets_B), jnp.arange(params.classes.head, dtype=jnp.int32)
+    return targets_B[:, None], sampling.draw(key, noise, output.samples)
 
 
 def cheap_loss(
-    local: nplm.Params,
-    places_BxN: jax.Array,
+    shared: nplm.Params,
+    own: nplm.Params,
     targets_B: jax.Array,
-    rows_R: jax.Array,
-    vocabulary_size: int,
+    given: tuple[jax.Array, jax.Array, sampling.Noise | None],
     dropout: float,
-    key: jax.Array,
     kind: str,
-    noise: sampling.Noise | None,
-) -> tuple[jax.Array, jax.Array]:
+    axes: parallel.Axes = parallel.NO_AXES,
+) -> tuple[tuple[jax.Array, jax.Array], None]:
     """The loss of output.kind sampled, nce or classes, as a function of what `touched.gather` gathered, without R.
 
-    Returns: (loss, mean NLL), nats a word; the second is exact for classes, an estimate for the others.
+    given: the key of the dropout, the S rows that all examples share, and the noise.
+    Returns: (loss, mean NLL), nats a word, the second exact for classes, else an estimate; and nothing to carry on.
     """
-    parts = nplm.output_parts(local, places_BxN, dropout, key)
+    key, rows_S, noise = given
+    parts = nplm.parts_of(shared, own.C_VxM.reshape(len(targets_B), -1), dropout, key, axes.data)
+    own_weights = [w for w in (own.U_VxK, own.W_VxP) if w is not None]
+    y_BxL = softmax.own_scores(own.b_V, *((w, x) for w, (_, x) in zip(own_weights, parts)))
     if kind != 'classes':
-        return sampling.losses(kind, parts, local.b_V, targets_B, rows_R[len(targets_B) :], noise.log_chance_V)
-    nll_B = class_softmax.negative_log_likelihood(parts, local.b_V, local.classes, targets_B, vocabulary_size)
-    return jnp.mean(nll_B), jnp.mean(nll_B)
+        return sampling.losses(kind, parts, shared.b_V, y_BxL[:, 0], targets_B, rows_S, noise.log_chance_V), None
+    nll = jnp.mean(class_softmax.negative_log_likelihood(parts, shared.b_V, shared.classes, y_BxL, targets_B))
+    return (nll, nll), None

@@ -29,7 +29,7 @@ NEVER = -1e9  # b of the words that pad |V| to the mesh: exp of it is 0, and so 
 class Axes(NamedTuple):
     """The named axes over which the batch and the words are shared out; None where one device has them all."""
 
-    data: str | None = None
+    data: str | tuple[str, ...] | None = None
     model: str | None = None
 
 
@@ -43,17 +43,26 @@ class Layout:
     mesh: Mesh | None = None
     mode: str = 'shard_map'
 
-    def map(self, loss: Callable[..., tuple[jax.Array, Any]]) -> Callable[..., tuple[jax.Array, Any]]:
-        """A mean over the batch from one device's part: `loss(params, contexts, targets, carry, key, axes=...)`.
+    def map(self, loss: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
+        """A mean over the batch from one device's part: `loss(params, *batch, given, axes=...)`.
 
-        The loss also returns what each stream of the batch carries on to the next one; None where nothing is carried.
+        batch: trees of arrays whose first axis is shared out; `given`: what every device has whole, beside `params`.
+        The loss, a number or a tree of them, comes with arrays along the batch: what each of its streams carries on
+        to the next one; None where nothing is carried.
         To be differentiated as a whole, from outside: gradients taken inside and averaged would be wrong.
         """
         if self.mesh is None:
             return loss
         if self.mode == 'pmap':
             return functools.partial(_pmapped, loss, self.mesh.devices.flatten().tolist())
-        return functools.partial(_shard_mapped, loss, self.mesh)
+        axes = Axes(*(name if name in self.mesh.axis_names else None for name in (DATA, MODEL)))
+        return functools.partial(_shard_mapped, loss, self.mesh, axes, lambda params: specs(params, self.mesh))
+
+    def map_few(self, loss: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
+        """The same for params of a few rows, which every device has whole: all devices of the mesh share the batch."""
+        if self.mesh is None or self.mode == 'pmap':
+            return self.map(loss)
+        return functools.partial(_shard_mapped, loss, self.mesh, Axes(self.mesh.axis_names), lambda _: PartitionSpec())
 
     def put(self, tree: Tree) -> Tree:
         """Arrays of one device -> padded to the mesh and spread over it, each as `ROWS_OVER` says."""
@@ -74,15 +83,20 @@ class Layout:
 
         return jax.tree_util.tree_map_with_path(cut, whole)
 
-    def everywhere(self, array: jax.Array) -> jax.Array:
-        """A copy of the array on every device."""
-        return (
-            array if self.mesh is None else jax.device_put(np.asarray(array), NamedSharding(self.mesh, PartitionSpec()))
-        )
+    def everywhere(self, tree: Tree) -> Tree:
+        """A copy of each array on every device."""
+        if self.mesh is None:
+            return tree
+        place = NamedSharding(self.mesh, PartitionSpec())
+        return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), place), tree)
 
     def constrain(self, tree: Tree) -> Tree:
         """Inside jit: keeps each array where `put` would have it."""
         return tree if self.mesh is None else jax.lax.with_sharding_constraint(tree, self._shardings(tree))
+
+    def replicate(self, tree: Tree) -> Tree:
+        """Inside jit: each array whole on every device."""
+        return tree if self.mesh is None else _replicate(tree, self.mesh)
 
     def _pad(self, path, leaf: jax.Array) -> jax.Array:
         if (axis := ROWS_OVER.get(_name(path))) not in self.mesh.axis_names:
@@ -118,17 +132,16 @@ def build(settings: Settings) -> Layout:
     all_used = processes == 1 or data * model == there
     require(all_used, 'parallel.data', data, f'{times} {there}, all devices of the {processes} processes')
     size = settings.train.batch_size
-    require(size % data == 0, 'train.batch_size', size, f'must be a multiple of {data}, the devices that share it')
+    share = data * model if settings.output.moves_few_rows else data
+    require(size % share == 0, 'train.batch_size', size, f'must be a multiple of {share}, the devices that share it')
     streams = settings.streams
     even = not settings.model.is_recurrent or streams % data == 0
     allowed = f'must be a divisor of {streams}, the streams of train.batch_size / train.unroll'
     require(even, 'parallel.data', data, allowed)
-    one, kind = data * model == 1, settings.output.kind
-    require(one or kind == 'full', 'output.kind', kind, 'must be full over several devices')
     if wanted.mode == 'pmap':
         require(model == 1, 'parallel.model', model, 'must be 1 with parallel.mode=pmap, which is data-parallel only')
         require(processes == 1, 'parallel.mode', 'pmap', f'must be shard_map for {processes} processes')
-    return ONE_DEVICE if one else Layout(make_mesh(data, model), wanted.mode)
+    return ONE_DEVICE if data * model == 1 else Layout(make_mesh(data, model), wanted.mode)
 
 
 def make_mesh(data: int, model: int) -> Mesh:
@@ -153,31 +166,30 @@ def _name(path) -> str:
     return getattr(path[-1], 'name', '') if path else ''
 
 
-def _shard_mapped(loss, mesh, params, contexts_BxN, targets_B, carry, key):
-    axes = Axes(*(name if name in mesh.axis_names else None for name in (DATA, MODEL)))
-
-    def of_one_device(params, contexts_BxN, targets_B, carry, key):
+def _shard_mapped(loss, mesh, axes, specs_of, params, *batch_and_given):
+    def of_one_device(params, *batch_and_given):
         if axes.data is None:
-            return loss(params, contexts_BxN, targets_B, carry, key, axes=axes)
+            return loss(params, *batch_and_given, axes=axes)
         # Marks the parameters as used by each part of the batch: that their gradients are summed over it follows.
-        params = jax.tree.map(lambda p: jax.lax.pcast(p, DATA, to='varying'), params)
-        mean, carry = loss(params, contexts_BxN, targets_B, carry, key, axes=axes)
-        return jax.lax.pmean(mean, DATA), carry
+        params = jax.tree.map(lambda p: jax.lax.pcast(p, axes.data, to='varying'), params)
+        mean, carry = loss(params, *batch_and_given, axes=axes)
+        return jax.lax.pmean(mean, axes.data), carry
 
     batch, everywhere = PartitionSpec(axes.data), PartitionSpec()
-    where = (specs(params, mesh), batch, batch, batch, everywhere)
+    where = (specs_of(params), *[batch] * (len(batch_and_given) - 1), everywhere)
     mapped = jax.shard_map(of_one_device, mesh=mesh, in_specs=where, out_specs=(everywhere, batch))
-    return mapped(params, contexts_BxN, targets_B, carry, key)
+    return mapped(params, *batch_and_given)
 
 
-def _pmapped(loss, devices, params, contexts_BxN, targets_B, carry, key):
-    def of_one_device(params, contexts_BxN, targets_B, carry, key):
-        mean, carry = loss(params, contexts_BxN, targets_B, carry, key, axes=Axes(DATA))
+def _pmapped(loss, devices, params, *batch_and_given):
+    def of_one_device(params, *batch_and_given):
+        mean, carry = loss(params, *batch_and_given, axes=Axes(DATA))
         return jax.lax.pmean(mean, DATA), carry
 
-    mapped = jax.pmap(of_one_device, DATA, in_axes=(None, 0, 0, 0, None), out_axes=(None, 0), devices=devices)
-    batch = contexts_BxN, targets_B, carry
-    mean, carried = mapped(params, *jax.tree.map(lambda x: x.reshape(len(devices), -1, *x.shape[1:]), batch), key)
+    *batch, given = batch_and_given
+    in_axes = (None, *(0 for _ in batch), None)
+    mapped = jax.pmap(of_one_device, DATA, in_axes=in_axes, out_axes=(None, 0), devices=devices)
+    mean, carried = mapped(params, *jax.tree.map(lambda x: x.reshape(len(devices), -1, *x.shape[1:]), batch), given)
     return mean, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), carried)
 
 

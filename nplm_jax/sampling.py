@@ -74,7 +74,8 @@ def draw(key: jax.Array, noise: Noise, samples: int) -> jax.Array:
 def losses(
     kind: str,
     parts: tuple[softmax.Part, ...],
-    b_R: jax.Array,
+    b_S: jax.Array,
+    y_target_B: jax.Array,
     targets_B: jax.Array,
     samples_S: jax.Array,
     log_chance_V: jax.Array,
@@ -86,14 +87,9 @@ def losses(
     nce: telling the target from the samples by y - log chance, where y itself is taken for log P: the normaliser is
     learned to be one. The estimate of the mean NLL is that of `sampled`.
 
-    parts, b_R: the weights and biases of the rows that matter: the B targets', then the S samples'.
+    parts, b_S: the samples' weights, each with what it multiplies, and their biases; y_target_B: the targets' scores.
     """
-    B = len(targets_B)
-    split = [jax.lax.split(w, (B, len(w) - B)) for w, _ in parts]  # unlike slices, cheap to go back through
-    inputs = [x for _, x in parts]
-    y_target_B = b_R[:B] + sum(jnp.sum(w * x, axis=1) for (w, _), x in zip(split, inputs))
-    y_SxB = softmax.scores(b_R[B:], *((w, x) for (_, w), x in zip(split, inputs)))
-    odds_SxB = y_SxB - log_chance_V[samples_S][:, None]
+    odds_SxB = softmax.scores(b_S, *parts) - log_chance_V[samples_S][:, None]
     is_target_SxB = samples_S[:, None] == targets_B[None, :]
     log_rest_B = jax.nn.logsumexp(jnp.where(is_target_SxB, -1e30, odds_SxB), axis=0)
     nll = jnp.mean(jnp.logaddexp(y_target_B, log_rest_B) - y_target_B)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 Part = tuple[jax.Array, jax.Array]
+Axis = str | tuple[str, ...] | None  # a named axis of the devices, or several as one
 Precision = Literal['float32', 'bfloat16']
 TRANSPOSE_FROM = {'float32': 256, 'bfloat16': 32}  # examples: below, a transposed copy costs more than it saves
 
@@ -25,6 +26,11 @@ def scores(b_V: jax.Array, *parts: Part) -> jax.Array:
     """
     y_VxB = sum(weights_VxD @ inputs_BxD.T for weights_VxD, inputs_BxD in parts)
     return b_V[:, None] + y_VxB
+
+
+def own_scores(b_BxL: jax.Array, *parts: Part) -> jax.Array:
+    """y of L words of each example's own; parts: pairs of weights_BxLxD and inputs_BxD. Returns: B x L, float32."""
+    return b_BxL + sum(jnp.sum(weights * inputs_BxD[:, None, :], axis=2) for weights, inputs_BxD in parts)
 
 
 def log_probabilities(y_VxB: jax.Array) -> jax.Array:

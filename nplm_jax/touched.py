@@ -1,6 +1,7 @@
-"""The rows that a cheap gradient touches: gathered into a small Params, and their updates added to the large one.
+"""The rows that a cheap gradient touches: gathered into two small Params, and their updates added to the large one.
 
-Dims: V words, B examples, N context words, R rows of the output layer.
+Dims: V words, B examples, N context words, M features, L output rows of each example, S output rows of all,
+R = B L + S.
 """
 
 from __future__ import annotations
@@ -11,34 +12,44 @@ import jax.numpy as jnp
 from nplm_jax import nplm
 
 
-def gather(params: nplm.Params, contexts_BxN: jax.Array, rows_R: jax.Array) -> tuple[nplm.Params, jax.Array]:
-    """Params whose words are the places of the contexts, B*N of them, and whose output words are `rows_R`.
+def gather(
+    params: nplm.Params, contexts_BxN: jax.Array, own_BxL: jax.Array, shared_S: jax.Array
+) -> tuple[nplm.Params, nplm.Params]:
+    """Returns: what all examples share, with the output rows `shared_S` and without C; and what each has of its own.
 
-    Returns: these, and the contexts as places: a function of both is one of params and the contexts.
+    That is of C the vectors of its context, B x N x M, and of U, W and b the output rows `own_BxL`.
     """
-    local = params.replace(
-        C_VxM=params.C_VxM[contexts_BxN.reshape(-1)],
-        U_VxK=None if params.U_VxK is None else params.U_VxK[rows_R],
-        W_VxP=None if params.W_VxP is None else params.W_VxP[rows_R],
-        b_V=params.b_V[rows_R],
-    )
-    return local, jnp.arange(contexts_BxN.size, dtype=jnp.int32).reshape(contexts_BxN.shape)
+
+    def rows(ids):
+        named = {k: getattr(params, k) for k in ('U_VxK', 'W_VxP', 'b_V')}
+        return {k: None if w is None else w[ids] for k, w in named.items()}
+
+    shared = params.replace(C_VxM=None, **rows(shared_S))
+    own = params.replace(C_VxM=params.C_VxM[contexts_BxN], H_KxP=None, d_K=None, classes=None, **rows(own_BxL))
+    return shared, own
 
 
-def add(params: nplm.Params, updates: nplm.Params, contexts_BxN: jax.Array, rows_R: jax.Array) -> nplm.Params:
-    """Adds updates shaped like `gather`'s Params; a row that was gathered twice gets both. In place when donated."""
+def add(
+    params: nplm.Params,
+    shared: nplm.Params,
+    own: nplm.Params,
+    contexts_BxN: jax.Array,
+    own_BxL: jax.Array,
+    shared_S: jax.Array,
+) -> nplm.Params:
+    """Adds updates shaped like what `gather` gave; a row that was gathered twice gets both. In place when donated."""
 
-    def at(rows, weights, more):
-        return None if weights is None else weights.at[rows].add(more)
+    ids_R = jnp.concatenate([own_BxL.reshape(-1), shared_S])
 
-    whole = {k: jax.tree.map(jnp.add, getattr(params, k), getattr(updates, k)) for k in ('H_KxP', 'd_K', 'classes')}
-    return params.replace(
-        **whole,
-        C_VxM=at(contexts_BxN.reshape(-1), params.C_VxM, updates.C_VxM),
-        U_VxK=at(rows_R, params.U_VxK, updates.U_VxK),
-        W_VxP=at(rows_R, params.W_VxP, updates.W_VxP),
-        b_V=at(rows_R, params.b_V, updates.b_V),
-    )
+    def at(name):  # at once: after a first scatter XLA may copy all |V| rows for a second one
+        if (weights := getattr(params, name)) is None:
+            return None
+        of_own = getattr(own, name).reshape(-1, *weights.shape[1:])
+        return weights.at[ids_R].add(jnp.concatenate([of_own, getattr(shared, name)]))
+
+    whole = {k: jax.tree.map(jnp.add, getattr(params, k), getattr(shared, k)) for k in ('H_KxP', 'd_K', 'classes')}
+    rows = {k: at(k) for k in ('U_VxK', 'W_VxP', 'b_V')}
+    return params.replace(C_VxM=params.C_VxM.at[contexts_BxN].add(own.C_VxM), **whole, **rows)
 
 
 def shrink(params: nplm.Params, factor: jax.Array) -> nplm.Params:

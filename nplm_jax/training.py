@@ -145,7 +145,7 @@ def train_step(
     """
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), 2), state.step)
     if settings.output.moves_few_rows:
-        return _cheap_step(state, contexts_BxN, targets_B, settings, total_steps, noise, key)
+        return _cheap_step(state, contexts_BxN, targets_B, settings, total_steps, noise, key, layout)
     starts = state.step % (total_steps // settings.train.epochs) == 0  # an epoch, with no words read yet
     carry = jax.tree.map(lambda h: jnp.where(starts, 0, h), state.carry)
     (_, (nll, carry)), gradients = jax.value_and_grad(objective.penalised_nll, has_aux=True)(
@@ -165,19 +165,28 @@ def train_step(
     return layout.constrain(state), nll
 
 
-def _cheap_step(state, contexts_BxN, targets_B, settings, total_steps, noise, key):
-    """The update of the rows that a loss other than the full one needs, without decay."""
+def _cheap_step(state, contexts_BxN, targets_B, settings, total_steps, noise, key, layout):
+    """The update of the rows that a loss other than the full one needs, without decay.
+
+    Over a mesh these rows alone cross the devices, and all devices share the batch.
+    """
     key, key_rows = jax.random.split(key)
     params, output = state.params, settings.output
-    rows_R = objective.output_rows(params, targets_B, output, noise, key_rows)
-    local, places_BxN = touched.gather(params, contexts_BxN, rows_R)
-    (_, nll), gradients = jax.value_and_grad(objective.cheap_loss, has_aux=True)(
-        local, places_BxN, targets_B, rows_R, len(params.b_V), settings.model.dropout, key, output.kind, noise
-    )
+    rows = contexts_BxN, *objective.output_rows(params, targets_B, output, noise, key_rows)
+    # Else XLA would share out which rows they are as well, and add up whole arrays of |V| rows at the end.
+    rows, targets_B = layout.replicate((rows, targets_B))
+    gathered = layout.replicate(touched.gather(params, *rows))
+    of_one_device = functools.partial(objective.cheap_loss, dropout=settings.model.dropout, kind=output.kind)
+
+    def losses(shared, own):
+        return layout.map_few(of_one_device)(shared, own, targets_B, (key, rows[-1], noise))[0]
+
+    (_, nll), gradients = jax.value_and_grad(losses, (0, 1), has_aux=True)(*gathered)
     # Plain gradient descent keeps nothing of a parameter, and so does not mind whose gradients these are.
     optimizer = optimizers.build(settings.optimizer, total_steps, settings.train.batch_size)
     updates, opt_state = optimizer.update(gradients, state.opt_state)
-    return TrainState(touched.add(params, updates, contexts_BxN, rows_R), opt_state, state.step + 1), nll
+    params = touched.add(params, *layout.replicate(updates), *rows)
+    return layout.constrain(TrainState(params, opt_state, state.step + 1)), nll
 
 
 @functools.partial(jax.jit, static_argnames=('settings', 'total_steps', 'num_steps', 'layout'), donate_argnames='state')
@@ -235,7 +244,7 @@ def fit(
     started = time.perf_counter() if started is None else started
     layout, plan = parallel.build(settings), make_plan(settings, data.train)
     state, best, progress = _begin(settings, plan, data, store)
-    noise = sampling.for_data(data, settings.output)
+    noise = layout.everywhere(sampling.for_data(data, settings.output))
     state, tokens_T = layout.put(state), layout.everywhere(data.tokens_T)
     whole = functools.partial(layout.get, num_words=len(data.vocabulary))
     before = progress.seconds

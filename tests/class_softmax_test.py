@@ -32,7 +32,7 @@ def plain(params, contexts_BxN):
     y_GxB = classes.b_G[:, None] + sum(w @ x.T for w, x in zip(classes.weights, inputs))
     log_top = jax.nn.log_softmax(jnp.concatenate([y_VxB[: classes.head], y_GxB]), axis=0)
     found = [log_top[: classes.head]]
-    size = classes.size(V)
+    size = classes.size
     for g in range(len(classes.b_G)):
         words = y_VxB[classes.head + g * size : min(classes.head + (g + 1) * size, V)]
         assert len(words)
@@ -81,13 +81,19 @@ def test_an_update_is_that_of_the_plain_formulas_gradient(head, classes, made):
 
 def test_what_is_added_is_what_was_gathered():
     params = make(7, 4)
-    rows_R = class_softmax.rows(params.classes, TARGETS, V)
-    local, places_BxN = touched.gather(params, CONTEXTS, rows_R)
-    for ours, theirs in zip(nplm.output_parts(local, places_BxN), nplm.output_parts(params, CONTEXTS), strict=True):
-        np.testing.assert_array_equal(ours[0], theirs[0][rows_R])
-        np.testing.assert_array_equal(ours[1], theirs[1])
-    same = touched.add(params, jax.tree.map(jnp.zeros_like, local), CONTEXTS, rows_R)
-    assert all((a == b).all() for a, b in zip(jax.tree.leaves(same), jax.tree.leaves(params), strict=True))
+    rows = CONTEXTS, class_softmax.rows(params.classes, TARGETS), jnp.arange(7)
+    shared, own = touched.gather(params, *rows)
+    for name in ('U_VxK', 'W_VxP', 'b_V'):
+        np.testing.assert_array_equal(getattr(shared, name), getattr(params, name)[:7])
+        np.testing.assert_array_equal(getattr(own, name), getattr(params, name)[rows[1]])
+    np.testing.assert_array_equal(own.C_VxM, params.C_VxM[CONTEXTS])
+    ones = jax.tree.map(jnp.ones_like, (shared, own))
+    after = touched.add(params, *ones, *rows)
+    for name, ids in dict(C_VxM=[CONTEXTS], U_VxK=rows[1:], W_VxP=rows[1:], b_V=rows[1:]).items():
+        times_V = sum(np.bincount(np.ravel(x), minlength=V) for x in ids)
+        added = np.asarray(getattr(after, name) - getattr(params, name)).reshape(V, -1)
+        np.testing.assert_allclose(added, np.broadcast_to(times_V[:, None], added.shape), atol=1e-5)
+    np.testing.assert_allclose(after.classes.U_GxK, params.classes.U_GxK + 1)
 
 
 def test_decay_spares_the_biases():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,8 @@ import training_test as one
 from training_test import DATA, same_bits
 
 from experiments.parallel import counts, program
-from nplm_jax import checkpoints, dataset, evaluation, nplm, objective, parallel, training
+from nplm_jax import checkpoints, dataset, evaluation, nplm, objective, parallel, sampling, training, vocabulary
+from nplm_jax.corpora import Corpus, Span
 from nplm_jax.errors import BadInput
 from nplm_jax.language_model import NeuralLanguageModel
 from nplm_jax.parallel import Layout, make_mesh
@@ -187,6 +189,14 @@ def test_what_the_devices_cannot_do_is_one_line(data, model, mode, message):
         parallel.build(dataclasses.replace(BASE, parallel=ParallelSettings(data, model, mode)))
 
 
+def test_with_a_cheap_gradient_all_devices_share_the_batch():
+    settings = one.changed(train=dict(batch_size=12), optimizer=dict(momentum=0.0), output=dict(kind='nce'))
+    spread = lambda *shape: dataclasses.replace(settings, parallel=ParallelSettings(*shape))  # noqa: E731
+    with pytest.raises(BadInput, match='^train.batch_size=12: must be a multiple of 8, the devices that share it$'):
+        parallel.build(spread(2, 4))
+    assert parallel.build(spread(2, 3)).mesh.shape == {'data': 2, 'model': 3}
+
+
 def test_all_that_is_left():
     for given, shape in [((-1, 2), (4, 2)), ((2, -1), (2, 4)), ((-1, 1), (8,)), ((3, 2), (3, 2))]:
         settings = dataclasses.replace(one.changed(train=dict(batch_size=12 * 4)), parallel=ParallelSettings(*given))
@@ -203,3 +213,64 @@ def test_the_compiled_update_sends_what_the_formula_says(data, model, h, direct)
     network = ModelSettings(4, 3, h, direct, dropout=0.1)
     compiled = program.compile_update(network, 101, 24, data, model)
     assert program.all_reduced_bytes(compiled.as_text()) == counts.sent(network, 101, 24, data, model)
+
+
+# --- gradients that need a few rows only -----------------------------------------------------------------
+
+
+@functools.cache
+def many_words():
+    """A corpus of 8,011 words, each of them in it."""
+    random = np.random.default_rng(4)
+    ids = np.concatenate([random.permutation(8011), np.minimum(random.zipf(1.3, 2000), 8011) - 1])
+    words = [f'w{i}' for i in ids]
+    corpus = Corpus('made up', words, Span(0, 9800), Span(9800, 9900), Span(9900, 10011))
+    return dataset.from_corpus(corpus, vocabulary.build(words))
+
+
+def compile_and_train(settings, layout, data):
+    """(the text of the program of 50 updates, the state after 200)."""
+    num_words, bias = len(data.vocabulary), dataset.unigram_log_probabilities(data)
+    noise = layout.everywhere(sampling.for_data(data, settings.output))
+    state = layout.put(training.init_state(settings, num_words, bias, 1000))
+    tokens_T, order_T = layout.everywhere((data.tokens_T, dataset.epoch_order(1, 0, data.train)))
+    lowered = training.train_steps.lower(state, tokens_T, order_T, 0, settings, 1000, 50, noise, layout)
+    compiled = lowered.compile(compiler_options={'xla_backend_optimization_level': 0})  # takes less time
+    for first in range(0, 200, 50):
+        state, nll_S = compiled(state, tokens_T, order_T, first, noise)
+        assert np.isfinite(np.asarray(nll_S)).all()
+    return compiled.as_text(), state
+
+
+@functools.cache
+def cheap_on_one_device(settings):
+    data = many_words()
+    params = compile_and_train(settings, parallel.ONE_DEVICE, data)[1].params
+    score = evaluation.evaluate(NeuralLanguageModel(params, settings.model.n), data.tokens_T, data.valid)
+    return params, score.perplexity
+
+
+CHEAP = [(*mesh, 'shard_map') for mesh in ((8, 1), (1, 8), (2, 4))] + [(8, 1, 'pmap')]
+CASES = [(*how, *layout) for how in (('sampled', False), ('nce', True), ('classes', True)) for layout in CHEAP]
+
+
+@pytest.mark.parametrize('kind,direct,data,model,mode', [c for c in CASES if 'nce' in c or 'pmap' not in c])
+def test_cheap_gradients_train_as_on_one_device_and_send_nothing_of_the_vocabulary(kind, direct, data, model, mode):
+    settings = dataclasses.replace(
+        one.changed(train=dict(batch_size=8), optimizer=dict(momentum=0.0)),
+        model=ModelSettings(3, 1, 2, direct, dropout=0.1),
+        output=OutputSettings(kind, samples=50, head=12, classes=160),  # the last class is not full
+    )
+    corpus, layout = many_words(), layout_of(data, model, mode)
+    num_words = len(corpus.vocabulary)
+    text, state = compile_and_train(settings, layout, corpus)
+    params = layout.get(state.params, num_words)
+    expected, perplexity = cheap_on_one_device(settings)
+    for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * float(jnp.abs(b).max()))
+    score = evaluation.evaluate(NeuralLanguageModel(params, 3), corpus.tokens_T, corpus.valid)
+    assert score.perplexity == pytest.approx(perplexity, rel=1e-4)
+    rows = state.params.b_V.addressable_data(0)
+    assert len(rows) == -(-num_words // model) and np.all(state.params.b_V[num_words:] == parallel.NEVER)
+    sent = [math.prod(shape) for _, shape in program.sent_arrays(text)]
+    assert 0 < max(sent) < num_words // 8  # the least that a device may hold of |V|: its rows of b

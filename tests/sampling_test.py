@@ -20,9 +20,10 @@ def problem(widths=(7, 12), seed=0):
 
 
 def loss(kind, samples_S, log_chance_V, parts, b_V, targets_B):
-    rows_R = jnp.concatenate([targets_B, samples_S])
-    of_rows = tuple((w[rows_R], x) for w, x in parts)
-    return sampling.losses(kind, of_rows, b_V[rows_R], targets_B, samples_S, log_chance_V)
+    own_Bx1 = targets_B[:, None]
+    y_target_B = softmax.own_scores(b_V[own_Bx1], *((w[own_Bx1], x) for w, x in parts))[:, 0]
+    of_samples = tuple((w[samples_S], x) for w, x in parts)
+    return sampling.losses(kind, of_samples, b_V[samples_S], y_target_B, targets_B, samples_S, log_chance_V)
 
 
 @pytest.mark.parametrize('samples', [1, 20, 100, 210, V])
@@ -171,4 +172,5 @@ def test_only_the_rows_of_the_batch_and_the_samples_move():
 
     assert moved('C_VxM') == {3, 4, 5}
     assert 7 in moved('U_VxK') == moved('W_VxP') == moved('b_V') and len(moved('b_V')) == 3
-    assert objective.output_rows(before, targets_B, output, noise, jax.random.key(0)).shape == (4,)
+    own_BxL, shared_S = objective.output_rows(before, targets_B, output, noise, jax.random.key(0))
+    assert own_BxL.tolist() == [[7], [7]] and shared_S.shape == (2,)

@@ -38,9 +38,14 @@ def all_reduced_bytes(text: str) -> int:
     """
     if others := [name for name in OTHERS if re.search(rf'\s{name}(-start)?\(', text)]:
         raise ValueError(f'the program has {", ".join(others)} too')
-    found = re.findall(r'= (\(.*?\)|\S+) all-reduce(?:-start)?\(', text)
+    return sum(BYTES[kind] * math.prod(shape) for kind, shape in sent_arrays(text))
+
+
+def sent_arrays(text: str) -> list[tuple[str, list[int]]]:
+    """Type and shape of every result of what crosses the devices, in the text of a compiled program."""
+    found = re.findall(rf'= (\(.*?\)|\S+) (?:all-reduce|{"|".join(OTHERS)})(?:-start)?\(', text)
     arrays = re.findall(r'(\w+)\[([\d,]*)\]', ' '.join(found))
-    return sum(BYTES[kind] * math.prod(int(n) for n in shape.split(',') if n) for kind, shape in arrays)
+    return [(kind, [int(n) for n in shape.split(',') if n]) for kind, shape in arrays]
 
 
 def measure(model: ModelSettings, num_words: int, batch_size: int, data: int, model_devices: int) -> dict[str, float]:
