@@ -1,0 +1,1 @@
+"""The recurrent networks on Brown, beside windows and counts."""
