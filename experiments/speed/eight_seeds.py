@@ -1,0 +1,35 @@
+"""Eight seeds of one small network, for vectorize.py.
+
+python launch.py --config=experiments/speed/eight_seeds.py:small --config.corpus.path=TEXT --sweep --vectorize
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from configs import text
+
+SEEDS = 8
+SIZES = {  # |V|, and n, m, h and the batch of the network
+    'tiny': (500, (4, 10, 20), 32),
+    'small': (2_000, (4, 10, 20), 32),
+    'medium': (4_000, (5, 30, 50), 64),
+    'large': (16_384, (5, 30, 100), 128),
+}
+
+
+def get_config(size: str) -> ConfigDict:
+    """One of SIZES, as long as the text says; no early stopping, and no word is merged."""
+    c = text.get_config()
+    _, (c.model.n, c.model.m, c.model.h), c.train.batch_size = SIZES[size]
+    c.name, c.model.dropout, c.corpus.min_count, c.corpus.tokens = size, 0.1, 1, 'whitespace'
+    c.train.epochs = c.train.patience = 4
+    c.optimizer.learning_rate = 0.5
+    return c
+
+
+def sweep() -> Iterator[dict[str, Any]]:
+    """The seeds."""
+    for seed in range(1, SEEDS + 1):
+        yield {'seed': seed}
