@@ -33,7 +33,6 @@ TIMES = ('cold', 'warm', 'updates')
 
 _SIZES = contestants.define_several('sizes', eight_seeds.SIZES, 'The networks')
 _ROUNDS = flags.DEFINE_integer('rounds', 2, 'Sweeps of each kind.')
-_WORK = flags.DEFINE_float('work', 1.0, 'How long the trainings are; the texts grow with it.')
 _OUTPUT = flags.DEFINE_string('output', str(HERE / 'results' / 'vectorize.json'), 'Where the results lie.')
 _SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the results that are there, and run nothing.')
 HEADER = ['|V|', 'h', 'batch', 'updates', *(f'{t}: alone, together, ratio' for t in TIMES), 'perplexity differs by']
@@ -68,8 +67,7 @@ def sweep(size: str, text: pathlib.Path, folder: pathlib.Path, how: str, compile
 
 def measure(size: str) -> dict[str, Any]:
     """All rounds of one network; every second round backwards."""
-    V, (n, m, h), batch = eight_seeds.SIZES[size]
-    words = max(int(_WORK.value * 2.4e9 / (V * h + 2e4)), 4 * V)
+    V, (n, m, h), batch, words, _ = eight_seeds.SIZES[size]
     found = {how: {key: [] for key in TIMES} for how in HOW}
     perplexities, made = {}, 0
     with tempfile.TemporaryDirectory() as name:
