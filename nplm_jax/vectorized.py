@@ -57,11 +57,9 @@ def run(configs: Sequence[ConfigDict], folders: Sequence[pathlib.Path], command:
             return [experiment.run(configs[0], folders[0], command)]
         except (BadInput, training.NonFiniteLoss) as error:
             return [error]
-    data = functools.cache(lambda _: experiment.prepare(settings.from_config(configs[0])))
+    data = functools.cache(lambda: experiment.prepare(settings.from_config(configs[0])))
     with experiment.interruptible() as interrupted:
-        together = experiment.Together(
-            len(configs), lambda wanted: data(wanted.corpus), lambda: contextlib.nullcontext(interrupted)
-        )
+        together = experiment.Together(len(configs), lambda _: data(), lambda: contextlib.nullcontext(interrupted))
         runs = [experiment.dispatches(c, f, command, together) for c, f in zip(configs, folders)]
         outcomes = drive(runs)
     for outcome in outcomes:

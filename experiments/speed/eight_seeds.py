@@ -12,9 +12,9 @@ from configs import text
 
 SEEDS = 8
 SIZES = {  # |V|; n, m and h of the network; its batch; words of the text; epochs
-    'tiny': (500, (4, 10, 20), 32, 160_000, 4),
-    'small': (2_000, (4, 10, 20), 32, 80_000, 4),
-    'medium': (4_000, (5, 30, 50), 64, 32_000, 4),
+    'tiny': (200, (3, 5, 10), 8, 400_000, 2),
+    'small': (500, (4, 10, 20), 32, 160_000, 4),
+    'medium': (2_000, (4, 10, 20), 32, 80_000, 4),
     'large': (16_384, (5, 30, 100), 128, 33_000, 1),
 }
 
@@ -24,7 +24,7 @@ def get_config(size: str) -> ConfigDict:
     c = text.get_config()
     _, (c.model.n, c.model.m, c.model.h), c.train.batch_size, _, c.train.epochs = SIZES[size]
     c.name, c.model.dropout, c.corpus.min_count, c.corpus.tokens = size, 0.1, 1, 'whitespace'
-    c.train.patience = c.train.epochs
+    c.train.patience, c.train.checkpoint_every, c.train.steps_per_dispatch = c.train.epochs, 20_000, 500
     c.optimizer.learning_rate = 0.5
     return c
 

@@ -61,7 +61,7 @@ def sweep(size: str, text: pathlib.Path, folder: pathlib.Path, how: str, compile
         'seconds': round(seconds, 1),
         'updates': round(max(updates) if how == 'together' else sum(updates), 1),
         'perplexity': [point['perplexity']['valid'] for point in points],
-        'made': points[0]['updates'],
+        'made': {key: points[0][key] for key in ('vocabulary', 'words', 'updates')},
     }
 
 
@@ -69,7 +69,7 @@ def measure(size: str) -> dict[str, Any]:
     """All rounds of one network; every second round backwards."""
     V, (n, m, h), batch, words, _ = eight_seeds.SIZES[size]
     found = {how: {key: [] for key in TIMES} for how in HOW}
-    perplexities, made = {}, 0
+    perplexities, made = {}, {}
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         write_text(folder / 'text', V, words)
@@ -83,7 +83,7 @@ def measure(size: str) -> dict[str, Any]:
                 found[how]['updates'].append(done['updates'])
                 perplexities[how], made = np.array(done['perplexity']), done['made']
     differ = float(np.abs(perplexities['together'] / perplexities['alone'] - 1).max())
-    shape = {'vocabulary': V, 'n': n, 'm': m, 'h': h, 'batch': batch, 'words': words, 'updates': made}
+    shape = {'n': n, 'm': m, 'h': h, 'batch': batch, **made}
     return {'size': size, **shape, 'seconds': found, 'largest_relative_difference': differ}
 
 
