@@ -35,7 +35,7 @@ _SIZES = contestants.define_several('sizes', eight_seeds.SIZES, 'The networks')
 _ROUNDS = flags.DEFINE_integer('rounds', 2, 'Sweeps of each kind.')
 _OUTPUT = flags.DEFINE_string('output', str(HERE / 'results' / 'vectorize.json'), 'Where the results lie.')
 _SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the results that are there, and run nothing.')
-HEADER = ['|V|', 'h', 'batch', 'updates', *(f'{t}: alone, together, ratio' for t in TIMES), 'perplexity differs by']
+HEADER = ['vocabulary', 'h', 'batch', 'updates', *(f'{t}: alone, together, ratio' for t in TIMES), 'difference']
 
 
 def write_text(path: pathlib.Path, V: int, words: int) -> None:
