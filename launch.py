@@ -1,6 +1,7 @@
 """Runs one experiment: python launch.py --config=configs/brown.py:mlp9 [--workdir=DIR] [--config.model.h=50 ...]
 
 --sweep runs every point of the config file's sweep(), each in a folder of its own, and ends with their table.
+--vectorize with it trains those points together that differ only in their seed, learning rate or decay.
 --distributed makes this process one of several that train together; start the same command in each.
 Running the same command again goes on where it ended. Exit codes: 0 done, 1 failed or another process was lost,
 2 bad input, 130 or 143 stopped by Ctrl-C or SIGTERM with everything saved.
@@ -20,6 +21,7 @@ from nplm_jax.errors import BadInput
 
 _CONFIG = config_flags.DEFINE_config_file('config', None, 'A config file, with the row after a colon.')
 _SWEEP = flags.DEFINE_boolean('sweep', False, 'Run every point that the sweep() of the config file yields.')
+_VECTORIZE = flags.DEFINE_boolean('vectorize', False, 'With --sweep: train points of one shape together, by jax.vmap.')
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The folder of the run; runs/NAME when not given.')
 _DISTRIBUTED = flags.DEFINE_boolean('distributed', False, 'Train together with other processes; the mesh spans all.')
 _COORDINATOR = flags.DEFINE_string('coordinator', None, 'HOST:PORT of the first process; from SLURM when not given.')
@@ -75,7 +77,7 @@ def _run(command: str) -> None:
         if _SWEEP.value:
             file = config_flags.get_config_filename(flags.FLAGS['config']).split(':')[0]  # less the row
             points = sweeps.load_points(file, config)
-            print(sweeps.run(points, folder, command))
+            print(sweeps.run(points, folder, command, _VECTORIZE.value))
         else:
             experiment.run(config, folder, command)
     except training.Interrupted as stop:
@@ -97,6 +99,8 @@ def _parse(argv: list[str]) -> list[str]:
         for flag in (_COORDINATOR, _PROCESSES, _PROCESS_ID):
             if flag.value is not None and not _DISTRIBUTED.value:
                 raise BadInput(f'--{flag.name}={flag.value}: needs --distributed')
+        if _VECTORIZE.value and not _SWEEP.value:
+            raise BadInput('--vectorize: needs --sweep')
         if _SWEEP.value and _DISTRIBUTED.value:
             raise BadInput('--sweep: not with --distributed; start its points one by one')
         return argv

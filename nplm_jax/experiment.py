@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -10,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -21,6 +22,7 @@ from ml_collections import ConfigDict
 from nplm_jax import (
     corpora,
     dataset,
+    dispatching,
     downloads,
     evaluation,
     language_model,
@@ -42,6 +44,15 @@ from nplm_jax.language_model import LanguageModel
 from nplm_jax.ngrams import families, interpolated
 
 
+@dataclasses.dataclass(frozen=True)
+class Together:
+    """What runs that train together share: how many they are, how the text is read, how they learn of a signal."""
+
+    size: int
+    prepare: Callable[[settings.Settings], dataset.Dataset]
+    interruptible: Callable[[], contextlib.AbstractContextManager[Callable[[], int]]]
+
+
 def run(config: ConfigDict | Mapping[str, Any], folder: str | os.PathLike[str], command: str = '') -> dict[str, Any]:
     """Trains or estimates one model and evaluates it, or goes on where an earlier start of the same run ended.
 
@@ -50,6 +61,13 @@ def run(config: ConfigDict | Mapping[str, Any], folder: str | os.PathLike[str], 
     Returns: what `results.json` holds. A finished run is not trained again.
     Raises: BadInput; training.Interrupted after SIGINT or SIGTERM; training.NonFiniteLoss.
     """
+    return dispatching.drive(dispatches(config, folder, command, Together(1, prepare, interruptible)))
+
+
+def dispatches(
+    config: ConfigDict | Mapping[str, Any], folder: str | os.PathLike[str], command: str, together: Together
+) -> Generator[Callable, Any, dict[str, Any]]:
+    """`run` as a generator of its dispatches, as `training.dispatches` is of `training.fit`."""
     started = time.perf_counter()
     wanted = settings.from_config(config)
     if not processes.is_first():
@@ -62,7 +80,7 @@ def run(config: ConfigDict | Mapping[str, Any], folder: str | os.PathLike[str], 
         if results is not None:
             print(f'{folder} is finished; this is its result (another --workdir trains again)')
         else:
-            results = _make(wanted, folder, command, started)
+            results = yield from _make(wanted, folder, command, started, together)
     print(reporting.results_table(results, settings.to_dict(wanted)['paper']))
     return results
 
@@ -110,18 +128,21 @@ def _finished(folder: pathlib.Path) -> dict[str, Any] | None:
         return None
 
 
-def _make(wanted: settings.Settings, folder: pathlib.Path, command: str, started: float) -> dict[str, Any]:
+def _make(wanted, folder, command, started, together) -> Generator[Callable, Any, dict[str, Any]]:
     source = provenance.provenance()  # now: the repository may change while this trains
     network = wanted.model.is_network
     if network:
         parallel.build(wanted)  # devices that are not there are refused before anything is downloaded
-    data = prepare(wanted)
+    data = together.prepare(wanted)
     if network:
         training.make_plan(wanted, data.train)  # a batch too large is refused before anything is compiled
         wanted.output.check(len(data.vocabulary))
     workdir.claim(folder, wanted, data)
     _describe(wanted, data, folder)
-    model, facts = _train(wanted, data, folder, started) if network else _estimate(wanted, data, folder)
+    if network:
+        model, facts = yield from _train(wanted, data, folder, started, together)
+    else:
+        model, facts = _estimate(wanted, data, folder)
     trained = time.perf_counter()
     model = mixture.Remembering(model)
     scores = {name: evaluation.evaluate(model, data.tokens_T, span) for name, span in data.splits.items()}
@@ -146,12 +167,12 @@ def _make(wanted: settings.Settings, folder: pathlib.Path, command: str, started
     return json.loads(text)
 
 
-def _train(wanted, data, folder, started) -> tuple[LanguageModel, dict[str, Any]]:
+def _train(wanted, data, folder, started, together) -> Generator[Callable, Any, tuple[LanguageModel, dict[str, Any]]]:
     """The network, and what its results say of the training."""
-    reporter = reporting.Reporter(folder)
+    reporter = reporting.Reporter(folder, wanted.name if together.size > 1 else '')
     with contextlib.closing(CheckpointStore(folder / 'checkpoints')) as store, contextlib.closing(reporter):
-        with _interruptible() as interrupted:
-            best, progress = training.fit(wanted, data, store, reporter, interrupted, started)
+        with together.interruptible() as interrupted:
+            best, progress = yield from training.dispatches(wanted, data, store, reporter, interrupted, started)
     reporting.draw_learning_curve(folder, wanted.name, wanted.paper.valid)
     batch_size = wanted.train.batch_size
     return language_model.from_params(best, wanted.model.n), {
@@ -161,6 +182,7 @@ def _train(wanted, data, folder, started) -> tuple[LanguageModel, dict[str, Any]
         'best_update': progress.best_step,
         'seconds': round(progress.seconds, 1),
         'words_per_second': round(progress.step * batch_size / progress.train_seconds),
+        **({'trained_together': together.size} if together.size > 1 else {}),
     }
 
 
@@ -170,7 +192,7 @@ def _follow(wanted: settings.Settings) -> dict[str, Any]:
     if not finished and wanted.model.is_network:
         parallel.build(wanted)
         silent = processes.Silent()
-        with _interruptible() as interrupted:
+        with interruptible() as interrupted:
             training.fit(wanted, prepare(wanted), silent, silent, interrupted)
     return {}
 
@@ -223,7 +245,7 @@ def _describe(wanted: settings.Settings, data: dataset.Dataset, folder: pathlib.
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[Callable[[], int]]:
+def interruptible() -> Iterator[Callable[[], int]]:
     """Turns the first SIGINT or SIGTERM into a request to stop; a second one acts as it always does.
 
     Yields: a function that tells the signal's number, 0 while there was none.

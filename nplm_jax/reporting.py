@@ -23,10 +23,13 @@ class Reporter:
 
     A run that goes on drops the lines after the checkpoint it goes on from, so no update stands twice; its first
     training perplexity is of the updates since.
+
+    name: of the run, where several are shown at once.
     """
 
-    def __init__(self, folder: pathlib.Path):
+    def __init__(self, folder: pathlib.Path, name: str = ''):
         self._folder = folder
+        self._label = name and f'{name}: '
         self._path = folder / 'metrics.jsonl'
         self._nll: list[np.ndarray] = []  # of the updates since the last line
 
@@ -56,7 +59,7 @@ class Reporter:
         self._bar.update(nll_S.size * self._batch_size)
         if self._plan.is_due(self._plan.log_every, progress.step - nll_S.size, progress.step):
             train = perplexity(float(np.concatenate(self._nll).mean()))
-            self._bar.set_description(f'epoch {self._epoch(progress):.2f}, perplexity {train:.1f}')
+            self._bar.set_description(f'{self._label}epoch {self._epoch(progress):.2f}, perplexity {train:.1f}')
             self._write(
                 progress,
                 train_perplexity=train,
@@ -74,7 +77,8 @@ class Reporter:
             else f'best was {perplexity(progress.best_valid_nll):.2f}'
         )
         self._bar.write(
-            f'epoch {self._epoch(progress):.2f}: valid perplexity {valid:.2f} ({note}), {progress.seconds:.0f} s'
+            f'{self._label}epoch {self._epoch(progress):.2f}: valid perplexity {valid:.2f} ({note}), '
+            f'{progress.seconds:.0f} s'
         )
 
     def close(self) -> None:

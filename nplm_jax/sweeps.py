@@ -6,13 +6,13 @@ import dataclasses
 import importlib.util
 import pathlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from nplm_jax import experiment, reporting, settings
+from nplm_jax import reporting, settings, vectorized
 from nplm_jax.errors import BadInput
 from nplm_jax.files import write_atomically
 from nplm_jax.training import NonFiniteLoss
@@ -72,24 +72,31 @@ def apply(config: ConfigDict, overrides: Mapping[str, Any]) -> Point:
     return Point(name, changed)
 
 
-def run(points: Iterable[Point], folder: pathlib.Path, command: str) -> str:
+def run(points: Sequence[Point], folder: pathlib.Path, command: str, together: bool = False) -> str:
     """Runs the points one after another, each in its own folder; those finished are not run again.
 
     A point whose loss is not finite, or that its text cannot serve, is marked so, and the others go on.
+    together: to train those that `vectorized.groups` puts together as one, with the same results.
     Returns: the table of all points, which is written to `table.md` as well. Raises: as `experiment.run` does.
     """
-    rows = []
-    for point in points:
-        try:
-            results = experiment.run(point.config, folder / point.name, command)
-            perplexities = [reporting.number(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
-            rows.append([point.name, *perplexities, float(results['seconds'])])
-        except (NonFiniteLoss, BadInput) as error:
-            print(f'{point.name}: {error}', file=sys.stderr)
-            rows.append([point.name, 'diverged' if isinstance(error, NonFiniteLoss) else 'refused', '-', '-', '-'])
+    found = {}
+    configs = [point.config for point in points]
+    for group in vectorized.groups(configs) if together else [[config] for config in configs]:
+        for config, outcome in zip(group, vectorized.run(group, [folder / c.name for c in group], command)):
+            found[config.name] = outcome
+            if isinstance(outcome, Exception):
+                print(f'{config.name}: {outcome}', file=sys.stderr)
+    rows = [_row(point.name, found[point.name]) for point in points]
     table = reporting.table(['point', 'train', 'valid', 'test', 'seconds'], rows)
     write_atomically(folder / 'table.md', table + '\n')
     return table
+
+
+def _row(name: str, outcome: dict[str, Any] | Exception) -> list[Any]:
+    if isinstance(outcome, Exception):
+        return [name, 'diverged' if isinstance(outcome, NonFiniteLoss) else 'refused', '-', '-', '-']
+    perplexities = [reporting.number(outcome['perplexity'][s]) for s in ('train', 'valid', 'test')]
+    return [name, *perplexities, float(outcome['seconds'])]
 
 
 def _load_module(path: str) -> ModuleType:

@@ -20,6 +20,7 @@ import optax
 
 from nplm_jax import (
     dataset,
+    dispatching,
     evaluation,
     language_model,
     nplm,
@@ -228,7 +229,6 @@ def fit(
     store: CheckpointStore,
     reporter: Reporter,
     interrupted: Callable[[], int] = lambda: 0,
-    started: float | None = None,
 ) -> tuple[objective.Params, Progress]:
     """Trains to the last epoch, or until validation has not improved for `train.patience` evaluations.
 
@@ -237,11 +237,14 @@ def fit(
     With several processes each calls this; the first one's checkpoint and validation count.
 
     interrupted: the number of a signal that asks to stop, 0 for none.
-    started: time.perf_counter() at which this start's `Progress.seconds` began; now when None.
     Returns: the parameters that were best on validation, and the final progress.
     Raises: NonFiniteLoss, with the last good checkpoint kept; Interrupted, after saving.
     """
-    started = time.perf_counter() if started is None else started
+    return dispatching.drive(dispatches(settings, data, store, reporter, interrupted, time.perf_counter()))
+
+
+def dispatches(settings, data, store, reporter, interrupted, started):
+    """`fit` as a generator of partials of `train_steps`. started: time.perf_counter() when `Progress.seconds` began."""
     layout, plan = parallel.build(settings), make_plan(settings, data.train)
     state, best, progress = _begin(settings, plan, data, store)
     noise = layout.everywhere(sampling.for_data(data, settings.output))
@@ -256,17 +259,14 @@ def fit(
             raise Interrupted(progress.step, signal_number)
         if epoch != (epoch := progress.step // plan.steps_per_epoch):
             order_T = layout.everywhere(_order(settings, epoch, data.train))
-        dispatched, first = time.perf_counter(), progress.step
-        step = plan.next_pause(first)
-        place = first % plan.steps_per_epoch
-        state, nll_S = train_steps(
-            state, tokens_T, order_T, place, settings, plan.total_steps, step - first, noise, layout
+        first = progress.step
+        step, place = plan.next_pause(first), first % plan.steps_per_epoch
+        state, nll_S, took = yield functools.partial(
+            train_steps, state, tokens_T, order_T, place, settings, plan.total_steps, step - first, noise, layout
         )
-        _check_finite(nll_S := np.asarray(nll_S), first, store)
-        now = time.perf_counter()
-        progress = dataclasses.replace(
-            progress, step=step, seconds=before + now - started, train_seconds=progress.train_seconds + now - dispatched
-        )
+        _check_finite(nll_S, first, store)
+        seconds, took = before + time.perf_counter() - started, progress.train_seconds + took
+        progress = dataclasses.replace(progress, step=step, seconds=seconds, train_seconds=took)
         reporter.trained(progress, nll_S)
         if plan.is_due(plan.evaluate_every, first, step):
             progress, best = _validate(settings, plan, data, whole(state.params), best, progress)

@@ -83,6 +83,24 @@ def test_a_size_without_plain_jax_is_shown_and_drawn(tmp_path):
     assert (tmp_path / 'scaling.png').stat().st_size
 
 
+def test_sweeps_together_are_shown_by_their_medians(tmp_path):
+    seconds = {'alone': [30.0, 60.0, 50.0], 'together': [20.0, 20.0, 25.0]}
+    of = {how: dict.fromkeys(('cold', 'warm', 'updates'), found) for how, found in seconds.items()}
+    row = {'vocabulary': 1000, 'h': 2, 'batch': 3, 'updates': 4000, 'seconds': of, 'largest_relative_difference': 2e-7}
+    found = {'rows': [row], 'rounds': 3, 'device': 'x', 'load_before': 0.0}
+    (tmp_path / 'vectorize.json').write_text(json.dumps(found))
+    line = script('vectorize', '--show', f'--output={tmp_path / "vectorize.json"}').splitlines()[2]
+    cells = [c.strip() for c in line.split('|')[1:-1]]
+    assert cells == ['1,000', '2', '3', '4,000', *['50, 20, 2.00'] * 3, '2e-07']
+
+
+@pytest.mark.slow
+def test_the_sweeps_that_are_compared_end_the_same(tmp_path):
+    script('vectorize', '--sizes=large', '--rounds=1', f'--output={tmp_path / "vectorize.json"}')
+    (row,) = json.loads((tmp_path / 'vectorize.json').read_text())['rows']
+    assert row['vocabulary'] == 16_384 and row['largest_relative_difference'] < 1e-5
+
+
 @pytest.mark.slow
 def test_time_to_quality_is_when_the_target_is_first_reached(tmp_path):
     often = ('--config.train.evaluate_every=50', '--config.train.epochs=100')

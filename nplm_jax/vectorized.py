@@ -1,0 +1,161 @@
+"""Runs that differ only in numbers, trained as one: `jax.vmap` over their updates.
+
+Everything but the updates is done run by run, as alone: reading, validating, saving, stopping, evaluating.
+Dims: R runs, B batch, S steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import operator
+import pathlib
+import signal
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from nplm_jax import dispatching, experiment, sampling, settings, training
+from nplm_jax.errors import BadInput
+
+Section = TypeVar('Section')
+# What may differ between runs that train together: these are arguments of the compiled program, all else is in it.
+NUMBERS = (
+    'seed',
+    'optimizer.learning_rate',
+    'optimizer.decay',
+    'optimizer.paper.epsilon_0',
+    'optimizer.paper.r',
+    'optimizer.paper.decay',
+)
+Outcome = dict[str, Any] | Exception
+
+
+def groups(configs: Iterable[ConfigDict]) -> list[list[ConfigDict]]:
+    """The configs whose runs can train together, in the order of their first ones; several devices train one run."""
+    found: dict[Any, list[ConfigDict]] = {}
+    for config in configs:
+        wanted = settings.from_config(config)
+        one_device = wanted.parallel.data == wanted.parallel.model == 1
+        found.setdefault(_common(wanted) if one_device else wanted, []).append(config)
+    return list(found.values())
+
+
+def run(configs: Sequence[ConfigDict], folders: Sequence[pathlib.Path], command: str) -> list[Outcome]:
+    """`experiment.run` of configs that one of `groups` holds, each with the results that it has alone.
+
+    Returns: what each returns, or the BadInput or NonFiniteLoss that ended it.
+    Raises: training.Interrupted after SIGINT or SIGTERM, once all have saved.
+    """
+    if len(configs) == 1:
+        try:
+            return [experiment.run(configs[0], folders[0], command)]
+        except (BadInput, training.NonFiniteLoss) as error:
+            return [error]
+    data = functools.cache(lambda: experiment.prepare(settings.from_config(configs[0])))
+    with experiment.interruptible() as interrupted:
+        together = experiment.Together(len(configs), lambda _: data(), lambda: contextlib.nullcontext(interrupted))
+        runs = [experiment.dispatches(c, f, command, together) for c, f in zip(configs, folders)]
+        outcomes = drive(runs)
+    for outcome in outcomes:
+        if isinstance(outcome, training.Interrupted):
+            raise outcome
+    if signal_number := interrupted():  # after the last update
+        signal.raise_signal(signal_number)
+    return outcomes
+
+
+def drive(runs: Sequence[Generator[Callable, Any, Any]]) -> list[Any]:
+    """Makes the dispatches that the generators ask for, those at the same update as one.
+
+    A run that stands behind, as a kill may leave it, first catches up with the others.
+    Returns: what each returns, or the BadInput, NonFiniteLoss or Interrupted that ended it.
+    """
+    outcomes, waiting = [None] * len(runs), {}
+    answers = dict.fromkeys(range(len(runs)))
+    with contextlib.ExitStack() as stack:
+        for one in runs:
+            stack.callback(one.close)
+        while answers:
+            for r, answer in answers.items():
+                try:
+                    waiting[r] = runs[r].send(answer)
+                except StopIteration as end:
+                    outcomes[r] = end.value
+                except (BadInput, training.NonFiniteLoss, training.Interrupted) as error:
+                    outcomes[r] = error
+            steps = {r: int(dispatch.args[0].step) for r, dispatch in waiting.items()}
+            now = {r: waiting.pop(r) for r, step in steps.items() if step == min(steps.values())}
+            answers = dict(zip(now, _make(list(now.values()), len(runs))))
+    return outcomes
+
+
+def _make(dispatches: list[functools.partial], most: int) -> list[tuple[training.TrainState, np.ndarray, float]]:
+    """The answers to dispatches of runs at the same update.
+
+    most: as many runs there were. Only 1, 2, 4 ... times fewer are compiled for; the last one fills what is missing.
+    """
+    if len(dispatches) <= 1:
+        return [dispatching.timed(dispatch) for dispatch in dispatches]
+    size = most
+    while size // 2 >= len(dispatches):
+        size //= 2
+    filled = dispatches + dispatches[-1:] * (size - len(dispatches))
+    states, (tokens_T, *_), orders, (first, *_), wanted, totals, lengths, (noise, *_), _ = zip(
+        *(d.args for d in filled)
+    )
+    numbers = {key: np.array([operator.attrgetter(key)(w) for w in wanted]) for key in NUMBERS}
+    numbers = {key: jnp.asarray(value, jnp.int32 if key == 'seed' else jnp.float32) for key, value in numbers.items()}
+    call = functools.partial(
+        train_steps, states, tokens_T, orders, first, numbers, _common(wanted[0]), totals[0], lengths[0], noise
+    )
+    states, nll_RxS, seconds = dispatching.timed(call)
+    return [(state, nll_S, seconds) for state, nll_S in zip(states[: len(dispatches)], nll_RxS)]
+
+
+@functools.partial(jax.jit, static_argnames=('common', 'total_steps', 'num_steps'))
+def train_steps(
+    states: tuple[training.TrainState, ...],
+    tokens_T: jax.Array,
+    orders: tuple[jax.Array, ...],
+    first: jax.Array,
+    numbers: dict[str, jax.Array],
+    common: settings.Settings,
+    total_steps: int,
+    num_steps: int,
+    noise: sampling.Noise | None = None,
+) -> tuple[list[training.TrainState], jax.Array]:
+    """`training.train_steps` of R runs in one dispatch.
+
+    orders: of each run, all words of the epoch. numbers: of each of NUMBERS, R of them. common: all other settings.
+    Returns: the new states, and the mean NLLs, R x S.
+    """
+
+    def one(state, order, numbers):
+        wanted = _replaced(common, numbers)
+        return training.train_steps.__wrapped__(state, tokens_T, order, 0, wanted, total_steps, num_steps, noise)
+
+    B = common.train.batch_size
+    orders = [jax.lax.dynamic_slice(order_T, (first * B,), (num_steps * B,)) for order_T in orders]
+    after, nll_RxS = jax.vmap(one)(jax.tree.map(lambda *x: jnp.stack(x), *states), jnp.stack(orders), numbers)
+    return [jax.tree.map(operator.itemgetter(r), after) for r in range(len(states))], nll_RxS
+
+
+def _common(wanted: settings.Settings) -> settings.Settings:
+    """The settings less those that may differ; these are the same for all runs of a group."""
+    return _replaced(wanted, {**dict.fromkeys(NUMBERS, 0), 'name': '', 'paper': settings.PaperRow()})
+
+
+def _replaced(section: Section, values: Mapping[str, Any]) -> Section:
+    """A copy with other values of some flattened keys, unchecked: they may be traced."""
+    changed = copy.copy(section)
+    for key, value in values.items():
+        head, _, rest = key.partition('.')
+        value = _replaced(getattr(changed, head), {rest: value}) if rest else value
+        object.__setattr__(changed, head, value)
+    return changed
