@@ -6,7 +6,7 @@ import dataclasses
 import importlib.util
 import pathlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -25,6 +25,7 @@ class Point:
 
     name: str
     config: ConfigDict
+    overrides: Mapping[str, Any]
 
 
 def load_points(path: str, config: ConfigDict) -> list[Point]:
@@ -69,24 +70,35 @@ def apply(config: ConfigDict, overrides: Mapping[str, Any]) -> Point:
     name = overrides.get('name') or run_name(overrides) or config.name
     changed.name = name
     settings.from_config(changed)
-    return Point(name, changed)
+    return Point(name, changed, {**overrides, 'name': name})
 
 
-def run(points: Iterable[Point], folder: pathlib.Path, command: str) -> str:
+def run(points: Sequence[Point], folder: pathlib.Path, command: str) -> str:
     """Runs the points one after another, each in its own folder; those finished are not run again.
 
     A point whose loss is not finite, or that its text cannot serve, is marked so, and the others go on.
     Returns: the table of all points, which is written to `table.md` as well. Raises: as `experiment.run` does.
     """
-    rows = []
+    failed = {}
     for point in points:
         try:
-            results = experiment.run(point.config, folder / point.name, command)
-            perplexities = [reporting.number(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
-            rows.append([point.name, *perplexities, float(results['seconds'])])
+            experiment.run(point.config, folder / point.name, command)
         except (NonFiniteLoss, BadInput) as error:
             print(f'{point.name}: {error}', file=sys.stderr)
-            rows.append([point.name, 'diverged' if isinstance(error, NonFiniteLoss) else 'refused', '-', '-', '-'])
+            failed[point.name] = 'diverged' if isinstance(error, NonFiniteLoss) else 'refused'
+    return write_table(points, folder, failed)
+
+
+def write_table(points: Iterable[Point], folder: pathlib.Path, failed: Mapping[str, str]) -> str:
+    """The table of all points, those of `failed` with the word there; written to `table.md` and returned."""
+    rows = []
+    for point in points:
+        if point.name in failed:
+            rows.append([point.name, failed[point.name], '-', '-', '-'])
+            continue
+        results = experiment.finished(folder / point.name)
+        perplexities = [reporting.number(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
+        rows.append([point.name, *perplexities, float(results['seconds'])])
     table = reporting.table(['point', 'train', 'valid', 'test', 'seconds'], rows)
     write_atomically(folder / 'table.md', table + '\n')
     return table
