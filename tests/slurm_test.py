@@ -102,6 +102,20 @@ def test_a_requeued_job_goes_on(whole, tmp_path, ask):
     assert outcome(folder) == outcome(whole)
 
 
+def test_two_tasks_whose_time_is_over_go_on_together(tmp_path):
+    folder = tmp_path / 'two'
+    short = ('--config=configs/sentences.py', '--config.train.epochs=100', '--config.train.checkpoint_every=30')
+    flags = (*short, '--config.parallel.data=2', '--launcher=slurm', '--processes=2', f'--workdir={folder}')
+    waiting = subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait(lambda: any(folder.glob('checkpoints/[0-9]*')), 120)
+    subprocess.run(['scancel', '--signal=USR2', *_jobs()], check=True)
+    assert waiting.wait(timeout=300) == 0
+    assert told(folder, 'err').count('which is saved') == 2 and told(folder, 'out').count('free parameters') == 2
+    assert launch(*short, f'--workdir={tmp_path / "one"}').returncode == 0
+    one, two = (json.loads((tmp_path / name / 'results.json').read_text()) for name in ('one', 'two'))
+    assert two['perplexity'] == pytest.approx(one['perplexity'], rel=1e-4) and two['updates'] == 300
+
+
 def test_a_job_that_was_cancelled_and_one_that_is_refused(tmp_path):
     flags = (*LONG, '--launcher=slurm', f'--workdir={tmp_path / "run"}')
     waiting = subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
