@@ -3,6 +3,7 @@
 --sweep runs every point of the config file's sweep(), each in a folder of its own, and ends with their table.
 --vectorize with it trains those points together that differ only in their seed, learning rate or decay.
 --distributed makes this process one of several that train together; start the same command in each.
+--launcher=slurm runs it as a job, or a job a point, and waits for them; --launcher=local as processes of this machine.
 Running the same command again goes on where it ended. Exit codes: 0 done, 1 failed or another process was lost,
 2 bad input, 130 or 143 stopped by Ctrl-C or SIGTERM with everything saved.
 """
@@ -17,6 +18,7 @@ from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
 from configs import default
+from nplm_jax import jobs
 from nplm_jax.errors import BadInput
 
 _CONFIG = config_flags.DEFINE_config_file('config', None, 'A config file, with the row after a colon.')
@@ -27,6 +29,9 @@ _DISTRIBUTED = flags.DEFINE_boolean('distributed', False, 'Train together with o
 _COORDINATOR = flags.DEFINE_string('coordinator', None, 'HOST:PORT of the first process; from SLURM when not given.')
 _PROCESSES = flags.DEFINE_integer('processes', None, 'How many there are; from SLURM when not given.', 1)
 _PROCESS_ID = flags.DEFINE_integer('process_id', None, 'Which of them this is; from SLURM when not given.', 0)
+_LAUNCHER = flags.DEFINE_enum('launcher', None, ['local', 'slurm'], 'Run as jobs of this machine, or of SLURM.')
+_SLURM = flags.DEFINE_list('slurm', [], 'What is asked of SLURM: KEY=VALUE,... such as partition=gpu,time=60.')
+_JOBS = flags.DEFINE_integer('jobs', None, 'Points that run at once; on SLURM all, here 1 when not given.', 1)
 _HEARTBEAT = flags.DEFINE_integer('heartbeat', 10, 'Seconds of silence after which a process counts as lost.', 5)
 
 
@@ -73,17 +78,42 @@ def _run(command: str) -> None:
     overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
     own = ','.join(filter(None, (config.name, workdir.run_name(overrides))))
     folder = expand('--workdir', _WORKDIR.value or f'runs/{own}{"-sweep" if _SWEEP.value else ""}')
+    file = config_flags.get_config_filename(flags.FLAGS['config'])
+    points = sweeps.load_points(file.split(':')[0], config) if _SWEEP.value else None  # less the row
     try:
-        if _SWEEP.value:
-            file = config_flags.get_config_filename(flags.FLAGS['config']).split(':')[0]  # less the row
-            points = sweeps.load_points(file, config)
+        failed = {}
+        if _LAUNCHER.value:
+            failed = _run_jobs(points or [sweeps.Point(config.name, config, {})], folder, file, overrides)
+        if points and _LAUNCHER.value:
+            print(sweeps.write_table(points, folder, {name: 'failed' for name in failed}))
+        elif points:
             print(sweeps.run(points, folder, command, _VECTORIZE.value))
+        elif failed:
+            _end(1, 'no result; the same line again goes on')
         else:
             experiment.run(config, folder, command)
     except training.Interrupted as stop:
         _end(128 + stop.signal_number, f'{stop}; go on with: {command}', together=True)
     except training.NonFiniteLoss as error:
         _end(1, str(error))
+
+
+def _run_jobs(points, folder, file, overrides):
+    """One job a point, each with a command line of its own. Returns: why, of each that has no result."""
+    from nplm_jax import experiment, settings, workdir  # noqa: PLC0415 (as in _run)
+
+    runs = []
+    for point in points:
+        own = folder / point.name if _SWEEP.value else folder
+        workdir.check(own, settings.from_config(point.config))
+        keys = [f'--config.{key}={value}' for key, value in {**overrides, **point.overrides}.items()]
+        heartbeat = [f'--heartbeat={_HEARTBEAT.value}'] * (_PROCESSES.value is not None)
+        runs.append(jobs.Run(point.name, own, (sys.argv[0], f'--config={file}', *keys, f'--workdir={own}', *heartbeat)))
+    runs = [run for run in runs if not experiment.finished(run.folder)]
+    if not runs:
+        return {}
+    options, number = jobs.read_options(_SLURM.value), _PROCESSES.value or 1
+    return jobs.run(runs, _LAUNCHER.value, folder / '.jobs', experiment.finished, options, number, _JOBS.value)
 
 
 def _parse(argv: list[str]) -> list[str]:
@@ -96,13 +126,7 @@ def _parse(argv: list[str]) -> list[str]:
             raise BadInput('--config: name must be a text')
         if rest[1:]:
             raise BadInput(f'{rest[1]}: not a flag; write --config.KEY=VALUE')
-        for flag in (_COORDINATOR, _PROCESSES, _PROCESS_ID):
-            if flag.value is not None and not _DISTRIBUTED.value:
-                raise BadInput(f'--{flag.name}={flag.value}: needs --distributed')
-        if _VECTORIZE.value and not _SWEEP.value:
-            raise BadInput('--vectorize: needs --sweep')
-        if _SWEEP.value and _DISTRIBUTED.value:
-            raise BadInput('--sweep: not with --distributed; start its points one by one')
+        _check_together()
         return argv
     except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
         # ml_collections hands on what a config file raised as the last line of a traceback.
@@ -121,6 +145,24 @@ def _parse(argv: list[str]) -> list[str]:
             there = sorted(str(p) for p in pathlib.Path('configs').glob('[a-z]*.py') if p.stem != 'rows')
             last = f'no such config file; there are {", ".join(there)}'
         _end(2, f'--config={file}: {last}')
+
+
+def _check_together() -> None:
+    """Raises: BadInput for flags that mean nothing without others, or with them."""
+    for flag in (_COORDINATOR, _PROCESSES, _PROCESS_ID):
+        if flag.value is not None and not (_DISTRIBUTED.value or flag is _PROCESSES and _LAUNCHER.value):
+            raise BadInput(f'--{flag.name}={flag.value}: needs --distributed')
+    if _VECTORIZE.value and (_LAUNCHER.value or not _SWEEP.value):
+        raise BadInput('--vectorize: needs --sweep, and not --launcher, which gives each point a process')
+    if _SWEEP.value and _DISTRIBUTED.value:
+        raise BadInput('--sweep: not with --distributed; start its points one by one')
+    if _LAUNCHER.value and _DISTRIBUTED.value:
+        raise BadInput(f'--launcher={_LAUNCHER.value}: not with --distributed; --processes=N starts all of them')
+    if _SLURM.value and _LAUNCHER.value != 'slurm':
+        raise BadInput(f'--slurm={",".join(_SLURM.value)}: needs --launcher=slurm')
+    jobs.read_options(_SLURM.value)
+    if _JOBS.value is not None and not (_SWEEP.value and _LAUNCHER.value):
+        raise BadInput(f'--jobs={_JOBS.value}: needs --sweep and --launcher')
 
 
 def _wrong_override(argv: list[str]) -> str | None:

@@ -75,7 +75,7 @@ def dispatches(
     folder = expand('--workdir', folder)
     workdir.check(folder, wanted)
     with workdir.locked(folder):
-        results = _finished(folder)
+        results = finished(folder)
         processes.from_first(np.bool(results is not None))
         if results is not None:
             print(f'{folder} is finished; this is its result (another --workdir trains again)')
@@ -118,7 +118,7 @@ def prepare(wanted: settings.Settings) -> dataset.Dataset:
     return dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, wanted.corpus))
 
 
-def _finished(folder: pathlib.Path) -> dict[str, Any] | None:
+def finished(folder: pathlib.Path) -> dict[str, Any] | None:
     """The results of a finished run; None when there are none, or no whole ones."""
     try:
         results = json.loads((folder / 'results.json').read_text(encoding='utf-8'))

@@ -6,13 +6,13 @@ import dataclasses
 import importlib.util
 import pathlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from nplm_jax import reporting, settings, vectorized
+from nplm_jax import experiment, reporting, settings, vectorized
 from nplm_jax.errors import BadInput
 from nplm_jax.files import write_atomically
 from nplm_jax.training import NonFiniteLoss
@@ -25,6 +25,7 @@ class Point:
 
     name: str
     config: ConfigDict
+    overrides: Mapping[str, Any]
 
 
 def load_points(path: str, config: ConfigDict) -> list[Point]:
@@ -69,7 +70,7 @@ def apply(config: ConfigDict, overrides: Mapping[str, Any]) -> Point:
     name = overrides.get('name') or run_name(overrides) or config.name
     changed.name = name
     settings.from_config(changed)
-    return Point(name, changed)
+    return Point(name, changed, {**overrides, 'name': name})
 
 
 def run(points: Sequence[Point], folder: pathlib.Path, command: str, together: bool = False) -> str:
@@ -79,24 +80,29 @@ def run(points: Sequence[Point], folder: pathlib.Path, command: str, together: b
     together: to train those that `vectorized.groups` puts together as one, with the same results.
     Returns: the table of all points, which is written to `table.md` as well. Raises: as `experiment.run` does.
     """
-    found = {}
+    failed = {}
     configs = [point.config for point in points]
     for group in vectorized.groups(configs) if together else [[config] for config in configs]:
         for config, outcome in zip(group, vectorized.run(group, [folder / c.name for c in group], command)):
-            found[config.name] = outcome
             if isinstance(outcome, Exception):
                 print(f'{config.name}: {outcome}', file=sys.stderr)
-    rows = [_row(point.name, found[point.name]) for point in points]
+                failed[config.name] = 'diverged' if isinstance(outcome, NonFiniteLoss) else 'refused'
+    return write_table(points, folder, failed)
+
+
+def write_table(points: Iterable[Point], folder: pathlib.Path, failed: Mapping[str, str]) -> str:
+    """The table of all points, those of `failed` with the word there; written to `table.md` and returned."""
+    rows = []
+    for point in points:
+        if point.name in failed:
+            rows.append([point.name, failed[point.name], '-', '-', '-'])
+            continue
+        results = experiment.finished(folder / point.name)
+        perplexities = [reporting.number(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
+        rows.append([point.name, *perplexities, float(results['seconds'])])
     table = reporting.table(['point', 'train', 'valid', 'test', 'seconds'], rows)
     write_atomically(folder / 'table.md', table + '\n')
     return table
-
-
-def _row(name: str, outcome: dict[str, Any] | Exception) -> list[Any]:
-    if isinstance(outcome, Exception):
-        return [name, 'diverged' if isinstance(outcome, NonFiniteLoss) else 'refused', '-', '-', '-']
-    perplexities = [reporting.number(outcome['perplexity'][s]) for s in ('train', 'valid', 'test')]
-    return [name, *perplexities, float(outcome['seconds'])]
 
 
 def _load_module(path: str) -> ModuleType:

@@ -17,6 +17,14 @@ from nplm_jax import experiment, settings  # noqa: E402
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 
+def pytest_collection_modifyitems(config, items):
+    if 'slurm' not in config.option.markexpr:
+        skip = pytest.mark.skip(reason='installs SLURM and starts it, as root; run with -m slurm')
+        for item in items:
+            if item.get_closest_marker('slurm'):
+                item.add_marker(skip)
+
+
 @pytest.fixture
 def lines(capsys):
     """What was printed since, as (stdout lines, stderr lines)."""

@@ -1,0 +1,139 @@
+"""A real SLURM of one node, set up for these tests: run with -m slurm, as root on Debian or Ubuntu."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+from launch_test import ROOT, command, launch, outcome
+
+pytestmark = pytest.mark.slurm
+SHORT = ('--config=configs/sentences.py', '--config.train.epochs=20')
+LONG = (
+    '--config=configs/sentences.py', '--config.train.epochs=4000', '--config.train.checkpoint_every=300',
+    '--config.train.evaluate_every=3000', '--config.train.patience=99', '--config.train.log_every=300',
+)  # fmt: skip
+SWEEP = """
+from configs import sentences
+
+def get_config():
+    return sentences.get_config()
+
+def sweep():
+    for h in (3, 5):
+        for seed in (1, 2):
+            yield {'model.h': h, 'seed': seed}
+"""
+
+
+@pytest.fixture(scope='module', autouse=True)
+def node(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('slurm')
+    script = str(ROOT / 'tests' / 'slurm_node.sh')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('SLURM_CONF', str(folder / 'slurm.conf'))
+        patch.setenv('JAX_PLATFORMS', 'cpu')
+        patch.setenv('JAX_NUM_CPU_DEVICES', '1')
+        try:
+            subprocess.run([script, 'start', folder], check=True)
+            yield
+        finally:
+            subprocess.run([script, 'stop', folder], check=True)
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+    """The folder of the long run, unbroken and without SLURM."""
+    folder = tmp_path_factory.mktemp('whole') / 'run'
+    done = launch(*LONG, f'--workdir={folder}')
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def told(folder, kind):
+    """What the jobs below a folder wrote."""
+    return ''.join(p.read_text() for p in sorted(pathlib.Path(folder).glob(f'.jobs/*_log.{kind}')))
+
+
+def test_two_tasks_train_together_to_one_processs_numbers(tmp_path):
+    two = ('--launcher=slurm', '--processes=2', '--config.parallel.data=2', f'--workdir={tmp_path / "two"}')
+    done = launch(*SHORT, *two)
+    assert done.returncode == 0, done.stderr + told(tmp_path / 'two', 'err')
+    assert 'job ' in done.stderr and '| sentences' in done.stdout
+    assert launch(*SHORT, f'--workdir={tmp_path / "one"}').returncode == 0
+    one, two = (json.loads((tmp_path / name / 'results.json').read_text()) for name in ('one', 'two'))
+    assert two['perplexity'] == pytest.approx(one['perplexity'], rel=1e-5)
+    assert two['command'].endswith(' --distributed') and 'Rank 1 is connected' in told(tmp_path / 'two', 'out')
+
+
+def test_a_sweep_of_four_points(tmp_path):
+    (tmp_path / 'study.py').write_text(SWEEP)
+    flags = (f'--config={tmp_path / "study.py"}', '--config.train.epochs=20', '--sweep')
+    done = launch(*flags, '--launcher=slurm', '--slurm=time=10,cpus_per_task=1', f'--workdir={tmp_path / "jobs"}')
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(': job ') == 4 and '0 to go' in done.stderr
+    here = launch(*flags, f'--workdir={tmp_path / "here"}')
+    jobs, here = ([line.split('|')[1:5] for line in d.stdout.splitlines()[-6:]] for d in (done, here))
+    assert jobs == here and jobs[2][0].strip() == 'h=3,seed=1'
+
+
+@pytest.mark.parametrize('ask', [('scontrol', 'requeue'), ('scancel', '--signal=USR2')])
+def test_a_requeued_job_goes_on(whole, tmp_path, ask):
+    """scontrol is what a preemption does; SIGUSR2 comes before a job's time is over, and submitit then asks."""
+    folder = tmp_path / 'run'
+    flags = (*LONG, '--launcher=slurm', f'--workdir={folder}')
+    first = subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    wait(lambda: any(folder.glob('checkpoints/[0-9]*')), 120)
+    first.send_signal(signal.SIGINT)
+    _, stderr = first.communicate(timeout=60)
+    assert (
+        first.returncode == 130 and 'these jobs go on: ' in stderr and 'go on with: python' in stderr.splitlines()[-1]
+    )
+    (number,) = _jobs()
+    subprocess.run([*ask, number], check=True)
+    wait(lambda: 'which is saved' in told(folder, 'err'), 60)
+    again = launch(*flags)  # finds the job in the queue, and waits for it
+    assert again.returncode == 0, again.stderr
+    assert f'job {number},' in again.stderr and '| sentences' in again.stdout
+    assert told(folder, 'out').count('free parameters') == 2
+    assert outcome(folder) == outcome(whole)
+
+
+def test_two_tasks_whose_time_is_over_go_on_together(tmp_path):
+    folder = tmp_path / 'two'
+    short = ('--config=configs/sentences.py', '--config.train.epochs=100', '--config.train.checkpoint_every=30')
+    flags = (*short, '--config.parallel.data=2', '--launcher=slurm', '--processes=2', f'--workdir={folder}')
+    waiting = subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait(lambda: any(folder.glob('checkpoints/[0-9]*')), 120)
+    subprocess.run(['scancel', '--signal=USR2', *_jobs()], check=True)
+    assert waiting.wait(timeout=300) == 0
+    assert told(folder, 'err').count('which is saved') == 2 and told(folder, 'out').count('free parameters') == 2
+    assert launch(*short, f'--workdir={tmp_path / "one"}').returncode == 0
+    one, two = (json.loads((tmp_path / name / 'results.json').read_text()) for name in ('one', 'two'))
+    assert two['perplexity'] == pytest.approx(one['perplexity'], rel=1e-4) and two['updates'] == 300
+
+
+def test_a_job_that_was_cancelled_and_one_that_is_refused(tmp_path):
+    flags = (*LONG, '--launcher=slurm', f'--workdir={tmp_path / "run"}')
+    waiting = subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    wait(_jobs, 60)
+    subprocess.run(['scancel', *_jobs()], check=True)
+    _, stderr = waiting.communicate(timeout=120)
+    assert waiting.returncode == 1 and 'sentences: ended without a result (' in stderr
+    done = launch(*flags, '--slurm=partition=none')
+    assert done.returncode == 2 and done.stderr.startswith('--launcher=slurm: sbatch: error: '), done.stderr
+    assert len(done.stderr.splitlines()) == 1 and 'Invalid partition' in done.stderr
+
+
+def _jobs():
+    return subprocess.run(['squeue', '-h', '-o', '%i'], capture_output=True, text=True, check=True).stdout.split()
+
+
+def wait(happened, seconds):
+    until = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < until, os.popen('squeue').read()
+        time.sleep(0.1)
