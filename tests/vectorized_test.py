@@ -173,7 +173,10 @@ def test_every_number_is_one_that_does_not_shape_the_program():
 
 def test_the_command_line(tmp_path):
     done = launch('--config=configs/sentences.py', '--vectorize', f'--workdir={tmp_path / "none"}')
-    assert (done.returncode, done.stderr) == (2, '--vectorize: needs --sweep\n') and not (tmp_path / 'none').exists()
+    assert (done.returncode, done.stderr) == (
+        2,
+        '--vectorize: needs --sweep, and not --launcher, which gives each point a process\n',
+    ) and not (tmp_path / 'none').exists()
     (tmp_path / 'study.py').write_text(
         'from configs.sentences import get_config\n'
         'def sweep():\n'
