@@ -1,0 +1,1 @@
+"""The paper's claim, tested alone: a grammar whose entropy is known."""
