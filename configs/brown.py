@@ -47,8 +47,8 @@ CLASSES = {
     'classes_500_4': (4, 500, (0.0, 327.0, 312.0)),
     'classes_500_5': (5, 500, (0.0, 327.0, 312.0)),
 }
-# Not in the paper: m, h and epochs.
-RECURRENT = {'rnn': (100, 200, 6), 'gru': (100, 200, 6), 'lstm': (128, 256, 10)}
+# Not in the paper: m, h, epochs and learning rate.
+RECURRENT = {'rnn': (100, 200, 6, 5.0), 'gru': (100, 200, 6, 20.0), 'lstm': (128, 256, 10, 20.0)}
 ROWS = (*NETWORKS, *rows.NGRAMS, *CLASSES)
 
 
@@ -91,9 +91,9 @@ def get_config(row: str = '') -> ConfigDict:
 
 def _set_recurrent(c: ConfigDict, family: str) -> None:
     c.model.family = family
-    c.model.m, c.model.h, c.train.epochs = RECURRENT[family]
+    c.model.m, c.model.h, c.train.epochs, c.optimizer.learning_rate = RECURRENT[family]
     c.model.dropout = 0.3
-    c.optimizer.learning_rate, c.optimizer.clip_norm, c.optimizer.decay = 20.0, 0.25, 3e-6
+    c.optimizer.clip_norm, c.optimizer.decay = 0.25, 3e-6
     c.output.precision = 'bfloat16'
     c.train.batch_size, c.train.unroll = 512, 16
     c.train.checkpoint_every, c.train.log_every, c.train.steps_per_dispatch = 500, 100, 20
