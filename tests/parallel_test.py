@@ -17,9 +17,10 @@ from nplm_jax.errors import BadInput
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-def test_on_eight_simulated_devices():
+@pytest.mark.parametrize('which', ['not slow', pytest.param('slow', marks=pytest.mark.slow)])
+def test_on_eight_simulated_devices(which):
     env = {**os.environ, 'JAX_NUM_CPU_DEVICES': '8', 'JAX_PLATFORMS': 'cpu'}
-    command = [sys.executable, '-m', 'pytest', '-p', 'no:cacheprovider', '-x', 'tests/eight_devices.py']
+    command = [sys.executable, '-m', 'pytest', '-p', 'no:cacheprovider', '-x', 'tests/eight_devices.py', '-m', which]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-2_000:]
 

@@ -129,9 +129,10 @@ def test_two_updates_carry_the_state_of_one_long_pass_and_no_gradient(family):
 def test_evaluation_carries_the_state_as_one_unrolled_pass(family):
     model = RecurrentLanguageModel(network(family))
     params, now, expected = model.params, recurrent.begin(family, K, 1), []
+    advance, log_p = jax.jit(recurrent.advance), jax.jit(recurrent.log_probabilities)
     for before, word in zip([0, *TOKENS[:599].tolist()], TOKENS[:600].tolist()):
-        now, h_1xK = recurrent.advance(params, now, params.C_VxM[before][None])
-        expected.append(recurrent.log_probabilities(params, h_1xK)[0, word])
+        now, h_1xK = advance(params, now, params.C_VxM[before][None])
+        expected.append(np.asarray(log_p(params, h_1xK))[0, word])
     found = model.score(TOKENS, Span(0, 600))
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, np.asarray(expected), atol=1e-4)
@@ -193,12 +194,13 @@ def test_an_epoch_starts_with_no_words_read():
     plan = one.training.make_plan(how, DATA.train)
     state = one.training.init_state(how, len(DATA.vocabulary), None, plan.total_steps)
     order_T = dataset.stream_order(1, 0, DATA.train, how.streams, 4)
+    train_step = jax.jit(one.training.train_step, static_argnums=(3, 4))
     for step, same in ((plan.steps_per_epoch, True), (plan.steps_per_epoch + 1, False)):
         losses = []
         for value in (0.0, 0.9):
             at = state.replace(step=jnp.int32(step), carry=jnp.full_like(state.carry, value))
             contexts, targets = dataset.windows(DATA.tokens_T, order_T[:12], 1)
-            losses.append(float(one.training.train_step(at, contexts, targets, how, plan.total_steps)[1]))
+            losses.append(float(train_step(at, contexts, targets, how, plan.total_steps)[1]))
         assert (losses[0] == losses[1]) == same
 
 
