@@ -71,7 +71,7 @@ def _run(command: str) -> None:
     )
     from nplm_jax.files import expand  # noqa: PLC0415
 
-    experiment.set_up_process()
+    experiment.set_up_process(all_cores=_VECTORIZE.value)
     if _DISTRIBUTED.value:
         processes.start(_COORDINATOR.value, _PROCESSES.value, _PROCESS_ID.value, _HEARTBEAT.value)
     config = _CONFIG.value

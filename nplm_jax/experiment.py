@@ -105,8 +105,13 @@ def load(folder: str | os.PathLike[str]) -> tuple[settings.Settings, vocabulary.
     return found, words, language_model.from_params(best, found.model.n)
 
 
-def set_up_process() -> None:
-    """What every command does before JAX compiles: Orbax is quiet, and compiled programs are kept between starts."""
+def set_up_process(all_cores: bool = False) -> None:
+    """What every command does before JAX starts: Orbax is quiet, and compiled programs are kept between starts.
+
+    all_cores: each core of the CPU becomes a device, unless JAX_NUM_CPU_DEVICES says how many there are.
+    """
+    if all_cores and 'JAX_NUM_CPU_DEVICES' not in os.environ:
+        jax.config.update('jax_num_cpu_devices', len(os.sched_getaffinity(0)))
     logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
     if not jax.config.jax_compilation_cache_dir:  # JAX_COMPILATION_CACHE_DIR sets another
         jax.config.update('jax_compilation_cache_dir', str(downloads.cache_folder() / 'compiled'))

@@ -1,4 +1,4 @@
-"""Runs that differ only in numbers, trained as one: `jax.vmap` over their updates.
+"""Runs that differ only in numbers, trained as one: `jax.vmap` over their updates, shared out over the devices.
 
 Everything but the updates is done run by run, as alone: reading, validating, saving, stopping, evaluating.
 Dims: R runs, B batch, S steps.
@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
 from nplm_jax import dispatching, experiment, sampling, settings, training
@@ -33,6 +34,7 @@ NUMBERS = (
     'optimizer.paper.r',
     'optimizer.paper.decay',
 )
+RUNS = 'runs'  # the axis of the mesh over which runs are shared out
 Outcome = dict[str, Any] | Exception
 
 
@@ -106,44 +108,64 @@ def _make(dispatches: list[functools.partial], most: int) -> list[tuple[training
     while size // 2 >= len(dispatches):
         size //= 2
     filled = dispatches + dispatches[-1:] * (size - len(dispatches))
-    states, (tokens_T, *_), orders, (first, *_), wanted, totals, lengths, (noise, *_), _ = zip(
+    states, (tokens_T, *_), orders, (first, *_), wanted, (total, *_), (length, *_), (noise, *_), _ = zip(
         *(d.args for d in filled)
     )
+    B = wanted[0].train.batch_size
     numbers = {key: np.array([operator.attrgetter(key)(w) for w in wanted]) for key in NUMBERS}
-    numbers = {key: jnp.asarray(value, jnp.int32 if key == 'seed' else jnp.float32) for key, value in numbers.items()}
-    call = functools.partial(
-        train_steps, states, tokens_T, orders, first, numbers, _common(wanted[0]), totals[0], lengths[0], noise
-    )
-    states, nll_RxS, seconds = dispatching.timed(call)
-    return [(state, nll_S, seconds) for state, nll_S in zip(states[: len(dispatches)], nll_RxS)]
+    numbers = {key: value.astype(np.int32 if key == 'seed' else np.float32) for key, value in numbers.items()}
+    orders_RxT = np.stack([np.asarray(order_T)[first * B : (first + length) * B] for order_T in orders])
+    mesh = _mesh(size)
+    of_each, of_all = (NamedSharding(mesh, spec) for spec in (PartitionSpec(RUNS), PartitionSpec()))
+    runs = jax.device_put((jax.tree.map(lambda *x: np.stack(x), *states), orders_RxT, numbers), of_each)
+    same = jax.device_put(jax.tree.map(np.asarray, (tokens_T, noise)), of_all)
+    call = functools.partial(train_steps, *runs, *same, _common(wanted[0]), total, length, mesh)
+    after, nll_RxS, seconds = dispatching.timed(call)
+    after = jax.tree.map(np.asarray, after)
+    # Arrays of no device in particular, as a run has them alone.
+    return [
+        (jax.tree.map(lambda x, r=r: jnp.asarray(x[r]), after), nll_RxS[r], seconds) for r in range(len(dispatches))
+    ]
 
 
-@functools.partial(jax.jit, static_argnames=('common', 'total_steps', 'num_steps'))
+@functools.partial(jax.jit, static_argnames=('common', 'total_steps', 'num_steps', 'mesh'), donate_argnames='states')
 def train_steps(
-    states: tuple[training.TrainState, ...],
-    tokens_T: jax.Array,
-    orders: tuple[jax.Array, ...],
-    first: jax.Array,
+    states: training.TrainState,
+    orders_RxT: jax.Array,
     numbers: dict[str, jax.Array],
+    tokens_T: jax.Array,
+    noise: sampling.Noise | None,
     common: settings.Settings,
     total_steps: int,
     num_steps: int,
-    noise: sampling.Noise | None = None,
-) -> tuple[list[training.TrainState], jax.Array]:
-    """`training.train_steps` of R runs in one dispatch.
+    mesh: Mesh,
+) -> tuple[training.TrainState, jax.Array]:
+    """`training.train_steps` of R runs in one dispatch; the first axis of all that differs is that of the runs.
 
-    orders: of each run, all words of the epoch. numbers: of each of NUMBERS, R of them. common: all other settings.
-    Returns: the new states, and the mean NLLs, R x S.
+    orders_RxT: the positions of these updates alone. numbers: of each of NUMBERS, R of them. common: all other
+    settings. mesh: of one axis, RUNS, that shares them out. Returns: the new states, and the mean NLLs, R x S.
     """
 
-    def one(state, order, numbers):
+    def one(state, order_T, numbers, tokens_T, noise):
         wanted = _replaced(common, numbers)
-        return training.train_steps.__wrapped__(state, tokens_T, order, 0, wanted, total_steps, num_steps, noise)
+        return training.train_steps.__wrapped__(state, tokens_T, order_T, 0, wanted, total_steps, num_steps, noise)
 
-    B = common.train.batch_size
-    orders = [jax.lax.dynamic_slice(order_T, (first * B,), (num_steps * B,)) for order_T in orders]
-    after, nll_RxS = jax.vmap(one)(jax.tree.map(lambda *x: jnp.stack(x), *states), jnp.stack(orders), numbers)
-    return [jax.tree.map(operator.itemgetter(r), after) for r in range(len(states))], nll_RxS
+    runs, everywhere = PartitionSpec(RUNS), PartitionSpec()
+    mapped = jax.shard_map(
+        jax.vmap(one, (0, 0, 0, None, None)),
+        mesh=mesh,
+        in_specs=(runs, runs, runs, everywhere, everywhere),
+        out_specs=runs,
+        check_vma=False,  # nothing crosses the devices
+    )
+    return mapped(states, orders_RxT, numbers, tokens_T, noise)
+
+
+def _mesh(runs: int) -> Mesh:
+    """As many of the devices as share the runs out evenly."""
+    there = jax.local_devices()
+    size = max(d for d in range(1, len(there) + 1) if runs % d == 0)
+    return jax.make_mesh((size,), (RUNS,), axis_types=(AxisType.Auto,), devices=there[:size])
 
 
 def _common(wanted: settings.Settings) -> settings.Settings:

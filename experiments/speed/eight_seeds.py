@@ -12,9 +12,8 @@ from configs import text
 
 SEEDS = 8
 SIZES = {  # |V|; n, m and h of the network; its batch; words of the text; epochs
-    'tiny': (200, (3, 5, 10), 8, 400_000, 2),
-    'small': (500, (4, 10, 20), 32, 160_000, 4),
-    'medium': (2_000, (4, 10, 20), 32, 80_000, 4),
+    'tiny': (200, (3, 5, 10), 8, 400_000, 6),
+    'small': (500, (4, 10, 20), 32, 160_000, 8),
     'large': (16_384, (5, 30, 100), 128, 33_000, 1),
 }
 

@@ -3,8 +3,7 @@
     python -m experiments.speed.vectorize [--sizes=tiny,small] [--rounds=2]
     python -m experiments.speed.vectorize --show   the table of the committed results, nothing run
 
-Writes results/vectorize.json and prints the table. Each round runs both sweeps twice: with nothing compiled before,
-and with what that run compiled.
+Writes results/vectorize.json and prints the table. Nothing is compiled before: each sweep compiles for itself.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from nplm_jax.reporting import table
 
 HERE = pathlib.Path(__file__).parent
 HOW = {'alone': [], 'together': ['--vectorize']}
-TIMES = ('cold', 'warm', 'updates')
+TIMES = ('whole', 'updates')
 
 _SIZES = contestants.define_several('sizes', eight_seeds.SIZES, 'The networks')
 _ROUNDS = flags.DEFINE_integer('rounds', 2, 'Sweeps of each kind.')
@@ -75,12 +74,10 @@ def measure(size: str) -> dict[str, Any]:
         write_text(folder / 'text', V, words)
         for i in range(_ROUNDS.value):
             for how in list(HOW)[:: -1 if i % 2 else 1]:
-                compiled = folder / f'compiled-{how}-{i}'
-                for kind in ('cold', 'warm'):
-                    done = sweep(size, folder / 'text', folder / f'{how}-{kind}-{i}', how, compiled)
-                    found[how][kind].append(done['seconds'])
-                    print(f'{size}, {how}, {kind}: {done["seconds"]} s', file=sys.stderr)
+                done = sweep(size, folder / 'text', folder / f'{how}-{i}', how, folder / f'compiled-{how}-{i}')
+                found[how]['whole'].append(done['seconds'])
                 found[how]['updates'].append(done['updates'])
+                print(f'{size}, {how}: {done["seconds"]} s', file=sys.stderr)
                 perplexities[how], made = np.array(done['perplexity']), done['made']
     differ = float(np.abs(perplexities['together'] / perplexities['alone'] - 1).max())
     shape = {'n': n, 'm': m, 'h': h, 'batch': batch, **made}
