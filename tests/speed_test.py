@@ -1,6 +1,7 @@
 """The contestants of experiments/speed do the same updates; what the scripts print is what is committed."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from configs import brown
-from experiments.speed import contestants, race, scaling
+from experiments.speed import contestants, race
 
 ROOT = pathlib.Path(__file__).parents[1]
 TORCH = ('torch_eager', pytest.param('torch_compile', marks=pytest.mark.slow))
@@ -80,8 +81,12 @@ def test_a_size_without_plain_jax_is_shown_and_drawn(tmp_path):
     lines = script('scaling', '--show', f'--output={tmp_path / "scaling.json"}').splitlines()
     cells = [[c.strip() for c in line.split('|')[1:-1]] for line in lines[2:4]]
     assert cells == [['1', '200,000 (5)', '500,000 (2)'], ['8', '20,000 (50)', '-']]
-    scaling.draw(found, tmp_path / 'scaling.png')
-    assert (tmp_path / 'scaling.png').stat().st_size
+    drawing = (
+        f'import pathlib; from experiments.speed import scaling; scaling.draw({found!r}, pathlib.Path("figure.png"))'
+    )
+    environment = {**os.environ, 'PYTHONPATH': str(ROOT)}  # a process of its own: two scripts define the same flags
+    subprocess.run([sys.executable, '-c', drawing], cwd=tmp_path, env=environment, check=True)
+    assert (tmp_path / 'figure.png').stat().st_size
 
 
 def test_sweeps_together_are_shown_by_their_medians(tmp_path):
