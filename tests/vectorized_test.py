@@ -133,7 +133,7 @@ def test_stopped_by_a_signal_and_resumed_it_ends_the_same(tmp_path, monkeypatch)
     assert before == [(tmp_path / 'parts' / p.name / 'results.json').stat().st_mtime_ns for p in points]
 
 
-def test_a_signal_after_the_last_update_is_not_lost(tmp_path, monkeypatch):
+def test_a_signal_after_the_last_update_is_not_lost(tmp_path, monkeypatch, request):
     points = make(NUMBERS[:2], train__epochs=1)
     drawn = []
 
@@ -143,6 +143,8 @@ def test_a_signal_after_the_last_update_is_not_lost(tmp_path, monkeypatch):
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(reporting, 'draw_learning_curve', draw)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with pytest.raises(KeyboardInterrupt):
         train(points, tmp_path)
     assert all((tmp_path / p.name / 'results.json').exists() for p in points)
