@@ -66,6 +66,7 @@ TABLES = [
     ('README.md', 'table1.table --short'),
     ('experiments/table1/README.md', 'table1.table'),
     ('experiments/table1/README.md', 'table1.table --seeds'),
+    ('experiments/recurrent/README.md', 'recurrent.table'),
     ('experiments/speed/README.md', 'speed.forms --show'),
     ('experiments/speed/README.md', 'speed.race --show'),
     ('experiments/speed/README.md', 'speed.quality --show'),
