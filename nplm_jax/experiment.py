@@ -44,12 +44,16 @@ from nplm_jax.language_model import LanguageModel
 from nplm_jax.ngrams import families, interpolated
 
 
+Trigram = tuple[mixture.Remembering, mixture.Bins]
+
+
 @dataclasses.dataclass(frozen=True)
 class Together:
-    """What runs that train together share: how many they are, how the text is read, how they learn of a signal."""
+    """What runs that train together share: how many, how text and trigram are made, how they learn of a signal."""
 
     size: int
     prepare: Callable[[settings.Settings], dataset.Dataset]
+    trigram: Callable[[dataset.Dataset], Trigram]
     interruptible: Callable[[], contextlib.AbstractContextManager[Callable[[], int]]]
 
 
@@ -61,7 +65,7 @@ def run(config: ConfigDict | Mapping[str, Any], folder: str | os.PathLike[str], 
     Returns: what `results.json` holds. A finished run is not trained again.
     Raises: BadInput; training.Interrupted after SIGINT or SIGTERM; training.NonFiniteLoss.
     """
-    return dispatching.drive(dispatches(config, folder, command, Together(1, prepare, interruptible)))
+    return dispatching.drive(dispatches(config, folder, command, Together(1, prepare, fit_trigram, interruptible)))
 
 
 def dispatches(
@@ -160,7 +164,7 @@ def _make(wanted, folder, command, started, together) -> Generator[Callable, Any
         'perplexity': {name: score.perplexity for name, score in scores.items()},
         'impossible_words': {name: score.impossible for name, score in scores.items()},
         **facts,
-        **({'mixture': mix_with_trigram(model, data)} if network else {}),
+        **({'mixture': mix_with_trigram(model, data, together.trigram(data))} if network else {}),
         'evaluation_seconds': round(time.perf_counter() - trained, 1),
         'peak_memory_megabytes': provenance.peak_memory() // 2**20,
         'command': command,
@@ -210,18 +214,23 @@ def _estimate(wanted, data, folder) -> tuple[LanguageModel, dict[str, Any]]:
     return model, {'seconds': round(seconds, 2), 'words_per_second': round(len(data.train) / seconds)}
 
 
-def mix_with_trigram(model: LanguageModel, data: dataset.Dataset) -> dict[str, dict[str, Any]]:
+def fit_trigram(data: dataset.Dataset) -> Trigram:
+    """The interpolated trigram of the corpus, which remembers its scores, and its bins."""
+    trigram = interpolated.fit(data.tokens_T, data.train, data.valid, len(data.vocabulary))
+    return mixture.Remembering(trigram), trigram.bins
+
+
+def mix_with_trigram(model: LanguageModel, data: dataset.Dataset, trigram: Trigram) -> dict[str, dict[str, Any]]:
     """Perplexities of the three mixtures of a model with the interpolated trigram (section 4.2).
 
     Returns: for `fixed` (0.5), `learned` (one weight) and `by_frequency` (a weight a bin of the trigram) the
     validation and test perplexity and the model's weights.
     """
-    trigram = interpolated.fit(data.tokens_T, data.train, data.valid, len(data.vocabulary))
-    models = [model, mixture.Remembering(trigram)]
+    models, bins = [model, trigram[0]], trigram[1]
     mixed = {
         'fixed': mixture.equal(models),
         'learned': mixture.fit(models, data.tokens_T, data.valid),
-        'by_frequency': mixture.fit(models, data.tokens_T, data.valid, trigram.bins),
+        'by_frequency': mixture.fit(models, data.tokens_T, data.valid, bins),
     }
     return {
         name: {

@@ -61,7 +61,10 @@ def run(configs: Sequence[ConfigDict], folders: Sequence[pathlib.Path], command:
             return [error]
     data = functools.cache(lambda: experiment.prepare(settings.from_config(configs[0])))
     with experiment.interruptible() as interrupted:
-        together = experiment.Together(len(configs), lambda _: data(), lambda: contextlib.nullcontext(interrupted))
+        trigram = functools.cache(lambda: experiment.fit_trigram(data()))
+        together = experiment.Together(
+            len(configs), lambda _: data(), lambda _: trigram(), lambda: contextlib.nullcontext(interrupted)
+        )
         runs = [experiment.dispatches(c, f, command, together) for c, f in zip(configs, folders)]
         outcomes = drive(runs)
     for outcome in outcomes:
