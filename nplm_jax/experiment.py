@@ -43,7 +43,6 @@ from nplm_jax.files import expand, write_atomically
 from nplm_jax.language_model import LanguageModel
 from nplm_jax.ngrams import families, interpolated
 
-
 Trigram = tuple[mixture.Remembering, mixture.Bins]
 
 

@@ -71,6 +71,7 @@ TABLES = [
     ('experiments/speed/README.md', 'speed.race --show'),
     ('experiments/speed/README.md', 'speed.quality --show'),
     ('experiments/speed/README.md', 'speed.scaling --show'),
+    ('experiments/speed/README.md', 'speed.vectorize --show'),
 ]
 
 
