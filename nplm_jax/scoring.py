@@ -62,15 +62,14 @@ def score(model: LanguageModel, n: int, lines: Sequence[np.ndarray], begin: Sequ
     span = Span(0, len(stream_T))
     if not len(span):
         return [Line(np.zeros(0, np.int32), np.zeros(0), np.zeros(0, int)) for _ in lines]
-    if begin is None:
-        log10_p_T = model.score(stream_T, span) / LOG_10
-    else:
-        log10_p_T = (
-            _log_p_of_lines(model, stream_T, [len(before_N) + len(x) for x in lines], len(before_N) - len(begin))
-            / LOG_10
-        )
-    lengths_T = _matched(model, n, stream_T, span)
     given = len(begin or ())
+    if begin is None:
+        log_p_T = model.score(stream_T, span)
+    else:
+        sizes = [len(before_N) + len(line) for line in lines]
+        log_p_T = _log_p_of_lines(model, stream_T, sizes, len(before_N) - given)
+    log10_p_T = log_p_T.astype(np.float64) / LOG_10
+    lengths_T = _matched(model, n, stream_T, span)
     scored, end = [], 0
     for line in lines:
         start = end + len(before_N)
