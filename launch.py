@@ -85,7 +85,7 @@ def _run(command: str) -> None:
         if _LAUNCHER.value:
             failed = _run_jobs(points or [sweeps.Point(config.name, config, {})], folder, file, overrides)
         if points and _LAUNCHER.value:
-            print(sweeps.write_table(points, folder, {name: 'failed' for name in failed}))
+            print(sweeps.write_table(points, folder, dict.fromkeys(failed, 'failed')))
         elif points:
             print(sweeps.run(points, folder, command, _VECTORIZE.value))
         elif failed:

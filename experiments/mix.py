@@ -44,11 +44,8 @@ def mix(trained_models: trained.Trained) -> dict[str, Any]:
     data = experiment.prepare(trained_models.settings[0])
     models = [mixture.Remembering(model) for model in trained_models.models]
     bins = FrequencyBins(count(data.tokens_T, data.train, 3, len(data.vocabulary)))
-    mixtures = {
-        'equal': mixture.equal(models),
-        'learned': mixture.fit(models, data.tokens_T, data.valid),
-        'by_frequency': mixture.fit(models, data.tokens_T, data.valid, bins),
-    }
+    ways = mixture.three_ways(models, data.tokens_T, data.valid, bins)
+    mixtures = dict(zip(('equal', 'learned', 'by_frequency'), ways))
 
     def perplexities(model):
         return {s: evaluation.evaluate(model, data.tokens_T, data.splits[s]).perplexity for s in SPLITS}

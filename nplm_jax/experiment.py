@@ -225,18 +225,13 @@ def mix_with_trigram(model: LanguageModel, data: dataset.Dataset, trigram: Trigr
     Returns: for `fixed` (0.5), `learned` (one weight) and `by_frequency` (a weight a bin of the trigram) the
     validation and test perplexity and the model's weights.
     """
-    models, bins = [model, trigram[0]], trigram[1]
-    mixed = {
-        'fixed': mixture.equal(models),
-        'learned': mixture.fit(models, data.tokens_T, data.valid),
-        'by_frequency': mixture.fit(models, data.tokens_T, data.valid, bins),
-    }
+    mixtures = mixture.three_ways([model, trigram[0]], data.tokens_T, data.valid, trigram[1])
     return {
         name: {
             **{s: evaluation.evaluate(m, data.tokens_T, data.splits[s]).perplexity for s in ('valid', 'test')},
             'weights': m.weights_QxM[:, 0].tolist(),
         }
-        for name, m in mixed.items()
+        for name, m in zip(('fixed', 'learned', 'by_frequency'), mixtures)
     }
 
 

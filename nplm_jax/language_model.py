@@ -41,8 +41,10 @@ class NeuralLanguageModel:
         self.num_context = n - 1
 
     def begin(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """What it remembers after words in reading order: the n-1 words as the network takes them. int32."""
-        return self.recent(contexts_BxN)
+        """What it remembers after words in reading order: the last n-1, most recent first, missing ones rare. int32."""
+        recent_BxN = np.asarray(contexts_BxN, np.int32)[:, ::-1][:, : self.num_context]
+        missing = self.num_context - recent_BxN.shape[1]
+        return np.pad(recent_BxN, ((0, 0), (0, missing)), constant_values=RARE_ID)
 
     @staticmethod
     def predict(params: nplm.Params, recent_BxN: jax.Array) -> jax.Array:
@@ -62,12 +64,6 @@ class NeuralLanguageModel:
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         return np.asarray(_predict(NeuralLanguageModel, self.params, self.begin(contexts_BxN)))
-
-    def recent(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """The n-1 words that the network looks at, most recent first, missing ones the rare-word symbol. int32."""
-        recent_BxN = np.asarray(contexts_BxN, np.int32)[:, ::-1][:, : self.num_context]
-        missing = self.num_context - recent_BxN.shape[1]
-        return np.pad(recent_BxN, ((0, 0), (0, missing)), constant_values=RARE_ID)
 
 
 class RecurrentLanguageModel:

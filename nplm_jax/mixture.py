@@ -106,6 +106,13 @@ def fit(
     return Mixture(models, fit_weights(log_p_MxT, bins.of_stream(tokens_T, valid), bins.num_bins, iterations), bins)
 
 
+def three_ways(
+    models: Sequence[LanguageModel], tokens_T: jax.Array | np.ndarray, valid: Span, bins: Bins
+) -> tuple[Mixture, Mixture, Mixture]:
+    """The paper's: with equal weights, with one learned weight vector, and with one a bin."""
+    return equal(models), fit(models, tokens_T, valid), fit(models, tokens_T, valid, bins)
+
+
 def fit_weights(log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterations: int) -> np.ndarray:
     """EM for the weights of each bin: the mean posterior of each model over the words of the bin.
 

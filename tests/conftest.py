@@ -3,6 +3,7 @@
 import functools
 import os
 import pathlib
+import warnings
 
 _SHARED = pathlib.Path(__file__).parents[2] / 'shared' / 'nltk_data'
 if _SHARED.is_dir():
@@ -11,8 +12,10 @@ if _SHARED.is_dir():
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from configs import brown  # noqa: E402
+from configs import brown, sentences  # noqa: E402
+from configs import text as text_config  # noqa: E402
 from nplm_jax import experiment, settings  # noqa: E402
+from nplm_jax.ngrams.kneser_ney import DiscountWarning  # noqa: E402
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
@@ -35,3 +38,21 @@ def lines(capsys):
 def brown_data():
     """Brown as ids, by row of its config, each read once: '' is closest to the paper, ',cased' as printed."""
     return functools.cache(lambda row='': experiment.prepare(settings.from_config(brown.get_config(row))))
+
+
+@pytest.fixture(scope='session')
+def folders(tmp_path_factory):
+    """A network and a model by counting on the same words, and one whose words are others."""
+    root = tmp_path_factory.mktemp('runs')
+    config = sentences.get_config()
+    experiment.run(config, root / 'network')
+    config.model.family, config.model.n = 'modified_kneser_ney', 2
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', DiscountWarning)  # three sentences are too little text
+        experiment.run(config, root / 'counts')
+    (root / 'text').write_text('other words here ' * 40)
+    config = text_config.get_config()
+    config.corpus.path, config.model.family, config.model.n = str(root / 'text'), 'add_delta', 2
+    config.corpus.marks = False
+    experiment.run(config, root / 'other')
+    return root

@@ -15,33 +15,16 @@ import urllib.parse
 import numpy as np
 import pytest
 
-from configs import sentences
-from configs import text as text_config
 from experiments import trained
 from experiments.explore import __main__ as command
 from experiments.explore import view
-from nplm_jax import embeddings, experiment, generation
+from nplm_jax import embeddings, generation
 from nplm_jax.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngrams.kneser_ney.DiscountWarning')
 
 ROOT = pathlib.Path(__file__).parents[1]
 BROWSER, DRIVER = shutil.which('chromium'), shutil.which('chromedriver')
-
-
-@pytest.fixture(scope='module')
-def folders(tmp_path_factory):
-    """A network and a model by counting on the same words, and one whose words are others."""
-    root = tmp_path_factory.mktemp('explore')
-    config = sentences.get_config()
-    experiment.run(config, root / 'network')
-    config.model.family, config.model.n = 'modified_kneser_ney', 2
-    experiment.run(config, root / 'counts')
-    (root / 'text').write_text('other words here ' * 40)
-    config = text_config.get_config()
-    config.corpus.path, config.model.family, config.model.n = str(root / 'text'), 'add_delta', 2
-    experiment.run(config, root / 'other')
-    return root
 
 
 @pytest.fixture(scope='module')

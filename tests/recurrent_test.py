@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import training_test as one
-from training_test import DATA, changed, fit, same_bits
+from training_test import DATA, changed, fit, fit_in_parts, same_bits
 
 from configs import sentences
 from nplm_jax import dataset, evaluation, experiment, generation, mixture, nplm, objective, recurrent, scoring, settings
@@ -180,12 +180,7 @@ def test_training_learns(family, tmp_path):
 def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
     how = dataclasses.replace(small('lstm'), model=dataclasses.replace(small('lstm').model, dropout=0.2))
     expected, _, whole = fit(how, tmp_path / 'whole')
-    looks, done = iter(range(1000)), None
-    while done is None:  # stop at every fourth look
-        try:
-            done = fit(how, tmp_path / 'parts', lambda: 15 if next(looks) % 4 == 3 else 0)
-        except one.training.Interrupted:
-            pass
+    done, _ = fit_in_parts(how, tmp_path / 'parts', 4)
     assert same_bits(done[0], expected) and done[2].nll == whole.nll[len(whole.nll) - len(done[2].nll) :]
 
 

@@ -11,8 +11,6 @@ import jax
 import numpy as np
 import pytest
 
-from configs import sentences
-from configs import text as text_config
 from experiments import score, trained
 from nplm_jax import evaluation, experiment, mixture, nplm, scoring, tokens
 from nplm_jax.corpora import Span
@@ -24,22 +22,6 @@ pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngrams.kneser_ney.Disc
 
 ROOT = pathlib.Path(__file__).parents[1]
 TEXT = 'i like dog\ni love zzz milk\n\ni hate'
-
-
-@pytest.fixture(scope='module')
-def folders(tmp_path_factory):
-    """Two runs on the same words, and one whose words are others."""
-    root = tmp_path_factory.mktemp('score')
-    config = sentences.get_config()
-    experiment.run(config, root / 'network')
-    config.model.family, config.model.n = 'modified_kneser_ney', 2
-    experiment.run(config, root / 'counts')
-    (root / 'text').write_text('other words here ' * 40)
-    config = text_config.get_config()
-    config.corpus.path, config.model.family, config.model.n = str(root / 'text'), 'add_delta', 2
-    config.corpus.marks = False
-    experiment.run(config, root / 'other')
-    return root
 
 
 @pytest.fixture

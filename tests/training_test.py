@@ -62,6 +62,16 @@ def fit(settings, folder, interrupted=lambda: 0):
         store.close()
 
 
+def fit_in_parts(settings, folder, every):
+    """What `fit` returns at last when it is stopped at every n-th look for a signal, and how many looks it took."""
+    looks = iter(range(1000))
+    while True:
+        try:
+            return fit(settings, folder, lambda: 15 if next(looks) % every == every - 1 else 0), next(looks)
+        except training.Interrupted as stop:
+            assert stop.signal_number == 15
+
+
 def same_bits(a, b):
     return all(
         (np.asarray(x) == np.asarray(y)).all() for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
@@ -104,14 +114,8 @@ SLOW_KINDS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ('sampled',
 def test_stopped_anywhere_and_resumed_is_bit_for_bit_the_same(tmp_path, kind):
     settings = changed(output=dict(kind=kind, **CHEAP), optimizer=dict(momentum=0.9 if kind == 'full' else 0.0))
     expected, progress, whole = fit(settings, tmp_path / 'whole')
-    looks = iter(range(1000))
-    done = None
-    while done is None:  # stop at every fifth look
-        try:
-            done = fit(settings, tmp_path / 'parts', lambda: 15 if next(looks) % 5 == 4 else 0)
-        except training.Interrupted as stop:
-            assert stop.signal_number == 15
-    assert next(looks) >= 24 + 5  # 24 dispatches and five stops
+    done, looks = fit_in_parts(settings, tmp_path / 'parts', 5)
+    assert looks >= 24 + 5  # 24 dispatches and five stops
     assert same_bits(done[0], expected)
     drop = dict(seconds=0, train_seconds=0)
     assert dataclasses.replace(done[1], **drop) == dataclasses.replace(progress, **drop)

@@ -90,15 +90,15 @@ def draw(models: trained.Trained, features_VxM: np.ndarray, kinds: dict[str, str
     """The maps of the most frequent words; where they have two features each, these are the map."""
     words = models.vocabulary.words
     ids = mapped(words, kinds)
-    methods = {'pca': 'two principal components', 'tsne': 't-SNE by cosine'}
+    maps = {'pca': ('pca', 'two principal components'), 'tsne': ('tsne', 't-SNE by cosine')}
     if features_VxM.shape[1] == 2:
-        methods = {'plane': 'as they are'}
-    for method, name in methods.items():
-        places_Vx2 = features_VxM[ids] if method == 'plane' else embeddings.project(features_VxM[ids], method)
+        maps = {'plane': ('pca', 'as they are')}
+    for file, (method, name) in maps.items():
+        places_Vx2 = embeddings.project(features_VxM[ids], method)
         shown = [words[i] for i in ids]
         title = f'{len(ids):,} most frequent words, {features_VxM.shape[1]} features each: {name}'
         coloured = [kinds.get(w, 'word') for w in shown]
-        embeddings.draw(places_Vx2, shown, coloured, folder / f'{method}.png', title, NAMED)
+        embeddings.draw(places_Vx2, shown, coloured, folder / f'{file}.png', title, NAMED)
 
 
 def export(models: trained.Trained, features_VxM: np.ndarray, kinds: dict[str, str], folder: pathlib.Path) -> None:
