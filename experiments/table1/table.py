@@ -3,7 +3,7 @@
     python -m experiments.table1.table [--short | --seeds | --figure]
 
 results/ROW.json is the results.json of `python launch.py --config=configs/brown.py:ROW`; `best` is no row, and
-`mlp9_paper` is `mlp9,paper` with sums over 32 words. --seeds shows how much is chance: ROW_seedN.json of seeds.py.
+`mlp9_paper` is `mlp9,paper` with sums over 128 words. --seeds shows how much is chance: ROW_seedN.json of seeds.py.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from typing import Any
 
 from configs import brown
 from experiments import results
+from experiments.table1.seeds import SEEDS
 from nplm_jax import settings
 from nplm_jax.errors import BadInput
 from nplm_jax.reporting import table
@@ -30,15 +31,16 @@ HEADER = [*SHAPE, 'train', 'valid', 'test', 'paper: train', 'valid', 'test', 'ra
 SHORT_HEADER = ['network', 'paper: valid', 'test', 'here: valid', 'test', 'mixed: valid', 'test', 'minutes', 'words/s']
 
 
-SEEDED = {'mlp1': (2,), 'mlp9': (2, 3)}  # beside seed 1, the row itself
+SEEDED = ('mlp1', 'mlp9')
 SEEDS_HEADER = ['network', 'seeds', 'valid', 'mean', 'spread', 'test', 'mean', 'spread']
 
 
-def result(row: str, name: str, num_parameters: int) -> dict[str, Any]:
+def result(row: str, name: str, num_parameters: int, seed: int = 1) -> dict[str, Any]:
     """The committed results of a row. Raises: BadInput when they are missing or another run's."""
     found = results.read(HERE / 'results', row)
-    if found['name'] != name or found.get('parameters', num_parameters) != num_parameters:
-        raise BadInput(f'results/{row}.json: is of another run, {found["name"]}')
+    named = found['name'] in (name, f'seed={seed}')  # as the row, or as a point of its sweep
+    if not named or (found.get('parameters', num_parameters), found['seed']) != (num_parameters, seed):
+        raise BadInput(f'results/{row}.json: is of another run, {found["name"]} with seed {found["seed"]}')
     return found
 
 
@@ -100,11 +102,11 @@ def short() -> list[list[Any]]:
 def seeds() -> list[list[Any]]:
     """Each seed's perplexity, their mean, and their spread: largest less smallest."""
     found = []
-    for row, others in SEEDED.items():
+    for row in SEEDED:
         config = brown.get_config(row)
         size = settings.from_config(config).model.num_parameters(brown.VOCABULARY)
         runs = [result(row, config.name, size)]
-        runs += [result(f'{row}_seed{seed}', f'seed={seed}', size) for seed in others]
+        runs += [result(f'{row}_seed{seed}', config.name, size, seed) for seed in SEEDS]
         cells = []
         for split in ('valid', 'test'):
             each = [run['perplexity'][split] for run in runs]
