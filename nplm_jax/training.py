@@ -308,7 +308,7 @@ def _validate(settings, plan, data, params, best, progress):
 
 def _save(store: CheckpointStore, state: TrainState, best: objective.Params, progress: Progress) -> None:
     """Writes a checkpoint, but never of parameters that are not finite."""
-    if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state.params)):
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params)):
         raise NonFiniteLoss(_not_finite(f'a parameter after update {progress.step:,} is not finite', store))
     store.save(progress.step, state, best, dataclasses.asdict(progress))
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
@@ -124,11 +123,8 @@ def _make(dispatches: list[functools.partial], most: int) -> list[tuple[training
     same = jax.device_put(jax.tree.map(np.asarray, (tokens_T, noise)), of_all)
     call = functools.partial(train_steps, *runs, *same, _common(wanted[0]), total, length, mesh)
     after, nll_RxS, seconds = dispatching.timed(call)
-    after = jax.tree.map(np.asarray, after)
-    # Arrays of no device in particular, as a run has them alone.
-    return [
-        (jax.tree.map(lambda x, r=r: jnp.asarray(x[r]), after), nll_RxS[r], seconds) for r in range(len(dispatches))
-    ]
+    after = jax.tree.map(np.asarray, after)  # of no device in particular, as a run has them alone
+    return [(jax.tree.map(operator.itemgetter(r), after), nll_RxS[r], seconds) for r in range(len(dispatches))]
 
 
 @functools.partial(jax.jit, static_argnames=('common', 'total_steps', 'num_steps', 'mesh'), donate_argnames='states')
