@@ -17,10 +17,10 @@ from nplm_jax import provenance
 from tests.faults import runs
 
 FILE = pathlib.Path(__file__).with_name('soak.json')
-SAVE_EVERY = 2000
+SAVE_EVERY = 400
 FLAGS = (
     '--config.train.epochs=1000000', '--config.train.patience=1000000', f'--config.train.evaluate_every={SAVE_EVERY}',
-    f'--config.train.checkpoint_every={SAVE_EVERY}', '--config.train.log_every=1000',
+    f'--config.train.checkpoint_every={SAVE_EVERY}', '--config.train.log_every=200',
     '--config.train.steps_per_dispatch=50', '--config.train.batch_size=256', '--config.model.m=60',
     '--config.model.h=200', '--config.optimizer.learning_rate=0.01',
 )  # fmt: skip
