@@ -26,7 +26,7 @@ HEADER = ['fault', 'in', 'tried', 'recovered', 'updates redone', 'exit code', 's
 
 def measure(kind: str, seed: int = 1) -> None:
     """Does all of a kind and writes results/KIND.json, also where it is stopped."""
-    started, records = time.perf_counter(), []
+    started, source, records = time.perf_counter(), provenance.provenance(), []
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         base = runs.unbroken(folder)
@@ -37,7 +37,7 @@ def measure(kind: str, seed: int = 1) -> None:
                 'command': f'python -m tests.faults --measure {kind}',
                 'seed': seed,
                 'seconds': round(time.perf_counter() - started),
-                **provenance.provenance(),
+                **source,
             }
             rows = ',\n'.join(json.dumps(row) for row in records)
             write_atomically(HERE / 'results' / f'{kind}.json', f'{json.dumps(head)[:-1]}, "records": [\n{rows}\n]}}\n')
