@@ -167,9 +167,14 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
         which('{x:.0f}')
     axes.grid(alpha=0.3, which='both')
     axes.legend()
-    figure.savefig(png := io.BytesIO(), dpi=120)
-    write_atomically(path := folder / 'learning_curve.png', png.getvalue())
+    save_figure(figure, path := folder / 'learning_curve.png')
     return path
+
+
+def save_figure(figure: Any, path: pathlib.Path, dpi: int = 120) -> None:
+    """Writes a Matplotlib figure as PNG, whole or not at all."""
+    figure.savefig(png := io.BytesIO(), format='png', dpi=dpi)
+    write_atomically(path, png.getvalue())
 
 
 def table(header: list[str], rows: list[list[Any]]) -> str:

@@ -60,7 +60,7 @@ def _summary(samples, folder, code, stderr, seconds):
             for part, found in parts.items()
         },
         'exit_code': code,
-        'last_line': stderr.strip().splitlines()[-1],
+        'said': runs.said(stderr),
         'seconds_from_sigterm_to_exit': round(seconds, 2),
         **provenance.provenance(),
         'samples': samples[:: max(1, len(samples) // 60)],
