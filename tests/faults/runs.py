@@ -69,7 +69,7 @@ def start(folder: pathlib.Path, flags: tuple[str, ...], **options) -> subprocess
     """The command as a user gives it."""
     return subprocess.Popen(
         [sys.executable, 'launch.py', *flags, f'--workdir={folder}'],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **options,
     )  # fmt: skip
 
 
