@@ -6,7 +6,6 @@ import pytest
 
 from tests.faults import damage, disks, kills, network, runs
 from tests.faults.__main__ import recovered
-from tests.faults.child import PHASES
 
 needs_mount = pytest.mark.skipif(bool(disks.mounts()), reason=disks.mounts())
 rng = random.Random(5)
