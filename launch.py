@@ -50,7 +50,7 @@ def main(argv: list[str]) -> None:
     except BadInput as error:
         _end(2, str(error))
     except OSError as error:
-        _end(1, f'{error}; what was saved before is whole')
+        _end(1, f'{error}; what was saved before is whole; go on with: {command}')
     except RuntimeError as error:  # what JAX raises when a process does not answer
         if not _DISTRIBUTED.value:
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import json
 import pathlib
 import sys
 import zlib
@@ -27,8 +28,8 @@ class CheckpointStore:
     """The checkpoints of one run: training state, best parameters and progress, by update number.
 
     A save is synchronous and atomic: a process killed within one leaves the earlier checkpoints whole. Each
-    carries a checksum of its arrays, so that a damaged one is known and the one before it is used. Arrays are
-    saved whole: nothing says over which devices they lay, and with several processes only the first one saves.
+    carries a checksum, so that a damaged one is known and the one before it is used. Arrays are saved whole:
+    nothing says over which devices they lay, and with several processes only the first one saves.
     Read-only, nothing in the folder is touched, so that a run under way can be looked at.
     """
 
@@ -42,6 +43,7 @@ class CheckpointStore:
         options = ocp.CheckpointManagerOptions(
             max_to_keep=None if read_only else keep,
             create=False,
+            cleanup_tmp_directories=not read_only,  # of a process that was killed within a save
             read_only=read_only,
             enable_async_checkpointing=False,
             multiprocessing_options=_alone(),
@@ -63,7 +65,7 @@ class CheckpointStore:
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(jax.tree.map(np.asarray, state)),
             best=ocp.args.StandardSave(jax.tree.map(np.asarray, best)),
-            progress=ocp.args.JsonSave({**progress, 'checksum': _checksum((state, best))}),
+            progress=ocp.args.JsonSave({**progress, 'checksum': _checksum((state, best), progress)}),
         )
         try:
             saved = self._manager.save(step, args=items)
@@ -124,7 +126,8 @@ class CheckpointStore:
             ),
         )
         progress = dict(found.progress)
-        if _checksum((found.state, found.best)) != progress.pop('checksum', None):
+        written = progress.pop('checksum', None)  # of the arrays alone in older ones
+        if written not in (_checksum((found.state, found.best), p) for p in (progress, None)):
             raise ValueError('its checksum differs')
         if jax.tree.map(np.shape, wanted) != jax.tree.map(np.shape, (found.state, found.best)):
             raise ValueError('its arrays are of other shapes')
@@ -160,9 +163,9 @@ def _without_stray_tracebacks() -> Iterator[None]:
         sys.unraisablehook = hook
 
 
-def _checksum(tree: Any) -> int:
-    """CRC-32 over every array's path, type, shape and bytes: a cast or a flipped bit changes it."""
-    total = 0
+def _checksum(tree: Any, progress: dict[str, Any] | None) -> int:
+    """CRC-32 over every array's path, type, shape and bytes and the progress: a cast or a flipped bit changes it."""
+    total = zlib.crc32(json.dumps(progress, sort_keys=True).encode()) if progress is not None else 0
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         array = np.ascontiguousarray(leaf)
         total = zlib.crc32(f'{jax.tree_util.keystr(path)}{array.dtype}{array.shape}'.encode(), total)

@@ -78,6 +78,7 @@ def dispatches(
     folder = expand('--workdir', folder)
     workdir.check(folder, wanted)
     with workdir.locked(folder):
+        workdir.check(folder, wanted)  # again: another process may have made it its own just now
         results = finished(folder)
         processes.from_first(np.bool(results is not None))
         if results is not None:

@@ -11,6 +11,7 @@ from nplm_jax.errors import BadInput
 def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
     """Writes under a temporary name beside `path`, flushes to the disk and renames; text as UTF-8.
 
+    On return the name is on the disk too: what is written later is never there without it.
     Raises: OSError when the disk does; an earlier file at `path` is then as it was.
     """
     temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
@@ -20,8 +21,19 @@ def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: pathlib.Path) -> None:
+    """Removes what killed processes were writing in `folder`, which no other process may be using."""
+    for temporary in folder.glob('.*.tmp'):
+        temporary.unlink()
 
 
 def expand(key: str, path: str | os.PathLike[str]) -> pathlib.Path:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
 import pathlib
+import socket
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import tensorboardX
 import tqdm
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.record_writer import RecordWriter
+from tensorboardX.summary import scalar
 
 from nplm_jax.evaluation import perplexity
 from nplm_jax.files import write_atomically
@@ -22,7 +27,7 @@ class Reporter:
     """Listens to `fit`: writes metrics.jsonl and TensorBoard events, and moves a progress bar.
 
     A run that goes on drops the lines after the checkpoint it goes on from, so no update stands twice; its first
-    training perplexity is of the updates since.
+    training perplexity is of the updates since. The events are written anew from the lines that stay.
 
     name: of the run, where several are shown at once.
     """
@@ -39,9 +44,10 @@ class Reporter:
         kept = [row for row in read_metrics(self._path) if row['step'] <= progress.step]
         write_atomically(self._path, ''.join(json.dumps(row) + '\n' for row in kept))
         self._file = self._path.open('a', encoding='utf-8')
-        self._events = tensorboardX.SummaryWriter(
-            str(self._folder / 'tensorboard'), purge_step=progress.step + 1 if progress.step else None
-        )
+        self._events = _begin_events(self._folder / 'tensorboard')
+        began = time.time() - progress.seconds
+        for row in kept:
+            self._add_events(row, began + row['seconds'])
         # Off a terminal (disable=None) the bar is silent and the lines of `validated` are all that is shown.
         self._bar = tqdm.tqdm(
             total=plan.total_steps * batch_size,
@@ -82,11 +88,11 @@ class Reporter:
         )
 
     def close(self) -> None:
-        """Flushes and closes what `start` opened."""
-        if hasattr(self, '_file'):
-            self._bar.close()
-            self._file.close()
-            self._events.close()
+        """Flushes and closes what `start` opened; all of it, where the disk is full."""
+        with contextlib.ExitStack() as opened:
+            for name in ('_events', '_file', '_bar'):
+                if hasattr(self, name):
+                    opened.callback(getattr(self, name).close)
 
     def _epoch(self, progress: Progress) -> float:
         return progress.step / self._plan.steps_per_epoch
@@ -100,8 +106,24 @@ class Reporter:
         }
         self._file.write(to_json(row) + '\n')
         self._file.flush()
-        for name, value in values.items():
-            self._events.add_scalar(name, value, progress.step)
+        self._add_events(row, time.time())
+        self._events.flush()
+
+    def _add_events(self, row: Mapping[str, Any], wall_time: float) -> None:
+        for name in row.keys() - {'step', 'epoch', 'seconds'}:
+            if row[name] is not None:
+                event = Event(wall_time=wall_time, step=row['step'], summary=scalar(name, row[name]))
+                self._events.write(event.SerializeToString())
+
+
+def _begin_events(folder: pathlib.Path) -> RecordWriter:
+    """A new file in place of all there are. Not tensorboardX's SummaryWriter: its thread dies on a full disk."""
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob('events.*'):
+        old.unlink()
+    events = RecordWriter(str(folder / f'events.out.tfevents.{time.time():.0f}.{socket.gethostname()}'))
+    events.write(Event(wall_time=time.time(), file_version='brain.Event:2').SerializeToString())
+    return events
 
 
 def to_json(values: Mapping[str, Any], **options: Any) -> str:
@@ -145,9 +167,14 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
         which('{x:.0f}')
     axes.grid(alpha=0.3, which='both')
     axes.legend()
-    figure.savefig(png := io.BytesIO(), dpi=120)
-    write_atomically(path := folder / 'learning_curve.png', png.getvalue())
+    save_figure(figure, path := folder / 'learning_curve.png')
     return path
+
+
+def save_figure(figure: Any, path: pathlib.Path, dpi: int = 120) -> None:
+    """Writes a Matplotlib figure as PNG, whole or not at all."""
+    figure.savefig(png := io.BytesIO(), format='png', dpi=dpi)
+    write_atomically(path, png.getvalue())
 
 
 def table(header: list[str], rows: list[list[Any]]) -> str:

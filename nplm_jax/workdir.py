@@ -16,7 +16,7 @@ from flax.traverse_util import flatten_dict
 from nplm_jax import settings, vocabulary
 from nplm_jax.dataset import Dataset
 from nplm_jax.errors import BadInput
-from nplm_jax.files import write_atomically
+from nplm_jax.files import remove_leftovers, write_atomically
 
 CONFIG, CORPUS, VOCABULARY = 'config.json', 'corpus.json', 'vocabulary.txt'
 _WRITTEN_BEFORE = (CORPUS, VOCABULARY)  # than the config, which makes the folder the run's: a kill may leave them
@@ -63,6 +63,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BadInput(f'--workdir={folder}: another process is using it; wait, or give another folder') from None
+        remove_leftovers(folder)
         yield
 
 

@@ -1,8 +1,11 @@
+import shutil
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from absl import logging
 
+from nplm_jax import checkpoints
 from nplm_jax.checkpoints import CheckpointStore
 from nplm_jax.errors import BadInput
 
@@ -51,12 +54,15 @@ def test_a_relative_folder_works(tmp_path, monkeypatch):
     assert restored_step(filled(tmp_path.relative_to(tmp_path) / 'c')) == 3
 
 
-@pytest.mark.parametrize('damage', ['truncate', 'flip', 'delete', 'progress'])
+@pytest.mark.parametrize('damage', ['truncate', 'flip', 'delete', 'progress', 'digit'])
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path, damage, monkeypatch):
     filled(tmp_path)
     newest = tmp_path / '3'
     if damage == 'progress':
         next((newest / 'progress').iterdir()).write_text('{"seconds": ')
+    elif damage == 'digit':
+        file = newest / 'progress' / 'metadata'
+        file.write_text(file.read_text().replace('1.5', '2.5'))
     else:
         for file in [p for p in (newest / 'state').rglob('*') if p.is_file()]:
             data = file.read_bytes()
@@ -87,6 +93,23 @@ def test_checkpoints_of_another_shape_or_type_stop_and_stay(tmp_path, wrong):
     store.close()
     assert sorted(tmp_path.rglob('*')) == before
     assert restored_step(tmp_path) == 3
+
+
+def test_checkpoints_whose_checksum_leaves_the_progress_out_are_read(tmp_path, monkeypatch):
+    own = checkpoints._checksum
+    monkeypatch.setattr(checkpoints, '_checksum', lambda tree, _: own(tree, None))
+    filled(tmp_path)
+    monkeypatch.undo()
+    assert restored_step(tmp_path) == 3
+
+
+def test_what_a_killed_save_leaves_is_removed(tmp_path):
+    shutil.copytree(filled(tmp_path) / '3', tmp_path / '4.orbax-checkpoint-tmp')
+    (tmp_path / '4.orbax-checkpoint-tmp' / 'commit_success.txt').unlink()
+    CheckpointStore(tmp_path, read_only=True).close()
+    assert (tmp_path / '4.orbax-checkpoint-tmp').is_dir()
+    assert restored_step(tmp_path) == 3
+    assert {p.name for p in tmp_path.iterdir()} == {'1', '2', '3'}
 
 
 def test_the_same_update_may_be_damaged_twice(tmp_path):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import io
 import math
 import os
 import pathlib
@@ -29,11 +28,11 @@ from experiments import results
 from experiments.generalization import grammar
 from nplm_jax import dataset, evaluation, experiment, language_model, nplm, processes, provenance, training
 from nplm_jax.corpora import Span
-from nplm_jax.files import expand, write_atomically
+from nplm_jax.files import expand
 from nplm_jax.language_model import LanguageModel
 from nplm_jax.ngrams import families
 from nplm_jax.ngrams.kneser_ney import DiscountWarning
-from nplm_jax.reporting import table
+from nplm_jax.reporting import save_figure, table
 from nplm_jax.settings import (
     CorpusSettings,
     ModelSettings,
@@ -200,8 +199,7 @@ def draw(measured: list[dict[str, Any]], path: pathlib.Path) -> None:
     axes.set_yticks([], minor=True)
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(png := io.BytesIO(), dpi=120)
-    write_atomically(path, png.getvalue())
+    save_figure(figure, path)
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from configs import ap_news
 from experiments import results
 from experiments.parallel import counts, program
 from nplm_jax import provenance, settings
-from nplm_jax.reporting import table
+from nplm_jax.reporting import save_figure, table
 
 HERE = pathlib.Path(__file__).parent
 MODEL = dataclasses.replace(settings.from_config(ap_news.get_config()).model, direct=True)  # as section 3.2 counts
@@ -80,7 +80,7 @@ def draw(path: pathlib.Path, machine: counts.Machine) -> None:
     axes.set(xlabel='devices', ylabel='predicted speed-up', title=f'{BATCH:,} words an update, |V| = {VOCABULARY:,}')
     axes.legend()
     axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=110)
+    save_figure(figure, path, dpi=110)
 
 
 def make(machine: counts.Machine) -> str:

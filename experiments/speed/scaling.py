@@ -8,7 +8,6 @@ Writes results/scaling.json and .png and prints the tables. The network is MLP9:
 
 from __future__ import annotations
 
-import io
 import os
 import pathlib
 import shlex
@@ -21,8 +20,8 @@ from absl import app, flags
 from configs import brown
 from experiments import results
 from experiments.speed import contestants
-from nplm_jax import files, provenance
-from nplm_jax.reporting import table
+from nplm_jax import provenance
+from nplm_jax.reporting import save_figure, table
 
 HERE = pathlib.Path(__file__).parent
 # What is varied, and its values. Devices would stand here too, once training runs on several: a value a count of
@@ -100,8 +99,7 @@ def draw(found: dict[str, Any], path: pathlib.Path) -> None:
         panel.set_yticks([], minor=True)
         panel.grid(alpha=0.3, which='both')
         panel.legend()
-    figure.savefig(png := io.BytesIO(), dpi=120)
-    files.write_atomically(path, png.getvalue())
+    save_figure(figure, path)
 
 
 def main(_) -> None:

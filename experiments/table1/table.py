@@ -16,7 +16,7 @@ from experiments import results
 from experiments.table1.seeds import SEEDS
 from nplm_jax import settings
 from nplm_jax.errors import BadInput
-from nplm_jax.reporting import table
+from nplm_jax.reporting import save_figure, table
 
 HERE = pathlib.Path(__file__).parent
 MIXTURES = {  # the paper's rows of a network mixed with the trigram: valid, test
@@ -133,7 +133,7 @@ def draw(path: pathlib.Path) -> None:
     axes.set(xlabel="test perplexity / 5-gram Kneser-Ney back-off's on the same words", title='Table 1, Brown')
     axes.grid(alpha=0.3, axis='x')
     axes.legend()
-    figure.savefig(path, dpi=110)
+    save_figure(figure, path, dpi=110)
 
 
 if __name__ == '__main__':

@@ -1,0 +1,83 @@
+"""Prints the table of what was broken on purpose, from the committed results; or breaks it all again.
+
+python -m tests.faults
+python -m tests.faults --measure [kills] [disks] [damage] [network]     as root, for the disks
+python -m tests.faults --soak=MINUTES
+"""
+
+import argparse
+import collections
+import json
+import pathlib
+import random
+import re
+import tempfile
+import time
+
+from nplm_jax import provenance
+from nplm_jax.files import write_atomically
+from nplm_jax.reporting import table
+from tests.faults import damage, disks, kills, network, runs, soak
+
+HERE = pathlib.Path(__file__).parent
+KINDS = {'kills': kills, 'disks': disks, 'damage': damage, 'network': network}
+HEADER = ['fault', 'in', 'tried', 'recovered', 'updates redone', 'exit code', 'said']
+
+
+def measure(kind: str, seed: int = 1) -> None:
+    """Does all of a kind and writes results/KIND.json, also where it is stopped."""
+    started, source, records = time.perf_counter(), provenance.provenance(), []
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        base = runs.unbroken(folder)
+        for record in KINDS[kind].measure(folder, base, random.Random(seed)):
+            print(record, flush=True)
+            records.append(record)
+            head = {
+                'command': f'python -m tests.faults --measure {kind}',
+                'seed': seed,
+                'seconds': round(time.perf_counter() - started),
+                **source,
+            }
+            rows = ',\n'.join(json.dumps(row) for row in records)
+            write_atomically(HERE / 'results' / f'{kind}.json', f'{json.dumps(head)[:-1]}, "records": [\n{rows}\n]}}\n')
+
+
+def recovered(record: dict) -> bool:
+    """The same command came to the same end, and before that nothing was lost or said at length."""
+    return record['same'] and record['kept'] and '\n' not in record['said']
+
+
+def make_table() -> str:
+    """A row for each fault and the phase that it came in."""
+    groups = collections.defaultdict(list)
+    for path in (HERE / 'results' / f'{kind}.json' for kind in KINDS):
+        for record in json.loads(path.read_text())['records'] if path.exists() else ():
+            groups[record['fault'], record['phase']].append(record)
+    return table(HEADER, [_row(*key, records) for key, records in groups.items()])
+
+
+def _row(fault, phase, records):
+    redone = [record['redone'] for record in records if 'redone' in record]
+    said = collections.Counter(re.sub(r'\d[\d,]*', 'N', record['said']) for record in records)
+    codes = sorted({record['exit'] for record in records})
+    return [
+        fault, phase, len(records), sum(map(recovered, records)), f'{min(redone)} to {max(redone)}' if redone else '-',
+        ', '.join(map(str, codes)), said.most_common(1)[0][0].replace('|', '\\|') or '-',
+    ]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--measure', nargs='*', choices=KINDS, metavar='KIND')
+    parser.add_argument('--soak', type=float, metavar='MINUTES')
+    asked = parser.parse_args()
+    if asked.soak:
+        soak.measure(asked.soak)
+    for kind in asked.measure or (KINDS if asked.measure is not None else ()):
+        measure(kind)
+    print(make_table())
+
+
+if __name__ == '__main__':
+    main()

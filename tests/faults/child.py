@@ -1,0 +1,123 @@
+"""launch.py as a process that tells which phase it enters and leaves, and waits each time until it may go on.
+
+    python -m tests.faults.child FD FLAG ...
+
+The program knows nothing of this: its functions are wrapped here, from outside. A reply may be a number of seconds,
+by which the clock then jumps.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+
+PHASES = ('start', 'files', 'compile', 'step', 'evaluation', 'checkpoint', 'figure', 'mixture', 'result')
+
+
+class Teller:
+    """Says where the process is. Once the other end is closed it is silent and waits for nothing."""
+
+    def __init__(self, connection: Connection):
+        self._connection, self._lock = connection, threading.Lock()
+        self._now: list[str] = []
+
+    def say(self, what: str, phase: str) -> None:
+        with self._lock:
+            if not self._connection.closed:
+                try:
+                    self._connection.send((what, phase))
+                    if seconds := self._connection.recv():
+                        jump(seconds)
+                except (EOFError, OSError):
+                    self._connection.close()
+
+    @contextlib.contextmanager
+    def phase(self, name: str):
+        self.say('enter', name)
+        self._now.append(name)
+        yield  # a phase that fails is never left
+        self.say('leave', name)
+        self._now.pop()
+
+    def wrap(self, owner, name: str, choose) -> None:
+        """choose: what phase the call is."""
+        function = getattr(owner, name)
+
+        def wrapped(*args, **kwargs):
+            with self.phase(choose()):
+                return function(*args, **kwargs)
+
+        setattr(owner, name, wrapped)
+
+    def wrap_operation(self, name: str) -> None:
+        """A call of the operating system that may be the last: told before it is made, inside any phase."""
+        function = getattr(os, name)
+
+        def wrapped(*args, **kwargs):
+            if self._now:
+                self.say('operation', self._now[-1])
+            return function(*args, **kwargs)
+
+        setattr(os, name, wrapped)
+
+
+def jump(seconds: float) -> None:
+    """Moves this process's wall clock."""
+    seconds_now, nanoseconds_now = time.time, time.time_ns
+    time.time = lambda: seconds_now() + seconds
+    time.time_ns = lambda: nanoseconds_now() + int(seconds * 1e9)
+
+
+def main(connection: Connection, flags: list[str]) -> None:
+    """The command line with `flags`, told over `connection`."""
+    teller = Teller(connection)
+    sys.argv = ['launch.py', *flags]
+    with teller.phase('start'):
+        import launch  # noqa: PLC0415 (a phase of its own)
+
+    run = launch._run
+
+    def watched(command):
+        with teller.phase('start'):
+            _wrap_all(teller)
+        run(command)
+
+    launch._run = watched
+    launch.app.run(launch.main, flags_parser=launch._parse)
+
+
+def _wrap_all(teller: Teller) -> None:
+    from nplm_jax import (  # noqa: PLC0415 (launch.py imports them here too)
+        checkpoints,
+        dispatching,
+        experiment,
+        reporting,
+        training,
+        workdir,
+    )
+
+    first = ['compile']
+    teller.wrap(workdir, 'claim', lambda: 'files')
+    teller.wrap(reporting.Reporter, 'start', lambda: 'files')
+    teller.wrap(dispatching, 'timed', lambda: first.pop() if first else 'step')
+    teller.wrap(training, '_validate', lambda: 'evaluation')
+    teller.wrap(checkpoints.CheckpointStore, 'save', lambda: 'checkpoint')
+    teller.wrap(reporting, 'draw_learning_curve', lambda: 'figure')
+    teller.wrap(experiment, 'mix_with_trigram', lambda: 'mixture')
+    teller.wrap(experiment, 'write_atomically', lambda: 'result')
+    for operation in ('fsync', 'replace', 'rename'):
+        teller.wrap_operation(operation)
+
+
+def forked(connection: Connection, flags: list[str], environment: dict[str, str], stderr: str) -> None:
+    """`main` in a process that multiprocessing forked once the imports were done."""
+    for number, path in ((1, os.devnull), (2, stderr)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+    os.environ.update(environment)
+    main(connection, flags)
+
+
+if __name__ == '__main__':
+    main(Connection(int(sys.argv[1])), sys.argv[2:])
