@@ -63,12 +63,11 @@ def score(model: LanguageModel, n: int, lines: Sequence[np.ndarray], begin: Sequ
     if not len(span):
         return [Line(np.zeros(0, np.int32), np.zeros(0), np.zeros(0, int)) for _ in lines]
     if begin is None:
-        log10_p_T = model.score(stream_T, span) / LOG_10
+        log_p_T = model.score(stream_T, span)
     else:
-        log10_p_T = (
-            _log_p_of_lines(model, stream_T, [len(before_N) + len(x) for x in lines], len(before_N) - len(begin))
-            / LOG_10
-        )
+        lengths = [len(before_N) + len(line) for line in lines]
+        log_p_T = _log_p_of_lines(model, stream_T, lengths, len(before_N) - len(begin))
+    log10_p_T = np.float64(log_p_T) / LOG_10
     lengths_T = _matched(model, n, stream_T, span)
     given = len(begin or ())
     scored, end = [], 0
