@@ -64,6 +64,7 @@ def main(argv: list[str]) -> None:
 def _run(command: str) -> None:
     from nplm_jax import (  # noqa: PLC0415 (a bad flag is refused before JAX is there)
         experiment,
+        finite,
         processes,
         sweeps,
         training,
@@ -94,7 +95,7 @@ def _run(command: str) -> None:
             experiment.run(config, folder, command)
     except training.Interrupted as stop:
         _end(128 + stop.signal_number, f'{stop}; go on with: {command}', together=True)
-    except training.NonFiniteLoss as error:
+    except finite.NonFiniteLoss as error:
         _end(1, str(error))
 
 

@@ -74,15 +74,17 @@ class CheckpointStore:
         if not saved:
             raise RuntimeError(f'no checkpoint was written at update {step}: the newest is {self.latest_step()}')
 
-    def restore(self, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]] | None:
+    def restore(self, state: Tree, best: Best, before: int | None = None) -> tuple[Tree, Best, dict[str, Any]] | None:
         """The newest undamaged checkpoint, shaped like the examples given; None when there is none at all.
+
+        before: an update, to leave out what was saved at it or later.
 
         Damaged ones are named in a warning and, unless the store is read-only, set aside as NUMBER.damaged, since
         Orbax would refuse to save below them.
         Raises: BadInput when there are checkpoints and none can be read; they are left as they are.
         """
         damaged: dict[int, str] = {}
-        for step in sorted(self._manager.all_steps(), reverse=True):
+        for step in sorted((s for s in self._manager.all_steps() if before is None or s < before), reverse=True):
             with _without_stray_tracebacks():
                 restored = self._restore_or_reason(step, state, best)
             if not isinstance(restored, str):

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from nplm_jax.corpora import Span
+from nplm_jax.finite import NonFiniteLoss
 from nplm_jax.language_model import LanguageModel
 
 
@@ -35,7 +36,13 @@ class Score(NamedTuple):
 
 
 def evaluate(model: LanguageModel, tokens_T: jax.Array | np.ndarray, span: Span) -> Score:
-    """Predicts every word of `span` once, the first ones from the words before the span; sums in float64."""
+    """Predicts every word of `span` once, the first ones from the words before the span; sums in float64.
+
+    Raises: NonFiniteLoss where a log-probability is not a number.
+    """
     log_probabilities = model.score(tokens_T, span)
+    if (undefined := np.isnan(log_probabilities)).any():
+        where = f'{undefined.sum():,} words, first the one at {span.start + undefined.argmax():,}'
+        raise NonFiniteLoss(f'the log-probabilities of {where}, are not numbers')
     impossible = int(np.sum(np.isneginf(log_probabilities)))
     return Score(len(span), -float(np.sum(log_probabilities, dtype=np.float64)), impossible)

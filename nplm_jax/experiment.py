@@ -25,12 +25,15 @@ from nplm_jax import (
     dispatching,
     downloads,
     evaluation,
+    finite,
     language_model,
     mixture,
     nplm,
     parallel,
+    plan,
     processes,
     provenance,
+    replaying,
     reporting,
     settings,
     training,
@@ -62,7 +65,7 @@ def run(config: ConfigDict | Mapping[str, Any], folder: str | os.PathLike[str], 
     config: a ConfigDict like those in `configs/`, or the dictionary of a config.json.
     With several processes each calls this; all but the first train along, write nothing and return nothing.
     Returns: what `results.json` holds. A finished run is not trained again.
-    Raises: BadInput; training.Interrupted after SIGINT or SIGTERM; training.NonFiniteLoss.
+    Raises: BadInput; training.Interrupted after SIGINT or SIGTERM; finite.NonFiniteLoss.
     """
     return dispatching.drive(dispatches(config, folder, command, Together(1, prepare, fit_trigram, interruptible)))
 
@@ -144,7 +147,7 @@ def _make(wanted, folder, command, started, together) -> Generator[Callable, Any
         parallel.build(wanted)  # devices that are not there are refused before anything is downloaded
     data = together.prepare(wanted)
     if network:
-        training.make_plan(wanted, data.train)  # a batch too large is refused before anything is compiled
+        plan.make_plan(wanted, data.train)  # a batch too large is refused before anything is compiled
         wanted.output.check(len(data.vocabulary))
     workdir.claim(folder, wanted, data)
     _describe(wanted, data, folder)
@@ -180,8 +183,11 @@ def _train(wanted, data, folder, started, together) -> Generator[Callable, Any, 
     """The network, and what its results say of the training."""
     reporter = reporting.Reporter(folder, wanted.name if together.size > 1 else '')
     with contextlib.closing(CheckpointStore(folder / 'checkpoints')) as store, contextlib.closing(reporter):
-        with together.interruptible() as interrupted:
-            best, progress = yield from training.dispatches(wanted, data, store, reporter, interrupted, started)
+        try:
+            with together.interruptible() as interrupted:
+                best, progress = yield from training.dispatches(wanted, data, store, reporter, interrupted, started)
+        except finite.NonFiniteLoss as error:
+            raise replaying.explain(error, wanted, data, store, folder) from None
     reporting.draw_learning_curve(folder, wanted.name, wanted.paper.valid)
     batch_size = wanted.train.batch_size
     return language_model.from_params(best, wanted.model.n), {
@@ -200,9 +206,12 @@ def _follow(wanted: settings.Settings) -> dict[str, Any]:
     finished = processes.from_first(np.bool(False))
     if not finished and wanted.model.is_network:
         parallel.build(wanted)
-        silent = processes.Silent()
-        with interruptible() as interrupted:
-            training.fit(wanted, prepare(wanted), silent, silent, interrupted)
+        data, silent = prepare(wanted), processes.Silent()
+        try:
+            with interruptible() as interrupted:
+                training.fit(wanted, data, silent, silent, interrupted)
+        except finite.NonFiniteLoss as error:
+            raise replaying.explain(error, wanted, data, silent) from None
     return {}
 
 

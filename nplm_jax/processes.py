@@ -57,7 +57,7 @@ class Silent:
     def latest_step(self) -> None:
         """There is none."""
 
-    def restore(self, _state, _best) -> None:
+    def restore(self, *_) -> None:
         """The first process restores, and all get what it found."""
 
     def save(self, *_) -> None:

@@ -20,7 +20,7 @@ from tensorboardX.summary import scalar
 
 from nplm_jax.evaluation import perplexity
 from nplm_jax.files import write_atomically
-from nplm_jax.training import Plan, Progress
+from nplm_jax.plan import Plan, Progress
 
 
 class Reporter:

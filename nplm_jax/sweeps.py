@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from nplm_jax import experiment, reporting, settings, vectorized
 from nplm_jax.errors import BadInput
 from nplm_jax.files import write_atomically
-from nplm_jax.training import NonFiniteLoss
+from nplm_jax.finite import NonFiniteLoss
 from nplm_jax.workdir import run_name
 
 

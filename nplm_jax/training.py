@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import flax.struct
 import jax
@@ -22,6 +21,7 @@ from nplm_jax import (
     dataset,
     dispatching,
     evaluation,
+    finite,
     language_model,
     nplm,
     objective,
@@ -32,17 +32,12 @@ from nplm_jax import (
     sampling,
     touched,
 )
-from nplm_jax.corpora import Span
-from nplm_jax.errors import require
+from nplm_jax.plan import Plan, Progress, make_plan, order
 from nplm_jax.settings import Settings
 
 if TYPE_CHECKING:
     from nplm_jax.checkpoints import CheckpointStore
     from nplm_jax.reporting import Reporter
-
-
-class NonFiniteLoss(ArithmeticError):
-    """Training met a loss or a parameter that is not a finite number."""
 
 
 class Interrupted(Exception):
@@ -63,60 +58,6 @@ class TrainState:
     carry: recurrent.State = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """Where training stands, beside its arrays; saved as JSON with every checkpoint."""
-
-    step: int = 0
-    best_step: int = 0
-    best_valid_nll: float = math.inf  # nats a word
-    valid_nll: float = math.inf  # of the last evaluation
-    evaluations_since_best: int = 0
-    seconds: float = 0.0  # wall time so far, over all starts of the run, less what a kill lost
-    train_seconds: float = 0.0  # of which inside updates, compilation included
-    finished: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """The updates of a run and where it pauses; a pure function of the settings and the training span."""
-
-    steps_per_epoch: int
-    total_steps: int
-    evaluate_every: int
-    checkpoint_every: int
-    log_every: int
-    steps_per_dispatch: int
-
-    def next_pause(self, step: int) -> int:
-        """The update at which the dispatch after `step` ends: the same however often a run was stopped."""
-        start = step - step % self.steps_per_epoch
-        dispatch = self.steps_per_dispatch
-        return min(start + self.steps_per_epoch, start + ((step - start) // dispatch + 1) * dispatch)
-
-    def is_due(self, every: int, before: int, now: int) -> bool:
-        """Whether something done every so many updates, and at the end, became due with the last dispatch."""
-        return now // every > before // every or now == self.total_steps
-
-
-def make_plan(settings: Settings, train: Span) -> Plan:
-    """Raises: BadInput when the batch is larger than the corpus, or the warm-up longer than the run."""
-    batch_size = settings.train.batch_size
-    allowed = f'must be {len(train):,} or less, the training words (corpus.train below 1 is a fraction, else words)'
-    require(batch_size <= len(train), 'train.batch_size', batch_size, allowed)
-    per_epoch = len(train) // batch_size
-    total, warmup = per_epoch * settings.train.epochs, settings.optimizer.warmup
-    require(warmup < total, 'optimizer.warmup', warmup, f'must be below {total:,}, all updates of the run')
-    return Plan(
-        steps_per_epoch=per_epoch,
-        total_steps=total,
-        evaluate_every=settings.train.evaluate_every or per_epoch,
-        checkpoint_every=settings.train.checkpoint_every,
-        log_every=settings.train.log_every,
-        steps_per_dispatch=settings.train.steps_per_dispatch,
-    )
-
-
 def init_state(settings: Settings, vocabulary_size: int, bias: np.ndarray | None, total_steps: int) -> TrainState:
     """The state before the first update: a pure function of the seed."""
     key = jax.random.fold_in(jax.random.key(settings.seed), 0)
@@ -128,6 +69,73 @@ def init_state(settings: Settings, vocabulary_size: int, bias: np.ndarray | None
         params = nplm.init(key, model, vocabulary_size, bias, settings.output)
     optimizer = optimizers.build(settings.optimizer, total_steps, settings.train.batch_size)
     return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32), carry)
+
+
+class Gradients(NamedTuple):
+    """What an update is made of.
+
+    nll: the batch's mean NLL, nats a word. trees: shaped like the parameters, or like what `touched.gather` gave for
+    `rows`. carry: what a recurrent network carries on.
+    """
+
+    nll: jax.Array
+    trees: tuple[objective.Params, ...]
+    rows: tuple[jax.Array, ...] | None = None
+    carry: recurrent.State = None
+
+
+def gradients(
+    state: TrainState,
+    contexts_BxN: jax.Array,
+    targets_B: jax.Array,
+    settings: Settings,
+    total_steps: int,
+    noise: sampling.Noise | None = None,
+    layout: parallel.Layout = parallel.ONE_DEVICE,
+) -> Gradients:
+    """Those of one batch. Arguments as of `train_step`."""
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), 2), state.step)
+    if settings.output.moves_few_rows:
+        return _few_gradients(state.params, contexts_BxN, targets_B, settings, noise, key, layout)
+    starts = state.step % (total_steps // settings.train.epochs) == 0  # an epoch, with no words read yet
+    carry = jax.tree.map(lambda h: jnp.where(starts, 0, h), state.carry)
+    (_, (nll, carry)), found = jax.value_and_grad(objective.penalised_nll, has_aux=True)(
+        state.params,
+        contexts_BxN,
+        targets_B,
+        settings.optimizer.weight_decay,
+        settings.model.dropout,
+        key,
+        settings.output,
+        layout,
+        carry,
+    )
+    return Gradients(nll, (found,), carry=carry)
+
+
+def _few_gradients(params, contexts_BxN, targets_B, settings, noise, key, layout):
+    """The gradients of the rows that a loss other than the full one needs, without decay.
+
+    Over a mesh these rows alone cross the devices, and all devices share the batch.
+    """
+    key, key_rows = jax.random.split(key)
+    output = settings.output
+    rows = contexts_BxN, *objective.output_rows(params, targets_B, output, noise, key_rows)
+    # Else XLA would share out which rows they are as well, and add up whole arrays of |V| rows at the end.
+    rows, targets_B = layout.replicate((rows, targets_B))
+    gathered = layout.replicate(touched.gather(params, *rows))
+    of_one_device = functools.partial(objective.cheap_loss, dropout=settings.model.dropout, kind=output.kind)
+
+    def losses(shared, own):
+        return layout.map_few(of_one_device)(shared, own, targets_B, (key, rows[-1], noise))[0]
+
+    (_, nll), found = jax.value_and_grad(losses, (0, 1), has_aux=True)(*gathered)
+    return Gradients(nll, found, rows)
+
+
+def batch(settings: Settings, tokens_T: jax.Array, positions_B: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The contexts and targets that an update at these positions takes."""
+    return dataset.windows(tokens_T, positions_B, 1 if settings.model.is_recurrent else settings.model.n - 1)
 
 
 def train_step(
@@ -142,52 +150,26 @@ def train_step(
     """One update. Returns: the new state and the batch's mean NLL before it, nats a word.
 
     noise: what output.kind sampled and nce draw from. With a kind other than full only the rows that the batch needs
-    move, and the regulariser is left to `train_steps`.
+    move, and the regulariser is left to `decay`.
     """
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), 2), state.step)
-    if settings.output.moves_few_rows:
-        return _cheap_step(state, contexts_BxN, targets_B, settings, total_steps, noise, key, layout)
-    starts = state.step % (total_steps // settings.train.epochs) == 0  # an epoch, with no words read yet
-    carry = jax.tree.map(lambda h: jnp.where(starts, 0, h), state.carry)
-    (_, (nll, carry)), gradients = jax.value_and_grad(objective.penalised_nll, has_aux=True)(
-        state.params,
-        contexts_BxN,
-        targets_B,
-        settings.optimizer.weight_decay,
-        settings.model.dropout,
-        key,
-        settings.output,
-        layout,
-        carry,
-    )
+    nll, trees, rows, carry = gradients(state, contexts_BxN, targets_B, settings, total_steps, noise, layout)
     optimizer = optimizers.build(settings.optimizer, total_steps, settings.train.batch_size)
-    updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-    state = TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1, carry)
-    return layout.constrain(state), nll
+    if rows is None:
+        updates, opt_state = optimizer.update(*trees, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+    else:  # plain gradient descent keeps nothing of a parameter, and so does not mind whose gradients these are
+        updates, opt_state = optimizer.update(trees, state.opt_state)
+        params = touched.add(state.params, *layout.replicate(updates), *rows)
+    return layout.constrain(TrainState(params, opt_state, state.step + 1, carry)), nll
 
 
-def _cheap_step(state, contexts_BxN, targets_B, settings, total_steps, noise, key, layout):
-    """The update of the rows that a loss other than the full one needs, without decay.
-
-    Over a mesh these rows alone cross the devices, and all devices share the batch.
-    """
-    key, key_rows = jax.random.split(key)
-    params, output = state.params, settings.output
-    rows = contexts_BxN, *objective.output_rows(params, targets_B, output, noise, key_rows)
-    # Else XLA would share out which rows they are as well, and add up whole arrays of |V| rows at the end.
-    rows, targets_B = layout.replicate((rows, targets_B))
-    gathered = layout.replicate(touched.gather(params, *rows))
-    of_one_device = functools.partial(objective.cheap_loss, dropout=settings.model.dropout, kind=output.kind)
-
-    def losses(shared, own):
-        return layout.map_few(of_one_device)(shared, own, targets_B, (key, rows[-1], noise))[0]
-
-    (_, nll), gradients = jax.value_and_grad(losses, (0, 1), has_aux=True)(*gathered)
-    # Plain gradient descent keeps nothing of a parameter, and so does not mind whose gradients these are.
-    optimizer = optimizers.build(settings.optimizer, total_steps, settings.train.batch_size)
-    updates, opt_state = optimizer.update(gradients, state.opt_state)
-    params = touched.add(params, *layout.replicate(updates), *rows)
-    return layout.constrain(TrainState(params, opt_state, state.step + 1)), nll
+def decay(params: objective.Params, step: jax.Array, settings: Settings, total_steps: int, num_steps: int):
+    """The parameters after the decay of the `num_steps` updates from `step` on, where `train_step` leaves it out."""
+    if not settings.output.moves_few_rows:
+        return params
+    schedule = optimizers.schedule(settings.optimizer, total_steps, settings.train.batch_size)
+    rate_S = jax.vmap(schedule)(step + jnp.arange(num_steps))
+    return touched.shrink(params, jnp.prod(1 - rate_S * settings.optimizer.weight_decay))
 
 
 @functools.partial(jax.jit, static_argnames=('settings', 'total_steps', 'num_steps', 'layout'), donate_argnames='state')
@@ -211,16 +193,10 @@ def train_steps(
     positions_SxB = jax.lax.dynamic_slice(order_T, (first * B,), (num_steps * B,)).reshape(num_steps, B)
 
     def step(state, positions_B):
-        num_context = 1 if settings.model.is_recurrent else settings.model.n - 1
-        contexts_BxN, targets_B = dataset.windows(tokens_T, positions_B, num_context)
-        return train_step(state, contexts_BxN, targets_B, settings, total_steps, noise, layout)
+        return train_step(state, *batch(settings, tokens_T, positions_B), settings, total_steps, noise, layout)
 
     after, nll_S = jax.lax.scan(step, state, positions_SxB)
-    if settings.output.moves_few_rows:
-        rate_S = jax.vmap(optimizers.schedule(settings.optimizer, total_steps, B))(state.step + jnp.arange(num_steps))
-        kept = jnp.prod(1 - rate_S * settings.optimizer.weight_decay)
-        after = after.replace(params=touched.shrink(after.params, kept))
-    return after, nll_S
+    return after.replace(params=decay(after.params, state.step, settings, total_steps, num_steps)), nll_S
 
 
 def fit(
@@ -238,7 +214,7 @@ def fit(
 
     interrupted: the number of a signal that asks to stop, 0 for none.
     Returns: the parameters that were best on validation, and the final progress.
-    Raises: NonFiniteLoss, with the last good checkpoint kept; Interrupted, after saving.
+    Raises: finite.NonFiniteLoss, the last good checkpoint kept (`replaying` tells more); Interrupted, after saving.
     """
     return dispatching.drive(dispatches(settings, data, store, reporter, interrupted, time.perf_counter()))
 
@@ -246,7 +222,7 @@ def fit(
 def dispatches(settings, data, store, reporter, interrupted, started):
     """`fit` as a generator of partials of `train_steps`. started: time.perf_counter() when `Progress.seconds` began."""
     layout, plan = parallel.build(settings), make_plan(settings, data.train)
-    state, best, progress = _begin(settings, plan, data, store)
+    state, best, progress = begin(settings, plan, data, store)
     noise = layout.everywhere(sampling.for_data(data, settings.output))
     state, tokens_T = layout.put(state), layout.everywhere(data.tokens_T)
     whole = functools.partial(layout.get, num_words=len(data.vocabulary))
@@ -258,16 +234,18 @@ def dispatches(settings, data, store, reporter, interrupted, started):
             _save(store, whole(state), best, progress)
             raise Interrupted(progress.step, signal_number)
         if epoch != (epoch := progress.step // plan.steps_per_epoch):
-            order_T = layout.everywhere(_order(settings, epoch, data.train))
+            order_T = layout.everywhere(order(settings, epoch, data.train))
         first = progress.step
         step, place = plan.next_pause(first), first % plan.steps_per_epoch
         state, nll_S, took = yield functools.partial(
             train_steps, state, tokens_T, order_T, place, settings, plan.total_steps, step - first, noise, layout
         )
-        _check_finite(nll_S, first, store)
+        finite.check_losses(nll_S, first)
         seconds, took = before + time.perf_counter() - started, progress.train_seconds + took
         progress = dataclasses.replace(progress, step=step, seconds=seconds, train_seconds=took)
         reporter.trained(progress, nll_S)
+        if plan.is_due(plan.log_every, first, step) or plan.is_due(plan.evaluate_every, first, step):
+            finite.check(state, step)
         if plan.is_due(plan.evaluate_every, first, step):
             progress, best = _validate(settings, plan, data, whole(state.params), best, progress)
             reporter.validated(progress)
@@ -278,17 +256,16 @@ def dispatches(settings, data, store, reporter, interrupted, started):
     return best, progress
 
 
-def _order(settings: Settings, epoch: int, train: Span) -> jax.Array:
-    if settings.model.is_recurrent:
-        return dataset.stream_order(settings.seed, epoch, train, settings.streams, settings.train.unroll)
-    return dataset.epoch_order(settings.seed, epoch, train)
+def begin(
+    settings: Settings, plan: Plan, data: dataset.Dataset, store: CheckpointStore, before: int | None = None
+) -> tuple[TrainState, objective.Params, Progress]:
+    """State, best parameters and progress: those of the newest checkpoint, else the first ones.
 
-
-def _begin(settings: Settings, plan: Plan, data: dataset.Dataset, store: CheckpointStore):
-    """State, best parameters and progress: those of the newest checkpoint, else the first ones."""
+    before: an update, to begin with the newest checkpoint before that one.
+    """
     bias = dataset.unigram_log_probabilities(data) if settings.model.unigram_bias else None
     state = init_state(settings, len(data.vocabulary), bias, plan.total_steps)
-    if (restored := store.restore(state, state.params)) is None:
+    if (restored := store.restore(state, state.params, before)) is None:
         restored = state, jax.tree.map(jnp.copy, state.params), {}
     progress = processes.from_first(jax.tree.map(np.asarray, dataclasses.asdict(Progress(**restored[2]))))
     return *processes.from_first(restored[:2]), Progress(**{k: v.item() for k, v in progress.items()})
@@ -307,19 +284,6 @@ def _validate(settings, plan, data, params, best, progress):
 
 
 def _save(store: CheckpointStore, state: TrainState, best: objective.Params, progress: Progress) -> None:
-    """Writes a checkpoint, but never of parameters that are not finite."""
-    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params)):
-        raise NonFiniteLoss(_not_finite(f'a parameter after update {progress.step:,} is not finite', store))
+    """Writes a checkpoint, but never of numbers that are not finite."""
+    finite.check(state, progress.step)
     store.save(progress.step, state, best, dataclasses.asdict(progress))
-
-
-def _check_finite(nll_S: np.ndarray, step: int, store: CheckpointStore) -> None:
-    bad = np.flatnonzero(~np.isfinite(nll_S))
-    if bad.size:
-        raise NonFiniteLoss(_not_finite(f'the loss of update {step + int(bad[0]) + 1:,} is {nll_S[bad[0]]}', store))
-
-
-def _not_finite(what: str, store: CheckpointStore) -> str:
-    saved = store.latest_step()
-    kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved yet'
-    return f'{what}; {kept}; try another --workdir with a lower optimizer.learning_rate, or optimizer.clip_norm'

@@ -20,7 +20,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
-from nplm_jax import dispatching, experiment, sampling, settings, training
+from nplm_jax import dispatching, experiment, finite, sampling, settings, training
 from nplm_jax.errors import BadInput
 
 Section = TypeVar('Section')
@@ -56,7 +56,7 @@ def run(configs: Sequence[ConfigDict], folders: Sequence[pathlib.Path], command:
     if len(configs) == 1:
         try:
             return [experiment.run(configs[0], folders[0], command)]
-        except (BadInput, training.NonFiniteLoss) as error:
+        except (BadInput, finite.NonFiniteLoss) as error:
             return [error]
     data = functools.cache(lambda: experiment.prepare(settings.from_config(configs[0])))
     with experiment.interruptible() as interrupted:
@@ -91,7 +91,7 @@ def drive(runs: Sequence[Generator[Callable, Any, Any]]) -> list[Any]:
                     waiting[r] = runs[r].send(answer)
                 except StopIteration as end:
                     outcomes[r] = end.value
-                except (BadInput, training.NonFiniteLoss, training.Interrupted) as error:
+                except (BadInput, finite.NonFiniteLoss, training.Interrupted) as error:
                     outcomes[r] = error
             steps = {r: int(dispatch.args[0].step) for r, dispatch in waiting.items()}
             now = {r: waiting.pop(r) for r, step in steps.items() if step == min(steps.values())}

@@ -8,7 +8,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from configs import ap_news, brown, default, rows, sentences, text, wikitext2
-from nplm_jax import nplm, settings, training
+from nplm_jax import nplm, plan, settings, training
 from nplm_jax.corpora import Span
 from nplm_jax.errors import BadInput
 
@@ -26,7 +26,7 @@ def test_brown_rows(row):
         frozen.paper.row.startswith(f'{row.upper()}: n=')
         and frozen.paper.train < frozen.paper.test < frozen.paper.valid
     )
-    assert training.make_plan(frozen, Span(0, 800_000)).steps_per_epoch == 800_000 // frozen.train.batch_size
+    assert plan.make_plan(frozen, Span(0, 800_000)).steps_per_epoch == 800_000 // frozen.train.batch_size
 
 
 @pytest.mark.parametrize('row', brown.RECURRENT)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import math
 
 import jax
@@ -12,7 +13,19 @@ import training_test as one
 from training_test import DATA, same_bits
 
 from experiments.parallel import counts, program
-from nplm_jax import checkpoints, dataset, evaluation, nplm, objective, parallel, sampling, training, vocabulary
+from nplm_jax import (
+    checkpoints,
+    dataset,
+    evaluation,
+    finite,
+    nplm,
+    objective,
+    parallel,
+    replaying,
+    sampling,
+    training,
+    vocabulary,
+)
 from nplm_jax.corpora import Corpus, Span
 from nplm_jax.errors import BadInput
 from nplm_jax.language_model import NeuralLanguageModel
@@ -167,6 +180,22 @@ def test_any_topology_resumes_on_any_other_bit_for_bit(tmp_path):
     _, unbroken = fit(ParallelSettings(), tmp_path / 'unbroken')
     for a, b in zip(jax.tree.leaves(best), jax.tree.leaves(unbroken), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize('kind,shape', [('full', (2, 4)), pytest.param('nce', (4, 2), marks=pytest.mark.slow)])
+def test_an_update_whose_numbers_are_not_finite_is_found(tmp_path, kind, shape):
+    climb = dict(learning_rate=100.0, schedule='linear', warmup=30, momentum=0.0, clip_norm=0.0, decay=1.0)
+    settings = one.changed(train=dict(batch_size=16, checkpoint_every=8), optimizer=climb, output=dict(kind=kind))
+    settings = dataclasses.replace(settings, parallel=ParallelSettings(*shape))
+    store = checkpoints.CheckpointStore(tmp_path)
+    with pytest.raises(finite.NonFiniteLoss) as raised:
+        training.fit(settings, DATA, store, one.Silent())
+    text = str(replaying.explain(raised.value, settings, DATA, store, tmp_path))
+    store.close()
+    found = json.loads((tmp_path / replaying.FILE).read_text())
+    assert text.startswith(f'update {found["number"]}: {found["not_finite"]} is not finite; ')
+    assert 8 < found['number'] <= raised.value.seen_at and len(found['positions']) == 16
+    assert all(norm < 1e38 for norm in found['norms'].values())  # of b, without the words that pad it
 
 
 # --- what parallel.* may be ------------------------------------------------------------------------------

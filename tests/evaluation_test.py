@@ -7,6 +7,7 @@ import pytest
 
 from nplm_jax import evaluation, language_model, nplm
 from nplm_jax.corpora import Span
+from nplm_jax.finite import NonFiniteLoss
 from nplm_jax.settings import ModelSettings
 
 V = 13
@@ -49,11 +50,28 @@ def test_splitting_a_span_changes_nothing():
     assert parts[0].nll == pytest.approx(parts[1].nll + parts[2].nll, rel=1e-7)
 
 
-def test_a_million_words_lose_nothing():
-    class Uneven:
-        def score(self, tokens_T, span):
-            return np.resize(np.asarray([-1e-3, -17.123], np.float32), len(span))
+class Uneven:
+    """Log-probabilities of every size, the same each time; the last ones are small beside the sum so far."""
 
-    score = evaluation.evaluate(Uneven(), TOKENS, Span(0, 1_000_001))
-    expected = 500_001 * float(np.float32(1e-3)) + 500_000 * float(np.float32(17.123))
-    assert score.nll == pytest.approx(expected, rel=1e-12)
+    def score(self, tokens_T, span):
+        p = np.random.default_rng(span.start).exponential(5.0, len(span)).astype(np.float32)
+        return -np.sort(p)[::-1]
+
+
+def test_ten_million_words_lose_nothing():
+    words = 10_000_019
+    score = evaluation.evaluate(Uneven(), TOKENS, Span(0, words))
+    exactly = math.fsum(Uneven().score(TOKENS, Span(0, words)).tolist())
+    assert score.nll == pytest.approx(-exactly, rel=1e-12)
+    assert score.perplexity == pytest.approx(math.exp(-exactly / words), rel=1e-9)
+    in_float32 = -float(np.cumsum(Uneven().score(TOKENS, Span(0, words)))[-1])  # so the test can tell
+    assert abs(math.exp(in_float32 / words) / score.perplexity - 1) > 1e-6
+
+
+def test_a_log_probability_that_is_not_a_number_is_no_perplexity():
+    class Broken:
+        def score(self, tokens_T, span):
+            return np.where(np.arange(span.start, span.stop) % 4 == 3, np.nan, -1.0).astype(np.float32)
+
+    with pytest.raises(NonFiniteLoss, match='^the log-probabilities of 2 words, first the one at 7, are not numbers$'):
+        evaluation.evaluate(Broken(), TOKENS, Span(4, 12))

@@ -288,14 +288,17 @@ def test_stopped_by_a_signal_saves_and_says_how_to_go_on(novel, tmp_path, number
     assert outcome(tmp_path / 'run') == outcome(whole)
 
 
-def test_a_loss_that_is_not_finite_ends_in_one_line(novel, tmp_path):
+def test_numbers_that_are_not_finite_stop_a_run_and_the_line_it_gives_shows_the_update_again(novel, tmp_path):
     flags, _ = novel
     done = launch(*flags, f'--workdir={tmp_path / "run"}', '--config.optimizer.learning_rate=1e30')
     assert done.returncode == 1
-    last = done.stderr.splitlines()[-1]
-    assert (
-        last.startswith('the loss of update ')
-        and 'lower optimizer.learning_rate' in last
-        and 'Traceback' not in done.stderr
-    )
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith('update ') and 'lower optimizer.learning_rate' in first and len(rest) == 5
+    assert rest[0].startswith('its batch: words ') and rest[2].startswith('norms before it (and of gradients): C_VxM ')
+    replay = rest[-1].partition(': python ')[2]
+    again = subprocess.run([sys.executable, *replay.split()], capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert again.returncode == 1 and again.stderr == ''
+    number = replay.rpartition('=')[2]
+    assert again.stdout.startswith(f'update {number}\n{rest[0]}\n{rest[1]}\n| parameter ')
+    assert again.stdout.splitlines()[-1] == first.partition(': ')[2].partition(';')[0]
     assert not (tmp_path / 'run' / 'results.json').exists()

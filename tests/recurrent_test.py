@@ -186,7 +186,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
 
 def test_an_epoch_starts_with_no_words_read():
     how = small('rnn')
-    plan = one.training.make_plan(how, DATA.train)
+    plan = one.make_plan(how, DATA.train)
     state = one.training.init_state(how, len(DATA.vocabulary), None, plan.total_steps)
     order_T = dataset.stream_order(1, 0, DATA.train, how.streams, 4)
     train_step = jax.jit(one.training.train_step, static_argnums=(3, 4))

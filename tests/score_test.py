@@ -37,6 +37,17 @@ def call(monkeypatch, lines):
     return call
 
 
+def test_the_totals_of_ten_million_words_lose_nothing():
+    class Even:
+        def score(self, tokens_T, span):
+            return np.resize(np.asarray([-1e-3, -17.123], np.float32), len(span))
+
+    line = np.ones(10_000_000, np.int32)
+    totals = scoring.total(scoring.score(Even(), 1, [line[:9_999_999], line[:1]]))
+    expected = -5_000_000 * (float(np.float32(1e-3)) + float(np.float32(17.123))) / scoring.LOG_10
+    assert totals.log10_p == pytest.approx(expected, rel=1e-12) and totals.log10_p_known == totals.log10_p
+
+
 def models(size):
     rng = np.random.default_rng(0)
     tokens_T = np.minimum(rng.geometric(0.2, 400) - 1, size - 1).astype(np.int32)

@@ -86,6 +86,23 @@ def test_the_loss_alone_equals_the_loss_with_gradients_and_scales():
 
 
 @pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
+def test_sums_count_every_word_and_every_example(precision):
+    """Where a sum in bfloat16 would stop at 256: its next number is 258."""
+    V, B = 4099, 1003
+    parts, targets_B = ((jnp.zeros((V, 2)), jnp.ones((B, 2))),), jnp.zeros(B, jnp.int32)
+    loss, (((weights_VxD, _),), b_V) = LOSSES(parts, jnp.zeros(V), targets_B, precision, 128)
+    assert float(loss) == pytest.approx(math.log(V), rel=1e-6)
+    share = 1 / V if precision == 'float32' else float(jnp.bfloat16(1 / V))  # as the products take it
+    for gradients_V in (b_V, weights_VxD[:, 0]):
+        assert float(gradients_V[0]) == pytest.approx(share - 1, rel=1e-6)
+        np.testing.assert_allclose(gradients_V[1:], share, rtol=1e-5)
+    # All words' inputs cancel but for the targets'.
+    large = jnp.full((V, 2), 3.0)
+    _, (((_, inputs_BxD),), _) = LOSSES(((large, jnp.ones((B, 2))),), jnp.zeros(V), targets_B, precision, 128)
+    np.testing.assert_allclose(inputs_BxD, 0, atol=1e-5 / B)
+
+
+@pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
 def test_no_array_of_words_by_batch_is_held(precision):
     """Read from the compiled program: the largest array is that of the weights, and all together stay below 2 GB."""
     V, B, K = 262_144, 1024, 300

@@ -7,10 +7,11 @@ import numpy as np
 import optax
 import pytest
 
-from nplm_jax import checkpoints, dataset, evaluation, optimizers, reporting, training, vocabulary
+from nplm_jax import checkpoints, dataset, evaluation, finite, optimizers, reporting, training, vocabulary
 from nplm_jax.corpora import Corpus, Span
 from nplm_jax.errors import BadInput
 from nplm_jax.language_model import NeuralLanguageModel
+from nplm_jax.plan import Progress, make_plan
 from nplm_jax.settings import CorpusSettings, ModelSettings, OptimizerSettings, PaperSettings, Settings, TrainSettings
 
 BASE = Settings(
@@ -167,12 +168,10 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_
     # The rate climbs: the first updates are sound and saved, then it explodes.
     rate = dict(learning_rate=1e9, schedule='linear', warmup=90, momentum=0.0)
     settings = changed(optimizer=rate, train=dict(checkpoint_every=1, steps_per_dispatch=1))
-    with pytest.raises(
-        training.NonFiniteLoss, match=r'^(the loss of|a parameter after) update \d+ is .*workdir with a low'
-    ) as e:
+    with pytest.raises(finite.NonFiniteLoss, match=r'^(the loss of|.* after) update \d+ is ') as e:
         fit(settings, tmp_path)
     store = checkpoints.CheckpointStore(tmp_path)
-    assert f'the checkpoint of update {store.latest_step()} is kept' in str(e.value)
+    assert store.latest_step() < e.value.seen_at
     state = training.init_state(settings, len(DATA.vocabulary), None, 93)
     restored = store.restore(state, state.params)[0]
     store.close()
@@ -183,24 +182,22 @@ def test_what_is_not_finite_is_never_saved(tmp_path):
     state = training.init_state(BASE, len(DATA.vocabulary), None, 93)
     broken = state.replace(params=state.params.replace(d_K=state.params.d_K.at[1].set(jnp.inf)))
     store = checkpoints.CheckpointStore(tmp_path)
-    with pytest.raises(
-        training.NonFiniteLoss, match='^a parameter after update 7 is not finite; no checkpoint was saved'
-    ):
-        training._save(store, broken, state.params, training.Progress(step=7))
+    with pytest.raises(finite.NonFiniteLoss, match='^params.d_K after update 7 is not finite$'):
+        training._save(store, broken, state.params, Progress(step=7))
     assert store.latest_step() is None
     store.close()
 
 
 def test_a_batch_larger_than_the_corpus_is_refused():
     with pytest.raises(BadInput, match=r'^train.batch_size=221: must be 220 or less, the training words'):
-        training.make_plan(changed(train=dict(batch_size=221)), DATA.train)
-    assert training.make_plan(changed(train=dict(batch_size=220)), DATA.train).steps_per_epoch == 1
+        make_plan(changed(train=dict(batch_size=221)), DATA.train)
+    assert make_plan(changed(train=dict(batch_size=220)), DATA.train).steps_per_epoch == 1
     with pytest.raises(BadInput, match='^optimizer.warmup=93: must be below 93, all updates of the run$'):
-        training.make_plan(changed(optimizer=dict(warmup=93)), DATA.train)
+        make_plan(changed(optimizer=dict(warmup=93)), DATA.train)
 
 
 def test_the_plan_dispatches_in_two_lengths_only():
-    plan = training.make_plan(changed(train=dict(steps_per_dispatch=12)), DATA.train)  # 31 updates an epoch
+    plan = make_plan(changed(train=dict(steps_per_dispatch=12)), DATA.train)  # 31 updates an epoch
     pauses = [0]
     while pauses[-1] < plan.total_steps:
         pauses.append(plan.next_pause(pauses[-1]))

@@ -15,7 +15,9 @@ from configs import sentences
 from nplm_jax import (
     dataset,
     experiment,
+    finite,
     parallel,
+    replaying,
     reporting,
     sampling,
     settings,
@@ -96,7 +98,11 @@ def test_each_point_gets_what_it_gets_alone_and_stops_early_on_its_own(tmp_path)
     numbers = ({'seed': 2, 'optimizer.learning_rate': 30.0}, *NUMBERS[-2:], {'optimizer.learning_rate': 1e30})
     points = make(numbers, train__patience=1, optimizer__schedule='constant', train__steps_per_dispatch=3)
     together, alone = train(points, tmp_path / 'together'), train(points, tmp_path / 'alone', together=False)
-    assert isinstance(together.pop(), training.NonFiniteLoss) and isinstance(alone.pop(), training.NonFiniteLoss)
+    for folder, diverged in (('together', together.pop()), ('alone', alone.pop())):
+        assert isinstance(diverged, finite.NonFiniteLoss)
+        assert (
+            str(diverged).startswith('update 2: ') and (tmp_path / folder / points[-1].name / replaying.FILE).exists()
+        )
     assert_same(points[:-1], tmp_path / 'together', tmp_path / 'alone')
     assert [r.get('trained_together') for r in together + alone] == [4] * 3 + [None] * 3
     updates = [r['updates'] for r in together]

@@ -1,0 +1,58 @@
+"""One update of a run made again: its loss, and the norm and the gradient's norm of each parameter.
+
+    python -m experiments.replay --workdir=runs/brown-mlp9 --step=1234
+
+A run that stops at numbers that are not finite prints this line. Begins with the newest checkpoint before that update,
+and changes nothing in the folder. Exit code 1 when a number is not finite, 0 when all are.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import sys
+
+from experiments import trained
+from nplm_jax import experiment, parallel, plan, replaying, settings, workdir
+from nplm_jax.checkpoints import CheckpointStore
+from nplm_jax.errors import BadInput, require
+from nplm_jax.files import expand
+from nplm_jax.reporting import table
+
+
+def main() -> None:
+    """Reads the flags, makes the update, prints what it is made of."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--workdir', required=True, help='the folder of a run')
+    parser.add_argument('--step', type=int, required=True, help='which update, counted from 1')
+    flags = parser.parse_args()
+    experiment.set_up_process()
+    folder = expand('--workdir', flags.workdir)
+    wanted = _on_what_is_there(workdir.read_settings(folder))
+    require(wanted.model.is_network, '--workdir', flags.workdir, 'a count-based model has no updates')
+    data = experiment.prepare(wanted)
+    workdir.claim(folder, wanted, data)  # refuses a text that has changed since
+    total = plan.make_plan(wanted, data.train).total_steps
+    require(1 <= flags.step <= total, '--step', flags.step, f'must be 1 to {total:,}, the updates of the run')
+    with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
+        update = replaying.look(wanted, data, store, flags.step)
+    print(f'update {update.number:,}')
+    print(*replaying.describe(update), sep='\n')
+    rows = [[name, f'{norm:.8g}', f'{update.gradient_norms[name]:.8g}'] for name, norm in update.norms.items()]
+    print(table(['parameter', 'norm before', 'norm of gradient'], rows))
+    if update.not_finite:
+        print(f'{update.not_finite} is not finite')
+        sys.exit(1)
+
+
+def _on_what_is_there(wanted: settings.Settings) -> settings.Settings:
+    """The run's devices, or one where there are fewer."""
+    try:
+        parallel.build(wanted)
+        return wanted
+    except BadInput as error:
+        print(f'{error}; on one device instead', file=sys.stderr)
+        return dataclasses.replace(wanted, parallel=settings.ParallelSettings())
+
+
+if __name__ == '__main__':
+    trained.run(main)
