@@ -1,3 +1,5 @@
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -51,12 +53,16 @@ def test_a_relative_folder_works(tmp_path, monkeypatch):
     assert restored_step(filled(tmp_path.relative_to(tmp_path) / 'c')) == 3
 
 
-@pytest.mark.parametrize('damage', ['truncate', 'flip', 'delete', 'progress'])
+@pytest.mark.parametrize('damage', ['truncate', 'flip', 'delete', 'progress', 'another progress'])
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path, damage, monkeypatch):
     filled(tmp_path)
     newest = tmp_path / '3'
     if damage == 'progress':
         next((newest / 'progress').iterdir()).write_text('{"seconds": ')
+    elif damage == 'another progress':
+        saved = (newest / 'progress' / 'metadata').read_text()
+        assert '"seconds": 1.5' in saved
+        (newest / 'progress' / 'metadata').write_text(saved.replace('"seconds": 1.5', '"seconds": 2.5'))
     else:
         for file in [p for p in (newest / 'state').rglob('*') if p.is_file()]:
             data = file.read_bytes()
@@ -77,13 +83,23 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path,
     assert restored_step(tmp_path) == 3
 
 
-@pytest.mark.parametrize('wrong', [jnp.zeros((3, 2), jnp.bfloat16), jnp.zeros((2, 3))])
-def test_checkpoints_of_another_shape_or_type_stop_and_stay(tmp_path, wrong):
+@pytest.mark.parametrize(
+    'state, best, why',
+    [
+        ({'w': jnp.zeros((3, 2), jnp.bfloat16)}, {}, 'state.w: float32[3, 2] there, bfloat16[3, 2] by the config'),
+        ({'w': jnp.zeros((2, 3))}, {}, 'state.w: float32[3, 2] there, float32[2, 3] by the config'),
+        ({}, {'w': jnp.zeros((3, 1))}, 'best.w: float32[3, 2] there, float32[3, 1] by the config'),
+        ({'step': jnp.zeros(1, jnp.int32)}, {}, 'state.step: int32[] there, int32[1] by the config'),
+        ({'n': jnp.zeros(1)}, {}, 'state.n: none there, float32[1] by the config'),
+        ({'w': None}, {}, 'state.w: float32[3, 2] there, none by the config'),
+    ],
+)
+def test_checkpoints_of_another_shape_or_type_stop_and_stay(tmp_path, state, best, why):
     filled(tmp_path)
     before = sorted(tmp_path.rglob('*'))
     store = CheckpointStore(tmp_path)
-    with pytest.raises(BadInput, match=r'no checkpoint can be read \(of update 3: '):
-        store.restore({**STATE, 'w': wrong}, BEST)
+    with pytest.raises(BadInput, match=re.escape(f'no checkpoint can be read (of update 3: {why})')):
+        store.restore({**STATE, **state}, {**BEST, **best})
     store.close()
     assert sorted(tmp_path.rglob('*')) == before
     assert restored_step(tmp_path) == 3
