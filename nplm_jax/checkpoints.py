@@ -39,7 +39,9 @@ class CheckpointStore:
             folder.mkdir(parents=True, exist_ok=True)
         self._read_only = read_only
         verbosity = logging.get_verbosity()
-        logging.set_verbosity(logging.ERROR if read_only else verbosity)  # it warns that read-only is read-only
+        logging.set_verbosity(
+            logging.FATAL
+        )  # it warns that read-only is read-only, and prints files that it cannot read
         options = ocp.CheckpointManagerOptions(
             max_to_keep=None if read_only else keep,
             create=False,

@@ -119,8 +119,8 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
     return parse_json(path, text)
 
 
-def parse_json(path: pathlib.Path, text: str, first: int = 1) -> dict[str, Any]:
-    """An object that stands in `path` from line `first` on.
+def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
+    """An object that is all of `path`, or one line of it.
 
     Raises: BadInput naming file and line for what is no JSON, no object, too deep, or has what no file of this
     program has: NaN, a number out of range, half a character.
@@ -129,19 +129,18 @@ def parse_json(path: pathlib.Path, text: str, first: int = 1) -> dict[str, Any]:
         found = json.loads(text)
         plain = isinstance(found, dict) and _is_plain(found, _DEEPEST)
     except json.JSONDecodeError as error:
-        raise BadInput(f'{path}:{first + error.lineno - 1}: not JSON ({error.msg})') from None
+        raise BadInput(f'{path}:{line or error.lineno}: not JSON ({error.msg})') from None
     except (ValueError, RecursionError):  # more digits, or more levels, than Python reads
         plain = False
     if not plain:
-        raise BadInput(
-            f'{path}:{first}: not a JSON object of finite numbers and whole characters, {_DEEPEST} levels at most'
-        )
+        where = f'{path}:{line}' if line else path
+        raise BadInput(f'{where}: not a JSON object of finite numbers and whole characters, {_DEEPEST} levels at most')
     return found
 
 
 def _is_plain(value: Any, depth: int) -> bool:
     if isinstance(value, str):
-        return value.isascii() or not any('\ud800' <= c <= '\udfff' for c in value)
+        return not re.search('[\ud800-\udfff]', value)
     if isinstance(value, (dict, list)):
         inner = (*value, *value.values()) if isinstance(value, dict) else value
         return depth > 0 and all(_is_plain(v, depth - 1) for v in inner)

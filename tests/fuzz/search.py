@@ -1,6 +1,6 @@
 """The search for a crash: every reader of a file that someone else may have written, and damage to valid files.
 
-    python -m tests.fuzz.search      searches each reader, writes cases.json and prints the table: half an hour
+    python -m tests.fuzz.search      searches each reader, writes cases.json and prints the table
 
 A case is a valid file with one to four edits: bytes flipped, removed, repeated, moved or replaced, words put in that
 readers have stumbled over; in JSON also values and keys; in archives at each layer of packing. What may come of it: a
