@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from nplm_jax.errors import BadInput
-from nplm_jax.files import write_atomically
+from nplm_jax.files import read_json, write_atomically
 
 
 def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
-    """The results.json that was committed as ROW.json. Raises: BadInput naming the file when it was not."""
+    """The results.json that was committed as ROW.json. Raises: BadInput naming it when it is missing or damaged."""
     path = folder / f'{row}.json'
     if not path.exists():
         raise BadInput(f'{path}: missing; run that row and copy its results.json here')
-    return json.loads(path.read_text())
+    return read_json(path)
 
 
 def write(path: pathlib.Path, found: dict[str, Any]) -> None:
@@ -24,8 +24,10 @@ def write(path: pathlib.Path, found: dict[str, Any]) -> None:
 
 
 def show(make: Callable[[], str]) -> None:
-    """Prints what `make` makes, or ends with its complaint and exit code 1."""
+    """Prints what `make` makes, or ends with its complaint and exit code 1: results may lack what a table shows."""
     try:
         print(make())
     except BadInput as error:
         sys.exit(str(error))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        sys.exit(str(BadInput(f'the results are not of the form that this table shows ({error!r})')))

@@ -24,10 +24,12 @@ import numpy as np
 from experiments import trained
 from nplm_jax import scoring, tokens
 from nplm_jax.errors import BadInput, require
+from nplm_jax.files import decode
 from nplm_jax.reporting import table
 from nplm_jax.tokens import PARAGRAPH_MARK
 
 FIELDS = ' ||| '
+_MOST_BYTES = 2**28  # of stdin, which may have no end
 
 
 def main() -> None:
@@ -106,11 +108,10 @@ def _score(models, texts, kind, stream):
 
 
 def _read() -> str:
-    data = sys.stdin.buffer.read()
-    try:
-        text = data.decode('utf-8-sig')
-    except UnicodeDecodeError as error:
-        raise BadInput(f'stdin: not UTF-8 text (byte {error.start:,}); convert it first') from None
+    data = sys.stdin.buffer.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise BadInput(f'stdin: more than {_MOST_BYTES:,} bytes; cut it into parts')
+    text = decode('stdin', data)
     if not text.strip():
         raise BadInput('stdin: holds no words')
     return text.removesuffix('\n')

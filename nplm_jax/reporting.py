@@ -9,7 +9,7 @@ import math
 import pathlib
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,12 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import scalar
 
+from nplm_jax.errors import BadInput
 from nplm_jax.evaluation import perplexity
-from nplm_jax.files import write_atomically
+from nplm_jax.files import lines, parse_json, read_bytes, write_atomically
 from nplm_jax.plan import Plan, Progress
+
+_SPLITS = ('train', 'valid', 'test')
 
 
 class Reporter:
@@ -138,15 +141,16 @@ def to_json(values: Mapping[str, Any], **options: Any) -> str:
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl; a last line cut short by a kill is left out."""
+    """The lines of a metrics.jsonl; a last line cut short by a kill is left out. Raises: BadInput naming the line."""
     if not path.exists():
         return []
+    data = read_bytes(str(path), path)
     rows = []
-    for line in path.read_text(encoding='utf-8', errors='replace').splitlines():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+    for number, line in lines(path, data[: data.rfind(b'\n') + 1]):
+        row = parse_json(path, line, number)
+        if not (_has_numbers(row, row) and type(row.get('step')) is int and row.get('epoch') is not None):
+            raise BadInput(f'{path}:{number}: expected numbers, step and epoch among them')
+        rows.append(row)
     return rows
 
 
@@ -190,17 +194,37 @@ def number(value: float | None) -> float:
     return math.inf if value is None else float(value)
 
 
+def is_whole(results: Mapping[str, Any]) -> bool:
+    """Whether a results.json has what a finished run's has and tables show, each of its type."""
+    mixture, impossible = results.get('mixture', {}), results.get('impossible_words', {})
+    return (
+        isinstance(results.get('name'), str)
+        and results.get('seconds') is not None
+        and _has_numbers(results, ['seconds'])
+        and _has_numbers(results.get('perplexity'), _SPLITS)
+        and isinstance(mixture, Mapping)
+        and all(_has_numbers(mixed, _SPLITS[1:]) for mixed in mixture.values())
+        and _has_numbers(impossible, impossible)
+        and None not in impossible.values()
+    )
+
+
+def _has_numbers(found: Any, keys: Iterable[str]) -> bool:
+    """Whether it is an object and all of `keys` are numbers, or null, which was infinite."""
+    known = isinstance(found, Mapping) and all(k in found for k in keys)
+    return known and all(found[k] is None or type(found[k]) in (int, float) for k in keys)
+
+
 def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
     """A run's perplexities and those of its mixtures with the trigram, beside the paper's row where it has one."""
-    splits = ('train', 'valid', 'test')
-    rows = [[results['name'], *(number(results['perplexity'][s]) for s in splits)]]
+    rows = [[results['name'], *(number(results['perplexity'][s]) for s in _SPLITS)]]
     for kind, mixed in results.get('mixture', {}).items():
         rows.append(
             [f'  mixed with the trigram, {kind.replace("_", " ")}', '-', number(mixed['valid']), number(mixed['test'])]
         )
     if paper['row']:
-        rows.append([f'paper, {paper["row"]}', *(float(paper[s]) if paper[s] else '-' for s in splits)])
-    lines = [table(['perplexity', *splits], rows)]
+        rows.append([f'paper, {paper["row"]}', *(float(paper[s]) if paper[s] else '-' for s in _SPLITS)])
+    lines = [table(['perplexity', *_SPLITS], rows)]
     for split, hit in results.get('impossible_words', {}).items():
         if hit:
             lines.append(f'{hit:,} {split} words had probability zero: the {split} perplexity is infinite')

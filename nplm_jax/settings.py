@@ -310,7 +310,7 @@ class Settings:
     seed: int = 1
 
     def __post_init__(self):
-        ok = self.name not in ('', '.', '..') and '/' not in self.name
+        ok = self.name not in ('', '.', '..') and '/' not in self.name and self.name.isprintable()
         require(ok, 'name', self.name, 'must be a name without a slash')
         require(0 <= self.seed < 2**31, 'seed', self.seed, 'must be at least 0 and below 2**31')
         how = self.optimizer
@@ -374,6 +374,8 @@ def _convert(value: Any, kind: str, key: str) -> Any:
     if kind in _SECTIONS:
         require(isinstance(value, Mapping), key, value, 'must be a section of keys')
         return _freeze(_SECTIONS[kind], value, f'{key}.')
+    if isinstance(value, int):
+        require(-(2**31) <= value < 2**31, key, value, 'must be below 2**31')
     if kind == 'float' and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     require(type(value).__name__ == kind, key, value, f'must be of type {kind}')

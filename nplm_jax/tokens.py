@@ -25,7 +25,10 @@ Paragraph = list[str]  # of raw words
 
 PROPER_SHARE = 0.95  # a proper noun has a capital in this share of its occurrences or more
 # A word may hold hyphens, apostrophes, points and commas; combining marks (\p{M}) belong to their letters.
-_WORD = regex.compile(r"<[a-z]+>|[\w\p{M}]+(?:[-'’.,][\w\p{M}]+)*|[^\w\s]")
+# Python's blanks are more than \s: a separator of old, \x1c to \x1f, is one as well.
+_WORD = regex.compile(r"<[a-z]+>|[\w\p{M}]+(?:[-'’.,][\w\p{M}]+)*|[^\w\s\x1c-\x1f]")
+_MANY_MARKS = regex.compile(r'\p{M}{64}(?=\p{M})')
+_JOINER = '\u034f'
 _POSSESSIVE = ("'s", "'S", '’s', '’S')
 _NUMBER = re.compile(r'[-+$£€]?\.?\d+(?:[-.,:/]\d+)*(?:st|nd|rd|th|s)?%?', re.IGNORECASE)
 _BLANK_LINES = re.compile(r'\n\s*\n')
@@ -39,7 +42,8 @@ def paragraphs(text: str, kind: str) -> list[Paragraph]:
     kind: `words` splits punctuation off (3.14, well-known and a <symbol> stay whole), `whitespace` at blanks only.
     """
     find: Callable[[str], list[str]] = str.split if kind == 'whitespace' else _WORD.findall
-    normal = unicodedata.normalize('NFC', text)
+    # To put many marks of one letter in order takes the square of their number: Unicode (UAX #15) parts them so.
+    normal = unicodedata.normalize('NFC', _MANY_MARKS.sub(lambda marks: marks[0] + _JOINER, text))
     return [words for block in _BLANK_LINES.split(normal) if (words := find(block))]
 
 

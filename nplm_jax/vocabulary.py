@@ -12,7 +12,7 @@ import numpy as np
 
 from nplm_jax.corpora import Corpus
 from nplm_jax.errors import BadInput
-from nplm_jax.files import read_text, write_atomically
+from nplm_jax.files import read_numbers, write_atomically
 from nplm_jax.settings import CorpusSettings
 from nplm_jax.tokens import RARE
 
@@ -84,12 +84,9 @@ def save(vocabulary: Vocabulary, path: pathlib.Path) -> None:
 def load(path: pathlib.Path) -> Vocabulary:
     """Reads what `save` wrote. Raises: BadInput naming file and line where it is not of that form."""
     words, counts = [], []
-    for number, line in enumerate(read_text('vocabulary', path).split('\n')[:-1], start=1):
-        word, tab, count = line.partition('\t')
-        if not (word and tab and count.isdecimal()):
-            raise BadInput(f'{path}:{number}: expected word, tab, count')
+    for _, word, count in read_numbers(path, 'count'):
         words.append(word)
-        counts.append(int(count))
-    if words[:1] != [RARE] or len(set(words)) != len(words):
-        raise BadInput(f'{path}: the first word must be {RARE} and no word may stand twice')
+        counts.append(count)
+    if words[:1] != [RARE]:
+        raise BadInput(f'{path}:1: the first word must be {RARE}')
     return Vocabulary(tuple(words), tuple(counts))

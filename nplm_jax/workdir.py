@@ -16,7 +16,7 @@ from flax.traverse_util import flatten_dict
 from nplm_jax import settings, vocabulary
 from nplm_jax.dataset import Dataset
 from nplm_jax.errors import BadInput
-from nplm_jax.files import remove_leftovers, write_atomically
+from nplm_jax.files import read_json, remove_leftovers, write_atomically
 
 CONFIG, CORPUS, VOCABULARY = 'config.json', 'corpus.json', 'vocabulary.txt'
 _WRITTEN_BEFORE = (CORPUS, VOCABULARY)  # than the config, which makes the folder the run's: a kill may leave them
@@ -43,11 +43,11 @@ def check(folder: pathlib.Path, wanted: settings.Settings) -> None:
 def read_settings(folder: pathlib.Path) -> settings.Settings:
     """The settings of the run in `folder`. Raises: BadInput when its config.json is missing or damaged."""
     path = folder / CONFIG
+    if not path.exists():
+        raise BadInput(f'{folder}: no run was started there')
     try:
-        return settings.from_config(json.loads(path.read_text(encoding='utf-8')))
-    except FileNotFoundError:
-        raise BadInput(f'{folder}: no run was started there') from None
-    except (ValueError, AttributeError, TypeError) as error:
+        return settings.from_config(read_json(path))
+    except BadInput as error:
         raise BadInput(f'{path}: damaged ({error}); delete the folder or give another --workdir') from None
 
 
@@ -77,7 +77,7 @@ def claim(folder: pathlib.Path, wanted: settings.Settings, data: Dataset) -> Non
     facts = {'words': {k: len(s) for k, s in data.splits.items()}, 'sha256': digest.hexdigest()}
     try:
         if (folder / CONFIG).exists():
-            if json.loads((folder / CORPUS).read_text()) != facts:
+            if read_json(folder / CORPUS) != facts:
                 raise BadInput(f'--workdir={folder}: was started on another text; give another folder')
             return
         write_atomically(folder / CORPUS, json.dumps(facts, indent=2) + '\n')
@@ -85,8 +85,6 @@ def claim(folder: pathlib.Path, wanted: settings.Settings, data: Dataset) -> Non
         write_atomically(folder / CONFIG, json.dumps(settings.to_dict(wanted), indent=2) + '\n')
     except OSError as error:
         raise BadInput(f'--workdir={folder}: cannot be written ({error.strerror})') from None
-    except json.JSONDecodeError:
-        raise BadInput(f'{folder / CORPUS}: damaged; delete the folder or give another --workdir') from None
 
 
 def run_name(overrides: Mapping[str, Any]) -> str:

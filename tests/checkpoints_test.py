@@ -1,3 +1,4 @@
+import re
 import shutil
 
 import jax.numpy as jnp
@@ -83,13 +84,23 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path,
     assert restored_step(tmp_path) == 3
 
 
-@pytest.mark.parametrize('wrong', [jnp.zeros((3, 2), jnp.bfloat16), jnp.zeros((2, 3))])
-def test_checkpoints_of_another_shape_or_type_stop_and_stay(tmp_path, wrong):
+@pytest.mark.parametrize(
+    'state, best, why',
+    [
+        ({'w': jnp.zeros((3, 2), jnp.bfloat16)}, {}, 'state.w: float32[3, 2] there, bfloat16[3, 2] by the config'),
+        ({'w': jnp.zeros((2, 3))}, {}, 'state.w: float32[3, 2] there, float32[2, 3] by the config'),
+        ({}, {'w': jnp.zeros((3, 1))}, 'best.w: float32[3, 2] there, float32[3, 1] by the config'),
+        ({'step': jnp.zeros(1, jnp.int32)}, {}, 'state.step: int32[] there, int32[1] by the config'),
+        ({'n': jnp.zeros(1)}, {}, 'state.n: none there, float32[1] by the config'),
+        ({'w': None}, {}, 'state.w: float32[3, 2] there, none by the config'),
+    ],
+)
+def test_checkpoints_of_another_shape_or_type_stop_and_stay(tmp_path, state, best, why):
     filled(tmp_path)
     before = sorted(tmp_path.rglob('*'))
     store = CheckpointStore(tmp_path)
-    with pytest.raises(BadInput, match=r'no checkpoint can be read \(of update 3: '):
-        store.restore({**STATE, 'w': wrong}, BEST)
+    with pytest.raises(BadInput, match=re.escape(f'no checkpoint can be read (of update 3: {why})')):
+        store.restore({**STATE, **state}, {**BEST, **best})
     store.close()
     assert sorted(tmp_path.rglob('*')) == before
     assert restored_step(tmp_path) == 3

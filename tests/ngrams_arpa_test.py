@@ -135,7 +135,7 @@ def test_sentence_marks_that_are_used_are_words(tmp_path):
         ('-0.75\ta b', '-0.75\ta c', ":13: 'a c' has a word without a 1-gram"),
         ('-0.5 b  a', '-0.5 a b', ":14: 'a b' stands twice"),
         ('-1\tb', '-1\ta', ":10: 'a' stands twice"),
-        ('\\end\\', '', ':17: not an ARPA file, or cut short: no \\end\\'),
+        ('\\end\\', '', ':16: not an ARPA file, or cut short: no \\end\\'),
     ],
 )
 def test_garbage_is_refused_by_its_line(tmp_path, old, new, message):

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nplm_jax.errors import BadInput
-from nplm_jax.files import write_atomically
+from nplm_jax.files import read_lines, write_atomically
 from nplm_jax.ngrams.backoff import BackoffModel
 from nplm_jax.ngrams.counts import NgramTable, find
 from nplm_jax.vocabulary import RARE, Vocabulary
@@ -27,6 +27,7 @@ UNKNOWN = '<unk>'
 MARKS = ('<s>', '</s>')
 _ZERO = -99.0
 _LOG_10 = math.log(10)
+_HIGHEST_ORDER = 100
 
 
 def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> None:
@@ -61,7 +62,7 @@ def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> No
 
 
 def read(path: pathlib.Path) -> tuple[BackoffModel, Vocabulary]:
-    """Reads an ARPA file of any toolkit, any order.
+    """Reads an ARPA file of any toolkit, of any order up to 100.
 
     Returns: the model, and the vocabulary whose ids it speaks: `<unk>` as the rare-word symbol (probability zero
     if the file has none), then the words in the order of the file; counts are 0. `<s>` and `</s>` are words only
@@ -107,15 +108,15 @@ def _parse(path: pathlib.Path) -> list[_Section]:
     sections: list[_Section] = []
     order = -1  # -1 before the header, 0 in it, then the order of the section
     number = 1
-    for number, line in enumerate(_read_text(path).split('\n'), start=1):
-        fields = line.split()
+    for number, line in read_lines(path):
+        fields = line.split(maxsplit=max(order, 0) + 2)  # one more than any line has
         if not fields:
             continue
         end = order > 0 and order == len(sections) and fields == ['\\end\\']
         if order == -1 and fields == ['\\data\\']:
             order = 0
-        elif order == 0 and (size := re.fullmatch(rf'ngram {len(sections) + 1}=(\d+)', ' '.join(fields))):
-            sections.append(_Section(int(size[1])))
+        elif order == 0 and (size := _size(fields, len(sections) + 1)) is not None:
+            sections.append(_Section(size))
         elif end or (0 <= order < len(sections) and fields == [f'\\{order + 1}-grams:']):
             if order and len(sections[order - 1].ngrams) != sections[order - 1].size:
                 found, said = len(sections[order - 1].ngrams), sections[order - 1].size
@@ -128,6 +129,12 @@ def _parse(path: pathlib.Path) -> list[_Section]:
             default = f'log10 probability, {order} words, log10 back-off weight, or the next section'
             raise BadInput(f'{path}:{number}: not an ARPA file: expected {wanted.get(order, default)}')
     raise BadInput(f'{path}:{number}: not an ARPA file, or cut short: no \\end\\')
+
+
+def _size(fields: list[str], order: int) -> int | None:
+    """How many n-grams of `order` a line of the header announces; None when it is no such line."""
+    found = re.fullmatch(r'ngram ([0-9]{1,3})=([0-9]{1,18})', ' '.join(fields[:3]))
+    return int(found[2]) if found and int(found[1]) == order <= _HIGHEST_ORDER else None
 
 
 def _add(section: _Section, order: int, fields: list[str], number: int) -> bool:
@@ -171,17 +178,6 @@ def _refuse(path: pathlib.Path, section: _Section, bad: np.ndarray, problem: str
     if bad.any():
         i = int(bad.argmax())
         raise BadInput(f'{path}:{section.lines[i]}: {" ".join(section.ngrams[i])!r} {problem}')
-
-
-def _read_text(path: pathlib.Path) -> str:
-    try:
-        data = path.read_bytes()
-        return data.decode('utf-8')
-    except OSError as error:
-        raise BadInput(f'{path}: cannot be read ({error.strerror})') from None
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b'\n') + 1
-        raise BadInput(f'{path}:{line}: not UTF-8 text (byte {error.start:,})') from None
 
 
 def _log10(nats: np.ndarray) -> list[float]:

@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from nplm_jax.corpora import Span
 from nplm_jax.errors import BadInput, require
-from nplm_jax.files import read_text, write_atomically
+from nplm_jax.files import read_numbers, write_atomically
 from nplm_jax.ngrams import kneser_ney
 from nplm_jax.ngrams.counts import check_ids, count, with_history
 from nplm_jax.vocabulary import Vocabulary
@@ -212,14 +212,10 @@ def load(path: pathlib.Path, vocabulary: Vocabulary) -> np.ndarray:
     that stands twice, and naming a word that is missing.
     """
     classes: dict[str, int] = {}
-    for number, line in enumerate(read_text('classes', path).split('\n')[:-1], start=1):
-        word, _, name = line.partition('\t')
-        if not name.isdecimal():
-            raise BadInput(f'{path}:{number}: expected word, tab, class number')
-        if word not in vocabulary.ids or word in classes:
-            why = 'stands twice' if word in classes else 'is not in the vocabulary'
-            raise BadInput(f'{path}:{number}: {word!r} {why}')
-        classes[word] = int(name)
+    for number, word, name in read_numbers(path, 'class number'):
+        if word not in vocabulary.ids:
+            raise BadInput(f'{path}:{number}: {word!r} is not in the vocabulary')
+        classes[word] = name
     missing = [word for word in vocabulary.words if word not in classes]
     if missing:
         raise BadInput(f'{path}: no class for {len(missing)} words of the vocabulary, first {missing[0]!r}')

@@ -1,0 +1,285 @@
+"""The readers under search, each with valid files and what has to hold of what it reads."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import io
+import itertools
+import json
+import pathlib
+import shutil
+import sys
+import tarfile
+import tempfile
+import types
+import zipfile
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from configs import sentences
+from experiments import results, score
+from nplm_jax import brown, corpora, downloads, experiment, reporting, settings, sweeps, tokens, vocabulary, wikitext2
+from nplm_jax import workdir as run_folder
+from nplm_jax.checkpoints import CheckpointStore
+from nplm_jax.errors import BadInput
+from nplm_jax.ngrams import arpa, classes
+from nplm_jax.settings import CorpusSettings
+from nplm_jax.vocabulary import RARE, Vocabulary
+from tests.fuzz.damage import Reader
+from tests.fuzz.packing import GZIP, inside, make_tar, make_zip
+
+ARPA = rb"""\data\
+ngram 1=4
+ngram 2=2
+ngram 3=1
+
+\1-grams:
+-0.5	<unk>	-0.25
+-0.3	a	-0.125
+-99	<s>
+-1	b	0
+
+\2-grams:
+-0.75	a b	-0.5
+-0.5 b  a
+
+\3-grams:
+-0.25	a b a
+
+\end\
+"""
+WORDS = Vocabulary((RARE, 'the', "'s", 'naïve', '#', 'क्षि', 'x' * 40), (3, 50, 20, 9, 9, 2, 1))
+TEXT = 'The cat\'s hat. "No!"\nsaid Dr. Naïve e\u0301 3.14\n\nA dog ran.\n\n = Title = \n \n <unk> of क्षि\n'.encode()
+RESULTS = {
+    'name': 'a', 'family': 'nplm', 'vocabulary': 9, 'words': {'train': 9, 'valid': 9, 'test': 9},
+    'perplexity': {'train': 1.5, 'valid': 2, 'test': None}, 'impossible_words': {'train': 0, 'valid': 0, 'test': 1},
+    'parameters': 90, 'seconds': 0.5, 'mixture': {'fixed': {'valid': 2.5, 'test': None, 'weights': [0.5]}},
+    'command': 'python launch.py', 'seed': 1,
+}  # fmt: skip
+METRICS = [
+    {'step': 10, 'epoch': 0.5, 'seconds': 0.1, 'train_perplexity': 9.5, 'words_per_second': 1e3},
+    {'step': 20, 'epoch': 1.0, 'seconds': 0.2, 'valid_perplexity': None},
+]
+STATE = {'w': np.arange(6, dtype=np.float32).reshape(3, 2), 'none': None, 'step': np.int32(7)}
+
+
+def _file(folder: pathlib.Path, data: bytes, name: str = 'file') -> pathlib.Path:
+    (path := folder / name).write_bytes(data)
+    return path
+
+
+def _again(read: Callable[..., Any], *args: Any) -> Any:
+    """What was written must be read: BadInput would pass for a refusal of the damaged file."""
+    try:
+        return read(*args)
+    except BadInput as error:
+        raise AssertionError('what was written is refused') from error
+
+
+def _text_lines(words: Vocabulary, numbers) -> bytes:
+    return ''.join(f'{w}\t{n}\n' for w, n in zip(words.words, numbers)).encode()
+
+
+def read_arpa(folder: pathlib.Path, data: bytes) -> None:
+    model, words = arpa.read(_file(folder, data))
+    assert len(words) == len(set(words.words)) == model.table.vocabulary_size
+    contexts_BxN = np.random.default_rng(0).integers(0, len(words), (3, 2))
+    before = model.next_word(contexts_BxN)
+    assert not np.isnan(before).any()
+    arpa.write(model, words, folder / 'again')  # BadInput for words that the format reserves
+    again, same = _again(arpa.read, folder / 'again')
+    assert same == words
+    np.testing.assert_allclose(again.next_word(contexts_BxN), before, rtol=1e-5, atol=1e-5)
+
+
+def read_vocabulary(folder: pathlib.Path, data: bytes) -> None:
+    words = vocabulary.load(_file(folder, data))
+    vocabulary.save(words, folder / 'again')
+    assert _again(vocabulary.load, folder / 'again') == words and words.words[0] == RARE
+    assert len(words.ids) == len(words)
+
+
+def read_classes(folder: pathlib.Path, data: bytes) -> None:
+    found_V = classes.load(_file(folder, data), WORDS)
+    assert found_V.shape == (len(WORDS),) and found_V.dtype == np.int64
+    classes.save(found_V, WORDS, folder / 'again')
+    np.testing.assert_array_equal(_again(classes.load, folder / 'again', WORDS), found_V)
+
+
+def read_config(folder: pathlib.Path, data: bytes) -> None:
+    _file(folder, data, 'config.json')
+    found = run_folder.read_settings(folder)
+    (folder / 'config.json').write_text(json.dumps(settings.to_dict(found)))
+    assert _again(run_folder.read_settings, folder) == found
+    with contextlib.suppress(BadInput):
+        run_folder.check(folder, _wanted())
+
+
+def read_corpus_facts(folder: pathlib.Path, data: bytes) -> None:
+    _file(folder, b'{}', 'config.json')
+    _file(folder, data, 'corpus.json')
+    run_folder.claim(folder, _wanted(), _data())
+
+
+def read_results(folder: pathlib.Path, data: bytes) -> None:
+    _file(folder, data, 'results.json')
+    if (found := experiment.finished(folder)) is None:
+        raise BadInput('it is made again')
+    assert '| perplexity' in reporting.results_table(found, settings.to_dict(_wanted())['paper'])
+    (folder / 'results.json').write_text(reporting.to_json(found))
+    assert experiment.finished(folder) == found
+    sweeps.write_table([sweeps.Point('', None, {})], folder, {})
+
+
+def read_metrics(folder: pathlib.Path, data: bytes) -> None:
+    found = reporting.read_metrics(path := _file(folder, data))
+    path.write_text(''.join(reporting.to_json(row) + '\n' for row in found))
+    assert _again(reporting.read_metrics, path) == found
+    assert all(row['step'] <= 2**63 and row['epoch'] < float('inf') for row in found)
+
+
+def read_committed(folder: pathlib.Path, data: bytes) -> None:
+    _file(folder, data, 'row.json')
+
+    def show() -> str:
+        found = results.read(folder, 'row')
+        return reporting.table(['test'], [[f'{found["perplexity"]["valid"]:.1f}', f'{found["words"]["test"]:,}']])
+
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            results.show(show)
+    except SystemExit as end:
+        raise BadInput(end.code) from None
+
+
+def read_text(folder: pathlib.Path, data: bytes) -> None:
+    for kind, proper in (('words', True), ('whitespace', False)):
+        chosen = CorpusSettings('text', str(_file(folder, data)), tokens=kind, proper_nouns=proper, numbers=proper)
+        corpus = corpora.load(chosen)
+        assert all(w and len(w.split()) == 1 for w in corpus.words)
+        assert sum(map(len, corpus.splits.values())) == len(corpus.words)
+        vocabulary.save(words := vocabulary.build(corpus.words), folder / 'v')
+        assert (
+            _again(vocabulary.load, folder / 'v') == words and words.decode(words.encode(corpus.words)) == corpus.words
+        )
+
+
+def read_wikitext2_folder(folder: pathlib.Path, data: bytes) -> None:
+    for split in wikitext2.FILES:
+        _file(folder, data if split == 'valid' else TEXT, f'{split}.txt')
+    assert all(len(w.split()) == 1 for w in corpora.load(CorpusSettings('wikitext2', str(folder))).words)
+
+
+def read_stdin(_folder: pathlib.Path, data: bytes) -> None:
+    with mock.patch.object(sys, 'stdin', types.SimpleNamespace(buffer=io.BytesIO(data))):
+        text = score._read()
+    for line in text.split('\n'):
+        tokens.typed(line, CorpusSettings('text', 'x', proper_nouns=True), WORDS.ids)
+
+
+def read_wheel(route: Callable[[], object], _folder: pathlib.Path, data: bytes) -> None:
+    @contextlib.contextmanager
+    def wheel(_requirement):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            yield archive
+
+    with mock.patch.object(downloads, 'wheel', wheel), contextlib.redirect_stderr(io.StringIO()):
+        downloads.first_that_works('it', '', {'a wheel': route}, 'could not be downloaded')
+
+
+def read_checkpoint(folder: pathlib.Path, data: bytes) -> None:
+    """data: the files of a checkpoint, one after another in a tar of which only the contents may be damaged."""
+    with tarfile.open(fileobj=io.BytesIO(_checkpoint()[0])) as archive:
+        names = [m.name for m in archive if m.isfile()]
+        archive.extractall(folder, filter='data')
+    for name, content in zip(names, itertools.chain(data.split(_BETWEEN), itertools.repeat(None))):
+        if content is None:
+            (folder / name).unlink()
+        else:
+            _file(folder, content, name)
+    with contextlib.closing(CheckpointStore(folder, read_only=True)) as store:
+        if (found := store.restore(STATE, STATE)) is None:
+            raise BadInput('there is none')
+    assert found[2] == {'seconds': 1.5, 'best': float('inf')}
+    for tree in found[:2]:
+        assert tree['none'] is None and tree['w'].dtype == np.float32
+        assert all(np.array_equal(tree[k], STATE[k]) for k in ('w', 'step'))
+
+
+_BETWEEN = b'\n-- \xfe\xff --\n'
+
+
+@functools.cache
+def _checkpoint() -> tuple[bytes, bytes]:
+    """A folder of checkpoints as a tar, and the contents of its files in one."""
+    with tempfile.TemporaryDirectory() as made:
+        with contextlib.closing(CheckpointStore(folder := pathlib.Path(made) / 'c')) as store:
+            store.save(7, STATE, STATE, {'seconds': 1.5, 'best': float('inf')})
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode='w') as archive:
+            archive.add(folder, '.')
+        with tarfile.open(fileobj=io.BytesIO(packed.getvalue())) as archive:
+            contents = [archive.extractfile(m).read() for m in archive if m.isfile()]
+        shutil.rmtree(folder)
+    return packed.getvalue(), _BETWEEN.join(contents)
+
+
+@functools.cache
+def _wanted() -> settings.Settings:
+    return settings.from_config(sentences.get_config())
+
+
+@functools.cache
+def _data():
+    return experiment.prepare(_wanted())
+
+
+def _corpus_facts() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        run_folder.claim(pathlib.Path(folder), _wanted(), _data())
+        return (pathlib.Path(folder) / 'corpus.json').read_bytes()
+
+
+def _config() -> bytes:
+    whole = dataclasses.replace(_wanted(), paper=settings.PaperRow('MLP9', 1.0, 2.0, 3.0))
+    return json.dumps(settings.to_dict(whole), indent=2).encode()
+
+
+_RAW = f'{wikitext2.WHEEL_FOLDER}/train.raw.gz'
+_BROWN_WHEEL = make_zip(
+    {
+        'nlp/__init__.py': b'',
+        brown.WHEEL_MEMBER[0]: GZIP[1](b'', make_tar({'a': b'a', brown.WHEEL_MEMBER[1]: b'PK' * 99})),
+    }
+)
+_WIKITEXT2_WHEEL = make_zip(
+    {_RAW: GZIP[1](b'', TEXT), **{f'{wikitext2.WHEEL_FOLDER}/{s}.txt': TEXT for s in ('valid', 'test')}}
+)
+
+READERS = [
+    Reader('ARPA file', [ARPA], read_arpa),
+    Reader('vocabulary.txt', [_text_lines(WORDS, WORDS.counts)], read_vocabulary),
+    Reader('classes.txt', [_text_lines(WORDS, (0, 1, 2, 1, 0, 2, 2))], read_classes),
+    Reader('config.json', [_config()], read_config, is_json=True),
+    Reader('corpus.json', [_corpus_facts()], read_corpus_facts, is_json=True),
+    Reader('results.json', [json.dumps(RESULTS, indent=2).encode()], read_results, is_json=True),
+    Reader('committed results', [json.dumps(RESULTS, indent=2).encode()], read_committed, is_json=True),
+    Reader('metrics.jsonl', [''.join(json.dumps(m) + '\n' for m in METRICS).encode()], read_metrics, is_json=True),
+    Reader('text', [TEXT], read_text),
+    Reader('text on stdin', [TEXT], read_stdin),
+    Reader('WikiText-2 folder', [TEXT], read_wikitext2_folder),
+    Reader(
+        'WikiText-2 wheel', [_WIKITEXT2_WHEEL], functools.partial(read_wheel, wikitext2._from_wheel),
+        layers=[inside(_RAW), GZIP],
+    ),
+    Reader(
+        'Brown wheel', [_BROWN_WHEEL], functools.partial(read_wheel, brown._from_wheel),
+        layers=[inside(brown.WHEEL_MEMBER[0]), GZIP],
+    ),
+    Reader('checkpoint', [_checkpoint()[1]], read_checkpoint, cases=(6, 200)),
+]  # fmt: skip

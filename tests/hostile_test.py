@@ -1,0 +1,299 @@
+"""Files that mean harm, or mean nothing: refused in one line, in seconds, in memory in proportion; and found before.
+
+What the search of tests/fuzz found stands here as it was found.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import tracemalloc
+
+import pytest
+
+from configs import sentences
+from experiments import results, score
+from nplm_jax import (
+    corpora,
+    experiment,
+    reporting,
+    settings,
+    tokens,
+    vocabulary,
+    wikitext2,
+    workdir,
+)
+from nplm_jax.errors import BadInput
+from nplm_jax.ngrams import arpa, classes
+from nplm_jax.settings import CorpusSettings
+from nplm_jax.vocabulary import RARE, Vocabulary
+
+ROOT = pathlib.Path(__file__).parents[1]
+WORDS = Vocabulary((RARE, 'the'), (0, 1))
+READERS = {
+    'arpa': arpa.read,
+    'vocabulary': vocabulary.load,
+    'classes': lambda path: classes.load(path, WORDS),
+    'metrics': reporting.read_metrics,
+    'results': lambda path: results.read(path.parent, path.stem),
+    'text': lambda path: corpora.load(CorpusSettings('text', str(path))),
+    'validation text': lambda path: corpora.load(CorpusSettings('text', str(ROOT / 'README.md'), str(path), str(path))),
+}
+
+
+@contextlib.contextmanager
+def within(seconds, megabytes=0):
+    """Fails what takes longer, or more memory."""
+
+    def ring(*_):
+        raise TimeoutError(f'more than {seconds} s')
+
+    former = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    tracemalloc.start()
+    try:
+        yield
+        assert not megabytes or tracemalloc.get_traced_memory()[1] < megabytes * 1e6
+    finally:
+        tracemalloc.stop()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+
+
+def refusal(read, *args):
+    with pytest.raises(BadInput) as caught:
+        read(*args)
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 1100
+    return str(caught.value)
+
+
+# --- what is no file -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('reader', READERS)
+def test_a_fifo_a_device_and_a_folder_are_refused_and_nothing_waits(tmp_path, reader):
+    os.mkfifo(tmp_path / 'fifo.json')
+    os.symlink('/dev/zero', tmp_path / 'zero.json')
+    (tmp_path / 'folder.json').mkdir()
+    with within(20, megabytes=30):
+        for name in ('fifo', 'zero'):
+            assert f'{name}.json' in refusal(READERS[reader], tmp_path / f'{name}.json')
+        if 'text' not in reader:
+            assert 'folder.json: cannot be read (Is a directory)' in refusal(READERS[reader], tmp_path / 'folder.json')
+
+
+def test_a_file_too_large_is_not_read(tmp_path):
+    with (tmp_path / 'row.json').open('wb') as file:
+        file.truncate(2**40)  # a hole
+    with within(20, megabytes=30):
+        for reader in READERS:
+            assert 'too large (1,099,511,627,776 bytes; ' in refusal(READERS[reader], tmp_path / 'row.json')
+
+
+def test_the_folder_of_a_run_made_of_fifos(tmp_path):
+    wanted = settings.from_config(sentences.get_config())
+    for name in ('config.json', 'corpus.json', 'results.json'):
+        os.mkfifo(tmp_path / name)
+    with within(20):
+        assert 'neither a file nor a folder' in refusal(workdir.check, tmp_path, wanted)
+        assert 'neither a file nor a folder' in refusal(workdir.claim, tmp_path, wanted, experiment.prepare(wanted))
+        assert experiment.finished(tmp_path) is None
+
+
+def test_a_stdin_without_end_is_cut_off(monkeypatch):
+    monkeypatch.setattr(score, '_MOST_BYTES', 10**6)
+    with open('/dev/zero') as zero, within(20, megabytes=30):
+        monkeypatch.setattr('sys.stdin', zero)
+        assert refusal(score._read) == 'stdin: more than 1,000,000 bytes; cut it into parts'
+
+
+def test_a_folder_of_text_is_read_without_what_it_links_to(tmp_path):
+    (tmp_path / 'outside').mkdir()
+    (tmp_path / 'outside' / 'secret.txt').write_text('hidden words')
+    folder = tmp_path / 'in'
+    (folder / 'sub').mkdir(parents=True)
+    (folder / 'sub' / 'a.txt').write_text('a1 a2 a3')
+    (folder / 'up').symlink_to('..')
+    (folder / 'outside').symlink_to(tmp_path / 'outside')
+    (folder / 'loop').symlink_to(folder)
+    (folder / 'secret.txt').symlink_to('../outside/secret.txt')
+    (folder / 'nowhere').symlink_to('nowhere')
+    os.mkfifo(folder / 'fifo')
+    with within(20):
+        chosen = CorpusSettings('text', str(folder), marks=False, train=0.3, valid=0.3)
+        assert corpora.load(chosen).words == ['a1', 'a2', 'a3']
+    for split in wikitext2.FILES:
+        (folder / f'{split}.txt').symlink_to('../outside/secret.txt')
+    message = refusal(corpora.load, CorpusSettings('wikitext2', str(folder)))
+    assert message.endswith('this folder has no train.txt or wiki.train.tokens (links do not count)')
+
+
+@pytest.mark.parametrize('path', ['a\0b', 'x' * 5000, '\ud800', '~nobody-of-this-name/x'])
+def test_a_path_that_can_be_none(path):
+    for name in ('text', 'wikitext2', 'ap_news'):
+        assert refusal(corpora.load, CorpusSettings(name, path)).startswith("corpus.path='")
+
+
+# --- large and deep --------------------------------------------------------------------------------------
+
+LARGE = {  # how a line begins, and what fills it
+    'arpa': (b'\\data\\\nngram 1=2\n\\1-grams:\n', [b'-1\tx', b'x y ', b'9', b' ', b'-0.1 a b ']),
+    'vocabulary': (b'<rare>\t1\n', [b'x', b'9', b'\t', b'x\t', b' ']),
+    'classes': (b'the\t1\n', [b'x', b'9', b'\t1', b'\xc3\xa9']),
+    'metrics': (b'{"step": 1, "epoch": 1}\n{"step": ', [b'[', b'9', b'"x', b' ']),
+    'results': (b'{"a": ', [b'[', b'9', b'{"a":', b'-']),
+}
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize('reader', LARGE)
+def test_a_line_of_a_hundred_megabytes_is_refused_in_seconds(tmp_path, reader):
+    begin, fillings = LARGE[reader]
+    for filling in fillings:
+        (tmp_path / 'row.json').write_bytes(begin + filling * (10**8 // len(filling)) + b'\n')
+        with within(60, megabytes=900):
+            assert 'row.json' in refusal(READERS[reader], tmp_path / 'row.json')
+
+
+@pytest.mark.fuzz
+def test_a_word_of_a_hundred_megabytes_is_a_word(tmp_path):
+    (tmp_path / 'v').write_text('<rare>\t1\n' + 'x' * 10**8 + '\t3\n')
+    (tmp_path / 't').write_text('a b ' + 'x' * 10**8)
+    with within(60, megabytes=900):
+        assert len(vocabulary.load(tmp_path / 'v').words[1]) == 10**8
+        chosen = CorpusSettings('text', str(tmp_path / 't'), marks=False, lowercase=False, train=0.4, valid=0.3)
+        assert len(corpora.load(chosen).words[2]) == 10**8
+
+
+def test_a_letter_with_many_marks_takes_no_longer_than_others():
+    text = 'a' + '\u0301\u0327' * 10**6
+    with within(20):
+        assert len(tokens.paragraphs(text, 'words')[0]) == 1
+    few = 'e\u0323\u0302 ' + 'x' + '\u0301' * 60
+    assert tokens.paragraphs(few, 'words') == [['ệ', 'x' + '\u0301' * 60]]
+
+
+@pytest.mark.parametrize(
+    'text', ['[' * 10**6, '{"a":' * 10**5 + '1' + '}' * 10**5, '{"a":' + '[' * 60 + ']' * 60 + '}']
+)
+def test_json_too_deep_is_refused(tmp_path, text):
+    (tmp_path / 'config.json').write_text(text)
+    assert f'{tmp_path}/config.json: damaged (' in refusal(workdir.read_settings, tmp_path)
+
+
+# --- what the search found -------------------------------------------------------------------------------
+
+HEAD = b'\\data\\\nngram 1=1\n\\1-grams:\n-1\ta\n\\end\\\n'
+
+
+@pytest.mark.parametrize(
+    'reader, data, why',
+    [
+        ('vocabulary', b'<rare>\t' + b'9' * 5000 + b'\n', ':1: expected word, tab, count'),
+        ('vocabulary', '<rare>\t٣\n'.encode(), ':1: expected word, tab, count'),
+        ('vocabulary', b'<rare>\t1\nth\xff\t2\n', ':2: not UTF-8 text (byte 2 of the line)'),
+        ('vocabulary', b'<rare>\t1\nth\0\t2\n', ':2: binary, not text (byte 2 of the line is NUL)'),
+        ('vocabulary', b'<rare>\t1\nthe\t2\nof\t1', ':3: expected word, tab, count'),
+        ('classes', b'<rare>\t1\nthe\t' + b'9' * 5000 + b'\n', ':2: expected word, tab, class number'),
+        ('classes', b'<rare>\t1\nthe\t18446744073709551616\n', ':2: expected word, tab, class number'),
+        ('arpa', HEAD.replace(b'=1', b'=' + b'9' * 5000), ':2: not an ARPA file: expected ngram 1=SIZE'),
+        ('arpa', b'\\data\\\n' + b''.join(b'ngram %d=0\n' % k for k in range(1, 10**5)), ':102: not an ARPA file'),
+        ('arpa', HEAD.replace(b'\ta', b'\ta\0'), ':4: binary, not text'),
+        ('metrics', b'{"step": 1, "epoch": 1}\nx\n{"step": 2, "epoch": 1}\n', ':2: not JSON (Expecting value)'),
+        ('metrics', b'[1]\n', ':1: not a JSON object'),
+        ('metrics', b'{"step": 1}\n', ':1: expected numbers, step and epoch among them'),
+        ('metrics', b'{"step": NaN, "epoch": 1}\n', ':1: not a JSON object of finite numbers'),
+        ('metrics', b'{"step": 1, "epoch": "1"}\n', ':1: expected numbers, step and epoch among them'),
+        ('results', b'{\n"a": "\xff"}', ':2: not UTF-8 text'),
+        ('results', b'{\n"a": 1e999}', ': not a JSON object of finite numbers'),
+        ('results', b'{\n"a": ' + b'9' * 5000 + b'}', ': not a JSON object of finite numbers'),
+        ('results', b'{"a": "\\ud800"}', ': not a JSON object of finite numbers and whole characters'),
+        ('results', b'{"a": 1,\n}', ':2: not JSON ('),
+    ],
+)
+def test_a_file_that_once_ended_in_a_traceback_or_without_a_line(tmp_path, reader, data, why):
+    (tmp_path / 'row.json').write_bytes(data)
+    with within(20):
+        assert f'{tmp_path}/row.json{why}' in refusal(READERS[reader], tmp_path / 'row.json')
+
+
+def test_a_metrics_line_cut_short_is_left_out(tmp_path):
+    for end in ('{"step": 2, "ep', '{"step": 2', '\0' * 50, '{"step": 2, "epoch": 3}'):
+        (tmp_path / 'm').write_text('{"step": 1, "epoch": 1}\n' + end)
+        assert [row['step'] for row in reporting.read_metrics(tmp_path / 'm')] == [1]
+
+
+def test_an_old_separator_is_a_blank():
+    assert (
+        tokens.paragraphs('a\x1cb\x1f c', 'words')
+        == [['a', 'b', 'c']]
+        == tokens.paragraphs('a\x1cb\x1f c', 'whitespace')
+    )
+
+
+@pytest.mark.parametrize(
+    'key, value',
+    [
+        ('optimizer.learning_rate', 10**400), ('model.h', 10**30), ('model.h', 2**31), ('name', 'a\nb'),
+        ('name', 'a\0'), ('train.epochs', 1.5), ('seed', True), ('model', [1]), ('model.x\ny', 1),
+    ],
+)  # fmt: skip
+def test_a_value_of_the_config_that_no_run_can_have(key, value):
+    found = settings.to_dict(settings.from_config(sentences.get_config()))
+    *sections, last = key.split('.')
+    here = found
+    for section in sections:
+        here = here[section]
+    here[last] = value
+    assert key.replace('\n', '\\n') in refusal(settings.from_config, found)
+
+
+@pytest.mark.parametrize('text', [b'\xff', b'[' * 10**5, b'[]', b'1', b'{}', b''])
+def test_facts_of_the_corpus_that_are_none(tmp_path, text):
+    wanted = settings.from_config(sentences.get_config())
+    (tmp_path / 'config.json').write_text('{}')
+    (tmp_path / 'corpus.json').write_bytes(text)
+    refusal(workdir.claim, tmp_path, wanted, experiment.prepare(wanted))
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        {'perplexity': 'abc'}, {'perplexity': {'a': 1, 'b': 2, 'c': 3}}, {'seconds': None}, {'seconds': '1'},
+        {'perplexity': {'train': 1, 'valid': True, 'test': 1}}, {'mixture': [1]}, {'mixture': {'fixed': {}}},
+        {'impossible_words': {'test': None}}, {'impossible_words': 3}, {'name': 3},
+    ],
+)  # fmt: skip
+def test_results_that_cannot_be_shown_are_none(tmp_path, change):
+    good = {'name': 'a', 'perplexity': {'train': 1, 'valid': 2.5, 'test': None}, 'seconds': 1}
+    (tmp_path / 'results.json').write_text(json.dumps(good))
+    assert experiment.finished(tmp_path) == good
+    (tmp_path / 'results.json').write_text(json.dumps(good | change))
+    assert experiment.finished(tmp_path) is None
+
+
+def test_a_table_of_results_of_another_form_ends_in_one_line(tmp_path):
+    (tmp_path / 'a.json').write_text('{"perplexity": 3}')
+    for make in (lambda f: f['perplexity']['test'], lambda f: f['seconds'], lambda f: f'{f:.1f}', lambda f: f.x):
+        with pytest.raises(SystemExit, match='^the results are not of the form that this table shows'):
+            results.show(lambda make=make: make(results.read(tmp_path, 'a')))
+
+
+# --- code ---------------------------------------------------------------------------------------------------
+
+
+RUNS = re.compile(
+    r'\b(c?pickle|cloudpickle|dill|marshal|shelve|joblib|yaml|allow_pickle)\b|(?<![\w.])(eval|exec|compile|__import__)\('
+    r'|\b(np|jnp|torch)\.load\(|\bos\.(system|popen)\(|shell=True'
+)
+
+
+def test_nothing_that_a_file_says_is_ever_run():
+    """A config file and its sweep() are Python, and named so; all else is data."""
+    own = [*ROOT.glob('nplm_jax/**/*.py'), *ROOT.glob('experiments/**/*.py'), *ROOT.glob('configs/*.py')]
+    assert len(own) > 60
+    for path in [*own, ROOT / 'launch.py']:
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            assert not RUNS.search(line), f'{path}:{number}: {line}'
