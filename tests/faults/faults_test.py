@@ -5,7 +5,8 @@ import random
 import pytest
 
 from tests.faults import damage, disks, kills, network, runs
-from tests.faults.__main__ import recovered
+from tests.faults.__main__ import HERE, make_table, recovered
+from tests.faults.child import PHASES
 
 needs_mount = pytest.mark.skipif(bool(disks.mounts()), reason=disks.mounts())
 rng = random.Random(5)
@@ -28,9 +29,8 @@ def test_killed_and_stopped_and_started_again(base, tmp_path):
 
 
 @needs_mount
-@pytest.mark.parametrize('phase,visit', [('checkpoint', 4)])
-def test_a_full_disk_is_one_line_and_costs_nothing(base, tmp_path, phase, visit):
-    record = disks.full(tmp_path / 'disk', base, phase, visit)
+def test_a_full_disk_is_one_line_and_costs_nothing(base, tmp_path):
+    record = disks.full(tmp_path / 'disk', base, 'checkpoint', 3)
     assert recovered(record) and record['exit'] == 1 and 'No space left on device' in record['said'], record
 
 
@@ -59,9 +59,46 @@ def test_a_clock_that_jumps_back(base, tmp_path):
     assert recovered(record := kills.clock(tmp_path / 'run', base, 'step', imported=True)), record
 
 
-@pytest.mark.parametrize('fault', ['download cut'])
-def test_a_download_that_fails_is_tried_again(tmp_path, fault):
+def serve(folder, fault):
     if (data := network.archive()) is None:
         pytest.skip('serves Brown from this machine, which has none')
-    record = network.broken(tmp_path / 'here', fault, data)
-    assert recovered(record) and record['exit'] == 2, record
+    return network.broken(folder, fault, data)
+
+
+def test_a_download_that_is_cut_is_tried_again(tmp_path):
+    assert recovered(record := serve(tmp_path / 'here', 'download cut')) and record['exit'] == 2, record
+
+
+def test_the_readmes_table_is_what_was_measured_and_all_came_back():
+    table = make_table()
+    assert table in (HERE / 'README.md').read_text()
+    rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in table.splitlines()[2:]]
+    assert all(tried == recovered for _, _, tried, recovered, *_ in rows)
+    assert sum(int(row[2]) for row in rows if row[0] in kills.SIGNALS) >= 200
+    assert {row[1] for row in rows} >= set(PHASES)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize('fault', kills.SIGNALS)
+def test_hurt_once_in_every_phase(base, tmp_path, fault):
+    records = kills.chain(tmp_path / 'run', base, fault, rng, imported=True)
+    assert [r['phase'] for r in records if not recovered(r)] == [] and len(records) == len(PHASES), records
+
+
+@pytest.mark.faults
+@needs_mount
+@pytest.mark.parametrize('phase', PHASES)
+def test_a_disk_that_is_full_from_each_phase_on(base, tmp_path, phase):
+    assert recovered(record := disks.full(tmp_path / 'disk', base, phase)), record
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize('fault', network.FAULTS)
+def test_each_fault_of_a_download(tmp_path, fault):
+    assert recovered(record := serve(tmp_path / 'here', fault)), record
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize('damaged', [damage.every_checkpoint, damage.compiled])
+def test_damage_to_all_there_is(base, tmp_path, damaged):
+    assert recovered(record := damaged(tmp_path / 'run', base, rng, imported=True)), record

@@ -81,7 +81,9 @@ class Held:
 
     def __init__(self, folder: pathlib.Path, flags: tuple[str, ...], cache: pathlib.Path, imported: bool = False):
         self._connection, there = multiprocessing.Pipe()
-        self._stderr = pathlib.Path(tempfile.mkstemp(dir=cache)[1])  # not beside the folder, whose disk may be full
+        number, name = tempfile.mkstemp()  # not beside the folder, whose disk may be full
+        os.close(number)
+        self._stderr = pathlib.Path(name)
         flags, env = [*flags, f'--workdir={folder}'], environment(cache)
         if imported:
             process = _forkserver().Process(target=child.forked, args=(there, flags, env, str(self._stderr)))
