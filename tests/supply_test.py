@@ -37,6 +37,12 @@ def test_the_lock_names_no_host_and_no_path():
     assert not re.search(r'(?<![\w-])/\w', LOCK)
 
 
+def test_the_oldest_versions_are_lower_ends():
+    oldest = [Requirement(x) for x in (ROOT / '.ci' / 'oldest.txt').read_text().splitlines() if not x.startswith('#')]
+    lower = {r.name: next(s.version for s in r.specifier if s.operator == '>=') for r in WANTED}
+    assert all(lower[r.name] == next(iter(r.specifier)).version for r in oldest) and oldest[0].name == 'jax'
+
+
 def test_the_licence():
     assert tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['license'] == 'MIT'
     text = (ROOT / 'LICENSE').read_text()
