@@ -16,30 +16,26 @@ from nplm_jax.reporting import table
 RESULTS = pathlib.Path(__file__).parent / 'results'
 FULL = pathlib.Path(__file__).parents[1] / 'table1' / 'results'
 HEADER = ['output.kind', 'samples', 'head', 'classes', 'epochs', 'words/s', 'seconds', 'valid', 'test']
-NOT_RUN = ('classes_0_500',)  # points that need no results yet; the table says so
 
 
 def rows() -> list[list[Any]]:
     """The row itself, then the points. Raises: BadInput for a result that is missing or another run's."""
-    given = {name: None if name in NOT_RUN else results.read(RESULTS, name) for name in POINTS}
-    points = [_row(found, {'name': name, **POINTS[name]}) for name, found in given.items()]
+    points = [_row(results.read(RESULTS, name), {'name': name, **overrides}) for name, overrides in POINTS.items()]
     return [_row(results.read(FULL, 'mlp9'), {}), *points]
 
 
-def _row(found: dict[str, Any] | None, overrides: dict[str, Any]) -> list[Any]:
+def _row(found: dict[str, Any], overrides: dict[str, Any]) -> list[Any]:
     wanted = settings.from_config(sweeps.apply(get_config('mlp9'), overrides).config)
     output = wanted.output
     num_classes = output.num_classes(brown.VOCABULARY)
     samples = output.samples if output.kind in ('sampled', 'nce') else '-'
     classes = [output.head, num_classes] if output.kind == 'classes' else ['-', '-']
-    shown = [output.kind, samples, *classes, wanted.train.epochs]
-    if found is None:
-        return [*shown, *['not run'] * 4]
     parameters = wanted.model.num_parameters(brown.VOCABULARY, num_classes)
     if (found['name'], found['parameters']) != (wanted.name, parameters):
         raise BadInput(f'{wanted.name}: the committed results are of another run, {found["name"]}')
     cost = [f'{found["words_per_second"]:,}', f'{found["seconds"]:.0f}']
-    return [*shown, *cost, found['perplexity']['valid'], found['perplexity']['test']]
+    perplexities = [found['perplexity'][split] for split in ('valid', 'test')]
+    return [output.kind, samples, *classes, wanted.train.epochs, *cost, *perplexities]
 
 
 if __name__ == '__main__':
