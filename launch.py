@@ -40,10 +40,7 @@ class _Terminated(BaseException):
 
 
 def main(argv: list[str]) -> None:
-    def terminate(_number, _frame):
-        raise _Terminated
-
-    signal.signal(signal.SIGTERM, terminate)
+    _listen()
     command = shlex.join(['python', *argv])
     try:
         _run(command)
@@ -59,6 +56,23 @@ def main(argv: list[str]) -> None:
     except (KeyboardInterrupt, _Terminated) as stop:
         code = 143 if isinstance(stop, _Terminated) else 130
         _end(code, f'stopped; what was saved before is whole; go on with: {command}')
+
+
+def _listen() -> None:
+    """SIGTERM raises, as Ctrl-C does; again a moment later where Python drops it, as in a callback of its collector."""
+
+    def terminate(_number, _frame):
+        raise _Terminated
+
+    def dropped(what):
+        if what.exc_type not in (_Terminated, KeyboardInterrupt):
+            return sys.__unraisablehook__(what)
+        number = signal.SIGTERM if what.exc_type is _Terminated else signal.SIGINT
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+
+    signal.signal(signal.SIGTERM, terminate)
+    sys.unraisablehook = dropped
 
 
 def _run(command: str) -> None:

@@ -1,7 +1,7 @@
-"""Prints the table of what was broken on purpose, from the committed results; or breaks it all again.
+"""Prints what was broken on purpose and what a soak showed, from the committed results; or does it all again.
 
 python -m tests.faults
-python -m tests.faults --measure [kills] [disks] [damage] [network]     as root, for the disks
+python -m tests.faults --measure [kills] [stops] [disks] [damage] [network]     as root
 python -m tests.faults --soak=MINUTES
 """
 
@@ -20,7 +20,13 @@ from nplm_jax.reporting import table
 from tests.faults import damage, disks, kills, network, runs, soak
 
 HERE = pathlib.Path(__file__).parent
-KINDS = {'kills': kills, 'disks': disks, 'damage': damage, 'network': network}
+KINDS = {
+    'kills': kills.measure,
+    'stops': kills.measure_stops,
+    'disks': disks.measure,
+    'damage': damage.measure,
+    'network': network.measure,
+}
 HEADER = ['fault', 'in', 'tried', 'recovered', 'updates redone', 'exit code', 'said']
 
 
@@ -30,7 +36,7 @@ def measure(kind: str, seed: int = 1) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         base = runs.unbroken(folder)
-        for record in KINDS[kind].measure(folder, base, random.Random(seed)):
+        for record in KINDS[kind](folder, base, random.Random(seed)):
             print(record, flush=True)
             records.append(record)
             head = {
@@ -45,7 +51,8 @@ def measure(kind: str, seed: int = 1) -> None:
 
 def recovered(record: dict) -> bool:
     """The same command came to the same end, and before that nothing was lost or said at length."""
-    return record['same'] and record['kept'] and '\n' not in record['said']
+    ends = {'kill -9': (-9,), 'SIGTERM': (143, -15)}.get(record['fault'], (0, 1, 2, 143, -9))
+    return record['same'] and record['kept'] and record['exit'] in ends and '\n' not in record['said']
 
 
 def make_table() -> str:
@@ -76,7 +83,7 @@ def main() -> None:
         soak.measure(asked.soak)
     for kind in asked.measure or (KINDS if asked.measure is not None else ()):
         measure(kind)
-    print(make_table())
+    print(f'{make_table()}\n\n{soak.make_table()}')
 
 
 if __name__ == '__main__':

@@ -1,6 +1,8 @@
 """One or two of each fault, and with -m faults one in every phase; `python -m tests.faults --measure` does hundreds."""
 
 import random
+import subprocess
+import sys
 
 import pytest
 
@@ -26,6 +28,20 @@ def test_killed_and_stopped_and_started_again(base, tmp_path):
     assert [record['exit'] for record in records] == [-9, -9, 143, -9]
     assert records[2]['said'].startswith('stopped after update ') and records[2]['redone'] == 0
     assert list(folder.glob('.*.tmp')) == [] and list(folder.glob('checkpoints/*tmp*')) == []
+
+
+def test_sigterm_where_python_drops_what_it_raises_still_ends():
+    code = (
+        'import gc, os, signal, time, launch\n'
+        'def run(_):\n'
+        '    gc.callbacks.append(lambda *_: gc.callbacks.clear() or os.kill(os.getpid(), signal.SIGTERM))\n'
+        '    gc.collect()\n'
+        '    time.sleep(60)\n'
+        'launch._run = run\n'
+        "launch.main(['launch.py'])\n"
+    )
+    done = subprocess.run([sys.executable, '-c', code], cwd=runs.ROOT, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 143 and done.stderr.startswith('stopped; ') and done.stderr.count('\n') == 1, done.stderr
 
 
 @needs_mount

@@ -58,9 +58,15 @@ def once(folder, base, fault, phase, rng, imported=False, cache=None) -> dict | 
 
 
 def measure(folder: pathlib.Path, base: runs.Base, rng: random.Random) -> Iterator[dict]:
-    """18 runs killed and 5 asked to stop, each once in each of nine phases."""
-    for number, fault in enumerate(['kill -9'] * 18 + ['SIGTERM'] * 5):
-        yield from chain(folder / f'chain{number}', base, fault, rng, imported=True)
+    """18 runs, each killed once in each of nine phases."""
+    for number in range(18):
+        yield from chain(folder / f'chain{number}', base, 'kill -9', rng, imported=True)
+
+
+def measure_stops(folder: pathlib.Path, base: runs.Base, rng: random.Random) -> Iterator[dict]:
+    """6 runs, each asked to stop once in each phase; two starts at once; a clock that jumps back in four phases."""
+    for number in range(6):
+        yield from chain(folder / f'chain{number}', base, 'SIGTERM', rng, imported=True)
     yield two(folder / 'two', base, imported=True)
     for number, phase in enumerate(('start', 'step', 'evaluation', 'checkpoint')):
         yield clock(folder / f'clock{number}', base, phase, imported=True)

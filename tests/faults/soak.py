@@ -14,6 +14,7 @@ import time
 
 from experiments import results
 from nplm_jax import provenance
+from nplm_jax.reporting import table
 from tests.faults import runs
 
 FILE = pathlib.Path(__file__).with_name('soak.json')
@@ -43,6 +44,20 @@ def measure(minutes: float) -> None:
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=300)
         results.write(FILE, _summary(samples, folder / 'run', process.returncode, stderr, time.monotonic() - asked))
+
+
+def make_table() -> str:
+    """Medians of a minute at the start, in the middle and at the end of the committed measurement."""
+    parts = json.loads(FILE.read_text())['medians_of_a_minute']
+    rows = [
+        [
+            part, round(found['seconds'] / 60), found['resident_kilobytes'] / 1024, int(found['open_files']),
+            int(found['checkpoint_kilobytes']), int(found['other_kilobytes']),
+        ]
+        for part, found in parts.items()
+    ]  # fmt: skip
+    header = ['', 'minute', 'resident MB', 'open files', 'checkpoints on disk, KB', 'all else, KB']
+    return table(header, rows)
 
 
 def _summary(samples, folder, code, stderr, seconds):
