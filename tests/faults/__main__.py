@@ -72,7 +72,8 @@ def _row(fault, phase, records):
     said = collections.Counter(_short(record['said']) for record in records)
     codes = sorted({record['exit'] for record in records})
     return [
-        fault, phase, len(records), sum(map(recovered, records)), f'{min(redone)} to {max(redone)}' if any(redone) else 0,
+        fault, phase, len(records), sum(map(recovered, records)),
+        f'{min(redone)} to {max(redone)}' if any(redone) else 0,
         ', '.join(map(str, codes)), said.most_common(1)[0][0] or '-',
     ]  # fmt: skip
 
