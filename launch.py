@@ -40,7 +40,6 @@ class _Terminated(BaseException):
 
 
 def main(argv: list[str]) -> None:
-    _listen()
     command = shlex.join(['python', *argv])
     try:
         _run(command)
@@ -86,6 +85,7 @@ def _run(command: str) -> None:
     )
     from nplm_jax.files import expand  # noqa: PLC0415
 
+    _listen()  # only now: what is raised within the import of an extension module comes out as an ImportError
     experiment.set_up_process(all_cores=_VECTORIZE.value)
     if _DISTRIBUTED.value:
         processes.start(_COORDINATOR.value, _PROCESSES.value, _PROCESS_ID.value, _HEARTBEAT.value)

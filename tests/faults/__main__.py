@@ -18,6 +18,7 @@ from nplm_jax import provenance
 from nplm_jax.files import write_atomically
 from nplm_jax.reporting import table
 from tests.faults import damage, disks, kills, network, runs, soak
+from tests.faults.child import PHASES
 
 HERE = pathlib.Path(__file__).parent
 KINDS = {
@@ -61,17 +62,26 @@ def make_table() -> str:
     for path in (HERE / 'results' / f'{kind}.json' for kind in KINDS):
         for record in json.loads(path.read_text())['records'] if path.exists() else ():
             groups[record['fault'], record['phase']].append(record)
-    return table(HEADER, [_row(*key, records) for key, records in groups.items()])
+    faults, phases = list(dict.fromkeys(fault for fault, _ in groups)), [*PHASES, 'between']
+    order = sorted(groups, key=lambda key: (faults.index(key[0]), phases.index(key[1])))
+    return table(HEADER, [_row(*key, groups[key]) for key in order])
 
 
 def _row(fault, phase, records):
     redone = [record['redone'] for record in records if 'redone' in record]
-    said = collections.Counter(re.sub(r'\d[\d,]*', 'N', record['said']) for record in records)
+    said = collections.Counter(_short(record['said']) for record in records)
     codes = sorted({record['exit'] for record in records})
     return [
-        fault, phase, len(records), sum(map(recovered, records)), f'{min(redone)} to {max(redone)}' if redone else '-',
-        ', '.join(map(str, codes)), said.most_common(1)[0][0].replace('|', '\\|') or '-',
+        fault, phase, len(records), sum(map(recovered, records)),
+        f'{min(redone)} to {max(redone)}' if any(redone) else 0,
+        ', '.join(map(str, codes)), said.most_common(1)[0][0] or '-',
     ]  # fmt: skip
+
+
+def _short(said: str) -> str:
+    """Without the log's time, numbers that differ, and the long ends of other libraries' messages."""
+    said = re.sub(r'\b\d[\d,]*\b', 'N', re.sub(r'^[WE]\d+ .*?\] ', '', said)).replace('|', '\\|')
+    return said if len(said) < 150 else f'{said[:150]} ...'
 
 
 def main() -> None:

@@ -81,10 +81,10 @@ def compiled(folder: pathlib.Path, base: runs.Base, rng: random.Random, imported
 
 def measure(folder: pathlib.Path, base: runs.Base, rng: random.Random) -> Iterator[dict]:
     """Each fault at other random places."""
-    for number in range(4):
+    for number in range(8):
         for how in (cut, flip):
             yield checkpoint(folder / f'{how.__name__}{number}', base, how, rng, imported=True)
-    for number in range(1):
+    for number in range(3):
         yield every_checkpoint(folder / f'every{number}', base, rng, imported=True)
         yield metrics(folder / f'metrics{number}', base, rng, imported=True)
         yield compiled(folder / f'compiled{number}', base, rng, imported=True)

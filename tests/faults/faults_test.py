@@ -34,6 +34,7 @@ def test_sigterm_where_python_drops_what_it_raises_still_ends():
     code = (
         'import gc, os, signal, time, launch\n'
         'def run(_):\n'
+        '    launch._listen()\n'
         '    gc.callbacks.append(lambda *_: gc.callbacks.clear() or os.kill(os.getpid(), signal.SIGTERM))\n'
         '    gc.collect()\n'
         '    time.sleep(60)\n'

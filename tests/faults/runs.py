@@ -81,6 +81,7 @@ class Held:
 
     def __init__(self, folder: pathlib.Path, flags: tuple[str, ...], cache: pathlib.Path, imported: bool = False):
         self._connection, there = multiprocessing.Pipe()
+        self._waits = False  # for an answer
         number, name = tempfile.mkstemp()  # not beside the folder, whose disk may be full
         os.close(number)
         self._stderr = pathlib.Path(name)
@@ -103,8 +104,15 @@ class Held:
         """What it says, each message answered when the next is asked for; ends where the process does."""
         with contextlib.suppress(EOFError, OSError):
             while True:
-                yield self._connection.recv()
-                self._connection.send(None)
+                self._answer()
+                message = self._connection.recv()
+                self._waits = True
+                yield message
+
+    def _answer(self, seconds: float = 0) -> None:
+        if self._waits:
+            self._connection.send(seconds)
+            self._waits = False
 
     def reaches(self, phase: str, visit: int = 1) -> bool:
         """Lets it go on up to the beginning of the phase, and no further. Returns: False when it ended before."""
@@ -117,16 +125,17 @@ class Held:
     def linger(self, phase: str, seconds: float) -> None:
         """Lets it go on for so long, or to the end of the phase; it may be in any of its file operations."""
         until = time.monotonic() + seconds
-        self._connection.send(None)
+        self._answer()
         while self._connection.poll(max(0, until - time.monotonic())):
-            if self._connection.recv() == ('leave', phase) or time.monotonic() >= until:
+            message = self._connection.recv()
+            self._waits = True
+            if message == ('leave', phase) or time.monotonic() >= until:
                 return
-            self._connection.send(None)
+            self._answer()
 
     def jump(self, seconds: float) -> None:
-        """Moves its wall clock; to be asked where it is held, and it is held still."""
-        self._connection.send(seconds)
-        self._connection.recv()
+        """Moves its wall clock, where it is held, and lets it go on to where it says something next."""
+        self._answer(seconds)
 
     def let_go(self) -> None:
         """It goes on and is not held again."""
