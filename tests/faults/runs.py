@@ -105,6 +105,7 @@ class Held:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 self._answer()
+                assert self._connection.poll(300), 'it has said nothing for five minutes'
                 message = self._connection.recv()
                 self._waits = True
                 yield message
