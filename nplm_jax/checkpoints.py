@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import gc
 import itertools
 import json
 import pathlib
 import sys
+import threading
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
@@ -22,6 +24,7 @@ from nplm_jax.errors import BadInput
 
 Tree = TypeVar('Tree')
 Best = TypeVar('Best')
+Result = TypeVar('Result')
 
 
 class CheckpointStore:
@@ -39,13 +42,11 @@ class CheckpointStore:
             folder.mkdir(parents=True, exist_ok=True)
         self._read_only = read_only
         verbosity = logging.get_verbosity()
-        logging.set_verbosity(
-            logging.FATAL
-        )  # it warns that read-only is read-only, and prints files that it cannot read
+        logging.set_verbosity(logging.FATAL)  # it warns that read-only is read-only, and prints what it cannot read
         options = ocp.CheckpointManagerOptions(
             max_to_keep=None if read_only else keep,
             create=False,
-            cleanup_tmp_directories=not read_only,  # of a process that was killed within a save
+            cleanup_tmp_directories=not read_only,
             read_only=read_only,
             enable_async_checkpointing=False,
             multiprocessing_options=_alone(),
@@ -69,10 +70,9 @@ class CheckpointStore:
             best=ocp.args.StandardSave(jax.tree.map(np.asarray, best)),
             progress=ocp.args.JsonSave({**progress, 'checksum': _checksum((state, best), progress)}),
         )
-        try:
-            saved = self._manager.save(step, args=items)
-        except (OSError, ValueError) as error:  # a full disk is a ValueError to Orbax's storage
-            raise OSError(f'the checkpoint of update {step:,} could not be written: {str(error)[:200]}') from error
+        saved = _quietly(lambda: self._manager.save(step, args=items))
+        if isinstance(saved, str):
+            raise OSError(f'the checkpoint of update {step:,} could not be written: {saved}')
         if not saved:
             raise RuntimeError(f'no checkpoint was written at update {step}: the newest is {self.latest_step()}')
 
@@ -87,8 +87,7 @@ class CheckpointStore:
         """
         damaged: dict[int, str] = {}
         for step in sorted((s for s in self._manager.all_steps() if before is None or s < before), reverse=True):
-            with _without_stray_tracebacks():
-                restored = self._restore_or_reason(step, state, best)
+            restored = _quietly(functools.partial(self._restore, step, state, best))
             if not isinstance(restored, str):
                 self._set_aside(damaged, step)
                 return restored
@@ -112,12 +111,6 @@ class CheckpointStore:
                 (folder / str(step)).rename(target)
         if damaged:
             self._manager.reload()
-
-    def _restore_or_reason(self, step: int, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]] | str:
-        try:
-            return self._restore(step, state, best)
-        except Exception as error:  # noqa: BLE001 (whatever a damaged file makes Orbax raise)
-            return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
     def _restore(self, step: int, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]]:
         for item, example in {'state': state, 'best': best}.items():
@@ -170,21 +163,30 @@ def _alone() -> ocp.options.MultiprocessingOptions:
     return ocp.options.MultiprocessingOptions(me, {me}, 'alone')
 
 
-@contextlib.contextmanager
-def _without_stray_tracebacks() -> Iterator[None]:
-    """Orbax abandons coroutines when a read fails; Python prints a traceback for each when it collects them.
+def _quietly(call: Callable[[], Result]) -> Result | str:
+    """What the call returns, or in one line why it failed; Orbax and Python add nothing to that.
 
-    Before, Orbax prints the files that it cannot read, whole.
+    Orbax prints the files that it cannot read, whole, and abandons threads and coroutines when a disk fails it;
+    Python prints a traceback for each of those, for the latter when it collects them.
     """
-    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.FATAL)
+    earlier, hooks = threading.enumerate(), (sys.unraisablehook, sys.excepthook, threading.excepthook)
+    sys.unraisablehook = lambda what: None if issubclass(what.exc_type, Exception) else hooks[0](what)
+    sys.excepthook = threading.excepthook = lambda *_: None
+    logging.logging.disable()
     try:
-        yield
+        try:
+            return call()
+        except Exception as error:  # noqa: BLE001 (whatever a full disk or a damaged file makes Orbax raise)
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        for thread in threading.enumerate():
+            if thread not in earlier:
+                threading.Thread.join(thread, timeout=10)  # Orbax's own raises again
         gc.collect()
+        time.sleep(0.5)  # tensorstore's threads, which are not Python's, end a moment later
+        return reason
     finally:
-        sys.unraisablehook = hook
-        logging.set_verbosity(verbosity)
+        sys.unraisablehook, sys.excepthook, threading.excepthook = hooks
+        logging.logging.disable(logging.logging.NOTSET)
 
 
 def _checksum(tree: Any, progress: dict[str, Any] | None) -> int:
