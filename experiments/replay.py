@@ -3,10 +3,10 @@
     python -m experiments.replay --workdir=runs/brown-mlp9 --step=1234
 
 A run that stops at numbers that are not finite prints this line. Begins with the newest checkpoint before that update,
-and changes nothing in the folder. Exit code 1 when a number is not finite, 0 when all are.
+or with the first update where none is left, and changes nothing in the folder. Exit code 1 when a number is not finite,
+0 when all are.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import sys
@@ -21,7 +21,7 @@ from nplm_jax.reporting import table
 
 def main() -> None:
     """Reads the flags, makes the update, prints what it is made of."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = trained.PlainParser(__doc__)
     parser.add_argument('--workdir', required=True, help='the folder of a run')
     parser.add_argument('--step', type=int, required=True, help='which update, counted from 1')
     flags = parser.parse_args()
@@ -31,7 +31,8 @@ def main() -> None:
     require(wanted.model.is_network, '--workdir', flags.workdir, 'a count-based model has no updates')
     data = experiment.prepare(wanted)
     workdir.claim(folder, wanted, data)  # refuses a text that has changed since
-    total = plan.make_plan(wanted, data.train).total_steps
+    ended = experiment.finished(folder)
+    total = ended['updates'] if ended else plan.make_plan(wanted, data.train).total_steps
     require(1 <= flags.step <= total, '--step', flags.step, f'must be 1 to {total:,}, the updates of the run')
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
         update = replaying.look(wanted, data, store, flags.step)

@@ -13,24 +13,32 @@ import numpy as np
 from nplm_jax import experiment, mixture, tokens
 from nplm_jax.errors import BadInput, require
 from nplm_jax.files import expand
+from nplm_jax.finite import NonFiniteLoss
 from nplm_jax.language_model import LanguageModel
 from nplm_jax.settings import Settings
 from nplm_jax.vocabulary import RARE, Vocabulary
 
 
-class Parser(argparse.ArgumentParser):
+class PlainParser(argparse.ArgumentParser):
     """Tells every mistake in one line, with exit code 2."""
 
     def __init__(self, doc: str | None):
         super().__init__(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-        self.add_argument('--workdir', action='append', required=True, help='the folder of a finished run')
-        kinds = ('words', 'whitespace')
-        self.add_argument('--tokens', choices=kinds, default='', help="how text is cut; else as the run's corpus was")
 
     def error(self, message: str) -> NoReturn:
         """Ends the process."""
         print(message, file=sys.stderr)
         sys.exit(2)
+
+
+class Parser(PlainParser):
+    """With the flags that all commands take which use finished runs."""
+
+    def __init__(self, doc: str | None):
+        super().__init__(doc)
+        self.add_argument('--workdir', action='append', required=True, help='the folder of a finished run')
+        kinds = ('words', 'whitespace')
+        self.add_argument('--tokens', choices=kinds, default='', help="how text is cut; else as the run's corpus was")
 
 
 class Trained(NamedTuple):
@@ -91,6 +99,9 @@ def run(main: Callable[[], None]) -> None:
     except BadInput as error:
         print(error, file=sys.stderr)
         sys.exit(2)
+    except NonFiniteLoss as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -41,8 +41,13 @@ def evaluate(model: LanguageModel, tokens_T: jax.Array | np.ndarray, span: Span)
     Raises: NonFiniteLoss where a log-probability is not a number.
     """
     log_probabilities = model.score(tokens_T, span)
-    if (undefined := np.isnan(log_probabilities)).any():
-        where = f'{undefined.sum():,} words, first the one at {span.start + undefined.argmax():,}'
-        raise NonFiniteLoss(f'the log-probabilities of {where}, are not numbers')
+    check_numbers(log_probabilities, span.start)
     impossible = int(np.sum(np.isneginf(log_probabilities)))
     return Score(len(span), -float(np.sum(log_probabilities, dtype=np.float64)), impossible)
+
+
+def check_numbers(log_probabilities: np.ndarray, start: int) -> None:
+    """Raises: NonFiniteLoss where one is not a number. start: the place of the first in the stream."""
+    if (undefined := np.isnan(log_probabilities)).any():
+        where = f'{undefined.sum():,} words, first the one at {start + undefined.argmax():,}'
+        raise NonFiniteLoss(f'the log-probabilities of {where}, are not numbers')

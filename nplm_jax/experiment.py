@@ -276,7 +276,9 @@ def interruptible() -> Iterator[Callable[[], int]]:
         print('\nstopping after the updates under way ...', file=sys.stderr)
 
     if threading.current_thread() is threading.main_thread():  # no other may handle signals
-        former |= {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        former |= {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number in former:
+            signal.signal(number, ask)
     try:
         yield lambda: asked[0] if asked else 0
     finally:

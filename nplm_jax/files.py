@@ -15,7 +15,7 @@ from typing import Any
 
 from nplm_jax.errors import BadInput
 
-MOST_BYTES = 2**32  # of a file of text
+_MOST_BYTES = 2**32  # of a file of text
 _MOST_BYTES_JSON = 2**26
 _DEEPEST = 50  # levels of JSON
 
@@ -61,7 +61,7 @@ def expand(key: str, path: str | os.PathLike[str]) -> pathlib.Path:
         raise BadInput(f'{key}={str(path)!r}: {error}') from None
 
 
-def read_bytes(name: str, file: pathlib.Path, most: int = MOST_BYTES) -> bytes:
+def read_bytes(name: str, file: pathlib.Path, most: int = _MOST_BYTES) -> bytes:
     """The bytes of a regular file: a FIFO would wait for ever, a device never end. name: how a complaint begins.
 
     Raises: BadInput when it is none, cannot be read or has more than `most` bytes.

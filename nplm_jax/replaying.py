@@ -6,20 +6,22 @@ and then only, and which update went wrong is found out here, from the newest ch
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
 import math
 import pathlib
 import shlex
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax import dataset, finite, parallel, sampling, training
+from nplm_jax import dataset, finite, parallel, sampling, touched, training
 from nplm_jax.files import write_atomically
 from nplm_jax.plan import Plan, make_plan, order
 from nplm_jax.settings import Settings
@@ -91,24 +93,31 @@ def explain(
 ) -> finite.NonFiniteLoss:
     """The error with the update that caused it, its batch and norms, which are written to the run's folder as well.
 
-    With several processes each calls this; the first one has a folder.
+    With several processes each calls this; the first one has a folder, and says what was found.
     """
+    if folder is None:
+        if error.seen_at is not None:
+            find(settings, data, store, error.seen_at)
+        return error
     saved = store.latest_step()
     kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved yet'
-    if error.seen_at is None or (found := find(settings, data, store, error.seen_at)) is None:
-        again = '' if error.seen_at is None else ' (not again when these updates were made a second time)'
-        return finite.NonFiniteLoss(f'{error}{again}; {kept}; {REMEDY}', error.seen_at)
+    if error.seen_at is None:
+        return finite.NonFiniteLoss(f'{error}; {kept}; {REMEDY}')
+    print(f'{error}; making the updates from {saved or 0:,} on again, to find which it was ...', file=sys.stderr)
+    if (found := find(settings, data, store, error.seen_at)) is None:
+        again = 'not again when these updates were made a second time'
+        return finite.NonFiniteLoss(f'{error} ({again}); {kept}; {REMEDY}', error.seen_at)
     norms = (f'{name} {norm:.6g} ({found.gradient_norms[name]:.6g})' for name, norm in found.norms.items())
     lines = [
         f'update {found.number:,}: {found.not_finite} is not finite; {kept}; {REMEDY}',
         *describe(found),
         f'norms before it (and of gradients): {", ".join(norms)}',
     ]
-    if folder is not None:
+    with contextlib.suppress(OSError):  # a full disk must not hide all this
         write_atomically(folder / FILE, found.to_json())
         lines.append(f'all positions and norms: {folder / FILE}')
-        replay = ['python', '-m', 'experiments.replay', f'--workdir={folder}', f'--step={found.number}']
-        lines.append(f'the same update again: {shlex.join(replay)}')
+    replay = ['python', '-m', 'experiments.replay', f'--workdir={folder}', f'--step={found.number}']
+    lines.append(f'the same update again: {shlex.join(replay)}')
     return finite.NonFiniteLoss('\n'.join(lines), error.seen_at)
 
 
@@ -132,10 +141,11 @@ class _Run:
     layout: parallel.Layout
     noise: sampling.Noise | None
     tokens_T: jax.Array
+    order: Callable[[int], jax.Array]  # of an epoch
 
     def dispatch(self, state: training.TrainState, step: int) -> tuple[training.TrainState, int, bool]:
         """Makes that after the update `step`, as the run did. Returns: its end, and whether all is finite there."""
-        order_T, end = self._order(step), self.plan.next_pause(step)
+        order_T, end = self.order(step // self.plan.steps_per_epoch), self.plan.next_pause(step)
         place, total = step % self.plan.steps_per_epoch, self.plan.total_steps
         after, nll_S = training.train_steps(
             state, self.tokens_T, order_T, place, self.settings, total, end - step, self.noise, self.layout
@@ -144,13 +154,13 @@ class _Run:
 
     def one_by_one(self, state: training.TrainState, step: int, wanted: int | None = None) -> Update | None:
         """The updates of that dispatch up to the one that is wanted, or the first that is not finite."""
-        order_T, end, B = self._order(step), self.plan.next_pause(step), self.settings.train.batch_size
         epoch = step // self.plan.steps_per_epoch
+        order_T, end, B = self.order(epoch), self.plan.next_pause(step), self.settings.train.batch_size
         for number in range(step + 1, end + 1):
             first = (number - 1) % self.plan.steps_per_epoch * B
             positions_B = order_T[first : first + B]
             decayed = end - step if number == end else 0
-            after, found = _update(
+            after, nll, gradients = _update(
                 state,
                 self.tokens_T,
                 positions_B,
@@ -160,24 +170,23 @@ class _Run:
                 self.noise,
                 self.layout,
             )
-            bad = _first_not_finite(state, found, after)
+            bad = _first_not_finite(state, nll, gradients, after)
             if number == wanted or bad is not None:
                 before = finite.norms(self.layout.get(state.params, len(self.data.vocabulary)))
                 positions = tuple(np.asarray(positions_B).tolist())
-                loss = float(np.asarray(found.nll))
-                return Update(number, epoch, first, positions, loss, before, _norms(found.trees), bad)
+                of_gradients = finite.norms(self.layout.get(gradients, len(self.data.vocabulary)))
+                return Update(number, epoch, first, positions, float(np.asarray(nll)), before, of_gradients, bad)
             state = after
         return None
-
-    def _order(self, step: int) -> jax.Array:
-        return self.layout.everywhere(order(self.settings, step // self.plan.steps_per_epoch, self.data.train))
 
 
 def _begin(settings, data, store, before) -> tuple[_Run, training.TrainState, int]:
     layout, plan = parallel.build(settings), make_plan(settings, data.train)
     state, _, progress = training.begin(settings, plan, data, store, before)
     noise = layout.everywhere(sampling.for_data(data, settings.output))
-    run = _Run(settings, data, plan, layout, noise, layout.everywhere(data.tokens_T))
+    # One epoch's is kept, for to make it takes longer than a dispatch.
+    of_epoch = functools.lru_cache(1)(lambda epoch: layout.everywhere(order(settings, epoch, data.train)))
+    run = _Run(settings, data, plan, layout, noise, layout.everywhere(data.tokens_T), of_epoch)
     return run, layout.put(state), progress.step
 
 
@@ -190,25 +199,18 @@ def _update(state, tokens_T, positions_B, settings, total_steps, decayed, noise,
     if decayed:
         first = after.step - decayed
         after = after.replace(params=training.decay(after.params, first, settings, total_steps, decayed))
-    return after, found._replace(trees=layout.replicate(found.trees))
+    gradients = found.trees[0]
+    if found.rows is not None:
+        gradients = touched.add(jax.tree.map(jnp.zeros_like, state.params), *found.trees, *found.rows)
+    return after, found.nll, layout.replicate(gradients)
 
 
-def _first_not_finite(before, found, after) -> str | None:
+def _first_not_finite(before, nll, gradients, after) -> str | None:
     if (name := finite.first_not_finite(before)) is not None:
         return f'{name.removeprefix("params.")} before it'
-    if not np.isfinite(np.asarray(found.nll)):
+    if not np.isfinite(np.asarray(nll)):
         return 'its loss'
-    for tree in found.trees:
-        if (name := finite.first_not_finite(tree)) is not None:
-            return f'its gradient of {name}'
+    if (name := finite.first_not_finite(gradients)) is not None:
+        return f'its gradient of {name}'
     name = finite.first_not_finite(after)
     return None if name is None else f'{name.removeprefix("params.")} after it'
-
-
-def _norms(trees: tuple[Any, ...]) -> dict[str, float]:
-    """By name; trees hold different rows of the same parameters."""
-    total: dict[str, float] = {}
-    for tree in trees:
-        for name, norm in finite.norms(tree).items():
-            total[name] = math.hypot(total.get(name, 0.0), norm)
-    return total

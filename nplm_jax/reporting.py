@@ -135,6 +135,8 @@ def to_json(values: Mapping[str, Any], **options: Any) -> str:
     def finite(value):
         if isinstance(value, Mapping):
             return {k: finite(v) for k, v in value.items()}
+        if isinstance(value, list):
+            return [finite(v) for v in value]
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
     return json.dumps(finite(values), **options)
@@ -148,8 +150,10 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
     rows = []
     for number, line in lines(path, data[: data.rfind(b'\n') + 1]):
         row = parse_json(path, line, number)
-        if not (_has_numbers(row, row) and type(row.get('step')) is int and row.get('epoch') is not None):
-            raise BadInput(f'{path}:{number}: expected numbers, step and epoch among them')
+        if not (
+            _has_numbers(row, row) and type(row.get('step')) is int and None not in map(row.get, ('epoch', 'seconds'))
+        ):
+            raise BadInput(f'{path}:{number}: expected numbers, step, epoch and seconds among them')
         rows.append(row)
     return rows
 

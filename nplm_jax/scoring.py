@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nplm_jax import evaluation
 from nplm_jax.corpora import Span
 from nplm_jax.language_model import LanguageModel, RecurrentLanguageModel
 from nplm_jax.mixture import Mixture
@@ -68,6 +69,7 @@ def score(model: LanguageModel, n: int, lines: Sequence[np.ndarray], begin: Sequ
     else:
         sizes = [len(before_N) + len(line) for line in lines]
         log_p_T = _log_p_of_lines(model, stream_T, sizes, len(before_N) - given)
+    evaluation.check_numbers(log_p_T, 0)
     log10_p_T = log_p_T.astype(np.float64) / LOG_10
     lengths_T = _matched(model, n, stream_T, span)
     scored, end = [], 0

@@ -311,7 +311,7 @@ class Settings:
 
     def __post_init__(self):
         ok = self.name not in ('', '.', '..') and '/' not in self.name and self.name.isprintable()
-        require(ok, 'name', self.name, 'must be a name without a slash')
+        require(ok, 'name', self.name, 'must be a printable name without a slash')
         require(0 <= self.seed < 2**31, 'seed', self.seed, 'must be at least 0 and below 2**31')
         how = self.optimizer
         plain = how.name == 'paper' or (how.name == 'sgd' and not how.momentum and not how.clip_norm)

@@ -77,7 +77,11 @@ def claim(folder: pathlib.Path, wanted: settings.Settings, data: Dataset) -> Non
     facts = {'words': {k: len(s) for k, s in data.splits.items()}, 'sha256': digest.hexdigest()}
     try:
         if (folder / CONFIG).exists():
-            if read_json(folder / CORPUS) != facts:
+            try:
+                there = read_json(folder / CORPUS)
+            except BadInput as error:
+                raise BadInput(f'{error}; delete the folder or give another --workdir') from None
+            if there != facts:
                 raise BadInput(f'--workdir={folder}: was started on another text; give another folder')
             return
         write_atomically(folder / CORPUS, json.dumps(facts, indent=2) + '\n')

@@ -12,7 +12,7 @@ import pytest
 import training_test as one
 from training_test import DATA
 
-from nplm_jax import checkpoints, finite, plan, replaying, training
+from nplm_jax import checkpoints, finite, objective, optimizers, plan, replaying, sampling, training
 
 CLIMB = dict(learning_rate=100.0, schedule='linear', warmup=80, momentum=0.0, decay=1.0)  # the decay turns to growth
 OFTEN = dict(checkpoint_every=8, steps_per_dispatch=4)
@@ -78,10 +78,23 @@ def test_norms_are_those_of_the_gradient(store):
     found = replaying.look(settings, DATA, store, 1)
     state, _, _ = training.begin(settings, plan.make_plan(settings, DATA.train), DATA, store)
     batch = training.batch(settings, DATA.tokens_T, jnp.asarray(found.positions))
-    gradients = jax.grad(lambda p: training.objective.penalised_nll(p, *batch, 1e-4)[0])(state.params)
+    gradients = jax.grad(lambda p: objective.penalised_nll(p, *batch, 1e-4)[0])(state.params)
     for name, norm in found.gradient_norms.items():
         assert norm == pytest.approx(float(jnp.linalg.norm(getattr(gradients, name))), rel=1e-5)
         assert found.norms[name] == pytest.approx(float(jnp.linalg.norm(getattr(state.params, name))), rel=1e-5)
+
+
+def test_norms_of_rows_that_are_needed_twice_are_those_of_their_sum(store):
+    settings = one.changed(optimizer=dict(momentum=0.0, decay=0.0), output=dict(kind='nce', **one.CHEAP))
+    found = replaying.look(settings, DATA, store, 1)
+    state, _, _ = training.begin(settings, (made := plan.make_plan(settings, DATA.train)), DATA, store)
+    noise = sampling.for_data(DATA, settings.output)
+    batch = training.batch(settings, DATA.tokens_T, jnp.asarray(found.positions))
+    after, _ = training.train_step(state, *batch, settings, made.total_steps, noise)
+    rate = optimizers.schedule(settings.optimizer, made.total_steps, settings.train.batch_size)(0)
+    for name, norm in found.gradient_norms.items():
+        moved = jnp.linalg.norm(getattr(after.params, name) - getattr(state.params, name))
+        assert float(moved / rate) == pytest.approx(norm, rel=1e-3), name
 
 
 # --- a finite loss whose gradient, parameters or optimizer state are not ---------------------------------

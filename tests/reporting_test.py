@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
+from nplm_jax.plan import Plan, Progress
 from nplm_jax.reporting import Reporter, read_metrics
-from nplm_jax.training import Plan, Progress
 
 PLAN = Plan(steps_per_epoch=4, total_steps=12, evaluate_every=4, checkpoint_every=4, log_every=2, steps_per_dispatch=2)
 
