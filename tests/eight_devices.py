@@ -149,8 +149,8 @@ class Remembering(checkpoints.CheckpointStore):
         self.saved = jax.tree.map(np.array, state)  # training will donate what it was given
         super().save(step, state, best, progress)
 
-    def restore(self, state, best):
-        found = super().restore(state, best)
+    def restore(self, state, best, before=None):
+        found = super().restore(state, best, before)
         self.restored = found and jax.tree.map(np.array, found[0])
         return found
 

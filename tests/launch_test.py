@@ -249,6 +249,7 @@ def _wait_for_updates(process, folder, more):
         time.sleep(0.01)
 
 
+@pytest.mark.slow  # tests/faults kills in chosen phases
 def test_killed_at_random_moments_ends_the_same(novel, tmp_path):
     flags, whole = novel
     rng = random.Random(7)
@@ -268,7 +269,9 @@ def test_killed_at_random_moments_ends_the_same(novel, tmp_path):
     assert outcome(folder) == outcome(whole)
 
 
-@pytest.mark.parametrize('number,code', [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    'number,code', [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_stopped_by_a_signal_saves_and_says_how_to_go_on(novel, tmp_path, number, code):
     flags, whole = novel
     process = _start(flags, tmp_path / 'run')

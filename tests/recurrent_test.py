@@ -169,7 +169,10 @@ def small(family, **train):
     return changed(model=shape, optimizer=how, train=dict(batch_size=12, unroll=4, **train))
 
 
-@pytest.mark.parametrize('family', RECURRENT)
+SLOW_FAMILIES = [pytest.param(family, marks=pytest.mark.slow) for family in ('rnn', 'gru')]
+
+
+@pytest.mark.parametrize('family', ['lstm', *SLOW_FAMILIES])
 def test_training_learns(family, tmp_path):
     best, progress, _ = fit(small(family, epochs=30, patience=30), tmp_path)
     perplexity = evaluation.evaluate(RecurrentLanguageModel(best), DATA.tokens_T, DATA.valid).perplexity

@@ -49,7 +49,10 @@ def save(store, state):
     store.save(4, state, state.params, dataclasses.asdict(plan.Progress(step=4)))
 
 
-@pytest.mark.parametrize('kind', KINDS)
+SLOW_KINDS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ('lstm', 'classes')]
+
+
+@pytest.mark.parametrize('kind', ['window', 'nce', *SLOW_KINDS])
 def test_the_first_update_that_is_not_finite_is_found(kind, store, tmp_path):
     settings = KINDS[kind]
     error, losses = stop(settings, store)

@@ -115,6 +115,6 @@ def test_a_point_that_fails_does_not_stop_the_others(tmp_path, lines):
     table = sweeps.run(points, tmp_path, 'x').splitlines()
     assert ['refused' in row for row in table[2:]] == [True, False, False]
     assert ['diverged' in row for row in table[2:]] == [False, True, False]
-    refused, diverged = lines()[1][-2:]
-    assert refused.startswith('batch_size=14: train.batch_size=14: must be 13 or less')
-    assert diverged.startswith('learning_rate=1e+30,epochs=2: the loss of update ')
+    said = '\n'.join(lines()[1])
+    assert 'batch_size=14: train.batch_size=14: must be 13 or less' in said
+    assert 'learning_rate=1e+30,epochs=2: update ' in said and ' is not finite; ' in said
