@@ -142,7 +142,7 @@ LARGE = {  # how a line begins, and what fills it
     'arpa': (b'\\data\\\nngram 1=2\n\\1-grams:\n', [b'-1\tx', b'x y ', b'9', b' ', b'-0.1 a b ']),
     'vocabulary': (b'<rare>\t1\n', [b'x', b'9', b'\t', b'x\t', b' ']),
     'classes': (b'the\t1\n', [b'x', b'9', b'\t1', b'\xc3\xa9']),
-    'metrics': (b'{"step": 1, "epoch": 1}\n{"step": ', [b'[', b'9', b'"x', b' ']),
+    'metrics': (b'{"step": 1, "epoch": 1, "seconds": 1}\n{"step": ', [b'[', b'9', b'"x', b' ']),
     'results': (b'{"a": ', [b'[', b'9', b'{"a":', b'-']),
 }
 
@@ -201,11 +201,16 @@ HEAD = b'\\data\\\nngram 1=1\n\\1-grams:\n-1\ta\n\\end\\\n'
         ('arpa', HEAD.replace(b'=1', b'=' + b'9' * 5000), ':2: not an ARPA file: expected ngram 1=SIZE'),
         ('arpa', b'\\data\\\n' + b''.join(b'ngram %d=0\n' % k for k in range(1, 10**5)), ':102: not an ARPA file'),
         ('arpa', HEAD.replace(b'\ta', b'\ta\0'), ':4: binary, not text'),
-        ('metrics', b'{"step": 1, "epoch": 1}\nx\n{"step": 2, "epoch": 1}\n', ':2: not JSON (Expecting value)'),
+        (
+            'metrics',
+            b'{"step": 1, "epoch": 1, "seconds": 1}\nx\n{"step": 2, "epoch": 1, "seconds": 1}\n',
+            ':2: not JSON (Expecting value)',
+        ),
         ('metrics', b'[1]\n', ':1: not a JSON object'),
-        ('metrics', b'{"step": 1}\n', ':1: expected numbers, step and epoch among them'),
+        ('metrics', b'{"step": 1, "epoch": 1}\n', ':1: expected numbers, step, epoch and seconds among them'),
+        ('metrics', b'{"step": 1}\n', ':1: expected numbers, step, epoch and seconds among them'),
         ('metrics', b'{"step": NaN, "epoch": 1}\n', ':1: not a JSON object of finite numbers'),
-        ('metrics', b'{"step": 1, "epoch": "1"}\n', ':1: expected numbers, step and epoch among them'),
+        ('metrics', b'{"step": 1, "epoch": "1"}\n', ':1: expected numbers, step, epoch and seconds among them'),
         ('results', b'{\n"a": "\xff"}', ':2: not UTF-8 text'),
         ('results', b'{\n"a": 1e999}', ': not a JSON object of finite numbers'),
         ('results', b'{\n"a": ' + b'9' * 5000 + b'}', ': not a JSON object of finite numbers'),
@@ -220,8 +225,8 @@ def test_a_file_that_once_ended_in_a_traceback_or_without_a_line(tmp_path, reade
 
 
 def test_a_metrics_line_cut_short_is_left_out(tmp_path):
-    for end in ('{"step": 2, "ep', '{"step": 2', '\0' * 50, '{"step": 2, "epoch": 3}'):
-        (tmp_path / 'm').write_text('{"step": 1, "epoch": 1}\n' + end)
+    for end in ('{"step": 2, "ep', '{"step": 2', '\0' * 50, '{"step": 2, "epoch": 3, "seconds": 4}'):
+        (tmp_path / 'm').write_text('{"step": 1, "epoch": 1, "seconds": 1}\n' + end)
         assert [row['step'] for row in reporting.read_metrics(tmp_path / 'm')] == [1]
 
 

@@ -53,7 +53,7 @@ IMPOSSIBLE = [
     ('train.batch_size', 0, 'must be 1 or more'),
     ('train.patience', 0, 'must be 1 or more'),
     ('seed', -1, 'must be at least 0'),
-    ('name', 'a/b', 'must be a name without a slash'),
+    ('name', 'a/b', 'must be a printable name without a slash'),
 ]
 
 

@@ -274,7 +274,10 @@ def test_metrics_never_hold_an_update_twice(tmp_path):
                 go(tmp_path / name, stop)
             except training.Interrupted:
                 with (tmp_path / name / 'metrics.jsonl').open('a') as file:  # a later update, then half a line
-                    file.write(json.dumps({'step': 10**6, 'epoch': 1, 'train_perplexity': 1.0}) + '\n{"step": 3, "ep')
+                    file.write(
+                        json.dumps({'step': 10**6, 'epoch': 1, 'seconds': 9, 'train_perplexity': 1.0})
+                        + '\n{"step": 3, "ep'
+                    )
     whole, parts = (reporting.read_metrics(tmp_path / n / 'metrics.jsonl') for n in ('whole', 'parts'))
     key = lambda rows: [(r['step'], sorted(set(r) - {'step'})) for r in rows]  # noqa: E731
     assert key(whole) == key(parts)

@@ -33,11 +33,9 @@ def checkpoint(folder: pathlib.Path, base: runs.Base, how, rng: random.Random, i
     *_, newest = runs.saved_steps(folder)
     files = sorted(p for p in (folder / 'checkpoints' / str(newest)).rglob('*') if p.is_file() and p.stat().st_size)
     how(file := rng.choice(files), rng)
-    same, stderr = runs.finish(folder, base, imported)
-    for set_aside in (folder / 'checkpoints').glob('*.damaged'):
-        shutil.rmtree(set_aside)
+    same, code, stderr = runs.finish(folder, base, imported)
     name = 'checkpoint cut short' if how is cut else 'checkpoint with another bit'
-    return dict(fault=name, phase='between', file=file.name, exit=0, kept=True, same=same, said=runs.said(stderr))
+    return dict(fault=name, phase='between', file=file.name, exit=code, same=same, said=runs.said(stderr))
 
 
 def every_checkpoint(folder: pathlib.Path, base: runs.Base, rng: random.Random, imported: bool = False) -> dict:
@@ -62,8 +60,8 @@ def metrics(folder: pathlib.Path, base: runs.Base, rng: random.Random, imported:
     text = (path := folder / 'metrics.jsonl').read_bytes()
     start = text.rindex(b'\n', 0, len(text) - 1) + 1
     path.write_bytes(text[: rng.randrange(start, len(text) - 1)])
-    same, stderr = runs.finish(folder, base, imported)
-    return dict(fault='metrics line cut short', phase='between', exit=0, kept=True, same=same, said=runs.said(stderr))
+    same, code, stderr = runs.finish(folder, base, imported)
+    return dict(fault='metrics line cut short', phase='between', exit=code, same=same, said=runs.said(stderr))
 
 
 def compiled(folder: pathlib.Path, base: runs.Base, rng: random.Random, imported: bool = False) -> dict:
@@ -74,9 +72,7 @@ def compiled(folder: pathlib.Path, base: runs.Base, rng: random.Random, imported
         cut(file, rng)
     code, stderr = runs.Held(folder, base.flags, cache, imported).end()
     same = code == 0 and runs.outcome(folder) == base.unbroken
-    return dict(
-        fault='compiled programs cut short', phase='between', exit=code, kept=True, same=same, said=runs.said(stderr)
-    )
+    return dict(fault='compiled programs cut short', phase='between', exit=code, same=same, said=runs.said(stderr))
 
 
 def measure(folder: pathlib.Path, base: runs.Base, rng: random.Random) -> Iterator[dict]:

@@ -23,7 +23,7 @@ def test_killed_and_stopped_and_started_again(base, tmp_path):
     folder = tmp_path / 'run'
     hurt = [('kill -9', 'files'), ('kill -9', 'checkpoint'), ('SIGTERM', 'step'), ('kill -9', 'result')]
     records = [kills.once(folder, base, fault, phase, rng, imported=True) for fault, phase in hurt]
-    same, _ = runs.finish(folder, base)
+    same, *_ = runs.finish(folder, base)
     assert same and all(record['kept'] for record in records)
     assert [record['exit'] for record in records] == [-9, -9, 143, -9]
     assert records[2]['said'].startswith('stopped after update ') and records[2]['redone'] == 0
@@ -46,8 +46,9 @@ def test_sigterm_where_python_drops_what_it_raises_still_ends():
 
 
 @needs_mount
-def test_a_full_disk_is_one_line_and_costs_nothing(base, tmp_path):
-    record = disks.full(tmp_path / 'disk', base, 'checkpoint', 3)
+@pytest.mark.parametrize('pages', [0, 6])
+def test_a_full_disk_is_one_line_and_costs_nothing(base, tmp_path, pages):
+    record = disks.full(tmp_path / 'disk', base, 'checkpoint', 3, imported=True, pages=pages)
     assert recovered(record) and record['exit'] == 1 and 'No space left on device' in record['said'], record
 
 

@@ -27,7 +27,7 @@ def chain(folder: pathlib.Path, base: runs.Base, fault: str, rng: random.Random,
         cold = phase == 'compile' and rng.random() < 1 / 3  # else the programs are read, not made
         cache = folder.with_name(f'{folder.name}.cache') if cold else base.cache
         records.append(once(folder, base, fault, phase, rng, imported and phase != 'start', cache))
-    same, _ = runs.finish(folder, base, imported)
+    same, *_ = runs.finish(folder, base, imported)
     return [{**record, 'same': same} for record in records if record]
 
 
@@ -84,8 +84,8 @@ def clock(folder: pathlib.Path, base: runs.Base, phase: str, imported: bool = Fa
     code, _ = run.hurt(signal.SIGKILL)
     for file in [folder, *folder.rglob('*')]:
         os.utime(file, times=(time.time() + DAY,) * 2)
-    same, stderr = runs.finish(folder, base, imported)
-    return dict(fault='clock back by a day', phase=phase, exit=code, kept=True, same=same, said=runs.said(stderr))
+    same, _, stderr = runs.finish(folder, base, imported)
+    return dict(fault='clock back by a day', phase=phase, exit=code, same=same, said=runs.said(stderr))
 
 
 def two(folder: pathlib.Path, base: runs.Base, imported: bool = False) -> dict:
@@ -96,4 +96,4 @@ def two(folder: pathlib.Path, base: runs.Base, imported: bool = False) -> dict:
     (won, _), (code, stderr) = sorted(run.end() for run in starts)
     same = won == 0 and code == 2 and runs.outcome(folder) == base.unbroken
     said = runs.said(stderr).replace(str(folder), 'DIR')
-    return dict(fault='two starts at once', phase='start', exit=code, kept=True, same=same, said=said)
+    return dict(fault='two starts at once', phase='start', exit=code, same=same, said=said)

@@ -54,7 +54,7 @@ def unbroken(folder: pathlib.Path) -> Base:
     )  # fmt: skip
     base = Base(flags, folder / 'cache', {})
     base.cache.mkdir()
-    _, stderr = finish(folder / 'unbroken', base)
+    _, _, stderr = finish(folder / 'unbroken', base)
     assert not stderr, stderr
     return dataclasses.replace(base, unbroken=outcome(folder / 'unbroken'))
 
@@ -163,15 +163,15 @@ def _forkserver():
     return context
 
 
-def finish(folder: pathlib.Path, base: Base, imported: bool = False) -> tuple[bool, str]:
-    """The same command once more. Returns: whether it ends as the unbroken run did; what it said on stderr."""
+def finish(folder: pathlib.Path, base: Base, imported: bool = False) -> tuple[bool, int, str]:
+    """The same command once more. Returns: whether it ends as the unbroken run did; its exit code; its stderr."""
     if imported:
         code, stderr = Held(folder, base.flags, base.cache, imported).end()
     else:
         process = start(folder, base.flags, env=environment(base.cache))
         _, stderr = process.communicate(timeout=900)
         code = process.returncode
-    return code == 0 and outcome(folder) == base.unbroken, stderr
+    return code == 0 and outcome(folder) == base.unbroken, code, stderr
 
 
 def outcome(folder: pathlib.Path) -> dict:
