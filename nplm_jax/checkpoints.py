@@ -72,7 +72,8 @@ class CheckpointStore:
         )
         saved = _quietly(lambda: self._manager.save(step, args=items))
         if isinstance(saved, str):
-            raise OSError(f'the checkpoint of update {step:,} could not be written: {saved}')
+            cause = 'No space left on device' if saved.startswith('RESOURCE_EXHAUSTED') else saved
+            raise OSError(f'the checkpoint of update {step:,} could not be written: {cause}')
         if not saved:
             raise RuntimeError(f'no checkpoint was written at update {step}: the newest is {self.latest_step()}')
 
