@@ -195,7 +195,7 @@ def _update(state, tokens_T, positions_B, settings, total_steps, decayed, noise,
     """One update, and what it is made of. decayed: as many updates' decay comes after it."""
     batch = training.batch(settings, tokens_T, positions_B)
     found = training.gradients(state, *batch, settings, total_steps, noise, layout)
-    after, _ = training.train_step(state, *batch, settings, total_steps, noise, layout)
+    after = training.update(state, found, settings, total_steps, layout)
     if decayed:
         first = after.step - decayed
         after = after.replace(params=training.decay(after.params, first, settings, total_steps, decayed))

@@ -152,15 +152,22 @@ def train_step(
     noise: what output.kind sampled and nce draw from. With a kind other than full only the rows that the batch needs
     move, and the regulariser is left to `decay`.
     """
-    nll, trees, rows, carry = gradients(state, contexts_BxN, targets_B, settings, total_steps, noise, layout)
+    found = gradients(state, contexts_BxN, targets_B, settings, total_steps, noise, layout)
+    return update(state, found, settings, total_steps, layout), found.nll
+
+
+def update(
+    state: TrainState, found: Gradients, settings: Settings, total_steps: int, layout: parallel.Layout
+) -> TrainState:
+    """The state after the update that these gradients make."""
     optimizer = optimizers.build(settings.optimizer, total_steps, settings.train.batch_size)
-    if rows is None:
-        updates, opt_state = optimizer.update(*trees, state.opt_state, state.params)
+    if found.rows is None:
+        updates, opt_state = optimizer.update(*found.trees, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
     else:  # plain gradient descent keeps nothing of a parameter, and so does not mind whose gradients these are
-        updates, opt_state = optimizer.update(trees, state.opt_state)
-        params = touched.add(state.params, *layout.replicate(updates), *rows)
-    return layout.constrain(TrainState(params, opt_state, state.step + 1, carry)), nll
+        updates, opt_state = optimizer.update(found.trees, state.opt_state)
+        params = touched.add(state.params, *layout.replicate(updates), *found.rows)
+    return layout.constrain(TrainState(params, opt_state, state.step + 1, found.carry))
 
 
 def decay(params: objective.Params, step: jax.Array, settings: Settings, total_steps: int, num_steps: int):
