@@ -32,7 +32,7 @@ def main() -> None:
     data = experiment.prepare(wanted)
     workdir.claim(folder, wanted, data)  # refuses a text that has changed since
     ended = experiment.finished(folder)
-    total = ended['updates'] if ended else plan.make_plan(wanted, data.train).total_steps
+    total = (ended or {}).get('updates') or plan.make_plan(wanted, data.train).total_steps
     require(1 <= flags.step <= total, '--step', flags.step, f'must be 1 to {total:,}, the updates of the run')
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
         update = replaying.look(wanted, data, store, flags.step)

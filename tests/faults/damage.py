@@ -35,7 +35,7 @@ def checkpoint(folder: pathlib.Path, base: runs.Base, how, rng: random.Random, i
     how(file := rng.choice(files), rng)
     same, code, stderr = runs.finish(folder, base, imported)
     name = 'checkpoint cut short' if how is cut else 'checkpoint with another bit'
-    return dict(fault=name, phase='between', file=file.name, exit=code, same=same, said=runs.said(stderr))
+    return dict(fault=name, phase='between', file=file.name, exit=code, same=same, said=runs.said(stderr, folder))
 
 
 def every_checkpoint(folder: pathlib.Path, base: runs.Base, rng: random.Random, imported: bool = False) -> dict:
@@ -48,7 +48,7 @@ def every_checkpoint(folder: pathlib.Path, base: runs.Base, rng: random.Random, 
     code, stderr = runs.Held(folder, base.flags, base.cache, imported).end()
     kept = before == runs.checkpoints(folder)
     refused = code == 2 and not (folder / 'results.json').exists()
-    said = runs.said(stderr).replace(str(folder), 'DIR')
+    said = runs.said(stderr, folder)
     return dict(fault='every checkpoint cut short', phase='between', exit=code, kept=kept, same=refused, said=said)
 
 
@@ -61,7 +61,7 @@ def metrics(folder: pathlib.Path, base: runs.Base, rng: random.Random, imported:
     start = text.rindex(b'\n', 0, len(text) - 1) + 1
     path.write_bytes(text[: rng.randrange(start, len(text) - 1)])
     same, code, stderr = runs.finish(folder, base, imported)
-    return dict(fault='metrics line cut short', phase='between', exit=code, same=same, said=runs.said(stderr))
+    return dict(fault='metrics line cut short', phase='between', exit=code, same=same, said=runs.said(stderr, folder))
 
 
 def compiled(folder: pathlib.Path, base: runs.Base, rng: random.Random, imported: bool = False) -> dict:
@@ -72,7 +72,9 @@ def compiled(folder: pathlib.Path, base: runs.Base, rng: random.Random, imported
         cut(file, rng)
     code, stderr = runs.Held(folder, base.flags, cache, imported).end()
     same = code == 0 and runs.outcome(folder) == base.unbroken
-    return dict(fault='compiled programs cut short', phase='between', exit=code, same=same, said=runs.said(stderr))
+    return dict(
+        fault='compiled programs cut short', phase='between', exit=code, same=same, said=runs.said(stderr, folder)
+    )
 
 
 def measure(folder: pathlib.Path, base: runs.Base, rng: random.Random) -> Iterator[dict]:

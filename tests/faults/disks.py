@@ -62,7 +62,7 @@ def full(
         kept = not runs.lost(before, runs.checkpoints(folder / 'run'))
         filler.unlink()
         same, *_ = runs.finish(folder / 'run', base, imported)
-    said = runs.said(stderr).replace(str(folder), 'DIR')
+    said = runs.said(stderr, folder)
     name = 'disk filled by it' if pages else 'disk full'
     return dict(fault=name, phase=phase, visit=visit, pages=pages, exit=code, kept=kept, same=same, said=said)
 
@@ -79,7 +79,7 @@ def unwritable(folder: pathlib.Path, base: runs.Base, phase: str = '', imported:
         code, stderr = runs.Held(folder, base.flags, base.cache, imported).end()
     kept = before == runs.checkpoints(folder)
     same, *_ = runs.finish(folder, base, imported)
-    said = runs.said(stderr).replace(str(folder), 'DIR')
+    said = runs.said(stderr, folder)
     return dict(fault='folder read-only', phase=phase or 'files', exit=code, kept=kept, same=same, said=said)
 
 

@@ -53,7 +53,7 @@ def once(folder, base, fault, phase, rng, imported=False, cache=None) -> dict | 
         'seconds': round(time.monotonic() - hurt, 2),
         'redone': max(0, told - max(after, default=0)),
         'kept': not runs.lost(before, after),
-        'said': runs.said(stderr),
+        'said': runs.said(stderr, folder),
     }
 
 
@@ -85,7 +85,7 @@ def clock(folder: pathlib.Path, base: runs.Base, phase: str, imported: bool = Fa
     for file in [folder, *folder.rglob('*')]:
         os.utime(file, times=(time.time() + DAY,) * 2)
     same, _, stderr = runs.finish(folder, base, imported)
-    return dict(fault='clock back by a day', phase=phase, exit=code, same=same, said=runs.said(stderr))
+    return dict(fault='clock back by a day', phase=phase, exit=code, same=same, said=runs.said(stderr, folder))
 
 
 def two(folder: pathlib.Path, base: runs.Base, imported: bool = False) -> dict:
@@ -95,5 +95,5 @@ def two(folder: pathlib.Path, base: runs.Base, imported: bool = False) -> dict:
         run.let_go()
     (won, _), (code, stderr) = sorted(run.end() for run in starts)
     same = won == 0 and code == 2 and runs.outcome(folder) == base.unbroken
-    said = runs.said(stderr).replace(str(folder), 'DIR')
+    said = runs.said(stderr, folder)
     return dict(fault='two starts at once', phase='start', exit=code, same=same, said=said)

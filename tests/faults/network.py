@@ -98,7 +98,7 @@ def broken(folder: pathlib.Path, fault: str, data: bytes) -> dict:
             cwd=runs.ROOT, env=_env(folder, address), capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
     same = done.returncode == 0 and kept.read_bytes() == data
-    said = runs.said(stderr).replace(str(folder), 'DIR')
+    said = runs.said(stderr, folder)
     return dict(fault=fault, phase='start', exit=process.returncode, kept=nothing_kept, same=same, said=said)
 
 

@@ -221,8 +221,9 @@ def reported(folder: pathlib.Path) -> int:
     return max((row['step'] for row in reporting.read_metrics(folder / 'metrics.jsonl')), default=0)
 
 
-def said(stderr: str) -> str:
-    """The last line, without what differs from run to run; every line where there is a traceback."""
+def said(stderr: str, folder: pathlib.Path) -> str:
+    """The last line, without what differs from run to run, `folder` as DIR; every line where there is a traceback."""
+    stderr = stderr.replace(str(folder), 'DIR')
     if 'Traceback' in stderr or 'Exception ignored' in stderr:
         return stderr
     lines = [line for line in stderr.splitlines() if line.strip()]

@@ -75,7 +75,7 @@ def _summary(samples, folder, code, stderr, seconds):
             for part, found in parts.items()
         },
         'exit_code': code,
-        'said': runs.said(stderr),
+        'said': runs.said(stderr, folder),
         'seconds_from_sigterm_to_exit': round(seconds, 2),
         **provenance.provenance(),
         'samples': samples[:: max(1, len(samples) // 60)],
