@@ -13,6 +13,7 @@ import pathlib
 import shlex
 import sys
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -72,6 +73,13 @@ def concatenated(parts, b_V, targets_B, precision):
     return softmax.mean_nll((one,), b_V, targets_B, precision, 128)
 
 
+def other_b(parts, b_V, targets_B, precision):
+    """Ours with b's gradient from a product of its own where ours adds a column to another's, and the other way."""
+    other = {'float32': 'bfloat16', 'bfloat16': 'float32'}[precision]
+    with mock.patch.dict(softmax.SUM_UP, {precision: softmax.SUM_UP[other]}):
+        return softmax.mean_nll(parts, b_V, targets_B, precision, 128)
+
+
 def ours(parts, b_V, targets_B, precision, block_size):
     """The one in use, nplm_jax/softmax.py, by examples a block."""
     return softmax.mean_nll(parts, b_V, targets_B, precision, block_size)
@@ -84,6 +92,7 @@ def forms() -> dict[str, Any]:
         'words x examples': words_by_examples,
         'blocks of 2,048 words, recomputed': recomputed,
         'ours, U and W copied together, 128': concatenated,
+        'ours, b the other way, 128': other_b,
     }
     for size in (32, 64, 128, 256, 512):
         found[f'ours, blocks of {size} examples'] = functools.partial(ours, block_size=size)

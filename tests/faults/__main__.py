@@ -31,9 +31,9 @@ KINDS = {
 HEADER = ['fault', 'in', 'tried', 'recovered', 'updates redone', 'exit code', 'said']
 
 
-def measure(kind: str, seed: int = 1) -> None:
-    """Does all of a kind and writes results/KIND.json, also where it is stopped."""
-    started, source, records = time.perf_counter(), provenance.provenance(), []
+def measure(kind: str, source: dict, seed: int = 1) -> None:
+    """Does all of a kind and writes results/KIND.json, also where it is stopped. source: the provenance."""
+    started, records = time.perf_counter(), []
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         base = runs.unbroken(folder)
@@ -91,8 +91,9 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.soak:
         soak.measure(asked.soak)
+    source = provenance.provenance()  # before the first result changes a committed file
     for kind in asked.measure or (KINDS if asked.measure is not None else ()):
-        measure(kind)
+        measure(kind, source)
     print(f'{make_table()}\n\n{soak.make_table()}')
 
 
