@@ -8,6 +8,7 @@ Running the same command again goes on where it ended. Exit codes: 0 done, 1 fai
 2 bad input, 130 or 143 stopped by Ctrl-C or SIGTERM with everything saved.
 """
 
+import contextlib
 import os
 import pathlib
 import shlex
@@ -144,11 +145,13 @@ def _parse(argv: list[str]) -> list[str]:
         _check_together()
         return argv
     except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
-        # ml_collections hands on what a config file raised as the last line of a traceback.
+        # ml_collections and Absl raise what a config file raised again, as the text of a traceback.
+        causes = [error]
+        while causes[-1].__context__:
+            causes.append(causes[-1].__context__)
+        if told := [cause for cause in causes if isinstance(cause, BadInput)]:
+            _end(2, str(told[-1]))
         last = (str(error).strip() or repr(error)).splitlines()[-1].strip()
-        _, known, message = last.partition('BadInput: ')
-        if known or isinstance(error, BadInput):
-            _end(2, message or last)
         file = next((a.partition('=')[2] for a in argv if a.startswith(('--config=', '-config='))), '')
         if wrong := _wrong_override(argv):
             _end(2, wrong)
@@ -215,6 +218,8 @@ def _end(code: int, message: str, together: bool = False) -> None:
     """together: every process ends so. Where one ends alone, JAX would wait at its exit for those that wait for it."""
     print(message, file=sys.stderr, flush=True)
     if not together and flags.FLAGS.is_parsed() and _DISTRIBUTED.value:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
         os._exit(code)
     sys.exit(code)
 

@@ -118,7 +118,8 @@ def set_up_process(all_cores: bool = False) -> None:
     all_cores: each core of the CPU becomes a device, unless JAX_NUM_CPU_DEVICES says how many there are.
     """
     if all_cores and 'JAX_NUM_CPU_DEVICES' not in os.environ:
-        jax.config.update('jax_num_cpu_devices', len(os.sched_getaffinity(0)))
+        ours = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()  # macOS has none
+        jax.config.update('jax_num_cpu_devices', ours)
     logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
     if not jax.config.jax_compilation_cache_dir:  # JAX_COMPILATION_CACHE_DIR sets another
         jax.config.update('jax_compilation_cache_dir', str(downloads.cache_folder() / 'compiled'))
@@ -146,6 +147,7 @@ def _make(wanted, folder, command, started, together) -> Generator[Callable, Any
         parallel.build(wanted)  # devices that are not there are refused before anything is downloaded
     data = together.prepare(wanted)
     if network:
+        workdir.check_text(data)
         plan.make_plan(wanted, data.train)  # a batch too large is refused before anything is compiled
         wanted.output.check(len(data.vocabulary))
     workdir.claim(folder, wanted, data)
@@ -206,6 +208,7 @@ def _follow(wanted: settings.Settings) -> dict[str, Any]:
     if not finished and wanted.model.is_network:
         parallel.build(wanted)
         data, silent = prepare(wanted), processes.Silent()
+        workdir.check_text(data)
         try:
             with interruptible() as interrupted:
                 training.fit(wanted, data, silent, silent, interrupted)

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from nplm_jax.errors import BadInput
+from nplm_jax.errors import BadInput, require
 
 Tree = TypeVar('Tree')
 
@@ -22,13 +22,16 @@ def start(coordinator: str | None, processes: int | None, process_id: int | None
     coordinator: HOST:PORT of the first process. heartbeat: seconds of silence after which a process counts as lost.
     Raises: BadInput when the processes cannot be found.
     """
+    host, _, port = (coordinator or '').rpartition(':')
+    ok = coordinator is None or (host and port.isascii() and port.isdecimal() and 0 < int(port) < 2**16)
+    require(bool(ok), '--coordinator', coordinator, 'must be HOST:PORT')
     jax.config.update('jax_enable_preemption_service', False)  # it would take SIGTERM away from `fit`
     try:
         jax.distributed.initialize(
             coordinator, processes, process_id, heartbeat_timeout_seconds=heartbeat, shutdown_timeout_seconds=24 * 3600
         )
     except (ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = (str(error).strip() or repr(error)).splitlines()[0]
         raise BadInput(f'--distributed: {reason}; give --coordinator, --processes and --process_id') from None
 
 

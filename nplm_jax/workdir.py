@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from flax.traverse_util import flatten_dict
 
-from nplm_jax import settings, vocabulary
+from nplm_jax import processes, settings, vocabulary
 from nplm_jax.dataset import Dataset
 from nplm_jax.errors import BadInput
 from nplm_jax.files import read_json, remove_leftovers, write_atomically
@@ -72,9 +72,7 @@ def claim(folder: pathlib.Path, wanted: settings.Settings, data: Dataset) -> Non
 
     Raises: BadInput when the run was started on another text, or the folder cannot be written.
     """
-    digest = hashlib.sha256(np.asarray(data.tokens_T).tobytes())
-    digest.update(repr((data.vocabulary.words, data.splits)).encode())
-    facts = {'words': {k: len(s) for k, s in data.splits.items()}, 'sha256': digest.hexdigest()}
+    facts = {'words': {k: len(s) for k, s in data.splits.items()}, 'sha256': _digest(data).hex()}
     try:
         if (folder / CONFIG).exists():
             try:
@@ -91,6 +89,19 @@ def claim(folder: pathlib.Path, wanted: settings.Settings, data: Dataset) -> Non
         raise BadInput(f'--workdir={folder}: cannot be written ({error.strerror})') from None
 
 
+def check_text(data: Dataset) -> None:
+    """Every process of a run calls it. Raises: BadInput in those whose text is not the first one's."""
+    own = np.frombuffer(_digest(data), np.uint8)
+    if (processes.from_first(own) != own).any():
+        raise BadInput('--distributed: this process reads another text than the first; give all the same corpus')
+
+
+def _digest(data):
+    digest = hashlib.sha256(np.asarray(data.tokens_T).tobytes())
+    digest.update(repr((data.vocabulary.words, data.splits)).encode())
+    return digest.digest()
+
+
 def run_name(overrides: Mapping[str, Any]) -> str:
     """What was overridden as part of a folder's name: `h=50,seed=2`; whole keys where two end alike."""
     last = [key.rpartition('.')[2] for key in overrides]
@@ -99,4 +110,4 @@ def run_name(overrides: Mapping[str, Any]) -> str:
         value = str(overrides[key]).replace('/', '_')
         parts.append(f'{key if last.count(short) > 1 else short}={value[-40:]}')
     name = ','.join(parts)
-    return name if len(name) < 200 else hashlib.sha256(name.encode()).hexdigest()[:16]
+    return name if len(name.encode()) < 200 else hashlib.sha256(name.encode()).hexdigest()[:16]

@@ -128,6 +128,7 @@ WRONG = [
     (('--config=configs/sentences.py', 'model.h=3'), 'model.h=3: not a flag; write --config.KEY=VALUE'),
     (('--config=configs/text.py',), "corpus.path='': a UTF-8 text file or a folder of such files"),
     (('--config=configs/sentences.py', '--config.train.batch_size=14'), 'train.batch_size=14: must be 13 '),
+    (('--config=configs/sentences.py', '--config.train.epochs=900000000'), 'train.epochs=900000000: must make fewer '),
 ]
 
 
@@ -136,6 +137,7 @@ def test_one_clear_line_and_exit_code_two(arguments, message, tmp_path):
     done = launch(f'--workdir={tmp_path / "run"}', *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith(message) and len(done.stderr.splitlines()) == 1, done.stderr
+    assert '\\n' not in done.stderr
     if 'ngram' not in message:  # else known only once the words are: the corrected command may use the same folder
         assert not (tmp_path / 'run' / 'config.json').exists()
 

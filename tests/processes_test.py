@@ -20,16 +20,21 @@ def start(folder, flags, **together):
     """A process of the command line; `together`: what makes it one of several."""
     command = [sys.executable, 'launch.py', *flags, f'--workdir={folder}']
     command += ['--distributed'] * bool(together) + [f'--{k}={v}' for k, v in together.items()]
-    env = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'JAX_NUM_CPU_DEVICES': '2' if together else '1'}
+    env = {
+        **os.environ,
+        'PYTHONUNBUFFERED': '',
+        'JAX_PLATFORMS': 'cpu',
+        'JAX_NUM_CPU_DEVICES': '2' if together else '1',
+    }
     return subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def start_two(folder, flags):
+def start_two(folder, flags, own=lambda i: ()):
     with socket.socket() as free:
         free.bind(('localhost', 0))
         port = free.getsockname()[1]
     together = dict(coordinator=f'localhost:{port}', processes=2)
-    return [start(folder, (*flags, *MESH), process_id=i, **together) for i in range(2)]
+    return [start(folder, (*flags, *own(i), *MESH), process_id=i, **together) for i in range(2)]
 
 
 def finish(*processes):
@@ -59,6 +64,13 @@ def test_two_processes_reach_one_processs_numbers(tmp_path):
         ((*SENTENCES, '--processes=2'), '--processes=2: needs --distributed'),
         ((*SENTENCES, '--distributed', '--sweep'), '--sweep: not with --distributed'),
         ((*SENTENCES, '--distributed'), '--distributed: '),
+        *(
+            (
+                (*SENTENCES, '--distributed', f'--coordinator={wrong}', '--processes=1', '--process_id=0'),
+                f"--coordinator='{wrong}': must be HOST:PORT",
+            )
+            for wrong in ('localhost', ':1234', 'localhost:12x', 'localhost:99999')
+        ),
     ],
 )
 def test_wrong_flags_are_one_line(tmp_path, flags, message):
@@ -75,6 +87,18 @@ def test_a_mesh_that_leaves_a_process_out_is_refused(tmp_path):
     _, stderr = process.communicate(timeout=300)
     assert process.returncode == 2
     assert 'parallel.data=3: times parallel.model=1 must be 2 or less, the devices there are' in stderr
+
+
+def test_another_text_in_one_process_is_told_there(tmp_path):
+    for i, text in enumerate(('a b c d a c b d ' * 20, 'a b c d a c d b ' * 20)):
+        (tmp_path / f'{i}.txt').write_text(text)
+    flags = ('--config=configs/text.py', '--config.train.batch_size=8', '--config.corpus.min_count=1')
+    first, second = start_two(tmp_path / 'run', flags, lambda i: (f'--config.corpus.path={tmp_path / f"{i}.txt"}',))
+    _, stderr = second.communicate(timeout=300)
+    assert second.returncode == 2 and stderr.startswith('--distributed: this process reads another text'), stderr
+    stdout, stderr = first.communicate(timeout=300)
+    assert first.returncode == 1 and stderr.splitlines()[-1].startswith('another process was lost ('), stderr
+    assert '\ntext: ' in stdout, 'what was printed before is there, though it went into a pipe'
 
 
 # --- a part of Brown, and a lost process -----------------------------------------------------------------
