@@ -6,23 +6,39 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
+from nplm_jax.errors import BadInput
+
 
 def drive(run: Generator[Callable, Any, Any]) -> Any:
-    """Makes every dispatch that the run asks for. Returns: what it returns."""
+    """Makes every dispatch that the run asks for. Returns: what it returns. Raises: BadInput for lack of memory."""
     answer = None
-    with contextlib.closing(run):
+    with memory_told(), contextlib.closing(run):
         try:
             while True:
                 answer = timed(run.send(answer))
         except StopIteration as end:
             return end.value
+
+
+@contextlib.contextmanager
+def memory_told() -> Iterator[None]:
+    """Raises: BadInput where the body finds no memory, on the device or the host."""
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, MemoryError) as error:
+        if not (isinstance(error, MemoryError) or re.search('RESOURCE_EXHAUSTED|[Oo]ut of memory', str(error))):
+            raise
+        reason = (str(error).strip() or 'MemoryError').splitlines()[0]
+        keys = 'model.m, model.h, train.batch_size or output.block_size'
+        raise BadInput(f'out of memory ({reason[:200]}); make {keys} smaller') from None
 
 
 def timed(dispatch: Callable[[], tuple[Any, jax.Array]]) -> tuple[Any, np.ndarray, float]:

@@ -50,12 +50,13 @@ class Plan:
 
 
 def make_plan(settings: Settings, train: Span) -> Plan:
-    """Raises: BadInput when the batch is larger than the corpus, or the warm-up longer than the run."""
+    """Raises: BadInput when the batch is larger than the corpus, the warm-up longer than the run, or that too long."""
     batch_size = settings.train.batch_size
     allowed = f'must be {len(train):,} or less, the training words (corpus.train below 1 is a fraction, else words)'
     require(batch_size <= len(train), 'train.batch_size', batch_size, allowed)
     per_epoch = len(train) // batch_size
     total, warmup = per_epoch * settings.train.epochs, settings.optimizer.warmup
+    require(total < 2**31, 'train.epochs', settings.train.epochs, f'must make fewer than 2**31 updates, not {total:,}')
     require(warmup < total, 'optimizer.warmup', warmup, f'must be below {total:,}, all updates of the run')
     return Plan(
         steps_per_epoch=per_epoch,

@@ -48,12 +48,14 @@ def load_points(path: str, config: ConfigDict) -> list[Point]:
     names = [point.name for point in points]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise BadInput(f'--sweep: two points of {path} are called {twice[0]}')
+    if own := {'table.md', '.jobs'}.intersection(names):
+        raise BadInput(f'--sweep: a point of {path} is called {own.pop()}, which the folder of a sweep has already')
     return points
 
 
 def apply(config: ConfigDict, overrides: Mapping[str, Any]) -> Point:
     """A checked copy of `config` with some flattened keys changed. Raises: BadInput naming the key."""
-    if not isinstance(overrides, Mapping):
+    if not (isinstance(overrides, Mapping) and all(isinstance(key, str) for key in overrides)):
         raise BadInput(f'--sweep: {overrides!r}: a point must be a dictionary of keys')
     changed = config.copy_and_resolve_references()
     for key, value in overrides.items():

@@ -82,7 +82,7 @@ def drive(runs: Sequence[Generator[Callable, Any, Any]]) -> list[Any]:
     """
     outcomes, waiting = [None] * len(runs), {}
     answers = dict.fromkeys(range(len(runs)))
-    with contextlib.ExitStack() as stack:
+    with dispatching.memory_told(), contextlib.ExitStack() as stack:
         for one in runs:
             stack.callback(one.close)
         while answers:

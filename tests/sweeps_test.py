@@ -61,6 +61,8 @@ def test_a_stale_point_stops_the_sweep_before_its_first_run(study, tmp_path):
     [
         ('return []', 'sweep\\(\\) of .* yields no point'),
         ('raise RuntimeError("boom")', 'sweep\\(\\) of .* failed: RuntimeError: boom'),
+        ('yield {1: 2}', '{1: 2}: a point must be a dictionary of keys'),
+        ('yield {"name": "table.md"}', 'a point of .* is called table.md, which'),
         ('yield 3', '3: a point must be a dictionary of keys'),
         ('yield {"seed": 2}\n    yield {"seed": 2}', 'two points of .* are called seed=2'),
     ],
@@ -76,6 +78,7 @@ def test_names_of_points():
     alike = {'optimizer.decay': 1, 'optimizer.paper.decay': 2}
     assert workdir.run_name(alike) == 'optimizer.decay=1,optimizer.paper.decay=2'
     assert len(workdir.run_name({f'a.b{i}': i for i in range(99)})) == 16
+    assert len(workdir.run_name({f'a.b{i}': 'é' * 40 for i in range(4)})) == 16  # bytes are what a file name counts
     assert sweeps.apply(sentences.get_config(), {}).name == 'sentences'
 
 
@@ -109,12 +112,14 @@ def test_a_killed_sweep_finishes_only_what_was_missing(study, tmp_path):
 def test_a_point_that_fails_does_not_stop_the_others(tmp_path, lines):
     changes = [
         {'train.batch_size': 14},
+        {'model.m': 10**9},
         *({'optimizer.learning_rate': rate, 'train.epochs': 2} for rate in (1e30, 0.5)),
     ]
     points = [sweeps.apply(sentences.get_config(), change) for change in changes]
     table = sweeps.run(points, tmp_path, 'x').splitlines()
-    assert ['refused' in row for row in table[2:]] == [True, False, False]
-    assert ['diverged' in row for row in table[2:]] == [False, True, False]
+    assert ['refused' in row for row in table[2:]] == [True, True, False, False]
+    assert ['diverged' in row for row in table[2:]] == [False, False, True, False]
     said = '\n'.join(lines()[1])
     assert 'batch_size=14: train.batch_size=14: must be 13 or less' in said
+    assert 'm=1000000000: out of memory (' in said
     assert 'learning_rate=1e+30,epochs=2: update ' in said and ' is not finite; ' in said
