@@ -74,7 +74,8 @@ def draw(
     for word, place in zip(words[:named], places_Vx2):
         # Neither a $ nor a _ of a word is mathematics.
         axes.annotate(word, place, fontsize=7, textcoords='offset points', xytext=(2, 2), parse_math=False)
-    axes.set(title=title, xticks=[], yticks=[])
+    axes.set(xticks=[], yticks=[])
+    axes.set_title(title, parse_math=False)
     axes.legend(markerscale=2)
     figure.savefig(png := io.BytesIO(), dpi=100)
     _write(path, png.getvalue())

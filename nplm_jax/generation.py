@@ -36,8 +36,8 @@ class Choice:
     rare: bool = False
 
     def __post_init__(self):
-        ok = math.isfinite(self.temperature) and self.temperature > 0
-        require(ok, 'temperature', self.temperature, 'must be above 0 and finite')
+        ok = math.isfinite(self.temperature) and self.temperature >= 1e-6
+        require(ok, 'temperature', self.temperature, 'must be 1e-6 or more and finite; top_k=1 takes the likeliest')
         require(self.top_k is None or self.top_k >= 1, 'top_k', self.top_k, 'must be 1 or more; leave it out for all')
         ok = self.top_p is None or 0 < self.top_p <= 1
         require(ok, 'top_p', self.top_p, 'must be above 0 and at most 1; leave it out for all')

@@ -170,7 +170,8 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
             axes.plot(*zip(*points), style, label=label, markersize=4)
     if paper_valid:
         axes.axhline(paper_valid, color='grey', linestyle=':', label='the paper, validation')
-    axes.set(xlabel='epoch', ylabel='perplexity', title=title, yscale='log')
+    axes.set(xlabel='epoch', ylabel='perplexity', yscale='log')
+    axes.set_title(title, parse_math=False)  # a `$` in a name is no formula
     for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
         which('{x:.0f}')
     axes.grid(alpha=0.3, which='both')

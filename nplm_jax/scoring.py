@@ -58,7 +58,7 @@ def score(model: LanguageModel, n: int, lines: Sequence[np.ndarray], begin: Sequ
     """
     before_N = np.zeros(0, np.int32)
     if begin is not None:
-        before_N = np.array([*[RARE_ID] * (n - 1), *begin], np.int32)[-(n - 1) :]
+        before_N = np.array([*[RARE_ID] * (n - 1), *begin], np.int32)[-max(n - 1, len(begin)) :]
     stream_T = np.concatenate([part for line in lines for part in (before_N, line)], dtype=np.int32)
     span = Span(0, len(stream_T))
     if not len(span):

@@ -210,7 +210,7 @@ class NgramSettings:
     classes: int = 500
 
     def __post_init__(self):
-        _at_least('ngram.delta', self.delta, 0)
+        require(0 <= self.delta <= 1e6, 'ngram.delta', self.delta, 'must be at least 0 and at most 1e6')
         _at_least('ngram.classes', self.classes, 1)
 
 

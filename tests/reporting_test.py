@@ -6,7 +6,7 @@ import pytest
 from tensorboardX.proto import event_pb2
 
 from nplm_jax.plan import Plan, Progress
-from nplm_jax.reporting import Reporter, read_metrics
+from nplm_jax.reporting import Reporter, draw_learning_curve, read_metrics
 
 PLAN = Plan(steps_per_epoch=4, total_steps=12, evaluate_every=4, checkpoint_every=4, log_every=2, steps_per_dispatch=2)
 
@@ -45,6 +45,11 @@ def test_a_full_disk_ends_in_the_disks_error_and_closes_everything(tmp_path):
     with pytest.raises(OSError, match='No space left on device'):
         reporter.close()
     assert reporter._file.closed and reporter._events._writer.closed
+
+
+def test_a_dollar_in_a_name_is_no_formula(tmp_path):
+    go(tmp_path, Progress(), (2, 4))
+    assert draw_learning_curve(tmp_path, r'a$\foo$').stat().st_size > 1000
 
 
 def read_events(path):

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from experiments import score, trained
-from nplm_jax import evaluation, experiment, mixture, nplm, scoring, tokens
+from nplm_jax import evaluation, experiment, mixture, nplm, recurrent, scoring, tokens
 from nplm_jax.corpora import Span
-from nplm_jax.language_model import NeuralLanguageModel
+from nplm_jax.language_model import NeuralLanguageModel, RecurrentLanguageModel
 from nplm_jax.ngrams import kneser_ney
 from nplm_jax.settings import CorpusSettings, ModelSettings
 
@@ -54,10 +54,11 @@ def models(size):
     shape = ModelSettings(n=4, m=3, h=5)
     network = NeuralLanguageModel(nplm.init(jax.random.key(0), shape, size), shape.n)
     trigram = kneser_ney.fit_modified(tokens_T, Span(0, 400), 3, size)
-    return {'network': network, 'trigram': trigram, 'mixture': mixture.equal([network, trigram])}
+    gru = RecurrentLanguageModel(recurrent.init(jax.random.key(1), ModelSettings(family='gru', m=3, h=5), size))
+    return {'network': network, 'trigram': trigram, 'mixture': mixture.equal([network, trigram]), 'gru': gru}
 
 
-@pytest.mark.parametrize('name', ['network', 'trigram', 'mixture'])
+@pytest.mark.parametrize('name', ['network', 'trigram', 'mixture', 'gru'])
 @pytest.mark.parametrize('begin', [None, [], [2], [1, 2, 3, 4, 5]])
 def test_each_word_is_its_next_word_probability(name, begin):
     model = models(12)[name]
