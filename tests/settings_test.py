@@ -46,7 +46,7 @@ IMPOSSIBLE = [
     ('output.proposal', 'uniform', 'must be one of unigram, log_uniform'),
     ('output.head', -1, 'must be 0 or more'),
     ('output.classes', 0, 'must be 1 or more'),
-    ('ngram.delta', -1.0, 'must be 0 or more'),
+    ('ngram.delta', -1.0, 'must be at least 0 and at most 1e6'),
     ('parallel.data', 0, r'must be -1 \(all that is left\) or 1 or more'),
     ('parallel.model', -2, 'must be -1'),
     ('parallel.mode', 'pjit', 'must be one of shard_map, pmap'),
