@@ -55,9 +55,9 @@ def test_training_with_it_does_our_updates():
 def test_the_networks_of_the_race_lower_to_kernels_without_their_scores(V, widths, precision):
     shape, B = jax.ShapeDtypeStruct, 512
     parts = tuple((shape((V, d), 'float32'), shape((B, d), 'float32')) for d in widths)
-    traced = LOSSES.trace(parts, shape((V,), 'float32'), shape((B,), 'int32'), precision)
+    given = parts, shape((V,), 'float32'), shape((B,), 'int32'), precision
     hopper = jax.sharding.AbstractDevice('NVIDIA H200', num_cores=None, platform='gpu')
-    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), (), abstract_device=hopper)):
-        text = traced.lower(lowering_platforms=('cuda',)).as_text()
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ('x',), abstract_device=hopper)):
+        text = LOSSES.trace(*given).lower(lowering_platforms=('cuda',)).as_text()
     assert text.count('custom_call @__gpu$xla.gpu.triton') == (2 if sum(widths) <= pallas_loss.COLUMNS else 4)
     assert f'tensor<{V}x{B}x' not in text and f'tensor<{B}x{V}x' not in text

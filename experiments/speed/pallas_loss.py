@@ -2,14 +2,13 @@
 
 With p = softmax(b + W x), W and x of all parts side by side, the gradients are those of softmax.py: W^T p less the
 target's row for x, p x^T less x at the target's row for W. Both products with p are attention whose keys are its values
-too. Inputs ask the words, b added to the scores: out come log sum exp y, and W^T p. Words ask the inputs, -log sum exp
-y added: out come log sum exp of that over the examples, which with b is the log of the word's summed probability, and
-the inputs' mean weighted by p. So one kernel serves both, run twice, with a maximum and a sum that run along as keys
-pass by, and no score leaves the chip.
+too. Inputs ask the words: out come log sum exp y, and W^T p. Words ask the inputs, with scores less log sum exp y, log
+p: out come the log of the word's probability summed over the examples, and the inputs' mean weighted by p. So one
+kernel serves both, run twice, with a maximum and a sum that run along as keys pass by, and no score leaves the chip.
 
 Operations: scores twice and two products with E = exp(y - largest), 8 for each weight and example where softmax.py
 takes 6; two more in each run for every further COLUMNS of K. Bytes, at V=16,384, B=512, K=290 in bfloat16: softmax.py,
-all examples a block, writes the scores in float32 and reads them, and writes E once and reads it twice, 118 MB if no
+all examples a block, writes the scores in float32 and reads them, and writes E once and reads it twice, 117 MB if no
 cache helps. Here the partial results of the inputs' run are written and read, splits x B x K in float32: 42 MB.
 Both besides: the weights, and their gradients.
 
