@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import jax
 import numpy as np
@@ -40,6 +41,14 @@ def test_every_contestant_does_our_updates(problem, name):
     assert expected[-1] < expected[0] - 0.05
     np.testing.assert_allclose(run(name, problem), expected, atol=1e-4)
     np.testing.assert_allclose(run(name, problem, 'bfloat16'), expected, atol=5e-2)
+
+
+@pytest.mark.parametrize('backend,present,entered', [('gpu', False, True), ('cpu', False, False), ('cpu', True, True)])
+def test_a_kernel_for_gpus_races_elsewhere_only_when_asked_for(monkeypatch, backend, present, entered):
+    asked = types.SimpleNamespace(value=['ours', 'ours_pallas'], present=present)
+    monkeypatch.setattr(race, '_WHO', asked)
+    monkeypatch.setattr(jax, 'default_backend', lambda: backend)
+    assert race.entered() == ['ours', 'ours_pallas'][: 1 + entered]
 
 
 def test_the_products_of_an_update_are_counted(problem):

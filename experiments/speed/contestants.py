@@ -21,11 +21,13 @@ from absl import flags, logging
 from ml_collections import ConfigDict
 
 from configs import brown, wikitext2
+from experiments.speed import pallas_loss
 from nplm_jax import dataset, nplm, objective, optimizers, settings, training
 
 Turn = Callable[[], np.ndarray]  # does S updates; returns their mean NLLs, float32 of S, nats a word
 PRECISIONS = settings.PRECISIONS
-NAMES = ('ours', 'plain_jax', 'torch_eager', 'torch_compile')
+NAMES = ('ours', 'ours_pallas', 'plain_jax', 'torch_eager', 'torch_compile')
+FOR_GPUS = ('ours_pallas',)  # elsewhere only when asked for by name
 ROWS = {  # config and |V|
     'mlp1': (functools.partial(brown.get_config, 'mlp1'), brown.VOCABULARY),
     'mlp9': (functools.partial(brown.get_config, 'mlp9'), brown.VOCABULARY),
@@ -108,11 +110,21 @@ def ours(problem: Problem, precision: str) -> Turn:
     return turn
 
 
+def ours_pallas(problem: Problem, precision: str) -> Turn:
+    """Ours with pallas_loss.py, a kernel for GPUs, in place of softmax.mean_nll."""
+    return _scan(problem, functools.partial(_pallas_loss, precision=precision))
+
+
 def plain_jax(problem: Problem, precision: str) -> Turn:
     """The same in the first form that comes to mind: jax.grad of log_softmax of the B x V scores, and a scan."""
+    return _scan(problem, functools.partial(_plain_loss, precision=precision))
+
+
+def _scan(problem, loss) -> Turn:
+    """Turns of a loss that takes (params, contexts_BxN, targets_B, key, wanted) and returns NLL + R, and the NLL."""
     wanted = settings.from_config(problem.config)
     optimizer = optimizers.build(wanted.optimizer, problem.total_steps, wanted.train.batch_size)
-    loss = functools.partial(_plain_loss, wanted=wanted, precision=precision)
+    loss = functools.partial(loss, wanted=wanted)
 
     def step(state, positions_B, tokens_T):
         params, opt_state, key = state
@@ -136,6 +148,13 @@ def plain_jax(problem: Problem, precision: str) -> Turn:
         return np.asarray(nll_S)
 
     return turn
+
+
+def _pallas_loss(params, contexts_BxN, targets_B, key, wanted, precision):
+    """As objective.penalised_nll."""
+    parts = nplm.output_parts(params, contexts_BxN, wanted.model.dropout, key)
+    nll = pallas_loss.mean_nll(parts, params.b_V, targets_B, precision)
+    return nll + objective.regulariser(params, wanted.optimizer.weight_decay), nll
 
 
 def _plain_loss(params, contexts_BxN, targets_B, key, wanted, precision):
@@ -168,7 +187,7 @@ def find(name: str) -> Callable[[Problem, str], Turn]:
         from experiments.speed import torch_contestants  # noqa: PLC0415 (an optional package)
 
         return getattr(torch_contestants, name)
-    return {'ours': ours, 'plain_jax': plain_jax}[name]
+    return {'ours': ours, 'ours_pallas': ours_pallas, 'plain_jax': plain_jax}[name]
 
 
 def alternate(turns: Mapping[str, Turn], rounds: int) -> dict[str, list[float]]:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 from typing import Any
 
+import jax
 import numpy as np
 from absl import app, flags
 
@@ -38,12 +39,18 @@ _SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the results that
 HEADER = ['row', 'contestant', 'precision', 'words/s', 'range', 'first / it', 'of ceiling', 'MB', 'start MB']
 
 
+def entered() -> list[str]:
+    """The contestants asked for; where none are, all but those made for another device."""
+    everywhere = _WHO.present or jax.default_backend() == 'gpu'
+    return [name for name in _WHO.value if everywhere or name not in contestants.FOR_GPUS]
+
+
 def race_row(row: str) -> dict[str, Any]:
     """All contestants on one network: words a second of each turn, and peak memory."""
     make_config, V = contestants.ROWS[row]
     B, S = _BATCH.value, _STEPS.value
     problem = contestants.make_problem(make_config(), V, B, S, _ROUNDS.value + 1, _BLOCK.value)
-    entries = [(name, precision) for precision in _PRECISIONS.value for name in _WHO.value]
+    entries = [(name, precision) for precision in _PRECISIONS.value for name in entered()]
     memory = {entry: peak_memory(row, *entry) if _MEMORY.value else earlier_memory(row, *entry) for entry in entries}
     turns = {entry: contestants.find(entry[0])(problem, entry[1]) for entry in entries}
     seconds = contestants.alternate(turns, _ROUNDS.value)
