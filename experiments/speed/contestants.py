@@ -21,7 +21,6 @@ from absl import flags, logging
 from ml_collections import ConfigDict
 
 from configs import brown, wikitext2
-from experiments.speed import pallas_loss
 from nplm_jax import dataset, nplm, objective, optimizers, settings, training
 
 Turn = Callable[[], np.ndarray]  # does S updates; returns their mean NLLs, float32 of S, nats a word
@@ -152,6 +151,8 @@ def _scan(problem, loss) -> Turn:
 
 def _pallas_loss(params, contexts_BxN, targets_B, key, wanted, precision):
     """As objective.penalised_nll."""
+    from experiments.speed import pallas_loss  # noqa: PLC0415 (only a GPU needs it)
+
     parts = nplm.output_parts(params, contexts_BxN, wanted.model.dropout, key)
     nll = pallas_loss.mean_nll(parts, params.b_V, targets_B, precision)
     return nll + objective.regulariser(params, wanted.optimizer.weight_decay), nll
