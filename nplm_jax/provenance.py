@@ -27,16 +27,8 @@ def provenance() -> dict[str, Any]:
 
 def _commit() -> str:
     """The repository's commit, with -dirty when files differ from it; 'unknown' outside one."""
-    git = [
-        'git',
-        '-C',
-        str(pathlib.Path(__file__).parent),
-        'describe',
-        '--always',
-        '--dirty',
-        '--abbrev=12',
-        '--exclude=*',
-    ]
+    here = str(pathlib.Path(__file__).parent)
+    git = ['git', '-C', here, *'describe --always --dirty --abbrev=12 --exclude=*'.split()]
     try:
         return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):

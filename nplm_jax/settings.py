@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import typing
 from collections.abc import Mapping
 from typing import Any
 
@@ -66,16 +67,10 @@ class CorpusSettings:
 
     def __post_init__(self):
         _one_of('corpus.name', self.name, CORPORA)
-        reads = {'text': ('path', 'valid_path', 'test_path'), 'ap_news': ('path', 'valid_path', 'test_path')}
-        reads['wikitext2'] = ('path',)
         for key in ('path', 'valid_path', 'test_path'):
-            unused = key not in reads.get(self.name, ())
-            require(
-                not (unused and getattr(self, key)),
-                f'corpus.{key}',
-                getattr(self, key),
-                f'corpus.name={self.name} does not read it',
-            )
+            value = getattr(self, key)
+            reads = self.name in ('text', 'ap_news') or (self.name == 'wikitext2' and key == 'path')
+            require(reads or not value, f'corpus.{key}', value, f'corpus.name={self.name} does not read it')
         _one_of('corpus.tokens', self.tokens, ('words', 'whitespace'))
         _one_of('corpus.count_over', self.count_over, ('all', 'train'))
         _at_least('corpus.min_count', self.min_count, 1)
@@ -343,24 +338,8 @@ def to_dict(settings: Settings) -> dict[str, Any]:
     return dataclasses.asdict(settings)
 
 
-_SECTIONS = {
-    c.__name__: c
-    for c in (
-        CorpusSettings,
-        ModelSettings,
-        NgramSettings,
-        OutputSettings,
-        OptimizerSettings,
-        PaperSettings,
-        ParallelSettings,
-        TrainSettings,
-        PaperRow,
-    )
-}
-
-
 def _freeze(kind: type, values: Mapping[str, Any], prefix: str) -> Any:
-    fields = {f.name: f.type for f in dataclasses.fields(kind)}
+    fields = typing.get_type_hints(kind)
     for key in values:
         if key not in fields:
             raise BadInput(f'{prefix}{key}: unknown key; allowed here: {", ".join(fields)}')
@@ -370,13 +349,13 @@ def _freeze(kind: type, values: Mapping[str, Any], prefix: str) -> Any:
     return kind(**{k: _convert(values[k], fields[k], f'{prefix}{k}') for k in fields})
 
 
-def _convert(value: Any, kind: str, key: str) -> Any:
-    if kind in _SECTIONS:
+def _convert(value: Any, kind: type, key: str) -> Any:
+    if dataclasses.is_dataclass(kind):
         require(isinstance(value, Mapping), key, value, 'must be a section of keys')
-        return _freeze(_SECTIONS[kind], value, f'{key}.')
+        return _freeze(kind, value, f'{key}.')
     if isinstance(value, int):
         require(-(2**31) <= value < 2**31, key, value, 'must be below 2**31')
-    if kind == 'float' and isinstance(value, int) and not isinstance(value, bool):
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    require(type(value).__name__ == kind, key, value, f'must be of type {kind}')
+    require(type(value) is kind, key, value, f'must be of type {kind.__name__}')
     return value
