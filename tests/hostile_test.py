@@ -215,7 +215,7 @@ HEAD = b'\\data\\\nngram 1=1\n\\1-grams:\n-1\ta\n\\end\\\n'
         ('results', b'{\n"a": 1e999}', ': not a JSON object of finite numbers'),
         ('results', b'{\n"a": ' + b'9' * 5000 + b'}', ': not a JSON object of finite numbers'),
         ('results', b'{"a": "\\ud800"}', ': not a JSON object of finite numbers and whole characters'),
-        ('results', b'{"a": 1,\n}', ':2: not JSON ('),
+        ('results', b'{"a": 1,\n!}', ':2: not JSON ('),
     ],
 )
 def test_a_file_that_once_ended_in_a_traceback_or_without_a_line(tmp_path, reader, data, why):
