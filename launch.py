@@ -20,7 +20,7 @@ from ml_collections import ConfigDict, config_flags
 
 from configs import default
 from nplm_jax import jobs
-from nplm_jax.errors import BadInput
+from nplm_jax.errors import BadInput, first_line
 
 _CONFIG = config_flags.DEFINE_config_file('config', None, 'A config file, with the row after a colon.')
 _SWEEP = flags.DEFINE_boolean('sweep', False, 'Run every point that the sweep() of the config file yields.')
@@ -51,8 +51,7 @@ def main(argv: list[str]) -> None:
     except RuntimeError as error:  # what JAX raises when a process does not answer
         if not _DISTRIBUTED.value:
             raise
-        reason = (str(error).strip() or repr(error)).splitlines()[0]
-        _end(1, f'another process was lost ({reason[:200]}); start all again to go on: {command}')
+        _end(1, f'another process was lost ({first_line(error)[:200]}); start all again to go on: {command}')
     except (KeyboardInterrupt, _Terminated) as stop:
         code = 143 if isinstance(stop, _Terminated) else 130
         _end(code, f'stopped; what was saved before is whole; go on with: {command}')

@@ -20,7 +20,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
 
-from nplm_jax.errors import BadInput
+from nplm_jax.errors import BadInput, first_line
 
 Tree = TypeVar('Tree')
 Best = TypeVar('Best')
@@ -178,7 +178,7 @@ def _quietly(call: Callable[[], Result]) -> Result | str:
         try:
             return call()
         except Exception as error:  # noqa: BLE001 (whatever a full disk or a damaged file makes Orbax raise)
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+            reason = first_line(error)[:200]
         for thread in threading.enumerate():
             if thread not in earlier:
                 threading.Thread.join(thread, timeout=10)  # Orbax's own raises again

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nplm_jax.errors import BadInput
+from nplm_jax.errors import BadInput, first_line
 
 
 def drive(run: Generator[Callable, Any, Any]) -> Any:
@@ -36,9 +36,8 @@ def memory_told() -> Iterator[None]:
     except (jax.errors.JaxRuntimeError, MemoryError) as error:
         if not (isinstance(error, MemoryError) or re.search('RESOURCE_EXHAUSTED|[Oo]ut of memory', str(error))):
             raise
-        reason = (str(error).strip() or 'MemoryError').splitlines()[0]
         keys = 'model.m, model.h, train.batch_size or output.block_size'
-        raise BadInput(f'out of memory ({reason[:200]}); make {keys} smaller') from None
+        raise BadInput(f'out of memory ({first_line(error)[:200]}); make {keys} smaller') from None
 
 
 def timed(dispatch: Callable[[], tuple[Any, jax.Array]]) -> tuple[Any, np.ndarray, float]:

@@ -14,6 +14,11 @@ class BadInput(ValueError):
         super().__init__(''.join(c if c.isprintable() else ascii(c)[1:-1] for c in message))
 
 
+def first_line(error: BaseException) -> str:
+    """What another library's exception says, less all lines but the first; its type where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def require(ok: bool, key: str, value: Any, allowed: str) -> None:
     """Raises BadInput naming `key`, its `value` and what is `allowed`, unless `ok`."""
     if not ok:

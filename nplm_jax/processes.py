@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from nplm_jax.errors import BadInput, require
+from nplm_jax.errors import BadInput, first_line, require
 
 Tree = TypeVar('Tree')
 
@@ -31,8 +31,9 @@ def start(coordinator: str | None, processes: int | None, process_id: int | None
             coordinator, processes, process_id, heartbeat_timeout_seconds=heartbeat, shutdown_timeout_seconds=24 * 3600
         )
     except (ValueError, RuntimeError) as error:
-        reason = (str(error).strip() or repr(error)).splitlines()[0]
-        raise BadInput(f'--distributed: {reason}; give --coordinator, --processes and --process_id') from None
+        raise BadInput(
+            f'--distributed: {first_line(error)}; give --coordinator, --processes and --process_id'
+        ) from None
 
 
 def is_first() -> bool:
