@@ -9,19 +9,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import json
-import math
 import pathlib
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax import dataset, finite, parallel, sampling, touched, training
+from nplm_jax import dataset, finite, parallel, reporting, sampling, touched, training
 from nplm_jax.files import write_atomically
 from nplm_jax.plan import Plan, make_plan, order
 from nplm_jax.settings import Settings
@@ -49,16 +47,6 @@ class Update:
     norms: dict[str, float]  # before the update
     gradient_norms: dict[str, float]
     not_finite: str | None  # the first that is not: a parameter before it, the loss, a gradient, the state after it
-
-    def to_json(self) -> str:
-        """Numbers that are not finite as text."""
-
-        def plain(value):
-            if isinstance(value, Mapping):
-                return {k: plain(v) for k, v in value.items()}
-            return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-        return json.dumps(plain(dataclasses.asdict(self)), indent=2) + '\n'
 
 
 def find(settings: Settings, data: dataset.Dataset, store: CheckpointStore, until: int) -> Update | None:
@@ -114,7 +102,8 @@ def explain(
         f'norms before it (and of gradients): {", ".join(norms)}',
     ]
     with contextlib.suppress(OSError):  # a full disk must not hide all this
-        write_atomically(folder / FILE, found.to_json())
+        text = reporting.to_json(dataclasses.asdict(found), instead=str, indent=2)  # `inf` tells more than null
+        write_atomically(folder / FILE, text + '\n')
         lines.append(f'all positions and norms: {folder / FILE}')
     replay = ['python', '-m', 'experiments.replay', f'--workdir={folder}', f'--step={found.number}']
     lines.append(f'the same update again: {shlex.join(replay)}')

@@ -9,7 +9,7 @@ import math
 import pathlib
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -129,15 +129,15 @@ def _begin_events(folder: pathlib.Path) -> RecordWriter:
     return events
 
 
-def to_json(values: Mapping[str, Any], **options: Any) -> str:
-    """JSON in which an infinite or undefined number is null, as every reader of JSON expects."""
+def to_json(values: Mapping[str, Any], instead: Callable[[float], Any] = lambda _: None, **options: Any) -> str:
+    """JSON in which an infinite or undefined number is what `instead` makes of it, as no reader of JSON expects one."""
 
     def finite(value):
         if isinstance(value, Mapping):
             return {k: finite(v) for k, v in value.items()}
         if isinstance(value, list):
             return [finite(v) for v in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
+        return instead(value) if isinstance(value, float) and not math.isfinite(value) else value
 
     return json.dumps(finite(values), **options)
 
