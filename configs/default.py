@@ -73,7 +73,7 @@ def _output() -> ConfigDict:
     # full | sampled (importance sampling, section 5.2) | nce (noise-contrastive) | classes (two-level softmax)
     c.kind = 'full'
     c.precision = 'float32'  # of full's products with |V|: float32 | bfloat16, its sums and the parameters float32
-    c.block_size = 128  # of full: examples whose |V| scores are held at once; larger (1024) on a GPU
+    c.block_size = 256  # of full: examples whose |V| scores are held at once; larger (1024) on a GPU
     c.samples = 1000  # of sampled and nce: distinct words a step, shared by its batch
     c.proposal = 'unigram'  # likewise: they are drawn by the words' training counts, or log_uniform, by their rank
     c.head = 1000  # of classes: the most frequent words, each a class of its own

@@ -139,7 +139,7 @@ class OutputSettings:
 
     kind: str = 'full'
     precision: str = 'float32'
-    block_size: int = 128
+    block_size: int = 256
     samples: int = 1000
     proposal: str = 'unigram'
     head: int = 1000

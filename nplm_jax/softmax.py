@@ -1,8 +1,8 @@
 """The output layer: scores of all words, their log-probabilities, and the mean loss with its gradients in blocks.
 
 The weights come as parts, one for each kind of input: ((U_VxK, a_BxK), (W_VxP, x_BxP)), the paper's equation 1.
-Dims: V words (this device's, where they are shared out), B examples, D inputs of a part, K inputs of all parts,
-S examples of a block.
+Dims: V words (this device's, where they are shared out), B examples, D inputs of a part, J inputs of all parts and
+those that b takes, S examples of a block.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Part = tuple[jax.Array, jax.Array]
 Axis = str | tuple[str, ...] | None  # a named axis of the devices, or several as one
 Precision = Literal['float32', 'bfloat16']
-TRANSPOSE_FROM = {'float32': 256, 'bfloat16': 32}  # examples: below, a transposed copy costs more than it saves
+TERMS_OF_B = {'float32': 1, 'bfloat16': 3}  # of a sum that is b to float32's precision
+MULTIPLE = {'float32': 1, 'bfloat16': 8}  # of the rows of all weights: where the products are fastest on a CPU
 
 
 def scores(b_V: jax.Array, *parts: Part) -> jax.Array:
@@ -57,11 +59,14 @@ def mean_nll(
 
     Equal to the mean of `negative_log_likelihood(scores(b_V, *parts), targets_B)`, and so are its gradients with
     respect to the weights, the inputs and b. These are computed together with the loss, in three products a block:
-    with E = exp(y - max y) and s = sum E over the words, the gradients are W^T E / s and E (a / s), so that the
-    normaliser divides an input's few numbers and never E's many, less what the targets add.
+    with E = exp(y - max y), s = sum E over the words, and s taken from the target's E, the gradients are W^T E / s and
+    E (a / s), so that the normaliser divides an input's few numbers and never E's many.
 
-    precision: bfloat16 rounds the weights, inputs and E in the products; sums, b and the targets' scores stay
-    float32. Only reverse-mode, once differentiable.
+    On a CPU these products are fastest with the weights' words along the last axis in memory:
+    `parallel.Layout.words_last`.
+
+    precision: bfloat16 rounds the weights, inputs and E in the products; sums and b stay float32. Only reverse-mode,
+    once differentiable.
 
     axis: the named axis over which the words are shared out, each device holding as many rows of the weights and b
     (section 3.2). Then these cross the devices, and nothing of |V| does: of each example the largest score, the sum
@@ -89,22 +94,69 @@ def _loss_and_gradients(parts, b_V, targets_B, precision, block_size, axis, grad
     blocks = -(-B // block_size)
     padding = -B % blocks
     weights, inputs = zip(*parts)
-    transpose = gradients and B >= TRANSPOSE_FROM[precision]
-    step = _make_step([w.astype(precision) for w in weights], b_V, transpose, axis)
-    is_real_B = (jnp.arange(B + padding) < B).astype(jnp.float32)
-    of_examples = ([jnp.pad(x, ((0, padding), (0, 0))) for x in inputs], is_real_B)
-    sums = jax.tree.map(jnp.zeros_like, (list(weights), b_V)) if gradients else None
-    sums, found = jax.lax.scan(step, sums, jax.tree.map(lambda x: x.reshape(blocks, -1, *x.shape[1:]), of_examples))
-    log_sum_B, expected = jax.tree.map(lambda x: x.reshape(B + padding, *x.shape[2:])[:B], found)
-    rows_B = targets_B if axis is None else _own_rows(targets_B, len(b_V), axis)
-    *of_targets, b_B = [_rows(w, rows_B, axis) for w in (*weights, b_V)]
-    target_scores_B = _over('sum', axis, b_B + sum(jnp.sum(w * x, axis=1) for w, x in zip(of_targets, inputs)))
-    loss = jnp.mean(log_sum_B - target_scores_B)
+    *ends, K = np.cumsum([x.shape[1] for x in inputs]).tolist()
+    # One matrix for all: a product of U's few columns alone has half the speed, and b added apart is a pass over y.
+    weights_JxV = jnp.concatenate([*(w.T.astype(precision) for w in weights), _as_rows(b_V, precision, K)])
+    weights_JxV = jax.lax.optimization_barrier(weights_JxV)  # made once, not in each product
+    inputs_BxJ = jnp.concatenate([*inputs, jnp.ones((B, len(weights_JxV) - K))], axis=1)
+    of_examples = inputs_BxJ, targets_B if axis is None else _own_rows(targets_B, len(b_V), axis), jnp.ones(B)
+    of_blocks = [jnp.pad(x, [(0, padding)] + [(0, 0)] * (x.ndim - 1)) for x in of_examples]
+    of_blocks = [x.reshape(blocks, -1, *x.shape[1:]) for x in of_blocks]
+    # Out here: XLA would make a transpose in a block part of its product, which it then runs in float32, and slower.
+    of_blocks.append(of_blocks[0].transpose(0, 2, 1))
+    sums_JxV = jnp.zeros_like(weights_JxV, jnp.float32) if gradients else None
+    sums_JxV, found = jax.lax.scan(functools.partial(_block, weights_JxV, axis), sums_JxV, of_blocks)
+    nll_B, expected_BxJ = jax.tree.map(lambda x: x.reshape(B + padding, *x.shape[2:])[:B], found)
+    loss = jnp.mean(nll_B)
     if not gradients:
         return loss, None
-    weight_gradients = [w.at[rows_B].add(-x) / B for w, x in zip(sums[0], inputs)]
-    input_gradients = _over('sum', axis, [(mean - w) / B for mean, w in zip(expected, of_targets)])
-    return loss, (tuple(zip(weight_gradients, input_gradients)), sums[1].at[rows_B].add(-1.0) / B)
+    of_inputs = jnp.split(_over('sum', axis, expected_BxJ[:, :K] / B), ends, axis=1)
+    *of_weights, of_b = jnp.split(sums_JxV[: K + 1] / B, [*ends, K])
+    return loss, (tuple(zip([w.T for w in of_weights], of_inputs)), of_b[0])
+
+
+def _as_rows(b_V, precision, num_before):
+    """b as terms of that precision, each the rounded rest of those before; their sum is b. Zeros fill up MULTIPLE."""
+    kept, rest_V, rows = jnp.finfo(precision), b_V, []
+    for _ in range(TERMS_OF_B[precision]):
+        # Not a cast there and back, which XLA may leave out.
+        rounded_V = jax.lax.reduce_precision(rest_V, kept.nexp, kept.nmant)
+        rows.append(rounded_V.astype(precision))
+        rest_V = rest_V - rounded_V
+    return jnp.pad(jnp.stack(rows), ((0, -(num_before + len(rows)) % MULTIPLE[precision]), (0, 0)))
+
+
+def _block(weights_JxV, axis, sums_JxV, block):
+    """Adds one block's gradients of the weights to their sum. Returns with it: each example's NLL and gradients.
+
+    The sums are None where no gradients are asked for.
+    """
+    inputs_SxJ, targets_S, is_real_S, inputs_JxS = block
+    precision, examples = weights_JxV.dtype, jnp.arange(len(targets_S))
+    y_SxV = _product(inputs_SxJ.astype(precision), weights_JxV, (1, 0))
+    largest_S = _over('max', axis, jnp.max(y_SxV, axis=1))
+    E_SxV = jnp.exp(y_SxV - largest_S[:, None]).astype(precision)
+    sum_S = _over('sum', axis, jnp.sum(E_SxV, axis=1, dtype=jnp.float32))
+    targets_y_S = y_SxV.at[examples, targets_S].get(mode='fill', fill_value=0)
+    nll_S = largest_S + jnp.log(sum_S) - _over('sum', axis, targets_y_S)
+    if sums_JxV is None:
+        return None, (nll_S, None)
+    E_SxV = _put(E_SxV, examples, targets_S, jnp.exp(targets_y_S - largest_S) - sum_S)
+    shares_JxS = inputs_JxS * (is_real_S / sum_S)[None, :]
+    sums_JxV += _product(shares_JxS.astype(precision), E_SxV, (1, 0))
+    expected_JxS = _product(weights_JxV, E_SxV, (1, 1))
+    return sums_JxV, (nll_S, (expected_JxS / sum_S[None, :]).T)
+
+
+def _put(E_SxV, examples, targets_S, values_S):
+    """E with one number of each example replaced; those whose target is another device's word stay as they are."""
+    values_S = values_S.astype(E_SxV.dtype)
+    if E_SxV.dtype == jnp.float32:
+        return E_SxV.at[examples, targets_S].set(values_S, mode='drop')
+    # As whole numbers: XLA on a CPU would turn all of E to float32 and back.
+    bits = jax.lax.bitcast_convert_type
+    replaced = bits(E_SxV, jnp.uint16).at[examples, targets_S].set(bits(values_S, jnp.uint16), mode='drop')
+    return bits(replaced, E_SxV.dtype)
 
 
 def _over(what, axis, values):
@@ -119,57 +171,7 @@ def _own_rows(targets_B, num_words, axis):
     return jnp.where((rows_B >= 0) & (rows_B < num_words), rows_B, num_words)
 
 
-def _rows(weights, rows_B, axis):
-    """The rows asked for; zeros for those that this device does not hold."""
-    return weights[rows_B] if axis is None else weights.at[rows_B].get(mode='fill', fill_value=0)
-
-
-def _make_step(weights, b_V, transpose, axis):
-    """What is done with one block of examples: log sum exp y, and what the gradients take from all words.
-
-    transpose: to make transposed copies of the weights for the products with E, which are faster then.
-    """
-    # The barrier keeps XLA from folding the copy into the product again, which it then cannot run in bfloat16.
-    transposed = [jax.lax.optimization_barrier(w.T) for w in weights] if transpose else None
-    sum_up = SUM_UP[str(weights[0].dtype)]
-
-    def step(sums, block):
-        inputs, is_real_S = block
-        y_VxS = sum(_product(w, x, (1, 1)) for w, x in zip(weights, inputs)) + b_V[:, None]
-        largest_S = _over('max', axis, jnp.max(y_VxS, axis=0))
-        E_VxS = jnp.exp(y_VxS - largest_S[None, :]).astype(weights[0].dtype)
-        sum_S = _over('sum', axis, jnp.sum(E_VxS, axis=0, dtype=jnp.float32))
-        log_sum_S = largest_S + jnp.log(sum_S)
-        if sums is None:
-            return None, (log_sum_S, None)
-        sums = jax.tree.map(jnp.add, sums, sum_up(E_VxS, inputs, (is_real_S / sum_S)[:, None]))
-        if transpose:
-            expected = [_product(w, E_VxS, (1, 0)) for w in transposed]
-        else:
-            expected = [_product(w, E_VxS, (0, 0)) for w in weights]
-        return sums, (log_sum_S, [(x / sum_S[None, :]).T for x in expected])
-
-    return step
-
-
-def _apart(E_VxS, inputs, share_Sx1):
-    """Sums over the examples of a block, each with its share: of E times the inputs of each part, and of E alone."""
-    *of_inputs, alone = [_product(E_VxS, x, (1, 0)) for x in (*(x * share_Sx1 for x in inputs), share_Sx1)]
-    return of_inputs, alone[:, 0]
-
-
-def _as_a_column(E_VxS, inputs, share_Sx1):
-    """The same, the sum of E being a column more of the first product, which is copied to part them again."""
-    one = jnp.ones_like(share_Sx1)
-    shares = [x * share_Sx1 for x in (jnp.concatenate([inputs[0], one], axis=1), *inputs[1:])]
-    both, *others = [_product(E_VxS, x, (1, 0)) for x in shares]
-    return [both[:, :-1], *others], both[:, -1]
-
-
 def _product(left: jax.Array, right: jax.Array, contract: tuple[int, int]) -> jax.Array:
-    """A float32 matrix product over one axis of each operand, both rounded to the left one's type."""
+    """A float32 matrix product over one axis of each operand."""
     axes = (((contract[0],), (contract[1],)), ((), ()))
-    return jax.lax.dot_general(left, right.astype(left.dtype), axes, preferred_element_type=jnp.float32)
-
-
-SUM_UP = {'float32': _apart, 'bfloat16': _as_a_column}  # the faster of the two: experiments/speed/forms.py
+    return jax.lax.dot_general(left, right, axes, preferred_element_type=jnp.float32)

@@ -167,7 +167,9 @@ def update(
     else:  # plain gradient descent keeps nothing of a parameter, and so does not mind whose gradients these are
         updates, opt_state = optimizer.update(found.trees, state.opt_state)
         params = touched.add(state.params, *layout.replicate(updates), *found.rows)
-    return layout.constrain(TrainState(params, opt_state, state.step + 1, found.carry))
+    state = layout.constrain(TrainState(params, opt_state, state.step + 1, found.carry))
+    # Where few rows move they are gathered first, and a row should lie together.
+    return state if settings.output.moves_few_rows else layout.words_last(state)
 
 
 def decay(params: objective.Params, step: jax.Array, settings: Settings, total_steps: int, num_steps: int):

@@ -12,8 +12,7 @@ import functools
 import pathlib
 import shlex
 import sys
-from typing import Any
-from unittest import mock
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +21,7 @@ from absl import app, flags
 
 from experiments import results
 from experiments.speed import contestants
-from nplm_jax import provenance, softmax
+from nplm_jax import parallel, provenance, softmax
 from nplm_jax.reporting import table
 
 HERE = pathlib.Path(__file__).parent
@@ -33,17 +32,31 @@ _STEPS = flags.DEFINE_integer('steps', 6, 'Updates a turn.')
 _ROUNDS = flags.DEFINE_integer('rounds', 8, 'Turns of each form.')
 _SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the results that are there, and measure nothing.')
 
+NOT_LAID_OUT = 'ours, U and W laid out as they come, 256'
+
+
+class Weights(NamedTuple):
+    """U and W, or the first alone."""
+
+    U_VxK: jax.Array
+    W_VxP: jax.Array | None = None
+
+
+def product(left, right, contract):
+    """Of two matrices over these axes, both rounded to the left one's type."""
+    return softmax._product(left, right.astype(left.dtype), contract)
+
 
 def examples_by_words(parts, b_V, targets_B, precision):
     """The form that comes to mind first: B x V scores."""
-    y_BxV = sum(softmax._product(x.astype(precision), w, (1, 1)) for w, x in parts) + b_V[None, :]
+    y_BxV = sum(product(x.astype(precision), w, (1, 1)) for w, x in parts) + b_V[None, :]
     picked_B = jnp.take_along_axis(y_BxV, targets_B[:, None], axis=1)[:, 0]
     return jnp.mean(jax.nn.logsumexp(y_BxV, axis=1) - picked_B)
 
 
 def words_by_examples(parts, b_V, targets_B, precision):
     """V x B scores: both products of the backward pass find the contracted axis where they want it."""
-    y_VxB = sum(softmax._product(w.astype(precision), x, (1, 1)) for w, x in parts) + b_V[:, None]
+    y_VxB = sum(product(w.astype(precision), x, (1, 1)) for w, x in parts) + b_V[:, None]
     return jnp.mean(softmax.negative_log_likelihood(y_VxB, targets_B))
 
 
@@ -55,7 +68,7 @@ def recomputed(parts, b_V, targets_B, precision, words=2048):
     def block(running, first):
         largest_B, sum_B = running
         rows = [jax.lax.dynamic_slice_in_dim(w, first, words) for w, _ in parts]
-        y_VxB = sum(softmax._product(w.astype(precision), x, (1, 1)) for w, (_, x) in zip(rows, parts))
+        y_VxB = sum(product(w.astype(precision), x, (1, 1)) for w, (_, x) in zip(rows, parts))
         y_VxB += jax.lax.dynamic_slice_in_dim(b_V, first, words)[:, None]
         new_B = jax.lax.stop_gradient(jnp.maximum(largest_B, y_VxB.max(0)))
         sum_B = sum_B * jnp.exp(largest_B - new_B) + jnp.exp(y_VxB - new_B[None, :]).sum(0)
@@ -67,17 +80,38 @@ def recomputed(parts, b_V, targets_B, precision, words=2048):
     return jnp.mean(largest_B + jnp.log(sum_B) - picked_B)
 
 
-def concatenated(parts, b_V, targets_B, precision):
-    """Ours with U and W copied into one matrix, which makes three products of six."""
-    one = tuple(jnp.concatenate(side, axis=1) for side in zip(*parts))
-    return softmax.mean_nll((one,), b_V, targets_B, precision, 128)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def turned(parts, b_V, targets_B, precision):
+    """Our form before: V x 128 scores of a block, a product for U and W each, copies of them transposed for W^T E."""
+    return turned_gradients(parts, b_V, targets_B, precision)[0]
 
 
-def other_b(parts, b_V, targets_B, precision):
-    """Ours with b's gradient from a product of its own where ours adds a column to another's, and the other way."""
-    other = {'float32': 'bfloat16', 'bfloat16': 'float32'}[precision]
-    with mock.patch.dict(softmax.SUM_UP, {precision: softmax.SUM_UP[other]}):
-        return softmax.mean_nll(parts, b_V, targets_B, precision, 128)
+def turned_gradients(parts, b_V, targets_B, precision):
+    """Its loss and gradients; the batch must be a multiple of 128."""
+    weights, inputs = zip(*parts)
+    one_Bx1 = jnp.ones((len(targets_B), 1))
+    low = [w.astype(precision) for w in weights]
+    copies = [jax.lax.optimization_barrier(w.T) for w in low]
+
+    def block(sums, inputs):
+        y_VxS = sum(product(w, x, (1, 1)) for w, x in zip(low, inputs)) + b_V[:, None]
+        largest_S = jnp.max(y_VxS, axis=0)
+        E_VxS = jnp.exp(y_VxS - largest_S[None, :]).astype(precision)
+        sum_S = jnp.sum(E_VxS, axis=0, dtype=jnp.float32)
+        shares = [x / sum_S[:, None] for x in (*inputs, jnp.ones((len(sum_S), 1)))]
+        sums = [total + product(E_VxS, x, (1, 0)) for total, x in zip(sums, shares)]
+        return sums, (largest_S + jnp.log(sum_S), [product(w, E_VxS, (1, 0)).T / sum_S[:, None] for w in copies])
+
+    zeros = [jnp.zeros_like(w) for w in (*weights, b_V[:, None])]
+    sums, (log_sums, expected) = jax.lax.scan(block, zeros, [x.reshape(-1, 128, x.shape[1]) for x in inputs])
+    of_targets = [w[targets_B] for w in weights]
+    picked_B = b_V[targets_B] + sum(jnp.sum(w * x, 1) for w, x in zip(of_targets, inputs))
+    *of_weights, of_b = [g.at[targets_B].add(-x) / len(x) for g, x in zip(sums, (*inputs, one_Bx1))]
+    of_inputs = [(e.reshape(x.shape) - w) / len(x) for e, w, x in zip(expected, of_targets, inputs)]
+    return jnp.mean(log_sums.ravel() - picked_B), (tuple(zip(of_weights, of_inputs)), of_b[:, 0])
+
+
+turned.defvjp(turned_gradients, lambda _, gradients, g: (*jax.tree.map(lambda x: x * g, gradients), None))
 
 
 def ours(parts, b_V, targets_B, precision, block_size):
@@ -91,29 +125,31 @@ def forms() -> dict[str, Any]:
         'examples x words': examples_by_words,
         'words x examples': words_by_examples,
         'blocks of 2,048 words, recomputed': recomputed,
-        'ours, U and W copied together, 128': concatenated,
-        'ours, b the other way, 128': other_b,
+        'words x examples in blocks of 128': turned,
+        NOT_LAID_OUT: functools.partial(ours, block_size=256),
     }
     for size in (32, 64, 128, 256, 512):
         found[f'ours, blocks of {size} examples'] = functools.partial(ours, block_size=size)
     return found
 
 
-def make_turn(loss, precision: str, widths: list[int]):
+def make_turn(name: str, loss, precision: str, widths: list[int]):
     """A function that does some updates of random weights on random inputs."""
     V, B, S = _VOCABULARY.value, _BATCH.value, _STEPS.value
     keys = jax.random.split(jax.random.key(0), 2 * len(widths) + 1)
-    weights = [d**-0.5 * jax.random.normal(key, (V, d)) for d, key in zip(widths, keys)]
+    weights = Weights(*(d**-0.5 * jax.random.normal(key, (V, d)) for d, key in zip(widths, keys)))
+    laid_out = name.startswith('ours') and name != NOT_LAID_OUT
     inputs = [jnp.tanh(jax.random.normal(key, (S, B, d))) for d, key in zip(widths, keys[len(widths) :])]
     targets_SxB = jax.random.randint(keys[-1], (S, B), 0, V)
 
     def step(state, given):
         weights, b_V = state
         inputs, targets_B = given
-        parts = tuple(zip(weights, inputs))
+        parts = tuple(zip(weights, inputs))  # of one width, W is left out
         nll, (of_parts, of_b) = jax.value_and_grad(loss, (0, 1))(parts, b_V, targets_B, precision)
-        moved = [w - 0.1 * g for w, (g, _) in zip(weights, of_parts)], b_V - 0.1 * of_b
-        return moved, (nll, [g for _, g in of_parts])
+        moved = Weights(*(w - 0.1 * g for w, (g, _) in zip(weights, of_parts)))
+        moved = parallel.ONE_DEVICE.words_last(moved) if laid_out else moved
+        return (moved, b_V - 0.1 * of_b), (nll, [g for _, g in of_parts])
 
     steps = jax.jit(lambda state: jax.lax.scan(step, state, (inputs, targets_SxB)), donate_argnums=0)
     state = (weights, jnp.zeros(V))
@@ -132,7 +168,7 @@ def measure(command: str) -> dict[str, Any]:
     for shape in _SHAPES.value:
         widths = [int(d) for d in shape.split(',')]
         turns = {
-            (name, precision): make_turn(loss, precision, widths)
+            (name, precision): make_turn(name, loss, precision, widths)
             for precision in contestants.PRECISIONS
             for name, loss in forms().items()
         }
