@@ -89,26 +89,27 @@ def turned(parts, b_V, targets_B, precision):
 def turned_gradients(parts, b_V, targets_B, precision):
     """Its loss and gradients; the batch must be a multiple of 128."""
     weights, inputs = zip(*parts)
-    one_Bx1 = jnp.ones((len(targets_B), 1))
+    *others, last = inputs
+    with_ones = [*others, jnp.pad(last, ((0, 0), (0, 1)), constant_values=1)]  # b's gradient is a column more
     low = [w.astype(precision) for w in weights]
     copies = [jax.lax.optimization_barrier(w.T) for w in low]
 
     def block(sums, inputs):
-        y_VxS = sum(product(w, x, (1, 1)) for w, x in zip(low, inputs)) + b_V[:, None]
+        y_VxS = sum(product(w, x[:, : w.shape[1]], (1, 1)) for w, x in zip(low, inputs)) + b_V[:, None]
         largest_S = jnp.max(y_VxS, axis=0)
         E_VxS = jnp.exp(y_VxS - largest_S[None, :]).astype(precision)
         sum_S = jnp.sum(E_VxS, axis=0, dtype=jnp.float32)
-        shares = [x / sum_S[:, None] for x in (*inputs, jnp.ones((len(sum_S), 1)))]
-        sums = [total + product(E_VxS, x, (1, 0)) for total, x in zip(sums, shares)]
-        return sums, (largest_S + jnp.log(sum_S), [product(w, E_VxS, (1, 0)).T / sum_S[:, None] for w in copies])
+        sums = [total + product(E_VxS, x / sum_S[:, None], (1, 0)) for total, x in zip(sums, inputs)]
+        return sums, (largest_S + jnp.log(sum_S), [(product(w, E_VxS, (1, 0)) / sum_S[None, :]).T for w in copies])
 
-    zeros = [jnp.zeros_like(w) for w in (*weights, b_V[:, None])]
-    sums, (log_sums, expected) = jax.lax.scan(block, zeros, [x.reshape(-1, 128, x.shape[1]) for x in inputs])
+    zeros = [jnp.zeros((len(b_V), x.shape[1])) for x in with_ones]
+    sums, (log_sums, expected) = jax.lax.scan(block, zeros, [x.reshape(-1, 128, x.shape[1]) for x in with_ones])
     of_targets = [w[targets_B] for w in weights]
     picked_B = b_V[targets_B] + sum(jnp.sum(w * x, 1) for w, x in zip(of_targets, inputs))
-    *of_weights, of_b = [g.at[targets_B].add(-x) / len(x) for g, x in zip(sums, (*inputs, one_Bx1))]
+    *of_others, of_last = [g.at[targets_B].add(-x) / len(x) for g, x in zip(sums, with_ones)]
+    of_weights = [*of_others, of_last[:, :-1]]
     of_inputs = [(e.reshape(x.shape) - w) / len(x) for e, w, x in zip(expected, of_targets, inputs)]
-    return jnp.mean(log_sums.ravel() - picked_B), (tuple(zip(of_weights, of_inputs)), of_b[:, 0])
+    return jnp.mean(log_sums.ravel() - picked_B), (tuple(zip(of_weights, of_inputs)), of_last[:, -1])
 
 
 turned.defvjp(turned_gradients, lambda _, gradients, g: (*jax.tree.map(lambda x: x * g, gradients), None))
