@@ -104,8 +104,12 @@ def _loss_and_gradients(parts, b_V, targets_B, precision, block_size, axis, grad
     of_blocks = [x.reshape(blocks, -1, *x.shape[1:]) for x in of_blocks]
     # Out here: XLA would make a transpose in a block part of its product, which it then runs in float32, and slower.
     of_blocks.append(of_blocks[0].transpose(0, 2, 1))
-    sums_JxV = jnp.zeros_like(weights_JxV, jnp.float32) if gradients else None
-    sums_JxV, found = jax.lax.scan(functools.partial(_block, weights_JxV, axis), sums_JxV, of_blocks)
+    block = functools.partial(_block, weights_JxV, axis, gradients)
+    sums_JxV, found = block(None, [x[0] for x in of_blocks])  # before the loop, to begin with its sums and no zeros
+    found = jax.tree.map(lambda x: x[None], found)
+    if blocks > 1:
+        sums_JxV, others = jax.lax.scan(block, sums_JxV, [x[1:] for x in of_blocks])
+        found = jax.tree.map(lambda *x: jnp.concatenate(x), found, others)
     nll_B, expected_BxJ = jax.tree.map(lambda x: x.reshape(B + padding, *x.shape[2:])[:B], found)
     loss = jnp.mean(nll_B)
     if not gradients:
@@ -126,11 +130,8 @@ def _as_rows(b_V, precision, num_before):
     return jnp.pad(jnp.stack(rows), ((0, -(num_before + len(rows)) % MULTIPLE[precision]), (0, 0)))
 
 
-def _block(weights_JxV, axis, sums_JxV, block):
-    """Adds one block's gradients of the weights to their sum. Returns with it: each example's NLL and gradients.
-
-    The sums are None where no gradients are asked for.
-    """
+def _block(weights_JxV, axis, gradients, sums_JxV, block):
+    """Adds one block's gradients of the weights to their sum, if there is one. Returns: the sum; NLLs and gradients."""
     inputs_SxJ, targets_S, is_real_S, inputs_JxS = block
     precision, examples = weights_JxV.dtype, jnp.arange(len(targets_S))
     y_SxV = _product(inputs_SxJ.astype(precision), weights_JxV, (1, 0))
@@ -139,12 +140,13 @@ def _block(weights_JxV, axis, sums_JxV, block):
     sum_S = _over('sum', axis, jnp.sum(E_SxV, axis=1, dtype=jnp.float32))
     targets_y_S = y_SxV.at[examples, targets_S].get(mode='fill', fill_value=0)
     nll_S = largest_S + jnp.log(sum_S) - _over('sum', axis, targets_y_S)
-    if sums_JxV is None:
+    if not gradients:
         return None, (nll_S, None)
     E_SxV = _put(E_SxV, examples, targets_S, jnp.exp(targets_y_S - largest_S) - sum_S)
     shares_JxS = inputs_JxS * (is_real_S / sum_S)[None, :]
-    sums_JxV += _product(shares_JxS.astype(precision), E_SxV, (1, 0))
+    of_block_JxV = _product(shares_JxS.astype(precision), E_SxV, (1, 0))
     expected_JxS = _product(weights_JxV, E_SxV, (1, 1))
+    sums_JxV = of_block_JxV if sums_JxV is None else sums_JxV + of_block_JxV
     return sums_JxV, (nll_S, (expected_JxS / sum_S[None, :]).T)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import optax
 import pytest
 
-from nplm_jax import checkpoints, dataset, evaluation, finite, optimizers, reporting, training, vocabulary
+from nplm_jax import checkpoints, dataset, evaluation, finite, optimizers, reporting, sampling, training, vocabulary
 from nplm_jax.corpora import Corpus, Span
 from nplm_jax.errors import BadInput
 from nplm_jax.language_model import NeuralLanguageModel
@@ -220,6 +220,25 @@ def test_many_steps_in_one_dispatch_equal_one_at_a_time():
 
 
 # --- the schedules ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('kind', ['full', 'sampled'])
+def test_output_weights_and_their_momentum_keep_the_words_last_in_memory(kind):
+    """Read from the compiled loop over updates; where rows are gathered they stay as they are."""
+    momentum = 0.9 if kind == 'full' else 0.0
+    settings = changed(output={'kind': kind, 'samples': 5}, optimizer={'momentum': momentum})
+    V, K, P = len(DATA.vocabulary), settings.model.h, 3 * settings.model.m
+    state = training.init_state(settings, V, None, 9)
+    order_T, noise = jnp.arange(100, dtype=jnp.int32), sampling.for_data(DATA, settings.output)
+    compiled = training.train_steps.lower(state, DATA.tokens_T, order_T, 0, settings, 9, 3, noise).compile()
+    (carried,) = [
+        line.split(' while(')[0]
+        for line in compiled.as_text().splitlines()
+        if ' while(' in line and f'f32[{V},{K}]' in line and f'f32[{V},{P}]' in line
+    ]
+    for shape in (f'f32[{V},{K}]', f'f32[{V},{P}]'):
+        assert carried.count(f'{shape}{{0,1}}') == (2 if kind == 'full' else 0)
+        assert carried.count(f'{shape}{{1,0}}') == (0 if kind == 'full' else 1)
 
 
 def test_the_papers_schedule_counts_words():
