@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import layout as memory
+from jax.experimental.layout import Layout as InMemory
+from jax.experimental.layout import with_layout_constraint
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from nplm_jax.errors import require
@@ -100,10 +101,14 @@ class Layout:
         return tree if self.mesh is None else _replicate(tree, self.mesh)
 
     def words_last(self, tree: Tree) -> Tree:
-        """Inside jit: U and W, and what an optimizer keeps of them, with the words along the last axis in memory.
+        """Inside a loop in jit: U and W, and what an optimizer keeps of them, with the words last in memory, on a CPU.
 
-        The output layer's products are fastest so on a CPU (`softmax.mean_nll`). Shapes and values stay as they are.
+        The output layer's products are fastest so there (`softmax.mean_nll`). Shapes and values stay as they are; the
+        loop holds these arrays once more than the program that it is in. Not for what a jitted function returns: its
+        next caller would have to know.
         """
+        if jax.default_backend() != 'cpu':
+            return tree
         if self.mesh is None:
             return _words_last(tree)
         where = specs(tree, self.mesh)  # mapped, as XLA would gather a whole array to lay it out
@@ -176,7 +181,7 @@ def specs(tree: Any, mesh: Mesh) -> Any:
 def _words_last(tree):
     def lay_out(path, leaf):
         is_matrix = _name(path) in ROWS_OVER and leaf.ndim == 2
-        return memory.with_layout_constraint(leaf, memory.Layout((1, 0))) if is_matrix else leaf
+        return with_layout_constraint(leaf, InMemory((1, 0))) if is_matrix else leaf
 
     return jax.tree_util.tree_map_with_path(lay_out, tree)
 

@@ -1,18 +1,18 @@
 """The output layer: scores of all words, their log-probabilities, and the mean loss with its gradients in blocks.
 
 The weights come as parts, one for each kind of input: ((U_VxK, a_BxK), (W_VxP, x_BxP)), the paper's equation 1.
-Dims: V words (this device's, where they are shared out), B examples, D inputs of a part, J inputs of all parts and
-those that b takes, S examples of a block.
+Dims: V words (this device's, where they are shared out), B examples, D inputs of a part, J inputs of all parts, then
+those that b takes, then zeros up to MULTIPLE; S examples of a block.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 Part = tuple[jax.Array, jax.Array]
 Axis = str | tuple[str, ...] | None  # a named axis of the devices, or several as one
@@ -24,7 +24,7 @@ MULTIPLE = {'float32': 1, 'bfloat16': 8}  # of the rows of all weights: where th
 def scores(b_V: jax.Array, *parts: Part) -> jax.Array:
     """y = b + sum of weights @ inputs over `parts`, each (weights_VxD, inputs_BxD): the paper's equation 1.
 
-    Returns: y_VxB, float32. Held words x examples, as both products of the backward pass are fast on a CPU then.
+    Returns: y_VxB, float32, words x examples.
     """
     y_VxB = sum(weights_VxD @ inputs_BxD.T for weights_VxD, inputs_BxD in parts)
     return b_V[:, None] + y_VxB
@@ -65,8 +65,8 @@ def mean_nll(
     On a CPU these products are fastest with the weights' words along the last axis in memory:
     `parallel.Layout.words_last`.
 
-    precision: bfloat16 rounds the weights, inputs and E in the products; sums and b stay float32. Only reverse-mode,
-    once differentiable.
+    precision: bfloat16 rounds the weights, inputs and E in the products; sums and b stay float32. Where a GPU's float32
+    products round to TensorFloat-32, b is rounded with them. Only reverse-mode, once differentiable.
 
     axis: the named axis over which the words are shared out, each device holding as many rows of the weights and b
     (section 3.2). Then these cross the devices, and nothing of |V| does: of each example the largest score, the sum
@@ -94,16 +94,17 @@ def _loss_and_gradients(parts, b_V, targets_B, precision, block_size, axis, grad
     blocks = -(-B // block_size)
     padding = -B % blocks
     weights, inputs = zip(*parts)
-    *ends, K = np.cumsum([x.shape[1] for x in inputs]).tolist()
+    *ends, first_of_b = itertools.accumulate(x.shape[1] for x in inputs)
     # One matrix for all: a product of U's few columns alone has half the speed, and b added apart is a pass over y.
-    weights_JxV = jnp.concatenate([*(w.T.astype(precision) for w in weights), _as_rows(b_V, precision, K)])
+    weights_JxV = jnp.concatenate([*(w.T.astype(precision) for w in weights), _rows_of_b(b_V, precision, first_of_b)])
     weights_JxV = jax.lax.optimization_barrier(weights_JxV)  # made once, not in each product
-    inputs_BxJ = jnp.concatenate([*inputs, jnp.ones((B, len(weights_JxV) - K))], axis=1)
-    of_examples = inputs_BxJ, targets_B if axis is None else _own_rows(targets_B, len(b_V), axis), jnp.ones(B)
-    of_blocks = [jnp.pad(x, [(0, padding)] + [(0, 0)] * (x.ndim - 1)) for x in of_examples]
-    of_blocks = [x.reshape(blocks, -1, *x.shape[1:]) for x in of_blocks]
-    # Out here: XLA would make a transpose in a block part of its product, which it then runs in float32, and slower.
-    of_blocks.append(of_blocks[0].transpose(0, 2, 1))
+    inputs_BxJ = jnp.concatenate([*inputs, jnp.ones((B, len(weights_JxV) - first_of_b))], axis=1)
+    # Examples that only fill up the last block have inputs of zero, b's too, and so no share in any gradient.
+    rows_B = targets_B if axis is None else _own_rows(targets_B, len(b_V), axis)
+    inputs, targets = (jnp.pad(x, [(0, padding)] + [(0, 0)] * (x.ndim - 1)) for x in (inputs_BxJ, rows_B))
+    inputs, targets = (x.reshape(blocks, -1, *x.shape[1:]) for x in (inputs, targets))
+    # Turned out here: XLA would make a transpose in a block part of its product, which it then runs in float32.
+    of_blocks = inputs, inputs.transpose(0, 2, 1), targets
     block = functools.partial(_block, weights_JxV, axis, gradients)
     sums_JxV, found = block(None, [x[0] for x in of_blocks])  # before the loop, to begin with its sums and no zeros
     found = jax.tree.map(lambda x: x[None], found)
@@ -114,12 +115,12 @@ def _loss_and_gradients(parts, b_V, targets_B, precision, block_size, axis, grad
     loss = jnp.mean(nll_B)
     if not gradients:
         return loss, None
-    of_inputs = jnp.split(_over('sum', axis, expected_BxJ[:, :K] / B), ends, axis=1)
-    *of_weights, of_b = jnp.split(sums_JxV[: K + 1] / B, [*ends, K])
+    of_inputs = jnp.split(_over('sum', axis, expected_BxJ[:, :first_of_b] / B), ends, axis=1)
+    *of_weights, of_b = jnp.split(sums_JxV[: first_of_b + 1] / B, [*ends, first_of_b])
     return loss, (tuple(zip([w.T for w in of_weights], of_inputs)), of_b[0])
 
 
-def _as_rows(b_V, precision, num_before):
+def _rows_of_b(b_V, precision, num_before):
     """b as terms of that precision, each the rounded rest of those before; their sum is b. Zeros fill up MULTIPLE."""
     kept, rest_V, rows = jnp.finfo(precision), b_V, []
     for _ in range(TERMS_OF_B[precision]):
@@ -132,7 +133,7 @@ def _as_rows(b_V, precision, num_before):
 
 def _block(weights_JxV, axis, gradients, sums_JxV, block):
     """Adds one block's gradients of the weights to their sum, if there is one. Returns: the sum; NLLs and gradients."""
-    inputs_SxJ, targets_S, is_real_S, inputs_JxS = block
+    inputs_SxJ, inputs_JxS, targets_S = block
     precision, examples = weights_JxV.dtype, jnp.arange(len(targets_S))
     y_SxV = _product(inputs_SxJ.astype(precision), weights_JxV, (1, 0))
     largest_S = _over('max', axis, jnp.max(y_SxV, axis=1))
@@ -143,7 +144,7 @@ def _block(weights_JxV, axis, gradients, sums_JxV, block):
     if not gradients:
         return None, (nll_S, None)
     E_SxV = _put(E_SxV, examples, targets_S, jnp.exp(targets_y_S - largest_S) - sum_S)
-    shares_JxS = inputs_JxS * (is_real_S / sum_S)[None, :]
+    shares_JxS = inputs_JxS / sum_S[None, :]
     of_block_JxV = _product(shares_JxS.astype(precision), E_SxV, (1, 0))
     expected_JxS = _product(weights_JxV, E_SxV, (1, 1))
     sums_JxV = of_block_JxV if sums_JxV is None else sums_JxV + of_block_JxV

@@ -167,9 +167,7 @@ def update(
     else:  # plain gradient descent keeps nothing of a parameter, and so does not mind whose gradients these are
         updates, opt_state = optimizer.update(found.trees, state.opt_state)
         params = touched.add(state.params, *layout.replicate(updates), *found.rows)
-    state = layout.constrain(TrainState(params, opt_state, state.step + 1, found.carry))
-    # Where few rows move they are gathered first, and a row should lie together.
-    return state if settings.output.moves_few_rows else layout.words_last(state)
+    return layout.constrain(TrainState(params, opt_state, state.step + 1, found.carry))
 
 
 def decay(params: objective.Params, step: jax.Array, settings: Settings, total_steps: int, num_steps: int):
@@ -202,7 +200,10 @@ def train_steps(
     positions_SxB = jax.lax.dynamic_slice(order_T, (first * B,), (num_steps * B,)).reshape(num_steps, B)
 
     def step(state, positions_B):
-        return train_step(state, *batch(settings, tokens_T, positions_B), settings, total_steps, noise, layout)
+        given = batch(settings, tokens_T, positions_B)
+        state, nll = train_step(state, *given, settings, total_steps, noise, layout)
+        # Where few rows move they are gathered first, and a row should lie together.
+        return (state if settings.output.moves_few_rows else layout.words_last(state)), nll
 
     after, nll_S = jax.lax.scan(step, state, positions_SxB)
     return after.replace(params=decay(after.params, state.step, settings, total_steps, num_steps)), nll_S

@@ -219,9 +219,6 @@ def test_many_steps_in_one_dispatch_equal_one_at_a_time():
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
 
 
-# --- the schedules ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize('kind', ['full', 'sampled'])
 def test_output_weights_and_their_momentum_keep_the_words_last_in_memory(kind):
     """Read from the compiled loop over updates; where rows are gathered they stay as they are."""
@@ -239,6 +236,9 @@ def test_output_weights_and_their_momentum_keep_the_words_last_in_memory(kind):
     for shape in (f'f32[{V},{K}]', f'f32[{V},{P}]'):
         assert carried.count(f'{shape}{{0,1}}') == (2 if kind == 'full' else 0)
         assert carried.count(f'{shape}{{1,0}}') == (0 if kind == 'full' else 1)
+
+
+# --- the schedules ---------------------------------------------------------------------------------------
 
 
 def test_the_papers_schedule_counts_words():

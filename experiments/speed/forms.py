@@ -55,7 +55,7 @@ def examples_by_words(parts, b_V, targets_B, precision):
 
 
 def words_by_examples(parts, b_V, targets_B, precision):
-    """V x B scores: both products of the backward pass find the contracted axis where they want it."""
+    """V x B scores, by jax.grad."""
     y_VxB = sum(product(w.astype(precision), x, (1, 1)) for w, x in parts) + b_V[:, None]
     return jnp.mean(softmax.negative_log_likelihood(y_VxB, targets_B))
 
@@ -82,12 +82,15 @@ def recomputed(parts, b_V, targets_B, precision, words=2048):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def turned(parts, b_V, targets_B, precision):
-    """Our form before: V x 128 scores of a block, a product for U and W each, copies of them transposed for W^T E."""
+    """V x 128 scores of a block, a product for U and W each, copies of them transposed for W^T E: ours before.
+
+    Then, in float32, b's gradient was a product of its own, 8% faster at K=100. The batch must be a multiple of 128.
+    """
     return turned_gradients(parts, b_V, targets_B, precision)[0]
 
 
 def turned_gradients(parts, b_V, targets_B, precision):
-    """Its loss and gradients; the batch must be a multiple of 128."""
+    """Its loss and gradients."""
     weights, inputs = zip(*parts)
     *others, last = inputs
     with_ones = [*others, jnp.pad(last, ((0, 0), (0, 1)), constant_values=1)]  # b's gradient is a column more
