@@ -91,14 +91,14 @@ def test_sums_count_every_word_and_every_example(precision):
     parts, targets_B = ((jnp.zeros((V, 2)), jnp.ones((B, 2))),), jnp.zeros(B, jnp.int32)
     loss, (((weights_VxD, _),), b_V) = LOSSES(parts, jnp.zeros(V), targets_B, precision, 128)
     assert float(loss) == pytest.approx(math.log(V), rel=1e-6)
-    rounding = 1e-5 if precision == 'float32' else 2**-8
+    rounding = 1e-6 if precision == 'float32' else 2**-8
     for gradients_V in (b_V, weights_VxD[:, 0]):
         assert float(gradients_V[0]) == pytest.approx(1 / V - 1, rel=rounding)
-        np.testing.assert_allclose(gradients_V[1:], 1 / V, rtol=rounding)
+        np.testing.assert_allclose(gradients_V[1:], 1 / V, rtol=max(rounding, 1e-5))
     # All words' weights cancel in the inputs' gradients.
     large = jnp.full((V, 2), 3.0)
     _, (((_, inputs_BxD),), _) = LOSSES(((large, jnp.ones((B, 2))),), jnp.zeros(V), targets_B, precision, 128)
-    np.testing.assert_allclose(inputs_BxD, 0, atol=3 * rounding / B)
+    np.testing.assert_allclose(inputs_BxD, 0, atol=3 * rounding / B)  # of weights of 3
 
 
 @pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
@@ -117,5 +117,6 @@ def test_no_array_of_words_by_batch_is_held(precision):
     given = (((shape((V, K), 'float32'), shape((B, K), 'float32')),), shape((V,), 'float32'), shape((B,), 'int32'))
     compiled = LOSSES.lower(*given, precision, 128).compile()
     shapes = re.findall(r'\b[a-z]+[0-9]+\[([0-9,]+)\]', compiled.as_text())
-    assert max(math.prod(map(int, dims.split(','))) for dims in shapes) <= V * (K + 8) < V * B
+    of_b = {'float32': 1, 'bfloat16': 4}[precision]  # rows beside those of the weights
+    assert max(math.prod(map(int, dims.split(','))) for dims in shapes) <= V * (K + of_b) < V * B
     assert compiled.memory_analysis().temp_size_in_bytes < 2e9

@@ -32,8 +32,6 @@ _STEPS = flags.DEFINE_integer('steps', 6, 'Updates a turn.')
 _ROUNDS = flags.DEFINE_integer('rounds', 8, 'Turns of each form.')
 _SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the results that are there, and measure nothing.')
 
-NOT_LAID_OUT = 'ours, U and W laid out as they come, 256'
-
 
 class Weights(NamedTuple):
     """U and W, or the first alone."""
@@ -124,25 +122,24 @@ def ours(parts, b_V, targets_B, precision, block_size):
 
 
 def forms() -> dict[str, Any]:
-    """Loss functions by name."""
+    """Loss functions by name, each with whether U and W are kept with their words last in memory."""
     found = {
-        'examples x words': examples_by_words,
-        'words x examples': words_by_examples,
-        'blocks of 2,048 words, recomputed': recomputed,
-        'words x examples in blocks of 128': turned,
-        NOT_LAID_OUT: functools.partial(ours, block_size=256),
+        'examples x words': (examples_by_words, False),
+        'words x examples': (words_by_examples, False),
+        'blocks of 2,048 words, recomputed': (recomputed, False),
+        'words x examples in blocks of 128': (turned, False),
+        'ours, U and W laid out as they come, 256': (functools.partial(ours, block_size=256), False),
     }
     for size in (32, 64, 128, 256, 512):
-        found[f'ours, blocks of {size} examples'] = functools.partial(ours, block_size=size)
+        found[f'ours, blocks of {size} examples'] = functools.partial(ours, block_size=size), True
     return found
 
 
-def make_turn(name: str, loss, precision: str, widths: list[int]):
+def make_turn(loss, words_last: bool, precision: str, widths: list[int]):
     """A function that does some updates of random weights on random inputs."""
     V, B, S = _VOCABULARY.value, _BATCH.value, _STEPS.value
     keys = jax.random.split(jax.random.key(0), 2 * len(widths) + 1)
     weights = Weights(*(d**-0.5 * jax.random.normal(key, (V, d)) for d, key in zip(widths, keys)))
-    laid_out = name.startswith('ours') and name != NOT_LAID_OUT
     inputs = [jnp.tanh(jax.random.normal(key, (S, B, d))) for d, key in zip(widths, keys[len(widths) :])]
     targets_SxB = jax.random.randint(keys[-1], (S, B), 0, V)
 
@@ -152,7 +149,7 @@ def make_turn(name: str, loss, precision: str, widths: list[int]):
         parts = tuple(zip(weights, inputs))  # of one width, W is left out
         nll, (of_parts, of_b) = jax.value_and_grad(loss, (0, 1))(parts, b_V, targets_B, precision)
         moved = Weights(*(w - 0.1 * g for w, (g, _) in zip(weights, of_parts)))
-        moved = parallel.ONE_DEVICE.words_last(moved) if laid_out else moved
+        moved = parallel.ONE_DEVICE.words_last(moved) if words_last else moved
         return (moved, b_V - 0.1 * of_b), (nll, [g for _, g in of_parts])
 
     steps = jax.jit(lambda state: jax.lax.scan(step, state, (inputs, targets_SxB)), donate_argnums=0)
@@ -172,9 +169,9 @@ def measure(command: str) -> dict[str, Any]:
     for shape in _SHAPES.value:
         widths = [int(d) for d in shape.split(',')]
         turns = {
-            (name, precision): make_turn(name, loss, precision, widths)
+            (name, precision): make_turn(*form, precision, widths)
             for precision in contestants.PRECISIONS
-            for name, loss in forms().items()
+            for name, form in forms().items()
         }
         seconds = contestants.alternate(turns, _ROUNDS.value)
         per_turn = _STEPS.value * _BATCH.value
