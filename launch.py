@@ -19,8 +19,8 @@ from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
 from configs import default
-from nplm_jax import jobs
-from nplm_jax.errors import BadInput, first_line
+from nplm_jax.runs import launchers
+from nplm_jax.utils.errors import BadInput, first_line
 
 _CONFIG = config_flags.DEFINE_config_file('config', None, 'A config file, with the row after a colon.')
 _SWEEP = flags.DEFINE_boolean('sweep', False, 'Run every point that the sweep() of the config file yields.')
@@ -75,20 +75,16 @@ def _listen() -> None:
 
 
 def _run(command: str) -> None:
-    from nplm_jax import (  # noqa: PLC0415 (a bad flag is refused before JAX is there)
-        experiment,
-        finite,
-        processes,
-        sweeps,
-        training,
-        workdir,
-    )
-    from nplm_jax.files import expand  # noqa: PLC0415
+    from nplm_jax.distributed import multihost  # noqa: PLC0415 (a bad flag is refused before JAX is there)
+    from nplm_jax.runs import experiment, sweeps, workdir  # noqa: PLC0415
+    from nplm_jax.training import loop  # noqa: PLC0415 (a bad flag is refused before JAX is there)
+    from nplm_jax.utils import finite  # noqa: PLC0415 (a bad flag is refused before JAX is there)
+    from nplm_jax.utils.io import expand  # noqa: PLC0415
 
     _listen()  # only now: what is raised within the import of an extension module comes out as an ImportError
     experiment.set_up_process(all_cores=_VECTORIZE.value)
     if _DISTRIBUTED.value:
-        processes.start(_COORDINATOR.value, _PROCESSES.value, _PROCESS_ID.value, _HEARTBEAT.value)
+        multihost.start(_COORDINATOR.value, _PROCESSES.value, _PROCESS_ID.value, _HEARTBEAT.value)
     config = _CONFIG.value
     overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
     own = ','.join(filter(None, (config.name, workdir.run_name(overrides))))
@@ -107,7 +103,7 @@ def _run(command: str) -> None:
             _end(1, 'no result; the same line again goes on')
         else:
             experiment.run(config, folder, command)
-    except training.Interrupted as stop:
+    except loop.Interrupted as stop:
         _end(128 + stop.signal_number, f'{stop}; go on with: {command}', together=True)
     except finite.NonFiniteLoss as error:
         _end(1, str(error))
@@ -115,20 +111,23 @@ def _run(command: str) -> None:
 
 def _run_jobs(points, folder, file, overrides):
     """One job a point, each with a command line of its own. Returns: why, of each that has no result."""
-    from nplm_jax import experiment, settings, workdir  # noqa: PLC0415 (as in _run)
+    from nplm_jax import config as config_lib  # noqa: PLC0415 (as in _run)
+    from nplm_jax.runs import experiment, workdir  # noqa: PLC0415
 
     runs = []
     for point in points:
         own = folder / point.name if _SWEEP.value else folder
-        workdir.check(own, settings.from_config(point.config))
+        workdir.check(own, config_lib.from_config(point.config))
         keys = [f'--config.{key}={value}' for key, value in {**overrides, **point.overrides}.items()]
         heartbeat = [f'--heartbeat={_HEARTBEAT.value}'] * (_PROCESSES.value is not None)
-        runs.append(jobs.Run(point.name, own, (sys.argv[0], f'--config={file}', *keys, f'--workdir={own}', *heartbeat)))
+        runs.append(
+            launchers.Run(point.name, own, (sys.argv[0], f'--config={file}', *keys, f'--workdir={own}', *heartbeat))
+        )
     runs = [run for run in runs if not experiment.finished(run.folder)]
     if not runs:
         return {}
-    options, number = jobs.read_options(_SLURM.value), _PROCESSES.value or 1
-    return jobs.run(runs, _LAUNCHER.value, folder / '.jobs', experiment.finished, options, number, _JOBS.value)
+    options, number = launchers.read_options(_SLURM.value), _PROCESSES.value or 1
+    return launchers.run(runs, _LAUNCHER.value, folder / '.jobs', experiment.finished, options, number, _JOBS.value)
 
 
 def _parse(argv: list[str]) -> list[str]:
@@ -177,7 +176,7 @@ def _check_together() -> None:
         raise BadInput(f'--launcher={_LAUNCHER.value}: not with --distributed; --processes=N starts all of them')
     if _SLURM.value and _LAUNCHER.value != 'slurm':
         raise BadInput(f'--slurm={",".join(_SLURM.value)}: needs --launcher=slurm')
-    jobs.read_options(_SLURM.value)
+    launchers.read_options(_SLURM.value)
     if _JOBS.value is not None and not (_SWEEP.value and _LAUNCHER.value):
         raise BadInput(f'--jobs={_JOBS.value}: needs --sweep and --launcher')
 

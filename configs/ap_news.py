@@ -15,7 +15,7 @@ for the text, and the preparation is only as close to the paper's as its section
 from ml_collections import ConfigDict
 
 from configs import default, rows
-from nplm_jax.errors import BadInput
+from nplm_jax.utils.errors import BadInput
 
 # Table 2 of the paper: train (none given), valid and test perplexity.
 NETWORK = 'MLP10, mixed with the trigram'

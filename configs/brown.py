@@ -19,7 +19,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from configs import default, rows
-from nplm_jax.errors import BadInput
+from nplm_jax.utils.errors import BadInput
 
 VOCABULARY = 16_383  # the paper's |V|
 # Table 1 of the paper: n, h, m, direct connections; then its train, valid and test perplexity.

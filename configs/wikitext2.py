@@ -16,7 +16,7 @@ Expected results and minutes: experiments/table2/README.md, which trains the net
 from ml_collections import ConfigDict
 
 from configs import default, rows
-from nplm_jax.errors import BadInput
+from nplm_jax.utils.errors import BadInput
 
 ROWS = ('mlp10', *rows.NGRAMS)
 

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from nplm_jax.errors import BadInput
-from nplm_jax.files import read_json, write_atomically
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import read_json, write_atomically
 
 
 def read(folder: pathlib.Path, row: str) -> dict[str, Any]:

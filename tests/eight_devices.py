@@ -7,30 +7,24 @@ import math
 
 import jax
 import jax.numpy as jnp
+import loop_test as one
 import numpy as np
 import pytest
-import training_test as one
-from training_test import DATA, same_bits
+from loop_test import DATA, same_bits
 
 from experiments.parallel import counts, program
-from nplm_jax import (
-    checkpoints,
-    dataset,
-    evaluation,
-    finite,
-    nplm,
-    objective,
-    parallel,
-    replaying,
-    sampling,
-    training,
-    vocabulary,
-)
-from nplm_jax.corpora import Corpus, Span
-from nplm_jax.errors import BadInput
-from nplm_jax.language_model import NeuralLanguageModel
-from nplm_jax.parallel import Layout, make_mesh
-from nplm_jax.settings import ModelSettings, OutputSettings, ParallelSettings
+from nplm_jax.config import ModelSettings, OutputSettings, ParallelSettings
+from nplm_jax.data import dataset, vocabulary
+from nplm_jax.data.corpora import Corpus, Span
+from nplm_jax.distributed import sharding
+from nplm_jax.distributed.sharding import Layout, make_mesh
+from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.models import nplm
+from nplm_jax.models.language_model import NeuralLanguageModel
+from nplm_jax.outputs import sampled
+from nplm_jax.training import checkpoints, loop, objective, replay
+from nplm_jax.utils import finite
+from nplm_jax.utils.errors import BadInput
 
 MESHES = [(1, 1), (8, 1), (1, 8), (4, 2), (2, 4)]
 LAYOUTS = [(*mesh, 'shard_map') for mesh in MESHES] + [(8, 1, 'pmap')]
@@ -80,11 +74,11 @@ def test_in_bfloat16_they_differ_by_its_rounding():
 def train(settings, layout, steps, dispatch=50):
     """The state after so many updates on batches of one epoch's order, repeated, as on one device."""
     bias = dataset.unigram_log_probabilities(DATA)
-    state = layout.put(training.init_state(settings, V, bias, 10_000))
+    state = layout.put(loop.init_state(settings, V, bias, 10_000))
     tokens_T = layout.everywhere(DATA.tokens_T)
     order_T = layout.everywhere(jnp.tile(dataset.epoch_order(1, 0, DATA.train), 8))
     for _ in range(steps // dispatch):
-        state, nll_S = training.train_steps(state, tokens_T, order_T, 0, settings, 10_000, dispatch, layout=layout)
+        state, nll_S = loop.train_steps(state, tokens_T, order_T, 0, settings, 10_000, dispatch, layout=layout)
         assert np.isfinite(np.asarray(nll_S)).all()  # waits: simulated devices must not run ahead
     return state
 
@@ -95,7 +89,7 @@ def perplexity(params):
 
 @functools.cache
 def trained_on_one_device(settings):
-    return perplexity(train(settings, parallel.ONE_DEVICE, 200).params)
+    return perplexity(train(settings, sharding.ONE_DEVICE, 200).params)
 
 
 @pytest.mark.parametrize('data,model,mode', LAYOUTS)
@@ -114,12 +108,12 @@ def test_recurrent_networks_train_as_on_one_device(data, model, mode):
     )
 
     def updates(layout):
-        state = layout.put(training.init_state(how, V, None, 10_000))
+        state = layout.put(loop.init_state(how, V, None, 10_000))
         order_T = layout.everywhere(jnp.tile(dataset.stream_order(1, 0, DATA.train, how.streams, 4), 8))
         words = layout.everywhere(DATA.tokens_T)
-        return layout.get(training.train_steps(state, words, order_T, 0, how, 10_000, 40, layout=layout)[0], V)
+        return layout.get(loop.train_steps(state, words, order_T, 0, how, 10_000, 40, layout=layout)[0], V)
 
-    found, expected = updates(layout_of(data, model, mode)), updates(parallel.ONE_DEVICE)
+    found, expected = updates(layout_of(data, model, mode)), updates(sharding.ONE_DEVICE)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
@@ -130,7 +124,7 @@ def test_the_words_that_pad_the_vocabulary_never_move(name):
     state = train(settings, layout := layout_of(2, 4), 200)
     params = state.params
     assert params.U_VxK.shape == (20, 5) and not np.any(params.U_VxK[V:]) and not np.any(params.W_VxP[V:])
-    assert np.all(params.b_V[V:] == parallel.NEVER)
+    assert np.all(params.b_V[V:] == sharding.NEVER)
     assert perplexity(layout.get(params, V)) == pytest.approx(trained_on_one_device(settings), abs=1e-4)
 
 
@@ -163,8 +157,8 @@ def test_any_topology_resumes_on_any_other_bit_for_bit(tmp_path):
             BASE, parallel=parallel_settings, train=dataclasses.replace(BASE.train, steps_per_dispatch=13)
         )
         try:
-            best, _ = training.fit(settings, DATA, store, one.Silent(), lambda: 15 if next(looks) == stop_at else 0)
-        except training.Interrupted:
+            best, _ = loop.fit(settings, DATA, store, one.Silent(), lambda: 15 if next(looks) == stop_at else 0)
+        except loop.Interrupted:
             best = None
         finally:
             store.close()
@@ -189,10 +183,10 @@ def test_an_update_whose_numbers_are_not_finite_is_found(tmp_path, kind, shape):
     settings = dataclasses.replace(settings, parallel=ParallelSettings(*shape))
     store = checkpoints.CheckpointStore(tmp_path)
     with pytest.raises(finite.NonFiniteLoss) as raised:
-        training.fit(settings, DATA, store, one.Silent())
-    text = str(replaying.explain(raised.value, settings, DATA, store, tmp_path))
+        loop.fit(settings, DATA, store, one.Silent())
+    text = str(replay.explain(raised.value, settings, DATA, store, tmp_path))
     store.close()
-    found = json.loads((tmp_path / replaying.FILE).read_text())
+    found = json.loads((tmp_path / replay.FILE).read_text())
     assert text.startswith(f'update {found["number"]}: {found["not_finite"]} is not finite; ')
     assert 8 < found['number'] <= raised.value.seen_at and len(found['positions']) == 16
     assert all(norm < 1e38 for norm in found['norms'].values())  # of b, without the words that pad it
@@ -213,22 +207,22 @@ def test_an_update_whose_numbers_are_not_finite_is_found(tmp_path, kind, shape):
 )
 def test_what_the_devices_cannot_do_is_one_line(data, model, mode, message):
     with pytest.raises(BadInput, match=message):
-        parallel.build(dataclasses.replace(BASE, parallel=ParallelSettings(data, model, mode)))
+        sharding.build(dataclasses.replace(BASE, parallel=ParallelSettings(data, model, mode)))
 
 
 def test_with_a_cheap_gradient_all_devices_share_the_batch():
     settings = one.changed(train=dict(batch_size=12), optimizer=dict(momentum=0.0), output=dict(kind='nce'))
     spread = lambda *shape: dataclasses.replace(settings, parallel=ParallelSettings(*shape))  # noqa: E731
     with pytest.raises(BadInput, match='^train.batch_size=12: must be a multiple of 8, the devices that share it$'):
-        parallel.build(spread(2, 4))
-    assert parallel.build(spread(2, 3)).mesh.shape == {'data': 2, 'model': 3}
+        sharding.build(spread(2, 4))
+    assert sharding.build(spread(2, 3)).mesh.shape == {'data': 2, 'model': 3}
 
 
 def test_all_that_is_left():
     for given, shape in [((-1, 2), (4, 2)), ((2, -1), (2, 4)), ((-1, 1), (8,)), ((3, 2), (3, 2))]:
         settings = dataclasses.replace(one.changed(train=dict(batch_size=12 * 4)), parallel=ParallelSettings(*given))
-        assert tuple(parallel.build(settings).mesh.shape.values()) == shape
-    assert parallel.build(BASE) is parallel.ONE_DEVICE
+        assert tuple(sharding.build(settings).mesh.shape.values()) == shape
+    assert sharding.build(BASE) is sharding.ONE_DEVICE
 
 
 # --- what is sent ----------------------------------------------------------------------------------------
@@ -258,10 +252,10 @@ def many_words():
 def compile_and_train(settings, layout, data):
     """(the text of the program of 50 updates, the state after 200)."""
     num_words, bias = len(data.vocabulary), dataset.unigram_log_probabilities(data)
-    noise = layout.everywhere(sampling.for_data(data, settings.output))
-    state = layout.put(training.init_state(settings, num_words, bias, 1000))
+    noise = layout.everywhere(sampled.for_data(data, settings.output))
+    state = layout.put(loop.init_state(settings, num_words, bias, 1000))
     tokens_T, order_T = layout.everywhere((data.tokens_T, dataset.epoch_order(1, 0, data.train)))
-    lowered = training.train_steps.lower(state, tokens_T, order_T, 0, settings, 1000, 50, noise, layout)
+    lowered = loop.train_steps.lower(state, tokens_T, order_T, 0, settings, 1000, 50, noise, layout)
     compiled = lowered.compile(compiler_options={'xla_backend_optimization_level': 0})  # takes less time
     for first in range(0, 200, 50):
         state, nll_S = compiled(state, tokens_T, order_T, first, noise)
@@ -272,7 +266,7 @@ def compile_and_train(settings, layout, data):
 @functools.cache
 def cheap_on_one_device(settings):
     data = many_words()
-    params = compile_and_train(settings, parallel.ONE_DEVICE, data)[1].params
+    params = compile_and_train(settings, sharding.ONE_DEVICE, data)[1].params
     score = evaluation.evaluate(NeuralLanguageModel(params, settings.model.n), data.tokens_T, data.valid)
     return params, score.perplexity
 
@@ -301,6 +295,6 @@ def test_cheap_gradients_train_as_on_one_device_and_send_nothing_of_the_vocabula
     score = evaluation.evaluate(NeuralLanguageModel(params, 3), corpus.tokens_T, corpus.valid)
     assert score.perplexity == pytest.approx(perplexity, rel=1e-4)
     rows = state.params.b_V.addressable_data(0)
-    assert len(rows) == -(-num_words // model) and np.all(state.params.b_V[num_words:] == parallel.NEVER)
+    assert len(rows) == -(-num_words // model) and np.all(state.params.b_V[num_words:] == sharding.NEVER)
     sent = [math.prod(shape) for _, shape in program.sent_arrays(text)]
     assert 0 < max(sent) < num_words // 8  # the least that a device may hold of |V|: its rows of b

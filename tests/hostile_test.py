@@ -14,28 +14,22 @@ import tracemalloc
 import pytest
 
 from configs import sentences
-from experiments import results, score
-from nplm_jax import (
-    corpora,
-    experiment,
-    reporting,
-    settings,
-    tokens,
-    vocabulary,
-    wikitext2,
-    workdir,
-)
-from nplm_jax.errors import BadInput
-from nplm_jax.ngrams import arpa, classes
-from nplm_jax.settings import CorpusSettings
-from nplm_jax.vocabulary import RARE, Vocabulary
+from experiments import results
+from nplm_jax import config as config_lib
+from nplm_jax.cli import score
+from nplm_jax.config import CorpusSettings
+from nplm_jax.data import corpora, tokenization, vocabulary, wikitext2
+from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.models.ngram import arpa, class_ngram
+from nplm_jax.runs import experiment, reporting, workdir
+from nplm_jax.utils.errors import BadInput
 
 ROOT = pathlib.Path(__file__).parents[1]
 WORDS = Vocabulary((RARE, 'the'), (0, 1))
 READERS = {
     'arpa': arpa.read,
     'vocabulary': vocabulary.load,
-    'classes': lambda path: classes.load(path, WORDS),
+    'classes': lambda path: class_ngram.load(path, WORDS),
     'metrics': reporting.read_metrics,
     'results': lambda path: results.read(path.parent, path.stem),
     'text': lambda path: corpora.load(CorpusSettings('text', str(path))),
@@ -93,7 +87,7 @@ def test_a_file_too_large_is_not_read(tmp_path):
 
 
 def test_the_folder_of_a_run_made_of_fifos(tmp_path):
-    wanted = settings.from_config(sentences.get_config())
+    wanted = config_lib.from_config(sentences.get_config())
     for name in ('config.json', 'corpus.json', 'results.json'):
         os.mkfifo(tmp_path / name)
     with within(20):
@@ -170,9 +164,9 @@ def test_a_word_of_a_hundred_megabytes_is_a_word(tmp_path):
 def test_a_letter_with_many_marks_takes_no_longer_than_others():
     text = 'a' + '\u0301\u0327' * 10**6
     with within(20):
-        assert len(tokens.paragraphs(text, 'words')[0]) == 1
+        assert len(tokenization.paragraphs(text, 'words')[0]) == 1
     few = 'e\u0323\u0302 ' + 'x' + '\u0301' * 60
-    assert tokens.paragraphs(few, 'words') == [['ệ', 'x' + '\u0301' * 60]]
+    assert tokenization.paragraphs(few, 'words') == [['ệ', 'x' + '\u0301' * 60]]
 
 
 @pytest.mark.parametrize(
@@ -232,9 +226,9 @@ def test_a_metrics_line_cut_short_is_left_out(tmp_path):
 
 def test_an_old_separator_is_a_blank():
     assert (
-        tokens.paragraphs('a\x1cb\x1f c', 'words')
+        tokenization.paragraphs('a\x1cb\x1f c', 'words')
         == [['a', 'b', 'c']]
-        == tokens.paragraphs('a\x1cb\x1f c', 'whitespace')
+        == tokenization.paragraphs('a\x1cb\x1f c', 'whitespace')
     )
 
 
@@ -246,18 +240,18 @@ def test_an_old_separator_is_a_blank():
     ],
 )  # fmt: skip
 def test_a_value_of_the_config_that_no_run_can_have(key, value):
-    found = settings.to_dict(settings.from_config(sentences.get_config()))
+    found = config_lib.to_dict(config_lib.from_config(sentences.get_config()))
     *sections, last = key.split('.')
     here = found
     for section in sections:
         here = here[section]
     here[last] = value
-    assert key.replace('\n', '\\n') in refusal(settings.from_config, found)
+    assert key.replace('\n', '\\n') in refusal(config_lib.from_config, found)
 
 
 @pytest.mark.parametrize('text', [b'\xff', b'[' * 10**5, b'[]', b'1', b'{}', b''])
 def test_facts_of_the_corpus_that_are_none(tmp_path, text):
-    wanted = settings.from_config(sentences.get_config())
+    wanted = config_lib.from_config(sentences.get_config())
     (tmp_path / 'config.json').write_text('{}')
     (tmp_path / 'corpus.json').write_bytes(text)
     refusal(workdir.claim, tmp_path, wanted, experiment.prepare(wanted))

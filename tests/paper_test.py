@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nplm_jax import nplm, objective, training
-from nplm_jax.settings import CorpusSettings, ModelSettings, OptimizerSettings, PaperSettings, Settings, TrainSettings
+from nplm_jax.config import CorpusSettings, ModelSettings, OptimizerSettings, PaperSettings, Settings, TrainSettings
+from nplm_jax.models import nplm
+from nplm_jax.training import loop, objective
 
 V = 23
 SHAPES = [(4, 3, 5, True), (4, 3, 5, False), (3, 7, 0, True), (2, 2, 3, True)]  # n, m, h, direct
@@ -97,9 +98,9 @@ def test_fifty_steps_of_the_papers_recipe(n, m, h, direct):
     )  # fmt: skip
     tokens = np.random.default_rng(2).integers(0, V, 60).astype(np.int32)
     order = np.random.default_rng(3).permutation(60)[:50].astype(np.int32)
-    state = training.init_state(settings, V, None, 50)
+    state = loop.init_state(settings, V, None, 50)
     theta = as_float64(start := random_params(n, m, h, direct))
-    state, nll = training.train_steps(
+    state, nll = loop.train_steps(
         state.replace(params=start), jnp.asarray(tokens), jnp.asarray(order), 0, settings, 50, 50
     )
     expected_nll = []
@@ -121,9 +122,9 @@ def test_a_batch_of_the_papers_recipe_is_the_sum_at_the_same_rate():
     order = jnp.arange(2, 9, dtype=jnp.int32)
     settings = Settings(**{**vars(base), 'train': TrainSettings(batch_size=7)})
     start = random_params(3, 4, 5, True)
-    state = training.init_state(settings, V, None, 1).replace(params=start)
+    state = loop.init_state(settings, V, None, 1).replace(params=start)
     theta = as_float64(start)
-    state, _ = training.train_steps(state, tokens, order, 0, settings, 1, 1)
+    state, _ = loop.train_steps(state, tokens, order, 0, settings, 1, 1)
     moved = {k: np.zeros_like(v) for k, v in theta.items()}
     for position in order:
         _, grads = paper_gradients(theta, [int(tokens[position - k]) for k in (1, 2)], int(tokens[position]))

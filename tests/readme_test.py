@@ -13,9 +13,9 @@ from configs import sentences
 from experiments.cheaper import table as cheaper
 from experiments.table1 import table as table1
 from experiments.table2 import table as table2
-from nplm_jax import experiment
-from nplm_jax.errors import BadInput
-from nplm_jax.reporting import table
+from nplm_jax.runs import experiment
+from nplm_jax.runs.reporting import table
+from nplm_jax.utils.errors import BadInput
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / 'README.md').read_text()

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from configs import default
-from nplm_jax import settings
-from nplm_jax.errors import BadInput
+from nplm_jax import config as config_lib
+from nplm_jax.utils.errors import BadInput
 
 
 def config(**changes):
@@ -14,8 +14,8 @@ def config(**changes):
 
 
 def test_the_default_config_has_every_key_and_survives_json():
-    frozen = settings.from_config(config())
-    assert settings.from_config(json.loads(json.dumps(settings.to_dict(frozen)))) == frozen
+    frozen = config_lib.from_config(config())
+    assert config_lib.from_config(json.loads(json.dumps(config_lib.to_dict(frozen)))) == frozen
 
 
 IMPOSSIBLE = [
@@ -60,7 +60,7 @@ IMPOSSIBLE = [
 @pytest.mark.parametrize('key,value,allowed', IMPOSSIBLE)
 def test_an_impossible_value_is_one_line_with_key_value_and_what_is_allowed(key, value, allowed):
     with pytest.raises(BadInput, match=f'^{key}=.*{allowed}') as caught:
-        settings.from_config(config(**{key: value}))
+        config_lib.from_config(config(**{key: value}))
     assert repr(value) in str(caught.value) and '\n' not in str(caught.value)
 
 
@@ -70,15 +70,15 @@ def test_a_cheap_gradient_needs_plain_gradient_descent(key, value):
         with pytest.raises(
             BadInput, match=f"^output.kind='{kind}': moves only some rows, and so needs optimizer.name="
         ):
-            settings.from_config(config(output__kind=kind, **{f'optimizer__{key}': value}))
-    settings.from_config(config(output__kind='nce', optimizer__name='paper', optimizer__momentum=0.9))
+            config_lib.from_config(config(output__kind=kind, **{f'optimizer__{key}': value}))
+    config_lib.from_config(config(output__kind='nce', optimizer__name='paper', optimizer__momentum=0.9))
 
 
 def test_more_samples_or_classes_than_words():
     fits = dict(samples=10, head=4, classes=6)
-    for kind in settings.OUTPUTS:
-        settings.OutputSettings(kind, **fits).check(10)
-    settings.OutputSettings('full', samples=11, head=12).check(10)
+    for kind in config_lib.OUTPUTS:
+        config_lib.OutputSettings(kind, **fits).check(10)
+    config_lib.OutputSettings('full', samples=11, head=12).check(10)
     for kind, key, value, allowed in [
         ('sampled', 'samples', 11, 'must be 10, the vocabulary, or less'),
         ('nce', 'samples', 11, 'must be 10, the vocabulary, or less'),
@@ -86,21 +86,21 @@ def test_more_samples_or_classes_than_words():
         ('classes', 'classes', 7, 'must be 6 or less, the words after output.head'),
     ]:
         with pytest.raises(BadInput, match=f'^output.{key}={value}: {allowed}$'):
-            settings.OutputSettings(kind, **{**fits, key: value}).check(10)
+            config_lib.OutputSettings(kind, **{**fits, key: value}).check(10)
 
 
 def test_unknown_missing_and_mistyped_keys():
     tree = config().to_dict()
     tree['model']['hidden'] = 3
     with pytest.raises(BadInput, match='^model.hidden: unknown key; allowed here: n, m, h, direct'):
-        settings.from_config(tree)
+        config_lib.from_config(tree)
     del tree['model']['hidden'], tree['train']['epochs']
     with pytest.raises(BadInput, match='^train.epochs: missing'):
-        settings.from_config(tree)
+        config_lib.from_config(tree)
     for value in ('6', 6.0, True, None):
         tree['train']['epochs'] = value
         with pytest.raises(BadInput, match='^train.epochs=.*must be of type int$'):
-            settings.from_config(tree)
+            config_lib.from_config(tree)
     tree['train'] = 3
     with pytest.raises(BadInput, match='^train=3: must be a section of keys'):
-        settings.from_config(tree)
+        config_lib.from_config(tree)

@@ -9,9 +9,10 @@ from typing import Any
 from configs import brown
 from experiments import results
 from experiments.cheaper.points import POINTS, get_config
-from nplm_jax import settings, sweeps
-from nplm_jax.errors import BadInput
-from nplm_jax.reporting import table
+from nplm_jax import config as config_lib
+from nplm_jax.runs import sweeps
+from nplm_jax.runs.reporting import table
+from nplm_jax.utils.errors import BadInput
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 FULL = pathlib.Path(__file__).parents[1] / 'table1' / 'results'
@@ -25,7 +26,7 @@ def rows() -> list[list[Any]]:
 
 
 def _row(found: dict[str, Any], overrides: dict[str, Any]) -> list[Any]:
-    wanted = settings.from_config(sweeps.apply(get_config('mlp9'), overrides).config)
+    wanted = config_lib.from_config(sweeps.apply(get_config('mlp9'), overrides).config)
     output = wanted.output
     num_classes = output.num_classes(brown.VOCABULARY)
     samples = output.samples if output.kind in ('sampled', 'nce') else '-'

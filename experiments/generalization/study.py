@@ -26,22 +26,20 @@ import jax.numpy as jnp
 
 from experiments import results
 from experiments.generalization import grammar
-from nplm_jax import dataset, evaluation, experiment, language_model, nplm, processes, provenance, training
-from nplm_jax.corpora import Span
-from nplm_jax.files import expand
-from nplm_jax.language_model import LanguageModel
-from nplm_jax.ngrams import families
-from nplm_jax.ngrams.kneser_ney import DiscountWarning
-from nplm_jax.reporting import save_figure, table
-from nplm_jax.settings import (
-    CorpusSettings,
-    ModelSettings,
-    NgramSettings,
-    OptimizerSettings,
-    Settings,
-    TrainSettings,
-)
-from nplm_jax.vocabulary import RARE, Vocabulary
+from nplm_jax.config import CorpusSettings, ModelSettings, NgramSettings, OptimizerSettings, Settings, TrainSettings
+from nplm_jax.data import dataset
+from nplm_jax.data.corpora import Span
+from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.distributed import multihost
+from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.models import language_model, nplm
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.ngram import factory
+from nplm_jax.models.ngram.kneser_ney import DiscountWarning
+from nplm_jax.runs import experiment, provenance
+from nplm_jax.runs.reporting import save_figure, table
+from nplm_jax.training import loop
+from nplm_jax.utils.io import expand
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
@@ -101,9 +99,9 @@ def fit(wanted: Settings, data: dataset.Dataset) -> tuple[LanguageModel, dict[st
     if not wanted.model.is_network:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter('ignore', DiscountWarning)  # a hundred words are too few to estimate them
-            return families.estimate(wanted, data, pathlib.Path(folder)), {}
-    nothing = processes.Silent()
-    best, progress = training.fit(wanted, data, nothing, nothing)
+            return factory.estimate(wanted, data, pathlib.Path(folder)), {}
+    nothing = multihost.Silent()
+    best, progress = loop.fit(wanted, data, nothing, nothing)
     facts = {'parameters': nplm.count(best), 'updates': progress.step, 'best_update': progress.best_step}
     return language_model.from_params(best, wanted.model.n), facts
 

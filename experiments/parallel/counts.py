@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from nplm_jax.settings import ModelSettings
+from nplm_jax.config import ModelSettings
 
 FLOAT = 4  # bytes
 

@@ -8,9 +8,9 @@ import re
 import jax
 import jax.numpy as jnp
 
-from nplm_jax import training
-from nplm_jax.parallel import ONE_DEVICE, Layout, make_mesh
-from nplm_jax.settings import CorpusSettings, ModelSettings, OutputSettings, Settings, TrainSettings
+from nplm_jax.config import CorpusSettings, ModelSettings, OutputSettings, Settings, TrainSettings
+from nplm_jax.distributed.sharding import ONE_DEVICE, Layout, make_mesh
+from nplm_jax.training import loop
 
 BYTES = {'f32': 4, 's32': 4, 'u32': 4, 'f64': 8, 'bf16': 2, 'pred': 1}
 OTHERS = ('all-gather', 'all-to-all', 'collective-permute', 'reduce-scatter', 'collective-broadcast')
@@ -26,9 +26,9 @@ def compile_update(model: ModelSettings, num_words: int, batch_size: int, data: 
         output=OutputSettings(block_size=batch_size),
     )
     layout = ONE_DEVICE if data * model_devices == 1 else Layout(make_mesh(data, model_devices))
-    state = layout.put(training.init_state(settings, num_words, None, 1))
+    state = layout.put(loop.init_state(settings, num_words, None, 1))
     tokens_T = layout.everywhere(jnp.zeros(2 * batch_size, jnp.int32))
-    return training.train_steps.lower(state, tokens_T, tokens_T, 0, settings, 1, 1, layout=layout).compile()
+    return loop.train_steps.lower(state, tokens_T, tokens_T, 0, settings, 1, 1, layout=layout).compile()
 
 
 def all_reduced_bytes(text: str) -> int:

@@ -16,11 +16,12 @@ import sys
 from configs import ap_news
 from experiments import results
 from experiments.parallel import counts, program
-from nplm_jax import provenance, settings
-from nplm_jax.reporting import save_figure, table
+from nplm_jax import config as config_lib
+from nplm_jax.runs import provenance
+from nplm_jax.runs.reporting import save_figure, table
 
 HERE = pathlib.Path(__file__).parent
-MODEL = dataclasses.replace(settings.from_config(ap_news.get_config()).model, direct=True)  # as section 3.2 counts
+MODEL = dataclasses.replace(config_lib.from_config(ap_news.get_config()).model, direct=True)  # as section 3.2 counts
 VOCABULARY = 17_964  # the paper's on AP News
 BATCH = 1024
 MESHES = ((1, 1), (8, 1), (1, 8), (4, 2), (2, 4))

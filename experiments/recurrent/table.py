@@ -3,17 +3,18 @@
     python -m experiments.recurrent.table
 
 results/FAMILY.json is the results.json of `python launch.py --config=configs/brown.py:FAMILY`, results/mixture.json
-what `python -m experiments.mix` wrote.
+what `python -m nplm_jax.cli mix` wrote.
 """
 
 import pathlib
 from typing import Any
 
 from configs import brown
-from experiments import mix, results
-from nplm_jax import settings
-from nplm_jax.errors import BadInput
-from nplm_jax.reporting import table
+from experiments import results
+from nplm_jax import config as config_lib
+from nplm_jax.cli import mix
+from nplm_jax.runs.reporting import table
+from nplm_jax.utils.errors import BadInput
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 TABLE_1 = pathlib.Path(__file__).parents[1] / 'table1' / 'results'
@@ -28,7 +29,7 @@ def rows() -> list[list[Any]]:
 
 
 def _row(row: str, found: dict[str, Any]) -> list[Any]:
-    wanted = settings.from_config(brown.get_config(row))
+    wanted = config_lib.from_config(brown.get_config(row))
     if found['name'] != wanted.name:
         raise BadInput(f'{wanted.name}: the committed results are of another run, {found["name"]}')
     perplexities = [found['perplexity'][s] for s in ('train', 'valid', 'test')]

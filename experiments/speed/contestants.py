@@ -21,10 +21,13 @@ from absl import flags, logging
 from ml_collections import ConfigDict
 
 from configs import brown, wikitext2
-from nplm_jax import dataset, nplm, objective, optimizers, settings, training
+from nplm_jax import config as config_lib
+from nplm_jax.data import dataset
+from nplm_jax.models import nplm
+from nplm_jax.training import loop, objective, optimizers
 
 Turn = Callable[[], np.ndarray]  # does S updates; returns their mean NLLs, float32 of S, nats a word
-PRECISIONS = settings.PRECISIONS
+PRECISIONS = config_lib.PRECISIONS
 NAMES = ('ours', 'ours_pallas', 'plain_jax', 'torch_eager', 'torch_compile')
 FOR_GPUS = ('ours_pallas',)  # elsewhere only when asked for by name
 ROWS = {  # config and |V|
@@ -76,7 +79,7 @@ def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_s
     config.optimizer.learning_rate *= min(1.0, B / config.train.batch_size)
     config.train.batch_size = B
     config.output.block_size = block_size or config.output.block_size
-    wanted = settings.from_config(config)
+    wanted = config_lib.from_config(config)
     share_V = 1 / np.arange(1, V + 1)
     share_V /= share_V.sum()
     random = np.random.default_rng(wanted.seed)
@@ -93,15 +96,15 @@ def ours(problem: Problem, precision: str) -> Turn:
     """nplm_jax.training.train_steps, as launch.py runs it."""
     config = ConfigDict(problem.config.to_dict())
     config.output.precision = precision
-    wanted = settings.from_config(config)
+    wanted = config_lib.from_config(config)
     optimizer = optimizers.build(wanted.optimizer, problem.total_steps, wanted.train.batch_size)
     params = jax.tree.map(jnp.array, problem.params)
-    state = training.TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
+    state = loop.TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
     tokens_T, order_T = jnp.asarray(problem.tokens_T), jnp.asarray(problem.order_SxB.ravel())
 
     def turn():
         nonlocal state
-        state, nll_S = training.train_steps(
+        state, nll_S = loop.train_steps(
             state, tokens_T, order_T, 0, wanted, problem.total_steps, len(problem.order_SxB)
         )
         return np.asarray(nll_S)
@@ -121,7 +124,7 @@ def plain_jax(problem: Problem, precision: str) -> Turn:
 
 def _scan(problem, loss) -> Turn:
     """Turns of a loss that takes (params, contexts_BxN, targets_B, key, wanted) and returns NLL + R, and the NLL."""
-    wanted = settings.from_config(problem.config)
+    wanted = config_lib.from_config(problem.config)
     optimizer = optimizers.build(wanted.optimizer, problem.total_steps, wanted.train.batch_size)
     loss = functools.partial(loss, wanted=wanted)
 

@@ -21,8 +21,10 @@ from absl import app, flags
 
 from experiments import results
 from experiments.speed import contestants
-from nplm_jax import parallel, provenance, softmax
-from nplm_jax.reporting import table
+from nplm_jax.distributed import sharding
+from nplm_jax.outputs import blockwise
+from nplm_jax.runs import provenance
+from nplm_jax.runs.reporting import table
 
 HERE = pathlib.Path(__file__).parent
 _BATCH = flags.DEFINE_integer('batch', 512, 'Examples an update.')
@@ -42,7 +44,7 @@ class Weights(NamedTuple):
 
 def product(left, right, contract):
     """Of two matrices over these axes, both rounded to the left one's type."""
-    return softmax._product(left, right.astype(left.dtype), contract)
+    return blockwise._product(left, right.astype(left.dtype), contract)
 
 
 def examples_by_words(parts, b_V, targets_B, precision):
@@ -55,7 +57,7 @@ def examples_by_words(parts, b_V, targets_B, precision):
 def words_by_examples(parts, b_V, targets_B, precision):
     """V x B scores, by jax.grad."""
     y_VxB = sum(product(w.astype(precision), x, (1, 1)) for w, x in parts) + b_V[:, None]
-    return jnp.mean(softmax.negative_log_likelihood(y_VxB, targets_B))
+    return jnp.mean(blockwise.negative_log_likelihood(y_VxB, targets_B))
 
 
 def recomputed(parts, b_V, targets_B, precision, words=2048):
@@ -118,7 +120,7 @@ turned.defvjp(turned_gradients, lambda _, gradients, g: (*jax.tree.map(lambda x:
 
 def ours(parts, b_V, targets_B, precision, block_size):
     """The one in use, nplm_jax/softmax.py, by examples a block."""
-    return softmax.mean_nll(parts, b_V, targets_B, precision, block_size)
+    return blockwise.mean_nll(parts, b_V, targets_B, precision, block_size)
 
 
 def forms() -> dict[str, Any]:
@@ -149,7 +151,7 @@ def make_turn(loss, words_last: bool, precision: str, widths: list[int]):
         parts = tuple(zip(weights, inputs))  # of one width, W is left out
         nll, (of_parts, of_b) = jax.value_and_grad(loss, (0, 1))(parts, b_V, targets_B, precision)
         moved = Weights(*(w - 0.1 * g for w, (g, _) in zip(weights, of_parts)))
-        moved = parallel.ONE_DEVICE.words_last(moved) if words_last else moved
+        moved = sharding.ONE_DEVICE.words_last(moved) if words_last else moved
         return (moved, b_V - 0.1 * of_b), (nll, [g for _, g in of_parts])
 
     steps = jax.jit(lambda state: jax.lax.scan(step, state, (inputs, targets_SxB)), donate_argnums=0)

@@ -18,7 +18,7 @@ import jax
 from absl import app, flags
 
 from experiments.speed import contestants
-from nplm_jax import provenance
+from nplm_jax.runs import provenance
 
 _ROW = flags.DEFINE_enum('row', 'mlp9', [*contestants.ROWS, contestants.LARGE], 'The network.')
 _CONTESTANT = flags.DEFINE_enum('contestant', 'ours', contestants.NAMES, 'Who.')

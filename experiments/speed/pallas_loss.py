@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from nplm_jax.softmax import Part, Precision
+from nplm_jax.outputs.blockwise import Part, Precision
 
 CHUNK = {'float32': 32, 'bfloat16': 64}  # columns of one product; all sizes are powers of 2, as Triton wants
 COLUMNS = 320  # that one run sums up: with R=128 160 registers a thread

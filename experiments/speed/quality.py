@@ -23,8 +23,9 @@ from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from experiments import results
-from nplm_jax import files, provenance, reporting
-from nplm_jax.errors import BadInput, require
+from nplm_jax.runs import provenance, reporting
+from nplm_jax.utils import io as io_lib
+from nplm_jax.utils.errors import BadInput, require
 
 HERE = pathlib.Path(__file__).parent
 _CONFIG = config_flags.DEFINE_config_file('config', None, 'A config file, with the row after a colon.')
@@ -143,7 +144,7 @@ def make_table(folder: pathlib.Path) -> str:
 def main(_) -> None:
     """Runs a row unless told only to show, and prints the table."""
     logging.set_verbosity(logging.WARNING)
-    folder = files.expand('--output', _OUTPUT.value)
+    folder = io_lib.expand('--output', _OUTPUT.value)
     if not _SHOW.value:
         folder.mkdir(parents=True, exist_ok=True)
         try:

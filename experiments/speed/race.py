@@ -22,8 +22,8 @@ from absl import app, flags
 
 from experiments import results
 from experiments.speed import contestants
-from nplm_jax import provenance
-from nplm_jax.reporting import table
+from nplm_jax.runs import provenance
+from nplm_jax.runs.reporting import table
 
 HERE = pathlib.Path(__file__).parent
 _ROWS = contestants.define_several('rows', contestants.ROWS, 'The networks')

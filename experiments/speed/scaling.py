@@ -20,8 +20,8 @@ from absl import app, flags
 from configs import brown
 from experiments import results
 from experiments.speed import contestants
-from nplm_jax import provenance
-from nplm_jax.reporting import save_figure, table
+from nplm_jax.runs import provenance
+from nplm_jax.runs.reporting import save_figure, table
 
 HERE = pathlib.Path(__file__).parent
 # What is varied, and its values. Devices would stand here too, once training runs on several: a value a count of

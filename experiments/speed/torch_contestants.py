@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 
 from experiments.speed.contestants import Problem, Turn
-from nplm_jax import dataset, nplm, settings
+from nplm_jax import config as config_lib
+from nplm_jax.data import dataset
+from nplm_jax.models import nplm
 
 DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
 
@@ -50,7 +52,7 @@ def torch_compile(problem: Problem, precision: str) -> Turn:
 def _make(problem: Problem, precision: str, compiled: bool) -> Turn:
     if 'OMP_NUM_THREADS' not in os.environ:
         torch.set_num_threads(os.cpu_count() or 1)
-    wanted = settings.from_config(problem.config)
+    wanted = config_lib.from_config(problem.config)
     network = Network(problem.params, wanted.model.dropout).to(DEVICE)
     optimizer, schedule = _optimizer(network, wanted.optimizer, problem.total_steps)
     contexts, targets = dataset.windows(

@@ -23,8 +23,9 @@ from absl import app, flags
 
 from experiments import results
 from experiments.speed import contestants, eight_seeds
-from nplm_jax import files, provenance
-from nplm_jax.reporting import table
+from nplm_jax.runs import provenance
+from nplm_jax.runs.reporting import table
+from nplm_jax.utils import io as io_lib
 
 HERE = pathlib.Path(__file__).parent
 HOW = {'alone': [], 'together': ['--vectorize']}
@@ -102,7 +103,7 @@ def make_table(found: dict[str, Any]) -> str:
 def main(_) -> None:
     """Runs the sweeps unless told only to show, and prints the table."""
     contestants.set_up()
-    path = files.expand('--output', _OUTPUT.value)
+    path = io_lib.expand('--output', _OUTPUT.value)
     if not _SHOW.value:
         path.parent.mkdir(parents=True, exist_ok=True)
         found = {

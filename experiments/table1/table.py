@@ -14,9 +14,9 @@ from typing import Any
 from configs import brown
 from experiments import results
 from experiments.table1.seeds import SEEDS
-from nplm_jax import settings
-from nplm_jax.errors import BadInput
-from nplm_jax.reporting import save_figure, table
+from nplm_jax import config as config_lib
+from nplm_jax.runs.reporting import save_figure, table
+from nplm_jax.utils.errors import BadInput
 
 HERE = pathlib.Path(__file__).parent
 MIXTURES = {  # the paper's rows of a network mixed with the trigram: valid, test
@@ -57,7 +57,7 @@ def rows() -> list[list[Any]]:
     found = []
     for row in (*brown.NETWORKS, 'mlp9,paper', 'best', *(r for r in brown.ROWS if r not in brown.NETWORKS)):
         config = brown.get_config('' if row == 'best' else row)
-        model = settings.from_config(config).model
+        model = config_lib.from_config(config).model
         ours = result(row.replace(',', '_'), config.name, model.num_parameters(brown.VOCABULARY))
         splits = [ours['perplexity'][s] for s in ('train', 'valid', 'test')]
         paper = [config.paper[s] for s in ('train', 'valid', 'test')]
@@ -83,7 +83,7 @@ def short() -> list[list[Any]]:
     found = []
     for row in (*brown.NETWORKS, 'best'):
         config = brown.get_config('' if row == 'best' else row)
-        ours = result(row, config.name, settings.from_config(config).model.num_parameters(brown.VOCABULARY))
+        ours = result(row, config.name, config_lib.from_config(config).model.num_parameters(brown.VOCABULARY))
         paper = [f'{config.paper[s]:.0f}' if config.paper[s] else '-' for s in ('valid', 'test')]
         mixed = ours['mixture']['by_frequency']
         cost = [f'{ours["seconds"] / 60:.0f}', f'{ours["words_per_second"]:,}']
@@ -104,7 +104,7 @@ def seeds() -> list[list[Any]]:
     found = []
     for row in SEEDED:
         config = brown.get_config(row)
-        size = settings.from_config(config).model.num_parameters(brown.VOCABULARY)
+        size = config_lib.from_config(config).model.num_parameters(brown.VOCABULARY)
         runs = [result(row, config.name, size)]
         runs += [result(f'{row}_seed{seed}', config.name, size, seed) for seed in SEEDS]
         cells = []

@@ -10,7 +10,7 @@ import pathlib
 
 from configs import ap_news, wikitext2
 from experiments import results
-from nplm_jax.reporting import table
+from nplm_jax.runs.reporting import table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 YARDSTICK = 'kneser_ney_5'  # what the ratios are to, on the same words

@@ -14,9 +14,9 @@ import re
 import tempfile
 import time
 
-from nplm_jax import provenance
-from nplm_jax.files import write_atomically
-from nplm_jax.reporting import table
+from nplm_jax.runs import provenance
+from nplm_jax.runs.reporting import table
+from nplm_jax.utils.io import write_atomically
 from tests.faults import damage, disks, kills, network, runs, soak
 from tests.faults.child import PHASES
 

@@ -15,7 +15,7 @@ import threading
 import zipfile
 from collections.abc import Iterator
 
-from nplm_jax import brown
+from nplm_jax.data import brown
 from tests.faults import runs
 
 FAULTS = ('download cut', 'wrong file', 'not a wheel', 'stopped in a download', 'cache half written')

@@ -18,8 +18,10 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
-from nplm_jax import reporting, training, vocabulary, workdir
-from nplm_jax.checkpoints import CheckpointStore
+from nplm_jax.data import vocabulary
+from nplm_jax.runs import reporting, workdir
+from nplm_jax.training import loop
+from nplm_jax.training.checkpoints import CheckpointStore
 from tests.faults import child
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -159,7 +161,7 @@ class Held:
 @functools.cache
 def _forkserver():
     context = multiprocessing.get_context('forkserver')
-    context.set_forkserver_preload(['launch', 'nplm_jax.experiment', 'configs.text', 'matplotlib.figure'])
+    context.set_forkserver_preload(['launch', 'nplm_jax.runs.experiment', 'configs.text', 'matplotlib.figure'])
     return context
 
 
@@ -177,7 +179,7 @@ def finish(folder: pathlib.Path, base: Base, imported: bool = False) -> tuple[bo
 def outcome(folder: pathlib.Path) -> dict:
     """What must not depend on faults: every bit of the last state and best parameters, all numbers, all lines."""
     found, words = workdir.read_settings(folder), vocabulary.load(folder / workdir.VOCABULARY)
-    example = jax.eval_shape(lambda: training.init_state(found, len(words), None, 1))
+    example = jax.eval_shape(lambda: loop.init_state(found, len(words), None, 1))
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
         state, best, progress = store.restore(example, example.params)
     digest = hashlib.sha256()

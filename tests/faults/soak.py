@@ -13,8 +13,8 @@ import tempfile
 import time
 
 from experiments import results
-from nplm_jax import provenance
-from nplm_jax.reporting import table
+from nplm_jax.runs import provenance
+from nplm_jax.runs.reporting import table
 from tests.faults import runs
 
 FILE = pathlib.Path(__file__).with_name('soak.json')

@@ -22,14 +22,17 @@ from unittest import mock
 import numpy as np
 
 from configs import sentences
-from experiments import results, score
-from nplm_jax import brown, corpora, downloads, experiment, reporting, settings, sweeps, tokens, vocabulary, wikitext2
-from nplm_jax import workdir as run_folder
-from nplm_jax.checkpoints import CheckpointStore
-from nplm_jax.errors import BadInput
-from nplm_jax.ngrams import arpa, classes
-from nplm_jax.settings import CorpusSettings
-from nplm_jax.vocabulary import RARE, Vocabulary
+from experiments import results
+from nplm_jax import config as config_lib
+from nplm_jax.cli import score
+from nplm_jax.config import CorpusSettings
+from nplm_jax.data import brown, corpora, download, tokenization, vocabulary, wikitext2
+from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.models.ngram import arpa, class_ngram
+from nplm_jax.runs import experiment, reporting, sweeps
+from nplm_jax.runs import workdir as run_folder
+from nplm_jax.training.checkpoints import CheckpointStore
+from nplm_jax.utils.errors import BadInput
 from tests.fuzz.damage import Reader
 from tests.fuzz.packing import GZIP, inside, make_tar, make_zip
 
@@ -105,16 +108,16 @@ def read_vocabulary(folder: pathlib.Path, data: bytes) -> None:
 
 
 def read_classes(folder: pathlib.Path, data: bytes) -> None:
-    found_V = classes.load(_file(folder, data), WORDS)
+    found_V = class_ngram.load(_file(folder, data), WORDS)
     assert found_V.shape == (len(WORDS),) and found_V.dtype == np.int64
-    classes.save(found_V, WORDS, folder / 'again')
-    np.testing.assert_array_equal(_again(classes.load, folder / 'again', WORDS), found_V)
+    class_ngram.save(found_V, WORDS, folder / 'again')
+    np.testing.assert_array_equal(_again(class_ngram.load, folder / 'again', WORDS), found_V)
 
 
 def read_config(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, data, 'config.json')
     found = run_folder.read_settings(folder)
-    (folder / 'config.json').write_text(json.dumps(settings.to_dict(found)))
+    (folder / 'config.json').write_text(json.dumps(config_lib.to_dict(found)))
     assert _again(run_folder.read_settings, folder) == found
     with contextlib.suppress(BadInput):
         run_folder.check(folder, _wanted())
@@ -130,7 +133,7 @@ def read_results(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, data, 'results.json')
     if (found := experiment.finished(folder)) is None:
         raise BadInput('it is made again')
-    assert '| perplexity' in reporting.results_table(found, settings.to_dict(_wanted())['paper'])
+    assert '| perplexity' in reporting.results_table(found, config_lib.to_dict(_wanted())['paper'])
     (folder / 'results.json').write_text(reporting.to_json(found))
     assert experiment.finished(folder) == found
     sweeps.write_table([sweeps.Point('', None, {})], folder, {})
@@ -179,7 +182,7 @@ def read_stdin(_folder: pathlib.Path, data: bytes) -> None:
     with mock.patch.object(sys, 'stdin', types.SimpleNamespace(buffer=io.BytesIO(data))):
         text = score._read()
     for line in text.split('\n'):
-        tokens.typed(line, CorpusSettings('text', 'x', proper_nouns=True), WORDS.ids)
+        tokenization.typed(line, CorpusSettings('text', 'x', proper_nouns=True), WORDS.ids)
 
 
 def read_wheel(route: Callable[[], object], _folder: pathlib.Path, data: bytes) -> None:
@@ -188,8 +191,8 @@ def read_wheel(route: Callable[[], object], _folder: pathlib.Path, data: bytes) 
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             yield archive
 
-    with mock.patch.object(downloads, 'wheel', wheel), contextlib.redirect_stderr(io.StringIO()):
-        downloads.first_that_works('it', '', {'a wheel': route}, 'could not be downloaded')
+    with mock.patch.object(download, 'wheel', wheel), contextlib.redirect_stderr(io.StringIO()):
+        download.first_that_works('it', '', {'a wheel': route}, 'could not be downloaded')
 
 
 def read_checkpoint(folder: pathlib.Path, data: bytes) -> None:
@@ -230,8 +233,8 @@ def _checkpoint() -> tuple[bytes, bytes]:
 
 
 @functools.cache
-def _wanted() -> settings.Settings:
-    return settings.from_config(sentences.get_config())
+def _wanted() -> config_lib.Settings:
+    return config_lib.from_config(sentences.get_config())
 
 
 @functools.cache
@@ -246,8 +249,8 @@ def _corpus_facts() -> bytes:
 
 
 def _config() -> bytes:
-    whole = dataclasses.replace(_wanted(), paper=settings.PaperRow('MLP9', 1.0, 2.0, 3.0))
-    return json.dumps(settings.to_dict(whole), indent=2).encode()
+    whole = dataclasses.replace(_wanted(), paper=config_lib.PaperRow('MLP9', 1.0, 2.0, 3.0))
+    return json.dumps(config_lib.to_dict(whole), indent=2).encode()
 
 
 _RAW = f'{wikitext2.WHEEL_FOLDER}/train.raw.gz'

@@ -24,8 +24,8 @@ from typing import Any
 import hypothesis
 from hypothesis import strategies as st
 
-from nplm_jax.errors import BadInput
-from nplm_jax.reporting import table
+from nplm_jax.runs.reporting import table
+from nplm_jax.utils.errors import BadInput
 from tests.fuzz.damage import Reader, damaged
 from tests.fuzz.readers import READERS
 

@@ -1,1 +1,0 @@
-"""What the network learnt of words."""

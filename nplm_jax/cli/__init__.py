@@ -1,0 +1,1 @@
+"""Commands for trained models: python -m nplm_jax.cli COMMAND."""

@@ -1,0 +1,1 @@
+"""Text to ids: corpora, tokenization, vocabulary, dataset."""

@@ -1,0 +1,1 @@
+"""Devices and processes: meshes, placement, collectives."""

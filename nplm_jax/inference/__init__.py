@@ -1,0 +1,1 @@
+"""What one does with any model: perplexity, scores, text, embeddings."""

@@ -1,0 +1,133 @@
+"""The learnt word features C: neighbours, a map in two dimensions, and files for other tools.
+
+Dims: V words, M features a word, B words asked about, K neighbours.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import expand, write_atomically
+
+MAPS = ('pca', 'tsne')
+_PROJECTOR = 'embeddings {\n  tensor_path: "vectors.tsv"\n  metadata_path: "metadata.tsv"\n}\n'
+
+
+def neighbours(features_VxM: np.ndarray, ids_B: Sequence[int], k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k words most similar to each, by the cosine of their features; the word itself is none of them.
+
+    Returns: ids, most similar first, and cosines, both B x K; K is k, or V - 1 where that is less.
+    """
+    require(k >= 1, 'k', k, 'must be 1 neighbour or more')
+    features_VxM = np.asarray(features_VxM, np.float64)
+    lengths_V = np.linalg.norm(features_VxM, axis=1)
+    unit_VxM = features_VxM / np.where(lengths_V > 0, lengths_V, 1)[:, None]
+    cosines_BxV = unit_VxM[np.asarray(ids_B)] @ unit_VxM.T
+    cosines_BxV[np.arange(len(ids_B)), ids_B] = -np.inf
+    ids_BxK = np.argsort(-cosines_BxV, axis=1, kind='stable')[:, : min(k, len(features_VxM) - 1)]
+    return ids_BxK, np.take_along_axis(cosines_BxV, ids_BxK, axis=1)
+
+
+def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:
+    """A place in the plane for each word: its first two principal components (pca), or t-SNE of the cosines.
+
+    Two features a word are their own map. t-SNE keeps neighbours near and says nothing of large distances.
+    Returns: V x 2. Raises: BadInput for fewer than four words, or without scikit-learn.
+    """
+    require(method in MAPS, 'method', method, f'must be one of {", ".join(MAPS)}')
+    features_VxM = np.asarray(features_VxM)
+    V, M = features_VxM.shape
+    require(V >= 4, 'words', V, 'a map needs four words or more')
+    if M <= 2:
+        return np.pad(features_VxM, ((0, 0), (0, 2 - M)))
+    try:
+        from sklearn import decomposition, manifold  # noqa: PLC0415 (seconds to import, and only maps need it)
+    except ImportError:
+        raise BadInput('a map of the features needs scikit-learn: pip install scikit-learn') from None
+    if method == 'pca':
+        return decomposition.PCA(2, svd_solver='full').fit_transform(features_VxM)
+    perplexity = min(30, (V - 1) / 3)
+    return manifold.TSNE(2, perplexity=perplexity, metric='cosine', init='random', random_state=seed).fit_transform(
+        features_VxM
+    )
+
+
+def draw(
+    places_Vx2: np.ndarray, words: Sequence[str], kinds: Sequence[str], path: pathlib.Path, title: str, named: int
+) -> None:
+    """A map as a PNG: a point a word, coloured by its kind; the first `named` words stand beside their points."""
+    import matplotlib.figure  # noqa: PLC0415 (only maps need it)
+
+    figure = matplotlib.figure.Figure(figsize=(12, 10), layout='constrained')
+    axes = figure.subplots()
+    colours = matplotlib.colormaps['tab10'].colors
+    for i, kind in enumerate(sorted(set(kinds))):
+        x, y = places_Vx2[[k == kind for k in kinds]].T
+        axes.scatter(x, y, s=9, color=colours[i % len(colours)], marker='ox^'[i // len(colours) % 3], label=kind)
+    for word, place in zip(words[:named], places_Vx2):
+        # Neither a $ nor a _ of a word is mathematics.
+        axes.annotate(word, place, fontsize=7, textcoords='offset points', xytext=(2, 2), parse_math=False)
+    axes.set(xticks=[], yticks=[])
+    axes.set_title(title, parse_math=False)
+    axes.legend(markerscale=2)
+    figure.savefig(png := io.BytesIO(), dpi=100)
+    _write(path, png.getvalue())
+
+
+def write_word2vec(
+    vocabulary: Vocabulary, features_VxM: np.ndarray, path: str | os.PathLike[str], binary: bool
+) -> None:
+    """Writes word2vec's text or binary format; float32 come back bit for bit.
+
+    A line with V and M, then a word, a blank and its features a line: nine digits each, or four bytes each.
+    Raises: BadInput for a word with a blank, which the format cannot hold, or a folder that is not there.
+    """
+    features_VxM = _checked(vocabulary, features_VxM)
+    lines = [f'{features_VxM.shape[0]} {features_VxM.shape[1]}'.encode()]
+    for word, features_M in zip(vocabulary.words, features_VxM):
+        values = features_M.astype('<f4').tobytes() if binary else ' '.join(f'{x:.9g}' for x in features_M).encode()
+        lines.append(word.encode() + b' ' + values)
+    _write(expand('path', path), b'\n'.join(lines) + b'\n')
+
+
+def write_projector(
+    vocabulary: Vocabulary, features_VxM: np.ndarray, folder: str | os.PathLike[str], kinds: Mapping[str, str]
+) -> None:
+    """Writes vectors.tsv and metadata.tsv, which projector.tensorflow.org loads, and what `tensorboard --logdir` needs.
+
+    kinds: the part of speech of words, beside their counts in the metadata; `-` where it has none.
+    """
+    features_VxM = _checked(vocabulary, features_VxM)
+    rows = zip(vocabulary.words, vocabulary.counts)
+    metadata = ''.join(f'{word}\t{count}\t{kinds.get(word, "-")}\n' for word, count in rows)
+    vectors = ''.join('\t'.join(f'{x:.9g}' for x in features_M) + '\n' for features_M in features_VxM)
+    folder = expand('folder', folder)
+    for name, text in {
+        'vectors.tsv': vectors,
+        'metadata.tsv': 'word\tcount\tpart of speech\n' + metadata,
+        'projector_config.pbtxt': _PROJECTOR,
+    }.items():
+        _write(folder / name, text.encode())
+
+
+def _checked(vocabulary: Vocabulary, features_VxM: np.ndarray) -> np.ndarray:
+    features_VxM = np.asarray(features_VxM, np.float32)
+    require(len(features_VxM) == len(vocabulary), 'features', features_VxM.shape, f'{len(vocabulary)} words have them')
+    for word in vocabulary.words:
+        require(len(word.split()) == 1, 'word', word, 'has a blank, which files of word vectors cannot hold')
+    return features_VxM
+
+
+def _write(path: pathlib.Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data)
+    except OSError as error:
+        raise BadInput(f'{path}: cannot be written ({error.strerror})') from None

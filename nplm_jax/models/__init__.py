@@ -1,0 +1,1 @@
+"""Language models: the paper, its network, recurrent ones, mixtures and n-grams."""

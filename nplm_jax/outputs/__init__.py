@@ -1,0 +1,1 @@
+"""From features to P(w) and its training loss."""

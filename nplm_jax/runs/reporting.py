@@ -1,0 +1,236 @@
+"""What a run leaves and shows: metrics.jsonl, TensorBoard events, a progress bar, a figure, a table."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import pathlib
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import tqdm
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.record_writer import RecordWriter
+from tensorboardX.summary import scalar
+
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.inference.perplexity import perplexity
+from nplm_jax.utils.io import lines, parse_json, read_bytes, write_atomically
+from nplm_jax.training.schedule import Plan, Progress
+
+_SPLITS = ('train', 'valid', 'test')
+
+
+class Reporter:
+    """Listens to `fit`: writes metrics.jsonl and TensorBoard events, and moves a progress bar.
+
+    A run that goes on drops the lines after the checkpoint it goes on from, so no update stands twice; its first
+    training perplexity is of the updates since. The events are written anew from the lines that stay.
+
+    name: of the run, where several are shown at once.
+    """
+
+    def __init__(self, folder: pathlib.Path, name: str = ''):
+        self._folder = folder
+        self._label = name and f'{name}: '
+        self._path = folder / 'metrics.jsonl'
+        self._nll: list[np.ndarray] = []  # of the updates since the last line
+
+    def start(self, progress: Progress, plan: Plan, batch_size: int) -> None:
+        """Opens the files and the bar at where training stands."""
+        self._plan, self._batch_size = plan, batch_size
+        kept = [row for row in read_metrics(self._path) if row['step'] <= progress.step]
+        write_atomically(self._path, ''.join(json.dumps(row) + '\n' for row in kept))
+        self._file = self._path.open('a', encoding='utf-8')
+        self._events = _begin_events(self._folder / 'tensorboard')
+        began = time.time() - progress.seconds
+        for row in kept:
+            self._add_events(row, began + row['seconds'])
+        # Off a terminal (disable=None) the bar is silent and the lines of `validated` are all that is shown.
+        self._bar = tqdm.tqdm(
+            total=plan.total_steps * batch_size,
+            initial=progress.step * batch_size,
+            disable=None,
+            unit=' words',
+            unit_scale=True,
+            dynamic_ncols=True,
+            smoothing=0.05,
+        )
+
+    def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
+        """After each dispatch: the NLL of each of its batches, nats a word."""
+        self._nll.append(nll_S)
+        self._bar.update(nll_S.size * self._batch_size)
+        if self._plan.is_due(self._plan.log_every, progress.step - nll_S.size, progress.step):
+            train = perplexity(float(np.concatenate(self._nll).mean()))
+            self._bar.set_description(f'{self._label}epoch {self._epoch(progress):.2f}, perplexity {train:.1f}')
+            self._write(
+                progress,
+                train_perplexity=train,
+                words_per_second=progress.step * self._batch_size / progress.train_seconds,
+            )
+            self._nll.clear()
+
+    def validated(self, progress: Progress) -> None:
+        """After each evaluation on the validation words."""
+        valid = perplexity(progress.valid_nll)
+        self._write(progress, valid_perplexity=valid)
+        note = (
+            'best so far'
+            if progress.best_step == progress.step
+            else f'best was {perplexity(progress.best_valid_nll):.2f}'
+        )
+        self._bar.write(
+            f'{self._label}epoch {self._epoch(progress):.2f}: valid perplexity {valid:.2f} ({note}), '
+            f'{progress.seconds:.0f} s'
+        )
+
+    def close(self) -> None:
+        """Flushes and closes what `start` opened; all of it, where the disk is full."""
+        with contextlib.ExitStack() as opened:
+            for name in ('_events', '_file', '_bar'):
+                if hasattr(self, name):
+                    opened.callback(getattr(self, name).close)
+
+    def _epoch(self, progress: Progress) -> float:
+        return progress.step / self._plan.steps_per_epoch
+
+    def _write(self, progress: Progress, **values: float) -> None:
+        row = {
+            'step': progress.step,
+            'epoch': round(self._epoch(progress), 4),
+            'seconds': round(progress.seconds, 2),
+            **values,
+        }
+        self._file.write(to_json(row) + '\n')
+        self._file.flush()
+        self._add_events(row, time.time())
+        self._events.flush()
+
+    def _add_events(self, row: Mapping[str, Any], wall_time: float) -> None:
+        for name in row.keys() - {'step', 'epoch', 'seconds'}:
+            if row[name] is not None:
+                event = Event(wall_time=wall_time, step=row['step'], summary=scalar(name, row[name]))
+                self._events.write(event.SerializeToString())
+
+
+def _begin_events(folder: pathlib.Path) -> RecordWriter:
+    """A new file in place of all there are. Not tensorboardX's SummaryWriter: its thread dies on a full disk."""
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob('events.*'):
+        old.unlink()
+    events = RecordWriter(str(folder / f'events.out.tfevents.{time.time():.0f}.{socket.gethostname()}'))
+    events.write(Event(wall_time=time.time(), file_version='brain.Event:2').SerializeToString())
+    return events
+
+
+def to_json(values: Mapping[str, Any], instead: Callable[[float], Any] = lambda _: None, **options: Any) -> str:
+    """JSON in which an infinite or undefined number is what `instead` makes of it, as no reader of JSON expects one."""
+
+    def finite(value):
+        if isinstance(value, Mapping):
+            return {k: finite(v) for k, v in value.items()}
+        if isinstance(value, list):
+            return [finite(v) for v in value]
+        return instead(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(finite(values), **options)
+
+
+def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl; a last line cut short by a kill is left out. Raises: BadInput naming the line."""
+    if not path.exists():
+        return []
+    data = read_bytes(str(path), path)
+    rows = []
+    for number, line in lines(path, data[: data.rfind(b'\n') + 1]):
+        row = parse_json(path, line, number)
+        if not (
+            _has_numbers(row, row) and type(row.get('step')) is int and None not in map(row.get, ('epoch', 'seconds'))
+        ):
+            raise BadInput(f'{path}:{number}: expected numbers, step, epoch and seconds among them')
+        rows.append(row)
+    return rows
+
+
+def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0.0) -> pathlib.Path:
+    """Draws perplexity against epochs from metrics.jsonl into learning_curve.png. Returns: its path."""
+    import matplotlib.figure  # noqa: PLC0415 (half a second that only the end of a run needs)
+
+    rows = read_metrics(folder / 'metrics.jsonl')
+    axes = (figure := matplotlib.figure.Figure(figsize=(6.4, 4), layout='constrained')).subplots()
+    for key, label, style in (('train_perplexity', 'training batches', '-'), ('valid_perplexity', 'validation', 'o-')):
+        points = [(r['epoch'], r[key]) for r in rows if r.get(key) is not None]
+        if points:
+            axes.plot(*zip(*points), style, label=label, markersize=4)
+    if paper_valid:
+        axes.axhline(paper_valid, color='grey', linestyle=':', label='the paper, validation')
+    axes.set(xlabel='epoch', ylabel='perplexity', yscale='log')
+    axes.set_title(title, parse_math=False)  # a `$` in a name is no formula
+    for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        which('{x:.0f}')
+    axes.grid(alpha=0.3, which='both')
+    axes.legend()
+    save_figure(figure, path := folder / 'learning_curve.png')
+    return path
+
+
+def save_figure(figure: Any, path: pathlib.Path, dpi: int = 120) -> None:
+    """Writes a Matplotlib figure as PNG, whole or not at all."""
+    figure.savefig(png := io.BytesIO(), format='png', dpi=dpi)
+    write_atomically(path, png.getvalue())
+
+
+def table(header: list[str], rows: list[list[Any]]) -> str:
+    """A Markdown table, columns padded; floats with one decimal."""
+    cells = [header, *([f'{c:.1f}' if isinstance(c, float) else str(c) for c in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    lines = ['| ' + ' | '.join(c.ljust(w) for c, w in zip(row, widths)) + ' |' for row in cells]
+    return '\n'.join([lines[0], '|' + '|'.join('-' * (w + 2) for w in widths) + '|', *lines[1:]])
+
+
+def number(value: float | None) -> float:
+    """A perplexity as `to_json` wrote it: null was infinite."""
+    return math.inf if value is None else float(value)
+
+
+def is_whole(results: Mapping[str, Any]) -> bool:
+    """Whether a results.json has what a finished run's has and tables show, each of its type."""
+    mixture, impossible = results.get('mixture', {}), results.get('impossible_words', {})
+    return (
+        isinstance(results.get('name'), str)
+        and results.get('seconds') is not None
+        and _has_numbers(results, ['seconds'])
+        and _has_numbers(results.get('perplexity'), _SPLITS)
+        and isinstance(mixture, Mapping)
+        and all(_has_numbers(mixed, _SPLITS[1:]) for mixed in mixture.values())
+        and _has_numbers(impossible, impossible)
+        and None not in impossible.values()
+    )
+
+
+def _has_numbers(found: Any, keys: Iterable[str]) -> bool:
+    """Whether it is an object and all of `keys` are numbers, or null, which was infinite."""
+    known = isinstance(found, Mapping) and all(k in found for k in keys)
+    return known and all(found[k] is None or type(found[k]) in (int, float) for k in keys)
+
+
+def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
+    """A run's perplexities and those of its mixtures with the trigram, beside the paper's row where it has one."""
+    rows = [[results['name'], *(number(results['perplexity'][s]) for s in _SPLITS)]]
+    for kind, mixed in results.get('mixture', {}).items():
+        rows.append(
+            [f'  mixed with the trigram, {kind.replace("_", " ")}', '-', number(mixed['valid']), number(mixed['test'])]
+        )
+    if paper['row']:
+        rows.append([f'paper, {paper["row"]}', *(float(paper[s]) if paper[s] else '-' for s in _SPLITS)])
+    lines = [table(['perplexity', *_SPLITS], rows)]
+    for split, hit in results.get('impossible_words', {}).items():
+        if hit:
+            lines.append(f'{hit:,} {split} words had probability zero: the {split} perplexity is infinite')
+    return '\n'.join(lines)

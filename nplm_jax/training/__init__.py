@@ -1,0 +1,1 @@
+"""How parameters come to be."""

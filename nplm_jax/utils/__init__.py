@@ -1,0 +1,1 @@
+"""Errors, files, numbers and text: used by every room."""

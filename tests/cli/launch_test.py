@@ -1,0 +1,311 @@
+"""The command line, end to end, as real processes."""
+
+import json
+import pathlib
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from configs import sentences as sentences_config
+from configs import text as text_config
+from nplm_jax import config as config_lib
+from nplm_jax.runs import experiment, workdir
+from nplm_jax.training.checkpoints import CheckpointStore
+from nplm_jax.utils.errors import BadInput
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def command(*arguments):
+    return [sys.executable, str(ROOT / 'launch.py'), *map(str, arguments)]
+
+
+def launch(*arguments, **options):
+    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=ROOT, timeout=300, **options)
+
+
+# --- three sentences -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def sentences(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('sentences') / 'run'
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = launch('--config=configs/sentences.py', f'--workdir={folder}')
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return folder, done, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def test_sentences_predicts_dog_coffee_milk_within_thirty_seconds(sentences):
+    folder, done, seconds = sentences
+    assert done.returncode == 0, done.stderr
+    assert seconds < 30  # of one process, as CPU time: a loaded machine's wall time says nothing
+    _, vocabulary, model = experiment.load(folder)
+    contexts = vocabulary.encode('i like i love i hate'.split()).reshape(3, 2)
+    log_p = model.next_word(contexts)
+    assert vocabulary.decode(log_p.argmax(1)) == ['dog', 'coffee', 'milk']
+    assert np.exp(log_p.max(1)).min() > 0.9
+
+
+def test_the_folder_holds_what_the_readme_says(sentences):
+    folder, done, _ = sentences
+    names = {p.name for p in folder.iterdir() if p.name != '.lock'}
+    assert names == {
+        'config.json', 'vocabulary.txt', 'metrics.jsonl', 'tensorboard', 'learning_curve.png', 'checkpoints',
+        'results.json', 'corpus.json',
+    }  # fmt: skip
+    results = json.loads((folder / 'results.json').read_text())
+    assert {
+        'name', 'corpus', 'vocabulary', 'words', 'perplexity', 'parameters', 'epochs', 'updates', 'seconds',
+        'words_per_second', 'command', 'commit', 'versions', 'device', 'seed',
+    } <= set(results)  # fmt: skip
+    assert results['parameters'] == 10 * (1 + 2 + 5) + 5 * (1 + 2 * 2)
+    assert '105 free parameters' in done.stdout and '| sentences' in done.stdout
+    assert results['words'] == {'train': 13, 'valid': 13, 'test': 13}
+    assert 1 < results['perplexity']['test'] < 1.5  # only the word after "i" is a guess, one in three
+
+
+def test_a_finished_run_reprints_its_result(sentences):
+    folder, done, _ = sentences
+    before = (folder / 'results.json').stat().st_mtime_ns, (folder / 'metrics.jsonl').stat().st_mtime_ns
+    again = launch('--config=configs/sentences.py', f'--workdir={folder}')
+    assert again.returncode == 0
+    assert f'{folder} is finished; this is its result' in again.stdout
+    assert again.stdout.splitlines()[-3:] == done.stdout.splitlines()[-3:]
+    assert before == ((folder / 'results.json').stat().st_mtime_ns, (folder / 'metrics.jsonl').stat().st_mtime_ns)
+
+
+def test_another_config_in_the_folder_is_refused_with_the_keys(sentences):
+    folder, _, _ = sentences
+    done = launch('--config=configs/sentences.py', f'--workdir={folder}', '--config.model.h=7', '--config.seed=3')
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        f'--workdir={folder}: belongs to another config (model.h=5 there, 7 now; seed=1 there, 3 now); '
+        'give another folder'
+    ]
+
+
+# --- wrong things on the command line --------------------------------------------------------------------
+
+WRONG = [
+    (('--config=configs/sentences.py', '--workdir=~nosuchuser/x'), "--workdir='~nosuchuser/x': "),
+    (
+        ('--config=configs/sentences.py', '--config.corpus.path=x'),
+        "corpus.path='x': corpus.name=sentences does not read",
+    ),
+    (
+        (
+            '--config=configs/sentences.py',
+            '--config.model.family=classes',
+            '--config.model.n=3',
+            '--config.ngram.classes=11',
+        ),
+        'ngram.classes=11: must be 10, the vocabulary, or less',
+    ),
+    ((), '--config: missing; for example --config=configs/sentences.py'),
+    (('--config=configs/nope.py',), '--config=configs/nope.py: no such config file; there are configs/ap_news.py, '),
+    (('--config=brown',), '--config=brown: no such config file; there are configs/ap_news.py, '),
+    (('--config=README.md',), '--config=README.md: '),
+    (('--config=configs/sentences.py:mlp9',), '--config=configs/sentences.py:mlp9: this config has no rows'),
+    (('--config=configs/sentences.py', '--config.model.h', '50', '--config.model.n=two'), '--config.model.n=two: must'),
+    (('--config=configs/sentences.py', '--config.optimizer.learning_rate=inf'), 'optimizer.learning_rate=inf: must be'),
+    (('--config=configs/brown.py:mlp2',), 'configs/brown.py:mlp2: no such row; rows are mlp1, mlp3, mlp5, mlp7, mlp9'),
+    (('--config=configs/brown.py:mlp1,upper',), 'configs/brown.py:mlp1,upper: after the row may stand cased and paper'),
+    (
+        ('--config=configs/sentences.py', '--config.model.hidden=3'),
+        '--config.model.hidden: unknown key; allowed here: ',
+    ),
+    (('--config=configs/sentences.py', '--config.model.h=many'), '--config.model.h=many: must be of type int'),
+    (('--config=configs/sentences.py', '--config.model=3'), '--config.model=3: a section; set its keys: '),
+    (('--config=configs/sentences.py', '--config.model.n=1'), 'model.n=1: must be 2 or more'),
+    (('--config=configs/sentences.py', '--confg=3'), "Unknown command line flag 'confg'"),
+    (('--config=configs/sentences.py', 'model.h=3'), 'model.h=3: not a flag; write --config.KEY=VALUE'),
+    (('--config=configs/text.py',), "corpus.path='': a UTF-8 text file or a folder of such files"),
+    (('--config=configs/sentences.py', '--config.train.batch_size=14'), 'train.batch_size=14: must be 13 '),
+    (('--config=configs/sentences.py', '--config.train.epochs=900000000'), 'train.epochs=900000000: must make fewer '),
+]
+
+
+@pytest.mark.parametrize('arguments,message', WRONG)
+def test_one_clear_line_and_exit_code_two(arguments, message, tmp_path):
+    done = launch(f'--workdir={tmp_path / "run"}', *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(message) and len(done.stderr.splitlines()) == 1, done.stderr
+    assert '\\n' not in done.stderr
+    if 'ngram' not in message:  # else known only once the words are: the corrected command may use the same folder
+        assert not (tmp_path / 'run' / 'config.json').exists()
+
+
+def test_a_foreign_or_unwritable_folder(tmp_path):
+    (tmp_path / 'thesis.tex').write_text('years of work')
+    done = launch('--config=configs/sentences.py', f'--workdir={tmp_path}')
+    assert (done.returncode, done.stderr) == (
+        2, f'--workdir={tmp_path}: is not empty and no run of this program; give another folder\n'
+    )  # fmt: skip
+    done = launch('--config=configs/sentences.py', f'--workdir={tmp_path}/thesis.tex/run')
+    assert done.returncode == 2
+    assert done.stderr.startswith(f'--workdir={tmp_path}/thesis.tex/run: cannot be used (')
+    assert [p.name for p in tmp_path.iterdir()] == ['thesis.tex']
+
+
+def test_a_damaged_config_in_the_folder(tmp_path):
+    for damage in ('{"seed": ', '[1, 2]', '\x80'):
+        (tmp_path / 'config.json').write_text(damage, encoding='latin-1')
+        with pytest.raises(BadInput, match=r'config.json: damaged \(.*; delete the folder or give another --workdir'):
+            experiment.run(sentences_config.get_config(), tmp_path)
+
+
+def test_what_a_kill_leaves_behind_is_no_foreign_file(tmp_path):
+    (tmp_path / '.config.json.123.tmp').write_text('{"se')
+    (tmp_path / 'corpus.json').write_text('{')  # it and the vocabulary are written before the config
+    (tmp_path / 'vocabulary.txt').write_text('')
+    workdir.check(tmp_path, config_lib.from_config(sentences_config.get_config()))
+
+
+def test_a_damaged_result_is_made_again(sentences, tmp_path):
+    shutil.copytree(sentences[0], tmp_path / 'run')
+    expected = (tmp_path / 'run' / 'results.json').read_text()
+    for damage in (expected[:90], '{}'):
+        (tmp_path / 'run' / 'results.json').write_text(damage)
+        results = experiment.run(sentences_config.get_config(), tmp_path / 'run')
+        assert results['perplexity'] == json.loads(expected)['perplexity'] and results['updates'] == 900
+
+
+def test_loading_what_is_no_run(tmp_path):
+    with pytest.raises(BadInput, match='no run was started there'):
+        experiment.load(tmp_path)
+
+
+def test_one_process_at_a_time(tmp_path):
+    with workdir.locked(tmp_path):
+        with pytest.raises(BadInput, match='another process is using it; wait, or give another folder'):
+            experiment.run(sentences_config.get_config(), tmp_path)
+    experiment.run(sentences_config.get_config(), tmp_path)
+
+
+def test_a_text_that_changed_is_noticed(tmp_path):
+    words = ['a b c d e f g h'] * 40
+    (tmp_path / 'text').write_text(' '.join(words))
+    config = text_config.get_config()
+    config.corpus.path, config.train.epochs, config.model.h = str(tmp_path / 'text'), 2, 3
+    data = experiment.prepare(frozen := config_lib.from_config(config))
+    (tmp_path / 'run').mkdir()
+    workdir.claim(tmp_path / 'run', frozen, data)
+    (tmp_path / 'text').write_text(' '.join(words[:-1]) + ' h g f e d c b a')
+    with pytest.raises(BadInput, match='was started on another text; give another folder'):
+        experiment.run(config, tmp_path / 'run')
+
+
+# --- killed, stopped, gone on ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def novel(tmp_path_factory):
+    """A made-up text long enough to be interrupted, the flags that train on it, and the unbroken run's folder."""
+    folder = tmp_path_factory.mktemp('novel')
+    rng = random.Random(0)
+    words = [f'w{int(rng.paretovariate(0.7)) % 400}' for _ in range(40_000)]
+    (folder / 'novel.txt').write_text(' '.join(words))
+    flags = [
+        '--config=configs/text.py', f'--config.corpus.path={folder / "novel.txt"}', '--config.model.h=20',
+        '--config.train.epochs=10', '--config.train.patience=10', '--config.train.checkpoint_every=50',
+        '--config.train.log_every=50',
+    ]  # fmt: skip
+    done = launch(*flags, f'--workdir={folder / "whole"}')
+    assert done.returncode == 0, done.stderr
+    return flags, folder / 'whole'
+
+
+def outcome(folder):
+    """What must not depend on how often a run was stopped."""
+    results = json.loads((folder / 'results.json').read_text())
+    _, _, model = experiment.load(folder)
+    return results['perplexity'], results['updates'], [np.asarray(p).tobytes() for p in _leaves(model.params)]
+
+
+def _leaves(params):
+    return [p for p in vars(params).values() if p is not None]
+
+
+def _start(flags, folder):
+    return subprocess.Popen(
+        command(*flags, f'--workdir={folder}'), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def _lines(folder):
+    path = folder / 'metrics.jsonl'
+    return path.read_text().count('\n') if path.exists() else 0
+
+
+def _wait_for_updates(process, folder, more):
+    """Waits until the metrics have so many more lines than this start found there."""
+    target = _lines(folder) + more
+    while process.poll() is None and _lines(folder) < target:
+        time.sleep(0.01)
+
+
+@pytest.mark.slow  # tests/faults kills in chosen phases
+def test_killed_at_random_moments_ends_the_same(novel, tmp_path):
+    flags, whole = novel
+    rng = random.Random(7)
+    folder = tmp_path / 'run'
+    saved = []
+    for more in (0, 2, 2, 2):  # the first dies wherever it is, the others in training or in a save
+        process = _start(flags, folder)
+        _wait_for_updates(process, folder, more)
+        time.sleep(rng.uniform(0, 3 if more == 0 else 0.3))
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        process.communicate()
+        saved.append(max((int(p.name) for p in (folder / 'checkpoints').glob('[0-9]*') if p.name.isdigit()), default=0))
+    assert saved == sorted(saved) and saved[-1] > saved[1] > 0  # each start went on from what the one before saved
+    done = launch(*flags, f'--workdir={folder}')
+    assert done.returncode == 0, done.stderr
+    assert outcome(folder) == outcome(whole)
+
+
+@pytest.mark.parametrize(
+    'number,code', [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
+def test_stopped_by_a_signal_saves_and_says_how_to_go_on(novel, tmp_path, number, code):
+    flags, whole = novel
+    process = _start(flags, tmp_path / 'run')
+    _wait_for_updates(process, tmp_path / 'run', 2)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=300)
+    assert process.returncode == code, stderr
+    last = stderr.splitlines()[-1]
+    assert (
+        last.startswith('stopped after update ') and '; go on with: python ' in last and '--config.model.h=20' in last
+    )
+    store = CheckpointStore(tmp_path / 'run' / 'checkpoints')
+    assert f'update {store.latest_step():,},' in last
+    store.close()
+    assert not (tmp_path / 'run' / 'results.json').exists()
+    assert launch(*flags, f'--workdir={tmp_path / "run"}').returncode == 0
+    assert outcome(tmp_path / 'run') == outcome(whole)
+
+
+def test_numbers_that_are_not_finite_stop_a_run_and_the_line_it_gives_shows_the_update_again(novel, tmp_path):
+    flags, _ = novel
+    done = launch(*flags, f'--workdir={tmp_path / "run"}', '--config.optimizer.learning_rate=1e30')
+    assert done.returncode == 1
+    seen, first, *rest = done.stderr.splitlines()
+    assert seen.startswith('the loss of update ') and seen.endswith('again, to find which it was ...')
+    assert first.startswith('update ') and 'lower optimizer.learning_rate' in first and len(rest) == 5
+    assert rest[0].startswith('its batch: words ') and rest[2].startswith('norms before it (and of gradients): C_VxM ')
+    replay = rest[-1].partition(': python ')[2]
+    again = subprocess.run([sys.executable, *replay.split()], capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert again.returncode == 1 and again.stderr == ''
+    number = replay.rpartition('=')[2]
+    assert again.stdout.startswith(f'update {number}\n{rest[0]}\n{rest[1]}\n| parameter ')
+    assert again.stdout.splitlines()[-1] == first.partition(': ')[2].partition(';')[0]
+    assert not (tmp_path / 'run' / 'results.json').exists()

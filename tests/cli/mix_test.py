@@ -1,0 +1,65 @@
+"""Mixtures of finished runs, from the command line."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from configs import sentences
+from nplm_jax.cli import mix, trained
+from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.models import mixture
+from nplm_jax.runs import experiment
+
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngrams.kneser_ney.DiscountWarning')
+
+
+@pytest.fixture(scope='module')
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp('mix')
+    for family, n in (('add_delta', 2), ('backoff', 3)):
+        config = sentences.get_config()
+        config.model.family, config.model.n = family, n
+        experiment.run(config, root / family)
+    config.corpus.train = 0.5
+    experiment.run(config, root / 'other')
+    return root
+
+
+def call(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, 'argv', ['mix', *map(str, arguments)])
+    trained.run(mix.main)
+
+
+def test_the_table_is_of_the_models_and_their_mixtures(folders, monkeypatch, tmp_path, lines):
+    lines()
+    call(monkeypatch, f'--workdir={folders}/add_delta', f'--workdir={folders}/backoff', f'--output={tmp_path}/a.json')
+    shown = lines()[0]
+    assert [line.split('|')[1].strip() for line in shown[2:]] == [
+        'add_delta',
+        'backoff',
+        'mixed, equal',
+        'mixed, learned',
+        'mixed, by frequency',
+    ]
+    found = json.loads((tmp_path / 'a.json').read_text())
+    settings, _, first = experiment.load(folders / 'add_delta')
+    second = experiment.load(folders / 'backoff')[2]
+    data = experiment.prepare(settings)
+    learned = mixture.fit([first, second], data.tokens_T, data.valid)
+    assert [m['weight'] for m in found['models']] == pytest.approx(learned.weights_QxM[0].tolist())
+    for split in ('valid', 'test'):
+        expected = evaluation.evaluate(learned, data.tokens_T, data.splits[split]).perplexity
+        assert found['mixtures']['learned'][split] == pytest.approx(expected, rel=1e-6)
+    assert np.isclose(sum(m['weight'] for m in found['models']), 1) and found['commit']
+
+
+def test_what_cannot_be_mixed_is_one_line(folders, monkeypatch, lines):
+    for others, message in (((), '--workdir=.*: give two or more'), (('other',), r'its corpus\.\* are not those of')):
+        with pytest.raises(SystemExit) as end:
+            call(monkeypatch, f'--workdir={folders}/add_delta', *(f'--workdir={folders}/{name}' for name in others))
+        assert end.value.code == 2
+        (line,) = lines()[1]
+        assert re.search(message, line)

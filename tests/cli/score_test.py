@@ -1,0 +1,239 @@
+"""Scores of lines against direct evaluation, and the command in KenLM's columns."""
+
+import io
+import math
+import pathlib
+import re
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from nplm_jax.cli import score, trained
+from nplm_jax.config import CorpusSettings, ModelSettings
+from nplm_jax.data import tokenization
+from nplm_jax.data.corpora import Span
+from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.inference import scoring
+from nplm_jax.models import mixture, nplm, recurrent
+from nplm_jax.models.language_model import NeuralLanguageModel, RecurrentLanguageModel
+from nplm_jax.models.ngram import kneser_ney
+from nplm_jax.runs import experiment
+
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngrams.kneser_ney.DiscountWarning')
+
+ROOT = pathlib.Path(__file__).parents[2]
+TEXT = 'i like dog\ni love zzz milk\n\ni hate'
+
+
+@pytest.fixture
+def call(monkeypatch, lines):
+    def call(text, *arguments):
+        lines()
+        monkeypatch.setattr(sys, 'argv', ['score', *map(str, arguments)])
+        data = text if isinstance(text, bytes) else text.encode()
+        monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(data)))
+        trained.run(score.main)
+        return lines()
+
+    return call
+
+
+def test_the_totals_of_ten_million_words_lose_nothing():
+    class Even:
+        def score(self, tokens_T, span):
+            return np.resize(np.asarray([-1e-3, -17.123], np.float32), len(span))
+
+    line = np.ones(10_000_000, np.int32)
+    totals = scoring.total(scoring.score(Even(), 1, [line[:9_999_999], line[:1]]))
+    expected = -5_000_000 * (float(np.float32(1e-3)) + float(np.float32(17.123))) / scoring.LOG_10
+    assert totals.log10_p == pytest.approx(expected, rel=1e-12) and totals.log10_p_known == totals.log10_p
+
+
+def models(size):
+    rng = np.random.default_rng(0)
+    tokens_T = np.minimum(rng.geometric(0.2, 400) - 1, size - 1).astype(np.int32)
+    shape = ModelSettings(n=4, m=3, h=5)
+    network = NeuralLanguageModel(nplm.init(jax.random.key(0), shape, size), shape.n)
+    trigram = kneser_ney.fit_modified(tokens_T, Span(0, 400), 3, size)
+    gru = RecurrentLanguageModel(recurrent.init(jax.random.key(1), ModelSettings(family='gru', m=3, h=5), size))
+    return {'network': network, 'trigram': trigram, 'mixture': mixture.equal([network, trigram]), 'gru': gru}
+
+
+@pytest.mark.parametrize('name', ['network', 'trigram', 'mixture', 'gru'])
+@pytest.mark.parametrize('begin', [None, [], [2], [1, 2, 3, 4, 5]])
+def test_each_word_is_its_next_word_probability(name, begin):
+    model = models(12)[name]
+    lines = [np.array(x, np.int32) for x in ([3, 0, 5, 7, 1], [], [4], [1, 1, 2, 9, 11, 3, 3])]
+    scored = scoring.score(model, 4, lines, begin)
+    before = []
+    for line, found in zip(lines, scored):
+        if begin is not None:
+            before = begin
+        expected = [model.next_word(np.array([[*before, *line[:t]]], int))[0, w] for t, w in enumerate(line)]
+        np.testing.assert_allclose(found.log10_p_T * math.log(10), expected, rtol=0, atol=1e-5)
+        before = [*before, *line]
+
+
+def test_lengths_of_the_ngrams():
+    network = models(12)['network']
+    lines = [np.array(x, np.int32) for x in ([3, 5, 7, 1, 2], [4, 4])]
+    assert [x.lengths_T.tolist() for x in scoring.score(network, 4, lines, [2])] == [[2, 3, 4, 4, 4], [2, 3]]
+    assert [x.lengths_T.tolist() for x in scoring.score(network, 4, lines, [])] == [[1, 2, 3, 4, 4], [1, 2]]
+    assert [x.lengths_T.tolist() for x in scoring.score(network, 4, lines)] == [[1, 2, 3, 4, 4], [4, 4]]
+    counted = kneser_ney.fit_modified(np.array([1, 2, 3, 1, 2, 3, 4], np.int32), Span(0, 7), 3, 6)
+    (line,) = scoring.score(counted, 3, [np.array([1, 2, 3, 5, 4, 1], np.int32)], [])
+    assert line.lengths_T.tolist() == [1, 2, 3, 1, 1, 1]
+
+
+def test_totals_by_hand():
+    lines = [
+        scoring.Line(np.array(i), np.array(p), np.ones(len(i))) for i, p in [([1, 0], [-1.0, -3.0]), ([2], [-2.0])]
+    ]
+    total = scoring.total(lines)
+    assert (total.tokens, total.oovs, total.perplexity) == (3, 1, pytest.approx(100))
+    assert total.perplexity_known == pytest.approx(10**1.5)
+    only_unknown = scoring.total([scoring.Line(np.array([0]), np.array([-400.0]), np.ones(1))])
+    assert only_unknown.perplexity == math.inf and math.isnan(only_unknown.perplexity_known)
+
+
+# --- the words of a text ---------------------------------------------------------------------------------
+
+
+def test_a_typed_text_becomes_words_as_the_corpus_did():
+    known = {'the', 'dog', 'said', ',', "'s"}
+    brown, text = CorpusSettings('brown'), CorpusSettings('text', path='x')
+    assert tokenization.typed("The dog's, said", brown, known) == ['the', "dog's,", 'said']
+    assert tokenization.typed("The dog's, said", text, known) == ['the', 'dog', "'s", ',', 'said']
+    assert tokenization.typed('<p> The, dog', brown, known, 'words') == ['<p>', 'the', ',', 'dog']
+    news = CorpusSettings('text', path='x', numbers=True, proper_nouns=True)
+    assert tokenization.typed("The dog said Smith's 7", news, known) == [
+        'the',
+        'dog',
+        'said',
+        '<proper>',
+        "'s",
+        '<number>',
+    ]
+
+
+# --- the command -----------------------------------------------------------------------------------------
+
+
+def parse(lines):
+    """(word, id, length, log10 p) of each word of each line, the totals of the lines, the summary."""
+    words = [[re.fullmatch(r'(.+)=(\d+) (\d+) (\S+)', c).groups() for c in x.split('\t')[:-1]] for x in lines[:-4]]
+    totals = [re.fullmatch(r'Total: (\S+) OOV: (\d+)', x.split('\t')[-1]).groups() for x in lines[:-4]]
+    return words, totals, dict(x.split(':\t') for x in lines[-4:])
+
+
+@pytest.mark.parametrize('name', ['network', 'counts'])
+def test_kenlms_columns_and_a_direct_evaluation(folders, call, name):
+    words, totals, summary = parse(call(TEXT, f'--workdir={folders / name}')[0])
+    found, vocabulary, model = experiment.load(folders / name)
+    assert [[w for w, *_ in line] for line in words] == [x.split() for x in TEXT.split('\n')]
+    log10_p, known = [], []
+    for line, (total, oov) in zip(words, totals):
+        context = [vocabulary.ids['<p>']] if found.corpus.marks else []
+        for word, i, length, p in line:
+            assert int(i) == vocabulary.ids.get(word, 0)
+            expected = model.next_word(np.array([context], int))[0, int(i)]
+            assert float(p) * math.log(10) == pytest.approx(expected, abs=1e-5)
+            assert 1 <= int(length) <= found.model.n
+            context.append(int(i))
+            log10_p.append(float(p))
+            known += [float(p)] if int(i) else []
+        assert float(total) == pytest.approx(sum(float(p) for *_, p in line), abs=1e-5)
+        assert int(oov) == sum(i == '0' for _, i, *_ in line)
+    assert summary['OOVs'] == '1' and summary['Tokens'] == '9'
+    assert float(summary['Perplexity including OOVs']) == pytest.approx(10 ** -np.mean(log10_p), rel=1e-5)
+    assert float(summary['Perplexity excluding OOVs']) == pytest.approx(10 ** -np.mean(known), rel=1e-5)
+
+
+def test_a_stream_has_the_runs_perplexity(folders, call):
+    found, _, model = experiment.load(folders / 'network')
+    data = experiment.prepare(found)
+    words = data.vocabulary.decode(np.asarray(data.tokens_T).tolist())
+    text = ' '.join(words[:5]) + '\n' + ' '.join(words[5:])
+    flag = f'--workdir={folders / "network"}'
+    _, _, summary = parse(call(text, flag, '--stream')[0])
+    expected = evaluation.evaluate(model, data.tokens_T, data.test).perplexity
+    assert float(summary['Perplexity including OOVs']) == pytest.approx(expected, rel=1e-5)
+    assert (
+        call(text, f'--workdir={folders / "network"}')[0]
+        != call(text, f'--workdir={folders / "network"}', '--stream')[0]
+    )
+
+
+def test_a_mixture_of_runs(folders, call):
+    pair = [f'--workdir={folders / name}' for name in ('network', 'counts')]
+    each = [parse(call(TEXT, flag)[0])[0] for flag in pair]
+    mixed = parse(call(TEXT, *pair)[0])[0]
+    for a, b, both in zip(*(sum(x, []) for x in (*each, mixed))):
+        p = (10 ** float(a[3]) + 10 ** float(b[3])) / 2
+        assert float(both[3]) == pytest.approx(math.log10(p), abs=1e-5)
+
+
+def test_alternatives_are_ranked_within_their_ids(folders, call):
+    text = '7 ||| i like milk ||| a=1\n3 ||| dog like i\n7 ||| i like dog ||| a=2\n3 ||| i like dog'
+    flags = f'--workdir={folders / "network"}', '--nbest'
+    found = [line.rsplit(' ||| ', 1) for line in call(text, *flags)[0]]
+    assert [line for line, _ in found] == [
+        '7 ||| i like dog ||| a=2', '7 ||| i like milk ||| a=1', '3 ||| i like dog', '3 ||| dog like i',
+    ]  # fmt: skip
+    _, totals, _ = parse(call('i like milk', flags[0])[0])
+    assert found[1][1] == totals[0][0]
+    assert found[0][1] == found[2][1]
+
+
+def test_the_likeliest_next_words_with_each_model_beside(folders, call):
+    pair = [f'--workdir={folders / name}' for name in ('network', 'counts')]
+    (header, _, first, second), stderr = call('', *pair, '--next=2', '--prompt=yyy i love')
+    assert header.split() == ['|', 'next', 'word', '|', 'mixture', '|', 'network', '|', 'counts', '|']
+    word, *p = [c.strip() for c in first.strip('|').split('|')]
+    assert word == 'coffee' and float(p[0]) == pytest.approx((float(p[1]) + float(p[2])) / 2, abs=1e-4)
+    assert float(second.split('|')[2]) < float(p[0])
+    assert stderr == ['not in the vocabulary, read as <rare>: yyy']
+    assert call('', pair[0], '--next=1', '--prompt=i hate')[0][0].count('|') == 3
+
+
+WRONG = [
+    ('', [], 'stdin: holds no words'),
+    (' \n\n', [], 'stdin: holds no words'),
+    (b'caf\xe9', [], 'stdin: not UTF-8 text (byte 3)'),
+    ('a', ['--workdir=OTHER'], 'is not that of'),
+    ('a', ['--workdir=/nowhere'], "--workdir='/nowhere': no finished run lies there"),
+    ('0 ||| a\nb', ['--nbest'], 'stdin:2: expected id ||| words'),
+    ('0 ||| ', ['--nbest'], 'stdin:1: expected id ||| words'),
+    ('a', ['--nbest', '--stream'], '--stream=True: not with --nbest'),
+    ('a', ['--next=0'], '--next=0: must be 1 or more'),
+    ('a', ['--next=2', '--prompt=zzz'], "--prompt='zzz': no word of it is in the vocabulary"),
+    ('a', ['--next=2', '--nbest'], '--nbest=True: not with --next'),
+    ('a', ['--prompt=i'], "--prompt='i': belongs to --next"),
+    ('a', ['--tokens=letters'], "argument --tokens: invalid choice: 'letters'"),
+]
+
+
+@pytest.mark.parametrize('text,arguments,message', WRONG)
+def test_one_clear_line_and_exit_code_two(text, arguments, message, folders, call, lines):
+    arguments = [a.replace('OTHER', str(folders / 'other')) for a in arguments]
+    with pytest.raises(SystemExit) as stop:
+        call(text, f'--workdir={folders / "network"}', *arguments)
+    _, stderr = lines()
+    assert stop.value.code == 2 and message in stderr[0] and len(stderr) == 1, stderr
+
+
+def test_an_unfinished_run_is_refused(folders, tmp_path, call, lines):
+    (tmp_path / 'config.json').write_text((folders / 'network' / 'config.json').read_text())
+    with pytest.raises(SystemExit):
+        call('a', f'--workdir={tmp_path}')
+    assert lines()[1] == [f"--workdir='{tmp_path}': no finished run lies there; python launch.py trains one"]
+
+
+def test_as_a_real_process_whose_reader_goes_away(folders):
+    score = f'{sys.executable} -m nplm_jax.cli score --workdir={folders / "network"}'
+    command = f'yes i like dog | head -9999 | {score} | head -1'
+    done = subprocess.run(['bash', '-c', command], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.stdout.startswith('i=') and done.stdout.endswith(' OOV: 0\n') and done.stderr == ''

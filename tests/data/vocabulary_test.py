@@ -1,0 +1,62 @@
+import numpy as np
+import pytest
+
+from nplm_jax.config import CorpusSettings
+from nplm_jax.data import corpora, vocabulary
+from nplm_jax.data.corpora import Span
+from nplm_jax.utils.errors import BadInput
+
+WORDS = 'the cat the dog a cat the bird a mouse'.split()
+
+
+def test_most_frequent_first_and_ties_in_order_of_occurrence():
+    v = vocabulary.build(WORDS)
+    assert v.words == ('<rare>', 'the', 'cat', 'a', 'dog', 'bird', 'mouse')
+    assert v.counts == (0, 3, 2, 2, 1, 1, 1)
+
+
+def test_rare_words_share_one_symbol():
+    v = vocabulary.build(WORDS, min_count=2)
+    assert v.words == ('<rare>', 'the', 'cat', 'a') and v.counts[0] == 3
+    assert v.encode(['the', 'dog', 'unheard', 'a']).tolist() == [1, 0, 0, 3]
+    assert v.encode(WORDS).dtype == np.int32
+    assert v.decode([0, 2]) == ['<rare>', 'cat']
+
+
+def test_the_largest_vocabulary_counts_the_rare_symbol():
+    assert vocabulary.build(WORDS, max_vocabulary=3).words == ('<rare>', 'the', 'cat')
+
+
+def test_counting_over_train_only():
+    corpus = corpora.Corpus('x', WORDS, Span(0, 6), Span(6, 8), Span(8, 10))
+    v = vocabulary.for_corpus(corpus, CorpusSettings('text', count_over='train'))
+    assert set(v.words) == {'<rare>', 'the', 'cat', 'dog', 'a'}
+    assert 'mouse' in vocabulary.for_corpus(corpus, CorpusSettings('text')).words
+
+
+def test_nothing_left_is_refused():
+    corpus = corpora.Corpus('x', WORDS, Span(0, 6), Span(6, 8), Span(8, 10))
+    with pytest.raises(BadInput, match=r'corpus.min_count=9: leaves 0 words in the vocabulary; 2 or more'):
+        vocabulary.for_corpus(corpus, CorpusSettings('text', min_count=9))
+
+
+def test_saved_and_loaded(tmp_path):
+    v = vocabulary.build([*WORDS, 'naïve', '\u2028', '#', '\x85'])
+    vocabulary.save(v, tmp_path / 'v.txt')
+    assert vocabulary.load(tmp_path / 'v.txt') == v
+
+
+@pytest.mark.parametrize(
+    'text,message',
+    [
+        ('<rare>\t1\nthe 4\n', r'v.txt:2: expected word, tab, count'),
+        ('<rare>\t1\nthe\t-4\n', r'v.txt:2: expected'),
+        ('the\t4\n', r'v.txt:1: the first word must be <rare>'),
+        ('<rare>\t1\nthe\t4\nthe\t4\n', r"v.txt:3: 'the' stands twice"),
+        ('<rare>\t1\nthe\t4\ndog\t1', r'v.txt:3: expected word, tab, count'),  # cut short: it may have been 12
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path, text, message):
+    (tmp_path / 'v.txt').write_text(text)
+    with pytest.raises(BadInput, match=message):
+        vocabulary.load(tmp_path / 'v.txt')

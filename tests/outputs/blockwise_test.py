@@ -1,0 +1,122 @@
+"""The blockwise loss against the plain one, in float64 and by finite differences."""
+
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from nplm_jax.outputs import blockwise
+
+LOSSES = jax.jit(jax.value_and_grad(blockwise.mean_nll, (0, 1)), static_argnums=(3, 4))
+
+
+def reference(parts, b_V, targets_B):
+    """Mean NLL and its gradients by the formulas, in float64 NumPy."""
+    parts = [(np.float64(w), np.float64(x)) for w, x in parts]
+    y_BxV = sum(x @ w.T for w, x in parts) + np.float64(b_V)
+    rows = np.arange(len(targets_B)), np.asarray(targets_B)
+    largest = y_BxV.max(1, keepdims=True)
+    log_p = y_BxV - largest - np.log(np.exp(y_BxV - largest).sum(1, keepdims=True))
+    g_BxV = np.exp(log_p)
+    g_BxV[rows] -= 1
+    g_BxV /= len(targets_B)
+    return -log_p[rows].mean(), (tuple((g_BxV.T @ x, g_BxV @ w) for w, x in parts), g_BxV.sum(0))
+
+
+def problem(V, B, widths, scale=1.0, seed=0):
+    random = np.random.default_rng(seed)
+
+    def normal(*shape):
+        return jnp.asarray(random.normal(size=shape), jnp.float32)
+
+    parts = tuple((scale * d**-0.5 * normal(V, d), normal(B, d)) for d in widths)
+    return parts, normal(V), jnp.asarray(random.integers(0, V, B), jnp.int32)
+
+
+def assert_close(found, expected, tolerance):
+    """Each array within `tolerance` of its largest element."""
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert ours.dtype == jnp.float32 and ours.shape == np.shape(theirs)
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * np.abs(theirs).max())
+
+
+# Odd |V|, a batch that its blocks do not divide, one block, blocks of one, B=1, no hidden layer or none but it.
+SHAPES = [
+    (251, 13, (7, 12), 5),
+    (251, 13, (7, 12), 128),
+    (251, 13, (12,), 1),
+    (1009, 61, (31,), 16),
+    (1009, 301, (5, 8), 128),
+    (1009, 67, (100,), 67),
+    (17, 1, (3,), 128),
+    (7, 1, (1, 2), 1),
+]
+
+
+@pytest.mark.parametrize('V,B,widths,block_size', SHAPES)
+@pytest.mark.parametrize('precision,tolerance', [('float32', 1e-5), ('bfloat16', 1e-2)])
+def test_loss_and_gradients_equal_the_formulas(V, B, widths, block_size, precision, tolerance):
+    given = problem(V, B, widths)
+    assert_close(LOSSES(*given, precision, block_size), reference(*given), tolerance)
+
+
+@pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
+def test_scores_of_ten_thousand_stay_finite(precision):
+    given = problem(101, 9, (4, 3), scale=1e4)
+    assert float(jnp.abs(blockwise.scores(given[1], *given[0])).max()) > 1e4
+    assert_close(LOSSES(*given, precision, 4), reference(*given), 1e-5 if precision == 'float32' else 2e-2)
+
+
+def test_gradients_equal_finite_differences():
+    parts, b_V, targets_B = problem(13, 5, (3, 2))
+    check_grads(lambda p, b: blockwise.mean_nll(p, b, targets_B, 'float32', 2), (parts, b_V), 1, ['rev'], 2e-2, 2e-2)
+
+
+def test_the_loss_alone_equals_the_loss_with_gradients_and_scales():
+    given = problem(251, 13, (7, 12))
+    loss, gradients = LOSSES(*given, 'float32', 5)
+    assert float(blockwise.mean_nll(*given, 'float32', 5)) == pytest.approx(float(loss), rel=1e-6)
+    tripled = jax.grad(lambda *g: 3 * blockwise.mean_nll(*g, 'float32', 5), (0, 1))(*given)
+    assert_close(tripled, jax.tree.map(lambda x: 3 * x, gradients), 1e-6)
+
+
+@pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
+def test_sums_count_every_word_and_every_example(precision):
+    """Where a sum in bfloat16 would stop at 256: its next number is 258."""
+    V, B = 4099, 1003
+    parts, targets_B = ((jnp.zeros((V, 2)), jnp.ones((B, 2))),), jnp.zeros(B, jnp.int32)
+    loss, (((weights_VxD, _),), b_V) = LOSSES(parts, jnp.zeros(V), targets_B, precision, 128)
+    assert float(loss) == pytest.approx(math.log(V), rel=1e-6)
+    rounding = 1e-6 if precision == 'float32' else 2**-8
+    for gradients_V in (b_V, weights_VxD[:, 0]):
+        assert float(gradients_V[0]) == pytest.approx(1 / V - 1, rel=rounding)
+        np.testing.assert_allclose(gradients_V[1:], 1 / V, rtol=max(rounding, 1e-5))
+    # All words' weights cancel in the inputs' gradients.
+    large = jnp.full((V, 2), 3.0)
+    _, (((_, inputs_BxD),), _) = LOSSES(((large, jnp.ones((B, 2))),), jnp.zeros(V), targets_B, precision, 128)
+    np.testing.assert_allclose(inputs_BxD, 0, atol=3 * rounding / B)  # of weights of 3
+
+
+@pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
+def test_b_keeps_its_precision(precision):
+    """In bfloat16 10.003 would be 10."""
+    b_V = jnp.array([-10.003, 0.0, -jnp.pi * 1e3])
+    loss, _ = LOSSES(((jnp.zeros((3, 2)), jnp.ones((1, 2))),), b_V, jnp.zeros(1, jnp.int32), precision, 1)
+    assert float(loss) == pytest.approx(10.003 + math.log1p(math.exp(-10.003)), rel=1e-6)
+
+
+@pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
+def test_no_array_of_words_by_batch_is_held(precision):
+    """Read from the compiled program: the largest array is that of the weights, and all together stay below 2 GB."""
+    V, B, K = 262_144, 1024, 300
+    shape = jax.ShapeDtypeStruct
+    given = (((shape((V, K), 'float32'), shape((B, K), 'float32')),), shape((V,), 'float32'), shape((B,), 'int32'))
+    compiled = LOSSES.lower(*given, precision, 128).compile()
+    shapes = re.findall(r'\b[a-z]+[0-9]+\[([0-9,]+)\]', compiled.as_text())
+    of_b = {'float32': 1, 'bfloat16': 4}[precision]  # rows beside those of the weights
+    assert max(math.prod(map(int, dims.split(','))) for dims in shapes) <= V * (K + of_b) < V * B
+    assert compiled.memory_analysis().temp_size_in_bytes < 2e9

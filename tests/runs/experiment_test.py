@@ -1,0 +1,105 @@
+"""Every family through the one door: config in, results.json and a loadable model out."""
+
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from configs import sentences
+from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.runs import experiment
+from nplm_jax.models import mixture
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.models.ngram import interpolated
+from nplm_jax.models.ngram import kneser_ney
+from nplm_jax.config import NGRAM_FAMILIES, from_config
+
+
+def config(family, n=3):
+    c = sentences.get_config()
+    c.model.family, c.model.n, c.ngram.classes = family, n, 4
+    return c
+
+
+@pytest.mark.parametrize('family', NGRAM_FAMILIES)
+def test_count_based_families(family, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', kneser_ney.DiscountWarning)  # three sentences are too little text
+        results = experiment.run(config(family), tmp_path / 'run')
+        _, vocabulary, model = experiment.load(tmp_path / 'run')
+    assert results == json.loads((tmp_path / 'run' / 'results.json').read_text())
+    assert results['family'] == family and results['words_per_second'] > 0 and 'mixture' not in results
+    assert results['impossible_words'] == {'train': 0, 'valid': 0, 'test': 0}
+    assert 1 < results['perplexity']['test'] < 10  # below |V|, which knowing nothing gives
+    data = experiment.prepare(from_config(config(family)))
+    assert evaluation.evaluate(model, data.tokens_T, data.test).perplexity == pytest.approx(
+        results['perplexity']['test'], rel=1e-6
+    )
+    log_p = model.next_word(vocabulary.encode(['i', 'love'])[None])[0]
+    assert np.exp(log_p.astype(np.float64)).sum() == pytest.approx(1, abs=1e-6)
+    assert (tmp_path / 'run' / 'classes.txt').exists() == (family == 'classes')
+
+
+def test_a_count_based_run_whose_text_changed_is_not_loaded(tmp_path):
+    (tmp_path / 'text').write_text('a b c a b c a b c a b c a c b')
+    c = config('add_delta', 2)
+    c.corpus.name, c.corpus.path = 'text', str(tmp_path / 'text')
+    experiment.run(c, tmp_path / 'run')
+    experiment.load(tmp_path / 'run')
+    (tmp_path / 'text').write_text('a b c a b c a b c a b c a c d')
+    with pytest.raises(BadInput, match='was started on another text'):
+        experiment.load(tmp_path / 'run')
+
+
+def test_the_interpolated_model_is_a_trigram():
+    with pytest.raises(BadInput, match='^model.n=4: must be 3: the interpolated model is a trigram$'):
+        from_config(config('interpolated', 4))
+
+
+def test_an_infinite_perplexity_says_how_many_words_were_hit(tmp_path, lines):
+    (tmp_path / 'text').write_text('a b c a b c a b c a b c a c b')
+    c = config('maximum_likelihood', 2)
+    c.corpus.name, c.corpus.path, c.corpus.marks = 'text', str(tmp_path / 'text'), False
+    c.corpus.train, c.corpus.valid = 12.0, 2.0
+    results = experiment.run(c, tmp_path / 'run')
+    assert results['perplexity'] == {'train': pytest.approx(1), 'valid': None, 'test': None}  # null: infinite
+    assert results['impossible_words'] == {'train': 0, 'valid': 1, 'test': 1}
+    said = lines()[0]
+    assert said[-2:] == [f'1 {s} words had probability zero: the {s} perplexity is infinite' for s in ('valid', 'test')]
+    assert '| inf' in said[-3]
+
+
+def test_the_mixtures_of_a_network(tmp_path):
+    results = experiment.run(sentences.get_config(), tmp_path / 'run')
+    frozen, vocabulary, network = experiment.load(tmp_path / 'run')
+    data = experiment.prepare(frozen)
+    trigram = interpolated.fit(data.tokens_T, data.train, data.valid, len(vocabulary))
+    half = -np.mean(
+        np.logaddexp(*(m.score(data.tokens_T, data.test).astype(np.float64) for m in (network, trigram))) - math.log(2)
+    )
+    assert results['mixture']['fixed']['test'] == pytest.approx(math.exp(half), rel=1e-5)
+    assert results['mixture']['fixed']['weights'] == [0.5]
+    learned, by_frequency = results['mixture']['learned'], results['mixture']['by_frequency']
+    assert learned['valid'] <= min(results['mixture']['fixed']['valid'], results['perplexity']['valid']) + 1e-3
+    assert by_frequency['valid'] <= learned['valid'] + 1e-3
+    assert len(by_frequency['weights']) == trigram.bins.num_bins
+
+
+def test_remembering_asks_once(tmp_path):
+    class Counting:
+        asked = 0
+
+        def score(self, tokens_T, span):
+            self.asked += 1
+            return np.zeros(len(span), np.float32)
+
+        next_word = None
+
+    model = Counting()
+    remembering = mixture.Remembering(model)
+    data = experiment.prepare(from_config(sentences.get_config()))
+    for _ in range(3):
+        assert len(remembering.score(data.tokens_T, data.test)) == 13
+    assert model.asked == 1

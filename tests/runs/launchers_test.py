@@ -1,0 +1,117 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import types
+
+import pytest
+from launch_test import ROOT, command, launch
+from slurm_test import LONG, told, wait
+
+from nplm_jax.runs import launchers
+from nplm_jax.runs import workdir
+from nplm_jax.utils.errors import BadInput
+
+SENTENCES = '--config=configs/sentences.py'
+SWEEP = """
+from configs import sentences
+
+def get_config():
+    return sentences.get_config()
+
+def sweep():
+    yield {'seed': 2, 'train.epochs': 20}
+    yield {'train.batch_size': 14}
+"""
+
+
+@pytest.mark.parametrize(
+    'flags,message',
+    [
+        (('--launcher=cloud',), "flag --launcher=cloud: value should be one of <local|slurm>"),
+        (('--launcher=slurm', '--distributed'), '--launcher=slurm: not with --distributed; --processes=N starts all'),
+        (('--launcher=local', '--process_id=1'), '--process_id=1: needs --distributed'),
+        (('--launcher=local', '--slurm=time=60'), '--slurm=time=60: needs --launcher=slurm'),
+        (('--launcher=local', '--jobs=2'), '--jobs=2: needs --sweep and --launcher'),
+        (('--launcher=slurm', '--slurm=partition=gpu,tme=60'), "--slurm='tme=60': must be KEY=VALUE, with a key of "),
+    ],
+)  # fmt: skip
+def test_wrong_flags_are_one_line(tmp_path, flags, message):
+    done = launch(SENTENCES, f'--workdir={tmp_path / "run"}', *flags)
+    assert done.returncode == 2 and done.stderr.startswith(message) and done.stderr.count('\n') == 1, done.stderr
+
+
+def test_what_is_asked_of_slurm():
+    options = ('partition=gpu', 'time=60', 'setup=module load cuda', 'mem=8GB')
+    expected = {'partition': 'gpu', 'time': 60, 'setup': ['module load cuda'], 'mem': '8GB'}
+    assert launchers.read_options(options) == expected
+    for wrong in ('time', 'time=', 'time=1:00', 'nodes=0', 'job_name=x'):
+        with pytest.raises(BadInput, match=f"^--slurm='{wrong}': must be "):
+            launchers.read_options([wrong])
+
+
+def run(folder, launcher, **options):
+    return launchers.run([], launcher, folder, lambda _: None, options.pop('asked', {}), **options)
+
+
+def test_without_submitit_or_slurm(tmp_path, monkeypatch):
+    with monkeypatch.context() as missing:
+        missing.setitem(sys.modules, 'submitit', None)
+        with pytest.raises(BadInput, match='^--launcher: needs submitit: pip install submitit$'):
+            run(tmp_path, 'local')
+    pytest.importorskip('submitit')
+    monkeypatch.setenv('PATH', str(tmp_path))
+    with pytest.raises(BadInput, match='^--processes=3: must be a multiple of nodes=2'):
+        run(tmp_path, 'slurm', processes=3, asked={'nodes': 2})
+    with pytest.raises(BadInput, match='^--launcher=slurm: this machine has no srun'):
+        run(tmp_path, 'slurm')
+
+
+def line(cluster, tasks, visible=None):
+    task = launchers.Task(('launch.py', SENTENCES), 'localhost:1234', visible)
+    words, environment = task.line(types.SimpleNamespace(cluster=cluster, num_tasks=tasks, global_rank=1))
+    assert words[:3] == [sys.executable, 'launch.py', SENTENCES]
+    return words[3:], environment.get('CUDA_VISIBLE_DEVICES')
+
+
+def test_what_a_task_starts(monkeypatch):
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')  # as submitit sets it in a job of this machine
+    assert line('slurm', 1) == ([], '')
+    assert line('slurm', 2) == (['--distributed'], '')  # the rest is in SLURM's environment
+    assert line('local', 1) == ([], None) and line('local', 1, '3') == ([], '3')
+    together = ['--distributed', '--coordinator=localhost:1234', '--processes=2', '--process_id=1']
+    assert line('local', 2) == (together, None)
+
+
+def test_a_sweep_as_jobs_of_this_machine(tmp_path):
+    pytest.importorskip('submitit')
+    (tmp_path / 'study.py').write_text(SWEEP)
+    runs = tmp_path / 'runs'
+    flags = (f'--config={tmp_path / "study.py"}', '--sweep', '--launcher=local', '--jobs=2', f'--workdir={runs}')
+    done = launch(*flags, '--config.model.h=3', '--config.seed=5')
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (runs / 'table.md').read_text() and '| batch_size=14    | failed |' in done.stdout
+    assert 'batch_size=14: ended without a result (train.batch_size=14: must be 13 or' in done.stderr
+    results = json.loads((runs / 'seed=2,epochs=20' / 'results.json').read_text())
+    assert (results['seed'], results['updates'], results['parameters']) == (2, 60, 10 * (1 + 2 + 3) + 3 * (1 + 2 * 2))
+    assert results['command'].endswith(f' --workdir={runs}/seed=2,epochs=20') and '--launcher' not in results['command']
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_jobs_of_this_machine_with_all_saved(tmp_path):
+    pytest.importorskip('submitit')
+    folder = tmp_path / 'run'
+    flags = (*LONG, '--launcher=local', f'--workdir={folder}')
+    waiting = subprocess.Popen(
+        command(*flags), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    wait(lambda: any(folder.glob('checkpoints/[0-9]*')), 120)
+    os.killpg(waiting.pid, signal.SIGINT)  # as a terminal does: all processes get it
+    _, stderr = waiting.communicate(timeout=60)
+    assert waiting.returncode == 130 and 'Traceback' not in stderr
+    assert 'which is saved' in told(folder, 'err')
+    with workdir.locked(folder):  # nobody is left that uses it
+        pass
+    assert launch(*flags).returncode == 0
+    assert json.loads((folder / 'results.json').read_text())['updates'] == 12_000

@@ -1,0 +1,127 @@
+import json
+import signal
+import subprocess
+import time
+
+import pytest
+from launch_test import ROOT, command, launch
+
+from configs import brown, sentences
+from nplm_jax import config as config_lib
+from nplm_jax.runs import sweeps
+from nplm_jax.runs import workdir
+from nplm_jax.utils.errors import BadInput
+
+SWEEP = """
+from configs import sentences
+
+def get_config(row=''):
+    return sentences.get_config()
+
+def sweep():
+    for h in (3, 5, 7):
+        yield {'model.h': h, 'seed': 2}
+"""
+
+
+@pytest.fixture
+def study(tmp_path):
+    (tmp_path / 'study.py').write_text(SWEEP)
+    return tmp_path / 'study.py'
+
+
+def test_every_point_of_the_brown_sweep_applies():
+    points = [sweeps.apply(brown.get_config(), overrides) for overrides in brown.sweep()]
+    assert len({p.name for p in points}) == 16
+    assert len({config_lib.from_config(p.config).model for p in points}) == 16
+    assert points[0].name == 'n=3,m=30,h=50,direct=False'
+
+
+@pytest.mark.parametrize(
+    'overrides,message',
+    [
+        ({'model.hidden': 3}, '--sweep: model.hidden: unknown key'),
+        ({'model.h.x': 3}, '--sweep: model.h.x: unknown key'),
+        ({'model.h': 'many'}, "--sweep: model.h='many': must be of type int"),
+        ({'model.n': 1}, 'model.n=1: must be 2 or more'),
+    ],
+)
+def test_a_stale_point_is_refused(overrides, message):
+    with pytest.raises(BadInput, match=f'^{message}'):
+        sweeps.apply(sentences.get_config(), overrides)
+
+
+def test_a_stale_point_stops_the_sweep_before_its_first_run(study, tmp_path):
+    study.write_text(SWEEP + "    yield {'model.hidden': 3}\n")
+    done = launch(f'--config={study}', '--sweep', f'--workdir={tmp_path / "runs"}')
+    assert (done.returncode, done.stderr) == (2, '--sweep: model.hidden: unknown key\n')
+    assert not (tmp_path / 'runs').exists()
+
+
+@pytest.mark.parametrize(
+    'body,message',
+    [
+        ('return []', 'sweep\\(\\) of .* yields no point'),
+        ('raise RuntimeError("boom")', 'sweep\\(\\) of .* failed: RuntimeError: boom'),
+        ('yield {1: 2}', '{1: 2}: a point must be a dictionary of keys'),
+        ('yield {"name": "table.md"}', 'a point of .* is called table.md, which'),
+        ('yield 3', '3: a point must be a dictionary of keys'),
+        ('yield {"seed": 2}\n    yield {"seed": 2}', 'two points of .* are called seed=2'),
+    ],
+)
+def test_a_sweep_that_is_none(tmp_path, body, message):
+    (tmp_path / 'study.py').write_text(f'def sweep():\n    {body}\n')
+    with pytest.raises(BadInput, match=f'^--sweep: {message}'):
+        sweeps.load_points(str(tmp_path / 'study.py'), sentences.get_config())
+
+
+def test_names_of_points():
+    assert workdir.run_name({'model.h': 3, 'corpus.path': '/x/y', 'seed': 1}) == 'h=3,path=_x_y,seed=1'
+    alike = {'optimizer.decay': 1, 'optimizer.paper.decay': 2}
+    assert workdir.run_name(alike) == 'optimizer.decay=1,optimizer.paper.decay=2'
+    assert len(workdir.run_name({f'a.b{i}': i for i in range(99)})) == 16
+    assert len(workdir.run_name({f'a.b{i}': 'é' * 40 for i in range(4)})) == 16  # bytes are what a file name counts
+    assert sweeps.apply(sentences.get_config(), {}).name == 'sentences'
+
+
+def test_a_file_without_a_sweep(tmp_path):
+    done = launch('--config=configs/sentences.py', '--sweep', f'--workdir={tmp_path / "runs"}')
+    assert (done.returncode, done.stderr) == (2, '--sweep: configs/sentences.py has no function sweep()\n')
+
+
+def test_a_killed_sweep_finishes_only_what_was_missing(study, tmp_path):
+    runs = tmp_path / 'runs'
+    flags = [f'--config={study}:row', '--sweep', f'--workdir={runs}']
+    process = subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    first = runs / 'h=3,seed=2' / 'results.json'
+    while process.poll() is None and not first.exists():
+        time.sleep(0.02)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    before = first.stat().st_mtime_ns
+    done = launch(*flags)
+    assert done.returncode == 0, done.stderr
+    assert first.stat().st_mtime_ns == before
+    assert 'h=3,seed=2 is finished' in done.stdout
+    table = (runs / 'table.md').read_text()
+    assert done.stdout.endswith(table)
+    for h in (3, 5, 7):
+        results = json.loads((runs / f'h={h},seed=2' / 'results.json').read_text())
+        assert results['parameters'] == 10 * (1 + 2 + h) + h * (1 + 2 * 2) and results['seed'] == 2
+        assert f'| h={h},seed=2 | {results["perplexity"]["train"]:.1f}' in table
+
+
+def test_a_point_that_fails_does_not_stop_the_others(tmp_path, lines):
+    changes = [
+        {'train.batch_size': 14},
+        {'model.m': 10**9},
+        *({'optimizer.learning_rate': rate, 'train.epochs': 2} for rate in (1e30, 0.5)),
+    ]
+    points = [sweeps.apply(sentences.get_config(), change) for change in changes]
+    table = sweeps.run(points, tmp_path, 'x').splitlines()
+    assert ['refused' in row for row in table[2:]] == [True, True, False, False]
+    assert ['diverged' in row for row in table[2:]] == [False, False, True, False]
+    said = '\n'.join(lines()[1])
+    assert 'batch_size=14: train.batch_size=14: must be 13 or less' in said
+    assert 'm=1000000000: out of memory (' in said
+    assert 'learning_rate=1e+30,epochs=2: update ' in said and ' is not finite; ' in said

@@ -1,0 +1,168 @@
+import re
+import shutil
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from absl import logging
+
+from nplm_jax.training import checkpoints
+from nplm_jax.training.checkpoints import CheckpointStore
+from nplm_jax.utils.errors import BadInput
+
+STATE = {'w': jnp.zeros((3, 2)), 'n': None, 'step': jnp.zeros((), jnp.int32)}
+BEST = {'w': jnp.zeros((3, 2))}
+
+
+def at(step):
+    w = jnp.full((3, 2), step, jnp.float32)
+    return {'w': w, 'n': None, 'step': jnp.asarray(step, jnp.int32)}, {'w': -w}
+
+
+def filled(folder, steps=(1, 2, 3)):
+    store = CheckpointStore(folder)
+    for step in steps:
+        store.save(step, *at(step), {'seconds': step / 2, 'best': float('inf')})
+    store.close()
+    return folder
+
+
+def restored_step(folder):
+    store = CheckpointStore(folder)
+    found = store.restore(STATE, BEST)
+    latest = store.latest_step()
+    store.close()
+    if found is None:
+        return None
+    state, best, progress = found
+    step = int(state['step'])
+    np.testing.assert_array_equal(state['w'], np.full((3, 2), step))
+    np.testing.assert_array_equal(best['w'], np.full((3, 2), -step))
+    assert state['w'].dtype == jnp.float32 and state['n'] is None
+    assert progress == {'seconds': step / 2, 'best': float('inf')}
+    assert latest == step
+    return step
+
+
+def test_the_newest_comes_back_and_old_ones_go(tmp_path):
+    assert restored_step(tmp_path / 'none') is None
+    assert restored_step(filled(tmp_path / 'c', (1, 2, 3, 4, 5))) == 5
+    assert sorted(int(p.name) for p in (tmp_path / 'c').iterdir() if p.name.isdigit()) == [3, 4, 5]
+
+
+def test_a_relative_folder_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert restored_step(filled(tmp_path.relative_to(tmp_path) / 'c')) == 3
+
+
+@pytest.mark.parametrize('damage', ['truncate', 'flip', 'delete', 'progress', 'digit'])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path, damage, monkeypatch):
+    filled(tmp_path)
+    newest = tmp_path / '3'
+    if damage == 'progress':
+        next((newest / 'progress').iterdir()).write_text('{"seconds": ')
+    elif damage == 'digit':
+        file = newest / 'progress' / 'metadata'
+        file.write_text(file.read_text().replace('1.5', '2.5'))
+    else:
+        for file in [p for p in (newest / 'state').rglob('*') if p.is_file()]:
+            data = file.read_bytes()
+            if damage == 'delete':
+                file.unlink()
+            elif damage == 'truncate':
+                file.write_bytes(data[: len(data) // 2])
+            elif file.parent.name == 'd':  # where the arrays lie
+                file.write_bytes(bytes(b ^ 1 for b in data))
+    said = []
+    monkeypatch.setattr(logging, 'warning', lambda text, *args: said.append(text % args))
+    assert restored_step(tmp_path) == 2
+    assert len(said) == 1 and said[0].startswith('checkpoint 3 is damaged (') and said[0].endswith('going back to 2')
+    assert (tmp_path / '3.damaged').is_dir()  # nothing is thrown away
+    store = CheckpointStore(tmp_path)
+    store.save(3, *at(3), {'seconds': 1.5, 'best': float('inf')})  # its number is free again
+    store.close()
+    assert restored_step(tmp_path) == 3
+
+
+@pytest.mark.parametrize(
+    'state, best, why',
+    [
+        ({'w': jnp.zeros((3, 2), jnp.bfloat16)}, {}, 'state.w: float32[3, 2] there, bfloat16[3, 2] by the config'),
+        ({'w': jnp.zeros((2, 3))}, {}, 'state.w: float32[3, 2] there, float32[2, 3] by the config'),
+        ({}, {'w': jnp.zeros((3, 1))}, 'best.w: float32[3, 2] there, float32[3, 1] by the config'),
+        ({'step': jnp.zeros(1, jnp.int32)}, {}, 'state.step: int32[] there, int32[1] by the config'),
+        ({'n': jnp.zeros(1)}, {}, 'state.n: none there, float32[1] by the config'),
+        ({'w': None}, {}, 'state.w: float32[3, 2] there, none by the config'),
+    ],
+)
+def test_checkpoints_of_another_shape_or_type_stop_and_stay(tmp_path, state, best, why):
+    filled(tmp_path)
+    before = sorted(tmp_path.rglob('*'))
+    store = CheckpointStore(tmp_path)
+    with pytest.raises(BadInput, match=re.escape(f'no checkpoint can be read (of update 3: {why})')):
+        store.restore({**STATE, **state}, {**BEST, **best})
+    store.close()
+    assert sorted(tmp_path.rglob('*')) == before
+    assert restored_step(tmp_path) == 3
+
+
+def test_checkpoints_whose_checksum_leaves_the_progress_out_are_read(tmp_path, monkeypatch):
+    own = checkpoints._checksum
+    monkeypatch.setattr(checkpoints, '_checksum', lambda tree, _: own(tree, None))
+    filled(tmp_path)
+    monkeypatch.undo()
+    assert restored_step(tmp_path) == 3
+
+
+def test_what_a_killed_save_leaves_is_removed(tmp_path):
+    shutil.copytree(filled(tmp_path) / '3', tmp_path / '4.orbax-checkpoint-tmp')
+    (tmp_path / '4.orbax-checkpoint-tmp' / 'commit_success.txt').unlink()
+    CheckpointStore(tmp_path, read_only=True).close()
+    assert (tmp_path / '4.orbax-checkpoint-tmp').is_dir()
+    assert restored_step(tmp_path) == 3
+    assert {p.name for p in tmp_path.iterdir()} == {'1', '2', '3'}
+
+
+def test_the_same_update_may_be_damaged_twice(tmp_path):
+    for _ in range(2):
+        store = CheckpointStore(tmp_path)
+        store.save(2, *at(2), {'seconds': 1.0, 'best': float('inf')})
+        store.save(3, *at(3), {'seconds': 1.5, 'best': float('inf')})
+        store.close()
+        next((tmp_path / '3' / 'progress').iterdir()).write_text('{"seconds": ')
+        assert restored_step(tmp_path) == 2
+    assert {p.name for p in tmp_path.iterdir()} == {'2', '3.damaged', '3.damaged.1'}
+
+
+def test_a_read_only_store_changes_nothing(tmp_path):
+    filled(tmp_path)
+    next((tmp_path / '3' / 'progress').iterdir()).write_text('{"seconds": ')
+    before = sorted(tmp_path.rglob('*'))
+    store = CheckpointStore(tmp_path, read_only=True)
+    assert float(store.restore_best(STATE, BEST)['w'][0, 0]) == -2
+    store.close()
+    assert sorted(tmp_path.rglob('*')) == before
+
+
+def test_a_save_that_fails_says_so_and_leaves_the_earlier_ones(tmp_path, monkeypatch):
+    store = CheckpointStore(filled(tmp_path))
+    monkeypatch.setattr(store._manager, 'save', lambda *a, **k: (_ for _ in ()).throw(ValueError('No space left')))
+    with pytest.raises(OSError, match='the checkpoint of update 4 could not be written: No space left'):
+        store.save(4, *at(4), {})
+    store.close()
+    assert restored_step(tmp_path) == 3
+
+
+def test_saving_below_the_newest_is_an_error_and_the_same_again_is_not(tmp_path):
+    store = CheckpointStore(filled(tmp_path))
+    store.save(3, *at(3), {})
+    with pytest.raises(RuntimeError, match='no checkpoint was written at update 2: the newest is 3'):
+        store.save(2, *at(2), {})
+    store.close()
+
+
+def test_best_of_nothing(tmp_path):
+    store = CheckpointStore(tmp_path)
+    with pytest.raises(BadInput, match='holds no checkpoint'):
+        store.restore_best(STATE, BEST)
+    store.close()
