@@ -105,7 +105,7 @@ def _run(command: str) -> None:
             experiment.run(config, folder, command)
     except loop.Interrupted as stop:
         _end(128 + stop.signal_number, f'{stop}; go on with: {command}', together=True)
-    except finite.NonFiniteLoss as error:
+    except finite.NonFiniteError as error:
         _end(1, str(error))
 
 

@@ -95,12 +95,12 @@ def _set_recurrent(c: ConfigDict, family: str) -> None:
     c.model.dropout = 0.3
     c.optimizer.clip_norm, c.optimizer.decay = 0.25, 3e-6
     c.output.precision = 'bfloat16'
-    c.train.batch_size, c.train.unroll = 512, 16
-    c.train.checkpoint_every, c.train.log_every, c.train.steps_per_dispatch = 500, 100, 20
+    c.train.batch_size, c.train.bptt_length = 512, 16
+    c.train.checkpoint_every, c.train.log_every, c.train.steps_per_execution = 500, 100, 20
 
 
 def _cased(c: ConfigDict) -> None:
-    c.corpus.lowercase = c.corpus.split_possessive = c.corpus.marks = False
+    c.corpus.lowercase = c.corpus.split_possessive = c.corpus.boundary_tokens = False
     c.corpus.max_vocabulary = 0
 
 

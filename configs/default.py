@@ -29,10 +29,10 @@ def _corpus() -> ConfigDict:
     c.path = ''  # text: a UTF-8 file, or a folder read in the order of its names (ap_news and wikitext2: folder)
     c.valid_path = ''  # text: files of their own to validate and test on, instead of fractions
     c.test_path = ''
-    c.tokens = 'words'  # text, ap_news: words (punctuation split off) | whitespace (already tokenised)
+    c.tokens = 'words'  # text, ap_news: words (punctuation split off) | whitespace (already tokenized)
     c.lowercase = True  # the paper (section 4): upper and lower case of a word were merged
     c.split_possessive = True  # dog's -> dog 's
-    c.marks = True  # <text> before each text and <p> before each paragraph
+    c.boundary_tokens = True  # <text> before each text and <p> before each paragraph
     c.numbers = False  # numeric forms become <number>; the paper: on AP News
     c.proper_nouns = False  # become <proper>, by nplm_jax/tokens.py's rule; the paper: on AP News
     c.min_count = 1  # rarer words become <rare>; the paper: 4 (frequency 3 or less was merged)
@@ -70,13 +70,14 @@ def _ngram() -> ConfigDict:
 def _output() -> ConfigDict:
     """How the loss over all |V| words is computed in training; evaluation is always exact and in float32."""
     c = ConfigDict()
-    # full | sampled (importance sampling, section 5.2) | nce (noise-contrastive) | classes (two-level softmax)
+    # full | sampled (importance sampling, section 5.2) | nce (noise-contrastive estimation) | two_level (the class, then
+    # the word in it)
     c.kind = 'full'
     c.precision = 'float32'  # of full's products with |V|: float32 | bfloat16, its sums and the parameters float32
     c.block_size = 256  # of full: examples whose |V| scores are held at once; larger (1024) on a GPU
     c.samples = 1000  # of sampled and nce: distinct words a step, shared by its batch
     c.proposal = 'unigram'  # likewise: they are drawn by the words' training counts, or log_uniform, by their rank
-    c.head = 1000  # of classes: the most frequent words, each a class of its own
+    c.num_shortlist = 1000  # of two_level: the most frequent words, each a class of its own
     c.classes = 500  # likewise: at most how many for all other words, of one size and by frequency
     return c
 
@@ -107,10 +108,10 @@ def _train() -> ConfigDict:
     c.evaluate_every = 0  # updates between evaluations, to the next dispatch's end; 0 for once an epoch
     c.checkpoint_every = 2000  # updates between checkpoints
     c.log_every = 250  # updates between lines of metrics.jsonl
-    c.steps_per_dispatch = 50  # updates run on the device before Python looks again
-    # Of recurrent networks: the words of a stream that an update goes back through; batch_size / unroll streams are
-    # read side by side.
-    c.unroll = 16
+    c.steps_per_execution = 50  # updates run on the device before Python looks again
+    # Of recurrent networks: the words of a stream that an update goes back through. An update reads
+    # batch_size / bptt_length streams in parallel.
+    c.bptt_length = 16
     return c
 
 

@@ -48,4 +48,4 @@ def set_paper_recipe(c: ConfigDict) -> None:
     c.optimizer.name = 'paper'
     c.model.dropout, c.model.unigram_bias = 0.0, False
     c.train.batch_size = 1
-    c.train.checkpoint_every, c.train.log_every, c.train.steps_per_dispatch = 100_000, 10_000, 1000
+    c.train.checkpoint_every, c.train.log_every, c.train.steps_per_execution = 100_000, 10_000, 1000

@@ -5,7 +5,7 @@
         --config.corpus.valid_path=valid.txt --config.corpus.test_path=test.txt
 
 Without files of their own, validation and test are the next tenth and the last tenth of the text. Text that is
-tokenised already: --config.corpus.tokens=whitespace. Words seen fewer than three times become <rare>.
+tokenized already: --config.corpus.tokens=whitespace. Words seen fewer than three times become <rare>.
 """
 
 from ml_collections import ConfigDict

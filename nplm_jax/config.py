@@ -27,7 +27,7 @@ NGRAM_FAMILIES = (
 )
 RECURRENT = ('rnn', 'gru', 'lstm')
 NETWORKS = ('nplm', *RECURRENT)
-OUTPUTS = ('full', 'sampled', 'nce', 'classes')
+OUTPUTS = ('full', 'sampled', 'nce', 'two_level')
 OPTIMIZERS = ('sgd', 'adam', 'adagrad', 'paper')
 PRECISIONS = ('float32', 'bfloat16')
 SCHEDULES = ('constant', 'linear', 'cosine')
@@ -56,7 +56,7 @@ class CorpusSettings:
     tokens: str = 'words'
     lowercase: bool = True
     split_possessive: bool = True
-    marks: bool = True
+    boundary_tokens: bool = True
     numbers: bool = False
     proper_nouns: bool = False
     min_count: int = 1
@@ -142,14 +142,14 @@ class OutputSettings:
     block_size: int = 256
     samples: int = 1000
     proposal: str = 'unigram'
-    head: int = 1000
+    num_shortlist: int = 1000
     classes: int = 500
 
     def __post_init__(self):
         _one_of('output.kind', self.kind, OUTPUTS)
         _one_of('output.proposal', self.proposal, ('unigram', 'log_uniform'))
         _at_least('output.samples', self.samples, 1)
-        _at_least('output.head', self.head, 0)
+        _at_least('output.num_shortlist', self.num_shortlist, 0)
         _at_least('output.classes', self.classes, 1)
         _one_of('output.precision', self.precision, PRECISIONS)
         _at_least('output.block_size', self.block_size, 1)
@@ -164,18 +164,18 @@ class OutputSettings:
         if self.kind in ('sampled', 'nce'):
             allowed = f'must be {vocabulary_size:,}, the vocabulary, or less'
             require(self.samples <= vocabulary_size, 'output.samples', self.samples, allowed)
-        if self.kind == 'classes':
+        if self.kind == 'two_level':
             allowed = f'must be below {vocabulary_size:,}, the vocabulary'
-            require(self.head < vocabulary_size, 'output.head', self.head, allowed)
-            tail = vocabulary_size - self.head
-            allowed = f'must be {tail:,} or less, the words after output.head'
+            require(self.num_shortlist < vocabulary_size, 'output.num_shortlist', self.num_shortlist, allowed)
+            tail = vocabulary_size - self.num_shortlist
+            allowed = f'must be {tail:,} or less, the words after output.num_shortlist'
             require(self.classes <= tail, 'output.classes', self.classes, allowed)
 
     def num_classes(self, vocabulary_size: int) -> int:
-        """How many classes of several words `output.kind=classes` makes, none of them empty; else 0."""
-        if self.kind != 'classes':
+        """How many classes of several words `output.kind=two_level` makes, none of them empty; else 0."""
+        if self.kind != 'two_level':
             return 0
-        tail = vocabulary_size - self.head
+        tail = vocabulary_size - self.num_shortlist
         size = -(-tail // self.classes)
         return -(-tail // size)
 
@@ -261,8 +261,8 @@ class TrainSettings:
     evaluate_every: int = 0
     checkpoint_every: int = 2000
     log_every: int = 250
-    steps_per_dispatch: int = 50
-    unroll: int = 16
+    steps_per_execution: int = 50
+    bptt_length: int = 16
 
     def __post_init__(self):
         _at_least('train.batch_size', self.batch_size, 1)
@@ -271,8 +271,8 @@ class TrainSettings:
         _at_least('train.evaluate_every', self.evaluate_every, 0)
         _at_least('train.checkpoint_every', self.checkpoint_every, 1)
         _at_least('train.log_every', self.log_every, 1)
-        _at_least('train.steps_per_dispatch', self.steps_per_dispatch, 1)
-        _at_least('train.unroll', self.unroll, 1)
+        _at_least('train.steps_per_execution', self.steps_per_execution, 1)
+        _at_least('train.bptt_length', self.bptt_length, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -314,15 +314,17 @@ class Settings:
         require(plain or not self.output.moves_few_rows, 'output.kind', self.output.kind, allowed)
         if self.model.is_recurrent:
             family, size = f'model.family={self.model.family}', self.train.batch_size
-            whole = size % self.train.unroll == 0
-            require(whole, 'train.batch_size', size, f'must be a multiple of train.unroll={self.train.unroll}')
+            whole = size % self.train.bptt_length == 0
+            require(
+                whole, 'train.batch_size', size, f'must be a multiple of train.bptt_length={self.train.bptt_length}'
+            )
             require(self.output.kind == 'full', 'output.kind', self.output.kind, f'must be full for {family}')
             require(how.name != 'paper', 'optimizer.name', 'paper', f'must not be paper for {family}: give another')
 
     @property
     def streams(self) -> int:
         """How many streams a recurrent network reads side by side."""
-        return self.train.batch_size // self.train.unroll
+        return self.train.batch_size // self.train.bptt_length
 
 
 def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:

@@ -28,7 +28,7 @@ def test_brown_rows(row):
         frozen.paper.row.startswith(f'{row.upper()}: n=')
         and frozen.paper.train < frozen.paper.test < frozen.paper.valid
     )
-    assert schedule.make_plan(frozen, Span(0, 800_000)).steps_per_epoch == 800_000 // frozen.train.batch_size
+    assert schedule.make_schedule(frozen, Span(0, 800_000)).steps_per_epoch == 800_000 // frozen.train.batch_size
 
 
 @pytest.mark.parametrize('row', brown.RECURRENT)
@@ -38,14 +38,14 @@ def test_recurrent_rows(row):
     m, h = frozen.model.m, frozen.model.h
     gates, biases = {'rnn': (1, 1), 'gru': (3, 4), 'lstm': (4, 4)}[row]  # Flax's gru has a bias more, inside r
     assert nplm.count(shapes) == BROWN_V * (m + h + 1) + gates * h * (m + h) + biases * h
-    assert (frozen.model.family, frozen.streams * frozen.train.unroll) == (row, frozen.train.batch_size)
+    assert (frozen.model.family, frozen.streams * frozen.train.bptt_length) == (row, frozen.train.batch_size)
 
 
 def test_the_best_network_and_the_cased_words():
     frozen = config_lib.from_config(brown.get_config())
     assert (frozen.name, frozen.paper.row) == ('brown', '')
     cased = config_lib.from_config(brown.get_config('mlp9,cased'))
-    assert cased.name == 'brown-mlp9-cased' and not cased.corpus.lowercase and not cased.corpus.marks
+    assert cased.name == 'brown-mlp9-cased' and not cased.corpus.lowercase and not cased.corpus.boundary_tokens
     assert cased.model == config_lib.from_config(brown.get_config('mlp9')).model
     paper = config_lib.from_config(brown.get_config('mlp1,paper'))
     assert (paper.optimizer.name, paper.train.batch_size, paper.model.dropout) == ('paper', 1, 0)

@@ -54,6 +54,6 @@ def folders(tmp_path_factory):
     (root / 'text').write_text('other words here ' * 40)
     config = text_config.get_config()
     config.corpus.path, config.model.family, config.model.n = str(root / 'text'), 'add_delta', 2
-    config.corpus.marks = False
+    config.corpus.boundary_tokens = False
     experiment.run(config, root / 'other')
     return root

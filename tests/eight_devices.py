@@ -104,7 +104,7 @@ def test_two_hundred_updates_end_at_one_devices_perplexity(data, model, mode):
 def test_recurrent_networks_train_as_on_one_device(data, model, mode):
     shape = dict(family='lstm', direct=False, h=5, m=3, dropout=0.1)
     how = one.changed(
-        train=dict(batch_size=32, unroll=4), optimizer=dict(learning_rate=0.1, clip_norm=1.0), model=shape
+        train=dict(batch_size=32, bptt_length=4), optimizer=dict(learning_rate=0.1, clip_norm=1.0), model=shape
     )
 
     def updates(layout):
@@ -124,7 +124,7 @@ def test_the_words_that_pad_the_vocabulary_never_move(name):
     state = train(settings, layout := layout_of(2, 4), 200)
     params = state.params
     assert params.U_VxK.shape == (20, 5) and not np.any(params.U_VxK[V:]) and not np.any(params.W_VxP[V:])
-    assert np.all(params.b_V[V:] == sharding.NEVER)
+    assert np.all(params.b_V[V:] == sharding.PADDING_BIAS)
     assert perplexity(layout.get(params, V)) == pytest.approx(trained_on_one_device(settings), abs=1e-4)
 
 
@@ -136,7 +136,7 @@ def test_three_thousand_updates_end():
 # --- from one topology to another ------------------------------------------------------------------------
 
 
-class Remembering(checkpoints.CheckpointStore):
+class CachedScores(checkpoints.CheckpointStore):
     """A store that keeps what was last saved and restored."""
 
     def save(self, step, state, best, progress):
@@ -152,9 +152,9 @@ class Remembering(checkpoints.CheckpointStore):
 def test_any_topology_resumes_on_any_other_bit_for_bit(tmp_path):
     def fit(parallel_settings, folder, stop_at=None):
         looks = iter(range(10**6))
-        store = Remembering(folder)
+        store = CachedScores(folder)
         settings = dataclasses.replace(
-            BASE, parallel=parallel_settings, train=dataclasses.replace(BASE.train, steps_per_dispatch=13)
+            BASE, parallel=parallel_settings, train=dataclasses.replace(BASE.train, steps_per_execution=13)
         )
         try:
             best, _ = loop.fit(settings, DATA, store, one.Silent(), lambda: 15 if next(looks) == stop_at else 0)
@@ -182,7 +182,7 @@ def test_an_update_whose_numbers_are_not_finite_is_found(tmp_path, kind, shape):
     settings = one.changed(train=dict(batch_size=16, checkpoint_every=8), optimizer=climb, output=dict(kind=kind))
     settings = dataclasses.replace(settings, parallel=ParallelSettings(*shape))
     store = checkpoints.CheckpointStore(tmp_path)
-    with pytest.raises(finite.NonFiniteLoss) as raised:
+    with pytest.raises(finite.NonFiniteError) as raised:
         loop.fit(settings, DATA, store, one.Silent())
     text = str(replay.explain(raised.value, settings, DATA, store, tmp_path))
     store.close()
@@ -272,8 +272,8 @@ def cheap_on_one_device(settings):
 
 
 CHEAP = [(*mesh, 'shard_map') for mesh in ((8, 1), (1, 8), (2, 4))] + [(8, 1, 'pmap')]
-QUICK = [('sampled', False, 1, 8, 'shard_map'), ('nce', True, 8, 1, 'pmap'), ('classes', True, 2, 4, 'shard_map')]
-CASES = [(*how, *layout) for how in (('sampled', False), ('nce', True), ('classes', True)) for layout in CHEAP]
+QUICK = [('sampled', False, 1, 8, 'shard_map'), ('nce', True, 8, 1, 'pmap'), ('two_level', True, 2, 4, 'shard_map')]
+CASES = [(*how, *layout) for how in (('sampled', False), ('nce', True), ('two_level', True)) for layout in CHEAP]
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_cheap_gradients_train_as_on_one_device_and_send_nothing_of_the_vocabula
     settings = dataclasses.replace(
         one.changed(train=dict(batch_size=8), optimizer=dict(momentum=0.0)),
         model=ModelSettings(3, 1, 2, direct, dropout=0.1),
-        output=OutputSettings(kind, samples=50, head=12, classes=160),  # the last class is not full
+        output=OutputSettings(kind, samples=50, num_shortlist=12, classes=160),  # the last class is not full
     )
     corpus, layout = many_words(), layout_of(data, model, mode)
     num_words = len(corpus.vocabulary)
@@ -295,6 +295,6 @@ def test_cheap_gradients_train_as_on_one_device_and_send_nothing_of_the_vocabula
     score = evaluation.evaluate(NeuralLanguageModel(params, 3), corpus.tokens_T, corpus.valid)
     assert score.perplexity == pytest.approx(perplexity, rel=1e-4)
     rows = state.params.b_V.addressable_data(0)
-    assert len(rows) == -(-num_words // model) and np.all(state.params.b_V[num_words:] == sharding.NEVER)
+    assert len(rows) == -(-num_words // model) and np.all(state.params.b_V[num_words:] == sharding.PADDING_BIAS)
     sent = [math.prod(shape) for _, shape in program.sent_arrays(text)]
     assert 0 < max(sent) < num_words // 8  # the least that a device may hold of |V|: its rows of b

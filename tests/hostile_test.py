@@ -92,7 +92,9 @@ def test_the_folder_of_a_run_made_of_fifos(tmp_path):
         os.mkfifo(tmp_path / name)
     with within(20):
         assert 'neither a file nor a folder' in refusal(workdir.check, tmp_path, wanted)
-        assert 'neither a file nor a folder' in refusal(workdir.claim, tmp_path, wanted, experiment.prepare(wanted))
+        assert 'neither a file nor a folder' in refusal(
+            workdir.record_inputs, tmp_path, wanted, experiment.prepare(wanted)
+        )
         assert experiment.finished(tmp_path) is None
 
 
@@ -116,7 +118,7 @@ def test_a_folder_of_text_is_read_without_what_it_links_to(tmp_path):
     (folder / 'nowhere').symlink_to('nowhere')
     os.mkfifo(folder / 'fifo')
     with within(20):
-        chosen = CorpusSettings('text', str(folder), marks=False, train=0.3, valid=0.3)
+        chosen = CorpusSettings('text', str(folder), boundary_tokens=False, train=0.3, valid=0.3)
         assert corpora.load(chosen).words == ['a1', 'a2', 'a3']
     for split in wikitext2.FILES:
         (folder / f'{split}.txt').symlink_to('../outside/secret.txt')
@@ -157,7 +159,9 @@ def test_a_word_of_a_hundred_megabytes_is_a_word(tmp_path):
     (tmp_path / 't').write_text('a b ' + 'x' * 10**8)
     with within(300, megabytes=900):
         assert len(vocabulary.load(tmp_path / 'v').words[1]) == 10**8
-        chosen = CorpusSettings('text', str(tmp_path / 't'), marks=False, lowercase=False, train=0.4, valid=0.3)
+        chosen = CorpusSettings(
+            'text', str(tmp_path / 't'), boundary_tokens=False, lowercase=False, train=0.4, valid=0.3
+        )
         assert len(corpora.load(chosen).words[2]) == 10**8
 
 
@@ -254,7 +258,7 @@ def test_facts_of_the_corpus_that_are_none(tmp_path, text):
     wanted = config_lib.from_config(sentences.get_config())
     (tmp_path / 'config.json').write_text('{}')
     (tmp_path / 'corpus.json').write_bytes(text)
-    refusal(workdir.claim, tmp_path, wanted, experiment.prepare(wanted))
+    refusal(workdir.record_inputs, tmp_path, wanted, experiment.prepare(wanted))
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,10 @@ IMPOSSIBLE = [
     ('corpus.train', 0.0, 'must be above 0 and below 1, a fraction of the stream, or 2 or more words'),
     ('corpus.valid', 1.0, 'must be above 0 and below 1'),
     ('model.family', 'trigram', 'must be one of nplm, rnn, gru, lstm, maximum_likelihood'),
-    ('output.kind', 'hierarchical', 'must be one of full, sampled, nce, classes'),
+    ('output.kind', 'hierarchical', 'must be one of full, sampled, nce, two_level'),
     ('output.samples', 0, 'must be 1 or more'),
     ('output.proposal', 'uniform', 'must be one of unigram, log_uniform'),
-    ('output.head', -1, 'must be 0 or more'),
+    ('output.num_shortlist', -1, 'must be 0 or more'),
     ('output.classes', 0, 'must be 1 or more'),
     ('ngram.delta', -1.0, 'must be at least 0 and at most 1e6'),
     ('parallel.data', 0, r'must be -1 \(all that is left\) or 1 or more'),
@@ -66,7 +66,7 @@ def test_an_impossible_value_is_one_line_with_key_value_and_what_is_allowed(key,
 
 @pytest.mark.parametrize('key,value', [('momentum', 0.9), ('clip_norm', 1.0), ('name', 'adam')])
 def test_a_cheap_gradient_needs_plain_gradient_descent(key, value):
-    for kind in ('sampled', 'nce', 'classes'):
+    for kind in ('sampled', 'nce', 'two_level'):
         with pytest.raises(
             BadInput, match=f"^output.kind='{kind}': moves only some rows, and so needs optimizer.name="
         ):
@@ -75,15 +75,15 @@ def test_a_cheap_gradient_needs_plain_gradient_descent(key, value):
 
 
 def test_more_samples_or_classes_than_words():
-    fits = dict(samples=10, head=4, classes=6)
+    fits = dict(samples=10, num_shortlist=4, classes=6)
     for kind in config_lib.OUTPUTS:
         config_lib.OutputSettings(kind, **fits).check(10)
-    config_lib.OutputSettings('full', samples=11, head=12).check(10)
+    config_lib.OutputSettings('full', samples=11, num_shortlist=12).check(10)
     for kind, key, value, allowed in [
         ('sampled', 'samples', 11, 'must be 10, the vocabulary, or less'),
         ('nce', 'samples', 11, 'must be 10, the vocabulary, or less'),
-        ('classes', 'head', 10, 'must be below 10, the vocabulary'),
-        ('classes', 'classes', 7, 'must be 6 or less, the words after output.head'),
+        ('two_level', 'num_shortlist', 10, 'must be below 10, the vocabulary'),
+        ('two_level', 'classes', 7, 'must be 6 or less, the words after output.num_shortlist'),
     ]:
         with pytest.raises(BadInput, match=f'^output.{key}={value}: {allowed}$'):
             config_lib.OutputSettings(kind, **{**fits, key: value}).check(10)

@@ -13,10 +13,10 @@ from configs.brown import get_config
 __all__ = ['get_config', 'sweep', 'POINTS']
 POINTS = {
     'sampled_1000': {'output.kind': 'sampled', 'output.samples': 1000},
-    'classes_1000_500': {'output.kind': 'classes', 'output.head': 1000, 'output.classes': 500},
+    'classes_1000_500': {'output.kind': 'two_level', 'output.num_shortlist': 1000, 'output.classes': 500},
     'sampled_1000_short': {'output.kind': 'sampled', 'output.samples': 1000, 'train.epochs': 3},
     'nce_1000': {'output.kind': 'nce', 'output.samples': 1000},
-    'classes_0_500': {'output.kind': 'classes', 'output.head': 0, 'output.classes': 500},
+    'classes_0_500': {'output.kind': 'two_level', 'output.num_shortlist': 0, 'output.classes': 500},
 }
 
 

@@ -30,7 +30,7 @@ def _row(found: dict[str, Any], overrides: dict[str, Any]) -> list[Any]:
     output = wanted.output
     num_classes = output.num_classes(brown.VOCABULARY)
     samples = output.samples if output.kind in ('sampled', 'nce') else '-'
-    classes = [output.head, num_classes] if output.kind == 'classes' else ['-', '-']
+    classes = [output.num_shortlist, num_classes] if output.kind == 'two_level' else ['-', '-']
     parameters = wanted.model.num_parameters(brown.VOCABULARY, num_classes)
     if (found['name'], found['parameters']) != (wanted.name, parameters):
         raise BadInput(f'{wanted.name}: the committed results are of another run, {found["name"]}')

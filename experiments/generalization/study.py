@@ -77,7 +77,7 @@ def recipe(family: str, words: int) -> Settings:
         epochs=max(1, round(updates / (words // batch_size))),
         evaluate_every=updates // 20,
         patience=5,
-        steps_per_dispatch=100,
+        steps_per_execution=100,
     )
     model = dataclasses.replace(NETWORKS[family], dropout=0.2 if words < 30_000 else 0.1)
     return Settings(family, CORPUS, model, OptimizerSettings('adam', 3e-3, decay=1e-4), train)

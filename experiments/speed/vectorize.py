@@ -49,7 +49,7 @@ def write_text(path: pathlib.Path, V: int, words: int) -> None:
 def sweep(size: str, text: pathlib.Path, folder: pathlib.Path, how: str, compiled: pathlib.Path) -> dict[str, Any]:
     """One launch.py --sweep. Returns: its seconds, those inside updates, and each point's validation perplexity."""
     command = [sys.executable, 'launch.py', f'--config=experiments/speed/eight_seeds.py:{size}', '--sweep', *HOW[how]]
-    command += [f'--config.corpus.path={text}', '--config.corpus.marks=False', f'--workdir={folder}']
+    command += [f'--config.corpus.path={text}', '--config.corpus.boundary_tokens=False', f'--workdir={folder}']
     started = time.perf_counter()
     environment = {**os.environ, 'JAX_COMPILATION_CACHE_DIR': str(compiled)}
     subprocess.run(command, cwd=HERE.parents[1], env=environment, stdout=subprocess.DEVNULL, check=True)

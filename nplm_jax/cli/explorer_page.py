@@ -40,8 +40,8 @@ def serve(models: Trained, kind: str, host: str, port: int, browser: bool) -> No
 def build(models: Trained, kind: str) -> None:
     """Lays out the page of one visitor."""
 
-    def typed() -> list[str]:
-        return tokenization.typed(text.value or '', models.settings[0].corpus, models.vocabulary.ids, kind)
+    def tokenize_prompt() -> list[str]:
+        return tokenization.tokenize_prompt(text.value or '', models.settings[0].corpus, models.vocabulary.ids, kind)
 
     def look_at(word: str) -> None:
         about.set_value(word)
@@ -55,7 +55,7 @@ def build(models: Trained, kind: str) -> None:
 
     @ui.refreshable
     def predicted() -> None:
-        words = typed()
+        words = tokenize_prompt()
         _note(models.unknown(words))
         predictions = explorer_view.predict(models, words, int(count.value))
         _surprises(words, predictions, look_at)
@@ -78,7 +78,7 @@ def build(models: Trained, kind: str) -> None:
             choice = Choice(*(drawn[key] for key in ('temperature', 'top_k', 'top_p')))
             asked = [drawn[key] for key in ('words', 'samples')]
             lines = await run.io_bound(
-                explorer_view.write_on, models, source.value, typed(), *asked, choice, drawn['seed']
+                explorer_view.write_on, models, source.value, tokenize_prompt(), *asked, choice, drawn['seed']
             )
         except BadInput as error:
             lines, problem = [], str(error)

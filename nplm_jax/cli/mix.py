@@ -46,9 +46,9 @@ def main() -> None:
 def mix(trained_models: trained.Trained) -> dict[str, Any]:
     """Perplexities of the models and their mixtures, and the weights of the learned one."""
     data = experiment.prepare(trained_models.settings[0])
-    models = [mixture.Remembering(model) for model in trained_models.models]
+    models = [mixture.CachedScores(model) for model in trained_models.models]
     bins = FrequencyBins(count(data.tokens_T, data.train, 3, len(data.vocabulary)))
-    ways = mixture.three_ways(models, data.tokens_T, data.valid, bins)
+    ways = mixture.paper_mixtures(models, data.tokens_T, data.valid, bins)
     mixtures = dict(zip(('equal', 'learned', 'by_frequency'), ways))
 
     def perplexities(model):

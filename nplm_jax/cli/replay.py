@@ -33,9 +33,9 @@ def main() -> None:
     wanted = _on_what_is_there(workdir.read_settings(folder))
     require(wanted.model.is_network, '--workdir', flags.workdir, 'a count-based model has no updates')
     data = experiment.prepare(wanted)
-    workdir.claim(folder, wanted, data)  # refuses a text that has changed since
+    workdir.record_inputs(folder, wanted, data)  # refuses a text that has changed since
     ended = experiment.finished(folder)
-    total = (ended or {}).get('updates') or schedule.make_plan(wanted, data.train).total_steps
+    total = (ended or {}).get('updates') or schedule.make_schedule(wanted, data.train).total_steps
     require(1 <= flags.step <= total, '--step', flags.step, f'must be 1 to {total:,}, the updates of the run')
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
         update = replay.look(wanted, data, store, flags.step)

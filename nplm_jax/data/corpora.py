@@ -9,7 +9,7 @@ import os
 
 from nplm_jax.config import CorpusSettings
 from nplm_jax.data import brown, wikitext2
-from nplm_jax.data.tokenization import paragraphs, require_words, streams
+from nplm_jax.data.tokenization import paragraphs, require_words, token_streams
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, read_text
 
@@ -75,18 +75,18 @@ def _join(parts: list[list[str]]) -> tuple[list[str], tuple[Span, Span, Span]]:
 
 
 def _load_sentences(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, Span]]:
-    (words,) = streams([[_SENTENCES]], lambda text: paragraphs(text, 'whitespace'), settings)
+    (words,) = token_streams([[_SENTENCES]], lambda text: paragraphs(text, 'whitespace'), settings)
     everything = Span(0, len(words))
     return words, (everything, everything, everything)
 
 
 def _load_brown(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, Span]]:
-    (words,) = streams([brown.texts()], brown.paragraphs, settings)
+    (words,) = token_streams([brown.texts()], brown.paragraphs, settings)
     return words, _cut(len(words), settings)
 
 
 def _load_wikitext2(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, Span]]:
-    parts = streams(wikitext2.texts(settings.path), wikitext2.paragraphs, settings)
+    parts = token_streams(wikitext2.texts(settings.path), wikitext2.paragraphs, settings)
     for split, words in zip(wikitext2.FILES, parts):
         require_words(f'corpus.path ({split} file)', settings.path, words)
     return _join(parts)
@@ -107,7 +107,7 @@ def _load_text(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, S
         require(bool(settings.test_path), 'corpus.test_path', '', 'needed when corpus.valid_path is given')
         keys += ['valid_path', 'test_path']
     texts = [_read_texts(f'corpus.{key}', getattr(settings, key)) for key in keys]
-    parts = streams(texts, functools.partial(paragraphs, kind=settings.tokens), settings)
+    parts = token_streams(texts, functools.partial(paragraphs, kind=settings.tokens), settings)
     for key, words in zip(keys, parts):
         require_words(f'corpus.{key}', getattr(settings, key), words)
     return _join(parts) if len(parts) == 3 else (parts[0], _cut(len(parts[0]), settings))

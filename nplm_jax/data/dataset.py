@@ -56,17 +56,17 @@ def epoch_order(seed: int, epoch: int, train: Span) -> jax.Array:
     return jax.random.permutation(key, jnp.arange(train.start, train.stop, dtype=jnp.int32))
 
 
-def stream_order(seed: int, epoch: int, train: Span, streams: int, unroll: int) -> jax.Array:
+def stream_order(seed: int, epoch: int, train: Span, streams: int, bptt_length: int) -> jax.Array:
     """An order in which `streams` readers go through as many parts of the training words side by side. int32.
 
-    Update s takes elements [s*B, (s+1)*B), B = streams * unroll: the next `unroll` positions of the first reader, then
-    of the second, and so on. The readers' parts lie one after another from a random word on, a pure function of
+    Update s takes elements [s*B, (s+1)*B), B = streams * bptt_length: the next `bptt_length` positions of the first
+    reader, then of the second, and so on. The readers' parts lie one after another from a random word on, a pure function of
     (seed, epoch), and go on at the first training word after the last one.
     """
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), epoch)
-    updates = len(train) // (streams * unroll)
-    starts_S = jax.random.randint(key, (), 0, len(train)) + updates * unroll * jnp.arange(streams)
-    steps_UxT = jnp.arange(updates * unroll).reshape(updates, unroll)
+    updates = len(train) // (streams * bptt_length)
+    starts_S = jax.random.randint(key, (), 0, len(train)) + updates * bptt_length * jnp.arange(streams)
+    steps_UxT = jnp.arange(updates * bptt_length).reshape(updates, bptt_length)
     return (train.start + (starts_S[None, :, None] + steps_UxT[:, None, :]) % len(train)).reshape(-1).astype(jnp.int32)
 
 

@@ -56,7 +56,7 @@ def check(data: bytes, num_bytes: int, sha256: str, where: str, what: str) -> by
     return data
 
 
-def keep(path: pathlib.Path, data: bytes) -> None:
+def cache(path: pathlib.Path, data: bytes) -> None:
     """Keeps a download for the next time; says so, and goes on, where that cannot be."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def keep(path: pathlib.Path, data: bytes) -> None:
         print(f'{path}: cannot be kept for the next time ({error.strerror})', file=sys.stderr)
 
 
-def first_that_works(what: str, licence: str, routes: Mapping[str, Callable[[], T]], otherwise: str) -> T:
+def try_sources(what: str, licence: str, routes: Mapping[str, Callable[[], T]], otherwise: str) -> T:
     """Says the licence, tries each route in turn, and says of each failure what is tried next.
 
     Raises: BadInput(otherwise) when no route is left.

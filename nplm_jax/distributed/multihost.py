@@ -36,12 +36,12 @@ def start(coordinator: str | None, processes: int | None, process_id: int | None
         ) from None
 
 
-def is_first() -> bool:
+def is_primary() -> bool:
     """Whether this is the process that writes."""
     return jax.process_index() == 0
 
 
-def from_first(tree: Tree) -> Tree:
+def broadcast_from_primary(tree: Tree) -> Tree:
     """The first process's arrays, bit for bit, for all; the shapes must be the same in all."""
     if jax.process_count() == 1:
         return tree
@@ -50,7 +50,7 @@ def from_first(tree: Tree) -> Tree:
     return jax.tree.map(lambda x, b: np.frombuffer(np.asarray(b).tobytes(), x.dtype).reshape(x.shape), tree, found)
 
 
-def largest(number: int) -> int:
+def allreduce_max(number: int) -> int:
     """The largest number that a process gave."""
     return number if jax.process_count() == 1 else int(np.max(multihost_utils.process_allgather(np.int32(number))))
 

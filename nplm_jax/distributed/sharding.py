@@ -24,8 +24,8 @@ from nplm_jax.utils.errors import require
 Tree = TypeVar('Tree')
 DATA, MODEL = 'data', 'model'
 # Along which axis of the mesh the rows of a parameter, and of its optimizer state, lie; all else is on every device.
-ROWS_OVER = {'U_VxK': MODEL, 'W_VxP': MODEL, 'b_V': MODEL}
-NEVER = -1e9  # b of the words that pad |V| to the mesh: exp of it is 0, and so are their gradients
+PARTITION_RULES = {'U_VxK': MODEL, 'W_VxP': MODEL, 'b_V': MODEL}
+PADDING_BIAS = -1e9  # b of the words that pad |V| to the mesh: exp of it is 0, and so are their gradients
 
 
 class Axes(NamedTuple):
@@ -67,7 +67,7 @@ class Layout:
         return functools.partial(_shard_mapped, loss, self.mesh, Axes(self.mesh.axis_names), lambda _: PartitionSpec())
 
     def put(self, tree: Tree) -> Tree:
-        """Arrays of one device -> padded to the mesh and spread over it, each as `ROWS_OVER` says."""
+        """Arrays of one device -> padded to the mesh and spread over it, each as `PARTITION_RULES` says."""
         if self.mesh is None:
             return tree
         padded = jax.tree_util.tree_map_with_path(self._pad, tree)
@@ -81,7 +81,7 @@ class Layout:
 
         def cut(path, leaf):
             one = jax.device_put(leaf.addressable_data(0), jax.local_devices()[0])
-            return one[:num_words] if _name(path) in ROWS_OVER else one
+            return one[:num_words] if _name(path) in PARTITION_RULES else one
 
         return jax.tree_util.tree_map_with_path(cut, whole)
 
@@ -115,10 +115,10 @@ class Layout:
         return jax.shard_map(_words_last, mesh=self.mesh, in_specs=(where,), out_specs=where)(tree)
 
     def _pad(self, path, leaf: jax.Array) -> jax.Array:
-        if (axis := ROWS_OVER.get(_name(path))) not in self.mesh.axis_names:
+        if (axis := PARTITION_RULES.get(_name(path))) not in self.mesh.axis_names:
             return leaf
         of_optimizer = any(getattr(key, 'name', '') == 'opt_state' for key in path)
-        value = NEVER if _name(path) == 'b_V' and not of_optimizer else 0
+        value = PADDING_BIAS if _name(path) == 'b_V' and not of_optimizer else 0
         missing = -len(leaf) % self.mesh.shape[axis]
         return jnp.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1), constant_values=value)
 
@@ -152,7 +152,7 @@ def build(settings: Settings) -> Layout:
     require(size % share == 0, 'train.batch_size', size, f'must be a multiple of {share}, the devices that share it')
     streams = settings.streams
     even = not settings.model.is_recurrent or streams % data == 0
-    allowed = f'must be a divisor of {streams}, the streams of train.batch_size / train.unroll'
+    allowed = f'must be a divisor of {streams}, the streams of train.batch_size / train.bptt_length'
     require(even, 'parallel.data', data, allowed)
     if wanted.mode == 'pmap':
         require(model == 1, 'parallel.model', model, 'must be 1 with parallel.mode=pmap, which is data-parallel only')
@@ -172,7 +172,7 @@ def specs(tree: Any, mesh: Mesh) -> Any:
 
     def spec(path, _):
         carried = path and getattr(path[0], 'name', '') == 'carry'  # by each stream of the batch
-        axis = DATA if carried else ROWS_OVER.get(_name(path))
+        axis = DATA if carried else PARTITION_RULES.get(_name(path))
         return PartitionSpec(axis) if axis in mesh.axis_names else PartitionSpec()
 
     return jax.tree_util.tree_map_with_path(spec, tree)
@@ -180,7 +180,7 @@ def specs(tree: Any, mesh: Mesh) -> Any:
 
 def _words_last(tree):
     def lay_out(path, leaf):
-        is_matrix = _name(path) in ROWS_OVER and leaf.ndim == 2
+        is_matrix = _name(path) in PARTITION_RULES and leaf.ndim == 2
         return with_layout_constraint(leaf, InMemory((1, 0))) if is_matrix else leaf
 
     return jax.tree_util.tree_map_with_path(lay_out, tree)

@@ -10,7 +10,7 @@ import numpy as np
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.utils.finite import NonFiniteLoss
+from nplm_jax.utils.finite import NonFiniteError
 
 
 def perplexity(mean_nll: float) -> float:
@@ -38,7 +38,7 @@ class Score(NamedTuple):
 def evaluate(model: LanguageModel, tokens_T: jax.Array | np.ndarray, span: Span) -> Score:
     """Predicts every word of `span` once, the first ones from the words before the span; sums in float64.
 
-    Raises: NonFiniteLoss where a log-probability is not a number.
+    Raises: NonFiniteError where a log-probability is not a number.
     """
     log_probabilities = model.score(tokens_T, span)
     check_numbers(log_probabilities, span.start)
@@ -47,7 +47,7 @@ def evaluate(model: LanguageModel, tokens_T: jax.Array | np.ndarray, span: Span)
 
 
 def check_numbers(log_probabilities: np.ndarray, start: int) -> None:
-    """Raises: NonFiniteLoss where one is not a number. start: the place of the first in the stream."""
+    """Raises: NonFiniteError where one is not a number. start: the place of the first in the stream."""
     if (undefined := np.isnan(log_probabilities)).any():
         where = f'{undefined.sum():,} words, first the one at {start + undefined.argmax():,}'
-        raise NonFiniteLoss(f'the log-probabilities of {where}, are not numbers')
+        raise NonFiniteError(f'the log-probabilities of {where}, are not numbers')

@@ -68,7 +68,7 @@ class Mixture:
         return _mix(log_p_MxBxV, log_weights_MxB[:, :, None])
 
 
-class Remembering:
+class CachedScores:
     """A model whose scores of each span are computed once: what several mixtures of it need. Not for new tokens."""
 
     def __init__(self, model: LanguageModel):
@@ -106,7 +106,7 @@ def fit(
     return Mixture(models, fit_weights(log_p_MxT, bins.of_stream(tokens_T, valid), bins.num_bins, iterations), bins)
 
 
-def three_ways(
+def paper_mixtures(
     models: Sequence[LanguageModel], tokens_T: jax.Array | np.ndarray, valid: Span, bins: Bins
 ) -> tuple[Mixture, Mixture, Mixture]:
     """The paper's: with equal weights, with one learned weight vector, and with one a bin."""

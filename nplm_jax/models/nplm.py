@@ -70,14 +70,14 @@ def _init_classes(
     if not (G := output.num_classes(len(b_V))):
         return None
     key_U, key_W = jax.random.split(key)
-    K, P, H = model.h, (model.n - 1) * model.m, output.head
+    K, P, H = model.h, (model.n - 1) * model.m, output.num_shortlist
     size = -(-(len(b_V) - H) // G)
     tail_GL = jnp.pad(b_V[H:], (0, G * size - (len(b_V) - H)), constant_values=two_level.OUT)
     return two_level.ClassWeights(
         U_GxK=uniform(key_U, (G, K), K**-0.5) if K else None,
         W_GxP=uniform(key_W, (G, P), P**-0.5) if model.direct else None,
         b_G=jax.nn.logsumexp(tail_GL.reshape(G, size), axis=1),
-        head=H,
+        num_shortlist=H,
         words=len(b_V),
     )
 
@@ -150,7 +150,7 @@ def negative_log_likelihood(params: Params, contexts_BxN: jax.Array, targets_B: 
     """-log P(target | context) of each example, exactly. Returns: B, nats a word."""
     if params.classes is None:
         return blockwise.negative_log_likelihood(scores(params, contexts_BxN), targets_B)
-    H, rows_BxL = params.classes.head, two_level.rows(params.classes, targets_B)
+    H, rows_BxL = params.classes.num_shortlist, two_level.rows(params.classes, targets_B)
     parts = output_parts(params, contexts_BxN)
     y_BxL = blockwise.own_scores(params.b_V[rows_BxL], *((w[rows_BxL], x) for w, x in parts))
     alone = [(w[:H], x) for w, x in parts]

@@ -21,11 +21,11 @@ class Noise:
     """Which words are drawn how often.
 
     edges_V: int32, cumulative shares of the words, in units of 1 / (2**30 // S) of a draw.
-    log_chance_V: log of the chance that a word is among the S distinct words of a draw, float32, nats.
+    log_inclusion_prob_V: log of the chance that a word is among the S distinct words of a draw, float32, nats.
     """
 
     edges_V: jax.Array
-    log_chance_V: jax.Array
+    log_inclusion_prob_V: jax.Array
 
 
 def make_noise(log_q_V: np.ndarray, samples: int) -> Noise:
@@ -46,8 +46,8 @@ def make_noise(log_q_V: np.ndarray, samples: int) -> Noise:
     edges_V = np.round(np.cumsum(chance_V) * unit).astype(np.int64)
     edges_V[-1] = samples * unit
     with np.errstate(divide='ignore'):  # chances as rounded, so that they are exact
-        log_chance_V = np.log(np.diff(edges_V, prepend=0) / unit)
-    return Noise(jnp.asarray(edges_V, jnp.int32), jnp.asarray(log_chance_V, jnp.float32))
+        log_inclusion_prob_V = np.log(np.diff(edges_V, prepend=0) / unit)
+    return Noise(jnp.asarray(edges_V, jnp.int32), jnp.asarray(log_inclusion_prob_V, jnp.float32))
 
 
 def for_data(data: dataset.Dataset, output: OutputSettings) -> Noise | None:
@@ -79,7 +79,7 @@ def losses(
     y_target_B: jax.Array,
     targets_B: jax.Array,
     samples_S: jax.Array,
-    log_chance_V: jax.Array,
+    log_inclusion_prob_V: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
     """The loss of `kind`, and the estimate of the mean NLL, both float32 scalars, nats a word.
 
@@ -90,13 +90,13 @@ def losses(
 
     parts, b_S: the samples' weights, each with what it multiplies, and their biases; y_target_B: the targets' scores.
     """
-    odds_SxB = blockwise.scores(b_S, *parts) - log_chance_V[samples_S][:, None]
+    odds_SxB = blockwise.scores(b_S, *parts) - log_inclusion_prob_V[samples_S][:, None]
     is_target_SxB = samples_S[:, None] == targets_B[None, :]
     log_rest_B = jax.nn.logsumexp(jnp.where(is_target_SxB, -1e30, odds_SxB), axis=0)
     nll = jnp.mean(jnp.logaddexp(y_target_B, log_rest_B) - y_target_B)
     if kind == 'sampled':
         return nll, nll
-    told_B = _softplus(log_chance_V[targets_B] - y_target_B)
+    told_B = _softplus(log_inclusion_prob_V[targets_B] - y_target_B)
     return jnp.mean(told_B + jnp.sum(_softplus(odds_SxB), axis=0)), jax.lax.stop_gradient(nll)
 
 

@@ -21,19 +21,19 @@ OUT = -1e30  # score of a place in the last class that no word has
 class ClassWeights:
     """Output rows of the G classes of several words, float32. A word alone in its class has one row only.
 
-    head: H. words: |V|, which the rows of U, W and b exceed where they are padded to a mesh.
+    num_shortlist: H. words: |V|, which the rows of U, W and b exceed where they are padded to a mesh.
     """
 
     U_GxK: jax.Array | None
     W_GxP: jax.Array | None
     b_G: jax.Array
-    head: int = flax.struct.field(pytree_node=False)
+    num_shortlist: int = flax.struct.field(pytree_node=False)
     words: int = flax.struct.field(pytree_node=False)
 
     @property
     def size(self) -> int:
         """L."""
-        return -(-(self.words - self.head) // len(self.b_G))
+        return -(-(self.words - self.num_shortlist) // len(self.b_G))
 
     @property
     def weights(self) -> list[jax.Array]:
@@ -44,7 +44,7 @@ class ClassWeights:
 def rows(classes: ClassWeights, targets_B: jax.Array) -> jax.Array:
     """The rows of the words of each target's class; of any class for a target alone in its own. int32, B x L."""
     size = classes.size
-    first_B = classes.head + jnp.maximum(targets_B - classes.head, 0) // size * size
+    first_B = classes.num_shortlist + jnp.maximum(targets_B - classes.num_shortlist, 0) // size * size
     of_class_BxL = first_B[:, None] + jnp.arange(size, dtype=jnp.int32)[None, :]
     return jnp.minimum(of_class_BxL, classes.words - 1)
 
@@ -57,7 +57,7 @@ def negative_log_likelihood(
     parts, b_H: the weights of the words alone, each with what it multiplies, and their biases.
     y_BxL: the scores of the words that `rows` names.
     """
-    H, size = classes.head, classes.size
+    H, size = classes.num_shortlist, classes.size
     top_TxB = _top(parts, b_H, classes)
     in_class_B, place_B = jnp.divmod(jnp.maximum(targets_B - H, 0), size)
     nll_B = blockwise.negative_log_likelihood(top_TxB, jnp.where(targets_B < H, targets_B, H + in_class_B))
@@ -68,7 +68,7 @@ def negative_log_likelihood(
 
 def log_probabilities(parts: tuple[blockwise.Part, ...], b_V: jax.Array, classes: ClassWeights) -> jax.Array:
     """log P of all words. Returns: V x B, nats."""
-    V, H = classes.words, classes.head
+    V, H = classes.words, classes.num_shortlist
     G, size = len(classes.b_G), classes.size
     top_TxB = blockwise.log_probabilities(_top([(w[:H], x) for w, x in parts], b_V[:H], classes))
     y_VxB = blockwise.scores(b_V[H:], *((w[H:], x) for w, x in parts))

@@ -45,7 +45,7 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import factory
 from nplm_jax.models.ngram import interpolated
 
-Trigram = tuple[mixture.Remembering, mixture.Bins]
+Trigram = tuple[mixture.CachedScores, mixture.Bins]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ def run(config: ConfigDict | Mapping[str, Any], folder: str | os.PathLike[str], 
     config: a ConfigDict like those in `configs/`, or the dictionary of a config.json.
     With several processes each calls this; all but the first train along, write nothing and return nothing.
     Returns: what `results.json` holds. A finished run is not trained again.
-    Raises: BadInput; training.Interrupted after SIGINT or SIGTERM; finite.NonFiniteLoss.
+    Raises: BadInput; training.Interrupted after SIGINT or SIGTERM; finite.NonFiniteError.
     """
     return dispatching.drive(dispatches(config, folder, command, Together(1, prepare, fit_trigram, interruptible)))
 
@@ -75,14 +75,14 @@ def dispatches(
     """`run` as a generator of its dispatches, as `training.dispatches` is of `training.fit`."""
     started = time.perf_counter()
     wanted = config_lib.from_config(config)
-    if not multihost.is_first():
+    if not multihost.is_primary():
         return _follow(wanted)
     folder = expand('--workdir', folder)
     workdir.check(folder, wanted)
     with workdir.locked(folder):
         workdir.check(folder, wanted)  # again: another process may have made it its own just now
         results = finished(folder)
-        multihost.from_first(np.bool(results is not None))
+        multihost.broadcast_from_primary(np.bool(results is not None))
         if results is not None:
             print(f'{folder} is finished; this is its result (another --workdir trains again)')
         else:
@@ -101,7 +101,7 @@ def load(folder: str | os.PathLike[str]) -> tuple[config_lib.Settings, vocabular
     words = vocabulary.load(folder / workdir.VOCABULARY)
     if not found.model.is_network:
         data = prepare(found)
-        workdir.claim(folder, found, data)  # refuses a text that has changed since
+        workdir.record_inputs(folder, found, data)  # refuses a text that has changed since
         return found, words, factory.estimate(found, data, folder)
     if not (folder / 'checkpoints').is_dir():
         raise BadInput(f'{folder}: holds no checkpoint yet')
@@ -147,16 +147,16 @@ def _make(wanted, folder, command, started, together) -> Generator[Callable, Any
     data = together.prepare(wanted)
     if network:
         workdir.check_text(data)
-        schedule.make_plan(wanted, data.train)  # a batch too large is refused before anything is compiled
+        schedule.make_schedule(wanted, data.train)  # a batch too large is refused before anything is compiled
         wanted.output.check(len(data.vocabulary))
-    workdir.claim(folder, wanted, data)
+    workdir.record_inputs(folder, wanted, data)
     _describe(wanted, data, folder)
     if network:
         model, facts = yield from _train(wanted, data, folder, started, together)
     else:
         model, facts = _estimate(wanted, data, folder)
     trained = time.perf_counter()
-    model = mixture.Remembering(model)
+    model = mixture.CachedScores(model)
     scores = {name: evaluation.evaluate(model, data.tokens_T, span) for name, span in data.splits.items()}
     results = {
         'name': wanted.name,
@@ -186,7 +186,7 @@ def _train(wanted, data, folder, started, together) -> Generator[Callable, Any, 
         try:
             with together.interruptible() as interrupted:
                 best, progress = yield from loop.dispatches(wanted, data, store, reporter, interrupted, started)
-        except finite.NonFiniteLoss as error:
+        except finite.NonFiniteError as error:
             raise replay.explain(error, wanted, data, store, folder) from None
     reporting.draw_learning_curve(folder, wanted.name, wanted.paper.valid)
     batch_size = wanted.train.batch_size
@@ -203,7 +203,7 @@ def _train(wanted, data, folder, started, together) -> Generator[Callable, Any, 
 
 def _follow(wanted: config_lib.Settings) -> dict[str, Any]:
     """The part of a process that is not the first: it trains along, unless there is nothing to train."""
-    finished = multihost.from_first(np.bool(False))
+    finished = multihost.broadcast_from_primary(np.bool(False))
     if not finished and wanted.model.is_network:
         sharding.build(wanted)
         data, silent = prepare(wanted), multihost.Silent()
@@ -211,7 +211,7 @@ def _follow(wanted: config_lib.Settings) -> dict[str, Any]:
         try:
             with interruptible() as interrupted:
                 loop.fit(wanted, data, silent, silent, interrupted)
-        except finite.NonFiniteLoss as error:
+        except finite.NonFiniteError as error:
             raise replay.explain(error, wanted, data, silent) from None
     return {}
 
@@ -227,7 +227,7 @@ def _estimate(wanted, data, folder) -> tuple[LanguageModel, dict[str, Any]]:
 def fit_trigram(data: dataset.Dataset) -> Trigram:
     """The interpolated trigram of the corpus, which remembers its scores, and its bins."""
     trigram = interpolated.fit(data.tokens_T, data.train, data.valid, len(data.vocabulary))
-    return mixture.Remembering(trigram), trigram.bins
+    return mixture.CachedScores(trigram), trigram.bins
 
 
 def mix_with_trigram(model: LanguageModel, data: dataset.Dataset, trigram: Trigram) -> dict[str, dict[str, Any]]:
@@ -236,7 +236,7 @@ def mix_with_trigram(model: LanguageModel, data: dataset.Dataset, trigram: Trigr
     Returns: for `fixed` (0.5), `learned` (one weight) and `by_frequency` (a weight a bin of the trigram) the
     validation and test perplexity and the model's weights.
     """
-    mixtures = mixture.three_ways([model, trigram[0]], data.tokens_T, data.valid, trigram[1])
+    mixtures = mixture.paper_mixtures([model, trigram[0]], data.tokens_T, data.valid, trigram[1])
     return {
         name: {
             **{s: evaluation.evaluate(m, data.tokens_T, data.splits[s]).perplexity for s in ('valid', 'test')},

@@ -21,7 +21,7 @@ from tensorboardX.summary import scalar
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.inference.perplexity import perplexity
 from nplm_jax.utils.io import lines, parse_json, read_bytes, write_atomically
-from nplm_jax.training.schedule import Plan, Progress
+from nplm_jax.training.schedule import Schedule, Progress
 
 _SPLITS = ('train', 'valid', 'test')
 
@@ -41,9 +41,9 @@ class Reporter:
         self._path = folder / 'metrics.jsonl'
         self._nll: list[np.ndarray] = []  # of the updates since the last line
 
-    def start(self, progress: Progress, plan: Plan, batch_size: int) -> None:
+    def start(self, progress: Progress, schedule: Schedule, batch_size: int) -> None:
         """Opens the files and the bar at where training stands."""
-        self._plan, self._batch_size = plan, batch_size
+        self._schedule, self._batch_size = schedule, batch_size
         kept = [row for row in read_metrics(self._path) if row['step'] <= progress.step]
         write_atomically(self._path, ''.join(json.dumps(row) + '\n' for row in kept))
         self._file = self._path.open('a', encoding='utf-8')
@@ -53,7 +53,7 @@ class Reporter:
             self._add_events(row, began + row['seconds'])
         # Off a terminal (disable=None) the bar is silent and the lines of `validated` are all that is shown.
         self._bar = tqdm.tqdm(
-            total=plan.total_steps * batch_size,
+            total=schedule.total_steps * batch_size,
             initial=progress.step * batch_size,
             disable=None,
             unit=' words',
@@ -66,7 +66,7 @@ class Reporter:
         """After each dispatch: the NLL of each of its batches, nats a word."""
         self._nll.append(nll_S)
         self._bar.update(nll_S.size * self._batch_size)
-        if self._plan.is_due(self._plan.log_every, progress.step - nll_S.size, progress.step):
+        if self._schedule.is_due(self._schedule.log_every, progress.step - nll_S.size, progress.step):
             train = perplexity(float(np.concatenate(self._nll).mean()))
             self._bar.set_description(f'{self._label}epoch {self._epoch(progress):.2f}, perplexity {train:.1f}')
             self._write(
@@ -98,7 +98,7 @@ class Reporter:
                     opened.callback(getattr(self, name).close)
 
     def _epoch(self, progress: Progress) -> float:
-        return progress.step / self._plan.steps_per_epoch
+        return progress.step / self._schedule.steps_per_epoch
 
     def _write(self, progress: Progress, **values: float) -> None:
         row = {

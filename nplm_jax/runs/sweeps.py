@@ -18,7 +18,7 @@ from nplm_jax import config as config_lib
 from nplm_jax.training import vmapped
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
-from nplm_jax.utils.finite import NonFiniteLoss
+from nplm_jax.utils.finite import NonFiniteError
 from nplm_jax.runs.workdir import run_name
 
 
@@ -91,7 +91,7 @@ def run(points: Sequence[Point], folder: pathlib.Path, command: str, together: b
         for config, outcome in zip(group, vmapped.run(group, [folder / c.name for c in group], command)):
             if isinstance(outcome, Exception):
                 print(f'{config.name}: {outcome}', file=sys.stderr)
-                failed[config.name] = 'diverged' if isinstance(outcome, NonFiniteLoss) else 'refused'
+                failed[config.name] = 'diverged' if isinstance(outcome, NonFiniteError) else 'refused'
     return write_table(points, folder, failed)
 
 

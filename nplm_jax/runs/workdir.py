@@ -70,7 +70,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
         yield
 
 
-def claim(folder: pathlib.Path, wanted: config_lib.Settings, data: Dataset) -> None:
+def record_inputs(folder: pathlib.Path, wanted: config_lib.Settings, data: Dataset) -> None:
     """Writes what makes the folder this run's, once its text could be read; what is there already must agree.
 
     Raises: BadInput when the run was started on another text, or the folder cannot be written.
@@ -97,7 +97,7 @@ def check_text(data: Dataset) -> None:
     if jax.process_count() == 1:
         return
     own = np.frombuffer(_digest(data), np.uint8)
-    if (multihost.from_first(own) != own).any():
+    if (multihost.broadcast_from_primary(own) != own).any():
         raise BadInput('--distributed: this process reads another text than the first; give all the same corpus')
 
 

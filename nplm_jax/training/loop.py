@@ -24,7 +24,7 @@ from nplm_jax.inference import perplexity as evaluation
 from nplm_jax.models import language_model, nplm, recurrent
 from nplm_jax.outputs import sampled
 from nplm_jax.training import dispatching, objective, optimizers, sparse_rows
-from nplm_jax.training.schedule import Plan, Progress, make_plan, order
+from nplm_jax.training.schedule import Progress, Schedule, make_schedule, order
 from nplm_jax.utils import finite
 
 if TYPE_CHECKING:
@@ -216,72 +216,74 @@ def fit(
 
     interrupted: the number of a signal that asks to stop, 0 for none.
     Returns: the parameters that were best on validation, and the final progress.
-    Raises: finite.NonFiniteLoss, the last good checkpoint kept (`replaying` tells more); Interrupted, after saving.
+    Raises: finite.NonFiniteError, the last good checkpoint kept (`replaying` tells more); Interrupted, after saving.
     """
     return dispatching.drive(dispatches(settings, data, store, reporter, interrupted, time.perf_counter()))
 
 
 def dispatches(settings, data, store, reporter, interrupted, started):
     """`fit` as a generator of partials of `train_steps`. started: time.perf_counter() when `Progress.seconds` began."""
-    layout, plan = sharding.build(settings), make_plan(settings, data.train)
-    state, best, progress = begin(settings, plan, data, store)
+    layout, schedule = sharding.build(settings), make_schedule(settings, data.train)
+    state, best, progress = begin(settings, schedule, data, store)
     noise = layout.everywhere(sampled.for_data(data, settings.output))
     state, tokens_T = layout.put(state), layout.everywhere(data.tokens_T)
     whole = functools.partial(layout.get, num_words=len(data.vocabulary))
     before = progress.seconds
-    reporter.start(progress, plan, settings.train.batch_size)
+    reporter.start(progress, schedule, settings.train.batch_size)
     epoch, order_T = -1, None
     while not progress.finished:
-        if signal_number := multihost.largest(interrupted()):
+        if signal_number := multihost.allreduce_max(interrupted()):
             _save(store, whole(state), best, progress)
             raise Interrupted(progress.step, signal_number)
-        if epoch != (epoch := progress.step // plan.steps_per_epoch):
+        if epoch != (epoch := progress.step // schedule.steps_per_epoch):
             order_T = layout.everywhere(order(settings, epoch, data.train))
         first = progress.step
-        step, place = plan.next_pause(first), first % plan.steps_per_epoch
+        step, place = schedule.next_boundary(first), first % schedule.steps_per_epoch
         state, nll_S, took = yield functools.partial(
-            train_steps, state, tokens_T, order_T, place, settings, plan.total_steps, step - first, noise, layout
+            train_steps, state, tokens_T, order_T, place, settings, schedule.total_steps, step - first, noise, layout
         )
         finite.check_losses(nll_S, first)
         seconds, took = before + time.perf_counter() - started, progress.train_seconds + took
         progress = dataclasses.replace(progress, step=step, seconds=seconds, train_seconds=took)
         reporter.trained(progress, nll_S)
-        if plan.is_due(plan.log_every, first, step) or plan.is_due(plan.evaluate_every, first, step):
+        if schedule.is_due(schedule.log_every, first, step) or schedule.is_due(schedule.evaluate_every, first, step):
             finite.check(state, step)
-        if plan.is_due(plan.evaluate_every, first, step):
-            progress, best = _validate(settings, plan, data, whole(state.params), best, progress)
+        if schedule.is_due(schedule.evaluate_every, first, step):
+            progress, best = _validate(settings, schedule, data, whole(state.params), best, progress)
             reporter.validated(progress)
-        if progress.finished or plan.is_due(plan.checkpoint_every, first, step):
+        if progress.finished or schedule.is_due(schedule.checkpoint_every, first, step):
             _save(store, whole(state), best, progress)
-    if signal_number := multihost.largest(interrupted()):  # during the last dispatch or validation
+    if signal_number := multihost.allreduce_max(interrupted()):  # during the last dispatch or validation
         raise Interrupted(progress.step, signal_number)
     return best, progress
 
 
 def begin(
-    settings: Settings, plan: Plan, data: dataset.Dataset, store: CheckpointStore, before: int | None = None
+    settings: Settings, schedule: Schedule, data: dataset.Dataset, store: CheckpointStore, before: int | None = None
 ) -> tuple[TrainState, objective.Params, Progress]:
     """State, best parameters and progress: those of the newest checkpoint, else the first ones.
 
     before: an update, to begin with the newest checkpoint before that one.
     """
     bias = dataset.unigram_log_probabilities(data) if settings.model.unigram_bias else None
-    state = init_state(settings, len(data.vocabulary), bias, plan.total_steps)
+    state = init_state(settings, len(data.vocabulary), bias, schedule.total_steps)
     if (restored := store.restore(state, state.params, before)) is None:
         restored = state, jax.tree.map(jnp.copy, state.params), {}
-    progress = multihost.from_first(jax.tree.map(np.asarray, dataclasses.asdict(Progress(**restored[2]))))
-    return *multihost.from_first(restored[:2]), Progress(**{k: v.item() for k, v in progress.items()})
+    progress = multihost.broadcast_from_primary(jax.tree.map(np.asarray, dataclasses.asdict(Progress(**restored[2]))))
+    return *multihost.broadcast_from_primary(restored[:2]), Progress(**{k: v.item() for k, v in progress.items()})
 
 
-def _validate(settings, plan, data, params, best, progress):
+def _validate(settings, schedule, data, params, best, progress):
     """Compares with the best so far, and decides whether training is over."""
     model = language_model.from_params(params, settings.model.n)
-    nll = float(multihost.from_first(np.float64(evaluation.evaluate(model, data.tokens_T, data.valid).mean_nll)))
+    nll = float(
+        multihost.broadcast_from_primary(np.float64(evaluation.evaluate(model, data.tokens_T, data.valid).mean_nll))
+    )
     progress = dataclasses.replace(progress, valid_nll=nll, evaluations_since_best=progress.evaluations_since_best + 1)
     if nll < progress.best_valid_nll:
         best = jax.tree.map(jnp.copy, params)
         progress = dataclasses.replace(progress, best_step=progress.step, best_valid_nll=nll, evaluations_since_best=0)
-    over = progress.step >= plan.total_steps or progress.evaluations_since_best >= settings.train.patience
+    over = progress.step >= schedule.total_steps or progress.evaluations_since_best >= settings.train.patience
     return dataclasses.replace(progress, finished=over), best
 
 

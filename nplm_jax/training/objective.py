@@ -66,7 +66,7 @@ def output_rows(
 ) -> tuple[jax.Array, jax.Array]:
     """The rows of the output layer that a cheap loss needs. Returns: B x L of each example, S of all; int32."""
     if params.classes is not None:
-        return two_level.rows(params.classes, targets_B), jnp.arange(params.classes.head, dtype=jnp.int32)
+        return two_level.rows(params.classes, targets_B), jnp.arange(params.classes.num_shortlist, dtype=jnp.int32)
     return targets_B[:, None], sampled.draw(key, noise, output.samples)
 
 
@@ -88,7 +88,7 @@ def cheap_loss(
     parts = nplm.parts_of(shared, own.C_VxM.reshape(len(targets_B), -1), dropout, key, axes.data)
     own_weights = [w for w in (own.U_VxK, own.W_VxP) if w is not None]
     y_BxL = blockwise.own_scores(own.b_V, *((w, x) for w, (_, x) in zip(own_weights, parts)))
-    if kind != 'classes':
-        return sampled.losses(kind, parts, shared.b_V, y_BxL[:, 0], targets_B, rows_S, noise.log_chance_V), None
+    if kind != 'two_level':
+        return sampled.losses(kind, parts, shared.b_V, y_BxL[:, 0], targets_B, rows_S, noise.log_inclusion_prob_V), None
     nll = jnp.mean(two_level.negative_log_likelihood(parts, shared.b_V, shared.classes, y_BxL, targets_B))
     return (nll, nll), None

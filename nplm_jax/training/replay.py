@@ -25,7 +25,7 @@ from nplm_jax.distributed import sharding
 from nplm_jax.outputs import sampled
 from nplm_jax.runs import reporting
 from nplm_jax.training import loop, sparse_rows
-from nplm_jax.training.schedule import Plan, make_plan, order
+from nplm_jax.training.schedule import Schedule, make_schedule, order
 from nplm_jax.utils import finite
 from nplm_jax.utils.io import write_atomically
 
@@ -72,18 +72,18 @@ def find(settings: Settings, data: dataset.Dataset, store: CheckpointStore, unti
 def look(settings: Settings, data: dataset.Dataset, store: CheckpointStore, number: int) -> Update:
     """That update, whatever its numbers are; or the first one before it, in the same dispatch, that is not finite."""
     run, state, step = _begin(settings, data, store, number)
-    while run.plan.next_pause(step) < number:
+    while run.schedule.next_boundary(step) < number:
         state, step, _ = run.dispatch(state, step)
     return run.one_by_one(state, step, number)
 
 
 def explain(
-    error: finite.NonFiniteLoss,
+    error: finite.NonFiniteError,
     settings: Settings,
     data: dataset.Dataset,
     store: CheckpointStore,
     folder: pathlib.Path | None = None,
-) -> finite.NonFiniteLoss:
+) -> finite.NonFiniteError:
     """The error with the update that caused it, its batch and norms, which are written to the run's folder as well.
 
     With several processes each calls this; the first one has a folder, and says what was found.
@@ -95,11 +95,11 @@ def explain(
     saved = store.latest_step()
     kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved yet'
     if error.seen_at is None:
-        return finite.NonFiniteLoss(f'{error}; {kept}; {REMEDY}')
+        return finite.NonFiniteError(f'{error}; {kept}; {REMEDY}')
     print(f'{error}; making the updates from {saved or 0:,} on again, to find which it was ...', file=sys.stderr)
     if (found := find(settings, data, store, error.seen_at)) is None:
         again = 'not again when these updates were made a second time'
-        return finite.NonFiniteLoss(f'{error} ({again}); {kept}; {REMEDY}', error.seen_at)
+        return finite.NonFiniteError(f'{error} ({again}); {kept}; {REMEDY}', error.seen_at)
     norms = (f'{name} {norm:.6g} ({found.gradient_norms[name]:.6g})' for name, norm in found.norms.items())
     lines = [
         f'update {found.number:,}: {found.not_finite} is not finite; {kept}; {REMEDY}',
@@ -112,7 +112,7 @@ def explain(
         lines.append(f'all positions and norms: {folder / FILE}')
     replay = ['python', '-m', 'nplm_jax.cli', 'replay', f'--workdir={folder}', f'--step={found.number}']
     lines.append(f'the same update again: {shlex.join(replay)}')
-    return finite.NonFiniteLoss('\n'.join(lines), error.seen_at)
+    return finite.NonFiniteError('\n'.join(lines), error.seen_at)
 
 
 def describe(update: Update) -> list[str]:
@@ -131,7 +131,7 @@ class _Run:
 
     settings: Settings
     data: dataset.Dataset
-    plan: Plan
+    schedule: Schedule
     layout: sharding.Layout
     noise: sampled.Noise | None
     tokens_T: jax.Array
@@ -139,8 +139,8 @@ class _Run:
 
     def dispatch(self, state: loop.TrainState, step: int) -> tuple[loop.TrainState, int, bool]:
         """Makes that after the update `step`, as the run did. Returns: its end, and whether all is finite there."""
-        order_T, end = self.order(step // self.plan.steps_per_epoch), self.plan.next_pause(step)
-        place, total = step % self.plan.steps_per_epoch, self.plan.total_steps
+        order_T, end = self.order(step // self.schedule.steps_per_epoch), self.schedule.next_boundary(step)
+        place, total = step % self.schedule.steps_per_epoch, self.schedule.total_steps
         after, nll_S = loop.train_steps(
             state, self.tokens_T, order_T, place, self.settings, total, end - step, self.noise, self.layout
         )
@@ -148,10 +148,10 @@ class _Run:
 
     def one_by_one(self, state: loop.TrainState, step: int, wanted: int | None = None) -> Update | None:
         """The updates of that dispatch up to the one that is wanted, or the first that is not finite."""
-        epoch = step // self.plan.steps_per_epoch
-        order_T, end, B = self.order(epoch), self.plan.next_pause(step), self.settings.train.batch_size
+        epoch = step // self.schedule.steps_per_epoch
+        order_T, end, B = self.order(epoch), self.schedule.next_boundary(step), self.settings.train.batch_size
         for number in range(step + 1, end + 1):
-            first = (number - 1) % self.plan.steps_per_epoch * B
+            first = (number - 1) % self.schedule.steps_per_epoch * B
             positions_B = order_T[first : first + B]
             decayed = end - step if number == end else 0
             after, nll, gradients = _update(
@@ -159,7 +159,7 @@ class _Run:
                 self.tokens_T,
                 positions_B,
                 self.settings,
-                self.plan.total_steps,
+                self.schedule.total_steps,
                 decayed,
                 self.noise,
                 self.layout,
@@ -175,12 +175,12 @@ class _Run:
 
 
 def _begin(settings, data, store, before) -> tuple[_Run, loop.TrainState, int]:
-    layout, plan = sharding.build(settings), make_plan(settings, data.train)
-    state, _, progress = loop.begin(settings, plan, data, store, before)
+    layout, schedule = sharding.build(settings), make_schedule(settings, data.train)
+    state, _, progress = loop.begin(settings, schedule, data, store, before)
     noise = layout.everywhere(sampled.for_data(data, settings.output))
     # One epoch's is kept, for to make it takes longer than a dispatch.
     of_epoch = functools.lru_cache(1)(lambda epoch: layout.everywhere(order(settings, epoch, data.train)))
-    run = _Run(settings, data, plan, layout, noise, layout.everywhere(data.tokens_T), of_epoch)
+    run = _Run(settings, data, schedule, layout, noise, layout.everywhere(data.tokens_T), of_epoch)
     return run, layout.put(state), progress.step
 
 

@@ -28,7 +28,7 @@ class Progress:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class Schedule:
     """The updates of a run and where it pauses; a pure function of the settings and the training span."""
 
     steps_per_epoch: int
@@ -36,12 +36,12 @@ class Plan:
     evaluate_every: int
     checkpoint_every: int
     log_every: int
-    steps_per_dispatch: int
+    steps_per_execution: int
 
-    def next_pause(self, step: int) -> int:
+    def next_boundary(self, step: int) -> int:
         """The update at which the dispatch after `step` ends: the same however often a run was stopped."""
         start = step - step % self.steps_per_epoch
-        dispatch = self.steps_per_dispatch
+        dispatch = self.steps_per_execution
         return min(start + self.steps_per_epoch, start + ((step - start) // dispatch + 1) * dispatch)
 
     def is_due(self, every: int, before: int, now: int) -> bool:
@@ -49,7 +49,7 @@ class Plan:
         return now // every > before // every or now == self.total_steps
 
 
-def make_plan(settings: Settings, train: Span) -> Plan:
+def make_schedule(settings: Settings, train: Span) -> Schedule:
     """Raises: BadInput when the batch is larger than the corpus, the warm-up longer than the run, or that too long."""
     batch_size = settings.train.batch_size
     allowed = f'must be {len(train):,} or less, the training words (corpus.train below 1 is a fraction, else words)'
@@ -58,18 +58,18 @@ def make_plan(settings: Settings, train: Span) -> Plan:
     total, warmup = per_epoch * settings.train.epochs, settings.optimizer.warmup
     require(total < 2**31, 'train.epochs', settings.train.epochs, f'must make fewer than 2**31 updates, not {total:,}')
     require(warmup < total, 'optimizer.warmup', warmup, f'must be below {total:,}, all updates of the run')
-    return Plan(
+    return Schedule(
         steps_per_epoch=per_epoch,
         total_steps=total,
         evaluate_every=settings.train.evaluate_every or per_epoch,
         checkpoint_every=settings.train.checkpoint_every,
         log_every=settings.train.log_every,
-        steps_per_dispatch=settings.train.steps_per_dispatch,
+        steps_per_execution=settings.train.steps_per_execution,
     )
 
 
 def order(settings: Settings, epoch: int, train: Span) -> jax.Array:
     """The positions in the order in which an epoch visits them, the first being 0. int32; update s of it takes B."""
     if settings.model.is_recurrent:
-        return dataset.stream_order(settings.seed, epoch, train, settings.streams, settings.train.unroll)
+        return dataset.stream_order(settings.seed, epoch, train, settings.streams, settings.train.bptt_length)
     return dataset.epoch_order(settings.seed, epoch, train)

@@ -54,13 +54,13 @@ def groups(configs: Iterable[ConfigDict]) -> list[list[ConfigDict]]:
 def run(configs: Sequence[ConfigDict], folders: Sequence[pathlib.Path], command: str) -> list[Outcome]:
     """`experiment.run` of configs that one of `groups` holds, each with the results that it has alone.
 
-    Returns: what each returns, or the BadInput or NonFiniteLoss that ended it.
+    Returns: what each returns, or the BadInput or NonFiniteError that ended it.
     Raises: training.Interrupted after SIGINT or SIGTERM, once all have saved.
     """
     if len(configs) == 1:
         try:
             return [experiment.run(configs[0], folders[0], command)]
-        except (BadInput, finite.NonFiniteLoss) as error:
+        except (BadInput, finite.NonFiniteError) as error:
             return [error]
     data = functools.cache(lambda: experiment.prepare(config_lib.from_config(configs[0])))
     with experiment.interruptible() as interrupted:
@@ -82,7 +82,7 @@ def drive(runs: Sequence[Generator[Callable, Any, Any]]) -> list[Any]:
     """Makes the dispatches that the generators ask for, those at the same update as one.
 
     A run that stands behind, as a kill may leave it, first catches up with the others.
-    Returns: what each returns, or the BadInput, NonFiniteLoss or Interrupted that ended it.
+    Returns: what each returns, or the BadInput, NonFiniteError or Interrupted that ended it.
     """
     outcomes, waiting = [None] * len(runs), {}
     answers = dict.fromkeys(range(len(runs)))
@@ -95,7 +95,7 @@ def drive(runs: Sequence[Generator[Callable, Any, Any]]) -> list[Any]:
                     waiting[r] = runs[r].send(answer)
                 except StopIteration as end:
                     outcomes[r] = end.value
-                except (BadInput, finite.NonFiniteLoss, loop.Interrupted) as error:
+                except (BadInput, finite.NonFiniteError, loop.Interrupted) as error:
                     outcomes[r] = error
             steps = {r: int(dispatch.args[0].step) for r, dispatch in waiting.items()}
             now = {r: waiting.pop(r) for r, step in steps.items() if step == min(steps.values())}

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 
-class NonFiniteLoss(ArithmeticError):
+class NonFiniteError(ArithmeticError):
     """A run met a loss, a gradient or a parameter that is not a finite number.
 
     seen_at: the update after which it was seen, and which it may be older than; None where training had no part in it.
@@ -28,20 +28,20 @@ def first_not_finite(tree: Any) -> str | None:
 
 
 def check(state: Any, update: int) -> None:
-    """Raises: NonFiniteLoss unless all of a training state is finite.
+    """Raises: NonFiniteError unless all of a training state is finite.
 
     Whatever is not finite in a gradient stays so in the parameters, or in what the optimizer keeps of them.
     """
     if (name := first_not_finite(state)) is not None:
-        raise NonFiniteLoss(f'{name} after update {update:,} is not finite', update)
+        raise NonFiniteError(f'{name} after update {update:,} is not finite', update)
 
 
 def check_losses(nll_S: np.ndarray, before: int) -> None:
-    """Raises: NonFiniteLoss unless the losses of all updates after the update `before` are finite."""
+    """Raises: NonFiniteError unless the losses of all updates after the update `before` are finite."""
     bad = np.flatnonzero(~np.isfinite(nll_S))
     if bad.size:
         message = f'the loss of update {before + int(bad[0]) + 1:,} is {nll_S[bad[0]]}'
-        raise NonFiniteLoss(message, before + len(nll_S))
+        raise NonFiniteError(message, before + len(nll_S))
 
 
 def norms(tree: Any) -> dict[str, float]:

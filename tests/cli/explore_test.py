@@ -20,7 +20,7 @@ from nplm_jax.cli import explorer_view, trained
 from nplm_jax.inference import embeddings, generation
 from nplm_jax.utils.errors import BadInput
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngrams.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
 ROOT = pathlib.Path(__file__).parents[2]
 BROWSER, DRIVER = shutil.which('chromium'), shutil.which('chromedriver')

@@ -197,7 +197,7 @@ def test_a_text_that_changed_is_noticed(tmp_path):
     config.corpus.path, config.train.epochs, config.model.h = str(tmp_path / 'text'), 2, 3
     data = experiment.prepare(frozen := config_lib.from_config(config))
     (tmp_path / 'run').mkdir()
-    workdir.claim(tmp_path / 'run', frozen, data)
+    workdir.record_inputs(tmp_path / 'run', frozen, data)
     (tmp_path / 'text').write_text(' '.join(words[:-1]) + ' h g f e d c b a')
     with pytest.raises(BadInput, match='was started on another text; give another folder'):
         experiment.run(config, tmp_path / 'run')

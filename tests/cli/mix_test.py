@@ -13,7 +13,7 @@ from nplm_jax.inference import perplexity as evaluation
 from nplm_jax.models import mixture
 from nplm_jax.runs import experiment
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngrams.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
 
 @pytest.fixture(scope='module')

@@ -22,7 +22,7 @@ from nplm_jax.models.language_model import NeuralLanguageModel, RecurrentLanguag
 from nplm_jax.models.ngram import kneser_ney
 from nplm_jax.runs import experiment
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngrams.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
 ROOT = pathlib.Path(__file__).parents[2]
 TEXT = 'i like dog\ni love zzz milk\n\ni hate'
@@ -105,11 +105,11 @@ def test_totals_by_hand():
 def test_a_typed_text_becomes_words_as_the_corpus_did():
     known = {'the', 'dog', 'said', ',', "'s"}
     brown, text = CorpusSettings('brown'), CorpusSettings('text', path='x')
-    assert tokenization.typed("The dog's, said", brown, known) == ['the', "dog's,", 'said']
-    assert tokenization.typed("The dog's, said", text, known) == ['the', 'dog', "'s", ',', 'said']
-    assert tokenization.typed('<p> The, dog', brown, known, 'words') == ['<p>', 'the', ',', 'dog']
+    assert tokenization.tokenize_prompt("The dog's, said", brown, known) == ['the', "dog's,", 'said']
+    assert tokenization.tokenize_prompt("The dog's, said", text, known) == ['the', 'dog', "'s", ',', 'said']
+    assert tokenization.tokenize_prompt('<p> The, dog', brown, known, 'words') == ['<p>', 'the', ',', 'dog']
     news = CorpusSettings('text', path='x', numbers=True, proper_nouns=True)
-    assert tokenization.typed("The dog said Smith's 7", news, known) == [
+    assert tokenization.tokenize_prompt("The dog said Smith's 7", news, known) == [
         'the',
         'dog',
         'said',
@@ -136,7 +136,7 @@ def test_kenlms_columns_and_a_direct_evaluation(folders, call, name):
     assert [[w for w, *_ in line] for line in words] == [x.split() for x in TEXT.split('\n')]
     log10_p, known = [], []
     for line, (total, oov) in zip(words, totals):
-        context = [vocabulary.ids['<p>']] if found.corpus.marks else []
+        context = [vocabulary.ids['<p>']] if found.corpus.boundary_tokens else []
         for word, i, length, p in line:
             assert int(i) == vocabulary.ids.get(word, 0)
             expected = model.next_word(np.array([context], int))[0, int(i)]

@@ -66,7 +66,7 @@ def come_of(monkeypatch, route, data):
     monkeypatch.setattr(download, 'wheel', wheel)
     said = io.StringIO()
     with contextlib.redirect_stderr(said), within(60, megabytes=300):
-        assert refusal(download.first_that_works, 'it', '', {'a wheel': route}, 'no way') == 'no way'
+        assert refusal(download.try_sources, 'it', '', {'a wheel': route}, 'no way') == 'no way'
     return said.getvalue()
 
 

@@ -31,9 +31,9 @@ def test_brown_is_as_close_to_the_paper_as_can_be(brown):
 
 def test_brown_as_printed():
     plain = dict(lowercase=False, split_possessive=False)
-    words = corpora.load(CorpusSettings('brown', marks=True, **plain)).words
+    words = corpora.load(CorpusSettings('brown', boundary_tokens=True, **plain)).words
     assert len(words) == 1_177_359 and len(set(words)) == 56_059
-    words = corpora.load(CorpusSettings('brown', marks=False, **plain)).words
+    words = corpora.load(CorpusSettings('brown', boundary_tokens=False, **plain)).words
     assert len(words) == 1_161_192 and len(set(words)) == 56_057
     assert len(vocabulary.build(words, 4)) == 17_905
     assert words[:8] == 'The Fulton County Grand Jury said Friday an'.split()

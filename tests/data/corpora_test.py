@@ -22,21 +22,27 @@ def test_words_of_a_text_file(tmp_path):
     (tmp_path / 'a.txt').write_text(TEXT)
     expected = """<text> <p> the cat 's hat . " no ! " said the well-known cat at 3.14 . <p> a dog ran ."""
     assert text(tmp_path / 'a.txt').words == expected.split()
-    plain = dict(marks=False, lowercase=False, split_possessive=False)
+    plain = dict(boundary_tokens=False, lowercase=False, split_possessive=False)
     assert text(tmp_path / 'a.txt', **plain).words[:6] == ['The', "cat's", 'hat', '.', '"', 'No']
     assert text(tmp_path / 'a.txt', tokens='whitespace', **plain).words[:4] == ['The', "cat's", 'hat.', '"No!"']
 
 
 def test_letters_keep_their_marks_and_curly_apostrophes_count(tmp_path):
     (tmp_path / 'a.txt').write_text('cafe\u0301 हिन्दी dog\u2019s')
-    assert text(tmp_path / 'a.txt', marks=False, train=0.5, valid=0.25).words == ['café', 'हिन्दी', 'dog', '\u2019s']
+    corpus = text(tmp_path / 'a.txt', boundary_tokens=False, train=0.5, valid=0.25)
+    assert corpus.words == [
+        'café',
+        'हिन्दी',
+        'dog',
+        '\u2019s',
+    ]
 
 
 def test_splits_are_in_stream_order_and_leave_nothing_out(tmp_path):
     (tmp_path / 'a.txt').write_text(' '.join(f'w{i}' for i in range(100)))
-    corpus = text(tmp_path / 'a.txt', marks=False, train=0.7, valid=0.2)
+    corpus = text(tmp_path / 'a.txt', boundary_tokens=False, train=0.7, valid=0.2)
     assert (corpus.train, corpus.valid, corpus.test) == (Span(0, 70), Span(70, 90), Span(90, 100))
-    corpus = text(tmp_path / 'a.txt', marks=False, train=60.0, valid=30.0)
+    corpus = text(tmp_path / 'a.txt', boundary_tokens=False, train=60.0, valid=30.0)
     assert (corpus.train, corpus.valid, corpus.test) == (Span(0, 60), Span(60, 90), Span(90, 100))
 
 
@@ -54,7 +60,7 @@ def test_files_of_their_own_to_validate_and_test_on(tmp_path):
     for name in ('train', 'valid', 'test'):
         (tmp_path / name).write_text(f'{name} words')
     paths = dict(valid_path=str(tmp_path / 'valid'), test_path=str(tmp_path / 'test'))
-    corpus = text(tmp_path / 'train', marks=False, **paths)
+    corpus = text(tmp_path / 'train', boundary_tokens=False, **paths)
     assert {k: corpus.words[s.start : s.stop] for k, s in corpus.splits.items()} == {
         'train': ['train', 'words'], 'valid': ['valid', 'words'], 'test': ['test', 'words'],
     }  # fmt: skip
@@ -94,4 +100,4 @@ def test_a_text_that_is_missing(tmp_path):
 def test_a_split_that_leaves_nothing(tmp_path, sizes, left):
     (tmp_path / 'a').write_text('a b c d e')
     with pytest.raises(BadInput, match=f'leave no word to {left} on; the text stream has 5 words'):
-        text(tmp_path / 'a', marks=False, train=sizes[0], valid=sizes[1])
+        text(tmp_path / 'a', boundary_tokens=False, train=sizes[0], valid=sizes[1])

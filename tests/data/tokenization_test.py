@@ -100,7 +100,7 @@ def test_proper_nouns_are_looked_for_over_all_files_together(tmp_path):
             valid_path=str(tmp_path / 'valid'),
             test_path=str(tmp_path / 'test'),
             proper_nouns=True,
-            marks=False,
+            boundary_tokens=False,
         )
     )
     assert corpus.words == 'the rose and a rose a rose is <proper> <proper> sees <proper>'.split()

@@ -48,7 +48,7 @@ def test_a_folder_of_the_users(tmp_path, pattern):
 
 
 def test_the_other_choices_apply(tmp_path):
-    words = load(write(tmp_path), lowercase=True, marks=False, proper_nouns=True).words
+    words = load(write(tmp_path), lowercase=True, boundary_tokens=False, proper_nouns=True).words
     assert words[:8] == '= the lobster = a <rare> lobster .'.split()
     assert words[22:26] == '= a <proper> ='.split()  # Town: never in lower case
 

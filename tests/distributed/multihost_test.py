@@ -13,7 +13,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 MESH = ('--config.parallel.data=2', '--config.parallel.model=2')
-SENTENCES = ('--config=configs/sentences.py', '--config.train.epochs=20', '--config.train.steps_per_dispatch=3')
+SENTENCES = ('--config=configs/sentences.py', '--config.train.epochs=20', '--config.train.steps_per_execution=3')
 
 
 def start(folder, flags, **together):

@@ -93,7 +93,7 @@ def _wrap_all(teller: Teller) -> None:
     from nplm_jax.training import checkpoints, dispatching, loop  # noqa: PLC0415
 
     first = ['compile']
-    teller.wrap(workdir, 'claim', lambda: 'files')
+    teller.wrap(workdir, 'record_inputs', lambda: 'files')
     teller.wrap(reporting.Reporter, 'start', lambda: 'files')
     teller.wrap(dispatching, 'timed', lambda: first.pop() if first else 'step')
     teller.wrap(loop, '_validate', lambda: 'evaluation')

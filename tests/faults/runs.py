@@ -52,7 +52,7 @@ def unbroken(folder: pathlib.Path) -> Base:
     """Trains without a fault. 600 updates in 120 dispatches, 15 evaluations, 12 checkpoints, out of step."""
     flags = (
         *text(folder), '--config.train.epochs=6', '--config.train.patience=99', '--config.train.evaluate_every=40',
-        '--config.train.checkpoint_every=50', '--config.train.log_every=5', '--config.train.steps_per_dispatch=5',
+        '--config.train.checkpoint_every=50', '--config.train.log_every=5', '--config.train.steps_per_execution=5',
     )  # fmt: skip
     base = Base(flags, folder / 'cache', {})
     base.cache.mkdir()

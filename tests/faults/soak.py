@@ -22,7 +22,7 @@ SAVE_EVERY = 400
 FLAGS = (
     '--config.train.epochs=1000000', '--config.train.patience=1000000', f'--config.train.evaluate_every={SAVE_EVERY}',
     f'--config.train.checkpoint_every={SAVE_EVERY}', '--config.train.log_every=200',
-    '--config.train.steps_per_dispatch=50', '--config.train.batch_size=256', '--config.model.m=60',
+    '--config.train.steps_per_execution=50', '--config.train.batch_size=256', '--config.model.m=60',
     '--config.model.h=200', '--config.optimizer.learning_rate=0.01',
 )  # fmt: skip
 

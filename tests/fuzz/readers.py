@@ -182,7 +182,7 @@ def read_stdin(_folder: pathlib.Path, data: bytes) -> None:
     with mock.patch.object(sys, 'stdin', types.SimpleNamespace(buffer=io.BytesIO(data))):
         text = score._read()
     for line in text.split('\n'):
-        tokenization.typed(line, CorpusSettings('text', 'x', proper_nouns=True), WORDS.ids)
+        tokenization.tokenize_prompt(line, CorpusSettings('text', 'x', proper_nouns=True), WORDS.ids)
 
 
 def read_wheel(route: Callable[[], object], _folder: pathlib.Path, data: bytes) -> None:
@@ -192,7 +192,7 @@ def read_wheel(route: Callable[[], object], _folder: pathlib.Path, data: bytes) 
             yield archive
 
     with mock.patch.object(download, 'wheel', wheel), contextlib.redirect_stderr(io.StringIO()):
-        download.first_that_works('it', '', {'a wheel': route}, 'could not be downloaded')
+        download.try_sources('it', '', {'a wheel': route}, 'could not be downloaded')
 
 
 def read_checkpoint(folder: pathlib.Path, data: bytes) -> None:

@@ -20,7 +20,7 @@ from nplm_jax.models.ngram import counts, kneser_ney, unsmoothed
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngrams.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
 
 class Table:

@@ -9,7 +9,7 @@ from nplm_jax.config import ModelSettings
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference import perplexity as evaluation
 from nplm_jax.models import language_model, nplm
-from nplm_jax.utils.finite import NonFiniteLoss
+from nplm_jax.utils.finite import NonFiniteError
 
 V = 13
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, V, 1000), jnp.int32)
@@ -74,5 +74,5 @@ def test_a_log_probability_that_is_not_a_number_is_no_perplexity():
         def score(self, tokens_T, span):
             return np.where(np.arange(span.start, span.stop) % 4 == 3, np.nan, -1.0).astype(np.float32)
 
-    with pytest.raises(NonFiniteLoss, match='^the log-probabilities of 2 words, first the one at 7, are not numbers$'):
+    with pytest.raises(NonFiniteError, match='^the log-probabilities of 2 words, first the one at 7, are not numbers$'):
         evaluation.evaluate(Broken(), TOKENS, Span(4, 12))

@@ -159,20 +159,20 @@ def test_far_into_a_stream_the_words_just_before_the_span_are_read():
 
 
 def test_streams_go_on_where_they_were():
-    train, streams, unroll = Span(100, 1000), 4, 7
-    order = np.asarray(dataset.stream_order(3, 0, train, streams, unroll)).reshape(-1, streams, unroll)
+    train, streams, bptt_length = Span(100, 1000), 4, 7
+    order = np.asarray(dataset.stream_order(3, 0, train, streams, bptt_length)).reshape(-1, streams, bptt_length)
     assert order.shape[0] == 900 // 28
     assert len(np.unique(order)) == order.size and order.min() >= 100 and order.max() < 1000
     read = order.transpose(1, 0, 2).reshape(streams, -1)  # what each stream reads, update after update
     np.testing.assert_array_equal((read[:, 1:] - read[:, :-1]) % 900, 1)
-    again = np.asarray(dataset.stream_order(3, 1, train, streams, unroll)).reshape(order.shape)
+    again = np.asarray(dataset.stream_order(3, 1, train, streams, bptt_length)).reshape(order.shape)
     assert not np.array_equal(order, again)  # another epoch starts elsewhere
 
 
 def small(family, **train):
     how = dict(momentum=0.0, clip_norm=1.0, learning_rate=2.0)
     shape = dict(family=family, direct=False, h=16, m=8, dropout=0.0)
-    return changed(model=shape, optimizer=how, train=dict(batch_size=12, unroll=4, **train))
+    return changed(model=shape, optimizer=how, train=dict(batch_size=12, bptt_length=4, **train))
 
 
 SLOW_FAMILIES = [pytest.param(family, marks=pytest.mark.slow) for family in ('rnn', 'gru')]
@@ -195,7 +195,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
 
 def test_an_epoch_starts_with_no_words_read():
     how = small('rnn')
-    plan = one.make_plan(how, DATA.train)
+    plan = one.make_schedule(how, DATA.train)
     state = one.training.init_state(how, len(DATA.vocabulary), None, plan.total_steps)
     order_T = dataset.stream_order(1, 0, DATA.train, how.streams, 4)
     train_step = jax.jit(one.training.train_step, static_argnums=(3, 4))
@@ -268,7 +268,7 @@ def test_lines_know_nothing_of_each_other(mixed):
 @pytest.mark.parametrize('family', RECURRENT)
 def test_from_config_to_a_model_that_can_be_loaded(family, tmp_path):
     c = sentences.get_config()
-    c.model.family, c.model.h, c.train.unroll, c.optimizer.clip_norm, c.train.epochs = family, 16, 2, 1.0, 100
+    c.model.family, c.model.h, c.train.bptt_length, c.optimizer.clip_norm, c.train.epochs = family, 16, 2, 1.0, 100
     results = experiment.run(c, tmp_path / 'run')
     assert results['family'] == family and {'fixed', 'learned', 'by_frequency'} == set(results['mixture'])
     found, _, model = experiment.load(tmp_path / 'run')
@@ -281,15 +281,15 @@ def test_from_config_to_a_model_that_can_be_loaded(family, tmp_path):
     'key,value,message',
     [
         ('model.direct', True, 'model.direct=True: must be False for model.family=gru'),
-        ('train.unroll', 3, 'train.batch_size=4: must be a multiple of train.unroll=3'),
-        ('train.unroll', 0, 'train.unroll=0: must be 1 or more'),
+        ('train.bptt_length', 3, 'train.batch_size=4: must be a multiple of train.bptt_length=3'),
+        ('train.bptt_length', 0, 'train.bptt_length=0: must be 1 or more'),
         ('output.kind', 'nce', 'output.kind=.nce.: must be full for model.family=gru'),
         ('optimizer.name', 'paper', 'optimizer.name=.paper.: must not be paper'),
     ],
 )
 def test_what_cannot_be_is_refused(key, value, message):
     c = sentences.get_config()
-    c.model.family, c.train.unroll = 'gru', 2
+    c.model.family, c.train.bptt_length = 'gru', 2
     c.update_from_flattened_dict({key: value})
     with pytest.raises(BadInput, match=f'^{message}'):
         config_lib.from_config(c)

@@ -21,11 +21,11 @@ def problem(widths=(7, 12), seed=0):
     return parts, jnp.asarray(log_q_V, jnp.float32), jnp.asarray(random.integers(0, V, B), jnp.int32), log_q_V
 
 
-def loss(kind, samples_S, log_chance_V, parts, b_V, targets_B):
+def loss(kind, samples_S, log_inclusion_prob_V, parts, b_V, targets_B):
     own_Bx1 = targets_B[:, None]
     y_target_B = blockwise.own_scores(b_V[own_Bx1], *((w[own_Bx1], x) for w, x in parts))[:, 0]
     of_samples = tuple((w[samples_S], x) for w, x in parts)
-    return sampled.losses(kind, of_samples, b_V[samples_S], y_target_B, targets_B, samples_S, log_chance_V)
+    return sampled.losses(kind, of_samples, b_V[samples_S], y_target_B, targets_B, samples_S, log_inclusion_prob_V)
 
 
 @pytest.mark.parametrize('samples', [1, 20, 100, 210, V])
@@ -34,7 +34,7 @@ def test_a_draw_is_of_distinct_words_each_with_its_chance(samples):
     keys = jax.random.split(jax.random.key(0), 4000)
     draws_NxS = np.asarray(jax.vmap(lambda key: sampled.draw(key, noise, samples))(keys))
     assert all(len(set(draw)) == samples for draw in draws_NxS[:100].tolist())
-    chance_V = np.exp(np.asarray(noise.log_chance_V, np.float64))
+    chance_V = np.exp(np.asarray(noise.log_inclusion_prob_V, np.float64))
     assert chance_V.max() <= 1 + 1e-6 and chance_V.sum() == pytest.approx(samples, rel=1e-5)
     np.testing.assert_allclose(np.bincount(draws_NxS.reshape(-1), minlength=V) / 4000, chance_V, atol=0.04)
     likely_V = np.exp(sampled.log_uniform(V))
@@ -60,7 +60,7 @@ def test_with_every_word_a_sample_it_is_the_full_softmax():
     noise = sampled.make_noise(log_q_V, V)
     samples_S = sampled.draw(jax.random.key(1), noise, V)
     with_grad = jax.value_and_grad(
-        lambda p, b: loss('sampled', samples_S, noise.log_chance_V, p, b, targets_B)[0], (0, 1)
+        lambda p, b: loss('sampled', samples_S, noise.log_inclusion_prob_V, p, b, targets_B)[0], (0, 1)
     )
     full = jax.value_and_grad(lambda p, b: blockwise.mean_nll(p, b, targets_B, 'float32', 4), (0, 1))
     jax.tree.map(
@@ -79,7 +79,9 @@ def test_the_normaliser_is_without_bias_and_the_gradient_nears_the_full_one():
         noise = sampled.make_noise(log_q_V, samples)
 
         def one(key, parts, noise=noise, samples=samples):
-            return loss('sampled', sampled.draw(key, noise, samples), noise.log_chance_V, parts, b_V, targets_B)[0]
+            return loss(
+                'sampled', sampled.draw(key, noise, samples), noise.log_inclusion_prob_V, parts, b_V, targets_B
+            )[0]
 
         gradients = jax.vmap(jax.grad(one, 1), (0, None))(keys, parts)
         off = jax.tree.map(lambda g, e: jnp.abs(g.mean(0) - e).max() / jnp.abs(e).max(), gradients, exact)
@@ -89,7 +91,7 @@ def test_the_normaliser_is_without_bias_and_the_gradient_nears_the_full_one():
     def ratio(key):  # Z of the samples to Z of all words, for the first example
         samples_S = sampled.draw(key, noise, 150)
         y_V = blockwise.scores(b_V, *parts)[:, 0]
-        drawn = jnp.exp(y_V[samples_S] - noise.log_chance_V[samples_S])
+        drawn = jnp.exp(y_V[samples_S] - noise.log_inclusion_prob_V[samples_S])
         return jnp.sum(drawn) / jnp.sum(jnp.exp(y_V))
 
     ratios = np.asarray(jax.vmap(ratio)(keys))
@@ -101,26 +103,26 @@ def test_nce_equals_the_formula_in_float64():
     noise = sampled.make_noise(log_q_V, 30)
     samples_S = sampled.draw(jax.random.key(2), noise, 30).at[3].set(targets_B[0])  # a target among the samples
     y_BxV = sum(np.float64(x) @ np.float64(w).T for w, x in parts) + np.float64(b_V)
-    odds_BxV = np.exp(y_BxV) / np.exp(np.float64(noise.log_chance_V))
+    odds_BxV = np.exp(y_BxV) / np.exp(np.float64(noise.log_inclusion_prob_V))
     expected = 0.0
     for i, target in enumerate(np.asarray(targets_B)):
         expected -= np.log(odds_BxV[i, target] / (1 + odds_BxV[i, target]))
         for word in np.asarray(samples_S):
             expected -= np.log(1 / (1 + odds_BxV[i, word]))
-    found, estimate = loss('nce', samples_S, noise.log_chance_V, parts, b_V, targets_B)
+    found, estimate = loss('nce', samples_S, noise.log_inclusion_prob_V, parts, b_V, targets_B)
     assert float(found) == pytest.approx(expected / B, rel=1e-6)
-    assert float(estimate) == float(loss('sampled', samples_S, noise.log_chance_V, parts, b_V, targets_B)[1])
+    assert float(estimate) == float(loss('sampled', samples_S, noise.log_inclusion_prob_V, parts, b_V, targets_B)[1])
 
 
 def test_nce_is_least_where_the_scores_are_the_true_log_probabilities():
     """With all words drawn: one context whose words have known probabilities, learned without a normaliser."""
     true_V = np.exp(sampled.log_uniform(V))
     noise = sampled.make_noise(np.zeros(V), V // 2)
-    log_chance_V = noise.log_chance_V
+    log_inclusion_prob_V = noise.log_inclusion_prob_V
 
     def expected(y_V):  # over targets and draws
-        told = jnp.asarray(true_V, jnp.float32) * jax.nn.softplus(log_chance_V - y_V)
-        return jnp.sum(told + jnp.exp(log_chance_V) * jax.nn.softplus(y_V - log_chance_V))
+        told = jnp.asarray(true_V, jnp.float32) * jax.nn.softplus(log_inclusion_prob_V - y_V)
+        return jnp.sum(told + jnp.exp(log_inclusion_prob_V) * jax.nn.softplus(y_V - log_inclusion_prob_V))
 
     gradient = jax.grad(expected)(jnp.asarray(np.log(true_V), jnp.float32))
     assert float(jnp.abs(gradient).max()) < 1e-6

@@ -20,7 +20,7 @@ TARGETS = jnp.asarray([0, 6, 7, 30, 12, 29, 5, 5, 18], jnp.int32)
 
 
 def make(head, classes, direct=True, h=5):
-    output = OutputSettings('classes', head=head, classes=classes)
+    output = OutputSettings('two_level', num_shortlist=head, classes=classes)
     bias = np.linspace(-1, -3, V).astype(np.float32)
     return nplm.init(jax.random.key(3), ModelSettings(4, 3, h, direct), V, bias, output)
 
@@ -32,13 +32,13 @@ def plain(params, contexts_BxN):
     inputs = [x for _, x in nplm.output_parts(params, contexts_BxN)]
     classes = params.classes
     y_GxB = classes.b_G[:, None] + sum(w @ x.T for w, x in zip(classes.weights, inputs))
-    log_top = jax.nn.log_softmax(jnp.concatenate([y_VxB[: classes.head], y_GxB]), axis=0)
-    found = [log_top[: classes.head]]
+    log_top = jax.nn.log_softmax(jnp.concatenate([y_VxB[: classes.num_shortlist], y_GxB]), axis=0)
+    found = [log_top[: classes.num_shortlist]]
     size = classes.size
     for g in range(len(classes.b_G)):
-        words = y_VxB[classes.head + g * size : min(classes.head + (g + 1) * size, V)]
+        words = y_VxB[classes.num_shortlist + g * size : min(classes.num_shortlist + (g + 1) * size, V)]
         assert len(words)
-        found.append(jax.nn.log_softmax(words, axis=0) + log_top[classes.head + g][None, :])
+        found.append(jax.nn.log_softmax(words, axis=0) + log_top[classes.num_shortlist + g][None, :])
     return jnp.concatenate(found).T
 
 
@@ -65,7 +65,7 @@ def test_an_update_is_that_of_the_plain_formulas_gradient(head, classes, made):
     settings = Settings(
         'x', CorpusSettings('sentences'), ModelSettings(4, 3, 5, True),
         OptimizerSettings('sgd', 0.5, 'constant', decay=0.0), TrainSettings(batch_size=9),
-        output=OutputSettings('classes', head=head, classes=classes),
+        output=OutputSettings('two_level', num_shortlist=head, classes=classes),
     )  # fmt: skip
     params = make(head, classes)
 

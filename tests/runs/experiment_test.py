@@ -61,7 +61,7 @@ def test_the_interpolated_model_is_a_trigram():
 def test_an_infinite_perplexity_says_how_many_words_were_hit(tmp_path, lines):
     (tmp_path / 'text').write_text('a b c a b c a b c a b c a c b')
     c = config('maximum_likelihood', 2)
-    c.corpus.name, c.corpus.path, c.corpus.marks = 'text', str(tmp_path / 'text'), False
+    c.corpus.name, c.corpus.path, c.corpus.boundary_tokens = 'text', str(tmp_path / 'text'), False
     c.corpus.train, c.corpus.valid = 12.0, 2.0
     results = experiment.run(c, tmp_path / 'run')
     assert results['perplexity'] == {'train': pytest.approx(1), 'valid': None, 'test': None}  # null: infinite
@@ -98,7 +98,7 @@ def test_remembering_asks_once(tmp_path):
         next_word = None
 
     model = Counting()
-    remembering = mixture.Remembering(model)
+    remembering = mixture.CachedScores(model)
     data = experiment.prepare(from_config(sentences.get_config()))
     for _ in range(3):
         assert len(remembering.score(data.tokens_T, data.test)) == 13

@@ -15,7 +15,7 @@ from nplm_jax.models.language_model import NeuralLanguageModel
 from nplm_jax.outputs import sampled
 from nplm_jax.runs import reporting
 from nplm_jax.training import checkpoints, loop, optimizers
-from nplm_jax.training.schedule import Progress, make_plan
+from nplm_jax.training.schedule import Progress, make_schedule
 from nplm_jax.utils import finite
 from nplm_jax.utils.errors import BadInput
 
@@ -24,7 +24,7 @@ BASE = Settings(
     CorpusSettings('text'),
     ModelSettings(4, 3, 5, True, unigram_bias=True, dropout=0.1),
     OptimizerSettings('sgd', 0.5, momentum=0.9, decay=1e-4),
-    TrainSettings(batch_size=7, epochs=3, checkpoint_every=11, log_every=5, steps_per_dispatch=4),
+    TrainSettings(batch_size=7, epochs=3, checkpoint_every=11, log_every=5, steps_per_execution=4),
 )
 
 
@@ -97,10 +97,10 @@ def test_training_learns(tmp_path):
     assert len(reporter.valid) == 30 and min(reporter.valid) == progress.best_valid_nll
 
 
-CHEAP = dict(samples=9, head=5, classes=4)
+CHEAP = dict(samples=9, num_shortlist=5, classes=4)
 
 
-@pytest.mark.parametrize('kind', ['sampled', 'nce', 'classes'])
+@pytest.mark.parametrize('kind', ['sampled', 'nce', 'two_level'])
 def test_cheap_gradients_learn(tmp_path, kind):
     settings = changed(
         optimizer=dict(learning_rate=0.5, momentum=0.0),
@@ -113,7 +113,7 @@ def test_cheap_gradients_learn(tmp_path, kind):
     assert perplexity < 5 and progress.best_valid_nll == pytest.approx(np.log(perplexity), rel=1e-6)
 
 
-SLOW_KINDS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ('sampled', 'classes', 'nce')]
+SLOW_KINDS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ('sampled', 'two_level', 'nce')]
 
 
 @pytest.mark.parametrize('kind', ['full', *SLOW_KINDS])
@@ -172,8 +172,8 @@ def test_early_stopping_keeps_the_best(tmp_path):
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
     # The rate climbs: the first updates are sound and saved, then it explodes.
     rate = dict(learning_rate=1e9, schedule='linear', warmup=90, momentum=0.0)
-    settings = changed(optimizer=rate, train=dict(checkpoint_every=1, steps_per_dispatch=1))
-    with pytest.raises(finite.NonFiniteLoss, match=r'^(the loss of|.* after) update \d+ is ') as e:
+    settings = changed(optimizer=rate, train=dict(checkpoint_every=1, steps_per_execution=1))
+    with pytest.raises(finite.NonFiniteError, match=r'^(the loss of|.* after) update \d+ is ') as e:
         fit(settings, tmp_path)
     store = checkpoints.CheckpointStore(tmp_path)
     assert store.latest_step() < e.value.seen_at
@@ -187,7 +187,7 @@ def test_what_is_not_finite_is_never_saved(tmp_path):
     state = loop.init_state(BASE, len(DATA.vocabulary), None, 93)
     broken = state.replace(params=state.params.replace(d_K=state.params.d_K.at[1].set(jnp.inf)))
     store = checkpoints.CheckpointStore(tmp_path)
-    with pytest.raises(finite.NonFiniteLoss, match='^params.d_K after update 7 is not finite$'):
+    with pytest.raises(finite.NonFiniteError, match='^params.d_K after update 7 is not finite$'):
         loop._save(store, broken, state.params, Progress(step=7))
     assert store.latest_step() is None
     store.close()
@@ -195,17 +195,17 @@ def test_what_is_not_finite_is_never_saved(tmp_path):
 
 def test_a_batch_larger_than_the_corpus_is_refused():
     with pytest.raises(BadInput, match=r'^train.batch_size=221: must be 220 or less, the training words'):
-        make_plan(changed(train=dict(batch_size=221)), DATA.train)
-    assert make_plan(changed(train=dict(batch_size=220)), DATA.train).steps_per_epoch == 1
+        make_schedule(changed(train=dict(batch_size=221)), DATA.train)
+    assert make_schedule(changed(train=dict(batch_size=220)), DATA.train).steps_per_epoch == 1
     with pytest.raises(BadInput, match='^optimizer.warmup=93: must be below 93, all updates of the run$'):
-        make_plan(changed(optimizer=dict(warmup=93)), DATA.train)
+        make_schedule(changed(optimizer=dict(warmup=93)), DATA.train)
 
 
 def test_the_plan_dispatches_in_two_lengths_only():
-    plan = make_plan(changed(train=dict(steps_per_dispatch=12)), DATA.train)  # 31 updates an epoch
+    plan = make_schedule(changed(train=dict(steps_per_execution=12)), DATA.train)  # 31 updates an epoch
     pauses = [0]
     while pauses[-1] < plan.total_steps:
-        pauses.append(plan.next_pause(pauses[-1]))
+        pauses.append(plan.next_boundary(pauses[-1]))
     assert pauses == [0, 12, 24, 31, 43, 55, 62, 74, 86, 93]
     due = [now for before, now in zip(pauses, pauses[1:]) if plan.is_due(20, before, now)]
     assert due == [24, 43, 62, 86, 93]  # at the first pause after 20, 40, 60 and 80, and at the end

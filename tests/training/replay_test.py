@@ -17,14 +17,14 @@ from nplm_jax.training import checkpoints, loop, objective, optimizers, replay, 
 from nplm_jax.utils import finite
 
 CLIMB = dict(learning_rate=100.0, schedule='linear', warmup=80, momentum=0.0, decay=1.0)  # the decay turns to growth
-OFTEN = dict(checkpoint_every=8, steps_per_dispatch=4)
+OFTEN = dict(checkpoint_every=8, steps_per_execution=4)
 KINDS = {
     'window': one.changed(optimizer={**CLIMB, 'momentum': 0.9}, train=OFTEN),
     'lstm': one.changed(
-        optimizer=CLIMB, train={**OFTEN, 'batch_size': 8, 'unroll': 4}, model=dict(family='lstm', direct=False)
+        optimizer=CLIMB, train={**OFTEN, 'batch_size': 8, 'bptt_length': 4}, model=dict(family='lstm', direct=False)
     ),
     'nce': one.changed(optimizer=CLIMB, train=OFTEN, output=dict(kind='nce', **one.CHEAP)),
-    'classes': one.changed(optimizer=CLIMB, train=OFTEN, output=dict(kind='classes', **one.CHEAP)),
+    'two_level': one.changed(optimizer=CLIMB, train=OFTEN, output=dict(kind='two_level', **one.CHEAP)),
 }
 
 
@@ -37,7 +37,7 @@ def store(tmp_path):
 def stop(settings, store):
     """How a run ends, and all losses that it reported."""
     reporter = one.Silent()
-    with pytest.raises(finite.NonFiniteLoss) as raised:
+    with pytest.raises(finite.NonFiniteError) as raised:
         loop.fit(settings, DATA, store, reporter)
     return raised.value, reporter.nll
 
@@ -51,7 +51,7 @@ def save(store, state):
     store.save(4, state, state.params, dataclasses.asdict(schedule.Progress(step=4)))
 
 
-SLOW_KINDS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ('lstm', 'classes')]
+SLOW_KINDS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ('lstm', 'two_level')]
 
 
 @pytest.mark.parametrize('kind', ['window', 'nce', *SLOW_KINDS])
@@ -81,7 +81,7 @@ def test_the_first_update_that_is_not_finite_is_found(kind, store, tmp_path):
 def test_norms_are_those_of_the_gradient(store):
     settings = dataclasses.replace(one.BASE, model=dataclasses.replace(one.BASE.model, dropout=0.0))
     found = replay.look(settings, DATA, store, 1)
-    state, _, _ = loop.begin(settings, schedule.make_plan(settings, DATA.train), DATA, store)
+    state, _, _ = loop.begin(settings, schedule.make_schedule(settings, DATA.train), DATA, store)
     batch = loop.batch(settings, DATA.tokens_T, jnp.asarray(found.positions))
     gradients = jax.grad(lambda p: objective.penalised_nll(p, *batch, 1e-4)[0])(state.params)
     for name, norm in found.gradient_norms.items():
@@ -92,7 +92,7 @@ def test_norms_are_those_of_the_gradient(store):
 def test_norms_of_rows_that_are_needed_twice_are_those_of_their_sum(store):
     settings = one.changed(optimizer=dict(momentum=0.0, decay=0.0), output=dict(kind='nce', **one.CHEAP))
     found = replay.look(settings, DATA, store, 1)
-    state, _, _ = loop.begin(settings, (made := schedule.make_plan(settings, DATA.train)), DATA, store)
+    state, _, _ = loop.begin(settings, (made := schedule.make_schedule(settings, DATA.train)), DATA, store)
     noise = sampled.for_data(DATA, settings.output)
     batch = loop.batch(settings, DATA.tokens_T, jnp.asarray(found.positions))
     after, _ = loop.train_step(state, *batch, settings, made.total_steps, noise)
@@ -108,7 +108,7 @@ def test_norms_of_rows_that_are_needed_twice_are_those_of_their_sum(store):
 @pytest.mark.parametrize('name,clip_norm', [('sgd', 0.0), ('sgd', 1.0), ('adam', 0.0), ('adagrad', 0.0)])
 def test_a_gradient_that_is_not_finite_below_a_finite_loss(name, clip_norm, store):
     optimizer = dict(name=name, momentum=0.0, clip_norm=clip_norm, decay=0.0)
-    settings = one.changed(optimizer=optimizer, model=dict(h=0, dropout=0.0), train=dict(steps_per_dispatch=1))
+    settings = one.changed(optimizer=optimizer, model=dict(h=0, dropout=0.0), train=dict(steps_per_execution=1))
     state = begun(settings)
     # y = b + Wx with x = 0; the gradient with respect to x adds up W's numbers.
     params = state.params.replace(W_VxP=jnp.full_like(state.params.W_VxP, 3e38), C_VxM=0 * state.params.C_VxM)
@@ -146,7 +146,7 @@ def test_a_damaged_row_that_no_loss_has_needed(store):
 
 
 def test_what_does_not_happen_again_says_so(store, tmp_path):
-    error = finite.NonFiniteLoss('the loss of update 9 is nan', 9)
+    error = finite.NonFiniteError('the loss of update 9 is nan', 9)
     text = str(replay.explain(error, KINDS['window'], DATA, store, tmp_path))
     assert text.startswith('the loss of update 9 is nan (not again when these updates were made a second time); no che')
     assert not (tmp_path / replay.FILE).exists()

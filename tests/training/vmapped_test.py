@@ -21,13 +21,13 @@ from nplm_jax.training import loop, replay, vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils import finite
 
-CHEAP = {'output.samples': 7, 'output.head': 2, 'output.classes': 3}
+CHEAP = {'output.samples': 7, 'output.num_shortlist': 2, 'output.classes': 3}
 NUMBERS = ({'seed': 1}, {'seed': 2}, {'seed': 1, 'optimizer.learning_rate': 0.1, 'optimizer.decay': 1e-2})
 
 
 def make(numbers=NUMBERS, **changes):
     """Points of three sentences: two dispatches and a validation an epoch of three updates."""
-    base = {'model.dropout': 0.1, 'train.epochs': 12, 'train.steps_per_dispatch': 2, 'train.evaluate_every': 0}
+    base = {'model.dropout': 0.1, 'train.epochs': 12, 'train.steps_per_execution': 2, 'train.evaluate_every': 0}
     base |= {'train.patience': 99, 'train.checkpoint_every': 6}
     changes = {key.replace('__', '.'): value for key, value in changes.items()}
     return [sweeps.apply(sentences.get_config(), {**base, **changes, **n, 'name': str(n)}) for n in numbers]
@@ -61,7 +61,7 @@ def assert_same(points, folder, other):
         assert [(r['step'], sorted(r)) for r in rows[0]] == [(r['step'], sorted(r)) for r in rows[1]]
 
 
-@pytest.mark.parametrize('kind,optimizer', [('full', 'adam'), ('nce', 'paper'), ('classes', 'sgd')])
+@pytest.mark.parametrize('kind,optimizer', [('full', 'adam'), ('nce', 'paper'), ('two_level', 'sgd')])
 def test_updates_together_are_those_alone(kind, optimizer):
     rates = ({'optimizer.paper.epsilon_0': 0.1}, {'optimizer.paper.r': 1e-2}, {'optimizer.paper.decay': 1e-2})
     numbers = [{**n, **rate} for n, rate in zip(NUMBERS, rates)][-2:]
@@ -93,7 +93,7 @@ def test_each_point_gets_what_it_gets_alone_and_stops_early_on_its_own(tmp_path)
     points = make(numbers, train__patience=1, optimizer__schedule='constant', train__steps_per_dispatch=3)
     together, alone = train(points, tmp_path / 'together'), train(points, tmp_path / 'alone', together=False)
     for folder, diverged in (('together', together.pop()), ('alone', alone.pop())):
-        assert isinstance(diverged, finite.NonFiniteLoss)
+        assert isinstance(diverged, finite.NonFiniteError)
         assert str(diverged).startswith('update 2: ') and (tmp_path / folder / points[-1].name / replay.FILE).exists()
     assert_same(points[:-1], tmp_path / 'together', tmp_path / 'alone')
     assert [r.get('trained_together') for r in together + alone] == [4] * 3 + [None] * 3

@@ -8,7 +8,7 @@ from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import arpa, counts, kneser_ney, unsmoothed
 from nplm_jax.utils.errors import BadInput
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngrams.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
 V = 7
 WORDS = Vocabulary((RARE, *'abcdef'), (1,) * V)

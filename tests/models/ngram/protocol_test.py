@@ -10,7 +10,7 @@ from nplm_jax.inference import perplexity as evaluation
 from nplm_jax.models import mixture
 from nplm_jax.models.ngram import arpa, class_ngram, counts, interpolated, kneser_ney, unsmoothed
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngrams.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
 V = 13
 TRAIN, VALID, TEST = Span(0, 400), Span(400, 480), Span(480, 560)
