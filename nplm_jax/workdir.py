@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import pathlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -21,10 +22,27 @@ from nplm_jax.files import read_json, remove_leftovers, write_atomically
 
 CONFIG, CORPUS, VOCABULARY = 'config.json', 'corpus.json', 'vocabulary.txt'
 _WRITTEN_BEFORE = (CORPUS, VOCABULARY)  # than the config, which makes the folder the run's: a kill may leave them
+# Orbax takes the path of what it wrote for a glob pattern, TensorStore a \ for a /, and neither takes what is no UTF-8.
+_MISREAD = re.compile(r'[\[*?\\\ud800-\udfff]')
+
+
+def check_path(folder: pathlib.Path) -> None:
+    """Refuses a path below which no checkpoint could be read back.
+
+    Args:
+        folder: of a run, there or not.
+
+    Raises:
+        BadInput: a character of the whole path has a meaning for Orbax.
+    """
+    if found := _MISREAD.search(whole := str(folder.absolute())):
+        allowed = 'its checkpoints could not be read; give a folder whose whole path is UTF-8 without [ * ? \\'
+        raise BadInput(f'--workdir={folder}: {whole} has a {found[0]}: {allowed}')
 
 
 def check(folder: pathlib.Path, wanted: settings.Settings) -> None:
-    """Makes the folder unless it is there. Raises: BadInput when it is another's, or cannot be made."""
+    """Makes the folder unless it is there. Raises: BadInput when it is another's, or cannot be made or used."""
+    check_path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / CONFIG).exists():
@@ -105,12 +123,24 @@ def _digest(data):
     return digest.digest()
 
 
+def plain(name: str) -> str:
+    """The name of a folder, with an underscore for each character that it cannot have.
+
+    Args:
+        name: any text.
+
+    Returns:
+        A name without a slash that `check_path` accepts.
+    """
+    return _MISREAD.sub('_', name.replace('/', '_'))
+
+
 def run_name(overrides: Mapping[str, Any]) -> str:
     """What was overridden as part of a folder's name: `h=50,seed=2`; whole keys where two end alike."""
     last = [key.rpartition('.')[2] for key in overrides]
     parts = []
     for key, short in zip(overrides, last):
-        value = str(overrides[key]).replace('/', '_')
+        value = plain(str(overrides[key]))
         parts.append(f'{key if last.count(short) > 1 else short}={value[-40:]}')
     name = ','.join(parts)
     return name if len(name.encode()) < 200 else hashlib.sha256(name.encode()).hexdigest()[:16]
