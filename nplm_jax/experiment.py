@@ -76,6 +76,7 @@ def dispatches(
     """`run` as a generator of its dispatches, as `training.dispatches` is of `training.fit`."""
     started = time.perf_counter()
     wanted = settings.from_config(config)
+    workdir.check_config(wanted)
     if not processes.is_first():
         return _follow(wanted)
     folder = expand('--workdir', folder)

@@ -24,6 +24,7 @@ CONFIG, CORPUS, VOCABULARY = 'config.json', 'corpus.json', 'vocabulary.txt'
 _WRITTEN_BEFORE = (CORPUS, VOCABULARY)  # than the config, which makes the folder the run's: a kill may leave them
 # Orbax takes the path of what it wrote for a glob pattern, TensorStore a \ for a /, and neither takes what is no UTF-8.
 _MISREAD = re.compile(r'[\[*?\\\ud800-\udfff]')
+_PLACES = ('corpus.path', 'corpus.valid_path', 'corpus.test_path')  # may be others on each machine
 
 
 def check_path(folder: pathlib.Path) -> None:
@@ -106,6 +107,30 @@ def claim(folder: pathlib.Path, wanted: settings.Settings, data: Dataset) -> Non
         write_atomically(folder / CONFIG, json.dumps(settings.to_dict(wanted), indent=2) + '\n')
     except OSError as error:
         raise BadInput(f'--workdir={folder}: cannot be written ({error.strerror})') from None
+
+
+def check_config(wanted: settings.Settings) -> None:
+    """Compares the settings of all processes of a run; every process calls it.
+
+    Where a text lies may differ from machine to machine: `check_text` compares what it holds.
+
+    Args:
+        wanted: the settings of this process.
+
+    Raises:
+        BadInput: in the processes whose settings are not the first one's, with the keys that differ.
+    """
+    if jax.process_count() == 1:
+        return
+    text = json.dumps(settings.to_dict(wanted)).encode()
+    padded = text.ljust(processes.largest(len(text)))
+    first = json.loads(processes.from_first(np.frombuffer(padded, np.uint8)).tobytes())
+    here, there = (flatten_dict(tree, sep='.') for tree in (json.loads(text), first))
+    keys = sorted(k for k in here.keys() | there.keys() if here.get(k) != there.get(k) and k not in _PLACES)
+    if differ := '; '.join(f'{k}={here.get(k)!r} here, {there.get(k)!r} there' for k in keys):
+        raise BadInput(
+            f"--distributed: the config of this process is not the first one's ({differ}); give all the same"
+        )
 
 
 def check_text(data: Dataset) -> None:
