@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from experiments import results, trained
-from nplm_jax import evaluation, experiment, mixture, provenance
+from nplm_jax import dataset, evaluation, experiment, mixture, provenance
 from nplm_jax.errors import require
 from nplm_jax.files import expand
 from nplm_jax.ngrams.counts import count
@@ -32,16 +32,23 @@ def main() -> None:
     for folder, settings in zip(flags.workdir, models.settings):
         same = settings.corpus == models.settings[0].corpus
         require(same, '--workdir', folder, f'its corpus.* are not those of {flags.workdir[0]}')
-    found = mix(models)
+    found = mix(models, experiment.prepare_again(models.settings[0], *flags.workdir))
     if flags.output:
         found |= {'command': shlex.join(['python', '-m', 'experiments.mix', *sys.argv[1:]]), **provenance.provenance()}
         results.write(expand('--output', flags.output), found)
     print(make_table(found))
 
 
-def mix(trained_models: trained.Trained) -> dict[str, Any]:
-    """Perplexities of the models and their mixtures, and the weights of the learned one."""
-    data = experiment.prepare(trained_models.settings[0])
+def mix(trained_models: trained.Trained, data: dataset.Dataset) -> dict[str, Any]:
+    """Perplexities of the models and their mixtures, and the weights of the learned one.
+
+    Args:
+        trained_models: of one corpus.
+        data: that corpus.
+
+    Returns:
+        What `--output` holds, less the provenance.
+    """
     models = [mixture.Remembering(model) for model in trained_models.models]
     bins = FrequencyBins(count(data.tokens_T, data.train, 3, len(data.vocabulary)))
     ways = mixture.three_ways(models, data.tokens_T, data.valid, bins)

@@ -102,9 +102,7 @@ def load(folder: str | os.PathLike[str]) -> tuple[settings.Settings, vocabulary.
     found = workdir.read_settings(folder)
     words = vocabulary.load(folder / workdir.VOCABULARY)
     if not found.model.is_network:
-        data = prepare(found)
-        workdir.claim(folder, found, data)  # refuses a text that has changed since
-        return found, words, families.estimate(found, data, folder)
+        return found, words, families.estimate(found, prepare_again(found, folder), folder)
     if not (folder / 'checkpoints').is_dir():
         raise BadInput(f'{folder}: holds no checkpoint yet')
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
@@ -130,6 +128,25 @@ def prepare(wanted: settings.Settings) -> dataset.Dataset:
     """Reads the corpus that the settings name and puts it on the device."""
     corpus = corpora.load(wanted.corpus)
     return dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, wanted.corpus))
+
+
+def prepare_again(wanted: settings.Settings, *folders: str | os.PathLike[str]) -> dataset.Dataset:
+    """The corpus of runs, for whatever reads it beside what they left.
+
+    Args:
+        wanted: the settings, whose `corpus.*` are those of each run.
+        folders: of the runs, all of them started.
+
+    Returns:
+        What `prepare` does.
+
+    Raises:
+        BadInput: the text has changed since one of the runs was started, or cannot be read.
+    """
+    data = prepare(wanted)
+    for folder in folders:
+        workdir.claim(expand('--workdir', folder), wanted, data)
+    return data
 
 
 def finished(folder: pathlib.Path) -> dict[str, Any] | None:
