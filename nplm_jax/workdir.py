@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import os
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
@@ -46,6 +47,7 @@ def check(folder: pathlib.Path, wanted: settings.Settings) -> None:
     check_path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        _refuse_links(folder)
         if (folder / CONFIG).exists():
             there = settings.to_dict(read_settings(folder))
         elif any(not p.name.startswith('.') and p.name not in _WRITTEN_BEFORE for p in folder.iterdir()):
@@ -58,6 +60,19 @@ def check(folder: pathlib.Path, wanted: settings.Settings) -> None:
     keys = sorted(k for k in here if here[k] != there[k] and not k.startswith('parallel.'))  # on any devices
     if differ := '; '.join(f'{k}={there[k]!r} there, {here[k]!r} now' for k in keys):
         raise BadInput(f'--workdir={folder}: belongs to another config ({differ}); give another folder')
+
+
+def _refuse_links(folder: pathlib.Path) -> None:
+    """What a run writes, empties and deletes lies in its folder, and none of it in another's.
+
+    Args:
+        folder: of a run; it may itself be a link, and so may what lies above it.
+
+    Raises:
+        BadInput: something in the folder is a link, whatever it leads to.
+    """
+    if link := min((p.name for p in folder.iterdir() if p.is_symlink()), default=None):
+        raise BadInput(f'--workdir={folder}: {link} is a link, which no run may hold; remove it or give another folder')
 
 
 def read_settings(folder: pathlib.Path) -> settings.Settings:
@@ -75,7 +90,7 @@ def read_settings(folder: pathlib.Path) -> settings.Settings:
 def locked(folder: pathlib.Path) -> Iterator[None]:
     """Holds the folder for this process; the lock goes with the process, however it ends. Raises: BadInput."""
     try:
-        file = (folder / '.lock').open('w')
+        file = open(folder / '.lock', 'a', opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o666))
     except OSError as error:
         raise BadInput(f'--workdir={folder}: cannot be written ({error.strerror})') from None
     with file:
