@@ -70,8 +70,8 @@ def _ngram() -> ConfigDict:
 def _output() -> ConfigDict:
     """How the loss over all |V| words is computed in training; evaluation is always exact and in float32."""
     c = ConfigDict()
-    # full | sampled (importance sampling, section 5.2) | nce (noise-contrastive estimation) | two_level (the class, then
-    # the word in it)
+    # full | sampled (importance sampling, section 5.2) | nce (noise-contrastive estimation) | two_level (the class,
+    # then the word in it)
     c.kind = 'full'
     c.precision = 'float32'  # of full's products with |V|: float32 | bfloat16, its sums and the parameters float32
     c.block_size = 256  # of full: examples whose |V| scores are held at once; larger (1024) on a GPU

@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from nplm_jax.cli import trained
+from nplm_jax.data import dataset
 from nplm_jax.inference import perplexity as evaluation
 from nplm_jax.models import mixture
 from nplm_jax.models.ngram.counts import count
@@ -35,7 +36,7 @@ def main() -> None:
     for folder, settings in zip(flags.workdir, models.settings):
         same = settings.corpus == models.settings[0].corpus
         require(same, '--workdir', folder, f'its corpus.* are not those of {flags.workdir[0]}')
-    found = mix(models)
+    found = mix(models, experiment.prepare_again(models.settings[0], *flags.workdir))
     if flags.output:
         command = shlex.join(['python', '-m', 'nplm_jax.cli', 'mix', *sys.argv[1:]])
         found |= {'command': command, **provenance.provenance()}
@@ -43,9 +44,16 @@ def main() -> None:
     print(make_table(found))
 
 
-def mix(trained_models: trained.Trained) -> dict[str, Any]:
-    """Perplexities of the models and their mixtures, and the weights of the learned one."""
-    data = experiment.prepare(trained_models.settings[0])
+def mix(trained_models: trained.Trained, data: dataset.Dataset) -> dict[str, Any]:
+    """Perplexities of the models and their mixtures, and the weights of the learned one.
+
+    Args:
+        trained_models: of one corpus.
+        data: that corpus.
+
+    Returns:
+        What `--output` holds, less the provenance.
+    """
     models = [mixture.CachedScores(model) for model in trained_models.models]
     bins = FrequencyBins(count(data.tokens_T, data.train, 3, len(data.vocabulary)))
     ways = mixture.paper_mixtures(models, data.tokens_T, data.valid, bins)

@@ -32,8 +32,7 @@ def main() -> None:
     folder = expand('--workdir', flags.workdir)
     wanted = _on_what_is_there(workdir.read_settings(folder))
     require(wanted.model.is_network, '--workdir', flags.workdir, 'a count-based model has no updates')
-    data = experiment.prepare(wanted)
-    workdir.record_inputs(folder, wanted, data)  # refuses a text that has changed since
+    data = experiment.prepare_again(wanted, folder)
     ended = experiment.finished(folder)
     total = (ended or {}).get('updates') or schedule.make_schedule(wanted, data.train).total_steps
     require(1 <= flags.step <= total, '--step', flags.step, f'must be 1 to {total:,}, the updates of the run')

@@ -60,8 +60,8 @@ def stream_order(seed: int, epoch: int, train: Span, streams: int, bptt_length: 
     """An order in which `streams` readers go through as many parts of the training words side by side. int32.
 
     Update s takes elements [s*B, (s+1)*B), B = streams * bptt_length: the next `bptt_length` positions of the first
-    reader, then of the second, and so on. The readers' parts lie one after another from a random word on, a pure function of
-    (seed, epoch), and go on at the first training word after the last one.
+    reader, then of the second, and so on. The readers' parts lie one after another from a random word on, a pure
+    function of (seed, epoch), and go on at the first training word after the last one.
     """
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), epoch)
     updates = len(train) // (streams * bptt_length)

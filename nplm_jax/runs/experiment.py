@@ -75,6 +75,7 @@ def dispatches(
     """`run` as a generator of its dispatches, as `training.dispatches` is of `training.fit`."""
     started = time.perf_counter()
     wanted = config_lib.from_config(config)
+    workdir.check_config(wanted)
     if not multihost.is_primary():
         return _follow(wanted)
     folder = expand('--workdir', folder)
@@ -100,9 +101,7 @@ def load(folder: str | os.PathLike[str]) -> tuple[config_lib.Settings, vocabular
     found = workdir.read_settings(folder)
     words = vocabulary.load(folder / workdir.VOCABULARY)
     if not found.model.is_network:
-        data = prepare(found)
-        workdir.record_inputs(folder, found, data)  # refuses a text that has changed since
-        return found, words, factory.estimate(found, data, folder)
+        return found, words, factory.estimate(found, prepare_again(found, folder), folder)
     if not (folder / 'checkpoints').is_dir():
         raise BadInput(f'{folder}: holds no checkpoint yet')
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
@@ -128,6 +127,25 @@ def prepare(wanted: config_lib.Settings) -> dataset.Dataset:
     """Reads the corpus that the settings name and puts it on the device."""
     corpus = corpora.load(wanted.corpus)
     return dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, wanted.corpus))
+
+
+def prepare_again(wanted: config_lib.Settings, *folders: str | os.PathLike[str]) -> dataset.Dataset:
+    """The corpus of runs, for whatever reads it beside what they left.
+
+    Args:
+        wanted: the settings, whose `corpus.*` are those of each run.
+        folders: of the runs, all of them started.
+
+    Returns:
+        What `prepare` does.
+
+    Raises:
+        BadInput: the text has changed since one of the runs was started, or cannot be read.
+    """
+    data = prepare(wanted)
+    for folder in folders:
+        workdir.record_inputs(expand('--workdir', folder), wanted, data)
+    return data
 
 
 def finished(folder: pathlib.Path) -> dict[str, Any] | None:

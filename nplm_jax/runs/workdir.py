@@ -6,7 +6,9 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import os
 import pathlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,12 +25,31 @@ from nplm_jax.utils.io import read_json, remove_leftovers, write_atomically
 
 CONFIG, CORPUS, VOCABULARY = 'config.json', 'corpus.json', 'vocabulary.txt'
 _WRITTEN_BEFORE = (CORPUS, VOCABULARY)  # than the config, which makes the folder the run's: a kill may leave them
+# Orbax takes the path of what it wrote for a glob pattern, TensorStore a \ for a /, and neither takes what is no UTF-8.
+_MISREAD = re.compile(r'[\[*?\\\ud800-\udfff]')
+_PLACES = ('corpus.path', 'corpus.valid_path', 'corpus.test_path')  # may be others on each machine
+
+
+def check_path(folder: pathlib.Path) -> None:
+    """Refuses a path below which no checkpoint could be read back.
+
+    Args:
+        folder: of a run, there or not.
+
+    Raises:
+        BadInput: a character of the whole path has a meaning for Orbax.
+    """
+    if found := _MISREAD.search(whole := str(folder.absolute())):
+        allowed = 'its checkpoints could not be read; give a folder whose whole path is UTF-8 without [ * ? \\'
+        raise BadInput(f'--workdir={folder}: {whole} has a {found[0]}: {allowed}')
 
 
 def check(folder: pathlib.Path, wanted: config_lib.Settings) -> None:
-    """Makes the folder unless it is there. Raises: BadInput when it is another's, or cannot be made."""
+    """Makes the folder unless it is there. Raises: BadInput when it is another's, or cannot be made or used."""
+    check_path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        _refuse_links(folder)
         if (folder / CONFIG).exists():
             there = config_lib.to_dict(read_settings(folder))
         elif any(not p.name.startswith('.') and p.name not in _WRITTEN_BEFORE for p in folder.iterdir()):
@@ -41,6 +62,19 @@ def check(folder: pathlib.Path, wanted: config_lib.Settings) -> None:
     keys = sorted(k for k in here if here[k] != there[k] and not k.startswith('parallel.'))  # on any devices
     if differ := '; '.join(f'{k}={there[k]!r} there, {here[k]!r} now' for k in keys):
         raise BadInput(f'--workdir={folder}: belongs to another config ({differ}); give another folder')
+
+
+def _refuse_links(folder: pathlib.Path) -> None:
+    """What a run writes, empties and deletes lies in its folder, and none of it in another's.
+
+    Args:
+        folder: of a run; it may itself be a link, and so may what lies above it.
+
+    Raises:
+        BadInput: something in the folder is a link, whatever it leads to.
+    """
+    if link := min((p.name for p in folder.iterdir() if p.is_symlink()), default=None):
+        raise BadInput(f'--workdir={folder}: {link} is a link, which no run may hold; remove it or give another folder')
 
 
 def read_settings(folder: pathlib.Path) -> config_lib.Settings:
@@ -58,7 +92,7 @@ def read_settings(folder: pathlib.Path) -> config_lib.Settings:
 def locked(folder: pathlib.Path) -> Iterator[None]:
     """Holds the folder for this process; the lock goes with the process, however it ends. Raises: BadInput."""
     try:
-        file = (folder / '.lock').open('w')
+        file = open(folder / '.lock', 'a', opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o666))
     except OSError as error:
         raise BadInput(f'--workdir={folder}: cannot be written ({error.strerror})') from None
     with file:
@@ -92,6 +126,30 @@ def record_inputs(folder: pathlib.Path, wanted: config_lib.Settings, data: Datas
         raise BadInput(f'--workdir={folder}: cannot be written ({error.strerror})') from None
 
 
+def check_config(wanted: config_lib.Settings) -> None:
+    """Compares the settings of all processes of a run; every process calls it.
+
+    Where a text lies may differ from machine to machine: `check_text` compares what it holds.
+
+    Args:
+        wanted: the settings of this process.
+
+    Raises:
+        BadInput: in the processes whose settings are not the first one's, with the keys that differ.
+    """
+    if jax.process_count() == 1:
+        return
+    text = json.dumps(config_lib.to_dict(wanted)).encode()
+    padded = text.ljust(multihost.allreduce_max(len(text)))
+    first = json.loads(multihost.broadcast_from_primary(np.frombuffer(padded, np.uint8)).tobytes())
+    here, there = (flatten_dict(tree, sep='.') for tree in (json.loads(text), first))
+    keys = sorted(k for k in here.keys() | there.keys() if here.get(k) != there.get(k) and k not in _PLACES)
+    if differ := '; '.join(f'{k}={here.get(k)!r} here, {there.get(k)!r} there' for k in keys):
+        raise BadInput(
+            f"--distributed: the config of this process is not the first one's ({differ}); give all the same"
+        )
+
+
 def check_text(data: Dataset) -> None:
     """Every process of a run calls it. Raises: BadInput in those whose text is not the first one's."""
     if jax.process_count() == 1:
@@ -107,12 +165,24 @@ def _digest(data):
     return digest.digest()
 
 
+def plain(name: str) -> str:
+    """The name of a folder, with an underscore for each character that it cannot have.
+
+    Args:
+        name: any text.
+
+    Returns:
+        A name without a slash that `check_path` accepts.
+    """
+    return _MISREAD.sub('_', name.replace('/', '_'))
+
+
 def run_name(overrides: Mapping[str, Any]) -> str:
     """What was overridden as part of a folder's name: `h=50,seed=2`; whole keys where two end alike."""
     last = [key.rpartition('.')[2] for key in overrides]
     parts = []
     for key, short in zip(overrides, last):
-        value = str(overrides[key]).replace('/', '_')
+        value = plain(str(overrides[key]))
         parts.append(f'{key if last.count(short) > 1 else short}={value[-40:]}')
     name = ','.join(parts)
     return name if len(name.encode()) < 200 else hashlib.sha256(name.encode()).hexdigest()[:16]

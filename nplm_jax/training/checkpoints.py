@@ -61,13 +61,17 @@ class CheckpointStore:
     def save(self, step: int, state: Any, best: Any, progress: dict[str, Any]) -> None:
         """Writes a checkpoint of update `step`, unless that one is there already.
 
-        Raises: RuntimeError when Orbax declines (it never overwrites a later step); OSError when the disk does.
+        The first one of a folder is read back at once: a path or a disk that it cannot be read from must not show
+        only when the run is over.
+        Raises: RuntimeError when Orbax declines (it never overwrites a later step); OSError when the disk does, or
+        when what was written cannot be read back.
         """
-        if self.latest_step() == step:
+        if (newest := self.latest_step()) == step:
             return
+        state, best = jax.tree.map(np.asarray, (state, best))
         items = ocp.args.Composite(
-            state=ocp.args.StandardSave(jax.tree.map(np.asarray, state)),
-            best=ocp.args.StandardSave(jax.tree.map(np.asarray, best)),
+            state=ocp.args.StandardSave(state),
+            best=ocp.args.StandardSave(best),
             progress=ocp.args.JsonSave({**progress, 'checksum': _checksum((state, best), progress)}),
         )
         saved = _quietly(lambda: self._manager.save(step, args=items))
@@ -75,7 +79,9 @@ class CheckpointStore:
             cause = 'No space left on device' if saved.startswith('RESOURCE_EXHAUSTED') else saved
             raise OSError(f'the checkpoint of update {step:,} could not be written: {cause}')
         if not saved:
-            raise RuntimeError(f'no checkpoint was written at update {step}: the newest is {self.latest_step()}')
+            raise RuntimeError(f'no checkpoint was written at update {step}: the newest is {newest}')
+        if newest is None and isinstance(read := _quietly(lambda: self._restore(step, state, best)), str):
+            raise OSError(f'{self._manager.directory}: the checkpoint of update {step:,} cannot be read back: {read}')
 
     def restore(self, state: Tree, best: Best, before: int | None = None) -> tuple[Tree, Best, dict[str, Any]] | None:
         """The newest undamaged checkpoint, shaped like the examples given; None when there is none at all.
@@ -91,7 +97,7 @@ class CheckpointStore:
             restored = _quietly(functools.partial(self._restore, step, state, best))
             if not isinstance(restored, str):
                 self._set_aside(damaged, step)
-                return restored
+                return *jax.tree.map(jnp.asarray, restored[:2]), restored[2]
             damaged[step] = restored
         if damaged:
             raise BadInput(
@@ -129,7 +135,7 @@ class CheckpointStore:
         written = progress.pop('checksum', None)  # of the arrays alone in older ones
         if written not in (_checksum((found.state, found.best), p) for p in (progress, None)):
             raise ValueError('its checksum differs')
-        return *jax.tree.map(jnp.asarray, (found.state, found.best)), progress
+        return found.state, found.best, progress
 
     def _check_arrays(self, folder: pathlib.Path, example: Any) -> None:
         """Raises: ValueError naming the first array that is of another shape or type, before any is read.

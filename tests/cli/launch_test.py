@@ -155,6 +155,70 @@ def test_a_foreign_or_unwritable_folder(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ['thesis.tex']
 
 
+@pytest.mark.parametrize('name', ['r[1]', 'a*b', 'a?b', r'a\b', 'r[1]/run'])
+def test_a_folder_whose_checkpoints_could_not_be_read_is_refused(tmp_path, monkeypatch, name):
+    with pytest.raises(BadInput, match=r'^--workdir=.*: its checkpoints could not be read; .* without \[ \* \? \\$'):
+        experiment.run(sentences_config.get_config(), tmp_path / name)
+    assert not [*tmp_path.iterdir()]
+    (tmp_path / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / name)
+    with pytest.raises(BadInput, match='^--workdir=run: '):
+        workdir.check_path(pathlib.Path('run'))
+
+
+def test_a_default_folder_has_no_character_that_is_refused(tmp_path):
+    name = workdir.run_name({'corpus.path': '/home/me/novel[1]*?\\.txt', 'name': 'a\udc80'})
+    assert name == 'path=_home_me_novel_1]___.txt,name=a_'
+    workdir.check_path(tmp_path / name)
+
+
+def test_a_point_of_a_sweep_with_a_folder_that_is_refused_stops_it_at_once(tmp_path):
+    (tmp_path / 'sweep.py').write_text(
+        f'import sys\nsys.path.insert(0, {str(ROOT)!r})\n'
+        'from configs.sentences import get_config\n\n\ndef sweep():\n'
+        "    yield {'seed': 2}\n    yield {'name': 'a[1]'}\n"
+    )
+    done = launch(f'--config={tmp_path}/sweep.py', '--sweep', f'--workdir={tmp_path}/runs')
+    assert (done.returncode, done.stderr.splitlines()[0][: len(f'--workdir={tmp_path}/runs/a[1]: ')]) == (
+        2,
+        f'--workdir={tmp_path}/runs/a[1]: ',
+    )
+    assert len(done.stderr.splitlines()) == 1 and not (tmp_path / 'runs').exists()
+
+
+@pytest.mark.parametrize('name', ['.lock', 'tensorboard', 'checkpoints', 'metrics.jsonl', 'classes.txt', 'config.json'])
+def test_a_link_in_the_folder_of_a_run_is_not_followed(sentences, tmp_path, name):
+    theirs, run = tmp_path / 'theirs', tmp_path / 'run'
+    shutil.copytree(sentences[0], theirs)
+    (theirs / '.lock').write_text('theirs')
+    before = {path: path.read_bytes() for path in theirs.rglob('*') if path.is_file()}
+    for finished in (False, True):
+        run.mkdir()
+        if finished:
+            shutil.copytree(sentences[0], run, dirs_exist_ok=True)
+            (run / 'results.json').unlink()  # goes on from its checkpoints
+            shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink(missing_ok=True)
+        (run / name).symlink_to(theirs / name)
+        with pytest.raises(BadInput, match=rf'^--workdir={run}: {name} is a link, which no run may hold; '):
+            experiment.run(sentences_config.get_config(), run)
+        assert before == {path: path.read_bytes() for path in theirs.rglob('*') if path.is_file()}
+        shutil.rmtree(run)
+
+
+def test_the_lock_is_no_link_even_where_it_became_one_just_now(tmp_path):
+    (tmp_path / 'file').write_text('years of work')
+    (tmp_path / '.lock').symlink_to('file')
+    with pytest.raises(BadInput, match='cannot be written'), workdir.locked(tmp_path):
+        pass
+    assert (tmp_path / 'file').read_text() == 'years of work'
+
+
+def test_the_folder_of_a_run_may_be_a_link(tmp_path):
+    (tmp_path / 'disk').mkdir()
+    (tmp_path / 'run').symlink_to('disk')
+    workdir.check(tmp_path / 'run', config_lib.from_config(sentences_config.get_config()))
+
+
 def test_a_damaged_config_in_the_folder(tmp_path):
     for damage in ('{"seed": ', '[1, 2]', '\x80'):
         (tmp_path / 'config.json').write_text(damage, encoding='latin-1')

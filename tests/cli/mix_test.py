@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from configs import sentences
+from configs import text as text_config
 from nplm_jax.cli import mix, trained
 from nplm_jax.inference import perplexity as evaluation
 from nplm_jax.models import mixture
@@ -63,3 +64,22 @@ def test_what_cannot_be_mixed_is_one_line(folders, monkeypatch, lines):
         assert end.value.code == 2
         (line,) = lines()[1]
         assert re.search(message, line)
+
+
+def test_networks_whose_text_changed_are_not_mixed(monkeypatch, tmp_path, lines):
+    text, words = tmp_path / 'text', ['a b c d a c b d'] * 20
+    text.write_text(' '.join(words))
+    config = text_config.get_config()
+    config.corpus.path, config.corpus.min_count, config.model.h = str(text), 1, 3
+    config.train.batch_size, config.train.epochs = 8, 1
+    for name in 'xyz':
+        if name == 'z':
+            text.write_text(' '.join([*words[:-1], 'a b c d a c d b']))  # the vocabulary is the same
+        config.seed += 1
+        experiment.run(config, tmp_path / name)
+    lines()
+    for first, second, changed in ('xyx', 'zxx'):  # whichever comes first
+        with pytest.raises(SystemExit) as end:
+            call(monkeypatch, f'--workdir={tmp_path}/{first}', f'--workdir={tmp_path}/{second}')
+        assert end.value.code == 2
+        assert lines()[1] == [f'--workdir={tmp_path}/{changed}: was started on another text; give another folder']

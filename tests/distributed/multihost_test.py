@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -34,7 +35,7 @@ def start_two(folder, flags, own=lambda i: ()):
         free.bind(('localhost', 0))
         port = free.getsockname()[1]
     together = dict(coordinator=f'localhost:{port}', processes=2)
-    return [start(folder, (*flags, *own(i), *MESH), process_id=i, **together) for i in range(2)]
+    return [start(folder, (*flags, *MESH, *own(i)), process_id=i, **together) for i in range(2)]
 
 
 def finish(*processes):
@@ -99,6 +100,24 @@ def test_another_text_in_one_process_is_told_there(tmp_path):
     stdout, stderr = first.communicate(timeout=300)
     assert first.returncode == 1 and stderr.splitlines()[-1].startswith('another process was lost ('), stderr
     assert '\ntext: ' in stdout, 'what was printed before is there, though it went into a pipe'
+
+
+def test_another_config_in_one_process_is_told_there_with_the_keys(tmp_path):
+    other = ('--config.optimizer.learning_rate=0.25', '--config.parallel.data=4', '--config.parallel.model=1')
+    flags = ('--config=configs/sentences.py', '--config.train.epochs=20')
+    first, second = start_two(tmp_path / 'run', flags, lambda i: other[: 3 * i])
+    _, stderr = second.communicate(timeout=300)
+    assert second.returncode == 2 and len(stderr.splitlines()) == 1, stderr
+    told = re.fullmatch(r"--distributed: the config of this process is not the first one's \((.*)\); .*\n", stderr)[1]
+    assert [t.partition('=')[0] for t in told.split('; ')] == [
+        'optimizer.learning_rate',
+        'parallel.data',
+        'parallel.model',
+    ]
+    assert told.startswith('optimizer.learning_rate=0.25 here, ') and 'parallel.data=4 here, 2 there; ' in told
+    _, stderr = first.communicate(timeout=300)
+    assert first.returncode == 1 and stderr.splitlines()[-1].startswith('another process was lost ('), stderr
+    assert not (tmp_path / 'run' / 'results.json').exists()
 
 
 # --- a part of Brown, and a lost process -----------------------------------------------------------------

@@ -153,6 +153,13 @@ def test_a_save_that_fails_says_so_and_leaves_the_earlier_ones(tmp_path, monkeyp
     assert restored_step(tmp_path) == 3
 
 
+def test_the_first_save_of_a_folder_that_cannot_be_read_back_says_so(tmp_path):
+    store = CheckpointStore(tmp_path / 'r[1]')  # a name for which Orbax merges nothing: workdir refuses it
+    with pytest.raises(OSError, match='the checkpoint of update 1 cannot be read back: '):
+        store.save(1, *at(1), {})
+    store.close()
+
+
 def test_saving_below_the_newest_is_an_error_and_the_same_again_is_not(tmp_path):
     store = CheckpointStore(filled(tmp_path))
     store.save(3, *at(3), {})
