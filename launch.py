@@ -113,13 +113,12 @@ def _run(command: str) -> None:
 
 def _run_jobs(points, folder, file, overrides):
     """One job a point, each with a command line of its own. Returns: why, of each that has no result."""
-    from nplm_jax import config as config_lib  # noqa: PLC0415 (as in _run)
     from nplm_jax.runs import experiment, workdir  # noqa: PLC0415
 
     runs = []
     for point in points:
         own = folder / point.name if _SWEEP.value else folder
-        workdir.check(own, config_lib.from_config(point.config))
+        workdir.check(own, experiment.load_settings(point.config))
         keys = [f'--config.{key}={value}' for key, value in {**overrides, **point.overrides}.items()]
         heartbeat = [f'--heartbeat={_HEARTBEAT.value}'] * (_PROCESSES.value is not None)
         runs.append(

@@ -13,7 +13,7 @@ import numpy as np
 from nplm_jax.cli.trained import Trained
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference import embeddings, generation
-from nplm_jax.models.language_model import Network
+from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.utils.errors import require
 
 BLOCK = 256  # the text is padded to a multiple of it, so that scoring compiles once and not for each length
@@ -55,10 +55,10 @@ def predict(models: Trained, words: Sequence[str], k: int) -> list[Prediction]:
 def neighbours(models: Trained, word: str, k: int) -> list[tuple[str, Weighed]]:
     """The words nearest to one by the features of each network; none for other models or an unknown word."""
     i = models.vocabulary.ids.get(word)
-    networks = [(n, m) for n, m in models.named() if isinstance(m, Network) and i is not None]
+    networks = [(n, m) for n, m in models.named() if isinstance(m, NeuralLanguageModel) and i is not None]
     found = []
     for name, network in networks:
-        ids_1xK, cosines_1xK = embeddings.neighbours(network.params.C_VxM, [i], k)
+        ids_1xK, cosines_1xK = embeddings.neighbours(network.params['C_VxM'], [i], k)
         found.append((name, list(zip(models.vocabulary.decode(ids_1xK[0]), cosines_1xK[0].tolist()))))
     return found
 

@@ -47,7 +47,7 @@ def main() -> None:
     require(bool(words), '--words', flags.words, f'give some: {corpus} has no tags to choose words by')
     if unknown := [w for w in words if w not in ids]:
         require(False, '--words', ' '.join(unknown), 'not in the vocabulary')
-    features_VxM = np.asarray(models.models[0].params.C_VxM)
+    features_VxM = np.asarray(models.models[0].params['C_VxM'])
     print(neighbours(models.vocabulary.words, features_VxM, [ids[w] for w in words]))
     if kinds:
         print('\n' + agreement(models.vocabulary.words, features_VxM, kinds))

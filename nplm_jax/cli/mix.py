@@ -36,7 +36,7 @@ def main() -> None:
     for folder, settings in zip(flags.workdir, models.settings):
         same = settings.corpus == models.settings[0].corpus
         require(same, '--workdir', folder, f'its corpus.* are not those of {flags.workdir[0]}')
-    found = mix(models, experiment.prepare_again(models.settings[0], *flags.workdir))
+    found = mix(models, experiment.prepare_recorded(models.settings[0], *flags.workdir))
     if flags.output:
         command = shlex.join(['python', '-m', 'nplm_jax.cli', 'mix', *sys.argv[1:]])
         found |= {'command': command, **provenance.provenance()}

@@ -13,7 +13,7 @@ import sys
 
 from nplm_jax import config as config_lib
 from nplm_jax.cli import trained
-from nplm_jax.distributed import sharding
+from nplm_jax.models.registry import is_network
 from nplm_jax.runs import experiment, workdir
 from nplm_jax.runs.reporting import table
 from nplm_jax.training import replay, schedule
@@ -31,13 +31,13 @@ def main() -> None:
     experiment.set_up_process()
     folder = expand('--workdir', flags.workdir)
     wanted = _on_what_is_there(workdir.read_settings(folder))
-    require(wanted.model.is_network, '--workdir', flags.workdir, 'a count-based model has no updates')
-    data = experiment.prepare_again(wanted, folder)
+    require(is_network(wanted.model), '--workdir', flags.workdir, 'a count-based model has no updates')
+    data = experiment.prepare_recorded(wanted, folder)
     ended = experiment.finished(folder)
     total = (ended or {}).get('updates') or schedule.make_schedule(wanted, data.train).total_steps
     require(1 <= flags.step <= total, '--step', flags.step, f'must be 1 to {total:,}, the updates of the run')
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
-        update = replay.look(wanted, data, store, flags.step)
+        update = replay.replay_update(wanted, data, store, flags.step)
     print(f'update {update.number:,}')
     print(*replay.describe(update), sep='\n')
     rows = [[name, f'{norm:.8g}', f'{update.gradient_norms[name]:.8g}'] for name, norm in update.norms.items()]
@@ -50,8 +50,8 @@ def main() -> None:
 def _on_what_is_there(wanted: config_lib.Settings) -> config_lib.Settings:
     """The run's devices, or one where there are fewer."""
     try:
-        sharding.build(wanted)
+        experiment.check_devices(wanted)
         return wanted
     except BadInput as error:
         print(f'{error}; on one device instead', file=sys.stderr)
-        return dataclasses.replace(wanted, parallel=config_lib.ParallelSettings())
+        return dataclasses.replace(wanted, parallel=config_lib.ParallelSettings(1, 1, 'shard_map'))

@@ -102,10 +102,9 @@ def _score(models, texts, kind, stream):
     words = [tokenization.tokenize_prompt(text, corpus, ids, kind) for text in texts]
     if not any(words):
         raise BadInput('stdin: holds no words')
-    n = max(s.model.n for s in models.settings)
     begin = [ids[PARAGRAPH_MARK]] if PARAGRAPH_MARK in ids and corpus.boundary_tokens else []
     encoded = [models.vocabulary.encode(w) for w in words]
-    return words, scoring.score(models.model, n, encoded, None if stream else begin)
+    return words, scoring.score(models.model, encoded, None if stream else begin)
 
 
 def _read() -> str:

@@ -42,6 +42,15 @@ class Corpus:
         return {'train': self.train, 'valid': self.valid, 'test': self.test}
 
 
+def check_settings(settings: CorpusSettings) -> None:
+    """Raises: BadInput for an unknown `corpus.name`, or a path that this corpus does not read."""
+    require(settings.name in _LOADERS, 'corpus.name', settings.name, f'must be one of {", ".join(_LOADERS)}')
+    for key in ('path', 'valid_path', 'test_path'):
+        value = getattr(settings, key)
+        reads = key in _PATH_KEYS.get(settings.name, ())
+        require(reads or not value, f'corpus.{key}', value, f'corpus.name={settings.name} does not read it')
+
+
 def load(settings: CorpusSettings) -> Corpus:
     """Reads, tokenises and splits the corpus that `settings.name` names.
 
@@ -130,4 +139,9 @@ _LOADERS = {
     'wikitext2': _load_wikitext2,
     'text': _load_text,
     'sentences': _load_sentences,
+}
+_PATH_KEYS = {
+    'text': ('path', 'valid_path', 'test_path'),
+    'ap_news': ('path', 'valid_path', 'test_path'),
+    'wikitext2': ('path',),
 }

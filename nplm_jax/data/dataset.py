@@ -36,12 +36,12 @@ def from_corpus(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
 
 
 def windows(tokens_T: jax.Array, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:
-    """The N words before each position, most recent first, and the word at it.
+    """The N words before each position in reading order, the most recent last, and the word at it.
 
     Before the start of the stream stands the rare-word symbol. Pure; to be called inside jit.
     Returns: contexts_BxN and targets_B, int32.
     """
-    where_BxN = positions_B[:, None] - jnp.arange(1, num_context + 1, dtype=positions_B.dtype)[None, :]
+    where_BxN = positions_B[:, None] + jnp.arange(-num_context, 0, dtype=positions_B.dtype)[None, :]
     contexts_BxN = jnp.where(where_BxN >= 0, tokens_T[jnp.maximum(where_BxN, 0)], RARE_ID)
     return contexts_BxN, tokens_T[positions_B]
 

@@ -1,6 +1,6 @@
-"""Several processes as one run: how they find each other, what they must agree on, and what happens to a lost one.
+"""Several processes as one run: how they find each other, and what they tell each other.
 
-Only the first process writes. Every process calls the functions here together, or all wait.
+Every process runs the same program and calls the functions here at the same places. Only the first process writes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,16 @@ Tree = TypeVar('Tree')
 
 
 def start(coordinator: str | None, processes: int | None, process_id: int | None, heartbeat: int) -> None:
-    """Joins the other processes; what is None comes from SLURM or the environment. Before JAX is first used.
+    """Joins the other processes. Call it before JAX is first used.
 
-    coordinator: HOST:PORT of the first process. heartbeat: seconds of silence after which a process counts as lost.
-    Raises: BadInput when the processes cannot be found.
+    Args:
+        coordinator: HOST:PORT of the first process. This and the next two come from SLURM or the environment when None.
+        processes: How many processes there are.
+        process_id: Which of them this is.
+        heartbeat: Seconds of silence after which a process counts as lost.
+
+    Raises:
+        BadInput: The processes cannot be found.
     """
     host, _, port = (coordinator or '').rpartition(':')
     ok = coordinator is None or (host and port.isascii() and port.isdecimal() and 0 < int(port) < 2**16)
@@ -37,34 +43,19 @@ def start(coordinator: str | None, processes: int | None, process_id: int | None
 
 
 def is_primary() -> bool:
-    """Whether this is the process that writes."""
+    """Returns whether this is the first process, the one that writes."""
     return jax.process_index() == 0
 
 
 def broadcast_from_primary(tree: Tree) -> Tree:
-    """The first process's arrays, bit for bit, for all; the shapes must be the same in all."""
+    """Returns the first process's arrays in every process, bit for bit; their shapes must be the same in all."""
     if jax.process_count() == 1:
         return tree
     as_bytes = jax.tree.map(lambda x: np.frombuffer(np.asarray(x).tobytes(), np.uint8), tree)
-    found = multihost_utils.broadcast_one_to_all(as_bytes)
-    return jax.tree.map(lambda x, b: np.frombuffer(np.asarray(b).tobytes(), x.dtype).reshape(x.shape), tree, found)
+    received = multihost_utils.broadcast_one_to_all(as_bytes)
+    return jax.tree.map(lambda x, b: np.frombuffer(np.asarray(b).tobytes(), x.dtype).reshape(x.shape), tree, received)
 
 
 def allreduce_max(number: int) -> int:
-    """The largest number that a process gave."""
+    """Returns the largest of the processes' numbers, in every process."""
     return number if jax.process_count() == 1 else int(np.max(multihost_utils.process_allgather(np.int32(number))))
-
-
-class Silent:
-    """Stands for the checkpoints and the reports in the processes that write none."""
-
-    def latest_step(self) -> None:
-        """There is none."""
-
-    def restore(self, *_) -> None:
-        """The first process restores, and all get what it found."""
-
-    def save(self, *_) -> None:
-        """The first process saves."""
-
-    start = trained = validated = save

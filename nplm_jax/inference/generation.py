@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.data.vocabulary import RARE_ID
-from nplm_jax.models.language_model import LanguageModel, Network
+from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import BadInput, require
 
 BLOCK = 256  # sequences at once: what bounds the memory
@@ -64,11 +64,7 @@ def sample(
     written = []
     for block in range(blocks):
         uniforms_TxB = _uniforms(seed, block * size + np.arange(size), words)
-        if isinstance(model, Network):
-            ids_TxB = _sample_network(type(model), model.params, model.begin(prompt_BxN), uniforms_TxB, choice)
-            written.append(np.asarray(ids_TxB).T)
-        else:
-            written.append(_sample(model, prompt_BxN, uniforms_TxB, choice))
+        written.append(_sample(model, prompt_BxN, uniforms_TxB, choice))
     return np.concatenate(written)[:samples]
 
 
@@ -161,23 +157,11 @@ _draw = jax.jit(draw, static_argnames='choice')
 
 def _sample(model: LanguageModel, contexts_BxN: np.ndarray, uniforms_TxB: jax.Array, choice: Choice) -> np.ndarray:
     """By the protocol alone: one call of next_word for all sequences a word. Returns: int32, B x T."""
-    prompt = contexts_BxN.shape[1]
+    state, ids_TxB = model.begin(contexts_BxN), []
     for uniforms_B in uniforms_TxB:
-        ids_B = _draw(model.next_word(contexts_BxN), uniforms_B, choice)
-        contexts_BxN = np.concatenate([contexts_BxN, np.asarray(ids_B)[:, None]], axis=1)
-    return contexts_BxN[:, prompt:]
-
-
-@functools.partial(jax.jit, static_argnames=('kind', 'choice'))
-@jax.default_matmul_precision('float32')
-def _sample_network(kind: type[Network], params, remembered, uniforms_TxB: jax.Array, choice: Choice) -> jax.Array:
-    """The same for a network, compiled as a whole. remembered: of the prompts. Returns: T x B."""
-
-    def step(remembered, uniforms_B):
-        ids_B = draw(kind.predict(params, remembered), uniforms_B, choice)
-        return kind.advance(params, remembered, ids_B), ids_B
-
-    return jax.lax.scan(step, remembered, uniforms_TxB)[1]
+        ids_TxB.append(_draw(model.predict(state), uniforms_B, choice))
+        state = model.advance(state, ids_TxB[-1])
+    return np.stack(ids_TxB).T
 
 
 @functools.partial(jax.jit, static_argnames='words')

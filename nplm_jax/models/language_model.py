@@ -1,175 +1,84 @@
-"""The protocol that every family answers; evaluation, mixing, generation and tables know only this."""
+"""The protocol of every model; perplexity, mixtures, generation, scoring and tables know only this.
+
+Dims: T words of a stream, B contexts or lines, N words of a context, V vocabulary.
+"""
 
 from __future__ import annotations
 
-import functools
-from typing import Protocol
+import abc
+from collections.abc import Sequence
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE_ID
-from nplm_jax.models import nplm, recurrent
-from nplm_jax.outputs import blockwise
+from nplm_jax.utils.errors import require
 
-WARM_UP = 512  # words before a span that a recurrent network reads first
-SCORING_BATCH = 256  # contexts at once: a V x B block of scores that stays in the cache
+State = Any  # what a model keeps of the words that it has read
 
 
-class LanguageModel(Protocol):
-    """P(w_t | the words before it) over a closed vocabulary of |V| words."""
+class LanguageModel(abc.ABC):
+    """P(w_t | the words before it) over a closed vocabulary of V words.
 
-    def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
-        """log P(w_t | w_1 ... w_{t-1}) for each t in `span` of the stream. float32 of len(span), nats."""
-        ...
-
-    def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """log P(w | context) for all words; contexts in reading order, the last column the most recent.
-
-        Contexts may be longer or shorter than the model's own: the oldest words are ignored, and missing ones
-        are the rare-word symbol. Returns: float32, B x V, nats.
-        """
-        ...
-
-
-class NeuralLanguageModel:
-    """The paper's network behind the protocol. What it remembers of the words read is the last n-1 of them."""
-
-    def __init__(self, params: nplm.Params, n: int):
-        self.params = params
-        self.num_context = n - 1
-
-    def begin(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """What it remembers after words in reading order: the last n-1, most recent first, missing ones rare. int32."""
-        recent_BxN = np.asarray(contexts_BxN, np.int32)[:, ::-1][:, : self.num_context]
-        missing = self.num_context - recent_BxN.shape[1]
-        return np.pad(recent_BxN, ((0, 0), (0, missing)), constant_values=RARE_ID)
-
-    @staticmethod
-    def predict(params: nplm.Params, recent_BxN: jax.Array) -> jax.Array:
-        """log P of all words, by what it remembers; pure. Returns: B x V, nats."""
-        return nplm.log_probabilities(params, recent_BxN)
-
-    @staticmethod
-    def advance(_params: nplm.Params, recent_BxN: jax.Array, ids_B: jax.Array) -> jax.Array:
-        """What it remembers after one word more; pure."""
-        return jnp.concatenate([ids_B[:, None], recent_BxN[:, :-1]], axis=1)
-
-    def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
-        blocks = -(-len(span) // SCORING_BATCH)
-        positions = np.minimum(span.start + np.arange(blocks * SCORING_BATCH), span.stop - 1).astype(np.int32)
-        scored = _score(self.params, jnp.asarray(tokens_T), positions.reshape(blocks, -1), self.num_context)
-        return np.asarray(scored).reshape(-1)[: len(span)]
-
-    def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        return np.asarray(_predict(NeuralLanguageModel, self.params, self.begin(contexts_BxN)))
-
-
-class RecurrentLanguageModel:
-    """A recurrent network behind the protocol. What it remembers of the words read is its state and its last h.
-
-    Of a stream it reads all words from the span's start on, one after another, after WARM_UP words before the span.
+    A subclass defines `n`, `score` and `next_word`; the other methods then work, and may be overridden to be faster.
     """
 
-    def __init__(self, params: recurrent.Params):
-        self.params = params
+    @property
+    @abc.abstractmethod
+    def n(self) -> int | None:
+        """The order: a word is predicted from the n - 1 words before it, or from all when None."""
 
+    @abc.abstractmethod
     def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
-        start = max(0, span.start - WARM_UP)
-        length = -(-(span.stop - start) // SCORING_BATCH) * SCORING_BATCH  # the same program for streams about as long
-        positions_T = np.minimum(start + np.arange(length), span.stop - 1).astype(np.int32)
-        scored_T = _score_stream(self.params, jnp.asarray(tokens_T), positions_T)
-        return np.asarray(scored_T)[span.start - start : span.stop - start]
+        """Returns log P(w_t | w_1 ... w_{t-1}) for each t in `span` of the stream, float32, nats."""
 
-    def score_lines(self, lines_BxT: np.ndarray) -> np.ndarray:
-        """log P of each word after those before it in its line, each line as at a stream's start. B x T, nats."""
-        return np.asarray(_score_lines(self.params, lines_BxT))
-
+    @abc.abstractmethod
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        return np.asarray(_predict(RecurrentLanguageModel, self.params, self.begin(contexts_BxN)))
+        """Returns log P(w | context) of all words, float32, B x V, nats.
 
-    def begin(self, contexts_BxN: np.ndarray) -> tuple[recurrent.State, jax.Array]:
-        """What it remembers after the rare-word symbol, which stands for all that was before, and these words."""
-        N = contexts_BxN.shape[1]
-        after = -(N + 1) % 16  # so that contexts about as long share a program
-        words_BxT = np.pad(np.asarray(contexts_BxN, np.int32), ((0, 0), (1, after)), constant_values=RARE_ID)
-        return _remember(self.params, words_BxT, N)
+        Args:
+            contexts_BxN: Word ids in reading order, the most recent word last. Contexts may be longer or shorter than
+                the model's: the oldest words are ignored, and missing ones are the rare-word symbol.
+        """
 
-    @staticmethod
-    def predict(params: recurrent.Params, remembered: tuple[recurrent.State, jax.Array]) -> jax.Array:
-        """log P of all words, by what it remembers; pure. Returns: B x V, nats."""
-        return recurrent.log_probabilities(params, remembered[1])
+    def begin(self, contexts_BxN: np.ndarray) -> State:
+        """Returns what the model keeps of these words, for `predict` and `advance`."""
+        return contexts_BxN
 
-    @staticmethod
-    def advance(params: recurrent.Params, remembered, ids_B: jax.Array) -> tuple[recurrent.State, jax.Array]:
-        """What it remembers after one word more; pure."""
-        return recurrent.advance(params, remembered[0], params.C_VxM[ids_B])
+    def predict(self, state: State) -> jax.Array | np.ndarray:
+        """Returns log P of all words after those read, B x V, nats."""
+        return self.next_word(state)
 
+    def advance(self, state: State, ids_B: jax.Array | np.ndarray) -> State:
+        """Returns what the model keeps after one more word."""
+        return np.concatenate([state, np.asarray(ids_B)[:, None]], axis=1)
 
-Network = NeuralLanguageModel | RecurrentLanguageModel
+    def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Returns log P of each word of each line after the words before it in the line, nats.
 
+        The words before a line are unknown: rare-word symbols stand there.
+        """
+        stream_T, places = join_lines(lines, (self.n or 1) - 1)
+        log_p_T = self.score(stream_T, Span(0, len(stream_T)))
+        return [log_p_T[place] for place in places]
 
-def from_params(params: nplm.Params | recurrent.Params, n: int) -> Network:
-    """The network of these parameters behind the protocol. n: its order, which recurrent ones have not."""
-    return RecurrentLanguageModel(params) if isinstance(params, recurrent.Params) else NeuralLanguageModel(params, n)
-
-
-@functools.partial(jax.jit, static_argnames='kind')
-@jax.default_matmul_precision('float32')  # some accelerators would otherwise round to fewer bits
-def _predict(kind: type[Network], params, remembered) -> jax.Array:
-    return kind.predict(params, remembered)
-
-
-@jax.jit
-@jax.default_matmul_precision('float32')
-def _remember(params: recurrent.Params, words_BxT: jax.Array, last: int) -> tuple[recurrent.State, jax.Array]:
-    def step(state, ids_B):
-        remembered = recurrent.advance(params, state, params.C_VxM[ids_B])
-        return remembered[0], remembered
-
-    nothing = recurrent.begin(params.family, params.U_VxK.shape[1], len(words_BxT))
-    return jax.tree.map(lambda x: x[last], jax.lax.scan(step, nothing, words_BxT.T)[1])
+    def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """Returns how many words, itself included, the prediction of each word of `span` rests on."""
+        return np.full(len(span), self.n or len(span))
 
 
-@jax.jit
-@jax.default_matmul_precision('float32')
-def _score_stream(params: recurrent.Params, tokens_T: jax.Array, positions_T: jax.Array) -> jax.Array:
-    before_Tx1, targets_T = dataset.windows(tokens_T, positions_T, 1)
-    return _targets_log_p(params, before_Tx1.T, targets_T[None])[0]
+def join_lines(lines: Sequence[np.ndarray], num_before: int) -> tuple[np.ndarray, list[slice]]:
+    """Returns one stream with `num_before` rare-word symbols before each line, and where each line lies in it."""
+    padding = np.full(num_before, RARE_ID, np.int32)
+    stream_T = np.concatenate([np.zeros(0, np.int32), *(part for line in lines for part in (padding, line))])
+    stops = np.cumsum([num_before + len(line) for line in lines], dtype=int)
+    return stream_T.astype(np.int32), [slice(stop - len(line), stop) for line, stop in zip(lines, stops)]
 
 
-@jax.jit
-@jax.default_matmul_precision('float32')
-def _score_lines(params: recurrent.Params, lines_BxT: jax.Array) -> jax.Array:
-    before_BxT = jnp.pad(lines_BxT[:, :-1], ((0, 0), (1, 0)), constant_values=RARE_ID)
-    return _targets_log_p(params, before_BxT, lines_BxT)
-
-
-def _targets_log_p(params: recurrent.Params, before_BxT: jax.Array, targets_BxT: jax.Array) -> jax.Array:
-    """log P of each target from the words before it in its row, some words of the rows at a time. B x T, nats."""
-    B, T = targets_BxT.shape
-    size = max(1, SCORING_BATCH // B)
-    in_blocks = (jnp.pad(x, ((0, 0), (0, -T % size))).reshape(B, -1, size) for x in (before_BxT, targets_BxT))
-
-    def block(state, words):
-        before_BxS, targets_BxS = words
-        state, h_BxSxK = recurrent.read(params, state, params.C_VxM[before_BxS])
-        y_VxBS = blockwise.scores(params.b_V, (params.U_VxK, h_BxSxK.reshape(B * size, -1)))
-        return state, -blockwise.negative_log_likelihood(y_VxBS, targets_BxS.reshape(-1)).reshape(B, size)
-
-    nothing = recurrent.begin(params.family, params.U_VxK.shape[1], B)
-    scored = jax.lax.scan(block, nothing, tuple(x.swapaxes(0, 1) for x in in_blocks))[1]
-    return scored.swapaxes(0, 1).reshape(B, -1)[:, :T]
-
-
-@functools.partial(jax.jit, static_argnames='num_context')
-@jax.default_matmul_precision('float32')
-def _score(params: nplm.Params, tokens_T: jax.Array, positions_SxB: jax.Array, num_context: int) -> jax.Array:
-    def block(positions_B):
-        contexts_BxN, targets_B = dataset.windows(tokens_T, positions_B, num_context)
-        return -nplm.negative_log_likelihood(params, contexts_BxN, targets_B)
-
-    return jax.lax.map(block, positions_SxB)
+def check_contexts(contexts_BxN: Any) -> np.ndarray:
+    """Returns contexts as int32. Raises: BadInput unless they are a matrix, one context a row."""
+    contexts_BxN = np.asarray(contexts_BxN)
+    require(contexts_BxN.ndim == 2, 'contexts', contexts_BxN.shape, 'must be a matrix of word ids, one context a row')
+    return contexts_BxN.astype(np.int32)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.language_model import LanguageModel, join_lines
 from nplm_jax.utils.errors import require
 
 
@@ -20,6 +20,7 @@ class Bins(Protocol):
     """What picks the weight vector: a bin of each context."""
 
     num_bins: int
+    num_context: int  # words of a context that the bin depends on
 
     def of_stream(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
         """The bin of the context of each word of `span`. Integers of len(span)."""
@@ -34,6 +35,7 @@ class OneBin:
     """The same weights whatever the context."""
 
     num_bins = 1
+    num_context = 0
 
     def of_stream(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
         return np.zeros(len(span), np.int64)
@@ -42,7 +44,7 @@ class OneBin:
         return np.zeros(len(contexts_BxN), np.int64)
 
 
-class Mixture:
+class Mixture(LanguageModel):
     """P(w | h) = sum over models i of weights[bin of h, i] P_i(w | h); answers the LanguageModel protocol.
 
     weights_QxM: float64; each row sums to one.
@@ -53,13 +55,23 @@ class Mixture:
         self.weights_QxM = weights_QxM
         self.bins = bins
 
-    def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
-        """log P(w_t | all words before it) for each t in `span`. float32, nats."""
-        return self.combine(_scores(self.models, tokens_T, span), tokens_T, span)
+    @property
+    def n(self) -> int | None:
+        """The largest order of the models; None when one of them has none."""
+        orders = [model.n for model in self.models]
+        return None if None in orders else max(orders)
 
-    def combine(self, log_p_MxT: np.ndarray, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
-        """What `score` answers, from what each model answered for the same words."""
-        return _mix(log_p_MxT, _log(self.weights_QxM).T[:, self.bins.of_stream(tokens_T, span)])
+    def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.score`."""
+        log_weights_MxT = _log(self.weights_QxM).T[:, self.bins.of_stream(tokens_T, span)]
+        return _mix(_scores(self.models, tokens_T, span), log_weights_MxT)
+
+    def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """See `LanguageModel.score_lines`."""
+        stream_T, places = join_lines(lines, self.bins.num_context)
+        log_weights_MxT = _log(self.weights_QxM).T[:, self.bins.of_stream(stream_T, Span(0, len(stream_T)))]
+        scores = zip(*(model.score_lines(lines) for model in self.models))
+        return [_mix(np.stack(log_p), log_weights_MxT[:, place]) for log_p, place in zip(scores, places)]
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """log P(w | context) for all words; contexts in reading order. float32, B x V, nats."""
@@ -68,18 +80,26 @@ class Mixture:
         return _mix(log_p_MxBxV, log_weights_MxB[:, :, None])
 
 
-class CachedScores:
+class CachedScores(LanguageModel):
     """A model whose scores of each span are computed once: what several mixtures of it need. Not for new tokens."""
 
     def __init__(self, model: LanguageModel):
-        self.next_word = model.next_word
-        self._score = model.score
+        self._model = model
         self._scores: dict[Span, np.ndarray] = {}
+
+    @property
+    def n(self) -> int | None:
+        """See `LanguageModel.n`."""
+        return self._model.n
+
+    def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
+        """See `LanguageModel.next_word`."""
+        return self._model.next_word(contexts_BxN)
 
     def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
         """What the model answers, remembered by span."""
         if span not in self._scores:
-            self._scores[span] = self._score(tokens_T, span)
+            self._scores[span] = self._model.score(tokens_T, span)
         return self._scores[span]
 
 

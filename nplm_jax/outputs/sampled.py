@@ -1,10 +1,19 @@
-"""Cheaper losses from a few sampled words, the same for the whole batch: the paper's section 5.2, and NCE.
+"""Cheaper losses from a few sampled words that the whole batch shares: the paper's section 5.2, and NCE.
 
-Bengio & Senecal (2003): importance sampling. Gutmann & Hyvarinen (2010), Mnih & Teh (2012): noise-contrastive
-estimation. Dims: V words, B examples, S samples, D inputs of a part.
+Dims: V vocabulary, B batch, S samples, D inputs of a part.
+
+References:
+    Bengio and Senecal, Quick training of probabilistic neural nets by importance sampling, AISTATS 2003.
+    Gutmann and Hyvarinen, Noise-contrastive estimation, AISTATS 2010.
+    Mnih and Teh, A fast and simple algorithm for training neural probabilistic language models, ICML 2012.
 """
 
 from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Iterable
+from typing import Self
 
 import flax.struct
 import jax
@@ -12,102 +21,206 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.config import OutputSettings
-from nplm_jax.data import dataset
-from nplm_jax.outputs import blockwise
+from nplm_jax.outputs import softmax
+from nplm_jax.outputs.blockwise import Part
+from nplm_jax.outputs.output_layer import BIAS, Features, Params, SparseOutputLayer, parts_of
+from nplm_jax.utils.errors import require
+
+_UNITS = 2**30  # resolution of the cumulative probabilities of all draws together
 
 
 @flax.struct.dataclass
-class Noise:
-    """Which words are drawn how often.
+class ProposalDistribution:
+    """Which words are drawn how often, S distinct ones at a time.
 
-    edges_V: int32, cumulative shares of the words, in units of 1 / (2**30 // S) of a draw.
-    log_inclusion_prob_V: log of the chance that a word is among the S distinct words of a draw, float32, nats.
+    Attributes:
+        edges_V: Cumulative inclusion probabilities of the words, int32, in units of 1 / (2**30 // S).
+        log_inclusion_prob_V: log of the probability that a word is among the S words of a draw, float32, nats.
     """
 
     edges_V: jax.Array
     log_inclusion_prob_V: jax.Array
 
 
-def make_noise(log_q_V: np.ndarray, samples: int) -> Noise:
-    """Draws of `samples` distinct words with chances in proportion to q, as far as no chance exceeds one.
+@dataclasses.dataclass(frozen=True)
+class _Sampled(SparseOutputLayer):
+    """What both losses share. Evaluation is that of the full softmax.
 
-    samples: at most |V|; with |V| of them every word is in every draw.
+    Attributes:
+        num_samples: Distinct words that a step draws for its whole batch.
+        proposal: `unigram`: words are drawn by their training counts; `log_uniform`: by their rank.
+    """
+
+    num_samples: int
+    proposal: str
+
+    @classmethod
+    def from_settings(cls, settings: OutputSettings, vocabulary_size: int) -> Self:
+        """Returns the layer. Raises: BadInput for more samples than words."""
+        allowed = f'must be {vocabulary_size:,}, the vocabulary, or less'
+        require(settings.samples <= vocabulary_size, 'output.samples', settings.samples, allowed)
+        return cls(settings.samples, settings.proposal)
+
+    def make_proposal(self, unigram_log_prob_V: np.ndarray) -> ProposalDistribution:
+        """Returns the distribution that words are drawn from."""
+        unigram = self.proposal == 'unigram'
+        log_q_V = unigram_log_prob_V if unigram else log_uniform(len(unigram_log_prob_V))
+        return make_proposal(log_q_V, self.num_samples)
+
+    def rows(self, targets_B: jax.Array, proposal: ProposalDistribution, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns the target's row of each example, B x 1, and the S sampled words."""
+        return targets_B[:, None], draw(key, proposal, self.num_samples)
+
+    def sparse_loss(
+        self,
+        shared: Params,
+        own: Params,
+        features: Features,
+        targets_B: jax.Array,
+        shared_S: jax.Array,
+        proposal: ProposalDistribution,
+    ) -> tuple[jax.Array, jax.Array]:
+        """See `SparseOutputLayer.sparse_loss`. The mean NLL is the importance-sampling estimate."""
+        y_target_B = softmax.gathered_scores(own[BIAS], parts_of(own, features))[:, 0]
+        parts = parts_of(shared, features)
+        return self.estimate(parts, shared[BIAS], y_target_B, targets_B, shared_S, proposal.log_inclusion_prob_V)
+
+    @abc.abstractmethod
+    def estimate(
+        self,
+        parts: Iterable[Part],
+        b_S: jax.Array,
+        y_target_B: jax.Array,
+        targets_B: jax.Array,
+        samples_S: jax.Array,
+        log_inclusion_prob_V: jax.Array,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns the loss, and the estimate of the mean NLL, float32 scalars, nats a word.
+
+        Args:
+            parts: The samples' weights, each with its inputs.
+            b_S: The samples' biases.
+            y_target_B: The targets' scores.
+            targets_B: The targets' ids, int32.
+            samples_S: The samples' ids, int32.
+            log_inclusion_prob_V: As in `ProposalDistribution`.
+        """
+
+    def log_probabilities(self, params: Params, features: Features) -> jax.Array:
+        """See `OutputLayer.log_probabilities`."""
+        return softmax.log_softmax(softmax.scores(params[BIAS], parts_of(params, features))).T
+
+    def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
+        """See `OutputLayer.nll`."""
+        return softmax.cross_entropy(softmax.scores(params[BIAS], parts_of(params, features)), targets_B)
+
+
+class SampledSoftmax(_Sampled):
+    """Importance sampling: the loss is log(exp(y_target) + sum over other samples of exp(y) / P(included)) - y_target.
+
+    Its normaliser is an unbiased estimate of the softmax's, and equals it when all words are samples.
+    """
+
+    def estimate(
+        self,
+        parts: Iterable[Part],
+        b_S: jax.Array,
+        y_target_B: jax.Array,
+        targets_B: jax.Array,
+        samples_S: jax.Array,
+        log_inclusion_prob_V: jax.Array,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns the estimated mean NLL, which is the loss as well."""
+        log_odds_SxB = _log_odds(parts, b_S, samples_S, log_inclusion_prob_V)
+        nll = _estimated_nll(log_odds_SxB, y_target_B, targets_B, samples_S)
+        return nll, nll
+
+
+class NoiseContrastive(_Sampled):
+    """Noise-contrastive estimation: tell the target from the samples by y - log P(included).
+
+    The loss takes y itself for log P(w), so that training makes the normaliser one.
+    """
+
+    def estimate(
+        self,
+        parts: Iterable[Part],
+        b_S: jax.Array,
+        y_target_B: jax.Array,
+        targets_B: jax.Array,
+        samples_S: jax.Array,
+        log_inclusion_prob_V: jax.Array,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns the binary cross-entropy of all decisions, and the estimated mean NLL."""
+        log_odds_SxB = _log_odds(parts, b_S, samples_S, log_inclusion_prob_V)
+        nll = _estimated_nll(log_odds_SxB, y_target_B, targets_B, samples_S)
+        target_loss_B = _softplus(log_inclusion_prob_V[targets_B] - y_target_B)
+        return jnp.mean(target_loss_B + jnp.sum(_softplus(log_odds_SxB), axis=0)), jax.lax.stop_gradient(nll)
+
+
+def make_proposal(log_q_V: np.ndarray, num_samples: int) -> ProposalDistribution:
+    """Returns a distribution of draws whose inclusion probabilities are proportional to q where that is at most one.
+
+    A word whose probability would exceed one is in every draw, and the others share what is left.
+
+    Args:
+        log_q_V: log of the words' probabilities, up to a constant.
+        num_samples: How many distinct words a draw has, V at most.
     """
     q_V = np.exp(np.asarray(log_q_V, np.float64))
-    chance_V = np.zeros(len(q_V))
+    inclusion_prob_V = np.zeros(len(q_V))
     certain_V = np.zeros(len(q_V), bool)
-    while True:  # a word that would be drawn more than once is in every draw; the others share what is left
-        left = samples - certain_V.sum()
-        chance_V = np.where(certain_V, 1.0, q_V * left / max(q_V[~certain_V].sum(), 1e-300))
-        if not (too_much_V := (chance_V > 1) & ~certain_V).any():
+    while True:
+        num_left = num_samples - certain_V.sum()
+        inclusion_prob_V = np.where(certain_V, 1.0, q_V * num_left / max(q_V[~certain_V].sum(), 1e-300))
+        if not (too_large_V := (inclusion_prob_V > 1) & ~certain_V).any():
             break
-        certain_V |= too_much_V
-    unit = _unit(samples)
-    edges_V = np.round(np.cumsum(chance_V) * unit).astype(np.int64)
-    edges_V[-1] = samples * unit
-    with np.errstate(divide='ignore'):  # chances as rounded, so that they are exact
+        certain_V |= too_large_V
+    unit = _UNITS // num_samples
+    edges_V = np.round(np.cumsum(inclusion_prob_V) * unit).astype(np.int64)
+    edges_V[-1] = num_samples * unit
+    with np.errstate(divide='ignore'):  # the probabilities of the rounded edges, so that they are exact
         log_inclusion_prob_V = np.log(np.diff(edges_V, prepend=0) / unit)
-    return Noise(jnp.asarray(edges_V, jnp.int32), jnp.asarray(log_inclusion_prob_V, jnp.float32))
-
-
-def for_data(data: dataset.Dataset, output: OutputSettings) -> Noise | None:
-    """The noise that `output` names, for a corpus; None for a kind that draws no words."""
-    if output.kind not in ('sampled', 'nce'):
-        return None
-    unigram = output.proposal == 'unigram'
-    log_q_V = dataset.unigram_log_probabilities(data) if unigram else log_uniform(len(data.vocabulary))
-    return make_noise(log_q_V, output.samples)
+    return ProposalDistribution(jnp.asarray(edges_V, jnp.int32), jnp.asarray(log_inclusion_prob_V, jnp.float32))
 
 
 def log_uniform(vocabulary_size: int) -> np.ndarray:
-    """log q of q(id) = log((id + 2) / (id + 1)) / log(|V| + 1), Zipf's law for ids by falling frequency. V, nats."""
+    """Returns log q(id) of q = log((id + 2) / (id + 1)) / log(V + 1): Zipf's law for ids by falling frequency, nats."""
     ids_V = np.arange(vocabulary_size)
     return np.log(np.log1p(1 / (ids_V + 1)) / np.log(vocabulary_size + 1))
 
 
-def draw(key: jax.Array, noise: Noise, samples: int) -> jax.Array:
-    """Distinct words by systematic sampling: one random start, then every unit of the cumulative chances. int32, S."""
-    unit = _unit(samples)
-    points_S = jax.random.randint(key, (), 0, unit) + unit * jnp.arange(samples, dtype=jnp.int32)
-    return jnp.searchsorted(noise.edges_V, points_S, side='right').astype(jnp.int32)
+def draw(key: jax.Array, proposal: ProposalDistribution, num_samples: int) -> jax.Array:
+    """Draws distinct words by systematic sampling: one random start, then every unit of the cumulative probabilities.
 
-
-def losses(
-    kind: str,
-    parts: tuple[blockwise.Part, ...],
-    b_S: jax.Array,
-    y_target_B: jax.Array,
-    targets_B: jax.Array,
-    samples_S: jax.Array,
-    log_inclusion_prob_V: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
-    """The loss of `kind`, and the estimate of the mean NLL, both float32 scalars, nats a word.
-
-    sampled: -log of exp(y_target) / Z, where Z counts the target once and every other sample exp(y) / chance: without
-    bias for the softmax's normaliser, and equal to it when all words are samples.
-    nce: telling the target from the samples by y - log chance, where y itself is taken for log P: the normaliser is
-    learned to be one. The estimate of the mean NLL is that of `sampled`.
-
-    parts, b_S: the samples' weights, each with what it multiplies, and their biases; y_target_B: the targets' scores.
+    Returns:
+        Word ids, int32, S.
     """
-    odds_SxB = blockwise.scores(b_S, *parts) - log_inclusion_prob_V[samples_S][:, None]
+    unit = _UNITS // num_samples
+    points_S = jax.random.randint(key, (), 0, unit) + unit * jnp.arange(num_samples, dtype=jnp.int32)
+    return jnp.searchsorted(proposal.edges_V, points_S, side='right').astype(jnp.int32)
+
+
+def _log_odds(
+    parts: Iterable[Part], b_S: jax.Array, samples_S: jax.Array, log_inclusion_prob_V: jax.Array
+) -> jax.Array:
+    """Returns y - log P(included) of the samples, S x B."""
+    return softmax.scores(b_S, parts) - log_inclusion_prob_V[samples_S][:, None]
+
+
+def _estimated_nll(
+    log_odds_SxB: jax.Array, y_target_B: jax.Array, targets_B: jax.Array, samples_S: jax.Array
+) -> jax.Array:
+    """Returns the mean of -log P(target) with the normaliser estimated from the target and the other samples."""
     is_target_SxB = samples_S[:, None] == targets_B[None, :]
-    log_rest_B = jax.nn.logsumexp(jnp.where(is_target_SxB, -1e30, odds_SxB), axis=0)
-    nll = jnp.mean(jnp.logaddexp(y_target_B, log_rest_B) - y_target_B)
-    if kind == 'sampled':
-        return nll, nll
-    told_B = _softplus(log_inclusion_prob_V[targets_B] - y_target_B)
-    return jnp.mean(told_B + jnp.sum(_softplus(odds_SxB), axis=0)), jax.lax.stop_gradient(nll)
+    log_rest_B = jax.nn.logsumexp(jnp.where(is_target_SxB, -1e30, log_odds_SxB), axis=0)
+    return jnp.mean(jnp.logaddexp(y_target_B, log_rest_B) - y_target_B)
 
 
 @jax.custom_jvp
 def _softplus(x: jax.Array) -> jax.Array:
-    """log(1 + exp x), stable; jax.nn.softplus takes twice as long on a CPU, for digits that a loss does not show."""
+    """Returns log(1 + exp x), stable. jax.nn.softplus takes twice as long on a CPU, for digits that no loss shows."""
     return jnp.maximum(x, 0) + jnp.log(1 + jnp.exp(-jnp.abs(x)))
 
 
 _softplus.defjvps(lambda tangent, _, x: tangent * jax.nn.sigmoid(x))
-
-
-def _unit(samples: int) -> int:
-    return 2**30 // samples

@@ -1,84 +1,150 @@
 """Two-level softmax: P(w | context) = P(class | context) P(w | class, context), exactly normalised.
 
-The H most frequent words are classes of their own; the others are cut, by falling frequency, into G classes of L words
-each, the last one of fewer. Dims: V words, B examples, D inputs of a part, T = H + G classes.
+The H most frequent words (the shortlist) are classes with one word each. The other words are divided by falling
+frequency into G classes of L words; the last class may have fewer. Dims: V vocabulary, B batch, D inputs of a part,
+T = H + G classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Self
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.outputs import blockwise
+from nplm_jax.config import OutputSettings
+from nplm_jax.outputs import softmax
+from nplm_jax.outputs.output_layer import BIAS, Features, Params, SparseOutputLayer, parts_of
+from nplm_jax.utils import nn
+from nplm_jax.utils.errors import require
 
-OUT = -1e30  # score of a place in the last class that no word has
+MASKED = -1e30  # the score of a place in the last class that no word has
+CLASSES = 'classes'  # the key of the G classes' parameters: U_GxK, W_GxP and b_G
+CLASS_BIAS = 'b_G'
 
 
-@flax.struct.dataclass
-class ClassWeights:
-    """Output rows of the G classes of several words, float32. A word alone in its class has one row only.
+@dataclasses.dataclass(frozen=True)
+class TwoLevelSoftmax(SparseOutputLayer):
+    """The layer over V words. Its training loss is exact and needs the rows of the target's class and the shortlist.
 
-    num_shortlist: H. words: |V|, which the rows of U, W and b exceed where they are padded to a mesh.
+    Attributes:
+        num_shortlist: H.
+        max_classes: G at most; `num_classes` is what L, rounded up, leaves.
+        vocabulary_size: V. Arrays have more rows where they are padded to a mesh.
     """
 
-    U_GxK: jax.Array | None
-    W_GxP: jax.Array | None
-    b_G: jax.Array
-    num_shortlist: int = flax.struct.field(pytree_node=False)
-    words: int = flax.struct.field(pytree_node=False)
+    num_shortlist: int
+    max_classes: int
+    vocabulary_size: int
+
+    @classmethod
+    def from_settings(cls, settings: OutputSettings, vocabulary_size: int) -> Self:
+        """Returns the layer. Raises: BadInput for a shortlist or classes that the vocabulary cannot fill."""
+        allowed = f'must be below {vocabulary_size:,}, the vocabulary'
+        require(settings.num_shortlist < vocabulary_size, 'output.num_shortlist', settings.num_shortlist, allowed)
+        num_tail = vocabulary_size - settings.num_shortlist
+        allowed = f'must be {num_tail:,} or less, the words after output.num_shortlist'
+        require(settings.classes <= num_tail, 'output.classes', settings.classes, allowed)
+        return cls(settings.num_shortlist, settings.classes, vocabulary_size)
 
     @property
-    def size(self) -> int:
+    def num_tail(self) -> int:
+        """How many words are in the G classes."""
+        return self.vocabulary_size - self.num_shortlist
+
+    @property
+    def class_size(self) -> int:
         """L."""
-        return -(-(self.words - self.num_shortlist) // len(self.b_G))
+        return -(-self.num_tail // self.max_classes)
 
     @property
-    def weights(self) -> list[jax.Array]:
-        """As many as the output layer has parts, in their order."""
-        return [w for w in (self.U_GxK, self.W_GxP) if w is not None]
+    def num_classes(self) -> int:
+        """G: no class is empty."""
+        return -(-self.num_tail // self.class_size)
+
+    def init(
+        self, key: jax.Array, keys: Mapping[str, jax.Array], widths: Mapping[str, int], bias_V: jax.Array
+    ) -> Params:
+        """See `OutputLayer.init`. The classes' biases are the logs of their shares by b."""
+        G, L = self.num_classes, self.class_size
+        class_keys = jax.random.split(jax.random.fold_in(key, 4), len(widths))
+        classes = {
+            name.replace('_V', '_G'): nn.uniform(class_key, (G, width), width**-0.5)
+            for class_key, (name, width) in zip(class_keys, widths.items())
+        }
+        tail_GL = jnp.pad(bias_V[self.num_shortlist :], (0, G * L - self.num_tail), constant_values=MASKED)
+        classes[CLASS_BIAS] = jax.nn.logsumexp(tail_GL.reshape(G, L), axis=1)
+        return super().init(key, keys, widths, bias_V) | {CLASSES: classes}
+
+    def rows(self, targets_B: jax.Array, proposal: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns the rows of the words of each target's class, and the shortlist's.
+
+        A target in the shortlist gets the rows of an arbitrary class, which the loss leaves out.
+        """
+        H, L = self.num_shortlist, self.class_size
+        first_B = H + jnp.maximum(targets_B - H, 0) // L * L
+        class_rows_BxL = first_B[:, None] + jnp.arange(L, dtype=jnp.int32)[None, :]
+        return jnp.minimum(class_rows_BxL, self.vocabulary_size - 1), jnp.arange(H, dtype=jnp.int32)
+
+    def sparse_loss(
+        self,
+        shared: Params,
+        own: Params,
+        features: Features,
+        targets_B: jax.Array,
+        shared_S: jax.Array,
+        proposal: Any,
+    ) -> tuple[jax.Array, jax.Array]:
+        """See `SparseOutputLayer.sparse_loss`. The loss is the exact mean NLL."""
+        y_BxL = softmax.gathered_scores(own[BIAS], parts_of(own, features))
+        nll = jnp.mean(self._nll(shared, features, y_BxL, targets_B))
+        return nll, nll
+
+    def log_probabilities(self, params: Params, features: Features) -> jax.Array:
+        """See `OutputLayer.log_probabilities`."""
+        V, H, G, L = self.vocabulary_size, self.num_shortlist, self.num_classes, self.class_size
+        shortlist = {name: params[name][:H] for name in (*features, BIAS)} | {CLASSES: params[CLASSES]}
+        log_top_TxB = softmax.log_softmax(_top_scores(shortlist, features))
+        tail = {name: params[name][H:] for name in (*features, BIAS)}
+        y_VxB = softmax.scores(tail[BIAS], parts_of(tail, features))
+        y_GLxB = jnp.pad(y_VxB, ((0, G * L - len(y_VxB)), (0, 0)), constant_values=MASKED)
+        within_GxLxB = jax.nn.log_softmax(y_GLxB.reshape(G, L, -1), axis=1)
+        tail_GLxB = (within_GxLxB + log_top_TxB[H:, None]).reshape(G * L, -1)
+        return jnp.concatenate([log_top_TxB[:H], tail_GLxB[: V - H]]).T
+
+    def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
+        """See `OutputLayer.nll`. Computes the scores of the target's class and the shortlist alone."""
+        rows_BxL, _ = self.rows(targets_B, None, None)
+        own = {name: params[name][rows_BxL] for name in (*features, BIAS)}
+        y_BxL = softmax.gathered_scores(own[BIAS], parts_of(own, features))
+        shortlist = {name: params[name][: self.num_shortlist] for name in (*features, BIAS)}
+        return self._nll(shortlist | {CLASSES: params[CLASSES]}, features, y_BxL, targets_B)
+
+    def _nll(self, shortlist: Params, features: Features, y_BxL: jax.Array, targets_B: jax.Array) -> jax.Array:
+        """Returns -log P(target) of each example, B, nats.
+
+        Args:
+            shortlist: The shortlist's rows of the output matrices and of b, and the classes' parameters.
+            features: What the output matrices multiply.
+            y_BxL: The scores of the words that `rows` gives for each target.
+            targets_B: Word ids, int32.
+        """
+        H, L = self.num_shortlist, self.class_size
+        y_top_TxB = _top_scores(shortlist, features)
+        class_B, place_B = jnp.divmod(jnp.maximum(targets_B - H, 0), L)
+        nll_B = softmax.cross_entropy(y_top_TxB, jnp.where(targets_B < H, targets_B, H + class_B))
+        last_B = self.vocabulary_size - 1 - H - class_B * L
+        y_BxL = jnp.where(jnp.arange(L)[None, :] <= last_B[:, None], y_BxL, MASKED)
+        return nll_B + jnp.where(targets_B < H, 0, softmax.cross_entropy(y_BxL.T, place_B))
 
 
-def rows(classes: ClassWeights, targets_B: jax.Array) -> jax.Array:
-    """The rows of the words of each target's class; of any class for a target alone in its own. int32, B x L."""
-    size = classes.size
-    first_B = classes.num_shortlist + jnp.maximum(targets_B - classes.num_shortlist, 0) // size * size
-    of_class_BxL = first_B[:, None] + jnp.arange(size, dtype=jnp.int32)[None, :]
-    return jnp.minimum(of_class_BxL, classes.words - 1)
-
-
-def negative_log_likelihood(
-    parts: tuple[blockwise.Part, ...], b_H: jax.Array, classes: ClassWeights, y_BxL: jax.Array, targets_B: jax.Array
-) -> jax.Array:
-    """-log P(target) of each example. Returns: B, nats a word.
-
-    parts, b_H: the weights of the words alone, each with what it multiplies, and their biases.
-    y_BxL: the scores of the words that `rows` names.
-    """
-    H, size = classes.num_shortlist, classes.size
-    top_TxB = _top(parts, b_H, classes)
-    in_class_B, place_B = jnp.divmod(jnp.maximum(targets_B - H, 0), size)
-    nll_B = blockwise.negative_log_likelihood(top_TxB, jnp.where(targets_B < H, targets_B, H + in_class_B))
-    last_B = classes.words - 1 - H - in_class_B * size
-    y_BxL = jnp.where(jnp.arange(size)[None, :] <= last_B[:, None], y_BxL, OUT)
-    return nll_B + jnp.where(targets_B < H, 0, blockwise.negative_log_likelihood(y_BxL.T, place_B))
-
-
-def log_probabilities(parts: tuple[blockwise.Part, ...], b_V: jax.Array, classes: ClassWeights) -> jax.Array:
-    """log P of all words. Returns: V x B, nats."""
-    V, H = classes.words, classes.num_shortlist
-    G, size = len(classes.b_G), classes.size
-    top_TxB = blockwise.log_probabilities(_top([(w[:H], x) for w, x in parts], b_V[:H], classes))
-    y_VxB = blockwise.scores(b_V[H:], *((w[H:], x) for w, x in parts))
-    y_GLxB = jnp.pad(y_VxB, ((0, G * size - len(y_VxB)), (0, 0)), constant_values=OUT)
-    within_GxLxB = jax.nn.log_softmax(y_GLxB.reshape(G, size, -1), axis=1)
-    tail_GLxB = (within_GxLxB + top_TxB[H:, None]).reshape(G * size, -1)
-    return jnp.concatenate([top_TxB[:H], tail_GLxB[: V - H]])
-
-
-def _top(parts: Sequence[blockwise.Part], b_H: jax.Array, classes: ClassWeights) -> jax.Array:
-    """Scores of the classes. parts: weights of the words alone, H x D, each with its inputs. Returns: T x B."""
-    all_parts = [(jnp.concatenate([w_HxD, w_GxD]), x) for (w_HxD, x), w_GxD in zip(parts, classes.weights)]
-    return blockwise.scores(jnp.concatenate([b_H, classes.b_G]), *all_parts)
+def _top_scores(shortlist: Params, features: Features) -> jax.Array:
+    """Returns the scores of the T classes, those of the shortlist's words first, T x B."""
+    classes = shortlist[CLASSES]
+    parts = [
+        (jnp.concatenate([shortlist[name], classes[name.replace('_V', '_G')]]), inputs)
+        for name, inputs in features.items()
+    ]
+    return softmax.scores(jnp.concatenate([shortlist[BIAS], classes[CLASS_BIAS]]), parts)

@@ -20,6 +20,7 @@ from tensorboardX.summary import scalar
 
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.inference.perplexity import perplexity
+from nplm_jax.utils.text import to_json
 from nplm_jax.utils.io import lines, parse_json, read_bytes, write_atomically
 from nplm_jax.training.schedule import Schedule, Progress
 
@@ -127,19 +128,6 @@ def _begin_events(folder: pathlib.Path) -> RecordWriter:
     events = RecordWriter(str(folder / f'events.out.tfevents.{time.time():.0f}.{socket.gethostname()}'))
     events.write(Event(wall_time=time.time(), file_version='brain.Event:2').SerializeToString())
     return events
-
-
-def to_json(values: Mapping[str, Any], instead: Callable[[float], Any] = lambda _: None, **options: Any) -> str:
-    """JSON in which an infinite or undefined number is what `instead` makes of it, as no reader of JSON expects one."""
-
-    def finite(value):
-        if isinstance(value, Mapping):
-            return {k: finite(v) for k, v in value.items()}
-        if isinstance(value, list):
-            return [finite(v) for v in value]
-        return instead(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-    return json.dumps(finite(values), **options)
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:

@@ -14,7 +14,6 @@ from ml_collections import ConfigDict
 
 from nplm_jax.runs import experiment
 from nplm_jax.runs import reporting
-from nplm_jax import config as config_lib
 from nplm_jax.training import vmapped
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
@@ -74,7 +73,7 @@ def apply(config: ConfigDict, overrides: Mapping[str, Any]) -> Point:
             raise BadInput(f'--sweep: {key}={value!r}: must be of type {type(here[last]).__name__}') from None
     name = overrides.get('name') or run_name(overrides) or config.name
     changed.name = name
-    config_lib.from_config(changed)
+    experiment.load_settings(changed)
     return Point(name, changed, {**overrides, 'name': name})
 
 
@@ -82,13 +81,15 @@ def run(points: Sequence[Point], folder: pathlib.Path, command: str, together: b
     """Runs the points one after another, each in its own folder; those finished are not run again.
 
     A point whose loss is not finite, or that its text cannot serve, is marked so, and the others go on.
-    together: to train those that `vectorized.groups` puts together as one, with the same results.
+    together: to train those that `vmapped.group_compatible` puts together as one, with the same results.
     Returns: the table of all points, which is written to `table.md` as well. Raises: as `experiment.run` does.
     """
     failed = {}
     configs = [point.config for point in points]
-    for group in vmapped.groups(configs) if together else [[config] for config in configs]:
-        for config, outcome in zip(group, vmapped.run(group, [folder / c.name for c in group], command)):
+    settings = [experiment.load_settings(config) for config in configs]
+    numbers = vmapped.group_compatible(settings) if together else [[i] for i in range(len(configs))]
+    for group in ([configs[i] for i in group] for group in numbers):
+        for config, outcome in zip(group, experiment.run_many(group, [folder / c.name for c in group], command)):
             if isinstance(outcome, Exception):
                 print(f'{config.name}: {outcome}', file=sys.stderr)
                 failed[config.name] = 'diverged' if isinstance(outcome, NonFiniteError) else 'refused'

@@ -1,293 +1,322 @@
-"""TrainState, one update, many updates a dispatch, and `fit`: the loop around them.
+"""The training loop: a Trainer asks for chunks of updates and takes what comes out; `fit` runs one trainer.
 
-Below `fit` everything is a pure function of its arguments. Dims: S steps, B batch, T words, N context words.
+Dims: S updates of a chunk, T positions of an epoch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import re
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.distributed import multihost, sharding
-from nplm_jax.inference import perplexity as evaluation
-from nplm_jax.models import language_model, nplm, recurrent
-from nplm_jax.outputs import sampled
-from nplm_jax.training import dispatching, objective, optimizers, sparse_rows
-from nplm_jax.training.schedule import Progress, Schedule, make_schedule, order
+from nplm_jax.inference.perplexity import evaluate
+from nplm_jax.models.network import Network
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.outputs.output_layer import Params
+from nplm_jax.training import step as step_lib
+from nplm_jax.training.checkpoints import Store
+from nplm_jax.training.optimizers import Hyperparameters
+from nplm_jax.training.schedule import Progress, Schedule, make_schedule
+from nplm_jax.training.step import Program, TrainState
 from nplm_jax.utils import finite
-
-if TYPE_CHECKING:
-    from nplm_jax.runs.reporting import Reporter
-    from nplm_jax.training.checkpoints import CheckpointStore
+from nplm_jax.utils.errors import BadInput, first_line
 
 
 class Interrupted(Exception):
-    """Training was asked to stop by a signal, and has saved its state."""
+    """A signal asked training to stop, and the state is saved."""
 
     def __init__(self, step: int, signal_number: int):
+        """Takes the last update and the signal's number."""
         super().__init__(f'stopped after update {step:,}, which is saved')
         self.signal_number = signal_number
 
 
-@flax.struct.dataclass
-class TrainState:
-    """Everything an update changes. step: int32, how many there were. carry: a recurrent network's state, else None."""
+class Reporter(Protocol):
+    """Is told what happens in training. `runs.reporting` has one that writes files and moves a progress bar."""
 
-    params: objective.Params
-    opt_state: optax.OptState
-    step: jax.Array
-    carry: recurrent.State = None
+    def start(self, progress: Progress, schedule: Schedule, batch_size: int) -> None:
+        """Called once, before the first chunk."""
 
+    def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
+        """Called after each chunk with the mean NLL of each of its batches."""
 
-def init_state(settings: Settings, vocabulary_size: int, bias: np.ndarray | None, total_steps: int) -> TrainState:
-    """The state before the first update: a pure function of the seed."""
-    key = jax.random.fold_in(jax.random.key(settings.seed), 0)
-    model, carry = settings.model, None
-    if model.is_recurrent:
-        params = recurrent.init(key, model, vocabulary_size, bias)
-        carry = recurrent.begin(model.family, model.h, settings.streams)
-    else:
-        params = nplm.init(key, model, vocabulary_size, bias, settings.output)
-    optimizer = optimizers.build(settings.optimizer, total_steps, settings.train.batch_size)
-    return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32), carry)
+    def validated(self, progress: Progress) -> None:
+        """Called after each validation."""
+
+    def close(self) -> None:
+        """Called at last."""
 
 
-class Gradients(NamedTuple):
-    """What an update is made of.
+class NullReporter:
+    """The reporter of processes that write nothing."""
 
-    nll: the batch's mean NLL, nats a word. trees: shaped like the parameters, or like what `touched.gather` gave for
-    `rows`. carry: what a recurrent network carries on.
+    def start(self, progress: Progress, schedule: Schedule, batch_size: int) -> None:
+        """Does nothing."""
+
+    def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
+        """Does nothing."""
+
+    def validated(self, progress: Progress) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+class Chunk(NamedTuple):
+    """The arguments of `step.execute_steps` for the updates up to the next boundary of the schedule."""
+
+    program: Program
+    state: TrainState
+    tokens_T: jax.Array
+    positions_T: jax.Array
+    first: int
+    num_steps: int
+    hyperparameters: Hyperparameters
+    proposal: Any
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TrainingRun:
+    """What is the same for all chunks of a run: made once, from the settings and the data.
+
+    Attributes:
+        settings: The run's settings.
+        data: Its corpus.
+        schedule: When it pauses.
+        program: What is static in an update.
+        hyperparameters: The numbers that are not.
+        tokens_T: The corpus, on every device.
+        proposal: What a sampled loss draws words from, on every device.
+        positions: From an epoch to its positions in the order of its updates, on every device; keeps the last one.
     """
 
-    nll: jax.Array
-    trees: tuple[objective.Params, ...]
-    rows: tuple[jax.Array, ...] | None = None
-    carry: recurrent.State = None
+    settings: Settings
+    data: dataset.Dataset
+    schedule: Schedule
+    program: Program
+    hyperparameters: Hyperparameters
+    tokens_T: jax.Array
+    proposal: Any
+    positions: Callable[[int], jax.Array]
+
+    def chunk(self, state: TrainState, step: int) -> Chunk:
+        """Returns the chunk after update `step`."""
+        epoch, first = divmod(step, self.schedule.steps_per_epoch)
+        num_steps = self.schedule.next_boundary(step) - step
+        arguments = self.tokens_T, self.positions(epoch), first, num_steps, self.hyperparameters, self.proposal
+        return Chunk(self.program, state, *arguments)
+
+    def init_state(self) -> TrainState:
+        """Returns the state before the first update, on one device."""
+        bias_V = dataset.unigram_log_probabilities(self.data) if self.settings.model.unigram_bias else None
+        return step_lib.init_state(self.program, self.hyperparameters, bias_V)
 
 
-def gradients(
-    state: TrainState,
-    contexts_BxN: jax.Array,
-    targets_B: jax.Array,
-    settings: Settings,
-    total_steps: int,
-    noise: sampled.Noise | None = None,
-    layout: sharding.Layout = sharding.ONE_DEVICE,
-) -> Gradients:
-    """Those of one batch. Arguments as of `train_step`."""
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), 2), state.step)
-    if settings.output.moves_few_rows:
-        return _few_gradients(state.params, contexts_BxN, targets_B, settings, noise, key, layout)
-    starts = state.step % (total_steps // settings.train.epochs) == 0  # an epoch, with no words read yet
-    carry = jax.tree.map(lambda h: jnp.where(starts, 0, h), state.carry)
-    (_, (nll, carry)), found = jax.value_and_grad(objective.penalised_nll, has_aux=True)(
-        state.params,
-        contexts_BxN,
-        targets_B,
-        settings.optimizer.weight_decay,
-        settings.model.dropout,
-        key,
-        settings.output,
-        layout,
-        carry,
+def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
+    """Builds the network, the mesh, the schedule and the optimizer of a run.
+
+    Raises:
+        BadInput: The data or the devices cannot serve the settings.
+    """
+    network = Network.from_settings(settings, len(data.vocabulary))
+    schedule = make_schedule(settings, data.train)
+    body, batch_size = network.body, settings.train.batch_size
+    uses_sparse_updates = network.output.uses_sparse_updates
+    mesh = sharding.build(settings.parallel, batch_size, body.num_streams(batch_size), uses_sparse_updates)
+    proposal = network.output.make_proposal(dataset.unigram_log_probabilities(data))
+    return TrainingRun(
+        settings=settings,
+        data=data,
+        schedule=schedule,
+        program=step_lib.make_program(settings, network, schedule.steps_per_epoch, mesh),
+        hyperparameters=Hyperparameters.from_settings(settings),
+        tokens_T=mesh.replicate(data.tokens_T),
+        proposal=mesh.replicate(proposal),
+        positions=functools.lru_cache(maxsize=1)(
+            lambda epoch: mesh.replicate(body.epoch_positions(settings.seed, epoch, data.train, batch_size))
+        ),
     )
-    return Gradients(nll, (found,), carry=carry)
 
 
-def _few_gradients(params, contexts_BxN, targets_B, settings, noise, key, layout):
-    """The gradients of the rows that a loss other than the full one needs, without decay.
+class Trainer:
+    """One training run: which chunk comes next, and what to do with what came out of it.
 
-    Over a mesh these rows alone cross the devices, and all devices share the batch.
+    Validates, saves, reports and stops early. It goes on from the newest checkpoint in its store. The same settings and
+    data give the same parameters, bit for bit on a CPU, however often the run was stopped and started again. With
+    several processes each has a trainer, and the first process's checkpoint and validation count.
+
+    Attributes:
+        run: What is the same for all chunks.
+        best: The parameters that did best on validation, on one device.
+        progress: How far the run is.
     """
-    key, key_rows = jax.random.split(key)
-    output = settings.output
-    rows = contexts_BxN, *objective.output_rows(params, targets_B, output, noise, key_rows)
-    # Else XLA would share out which rows they are as well, and add up whole arrays of |V| rows at the end.
-    rows, targets_B = layout.replicate((rows, targets_B))
-    gathered = layout.replicate(sparse_rows.gather(params, *rows))
-    of_one_device = functools.partial(objective.cheap_loss, dropout=settings.model.dropout, kind=output.kind)
 
-    def losses(shared, own):
-        return layout.map_few(of_one_device)(shared, own, targets_B, (key, rows[-1], noise))[0]
+    def __init__(
+        self,
+        run: TrainingRun,
+        store: Store,
+        reporter: Reporter,
+        interrupted: Callable[[], int] = lambda: 0,
+        started: float | None = None,
+    ):
+        """Restores the newest checkpoint, or begins.
 
-    (_, nll), found = jax.value_and_grad(losses, (0, 1), has_aux=True)(*gathered)
-    return Gradients(nll, found, rows)
+        Args:
+            run: What `prepare_run` returned.
+            store: Where checkpoints lie.
+            reporter: Is told what happens.
+            interrupted: Returns the number of a signal that asks to stop, 0 for none.
+            started: time.perf_counter() at which the run's seconds begin; now when None.
+        """
+        self.run = run
+        state, self.best, self.progress = restore_or_init(run, store)
+        self._state = run.program.sharding.shard(state)
+        self._store, self._reporter, self._interrupted = store, reporter, interrupted
+        self._started = (time.perf_counter() if started is None else started) - self.progress.seconds
+        reporter.start(self.progress, run.schedule, run.program.batch_size)
 
+    @property
+    def done(self) -> bool:
+        """Whether training is over."""
+        return self.progress.finished
 
-def batch(settings: Settings, tokens_T: jax.Array, positions_B: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The contexts and targets that an update at these positions takes."""
-    return dataset.windows(tokens_T, positions_B, 1 if settings.model.is_recurrent else settings.model.n - 1)
+    @property
+    def step(self) -> int:
+        """How many updates were made."""
+        return self.progress.step
 
+    def next_chunk(self) -> Chunk:
+        """Returns the chunk to run next. Raises: Interrupted, after saving, when a signal asks to stop."""
+        self._stop_if_interrupted(save=True)
+        return self.run.chunk(self._state, self.step)
 
-def train_step(
-    state: TrainState,
-    contexts_BxN: jax.Array,
-    targets_B: jax.Array,
-    settings: Settings,
-    total_steps: int,
-    noise: sampled.Noise | None = None,
-    layout: sharding.Layout = sharding.ONE_DEVICE,
-) -> tuple[TrainState, jax.Array]:
-    """One update. Returns: the new state and the batch's mean NLL before it, nats a word.
+    def finish_chunk(self, state: TrainState, nll_S: np.ndarray, seconds: float) -> None:
+        """Takes the result of a chunk: reports it, and validates and saves when due.
 
-    noise: what output.kind sampled and nce draw from. With a kind other than full only the rows that the batch needs
-    move, and the regulariser is left to `decay`.
-    """
-    found = gradients(state, contexts_BxN, targets_B, settings, total_steps, noise, layout)
-    return update(state, found, settings, total_steps, layout), found.nll
+        Args:
+            state: The state after it.
+            nll_S: The mean NLL of each batch, nats a word.
+            seconds: How long it took.
 
-
-def update(
-    state: TrainState, found: Gradients, settings: Settings, total_steps: int, layout: sharding.Layout
-) -> TrainState:
-    """The state after the update that these gradients make."""
-    optimizer = optimizers.build(settings.optimizer, total_steps, settings.train.batch_size)
-    if found.rows is None:
-        updates, opt_state = optimizer.update(*found.trees, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
-    else:  # plain gradient descent keeps nothing of a parameter, and so does not mind whose gradients these are
-        updates, opt_state = optimizer.update(found.trees, state.opt_state)
-        params = sparse_rows.add(state.params, *layout.replicate(updates), *found.rows)
-    return layout.constrain(TrainState(params, opt_state, state.step + 1, found.carry))
-
-
-def decay(params: objective.Params, step: jax.Array, settings: Settings, total_steps: int, num_steps: int):
-    """The parameters after the decay of the `num_steps` updates from `step` on, where `train_step` leaves it out."""
-    if not settings.output.moves_few_rows:
-        return params
-    schedule = optimizers.schedule(settings.optimizer, total_steps, settings.train.batch_size)
-    rate_S = jax.vmap(schedule)(step + jnp.arange(num_steps))
-    return sparse_rows.shrink(params, jnp.prod(1 - rate_S * settings.optimizer.weight_decay))
-
-
-@functools.partial(jax.jit, static_argnames=('settings', 'total_steps', 'num_steps', 'layout'), donate_argnames='state')
-def train_steps(
-    state: TrainState,
-    tokens_T: jax.Array,
-    order_T: jax.Array,
-    first: jax.Array,
-    settings: Settings,
-    total_steps: int,
-    num_steps: int,
-    noise: sampled.Noise | None = None,
-    layout: sharding.Layout = sharding.ONE_DEVICE,
-) -> tuple[TrainState, jax.Array]:
-    """`num_steps` updates in one dispatch, on the words order_T[first * B : (first + num_steps) * B].
-
-    Deviation: with an output.kind other than full, the weights decay once, by what these updates would have.
-    The state given is donated: use only the one returned. Returns: the new state and the mean NLL of each batch.
-    """
-    B = settings.train.batch_size
-    positions_SxB = jax.lax.dynamic_slice(order_T, (first * B,), (num_steps * B,)).reshape(num_steps, B)
-
-    def step(state, positions_B):
-        given = batch(settings, tokens_T, positions_B)
-        state, nll = train_step(state, *given, settings, total_steps, noise, layout)
-        # Where few rows move they are gathered first, and a row should lie together.
-        return (state if settings.output.moves_few_rows else layout.words_last(state)), nll
-
-    after, nll_S = jax.lax.scan(step, state, positions_SxB)
-    return after.replace(params=decay(after.params, state.step, settings, total_steps, num_steps)), nll_S
-
-
-def fit(
-    settings: Settings,
-    data: dataset.Dataset,
-    store: CheckpointStore,
-    reporter: Reporter,
-    interrupted: Callable[[], int] = lambda: 0,
-) -> tuple[objective.Params, Progress]:
-    """Trains to the last epoch, or until validation has not improved for `train.patience` evaluations.
-
-    Goes on from the newest checkpoint in `store`. Same settings and data give the same parameters, bit for bit
-    on a CPU, however often it was stopped and started again; over other devices, to the rounding of their sums.
-    With several processes each calls this; the first one's checkpoint and validation count.
-
-    interrupted: the number of a signal that asks to stop, 0 for none.
-    Returns: the parameters that were best on validation, and the final progress.
-    Raises: finite.NonFiniteError, the last good checkpoint kept (`replaying` tells more); Interrupted, after saving.
-    """
-    return dispatching.drive(dispatches(settings, data, store, reporter, interrupted, time.perf_counter()))
-
-
-def dispatches(settings, data, store, reporter, interrupted, started):
-    """`fit` as a generator of partials of `train_steps`. started: time.perf_counter() when `Progress.seconds` began."""
-    layout, schedule = sharding.build(settings), make_schedule(settings, data.train)
-    state, best, progress = begin(settings, schedule, data, store)
-    noise = layout.everywhere(sampled.for_data(data, settings.output))
-    state, tokens_T = layout.put(state), layout.everywhere(data.tokens_T)
-    whole = functools.partial(layout.get, num_words=len(data.vocabulary))
-    before = progress.seconds
-    reporter.start(progress, schedule, settings.train.batch_size)
-    epoch, order_T = -1, None
-    while not progress.finished:
-        if signal_number := multihost.allreduce_max(interrupted()):
-            _save(store, whole(state), best, progress)
-            raise Interrupted(progress.step, signal_number)
-        if epoch != (epoch := progress.step // schedule.steps_per_epoch):
-            order_T = layout.everywhere(order(settings, epoch, data.train))
-        first = progress.step
-        step, place = schedule.next_boundary(first), first % schedule.steps_per_epoch
-        state, nll_S, took = yield functools.partial(
-            train_steps, state, tokens_T, order_T, place, settings, schedule.total_steps, step - first, noise, layout
+        Raises:
+            finite.NonFiniteError: A number is not finite. The last good checkpoint is kept.
+            Interrupted: A signal came during the last chunk or validation.
+        """
+        schedule, before = self.run.schedule, self.step
+        finite.check_losses(nll_S, before)
+        self._state = state
+        self.progress = dataclasses.replace(
+            self.progress,
+            step=before + len(nll_S),
+            seconds=time.perf_counter() - self._started,
+            train_seconds=self.progress.train_seconds + seconds,
         )
-        finite.check_losses(nll_S, first)
-        seconds, took = before + time.perf_counter() - started, progress.train_seconds + took
-        progress = dataclasses.replace(progress, step=step, seconds=seconds, train_seconds=took)
-        reporter.trained(progress, nll_S)
-        if schedule.is_due(schedule.log_every, first, step) or schedule.is_due(schedule.evaluate_every, first, step):
-            finite.check(state, step)
-        if schedule.is_due(schedule.evaluate_every, first, step):
-            progress, best = _validate(settings, schedule, data, whole(state.params), best, progress)
-            reporter.validated(progress)
-        if progress.finished or schedule.is_due(schedule.checkpoint_every, first, step):
-            _save(store, whole(state), best, progress)
-    if signal_number := multihost.allreduce_max(interrupted()):  # during the last dispatch or validation
-        raise Interrupted(progress.step, signal_number)
-    return best, progress
+        self._reporter.trained(self.progress, nll_S)
+        log, evaluate, save = (
+            schedule.is_due(every, before, self.step)
+            for every in (schedule.log_every, schedule.evaluate_every, schedule.checkpoint_every)
+        )
+        if log or evaluate:
+            finite.check(state, self.step)
+        if evaluate:
+            self.validate()
+            self._reporter.validated(self.progress)
+        if save or self.done:
+            self.save()
+        if self.done:
+            self._stop_if_interrupted(save=False)
+
+    def validate(self) -> None:
+        """Compares with the best parameters so far, and decides whether training is over."""
+        run, progress = self.run, self.progress
+        params = run.program.sharding.unshard(self._state.params, len(run.data.vocabulary))
+        score = evaluate(NeuralLanguageModel(run.program.network, params), run.data.tokens_T, run.data.valid)
+        nll = float(multihost.broadcast_from_primary(np.float64(score.mean_nll)))
+        progress = dataclasses.replace(
+            progress, valid_nll=nll, evaluations_since_best=progress.evaluations_since_best + 1
+        )
+        if nll < progress.best_valid_nll:
+            self.best = jax.tree.map(jnp.copy, params)
+            progress = dataclasses.replace(
+                progress, best_step=progress.step, best_valid_nll=nll, evaluations_since_best=0
+            )
+        out_of_patience = progress.evaluations_since_best >= run.settings.train.patience
+        self.progress = dataclasses.replace(
+            progress, finished=progress.step >= run.schedule.total_steps or out_of_patience
+        )
+
+    def save(self) -> None:
+        """Writes a checkpoint. Raises: finite.NonFiniteError rather than write numbers that are not finite."""
+        state = self.run.program.sharding.unshard(self._state, len(self.run.data.vocabulary))
+        finite.check(state, self.step)
+        self._store.save(self.step, state, self.best, dataclasses.asdict(self.progress))
+
+    def _stop_if_interrupted(self, save: bool) -> None:
+        if signal_number := multihost.allreduce_max(self._interrupted()):
+            if save:
+                self.save()
+            raise Interrupted(self.step, signal_number)
 
 
-def begin(
-    settings: Settings, schedule: Schedule, data: dataset.Dataset, store: CheckpointStore, before: int | None = None
-) -> tuple[TrainState, objective.Params, Progress]:
-    """State, best parameters and progress: those of the newest checkpoint, else the first ones.
+def restore_or_init(run: TrainingRun, store: Store, before: int | None = None) -> tuple[TrainState, Params, Progress]:
+    """Returns state, best parameters and progress of the newest checkpoint, else the initial ones, on one device.
 
-    before: an update, to begin with the newest checkpoint before that one.
+    Args:
+        run: What `prepare_run` returned.
+        store: Where checkpoints lie.
+        before: An update, to take the newest checkpoint before it.
     """
-    bias = dataset.unigram_log_probabilities(data) if settings.model.unigram_bias else None
-    state = init_state(settings, len(data.vocabulary), bias, schedule.total_steps)
+    state = run.init_state()
     if (restored := store.restore(state, state.params, before)) is None:
         restored = state, jax.tree.map(jnp.copy, state.params), {}
     progress = multihost.broadcast_from_primary(jax.tree.map(np.asarray, dataclasses.asdict(Progress(**restored[2]))))
-    return *multihost.broadcast_from_primary(restored[:2]), Progress(**{k: v.item() for k, v in progress.items()})
+    state, best = multihost.broadcast_from_primary(restored[:2])
+    return state, best, Progress(**{key: value.item() for key, value in progress.items()})
 
 
-def _validate(settings, schedule, data, params, best, progress):
-    """Compares with the best so far, and decides whether training is over."""
-    model = language_model.from_params(params, settings.model.n)
-    nll = float(
-        multihost.broadcast_from_primary(np.float64(evaluation.evaluate(model, data.tokens_T, data.valid).mean_nll))
-    )
-    progress = dataclasses.replace(progress, valid_nll=nll, evaluations_since_best=progress.evaluations_since_best + 1)
-    if nll < progress.best_valid_nll:
-        best = jax.tree.map(jnp.copy, params)
-        progress = dataclasses.replace(progress, best_step=progress.step, best_valid_nll=nll, evaluations_since_best=0)
-    over = progress.step >= schedule.total_steps or progress.evaluations_since_best >= settings.train.patience
-    return dataclasses.replace(progress, finished=over), best
+def run_chunk(chunk: Chunk) -> tuple[TrainState, np.ndarray, float]:
+    """Runs a chunk. Returns: the state, the NLL of each batch once it is there, and the seconds."""
+    started = time.perf_counter()
+    state, nll_S = step_lib.execute_steps(*chunk)
+    return state, np.asarray(nll_S), time.perf_counter() - started
 
 
-def _save(store: CheckpointStore, state: TrainState, best: objective.Params, progress: Progress) -> None:
-    """Writes a checkpoint, but never of numbers that are not finite."""
-    finite.check(state, progress.step)
-    store.save(progress.step, state, best, dataclasses.asdict(progress))
+def fit(trainer: Trainer) -> tuple[Params, Progress]:
+    """Trains to the last epoch, or until validation has not improved for `train.patience` evaluations.
+
+    Returns:
+        The parameters that did best on validation, and the final progress.
+
+    Raises:
+        finite.NonFiniteError: `training.replay` tells more of it.
+        Interrupted: A signal asked to stop, and the state is saved.
+        BadInput: The memory does not suffice.
+    """
+    with out_of_memory_as_bad_input():
+        while not trainer.done:
+            trainer.finish_chunk(*run_chunk(trainer.next_chunk()))
+    return trainer.best, trainer.progress
+
+
+@contextlib.contextmanager
+def out_of_memory_as_bad_input() -> Iterator[None]:
+    """Raises: BadInput where the body finds no memory, on the device or the host."""
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, MemoryError) as error:
+        if not (isinstance(error, MemoryError) or re.search('RESOURCE_EXHAUSTED|[Oo]ut of memory', str(error))):
+            raise
+        keys = 'model.m, model.h, train.batch_size or output.block_size'
+        raise BadInput(f'out of memory ({first_line(error)[:200]}); make {keys} smaller') from None

@@ -1,94 +1,132 @@
-"""What training minimises: mean negative log-likelihood + R(theta) (the paper's section 2.1, sign turned)."""
+"""What training minimises, and its gradients: mean NLL + R(theta) (the paper's section 2.1 with the sign turned).
+
+Dims: B batch, N context words.
+"""
 
 from __future__ import annotations
 
-import functools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config import OutputSettings
-from nplm_jax.distributed import sharding
-from nplm_jax.models import nplm, recurrent
-from nplm_jax.outputs import blockwise, sampled, two_level
-
-Params = nplm.Params | recurrent.Params
-EXACT = OutputSettings()
+from nplm_jax.distributed.sharding import NO_AXES, ONE_DEVICE, Axes, MeshSharding
+from nplm_jax.models.body import Carry
+from nplm_jax.models.network import Network
+from nplm_jax.outputs.output_layer import Params
+from nplm_jax.training.sparse_rows import Rows, gather_rows
 
 
-def regulariser(params: Params, decay: float) -> jax.Array:
-    """R = decay/2 * sum of squares of the weights (C, H, U, W), never of the biases; its gradient is decay * theta."""
-    return 0.5 * decay * sum(jnp.sum(jnp.square(w)) for w in jax.tree.leaves(params) if w.ndim > 1)
+class Gradients(NamedTuple):
+    """The gradients of one batch.
 
-
-def nll(
-    params: Params,
-    contexts_BxN: jax.Array,
-    targets_B: jax.Array,
-    carry: recurrent.State,
-    key: jax.Array | None,
-    dropout: float,
-    output: OutputSettings,
-    axes: sharding.Axes = sharding.NO_AXES,
-) -> tuple[jax.Array, recurrent.State]:
-    """Mean NLL of this device's examples, nats a word, and what a recurrent network carries on, else None.
-
-    axes: what is shared out over other devices.
+    Attributes:
+        nll: The batch's mean NLL (an estimate for a sampled loss), nats a word.
+        trees: In the structure of the parameters; for `rows`, in that of the two trees of `sparse_rows.gather_rows`.
+        rows: The rows that sparse gradients are of, else None.
+        carry: What the body's streams carry on.
     """
-    if isinstance(params, recurrent.Params):
-        return recurrent.nll(params, contexts_BxN, targets_B, carry, key, dropout, output, axes.data, axes.model)
-    parts = nplm.output_parts(params, contexts_BxN, dropout, key, axes.data)
-    return blockwise.mean_nll(parts, params.b_V, targets_B, output.precision, output.block_size, axes.model), None
+
+    nll: jax.Array
+    trees: tuple[Params, ...]
+    rows: Rows | None
+    carry: Carry
+
+
+def regulariser(params: Params, weight_decay: jax.Array | float) -> jax.Array:
+    """Computes R = decay/2 * sum of squares of the weights (C, H, U, W), not of the biases.
+
+    Its gradient with respect to a weight is decay * weight.
+    """
+    return 0.5 * weight_decay * sum(jnp.sum(jnp.square(w)) for w in jax.tree.leaves(params) if w.ndim > 1)
 
 
 def penalised_nll(
     params: Params,
+    network: Network,
     contexts_BxN: jax.Array,
     targets_B: jax.Array,
-    decay: float,
-    dropout: float = 0.0,
+    weight_decay: jax.Array | float,
+    carry: Carry = None,
     key: jax.Array | None = None,
-    output: OutputSettings = EXACT,
-    layout: sharding.Layout = sharding.ONE_DEVICE,
-    carry: recurrent.State = None,
-) -> tuple[jax.Array, tuple[jax.Array, recurrent.State]]:
-    """Returns: mean NLL + R, and with it the mean NLL that perplexity is made of, and what is carried on.
+    sharding: MeshSharding = ONE_DEVICE,
+) -> tuple[jax.Array, tuple[jax.Array, Carry]]:
+    """Computes mean NLL + R over all devices.
 
-    All in nats a word. carry: the state of a recurrent network's streams.
+    Args:
+        params: The parameters.
+        network: The network that they belong to.
+        contexts_BxN: Word ids in reading order, the most recent word last, int32.
+        targets_B: The words that follow, int32.
+        weight_decay: The decay of R.
+        carry: What the body's streams carried on to this batch.
+        key: A random key for dropout; None switches it off.
+        sharding: Where the parameters and the batch lie.
+
+    Returns:
+        The penalised loss, and with it the mean NLL, whose exponential is the perplexity, and what the streams carry
+        on. Float32 scalars, nats a word.
     """
-    of_one_device = functools.partial(nll, dropout=dropout, output=output)
-    mean_nll, carry = layout.map(of_one_device)(params, contexts_BxN, targets_B, carry, key)
-    return mean_nll + regulariser(params, decay), (mean_nll, carry)
+    num_context = network.body.num_context
+    if contexts_BxN.ndim != 2 or contexts_BxN.shape[1] != num_context:
+        raise ValueError(f'contexts of shape {contexts_BxN.shape}: must be batch x {num_context}, in reading order')
+
+    def device_loss(
+        params: Params, contexts_BxN: Any, targets_B: Any, carry: Carry, key: Any, axes: Axes = NO_AXES
+    ) -> tuple[jax.Array, Carry]:
+        return network.loss(params, contexts_BxN, targets_B, carry, key, axes)
+
+    nll, carry = sharding.map_loss(device_loss)(params, contexts_BxN, targets_B, carry, key)
+    return nll + regulariser(params, weight_decay), (nll, carry)
 
 
-def output_rows(
-    params: nplm.Params, targets_B: jax.Array, output: OutputSettings, noise: sampled.Noise | None, key: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """The rows of the output layer that a cheap loss needs. Returns: B x L of each example, S of all; int32."""
-    if params.classes is not None:
-        return two_level.rows(params.classes, targets_B), jnp.arange(params.classes.num_shortlist, dtype=jnp.int32)
-    return targets_B[:, None], sampled.draw(key, noise, output.samples)
-
-
-def cheap_loss(
-    shared: nplm.Params,
-    own: nplm.Params,
+def dense_gradients(
+    params: Params,
+    network: Network,
+    contexts_BxN: jax.Array,
     targets_B: jax.Array,
-    given: tuple[jax.Array, jax.Array, sampled.Noise | None],
-    dropout: float,
-    kind: str,
-    axes: sharding.Axes = sharding.NO_AXES,
-) -> tuple[tuple[jax.Array, jax.Array], None]:
-    """The loss of output.kind sampled, nce or classes, as a function of what `touched.gather` gathered, without R.
+    weight_decay: jax.Array | float,
+    carry: Carry,
+    key: jax.Array,
+    sharding: MeshSharding,
+) -> Gradients:
+    """Returns the gradients of `penalised_nll` with respect to every parameter."""
+    gradient = jax.value_and_grad(penalised_nll, has_aux=True)
+    (_, (nll, carry)), grads = gradient(params, network, contexts_BxN, targets_B, weight_decay, carry, key, sharding)
+    return Gradients(nll, (grads,), None, carry)
 
-    given: the key of the dropout, the S rows that all examples share, and the noise.
-    Returns: (loss, mean NLL), nats a word, the second exact for classes, else an estimate; and nothing to carry on.
+
+def sparse_gradients(
+    params: Params,
+    network: Network,
+    contexts_BxN: jax.Array,
+    targets_B: jax.Array,
+    proposal: Any,
+    carry: Carry,
+    key: jax.Array,
+    sharding: MeshSharding,
+) -> Gradients:
+    """Returns the gradients of the rows that a sparse output layer's loss needs, without R.
+
+    Over a mesh these rows alone cross the devices, and all devices divide the batch.
     """
-    key, rows_S, noise = given
-    parts = nplm.parts_of(shared, own.C_VxM.reshape(len(targets_B), -1), dropout, key, axes.data)
-    own_weights = [w for w in (own.U_VxK, own.W_VxP) if w is not None]
-    y_BxL = blockwise.own_scores(own.b_V, *((w, x) for w, (_, x) in zip(own_weights, parts)))
-    if kind != 'two_level':
-        return sampled.losses(kind, parts, shared.b_V, y_BxL[:, 0], targets_B, rows_S, noise.log_inclusion_prob_V), None
-    nll = jnp.mean(two_level.negative_log_likelihood(parts, shared.b_V, shared.classes, y_BxL, targets_B))
-    return (nll, nll), None
+    key, key_rows = jax.random.split(key)
+    rows = Rows(contexts_BxN, *network.output.rows(targets_B, proposal, key_rows))
+    # Replicated, since XLA would otherwise divide the row numbers too, and sum whole arrays of V rows at the end.
+    rows, targets_B = sharding.constrain_replicated((rows, targets_B))
+    gathered = sharding.constrain_replicated(gather_rows(params, rows, network.output_tables))
+
+    def device_loss(
+        shared: Params, own: Params, targets_B: Any, carry: Carry, extra: Any, axes: Axes = NO_AXES
+    ) -> tuple[Any, Carry]:
+        key, shared_S, proposal = extra
+        features, carry = network.body.features(shared, own['C_VxM'], carry, key, axes.data)
+        return network.output.sparse_loss(shared, own, features, targets_B, shared_S, proposal), carry
+
+    def loss(shared: Params, own: Params) -> tuple[jax.Array, tuple[jax.Array, Carry]]:
+        extra = key, rows.shared_S, proposal
+        (loss, nll), carry_on = sharding.map_sparse_loss(device_loss)(shared, own, targets_B, carry, extra)
+        return loss, (nll, carry_on)
+
+    (_, (nll, carry_on)), grads = jax.value_and_grad(loss, (0, 1), has_aux=True)(*gathered)
+    return Gradients(nll, grads, rows, carry_on)

@@ -1,43 +1,109 @@
-"""How the parameters move: the paper's schedule, and Optax for the rest."""
+"""How the parameters move: the paper's learning-rate schedule, and Optax for the rest."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
 import optax
 
-from nplm_jax.config import OptimizerSettings, PaperSettings
+from nplm_jax.config import OptimizerSettings, Settings
+
+LearningRate = Callable[['Hyperparameters', Any], Any]  # of the hyperparameters and the number of the update
 
 
-def paper_schedule(paper: PaperSettings, batch_size: int) -> optax.Schedule:
-    """epsilon_t = epsilon_0 / (1 + r t) with t in words (section 2.1), times the batch.
+@flax.struct.dataclass
+class Hyperparameters:
+    """The numbers of a run that no compiled program depends on: runs that differ in them alone share their programs.
 
-    The gradient is a mean over the batch; times batch_size it is the sum, at the paper's rate a word. A batch
-    of one is the paper's update to the letter.
+    Attributes:
+        seed: Of the parameters, the order of the words and dropout, int32.
+        learning_rate: On the batch mean.
+        weight_decay: Of the regulariser R.
+        epsilon_0: The paper's initial rate, a word.
+        r: The paper's decrease of the rate, a word.
     """
-    return lambda step: batch_size * paper.epsilon_0 / (1 + paper.r * step * batch_size)
+
+    seed: Any
+    learning_rate: Any
+    weight_decay: Any
+    epsilon_0: Any
+    r: Any
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Hyperparameters:
+        """Returns the run's numbers as scalar arrays, so that their values are no part of a compiled program."""
+        optimizer = settings.optimizer
+        rates = (optimizer.learning_rate, optimizer.weight_decay, optimizer.paper.epsilon_0, optimizer.paper.r)
+        return cls(jnp.int32(settings.seed), *(jnp.float32(rate) for rate in rates))
 
 
-def schedule(settings: OptimizerSettings, total_steps: int, batch_size: int) -> optax.Schedule:
-    """The learning rate as a function of the update number."""
+def paper_schedule(hyperparameters: Hyperparameters, step: jax.Array, batch_size: int) -> jax.Array:
+    """Computes epsilon_t = epsilon_0 / (1 + r t), t in words (the paper's section 2.1), times the batch.
+
+    The gradient is a mean over the batch; times batch_size it is the sum, at the paper's rate a word. A batch of one is
+    the paper's update to the letter.
+    """
+    return batch_size * hyperparameters.epsilon_0 / (1 + hyperparameters.r * step * batch_size)
+
+
+def learning_rate_schedule(settings: OptimizerSettings, total_steps: int, batch_size: int) -> LearningRate:
+    """Returns the learning rate as a function of the hyperparameters and the number of the update.
+
+    Args:
+        settings: `optimizer.*`; of its numbers only `warmup` is read.
+        total_steps: Updates of the whole run.
+        batch_size: Words of an update.
+    """
     if settings.name == 'paper':
-        return paper_schedule(settings.paper, batch_size)
-    rate, warmup = settings.learning_rate, settings.warmup
-    after = max(total_steps - warmup, 1)
-    main = {
-        'constant': optax.constant_schedule(rate),
-        'linear': optax.linear_schedule(rate, 0.0, after),
-        'cosine': optax.cosine_decay_schedule(rate, after),
-    }[settings.schedule]
-    return optax.join_schedules([optax.linear_schedule(0.0, rate, warmup), main], [warmup]) if warmup else main
+        return lambda hyperparameters, step: paper_schedule(hyperparameters, step, batch_size)
+    warmup = settings.warmup
+    num_after = max(total_steps - warmup, 1)
+
+    def learning_rate(hyperparameters: Hyperparameters, step: jax.Array) -> jax.Array:
+        peak = hyperparameters.learning_rate
+        schedule = {
+            'constant': lambda: optax.constant_schedule(peak),
+            'linear': lambda: optax.linear_schedule(peak, 0.0, num_after),
+            'cosine': lambda: optax.cosine_decay_schedule(peak, num_after),
+        }[settings.schedule]()
+        if warmup:
+            schedule = optax.join_schedules([optax.linear_schedule(0.0, peak, warmup), schedule], [warmup])
+        return schedule(step)
+
+    return learning_rate
 
 
-def build(settings: OptimizerSettings, total_steps: int, batch_size: int) -> optax.GradientTransformation:
-    """The Optax transformation that `settings` names. Weight decay is in the objective, not here."""
-    rate = schedule(settings, total_steps, batch_size)
-    if settings.name == 'paper':
-        return optax.sgd(rate)
-    update = {
-        'sgd': lambda: optax.sgd(rate, momentum=settings.momentum or None),
-        'adam': lambda: optax.adam(rate),
-        'adagrad': lambda: optax.adagrad(rate),
+def make_optimizer(settings: OptimizerSettings, learning_rate: LearningRate) -> optax.GradientTransformationExtraArgs:
+    """Returns the transformation that `optimizer.name` names; its `update` takes `hyperparameters` as well.
+
+    Weight decay is in the objective, not here.
+    """
+    direction = {
+        'paper': optax.identity,
+        'sgd': lambda: optax.trace(settings.momentum) if settings.momentum else optax.identity(),
+        'adam': optax.scale_by_adam,
+        'adagrad': optax.scale_by_rss,
     }[settings.name]()
-    return optax.chain(optax.clip_by_global_norm(settings.clip_norm), update) if settings.clip_norm else update
+    optimizer = optax.chain(direction, _scale_by_learning_rate(learning_rate))
+    clips = settings.clip_norm and settings.name != 'paper'
+    return optax.chain(optax.clip_by_global_norm(settings.clip_norm), optimizer) if clips else optimizer
+
+
+def _scale_by_learning_rate(learning_rate: LearningRate) -> optax.GradientTransformationExtraArgs:
+    """Multiplies updates with the negative learning rate; counts the updates in its state as Optax does."""
+
+    def init(params: Any) -> optax.ScaleByScheduleState:
+        return optax.ScaleByScheduleState(count=jnp.zeros([], jnp.int32))
+
+    def update(
+        updates: Any, state: Any, params: Any = None, *, hyperparameters: Hyperparameters, **_: Any
+    ) -> tuple[Any, optax.ScaleByScheduleState]:
+        step_size = -learning_rate(hyperparameters, state.count)
+        updates = jax.tree.map(lambda g: jnp.array(step_size, dtype=g.dtype) * g, updates)
+        return updates, optax.ScaleByScheduleState(count=optax.safe_increment(state.count))
+
+    return optax.GradientTransformationExtraArgs(init, update)

@@ -1,7 +1,7 @@
 """One update of a run made again, to see where its numbers stop being finite.
 
-What an update is depends on the settings, the text and the checkpoint before it alone. So a run looks at its state now
-and then only, and which update went wrong is found out here, from the newest checkpoint on.
+An update depends on the settings, the text and the checkpoint before it alone. So a run checks its state only now and
+then, and this module finds the update that went wrong, from the newest checkpoint on. Dims: B batch.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import functools
 import pathlib
 import shlex
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,16 +20,15 @@ import numpy as np
 
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset
-from nplm_jax.distributed import sharding
-from nplm_jax.outputs import sampled
-from nplm_jax.runs import reporting
-from nplm_jax.training import loop, sparse_rows
-from nplm_jax.training.schedule import Schedule, make_schedule, order
+from nplm_jax.distributed import multihost
+from nplm_jax.training import step as step_lib
+from nplm_jax.training.checkpoints import Store
+from nplm_jax.training.loop import TrainingRun, prepare_run, restore_or_init, run_chunk
+from nplm_jax.training.optimizers import Hyperparameters
+from nplm_jax.training.step import Program, TrainState
 from nplm_jax.utils import finite
 from nplm_jax.utils.io import write_atomically
-
-if TYPE_CHECKING:
-    from nplm_jax.training.checkpoints import CheckpointStore
+from nplm_jax.utils.text import to_json
 
 FILE = 'not_finite.json'
 REMEDY = 'try another --workdir with a lower optimizer.learning_rate, or optimizer.clip_norm'
@@ -40,8 +38,15 @@ REMEDY = 'try another --workdir with a lower optimizer.learning_rate, or optimiz
 class Update:
     """What is known of one update. Norms are Euclidean, of each parameter.
 
-    number: counted from 1. epoch: counted from 0. first: the place of its first word in the order of the epoch, of
-    which it takes the next B. positions: of these words in the stream. loss: nats a word, before the update.
+    Attributes:
+        number: Counted from 1.
+        epoch: Counted from 0.
+        first: The place of its first word in the order of the epoch, of which it takes the next B.
+        positions: The positions of these words in the text.
+        loss: The mean NLL before the update, nats a word.
+        norms: Of the parameters before the update.
+        gradient_norms: Of the gradients.
+        not_finite: What is not finite first: a parameter before it, the loss, a gradient, the state after it.
     """
 
     number: int
@@ -49,74 +54,82 @@ class Update:
     first: int
     positions: tuple[int, ...]
     loss: float
-    norms: dict[str, float]  # before the update
+    norms: dict[str, float]
     gradient_norms: dict[str, float]
-    not_finite: str | None  # the first that is not: a parameter before it, the loss, a gradient, the state after it
+    not_finite: str | None
 
 
-def find(settings: Settings, data: dataset.Dataset, store: CheckpointStore, until: int) -> Update | None:
-    """The first update whose numbers are not all finite: those from the newest checkpoint on are made again.
+def find_non_finite(settings: Settings, data: dataset.Dataset, store: Store, last: int) -> Update | None:
+    """Makes the updates from the newest checkpoint to `last` again, until one has a number that is not finite.
 
-    until: the last one that is made. Returns: None when all are finite, as may be where sums are not always added in
-    the same order.
+    Returns:
+        That update. None when all are finite, as may be where sums are not always added in the same order.
     """
-    run, state, step = _begin(settings, data, store, until)
-    while step < until:
-        after, end, sound = run.dispatch(jax.tree.map(jnp.copy, state), step)
+    run, state, step = _restore(settings, data, store, last)
+    while step < last:
+        after, end, sound = _run_execution(run, jax.tree.map(jnp.copy, state), step)
         if not sound:
-            return run.one_by_one(state, step)
+            return _run_one_by_one(run, state, step)
         state, step = after, end
     return None
 
 
-def look(settings: Settings, data: dataset.Dataset, store: CheckpointStore, number: int) -> Update:
-    """That update, whatever its numbers are; or the first one before it, in the same dispatch, that is not finite."""
-    run, state, step = _begin(settings, data, store, number)
+def replay_update(settings: Settings, data: dataset.Dataset, store: Store, number: int) -> Update:
+    """Makes that update again, or the first one before it in the same execution that is not finite."""
+    run, state, step = _restore(settings, data, store, number)
     while run.schedule.next_boundary(step) < number:
-        state, step, _ = run.dispatch(state, step)
-    return run.one_by_one(state, step, number)
+        state, step, _ = _run_execution(run, state, step)
+    return _run_one_by_one(run, state, step, number)
 
 
 def explain(
     error: finite.NonFiniteError,
     settings: Settings,
     data: dataset.Dataset,
-    store: CheckpointStore,
-    folder: pathlib.Path | None = None,
+    store: Store,
+    folder: pathlib.Path,
 ) -> finite.NonFiniteError:
-    """The error with the update that caused it, its batch and norms, which are written to the run's folder as well.
+    """Finds the update that caused an error. Every process of a run calls this, and the first one writes.
 
-    With several processes each calls this; the first one has a folder, and says what was found.
+    Args:
+        error: What ended the run.
+        settings: The run's settings.
+        data: Its corpus.
+        store: Its checkpoints.
+        folder: Its folder, to which all that is known of the update is written.
+
+    Returns:
+        An error with the update, its batch and its norms in the message.
     """
-    if folder is None:
-        if error.seen_at is not None:
-            find(settings, data, store, error.seen_at)
-        return error
     saved = store.latest_step()
     kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved yet'
     if error.seen_at is None:
         return finite.NonFiniteError(f'{error}; {kept}; {REMEDY}')
-    print(f'{error}; making the updates from {saved or 0:,} on again, to find which it was ...', file=sys.stderr)
-    if (found := find(settings, data, store, error.seen_at)) is None:
+    if multihost.is_primary():
+        text = f'{error}; making the updates from {saved or 0:,} on again, to find which it was ...'
+        print(text, file=sys.stderr)
+    update = find_non_finite(settings, data, store, error.seen_at)
+    if update is None:
         again = 'not again when these updates were made a second time'
         return finite.NonFiniteError(f'{error} ({again}); {kept}; {REMEDY}', error.seen_at)
-    norms = (f'{name} {norm:.6g} ({found.gradient_norms[name]:.6g})' for name, norm in found.norms.items())
+    norms = (f'{name} {norm:.6g} ({update.gradient_norms[name]:.6g})' for name, norm in update.norms.items())
     lines = [
-        f'update {found.number:,}: {found.not_finite} is not finite; {kept}; {REMEDY}',
-        *describe(found),
+        f'update {update.number:,}: {update.not_finite} is not finite; {kept}; {REMEDY}',
+        *describe(update),
         f'norms before it (and of gradients): {", ".join(norms)}',
     ]
-    with contextlib.suppress(OSError):  # a full disk must not hide all this
-        text = reporting.to_json(dataclasses.asdict(found), instead=str, indent=2)  # `inf` tells more than null
-        write_atomically(folder / FILE, text + '\n')
-        lines.append(f'all positions and norms: {folder / FILE}')
-    replay = ['python', '-m', 'nplm_jax.cli', 'replay', f'--workdir={folder}', f'--step={found.number}']
-    lines.append(f'the same update again: {shlex.join(replay)}')
+    if multihost.is_primary():
+        with contextlib.suppress(OSError):  # a full disk must not hide all this
+            text = to_json(dataclasses.asdict(update), instead=str, indent=2)  # `inf` tells more than null
+            write_atomically(folder / FILE, text + '\n')
+            lines.append(f'all positions and norms: {folder / FILE}')
+    command = ['python', '-m', 'nplm_jax.cli', 'replay', f'--workdir={folder}', f'--step={update.number}']
+    lines.append(f'the same update again: {shlex.join(command)}')
     return finite.NonFiniteError('\n'.join(lines), error.seen_at)
 
 
 def describe(update: Update) -> list[str]:
-    """Two lines of text: the batch, the loss."""
+    """Returns two lines of text: the batch and the loss."""
     last = update.first + len(update.positions) - 1
     positions = f'positions {min(update.positions):,} to {max(update.positions):,} of the text'
     return [
@@ -125,86 +138,77 @@ def describe(update: Update) -> list[str]:
     ]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Run:
-    """What is the same for all updates of a run."""
+def _restore(
+    settings: Settings, data: dataset.Dataset, store: Store, before: int
+) -> tuple[TrainingRun, TrainState, int]:
+    """Returns the run, and the state and the step of its newest checkpoint before an update."""
+    run = prepare_run(settings, data)
+    state, _, progress = restore_or_init(run, store, before)
+    return run, run.program.sharding.shard(state), progress.step
 
-    settings: Settings
-    data: dataset.Dataset
-    schedule: Schedule
-    layout: sharding.Layout
-    noise: sampled.Noise | None
-    tokens_T: jax.Array
-    order: Callable[[int], jax.Array]  # of an epoch
 
-    def dispatch(self, state: loop.TrainState, step: int) -> tuple[loop.TrainState, int, bool]:
-        """Makes that after the update `step`, as the run did. Returns: its end, and whether all is finite there."""
-        order_T, end = self.order(step // self.schedule.steps_per_epoch), self.schedule.next_boundary(step)
-        place, total = step % self.schedule.steps_per_epoch, self.schedule.total_steps
-        after, nll_S = loop.train_steps(
-            state, self.tokens_T, order_T, place, self.settings, total, end - step, self.noise, self.layout
+def _run_execution(run: TrainingRun, state: TrainState, step: int) -> tuple[TrainState, int, bool]:
+    """Makes the updates of one execution as the run did. Returns: the state, its step, whether all is finite."""
+    after, nll_S, _ = run_chunk(run.chunk(state, step))
+    sound = bool(np.isfinite(nll_S).all()) and finite.first_not_finite(after) is None
+    return after, step + len(nll_S), sound
+
+
+def _run_one_by_one(run: TrainingRun, state: TrainState, step: int, number: int | None = None) -> Update | None:
+    """Makes the updates of one execution one by one, up to update `number` or the first that is not finite."""
+    epoch, B, num_words = step // run.schedule.steps_per_epoch, run.program.batch_size, len(run.data.vocabulary)
+    positions_T, end = run.positions(epoch), run.schedule.next_boundary(step)
+    for current in range(step + 1, end + 1):
+        first = (current - 1) % run.schedule.steps_per_epoch * B
+        positions_B = positions_T[first : first + B]
+        num_decayed = end - step if current == end else 0
+        after, nll, grads = _update(
+            run.program, state, run.tokens_T, positions_B, run.hyperparameters, run.proposal, num_decayed
         )
-        return after, end, np.isfinite(np.asarray(nll_S)).all() and finite.first_not_finite(after) is None
-
-    def one_by_one(self, state: loop.TrainState, step: int, wanted: int | None = None) -> Update | None:
-        """The updates of that dispatch up to the one that is wanted, or the first that is not finite."""
-        epoch = step // self.schedule.steps_per_epoch
-        order_T, end, B = self.order(epoch), self.schedule.next_boundary(step), self.settings.train.batch_size
-        for number in range(step + 1, end + 1):
-            first = (number - 1) % self.schedule.steps_per_epoch * B
-            positions_B = order_T[first : first + B]
-            decayed = end - step if number == end else 0
-            after, nll, gradients = _update(
-                state,
-                self.tokens_T,
-                positions_B,
-                self.settings,
-                self.schedule.total_steps,
-                decayed,
-                self.noise,
-                self.layout,
+        not_finite = _first_not_finite(state, nll, grads, after)
+        if current == number or not_finite is not None:
+            unshard = functools.partial(run.program.sharding.unshard, num_words=num_words)
+            return Update(
+                number=current,
+                epoch=epoch,
+                first=first,
+                positions=tuple(np.asarray(positions_B).tolist()),
+                loss=float(np.asarray(nll)),
+                norms=finite.norms(unshard(state.params)),
+                gradient_norms=finite.norms(unshard(grads)),
+                not_finite=not_finite,
             )
-            bad = _first_not_finite(state, nll, gradients, after)
-            if number == wanted or bad is not None:
-                before = finite.norms(self.layout.get(state.params, len(self.data.vocabulary)))
-                positions = tuple(np.asarray(positions_B).tolist())
-                of_gradients = finite.norms(self.layout.get(gradients, len(self.data.vocabulary)))
-                return Update(number, epoch, first, positions, float(np.asarray(nll)), before, of_gradients, bad)
-            state = after
-        return None
+        state = after
+    return None
 
 
-def _begin(settings, data, store, before) -> tuple[_Run, loop.TrainState, int]:
-    layout, schedule = sharding.build(settings), make_schedule(settings, data.train)
-    state, _, progress = loop.begin(settings, schedule, data, store, before)
-    noise = layout.everywhere(sampled.for_data(data, settings.output))
-    # One epoch's is kept, for to make it takes longer than a dispatch.
-    of_epoch = functools.lru_cache(1)(lambda epoch: layout.everywhere(order(settings, epoch, data.train)))
-    run = _Run(settings, data, schedule, layout, noise, layout.everywhere(data.tokens_T), of_epoch)
-    return run, layout.put(state), progress.step
+@functools.partial(jax.jit, static_argnames=('program', 'num_decayed'))
+def _update(
+    program: Program,
+    state: TrainState,
+    tokens_T: jax.Array,
+    positions_B: jax.Array,
+    hyperparameters: Hyperparameters,
+    proposal: Any,
+    num_decayed: int,
+) -> tuple[TrainState, jax.Array, Any]:
+    """Makes one update, and after it the decay of `num_decayed` updates. Returns: the state, NLL and gradients."""
+    batch = step_lib.batch(program, tokens_T, positions_B)
+    grads = step_lib.gradients(program, state, *batch, hyperparameters, proposal)
+    after = step_lib.apply_gradients(program, state, grads, hyperparameters)
+    if num_decayed:
+        params = step_lib.decay(program, after.params, after.step - num_decayed, hyperparameters, num_decayed)
+        after = after.replace(params=params)
+    grad_tree = step_lib.dense_tree(program, state.params, grads)
+    return after, grads.nll, program.sharding.constrain_replicated(grad_tree)
 
 
-@functools.partial(jax.jit, static_argnames=('settings', 'total_steps', 'decayed', 'layout'))
-def _update(state, tokens_T, positions_B, settings, total_steps, decayed, noise, layout):
-    """One update, and what it is made of. decayed: as many updates' decay comes after it."""
-    batch = loop.batch(settings, tokens_T, positions_B)
-    found = loop.gradients(state, *batch, settings, total_steps, noise, layout)
-    after = loop.update(state, found, settings, total_steps, layout)
-    if decayed:
-        first = after.step - decayed
-        after = after.replace(params=loop.decay(after.params, first, settings, total_steps, decayed))
-    gradients = found.trees[0]
-    if found.rows is not None:
-        gradients = sparse_rows.add(jax.tree.map(jnp.zeros_like, state.params), *found.trees, *found.rows)
-    return after, found.nll, layout.replicate(gradients)
-
-
-def _first_not_finite(before, nll, gradients, after) -> str | None:
+def _first_not_finite(before: TrainState, nll: jax.Array, grads: Any, after: TrainState) -> str | None:
     if (name := finite.first_not_finite(before)) is not None:
         return f'{name.removeprefix("params.")} before it'
     if not np.isfinite(np.asarray(nll)):
         return 'its loss'
-    if (name := finite.first_not_finite(gradients)) is not None:
+    if (name := finite.first_not_finite(grads)) is not None:
         return f'its gradient of {name}'
     name = finite.first_not_finite(after)
     return None if name is None else f'{name.removeprefix("params.")} after it'

@@ -1,29 +1,37 @@
-"""The updates of a run: how many, where it pauses, in which order they visit the words, and how far it is."""
+"""The updates of a run: how many there are, where it pauses, and how far it is."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 
-import jax
-
 from nplm_jax.config import Settings
-from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
 from nplm_jax.utils.errors import require
 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """Where training stands, beside its arrays; saved as JSON with every checkpoint."""
+    """Where training stands, beside its arrays; saved as JSON with every checkpoint.
+
+    Attributes:
+        step: Updates made.
+        best_step: The update whose parameters did best on validation.
+        best_valid_nll: Their mean NLL, nats a word.
+        valid_nll: The mean NLL of the last validation, nats a word.
+        evaluations_since_best: Validations since the best one.
+        seconds: Wall time over all starts of the run, without what a kill lost.
+        train_seconds: The part of it inside updates, compilation included.
+        finished: Whether training is over.
+    """
 
     step: int = 0
     best_step: int = 0
-    best_valid_nll: float = math.inf  # nats a word
-    valid_nll: float = math.inf  # of the last evaluation
+    best_valid_nll: float = math.inf
+    valid_nll: float = math.inf
     evaluations_since_best: int = 0
-    seconds: float = 0.0  # wall time so far, over all starts of the run, less what a kill lost
-    train_seconds: float = 0.0  # of which inside updates, compilation included
+    seconds: float = 0.0
+    train_seconds: float = 0.0
     finished: bool = False
 
 
@@ -39,18 +47,18 @@ class Schedule:
     steps_per_execution: int
 
     def next_boundary(self, step: int) -> int:
-        """The update at which the dispatch after `step` ends: the same however often a run was stopped."""
-        start = step - step % self.steps_per_epoch
-        dispatch = self.steps_per_execution
-        return min(start + self.steps_per_epoch, start + ((step - start) // dispatch + 1) * dispatch)
+        """Returns the update at which the execution after `step` ends, however often the run was stopped before."""
+        epoch_start = step - step % self.steps_per_epoch
+        size = self.steps_per_execution
+        return min(epoch_start + self.steps_per_epoch, epoch_start + ((step - epoch_start) // size + 1) * size)
 
     def is_due(self, every: int, before: int, now: int) -> bool:
-        """Whether something done every so many updates, and at the end, became due with the last dispatch."""
+        """Returns whether what is done every so many updates, and at the end, is due after updates before+1 to now."""
         return now // every > before // every or now == self.total_steps
 
 
 def make_schedule(settings: Settings, train: Span) -> Schedule:
-    """Raises: BadInput when the batch is larger than the corpus, the warm-up longer than the run, or that too long."""
+    """Returns the schedule. Raises: BadInput for a batch, a warm-up or a number of epochs that is too large."""
     batch_size = settings.train.batch_size
     allowed = f'must be {len(train):,} or less, the training words (corpus.train below 1 is a fraction, else words)'
     require(batch_size <= len(train), 'train.batch_size', batch_size, allowed)
@@ -66,10 +74,3 @@ def make_schedule(settings: Settings, train: Span) -> Schedule:
         log_every=settings.train.log_every,
         steps_per_execution=settings.train.steps_per_execution,
     )
-
-
-def order(settings: Settings, epoch: int, train: Span) -> jax.Array:
-    """The positions in the order in which an epoch visits them, the first being 0. int32; update s of it takes B."""
-    if settings.model.is_recurrent:
-        return dataset.stream_order(settings.seed, epoch, train, settings.streams, settings.train.bptt_length)
-    return dataset.epoch_order(settings.seed, epoch, train)

@@ -1,62 +1,63 @@
-"""The rows that a cheap gradient touches: gathered into two small Params, and their updates added to the large one.
+"""The rows of the parameters that a sparse update needs: gathered into small arrays, and the updates added back.
 
-Dims: V words, B examples, N context words, M features, L output rows of each example, S output rows of all,
-R = B L + S.
+Dims: V vocabulary, B batch, N context words, M features, L output rows of each example, S output rows of all examples,
+R = B * L + S.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.models import nplm
+from nplm_jax.models.body import EMBEDDING
+from nplm_jax.outputs.output_layer import Params
 
 
-def gather(
-    params: nplm.Params, contexts_BxN: jax.Array, own_BxL: jax.Array, shared_S: jax.Array
-) -> tuple[nplm.Params, nplm.Params]:
-    """Returns: what all examples share, with the output rows `shared_S` and without C; and what each has of its own.
+class Rows(NamedTuple):
+    """The row numbers that one update needs, int32.
 
-    That is of C the vectors of its context, B x N x M, and of U, W and b the output rows `own_BxL`.
+    Attributes:
+        contexts_BxN: Rows of C: the context words of each example.
+        own_BxL: Rows of the output tables that belong to each example.
+        shared_S: Rows of the output tables that all examples share.
     """
 
-    def rows(ids):
-        named = {k: getattr(params, k) for k in ('U_VxK', 'W_VxP', 'b_V')}
-        return {k: None if w is None else w[ids] for k, w in named.items()}
-
-    shared = params.replace(C_VxM=None, **rows(shared_S))
-    own = params.replace(C_VxM=params.C_VxM[contexts_BxN], H_KxP=None, d_K=None, classes=None, **rows(own_BxL))
-    return shared, own
+    contexts_BxN: jax.Array
+    own_BxL: jax.Array
+    shared_S: jax.Array
 
 
-def add(
-    params: nplm.Params,
-    shared: nplm.Params,
-    own: nplm.Params,
-    contexts_BxN: jax.Array,
-    own_BxL: jax.Array,
-    shared_S: jax.Array,
-) -> nplm.Params:
-    """Adds updates shaped like what `gather` gave; a row that was gathered twice gets both. In place when donated."""
+def gather_rows(params: Params, rows: Rows, tables: Sequence[str]) -> tuple[Params, Params]:
+    """Gathers the rows.
 
-    ids_R = jnp.concatenate([own_BxL.reshape(-1), shared_S])
+    Args:
+        params: The parameters.
+        rows: Which rows.
+        tables: The parameters that have one row an output word.
 
-    def at(name):  # at once: after a first scatter XLA may copy all |V| rows for a second one
-        if (weights := getattr(params, name)) is None:
-            return None
-        of_own = getattr(own, name).reshape(-1, *weights.shape[1:])
-        return weights.at[ids_R].add(jnp.concatenate([of_own, getattr(shared, name)]))
-
-    whole = {k: jax.tree.map(jnp.add, getattr(params, k), getattr(shared, k)) for k in ('H_KxP', 'd_K', 'classes')}
-    rows = {k: at(k) for k in ('U_VxK', 'W_VxP', 'b_V')}
-    return params.replace(C_VxM=params.C_VxM.at[contexts_BxN].add(own.C_VxM), **whole, **rows)
+    Returns:
+        What all examples share: the tables' rows `shared_S`, and every parameter that is no table. And what belongs to
+        each example: C's rows, B x N x M, and the tables' rows `own_BxL`.
+    """
+    shared = {name: value for name, value in params.items() if name != EMBEDDING}
+    shared |= {name: params[name][rows.shared_S] for name in tables}
+    own = {name: params[name][rows.own_BxL] for name in tables}
+    return shared, own | {EMBEDDING: params[EMBEDDING][rows.contexts_BxN]}
 
 
-def shrink(params: nplm.Params, factor: jax.Array) -> nplm.Params:
-    """All weights times `factor`, the biases as they are: many steps of the regulariser's gradient at once."""
+def scatter_add_rows(params: Params, shared: Params, own: Params, rows: Rows, tables: Sequence[str]) -> Params:
+    """Adds updates in the structure that `gather_rows` returned. A row that was gathered twice gets both updates."""
+    ids_R = jnp.concatenate([rows.own_BxL.reshape(-1), rows.shared_S])
+    updated = {name: jax.tree.map(jnp.add, params[name], shared[name]) for name in shared if name not in tables}
+    for name in tables:  # one scatter for both: after a first one XLA may copy all V rows for a second one
+        own_rows = own[name].reshape(-1, *params[name].shape[1:])
+        updated[name] = params[name].at[ids_R].add(jnp.concatenate([own_rows, shared[name]]))
+    return updated | {EMBEDDING: params[EMBEDDING].at[rows.contexts_BxN].add(own[EMBEDDING])}
 
-    def scaled(holder, names):
-        return holder.replace(**{k: None if (w := getattr(holder, k)) is None else w * factor for k in names})
 
-    params = scaled(params, ('C_VxM', 'H_KxP', 'U_VxK', 'W_VxP'))
-    return params if params.classes is None else params.replace(classes=scaled(params.classes, ('U_GxK', 'W_GxP')))
+def apply_weight_decay(params: Params, factor: jax.Array) -> Params:
+    """Multiplies all weights with a factor and leaves the biases: many steps of the regulariser's gradient at once."""
+    return jax.tree.map(lambda weight: weight * factor if weight.ndim > 1 else weight, params)

@@ -1,35 +1,32 @@
-"""Runs that differ only in numbers, trained as one: `jax.vmap` over their updates, shared out over the devices.
+"""Runs that differ only in numbers, trained together: `jax.vmap` over their updates, divided over the devices.
 
-Everything but the updates is done run by run, as alone: reading, validating, saving, stopping, evaluating.
-Dims: R runs, B batch, S steps.
+Everything but the updates is done run by run: reading, validating, saving, stopping, evaluating. Dims: R runs, S
+updates.
 """
 
 from __future__ import annotations
 
-import contextlib
-import copy
+import dataclasses
 import functools
 import operator
-import pathlib
-import signal
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-from ml_collections import ConfigDict
 
 from nplm_jax import config as config_lib
-from nplm_jax.outputs import sampled
-from nplm_jax.runs import experiment
-from nplm_jax.training import dispatching, loop
+from nplm_jax.config import Settings
+from nplm_jax.training.loop import Chunk, Interrupted, Trainer, out_of_memory_as_bad_input, run_chunk
+from nplm_jax.training.optimizers import Hyperparameters
+from nplm_jax.training.step import Program, TrainState, train_steps
 from nplm_jax.utils import finite
 from nplm_jax.utils.errors import BadInput
 
-Section = TypeVar('Section')
-# What may differ between runs that train together: these are arguments of the compiled program, all else is in it.
-NUMBERS = (
+# The keys that runs trained together may differ in: no compiled program depends on them (`Hyperparameters`).
+BATCHED_HYPERPARAMETERS = (
     'seed',
     'optimizer.learning_rate',
     'optimizer.decay',
@@ -37,150 +34,121 @@ NUMBERS = (
     'optimizer.paper.r',
     'optimizer.paper.decay',
 )
-RUNS = 'runs'  # the axis of the mesh over which runs are shared out
-Outcome = dict[str, Any] | Exception
+RUNS = 'runs'  # the mesh axis over which runs are divided
+RUN_ERRORS = (BadInput, finite.NonFiniteError, Interrupted)  # what ends one run and leaves the others
 
 
-def groups(configs: Iterable[ConfigDict]) -> list[list[ConfigDict]]:
-    """The configs whose runs can train together, in the order of their first ones; several devices train one run."""
-    found: dict[Any, list[ConfigDict]] = {}
-    for config in configs:
-        wanted = config_lib.from_config(config)
-        one_device = wanted.parallel.data == wanted.parallel.model == 1
-        found.setdefault(_common(wanted) if one_device else wanted, []).append(config)
-    return list(found.values())
+def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
+    """Groups runs that can train together.
 
+    Args:
+        all_settings: The settings of each run.
 
-def run(configs: Sequence[ConfigDict], folders: Sequence[pathlib.Path], command: str) -> list[Outcome]:
-    """`experiment.run` of configs that one of `groups` holds, each with the results that it has alone.
-
-    Returns: what each returns, or the BadInput or NonFiniteError that ended it.
-    Raises: training.Interrupted after SIGINT or SIGTERM, once all have saved.
+    Returns:
+        The runs' numbers, in groups, in the order of their first ones. Runs over several devices are groups of one.
     """
-    if len(configs) == 1:
-        try:
-            return [experiment.run(configs[0], folders[0], command)]
-        except (BadInput, finite.NonFiniteError) as error:
-            return [error]
-    data = functools.cache(lambda: experiment.prepare(config_lib.from_config(configs[0])))
-    with experiment.interruptible() as interrupted:
-        trigram = functools.cache(lambda: experiment.fit_trigram(data()))
-        together = experiment.Together(
-            len(configs), lambda _: data(), lambda _: trigram(), lambda: contextlib.nullcontext(interrupted)
-        )
-        runs = [experiment.dispatches(c, f, command, together) for c, f in zip(configs, folders)]
-        outcomes = drive(runs)
-    for outcome in outcomes:
-        if isinstance(outcome, loop.Interrupted):
-            raise outcome
-    if signal_number := interrupted():  # after the last update
-        signal.raise_signal(signal_number)
-    return outcomes
+    groups: dict[Any, list[int]] = {}
+    for number, settings in enumerate(all_settings):
+        one_device = settings.parallel.data == settings.parallel.model == 1
+        groups.setdefault(_common(settings) if one_device else number, []).append(number)
+    return list(groups.values())
 
 
-def drive(runs: Sequence[Generator[Callable, Any, Any]]) -> list[Any]:
-    """Makes the dispatches that the generators ask for, those at the same update as one.
+def _common(settings: Settings) -> Settings:
+    """Returns the settings with the keys replaced by which compatible runs may differ."""
+    changes = dict.fromkeys(BATCHED_HYPERPARAMETERS, 1.0) | {'seed': 0, 'name': 'x'}
+    paper = dataclasses.replace(settings.paper, row='', train=0.0, valid=0.0, test=0.0)
+    return config_lib.replace(dataclasses.replace(settings, paper=paper), changes)
 
-    A run that stands behind, as a kill may leave it, first catches up with the others.
-    Returns: what each returns, or the BadInput, NonFiniteError or Interrupted that ended it.
+
+def fit_many(trainers: Sequence[Trainer]) -> list[Exception | None]:
+    """Trains several runs together: `loop.fit` for each, with the updates of runs at the same step in one program.
+
+    A run that is behind, as a kill may leave it, first catches up with the others.
+
+    Returns:
+        For each run the BadInput, NonFiniteError or Interrupted that ended it, else None.
     """
-    outcomes, waiting = [None] * len(runs), {}
-    answers = dict.fromkeys(range(len(runs)))
-    with dispatching.memory_told(), contextlib.ExitStack() as stack:
-        for one in runs:
-            stack.callback(one.close)
-        while answers:
-            for r, answer in answers.items():
+    errors: list[Exception | None] = [None] * len(trainers)
+    with out_of_memory_as_bad_input():
+        while active := [i for i, trainer in enumerate(trainers) if not trainer.done and errors[i] is None]:
+            lowest = min(trainers[i].step for i in active)
+            chunks = {}
+            for i in (i for i in active if trainers[i].step == lowest):
                 try:
-                    waiting[r] = runs[r].send(answer)
-                except StopIteration as end:
-                    outcomes[r] = end.value
-                except (BadInput, finite.NonFiniteError, loop.Interrupted) as error:
-                    outcomes[r] = error
-            steps = {r: int(dispatch.args[0].step) for r, dispatch in waiting.items()}
-            now = {r: waiting.pop(r) for r, step in steps.items() if step == min(steps.values())}
-            answers = dict(zip(now, _make(list(now.values()), len(runs))))
-    return outcomes
+                    chunks[i] = trainers[i].next_chunk()
+                except RUN_ERRORS as error:
+                    errors[i] = error
+            for i, result in zip(chunks, run_chunks(list(chunks.values()), len(trainers))):
+                try:
+                    trainers[i].finish_chunk(*result)
+                except RUN_ERRORS as error:
+                    errors[i] = error
+    return errors
 
 
-def _make(dispatches: list[functools.partial], most: int) -> list[tuple[loop.TrainState, np.ndarray, float]]:
-    """The answers to dispatches of runs at the same update.
+def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[tuple[TrainState, np.ndarray, float]]:
+    """Runs chunks of equal programs, at the same update, in one execution.
 
-    most: as many runs there were. Only 1, 2, 4 ... times fewer are compiled for; the last one fills what is missing.
+    Pads the group to max_runs // 2**k by repeating the last chunk, which bounds the number of compilations.
+
+    Returns:
+        What `loop.run_chunk` returns, for each.
     """
-    if len(dispatches) <= 1:
-        return [dispatching.timed(dispatch) for dispatch in dispatches]
-    size = most
-    while size // 2 >= len(dispatches):
+    if len(chunks) <= 1:
+        return [run_chunk(chunk) for chunk in chunks]
+    size = max_runs
+    while size // 2 >= len(chunks):
         size //= 2
-    filled = dispatches + dispatches[-1:] * (size - len(dispatches))
-    states, (tokens_T, *_), orders, (first, *_), wanted, (total, *_), (length, *_), (noise, *_), _ = zip(
-        *(d.args for d in filled)
+    padded = [*chunks, *chunks[-1:] * (size - len(chunks))]
+    program, first, num_steps = chunks[0].program, chunks[0].first, chunks[0].num_steps
+    B = program.batch_size
+    positions_RxSxB = np.stack(
+        [np.asarray(c.positions_T)[first * B : (first + num_steps) * B].reshape(num_steps, B) for c in padded]
     )
-    B = wanted[0].train.batch_size
-    numbers = {key: np.array([operator.attrgetter(key)(w) for w in wanted]) for key in NUMBERS}
-    numbers = {key: value.astype(np.int32 if key == 'seed' else np.float32) for key, value in numbers.items()}
-    orders_RxT = np.stack([np.asarray(order_T)[first * B : (first + length) * B] for order_T in orders])
+    stack = functools.partial(jax.tree.map, lambda *leaves: np.stack(leaves))
+    runs = stack(*(c.state for c in padded)), positions_RxSxB, stack(*(c.hyperparameters for c in padded))
     mesh = _mesh(size)
-    of_each, of_all = (NamedSharding(mesh, spec) for spec in (PartitionSpec(RUNS), PartitionSpec()))
-    runs = jax.device_put((jax.tree.map(lambda *x: np.stack(x), *states), orders_RxT, numbers), of_each)
-    same = jax.device_put(jax.tree.map(np.asarray, (tokens_T, noise)), of_all)
-    call = functools.partial(train_steps, *runs, *same, _common(wanted[0]), total, length, mesh)
-    after, nll_RxS, seconds = dispatching.timed(call)
-    after = jax.tree.map(np.asarray, after)  # of no device in particular, as a run has them alone
-    return [(jax.tree.map(operator.itemgetter(r), after), nll_RxS[r], seconds) for r in range(len(dispatches))]
+    divided, replicated = (NamedSharding(mesh, spec) for spec in (PartitionSpec(RUNS), PartitionSpec()))
+    shared = jax.device_put(jax.tree.map(np.asarray, (chunks[0].tokens_T, chunks[0].proposal)), replicated)
+    started = time.perf_counter()
+    states, nll_RxS = _execute(program, mesh, *jax.device_put(runs, divided), *shared)
+    nll_RxS = np.asarray(nll_RxS)
+    seconds = time.perf_counter() - started
+    states = jax.tree.map(np.asarray, states)  # on no device in particular, as a run alone has them
+    return [(jax.tree.map(operator.itemgetter(r), states), nll_RxS[r], seconds) for r in range(len(chunks))]
 
 
-@functools.partial(jax.jit, static_argnames=('common', 'total_steps', 'num_steps', 'mesh'), donate_argnames='states')
-def train_steps(
-    states: loop.TrainState,
-    orders_RxT: jax.Array,
-    numbers: dict[str, jax.Array],
-    tokens_T: jax.Array,
-    noise: sampled.Noise | None,
-    common: config_lib.Settings,
-    total_steps: int,
-    num_steps: int,
+@functools.partial(jax.jit, static_argnames=('program', 'mesh'), donate_argnames='states')
+def _execute(
+    program: Program,
     mesh: Mesh,
-) -> tuple[loop.TrainState, jax.Array]:
-    """`training.train_steps` of R runs in one dispatch; the first axis of all that differs is that of the runs.
+    states: TrainState,
+    positions_RxSxB: jax.Array,
+    hyperparameters: Hyperparameters,
+    tokens_T: jax.Array,
+    proposal: Any,
+) -> tuple[TrainState, jax.Array]:
+    """Runs `step.train_steps` for R runs. Returns: the new states, and the mean NLL of each batch, R x S."""
 
-    orders_RxT: the positions of these updates alone. numbers: of each of NUMBERS, R of them. common: all other
-    settings. mesh: of one axis, RUNS, that shares them out. Returns: the new states, and the mean NLLs, R x S.
-    """
+    def run(
+        state: TrainState, positions_SxB: jax.Array, hyperparameters: Hyperparameters, tokens_T: Any, proposal: Any
+    ) -> tuple[TrainState, jax.Array]:
+        return train_steps(program, state, tokens_T, positions_SxB, hyperparameters, proposal)
 
-    def one(state, order_T, numbers, tokens_T, noise):
-        wanted = _replaced(common, numbers)
-        return loop.train_steps.__wrapped__(state, tokens_T, order_T, 0, wanted, total_steps, num_steps, noise)
-
-    runs, everywhere = PartitionSpec(RUNS), PartitionSpec()
+    runs, replicated = PartitionSpec(RUNS), PartitionSpec()
     mapped = jax.shard_map(
-        jax.vmap(one, (0, 0, 0, None, None)),
+        jax.vmap(run, (0, 0, 0, None, None)),
         mesh=mesh,
-        in_specs=(runs, runs, runs, everywhere, everywhere),
+        in_specs=(runs, runs, runs, replicated, replicated),
         out_specs=runs,
         check_vma=False,  # nothing crosses the devices
     )
-    return mapped(states, orders_RxT, numbers, tokens_T, noise)
+    return mapped(states, positions_RxSxB, hyperparameters, tokens_T, proposal)
 
 
-def _mesh(runs: int) -> Mesh:
-    """As many of the devices as share the runs out evenly."""
-    there = jax.local_devices()
-    size = max(d for d in range(1, len(there) + 1) if runs % d == 0)
-    return jax.make_mesh((size,), (RUNS,), axis_types=(AxisType.Auto,), devices=there[:size])
-
-
-def _common(wanted: config_lib.Settings) -> config_lib.Settings:
-    """The settings less those that may differ; these are the same for all runs of a group."""
-    return _replaced(wanted, {**dict.fromkeys(NUMBERS, 0), 'name': '', 'paper': config_lib.PaperRow()})
-
-
-def _replaced(section: Section, values: Mapping[str, Any]) -> Section:
-    """A copy with other values of some flattened keys, unchecked: they may be traced."""
-    changed = copy.copy(section)
-    for key, value in values.items():
-        head, _, rest = key.partition('.')
-        value = _replaced(getattr(changed, head), {rest: value}) if rest else value
-        object.__setattr__(changed, head, value)
-    return changed
+def _mesh(num_runs: int) -> Mesh:
+    """Returns a mesh of as many local devices as divide the runs evenly."""
+    devices = jax.local_devices()
+    size = max(d for d in range(1, len(devices) + 1) if num_runs % d == 0)
+    return jax.make_mesh((size,), (RUNS,), axis_types=(AxisType.Auto,), devices=devices[:size])

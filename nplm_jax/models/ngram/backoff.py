@@ -10,10 +10,11 @@ import jax
 import numpy as np
 
 from nplm_jax.data.corpora import Span
+from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram.counts import NgramTable
 
 
-class BackoffModel:
+class BackoffModel(LanguageModel):
     """An n-gram model in back-off form; answers the LanguageModel protocol.
 
     log_p[k-1]: log p of each n-gram of order k, float64, one a node of the table; nats.
@@ -38,6 +39,13 @@ class BackoffModel:
             backed_off_T = scores_T + np.where(context_T >= 0, log_b[context_T], 0)
             scores_T = np.where(node_T >= 0, log_p[node_T], backed_off_T)
         return scores_T.astype(np.float32)
+
+    def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """Returns the length of the longest n-gram of the table that ends at each word of `span`."""
+        lengths_T = np.ones(len(span), int)
+        for k, nodes_T in enumerate(self.table.stream_nodes(tokens_T, span, self.n)[0][2:], start=2):
+            lengths_T[nodes_T >= 0] = k
+        return lengths_T
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """log P(w | context) for all words; contexts in reading order. float32, B x V, nats."""

@@ -14,6 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import kneser_ney
 from nplm_jax.models.ngram.counts import check_ids, count, with_history
 from nplm_jax.utils.errors import BadInput, require
@@ -22,7 +23,7 @@ from nplm_jax.utils.io import read_numbers, write_atomically
 _BLOCK = 4096  # contexts whose class probabilities are computed at once
 
 
-class ClassNgram:
+class ClassNgram(LanguageModel):
     """P(w | h) = P(w | class of w) P(class of w | the n-1 classes before it); answers the LanguageModel protocol.
 
     The class n-gram is modified Kneser-Ney over class ids. P(w | class) is the relative frequency in training
@@ -44,6 +45,11 @@ class ClassNgram:
         counts_V = np.bincount(np.asarray(tokens_T[train.start : train.stop]), minlength=len(classes_V))
         self._unseen_V = counts_V == 0
         self._log_p_V, self._unseen_share_G = _membership(counts_V, self.classes_V, num_classes)
+
+    @property
+    def n(self) -> int:
+        """See `LanguageModel.n`."""
+        return self.class_ngram.n
 
     def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
         """log P(w_t | the n-1 words before it) for each t in `span`. float32, nats."""

@@ -15,6 +15,23 @@ from nplm_jax.utils.errors import require
 CLASSES_FILE = 'classes.txt'
 
 
+NGRAM_MODELS = (
+    'maximum_likelihood',
+    'add_delta',
+    'backoff',
+    'interpolated',
+    'kneser_ney',
+    'modified_kneser_ney',
+    'classes',
+)
+
+
+def check_settings(settings: Settings) -> None:
+    """Raises: BadInput for an order that the model cannot have."""
+    if settings.model.family == 'interpolated':
+        require(settings.model.n == 3, 'model.n', settings.model.n, 'must be 3: the interpolated model is a trigram')
+
+
 def estimate(wanted: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
     """The model that `model.family`, `model.n` and `ngram.*` name, from the training words.
 

@@ -23,6 +23,8 @@ class FrequencyBins:
     holds the most frequent contexts, the last one those never seen.
     """
 
+    num_context = 2
+
     def __init__(self, counts: NgramCounts):
         self.table = counts.table
         frequencies = counts.totals(3)

@@ -6,12 +6,13 @@ import jax
 import numpy as np
 
 from nplm_jax.data.corpora import Span
+from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import NgramCounts
 from nplm_jax.utils.errors import require
 
 
-class AddDelta:
+class AddDelta(LanguageModel):
     """P(w | h) = (c(h w) + delta) / (c(h) + delta |V|) with contexts h of n-1 words.
 
     delta=0 is maximum likelihood: a word never seen after a seen context has probability zero (-inf). A
@@ -23,6 +24,11 @@ class AddDelta:
         self.counts = counts
         self.delta = delta
         self._totals = counts.totals(counts.table.n)
+
+    @property
+    def n(self) -> int:
+        """See `LanguageModel.n`."""
+        return self.counts.table.n
 
     def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
         """log P(w_t | the n-1 words before it) for each t in `span`. float32, nats."""

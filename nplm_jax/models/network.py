@@ -1,0 +1,105 @@
+"""A network: a body and an output layer over V words, as pure functions of a dictionary of parameters.
+
+Dims: V vocabulary, M features a word, N context words, B batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nplm_jax.config import Settings
+from nplm_jax.distributed.sharding import NO_AXES, Axes
+from nplm_jax.models.body import EMBEDDING, Body, Carry
+from nplm_jax.models.registry import body_class
+from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
+from nplm_jax.outputs.registry import output_layer_class
+from nplm_jax.utils.nn import Axis
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """Everything static that turns words into P(w).
+
+    Attributes:
+        body: What reads the words before.
+        output: What turns features into P(w) and the training loss.
+        vocabulary_size: V.
+    """
+
+    body: Body
+    output: OutputLayer
+    vocabulary_size: int
+
+    @classmethod
+    def from_settings(cls, settings: Settings, vocabulary_size: int) -> Self:
+        """Returns the network that a config describes. Raises: BadInput for what it or the vocabulary cannot be."""
+        body = body_class(settings.model).from_settings(settings)
+        output = output_layer_class(settings.output).from_settings(settings.output, vocabulary_size)
+        return cls(body, output, vocabulary_size)
+
+    @property
+    def output_tables(self) -> tuple[str, ...]:
+        """The parameters that have one row an output word."""
+        return (*self.body.widths, BIAS)
+
+    def init(self, key: jax.Array, bias_V: np.ndarray | None = None) -> Params:
+        """Returns random parameters.
+
+        Args:
+            key: A random key; the parameters are a pure function of it.
+            bias_V: What b starts from, float32 (unigram log-probabilities); zeros when None.
+        """
+        b_V = jnp.zeros(self.vocabulary_size) if bias_V is None else jnp.asarray(bias_V)
+        body, keys = self.body.init(key, self.vocabulary_size), self.body.output_keys(key)
+        return body | self.output.init(key, keys, self.body.widths, b_V)
+
+    def num_parameters(self) -> int:
+        """Returns the number of free parameters."""
+        shapes = jax.eval_shape(lambda: self.init(jax.random.key(0)))
+        return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+
+    def features(
+        self,
+        params: Params,
+        contexts_BxN: jax.Array,
+        carry: Carry = None,
+        key: jax.Array | None = None,
+        axis: Axis = None,
+    ) -> tuple[Features, Carry]:
+        """Computes what the output layer multiplies. See `Body.features`.
+
+        Args:
+            params: The parameters.
+            contexts_BxN: Word ids in reading order, the most recent word last, int32.
+            carry: What the streams carried on to these examples.
+            key: A random key for dropout; None switches it off.
+            axis: The named axis over which the batch is divided, if it is.
+        """
+        return self.body.features(params, params[EMBEDDING][contexts_BxN], carry, key, axis)
+
+    def loss(
+        self,
+        params: Params,
+        contexts_BxN: jax.Array,
+        targets_B: jax.Array,
+        carry: Carry = None,
+        key: jax.Array | None = None,
+        axes: Axes = NO_AXES,
+    ) -> tuple[jax.Array, Carry]:
+        """Returns the mean NLL of this device's examples, nats a word, and what the streams carry on.
+
+        Args:
+            params: The parameters.
+            contexts_BxN: Word ids in reading order, int32.
+            targets_B: The words that follow, int32.
+            carry: What the streams carried on to these examples.
+            key: A random key for dropout; None switches it off.
+            axes: The named axes over which the batch and the words are divided.
+        """
+        features, carry = self.features(params, contexts_BxN, carry, key, axes.data)
+        return self.output.loss(params, features, targets_B, axes.model), carry

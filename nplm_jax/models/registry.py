@@ -1,0 +1,29 @@
+"""The bodies of networks by the name that `model.family` gives. A new one is a file in this room and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nplm_jax.config import ModelSettings
+from nplm_jax.models.body import Body
+from nplm_jax.models.nplm import Window
+from nplm_jax.models.recurrent import Elman, Gru, Lstm
+from nplm_jax.utils.errors import require
+
+BODIES: dict[str, type[Body]] = {'nplm': Window, 'rnn': Elman, 'gru': Gru, 'lstm': Lstm}
+
+
+def is_network(settings: ModelSettings) -> bool:
+    """Returns whether the model is trained by gradients; the others are estimated from counts."""
+    return settings.family in BODIES
+
+
+def body_class(settings: ModelSettings) -> type[Body]:
+    """Returns the class that `model.family` names."""
+    return BODIES[settings.family]
+
+
+def check_family(settings: ModelSettings, ngram_models: Iterable[str]) -> None:
+    """Raises: BadInput when `model.family` names neither a body nor a count-based model."""
+    families = (*BODIES, *ngram_models)
+    require(settings.family in families, 'model.family', settings.family, f'must be one of {", ".join(families)}')

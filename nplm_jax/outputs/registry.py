@@ -1,0 +1,24 @@
+"""The output layers by the name that `output.kind` gives. A new one is a file in this room and a line here."""
+
+from __future__ import annotations
+
+from nplm_jax.config import OutputSettings
+from nplm_jax.outputs.output_layer import OutputLayer
+from nplm_jax.outputs.sampled import NoiseContrastive, SampledSoftmax
+from nplm_jax.outputs.softmax import FullSoftmax
+from nplm_jax.outputs.two_level import TwoLevelSoftmax
+from nplm_jax.utils.errors import require
+
+OUTPUT_LAYERS: dict[str, type[OutputLayer]] = {
+    'full': FullSoftmax,
+    'sampled': SampledSoftmax,
+    'nce': NoiseContrastive,
+    'two_level': TwoLevelSoftmax,
+}
+
+
+def output_layer_class(settings: OutputSettings) -> type[OutputLayer]:
+    """Returns the class that `output.kind` names. Raises: BadInput for an unknown name."""
+    allowed = f'must be one of {", ".join(OUTPUT_LAYERS)}'
+    require(settings.kind in OUTPUT_LAYERS, 'output.kind', settings.kind, allowed)
+    return OUTPUT_LAYERS[settings.kind]
