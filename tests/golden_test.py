@@ -66,6 +66,7 @@ def check(found: Mapping[str, Any], recorded: Mapping[str, Any], precision: str 
 
 def test_the_record_is_of_these_cases_and_this_text() -> None:
     assert list(GOLDEN['cases']) == list(record.CASES)
+    assert GOLDEN[record.BROWN]['updates'] == 6250
     assert GOLDEN['text_sha256'] == hashlib.sha256(record.make_text().encode()).hexdigest()
     assert {c['updates'] for c in GOLDEN['cases'].values() if 'updates' in c} == {record.UPDATES}
 
