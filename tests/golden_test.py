@@ -1,0 +1,117 @@
+"""Small trainings of every kind end where the golden record says, to the rounding of sums; see tests/golden/record.py.
+
+`python -m tests.golden.record --compare=tests/golden/golden.json` compares bit for bit.
+"""
+
+import copy
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import pytest
+
+from tests.golden import record
+
+GOLDEN = json.loads(record.RECORD.read_text(encoding='utf-8'))
+PERPLEXITY = {'float32': 1e-3, 'bfloat16': 2e-2}  # relative
+WEIGHT = 5e-3  # absolute, of a mixture; of log-probabilities too
+
+
+@pytest.fixture(autouse=True)
+def _on_a_cpu() -> None:
+    if jax.default_backend() != 'cpu':
+        pytest.skip('the record is of a CPU; float32 products of other devices may have fewer bits')
+
+
+def near(values: Any, **within: float) -> Any:
+    """These values, nested as they are, with tolerances for every float.
+
+    Args:
+        values: of JSON.
+        **within: `rel` and `abs` of pytest.approx; the weights of a mixture have their own.
+
+    Returns:
+        what is equal to values that are as near.
+    """
+    if isinstance(values, dict):
+        own = {'weights': {'rel': 0, 'abs': WEIGHT}}
+        return {key: near(value, **own.get(key, within)) for key, value in values.items()}
+    if isinstance(values, list):
+        return [near(value, **within) for value in values]
+    return pytest.approx(values, **within) if isinstance(values, float) else values
+
+
+def check(found: Mapping[str, Any], recorded: Mapping[str, Any], precision: str = 'float32') -> None:
+    """Fails where a case's record is not near the one made before.
+
+    Args:
+        found: the record made now.
+        recorded: the one made before.
+        precision: that of the products with |V| in training.
+    """
+    exact = ('vocabulary', 'words', 'impossible_words', 'updates')
+    assert {key: found.get(key) for key in exact} == {key: recorded.get(key) for key in exact}
+    assert found.keys() == recorded.keys()
+    for key in ('perplexity', 'mixture', 'metrics'):
+        assert found.get(key) == near(recorded.get(key), rel=PERPLEXITY[precision], abs=0)
+    assert [a[:2] for a in found.get('arrays', [])] == [a[:2] for a in recorded.get('arrays', [])]
+    if 'next_word' in recorded:
+        now, then = found['next_word'], recorded['next_word']
+        assert now['all'][:2] == then['all'][:2]
+        assert now['first'] == near(then['first'], rel=0, abs=WEIGHT)
+
+
+def test_the_record_is_of_these_cases_and_this_text() -> None:
+    assert list(GOLDEN['cases']) == list(record.CASES)
+    assert GOLDEN[record.BROWN]['updates'] == 6250
+    assert GOLDEN['text_sha256'] == hashlib.sha256(record.make_text().encode()).hexdigest()
+    assert {c['updates'] for c in GOLDEN['cases'].values() if 'updates' in c} == {record.UPDATES}
+
+
+@pytest.mark.parametrize('case', record.CASES)
+def test_it_ends_where_it_did(case: str) -> None:
+    recorded = copy.deepcopy(GOLDEN['cases'][case])
+    del recorded['samples']
+    found, _ = record.record(case, sampling=False)
+    check(found, recorded, record.CASES[case].get('output.precision', 'float32'))
+
+
+WRONG = {
+    'a perplexity': ('direct', lambda c: c['perplexity'].update(test=c['perplexity']['test'] * 1.002)),
+    'an infinite perplexity': ('backoff', lambda c: c['perplexity'].update(test=100.0)),
+    'a line of metrics': ('lstm', lambda c: c['metrics'][2].update(valid_perplexity=1.0)),
+    'no line of metrics': ('lstm', lambda c: c['metrics'].pop()),
+    'a small weight': ('direct', lambda c: c['mixture']['by_frequency']['weights'].__setitem__(4, 0.011)),
+    'a weight': ('direct', lambda c: c['mixture']['by_frequency']['weights'].__setitem__(0, 0.99)),
+    'a shape': ('gru', lambda c: c['arrays'][0].__setitem__(0, [9])),
+    'a dtype': ('gru', lambda c: c['arrays'][0].__setitem__(1, 'float16')),
+    'an array': ('gru', lambda c: c['arrays'].pop()),
+    'a log-probability': ('kneser_ney', lambda c: c['next_word']['first'][0].__setitem__(1, -3.0)),
+    'impossible words': ('backoff', lambda c: c['impossible_words'].update(test=0)),
+}
+
+
+@pytest.mark.parametrize('what', WRONG)
+def test_a_wrong_number_is_noticed(what: str) -> None:
+    case, change = WRONG[what]
+    recorded = GOLDEN['cases'][case]
+    check(recorded, recorded)
+    assert record.differences(recorded, recorded) == []
+    change(changed := copy.deepcopy(recorded))
+    with pytest.raises(AssertionError):
+        check(changed, recorded)
+    assert len(record.differences(changed, recorded)) == 1
+
+
+def test_the_last_bit_is_noticed() -> None:
+    recorded = GOLDEN['cases']['direct']
+    changed = copy.deepcopy(recorded)
+    changed['perplexity']['test'] = math.nextafter(recorded['perplexity']['test'], math.inf)
+    changed['arrays'][0][2] = changed['arrays'][0][2][::-1]
+    check(changed, recorded)
+    arrays, perplexity = record.differences(changed, recorded)
+    assert arrays == 'arrays: 6 were recorded, 6 found; missing: float32[8]'
+    assert '1 of 3 places differ, largest relative difference 1.5e-16' in perplexity
