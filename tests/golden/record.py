@@ -34,7 +34,8 @@ from absl import logging
 from ml_collections import ConfigDict
 
 from configs import brown, text
-from nplm_jax import experiment, generation
+from nplm_jax.inference import generation
+from nplm_jax.runs import experiment
 
 RECORD = pathlib.Path(__file__).parent / 'golden.json'
 UPDATES = 200  # of each small network
@@ -54,7 +55,7 @@ NETWORK = {
     'train.evaluate_every': 100,
     'train.checkpoint_every': 1000,
     'train.log_every': 50,
-    'train.steps_per_dispatch': 25,
+    'train.steps_per_execution': 25,
 }
 DIRECT = {**NETWORK, 'model.direct': True, 'output.block_size': 32}  # three blocks a batch; the others take one
 RECURRENT = {**NETWORK, 'optimizer.clip_norm': 0.25, 'optimizer.learning_rate': 10.0}
@@ -62,7 +63,7 @@ COUNTS = {'corpus.train': 4800.0, 'corpus.valid': 600.0, 'model.n': 3}
 BFLOAT16 = {'output.precision': 'bfloat16'}
 SAMPLED = {'output.kind': 'sampled', 'output.samples': 50}
 NCE = {'output.kind': 'nce', 'output.samples': 50}
-CLASSES = {'output.kind': 'classes', 'output.head': 40, 'output.classes': 12}
+CLASSES = {'output.kind': 'two_level', 'output.num_shortlist': 40, 'output.classes': 12}
 LOG_UNIFORM = {'output.proposal': 'log_uniform'}
 # The paper's recipe: 200 updates of 8 words in one epoch, at a rate that moves the parameters in so few.
 PAPER = {
