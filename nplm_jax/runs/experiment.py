@@ -44,6 +44,7 @@ from nplm_jax.utils.io import expand, read_json, write_atomically
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import factory
 from nplm_jax.models.ngram import interpolated
+from nplm_jax.utils.text import to_json
 
 Trigram = tuple[mixture.CachedScores, mixture.Bins]
 
@@ -192,7 +193,7 @@ def _make(wanted, folder, command, started, together) -> Generator[Callable, Any
         'seed': wanted.seed,
         **source,
     }
-    text = reporting.to_json(results, indent=2) + '\n'
+    text = to_json(results, indent=2) + '\n'
     write_atomically(folder / 'results.json', text)
     return json.loads(text)
 

@@ -23,11 +23,11 @@ from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.distributed import sharding
 from nplm_jax.outputs import sampled
-from nplm_jax.runs import reporting
 from nplm_jax.training import loop, sparse_rows
 from nplm_jax.training.schedule import Schedule, make_schedule, order
 from nplm_jax.utils import finite
 from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.text import to_json
 
 if TYPE_CHECKING:
     from nplm_jax.training.checkpoints import CheckpointStore
@@ -107,7 +107,7 @@ def explain(
         f'norms before it (and of gradients): {", ".join(norms)}',
     ]
     with contextlib.suppress(OSError):  # a full disk must not hide all this
-        text = reporting.to_json(dataclasses.asdict(found), instead=str, indent=2)  # `inf` tells more than null
+        text = to_json(dataclasses.asdict(found), convert_nonfinite=str, indent=2)  # `inf` tells more than null
         write_atomically(folder / FILE, text + '\n')
         lines.append(f'all positions and norms: {folder / FILE}')
     replay = ['python', '-m', 'nplm_jax.cli', 'replay', f'--workdir={folder}', f'--step={found.number}']
