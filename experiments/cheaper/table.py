@@ -11,8 +11,8 @@ from experiments import results
 from experiments.cheaper.points import POINTS, get_config
 from nplm_jax import config as config_lib
 from nplm_jax.runs import sweeps
-from nplm_jax.runs.reporting import table
 from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 FULL = pathlib.Path(__file__).parents[1] / 'table1' / 'results'
@@ -40,4 +40,4 @@ def _row(found: dict[str, Any], overrides: dict[str, Any]) -> list[Any]:
 
 
 if __name__ == '__main__':
-    results.show(lambda: table(HEADER, rows()))
+    results.show(lambda: markdown_table(HEADER, rows()))

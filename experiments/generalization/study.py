@@ -37,9 +37,9 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import factory
 from nplm_jax.models.ngram.kneser_ney import DiscountWarning
 from nplm_jax.runs import experiment, provenance
-from nplm_jax.runs.reporting import save_figure, table
 from nplm_jax.training import loop
 from nplm_jax.utils.io import expand
+from nplm_jax.utils.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
@@ -162,13 +162,13 @@ def make_table(measured: list[dict[str, Any]]) -> str:
         cells = [(found['models'][best(found, kind)]['test'], f'{over(found, kind):.1%}') for kind in KINDS]
         chosen = [best(found, kind) for kind in ('word n-gram', 'class n-gram')]
         lines.append([f'{found["words"]:,}', *(c for pair in cells for c in pair), *chosen])
-    return table(header, lines)
+    return markdown_table(header, lines)
 
 
 def make_counts_table(measured: list[dict[str, Any]]) -> str:
     """One line a count-based model: its test perplexity at every size."""
     header = ['test perplexity', *(f'{found["words"]:,}' for found in measured)]
-    return table(header, [[s.name, *(found['models'][s.name]['test'] for found in measured)] for s in COUNTS])
+    return markdown_table(header, [[s.name, *(found['models'][s.name]['test'] for found in measured)] for s in COUNTS])
 
 
 def holds(found: dict[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from experiments import results
 from experiments.parallel import counts, program
 from nplm_jax import config as config_lib
 from nplm_jax.runs import provenance
-from nplm_jax.runs.reporting import save_figure, table
+from nplm_jax.utils.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
 MODEL = dataclasses.replace(config_lib.from_config(ap_news.get_config()).model, direct=True)  # as section 3.2 counts
@@ -43,7 +43,7 @@ def compiled() -> str:
         given = (MODEL, VOCABULARY, BATCH, data, model)
         numbers = (there['bytes'], counts.sent(*given), there['operations'], counts.operations(*given))
         rows.append([f'{data} x {model}', *(f'{n:,.0f}' for n in numbers)])
-    return table(['mesh', 'bytes, compiled', 'formula', 'operations, compiled', 'of products, formula'], rows)
+    return markdown_table(['mesh', 'bytes, compiled', 'formula', 'operations, compiled', 'of products, formula'], rows)
 
 
 def predicted(machine: counts.Machine) -> str:
@@ -53,7 +53,7 @@ def predicted(machine: counts.Machine) -> str:
         best = counts.best_mesh(MODEL, VOCABULARY, BATCH, p, machine)
         times = [_microseconds(d, m, machine) for d, m in ((p, 1), (1, p), best)]
         rows.append([f'{p:,}', *times, f'{best[0]} x {best[1]}'])
-    return table(['devices', 'batch only, µs', 'words only, µs', 'best mesh, µs', 'which'], rows)
+    return markdown_table(['devices', 'batch only, µs', 'words only, µs', 'best mesh, µs', 'which'], rows)
 
 
 def _microseconds(data: int, model: int, machine: counts.Machine) -> str:

@@ -13,8 +13,8 @@ from configs import brown
 from experiments import results
 from nplm_jax import config as config_lib
 from nplm_jax.cli import mix
-from nplm_jax.runs.reporting import table
 from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 TABLE_1 = pathlib.Path(__file__).parents[1] / 'table1' / 'results'
@@ -43,7 +43,7 @@ def _row(row: str, found: dict[str, Any]) -> list[Any]:
 
 def make() -> str:
     """Both tables."""
-    return table(HEADER, rows()) + '\n\n' + mix.make_table(results.read(RESULTS, 'mixture'))
+    return markdown_table(HEADER, rows()) + '\n\n' + mix.make_table(results.read(RESULTS, 'mixture'))
 
 
 if __name__ == '__main__':

@@ -24,7 +24,7 @@ from experiments.speed import contestants
 from nplm_jax.distributed import sharding
 from nplm_jax.outputs import blockwise
 from nplm_jax.runs import provenance
-from nplm_jax.runs.reporting import table
+from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
 _BATCH = flags.DEFINE_integer('batch', 512, 'Examples an update.')
@@ -193,7 +193,7 @@ def make_table(found: dict[str, Any]) -> str:
     lines = [
         [form, *(f'{medians[form, *shape]:,.0f}' for shape in shapes)] for form in dict.fromkeys(f for f, *_ in medians)
     ]
-    return f'{table(header, lines)}\n\nB={found["batch"]}, |V|={found["vocabulary"]:,}, {found["device"]}.'
+    return f'{markdown_table(header, lines)}\n\nB={found["batch"]}, |V|={found["vocabulary"]:,}, {found["device"]}.'
 
 
 def main(_) -> None:

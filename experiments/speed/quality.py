@@ -26,6 +26,7 @@ from experiments import results
 from nplm_jax.runs import provenance, reporting
 from nplm_jax.utils import io as io_lib
 from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
 _CONFIG = config_flags.DEFINE_config_file('config', None, 'A config file, with the row after a colon.')
@@ -138,7 +139,7 @@ def make_table(folder: pathlib.Path) -> str:
             found['device'],
         ]
         lines.append([found['name'], found['target'], seconds, *there, *ends])
-    return reporting.table(HEADER, lines)
+    return markdown_table(HEADER, lines)
 
 
 def main(_) -> None:

@@ -23,7 +23,7 @@ from absl import app, flags
 from experiments import results
 from experiments.speed import contestants
 from nplm_jax.runs import provenance
-from nplm_jax.runs.reporting import table
+from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
 _ROWS = contestants.define_several('rows', contestants.ROWS, 'The networks')
@@ -109,7 +109,7 @@ def make_table(found: dict[str, Any]) -> str:
     )
     about = f'Batch {found["batch"]}, {found["steps"]} updates a turn, {found["rounds"]} rounds, on {found["device"]}, '
     about += f'load {found["load_before"]:.1f} before.'
-    return f'{table(HEADER, lines)}\n\n{about}\nCeiling of matrix products: {ceiling}.'
+    return f'{markdown_table(HEADER, lines)}\n\n{about}\nCeiling of matrix products: {ceiling}.'
 
 
 def measure(command: str) -> dict[str, Any]:

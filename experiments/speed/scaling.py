@@ -21,7 +21,7 @@ from configs import brown
 from experiments import results
 from experiments.speed import contestants
 from nplm_jax.runs import provenance
-from nplm_jax.runs.reporting import save_figure, table
+from nplm_jax.utils.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
 # What is varied, and its values. Devices would stand here too, once training runs on several: a value a count of
@@ -74,7 +74,7 @@ def make_tables(found: dict[str, Any]) -> str:
             rates = [np.median(p['words_per_second'].get(name, [np.nan])) for name in names]
             cells = [f'{1e6 / r:,.0f} ({r:,.0f})' if np.isfinite(r) else '-' for r in rates]
             lines.append([f'{p[axis]:,}', *cells])
-        tables.append(table([axis, *(f'{name}: µs a word (words/s)' for name in names)], lines))
+        tables.append(markdown_table([axis, *(f'{name}: µs a word (words/s)' for name in names)], lines))
     return '\n\n'.join([*tables, f'On {found["device"]}, load {found["load_before"]:.1f} before.'])
 
 

@@ -24,8 +24,8 @@ from absl import app, flags
 from experiments import results
 from experiments.speed import contestants, eight_seeds
 from nplm_jax.runs import provenance
-from nplm_jax.runs.reporting import table
 from nplm_jax.utils import io as io_lib
+from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
 HOW = {'alone': [], 'together': ['--vectorize']}
@@ -97,7 +97,7 @@ def make_table(found: dict[str, Any]) -> str:
         sizes = [f'{row[key]:,}' for key in ('vocabulary', 'h', 'batch', 'updates')]
         lines.append([*sizes, *cells, f'{row["largest_relative_difference"]:.0e}'])
     about = f'{eight_seeds.SEEDS} seeds, seconds, {found["rounds"]} rounds, on {found["device"]}, '
-    return f'{table(HEADER, lines)}\n\n{about}load {found["load_before"]:.1f} before.'
+    return f'{markdown_table(HEADER, lines)}\n\n{about}load {found["load_before"]:.1f} before.'
 
 
 def main(_) -> None:

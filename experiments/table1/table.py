@@ -15,8 +15,8 @@ from configs import brown
 from experiments import results
 from experiments.table1.seeds import SEEDS
 from nplm_jax import config as config_lib
-from nplm_jax.runs.reporting import save_figure, table
 from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
 MIXTURES = {  # the paper's rows of a network mixed with the trigram: valid, test
@@ -143,8 +143,8 @@ if __name__ == '__main__':
     parser.add_argument('--seeds', action='store_true', help='rows that were run with several seeds')
     flags = parser.parse_args()
     if flags.seeds:
-        results.show(lambda: table(SEEDS_HEADER, seeds()))
+        results.show(lambda: markdown_table(SEEDS_HEADER, seeds()))
     else:
-        results.show(lambda: table(SHORT_HEADER, short()) if flags.short else table(HEADER, rows()))
+        results.show(lambda: markdown_table(SHORT_HEADER, short()) if flags.short else markdown_table(HEADER, rows()))
     if flags.figure:
         draw(HERE / 'table1.png')

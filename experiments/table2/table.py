@@ -10,7 +10,7 @@ import pathlib
 
 from configs import ap_news, wikitext2
 from experiments import results
-from nplm_jax.runs.reporting import table
+from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 YARDSTICK = 'kneser_ney_5'  # what the ratios are to, on the same words
@@ -34,7 +34,7 @@ def make() -> str:
     """The table."""
     ratio = f'test / {YARDSTICK}'
     header = ['row', 'paper, AP News: valid', 'test', ratio, 'here, WikiText-2: valid', 'test', ratio]
-    return table(header, rows())
+    return markdown_table(header, rows())
 
 
 def _perplexities(found: dict) -> tuple[float, float]:

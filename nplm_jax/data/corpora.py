@@ -1,4 +1,4 @@
-"""Where text comes from: a named corpus becomes one stream of words and three ranges of it."""
+"""Corpora: each name loads as one stream of words with a training, a validation and a test span."""
 
 from __future__ import annotations
 
@@ -27,9 +27,20 @@ class Span:
         return self.stop - self.start
 
 
+_Loaded = tuple[list[str], tuple[Span, Span, Span]]  # a stream of words; its training, validation and test spans
+
+
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """One stream of words and the ranges of it that train, validate and test a model."""
+    """One stream of words and the spans of it that train, validate and test a model.
+
+    Attributes:
+        name: The config's `corpus.name`.
+        words: The stream.
+        train: The training words.
+        valid: The validation words.
+        test: The test words.
+    """
 
     name: str
     words: list[str]
@@ -39,6 +50,7 @@ class Corpus:
 
     @property
     def splits(self) -> dict[str, Span]:
+        """The three spans by name."""
         return {'train': self.train, 'valid': self.valid, 'test': self.test}
 
 
@@ -52,10 +64,13 @@ def check_settings(settings: CorpusSettings) -> None:
 
 
 def load(settings: CorpusSettings) -> Corpus:
-    """Reads, tokenises and splits the corpus that `settings.name` names.
+    """Reads, tokenizes and splits the corpus that `settings.name` names.
 
-    Returns: a Corpus whose splits are in stream order (`sentences` is its own validation and test set).
-    Raises: BadInput when the text is missing, empty, not text, damaged, or too short for its split.
+    Returns:
+        A Corpus whose spans follow each other in the stream; those of `sentences` are all the whole stream.
+
+    Raises:
+        BadInput: The text is missing, empty, binary, damaged, or too short for its split.
     """
     words, splits = _LOADERS[settings.name](settings)
     corpus = Corpus(settings.name, words, *splits)
@@ -68,47 +83,48 @@ def load(settings: CorpusSettings) -> Corpus:
     return corpus
 
 
-def _cut(num_words: int, settings: CorpusSettings) -> tuple[Span, Span, Span]:
-    """Cuts a stream in order; a size below 1 is a fraction of the stream, otherwise a number of words."""
-    size = [round(s * num_words) if s < 1 else int(s) for s in (settings.train, settings.valid)]
-    train = min(size[0], num_words)
-    valid = min(train + size[1], num_words)
-    return Span(0, train), Span(train, valid), Span(valid, num_words)
+def _split(words: list[str], settings: CorpusSettings) -> _Loaded:
+    """Splits a stream in order; `settings.train` and `.valid` below 1 are fractions of it, else numbers of words."""
+    sizes = [round(s * len(words)) if s < 1 else int(s) for s in (settings.train, settings.valid)]
+    train = min(sizes[0], len(words))
+    valid = min(train + sizes[1], len(words))
+    return words, (Span(0, train), Span(train, valid), Span(valid, len(words)))
 
 
-def _join(parts: list[list[str]]) -> tuple[list[str], tuple[Span, Span, Span]]:
-    """One stream of the words to train, validate and test on, and where each of the three lies in it."""
-    ends = [0, *itertools.accumulate(map(len, parts))]
+def _concatenate(streams: list[list[str]]) -> _Loaded:
+    """Joins the training, the validation and the test words to one stream."""
+    ends = [0, *itertools.accumulate(map(len, streams))]
     train, valid, test = map(Span, ends, ends[1:])
-    return [word for part in parts for word in part], (train, valid, test)
+    return list(itertools.chain(*streams)), (train, valid, test)
 
 
-def _load_sentences(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, Span]]:
+def _load_sentences(settings: CorpusSettings) -> _Loaded:
     (words,) = token_streams([[_SENTENCES]], lambda text: paragraphs(text, 'whitespace'), settings)
     everything = Span(0, len(words))
     return words, (everything, everything, everything)
 
 
-def _load_brown(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, Span]]:
+def _load_brown(settings: CorpusSettings) -> _Loaded:
     (words,) = token_streams([brown.texts()], brown.paragraphs, settings)
-    return words, _cut(len(words), settings)
+    return _split(words, settings)
 
 
-def _load_wikitext2(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, Span]]:
-    parts = token_streams(wikitext2.texts(settings.path), wikitext2.paragraphs, settings)
-    for split, words in zip(wikitext2.FILES, parts):
+def _load_wikitext2(settings: CorpusSettings) -> _Loaded:
+    streams = token_streams(wikitext2.texts(settings.path), wikitext2.paragraphs, settings)
+    for split, words in zip(wikitext2.FILES, streams):
         require_words(f'corpus.path ({split} file)', settings.path, words)
-    return _join(parts)
+    return _concatenate(streams)
 
 
-def _load_ap_news(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, Span]]:
-    """The paper's preparation is the keys that configs/ap_news.py sets: lowercase, numbers, proper_nouns."""
+def _load_ap_news(settings: CorpusSettings) -> _Loaded:
+    """Loads a folder of text; the paper's preparation is in the keys that configs/ap_news.py sets."""
     is_folder = bool(settings.path) and os.path.isdir(expand('corpus.path', settings.path))
     require(is_folder, 'corpus.path', settings.path, 'must be a folder of text files of AP News, which you bring')
     return _load_text(settings)
 
 
-def _load_text(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, Span]]:
+def _load_text(settings: CorpusSettings) -> _Loaded:
+    """Loads the user's text, split by the sizes of the config or by separate validation and test files."""
     require(bool(settings.path), 'corpus.path', settings.path, 'a UTF-8 text file or a folder of such files')
     keys = ['path']
     if settings.valid_path or settings.test_path:
@@ -116,19 +132,23 @@ def _load_text(settings: CorpusSettings) -> tuple[list[str], tuple[Span, Span, S
         require(bool(settings.test_path), 'corpus.test_path', '', 'needed when corpus.valid_path is given')
         keys += ['valid_path', 'test_path']
     texts = [_read_texts(f'corpus.{key}', getattr(settings, key)) for key in keys]
-    parts = token_streams(texts, functools.partial(paragraphs, kind=settings.tokens), settings)
-    for key, words in zip(keys, parts):
+    streams = token_streams(texts, functools.partial(paragraphs, kind=settings.tokens), settings)
+    for key, words in zip(keys, streams):
         require_words(f'corpus.{key}', getattr(settings, key), words)
-    return _join(parts) if len(parts) == 3 else (parts[0], _cut(len(parts[0]), settings))
+    return _concatenate(streams) if len(streams) == 3 else _split(streams[0], settings)
 
 
 def _read_texts(key: str, path: str) -> list[str]:
-    """A text a file; those of a folder in the order of their names, without what it only links to."""
+    """Returns the text of a file, or of all files in a folder in the order of their paths.
+
+    Hidden files and symbolic links inside the folder are left out.
+    """
     root = expand(key, path)
     require(os.path.exists(root), key, path, 'no such file or folder')
-    inside = (p for p in root.rglob('*') if os.path.isfile(p) and not p.is_symlink())
-    shown = (p for p in inside if not any(part.startswith('.') for part in p.relative_to(root).parts))
-    files = sorted(shown) if os.path.isdir(root) else [root]
+    files = [root]
+    if os.path.isdir(root):
+        regular = (p for p in root.rglob('*') if os.path.isfile(p) and not p.is_symlink())
+        files = sorted(p for p in regular if not any(part.startswith('.') for part in p.relative_to(root).parts))
     require(bool(files), key, path, 'this folder holds no file')
     return [read_text(key, file) for file in files]
 

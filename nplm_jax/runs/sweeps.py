@@ -13,12 +13,12 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from nplm_jax.runs import experiment
-from nplm_jax.runs import reporting
+from nplm_jax.runs.workdir import run_name
 from nplm_jax.training import vmapped
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.finite import NonFiniteError
-from nplm_jax.runs.workdir import run_name
+from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.text import markdown_table, null_to_inf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +104,9 @@ def write_table(points: Iterable[Point], folder: pathlib.Path, failed: Mapping[s
             rows.append([point.name, failed[point.name], '-', '-', '-'])
             continue
         results = experiment.finished(folder / point.name)
-        perplexities = [reporting.number(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
+        perplexities = [null_to_inf(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
         rows.append([point.name, *perplexities, float(results['seconds'])])
-    table = reporting.table(['point', 'train', 'valid', 'test', 'seconds'], rows)
+    table = markdown_table(['point', 'train', 'valid', 'test', 'seconds'], rows)
     write_atomically(folder / 'table.md', table + '\n')
     return table
 

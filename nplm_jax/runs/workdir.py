@@ -16,10 +16,10 @@ import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
 
-from nplm_jax.distributed import multihost
 from nplm_jax import config as config_lib
 from nplm_jax.data import vocabulary
 from nplm_jax.data.dataset import Dataset
+from nplm_jax.distributed import multihost
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_json, remove_leftovers, write_atomically
 

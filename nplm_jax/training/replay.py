@@ -120,7 +120,7 @@ def explain(
     ]
     if multihost.is_primary():
         with contextlib.suppress(OSError):  # a full disk must not hide all this
-            text = to_json(dataclasses.asdict(update), instead=str, indent=2)  # `inf` tells more than null
+            text = to_json(dataclasses.asdict(update), convert_nonfinite=str, indent=2)  # `inf` tells more than null
             write_atomically(folder / FILE, text + '\n')
             lines.append(f'all positions and norms: {folder / FILE}')
     command = ['python', '-m', 'nplm_jax.cli', 'replay', f'--workdir={folder}', f'--step={update.number}']

@@ -1,25 +1,26 @@
-"""The one exception that a user's mistake raises."""
+"""The exception for a user's mistake, and its message."""
 
 from typing import Any
 
-_LONGEST = 1000  # characters of a message, whatever of the user's it quotes
+_MAX_CHARACTERS = 1000  # of a message, which may quote a long value
 
 
 class BadInput(ValueError):
-    """Something the user gave cannot be used; the message is one line that says what to give."""
+    """The user gave something that cannot be used; the message is one printable line that says what to give."""
 
-    def __init__(self, message: str):
-        if len(message) > _LONGEST:
-            message = f'{message[: _LONGEST // 2]} ... {message[-_LONGEST // 2 :]}'
+    def __init__(self, message: str) -> None:
+        """Shortens a long message in its middle and escapes what is not printable."""
+        if len(message) > _MAX_CHARACTERS:
+            message = f'{message[: _MAX_CHARACTERS // 2]} ... {message[-_MAX_CHARACTERS // 2 :]}'
         super().__init__(''.join(c if c.isprintable() else ascii(c)[1:-1] for c in message))
 
 
 def first_line(error: BaseException) -> str:
-    """What another library's exception says, less all lines but the first; its type where it says nothing."""
+    """Returns the first line of an exception's message, or the exception's type where the message is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def require(ok: bool, key: str, value: Any, allowed: str) -> None:
-    """Raises BadInput naming `key`, its `value` and what is `allowed`, unless `ok`."""
+    """Raises BadInput with `key`, its `value` and what is `allowed`, unless `ok`."""
     if not ok:
         raise BadInput(f'{key}={value!r}: {allowed}')

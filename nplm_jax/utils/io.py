@@ -1,4 +1,4 @@
-"""Writing files so that a kill or a full disk never leaves half of one; reading those that may hold anything."""
+"""Atomic writes of files, and readers that refuse what is not the expected file."""
 
 from __future__ import annotations
 
@@ -15,16 +15,23 @@ from typing import Any
 
 from nplm_jax.utils.errors import BadInput
 
-_MOST_BYTES = 2**32  # of a file of text
-_MOST_BYTES_JSON = 2**26
-_DEEPEST = 50  # levels of JSON
+_MAX_BYTES = 2**32
+_MAX_BYTES_JSON = 2**26
+_MAX_JSON_DEPTH = 50
 
 
 def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
-    """Writes under a temporary name beside `path`, flushes to the disk and renames; text as UTF-8.
+    """Writes a whole file or leaves the earlier one: neither a kill nor a full disk leaves half a file.
 
-    On return the name is on the disk too: what is written later is never there without it.
-    Raises: OSError when the disk does; an earlier file at `path` is then as it was.
+    It writes to a temporary name beside `path`, flushes the file to the disk, renames it and flushes the folder, so
+    that no later write reaches the disk without this one.
+
+    Args:
+        path: The file.
+        data: Its content; a string is written as UTF-8.
+
+    Raises:
+        OSError: The disk refuses; an earlier file at `path` is unchanged.
     """
     temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
     try:
@@ -39,57 +46,80 @@ def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
 
 
 def _flush_folder(folder: pathlib.Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
+    """Flushes a folder's list of names to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # some network file systems cannot
-            os.fsync(number)
+            os.fsync(descriptor)
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def remove_leftovers(folder: pathlib.Path) -> None:
-    """Removes what killed processes were writing in `folder`, which no other process may be using."""
+    """Removes the temporary files of killed processes from a folder that no other process is using."""
     for temporary in folder.glob('.*.tmp'):
         temporary.unlink()
 
 
 def expand(key: str, path: str | os.PathLike[str]) -> pathlib.Path:
-    """The path with a leading ~ resolved, which a shell does not do after an equals sign. Raises: BadInput."""
+    """Resolves a leading ~ in the path that `key` gives, because a shell does not do so after an equals sign.
+
+    Raises:
+        BadInput: The home folder is unknown.
+    """
     try:
         return pathlib.Path(path).expanduser()
     except RuntimeError as error:
         raise BadInput(f'{key}={str(path)!r}: {error}') from None
 
 
-def read_bytes(name: str, file: pathlib.Path, most: int = _MOST_BYTES) -> bytes:
-    """The bytes of a regular file: a FIFO would wait for ever, a device never end. name: how a complaint begins.
+def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> bytes:
+    """Reads a regular file; neither a FIFO, which would block, nor a device, which would not end.
 
-    Raises: BadInput when it is none, cannot be read or has more than `most` bytes.
+    Args:
+        name: What opens an error message.
+        file: The file.
+        max_bytes: The largest size.
+
+    Raises:
+        BadInput: The file is missing, not regular, unreadable or too large.
     """
     try:
-        with open(file, 'rb', opener=_open_without_waiting) as opened:
-            facts = os.fstat(opened.fileno())
-            fits = facts.st_size <= most
-            data = opened.read(facts.st_size + 1) if stat.S_ISREG(facts.st_mode) and fits else b''
+        with open(file, 'rb', opener=_open_without_blocking) as opened:
+            status = os.fstat(opened.fileno())
+            fits = status.st_size <= max_bytes
+            data = opened.read(status.st_size + 1) if stat.S_ISREG(status.st_mode) and fits else b''
     except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
         raise BadInput(f'{name}: cannot be read ({getattr(error, "strerror", None) or error})') from None
-    if not stat.S_ISREG(facts.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise BadInput(f'{name}: cannot be read (neither a file nor a folder)')
     if not fits:
-        raise BadInput(f'{name}: too large ({facts.st_size:,} bytes; {most:,} at most)')
-    if len(data) > facts.st_size:
+        raise BadInput(f'{name}: too large ({status.st_size:,} bytes; {max_bytes:,} at most)')
+    if len(data) > status.st_size:
         raise BadInput(f'{name}: grew while it was read')
     return data
 
 
 def read_text(key: str, file: pathlib.Path) -> str:
-    """The UTF-8 text of a file that the config's `key` led to. Raises: BadInput when it is none."""
+    """Reads a UTF-8 text that the config's `key` leads to.
+
+    Raises:
+        BadInput: The file cannot be read or is not UTF-8 text.
+    """
     name = f'{key}={str(file)!r}'
     return decode(name, read_bytes(name, file))
 
 
 def decode(name: str, data: bytes) -> str:
-    """A user's text. Raises: BadInput for bytes that are none; `name` opens the complaint."""
+    """Decodes a user's UTF-8 text.
+
+    Args:
+        name: What opens an error message.
+        data: The bytes, with or without a byte-order mark.
+
+    Raises:
+        BadInput: The bytes are not UTF-8 or hold a NUL.
+    """
     try:
         text = data.decode('utf-8-sig')
     except UnicodeDecodeError as error:
@@ -100,12 +130,16 @@ def decode(name: str, data: bytes) -> str:
 
 
 def read_lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
-    """The lines of a UTF-8 file, each with its number and its end. Raises: BadInput naming file and line."""
-    return lines(path, read_bytes(str(path), path))
+    """Reads a UTF-8 file and yields its lines: number, from 1, and text with the line end.
+
+    Raises:
+        BadInput: The file cannot be read or is not text; the message names file and line.
+    """
+    return decode_lines(path, read_bytes(str(path), path))
 
 
-def lines(path: pathlib.Path, data: bytes) -> Iterator[tuple[int, str]]:
-    """As `read_lines`, of bytes that were read from `path`."""
+def decode_lines(path: pathlib.Path, data: bytes) -> Iterator[tuple[int, str]]:
+    """Yields the same as `read_lines` for bytes that were read from `path`."""
     for number, line in enumerate(io.BytesIO(data.removeprefix(b'\xef\xbb\xbf')), start=1):
         if b'\0' in line:
             raise BadInput(f'{path}:{number}: binary, not text (byte {line.index(0):,} of the line is NUL)')
@@ -115,48 +149,67 @@ def lines(path: pathlib.Path, data: bytes) -> Iterator[tuple[int, str]]:
             raise BadInput(f'{path}:{number}: not UTF-8 text (byte {error.start:,} of the line)') from None
 
 
-def read_numbers(path: pathlib.Path, what: str) -> Iterator[tuple[int, str, int]]:
-    """Lines `word<TAB>number`, no word twice, each with its own number first. what: the number is, for a complaint.
+def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, int]]:
+    """Reads lines `word<TAB>number` of different words and yields line number, word and number.
 
-    Raises: BadInput naming file and line where it is not of that form, a last line without end among them.
+    Args:
+        path: The file.
+        meaning: What the numbers are, for an error message.
+
+    Raises:
+        BadInput: A line has another form, the last one has no line end, or a word stands twice; the message names file
+            and line.
     """
-    seen = set()
+    words = set()
     for number, line in read_lines(path):
-        found = re.fullmatch(r'([^\t\n]+)\t([0-9]{1,18})\n', line)
-        if not found:
-            raise BadInput(f'{path}:{number}: expected word, tab, {what}')
-        if found[1] in seen:
-            raise BadInput(f'{path}:{number}: {found[1]!r} stands twice')
-        seen.add(found[1])
-        yield number, found[1], int(found[2])
+        match = re.fullmatch(r'([^\t\n]+)\t([0-9]{1,18})\n', line)
+        if not match:
+            raise BadInput(f'{path}:{number}: expected word, tab, {meaning}')
+        if match[1] in words:
+            raise BadInput(f'{path}:{number}: {match[1]!r} stands twice')
+        words.add(match[1])
+        yield number, match[1], int(match[2])
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-    """The object that a JSON file of this program holds. Raises: BadInput, as `parse_json`."""
-    text = ''.join(line for _, line in lines(path, read_bytes(str(path), path, _MOST_BYTES_JSON)))
+    """Reads the object in a JSON file of this program.
+
+    Raises:
+        BadInput: The file cannot be read, or `parse_json` refuses it.
+    """
+    text = ''.join(line for _, line in decode_lines(path, read_bytes(str(path), path, _MAX_BYTES_JSON)))
     return parse_json(path, text)
 
 
 def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
-    """An object that is all of `path`, or one line of it.
+    """Parses the object in a JSON file or in one line of it.
 
-    Raises: BadInput naming file and line for what is no JSON, no object, too deep, or has what no file of this
-    program has: NaN, a number out of range, half a character.
+    Args:
+        path: The file, for error messages.
+        text: The JSON text.
+        line: The number of the line; 0 if the text is the whole file.
+
+    Raises:
+        BadInput: The text is not JSON, not an object, nested too deeply, or has values that no file of this program
+            has: NaN, a number out of range, half a surrogate pair. The message names file and line.
     """
     try:
-        found = json.loads(text)
-        plain = isinstance(found, dict) and _is_plain(found, _DEEPEST)
+        value = json.loads(text)
+        plain = isinstance(value, dict) and _is_plain(value, _MAX_JSON_DEPTH)
     except json.JSONDecodeError as error:
         raise BadInput(f'{path}:{line or error.lineno}: not JSON ({error.msg})') from None
-    except (ValueError, RecursionError):  # more digits, or more levels, than Python reads
+    except (ValueError, RecursionError):  # Python limits the digits of an integer and the depth of nesting
         plain = False
     if not plain:
         where = f'{path}:{line}' if line else path
-        raise BadInput(f'{where}: not a JSON object of finite numbers and whole characters, {_DEEPEST} levels at most')
-    return found
+        raise BadInput(
+            f'{where}: not a JSON object of finite numbers and whole characters, {_MAX_JSON_DEPTH} levels at most'
+        )
+    return value
 
 
 def _is_plain(value: Any, depth: int) -> bool:
+    """Tells whether a parsed value has only finite 64-bit numbers and whole characters, and at most `depth` levels."""
     if isinstance(value, str):
         return not re.search('[\ud800-\udfff]', value)
     if isinstance(value, (dict, list)):
@@ -167,5 +220,6 @@ def _is_plain(value: Any, depth: int) -> bool:
     return value is None or -(2**63) <= value < 2**63
 
 
-def _open_without_waiting(path: str, flags: int) -> int:
+def _open_without_blocking(path: str, flags: int) -> int:
+    """Opens a FIFO without waiting for its writer, and a terminal without making it the controlling one."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)

@@ -1,21 +1,55 @@
-"""Text: JSON."""
+"""Results as text and pictures: JSON without infinite numbers, Markdown tables, PNG figures."""
 
 from __future__ import annotations
 
+import io
 import json
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from nplm_jax.utils.io import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def to_json(values: Mapping[str, Any], instead: Callable[[float], Any] = lambda _: None, **options: Any) -> str:
-    """JSON in which an infinite or undefined number is what `instead` makes of it, as no reader of JSON expects one."""
+def to_json(
+    values: Mapping[str, Any], convert_nonfinite: Callable[[float], Any] = lambda _: None, **options: Any
+) -> str:
+    """Serializes to JSON, which has no infinite or undefined numbers.
 
-    def finite(value):
+    Args:
+        values: The object.
+        convert_nonfinite: Gives what is written for an infinite or undefined number; null by default.
+        **options: Further arguments of `json.dumps`.
+    """
+
+    def convert(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {k: finite(v) for k, v in value.items()}
+            return {k: convert(v) for k, v in value.items()}
         if isinstance(value, list):
-            return [finite(v) for v in value]
-        return instead(value) if isinstance(value, float) and not math.isfinite(value) else value
+            return [convert(v) for v in value]
+        return convert_nonfinite(value) if isinstance(value, float) and not math.isfinite(value) else value
 
-    return json.dumps(finite(values), **options)
+    return json.dumps(convert(values), **options)
+
+
+def null_to_inf(value: float | None) -> float:
+    """Returns a perplexity as a number; `to_json` writes an infinite one as null."""
+    return math.inf if value is None else float(value)
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Formats a Markdown table with padded columns; floats get one decimal."""
+    cells = [header, *([f'{c:.1f}' if isinstance(c, float) else str(c) for c in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    lines = ['| ' + ' | '.join(c.ljust(w) for c, w in zip(row, widths)) + ' |' for row in cells]
+    return '\n'.join([lines[0], '|' + '|'.join('-' * (w + 2) for w in widths) + '|', *lines[1:]])
+
+
+def save_figure(figure: Figure, path: pathlib.Path, dpi: int = 120) -> None:
+    """Writes a Matplotlib figure atomically as PNG."""
+    figure.savefig(png := io.BytesIO(), format='png', dpi=dpi)
+    write_atomically(path, png.getvalue())

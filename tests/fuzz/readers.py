@@ -1,4 +1,4 @@
-"""The readers under search, each with valid files and what has to hold of what it reads."""
+"""The readers under search, each with valid files and with the properties that its results must have."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import sys
 import tarfile
 import tempfile
 import types
-import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from unittest import mock
 
@@ -26,15 +25,15 @@ from experiments import results
 from nplm_jax import config as config_lib
 from nplm_jax.cli import score
 from nplm_jax.config import CorpusSettings
-from nplm_jax.data import brown, corpora, download, tokenization, vocabulary, wikitext2
+from nplm_jax.data import corpora, tokenization, vocabulary, wikitext2
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import arpa, class_ngram
 from nplm_jax.runs import experiment, reporting, sweeps
 from nplm_jax.runs import workdir as run_folder
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.text import markdown_table, to_json
 from tests.fuzz.damage import Reader
-from tests.fuzz.packing import GZIP, inside, make_tar, make_zip
 
 ARPA = rb"""\data\
 ngram 1=4
@@ -84,7 +83,7 @@ def _again(read: Callable[..., Any], *args: Any) -> Any:
         raise AssertionError('what was written is refused') from error
 
 
-def _text_lines(words: Vocabulary, numbers) -> bytes:
+def _text_lines(words: Vocabulary, numbers: Iterable[int]) -> bytes:
     return ''.join(f'{w}\t{n}\n' for w, n in zip(words.words, numbers)).encode()
 
 
@@ -108,50 +107,50 @@ def read_vocabulary(folder: pathlib.Path, data: bytes) -> None:
 
 
 def read_classes(folder: pathlib.Path, data: bytes) -> None:
-    found_V = class_ngram.load(_file(folder, data), WORDS)
-    assert found_V.shape == (len(WORDS),) and found_V.dtype == np.int64
-    class_ngram.save(found_V, WORDS, folder / 'again')
-    np.testing.assert_array_equal(_again(class_ngram.load, folder / 'again', WORDS), found_V)
+    classes_V = class_ngram.load(_file(folder, data), WORDS)
+    assert classes_V.shape == (len(WORDS),) and classes_V.dtype == np.int64
+    class_ngram.save(classes_V, WORDS, folder / 'again')
+    np.testing.assert_array_equal(_again(class_ngram.load, folder / 'again', WORDS), classes_V)
 
 
 def read_config(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, data, 'config.json')
-    found = run_folder.read_settings(folder)
-    (folder / 'config.json').write_text(json.dumps(config_lib.to_dict(found)))
-    assert _again(run_folder.read_settings, folder) == found
+    settings = run_folder.read_settings(folder)
+    (folder / 'config.json').write_text(json.dumps(config_lib.to_dict(settings)))
+    assert _again(run_folder.read_settings, folder) == settings
     with contextlib.suppress(BadInput):
-        run_folder.check(folder, _wanted())
+        run_folder.check(folder, _settings())
 
 
 def read_corpus_facts(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, b'{}', 'config.json')
     _file(folder, data, 'corpus.json')
-    run_folder.claim(folder, _wanted(), _data())
+    run_folder.record_inputs(folder, _settings(), _data())
 
 
 def read_results(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, data, 'results.json')
-    if (found := experiment.finished(folder)) is None:
+    if (finished := experiment.finished(folder)) is None:
         raise BadInput('it is made again')
-    assert '| perplexity' in reporting.results_table(found, config_lib.to_dict(_wanted())['paper'])
-    (folder / 'results.json').write_text(reporting.to_json(found))
-    assert experiment.finished(folder) == found
+    assert '| perplexity' in reporting.results_table(finished, config_lib.to_dict(_settings())['paper'])
+    (folder / 'results.json').write_text(to_json(finished))
+    assert experiment.finished(folder) == finished
     sweeps.write_table([sweeps.Point('', None, {})], folder, {})
 
 
 def read_metrics(folder: pathlib.Path, data: bytes) -> None:
-    found = reporting.read_metrics(path := _file(folder, data))
-    path.write_text(''.join(reporting.to_json(row) + '\n' for row in found))
-    assert _again(reporting.read_metrics, path) == found
-    assert all(row['step'] <= 2**63 and row['epoch'] < float('inf') for row in found)
+    rows = reporting.read_metrics(path := _file(folder, data))
+    path.write_text(''.join(to_json(row) + '\n' for row in rows))
+    assert _again(reporting.read_metrics, path) == rows
+    assert all(row['step'] <= 2**63 and row['epoch'] < float('inf') for row in rows)
 
 
 def read_committed(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, data, 'row.json')
 
     def show() -> str:
-        found = results.read(folder, 'row')
-        return reporting.table(['test'], [[f'{found["perplexity"]["valid"]:.1f}', f'{found["words"]["test"]:,}']])
+        row = results.read(folder, 'row')
+        return markdown_table(['test'], [[f'{row["perplexity"]["valid"]:.1f}', f'{row["words"]["test"]:,}']])
 
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -185,16 +184,6 @@ def read_stdin(_folder: pathlib.Path, data: bytes) -> None:
         tokenization.tokenize_prompt(line, CorpusSettings('text', 'x', proper_nouns=True), WORDS.ids)
 
 
-def read_wheel(route: Callable[[], object], _folder: pathlib.Path, data: bytes) -> None:
-    @contextlib.contextmanager
-    def wheel(_requirement):
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            yield archive
-
-    with mock.patch.object(download, 'wheel', wheel), contextlib.redirect_stderr(io.StringIO()):
-        download.try_sources('it', '', {'a wheel': route}, 'could not be downloaded')
-
-
 def read_checkpoint(folder: pathlib.Path, data: bytes) -> None:
     """data: the files of a checkpoint, one after another in a tar of which only the contents may be damaged."""
     with tarfile.open(fileobj=io.BytesIO(_checkpoint()[0])) as archive:
@@ -206,10 +195,10 @@ def read_checkpoint(folder: pathlib.Path, data: bytes) -> None:
         else:
             _file(folder, content, name)
     with contextlib.closing(CheckpointStore(folder, read_only=True)) as store:
-        if (found := store.restore(STATE, STATE)) is None:
+        if (restored := store.restore(STATE, STATE)) is None:
             raise BadInput('there is none')
-    assert found[2] == {'seconds': 1.5, 'best': float('inf')}
-    for tree in found[:2]:
+    assert restored[2] == {'seconds': 1.5, 'best': float('inf')}
+    for tree in restored[:2]:
         assert tree['none'] is None and tree['w'].dtype == np.float32
         assert all(np.array_equal(tree[k], STATE[k]) for k in ('w', 'step'))
 
@@ -233,36 +222,25 @@ def _checkpoint() -> tuple[bytes, bytes]:
 
 
 @functools.cache
-def _wanted() -> config_lib.Settings:
+def _settings() -> config_lib.Settings:
     return config_lib.from_config(sentences.get_config())
 
 
 @functools.cache
 def _data():
-    return experiment.prepare(_wanted())
+    return experiment.prepare(_settings())
 
 
 def _corpus_facts() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        run_folder.claim(pathlib.Path(folder), _wanted(), _data())
+        run_folder.record_inputs(pathlib.Path(folder), _settings(), _data())
         return (pathlib.Path(folder) / 'corpus.json').read_bytes()
 
 
 def _config() -> bytes:
-    whole = dataclasses.replace(_wanted(), paper=config_lib.PaperRow('MLP9', 1.0, 2.0, 3.0))
-    return json.dumps(config_lib.to_dict(whole), indent=2).encode()
+    settings = dataclasses.replace(_settings(), paper=config_lib.PaperRow('MLP9', 1.0, 2.0, 3.0))
+    return json.dumps(config_lib.to_dict(settings), indent=2).encode()
 
-
-_RAW = f'{wikitext2.WHEEL_FOLDER}/train.raw.gz'
-_BROWN_WHEEL = make_zip(
-    {
-        'nlp/__init__.py': b'',
-        brown.WHEEL_MEMBER[0]: GZIP[1](b'', make_tar({'a': b'a', brown.WHEEL_MEMBER[1]: b'PK' * 99})),
-    }
-)
-_WIKITEXT2_WHEEL = make_zip(
-    {_RAW: GZIP[1](b'', TEXT), **{f'{wikitext2.WHEEL_FOLDER}/{s}.txt': TEXT for s in ('valid', 'test')}}
-)
 
 READERS = [
     Reader('ARPA file', [ARPA], read_arpa),
@@ -276,13 +254,5 @@ READERS = [
     Reader('text', [TEXT], read_text),
     Reader('text on stdin', [TEXT], read_stdin),
     Reader('WikiText-2 folder', [TEXT], read_wikitext2_folder),
-    Reader(
-        'WikiText-2 wheel', [_WIKITEXT2_WHEEL], functools.partial(read_wheel, wikitext2._from_wheel),
-        layers=[inside(_RAW), GZIP],
-    ),
-    Reader(
-        'Brown wheel', [_BROWN_WHEEL], functools.partial(read_wheel, brown._from_wheel),
-        layers=[inside(brown.WHEEL_MEMBER[0]), GZIP],
-    ),
     Reader('checkpoint', [_checkpoint()[1]], read_checkpoint, cases=(6, 200)),
 ]  # fmt: skip

@@ -1,10 +1,10 @@
-"""The search for a crash: every reader of a file that someone else may have written, and damage to valid files.
+"""Searches for a crash of the readers of files that someone else may have written, by damage to valid files.
 
     python -m tests.fuzz.search      searches each reader, writes cases.json and prints the table
 
-A case is a valid file with one to four edits: bytes flipped, removed, repeated, moved or replaced, words put in that
-readers have stumbled over; in JSON also values and keys; in archives at each layer of packing. What may come of it: a
-result, which written and read again is the same, or BadInput in one short line.
+A case is a valid file with one to four edits: bytes flipped, removed, repeated, moved or replaced, or words inserted
+that readers have stumbled over; in JSON also values and keys replaced. A reader must return a result, which is the same
+after it is written and read again, or raise BadInput with one short line.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from typing import Any
 import hypothesis
 from hypothesis import strategies as st
 
-from nplm_jax.runs.reporting import table
 from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.text import markdown_table
 from tests.fuzz.damage import Reader, damaged
 from tests.fuzz.readers import READERS
 
 RECORD = pathlib.Path(__file__).parent / 'cases.json'
-SECONDS = 10.0  # of a processor, that a case may take: a thousand times what it should
+SECONDS = 10.0  # of processor time that a case may take, a thousand times the usual
 HEADER = ['reader', 'cases', 'read', 'refused', 'crashes', 'slowest, CPU s']
 
 
 def search_few(reader: Reader, cases: int) -> None:
-    """Lets Hypothesis try so many cases. Raises: what a reader raised, with the least damage that makes it."""
+    """Lets Hypothesis try `cases` cases. Raises: what a reader raised, with the least damage that makes it."""
 
     @hypothesis.settings(
         max_examples=cases,
@@ -52,21 +52,21 @@ def search_few(reader: Reader, cases: int) -> None:
 
 
 def search_many(reader: Reader, cases: int) -> dict[str, Any]:
-    """Tries the cases 0, 1, ..., a fifth of the time that Hypothesis takes. Returns: how many were read and refused.
+    """Tries the cases 0 to `cases` - 1, in a fifth of the time that Hypothesis takes.
 
-    Raises: AssertionError naming a case that ended in anything else.
+    Returns: how many were read and refused. Raises: AssertionError naming a case that ended in anything else.
     """
-    came: collections.Counter[str] = collections.Counter()
+    counts: collections.Counter[str] = collections.Counter()
     slowest = 0.0
     for number in range(cases):
         started = time.process_time()
         try:
-            came[outcome(reader, random.Random(number))] += 1
+            counts[outcome(reader, random.Random(number))] += 1
         except Exception as error:
             raise AssertionError(f'{reader.name}: case {number} ended in {error!r}') from error
         slowest = max(slowest, time.process_time() - started)
     assert slowest < SECONDS, f'{reader.name}: a case took {slowest:.1f} s'
-    return {'reader': reader.name, **{k: came[k] for k in ('read', 'refused')}, 'slowest': round(slowest, 2)}
+    return {'reader': reader.name, **{k: counts[k] for k in ('read', 'refused')}, 'slowest': round(slowest, 2)}
 
 
 def outcome(reader: Reader, rng: random.Random) -> str:
@@ -83,25 +83,25 @@ def outcome(reader: Reader, rng: random.Random) -> str:
             return 'refused'
 
 
-def make_table(found: Sequence[dict[str, Any]]) -> str:
+def make_table(outcomes: Sequence[dict[str, Any]]) -> str:
     """The table of README.md; a search that ends has found no crash."""
-    rows = [[f['reader'], f'{f["read"] + f["refused"]:,}', f'{f["read"]:,}', f'{f["refused"]:,}', 0] for f in found]
-    return table(HEADER, [[*row, f'{f["slowest"]:.2f}'] for row, f in zip(rows, found)])
+    rows = [[f['reader'], f'{f["read"] + f["refused"]:,}', f'{f["read"]:,}', f'{f["refused"]:,}', 0] for f in outcomes]
+    return markdown_table(HEADER, [[*row, f'{f["slowest"]:.2f}'] for row, f in zip(rows, outcomes)])
 
 
-def record(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Writes down what came of one reader. Returns: what came of all, in their order."""
-    there = json.loads(RECORD.read_text()) if RECORD.exists() else []
-    by_name = {f['reader']: f for f in [*there, found]}
+def record(outcome: dict[str, Any]) -> list[dict[str, Any]]:
+    """Records the outcome of one reader. Returns: the outcomes of all readers in their order."""
+    outcomes = json.loads(RECORD.read_text()) if RECORD.exists() else []
+    by_name = {f['reader']: f for f in [*outcomes, outcome]}
     rows = [by_name[reader.name] for reader in READERS if reader.name in by_name]
     RECORD.write_text(json.dumps(rows, indent=2) + '\n')
     return rows
 
 
 def main() -> None:
-    """Searches every reader, or one, and writes down what came of it."""
+    """Searches every reader, or one, and records the outcomes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--reader', default='', help='search this one alone')
+    parser.add_argument('--reader', default='', help='search only this reader')
     flags = parser.parse_args()
     rows = []
     for reader in READERS:

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from configs import sentences
-from nplm_jax.inference import perplexity as evaluation
-from nplm_jax.runs import experiment
-from nplm_jax.models import mixture
-from nplm_jax.utils.errors import BadInput
-from nplm_jax.models.ngram import interpolated
-from nplm_jax.models.ngram import kneser_ney
 from nplm_jax.config import NGRAM_FAMILIES, from_config
+from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.models import mixture
+from nplm_jax.models.ngram import interpolated, kneser_ney
+from nplm_jax.runs import experiment
+from nplm_jax.utils.errors import BadInput
 
 
 def config(family, n=3):

@@ -9,8 +9,7 @@ import pytest
 from launch_test import ROOT, command, launch
 from slurm_test import LONG, told, wait
 
-from nplm_jax.runs import launchers
-from nplm_jax.runs import workdir
+from nplm_jax.runs import launchers, workdir
 from nplm_jax.utils.errors import BadInput
 
 SENTENCES = '--config=configs/sentences.py'

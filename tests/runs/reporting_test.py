@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
-from nplm_jax.training.schedule import Schedule, Progress
 from nplm_jax.runs.reporting import Reporter, draw_learning_curve, read_metrics
+from nplm_jax.training.schedule import Progress, Schedule
 
-PLAN = Schedule(steps_per_epoch=4, total_steps=12, evaluate_every=4, checkpoint_every=4, log_every=2, steps_per_execution=2)
+PLAN = Schedule(
+    steps_per_epoch=4, total_steps=12, evaluate_every=4, checkpoint_every=4, log_every=2, steps_per_execution=2
+)
 
 
 def go(folder, progress, steps):

