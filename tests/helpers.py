@@ -136,12 +136,11 @@ def same_bits(a: Any, b: Any) -> bool:
     return all((np.asarray(x) == np.asarray(y)).all() for x, y in leaves)
 
 
-def command(*flags: str) -> list[str]:
+def command(*flags: Any) -> list[str]:
     """Returns the command line of launch.py with these flags."""
-    return [sys.executable, 'launch.py', *map(str, flags)]
+    return [sys.executable, str(ROOT / 'launch.py'), *map(str, flags)]
 
 
-def launch(*flags: str, **options: Any) -> subprocess.CompletedProcess[str]:
+def launch(*flags: Any, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs launch.py in the repository's root."""
-    options = {'cwd': ROOT, 'capture_output': True, 'text': True, 'timeout': 600, **options}
-    return subprocess.run(command(*flags), **options)
+    return subprocess.run(command(*flags), capture_output=True, text=True, cwd=ROOT, timeout=300, **options)
