@@ -19,7 +19,7 @@ from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
 from configs import default
-from nplm_jax.runs import launchers
+from nplm_jax.runs import launchers, loading, process
 from nplm_jax.utils.errors import BadInput, first_line
 
 _CONFIG = config_flags.DEFINE_config_file('config', None, 'A config file, with the row after a colon.')
@@ -82,7 +82,7 @@ def _run(command: str) -> None:
     from nplm_jax.utils.io import expand  # noqa: PLC0415
 
     _listen()  # only now: what is raised within the import of an extension module comes out as an ImportError
-    experiment.set_up_process(all_cores=_VECTORIZE.value)
+    process.set_up_process(all_cores=_VECTORIZE.value)
     if _DISTRIBUTED.value:
         multihost.start(_COORDINATOR.value, _PROCESSES.value, _PROCESS_ID.value, _HEARTBEAT.value)
     config = _CONFIG.value
@@ -124,11 +124,11 @@ def _run_jobs(points, folder, file, overrides):
         runs.append(
             launchers.Run(point.name, own, (sys.argv[0], f'--config={file}', *keys, f'--workdir={own}', *heartbeat))
         )
-    runs = [run for run in runs if not experiment.finished(run.folder)]
+    runs = [run for run in runs if not loading.finished(run.folder)]
     if not runs:
         return {}
     options, number = launchers.read_options(_SLURM.value), _PROCESSES.value or 1
-    return launchers.run(runs, _LAUNCHER.value, folder / '.jobs', experiment.finished, options, number, _JOBS.value)
+    return launchers.run(runs, _LAUNCHER.value, folder / '.jobs', loading.finished, options, number, _JOBS.value)
 
 
 def _parse(argv: list[str]) -> list[str]:

@@ -16,7 +16,7 @@ from configs import brown, sentences  # noqa: E402
 from configs import text as text_config  # noqa: E402
 from nplm_jax import config as config_lib  # noqa: E402
 from nplm_jax.models.ngram.kneser_ney import DiscountWarning  # noqa: E402
-from nplm_jax.runs import experiment  # noqa: E402
+from nplm_jax.runs import experiment, loading  # noqa: E402
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
@@ -38,7 +38,7 @@ def lines(capsys):
 @pytest.fixture(scope='session')
 def brown_data():
     """Brown as ids, by row of its config, each read once: '' is closest to the paper, ',cased' as printed."""
-    return functools.cache(lambda row='': experiment.prepare(config_lib.from_config(brown.get_config(row))))
+    return functools.cache(lambda row='': loading.prepare(config_lib.from_config(brown.get_config(row))))
 
 
 @pytest.fixture(scope='session')

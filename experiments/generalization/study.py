@@ -36,7 +36,7 @@ from nplm_jax.models import language_model, nplm
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import factory
 from nplm_jax.models.ngram.kneser_ney import DiscountWarning
-from nplm_jax.runs import experiment, provenance
+from nplm_jax.runs import process, provenance
 from nplm_jax.training import loop
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import markdown_table, save_figure
@@ -211,7 +211,7 @@ def main() -> None:
     flags = parser.parse_args()
     folder = expand('--output', flags.output)
     if not (flags.show or flags.counts or flags.figure):
-        experiment.set_up_process()
+        process.set_up_process()
         folder.mkdir(parents=True, exist_ok=True)
         for words in flags.sizes:
             results.write(folder / f'{words}.json', measure(words))

@@ -17,7 +17,7 @@ from nplm_jax.inference import perplexity as evaluation
 from nplm_jax.models import mixture
 from nplm_jax.models.ngram.counts import count
 from nplm_jax.models.ngram.interpolated import FrequencyBins
-from nplm_jax.runs import experiment, provenance
+from nplm_jax.runs import loading, provenance
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.text import markdown_table
@@ -36,7 +36,7 @@ def main() -> None:
     for folder, settings in zip(flags.workdir, models.settings):
         same = settings.corpus == models.settings[0].corpus
         require(same, '--workdir', folder, f'its corpus.* are not those of {flags.workdir[0]}')
-    found = mix(models, experiment.prepare_recorded(models.settings[0], *flags.workdir))
+    found = mix(models, loading.prepare_recorded(models.settings[0], *flags.workdir))
     if flags.output:
         command = shlex.join(['python', '-m', 'nplm_jax.cli', 'mix', *sys.argv[1:]])
         found |= {'command': command, **provenance.provenance()}

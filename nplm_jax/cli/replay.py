@@ -14,7 +14,7 @@ import sys
 from nplm_jax import config as config_lib
 from nplm_jax.cli import trained
 from nplm_jax.models.registry import is_network
-from nplm_jax.runs import experiment, workdir
+from nplm_jax.runs import loading, process, session, workdir
 from nplm_jax.training import replay, schedule
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput, require
@@ -28,12 +28,12 @@ def main() -> None:
     parser.add_argument('--workdir', required=True, help='the folder of a run')
     parser.add_argument('--step', type=int, required=True, help='which update, counted from 1')
     flags = parser.parse_args()
-    experiment.set_up_process()
+    process.set_up_process()
     folder = expand('--workdir', flags.workdir)
     wanted = _on_what_is_there(workdir.read_settings(folder))
     require(is_network(wanted.model), '--workdir', flags.workdir, 'a count-based model has no updates')
-    data = experiment.prepare_recorded(wanted, folder)
-    ended = experiment.finished(folder)
+    data = loading.prepare_recorded(wanted, folder)
+    ended = loading.finished(folder)
     total = (ended or {}).get('updates') or schedule.make_schedule(wanted, data.train).total_steps
     require(1 <= flags.step <= total, '--step', flags.step, f'must be 1 to {total:,}, the updates of the run')
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
@@ -50,7 +50,7 @@ def main() -> None:
 def _on_what_is_there(wanted: config_lib.Settings) -> config_lib.Settings:
     """The run's devices, or one where there are fewer."""
     try:
-        experiment.check_devices(wanted)
+        session.check_devices(wanted)
         return wanted
     except BadInput as error:
         print(f'{error}; on one device instead', file=sys.stderr)

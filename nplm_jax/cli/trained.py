@@ -15,7 +15,7 @@ from nplm_jax.data import tokenization
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.runs import experiment
+from nplm_jax.runs import experiment, process
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.finite import NonFiniteError
 from nplm_jax.utils.io import expand
@@ -71,7 +71,7 @@ class Trained(NamedTuple):
 
 def load(folders: Sequence[str]) -> Trained:
     """The models of finished runs. Raises: BadInput when one is not finished, or the vocabularies differ."""
-    experiment.set_up_process()
+    process.set_up_process()
     for folder in folders:
         finished = (expand('--workdir', folder) / 'results.json').is_file()
         require(finished, '--workdir', folder, 'no finished run lies there; python launch.py trains one')

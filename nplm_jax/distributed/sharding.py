@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -77,7 +77,7 @@ class MeshSharding:
         if self.mode == 'pmap':
             return functools.partial(_pmapped, loss, self.mesh.devices.flatten().tolist())
         axes = Axes(*(name if name in self.mesh.axis_names else None for name in (DATA, MODEL)))
-        return functools.partial(_shard_mapped, loss, self.mesh, axes, lambda params: specs(params, self.mesh))
+        return functools.partial(_shard_mapped, loss, self.mesh, axes, functools.partial(specs, mesh=self.mesh))
 
     def map_sparse_loss(self, loss: Loss) -> Loss:
         """Maps a loss of gathered rows, which every device has in full: all devices of the mesh divide the batch."""
@@ -98,7 +98,7 @@ class MeshSharding:
         if self.mesh is None:
             return tree
 
-        def take(path: Sequence[Any], leaf: jax.Array) -> jax.Array:
+        def take(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
             full = jax.device_put(leaf.addressable_data(0), jax.local_devices()[0])
             return full[:num_words] if _rule(path) == MODEL else full
 
@@ -133,7 +133,8 @@ class MeshSharding:
         tree_specs = specs(tree, self.mesh)  # mapped over the mesh: otherwise XLA gathers an array to lay it out
         return jax.shard_map(_vocab_minor, mesh=self.mesh, in_specs=(tree_specs,), out_specs=tree_specs)(tree)
 
-    def _pad(self, path: Sequence[Any], leaf: jax.Array) -> jax.Array:
+    def _pad(self, path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
+        assert self.mesh is not None
         if _rule(path) != MODEL or MODEL not in self.mesh.axis_names:
             return leaf
         is_bias = _path_name(path).endswith('b_V') and 'opt_state' not in _path_name(path)
@@ -142,7 +143,8 @@ class MeshSharding:
         return jnp.pad(leaf, padding, constant_values=PADDING_BIAS if is_bias else 0)
 
     def _shardings(self, tree: Any) -> Any:
-        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), specs(tree, self.mesh))
+        assert self.mesh is not None
+        return jax.tree.map(functools.partial(NamedSharding, self.mesh), specs(tree, self.mesh))
 
 
 ONE_DEVICE = MeshSharding()
@@ -194,24 +196,24 @@ def make_mesh(data: int, model: int) -> Mesh:
 def specs(tree: Any, mesh: Mesh) -> Any:
     """Returns a PartitionSpec for each array of a tree of parameters or of a training state."""
 
-    def spec(path: Sequence[Any], _: Any) -> PartitionSpec:
+    def spec(path: tuple[Any, ...], _: Any) -> PartitionSpec:
         axis = _rule(path)
         return PartitionSpec(axis) if axis in mesh.axis_names else PartitionSpec()
 
     return jax.tree_util.tree_map_with_path(spec, tree)
 
 
-def _path_name(path: Sequence[Any]) -> str:
+def _path_name(path: tuple[Any, ...]) -> str:
     return jax.tree_util.keystr(path, simple=True, separator='.')
 
 
-def _rule(path: Sequence[Any]) -> str | None:
+def _rule(path: tuple[Any, ...]) -> str | None:
     name = _path_name(path)
     return next(axis for pattern, axis in PARTITION_RULES if re.search(pattern, name))
 
 
 def _vocab_minor(tree: Tree) -> Tree:
-    def lay_out(path: Sequence[Any], leaf: jax.Array) -> jax.Array:
+    def lay_out(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
         is_output_matrix = _rule(path) == MODEL and leaf.ndim == 2
         return with_layout_constraint(leaf, Layout((1, 0))) if is_output_matrix else leaf
 

@@ -79,6 +79,6 @@ class Body(abc.ABC):
         """Returns how many streams a batch of training reads in parallel."""
         return batch_size
 
-    def epoch_positions(self, seed: jax.Array | int, epoch: int, train: Span, batch_size: int) -> jax.Array:
+    def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
         """Returns the positions in the text in the order in which an epoch trains on them, int32."""
         return dataset.epoch_order(seed, epoch, train)

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Self
+from collections.abc import Callable
+from typing import Any, Self
 
 import flax.linen
 import jax
@@ -109,7 +110,7 @@ class Recurrent(Body):
         """Returns S: an update reads `bptt_length` words of each stream."""
         return batch_size // self.bptt_length
 
-    def epoch_positions(self, seed: jax.Array | int, epoch: int, train: Span, batch_size: int) -> jax.Array:
+    def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
         """See `Body.epoch_positions`: the next words of each stream."""
         return dataset.stream_order(seed, epoch, train, self.num_streams(batch_size), self.bptt_length)
 
@@ -135,7 +136,7 @@ class Elman(Recurrent):
 class _FlaxCell(Recurrent):
     """A cell of Flax's, with Flax's initialisation."""
 
-    cell_class: type[flax.linen.RNNCellBase]
+    cell_class: Callable[[int], flax.linen.RNNCellBase]
 
     def init_cell(self, key: jax.Array) -> Params:
         """Returns the parameters of Flax's cell."""
@@ -143,7 +144,8 @@ class _FlaxCell(Recurrent):
 
     def advance(self, cell: Params, carry: Carry, e_SxM: jax.Array) -> tuple[Carry, jax.Array]:
         """See `Recurrent.advance`."""
-        return self.cell_class(self.h).apply({'params': cell}, carry, e_SxM)
+        result: Any = self.cell_class(self.h).apply({'params': cell}, carry, e_SxM)
+        return result
 
 
 class Gru(_FlaxCell):

@@ -1,7 +1,7 @@
 """The exact softmax cross-entropy and its gradients, computed in blocks of examples without a V x B array.
 
 Dims: V vocabulary (this device's words where they are divided), B batch, D inputs of a part, J inputs of all parts
-followed by the rows for b and by zeros up to ROW_MULTIPLE, S examples of a block.
+followed by the rows for b and by zeros up to ROW_MULTIPLE, N blocks, S examples of a block.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ def _loss_and_gradients(
     inputs_BxJ = jnp.concatenate([*inputs, jnp.ones((B, len(weights_JxV) - first_of_b))], axis=1)
     # Examples that only fill the last block have inputs of zero, also for b, and so add nothing to any gradient.
     rows_B = targets_B if axis is None else _local_rows(targets_B, len(b_V), axis)
-    inputs, targets = (jnp.pad(x, [(0, padding)] + [(0, 0)] * (x.ndim - 1)) for x in (inputs_BxJ, rows_B))
-    inputs, targets = (x.reshape(num_blocks, -1, *x.shape[1:]) for x in (inputs, targets))
+    padded = (jnp.pad(x, [(0, padding)] + [(0, 0)] * (x.ndim - 1)) for x in (inputs_BxJ, rows_B))
+    inputs_NxSxJ, targets_NxS = (x.reshape(num_blocks, -1, *x.shape[1:]) for x in padded)
     # Transpose outside the scan: inside, XLA fuses the transpose into the product, which then runs in float32.
-    blocks = inputs, inputs.transpose(0, 2, 1), targets
+    blocks = inputs_NxSxJ, inputs_NxSxJ.transpose(0, 2, 1), targets_NxS
     run_block = functools.partial(_block, weights_JxV, axis, gradients)
     sums_JxV, outputs = run_block(None, [x[0] for x in blocks])  # the first block starts the sums: no zeros are added
     outputs = jax.tree.map(lambda x: x[None], outputs)
@@ -113,6 +113,7 @@ def _loss_and_gradients(
     if not gradients:
         return loss, None
     grad_inputs = jnp.split(_reduce('sum', axis, expected_BxJ[:, :first_of_b] / B), ends, axis=1)
+    assert sums_JxV is not None
     *grad_weights, grad_b = jnp.split(sums_JxV[: first_of_b + 1] / B, [*ends, first_of_b])
     return loss, (tuple(zip([w.T for w in grad_weights], grad_inputs)), grad_b[0])
 

@@ -79,14 +79,18 @@ class TwoLevelSoftmax(SparseOutputLayer):
         return super().init(key, keys, widths, bias_V) | {CLASSES: classes}
 
     def rows(self, targets_B: jax.Array, proposal: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns the rows of the words of each target's class, and the shortlist's.
+        """Returns the rows of the words of each target's class, and the shortlist's."""
+        return self.class_rows(targets_B), jnp.arange(self.num_shortlist, dtype=jnp.int32)
+
+    def class_rows(self, targets_B: jax.Array) -> jax.Array:
+        """Returns the rows of the words of each target's class, int32, B x L.
 
         A target in the shortlist gets the rows of an arbitrary class, which the loss leaves out.
         """
         H, L = self.num_shortlist, self.class_size
         first_B = H + jnp.maximum(targets_B - H, 0) // L * L
-        class_rows_BxL = first_B[:, None] + jnp.arange(L, dtype=jnp.int32)[None, :]
-        return jnp.minimum(class_rows_BxL, self.vocabulary_size - 1), jnp.arange(H, dtype=jnp.int32)
+        rows_BxL = first_B[:, None] + jnp.arange(L, dtype=jnp.int32)[None, :]
+        return jnp.minimum(rows_BxL, self.vocabulary_size - 1)
 
     def sparse_loss(
         self,
@@ -116,7 +120,7 @@ class TwoLevelSoftmax(SparseOutputLayer):
 
     def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
         """See `OutputLayer.nll`. Computes the scores of the target's class and the shortlist alone."""
-        rows_BxL, _ = self.rows(targets_B, None, None)
+        rows_BxL = self.class_rows(targets_B)
         own = {name: params[name][rows_BxL] for name in (*features, BIAS)}
         y_BxL = softmax.gathered_scores(own[BIAS], parts_of(own, features))
         shortlist = {name: params[name][: self.num_shortlist] for name in (*features, BIAS)}

@@ -12,7 +12,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from nplm_jax.runs import experiment
+from nplm_jax.runs import experiment, loading
 from nplm_jax.runs.workdir import run_name
 from nplm_jax.training import vmapped
 from nplm_jax.utils.errors import BadInput
@@ -103,7 +103,7 @@ def write_table(points: Iterable[Point], folder: pathlib.Path, failed: Mapping[s
         if point.name in failed:
             rows.append([point.name, failed[point.name], '-', '-', '-'])
             continue
-        results = experiment.finished(folder / point.name)
+        results = loading.finished(folder / point.name)
         perplexities = [null_to_inf(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
         rows.append([point.name, *perplexities, float(results['seconds'])])
     table = markdown_table(['point', 'train', 'valid', 'test', 'seconds'], rows)

@@ -6,6 +6,7 @@ import functools
 import gc
 import itertools
 import json
+import logging as python_logging
 import pathlib
 import sys
 import threading
@@ -236,8 +237,9 @@ def _quietly(call: Callable[[], Result]) -> Result | str:
     """
     earlier, hooks = threading.enumerate(), (sys.unraisablehook, sys.excepthook, threading.excepthook)
     sys.unraisablehook = lambda what: None if issubclass(what.exc_type, Exception) else hooks[0](what)
-    sys.excepthook = threading.excepthook = lambda *_: None
-    logging.logging.disable()
+    sys.excepthook = lambda *_: None
+    threading.excepthook = lambda *_: None
+    python_logging.disable()
     try:
         try:
             return call()
@@ -251,7 +253,7 @@ def _quietly(call: Callable[[], Result]) -> Result | str:
         return reason
     finally:
         sys.unraisablehook, sys.excepthook, threading.excepthook = hooks
-        logging.logging.disable(logging.logging.NOTSET)
+        python_logging.disable(python_logging.NOTSET)
 
 
 def _checksum(tree: Any, progress: dict[str, Any]) -> int:

@@ -5,15 +5,15 @@ Dims: B batch, N context words.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 
 from nplm_jax.distributed.sharding import NO_AXES, ONE_DEVICE, Axes, MeshSharding
-from nplm_jax.models.body import Carry
+from nplm_jax.models.body import EMBEDDING, Carry
 from nplm_jax.models.network import Network
-from nplm_jax.outputs.output_layer import Params
+from nplm_jax.outputs.output_layer import Params, SparseOutputLayer
 from nplm_jax.training.sparse_rows import Rows, gather_rows
 
 
@@ -22,13 +22,13 @@ class Gradients(NamedTuple):
 
     Attributes:
         nll: The batch's mean NLL (an estimate for a sampled loss), nats a word.
-        trees: In the structure of the parameters; for `rows`, in that of the two trees of `sparse_rows.gather_rows`.
+        trees: One tree in the structure of the parameters; for `rows`, the two that `sparse_rows.gather_rows` gives.
         rows: The rows that sparse gradients are of, else None.
         carry: What the body's streams carry on.
     """
 
     nll: jax.Array
-    trees: tuple[Params, ...]
+    trees: Any
     rows: Rows | None
     carry: Carry
 
@@ -38,7 +38,8 @@ def regulariser(params: Params, weight_decay: jax.Array | float) -> jax.Array:
 
     Its gradient with respect to a weight is decay * weight.
     """
-    return 0.5 * weight_decay * sum(jnp.sum(jnp.square(w)) for w in jax.tree.leaves(params) if w.ndim > 1)
+    squares = jnp.asarray(sum(jnp.sum(jnp.square(w)) for w in jax.tree.leaves(params) if w.ndim > 1))
+    return 0.5 * weight_decay * squares
 
 
 def penalised_nll(
@@ -93,7 +94,7 @@ def dense_gradients(
     """Returns the gradients of `penalised_nll` with respect to every parameter."""
     gradient = jax.value_and_grad(penalised_nll, has_aux=True)
     (_, (nll, carry)), grads = gradient(params, network, contexts_BxN, targets_B, weight_decay, carry, key, sharding)
-    return Gradients(nll, (grads,), None, carry)
+    return Gradients(nll, grads, None, carry)
 
 
 def sparse_gradients(
@@ -110,8 +111,9 @@ def sparse_gradients(
 
     Over a mesh these rows alone cross the devices, and all devices divide the batch.
     """
+    output = cast(SparseOutputLayer, network.output)
     key, key_rows = jax.random.split(key)
-    rows = Rows(contexts_BxN, *network.output.rows(targets_B, proposal, key_rows))
+    rows = Rows(contexts_BxN, *output.rows(targets_B, proposal, key_rows))
     # Replicated, since XLA would otherwise divide the row numbers too, and sum whole arrays of V rows at the end.
     rows, targets_B = sharding.constrain_replicated((rows, targets_B))
     gathered = sharding.constrain_replicated(gather_rows(params, rows, network.output_tables))
@@ -120,8 +122,8 @@ def sparse_gradients(
         shared: Params, own: Params, targets_B: Any, carry: Carry, extra: Any, axes: Axes = NO_AXES
     ) -> tuple[Any, Carry]:
         key, shared_S, proposal = extra
-        features, carry = network.body.features(shared, own['C_VxM'], carry, key, axes.data)
-        return network.output.sparse_loss(shared, own, features, targets_B, shared_S, proposal), carry
+        features, carry = network.body.features(shared, own[EMBEDDING], carry, key, axes.data)
+        return output.sparse_loss(shared, own, features, targets_B, shared_S, proposal), carry
 
     def loss(shared: Params, own: Params) -> tuple[jax.Array, tuple[jax.Array, Carry]]:
         extra = key, rows.shared_S, proposal

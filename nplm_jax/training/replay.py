@@ -79,7 +79,9 @@ def replay_update(settings: Settings, data: dataset.Dataset, store: Store, numbe
     run, state, step = _restore(settings, data, store, number)
     while run.schedule.next_boundary(step) < number:
         state, step, _ = _run_execution(run, state, step)
-    return _run_one_by_one(run, state, step, number)
+    update = _run_one_by_one(run, state, step, number)
+    assert update is not None  # the last one made has that number
+    return update
 
 
 def explain(
@@ -198,7 +200,7 @@ def _update(
     after = step_lib.apply_gradients(program, state, grads, hyperparameters)
     if num_decayed:
         params = step_lib.decay(program, after.params, after.step - num_decayed, hyperparameters, num_decayed)
-        after = after.replace(params=params)
+        after = dataclasses.replace(after, params=params)
     grad_tree = step_lib.dense_tree(program, state.params, grads)
     return after, grads.nll, program.sharding.constrain_replicated(grad_tree)
 

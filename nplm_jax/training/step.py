@@ -134,9 +134,10 @@ def apply_gradients(
     """Returns the state after the update that these gradients make."""
     update = functools.partial(program.optimizer.update, hyperparameters=hyperparameters)
     if program.row_updates:
+        assert grads.rows is not None
         updates, opt_state = update(grads.trees, state.opt_state)
-        updates = program.sharding.constrain_replicated(updates)
-        params = scatter_add_rows(state.params, *updates, grads.rows, program.network.output_tables)
+        shared, own = program.sharding.constrain_replicated(updates)
+        params = scatter_add_rows(state.params, shared, own, grads.rows, program.network.output_tables)
     else:
         grad_tree = dense_tree(program, state.params, grads)
         if grads.rows is not None:  # sparse gradients leave R out
@@ -150,10 +151,10 @@ def apply_gradients(
 def dense_tree(program: Program, params: Params, grads: Gradients) -> Params:
     """Returns gradients in the structure of the parameters, with zeros in the rows that sparse ones leave out."""
     if grads.rows is None:
-        return grads.trees[0]
+        return grads.trees
     zeros = jax.tree.map(jnp.zeros_like, params)
-    trees = program.sharding.constrain_replicated(grads.trees)
-    return scatter_add_rows(zeros, *trees, grads.rows, program.network.output_tables)
+    shared, own = program.sharding.constrain_replicated(grads.trees)
+    return scatter_add_rows(zeros, shared, own, grads.rows, program.network.output_tables)
 
 
 def train_step(
@@ -215,7 +216,7 @@ def train_steps(
 
     after, nll_S = jax.lax.scan(step, state, positions_SxB)
     params = decay(program, after.params, state.step, hyperparameters, len(positions_SxB))
-    return after.replace(params=params), nll_S
+    return dataclasses.replace(after, params=params), nll_S
 
 
 @functools.partial(jax.jit, static_argnames=('program', 'num_steps'), donate_argnames='state')

@@ -100,7 +100,7 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[tuple[TrainState,
     size = max_runs
     while size // 2 >= len(chunks):
         size //= 2
-    padded = [*chunks, *chunks[-1:] * (size - len(chunks))]
+    padded = [*chunks, *[chunks[-1]] * (size - len(chunks))]
     program, first, num_steps = chunks[0].program, chunks[0].first, chunks[0].num_steps
     B = program.batch_size
     positions_RxSxB = np.stack(

@@ -16,7 +16,7 @@ import pytest
 from configs import sentences as sentences_config
 from configs import text as text_config
 from nplm_jax import config as config_lib
-from nplm_jax.runs import experiment, workdir
+from nplm_jax.runs import experiment, loading, workdir
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
 
@@ -259,7 +259,7 @@ def test_a_text_that_changed_is_noticed(tmp_path):
     (tmp_path / 'text').write_text(' '.join(words))
     config = text_config.get_config()
     config.corpus.path, config.train.epochs, config.model.h = str(tmp_path / 'text'), 2, 3
-    data = experiment.prepare(frozen := config_lib.from_config(config))
+    data = loading.prepare(frozen := config_lib.from_config(config))
     (tmp_path / 'run').mkdir()
     workdir.record_inputs(tmp_path / 'run', frozen, data)
     (tmp_path / 'text').write_text(' '.join(words[:-1]) + ' h g f e d c b a')

@@ -12,7 +12,7 @@ from configs import text as text_config
 from nplm_jax.cli import mix, trained
 from nplm_jax.inference import perplexity as evaluation
 from nplm_jax.models import mixture
-from nplm_jax.runs import experiment
+from nplm_jax.runs import experiment, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -48,7 +48,7 @@ def test_the_table_is_of_the_models_and_their_mixtures(folders, monkeypatch, tmp
     found = json.loads((tmp_path / 'a.json').read_text())
     settings, _, first = experiment.load(folders / 'add_delta')
     second = experiment.load(folders / 'backoff')[2]
-    data = experiment.prepare(settings)
+    data = loading.prepare(settings)
     learned = mixture.fit([first, second], data.tokens_T, data.valid)
     assert [m['weight'] for m in found['models']] == pytest.approx(learned.weights_QxM[0].tolist())
     for split in ('valid', 'test'):

@@ -20,7 +20,7 @@ from nplm_jax.inference import scoring
 from nplm_jax.models import mixture, nplm, recurrent
 from nplm_jax.models.language_model import NeuralLanguageModel, RecurrentLanguageModel
 from nplm_jax.models.ngram import kneser_ney
-from nplm_jax.runs import experiment
+from nplm_jax.runs import experiment, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -154,7 +154,7 @@ def test_kenlms_columns_and_a_direct_evaluation(folders, call, name):
 
 def test_a_stream_has_the_runs_perplexity(folders, call):
     found, _, model = experiment.load(folders / 'network')
-    data = experiment.prepare(found)
+    data = loading.prepare(found)
     words = data.vocabulary.decode(np.asarray(data.tokens_T).tolist())
     text = ' '.join(words[:5]) + '\n' + ' '.join(words[5:])
     flag = f'--workdir={folders / "network"}'

@@ -28,7 +28,7 @@ from nplm_jax.config import CorpusSettings
 from nplm_jax.data import corpora, tokenization, vocabulary, wikitext2
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import arpa, class_ngram
-from nplm_jax.runs import experiment, reporting, sweeps
+from nplm_jax.runs import loading, reporting, sweeps
 from nplm_jax.runs import workdir as run_folder
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
@@ -130,11 +130,11 @@ def read_corpus_facts(folder: pathlib.Path, data: bytes) -> None:
 
 def read_results(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, data, 'results.json')
-    if (finished := experiment.finished(folder)) is None:
+    if (finished := loading.finished(folder)) is None:
         raise BadInput('it is made again')
     assert '| perplexity' in reporting.results_table(finished, config_lib.to_dict(_settings())['paper'])
     (folder / 'results.json').write_text(to_json(finished))
-    assert experiment.finished(folder) == finished
+    assert loading.finished(folder) == finished
     sweeps.write_table([sweeps.Point('', None, {})], folder, {})
 
 
@@ -228,7 +228,7 @@ def _settings() -> config_lib.Settings:
 
 @functools.cache
 def _data():
-    return experiment.prepare(_settings())
+    return loading.prepare(_settings())
 
 
 def _corpus_facts() -> bytes:

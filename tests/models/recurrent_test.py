@@ -19,7 +19,7 @@ from nplm_jax.inference import generation, scoring
 from nplm_jax.inference import perplexity as evaluation
 from nplm_jax.models import mixture, nplm, recurrent
 from nplm_jax.models.language_model import WARM_UP, NeuralLanguageModel, RecurrentLanguageModel
-from nplm_jax.runs import experiment
+from nplm_jax.runs import experiment, loading
 from nplm_jax.training import objective
 from nplm_jax.utils.errors import BadInput
 
@@ -272,7 +272,7 @@ def test_from_config_to_a_model_that_can_be_loaded(family, tmp_path):
     results = experiment.run(c, tmp_path / 'run')
     assert results['family'] == family and {'fixed', 'learned', 'by_frequency'} == set(results['mixture'])
     found, _, model = experiment.load(tmp_path / 'run')
-    data = experiment.prepare(found)
+    data = loading.prepare(found)
     again = evaluation.evaluate(model, data.tokens_T, data.test).perplexity
     assert again == pytest.approx(results['perplexity']['test'], rel=1e-6) and again < 3
 

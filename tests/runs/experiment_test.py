@@ -12,7 +12,7 @@ from nplm_jax.config import NGRAM_FAMILIES, from_config
 from nplm_jax.inference import perplexity as evaluation
 from nplm_jax.models import mixture
 from nplm_jax.models.ngram import interpolated, kneser_ney
-from nplm_jax.runs import experiment
+from nplm_jax.runs import experiment, loading
 from nplm_jax.utils.errors import BadInput
 
 
@@ -32,7 +32,7 @@ def test_count_based_families(family, tmp_path):
     assert results['family'] == family and results['words_per_second'] > 0 and 'mixture' not in results
     assert results['impossible_words'] == {'train': 0, 'valid': 0, 'test': 0}
     assert 1 < results['perplexity']['test'] < 10  # below |V|, which knowing nothing gives
-    data = experiment.prepare(from_config(config(family)))
+    data = loading.prepare(from_config(config(family)))
     assert evaluation.evaluate(model, data.tokens_T, data.test).perplexity == pytest.approx(
         results['perplexity']['test'], rel=1e-6
     )
@@ -73,7 +73,7 @@ def test_an_infinite_perplexity_says_how_many_words_were_hit(tmp_path, lines):
 def test_the_mixtures_of_a_network(tmp_path):
     results = experiment.run(sentences.get_config(), tmp_path / 'run')
     frozen, vocabulary, network = experiment.load(tmp_path / 'run')
-    data = experiment.prepare(frozen)
+    data = loading.prepare(frozen)
     trigram = interpolated.fit(data.tokens_T, data.train, data.valid, len(vocabulary))
     half = -np.mean(
         np.logaddexp(*(m.score(data.tokens_T, data.test).astype(np.float64) for m in (network, trigram))) - math.log(2)
@@ -98,7 +98,7 @@ def test_remembering_asks_once(tmp_path):
 
     model = Counting()
     remembering = mixture.CachedScores(model)
-    data = experiment.prepare(from_config(sentences.get_config()))
+    data = loading.prepare(from_config(sentences.get_config()))
     for _ in range(3):
         assert len(remembering.score(data.tokens_T, data.test)) == 13
     assert model.asked == 1

@@ -16,7 +16,7 @@ from nplm_jax import config as config_lib
 from nplm_jax.data import dataset
 from nplm_jax.distributed import sharding
 from nplm_jax.outputs import sampled
-from nplm_jax.runs import experiment, reporting, sweeps
+from nplm_jax.runs import experiment, loading, reporting, sweeps
 from nplm_jax.training import loop, replay, vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils import finite
@@ -68,7 +68,7 @@ def test_updates_together_are_those_alone(kind, optimizer):
     points = [
         config_lib.from_config(p.config) for p in make(numbers, output__kind=kind, optimizer__name=optimizer, **CHEAP)
     ]
-    data = experiment.prepare(points[0])
+    data = loading.prepare(points[0])
 
     def dispatches():
         noise = sampled.for_data(data, points[0].output)

@@ -1,0 +1,80 @@
+"""Runs that exist: their corpus, their results, their model."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+from typing import Any, TypeAlias
+
+import jax
+
+from nplm_jax.config import Settings
+from nplm_jax.data import corpora, dataset, vocabulary
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.network import Network
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.models.ngram import factory
+from nplm_jax.models.registry import is_network
+from nplm_jax.runs import reporting, workdir
+from nplm_jax.training import checkpoints, step
+from nplm_jax.training.optimizers import Hyperparameters
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import expand, read_json
+
+Path: TypeAlias = str | os.PathLike[str]
+
+
+def load(folder: Path) -> tuple[Settings, vocabulary.Vocabulary, LanguageModel]:
+    """Returns the settings, the vocabulary and the best model of a run's folder.
+
+    A count-based model is estimated again, from the corpus.
+
+    Raises:
+        BadInput: No run was started there, or its files are damaged, or its text has changed.
+    """
+    folder = expand('--workdir', folder)
+    settings = workdir.read_settings(folder)
+    words = vocabulary.load(folder / workdir.VOCABULARY)
+    if not is_network(settings.model):
+        return settings, words, factory.estimate(settings, prepare_recorded(settings, folder), folder)
+    if not (folder / 'checkpoints').is_dir():
+        raise BadInput(f'{folder}: holds no checkpoint yet')
+    network = Network.from_settings(settings, len(words))
+    # An optimizer's state depends on neither the data nor the devices, and its structure is all that is needed.
+    program = step.make_program(settings, network, steps_per_epoch=1)
+    hyperparameters = Hyperparameters.from_settings(settings)
+    state = jax.eval_shape(lambda: step.init_state(program, hyperparameters))
+    with contextlib.closing(checkpoints.CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
+        return settings, words, NeuralLanguageModel(network, store.restore_best(state, state.params))
+
+
+def prepare(settings: Settings) -> dataset.Dataset:
+    """Reads the corpus that the settings name and puts it on the device."""
+    corpus = corpora.load(settings.corpus)
+    return dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, settings.corpus))
+
+
+def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
+    """Reads the corpus of finished or started runs again.
+
+    Args:
+        settings: The settings of the runs, of which `corpus.*` is read.
+        *folders: The runs' folders.
+
+    Raises:
+        BadInput: The text has changed since a run was started.
+    """
+    data = prepare(settings)
+    for folder in folders:
+        workdir.record_inputs(expand('--workdir', folder), settings, data)
+    return data
+
+
+def finished(folder: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the results of a finished run; None when there are none, or no complete ones."""
+    try:
+        results = read_json(folder / 'results.json')
+    except BadInput:
+        return None
+    return results if reporting.is_whole(results) else None

@@ -1,0 +1,261 @@
+"""One run while this process works on it: its folder, corpus, training and results."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import pathlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from nplm_jax import config as config_lib
+from nplm_jax.config import Settings
+from nplm_jax.data import dataset, vocabulary
+from nplm_jax.distributed import multihost, sharding
+from nplm_jax.inference.perplexity import evaluate
+from nplm_jax.models import mixture
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.models.ngram import factory, interpolated
+from nplm_jax.models.registry import body_class, is_network
+from nplm_jax.outputs.registry import output_layer_class
+from nplm_jax.runs import provenance, reporting, workdir
+from nplm_jax.runs.loading import Path, finished, prepare
+from nplm_jax.training import checkpoints, replay
+from nplm_jax.training.loop import NullReporter, Reporter, Trainer, TrainingRun, prepare_run
+from nplm_jax.utils import finite
+from nplm_jax.utils.io import expand, write_atomically
+from nplm_jax.utils.text import to_json
+
+
+class Inputs:
+    """The corpus and its interpolated trigram, each made when first asked for; runs on the same text share them."""
+
+    def __init__(self, settings: Settings):
+        """Takes the settings, of which `corpus.*` is read."""
+        self._settings = settings
+
+    @functools.cached_property
+    def data(self) -> dataset.Dataset:
+        """The corpus."""
+        return prepare(self._settings)
+
+    @functools.cached_property
+    def trigram(self) -> tuple[mixture.CachedScores, mixture.Bins]:
+        """The trigram of the paper's mixtures, and its bins."""
+        trigram = interpolated.fit(self.data.tokens_T, self.data.train, self.data.valid, len(self.data.vocabulary))
+        return mixture.CachedScores(trigram), trigram.bins
+
+
+@dataclasses.dataclass
+class RunSession:
+    """A run whose folder this process holds.
+
+    Attributes:
+        settings: The run's settings.
+        folder: Its folder.
+        command: What results.json names as the command.
+        inputs: Its corpus.
+        started: time.perf_counter() at its start.
+        source: Commit, versions and device, read at the start: the repository may change while this trains.
+        results: What results.json holds once the run is finished.
+        training_run: What training needs; None for a count-based or a finished run.
+        store: Its checkpoints.
+        reporter: Writes its metrics.
+        num_batched: How many runs train together.
+        trainer: What `make_trainer` made.
+    """
+
+    settings: Settings
+    folder: pathlib.Path
+    command: str
+    inputs: Inputs
+    started: float
+    source: dict[str, Any] = dataclasses.field(default_factory=dict)
+    results: dict[str, Any] | None = None
+    training_run: TrainingRun | None = None
+    store: checkpoints.Store = dataclasses.field(default_factory=checkpoints.NullStore)
+    reporter: Reporter = dataclasses.field(default_factory=NullReporter)
+    num_batched: int = 1
+    trainer: Trainer | None = None
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is anything to train."""
+        return self.training_run is not None
+
+    def make_trainer(self, interrupted: Callable[[], int]) -> Trainer:
+        """Returns the run's trainer, at its newest checkpoint."""
+        assert self.training_run is not None
+        self.trainer = Trainer(self.training_run, self.store, self.reporter, interrupted, self.started)
+        return self.trainer
+
+    def explain(self, error: finite.NonFiniteError) -> finite.NonFiniteError:
+        """Returns the error with the update that caused it. Every process calls this."""
+        return replay.explain(error, self.settings, self.inputs.data, self.store, self.folder)
+
+    def finish(self) -> dict[str, Any]:
+        """Evaluates the model, writes results.json and prints the table; the first process alone does.
+
+        Returns:
+            What `results.json` holds, in the first process.
+        """
+        if not multihost.is_primary():
+            return {}
+        if self.results is None:
+            self.results = self._evaluate(*(self._trained() if self.trains else self._estimated()))
+            text = to_json(self.results, indent=2) + '\n'
+            write_atomically(self.folder / 'results.json', text)
+            self.results = json.loads(text)
+        else:
+            print(f'{self.folder} is finished; this is its result (another --workdir trains again)')
+        print(reporting.results_table(self.results, config_lib.to_dict(self.settings)['paper']))
+        return self.results
+
+    def _trained(self) -> tuple[LanguageModel, dict[str, Any]]:
+        """Returns the network, and what its results say of the training."""
+        assert self.trainer is not None
+        reporting.draw_learning_curve(self.folder, self.settings.name, self.settings.paper.valid)
+        network, progress = self.trainer.run.program.network, self.trainer.progress
+        batch_size = self.settings.train.batch_size
+        return NeuralLanguageModel(network, self.trainer.best), {
+            'parameters': network.num_parameters(),
+            'epochs': progress.step / self.trainer.run.schedule.steps_per_epoch,
+            'updates': progress.step,
+            'best_update': progress.best_step,
+            'seconds': round(progress.seconds, 1),
+            'words_per_second': round(progress.step * batch_size / progress.train_seconds),
+            **({'trained_together': self.num_batched} if self.num_batched > 1 else {}),
+        }
+
+    def _estimated(self) -> tuple[LanguageModel, dict[str, Any]]:
+        """Returns the count-based model, and how long its estimation took."""
+        started = time.perf_counter()
+        model = factory.estimate(self.settings, self.inputs.data, self.folder)
+        seconds = time.perf_counter() - started
+        words_per_second = round(len(self.inputs.data.train) / seconds)
+        return model, {'seconds': round(seconds, 2), 'words_per_second': words_per_second}
+
+    def _evaluate(self, model: LanguageModel, facts: dict[str, Any]) -> dict[str, Any]:
+        """Returns all of results.json."""
+        started, data, settings = time.perf_counter(), self.inputs.data, self.settings
+        model = mixture.CachedScores(model)
+        scores = {name: evaluate(model, data.tokens_T, span) for name, span in data.splits.items()}
+        mixed = {'mixture': mix_with_trigram(model, data, self.inputs.trigram)} if self.trains else {}
+        return {
+            'name': settings.name,
+            'corpus': settings.corpus.name,
+            'family': settings.model.family,
+            'vocabulary': len(data.vocabulary),
+            'words': {name: score.words for name, score in scores.items()},
+            'perplexity': {name: score.perplexity for name, score in scores.items()},
+            'impossible_words': {name: score.impossible for name, score in scores.items()},
+            **facts,
+            **mixed,
+            'evaluation_seconds': round(time.perf_counter() - started, 1),
+            'peak_memory_megabytes': provenance.peak_memory() // 2**20,
+            'command': self.command,
+            'seed': settings.seed,
+            **self.source,
+        }
+
+
+@contextlib.contextmanager
+def open_session(
+    settings: Settings, folder: Path, command: str, inputs: Inputs, num_batched: int = 1
+) -> Iterator[RunSession]:
+    """Opens a run: checks and locks its folder, reads its corpus, and prepares its training. Every process calls this.
+
+    Args:
+        settings: The run's settings.
+        folder: Its folder; the first process alone touches it.
+        command: What results.json names as the command.
+        inputs: Its corpus.
+        num_batched: How many runs train together.
+
+    Yields:
+        The run; with `results` if it is finished.
+
+    Raises:
+        BadInput: The folder, the text or the devices cannot serve, or processes differ in config or text.
+    """
+    session = RunSession(settings, expand('--workdir', folder), command, inputs, time.perf_counter())
+    folder, primary, network = session.folder, multihost.is_primary(), is_network(settings.model)
+    workdir.check_config(settings)
+    with contextlib.ExitStack() as stack:
+        if primary:
+            workdir.check(folder, settings)
+            stack.enter_context(workdir.locked(folder))
+            workdir.check(folder, settings)  # again: another process may have made it its own just now
+            session.results = finished(folder)
+        is_finished = bool(multihost.broadcast_from_primary(np.bool(session.results is not None)))
+        if is_finished or not (network or primary):
+            yield session
+            return
+        session.source, session.num_batched = provenance.provenance(), num_batched
+        if network:
+            check_devices(settings)  # before anything is downloaded
+            workdir.check_text(inputs.data)
+            session.training_run = prepare_run(settings, inputs.data)  # before anything is compiled
+        if primary:
+            workdir.record_inputs(folder, settings, inputs.data)
+            _describe(settings, inputs.data, folder, session.training_run)
+            if network:
+                session.store = stack.enter_context(
+                    contextlib.closing(checkpoints.CheckpointStore(folder / 'checkpoints'))
+                )
+                reporter = reporting.Reporter(folder, settings.name if num_batched > 1 else '')
+                session.reporter = stack.enter_context(contextlib.closing(reporter))
+        yield session
+
+
+def mix_with_trigram(
+    model: LanguageModel, data: dataset.Dataset, trigram: tuple[mixture.CachedScores, mixture.Bins]
+) -> dict[str, dict[str, Any]]:
+    """Mixes a model with the interpolated trigram in the paper's three ways (section 4.2).
+
+    Returns:
+        For `fixed` (0.5), `learned` (one weight) and `by_frequency` (a weight a bin of the trigram) the validation and
+        test perplexity and the model's weights.
+    """
+    mixtures = mixture.paper_mixtures([model, trigram[0]], data.tokens_T, data.valid, trigram[1])
+    return {
+        name: {
+            **{s: evaluate(mixed, data.tokens_T, data.splits[s]).perplexity for s in ('valid', 'test')},
+            'weights': mixed.weights_QxM[:, 0].tolist(),
+        }
+        for name, mixed in zip(('fixed', 'learned', 'by_frequency'), mixtures)
+    }
+
+
+def check_devices(settings: Settings) -> None:
+    """Raises: BadInput when there are too few devices, or they cannot divide the batch."""
+    body = body_class(settings.model).from_settings(settings)
+    batch_size = settings.train.batch_size
+    uses_sparse_updates = output_layer_class(settings.output).uses_sparse_updates
+    sharding.build(settings.parallel, batch_size, body.num_streams(batch_size), uses_sparse_updates)
+
+
+def _describe(
+    settings: Settings, data: dataset.Dataset, folder: pathlib.Path, training_run: TrainingRun | None
+) -> None:
+    """Prints the text, the model and the folder."""
+    words = ' / '.join(f'{len(span):,}' for span in data.splits.values())
+    rare = float((data.tokens_T[data.valid.start : data.valid.stop] == vocabulary.RARE_ID).mean())
+    model = settings.model
+    shape = f'{model.family}, n={model.n}'
+    if training_run is not None:
+        network = training_run.program.network
+        size = f'm={model.m} h={model.h} direct={model.direct}'
+        window = '' if NeuralLanguageModel(network, {}).n is None else f'n={model.n} '
+        shape = f'{model.family}: {window}{size}: {network.num_parameters():,} free parameters'
+    print(
+        f'{settings.name}: {settings.corpus.name}, {words} words to train / validate / test on, |V| = '
+        f'{len(data.vocabulary):,}; {vocabulary.RARE} counts as one word, {rare:.1%} of the validation words\n'
+        f'{shape}; folder {folder}'
+    )
