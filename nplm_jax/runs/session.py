@@ -27,7 +27,8 @@ from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.runs import provenance, reporting, workdir
 from nplm_jax.runs.loading import Path, finished, prepare
 from nplm_jax.training import checkpoints, replay
-from nplm_jax.training.loop import NullReporter, Reporter, Trainer, TrainingRun, prepare_run
+from nplm_jax.training.loop import Trainer, TrainingRun, prepare_run
+from nplm_jax.training.reporter import NullReporter, Reporter
 from nplm_jax.utils import finite
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.text import to_json

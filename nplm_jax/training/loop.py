@@ -11,7 +11,7 @@ import functools
 import re
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from nplm_jax.outputs.output_layer import Params
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import Store
 from nplm_jax.training.optimizers import Hyperparameters
+from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.schedule import Progress, Schedule, make_schedule
 from nplm_jax.training.step import Program, TrainState
 from nplm_jax.utils import finite
@@ -40,38 +41,6 @@ class Interrupted(Exception):
         """Takes the last update and the signal's number."""
         super().__init__(f'stopped after update {step:,}, which is saved')
         self.signal_number = signal_number
-
-
-class Reporter(Protocol):
-    """Is told what happens in training. `runs.reporting` has one that writes files and moves a progress bar."""
-
-    def start(self, progress: Progress, schedule: Schedule, batch_size: int) -> None:
-        """Called once, before the first chunk."""
-
-    def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
-        """Called after each chunk with the mean NLL of each of its batches."""
-
-    def validated(self, progress: Progress) -> None:
-        """Called after each validation."""
-
-    def close(self) -> None:
-        """Called at last."""
-
-
-class NullReporter:
-    """The reporter of processes that write nothing."""
-
-    def start(self, progress: Progress, schedule: Schedule, batch_size: int) -> None:
-        """Does nothing."""
-
-    def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
-        """Does nothing."""
-
-    def validated(self, progress: Progress) -> None:
-        """Does nothing."""
-
-    def close(self) -> None:
-        """Does nothing."""
 
 
 class Chunk(NamedTuple):
