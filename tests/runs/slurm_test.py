@@ -90,7 +90,9 @@ def test_a_requeued_job_goes_on(whole, tmp_path, ask):
     first.send_signal(signal.SIGINT)
     _, stderr = first.communicate(timeout=60)
     assert (
-        first.returncode == 130 and 'these jobs go on: ' in stderr and 'go on with: python' in stderr.splitlines()[-1]
+        first.returncode == 130
+        and 'these jobs still run: ' in stderr
+        and 'resume with: python' in stderr.splitlines()[-1]
     )
     (number,) = _jobs()
     subprocess.run([*ask, number], check=True)
