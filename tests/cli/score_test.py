@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from nplm_jax.cli import score, trained
+from nplm_jax.cli import __main__ as cli
 from nplm_jax.config import CorpusSettings, ModelSettings
 from nplm_jax.data import tokenization
 from nplm_jax.data.corpora import Span
@@ -32,10 +32,9 @@ TEXT = 'i like dog\ni love zzz milk\n\ni hate'
 def call(monkeypatch, lines):
     def call(text, *arguments):
         lines()
-        monkeypatch.setattr(sys, 'argv', ['score', *map(str, arguments)])
         data = text if isinstance(text, bytes) else text.encode()
         monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(data)))
-        trained.run(score.main)
+        cli.main(['score', *map(str, arguments)])
         return lines()
 
     return call
@@ -207,10 +206,10 @@ WRONG = [
     ('a', ['--workdir=/nowhere'], "--workdir='/nowhere': no finished run lies there"),
     ('0 ||| a\nb', ['--nbest'], 'stdin:2: expected id ||| words'),
     ('0 ||| ', ['--nbest'], 'stdin:1: expected id ||| words'),
-    ('a', ['--nbest', '--stream'], '--stream=True: not with --nbest'),
+    ('a', ['--nbest', '--stream'], 'argument --stream: not allowed with argument --nbest'),
     ('a', ['--next=0'], '--next=0: must be 1 or more'),
     ('a', ['--next=2', '--prompt=zzz'], "--prompt='zzz': no word of it is in the vocabulary"),
-    ('a', ['--next=2', '--nbest'], '--nbest=True: not with --next'),
+    ('a', ['--next=2', '--nbest'], 'argument --nbest: not allowed with argument --next'),
     ('a', ['--prompt=i'], "--prompt='i': belongs to --next"),
     ('a', ['--tokens=letters'], "argument --tokens: invalid choice: 'letters'"),
 ]
