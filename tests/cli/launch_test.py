@@ -10,8 +10,10 @@ import subprocess
 import sys
 import time
 
+import jax
 import numpy as np
 import pytest
+from helpers import ROOT, command, launch
 
 from configs import sentences as sentences_config
 from configs import text as text_config
@@ -20,17 +22,6 @@ from nplm_jax.cli import __main__ as cli
 from nplm_jax.runs import experiment, loading, workdir
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
-
-ROOT = pathlib.Path(__file__).parents[2]
-
-
-def command(*arguments):
-    return [sys.executable, str(ROOT / 'launch.py'), *map(str, arguments)]
-
-
-def launch(*arguments, cwd=ROOT):
-    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=cwd, timeout=300)
-
 
 # --- three sentences -------------------------------------------------------------------------------------
 
@@ -340,11 +331,7 @@ def outcome(folder):
     """What must not depend on how often a run was stopped."""
     results = json.loads((folder / 'results.json').read_text())
     _, _, model = experiment.load(folder)
-    return results['perplexity'], results['updates'], [np.asarray(p).tobytes() for p in _leaves(model.params)]
-
-
-def _leaves(params):
-    return [p for p in vars(params).values() if p is not None]
+    return results['perplexity'], results['updates'], [np.asarray(p).tobytes() for p in jax.tree.leaves(model.params)]
 
 
 def _start(flags, folder):

@@ -9,7 +9,7 @@ import pytest
 from configs import sentences
 from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
 from nplm_jax.runs import experiment, loading
 
@@ -47,7 +47,7 @@ def test_the_table_is_of_the_models_and_their_mixtures(folders, tmp_path, lines)
     learned = mixture.fit([first, second], data.tokens_T, data.valid)
     assert [m['weight'] for m in found['models']] == pytest.approx(learned.weights_QxM[0].tolist())
     for split in ('valid', 'test'):
-        expected = evaluation.evaluate(learned, data.tokens_T, data.splits[split]).perplexity
+        expected = evaluate(learned, data.tokens_T, data.splits[split]).perplexity
         assert found['mixtures']['learned'][split] == pytest.approx(expected, rel=1e-6)
     assert np.isclose(sum(m['weight'] for m in found['models']), 1) and found['commit']
     assert found['command'].startswith('python -m nplm_jax.cli mix --workdir=')

@@ -166,12 +166,12 @@ def test_the_command(tmp_path, lines):
     out, _ = call(
         '--words=Like MILK', '--maps', '--export', f'--output={tmp_path / "files"}'
     )  # lower-cased as the corpus
-    ids, cosines = embeddings.neighbours(np.asarray(model.params.C_VxM), [vocabulary.ids['like']], 1)
+    ids, cosines = embeddings.neighbours(np.asarray(model.params['C_VxM']), [vocabulary.ids['like']], 1)
     assert out[2].startswith(f'| like | {vocabulary.words[ids[0, 0]]} {cosines[0, 0]:.2f}, ')
     assert (tmp_path / 'files' / 'plane.png').exists()  # two features a word are their own map
     words, vectors = read_word2vec(tmp_path / 'files' / 'features.bin', True)
     assert words == list(vocabulary.words)
-    np.testing.assert_array_equal(vectors, jax.device_get(model.params.C_VxM))
+    np.testing.assert_array_equal(vectors, jax.device_get(model.params['C_VxM']))
     assert {p.name for p in (tmp_path / 'files').rglob('*.*')} >= {'features.txt', 'vectors.tsv', 'metadata.tsv'}
     for wrong, message in {
         '--words=zzz like': "--words='zzz': not in the",

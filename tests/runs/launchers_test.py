@@ -6,7 +6,7 @@ import sys
 import types
 
 import pytest
-from launch_test import ROOT, command, launch
+from helpers import ROOT, command, launch
 from slurm_test import LONG, told, wait
 
 from nplm_jax.runs import launchers, workdir

@@ -8,7 +8,8 @@ import subprocess
 import time
 
 import pytest
-from launch_test import ROOT, command, launch, outcome
+from helpers import ROOT, command, launch
+from launch_test import outcome
 
 pytestmark = pytest.mark.slurm
 SHORT = ('--config=configs/sentences.py', '--config.train.epochs=20')

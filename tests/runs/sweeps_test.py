@@ -4,7 +4,7 @@ import subprocess
 import time
 
 import pytest
-from launch_test import ROOT, command, launch
+from helpers import ROOT, command, launch
 
 from configs import brown, sentences
 from nplm_jax import config as config_lib
