@@ -1,171 +1,181 @@
-"""Runs one experiment: python launch.py --config=configs/brown.py:mlp9 [--workdir=DIR] [--config.model.h=50 ...]
+"""Runs one experiment.
 
---sweep runs every point of the config file's sweep(), each in a folder of its own, and ends with their table.
---vectorize with it trains those points together that differ only in their seed, learning rate or decay.
+    python launch.py --config=configs/brown.py:mlp9 [--workdir=DIR] [--config.model.h=50 ...]
+
+--sweep runs every point of the config file's sweep(), each in its own folder, and prints a table of all points.
+--vectorize with --sweep trains points that differ only in seed, learning rate or decay together, by jax.vmap.
 --distributed makes this process one of several that train together; start the same command in each.
---launcher=slurm runs it as a job, or a job a point, and waits for them; --launcher=local as processes of this machine.
-Running the same command again goes on where it ended. Exit codes: 0 done, 1 failed or another process was lost,
-2 bad input, 130 or 143 stopped by Ctrl-C or SIGTERM with everything saved.
+--launcher=slurm submits the run, or each point of the sweep, as a SLURM job and waits for the jobs;
+--launcher=local starts them as processes of this machine.
+The same command resumes a run that was stopped. Exit codes: 0 finished, 1 failed or lost another process, 2 bad input,
+130 (Ctrl-C) or 143 (SIGTERM) stopped with everything saved.
 """
+
+from __future__ import annotations
 
 import contextlib
 import os
 import pathlib
+import re
 import shlex
 import signal
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
 from configs import default
-from nplm_jax.runs import launchers, loading, process
-from nplm_jax.utils.errors import BadInput, first_line
+from nplm_jax.runs import launchers
+from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line
 
-_CONFIG = config_flags.DEFINE_config_file('config', None, 'A config file, with the row after a colon.')
+if TYPE_CHECKING:
+    from nplm_jax.runs.sweeps import Point
+
+_CONFIG = config_flags.DEFINE_config_file('config', None, 'The config file, with the row after a colon.')
 _SWEEP = flags.DEFINE_boolean('sweep', False, 'Run every point that the sweep() of the config file yields.')
 _VECTORIZE = flags.DEFINE_boolean('vectorize', False, 'With --sweep: train points of one shape together, by jax.vmap.')
-_WORKDIR = flags.DEFINE_string('workdir', None, 'The folder of the run; runs/NAME when not given.')
-_DISTRIBUTED = flags.DEFINE_boolean('distributed', False, 'Train together with other processes; the mesh spans all.')
-_COORDINATOR = flags.DEFINE_string('coordinator', None, 'HOST:PORT of the first process; from SLURM when not given.')
-_PROCESSES = flags.DEFINE_integer('processes', None, 'How many there are; from SLURM when not given.', 1)
-_PROCESS_ID = flags.DEFINE_integer('process_id', None, 'Which of them this is; from SLURM when not given.', 0)
-_LAUNCHER = flags.DEFINE_enum('launcher', None, ['local', 'slurm'], 'Run as jobs of this machine, or of SLURM.')
-_SLURM = flags.DEFINE_list('slurm', [], 'What is asked of SLURM: KEY=VALUE,... such as partition=gpu,time=60.')
-_JOBS = flags.DEFINE_integer('jobs', None, 'Points that run at once; on SLURM all, here 1 when not given.', 1)
+_WORKDIR = flags.DEFINE_string('workdir', None, 'The folder of the run; default: runs/NAME.')
+_DISTRIBUTED = flags.DEFINE_boolean('distributed', False, 'Train together with other processes, on one mesh.')
+_COORDINATOR = flags.DEFINE_string('coordinator', None, 'HOST:PORT of the first process; default: from SLURM.')
+_PROCESSES = flags.DEFINE_integer('processes', None, 'The number of processes; default: from SLURM.', 1)
+_PROCESS_ID = flags.DEFINE_integer('process_id', None, 'The number of this process; default: from SLURM.', 0)
+_LAUNCHER = flags.DEFINE_enum('launcher', None, ['local', 'slurm'], 'Run as jobs of this machine or of SLURM.')
+_SLURM = flags.DEFINE_list('slurm', [], 'Options of SLURM jobs: KEY=VALUE,... such as partition=gpu,time=60.')
+_JOBS = flags.DEFINE_integer('jobs', None, 'Points that run at once; default: all on SLURM, 1 on this machine.', 1)
 _HEARTBEAT = flags.DEFINE_integer('heartbeat', 10, 'Seconds of silence after which a process counts as lost.', 5)
 
 
-class _Terminated(BaseException):
-    """SIGTERM came outside training, where `fit` does not look for it."""
-
-
 def main(argv: list[str]) -> None:
+    """Runs the command; every expected failure ends in one line and its exit code."""
     command = shlex.join(['python', *argv])
     try:
-        _run(command)
+        run(command)
     except BadInput as error:
-        _end(2, str(error))
+        exit_with(2, str(error))
     except OSError as error:
-        _end(1, f'{error}; what was saved before is whole; go on with: {command}')
-    except RuntimeError as error:  # what JAX raises when a process does not answer
+        exit_with(1, f'{error}; what was saved before is intact; resume with: {command}')
+    except RuntimeError as error:  # JAX raises it when another process does not answer
         if not _DISTRIBUTED.value:
             raise
-        _end(1, f'another process was lost ({first_line(error)[:200]}); start all again to go on: {command}')
-    except (KeyboardInterrupt, _Terminated) as stop:
-        code = 143 if isinstance(stop, _Terminated) else 130
-        _end(code, f'stopped; what was saved before is whole; go on with: {command}')
+        exit_with(1, f'another process was lost ({first_line(error)[:200]}); resume all processes with: {command}')
+    except (KeyboardInterrupt, Terminated) as stop:
+        code = 143 if isinstance(stop, Terminated) else 130
+        exit_with(code, f'stopped; what was saved before is intact; resume with: {command}')
 
 
-def _listen() -> None:
-    """SIGTERM raises, as Ctrl-C does; again a moment later where Python drops it, as in a callback of its collector."""
+def run(command: str) -> None:
+    """Runs the config or the points of its sweep, in this process or as jobs.
 
-    def terminate(_number, _frame):
-        raise _Terminated
+    JAX is imported here, so that --help and bad flags answer at once.
 
-    def dropped(what):
-        if what.exc_type not in (_Terminated, KeyboardInterrupt):
-            return sys.__unraisablehook__(what)
-        number = signal.SIGTERM if what.exc_type is _Terminated else signal.SIGINT
-        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
+    Args:
+        command: the command line, for the results and for the line that says how to resume.
+    """
+    from nplm_jax.distributed import multihost
+    from nplm_jax.runs import experiment, process, sweeps, workdir
+    from nplm_jax.training import loop
+    from nplm_jax.utils.io import expand
 
-    signal.signal(signal.SIGTERM, terminate)
-    sys.unraisablehook = dropped
-
-
-def _run(command: str) -> None:
-    from nplm_jax.distributed import multihost  # noqa: PLC0415 (a bad flag is refused before JAX is there)
-    from nplm_jax.runs import experiment, sweeps, workdir  # noqa: PLC0415
-    from nplm_jax.training import loop  # noqa: PLC0415 (a bad flag is refused before JAX is there)
-    from nplm_jax.utils import finite  # noqa: PLC0415 (a bad flag is refused before JAX is there)
-    from nplm_jax.utils.io import expand  # noqa: PLC0415
-
-    _listen()  # only now: what is raised within the import of an extension module comes out as an ImportError
+    raise_on_sigterm()  # after the imports: an exception inside an extension module's import becomes an ImportError
     process.set_up_process(all_cores=_VECTORIZE.value)
     if _DISTRIBUTED.value:
         multihost.start(_COORDINATOR.value, _PROCESSES.value, _PROCESS_ID.value, _HEARTBEAT.value)
     config = _CONFIG.value
-    overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
-    own = ','.join(filter(None, (workdir.plain(config.name), workdir.run_name(overrides))))
-    folder = expand('--workdir', _WORKDIR.value or f'runs/{own}{"-sweep" if _SWEEP.value else ""}')
     file = config_flags.get_config_filename(flags.FLAGS['config'])
-    points = sweeps.load_points(file.split(':')[0], config) if _SWEEP.value else None  # less the row
-    for point in points or []:
-        workdir.check_path(folder / point.name)  # all, before the first one trains
+    overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
+    name = ','.join(filter(None, (workdir.plain(config.name), workdir.run_name(overrides))))
+    folder = expand('--workdir', _WORKDIR.value or f'runs/{name}{"-sweep" if _SWEEP.value else ""}')
+    points = [sweeps.Point(config.name, config, {})]
+    if _SWEEP.value:
+        points = sweeps.load_points(file.partition(':')[0], config)
+        for point in points:
+            workdir.check_path(folder / point.name)  # before the first point trains
     try:
-        failed = {}
-        if _LAUNCHER.value:
-            failed = _run_jobs(points or [sweeps.Point(config.name, config, {})], folder, file, overrides)
-        if points and _LAUNCHER.value:
+        failed = run_jobs(points, folder, file, overrides) if _LAUNCHER.value else []
+        if _SWEEP.value and _LAUNCHER.value:
             print(sweeps.write_table(points, folder, dict.fromkeys(failed, 'failed')))
-        elif points:
+        elif _SWEEP.value:
             print(sweeps.run(points, folder, command, _VECTORIZE.value))
         elif failed:
-            _end(1, 'no result; the same line again goes on')
+            exit_with(1, f'the job ended without a result; resume with: {command}')
         else:
             experiment.run(config, folder, command)
     except loop.Interrupted as stop:
-        _end(128 + stop.signal_number, f'{stop}; go on with: {command}', together=True)
-    except finite.NonFiniteError as error:
-        _end(1, str(error))
+        exit_with(128 + stop.signal_number, f'{stop}; resume with: {command}', collective=True)
+    except NonFiniteError as error:
+        exit_with(1, str(error))
 
 
-def _run_jobs(points, folder, file, overrides):
-    """One job a point, each with a command line of its own. Returns: why, of each that has no result."""
-    from nplm_jax.runs import experiment, workdir  # noqa: PLC0415
+def run_jobs(points: Sequence[Point], folder: pathlib.Path, file: str, overrides: dict[str, Any]) -> list[str]:
+    """Runs each point that has no result yet as a job with its own command line.
 
-    runs = []
+    Args:
+        points: the points of a sweep, or one point for a single run.
+        folder: the folder of the sweep, in which each point has its own, or of the single run.
+        file: the value of --config.
+        overrides: the flattened keys that --config.KEY=VALUE flags set.
+
+    Returns:
+        The names of the points whose jobs ended without a result.
+    """
+    from nplm_jax.runs import experiment, loading, workdir
+
+    jobs = []
     for point in points:
-        own = folder / point.name if _SWEEP.value else folder
-        workdir.check(own, experiment.load_settings(point.config))
-        keys = [f'--config.{key}={value}' for key, value in {**overrides, **point.overrides}.items()]
-        heartbeat = [f'--heartbeat={_HEARTBEAT.value}'] * (_PROCESSES.value is not None)
-        runs.append(
-            launchers.Run(point.name, own, (sys.argv[0], f'--config={file}', *keys, f'--workdir={own}', *heartbeat))
-        )
-    runs = [run for run in runs if not loading.finished(run.folder)]
-    if not runs:
-        return {}
-    options, number = launchers.read_options(_SLURM.value), _PROCESSES.value or 1
-    return launchers.run(runs, _LAUNCHER.value, folder / '.jobs', loading.finished, options, number, _JOBS.value)
+        point_folder = folder / point.name if _SWEEP.value else folder
+        workdir.check(point_folder, experiment.load_settings(point.config))
+        if not loading.finished(point_folder):
+            keys = [f'--config.{key}={value}' for key, value in {**overrides, **point.overrides}.items()]
+            heartbeat = [f'--heartbeat={_HEARTBEAT.value}'] if _PROCESSES.value else []
+            arguments = (sys.argv[0], f'--config={file}', *keys, f'--workdir={point_folder}', *heartbeat)
+            jobs.append(launchers.Job(point.name, point_folder, arguments))
+    if not jobs:
+        return []  # without a need for submitit
+    options, processes = launchers.parse_slurm_options(_SLURM.value), _PROCESSES.value or 1
+    on_slurm, logs = _LAUNCHER.value == 'slurm', folder / '.jobs'
+    return launchers.run(jobs, on_slurm, logs, loading.finished, options, processes, _JOBS.value)
 
 
-def _parse(argv: list[str]) -> list[str]:
-    """Absl's parser, with every mistake told in one line."""
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the flags for absl.app; a mistake ends the process with one line and exit code 2."""
     try:
-        rest = flags.FLAGS(argv)
+        check_keys(argv)
+        unparsed = flags.FLAGS(argv)[1:]
         if _CONFIG.value is None:
             raise BadInput('--config: missing; for example --config=configs/sentences.py')
-        if not isinstance(_CONFIG.value.name, str):  # a file that could not be loaded says so only now
-            raise BadInput('--config: name must be a text')
-        if rest[1:]:
-            raise BadInput(f'{rest[1]}: not a flag; write --config.KEY=VALUE')
-        _check_together()
-        return argv
+        if not isinstance(_CONFIG.value.name, str):  # the first access raises if the file could not be loaded
+            raise BadInput('--config: name must be a string')
+        if unparsed:
+            raise BadInput(f'{unparsed[0]}: not a flag; write --config.KEY=VALUE')
+        check_combinations()
     except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
-        # ml_collections and Absl raise what a config file raised again, as the text of a traceback.
-        causes = [error]
-        while causes[-1].__context__:
-            causes.append(causes[-1].__context__)
-        if told := [cause for cause in causes if isinstance(cause, BadInput)]:
-            _end(2, str(told[-1]))
-        last = (str(error).strip() or repr(error)).splitlines()[-1].strip()
-        file = next((a.partition('=')[2] for a in argv if a.startswith(('--config=', '-config='))), '')
-        if wrong := _wrong_override(argv):
-            _end(2, wrong)
-        if 'positional argument' in last:
-            last = 'this config has no rows; leave out the colon and what follows'
-        elif isinstance(error, flags.Error):
-            _end(2, last)
-        elif isinstance(error, OSError):
-            there = sorted(str(p) for p in pathlib.Path('configs').glob('[a-z]*.py') if p.stem != 'rows')
-            last = f'no such config file; there are {", ".join(there)}'
-        _end(2, f'--config={file}: {last}')
+        exit_with(2, explain(error, argv))
+    return argv
 
 
-def _check_together() -> None:
-    """Raises: BadInput for flags that mean nothing without others, or with them."""
+def check_keys(argv: list[str]) -> None:
+    """Raises BadInput for a --config.KEY that no config has: ml_collections names neither the flag nor other keys."""
+    keys = flat_keys(default.get_config())
+    for argument in argv:
+        match = re.match(r'--?(?:no)?config\.([^=]*)', argument)
+        if match and match[1] not in keys:
+            section = match[1].partition('.')[0]
+            allowed = [key for key in keys if key.startswith(f'{section}.')] or keys
+            raise BadInput(f'--config.{match[1]}: unknown key; allowed here: {", ".join(allowed)}')
+
+
+def flat_keys(config: ConfigDict) -> list[str]:
+    """Returns the keys of a config, those of sections as SECTION.KEY."""
+    keys = []
+    for name, value in config.items():
+        keys += [f'{name}.{key}' for key in flat_keys(value)] if isinstance(value, ConfigDict) else [name]
+    return keys
+
+
+def check_combinations() -> None:
+    """Raises BadInput for flags that need or exclude one another."""
     for flag in (_COORDINATOR, _PROCESSES, _PROCESS_ID):
         if flag.value is not None and not (_DISTRIBUTED.value or flag is _PROCESSES and _LAUNCHER.value):
             raise BadInput(f'--{flag.name}={flag.value}: needs --distributed')
@@ -177,46 +187,66 @@ def _check_together() -> None:
         raise BadInput(f'--launcher={_LAUNCHER.value}: not with --distributed; --processes=N starts all of them')
     if _SLURM.value and _LAUNCHER.value != 'slurm':
         raise BadInput(f'--slurm={",".join(_SLURM.value)}: needs --launcher=slurm')
-    launchers.read_options(_SLURM.value)
+    launchers.parse_slurm_options(_SLURM.value)
     if _JOBS.value is not None and not (_SWEEP.value and _LAUNCHER.value):
         raise BadInput(f'--jobs={_JOBS.value}: needs --sweep and --launcher')
 
 
-def _wrong_override(argv: list[str]) -> str | None:
-    """Names the first --config.KEY=VALUE that no config has, or whose value is of another type."""
-    config = default.get_config()
-    for argument in argv:
-        path, equals, value = argument.lstrip('-').partition('=')
-        here = config
-        for part in path.split('.')[1:] if path.startswith('config.') else ():
-            if not isinstance(here, ConfigDict) or part not in here:
-                allowed = (
-                    f'allowed here: {", ".join(here)}' if isinstance(here, ConfigDict) else 'no keys lie below this one'
-                )
-                return f'--{path}: unknown key; {allowed}'
-            here = here[part]
-        if isinstance(here, ConfigDict):
-            if path.startswith('config.'):
-                return f'--{argument.lstrip("-")}: a section; set its keys: {", ".join(here)}'
-        elif equals and not _reads_as(value, type(here)):
-            return f'--{path}={value}: must be of type {type(here).__name__}'
-    return None
+def explain(error: BaseException, argv: list[str]) -> str:
+    """Returns one line about a mistake in the flags or in the config file."""
+    if isinstance(error, flags.Error) and 'Error whilst parsing config file' not in str(error):
+        return str(error)
+    while error.__context__:  # ml_collections and Absl raise what a config file raised again, as a traceback's text
+        error = error.__context__
+    if isinstance(error, BadInput):
+        return str(error)
+    words = [word for argument in argv for word in argument.split('=', 1)]
+    path = words[words.index('--config') + 1] if '--config' in words[:-1] else ''
+    if not pathlib.Path(path.partition(':')[0]).is_file():
+        files = pathlib.Path(__file__).parent.glob('configs/[a-z]*.py')
+        configs = sorted(os.path.relpath(file) for file in files if file.stem != 'rows')
+        return f'--config={path}: no such config file; there are {", ".join(configs)}'
+    if 'positional argument' in str(error):
+        return f'--config={path}: this config has no rows; leave out the colon and what follows'
+    return f'--config={path}: {type(error).__name__}: {first_line(error)}'
 
 
-def _reads_as(value: str, kind: type) -> bool:
-    if kind is bool:
-        return value.lower() in ('', 'true', 'false', '1', '0')
-    try:
-        kind(value)
-        return True
-    except ValueError:
-        return False
+class Terminated(BaseException):
+    """SIGTERM arrived outside training; `fit` handles it inside."""
 
 
-def _end(code: int, message: str, together: bool = False) -> None:
-    """together: every process ends so. Where one ends alone, JAX would wait at its exit for those that wait for it."""
+def raise_on_sigterm() -> None:
+    """Makes SIGTERM raise Terminated, as Ctrl-C raises KeyboardInterrupt.
+
+    Python drops an exception that is raised inside some callbacks, such as the garbage collector's; the signal is then
+    sent again 0.1 s later.
+    """
+
+    def terminate(_number: int, _frame: object) -> NoReturn:
+        raise Terminated
+
+    def send_again(dropped: sys.UnraisableHookArgs) -> None:
+        if dropped.exc_type not in (Terminated, KeyboardInterrupt):
+            return sys.__unraisablehook__(dropped)
+        number = signal.SIGTERM if dropped.exc_type is Terminated else signal.SIGINT
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+
+    signal.signal(signal.SIGTERM, terminate)
+    sys.unraisablehook = send_again
+
+
+def exit_with(code: int, message: str, collective: bool = False) -> NoReturn:
+    """Prints the message on stderr and ends the process.
+
+    Args:
+        code: the exit code.
+        message: one line.
+        collective: all processes of a --distributed run exit here. A process that exits alone skips JAX's exit
+            handlers, which would wait for the others.
+    """
     print(message, file=sys.stderr, flush=True)
-    if not together and flags.FLAGS.is_parsed() and _DISTRIBUTED.value:
+    if not collective and flags.FLAGS.is_parsed() and _DISTRIBUTED.value:
         with contextlib.suppress(OSError):
             sys.stdout.flush()
         os._exit(code)
@@ -224,4 +254,4 @@ def _end(code: int, message: str, together: bool = False) -> None:
 
 
 if __name__ == '__main__':
-    app.run(main, flags_parser=_parse)
+    app.run(main, flags_parser=parse_flags)

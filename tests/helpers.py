@@ -141,6 +141,6 @@ def command(*flags: Any) -> list[str]:
     return [sys.executable, str(ROOT / 'launch.py'), *map(str, flags)]
 
 
-def launch(*flags: Any, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs launch.py in the repository's root."""
-    return subprocess.run(command(*flags), capture_output=True, text=True, cwd=ROOT, timeout=300, **options)
+def launch(*flags: Any, cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Runs launch.py in a folder, by default the repository's root."""
+    return subprocess.run(command(*flags), capture_output=True, text=True, cwd=cwd, timeout=300)

@@ -1,9 +1,13 @@
 """Commands for trained models: python -m nplm_jax.cli COMMAND --workdir=runs/NAME ..."""
 
-import importlib
-import sys
+from __future__ import annotations
 
-from nplm_jax.cli import trained
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 COMMANDS = {
     'generate': 'text from a trained model',
@@ -15,20 +19,29 @@ COMMANDS = {
 }
 
 
-def main() -> None:
-    """Runs the command that the first argument names."""
-    name = sys.argv[1] if len(sys.argv) > 1 else '--help'
-    if name not in COMMANDS:
-        lines = '\n'.join(f'  {command:10}{what}' for command, what in COMMANDS.items())
-        text = f'usage: python -m nplm_jax.cli COMMAND [--help | flags]\n\n{lines}'
+def main(argv: Sequence[str]) -> None:
+    """Runs the command that the first argument names.
+
+    Exits with 2 after bad input and with 1 after numbers that are not finite, both in one line, and with 1 in silence
+    when the reader of its output has closed.
+    """
+    name, *arguments = argv or ['--help']
+    try:
         if name in ('-h', '--help'):
-            print(text)
-            return
-        print(f'{name}: no such command; there are {", ".join(COMMANDS)}', file=sys.stderr)
-        sys.exit(2)
-    sys.argv[:2] = [f'nplm_jax.cli {name}']
-    trained.run(importlib.import_module(f'nplm_jax.cli.{name}').main)
+            lines = '\n'.join(f'  {command:10}{summary}' for command, summary in COMMANDS.items())
+            print(f'usage: python -m nplm_jax.cli COMMAND [--help | flags]\n\n{lines}')
+        elif name in COMMANDS:
+            importlib.import_module(f'nplm_jax.cli.{name}').main(arguments)
+        else:
+            raise BadInput(f'{name}: no such command; there are {", ".join(COMMANDS)}')
+        sys.stdout.flush()
+    except (BadInput, NonFiniteError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(2 if isinstance(error, BadInput) else 1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 if __name__ == '__main__':
-    main()
+    main(sys.argv[1:])

@@ -1,23 +1,23 @@
-"""The page: NiceGUI elements that show what view.py computes. Each visitor has a text of their own."""
+"""The explorer's page: NiceGUI elements that show the data of explorer_view.py. Each visitor has a separate text."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from nicegui import app, run, ui
 
 from nplm_jax.cli import explorer_view
-from nplm_jax.cli.trained import Trained
-from nplm_jax.data import tokenization
+from nplm_jax.cli.loaded_models import LoadedModels
 from nplm_jax.inference.generation import Choice
 from nplm_jax.utils.errors import BadInput, require
 
-LAST = 60  # words of a long text that are shown coloured
-STRONGEST = 16  # bits of surprise that get the full colour
+MAX_COLOURED = 60  # the last words of a long text
+MAX_BITS = 16  # of surprisal, for the full colour
 GRID = 'grid-template-columns: repeat(auto-fill, minmax(14rem, 1fr))'
-# What writing on asks for: label, value at first, least, most. What has no value at first may be left empty.
+# The fields of continuing a text: label, initial value, minimum, maximum. A field without initial value may stay empty.
 FIELDS = {
     'words': ('words', 20, 1, 500),
     'samples': ('samples', 3, 1, 50),
@@ -28,98 +28,92 @@ FIELDS = {
 }
 
 
-def serve(models: Trained, kind: str, host: str, port: int, browser: bool) -> None:
-    """Answers until Ctrl-C. kind: how text is cut, as in `tokens.typed`."""
+def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: bool) -> None:
+    """Serves the page until Ctrl-C. `kind` says how text is split, as in `tokenize_prompt`."""
     ui.page('/')(partial(build, models, kind))
     app.on_startup(lambda: print(f'http://{host}:{port} shows {", ".join(models.names)}; Ctrl-C ends it', flush=True))
     title = 'nplm-jax explorer'
     with contextlib.suppress(KeyboardInterrupt):
-        ui.run(host=host, port=port, title=title, show=browser, reload=False, show_welcome_message=False)
+        ui.run(host=host, port=port, title=title, show=open_browser, reload=False, show_welcome_message=False)
 
 
-def build(models: Trained, kind: str) -> None:
+def build(models: LoadedModels, kind: str) -> None:
     """Lays out the page of one visitor."""
 
-    def tokenize_prompt() -> list[str]:
-        return tokenization.tokenize_prompt(text.value or '', models.settings[0].corpus, models.vocabulary.ids, kind)
+    def tokenize() -> list[str]:
+        return models.tokenize(prompt.value or '', kind)
 
-    def look_at(word: str) -> None:
-        about.set_value(word)
+    def select_word(selected: str) -> None:
+        word.set_value(selected)
 
-    def go_on(word: str) -> None:
-        look_at(word)
-        text.set_value(f'{text.value or ""} {word}'.strip())
+    def append_word(selected: str) -> None:
+        select_word(selected)
+        prompt.set_value(f'{prompt.value or ""} {selected}'.strip())
 
-    def drop() -> None:
-        text.set_value(' '.join((text.value or '').split()[:-1]))
+    def drop_last_word() -> None:
+        prompt.set_value(' '.join((prompt.value or '').split()[:-1]))
 
     @ui.refreshable
-    def predicted() -> None:
-        words = tokenize_prompt()
-        _note(models.unknown(words))
+    def show_predictions() -> None:
+        words = tokenize()
+        _note(models.describe_unknown(words))
         predictions = explorer_view.predict(models, words, int(count.value))
-        _surprises(words, predictions, look_at)
-        _heading('What may come next: click a word to go on with it')
-        _cards('next', [(p.name, p.following) for p in predictions], go_on)
+        _surprisals(words, predictions, select_word)
+        _heading('What may come next: click a word to append it')
+        _cards('next', [(p.name, p.next_words) for p in predictions], append_word)
 
     @ui.refreshable
-    def near() -> None:
-        word = (about.value or '').strip()
-        _note(models.unknown([word] if word else []))
-        _cards('neighbours', explorer_view.neighbours(models, word, int(count.value)), look_at)
+    def show_neighbours() -> None:
+        selected = (word.value or '').strip()
+        _note(models.describe_unknown([selected] if selected else []))
+        _cards('neighbours', explorer_view.neighbours(models, selected, int(count.value)), select_word)
 
-    async def write() -> None:
-        written.clear()
+    async def show_continuations() -> None:
+        continuations.clear()
         problem = ''
-        with written:
+        with continuations:
             ui.spinner()
         try:
-            drawn = {key: _value(key, field.value) for key, field in fields.items()}
-            choice = Choice(*(drawn[key] for key in ('temperature', 'top_k', 'top_p')))
-            asked = [drawn[key] for key in ('words', 'samples')]
-            lines = await run.io_bound(
-                explorer_view.write_on, models, source.value, tokenize_prompt(), *asked, choice, drawn['seed']
-            )
+            words, samples, seed, *choice = (_value(key, field.value) for key, field in fields.items())
+            arguments = models, source.value, tokenize(), words, samples, Choice(*choice), seed
+            lines = await run.io_bound(explorer_view.continue_text, *arguments)
         except BadInput as error:
             lines, problem = [], str(error)
-        if lines is None or written.is_deleted:  # the page was closed meanwhile
+        if lines is None or continuations.is_deleted:  # the page was closed meanwhile
             return
-        written.clear()
-        with written:
+        continuations.clear()
+        with continuations:
             _note(problem)
             for line in lines:
                 ui.label(f'… {line}').classes('written')
 
     with ui.row().classes('w-full items-end'):
-        text = (
-            ui.input('a beginning', on_change=predicted.refresh)
-            .classes('grow')
-            .props('clearable autofocus debounce=300')
-        )
-        ui.button('drop the last word', on_click=drop).props('flat no-caps')
+        prompt = ui.input('a beginning', on_change=show_predictions.refresh).classes('grow')
+        prompt.props('clearable autofocus debounce=300')
+        ui.button('drop the last word', on_click=drop_last_word).props('flat no-caps')
         ui.label('words listed')
         count = ui.slider(min=1, max=50, value=10).props('label').style('width: 9rem')
-        count.on_value_change(lambda: (predicted.refresh(), near.refresh()))
-    predicted()
+        count.on_value_change(lambda: (show_predictions.refresh(), show_neighbours.refresh()))
+    show_predictions()
     _heading("Neighbours by the networks' features: type a word or click one")
-    about = ui.input('a word', on_change=near.refresh).props('clearable debounce=300')
-    near()
-    _heading('Let a model write on')
+    word = ui.input('a word', on_change=show_neighbours.refresh).props('clearable debounce=300')
+    show_neighbours()
+    _heading('Let a model continue the text')
     with ui.row().classes('items-end'):
-        names = dict(enumerate(name for name, _ in models.named()))
+        names = dict(enumerate(name for name, _ in models.with_mixture()))
         source = ui.select(names, value=0, label='model').style('min-width: 12rem')
         fields = {
-            key: ui.number(label, value=value, min=least, max=most).style('width: 7rem')
-            for key, (label, value, least, most) in FIELDS.items()
+            key: ui.number(label, value=value, min=minimum, max=maximum).style('width: 7rem')
+            for key, (label, value, minimum, maximum) in FIELDS.items()
         }
-        ui.button('write', on_click=write).props('no-caps')
-    written = ui.column().classes('gap-1')
+        ui.button('write', on_click=show_continuations).props('no-caps')
+    continuations = ui.column().classes('gap-1')
 
 
-def _surprises(
-    words: Sequence[str], predictions: Sequence[explorer_view.Prediction], look_at: Callable[[str], None]
+def _surprisals(
+    words: Sequence[str], predictions: Sequence[explorer_view.Prediction], on_click: Callable[[str], None]
 ) -> None:
-    """The text once a model, each word in the colour of its surprise."""
+    """Shows the text once for each model, each word coloured by its surprisal."""
     if not words:
         return
     _heading('How much each word surprised: the stronger the colour the less likely the word was')
@@ -127,24 +121,26 @@ def _surprises(
         for prediction in predictions:
             ui.label(f'{prediction.name}: perplexity {prediction.perplexity:,.1f}').classes('perplexity')
             with ui.row().classes('gap-1'):
-                for word, bits in list(zip(words, prediction.bits_T.tolist()))[-LAST:]:
-                    share = min(bits / STRONGEST, 1)
+                for word, bits in list(zip(words, prediction.bits_T.tolist()))[-MAX_COLOURED:]:
+                    opacity = min(bits / MAX_BITS, 1)
                     label = ui.label(word).classes('surprise cursor-pointer rounded px-1').tooltip(f'{bits:.1f} bits')
-                    label.style(f'background: rgb(234 88 12 / {share:.0%})').on('click', partial(look_at, word))
+                    label.style(f'background: rgb(234 88 12 / {opacity:.0%})').on('click', partial(on_click, word))
 
 
-def _cards(role: str, columns: Sequence[tuple[str, explorer_view.Weighed]], clicked: Callable[[str], None]) -> None:
-    """A card a model: words to click on, each before a bar as long as its number."""
+def _cards(
+    role: str, columns: Sequence[tuple[str, explorer_view.WeightedWords]], on_click: Callable[[str], None]
+) -> None:
+    """Shows one card for each model: words to click, each before a bar as long as its number."""
     with ui.element('div').classes('w-full grid gap-4').style(GRID):
-        for name, weighed in columns:
+        for name, words in columns:
             with ui.card().classes('gap-0 p-2').classes(role):
                 ui.label(name).classes('name font-bold')
-                for word, number in weighed:
+                for word, number in words:
                     bar = f'linear-gradient(to right, rgb(37 99 235 / 25%) {max(number, 0):.1%}, transparent 0)'
                     with ui.row().classes('w-full justify-between no-wrap cursor-pointer px-1') as row:
                         ui.label(word).classes('word')
                         ui.label(f'{number:.4f}')
-                    row.style(f'background: {bar}').on('click', partial(clicked, word))
+                    row.style(f'background: {bar}').on('click', partial(on_click, word))
 
 
 def _heading(text: str) -> None:
@@ -156,8 +152,8 @@ def _note(text: str) -> None:
         ui.label(text).classes('note text-orange-800')
 
 
-def _value(key: str, value: float | None) -> float | int | None:
-    """What a field holds, a whole number where its least is. Raises: BadInput when it must hold one and does not."""
-    label, first, least, _ = FIELDS[key]
-    require(value is not None or first is None, label, value, 'give a number')
-    return int(value) if value is not None and isinstance(least, int) else value
+def _value(key: str, value: float | None) -> Any:
+    """Returns the value of a field, as an int if its minimum is one. Raises BadInput if a required field is empty."""
+    label, initial, minimum, _ = FIELDS[key]
+    require(value is not None or initial is None, label, value, 'give a number')
+    return int(value) if value is not None and isinstance(minimum, int) else value

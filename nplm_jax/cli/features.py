@@ -1,110 +1,115 @@
-"""What a network trained on Brown learnt of words: neighbours of frequent words, maps, files for other tools.
+"""The word features of a trained network: neighbours of frequent words, maps, files for other tools.
 
-    python -m nplm_jax.cli features --workdir=runs/brown-mlp9             # prints the neighbours
-    python -m nplm_jax.cli features --workdir=runs/brown-mlp9 --maps      # draws pca.png and tsne.png here,
-                                                                                  # with two features a word plane.png
-    python -m nplm_jax.cli features --workdir=runs/brown-mlp9 --export=DIR
+    python -m nplm_jax.cli features --workdir=runs/brown-mlp9                # prints the neighbours
+    python -m nplm_jax.cli features --workdir=runs/brown-mlp9 --maps         # draws pca.png and tsne.png, or plane.png
+                                                                             # for two features a word
+    python -m nplm_jax.cli features --workdir=runs/brown-mlp9 --export       # features.txt and features.bin (word2vec),
+                                                                             # projector/ (TensorBoard)
 
-The words are not chosen: the five most frequent nouns, verbs, adjectives and adverbs, by Brown's own tags. Maps need
-scikit-learn. --export writes features.txt and features.bin (word2vec) and projector/ (TensorBoard). Another corpus'
-network has neighbours and files too: --words="love hate".
+By default the words are the five most frequent nouns, verbs, adjectives and adverbs by Brown's tags; networks trained
+on other corpora need --words="love hate". Files go to the current folder or to --output=DIR. Maps need scikit-learn.
 """
 
+from __future__ import annotations
+
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from nplm_jax.cli import trained
+from nplm_jax.cli.loaded_models import load_models
+from nplm_jax.cli.parser import Parser
 from nplm_jax.data import brown
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import embeddings
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import markdown_table
 
-HERE = pathlib.Path(__file__).parents[2] / 'experiments' / 'features'
 KINDS = ('noun', 'verb', 'adjective', 'adverb')
-EACH = 5  # words of a kind
-NEAREST = 8
-MAPPED, NAMED = 1000, 250  # the most frequent words on the maps, and how many of them are written out
+WORDS_PER_KIND = 5
+NUM_NEIGHBOURS = 8
+NUM_POINTS, NUM_LABELS = 1000, 250  # words on a map, and how many of them are written beside their points
 
 
-def main() -> None:
-    """Reads the flags, prints and writes."""
-    parser = trained.Parser(__doc__)
-    parser.add_argument('--words', default='', help='whose neighbours to print, with blanks between')
-    parser.add_argument('--maps', nargs='?', const=str(HERE), help='draw the maps, here or in this folder')
-    parser.add_argument('--export', help='write the files into this folder')
-    flags = parser.parse_args()
+def main(argv: Sequence[str]) -> None:
+    """Prints the neighbours of words, exports the features and draws the maps."""
+    parser = Parser('features', __doc__)
+    parser.add_model_flags()
+    parser.add_argument('--words', default='', help='print the neighbours of these words')
+    parser.add_argument('--maps', action='store_true', help='draw the maps')
+    parser.add_argument('--export', action='store_true', help='write the features for other tools')
+    parser.add_argument('--output', default='.', help='the folder for maps and files; default: the current one')
+    flags = parser.parse_args(argv)
     require(len(flags.workdir) == 1, '--workdir', flags.workdir, 'give one')
-    models = trained.load(flags.workdir)
-    model, corpus = models.settings[0].model, models.settings[0].corpus.name
-    has_none = f'a model of family {model.family} has no word features'
-    require(model.is_network, '--workdir', flags.workdir[0], has_none)
+    folder = expand('--output', flags.output)
+    models = load_models(flags.workdir)
+    family, corpus, vocabulary = models.settings[0].model.family, models.settings[0].corpus.name, models.vocabulary
+    networks = models.word_features()
+    require(bool(networks), '--workdir', flags.workdir[0], f'a model of family {family} has no word features')
+    [(_, features_VxM)] = networks
     kinds = brown.parts_of_speech() if corpus == 'brown' else {}
-    ids = models.vocabulary.ids
-    words = flags.words.split() or frequent(models.vocabulary.words, kinds)
+    words = models.tokenize(flags.words, flags.tokens) or frequent_words(vocabulary.words, kinds)
     require(bool(words), '--words', flags.words, f'give some: {corpus} has no tags to choose words by')
-    if unknown := [w for w in words if w not in ids]:
-        require(False, '--words', ' '.join(unknown), 'not in the vocabulary')
-    features_VxM = np.asarray(models.models[0].params['C_VxM'])
-    print(neighbours(models.vocabulary.words, features_VxM, [ids[w] for w in words]))
+    unknown = ' '.join(word for word in words if word not in vocabulary.ids)
+    require(not unknown, '--words', unknown, 'not in the vocabulary')
+    print(neighbours_table(vocabulary.words, features_VxM, [vocabulary.ids[word] for word in words]))
     if kinds:
-        print('\n' + agreement(models.vocabulary.words, features_VxM, kinds))
-    if flags.maps:
-        draw(models, features_VxM, kinds, expand('--maps', flags.maps))
+        print('\n' + describe_agreement(vocabulary.words, features_VxM, kinds))
     if flags.export:
-        export(models, features_VxM, kinds, expand('--export', flags.export))
+        export(vocabulary, features_VxM, kinds, folder)
+    if flags.maps:  # last: without scikit-learn all else is done
+        draw_maps(vocabulary.words, features_VxM, kinds, folder)
 
 
-def frequent(words: Sequence[str], kinds: dict[str, str]) -> list[str]:
-    """The most frequent words of each of the KINDS."""
-    return [w for kind in KINDS for w in [w for w in words if kinds.get(w) == kind][:EACH]]
+def frequent_words(words: Sequence[str], kinds: Mapping[str, str]) -> list[str]:
+    """Returns the most frequent words of each of the KINDS; `words` begins with the most frequent."""
+    return [word for kind in KINDS for word in [w for w in words if kinds.get(w) == kind][:WORDS_PER_KIND]]
 
 
-def mapped(words: Sequence[str], kinds: dict[str, str]) -> list[int]:
-    """The most frequent words that are tagged as words, without marks and punctuation; all where there are no tags."""
-    return [i for i, w in enumerate(words) if kinds.get(w, 'other') != 'other' or not kinds][:MAPPED]
+def frequent_ids(words: Sequence[str], kinds: Mapping[str, str]) -> list[int]:
+    """Returns the ids of the most frequent words without marks and punctuation; of all words if there are no tags."""
+    return [i for i, word in enumerate(words) if kinds.get(word, 'other') != 'other' or not kinds][:NUM_POINTS]
 
 
-def agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: dict[str, str]) -> str:
-    """How often a frequent word and the nearest of the others are of one part of speech, and how often any two are."""
-    ids = mapped(words, kinds)
+def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str]) -> str:
+    """Says how often a frequent word and its nearest neighbour have one part of speech, and how often two words do."""
+    ids = frequent_ids(words, kinds)
     _, kinds_B = np.unique([kinds[words[i]] for i in ids], return_inverse=True)
     nearest_Bx1, _ = embeddings.neighbours(features_VxM[ids], range(len(ids)), 1)
-    same = float((kinds_B == kinds_B[nearest_Bx1[:, 0]]).mean())
+    agreement = float((kinds_B == kinds_B[nearest_Bx1[:, 0]]).mean())
     counts = np.bincount(kinds_B)
     chance = float((counts * (counts - 1)).sum() / (len(ids) * (len(ids) - 1)))
     return (
-        f'Of the {len(ids):,} most frequent words, {same:.0%} have the part of speech of the nearest of the others; '
-        f'of two drawn by chance, {chance:.0%} would.'
+        f'Of the {len(ids):,} most frequent words, {agreement:.0%} have the part of speech of the nearest of the '
+        f'others; of two drawn by chance, {chance:.0%} would.'
     )
 
 
-def neighbours(words: Sequence[str], features_VxM: np.ndarray, ids: list[int]) -> str:
-    """A Markdown table: a word a row, its nearest with their cosines."""
-    found = zip(ids, *embeddings.neighbours(features_VxM, ids, NEAREST))
-    cells = [[words[i], ', '.join(f'{words[j]} {c:.2f}' for j, c in zip(near, cosines))] for i, near, cosines in found]
-    return markdown_table(['word', 'nearest by cosine'], cells)
+def neighbours_table(words: Sequence[str], features_VxM: np.ndarray, ids_B: Sequence[int]) -> str:
+    """Returns a Markdown table: one word a row, its nearest words with their cosines."""
+    rows = []
+    for i, nearest_K, cosines_K in zip(ids_B, *embeddings.neighbours(features_VxM, ids_B, NUM_NEIGHBOURS)):
+        rows.append([words[i], ', '.join(f'{words[j]} {cosine:.2f}' for j, cosine in zip(nearest_K, cosines_K))])
+    return markdown_table(['word', 'nearest by cosine'], rows)
 
 
-def draw(models: trained.Trained, features_VxM: np.ndarray, kinds: dict[str, str], folder: pathlib.Path) -> None:
-    """The maps of the most frequent words; where they have two features each, these are the map."""
-    words = models.vocabulary.words
-    ids = mapped(words, kinds)
+def draw_maps(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str], folder: pathlib.Path) -> None:
+    """Draws the maps of the most frequent words; two features a word are drawn as they are."""
+    ids = frequent_ids(words, kinds)
     maps = {'pca': ('pca', 'two principal components'), 'tsne': ('tsne', 't-SNE by cosine')}
     if features_VxM.shape[1] == 2:
         maps = {'plane': ('pca', 'as they are')}
-    for file, (method, name) in maps.items():
-        places_Vx2 = embeddings.project(features_VxM[ids], method)
-        shown = [words[i] for i in ids]
-        title = f'{len(ids):,} most frequent words, {features_VxM.shape[1]} features each: {name}'
-        coloured = [kinds.get(w, 'word') for w in shown]
-        embeddings.draw(places_Vx2, shown, coloured, folder / f'{file}.png', title, NAMED)
+    for name, (method, caption) in maps.items():
+        points_Bx2 = embeddings.project(features_VxM[ids], method)
+        labels = [words[i] for i in ids]
+        title = f'{len(ids):,} most frequent words, {features_VxM.shape[1]} features each: {caption}'
+        colours = [kinds.get(word, 'word') for word in labels]
+        embeddings.draw(points_Bx2, labels, colours, folder / f'{name}.png', title, NUM_LABELS)
 
 
-def export(models: trained.Trained, features_VxM: np.ndarray, kinds: dict[str, str], folder: pathlib.Path) -> None:
-    """word2vec's two formats and the projector's."""
+def export(vocabulary: Vocabulary, features_VxM: np.ndarray, kinds: Mapping[str, str], folder: pathlib.Path) -> None:
+    """Writes word2vec's two formats and the files of TensorBoard's projector."""
     for name, binary in {'features.txt': False, 'features.bin': True}.items():
-        embeddings.write_word2vec(models.vocabulary, features_VxM, folder / name, binary)
-    embeddings.write_projector(models.vocabulary, features_VxM, folder / 'projector', kinds)
+        embeddings.write_word2vec(vocabulary, features_VxM, folder / name, binary)
+    embeddings.write_projector(vocabulary, features_VxM, folder / 'projector', kinds)

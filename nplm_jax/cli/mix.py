@@ -1,78 +1,80 @@
-"""The mixture of trained models, weighted on validation in three ways, and its perplexity.
+"""The mixture of trained models, weighted on the validation words in three ways, and its perplexity.
 
     python -m nplm_jax.cli mix --workdir=runs/brown-lstm --workdir=runs/brown-mlp9 --workdir=runs/brown-kneser_ney_5
 
-Prints each model and their mixtures with equal weights, with weights learned by EM, and with such weights for each
-frequency of the two words before (section 4.2). --output=FILE keeps them as JSON.
+Prints each model and three mixtures: with equal weights, with weights learned by EM, and with weights learned for each
+frequency of the two words before (section 4.2). --output=FILE writes them as JSON.
 """
+
+from __future__ import annotations
 
 import json
 import shlex
-import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from nplm_jax.cli import trained
-from nplm_jax.data import dataset
-from nplm_jax.inference import perplexity as evaluation
-from nplm_jax.models import mixture
-from nplm_jax.models.ngram.counts import count
-from nplm_jax.models.ngram.interpolated import FrequencyBins
-from nplm_jax.runs import loading, provenance
+from nplm_jax.cli.loaded_models import LoadedModels, load_models
+from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.text import markdown_table
+
+if TYPE_CHECKING:
+    from nplm_jax.data.dataset import Dataset
+    from nplm_jax.models.language_model import LanguageModel
 
 HEADER = ['model', 'valid', 'test', 'weight: equal', 'learned']
 SPLITS = ('valid', 'test')
 
 
-def main() -> None:
-    """Reads the flags, mixes, prints."""
-    parser = trained.Parser(__doc__)
-    parser.add_argument('--output', default='', help='a JSON file for what comes out')
-    flags = parser.parse_args()
+def main(argv: Sequence[str]) -> None:
+    """Mixes the models and prints the table."""
+    parser = Parser('mix', __doc__)
+    parser.add_model_flags()
+    parser.add_argument('--output', default='', help='write the results into this JSON file')
+    flags = parser.parse_args(argv)
     require(len(flags.workdir) > 1, '--workdir', flags.workdir[0], 'give two or more')
-    models = trained.load(flags.workdir)
+
+    from nplm_jax.runs import loading, provenance
+
+    models = load_models(flags.workdir)
     for folder, settings in zip(flags.workdir, models.settings):
         same = settings.corpus == models.settings[0].corpus
         require(same, '--workdir', folder, f'its corpus.* are not those of {flags.workdir[0]}')
-    found = mix(models, loading.prepare_recorded(models.settings[0], *flags.workdir))
+    results = mix(models, loading.prepare_recorded(models.settings[0], *flags.workdir))
     if flags.output:
-        command = shlex.join(['python', '-m', 'nplm_jax.cli', 'mix', *sys.argv[1:]])
-        found |= {'command': command, **provenance.provenance()}
-        write_atomically(expand('--output', flags.output), json.dumps(found, indent=2) + '\n')
-    print(make_table(found))
+        command = shlex.join(['python', '-m', 'nplm_jax.cli', 'mix', *argv])
+        results |= {'command': command, **provenance.provenance()}
+        write_atomically(expand('--output', flags.output), json.dumps(results, indent=2) + '\n')
+    print(make_table(results))
 
 
-def mix(trained_models: trained.Trained, data: dataset.Dataset) -> dict[str, Any]:
-    """Perplexities of the models and their mixtures, and the weights of the learned one.
+def mix(loaded: LoadedModels, data: Dataset) -> dict[str, Any]:
+    """Returns the perplexities of the models and of their mixtures on `data`, and the learned weights."""
+    from nplm_jax.inference import perplexity
+    from nplm_jax.models import mixture
+    from nplm_jax.models.ngram.counts import count
+    from nplm_jax.models.ngram.interpolated import FrequencyBins
 
-    Args:
-        trained_models: of one corpus.
-        data: that corpus.
-
-    Returns:
-        What `--output` holds, less the provenance.
-    """
-    models = [mixture.CachedScores(model) for model in trained_models.models]
+    models = [mixture.CachedScores(model) for model in loaded.models]
     bins = FrequencyBins(count(data.tokens_T, data.train, 3, len(data.vocabulary)))
-    ways = mixture.paper_mixtures(models, data.tokens_T, data.valid, bins)
-    mixtures = dict(zip(('equal', 'learned', 'by_frequency'), ways))
+    equal, learned, by_frequency = mixture.paper_mixtures(models, data.tokens_T, data.valid, bins)
 
-    def perplexities(model):
-        return {s: evaluation.evaluate(model, data.tokens_T, data.splits[s]).perplexity for s in SPLITS}
+    def perplexities(model: LanguageModel) -> dict[str, float]:
+        return {s: perplexity.evaluate(model, data.tokens_T, data.splits[s]).perplexity for s in SPLITS}
 
-    weights = mixtures['learned'].weights_QxM[0].tolist()
-    each = zip(trained_models.names, models, weights)
+    rows = zip(loaded.names, models, learned.weights_QxM[0].tolist())
+    mixtures = {'equal': equal, 'learned': learned, 'by_frequency': by_frequency}
     return {
-        'models': [{'name': name, **perplexities(model), 'weight': weight} for name, model, weight in each],
+        'models': [{'name': name, **perplexities(model), 'weight': weight} for name, model, weight in rows],
         'mixtures': {name: perplexities(model) for name, model in mixtures.items()},
     }
 
 
-def make_table(found: dict[str, Any]) -> str:
-    """The models, then their mixtures."""
-    models = found['models']
+def make_table(results: dict[str, Any]) -> str:
+    """Returns a Markdown table of the models, then of their mixtures."""
+    models = results['models']
     rows = [[m['name'], *(m[s] for s in SPLITS), f'{1 / len(models):.2f}', f'{m["weight"]:.2f}'] for m in models]
-    rows += [[f'mixed, {n.replace("_", " ")}', *(p[s] for s in SPLITS), '', ''] for n, p in found['mixtures'].items()]
+    for name, perplexities in results['mixtures'].items():
+        rows.append([f'mixed, {name.replace("_", " ")}', *(perplexities[s] for s in SPLITS), '', ''])
     return markdown_table(HEADER, rows)

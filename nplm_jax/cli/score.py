@@ -4,68 +4,74 @@
     python -m nplm_jax.cli score --workdir=runs/NAME --nbest < alternatives
     python -m nplm_jax.cli score --workdir=runs/NAME --next=10 --prompt="the jury said"
 
-For each line `word=id length log10p`, tabs between, then its total and its words outside the vocabulary (OOV, id 0,
-scored as the one word <rare>); at the end the perplexity of all. `length` is that of the n-gram looked at, for a
-back-off model the longest that it has.
+Prints for each line `word=id length log10p`, separated by tabs, then its total and the number of its words outside the
+vocabulary (OOV, id 0, scored as the one word <rare>); at the end the perplexity of all lines. `length` is that of the
+n-gram that predicts the word, for a back-off model the longest that it has.
 
-A line is scored on its own, so that its score does not hang on its neighbours: after the paragraph mark, which is not
-scored, where the run's corpus has marks, else after nothing. --stream makes one stream of all lines instead, without
-adding marks, which is how a run's own perplexities are computed.
+The score of a line does not depend on its neighbours: the line begins after the paragraph mark, which is not scored,
+if the run's corpus has marks, else after nothing. --stream reads all lines as one stream without adding marks, which is
+how a run's own perplexities are computed.
 
---nbest reads `id ||| words`, other fields may follow, and prints the alternatives of each id, likeliest first, with
-` ||| log10p` added. Several --workdir are mixed with equal weights.
+--nbest reads `id ||| words`, which other fields may follow, and prints the alternatives of each id, likeliest first,
+with ` ||| log10p` appended. Several --workdir are mixed with equal weights.
 """
+
+from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nplm_jax.cli import trained
-from nplm_jax.data import tokenization
+from nplm_jax.cli.loaded_models import LoadedModels, load_models
+from nplm_jax.cli.parser import Parser
 from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY
-from nplm_jax.inference import scoring
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import decode
 from nplm_jax.utils.text import markdown_table
 
-FIELDS = ' ||| '
-_MOST_BYTES = 2**28  # of stdin, which may have no end
+if TYPE_CHECKING:
+    from nplm_jax.inference.scoring import Line
+
+SEPARATOR = ' ||| '  # of the fields of --nbest
+_MAX_BYTES = 2**28  # of stdin, which may have no end
 
 
-def main() -> None:
-    """Reads the flags and does one of the three."""
-    parser = trained.Parser(__doc__)
-    parser.add_argument('--stream', action='store_true', help='score all lines as one stream')
-    parser.add_argument('--nbest', action='store_true', help='re-rank alternatives')
-    parser.add_argument('--next', type=int, default=None, help='list so many words that may follow the prompt')
+def main(argv: Sequence[str]) -> None:
+    """Scores lines, re-ranks alternatives or lists next words."""
+    parser = Parser('score', __doc__)
+    parser.add_model_flags()
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument('--stream', action='store_true', help='score all lines as one stream')
+    modes.add_argument('--nbest', action='store_true', help='re-rank alternatives')
+    modes.add_argument('--next', type=int, default=None, help='list this many words that may follow the prompt')
     parser.add_argument('--prompt', default='', help='the beginning for --next')
-    flags = parser.parse_args()
-    asked = [f for f in ('stream', 'nbest') if getattr(flags, f)]
-    if flags.next is None:
-        require(not flags.prompt, '--prompt', flags.prompt, 'belongs to --next; the text to score is read from stdin')
-        require(len(asked) < 2, '--stream', True, 'not with --nbest, whose lines are scored each on its own')
-        text = _read()
-        models = trained.load(flags.workdir)
-        show = rerank if flags.nbest else query
-        print('\n'.join(show(models, text.split('\n'), flags.tokens, flags.stream)))
-    else:
-        require(not asked, f'--{asked[0] if asked else ""}', True, 'not with --next')
+    flags = parser.parse_args(argv)
+    if flags.next is not None:
         require(flags.next >= 1, '--next', flags.next, 'must be 1 or more')
-        print(following(trained.load(flags.workdir), flags.prompt, flags.tokens, flags.next))
+        print(list_next_words(load_models(flags.workdir), flags.prompt, flags.tokens, flags.next))
+        return
+    require(not flags.prompt, '--prompt', flags.prompt, 'belongs to --next; the text to score is read from stdin')
+    texts = read_stdin().split('\n')
+    models = load_models(flags.workdir)
+    output = rerank(models, texts, flags.tokens) if flags.nbest else query(models, texts, flags.tokens, flags.stream)
+    print('\n'.join(output))
 
 
-def query(models: trained.Trained, texts: Sequence[str], kind: str, stream: bool) -> list[str]:
-    """The lines that KenLM's query would print. Raises: BadInput when no text has a word."""
+def query(models: LoadedModels, texts: Sequence[str], kind: str, stream: bool) -> list[str]:
+    """Returns the lines that KenLM's query would print. Raises BadInput if no text has a word."""
+    from nplm_jax.inference import scoring
+
     words, lines = _score(models, texts, kind, stream)
-    shown = []
+    output = []
     for line_words, line in zip(words, lines):
         columns = zip(line_words, line.ids_T.tolist(), line.lengths_T.tolist(), line.log10_p_T.tolist())
-        each = ''.join(f'{w}={i} {length} {p:.7g}\t' for w, i, length, p in columns)
-        shown.append(f'{each}Total: {line.log10_p_T.sum():.8g} OOV: {int((line.ids_T == 0).sum())}')
+        scores = ''.join(f'{word}={i} {length} {p:.7g}\t' for word, i, length, p in columns)
+        output.append(f'{scores}Total: {line.log10_p_T.sum():.8g} OOV: {int((line.ids_T == 0).sum())}')
     total = scoring.total(lines)
     return [
-        *shown,
+        *output,
         f'Perplexity including OOVs:\t{total.perplexity:.6f}',
         f'Perplexity excluding OOVs:\t{total.perplexity_known:.6f}',
         f'OOVs:\t{total.oovs}',
@@ -73,45 +79,50 @@ def query(models: trained.Trained, texts: Sequence[str], kind: str, stream: bool
     ]
 
 
-def rerank(models: trained.Trained, texts: Sequence[str], kind: str, _stream: bool) -> list[str]:
-    """The alternatives of each id together, ids in the order of their first lines, the likeliest alternative first."""
-    fields = [text.split(FIELDS) for text in texts]
-    for number, f in enumerate(fields, start=1):
-        if len(f) < 2 or not f[1].strip():
-            raise BadInput(f'stdin:{number}: expected id{FIELDS}words')
-    _, lines = _score(models, [f[1] for f in fields], kind, False)
+def rerank(models: LoadedModels, texts: Sequence[str], kind: str) -> list[str]:
+    """Returns the lines of each id together, likeliest first; the ids keep the order of their first lines."""
+    fields = [text.split(SEPARATOR) for text in texts]
+    for number, line_fields in enumerate(fields, start=1):
+        if len(line_fields) < 2 or not line_fields[1].strip():
+            raise BadInput(f'stdin:{number}: expected id{SEPARATOR}words')
+    _, lines = _score(models, [words for _, words, *_ in fields], kind, stream=False)
     totals = [line.log10_p_T.sum() for line in lines]
-    places = {key: place for place, key in enumerate(dict.fromkeys(f[0] for f in fields))}
-    order = sorted(range(len(fields)), key=lambda i: (places[fields[i][0]], -totals[i]))
-    return [FIELDS.join([*fields[i], f'{totals[i]:.8g}']) for i in order]
+    ranks = {key: rank for rank, key in enumerate(dict.fromkeys(key for key, *_ in fields))}
+    order = sorted(range(len(fields)), key=lambda i: (ranks[fields[i][0]], -totals[i]))
+    return [SEPARATOR.join([*fields[i], f'{totals[i]:.8g}']) for i in order]
 
 
-def following(models: trained.Trained, text: str, kind: str, count: int) -> str:
-    """A table of the words that may follow a beginning, likeliest first, with each model's probability."""
-    context_1xN = models.encode(trained.prompt(models, text, kind))[None]
-    names, each = zip(*models.named())
-    p_MxV = np.exp([model.next_word(context_1xN)[0] for model in each])
+def list_next_words(models: LoadedModels, prompt: str, kind: str, count: int) -> str:
+    """Returns a table of the words that may follow a prompt, likeliest first, with each model's probability."""
+    context_1xN = models.encode(models.tokenize_prompt(prompt, kind))[None]
+    names, language_models = zip(*models.with_mixture())
+    p_MxV = np.exp([model.next_word(context_1xN)[0] for model in language_models])
     best = np.argsort(-p_MxV[0], kind='stable')[:count]
     rows = [[models.vocabulary.words[i], *(f'{p:.4f}' for p in p_MxV[:, i])] for i in best]
     return markdown_table(['next word', *names], rows)
 
 
-def _score(models, texts, kind, stream):
-    """The words of each line, and its scores."""
-    corpus, ids = models.settings[0].corpus, models.vocabulary.ids
-    words = [tokenization.tokenize_prompt(text, corpus, ids, kind) for text in texts]
-    if not any(words):
-        raise BadInput('stdin: holds no words')
-    begin = [ids[PARAGRAPH_BOUNDARY]] if PARAGRAPH_BOUNDARY in ids and corpus.boundary_tokens else []
-    encoded = [models.vocabulary.encode(w) for w in words]
-    return words, scoring.score(models.model, encoded, None if stream else begin)
-
-
-def _read() -> str:
-    data = sys.stdin.buffer.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise BadInput(f'stdin: more than {_MOST_BYTES:,} bytes; cut it into parts')
+def read_stdin() -> str:
+    """Returns the text on stdin. Raises BadInput if it is too large, not UTF-8 or without words."""
+    data = sys.stdin.buffer.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise BadInput(f'stdin: more than {_MAX_BYTES:,} bytes; cut it into parts')
     text = decode('stdin', data)
     if not text.strip():
         raise BadInput('stdin: holds no words')
     return text.removesuffix('\n')
+
+
+def _score(
+    models: LoadedModels, texts: Sequence[str], kind: str, stream: bool
+) -> tuple[list[list[str]], Sequence[Line]]:
+    """Returns the words of each line and their scores."""
+    from nplm_jax.inference import scoring
+
+    words = [models.tokenize(text, kind) for text in texts]
+    if not any(words):
+        raise BadInput('stdin: holds no words')
+    has_boundaries = PARAGRAPH_BOUNDARY in models.vocabulary.ids and models.settings[0].corpus.boundary_tokens
+    prefix = [models.vocabulary.ids[PARAGRAPH_BOUNDARY]] if has_boundaries else []
+    encoded = [models.vocabulary.encode(line_words) for line_words in words]
+    return words, scoring.score(models.mixture, encoded, None if stream else prefix)

@@ -1,4 +1,4 @@
-"""How likely texts are to a model, word by word: lines on their own or as one stream, and the totals of them.
+"""Log-probabilities of texts, word by word: lines one by one or as one stream, and their totals.
 
 Dims: T words of a line, N words of a context.
 """
@@ -21,29 +21,43 @@ LOG_10 = math.log(10)
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """What a model makes of one line of words."""
+    """The scores of one line.
 
-    ids_T: np.ndarray  # int32
-    log10_p_T: np.ndarray  # float64, of each word after those before it
-    lengths_T: np.ndarray  # of the n-gram that predicts each word, itself included
+    Attributes:
+        ids_T: the ids of its words, int32.
+        log10_p_T: log10 P of each word given the words before it, float64.
+        lengths_T: the length of the n-gram that predicts each word, the word included.
+    """
+
+    ids_T: np.ndarray
+    log10_p_T: np.ndarray
+    lengths_T: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """What many lines come to, in KenLM's terms."""
+    """The sums over lines, in KenLM's terms.
+
+    Attributes:
+        tokens: the number of words.
+        oovs: the number of words outside the vocabulary, which the model reads as the rare-word symbol.
+        log10_p: the sum over all words.
+        log10_p_known: the sum over the words in the vocabulary.
+    """
 
     tokens: int
-    oovs: int  # words outside the vocabulary; to the model one word, the rare-word symbol
+    oovs: int
     log10_p: float
-    log10_p_known: float  # of the words in the vocabulary alone
+    log10_p_known: float
 
     @property
     def perplexity(self) -> float:
+        """The perplexity of all words."""
         return _perplexity(self.log10_p, self.tokens)
 
     @property
     def perplexity_known(self) -> float:
-        """That of the words in the vocabulary; their contexts may hold others."""
+        """The perplexity of the words in the vocabulary; their contexts may hold words outside it."""
         return _perplexity(self.log10_p_known, self.tokens - self.oovs)
 
 
@@ -83,7 +97,7 @@ def score(model: LanguageModel, lines: Sequence[np.ndarray], prefix: Sequence[in
 
 
 def total(lines: Sequence[Line]) -> Totals:
-    """The sums over lines."""
+    """Returns the sums over lines."""
     ids_T, log10_p_T = (np.concatenate(x) for x in zip(*((line.ids_T, line.log10_p_T) for line in lines)))
     known_T = ids_T != RARE_ID
     return Totals(len(ids_T), int((~known_T).sum()), float(log10_p_T.sum()), float(log10_p_T[known_T].sum()))

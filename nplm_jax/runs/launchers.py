@@ -1,7 +1,7 @@
-"""Runs as jobs of SLURM, or of this machine, through submitit: each starts the command line that a user would.
+"""Runs as jobs of SLURM or of this machine, through submitit: each job starts the command line that a user would.
 
-A job that SLURM ends or queues again stops its run as SIGTERM does, with everything saved, and goes on from there when
-it is started again. Imported in every job, before JAX: nothing here imports it.
+A job that SLURM ends or requeues stops its run as SIGTERM does, with everything saved, and resumes it when the job
+starts again. Every job imports this module before JAX, so nothing here imports JAX.
 """
 
 from __future__ import annotations
@@ -23,226 +23,257 @@ from typing import Any
 
 from nplm_jax.utils.errors import BadInput, require
 
-# What may be asked of SLURM, by submitit's names: whole numbers, else text.
-WHOLE = ('time', 'nodes', 'cpus_per_task', 'gpus_per_node', 'signal_delay_s')
-TEXT = ('partition', 'account', 'qos', 'mem', 'gres', 'constraint', 'nodelist', 'exclude', 'setup')
-_A_DAY, _RETRIES = 24 * 60, 1000  # minutes; how often a job whose time was over may be queued again
-_A_YEAR = 365 * _A_DAY
+# The options of SLURM jobs that a user may set, by submitit's names.
+INTEGER_OPTIONS = ('time', 'nodes', 'cpus_per_task', 'gpus_per_node', 'signal_delay_s')
+STRING_OPTIONS = ('partition', 'account', 'qos', 'mem', 'gres', 'constraint', 'nodelist', 'exclude', 'setup')
+_MINUTES_PER_DAY = 24 * 60
+_MAX_REQUEUES = 1000  # after a job's time is over
 _ROOT = pathlib.Path(__file__).parents[2]
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
-    """One run that becomes a job. command: launch.py and its flags, for one process."""
+class Job:
+    """One run that becomes a job.
+
+    Attributes:
+        name: the name of the run.
+        folder: the folder of the run.
+        command: launch.py and its flags, for one process.
+    """
 
     name: str
     folder: pathlib.Path
     command: tuple[str, ...]
 
 
-def read_options(texts: Iterable[str]) -> dict[str, Any]:
-    """`['partition=gpu', 'time=60']` as submitit takes them; time is in minutes. Raises: BadInput."""
-    options = {}
+def parse_slurm_options(texts: Iterable[str]) -> dict[str, Any]:
+    """Converts `['partition=gpu', 'time=60']` to submitit's options; time is in minutes. Raises BadInput."""
+    options: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition('=')
-        allowed = f'must be KEY=VALUE, with a key of {", ".join(sorted(WHOLE + TEXT))}'
-        require(bool(equals and value) and key in WHOLE + TEXT, '--slurm', text, allowed)
-        if key in WHOLE:
-            require(value.isdecimal() and int(value) > 0, '--slurm', text, 'must be a whole number above 0')
-        options[key] = int(value) if key in WHOLE else [value] if key == 'setup' else value
+        allowed = f'must be KEY=VALUE, with a key of {", ".join(sorted(INTEGER_OPTIONS + STRING_OPTIONS))}'
+        require(bool(equals and value) and key in INTEGER_OPTIONS + STRING_OPTIONS, '--slurm', text, allowed)
+        if key in INTEGER_OPTIONS:
+            require(value.isdecimal() and int(value) > 0, '--slurm', text, 'must be an integer above 0')
+        options[key] = int(value) if key in INTEGER_OPTIONS else [value] if key == 'setup' else value
     return options
 
 
 def run(
-    runs: Sequence[Run],
-    launcher: str,
+    jobs: Sequence[Job],
+    on_slurm: bool,
     logs: pathlib.Path,
     finished: Callable[[pathlib.Path], Any],
     options: Mapping[str, Any],
     processes: int = 1,
-    at_once: int | None = None,
-) -> dict[str, str]:
-    """Submits each run as one job and waits for them all; one that SLURM has in its queue already is not sent again.
+    max_running: int | None = None,
+) -> list[str]:
+    """Submits the jobs and waits for all of them; a job that is already in SLURM's queue is not submitted again.
 
-    launcher: slurm, or local for this machine. logs: the folder of what the jobs print, below which nothing else is.
-    finished: tells of a run's folder whether it is. processes: of each job, which then train together.
-    at_once: how many jobs there may be; all on SLURM, one on this machine when None.
-    Interrupted, it leaves the jobs of SLURM as they are, and ends those of this machine with everything saved.
-    Returns: why, of each run that has no result. Raises: BadInput when submitit or SLURM refuses.
+    An interrupt leaves the jobs of SLURM in the queue, and ends those of this machine with everything saved.
+
+    Args:
+        jobs: the jobs.
+        on_slurm: submit to SLURM instead of starting processes of this machine.
+        logs: the folder for what the jobs print; it holds nothing else.
+        finished: returns whether the run in a folder has its result.
+        options: the options of SLURM jobs.
+        processes: the number of processes of each job, which train together.
+        max_running: the number of jobs at one time; None is all on SLURM and one on this machine.
+
+    Returns:
+        The names of the jobs that ended without a result.
+
+    Raises:
+        BadInput: submitit is missing, or SLURM refuses the job.
     """
-    jobs = (_Slurm if launcher == 'slurm' else _Local)(_submitit(), logs, options, processes)
-    at_once = at_once or (len(runs) if launcher == 'slurm' else 1)
-    waiting, under_way, failed, pause = list(runs), {}, {}, jobs.pause
+    backend = (_Slurm if on_slurm else _Local)(_import_submitit(), logs, options, processes)
+    max_running = max_running or (len(jobs) if on_slurm else 1)
+    waiting, poll_seconds = list(jobs), backend.poll_seconds
+    running: dict[Job, str] = {}
+    failed = []
     try:
-        while waiting or under_way:
-            while waiting and len(under_way) < at_once:
-                this = waiting.pop(0)
-                under_way[this] = number = jobs.submit(this)
-                _tell(f'{this.name}: job {number}, which writes to {logs}/{number}_*')
-            time.sleep(pause)
-            pause = min(30, pause * jobs.patience)
-            for this in jobs.ended(under_way):
-                log = logs / f'{under_way.pop(this)}_0_log.err'
-                if not finished(this.folder):
-                    failed[this.name] = f'{this.name}: ended without a result ({_last_line(log)}); see {log}'
-                _tell(failed.get(this.name, f'{this.name}: done, {len(waiting) + len(under_way)} to go'))
+        while waiting or running:
+            while waiting and len(running) < max_running:
+                job = waiting.pop(0)
+                running[job] = job_id = backend.submit(job)
+                _print(f'{job.name}: job {job_id}, which writes to {logs}/{job_id}_*')
+            time.sleep(poll_seconds)
+            poll_seconds = min(30, poll_seconds * backend.backoff)
+            for job in backend.ended(running):
+                log = logs / f'{running.pop(job)}_0_log.err'
+                if finished(job.folder):
+                    _print(f'{job.name}: done, {len(waiting) + len(running)} to go')
+                else:
+                    failed.append(job.name)
+                    _print(f'{job.name}: ended without a result ({_last_line(log)}); see {log}')
     except BaseException:
-        jobs.leave(under_way)
+        backend.on_interrupt(running)
         raise
     return failed
 
 
+@dataclasses.dataclass
 class Task:
-    """What submitit runs in each process of a job: the command, as a process that is asked to stop and may go on."""
+    """What submitit runs in each process of a job: the command, in a child process that can be stopped.
 
-    def __init__(self, command: Sequence[str], coordinator: str, visible: str | None):
-        """coordinator, visible: of a job of this machine alone; HOST:PORT, and CUDA_VISIBLE_DEVICES as it was."""
-        self.given = command, coordinator, visible
-        self.child, self.asked = 0, False
+    Attributes:
+        command: launch.py and its flags.
+        coordinator: HOST:PORT of a job's first process on this machine; empty on SLURM.
+        visible_gpus: CUDA_VISIBLE_DEVICES of the submitting process on this machine, None if unset.
+        child_pid: the process of the command, 0 before it starts.
+        stopping: whether the command has received SIGTERM.
+    """
+
+    command: Sequence[str]
+    coordinator: str = ''
+    visible_gpus: str | None = None
+    child_pid: int = dataclasses.field(default=0, init=False)
+    stopping: bool = dataclasses.field(default=False, init=False)
 
     def __call__(self) -> None:
-        """Waits for the command. Raises: SystemExit with its exit code, unless that is 0."""
-        here = _submitit().JobEnvironment()
-        words, environment = self.line(here)
-        local = here.cluster == 'local'
-        signal.signal(signal.SIGTERM, lambda *_: self._stop() if local else setattr(self, 'asked', True))
-        # SLURM signals all processes of a job. SIGTERM is the command's business, the one that asks for a requeue not.
-        former = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1, signal.SIGUSR2))  # what the command inherits
+        """Runs the command to its end. Raises SystemExit with its exit code unless that is 0."""
+        job = _import_submitit().JobEnvironment()
+        words, environment = self.command_line(job)
+        local = job.cluster == 'local'  # SLURM signals all processes of a job: the command gets SIGTERM by itself
+        signal.signal(signal.SIGTERM, lambda *_: self._stop_child() if local else setattr(self, 'stopping', True))
+        # The child inherits a mask of the signals that ask submitit for a requeue: they are not meant for it.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1, signal.SIGUSR2))
         child = subprocess.Popen(words, env=environment)
-        self.child = child.pid
-        signal.pthread_sigmask(signal.SIG_SETMASK, former)
-        os.waitid(os.P_PID, self.child, os.WEXITED | os.WNOWAIT)
+        self.child_pid = child.pid
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.waitid(os.P_PID, self.child_pid, os.WEXITED | os.WNOWAIT)
         if code := child.wait():
-            raise SystemExit(code if code > 0 else 128 - code)  # and no result, so that submitit keeps none
+            raise SystemExit(code if code > 0 else 128 - code)  # submitit then stores no result
 
     def checkpoint(self) -> Any:
-        """What submitit calls before it has the job queued again: stops the command, which saves. Returns: the same."""
-        if self.child:
-            self._stop()
+        """Stops the child, which saves, and returns the submission that submitit requeues."""
+        if self.child_pid:
+            self._stop_child()
             with contextlib.suppress(ChildProcessError):
-                os.waitid(os.P_PID, self.child, os.WEXITED | os.WNOWAIT)
-        return _submitit().helpers.DelayedSubmission(Task(*self.given))
+                os.waitid(os.P_PID, self.child_pid, os.WEXITED | os.WNOWAIT)
+        return _import_submitit().helpers.DelayedSubmission(dataclasses.replace(self))
 
-    def line(self, here: Any) -> tuple[list[str], dict[str, str]]:
-        """The words and the environment of the command in the process of a job that `here`, submitit's, describes."""
-        command, coordinator, visible = self.given
-        words, environment = [sys.executable, *command], dict(os.environ)
-        together = here.num_tasks > 1
-        if together:
+    def command_line(self, job: Any) -> tuple[list[str], dict[str, str]]:
+        """Returns the words and the environment of the command for this process of a submitit `JobEnvironment`."""
+        words, environment = [sys.executable, *self.command], dict(os.environ)
+        distributed = job.num_tasks > 1
+        if distributed:
             words.append('--distributed')
-        if here.cluster == 'local':
+        if job.cluster == 'local':
             environment.pop('CUDA_VISIBLE_DEVICES', None)  # submitit hides all GPUs
-            environment |= {} if visible is None else {'CUDA_VISIBLE_DEVICES': visible}
-            if together:
-                rank = f'--process_id={here.global_rank}'
-                words += [f'--coordinator={coordinator}', f'--processes={here.num_tasks}', rank]
+            environment |= {} if self.visible_gpus is None else {'CUDA_VISIBLE_DEVICES': self.visible_gpus}
+            if distributed:
+                process_id = f'--process_id={job.global_rank}'
+                words += [f'--coordinator={self.coordinator}', f'--processes={job.num_tasks}', process_id]
         return words, environment
 
-    def _stop(self) -> None:
-        """Once: a second SIGTERM would end the command in the middle of saving."""
-        if self.child and not self.asked:
-            self.asked = True
+    def _stop_child(self) -> None:
+        """Sends SIGTERM once: a second one would end the child in the middle of saving."""
+        if self.child_pid and not self.stopping:
+            self.stopping = True
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.child, signal.SIGTERM)
+                os.kill(self.child_pid, signal.SIGTERM)
 
 
 class _Slurm:
-    """The jobs of a SLURM. Its queue is asked with squeue: not every one keeps accounts that submitit could read."""
+    """Jobs of SLURM. squeue tells their state: not every SLURM keeps the accounts that submitit reads."""
 
-    pause, patience = 2.0, 1.3  # seconds between questions, and by how much they grow
+    poll_seconds, backoff = 2.0, 1.3
 
-    def __init__(self, submitit: ModuleType, logs: pathlib.Path, options: Mapping[str, Any], processes: int):
+    def __init__(self, submitit: ModuleType, logs: pathlib.Path, options: Mapping[str, Any], processes: int) -> None:
         nodes = options.get('nodes', 1)
         require(processes % nodes == 0, '--processes', processes, f'must be a multiple of nodes={nodes}')
-        self.refused = submitit.core.utils.FailedJobError
+        self.refusal = submitit.core.utils.FailedJobError
         try:
-            self.executor = submitit.SlurmExecutor(logs, _RETRIES, python=_python())
+            self.executor = submitit.SlurmExecutor(logs, _MAX_REQUEUES, python=_python_command())
         except RuntimeError:
             raise BadInput('--launcher=slurm: this machine has no srun; give it where SLURM is, or use local') from None
-        common = {'time': _A_DAY, 'ntasks_per_node': processes // nodes, 'additional_parameters': {'requeue': True}}
-        self.executor.update_parameters(**common | dict(options))
-        self.queue = _queue() or {}
+        requeue = {'requeue': True}
+        defaults = {'time': _MINUTES_PER_DAY, 'ntasks_per_node': processes // nodes, 'additional_parameters': requeue}
+        self.executor.update_parameters(**defaults | dict(options))
+        self.queue = _read_queue() or {}
 
-    def submit(self, run: Run) -> str:
-        mark = str(run.folder.absolute())
-        if mark in self.queue:
-            return self.queue[mark]
-        self.executor.update_parameters(job_name=run.name, comment=mark)
+    def submit(self, job: Job) -> str:
+        folder = str(job.folder.absolute())
+        if folder in self.queue:
+            return self.queue[folder]
+        self.executor.update_parameters(job_name=job.name, comment=folder)
         try:
-            with contextlib.redirect_stderr(io.StringIO()):  # submitit prints what sbatch says
-                return self.executor.submit(Task(run.command, '', None)).job_id
-        except self.refused as error:
+            with contextlib.redirect_stderr(io.StringIO()):  # submitit prints sbatch's message
+                return self.executor.submit(Task(job.command)).job_id
+        except self.refusal as error:
             raise BadInput(f'--launcher=slurm: {str(error).strip().splitlines()[-1]}') from None
 
-    def ended(self, under_way: Iterable[Run]) -> list[Run]:
-        queue = _queue()
-        return [] if queue is None else [run for run in under_way if str(run.folder.absolute()) not in queue]
+    def ended(self, running: Iterable[Job]) -> list[Job]:
+        queue = _read_queue()
+        return [] if queue is None else [job for job in running if str(job.folder.absolute()) not in queue]
 
-    def leave(self, under_way: Mapping[Run, str]) -> None:
-        if under_way:
-            numbers = ' '.join(under_way.values())
-            _tell(f'these jobs go on: {numbers} (scancel {numbers} ends them); the same line again waits for them')
+    def on_interrupt(self, running: Mapping[Job, str]) -> None:
+        if running:
+            ids = ' '.join(running.values())
+            _print(f'these jobs still run: {ids} (scancel {ids} ends them); the same command waits for them again')
 
 
 class _Local:
-    """The jobs of this machine: they end with the one that waits for them."""
+    """Jobs of this machine, which end with the process that waits for them."""
 
-    pause, patience = 0.3, 1.0
+    poll_seconds, backoff = 0.3, 1.0
 
-    def __init__(self, submitit: ModuleType, logs: pathlib.Path, _options: Mapping[str, Any], processes: int):
-        self.executor = submitit.LocalExecutor(logs, python=_python())
-        self.executor.update_parameters(tasks_per_node=processes, timeout_min=_A_YEAR)
-        self.jobs = {}
+    def __init__(self, submitit: ModuleType, logs: pathlib.Path, _options: Mapping[str, Any], processes: int) -> None:
+        self.executor = submitit.LocalExecutor(logs, python=_python_command())
+        self.executor.update_parameters(tasks_per_node=processes, timeout_min=365 * _MINUTES_PER_DAY)
+        self.submitted: dict[Job, Any] = {}
 
-    def submit(self, run: Run) -> str:
+    def submit(self, job: Job) -> str:
         with socket.socket() as free:
             free.bind(('localhost', 0))
             coordinator = f'localhost:{free.getsockname()[1]}'
-        task = Task(run.command, coordinator, os.environ.get('CUDA_VISIBLE_DEVICES'))
-        former = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that waits: see `leave`
+        task = Task(job.command, coordinator, os.environ.get('CUDA_VISIBLE_DEVICES'))
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the waiting process: see `on_interrupt`
         try:
-            self.jobs[run] = self.executor.submit(task)
+            self.submitted[job] = self.executor.submit(task)
         finally:
-            signal.signal(signal.SIGINT, former)
-        return self.jobs[run].job_id
+            signal.signal(signal.SIGINT, handler)
+        return self.submitted[job].job_id
 
-    def ended(self, under_way: Iterable[Run]) -> list[Run]:
-        return [run for run in under_way if self.jobs[run].done()]
+    def ended(self, running: Iterable[Job]) -> list[Job]:
+        return [job for job in running if self.submitted[job].done()]
 
-    def leave(self, under_way: Mapping[Run, str]) -> None:
-        while left := [run for run in under_way if not self.jobs[run].done()]:
-            for run in left:  # again and again: one that is just starting may not hear it
-                os.kill(int(under_way[run]), signal.SIGTERM)
+    def on_interrupt(self, running: Mapping[Job, str]) -> None:
+        while remaining := [job for job in running if not self.submitted[job].done()]:
+            for job in remaining:  # repeatedly: a process that is just starting may miss the signal
+                os.kill(int(running[job]), signal.SIGTERM)
             time.sleep(1)
 
 
-def _submitit() -> ModuleType:
+def _import_submitit() -> ModuleType:
     try:
-        import submitit  # noqa: PLC0415 (an extra)
+        import submitit  # noqa: PLC0415 (an optional extra)
     except ImportError:
         raise BadInput('--launcher: needs submitit: pip install submitit') from None
     return submitit
 
 
-def _queue() -> dict[str, str] | None:
-    """The user's jobs that wait, run or are about to end: folder -> number. None while SLURM does not answer."""
-    asked = subprocess.run(['squeue', '--me', '--noheader', '--format=%i %k'], capture_output=True, text=True)
-    if asked.returncode:
+def _read_queue() -> dict[str, str] | None:
+    """Returns the ids of the user's pending, running and ending jobs by folder; None while SLURM does not answer."""
+    squeue = subprocess.run(['squeue', '--me', '--noheader', '--format=%i %k'], capture_output=True, text=True)
+    if squeue.returncode:
         return None
-    return {mark: number for number, _, mark in (line.partition(' ') for line in asked.stdout.splitlines())}
+    return {folder: job_id for job_id, _, folder in (line.partition(' ') for line in squeue.stdout.splitlines())}
 
 
-def _python() -> str:
-    """How a job starts Python so that it finds this package, wherever it was started."""
+def _python_command() -> str:
+    """Returns the command with which a job starts Python so that it finds this package from any folder."""
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get('PYTHONPATH'))))
     return shlex.join(['env', f'PYTHONPATH={path}', sys.executable])
 
 
 def _last_line(log: pathlib.Path) -> str:
-    """At most 300 characters of the last line that says something."""
+    """Returns at most 300 characters of the last line of a log that is not blank."""
     lines = log.read_text(errors='replace').split('\n') if log.exists() else []
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), 'it said nothing')
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), 'it printed nothing')
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     print(line, file=sys.stderr, flush=True)

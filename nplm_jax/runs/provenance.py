@@ -1,4 +1,4 @@
-"""What a result must say of where it comes from."""
+"""Where a result comes from: commit, versions of packages, device, memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
 def provenance() -> dict[str, Any]:
-    """Commit, versions and device of this process."""
+    """Returns the commit, the versions and the device of this process, as `results.json` names them."""
     return {
         'commit': _commit(),
         'versions': {'python': platform.python_version(), **{p: metadata.version(p) for p in _PACKAGES}},
@@ -26,9 +26,9 @@ def provenance() -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """The repository's commit, with -dirty when files differ from it; 'unknown' outside one."""
-    here = str(pathlib.Path(__file__).parent)
-    git = ['git', '-C', here, *'describe --always --dirty --abbrev=12 --exclude=*'.split()]
+    """Returns the repository's commit, with -dirty if files differ from it; 'unknown' outside a repository."""
+    folder = str(pathlib.Path(__file__).parent)
+    git = ['git', '-C', folder, *'describe --always --dirty --abbrev=12 --exclude=*'.split()]
     try:
         return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):
@@ -36,12 +36,12 @@ def _commit() -> str:
 
 
 def peak_memory() -> int:
-    """The most bytes this process has held; macOS counts them in bytes, Linux in kibibytes."""
+    """Returns the peak resident memory of this process in bytes; macOS counts it in bytes, Linux in kibibytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)
 
 
 def _processor() -> str:
-    """The CPU's name."""
+    """Returns the name of the CPU."""
     info = pathlib.Path('/proc/cpuinfo')
     lines = info.read_text().splitlines() if info.exists() else []
-    return next((x.split(':')[1].strip() for x in lines if x.startswith('model name')), platform.processor())
+    return next((line.split(':')[1].strip() for line in lines if line.startswith('model name')), platform.processor())

@@ -1,4 +1,6 @@
-"""The exception for a user's mistake, and its message."""
+"""The exceptions that end a run in one line. Imports no JAX, so that catching them does not either."""
+
+from __future__ import annotations
 
 from typing import Any
 
@@ -13,6 +15,18 @@ class BadInput(ValueError):
         if len(message) > _MAX_CHARACTERS:
             message = f'{message[: _MAX_CHARACTERS // 2]} ... {message[-_MAX_CHARACTERS // 2 :]}'
         super().__init__(''.join(c if c.isprintable() else ascii(c)[1:-1] for c in message))
+
+
+class NonFiniteError(ArithmeticError):
+    """A loss, a gradient or a parameter is not finite.
+
+    Attributes:
+        seen_at: The update after which it was seen; its cause may be in an earlier update. None outside training.
+    """
+
+    def __init__(self, message: str, seen_at: int | None = None) -> None:
+        super().__init__(message)
+        self.seen_at = seen_at
 
 
 def first_line(error: BaseException) -> str:

@@ -8,17 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-
-class NonFiniteError(ArithmeticError):
-    """A loss, a gradient or a parameter is not finite.
-
-    Attributes:
-        seen_at: The update after which it was seen; its cause may be in an earlier update. None outside training.
-    """
-
-    def __init__(self, message: str, seen_at: int | None = None) -> None:
-        super().__init__(message)
-        self.seen_at = seen_at
+from nplm_jax.utils.errors import NonFiniteError
 
 
 def first_not_finite(tree: Any) -> str | None:

@@ -15,8 +15,8 @@ import urllib.parse
 import numpy as np
 import pytest
 
-from nplm_jax.cli import explore as command
-from nplm_jax.cli import explorer_view, trained
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli import explorer_view, loaded_models
 from nplm_jax.inference import embeddings, generation
 from nplm_jax.utils.errors import BadInput
 
@@ -28,7 +28,7 @@ BROWSER, DRIVER = shutil.which('chromium'), shutil.which('chromedriver')
 
 @pytest.fixture(scope='module')
 def models(folders):
-    return trained.load([str(folders / 'network'), str(folders / 'counts')])
+    return loaded_models.load_models([str(folders / 'network'), str(folders / 'counts')])
 
 
 def p(model, models, *words):
@@ -38,18 +38,18 @@ def p(model, models, *words):
 def test_the_likeliest_next_words_of_each_model_and_their_mixture(models):
     mixed, network, counts = explorer_view.predict(models, ['i', 'love'], 3)
     assert [x.name for x in (mixed, network, counts)] == ['mixture', 'network', 'counts']
-    assert [x.following[0][0] for x in (mixed, network, counts)] == ['coffee'] * 3
+    assert [x.next_words[0][0] for x in (mixed, network, counts)] == ['coffee'] * 3
     for prediction, model in zip((network, counts), models.models):
         expected = p(model, models, 'i', 'love')
-        assert [x for _, x in prediction.following] == pytest.approx(sorted(expected, reverse=True)[:3], abs=1e-6)
-        assert all(x == pytest.approx(expected[models.vocabulary.ids[w]]) for w, x in prediction.following)
+        assert [x for _, x in prediction.next_words] == pytest.approx(sorted(expected, reverse=True)[:3], abs=1e-6)
+        assert all(x == pytest.approx(expected[models.vocabulary.ids[w]]) for w, x in prediction.next_words)
     both = np.mean([p(model, models, 'i', 'love') for model in models.models], axis=0)
-    assert [x for _, x in mixed.following] == pytest.approx(sorted(both, reverse=True)[:3], abs=1e-6)
+    assert [x for _, x in mixed.next_words] == pytest.approx(sorted(both, reverse=True)[:3], abs=1e-6)
 
 
 @pytest.mark.parametrize('words', [[], ['i'], ['i', 'zzz', 'milk'], ['i', 'like', 'dog'] * 100])
 def test_each_words_surprise_is_its_next_word_probability(models, words):
-    for prediction, (_, model) in zip(explorer_view.predict(models, words, 1), models.named()):
+    for prediction, (_, model) in zip(explorer_view.predict(models, words, 1), models.with_mixture()):
         ids = models.vocabulary.encode(words)
         expected = [-math.log2(p(model, models, *words[:t])[i]) for t, i in enumerate(ids[:12])]
         assert len(prediction.bits_T) == len(words)
@@ -59,26 +59,26 @@ def test_each_words_surprise_is_its_next_word_probability(models, words):
 
 
 def test_one_model_has_no_mixture_beside_it_and_more_words_than_there_are_are_all(folders):
-    alone = trained.load([str(folders / 'network')])
+    alone = loaded_models.load_models([str(folders / 'network')])
     (prediction,) = explorer_view.predict(alone, [], 99)
-    assert prediction.name == 'network' and len(prediction.following) == len(alone.vocabulary)
-    assert sum(x for _, x in prediction.following) == pytest.approx(1, abs=1e-5)
+    assert prediction.name == 'network' and len(prediction.next_words) == len(alone.vocabulary)
+    assert sum(x for _, x in prediction.next_words) == pytest.approx(1, abs=1e-5)
     with pytest.raises(BadInput, match='k=0: must be 1 or more'):
         explorer_view.predict(alone, [], 0)
 
 
 def test_neighbours_are_the_networks_and_none_of_an_unknown_word(models):
     ((name, near),) = explorer_view.neighbours(models, 'love', 3)
-    ids, cosines = embeddings.neighbours(models.models[0].params.C_VxM, [models.vocabulary.ids['love']], 3)
+    ids, cosines = embeddings.neighbours(models.models[0].params['C_VxM'], [models.vocabulary.ids['love']], 3)
     assert name == 'network' and [w for w, _ in near] == models.vocabulary.decode(ids[0])
     assert [c for _, c in near] == pytest.approx(cosines[0])
     assert explorer_view.neighbours(models, 'zzz', 3) == explorer_view.neighbours(models, '', 3) == []
 
 
 @pytest.mark.parametrize('source', [0, 1])
-def test_each_model_writes_on_what_generate_would(models, source):
-    found = explorer_view.write_on(models, source, ['i', 'love'], 4, 2, generation.Choice(top_k=2), 3)
-    model = [models.model, models.models[0]][source]
+def test_each_model_continues_a_text_as_generate_does(models, source):
+    found = explorer_view.continue_text(models, source, ['i', 'love'], 4, 2, generation.Choice(top_k=2), 3)
+    model = [models.mixture, models.models[0]][source]
     ids = generation.sample(model, models.vocabulary.encode(['i', 'love']), 4, 2, generation.Choice(top_k=2), 3)
     assert found == [' '.join(models.vocabulary.decode(x)) for x in ids]
 
@@ -89,17 +89,16 @@ WRONG = [
     (['--workdir=/nowhere'], "--workdir='/nowhere': no finished run lies there"),
     (['--workdir=NETWORK', '--workdir=OTHER'], 'is not that of'),
     (['--workdir=NETWORK', '--port=70000'], '--port=70000: must be 0 to 65535'),
-    (['--workdir=NETWORK', '--host=256.0.0.1', '--port=0'], "--host='256.0.0.1' --port=0: cannot be listened at"),
+    (['--workdir=NETWORK', '--host=256.0.0.1', '--port=0'], "--host='256.0.0.1' --port=0: cannot listen there"),
     ([], 'the following arguments are required: --workdir'),
 ]
 
 
 @pytest.fixture
-def call(monkeypatch, lines):
+def call(lines):
     def call(*arguments):
-        monkeypatch.setattr(sys, 'argv', ['explore', '--no_browser', *arguments])
         with pytest.raises(SystemExit) as stop:
-            trained.run(command.main)
+            cli.main(['explore', '--no_browser', *arguments])
         assert stop.value.code == 2
         return lines()
 
@@ -121,7 +120,7 @@ def test_a_port_that_is_taken_is_named(folders, call):
         port = listener.getsockname()[1]
         _, stderr = call(f'--workdir={folders / "network"}', f'--port={port}')
     assert len(stderr) == 1
-    assert f"--host='127.0.0.1' --port={port}: cannot be listened at (Address already in use" in stderr[0]
+    assert f"--host='127.0.0.1' --port={port}: cannot listen there (Address already in use" in stderr[0]
 
 
 def test_a_missing_toolkit_is_named(folders, call, monkeypatch):
@@ -221,7 +220,7 @@ def test_a_visitor_types_clicks_and_reads(browser, tmp_path):
 
 
 @pytest.mark.browser
-def test_a_visitor_lets_a_model_write_on(browser):
+def test_a_visitor_lets_a_model_continue_the_text(browser):
     retype(browser, 'a beginning', 'i hate')
     until(browser, '.surprise', lambda x: x == ['i', 'hate'] * 3)
     retype(browser, 'words', '1')

@@ -10,26 +10,18 @@ import subprocess
 import sys
 import time
 
+import jax
 import numpy as np
 import pytest
+from helpers import ROOT, command, launch
 
 from configs import sentences as sentences_config
 from configs import text as text_config
 from nplm_jax import config as config_lib
+from nplm_jax.cli import __main__ as cli
 from nplm_jax.runs import experiment, loading, workdir
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
-
-ROOT = pathlib.Path(__file__).parents[2]
-
-
-def command(*arguments):
-    return [sys.executable, str(ROOT / 'launch.py'), *map(str, arguments)]
-
-
-def launch(*arguments, **options):
-    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=ROOT, timeout=300, **options)
-
 
 # --- three sentences -------------------------------------------------------------------------------------
 
@@ -114,16 +106,28 @@ WRONG = [
     (('--config=brown',), '--config=brown: no such config file; there are configs/ap_news.py, '),
     (('--config=README.md',), '--config=README.md: '),
     (('--config=configs/sentences.py:mlp9',), '--config=configs/sentences.py:mlp9: this config has no rows'),
-    (('--config=configs/sentences.py', '--config.model.h', '50', '--config.model.n=two'), '--config.model.n=two: must'),
+    (
+        ('--config=configs/sentences.py', '--config.model.h', '50', '--config.model.n=two'),
+        'flag --config.model.n=two: invalid literal for int',
+    ),
     (('--config=configs/sentences.py', '--config.optimizer.learning_rate=inf'), 'optimizer.learning_rate=inf: must be'),
     (('--config=configs/brown.py:mlp2',), 'configs/brown.py:mlp2: no such row; rows are mlp1, mlp3, mlp5, mlp7, mlp9'),
     (('--config=configs/brown.py:mlp1,upper',), 'configs/brown.py:mlp1,upper: after the row may stand cased and paper'),
     (
         ('--config=configs/sentences.py', '--config.model.hidden=3'),
-        '--config.model.hidden: unknown key; allowed here: ',
+        '--config.model.hidden: unknown key; allowed here: model.direct, model.dropout, ',
     ),
-    (('--config=configs/sentences.py', '--config.model.h=many'), '--config.model.h=many: must be of type int'),
-    (('--config=configs/sentences.py', '--config.model=3'), '--config.model=3: a section; set its keys: '),
+    (('--config=configs/sentences.py', '--config.model.h=many'), 'flag --config.model.h=many: invalid literal for int'),
+    (
+        ('--config=configs/sentences.py', '--config.model=3'),
+        '--config.model: unknown key; allowed here: model.direct, ',
+    ),
+    (('--config=configs/sentences.py', '--config.model.m=2,3'), 'flag --config.model.m=2,3: invalid literal for int'),
+    (
+        ('--config=configs/sentences.py', '--config.model.h.x=3'),
+        '--config.model.h.x: unknown key; allowed here: model.',
+    ),
+    (('--config=configs/sentences.py', '--config.hidden=3'), '--config.hidden: unknown key; allowed here: corpus.'),
     (('--config=configs/sentences.py', '--config.model.n=1'), 'model.n=1: must be 2 or more'),
     (('--config=configs/sentences.py', '--confg=3'), "Unknown command line flag 'confg'"),
     (('--config=configs/sentences.py', 'model.h=3'), 'model.h=3: not a flag; write --config.KEY=VALUE'),
@@ -141,6 +145,42 @@ def test_one_clear_line_and_exit_code_two(arguments, message, tmp_path):
     assert '\\n' not in done.stderr
     if 'ngram' not in message:  # else known only once the words are: the corrected command may use the same folder
         assert not (tmp_path / 'run' / 'config.json').exists()
+
+
+def test_from_another_folder_the_configs_beside_launch_are_named(tmp_path):
+    done = launch('--config=configs/nope.py', cwd=tmp_path)
+    assert done.returncode == 2
+    message, _, names = done.stderr.removesuffix('\n').partition('; there are ')
+    assert message == '--config=configs/nope.py: no such config file'
+    assert all((tmp_path / name).samefile(ROOT / 'configs' / name.rpartition('/')[2]) for name in names.split(', '))
+    assert 'sentences.py' in names
+
+
+@pytest.mark.parametrize(
+    'text,message',
+    [
+        ('def get_config():\n    raise KeyError("x")\n', "KeyError: 'x'"),
+        ('def get_config(:\n', 'SyntaxError: invalid syntax (config.py, line 1)'),
+        ('', "AttributeError: module 'config_config' has no attribute 'get_config'"),
+        ('class Config:\n    name = 3\n\nget_config = Config\n', '--config: name must be a string'),
+        ('from nplm_jax.utils.errors import BadInput\nraise BadInput("path=3: must be text")', 'path=3: must be text'),
+    ],
+)
+def test_a_config_file_that_raises_is_one_line(tmp_path, text, message):
+    (tmp_path / 'config.py').write_text(text)
+    done = launch(f'--config={tmp_path / "config.py"}')
+    assert done.returncode == 2 and done.stderr.endswith(f'{message}\n') and done.stderr.count('\n') == 1, done.stderr
+
+
+COMMANDS = [['launch.py'], *(['-m', 'nplm_jax.cli', name] for name in cli.COMMANDS)]
+
+
+@pytest.mark.parametrize('arguments', COMMANDS)
+def test_help_does_not_import_jax(arguments):
+    line = [sys.executable, '-X', 'importtime', *arguments, '--help']
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
+    imported = {row.rpartition('|')[2].strip() for row in done.stderr.splitlines()}
+    assert '--workdir' in done.stdout and 'jax' not in imported and 'nplm_jax.utils.errors' in imported
 
 
 def test_a_foreign_or_unwritable_folder(tmp_path):
@@ -291,11 +331,7 @@ def outcome(folder):
     """What must not depend on how often a run was stopped."""
     results = json.loads((folder / 'results.json').read_text())
     _, _, model = experiment.load(folder)
-    return results['perplexity'], results['updates'], [np.asarray(p).tobytes() for p in _leaves(model.params)]
-
-
-def _leaves(params):
-    return [p for p in vars(params).values() if p is not None]
+    return results['perplexity'], results['updates'], [np.asarray(p).tobytes() for p in jax.tree.leaves(model.params)]
 
 
 def _start(flags, folder):
@@ -348,7 +384,7 @@ def test_stopped_by_a_signal_saves_and_says_how_to_go_on(novel, tmp_path, number
     assert process.returncode == code, stderr
     last = stderr.splitlines()[-1]
     assert (
-        last.startswith('stopped after update ') and '; go on with: python ' in last and '--config.model.h=20' in last
+        last.startswith('stopped after update ') and '; resume with: python ' in last and '--config.model.h=20' in last
     )
     store = CheckpointStore(tmp_path / 'run' / 'checkpoints')
     assert f'update {store.latest_step():,},' in last

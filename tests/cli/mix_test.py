@@ -2,15 +2,14 @@
 
 import json
 import re
-import sys
 
 import numpy as np
 import pytest
 
 from configs import sentences
 from configs import text as text_config
-from nplm_jax.cli import mix, trained
-from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
 from nplm_jax.runs import experiment, loading
 
@@ -29,14 +28,10 @@ def folders(tmp_path_factory):
     return root
 
 
-def call(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, 'argv', ['mix', *map(str, arguments)])
-    trained.run(mix.main)
-
-
-def test_the_table_is_of_the_models_and_their_mixtures(folders, monkeypatch, tmp_path, lines):
+def test_the_table_is_of_the_models_and_their_mixtures(folders, tmp_path, lines):
     lines()
-    call(monkeypatch, f'--workdir={folders}/add_delta', f'--workdir={folders}/backoff', f'--output={tmp_path}/a.json')
+    pair = [f'--workdir={folders}/{name}' for name in ('add_delta', 'backoff')]
+    cli.main(['mix', *pair, f'--output={tmp_path}/a.json'])
     shown = lines()[0]
     assert [line.split('|')[1].strip() for line in shown[2:]] == [
         'add_delta',
@@ -52,21 +47,22 @@ def test_the_table_is_of_the_models_and_their_mixtures(folders, monkeypatch, tmp
     learned = mixture.fit([first, second], data.tokens_T, data.valid)
     assert [m['weight'] for m in found['models']] == pytest.approx(learned.weights_QxM[0].tolist())
     for split in ('valid', 'test'):
-        expected = evaluation.evaluate(learned, data.tokens_T, data.splits[split]).perplexity
+        expected = evaluate(learned, data.tokens_T, data.splits[split]).perplexity
         assert found['mixtures']['learned'][split] == pytest.approx(expected, rel=1e-6)
     assert np.isclose(sum(m['weight'] for m in found['models']), 1) and found['commit']
+    assert found['command'].startswith('python -m nplm_jax.cli mix --workdir=')
 
 
-def test_what_cannot_be_mixed_is_one_line(folders, monkeypatch, lines):
+def test_what_cannot_be_mixed_is_one_line(folders, lines):
     for others, message in (((), '--workdir=.*: give two or more'), (('other',), r'its corpus\.\* are not those of')):
         with pytest.raises(SystemExit) as end:
-            call(monkeypatch, f'--workdir={folders}/add_delta', *(f'--workdir={folders}/{name}' for name in others))
+            cli.main(['mix', *(f'--workdir={folders}/{name}' for name in ('add_delta', *others))])
         assert end.value.code == 2
         (line,) = lines()[1]
         assert re.search(message, line)
 
 
-def test_networks_whose_text_changed_are_not_mixed(monkeypatch, tmp_path, lines):
+def test_networks_whose_text_changed_are_not_mixed(tmp_path, lines):
     text, words = tmp_path / 'text', ['a b c d a c b d'] * 20
     text.write_text(' '.join(words))
     config = text_config.get_config()
@@ -80,6 +76,6 @@ def test_networks_whose_text_changed_are_not_mixed(monkeypatch, tmp_path, lines)
     lines()
     for first, second, changed in ('xyx', 'zxx'):  # whichever comes first
         with pytest.raises(SystemExit) as end:
-            call(monkeypatch, f'--workdir={tmp_path}/{first}', f'--workdir={tmp_path}/{second}')
+            cli.main(['mix', f'--workdir={tmp_path}/{first}', f'--workdir={tmp_path}/{second}'])
         assert end.value.code == 2
         assert lines()[1] == [f'--workdir={tmp_path}/{changed}: was started on another text; give another folder']

@@ -2,29 +2,26 @@
 
 import io
 import math
-import pathlib
 import re
 import subprocess
 import sys
 
-import jax
 import numpy as np
 import pytest
+from helpers import ROOT, corpus_settings, make_model
 
-from nplm_jax.cli import score, trained
-from nplm_jax.config import CorpusSettings, ModelSettings
+from nplm_jax.cli import __main__ as cli
 from nplm_jax.data import tokenization
 from nplm_jax.data.corpora import Span
-from nplm_jax.inference import perplexity as evaluation
 from nplm_jax.inference import scoring
-from nplm_jax.models import mixture, nplm, recurrent
-from nplm_jax.models.language_model import NeuralLanguageModel, RecurrentLanguageModel
+from nplm_jax.inference.perplexity import evaluate
+from nplm_jax.models import mixture
+from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import kneser_ney
 from nplm_jax.runs import experiment, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
-ROOT = pathlib.Path(__file__).parents[2]
 TEXT = 'i like dog\ni love zzz milk\n\ni hate'
 
 
@@ -32,22 +29,26 @@ TEXT = 'i like dog\ni love zzz milk\n\ni hate'
 def call(monkeypatch, lines):
     def call(text, *arguments):
         lines()
-        monkeypatch.setattr(sys, 'argv', ['score', *map(str, arguments)])
         data = text if isinstance(text, bytes) else text.encode()
         monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(data)))
-        trained.run(score.main)
+        cli.main(['score', *map(str, arguments)])
         return lines()
 
     return call
 
 
 def test_the_totals_of_ten_million_words_lose_nothing():
-    class Even:
+    class Even(LanguageModel):
+        n = 1
+
         def score(self, tokens_T, span):
             return np.resize(np.asarray([-1e-3, -17.123], np.float32), len(span))
 
+        def next_word(self, contexts_BxN):
+            raise NotImplementedError
+
     line = np.ones(10_000_000, np.int32)
-    totals = scoring.total(scoring.score(Even(), 1, [line[:9_999_999], line[:1]]))
+    totals = scoring.total(scoring.score(Even(), [line[:9_999_999], line[:1]], None))
     expected = -5_000_000 * (float(np.float32(1e-3)) + float(np.float32(17.123))) / scoring.LOG_10
     assert totals.log10_p == pytest.approx(expected, rel=1e-12) and totals.log10_p_known == totals.log10_p
 
@@ -55,23 +56,22 @@ def test_the_totals_of_ten_million_words_lose_nothing():
 def models(size):
     rng = np.random.default_rng(0)
     tokens_T = np.minimum(rng.geometric(0.2, 400) - 1, size - 1).astype(np.int32)
-    shape = ModelSettings(n=4, m=3, h=5)
-    network = NeuralLanguageModel(nplm.init(jax.random.key(0), shape, size), shape.n)
+    gru = {'model.family': 'gru', 'model.direct': False, 'train.batch_size': 16}
+    network, gru = make_model(size), make_model(size, gru, seed=1)
     trigram = kneser_ney.fit_modified(tokens_T, Span(0, 400), 3, size)
-    gru = RecurrentLanguageModel(recurrent.init(jax.random.key(1), ModelSettings(family='gru', m=3, h=5), size))
     return {'network': network, 'trigram': trigram, 'mixture': mixture.equal([network, trigram]), 'gru': gru}
 
 
 @pytest.mark.parametrize('name', ['network', 'trigram', 'mixture', 'gru'])
-@pytest.mark.parametrize('begin', [None, [], [2], [1, 2, 3, 4, 5]])
-def test_each_word_is_its_next_word_probability(name, begin):
+@pytest.mark.parametrize('prefix', [None, [], [2], [1, 2, 3, 4, 5]])
+def test_each_word_is_its_next_word_probability(name, prefix):
     model = models(12)[name]
     lines = [np.array(x, np.int32) for x in ([3, 0, 5, 7, 1], [], [4], [1, 1, 2, 9, 11, 3, 3])]
-    scored = scoring.score(model, 4, lines, begin)
+    scored = scoring.score(model, lines, prefix)
     before = []
     for line, found in zip(lines, scored):
-        if begin is not None:
-            before = begin
+        if prefix is not None:
+            before = prefix
         expected = [model.next_word(np.array([[*before, *line[:t]]], int))[0, w] for t, w in enumerate(line)]
         np.testing.assert_allclose(found.log10_p_T * math.log(10), expected, rtol=0, atol=1e-5)
         before = [*before, *line]
@@ -80,11 +80,11 @@ def test_each_word_is_its_next_word_probability(name, begin):
 def test_lengths_of_the_ngrams():
     network = models(12)['network']
     lines = [np.array(x, np.int32) for x in ([3, 5, 7, 1, 2], [4, 4])]
-    assert [x.lengths_T.tolist() for x in scoring.score(network, 4, lines, [2])] == [[2, 3, 4, 4, 4], [2, 3]]
-    assert [x.lengths_T.tolist() for x in scoring.score(network, 4, lines, [])] == [[1, 2, 3, 4, 4], [1, 2]]
-    assert [x.lengths_T.tolist() for x in scoring.score(network, 4, lines)] == [[1, 2, 3, 4, 4], [4, 4]]
+    assert [x.lengths_T.tolist() for x in scoring.score(network, lines, [2])] == [[2, 3, 4, 4, 4], [2, 3]]
+    assert [x.lengths_T.tolist() for x in scoring.score(network, lines)] == [[1, 2, 3, 4, 4], [1, 2]]
+    assert [x.lengths_T.tolist() for x in scoring.score(network, lines, None)] == [[1, 2, 3, 4, 4], [4, 4]]
     counted = kneser_ney.fit_modified(np.array([1, 2, 3, 1, 2, 3, 4], np.int32), Span(0, 7), 3, 6)
-    (line,) = scoring.score(counted, 3, [np.array([1, 2, 3, 5, 4, 1], np.int32)], [])
+    (line,) = scoring.score(counted, [np.array([1, 2, 3, 5, 4, 1], np.int32)])
     assert line.lengths_T.tolist() == [1, 2, 3, 1, 1, 1]
 
 
@@ -104,11 +104,11 @@ def test_totals_by_hand():
 
 def test_a_typed_text_becomes_words_as_the_corpus_did():
     known = {'the', 'dog', 'said', ',', "'s"}
-    brown, text = CorpusSettings('brown'), CorpusSettings('text', path='x')
+    brown, text = corpus_settings('brown'), corpus_settings('text', 'x')
     assert tokenization.tokenize_prompt("The dog's, said", brown, known) == ['the', "dog's,", 'said']
     assert tokenization.tokenize_prompt("The dog's, said", text, known) == ['the', 'dog', "'s", ',', 'said']
     assert tokenization.tokenize_prompt('<p> The, dog', brown, known, 'words') == ['<p>', 'the', ',', 'dog']
-    news = CorpusSettings('text', path='x', numbers=True, proper_nouns=True)
+    news = corpus_settings('text', 'x', numbers=True, proper_nouns=True)
     assert tokenization.tokenize_prompt("The dog said Smith's 7", news, known) == [
         'the',
         'dog',
@@ -159,7 +159,7 @@ def test_a_stream_has_the_runs_perplexity(folders, call):
     text = ' '.join(words[:5]) + '\n' + ' '.join(words[5:])
     flag = f'--workdir={folders / "network"}'
     _, _, summary = parse(call(text, flag, '--stream')[0])
-    expected = evaluation.evaluate(model, data.tokens_T, data.test).perplexity
+    expected = evaluate(model, data.tokens_T, data.test).perplexity
     assert float(summary['Perplexity including OOVs']) == pytest.approx(expected, rel=1e-5)
     assert (
         call(text, f'--workdir={folders / "network"}')[0]
@@ -207,10 +207,10 @@ WRONG = [
     ('a', ['--workdir=/nowhere'], "--workdir='/nowhere': no finished run lies there"),
     ('0 ||| a\nb', ['--nbest'], 'stdin:2: expected id ||| words'),
     ('0 ||| ', ['--nbest'], 'stdin:1: expected id ||| words'),
-    ('a', ['--nbest', '--stream'], '--stream=True: not with --nbest'),
+    ('a', ['--nbest', '--stream'], 'argument --stream: not allowed with argument --nbest'),
     ('a', ['--next=0'], '--next=0: must be 1 or more'),
     ('a', ['--next=2', '--prompt=zzz'], "--prompt='zzz': no word of it is in the vocabulary"),
-    ('a', ['--next=2', '--nbest'], '--nbest=True: not with --next'),
+    ('a', ['--next=2', '--nbest'], 'argument --nbest: not allowed with argument --next'),
     ('a', ['--prompt=i'], "--prompt='i': belongs to --next"),
     ('a', ['--tokens=letters'], "argument --tokens: invalid choice: 'letters'"),
 ]

@@ -77,15 +77,15 @@ def main(connection: Connection, flags: list[str]) -> None:
     with teller.phase('start'):
         import launch  # noqa: PLC0415 (a phase of its own)
 
-    run = launch._run
+    run = launch.run
 
     def watched(command):
         with teller.phase('start'):
             _wrap_all(teller)
         run(command)
 
-    launch._run = watched
-    launch.app.run(launch.main, flags_parser=launch._parse)
+    launch.run = watched
+    launch.app.run(launch.main, flags_parser=launch.parse_flags)
 
 
 def _wrap_all(teller: Teller) -> None:

@@ -34,11 +34,11 @@ def test_sigterm_where_python_drops_what_it_raises_still_ends():
     code = (
         'import gc, os, signal, time, launch\n'
         'def run(_):\n'
-        '    launch._listen()\n'
+        '    launch.raise_on_sigterm()\n'
         '    gc.callbacks.append(lambda *_: gc.callbacks.clear() or os.kill(os.getpid(), signal.SIGTERM))\n'
         '    gc.collect()\n'
         '    time.sleep(60)\n'
-        'launch._run = run\n'
+        'launch.run = run\n'
         "launch.main(['launch.py'])\n"
     )
     done = subprocess.run([sys.executable, '-c', code], cwd=runs.ROOT, capture_output=True, text=True, timeout=50)

@@ -229,4 +229,4 @@ def said(stderr: str, folder: pathlib.Path) -> str:
     if 'Traceback' in stderr or 'Exception ignored' in stderr:
         return stderr
     lines = [line for line in stderr.splitlines() if line.strip()]
-    return lines[-1].partition('; go on with')[0] if lines else ''
+    return lines[-1].partition('; resume with')[0] if lines else ''

@@ -99,10 +99,10 @@ def test_the_folder_of_a_run_made_of_fifos(tmp_path):
 
 
 def test_a_stdin_without_end_is_cut_off(monkeypatch):
-    monkeypatch.setattr(score, '_MOST_BYTES', 10**6)
+    monkeypatch.setattr(score, '_MAX_BYTES', 10**6)
     with open('/dev/zero') as zero, within(20, megabytes=30):
         monkeypatch.setattr('sys.stdin', zero)
-        assert refusal(score._read) == 'stdin: more than 1,000,000 bytes; cut it into parts'
+        assert refusal(score.read_stdin) == 'stdin: more than 1,000,000 bytes; cut it into parts'
 
 
 def test_a_folder_of_text_is_read_without_what_it_links_to(tmp_path):

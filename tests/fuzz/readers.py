@@ -179,7 +179,7 @@ def read_wikitext2_folder(folder: pathlib.Path, data: bytes) -> None:
 
 def read_stdin(_folder: pathlib.Path, data: bytes) -> None:
     with mock.patch.object(sys, 'stdin', types.SimpleNamespace(buffer=io.BytesIO(data))):
-        text = score._read()
+        text = score.read_stdin()
     for line in text.split('\n'):
         tokenization.tokenize_prompt(line, CorpusSettings('text', 'x', proper_nouns=True), WORDS.ids)
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from configs import sentences
-from nplm_jax.cli import features, trained
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli import features
 from nplm_jax.data import brown
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.inference import embeddings
@@ -150,26 +151,27 @@ def test_parts_of_speech_by_browns_tags(monkeypatch):
     }  # fmt: skip
 
 
-# --- the script ------------------------------------------------------------------------------------------
+# --- the command -----------------------------------------------------------------------------------------
 
 
-def test_the_script(tmp_path, monkeypatch, lines):
+def test_the_command(tmp_path, lines):
     experiment.run(sentences.get_config(), tmp_path / 'run')
     _, vocabulary, model = experiment.load(tmp_path / 'run')
     lines()
 
     def call(*arguments):
-        monkeypatch.setattr(sys, 'argv', ['features', f'--workdir={tmp_path / "run"}', *map(str, arguments)])
-        trained.run(features.main)
+        cli.main(['features', f'--workdir={tmp_path / "run"}', *map(str, arguments)])
         return lines()
 
-    out, _ = call('--words=like milk', f'--maps={tmp_path}', f'--export={tmp_path / "files"}')
-    ids, cosines = embeddings.neighbours(np.asarray(model.params.C_VxM), [vocabulary.ids['like']], 1)
+    out, _ = call(
+        '--words=Like MILK', '--maps', '--export', f'--output={tmp_path / "files"}'
+    )  # lower-cased as the corpus
+    ids, cosines = embeddings.neighbours(np.asarray(model.params['C_VxM']), [vocabulary.ids['like']], 1)
     assert out[2].startswith(f'| like | {vocabulary.words[ids[0, 0]]} {cosines[0, 0]:.2f}, ')
-    assert (tmp_path / 'plane.png').exists()  # two features a word are their own map
+    assert (tmp_path / 'files' / 'plane.png').exists()  # two features a word are their own map
     words, vectors = read_word2vec(tmp_path / 'files' / 'features.bin', True)
     assert words == list(vocabulary.words)
-    np.testing.assert_array_equal(vectors, jax.device_get(model.params.C_VxM))
+    np.testing.assert_array_equal(vectors, jax.device_get(model.params['C_VxM']))
     assert {p.name for p in (tmp_path / 'files').rglob('*.*')} >= {'features.txt', 'vectors.tsv', 'metadata.tsv'}
     for wrong, message in {
         '--words=zzz like': "--words='zzz': not in the",
@@ -180,10 +182,31 @@ def test_the_script(tmp_path, monkeypatch, lines):
         assert stop.value.code == 2 and lines()[1][0].startswith(message)
 
 
+def test_without_scikit_learn_the_exports_are_written_all_the_same(tmp_path, monkeypatch, lines):
+    config = sentences.get_config()
+    config.model.m, config.train.epochs = 3, 1
+    experiment.run(config, tmp_path / 'run')
+    monkeypatch.setitem(sys.modules, 'sklearn', None)
+    monkeypatch.chdir(tmp_path)
+    lines()
+    with pytest.raises(SystemExit) as stop:
+        cli.main(['features', f'--workdir={tmp_path / "run"}', '--words=like', '--maps', '--export'])
+    stdout, stderr = lines()
+    assert stop.value.code == 2 and len(stderr) == 1 and 'pip install scikit-learn' in stderr[0]
+    assert stdout[2].startswith('| like |')
+    assert (tmp_path / 'features.bin').exists() and (tmp_path / 'projector' / 'vectors.tsv').exists()
+
+
 def test_the_readmes_words_are_not_chosen():
     kinds = {'dog': 'noun', 'go': 'verb', 'cat': 'noun', 'red': 'adjective', ',': 'other', 'soon': 'adverb'}
-    assert features.frequent([',', 'cat', 'soon', 'red', 'dog', 'go'], kinds) == ['cat', 'dog', 'go', 'red', 'soon']
+    assert features.frequent_words([',', 'cat', 'soon', 'red', 'dog', 'go'], kinds) == [
+        'cat',
+        'dog',
+        'go',
+        'red',
+        'soon',
+    ]
     C = np.array([[9, 9], [1, 0], [1, 0.1], [0, 1], [0.1, 1]])
     words = [',', 'cat', 'dog', 'go', 'red']
-    assert features.agreement(words, C, kinds).startswith('Of the 4 most frequent words, 50% have')
-    assert features.agreement(words, C, kinds).endswith('of two drawn by chance, 17% would.')
+    assert features.describe_agreement(words, C, kinds).startswith('Of the 4 most frequent words, 50% have')
+    assert features.describe_agreement(words, C, kinds).endswith('of two drawn by chance, 17% would.')

@@ -1,7 +1,6 @@
 """Generation from models whose probabilities are known, and its command."""
 
 import itertools
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 
 from configs import sentences
-from nplm_jax.cli import generate, trained
+from nplm_jax.cli import __main__ as cli
 from nplm_jax.config import ModelSettings
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference import generation
@@ -208,21 +207,16 @@ def run(tmp_path_factory):
     return folder
 
 
-def call(monkeypatch, main, *arguments):
-    monkeypatch.setattr(sys, 'argv', ['command', *map(str, arguments)])
-    trained.run(main)
-
-
-def test_the_command(run, monkeypatch, lines):
+def test_the_command(run, lines):
     lines()
     flags = f'--workdir={run}', '--prompt=zzz i love', '--words=1'
-    call(monkeypatch, generate.main, *flags, '--greedy')
+    cli.main(['generate', *flags, '--greedy'])
     assert lines() == (['zzz i love coffee'], ['not in the vocabulary, read as <rare>: zzz'])
-    call(monkeypatch, generate.main, *flags, '--samples=3', '--temperature=0.1', '--top_k=2', f'--workdir={run}')
+    cli.main(['generate', *flags, '--samples=3', '--temperature=0.1', '--top_k=2', f'--workdir={run}'])
     assert lines()[0] == ['zzz i love coffee'] * 3
-    call(monkeypatch, generate.main, f'--workdir={run}', '--words=2', '--beam=3', '--prompt=<p> i')
+    cli.main(['generate', f'--workdir={run}', '--words=2', '--beam=3', '--prompt=<p> i'])
     assert sorted(lines()[0]) == ['<p> i hate milk', '<p> i like dog', '<p> i love coffee']
-    call(monkeypatch, generate.main, f'--workdir={run}')
+    cli.main(['generate', f'--workdir={run}'])
     found = lines()[0]
     assert len(found) == 10 and all(len(line.split()) == 50 for line in found)
 
@@ -239,7 +233,8 @@ WRONG = [
     (['--samples=0'], 'samples=0: must be 1 or more'),
     (['--seed=-1'], 'seed=-1: must be at least 0'),
     (['--beam=3', '--top_k=3'], '--top_k=3: belongs to sampling'),
-    (['--beam=3', '--greedy'], '--beam=3: not with --greedy'),
+    (['--beam=5', '--samples=2'], '--samples=2: belongs to sampling; not with --greedy or --beam'),
+    (['--beam=3', '--greedy'], 'argument --greedy: not allowed with argument --beam'),
     (['--prompt=zzz yyy'], "--prompt='zzz yyy': no word of it is in the vocabulary"),
     (['--top_k=many'], "argument --top_k: invalid int value: 'many'"),
     (['--topk=3'], 'unrecognized arguments: --topk=3'),
@@ -248,10 +243,10 @@ WRONG = [
 
 
 @pytest.mark.parametrize('arguments,message', WRONG)
-def test_one_clear_line_and_exit_code_two(arguments, message, run, monkeypatch, lines):
+def test_one_clear_line_and_exit_code_two(arguments, message, run, lines):
     lines()
     with pytest.raises(SystemExit) as stop:
-        call(monkeypatch, generate.main, f'--workdir={run}', *arguments)
+        cli.main(['generate', f'--workdir={run}', *arguments])
     _, stderr = lines()
     assert stop.value.code == 2
     assert stderr[-1].startswith(message) and len(stderr) == 1, stderr

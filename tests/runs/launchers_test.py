@@ -6,7 +6,7 @@ import sys
 import types
 
 import pytest
-from launch_test import ROOT, command, launch
+from helpers import ROOT, command, launch
 from slurm_test import LONG, told, wait
 
 from nplm_jax.runs import launchers, workdir
@@ -44,14 +44,14 @@ def test_wrong_flags_are_one_line(tmp_path, flags, message):
 def test_what_is_asked_of_slurm():
     options = ('partition=gpu', 'time=60', 'setup=module load cuda', 'mem=8GB')
     expected = {'partition': 'gpu', 'time': 60, 'setup': ['module load cuda'], 'mem': '8GB'}
-    assert launchers.read_options(options) == expected
+    assert launchers.parse_slurm_options(options) == expected
     for wrong in ('time', 'time=', 'time=1:00', 'nodes=0', 'job_name=x'):
         with pytest.raises(BadInput, match=f"^--slurm='{wrong}': must be "):
-            launchers.read_options([wrong])
+            launchers.parse_slurm_options([wrong])
 
 
 def run(folder, launcher, **options):
-    return launchers.run([], launcher, folder, lambda _: None, options.pop('asked', {}), **options)
+    return launchers.run([], launcher == 'slurm', folder, lambda _: None, options.pop('asked', {}), **options)
 
 
 def test_without_submitit_or_slurm(tmp_path, monkeypatch):
@@ -69,7 +69,7 @@ def test_without_submitit_or_slurm(tmp_path, monkeypatch):
 
 def line(cluster, tasks, visible=None):
     task = launchers.Task(('launch.py', SENTENCES), 'localhost:1234', visible)
-    words, environment = task.line(types.SimpleNamespace(cluster=cluster, num_tasks=tasks, global_rank=1))
+    words, environment = task.command_line(types.SimpleNamespace(cluster=cluster, num_tasks=tasks, global_rank=1))
     assert words[:3] == [sys.executable, 'launch.py', SENTENCES]
     return words[3:], environment.get('CUDA_VISIBLE_DEVICES')
 

@@ -8,7 +8,8 @@ import subprocess
 import time
 
 import pytest
-from launch_test import ROOT, command, launch, outcome
+from helpers import ROOT, command, launch
+from launch_test import outcome
 
 pytestmark = pytest.mark.slurm
 SHORT = ('--config=configs/sentences.py', '--config.train.epochs=20')
@@ -90,7 +91,9 @@ def test_a_requeued_job_goes_on(whole, tmp_path, ask):
     first.send_signal(signal.SIGINT)
     _, stderr = first.communicate(timeout=60)
     assert (
-        first.returncode == 130 and 'these jobs go on: ' in stderr and 'go on with: python' in stderr.splitlines()[-1]
+        first.returncode == 130
+        and 'these jobs still run: ' in stderr
+        and 'resume with: python' in stderr.splitlines()[-1]
     )
     (number,) = _jobs()
     subprocess.run([*ask, number], check=True)

@@ -4,7 +4,7 @@ import subprocess
 import time
 
 import pytest
-from launch_test import ROOT, command, launch
+from helpers import ROOT, command, launch
 
 from configs import brown, sentences
 from nplm_jax import config as config_lib
@@ -63,9 +63,9 @@ def test_a_stale_point_stops_the_sweep_before_its_first_run(study, tmp_path):
         ('return []', 'sweep\\(\\) of .* yields no point'),
         ('raise RuntimeError("boom")', 'sweep\\(\\) of .* failed: RuntimeError: boom'),
         ('yield {1: 2}', '{1: 2}: a point must be a dictionary of keys'),
-        ('yield {"name": "table.md"}', 'a point of .* is called table.md, which'),
+        ('yield {"name": "table.md"}', 'a point of .* is called table.md, as another'),
         ('yield 3', '3: a point must be a dictionary of keys'),
-        ('yield {"seed": 2}\n    yield {"seed": 2}', 'two points of .* are called seed=2'),
+        ('yield {"seed": 2}\n    yield {"seed": 2}', 'a point of .* is called seed=2, as another'),
     ],
 )
 def test_a_sweep_that_is_none(tmp_path, body, message):

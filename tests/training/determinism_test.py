@@ -6,7 +6,7 @@ import os
 import jax
 import numpy as np
 import pytest
-from launch_test import launch
+from helpers import launch
 
 from nplm_jax.runs import experiment
 from nplm_jax.training import checkpoints, loop

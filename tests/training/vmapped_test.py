@@ -9,7 +9,7 @@ import signal
 import jax
 import numpy as np
 import pytest
-from launch_test import launch
+from helpers import launch
 
 from configs import sentences
 from nplm_jax import config as config_lib
