@@ -31,7 +31,19 @@ from nplm_jax.utils.text import markdown_table
 HERE = pathlib.Path(__file__).parent
 SIDES = ('base', 'new')
 KINDS = ('sampled', 'nce', 'two_level')
-HEADER = ['row', 'output', 'base words/s', 'new words/s', 'new / base', 'range', 'base starts in', 'new starts in']
+HEADER = [
+    'row',
+    'output',
+    'base words/s',
+    'new words/s',
+    'new / base',
+    'range',
+    'by CPU time',
+    'start: base',
+    'new',
+    'CPU: base',
+    'new',
+]
 
 _BASE = flags.DEFINE_string('base', '', 'The folder of the checkout to compare with.')
 _ROWS = problem.define_several('rows', ['mlp1', 'mlp9'], 'The networks')
@@ -49,7 +61,7 @@ _SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the results that
 class Side:
     """A process that trains by the code of one checkout."""
 
-    def __init__(self, folder: pathlib.Path, stack: contextlib.ExitStack):
+    def __init__(self, folder: pathlib.Path, stack: contextlib.ExitStack) -> None:
         """Starts it; it ends with the stack."""
         self._name = folder
         environment = {k: v for k, v in os.environ.items() if k != 'JAX_COMPILATION_CACHE_DIR'}
@@ -103,28 +115,36 @@ def race(sides: dict[str, Side], row: str, changes: dict[str, Any]) -> dict[str,
         sys.exit(f'commits.py: {name}: the losses differ by up to {np.abs(nll["base"] - nll["new"]).max():.2g}')
     executions = max(1, round(_SECONDS.value / min(start['steady'] for start in starts['base'])))
     rates: dict[str, list[int]] = {side: [] for side in SIDES}
+    cpu_rates: dict[str, list[int]] = {side: [] for side in SIDES}
+    num_words = executions * _STEPS.value * _BATCH.value
     for i in range(_ROUNDS.value):
         for side in order(i):
-            seconds = sides[side].ask(name=name, executions=executions)['seconds']
-            rates[side].append(round(executions * _STEPS.value * _BATCH.value / seconds))
-    print(f'{name}: {rates}', file=sys.stderr)
+            turn = sides[side].ask(name=name, executions=executions)
+            rates[side].append(round(num_words / turn['seconds']))
+            cpu_rates[side].append(round(num_words / turn['cpu_seconds']))
+    print(f'{name}: measured', file=sys.stderr)
     difference = float(np.abs(nll['base'] - nll['new']).max())
     shown = {'row': row, 'output': ' '.join(changes.values()), 'executions': executions}
-    return {**shown, 'words_per_second': rates, 'starts': starts, 'largest_difference_of_losses': difference}
+    rates_of = {'words_per_second': rates, 'words_per_cpu_second': cpu_rates}
+    return {**shown, **rates_of, 'starts': starts, 'largest_difference_of_losses': difference}
 
 
 def make_table(measured: dict[str, Any]) -> str:
     """Returns one line a contestant: medians over the rounds, and the median of the rounds' ratios.
 
-    A start is the median of the seconds from the settings to the first updates, less the updates themselves.
+    A start is the median of the seconds from the settings to the end of the first execution, less what a later execution
+    takes. The CPU time of the process suffers less from other work on the machine than the time that passes.
     """
     lines = []
     for entry in measured['raced']:
         rates = {side: np.array(entry['words_per_second'][side]) for side in SIDES}
         ratios = rates['new'] / rates['base']
-        starts = [
-            statistics.median(start['prepare'] + start['compile'] for start in entry['starts'][side]) for side in SIDES
-        ]
+        cpu_ratios = np.divide(*(entry['words_per_cpu_second'][side] for side in SIDES[::-1]))
+        wall, cpu = ({side: [] for side in SIDES} for _ in range(2))
+        for side in SIDES:
+            for start in entry['starts'][side]:
+                wall[side].append(start['prepare'] + start['compile'])
+                cpu[side].append(start['cpu_seconds'])
         lines.append(
             [
                 entry['row'],
@@ -132,7 +152,8 @@ def make_table(measured: dict[str, Any]) -> str:
                 *(f'{np.median(rates[side]):,.0f}' for side in SIDES),
                 f'{np.median(ratios):.3f}',
                 f'{ratios.min():.2f}-{ratios.max():.2f}',
-                *(f'{seconds:.2f} s' for seconds in starts),
+                f'{np.median(cpu_ratios):.3f}',
+                *(f'{statistics.median(seconds[side]):.2f}' for seconds in (wall, cpu) for side in SIDES),
             ]
         )
     about = f'Batch {measured["batch"]}, {measured["steps"]} updates an execution, {measured["rounds"]} rounds, on '

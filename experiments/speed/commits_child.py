@@ -48,9 +48,10 @@ def make_words(config: Any, V: int, steps: int) -> tuple[np.ndarray, int]:
 
 def old_execute(config: Any, V: int, steps: int) -> Execute:
     """Returns the updates of the flat package."""
-    from nplm_jax import dataset, parallel, plan, sampling, settings, training  # noqa: PLC0415
     from nplm_jax.corpora import Span  # noqa: PLC0415
     from nplm_jax.vocabulary import Vocabulary  # noqa: PLC0415
+
+    from nplm_jax import dataset, parallel, plan, sampling, settings, training  # noqa: PLC0415
 
     frozen = settings.from_config(config)
     ids, num_train = make_words(config, V, steps)
@@ -98,14 +99,15 @@ def compile_entry(row: str, changes: dict[str, Any], vocabulary: int, steps: int
     """Makes an entry with nothing compiled before. Returns: its updates, and how long its start took."""
     jax.clear_caches()
     config = make_config(row, {**changes, 'train.steps_per_execution': steps, 'train.epochs': EPOCHS})
-    started = time.perf_counter()
+    started, cpu_started = time.perf_counter(), time.process_time()
     execute = (old_execute if is_old() else new_execute)(config, vocabulary, steps)
     prepared = time.perf_counter()
     nll = [execute()]
-    first = time.perf_counter()
+    first, cpu_first = time.perf_counter(), time.process_time()
     nll += [execute(), execute()]
-    steady = (time.perf_counter() - first) / 2
+    steady, cpu_steady = (time.perf_counter() - first) / 2, (time.process_time() - cpu_first) / 2
     start = {'prepare': prepared - started, 'compile': first - prepared - steady, 'steady': steady}
+    start['cpu_seconds'] = cpu_first - cpu_started - cpu_steady
     return execute, {**start, 'nll': np.concatenate(nll).tolist()}
 
 
@@ -118,10 +120,10 @@ def main() -> None:
         if 'compile' in command:
             entries[name], answer = compile_entry(**command['compile'])
         else:
-            started = time.perf_counter()
+            started, cpu_started = time.perf_counter(), time.process_time()
             for _ in range(command['executions']):
                 entries[name]()
-            answer = {'seconds': time.perf_counter() - started}
+            answer = {'seconds': time.perf_counter() - started, 'cpu_seconds': time.process_time() - cpu_started}
         print(json.dumps(answer), flush=True)
 
 
