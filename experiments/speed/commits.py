@@ -132,8 +132,8 @@ def race(sides: dict[str, Side], row: str, changes: dict[str, Any]) -> dict[str,
 def make_table(measured: dict[str, Any]) -> str:
     """Returns one line a contestant: medians over the rounds, and the median of the rounds' ratios.
 
-    A start is the median of the seconds from the settings to the end of the first execution, less what a later execution
-    takes. The CPU time of the process suffers less from other work on the machine than the time that passes.
+    A start is the median of the seconds from the settings to the end of the first execution, less what a later
+    execution takes. The CPU time of the process suffers less from other work on the machine than the time that passes.
     """
     lines = []
     for entry in measured['raced']:
