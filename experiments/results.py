@@ -1,4 +1,6 @@
-"""What the tables' scripts share: committed results, and one line when one of them is missing."""
+"""Reads, writes and shows the results of the studies."""
+
+from __future__ import annotations
 
 import json
 import pathlib
@@ -11,20 +13,20 @@ from nplm_jax.utils.io import read_json, write_atomically
 
 
 def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
-    """The results.json that was committed as ROW.json. Raises: BadInput naming it when it is missing or damaged."""
+    """Returns the results.json that was committed as ROW.json. Raises: BadInput when it is missing or damaged."""
     path = folder / f'{row}.json'
     if not path.exists():
         raise BadInput(f'{path}: missing; run that row and copy its results.json here')
     return read_json(path)
 
 
-def write(path: pathlib.Path, found: dict[str, Any]) -> None:
-    """Writes what a study measured, whole or not at all."""
-    write_atomically(path, json.dumps(found, indent=2) + '\n')
+def write(path: pathlib.Path, measured: dict[str, Any]) -> None:
+    """Writes atomically what a study measured."""
+    write_atomically(path, json.dumps(measured, indent=2) + '\n')
 
 
 def show(make: Callable[[], str]) -> None:
-    """Prints what `make` makes, or ends with its complaint and exit code 1: results may lack what a table shows."""
+    """Prints what `make` returns. Ends with one line and exit code 1 when the results lack what the table shows."""
     try:
         print(make())
     except BadInput as error:

@@ -1,9 +1,11 @@
-"""Brown's MLP9 with cheaper gradients: what each kind of output.kind costs and reaches.
+"""Brown's MLP9 with cheaper gradients: the cost and the perplexity of each output.kind.
 
     python launch.py --config=experiments/cheaper/points.py:mlp9 --sweep
 
 `full` is the row itself, `configs/brown.py:mlp9`. The results.json of each point is committed as results/NAME.json.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +23,6 @@ POINTS = {
 
 
 def sweep() -> Iterator[dict[str, Any]]:
-    """The points, each called by its name."""
+    """Yields the points."""
     for name, keys in POINTS.items():
         yield {'name': name, **keys}

@@ -3,40 +3,42 @@
 python -m experiments.cheaper.table
 """
 
+from __future__ import annotations
+
 import pathlib
 from typing import Any
 
 from configs import brown
 from experiments import results
 from experiments.cheaper.points import POINTS, get_config
-from nplm_jax import config as config_lib
-from nplm_jax.runs import sweeps
+from nplm_jax.models.network import Network
+from nplm_jax.outputs.two_level import TwoLevelSoftmax
+from nplm_jax.runs import experiment, sweeps
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 FULL = pathlib.Path(__file__).parents[1] / 'table1' / 'results'
-HEADER = ['output.kind', 'samples', 'head', 'classes', 'epochs', 'words/s', 'seconds', 'valid', 'test']
+HEADER = ['output.kind', 'samples', 'shortlist', 'classes', 'epochs', 'words/s', 'seconds', 'valid', 'test']
 
 
 def rows() -> list[list[Any]]:
-    """The row itself, then the points. Raises: BadInput for a result that is missing or another run's."""
+    """Returns the row itself, then the points. Raises: BadInput for a result that is missing or another run's."""
     points = [_row(results.read(RESULTS, name), {'name': name, **overrides}) for name, overrides in POINTS.items()]
     return [_row(results.read(FULL, 'mlp9'), {}), *points]
 
 
-def _row(found: dict[str, Any], overrides: dict[str, Any]) -> list[Any]:
-    wanted = config_lib.from_config(sweeps.apply(get_config('mlp9'), overrides).config)
-    output = wanted.output
-    num_classes = output.num_classes(brown.VOCABULARY)
+def _row(recorded: dict[str, Any], overrides: dict[str, Any]) -> list[Any]:
+    settings = experiment.load_settings(sweeps.apply(get_config('mlp9'), overrides).config)
+    network = Network.from_settings(settings, brown.VOCABULARY)
+    if (recorded['name'], recorded['parameters']) != (settings.name, network.num_parameters()):
+        raise BadInput(f'{settings.name}: the committed results are of another run, {recorded["name"]}')
+    output, layer = settings.output, network.output
     samples = output.samples if output.kind in ('sampled', 'nce') else '-'
-    classes = [output.num_shortlist, num_classes] if output.kind == 'two_level' else ['-', '-']
-    parameters = wanted.model.num_parameters(brown.VOCABULARY, num_classes)
-    if (found['name'], found['parameters']) != (wanted.name, parameters):
-        raise BadInput(f'{wanted.name}: the committed results are of another run, {found["name"]}')
-    cost = [f'{found["words_per_second"]:,}', f'{found["seconds"]:.0f}']
-    perplexities = [found['perplexity'][split] for split in ('valid', 'test')]
-    return [output.kind, samples, *classes, wanted.train.epochs, *cost, *perplexities]
+    classes = [layer.num_shortlist, layer.num_classes] if isinstance(layer, TwoLevelSoftmax) else ['-', '-']
+    cost = [f'{recorded["words_per_second"]:,}', f'{recorded["seconds"]:.0f}']
+    perplexities = [recorded['perplexity'][split] for split in ('valid', 'test')]
+    return [output.kind, samples, *classes, settings.train.epochs, *cost, *perplexities]
 
 
 if __name__ == '__main__':

@@ -1,8 +1,10 @@
 """A grammar of sentences like the paper's "the cat is walking in the bedroom", and its entropy, exactly.
 
-It is regular: from START to END each state has arcs; one is taken, and says one of its words, all of them as likely.
-It has no loop, and a sentence one derivation at most.
+It is regular: from START to END each state has arcs. An arc is taken with its probability and emits one of its words;
+the words of an arc are equally likely. There is no loop, and a sentence has at most one derivation.
 """
+
+from __future__ import annotations
 
 import collections
 import functools
@@ -15,7 +17,7 @@ START, END = 'start', 'end'
 
 
 class Arc(NamedTuple):
-    """Taken with this probability, it says one of these words and leads to that state."""
+    """A transition: its probability, the words of which it emits one, and the state that it leads to."""
 
     probability: float
     words: tuple[str, ...]
@@ -25,8 +27,8 @@ class Arc(NamedTuple):
 Grammar = Mapping[str, tuple[Arc, ...]]
 
 OPTIONAL = 0.5  # how often a noun has an adjective, and a verb an adverb
-SHARED = 0.2  # how often the verb is one of those that every kind has
-WHO = (  # the kinds of nouns
+SHARED = 0.2  # how often the verb is one that all kinds have
+NOUNS = (  # the kinds of nouns
     'cat dog horse rabbit goat hamster badger',
     'gull crow duck parrot pigeon robin owl',
     'pupil student teacher girl boy scholar professor',
@@ -36,7 +38,7 @@ WHO = (  # the kinds of nouns
     'singer drummer pianist violinist guitarist dancer conductor',
     'miner welder builder plumber painter carpenter mason',
 )
-DOING = (  # what each kind does
+VERBS = (  # of each kind
     'walking running sniffing hopping digging prowling grazing trotting',
     'flying singing nesting circling gliding pecking chirping soaring',
     'reading writing learning counting drawing spelling revising studying',
@@ -46,7 +48,7 @@ DOING = (  # what each kind does
     'drumming dancing humming performing practising tuning conducting rehearsing',
     'hammering drilling sawing plastering welding lifting sanding measuring',
 )
-WHERE = (  # and where
+PLACES = (  # of each kind
     'bedroom room kitchen garden barn yard stable kennel',
     'tree nest forest hedge meadow marsh cage cliff',
     'school classroom library college nursery campus academy laboratory',
@@ -65,86 +67,98 @@ ADJECTIVES = (
     'small large old new dark bright red blue green grey white black brown yellow famous quiet strange lovely ugly '
     'clean dirty cold warm cheap modern ancient lonely crowded busy little tall short wide narrow heavy light fine'
 )
-PLACING = 'in near behind outside beyond around'
+PREPOSITIONS = 'in near behind outside beyond around'
 DETERMINERS = {'singular': 'the a this that every', 'plural': 'the some these those many'}
 AUXILIARIES = {'singular': 'is was', 'plural': 'are were'}
 
 
 def cats_and_dogs() -> Grammar:
-    """Determiner (adjective) noun auxiliary (adverb) verb preposition determiner (adjective) place, and a full stop.
+    """Returns the grammar of sentences like "some small cats are slowly walking near the dark bedroom .".
 
-    The noun agrees with the auxiliary; verb and place are of the noun's kind, whatever stands between them.
+    A sentence is: determiner (adjective) noun auxiliary (adverb) verb preposition determiner (adjective) place and a
+    full stop. The noun agrees with the auxiliary, and verb and place are of the noun's kind.
     """
-    kinds = range(len(WHO))
+    kinds = range(len(NOUNS))
     states = {START: [(1 / 2, DETERMINERS[number], f'noun {number}') for number in DETERMINERS]}
     for number, ending in (('singular', ''), ('plural', 's')):
-        nouns = [' '.join(f'{noun}{ending}' for noun in who.split()) for who in WHO]
-        said = [(1 / len(kinds), nouns[kind], f'be {number} {kind}') for kind in kinds]
-        states |= _perhaps(ADJECTIVES, f'noun {number}', said)
+        nouns = [' '.join(f'{noun}{ending}' for noun in words.split()) for words in NOUNS]
+        arcs = [(1 / len(kinds), nouns[kind], f'be {number} {kind}') for kind in kinds]
+        states |= _optional(ADJECTIVES, f'noun {number}', arcs)
         states |= {f'be {number} {kind}': [(1, AUXILIARIES[number], f'verb {kind}')] for kind in kinds}
     for kind in kinds:
-        verbs = [(1 - SHARED, DOING[kind], f'placing {kind}'), (SHARED, ANY_VERB, f'placing {kind}')]
-        states |= _perhaps(ADVERBS, f'verb {kind}', verbs)
-        states[f'placing {kind}'] = [(1, PLACING, f'which {kind}')]
+        verbs = [(1 - SHARED, VERBS[kind], f'placing {kind}'), (SHARED, ANY_VERB, f'placing {kind}')]
+        states |= _optional(ADVERBS, f'verb {kind}', verbs)
+        states[f'placing {kind}'] = [(1, PREPOSITIONS, f'which {kind}')]
         states[f'which {kind}'] = [(1, DETERMINERS['singular'], f'place {kind}')]
-        states |= _perhaps(ADJECTIVES, f'place {kind}', [(1, WHERE[kind], 'stop')])
+        states |= _optional(ADJECTIVES, f'place {kind}', [(1, PLACES[kind], 'stop')])
     states['stop'] = [(1, '.', END)]
-    return {state: tuple(Arc(p, tuple(said.split()), then) for p, said, then in arcs) for state, arcs in states.items()}
+    return {
+        state: tuple(Arc(p, tuple(words.split()), following) for p, words, following in arcs)
+        for state, arcs in states.items()
+    }
 
 
-def _perhaps(words: str, state: str, arcs: list[tuple[float, str, str]]) -> dict[str, list[tuple[float, str, str]]]:
-    """A state with these arcs, and the same after one of the optional words."""
-    without = [((1 - OPTIONAL) * p, said, then) for p, said, then in arcs]
+def _optional(words: str, state: str, arcs: list[tuple[float, str, str]]) -> dict[str, list[tuple[float, str, str]]]:
+    """Returns a state that has these arcs, alone or after one of the optional words."""
+    without = [((1 - OPTIONAL) * p, emitted, following) for p, emitted, following in arcs]
     return {state: [(OPTIONAL, words, f'{state} described'), *without], f'{state} described': arcs}
 
 
 def vocabulary(grammar: Grammar) -> tuple[str, ...]:
-    """All words, sorted."""
+    """Returns all words, sorted."""
     return tuple(sorted({word for arcs in grammar.values() for arc in arcs for word in arc.words}))
 
 
 def entropy_and_length(grammar: Grammar) -> tuple[float, float]:
-    """Of a sentence, expected: its nats, which are those of its only derivation, and its words."""
+    """Returns the entropy of a sentence, nats, and its expected number of words.
+
+    A sentence has one derivation, so its entropy is the entropy of its derivation.
+    """
 
     @functools.cache
-    def after(state):
-        nats = words = 0.0
-        for p, said, then in grammar.get(state, ()):
-            nats += p * (math.log(len(said) / p) + after(then)[0])
-            words += p * (1 + after(then)[1])
-        return nats, words
+    def remaining(state: str) -> tuple[float, float]:
+        nats = length = 0.0
+        for p, words, following in grammar.get(state, ()):
+            nats += p * (math.log(len(words) / p) + remaining(following)[0])
+            length += p * (1 + remaining(following)[1])
+        return nats, length
 
-    return after(START)
+    return remaining(START)
 
 
 def floor(grammar: Grammar) -> float:
-    """The perplexity that no model can beat on endless text: exp(entropy of a sentence / its expected words)."""
+    """Returns exp(entropy of a sentence / its expected words), below which no model can be on endless text."""
     nats, words = entropy_and_length(grammar)
     return math.exp(nats / words)
 
 
 def text(grammar: Grammar, seed: int, num_words: int) -> list[str]:
-    """The first words of an endless text of independent sentences: a pure function of the seed."""
-    chance, state, words = random.Random(seed), START, []
+    """Returns the first words of an endless text of independent sentences: a pure function of the seed."""
+    rng, state, words = random.Random(seed), START, []
     while len(words) < num_words:
         arcs = grammar[START if state == END else state]
-        _, said, state = chance.choices(arcs, [arc.probability for arc in arcs])[0]
-        words.append(chance.choice(said))
+        _, emitted, state = rng.choices(arcs, [arc.probability for arc in arcs])[0]
+        words.append(rng.choice(emitted))
     return words
 
 
 def log_probabilities(grammar: Grammar, words: Iterable[str]) -> list[float]:
-    """log P of each word after all before it under the grammar itself, nats; the first word opens a sentence.
+    """Returns log P of each word after all words before it under the grammar itself, nats.
 
-    Raises: ValueError at a word that cannot stand there.
+    Args:
+        grammar: The grammar.
+        words: A text whose first word opens a sentence.
+
+    Raises:
+        ValueError: The grammar does not allow a word at its place.
     """
-    found, states = [], {START: 1.0}  # where the sentence may be, with what probability
+    log_p, states = [], {START: 1.0}  # states: the probability of each state that the sentence may be in
     for word in words:
         after: collections.Counter[str] = collections.Counter()
         for state, p in states.items():
-            for share, said, then in grammar[state]:
-                if word in said:
-                    after[START if then == END else then] += p * share / len(said)
-        found.append(math.log(total := after.total()))
+            for share, emitted, following in grammar[state]:
+                if word in emitted:
+                    after[START if following == END else following] += p * share / len(emitted)
+        log_p.append(math.log(total := after.total()))
         states = {state: p / total for state, p in after.items()}
-    return found
+    return log_p

@@ -6,13 +6,16 @@ results/FAMILY.json is the results.json of `python launch.py --config=configs/br
 what `python -m nplm_jax.cli mix` wrote.
 """
 
+from __future__ import annotations
+
 import pathlib
 from typing import Any
 
 from configs import brown
 from experiments import results
-from nplm_jax import config as config_lib
 from nplm_jax.cli import mix
+from nplm_jax.models.registry import is_network
+from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.text import markdown_table
 
@@ -23,26 +26,26 @@ HEADER = ['model', 'm', 'h', 'epochs', 'train', 'valid', 'test', 'mixed: valid',
 
 
 def rows() -> list[list[Any]]:
-    """Counts, windows, recurrences. Raises: BadInput for a result that is missing or another run's."""
+    """Returns count-based models, windows, recurrent networks. Raises: BadInput for missing or wrong results."""
     others = [_row(row, results.read(TABLE_1, file)) for row, file in reversed(OTHERS.items())]
     return [*others, *(_row(row, results.read(RESULTS, row)) for row in brown.RECURRENT)]
 
 
-def _row(row: str, found: dict[str, Any]) -> list[Any]:
-    wanted = config_lib.from_config(brown.get_config(row))
-    if found['name'] != wanted.name:
-        raise BadInput(f'{wanted.name}: the committed results are of another run, {found["name"]}')
-    perplexities = [found['perplexity'][s] for s in ('train', 'valid', 'test')]
-    if not wanted.model.is_network:
+def _row(row: str, recorded: dict[str, Any]) -> list[Any]:
+    settings = experiment.load_settings(brown.get_config(row))
+    if recorded['name'] != settings.name:
+        raise BadInput(f'{settings.name}: the committed results are of another run, {recorded["name"]}')
+    perplexities = [recorded['perplexity'][s] for s in ('train', 'valid', 'test')]
+    if not is_network(settings.model):
         return [row, '-', '-', '-', *perplexities, *['-'] * 4]
-    mixed = found['mixture']['by_frequency']
-    shape = [wanted.model.m, wanted.model.h, f'{found["epochs"]:.0f}']
-    cost = [f'{found["seconds"] / 60:.0f}', f'{found["words_per_second"]:,}']
+    mixed = recorded['mixture']['by_frequency']
+    shape = [settings.model.m, settings.model.h, f'{recorded["epochs"]:.0f}']
+    cost = [f'{recorded["seconds"] / 60:.0f}', f'{recorded["words_per_second"]:,}']
     return [row or 'best', *shape, *perplexities, mixed['valid'], mixed['test'], *cost]
 
 
 def make() -> str:
-    """Both tables."""
+    """Returns both tables."""
     return markdown_table(HEADER, rows()) + '\n\n' + mix.make_table(results.read(RESULTS, 'mixture'))
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-from experiments.speed.contestants import PRECISIONS
+from experiments.speed.problem import PRECISIONS
 
 
-def flops_a_second(repeats: int = 8) -> dict[str, dict[str, float]]:
-    """By precision and library, float operations a second of a square product. Needs PyTorch."""
+def flops_per_second(repeats: int = 8) -> dict[str, dict[str, float]]:
+    """Returns, by precision and library, float operations a second of a square product. Needs PyTorch."""
     n = 2048 if jax.default_backend() == 'cpu' else 8192
     products = {'jax': _jax_product, 'torch': _torch_product}
     best = {precision: dict.fromkeys(products, 0.0) for precision in PRECISIONS}
@@ -27,20 +28,20 @@ def flops_a_second(repeats: int = 8) -> dict[str, dict[str, float]]:
     return best
 
 
-def _jax_product(n: int, precision: str):
+def _jax_product(n: int, precision: str) -> Callable[[], object]:
     left, right = jax.random.normal(jax.random.key(0), (2, n, n), precision)
     product = jax.jit(jnp.matmul)
     return lambda: product(left, right).block_until_ready()
 
 
-def _torch_product(n: int, precision: str):
+def _torch_product(n: int, precision: str) -> Callable[[], object]:
     import torch  # noqa: PLC0415 (an optional package)
 
     from experiments.speed.torch_contestants import DEVICE  # noqa: PLC0415
 
     left, right = torch.randn(2, n, n, dtype=getattr(torch, precision), device=DEVICE)
 
-    def run():
+    def run() -> None:
         left @ right
         if DEVICE.type == 'cuda':
             torch.cuda.synchronize()

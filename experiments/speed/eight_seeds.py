@@ -3,6 +3,8 @@
 python launch.py --config=experiments/speed/eight_seeds.py:small --config.corpus.path=TEXT --sweep --vectorize
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +21,7 @@ SIZES = {  # |V|; n, m and h of the network; its batch; words of the text; epoch
 
 
 def get_config(size: str) -> ConfigDict:
-    """One of SIZES, without early stopping; no word is merged."""
+    """Returns one of SIZES, without early stopping; no word is merged."""
     c = text.get_config()
     _, (c.model.n, c.model.m, c.model.h), c.train.batch_size, words, c.train.epochs = SIZES[size]
     c.train.evaluate_every = int(c.corpus.train * words) // c.train.batch_size * c.train.epochs // 4
@@ -30,6 +32,6 @@ def get_config(size: str) -> ConfigDict:
 
 
 def sweep() -> Iterator[dict[str, Any]]:
-    """The seeds."""
+    """Yields the seeds."""
     for seed in range(1, SEEDS + 1):
         yield {'seed': seed}

@@ -3,7 +3,8 @@
     python -m experiments.speed.forms [--batch=512] [--widths=50,240] [--vocabulary=16384]
     python -m experiments.speed.forms --show      the table of the committed results, nothing measured
 
-A turn is some updates in one dispatch, as in training: loss, all gradients, plain SGD. Writes results/forms.json.
+A turn is some updates in one execution, as in training: loss, all gradients, plain SGD. Writes results/forms.json.
+Dims: V vocabulary, B batch, S examples of a block, K and P inputs of the output layer, D inputs of one part.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import functools
 import pathlib
 import shlex
 import sys
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,52 +22,49 @@ import numpy as np
 from absl import app, flags
 
 from experiments import results
-from experiments.speed import contestants
+from experiments.speed import problem
 from nplm_jax.distributed import sharding
-from nplm_jax.outputs import blockwise
+from nplm_jax.outputs import blockwise, softmax
+from nplm_jax.outputs.blockwise import Part
 from nplm_jax.runs import provenance
 from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
+Parts = Sequence[Part]
+Loss = Callable[[Any, jax.Array, jax.Array, str], jax.Array]  # parts, b_V, targets_B, precision -> mean NLL
+MATRICES = ('U_VxK', 'W_VxP')
 _BATCH = flags.DEFINE_integer('batch', 512, 'Examples an update.')
 _VOCABULARY = flags.DEFINE_integer('vocabulary', 16_384, '|V|.')
 _SHAPES = flags.DEFINE_multi_string('widths', ['100', '50,240'], 'Inputs of the output layer: of h, or of h and x.')
 _STEPS = flags.DEFINE_integer('steps', 6, 'Updates a turn.')
-_ROUNDS = flags.DEFINE_integer('rounds', 8, 'Turns of each form.')
-_SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the results that are there, and measure nothing.')
+_ROUNDS = flags.DEFINE_integer('rounds', 8, 'Turns of each form that are timed.')
+_SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the existing results, and measure nothing.')
 
 
-class Weights(NamedTuple):
-    """U and W, or the first alone."""
-
-    U_VxK: jax.Array
-    W_VxP: jax.Array | None = None
-
-
-def product(left, right, contract):
-    """Of two matrices over these axes, both rounded to the left one's type."""
+def product(left: jax.Array, right: jax.Array, contract: tuple[int, int]) -> jax.Array:
+    """Returns the product of two matrices over one axis of each, both rounded to the left one's type."""
     return blockwise._product(left, right.astype(left.dtype), contract)
 
 
-def examples_by_words(parts, b_V, targets_B, precision):
-    """The form that comes to mind first: B x V scores."""
+def examples_by_words(parts: Parts, b_V: jax.Array, targets_B: jax.Array, precision: str) -> jax.Array:
+    """Computes B x V scores: the form that comes to mind first."""
     y_BxV = sum(product(x.astype(precision), w, (1, 1)) for w, x in parts) + b_V[None, :]
     picked_B = jnp.take_along_axis(y_BxV, targets_B[:, None], axis=1)[:, 0]
     return jnp.mean(jax.nn.logsumexp(y_BxV, axis=1) - picked_B)
 
 
-def words_by_examples(parts, b_V, targets_B, precision):
-    """V x B scores, by jax.grad."""
+def words_by_examples(parts: Parts, b_V: jax.Array, targets_B: jax.Array, precision: str) -> jax.Array:
+    """Computes V x B scores; jax.grad gives the gradients."""
     y_VxB = sum(product(w.astype(precision), x, (1, 1)) for w, x in parts) + b_V[:, None]
-    return jnp.mean(blockwise.negative_log_likelihood(y_VxB, targets_B))
+    return jnp.mean(softmax.cross_entropy(y_VxB, targets_B))
 
 
-def recomputed(parts, b_V, targets_B, precision, words=2048):
-    """A running maximum and sum over blocks of words, each block computed again in the backward pass."""
+def recomputed(parts: Parts, b_V: jax.Array, targets_B: jax.Array, precision: str, words: int = 2048) -> jax.Array:
+    """Keeps a running maximum and sum over blocks of words; the backward pass computes each block again."""
     V = len(b_V)
 
     @jax.checkpoint
-    def block(running, first):
+    def block(running: tuple[jax.Array, jax.Array], first: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
         largest_B, sum_B = running
         rows = [jax.lax.dynamic_slice_in_dim(w, first, words) for w, _ in parts]
         y_VxB = sum(product(w.astype(precision), x, (1, 1)) for w, (_, x) in zip(rows, parts))
@@ -81,23 +80,24 @@ def recomputed(parts, b_V, targets_B, precision, words=2048):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def turned(parts, b_V, targets_B, precision):
-    """V x 128 scores of a block, a product for U and W each, copies of them transposed for W^T E: ours before.
+def transposed(parts: Parts, b_V: jax.Array, targets_B: jax.Array, precision: str) -> jax.Array:
+    """Computes V x 128 scores of a block, one product for each of U and W, and W^T E from transposed copies.
 
-    Then, in float32, b's gradient was a product of its own, 8% faster at K=100. The batch must be a multiple of 128.
+    This is the form that the package had before. There b's gradient was a separate product in float32, which was 8%
+    faster at K=100. The batch must be a multiple of 128.
     """
-    return turned_gradients(parts, b_V, targets_B, precision)[0]
+    return transposed_gradients(parts, b_V, targets_B, precision)[0]
 
 
-def turned_gradients(parts, b_V, targets_B, precision):
-    """Its loss and gradients."""
+def transposed_gradients(parts: Parts, b_V: jax.Array, targets_B: jax.Array, precision: str) -> tuple[jax.Array, Any]:
+    """Returns the loss of `transposed` and its gradients."""
     weights, inputs = zip(*parts)
     *others, last = inputs
-    with_ones = [*others, jnp.pad(last, ((0, 0), (0, 1)), constant_values=1)]  # b's gradient is a column more
+    with_ones = [*others, jnp.pad(last, ((0, 0), (0, 1)), constant_values=1)]  # one column more, for b's gradient
     low = [w.astype(precision) for w in weights]
     copies = [jax.lax.optimization_barrier(w.T) for w in low]
 
-    def block(sums, inputs):
+    def block(sums: list[jax.Array], inputs: list[jax.Array]) -> tuple[list[jax.Array], Any]:
         y_VxS = sum(product(w, x[:, : w.shape[1]], (1, 1)) for w, x in zip(low, inputs)) + b_V[:, None]
         largest_S = jnp.max(y_VxS, axis=0)
         E_VxS = jnp.exp(y_VxS - largest_S[None, :]).astype(precision)
@@ -107,57 +107,57 @@ def turned_gradients(parts, b_V, targets_B, precision):
 
     zeros = [jnp.zeros((len(b_V), x.shape[1])) for x in with_ones]
     sums, (log_sums, expected) = jax.lax.scan(block, zeros, [x.reshape(-1, 128, x.shape[1]) for x in with_ones])
-    of_targets = [w[targets_B] for w in weights]
-    picked_B = b_V[targets_B] + sum(jnp.sum(w * x, 1) for w, x in zip(of_targets, inputs))
-    *of_others, of_last = [g.at[targets_B].add(-x) / len(x) for g, x in zip(sums, with_ones)]
-    of_weights = [*of_others, of_last[:, :-1]]
-    of_inputs = [(e.reshape(x.shape) - w) / len(x) for e, w, x in zip(expected, of_targets, inputs)]
-    return jnp.mean(log_sums.ravel() - picked_B), (tuple(zip(of_weights, of_inputs)), of_last[:, -1])
+    target_rows = [w[targets_B] for w in weights]
+    picked_B = b_V[targets_B] + sum(jnp.sum(w * x, 1) for w, x in zip(target_rows, inputs))
+    *grad_others, grad_last = [g.at[targets_B].add(-x) / len(x) for g, x in zip(sums, with_ones)]
+    grad_weights = [*grad_others, grad_last[:, :-1]]
+    grad_inputs = [(e.reshape(x.shape) - w) / len(x) for e, w, x in zip(expected, target_rows, inputs)]
+    return jnp.mean(log_sums.ravel() - picked_B), (tuple(zip(grad_weights, grad_inputs)), grad_last[:, -1])
 
 
-turned.defvjp(turned_gradients, lambda _, gradients, g: (*jax.tree.map(lambda x: x * g, gradients), None))
+transposed.defvjp(transposed_gradients, lambda _, gradients, g: (*jax.tree.map(lambda x: x * g, gradients), None))
 
 
-def ours(parts, b_V, targets_B, precision, block_size):
-    """The one in use, nplm_jax/softmax.py, by examples a block."""
-    return blockwise.mean_nll(parts, b_V, targets_B, precision, block_size)
+def ours(parts: Parts, b_V: jax.Array, targets_B: jax.Array, precision: str, block_size: int) -> jax.Array:
+    """Computes the package's form, nplm_jax/outputs/blockwise.py."""
+    return blockwise.blockwise_cross_entropy(parts, b_V, targets_B, precision, block_size)
 
 
-def forms() -> dict[str, Any]:
-    """Loss functions by name, each with whether U and W are kept with their words last in memory."""
-    found = {
+def forms() -> dict[str, tuple[Loss, bool]]:
+    """Returns loss functions by name, each with whether U and W have their words last in memory."""
+    losses: dict[str, tuple[Loss, bool]] = {
         'examples x words': (examples_by_words, False),
         'words x examples': (words_by_examples, False),
         'blocks of 2,048 words, recomputed': (recomputed, False),
-        'words x examples in blocks of 128': (turned, False),
+        'words x examples in blocks of 128': (transposed, False),
         'ours, U and W laid out as they come, 256': (functools.partial(ours, block_size=256), False),
     }
     for size in (32, 64, 128, 256, 512):
-        found[f'ours, blocks of {size} examples'] = functools.partial(ours, block_size=size), True
-    return found
+        losses[f'ours, blocks of {size} examples'] = functools.partial(ours, block_size=size), True
+    return losses
 
 
-def make_turn(loss, words_last: bool, precision: str, widths: list[int]):
-    """A function that does some updates of random weights on random inputs."""
+def make_turn(loss: Loss, vocab_minor: bool, precision: str, widths: list[int]) -> problem.Turn:
+    """Returns a function that makes some updates of random weights on random inputs."""
     V, B, S = _VOCABULARY.value, _BATCH.value, _STEPS.value
     keys = jax.random.split(jax.random.key(0), 2 * len(widths) + 1)
-    weights = Weights(*(d**-0.5 * jax.random.normal(key, (V, d)) for d, key in zip(widths, keys)))
+    weights = {name: d**-0.5 * jax.random.normal(key, (V, d)) for name, d, key in zip(MATRICES, widths, keys)}
     inputs = [jnp.tanh(jax.random.normal(key, (S, B, d))) for d, key in zip(widths, keys[len(widths) :])]
     targets_SxB = jax.random.randint(keys[-1], (S, B), 0, V)
 
-    def step(state, given):
+    def step(state: Any, batch: Any) -> tuple[Any, Any]:
         weights, b_V = state
-        inputs, targets_B = given
-        parts = tuple(zip(weights, inputs))  # of one width, W is left out
-        nll, (of_parts, of_b) = jax.value_and_grad(loss, (0, 1))(parts, b_V, targets_B, precision)
-        moved = Weights(*(w - 0.1 * g for w, (g, _) in zip(weights, of_parts)))
-        moved = sharding.ONE_DEVICE.words_last(moved) if words_last else moved
-        return (moved, b_V - 0.1 * of_b), (nll, [g for _, g in of_parts])
+        inputs, targets_B = batch
+        parts = tuple(zip(weights.values(), inputs))
+        nll, (grad_parts, grad_b) = jax.value_and_grad(loss, (0, 1))(parts, b_V, targets_B, precision)
+        updated = {name: weights[name] - 0.1 * g for name, (g, _) in zip(weights, grad_parts)}
+        updated = sharding.ONE_DEVICE.vocab_minor_layout(updated) if vocab_minor else updated
+        return (updated, b_V - 0.1 * grad_b), (nll, [g for _, g in grad_parts])
 
     steps = jax.jit(lambda state: jax.lax.scan(step, state, (inputs, targets_SxB)), donate_argnums=0)
     state = (weights, jnp.zeros(V))
 
-    def turn():
+    def turn() -> np.ndarray:
         nonlocal state
         state, (nll_S, _) = steps(state)
         return np.asarray(nll_S)
@@ -166,44 +166,49 @@ def make_turn(loss, words_last: bool, precision: str, widths: list[int]):
 
 
 def measure(command: str) -> dict[str, Any]:
-    """Everything that forms.json holds."""
+    """Returns everything that forms.json holds."""
     rates = []
     for shape in _SHAPES.value:
         widths = [int(d) for d in shape.split(',')]
         turns = {
             (name, precision): make_turn(*form, precision, widths)
-            for precision in contestants.PRECISIONS
+            for precision in problem.PRECISIONS
             for name, form in forms().items()
         }
-        seconds = contestants.alternate(turns, _ROUNDS.value)
+        seconds = problem.alternate(turns, _ROUNDS.value)
         per_turn = _STEPS.value * _BATCH.value
         rates += [
-            {'widths': shape, 'form': name, 'precision': precision, 'per_second': [round(per_turn / s) for s in took]}
-            for (name, precision), took in seconds.items()
+            {
+                'widths': shape,
+                'form': name,
+                'precision': precision,
+                'per_second': [round(per_turn / s) for s in turn_seconds],
+            }
+            for (name, precision), turn_seconds in seconds.items()
         ]
     about = {'batch': _BATCH.value, 'vocabulary': _VOCABULARY.value, 'command': command}
     return {**about, 'rates': rates, **provenance.provenance()}
 
 
-def make_table(found: dict[str, Any]) -> str:
-    """A line a form, a column a shape and precision: medians of the examples a second."""
-    medians = {(r['form'], r['widths'], r['precision']): np.median(r['per_second']) for r in found['rates']}
+def make_table(measured: dict[str, Any]) -> str:
+    """Returns a line a form, a column a shape and precision: medians of the examples a second."""
+    medians = {(r['form'], r['widths'], r['precision']): np.median(r['per_second']) for r in measured['rates']}
     shapes = sorted({(w, p) for _, w, p in medians}, key=lambda s: (len(s[0]), s[1] != 'float32'))
     header = ['examples a second', *(f'K={w.replace(",", "+")} {p}' for w, p in shapes)]
     lines = [
         [form, *(f'{medians[form, *shape]:,.0f}' for shape in shapes)] for form in dict.fromkeys(f for f, *_ in medians)
     ]
-    return f'{markdown_table(header, lines)}\n\nB={found["batch"]}, |V|={found["vocabulary"]:,}, {found["device"]}.'
+    about = f'B={measured["batch"]}, |V|={measured["vocabulary"]:,}, {measured["device"]}.'
+    return f'{markdown_table(header, lines)}\n\n{about}'
 
 
-def main(_) -> None:
+def main(_: list[str]) -> None:
     """Measures unless told only to show, and prints the table."""
-    contestants.set_up()
+    problem.set_up()
     path = HERE / 'results' / 'forms.json'
     if not _SHOW.value:
         path.parent.mkdir(exist_ok=True)
-        found = measure(shlex.join(['python', '-m', 'experiments.speed.forms', *sys.argv[1:]]))
-        results.write(path, found)
+        results.write(path, measure(shlex.join(['python', '-m', 'experiments.speed.forms', *sys.argv[1:]])))
     results.show(lambda: make_table(results.read(path.parent, path.stem)))
 
 

@@ -1,10 +1,10 @@
 """Seconds from the start of the process to the paper's validation perplexity: a whole launch.py, watched from outside.
 
     python -m experiments.speed.quality --config=configs/brown.py:mlp9 [--target=280] [--config.KEY=VALUE ...]
-    python -m experiments.speed.quality --show      the table of the committed results, nothing run
+    python -m experiments.speed.quality --show      the table of the committed results; nothing runs
 
 Validates every quarter of an epoch unless train.evaluate_every is given, and scales train.patience with it. Writes
-results/quality_NAME.json; --config.name gives a changed run a name of its own.
+results/quality_NAME.json; --config.name gives a changed run another name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CONFIG = config_flags.DEFINE_config_file('config', None, 'A config file, with t
 _TARGET = flags.DEFINE_float('target', None, "Validation perplexity to reach; the paper's for the row when not given.")
 _WARM = flags.DEFINE_boolean('warm', False, 'Let it use the programs that earlier runs compiled.')
 _OUTPUT = flags.DEFINE_string('output', str(HERE / 'results'), 'The folder of the results.')
-_SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the results that are there, and run nothing.')
+_SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the existing results, and run nothing.')
 HEADER = [
     'run',
     'target',
@@ -46,15 +46,15 @@ HEADER = [
     'compiled before',
     'device',
 ]
-LOOK_EVERY = 0.1  # seconds
+POLL_SECONDS = 0.1
 
 
-def evaluations(config: ConfigDict, given: list[str]) -> list[str]:
-    """The overrides that make an evaluation every quarter of an epoch; none when the user says how often.
+def evaluations(config: ConfigDict, overridden: list[str]) -> list[str]:
+    """Returns overrides that evaluate every quarter of an epoch, unless the user overrides train.evaluate_every.
 
     Raises: BadInput when the config does not say how many words it trains on.
     """
-    if 'train.evaluate_every' in given:
+    if 'train.evaluate_every' in overridden:
         return []
     words = config.corpus.train
     require(
@@ -62,17 +62,23 @@ def evaluations(config: ConfigDict, given: list[str]) -> list[str]:
     )
     overrides = [f'--config.train.evaluate_every={max(int(words) // config.train.batch_size // 4, 1)}']
     return (
-        overrides if 'train.patience' in given else [*overrides, f'--config.train.patience={4 * config.train.patience}']
+        overrides
+        if 'train.patience' in overridden
+        else [*overrides, f'--config.train.patience={4 * config.train.patience}']
     )
 
 
 def watch(command: list[str], folder: pathlib.Path, target: float, warm: bool) -> dict[str, Any]:
-    """Runs launch.py into `folder`. Returns: when and at what the target was reached (None: never), and the end."""
+    """Runs launch.py into `folder`.
+
+    Returns:
+        When the target was reached and with which perplexity (None when it was not), and the final results.
+    """
     reached, read = {'seconds_to_target': None, 'reached': None, 'epoch': None}, 0
-    kept = {} if warm else {'JAX_COMPILATION_CACHE_DIR': str(folder.with_name('compiled'))}
+    cache = {} if warm else {'JAX_COMPILATION_CACHE_DIR': str(folder.with_name('compiled'))}
     command = [*command, f'--workdir={folder}']
     started = time.perf_counter()
-    child = subprocess.Popen(command, cwd=HERE.parents[1], stdout=sys.stderr, env={**os.environ, **kept})
+    child = subprocess.Popen(command, cwd=HERE.parents[1], stdout=sys.stderr, env={**os.environ, **cache})
     try:
         over = False
         while not over:
@@ -85,7 +91,7 @@ def watch(command: list[str], folder: pathlib.Path, target: float, warm: bool) -
                     reached = {'seconds_to_target': round(now, 1), 'reached': valid, 'epoch': row['epoch']}
             read = len(rows)
             if not over:
-                time.sleep(LOOK_EVERY)
+                time.sleep(POLL_SECONDS)
     finally:
         child.terminate()  # nothing to do when it has ended
         child.wait()
@@ -97,62 +103,61 @@ def watch(command: list[str], folder: pathlib.Path, target: float, warm: bool) -
 
 
 def measure() -> dict[str, Any]:
-    """Runs the row of --config in a folder that is removed afterwards."""
+    """Runs the row of --config in a temporary folder. Returns: what the JSON file holds."""
     config, flag = _CONFIG.value, flags.FLAGS['config']
     require(config is not None, '--config', None, 'must be given, for example configs/brown.py:mlp9')
     target = _TARGET.value or config.paper.valid
     require(bool(target), '--target', target, 'must be given: the paper has no validation perplexity for this row')
-    given = config_flags.get_override_values(flag)
-    overrides = [*evaluations(config, list(given)), *(f'--config.{key}={value}' for key, value in given.items())]
+    values = config_flags.get_override_values(flag)
+    overrides = [*evaluations(config, list(values)), *(f'--config.{key}={value}' for key, value in values.items())]
     file = config_flags.get_config_filename(flag)
     command = [sys.executable, 'launch.py', f'--config={file}', *overrides]
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
-        found = watch(command, pathlib.Path(folder) / 'run', target, _WARM.value)
-    own = shlex.join(['python', '-m', 'experiments.speed.quality', *sys.argv[1:]])
+        reached = watch(command, pathlib.Path(folder) / 'run', target, _WARM.value)
     return {
         'name': config.name,
         'target': target,
         'warm': _WARM.value,
-        **found,
+        **reached,
         'load_before': load,
-        'command': own,
+        'command': shlex.join(['python', '-m', 'experiments.speed.quality', *sys.argv[1:]]),
         **provenance.provenance(),
     }
 
 
 def make_table(folder: pathlib.Path) -> str:
-    """One line a run. Raises: BadInput when there is none."""
+    """Returns one line a run. Raises: BadInput when no run was measured."""
     paths = sorted(folder.glob('quality_*.json'))
     if not paths:
         raise BadInput(f'{folder}: no quality_*.json; run python -m experiments.speed.quality --config=...')
     lines = []
-    for found in (results.read(folder, path.stem) for path in paths):
-        final = found['final']['perplexity']
-        there = [found[k] if found[k] is not None else '-' for k in ('reached', 'epoch')]
-        seconds = f'{found["seconds_to_target"]:.0f}' if found['reached'] is not None else 'never'
+    for measured in (results.read(folder, path.stem) for path in paths):
+        final = measured['final']['perplexity']
+        reached = [measured[k] if measured[k] is not None else '-' for k in ('reached', 'epoch')]
+        seconds = f'{measured["seconds_to_target"]:.0f}' if measured['reached'] is not None else 'never'
         ends = [
             final['valid'],
             final['test'],
-            f'{found["seconds"]:.0f}',
-            'yes' if found['warm'] else 'no',
-            found['device'],
+            f'{measured["seconds"]:.0f}',
+            'yes' if measured['warm'] else 'no',
+            measured['device'],
         ]
-        lines.append([found['name'], found['target'], seconds, *there, *ends])
+        lines.append([measured['name'], measured['target'], seconds, *reached, *ends])
     return markdown_table(HEADER, lines)
 
 
-def main(_) -> None:
+def main(_: list[str]) -> None:
     """Runs a row unless told only to show, and prints the table."""
     logging.set_verbosity(logging.WARNING)
     folder = io_lib.expand('--output', _OUTPUT.value)
     if not _SHOW.value:
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            found = measure()
+            measured = measure()
         except BadInput as error:
             sys.exit(str(error))
-        results.write(folder / f'quality_{found["name"]}.json', found)
+        results.write(folder / f'quality_{measured["name"]}.json', measured)
     results.show(lambda: make_table(folder))
 
 

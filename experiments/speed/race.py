@@ -21,39 +21,41 @@ import numpy as np
 from absl import app, flags
 
 from experiments import results
-from experiments.speed import contestants
+from experiments.speed import contestants, problem
 from nplm_jax.runs import provenance
 from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
-_ROWS = contestants.define_several('rows', contestants.ROWS, 'The networks')
-_WHO = contestants.define_several('contestants', contestants.NAMES, 'Who races; all are held to the first')
-_PRECISIONS = contestants.define_several('precisions', contestants.PRECISIONS, 'Of the matrix products')
+_ROWS = problem.define_several('rows', problem.ROWS, 'The networks')
+_CONTESTANTS = problem.define_several('contestants', contestants.NAMES, 'Who races; the first is compared with each')
+_PRECISIONS = problem.define_several('precisions', problem.PRECISIONS, 'Of the matrix products')
 _BATCH = flags.DEFINE_integer('batch', 512, 'Words an update.')
-_BLOCK = flags.DEFINE_integer('block_size', 0, "Examples that ours takes at once; the config's when 0.")
+_BLOCK = flags.DEFINE_integer('block_size', 0, "Examples whose scores ours holds at once; the config's when 0.")
 _STEPS = flags.DEFINE_integer('steps', 10, 'Updates a turn.')
-_ROUNDS = flags.DEFINE_integer('rounds', 5, 'Turns of each contestant that count.')
-_OUTPUT = flags.DEFINE_string('output', str(HERE / 'results' / 'race.json'), 'Where the results lie.')
-_MEMORY = flags.DEFINE_boolean('memory', True, 'Measure peak memory too; else keep what --output has of it.')
-_SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the results that are there, and measure nothing.')
+_ROUNDS = flags.DEFINE_integer('rounds', 5, 'Turns of each contestant that are timed.')
+_OUTPUT = flags.DEFINE_string('output', str(HERE / 'results' / 'race.json'), 'The file of the results.')
+_MEMORY = flags.DEFINE_boolean(
+    'memory', True, 'Measure peak memory too; without it, keep the numbers that --output has.'
+)
+_SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the existing results, and measure nothing.')
 HEADER = ['row', 'contestant', 'precision', 'words/s', 'range', 'first / it', 'of ceiling', 'MB', 'start MB']
 
 
 def entered() -> list[str]:
-    """The contestants asked for; where none are, all but those made for another device."""
-    everywhere = _WHO.present or jax.default_backend() == 'gpu'
-    return [name for name in _WHO.value if everywhere or name not in contestants.FOR_GPUS]
+    """Returns the contestants of the flag; without the flag, those that are made for this device."""
+    everywhere = _CONTESTANTS.present or jax.default_backend() == 'gpu'
+    return [name for name in _CONTESTANTS.value if everywhere or name not in contestants.GPU_ONLY]
 
 
 def race_row(row: str) -> dict[str, Any]:
-    """All contestants on one network: words a second of each turn, and peak memory."""
-    make_config, V = contestants.ROWS[row]
+    """Races all contestants on one network. Returns: words a second of each turn, and peak memory."""
+    make_config, V = problem.ROWS[row]
     B, S = _BATCH.value, _STEPS.value
-    problem = contestants.make_problem(make_config(), V, B, S, _ROUNDS.value + 1, _BLOCK.value)
+    shared = problem.make_problem(make_config(), V, B, S, _ROUNDS.value + 1, _BLOCK.value)
     entries = [(name, precision) for precision in _PRECISIONS.value for name in entered()]
     memory = {entry: peak_memory(row, *entry) if _MEMORY.value else earlier_memory(row, *entry) for entry in entries}
-    turns = {entry: contestants.find(entry[0])(problem, entry[1]) for entry in entries}
-    seconds = contestants.alternate(turns, _ROUNDS.value)
+    turns = {entry: contestants.find(entry[0])(shared, entry[1]) for entry in entries}
+    seconds = problem.alternate(turns, _ROUNDS.value)
     raced = [
         {
             'contestant': name,
@@ -63,11 +65,11 @@ def race_row(row: str) -> dict[str, Any]:
         }
         for name, precision in entries
     ]
-    return {'row': row, 'vocabulary': V, 'flops_a_word': problem.flops_a_word, 'raced': raced}
+    return {'row': row, 'vocabulary': V, 'flops_a_word': shared.flops_per_word, 'raced': raced}
 
 
 def peak_memory(row: str, name: str, precision: str) -> dict[str, int]:
-    """Bytes, by memory.py in a process of its own."""
+    """Returns the bytes that memory.py measures in a new process."""
     which = [f'--row={row}', f'--contestant={name}', f'--precision={precision}', f'--batch={_BATCH.value}']
     which.append(f'--block_size={_BLOCK.value}')
     command = [sys.executable, '-m', 'experiments.speed.memory', *which]
@@ -76,21 +78,21 @@ def peak_memory(row: str, name: str, precision: str) -> dict[str, int]:
 
 
 def earlier_memory(row: str, name: str, precision: str) -> dict[str, int]:
-    """What an earlier race measured. Raises: StopIteration when it had no such contestant."""
+    """Returns what an earlier race measured. Raises: StopIteration when it had no such contestant."""
     path = pathlib.Path(_OUTPUT.value)
     raced = next(r['raced'] for r in results.read(path.parent, path.stem)['rows'] if r['row'] == row)
     return next(r['memory'] for r in raced if (r['contestant'], r['precision']) == (name, precision))
 
 
-def make_table(found: dict[str, Any]) -> str:
-    """One line a row, contestant and precision: medians over the rounds, and the ratio's median."""
+def make_table(measured: dict[str, Any]) -> str:
+    """Returns one line a row, contestant and precision: medians over the rounds, and the median of their ratios."""
     lines = []
-    for row in found['rows']:
-        # Of each precision the last one kept, backwards, is the first.
+    for row in measured['rows']:
+        # Backwards, so that the first contestant of each precision is the one that stays.
         first = {r['precision']: np.array(r['words_per_second']) for r in reversed(row['raced'])}
         for r in row['raced']:
             rates = np.array(r['words_per_second'])
-            reached = np.median(rates) * row['flops_a_word'] / max(found['ceiling'][r['precision']].values())
+            share = np.median(rates) * row['flops_a_word'] / max(measured['ceiling'][r['precision']].values())
             lines.append(
                 [
                     row['row'],
@@ -99,49 +101,48 @@ def make_table(found: dict[str, Any]) -> str:
                     f'{np.median(rates):,.0f}',
                     f'{rates.min():,}-{rates.max():,}',
                     f'{np.median(first[r["precision"]] / rates):.2f}',
-                    f'{reached:.0%}',
+                    f'{share:.0%}',
                     *(f'{r["memory"][k] / 1e6:,.0f}' for k in ('peak', 'start')),
                 ]
             )
     ceiling = ', '.join(
         f'{precision} {max(by.values()) / 1e9:,.0f} Gflop/s ({max(by, key=by.get)})'
-        for precision, by in found['ceiling'].items()
+        for precision, by in measured['ceiling'].items()
     )
-    about = f'Batch {found["batch"]}, {found["steps"]} updates a turn, {found["rounds"]} rounds, on {found["device"]}, '
-    about += f'load {found["load_before"]:.1f} before.'
+    about = f'Batch {measured["batch"]}, {measured["steps"]} updates a turn, {measured["rounds"]} rounds, '
+    about += f'on {measured["device"]}, load {measured["load_before"]:.1f} before.'
     return f'{markdown_table(HEADER, lines)}\n\n{about}\nCeiling of matrix products: {ceiling}.'
 
 
 def measure(command: str) -> dict[str, Any]:
-    """Everything that race.json holds."""
+    """Returns everything that race.json holds."""
     try:
         import torch  # noqa: PLC0415 (an optional package)
     except ModuleNotFoundError:
         sys.exit('race.py: needs PyTorch: pip install torch==2.13.0')
     from experiments.speed import ceiling  # noqa: PLC0415
 
-    found = {
+    measured = {
         'batch': _BATCH.value,
         'steps': _STEPS.value,
         'rounds': _ROUNDS.value,
         'load_before': os.getloadavg()[0],
-        'ceiling': ceiling.flops_a_second(),
+        'ceiling': ceiling.flops_per_second(),
         'rows': [race_row(row) for row in _ROWS.value],
         'command': command,
         **provenance.provenance(),
     }
-    found['versions']['torch'] = torch.__version__
-    return found
+    measured['versions']['torch'] = torch.__version__
+    return measured
 
 
-def main(_) -> None:
+def main(_: list[str]) -> None:
     """Measures unless told only to show, and prints the table."""
-    contestants.set_up()
+    problem.set_up()
     path = pathlib.Path(_OUTPUT.value)
     if not _SHOW.value:
         path.parent.mkdir(parents=True, exist_ok=True)
-        found = measure(shlex.join(['python', '-m', 'experiments.speed.race', *sys.argv[1:]]))
-        results.write(path, found)
+        results.write(path, measure(shlex.join(['python', '-m', 'experiments.speed.race', *sys.argv[1:]])))
     results.show(lambda: make_table(results.read(path.parent, path.stem)))
 
 

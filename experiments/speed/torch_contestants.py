@@ -10,29 +10,30 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from experiments.speed.contestants import Problem, Turn
-from nplm_jax import config as config_lib
+from experiments.speed.problem import Problem, Turn
+from nplm_jax.config import OptimizerSettings
 from nplm_jax.data import dataset
-from nplm_jax.models import nplm
+from nplm_jax.outputs.output_layer import Params
 
 DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
 
 
 class Network(torch.nn.Module):
-    """y = b + Wx + U tanh(d + Hx). [U W] is one matrix, as one product is faster than two and a sum."""
+    """y = b + Wx + U tanh(d + Hx). [U W] is one matrix, since one product is faster than two and a sum."""
 
-    def __init__(self, params: nplm.Params, dropout: float):
+    def __init__(self, params: Params, dropout: float):
+        """Copies the parameters."""
         super().__init__()
         self.dropout = dropout
-        self.features = torch.nn.Embedding.from_pretrained(_tensor(params.C_VxM), freeze=False)
-        self.hidden = None if params.H_KxP is None else _linear(params.H_KxP, params.d_K)
-        self.direct = params.W_VxP is not None
-        weights = [w for w in (params.U_VxK, params.W_VxP) if w is not None]
-        self.output = _linear(np.concatenate(weights, axis=1), params.b_V)
+        self.embedding = torch.nn.Embedding.from_pretrained(_tensor(params['C_VxM']), freeze=False)
+        self.hidden = _linear(params['H_KxP'], params['d_K']) if 'H_KxP' in params else None
+        self.direct = 'W_VxP' in params
+        weights = [params[name] for name in ('U_VxK', 'W_VxP') if name in params]
+        self.output = _linear(np.concatenate(weights, axis=1), params['b_V'])
 
-    def forward(self, contexts: torch.Tensor) -> torch.Tensor:
-        """Scores of all words, B x V."""
-        x = F.dropout(self.features(contexts).flatten(1), self.dropout, self.training)
+    def forward(self, contexts_BxN: torch.Tensor) -> torch.Tensor:
+        """Returns the scores of all words, B x V, after contexts whose most recent word comes first."""
+        x = F.dropout(self.embedding(contexts_BxN).flatten(1), self.dropout, self.training)
         if self.hidden is None:
             return self.output(x)
         a = F.dropout(torch.tanh(self.hidden(x)), self.dropout, self.training)
@@ -40,37 +41,37 @@ class Network(torch.nn.Module):
 
 
 def torch_eager(problem: Problem, precision: str) -> Turn:
-    """PyTorch as it is without torch.compile."""
-    return _make(problem, precision, compiled=False)
+    """Trains with PyTorch as it is without torch.compile."""
+    return _turn_of(problem, precision, compiled=False)
 
 
 def torch_compile(problem: Problem, precision: str) -> Turn:
-    """Forward, loss and backward by torch.compile; the optimizer is PyTorch's fused kernel."""
-    return _make(problem, precision, compiled=True)
+    """Compiles forward, loss and backward with torch.compile; the optimizer is PyTorch's fused kernel."""
+    return _turn_of(problem, precision, compiled=True)
 
 
-def _make(problem: Problem, precision: str, compiled: bool) -> Turn:
+def _turn_of(problem: Problem, precision: str, compiled: bool) -> Turn:
     if 'OMP_NUM_THREADS' not in os.environ:
         torch.set_num_threads(os.cpu_count() or 1)
-    wanted = config_lib.from_config(problem.config)
-    network = Network(problem.params, wanted.model.dropout).to(DEVICE)
-    optimizer, schedule = _optimizer(network, wanted.optimizer, problem.total_steps)
-    contexts, targets = dataset.windows(
-        jnp.asarray(problem.tokens_T), jnp.arange(len(problem.tokens_T)), wanted.model.n - 1
-    )
-    contexts, targets, order = (_tensor(a).long().to(DEVICE) for a in (contexts, targets, problem.order_SxB))
+    settings = problem.settings
+    network = Network(problem.params, settings.model.dropout).to(DEVICE)
+    optimizer, schedule = _optimizer(network, settings.optimizer, problem.total_steps)
+    tokens_T, places_T = jnp.asarray(problem.tokens_T), jnp.arange(len(problem.tokens_T))
+    contexts, targets = dataset.windows(tokens_T, places_T, settings.model.n - 1)
+    arrays = contexts[:, ::-1], targets, problem.positions_SxB  # x begins with the most recent word
+    contexts, targets, positions_SxB = (_tensor(a).long().to(DEVICE) for a in arrays)
 
-    def loss_of(contexts, targets):
+    def nll(contexts: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         with torch.autocast(DEVICE.type, torch.bfloat16, enabled=precision == 'bfloat16'):
             return F.cross_entropy(network(contexts), targets)
 
     if compiled:
-        loss_of = torch.compile(loss_of, dynamic=False)
+        nll = torch.compile(nll, dynamic=False)
 
-    def turn():
+    def turn() -> np.ndarray:
         losses = []
-        for positions in order:
-            loss = loss_of(contexts[positions], targets[positions])
+        for positions_B in positions_SxB:
+            loss = nll(contexts[positions_B], targets[positions_B])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -81,22 +82,24 @@ def _make(problem: Problem, precision: str, compiled: bool) -> Turn:
     return turn
 
 
-def _optimizer(network, wanted, total_steps):
-    """SGD with the decay on all but the biases, and the schedule of nplm_jax.optimizers."""
+def _optimizer(
+    network: Network, settings: OptimizerSettings, total_steps: int
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """Returns SGD with weight decay on all but the biases, and the schedule of nplm_jax's optimizers."""
     groups = [
-        {'params': [p for p in network.parameters() if p.ndim > 1], 'weight_decay': wanted.decay},
+        {'params': [p for p in network.parameters() if p.ndim > 1], 'weight_decay': settings.decay},
         {'params': [p for p in network.parameters() if p.ndim == 1], 'weight_decay': 0.0},
     ]
-    optimizer = torch.optim.SGD(groups, lr=wanted.learning_rate, momentum=wanted.momentum, fused=True)
-    shapes = {
+    optimizer = torch.optim.SGD(groups, lr=settings.learning_rate, momentum=settings.momentum, fused=True)
+    schedules = {
         'constant': lambda step: 1.0,
         'linear': lambda step: 1 - step / total_steps,
         'cosine': lambda step: 0.5 * (1 + math.cos(math.pi * step / total_steps)),
     }
-    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, shapes[wanted.schedule])
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, schedules[settings.schedule])
 
 
-def _tensor(array) -> torch.Tensor:
+def _tensor(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.array(array))
 
 

@@ -1,10 +1,12 @@
-"""A row of Table 1 again with other seeds: how much of a difference between two rows is chance.
+"""A row of Table 1 again with other seeds: the part of a difference between two rows that is chance.
 
     python launch.py --config=experiments/table1/seeds.py:mlp9 --sweep
 
 Seed 1 is the row itself, `configs/brown.py:mlp9`; results.json of the others is committed as results/mlp9_seed2.json
 and results/mlp9_seed3.json.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +18,6 @@ SEEDS = (2, 3)
 
 
 def sweep() -> Iterator[dict[str, Any]]:
-    """The other seeds."""
+    """Yields the seeds other than 1."""
     for seed in SEEDS:
         yield {'seed': seed}

@@ -1,20 +1,25 @@
-"""Prints Table 1, the paper's beside ours, from the committed results; --short its networks, --figure draws it.
+"""Prints Table 1, the paper's beside ours, from the committed results.
 
     python -m experiments.table1.table [--short | --seeds | --figure]
 
-results/ROW.json is the results.json of `python launch.py --config=configs/brown.py:ROW`; `best` is no row, and
-`mlp9_paper` is `mlp9,paper` with sums over 128 words. --seeds shows how much is chance: ROW_seedN.json of seeds.py.
+results/ROW.json is the results.json of `python launch.py --config=configs/brown.py:ROW`; `best` is
+`configs/brown.py` without a row, and `mlp9_paper` is `mlp9,paper` with sums over 128 words. --short prints the networks
+alone, --seeds prints rows that were run with several seeds (ROW_seedN.json of seeds.py), --figure draws the table.
 """
+
+from __future__ import annotations
 
 import argparse
 import pathlib
 import statistics
 from typing import Any
 
+from ml_collections import ConfigDict
+
 from configs import brown
 from experiments import results
 from experiments.table1.seeds import SEEDS
-from nplm_jax import config as config_lib
+from nplm_jax.models import nplm
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.text import markdown_table, save_figure
 
@@ -35,60 +40,61 @@ SEEDED = ('mlp1', 'mlp9')
 SEEDS_HEADER = ['network', 'seeds', 'valid', 'mean', 'spread', 'test', 'mean', 'spread']
 
 
-def result(row: str, name: str, num_parameters: int, seed: int = 1) -> dict[str, Any]:
-    """The committed results of a row. Raises: BadInput when they are missing or another run's."""
-    found = results.read(HERE / 'results', row)
-    named = found['name'] in (name, f'seed={seed}')  # as the row, or as a point of its sweep
-    if not named or (found.get('parameters', num_parameters), found['seed']) != (num_parameters, seed):
-        raise BadInput(f'results/{row}.json: is of another run, {found["name"]} with seed {found["seed"]}')
-    return found
+def result(row: str, config: ConfigDict, seed: int = 1) -> dict[str, Any]:
+    """Returns the committed results of a row. Raises: BadInput when they are missing or another run's."""
+    recorded, model = results.read(HERE / 'results', row), config.model
+    is_named = recorded['name'] in (config.name, f'seed={seed}')  # as the row, or as a point of its sweep
+    size = nplm.num_parameters(model.n, model.m, model.h, model.direct, brown.VOCABULARY)
+    if not is_named or (recorded.get('parameters', size), recorded['seed']) != (size, seed):
+        raise BadInput(f'results/{row}.json: is of another run, {recorded["name"]} with seed {recorded["seed"]}')
+    return recorded
 
 
 def rows() -> list[list[Any]]:
-    """One row a model and one a mixture. The ratios are of the test perplexity to the 5-gram Kneser-Ney back-off's."""
+    """Returns one row a model and one a mixture. Ratios are test perplexities over the 5-gram Kneser-Ney back-off's."""
     reference = results.read(HERE / 'results', 'kneser_ney_5')['perplexity']['test']
     paper_reference = brown.PAPER['kneser_ney_5'][2]
 
-    def line(name, shape, mixed, ours, paper):
-        given = [f'{p:.0f}' if p else '-' for p in paper]
+    def line(name: str, shape: list[Any], mixed: str, ours: list[Any], paper: list[float]) -> list[Any]:
+        printed = [f'{p:.0f}' if p else '-' for p in paper]
         ratio = f'{paper[2] / paper_reference:.2f}' if paper[2] else '-'
-        return [name, *shape, mixed, *ours, *given, f'{ours[2] / reference:.2f}', ratio]
+        return [name, *shape, mixed, *ours, *printed, f'{ours[2] / reference:.2f}', ratio]
 
-    found = []
+    table = []
     for row in (*brown.NETWORKS, 'mlp9,paper', 'best', *(r for r in brown.ROWS if r not in brown.NETWORKS)):
         config = brown.get_config('' if row == 'best' else row)
-        model = config_lib.from_config(config).model
-        ours = result(row.replace(',', '_'), config.name, model.num_parameters(brown.VOCABULARY))
+        model = config.model
+        ours = result(row.replace(',', '_'), config)
         splits = [ours['perplexity'][s] for s in ('train', 'valid', 'test')]
         paper = [config.paper[s] for s in ('train', 'valid', 'test')]
         if model.family != 'nplm':
             name = config.paper.row or 'modified Kneser-Ney'
             classes = config.ngram.classes if model.family == 'classes' else '-'
-            found.append(line(name, [model.n, classes, '-', '-', '-'], '', splits, paper))
+            table.append(line(name, [model.n, classes, '-', '-', '-'], '', splits, paper))
             continue
         shape = [model.n, '-', model.h, model.m, 'yes' if model.direct else 'no']
         network, _, recipe = row.partition(',')
         recipe = ", paper's recipe" if recipe else ''
-        found.append(line((network if row == 'best' else network.upper()) + recipe, shape, 'no', splits, paper))
+        table.append(line((network if row == 'best' else network.upper()) + recipe, shape, 'no', splits, paper))
         name, *paper_mixed = MIXTURES.get(network, ('best', 0.0, 0.0))
         name += recipe
         for kind, mixed in ours['mixture'].items():
             paper = [0.0, *paper_mixed] if kind == 'fixed' else [0.0] * 3
-            found.append(line(name, shape, kind.replace('_', ' '), ['-', mixed['valid'], mixed['test']], paper))
-    return found
+            table.append(line(name, shape, kind.replace('_', ' '), ['-', mixed['valid'], mixed['test']], paper))
+    return table
 
 
 def short() -> list[list[Any]]:
-    """The networks alone, with their cost and their best mixture with the trigram."""
-    found = []
+    """Returns the networks alone, with their cost and their best mixture with the trigram."""
+    table = []
     for row in (*brown.NETWORKS, 'best'):
         config = brown.get_config('' if row == 'best' else row)
-        ours = result(row, config.name, config_lib.from_config(config).model.num_parameters(brown.VOCABULARY))
+        ours = result(row, config)
         paper = [f'{config.paper[s]:.0f}' if config.paper[s] else '-' for s in ('valid', 'test')]
         mixed = ours['mixture']['by_frequency']
         cost = [f'{ours["seconds"] / 60:.0f}', f'{ours["words_per_second"]:,}']
         perplexities = [*(ours['perplexity'][s] for s in ('valid', 'test')), mixed['valid'], mixed['test']]
-        found.append(
+        table.append(
             [
                 config.paper.row or f'best: n={config.model.n} h={config.model.h} m={config.model.m}, no direct',
                 *paper,
@@ -96,27 +102,25 @@ def short() -> list[list[Any]]:
                 *cost,
             ]
         )
-    return found
+    return table
 
 
 def seeds() -> list[list[Any]]:
-    """Each seed's perplexity, their mean, and their spread: largest less smallest."""
-    found = []
+    """Returns each seed's perplexity, their mean, and their spread: largest less smallest."""
+    table = []
     for row in SEEDED:
         config = brown.get_config(row)
-        size = config_lib.from_config(config).model.num_parameters(brown.VOCABULARY)
-        runs = [result(row, config.name, size)]
-        runs += [result(f'{row}_seed{seed}', config.name, size, seed) for seed in SEEDS]
+        runs = [result(row, config), *(result(f'{row}_seed{seed}', config, seed) for seed in SEEDS)]
         cells = []
         for split in ('valid', 'test'):
             each = [run['perplexity'][split] for run in runs]
             cells += [', '.join(f'{p:.1f}' for p in each), statistics.mean(each), max(each) - min(each)]
-        found.append([row.upper(), ', '.join(str(run['seed']) for run in runs), *cells])
-    return found
+        table.append([row.upper(), ', '.join(str(run['seed']) for run in runs), *cells])
+    return table
 
 
 def draw(path: pathlib.Path) -> None:
-    """Test perplexity of each single model and fixed mixture, ours and the paper's, relative to Kneser-Ney's 5-gram."""
+    """Draws test perplexities, ours and the paper's, relative to Kneser-Ney's 5-gram on the same words."""
     import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
 
     lines = [r for r in rows() if r[6] in ('', 'no', 'fixed')][::-1]

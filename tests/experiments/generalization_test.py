@@ -15,15 +15,15 @@ CATS = grammar.cats_and_dogs()
 
 def is_ambiguous(language):
     """Whether two derivations say the same sentence: whether two readers that part can both reach the end."""
-    reached, found = {(START, START, False)}, [(START, START, False)]
-    while found:
-        first, second, parted = found.pop()
+    reached, pending = {(START, START, False)}, [(START, START, False)]
+    while pending:
+        first, second, parted = pending.pop()
         for i, a in enumerate(language.get(first, ())):
             for j, b in enumerate(language.get(second, ())):
                 now = a.next, b.next, parted or first != second or i != j
                 if set(a.words) & set(b.words) and now not in reached:
                     reached.add(now)
-                    found.append(now)
+                    pending.append(now)
     return (END, END, True) in reached
 
 
@@ -76,8 +76,8 @@ def test_a_word_is_predicted_from_all_before_it():
     }
     after = {'a': [0.25, 0.5, 0.25], 'the': [0.5, 0.25, 0.5]}
     for first, p in after.items():
-        found = grammar.log_probabilities(language, [first, 'cat', first])
-        assert found == pytest.approx([math.log(x) for x in p])
+        log_p = grammar.log_probabilities(language, [first, 'cat', first])
+        assert log_p == pytest.approx([math.log(x) for x in p])
 
 
 def test_the_entropy_is_the_mean_of_what_sampled_sentences_say():
@@ -113,18 +113,18 @@ def test_every_model_is_measured_on_the_same_words(monkeypatch):
     for split in ('valid', 'test'):
         a, b = (data.tokens_T[data.splits[split].start : data.splits[split].stop] for data in (small, large))
         assert a.tolist() == b.tolist() and len(a) == study.WORDS[split]
-    found = study.measure(100)
-    assert {study.kind_of(name) for name in found['models']} == {'word n-gram', 'nplm'}
-    assert found['floor_of_test_words'] == pytest.approx(grammar.floor(CATS), rel=0.1)
-    for name, model in found['models'].items():
-        assert found['floor_of_test_words'] < model['test'] < 2 * len(small.vocabulary), name
+    measured = study.measure(100)
+    assert {study.kind_of(name) for name in measured['models']} == {'word n-gram', 'nplm'}
+    assert measured['floor_of_test_words'] == pytest.approx(grammar.floor(CATS), rel=0.1)
+    for name, model in measured['models'].items():
+        assert measured['floor_of_test_words'] < model['test'] < 2 * len(small.vocabulary), name
 
 
 def test_the_tables_of_the_readme_are_of_the_committed_results(tmp_path):
     readme = (study.HERE / 'README.md').read_text()
-    measured = study.read(study.RESULTS)
-    assert study.make_table(measured) in readme and study.make_counts_table(measured) in readme
-    assert all(found['floor'] == pytest.approx(grammar.floor(CATS)) for found in measured)
+    sizes = study.read(study.RESULTS)
+    assert study.make_table(sizes) in readme and study.make_counts_table(sizes) in readme
+    assert all(measured['floor'] == pytest.approx(grammar.floor(CATS)) for measured in sizes)
     for file in study.RESULTS.glob('*.json'):
         shutil.copy(file, tmp_path)
     (tmp_path / '3000.json').unlink()
@@ -133,10 +133,10 @@ def test_the_tables_of_the_readme_are_of_the_committed_results(tmp_path):
 
 
 def test_the_claim_holds_where_the_readme_says_so():
-    measured = {found['words']: found for found in study.read(study.RESULTS)}
-    assert [words for words, found in measured.items() if study.holds(found)] == [300_000, 1_000_000]
-    found = measured[300_000]
-    ours, theirs = (study.over(found, kind) for kind in ('nplm', 'word n-gram'))
-    assert theirs < study.over(found, 'class n-gram')
+    sizes = {measured['words']: measured for measured in study.read(study.RESULTS)}
+    assert [words for words, measured in sizes.items() if study.claim_holds(measured)] == [300_000, 1_000_000]
+    measured = sizes[300_000]
+    ours, theirs = (study.excess(measured, kind) for kind in ('nplm', 'word n-gram'))
+    assert theirs < study.excess(measured, 'class n-gram')
     readme = ' '.join((study.HERE.parents[1] / 'README.md').read_text().split())
     assert f'is {ours:.1%} above that floor in perplexity, the best n-gram {theirs:.1%}' in readme

@@ -1,4 +1,4 @@
-"""The notebooks run: their code here, on little text; whole, each in a kernel of its own, under the marker slow."""
+"""The notebooks run: their code here on little text; unchanged in a Jupyter kernel under the marker slow."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / 'experiments' / 'notebooks').glob('*.ipynb'))
-LITTLE = {  # in place of what the cell of parameters says
+LITTLE = {  # replaces values of the cell that is tagged `parameters`
     'the_paper': {'LAST': 438, 'EPOCHS': 1},
     'ngrams_window_recurrence': {'LAST': 438, 'EPOCHS': 1, 'FAMILIES': ('nplm', 'lstm')},
 }
@@ -51,7 +51,7 @@ def test_the_code_runs(path, tmp_path, monkeypatch, capsys):
             assert (printed, drawn_now) == (any('text' in o for o in cell['outputs']), drawn(cell)), (
                 f'{path.name}, code cell {number}: its committed outputs are those of another cell; run it again'
             )
-        assert namespace['EPOCHS'] == 1  # the cell of parameters was there
+        assert namespace['EPOCHS'] == 1  # a cell has the tag `parameters`
 
 
 @each_notebook

@@ -1,0 +1,131 @@
+"""Trains in turns for commits.py, by the nplm_jax of the checkout that PYTHONPATH names, of either API.
+
+Reads one JSON command a line and answers with one JSON line. Stands alone, so that every checkout can run it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+EPOCHS = 1000  # far more updates than a race makes, so that the learning rate stays above zero
+OLD_KEYS = {'output.num_shortlist': 'output.head', 'train.steps_per_execution': 'train.steps_per_dispatch'}
+OLD_VALUES = {('output.kind', 'two_level'): 'classes'}
+Execute = Callable[[], np.ndarray]  # makes some updates in one execution; returns their mean NLLs, nats a word
+
+
+def is_old() -> bool:
+    """Returns whether the checkout has the flat package of before."""
+    return importlib.util.find_spec('nplm_jax.settings') is not None
+
+
+def make_config(row: str, changes: dict[str, Any]) -> Any:
+    """Returns a row of configs/brown.py with some flattened keys changed, by today's names."""
+    from configs import brown  # noqa: PLC0415 (of the checkout)
+
+    if is_old():
+        changes = {OLD_KEYS.get(key, key): OLD_VALUES.get((key, value), value) for key, value in changes.items()}
+    config = brown.get_config(row)
+    config.update_from_flattened_dict(changes)
+    return config
+
+
+def make_words(config: Any, V: int, steps: int) -> tuple[np.ndarray, int]:
+    """Draws words by Zipf's law. Returns: ids, int32, and how many of them are trained on."""
+    share_V = 1 / np.arange(1, V + 1)
+    num_train = steps * config.train.batch_size
+    rng = np.random.default_rng(config.seed)
+    return rng.choice(V, num_train + 2, p=share_V / share_V.sum()).astype(np.int32), num_train
+
+
+def old_execute(config: Any, V: int, steps: int) -> Execute:
+    """Returns the updates of the flat package."""
+    from nplm_jax.corpora import Span  # noqa: PLC0415
+    from nplm_jax.vocabulary import Vocabulary  # noqa: PLC0415
+
+    from nplm_jax import dataset, parallel, plan, sampling, settings, training  # noqa: PLC0415
+
+    frozen = settings.from_config(config)
+    ids, num_train = make_words(config, V, steps)
+    spans = Span(0, num_train), Span(num_train, num_train + 1), Span(num_train + 1, num_train + 2)
+    data = dataset.Dataset(jnp.asarray(ids), *spans, Vocabulary(tuple(f'w{i}' for i in range(V)), (0,) * V))
+    schedule, layout = plan.make_plan(frozen, data.train), parallel.build(frozen)
+    bias_V = dataset.unigram_log_probabilities(data)
+    state = layout.put(training.init_state(frozen, V, bias_V, schedule.total_steps))
+    noise = layout.everywhere(sampling.for_data(data, frozen.output))
+    tokens_T = layout.everywhere(data.tokens_T)
+    positions_T = layout.everywhere(plan.order(frozen, 0, data.train))
+
+    def execute() -> np.ndarray:
+        nonlocal state
+        constants = frozen, schedule.total_steps, steps, noise, layout
+        state, nll_S = training.train_steps(state, tokens_T, positions_T, 0, *constants)
+        return np.asarray(nll_S)
+
+    return execute
+
+
+def new_execute(config: Any, V: int, steps: int) -> Execute:
+    """Returns the updates of the package in rooms."""
+    from nplm_jax.data import dataset  # noqa: PLC0415
+    from nplm_jax.data.corpora import Span  # noqa: PLC0415
+    from nplm_jax.data.vocabulary import Vocabulary  # noqa: PLC0415
+    from nplm_jax.runs import experiment  # noqa: PLC0415
+    from nplm_jax.training import loop, step  # noqa: PLC0415
+
+    ids, num_train = make_words(config, V, steps)
+    spans = Span(0, num_train), Span(num_train, num_train + 1), Span(num_train + 1, num_train + 2)
+    data = dataset.Dataset(jnp.asarray(ids), *spans, Vocabulary(tuple(f'w{i}' for i in range(V)), (0,) * V))
+    run = loop.prepare_run(experiment.load_settings(config), data)
+    state = run.program.sharding.shard(run.init_state())
+
+    def execute() -> np.ndarray:
+        nonlocal state
+        state, nll_S = step.execute_steps(*run.chunk(state, 0))
+        return np.asarray(nll_S)
+
+    return execute
+
+
+def compile_entry(row: str, changes: dict[str, Any], vocabulary: int, steps: int) -> tuple[Execute, dict[str, Any]]:
+    """Makes an entry with nothing compiled before. Returns: its updates, and how long its start took."""
+    jax.clear_caches()
+    config = make_config(row, {**changes, 'train.steps_per_execution': steps, 'train.epochs': EPOCHS})
+    started, cpu_started = time.perf_counter(), time.process_time()
+    execute = (old_execute if is_old() else new_execute)(config, vocabulary, steps)
+    prepared = time.perf_counter()
+    nll = [execute()]
+    first, cpu_first = time.perf_counter(), time.process_time()
+    nll += [execute(), execute()]
+    steady, cpu_steady = (time.perf_counter() - first) / 2, (time.process_time() - cpu_first) / 2
+    start = {'prepare': prepared - started, 'compile': first - prepared - steady, 'steady': steady}
+    start['cpu_seconds'] = cpu_first - cpu_started - cpu_steady
+    return execute, {**start, 'nll': np.concatenate(nll).tolist()}
+
+
+def main() -> None:
+    """Obeys commands until the input ends: `compile` an entry, or time a `turn` of one."""
+    entries: dict[str, Execute] = {}
+    for line in sys.stdin:
+        command = json.loads(line)
+        name = command['name']
+        if 'compile' in command:
+            entries[name], answer = compile_entry(**command['compile'])
+        else:
+            started, cpu_started = time.perf_counter(), time.process_time()
+            for _ in range(command['executions']):
+                entries[name]()
+            answer = {'seconds': time.perf_counter() - started, 'cpu_seconds': time.process_time() - cpu_started}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,145 @@
+"""What contestants race on: a network, its parameters and words; and how turns are timed.
+
+Dims: V vocabulary, B batch, S updates of a turn, T words of the stream.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+import jax
+import numpy as np
+from absl import flags, logging
+from ml_collections import ConfigDict
+
+from configs import brown, wikitext2
+from nplm_jax import config as config_lib
+from nplm_jax.config import PRECISIONS, Settings
+from nplm_jax.models.network import Network
+from nplm_jax.outputs.output_layer import Params
+
+__all__ = ['PRECISIONS', 'ROWS', 'LARGE', 'Problem', 'Turn', 'make_problem', 'alternate']
+
+Turn = Callable[[], np.ndarray]  # makes S updates; returns their mean NLLs, float32 of S, nats a word
+Name = TypeVar('Name', str, tuple[str, str])
+ROWS = {  # name -> the function that makes the config, and |V|
+    'mlp1': (functools.partial(brown.get_config, 'mlp1'), brown.VOCABULARY),
+    'mlp9': (functools.partial(brown.get_config, 'mlp9'), brown.VOCABULARY),
+    'mlp10': (functools.partial(wikitext2.get_config, 'mlp10'), 33_279),
+}
+LARGE = 'large'  # a network that only memory.py measures
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What every contestant starts from; all arrays are NumPy's.
+
+    Attributes:
+        settings: The network and its training.
+        vocabulary_size: V.
+        params: The initial parameters, float32.
+        tokens_T: The words, int32.
+        positions_SxB: The positions in the stream that each update predicts, int32.
+    """
+
+    settings: Settings
+    vocabulary_size: int
+    params: Params
+    tokens_T: np.ndarray
+    positions_SxB: np.ndarray
+
+    @property
+    def num_steps(self) -> int:
+        """S."""
+        return len(self.positions_SxB)
+
+    @property
+    def total_steps(self) -> int:
+        """The updates of all turns, over which the learning rate falls."""
+        return self.num_steps * self.settings.train.epochs
+
+    @property
+    def flops_per_word(self) -> int:
+        """Float operations of an update's products: 2 forward and 4 backward for each weight of H, U and W."""
+        return 6 * sum(self.params[name].size for name in ('H_KxP', 'U_VxK', 'W_VxP') if name in self.params)
+
+
+def set_up() -> None:
+    """Does what a script needs before its first array: full float32 on a GPU, whose memory JAX shares with others."""
+    logging.set_verbosity(logging.WARNING)
+    os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
+    jax.config.update('jax_default_matmul_precision', 'highest')
+
+
+def large() -> ConfigDict:
+    """Returns MLP9 with 300 hidden units, for a vocabulary whose arrays take nearly all of the memory."""
+    config = brown.get_config('mlp9')
+    config.model.h = 300
+    return config
+
+
+def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_size: int = 0) -> Problem:
+    """Draws words by Zipf's law, so that frequent words meet in a batch as they do in a text.
+
+    Args:
+        config: The network and its training. Its learning rate is for its own batch; a smaller batch gets a
+            proportionally smaller rate.
+        V: Words of the vocabulary.
+        B: Words of an update.
+        S: Updates of a turn.
+        turns: How many turns there are; each counts as an epoch.
+        block_size: Examples whose scores `ours` holds at once; the config's when 0.
+    """
+    settings = config_lib.from_config(config)
+    changes = {
+        'optimizer.learning_rate': settings.optimizer.learning_rate * min(1.0, B / settings.train.batch_size),
+        'train.batch_size': B,
+        'train.epochs': turns,
+        'output.block_size': block_size or settings.output.block_size,
+    }
+    settings = config_lib.replace(settings, changes)
+    share_V = 1 / np.arange(1, V + 1)
+    share_V /= share_V.sum()
+    rng = np.random.default_rng(settings.seed)
+    T = S * B + settings.model.n
+    tokens_T = rng.choice(V, T, p=share_V).astype(np.int32)
+    positions_SxB = rng.permutation(T)[: S * B].reshape(S, B).astype(np.int32)
+    bias_V = np.log(share_V).astype(np.float32) if settings.model.unigram_bias else None
+    with jax.default_device(jax.devices('cpu')[0]):  # so that an accelerator's peak memory has no part of this
+        params = Network.from_settings(settings, V).init(jax.random.key(settings.seed), bias_V)
+    return Problem(settings, V, jax.tree.map(np.asarray, params), tokens_T, positions_SxB)
+
+
+def alternate(turns: Mapping[Name, Turn], rounds: int) -> dict[Name, list[float]]:
+    """Times contestants that take turns, in reverse order every second round.
+
+    Args:
+        turns: One turn of each contestant, by name. Each runs once before it is timed, so that it is compiled.
+        rounds: How many turns of each are timed.
+
+    Returns:
+        The seconds of each turn, by name.
+    """
+    for turn in turns.values():
+        turn()
+    seconds: dict[Name, list[float]] = {name: [] for name in turns}
+    for i in range(rounds):
+        for name in list(turns)[:: -1 if i % 2 else 1]:
+            started = time.perf_counter()
+            turns[name]()
+            seconds[name].append(time.perf_counter() - started)
+    return seconds
+
+
+def define_several(name: str, allowed: Iterable[str], description: str) -> flags.FlagHolder[list[str]]:
+    """Defines a flag that takes some of `allowed`, by default all."""
+    allowed = list(allowed)
+    holder = flags.DEFINE_list(name, allowed, f'{description}: some of {", ".join(allowed)}.')
+    message = f'must be some of {", ".join(allowed)}'
+    flags.register_validator(name, lambda names: bool(names) and set(names) <= set(allowed), message)
+    return holder
