@@ -8,9 +8,9 @@ kernel serves both, run twice, with a maximum and a sum that run along as keys p
 
 Operations: scores twice and two products with E = exp(y - largest), 8 for each weight and example where blockwise.py
 takes 6; two more in each run for every further COLUMNS of K. Bytes, at V=16,384, B=512, K=290 in bfloat16:
-blockwise.py, all examples a block, writes the scores in float32 and reads them, and writes E once and reads it twice, 117 MB if no
-cache helps. Here the partial results of the inputs' run are written and read, splits x B x K in float32: 42 MB.
-Both besides: the weights, and their gradients.
+blockwise.py, all examples a block, writes the scores in float32 and reads them, and writes E once and reads it twice,
+117 MB if no cache helps. Here the partial results of the inputs' run are written and read, splits x B x K in float32:
+42 MB. Both besides: the weights, and their gradients.
 
 Triton, as Mosaic, the other backend of Pallas for GPUs, multiplies float32 as TensorFloat-32. JAX 0.11 and 0.12 call
 Pallas' Triton backend deprecated.

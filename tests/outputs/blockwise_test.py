@@ -14,7 +14,7 @@ from nplm_jax.outputs import softmax
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy
 
 LOSSES = jax.jit(jax.value_and_grad(blockwise_cross_entropy, (0, 1)), static_argnums=(3, 4))
-# Odd |V|, a batch that its blocks do not divide, one block, blocks of one, B=1, no hidden layer or no direct connections.
+# Odd V, a batch that its blocks do not divide, one block, blocks of one, B=1, no hidden layer or no direct connections.
 SHAPES = [
     (251, 13, (7, 12), 5),
     (251, 13, (7, 12), 128),
