@@ -21,9 +21,12 @@ from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
+from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run
+from nplm_jax.training.optimizers import Hyperparameters
 from nplm_jax.training.schedule import Progress, Schedule
+from nplm_jax.training.step import Program, TrainState
 
 ROOT = pathlib.Path(__file__).parents[1]
 # A small window that trains in a second, without what would make two ways of computing it differ.
@@ -73,6 +76,16 @@ def make_model(
     """Returns that network with random parameters as a language model."""
     network = make_network(vocabulary_size, changes)
     return NeuralLanguageModel(network, network.init(jax.random.key(seed), bias_V))
+
+
+def start_training(
+    settings: Settings, vocabulary_size: int, steps_per_epoch: int, params: Params | None = None
+) -> tuple[Program, TrainState, Hyperparameters]:
+    """Returns the arguments of an update that needs no corpus; `params` takes the place of the initial parameters."""
+    program = step_lib.make_program(settings, Network.from_settings(settings, vocabulary_size), steps_per_epoch)
+    hyperparameters = Hyperparameters.from_settings(settings)
+    state = step_lib.init_state(program, hyperparameters)
+    return program, state if params is None else state.replace(params=params), hyperparameters
 
 
 def make_corpus(num_words: int = 300, num_types: int = 17) -> Corpus:

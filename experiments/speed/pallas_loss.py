@@ -1,20 +1,20 @@
 """The output layer's loss and gradients as one kernel for GPUs, written in Pallas for its Triton backend.
 
-With p = softmax(b + W x), W and x of all parts side by side, the gradients are those of softmax.py: W^T p less the
+With p = softmax(b + W x), W and x of all parts side by side, the gradients are those of blockwise.py: W^T p less the
 target's row for x, p x^T less x at the target's row for W. Both products with p are attention whose keys are its values
 too. Inputs ask the words: out come log sum exp y, and W^T p. Words ask the inputs, with scores less log sum exp y, log
 p: out come the log of the word's probability summed over the examples, and the inputs' mean weighted by p. So one
 kernel serves both, run twice, with a maximum and a sum that run along as keys pass by, and no score leaves the chip.
 
-Operations: scores twice and two products with E = exp(y - largest), 8 for each weight and example where softmax.py
-takes 6; two more in each run for every further COLUMNS of K. Bytes, at V=16,384, B=512, K=290 in bfloat16: softmax.py,
-all examples a block, writes the scores in float32 and reads them, and writes E once and reads it twice, 117 MB if no
-cache helps. Here the partial results of the inputs' run are written and read, splits x B x K in float32: 42 MB.
-Both besides: the weights, and their gradients.
+Operations: scores twice and two products with E = exp(y - largest), 8 for each weight and example where blockwise.py
+takes 6; two more in each run for every further COLUMNS of K. Bytes, at V=16,384, B=512, K=290 in bfloat16:
+blockwise.py, all examples a block, writes the scores in float32 and reads them, and writes E once and reads it twice,
+117 MB if no cache helps. Here the partial results of the inputs' run are written and read, splits x B x K in float32:
+42 MB. Both besides: the weights, and their gradients.
 
 Triton, as Mosaic, the other backend of Pallas for GPUs, multiplies float32 as TensorFloat-32. JAX 0.11 and 0.12 call
 Pallas' Triton backend deprecated.
-Dims as in softmax.py, and: Q queries, N keys, S splits of the keys; of one program R queries, T keys at a time.
+Dims as in blockwise.py, and: Q queries, N keys, S splits of the keys; of one program R queries, T keys at a time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NOTHING = -1e30  # a score that adds nothing to a sum: of padding, and before th
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def mean_nll(parts: tuple[Part, ...], b_V: jax.Array, targets_B: jax.Array, precision: Precision) -> jax.Array:
-    """`softmax.mean_nll` on one device: mean of -log P(target), nats a word; on a CPU the kernel is interpreted.
+    """`blockwise_cross_entropy` on one device: mean of -log P(target), nats a word; on a CPU the kernel is interpreted.
 
     precision: bfloat16 rounds the weights, inputs and E in the products; sums, b and the targets' scores stay float32.
     Raises: StopIteration when K is too large for the chip, above 1,152.

@@ -80,7 +80,14 @@ class Network:
             key: A random key for dropout; None switches it off.
             axis: The named axis over which the batch is divided, if it is.
         """
+        self.check_contexts(contexts_BxN)
         return self.body.features(params, params[EMBEDDING][contexts_BxN], carry, key, axis)
+
+    def check_contexts(self, contexts_BxN: jax.Array) -> None:
+        """Raises: ValueError unless contexts are as wide as the body's: others could give a plausible, wrong number."""
+        shape, N = np.shape(contexts_BxN), self.body.num_context
+        if len(shape) != 2 or shape[1] != N:
+            raise ValueError(f'contexts of shape {shape}: must be batch x {N}, in reading order')
 
     def loss(
         self,

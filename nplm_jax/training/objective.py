@@ -68,9 +68,6 @@ def penalised_nll(
         The penalised loss, and with it the mean NLL, whose exponential is the perplexity, and what the streams carry
         on. Float32 scalars, nats a word.
     """
-    num_context = network.body.num_context
-    if contexts_BxN.ndim != 2 or contexts_BxN.shape[1] != num_context:
-        raise ValueError(f'contexts of shape {contexts_BxN.shape}: must be batch x {num_context}, in reading order')
 
     def device_loss(
         params: Params, contexts_BxN: Any, targets_B: Any, carry: Carry, key: Any, axes: Axes = NO_AXES
@@ -112,6 +109,7 @@ def sparse_gradients(
     Over a mesh these rows alone cross the devices, and all devices divide the batch.
     """
     output = cast(SparseOutputLayer, network.output)
+    network.check_contexts(contexts_BxN)
     key, key_rows = jax.random.split(key)
     rows = Rows(contexts_BxN, *output.rows(targets_B, proposal, key_rows))
     # Replicated, since XLA would otherwise divide the row numbers too, and sum whole arrays of V rows at the end.

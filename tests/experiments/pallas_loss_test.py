@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from blockwise_test import assert_close, problem, reference
+from softmax_reference import assert_close, problem, reference
 
 from configs import brown
 from experiments.speed import contestants, pallas_loss
-from nplm_jax.outputs import blockwise
+from nplm_jax.outputs import softmax
 
 LOSSES = jax.jit(jax.value_and_grad(pallas_loss.mean_nll, (0, 1)), static_argnums=3)
 PRECISIONS = pytest.mark.parametrize('precision,tolerance', [('float32', 1e-5), ('bfloat16', 1e-2)])
@@ -19,26 +19,26 @@ pytestmark = pytest.mark.filterwarnings('ignore:The Pallas Triton backend is dep
 @pytest.mark.parametrize('V,B,widths', [(251, 13, (7, 12)), (17, 1, (3,))])
 @PRECISIONS
 def test_loss_and_gradients_equal_the_formulas(V, B, widths, precision, tolerance):
-    given = problem(V, B, widths)
-    assert_close(LOSSES(*given, precision), reference(*given), tolerance)
+    arguments = problem(V, B, widths)
+    assert_close(LOSSES(*arguments, precision), reference(*arguments), tolerance)
 
 
 @pytest.mark.parametrize('precision,tolerance', [('float32', 1e-5), ('bfloat16', 2e-2)])
 def test_scores_of_ten_thousand_stay_finite(precision, tolerance):
-    given = problem(251, 13, (7, 12), scale=1e4)
-    assert float(jnp.abs(blockwise.scores(given[1], *given[0])).max()) > 1e4
-    assert_close(LOSSES(*given, precision), reference(*given), tolerance)
+    arguments = problem(251, 13, (7, 12), scale=1e4)
+    assert float(jnp.abs(softmax.scores(arguments[1], arguments[0])).max()) > 1e4
+    assert_close(LOSSES(*arguments, precision), reference(*arguments), tolerance)
 
 
 def test_splits_of_several_tiles_and_columns_beyond_one_run_add_up(monkeypatch):
     monkeypatch.setattr(pallas_loss, 'COLUMNS', 32)
     monkeypatch.setattr(pallas_loss, 'MULTIPROCESSORS', 6)
-    parts, b_V, targets_B = given = problem(251, 13, (30, 13))
+    parts, b_V, targets_B = arguments = problem(251, 13, (30, 13))
 
     def tripled(parts, b_V):
         return 3 * pallas_loss.mean_nll(parts, b_V, targets_B, 'float32')
 
-    expected = jax.tree.map(lambda x: 3 * x, reference(*given))
+    expected = jax.tree.map(lambda x: 3 * x, reference(*arguments))
     assert_close(jax.jit(jax.value_and_grad(tripled, (0, 1)))(parts, b_V), expected, 1e-5)
 
 
@@ -55,9 +55,9 @@ def test_training_with_it_does_our_updates():
 def test_the_networks_of_the_race_lower_to_kernels_without_their_scores(V, widths, precision):
     shape, B = jax.ShapeDtypeStruct, 512
     parts = tuple((shape((V, d), 'float32'), shape((B, d), 'float32')) for d in widths)
-    given = parts, shape((V,), 'float32'), shape((B,), 'int32'), precision
+    arguments = parts, shape((V,), 'float32'), shape((B,), 'int32'), precision
     hopper = jax.sharding.AbstractDevice('NVIDIA H200', num_cores=None, platform='gpu')
     with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ('x',), abstract_device=hopper)):
-        text = LOSSES.trace(*given).lower(lowering_platforms=('cuda',)).as_text()
+        text = LOSSES.trace(*arguments).lower(lowering_platforms=('cuda',)).as_text()
     assert text.count('custom_call @__gpu$xla.gpu.triton') == (2 if sum(widths) <= pallas_loss.COLUMNS else 4)
     assert f'tensor<{V}x{B}x' not in text and f'tensor<{B}x{V}x' not in text

@@ -1,22 +1,16 @@
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import make_model
 
-from nplm_jax.config import ModelSettings
 from nplm_jax.data.corpora import Span
-from nplm_jax.inference import perplexity as evaluation
-from nplm_jax.models import language_model, nplm
+from nplm_jax.inference import perplexity
 from nplm_jax.utils.finite import NonFiniteError
 
 V = 13
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, V, 1000), jnp.int32)
-
-
-def network(n=4):
-    return language_model.NeuralLanguageModel(nplm.init(jax.random.key(0), ModelSettings(n, 3, 5, True), V), n)
 
 
 class Constant:
@@ -25,29 +19,29 @@ class Constant:
 
 
 def test_perplexity_of_a_constant_probability():
-    score = evaluation.evaluate(Constant(), TOKENS, Span(3, 10))
+    score = perplexity.evaluate(Constant(), TOKENS, Span(3, 10))
     assert score.words == 7
     assert score.perplexity == pytest.approx(4, rel=1e-7)
 
 
 def test_an_infinite_loss_is_an_infinite_perplexity():
-    assert evaluation.Score(3, math.inf).perplexity == math.inf
-    assert evaluation.Score(3, 1e5).perplexity == math.inf
+    assert perplexity.Score(3, math.inf).perplexity == math.inf
+    assert perplexity.Score(3, 1e5).perplexity == math.inf
 
 
 @pytest.mark.parametrize('span', [Span(0, 1), Span(0, 2), Span(2, 259), Span(100, 612), Span(999, 1000)])
 def test_every_word_once_given_the_words_before_it(span):
-    model = network()
-    found = model.score(TOKENS, span)
-    assert found.shape == (len(span),) and found.dtype == np.float32
+    model = make_model(V)
+    log_p = model.score(TOKENS, span)
+    assert log_p.shape == (len(span),) and log_p.dtype == np.float32
     for t in (span.start, (span.start + span.stop) // 2, span.stop - 1):
         context = np.asarray(TOKENS[max(0, t - 3) : t])[None]
-        assert found[t - span.start] == pytest.approx(model.next_word(context)[0, TOKENS[t]], abs=1e-5)
+        assert log_p[t - span.start] == pytest.approx(model.next_word(context)[0, TOKENS[t]], abs=1e-5)
 
 
 def test_splitting_a_span_changes_nothing():
-    model = network()
-    parts = [evaluation.evaluate(model, TOKENS, s) for s in (Span(0, 1000), Span(0, 333), Span(333, 1000))]
+    model = make_model(V)
+    parts = [perplexity.evaluate(model, TOKENS, s) for s in (Span(0, 1000), Span(0, 333), Span(333, 1000))]
     assert parts[0].nll == pytest.approx(parts[1].nll + parts[2].nll, rel=1e-7)
 
 
@@ -61,7 +55,7 @@ class Uneven:
 
 def test_ten_million_words_lose_nothing():
     words = 10_000_019
-    score = evaluation.evaluate(Uneven(), TOKENS, Span(0, words))
+    score = perplexity.evaluate(Uneven(), TOKENS, Span(0, words))
     exactly = math.fsum(Uneven().score(TOKENS, Span(0, words)).tolist())
     assert score.nll == pytest.approx(-exactly, rel=1e-12)
     assert score.perplexity == pytest.approx(math.exp(-exactly / words), rel=1e-9)
@@ -75,4 +69,4 @@ def test_a_log_probability_that_is_not_a_number_is_no_perplexity():
             return np.where(np.arange(span.start, span.stop) % 4 == 3, np.nan, -1.0).astype(np.float32)
 
     with pytest.raises(NonFiniteError, match='^the log-probabilities of 2 words, first the one at 7, are not numbers$'):
-        evaluation.evaluate(Broken(), TOKENS, Span(4, 12))
+        perplexity.evaluate(Broken(), TOKENS, Span(4, 12))

@@ -1,103 +1,176 @@
+"""The paper's network: equation 1 by hand and by a loop, the order of the context, and what is refused."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import make_network, small_settings, start_training
 from jax.test_util import check_grads
 
-from nplm_jax.config import ModelSettings
 from nplm_jax.models import nplm
-from nplm_jax.models.language_model import NeuralLanguageModel
-from nplm_jax.outputs import blockwise
-from nplm_jax.training import objective
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.training import objective, step
+from nplm_jax.utils.errors import BadInput
 
 V = 31
-SHAPES = [(4, 3, 5, True), (4, 3, 5, False), (3, 7, 0, True), (2, 1, 1, False)]
+SHAPES = [(4, 3, 5, True), (4, 3, 5, False), (3, 7, 0, True), (2, 1, 1, False)]  # n, m, h, direct
 CONTEXTS = jnp.asarray(np.random.default_rng(0).integers(0, V, (7, 3)), jnp.int32)
 
 
-def make(n, m, h, direct, bias=None):
-    return nplm.init(jax.random.key(3), ModelSettings(n, m, h, direct), V, bias)
+def make(n, m, h, direct, bias_V=None, **changes):
+    network = make_network(V, {'model.n': n, 'model.m': m, 'model.h': h, 'model.direct': direct, **changes})
+    return network, network.init(jax.random.key(3), bias_V)
+
+
+def log_probabilities(network, params, contexts_BxN):
+    return network.output.log_probabilities(params, network.features(params, contexts_BxN)[0])
+
+
+def equation_1(params, context_N):
+    """y of every word, as the paper's equation 1 reads, in float64; the context is in reading order."""
+    C, H, d, U, W, b = (
+        None if (array := params.get(name)) is None else np.float64(array)
+        for name in ('C_VxM', 'H_KxP', 'd_K', 'U_VxK', 'W_VxP', 'b_V')
+    )
+    x = np.concatenate([C[w] for w in reversed(context_N)])  # C(w_{t-1}), ..., C(w_{t-n+1})
+    y = np.zeros(V)
+    for i in range(V):
+        y[i] = b[i]
+        if W is not None:
+            y[i] += sum(W[i, j] * x[j] for j in range(len(x)))
+        if U is not None:
+            y[i] += sum(U[i, k] * np.tanh(d[k] + sum(H[k, j] * x[j] for j in range(len(x)))) for k in range(len(d)))
+    return y
 
 
 @pytest.mark.parametrize('n,m,h,direct', SHAPES)
-def test_count_is_the_papers_formula(n, m, h, direct):
-    model = ModelSettings(n, m, h, direct)
-    assert nplm.count(make(n, m, h, direct)) == model.num_parameters(V)
+def test_the_number_of_parameters_is_the_papers_formula(n, m, h, direct):
+    network, params = make(n, m, h, direct)
+    size = sum(leaf.size for leaf in params.values())
+    assert size == network.num_parameters() == nplm.num_parameters(n, m, h, direct, V)
     if direct:  # section 2: |V|(1 + nm + h) + h(1 + (n-1)m)
-        assert model.num_parameters(V) == V * (1 + n * m + h) + h * (1 + (n - 1) * m)
+        assert size == V * (1 + n * m + h) + h * (1 + (n - 1) * m)
+
+
+@pytest.mark.parametrize('n,m,h,direct', SHAPES)
+def test_equation_1_is_the_papers_loop_and_what_training_uses(n, m, h, direct):
+    network, params = make(n, m, h, direct)
+    params = jax.tree.map(lambda x: 3 * x + 0.1, params)  # no array is zero
+    contexts = CONTEXTS[:, : n - 1]
+    y_BxV = nplm.logits(params, contexts)
+    assert y_BxV.shape == (7, V) and y_BxV.dtype == jnp.float32
+    np.testing.assert_allclose(y_BxV, [equation_1(params, c) for c in np.asarray(contexts)], rtol=1e-5, atol=1e-5)
+    log_p_BxV = jax.nn.log_softmax(y_BxV, axis=1)
+    np.testing.assert_allclose(log_probabilities(network, params, contexts), log_p_BxV, rtol=1e-5, atol=1e-5)
+    loss, _ = network.loss(params, contexts, jnp.arange(7))  # in blocks, as training computes it
+    assert float(loss) == pytest.approx(-float(log_p_BxV[jnp.arange(7), jnp.arange(7)].mean()), rel=1e-5)
+
+
+def test_contexts_are_in_reading_order_and_x_begins_with_the_most_recent_word():
+    """n = 3, one feature a word, one hidden unit that sees the most recent word alone."""
+    params = {
+        'C_VxM': jnp.array([[0.0], [1.0], [10.0]]),
+        'H_KxP': jnp.array([[0.1, 0.0]]),
+        'd_K': jnp.array([0.5]),
+        'U_VxK': jnp.array([[0.0], [0.0], [2.0]]),
+        'W_VxP': jnp.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]),
+        'b_V': jnp.array([100.0, 200.0, 300.0]),
+    }
+    y_BxV = nplm.logits(params, jnp.array([[1, 2], [2, 1]]))  # the words 1, 2 and then the words 2, 1
+    expected = [[110, 201, 300 + 2 * np.tanh(1.5)], [101, 210, 300 + 2 * np.tanh(0.6)]]
+    np.testing.assert_allclose(y_BxV, expected, rtol=1e-6)
+    network = make_network(3, {'model.n': 3, 'model.m': 1, 'model.h': 1})
+    log_p_BxV = NeuralLanguageModel(network, params).next_word(np.array([[1, 2], [2, 1]]))
+    np.testing.assert_allclose(log_p_BxV, jax.nn.log_softmax(np.array(expected), axis=1), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize('n,m,h,direct', SHAPES)
 def test_probabilities_sum_to_one(n, m, h, direct):
-    log_p = nplm.log_probabilities(make(n, m, h, direct), CONTEXTS[:, : n - 1])
-    assert log_p.shape == (7, V)
-    np.testing.assert_allclose(np.exp(np.asarray(log_p, np.float64)).sum(1), 1, atol=1e-6)
-
-
-def test_scores_of_ten_thousand_are_no_problem():
-    y = jnp.zeros((V, 2)).at[4, :].set(1e4).at[:, 1].add(-1e4)
-    assert blockwise.negative_log_likelihood(y, jnp.asarray([4, 4])).tolist() == [0, 0]
-    assert blockwise.negative_log_likelihood(y, jnp.asarray([5, 5])).tolist() == [1e4, 1e4]
-    gradient = jax.grad(lambda y: blockwise.negative_log_likelihood(y, jnp.asarray([5, 5])).sum())(y)
-    assert gradient[4].tolist() == [1, 1] and gradient[5].tolist() == [-1, -1]
-    assert bool(jnp.isfinite(blockwise.log_probabilities(y)).all())
+    log_p_BxV = log_probabilities(*make(n, m, h, direct), CONTEXTS[:, : n - 1])
+    assert log_p_BxV.shape == (7, V)
+    np.testing.assert_allclose(np.exp(np.asarray(log_p_BxV, np.float64)).sum(1), 1, atol=1e-6)
 
 
 @pytest.mark.parametrize('n,m,h,direct', SHAPES)
-def test_gradients_against_differences(n, m, h, direct):
-    params = make(n, m, h, direct)
-    targets = jnp.arange(7)
-    check_grads(
-        lambda p: objective.penalised_nll(p, CONTEXTS[:, : n - 1], targets, 0.1)[0], (params,), 1, ['rev'], 2e-2, 2e-2
-    )
+def test_gradients_equal_finite_differences(n, m, h, direct):
+    network, params = make(n, m, h, direct)
+
+    def loss(params):
+        return objective.penalised_nll(params, network, CONTEXTS[:, : n - 1], jnp.arange(7), 0.1)[0]
+
+    check_grads(loss, (params,), 1, ['rev'], 2e-2, 2e-2)
 
 
 def test_every_context_word_matters_and_its_place_too():
-    params = make(4, 3, 5, True)
-    base = nplm.log_probabilities(params, CONTEXTS)
+    _, params = make(4, 3, 5, True)
+    base = nplm.logits(params, CONTEXTS)
     for k in range(3):
-        changed = nplm.log_probabilities(params, CONTEXTS.at[:, k].set((CONTEXTS[:, k] + 1) % V))
+        changed = nplm.logits(params, CONTEXTS.at[:, k].set((CONTEXTS[:, k] + 1) % V))
         assert float(jnp.abs(changed - base).max(1).min()) > 1e-4
-    assert float(jnp.abs(nplm.log_probabilities(params, CONTEXTS[:, ::-1]) - base).max()) > 1e-3
+    assert float(jnp.abs(nplm.logits(params, CONTEXTS[:, ::-1]) - base).max()) > 1e-3
 
 
-def test_unigram_bias_is_where_b_starts():
-    bias = np.linspace(-3, 0, V).astype(np.float32)
-    assert make(3, 2, 4, False, bias).b_V.tolist() == bias.tolist()
-    assert not make(3, 2, 4, False).b_V.any()
+def test_b_starts_from_the_unigram_bias():
+    bias_V = np.linspace(-3, 0, V).astype(np.float32)
+    assert make(3, 2, 4, False, bias_V)[1]['b_V'].tolist() == bias_V.tolist()
+    assert not make(3, 2, 4, False)[1]['b_V'].any()
 
 
-def test_regulariser_spares_the_biases():
-    params = jax.tree.map(jnp.ones_like, make(4, 3, 5, True))
-    assert float(objective.regulariser(params, 2.0)) == V * 3 + 5 * 9 + V * 5 + V * 9
-    gradient = jax.grad(objective.regulariser)(params, 0.25)
-    assert not gradient.b_V.any() and not gradient.d_K.any()
-    assert (gradient.C_VxM == 0.25).all() and (gradient.W_VxP == 0.25).all()
-
-
-def test_dropout_zeroes_its_share_and_keeps_the_mean():
-    values = jnp.ones((400, 300))
-    dropped = nplm.drop(jax.random.key(0), values, 0.25)
-    assert float((dropped == 0).mean()) == pytest.approx(0.25, abs=0.01)
-    assert float(dropped.mean()) == pytest.approx(1, abs=0.01)
-    params = make(4, 3, 5, True)
-    kept = nplm.output_parts(params, CONTEXTS)
-    without_key = nplm.output_parts(params, CONTEXTS, 0.5)
-    assert all((x == y).all() for (_, x), (_, y) in zip(kept, without_key, strict=True))
-    dropped = nplm.output_parts(
-        params.replace(H_KxP=jnp.zeros_like(params.H_KxP), d_K=jnp.ones(5)), CONTEXTS, 0.5, jax.random.key(1)
-    )
-    for _, inputs in dropped:  # hidden units and features are both dropped
-        assert 0 < float((inputs == 0).mean()) < 1
+def test_dropout_needs_a_key_and_zeroes_features_and_hidden_units():
+    network, params = make(4, 3, 5, True, **{'model.dropout': 0.5})
+    kept = network.features(params, CONTEXTS)[0]
+    without = make(4, 3, 5, True, **{'model.dropout': 0.0})[0].features(params, CONTEXTS, key=jax.random.key(1))[0]
+    assert all((kept[name] == without[name]).all() for name in kept)
+    params |= {'H_KxP': jnp.zeros((5, 9)), 'd_K': jnp.ones(5)}
+    dropped = network.features(params, CONTEXTS, key=jax.random.key(1))[0]
+    assert dropped.keys() == {'U_VxK', 'W_VxP'}
+    for values_BxD in dropped.values():
+        assert 0 < float((values_BxD == 0).mean()) < 1
 
 
 def test_next_word_takes_contexts_of_any_length_in_reading_order():
-    params = make(4, 3, 5, True)
-    model = NeuralLanguageModel(params, 4)
-    reading = np.asarray(CONTEXTS[:, ::-1])
-    expected = nplm.log_probabilities(params, CONTEXTS)
-    np.testing.assert_allclose(model.next_word(reading), expected, rtol=1e-6)  # jit may round otherwise
-    longer = np.concatenate([np.full((7, 2), 9), reading], axis=1)
-    np.testing.assert_array_equal(model.next_word(longer), model.next_word(reading))
-    padded = np.concatenate([np.zeros((7, 2), int), reading[:, 2:]], axis=1)
-    np.testing.assert_array_equal(model.next_word(reading[:, 2:]), model.next_word(padded))
+    network, params = make(4, 3, 5, True)
+    model, contexts = NeuralLanguageModel(network, params), np.asarray(CONTEXTS)
+    expected = log_probabilities(network, params, CONTEXTS)
+    np.testing.assert_allclose(model.next_word(contexts), expected, rtol=1e-6)  # jit may round otherwise
+    longer = np.concatenate([np.full((7, 2), 9), contexts], axis=1)
+    np.testing.assert_array_equal(model.next_word(longer), model.next_word(contexts))
+    padded = np.concatenate([np.zeros((7, 2), int), contexts[:, 2:]], axis=1)
+    np.testing.assert_array_equal(model.next_word(contexts[:, 2:]), model.next_word(padded))
+    empty = np.zeros((7, 0), int)
+    np.testing.assert_array_equal(model.next_word(empty), model.next_word(np.zeros((7, 3), int)))
+
+
+@pytest.mark.parametrize('contexts', [[1, 2, 3], 4, [[[1, 2, 3]]]])
+def test_next_word_refuses_what_is_no_matrix(contexts):
+    model = NeuralLanguageModel(*make(4, 3, 5, True))
+    with pytest.raises(BadInput, match='^contexts=.*: must be a matrix of word ids, one context a row$'):
+        model.next_word(np.array(contexts))
+
+
+@pytest.mark.parametrize('family,n', [('nplm', 2), ('nplm', 4), ('gru', 4)])
+@pytest.mark.parametrize('kind', ['full', 'nce'])
+def test_contexts_of_another_width_are_refused(family, n, kind):
+    """A recurrent body would read the oldest word alone, and n = 2 turns the features of a vector of words round."""
+    changes = {'model.family': family, 'model.n': n, 'model.direct': False, 'output.kind': kind, 'output.samples': 9}
+    settings = small_settings({**changes, 'train.batch_size': 6, 'train.bptt_length': 1})
+    program, state, hyperparameters = start_training(settings, V, 9)
+    network, params, N = program.network, state.params, program.network.body.num_context
+    targets_B, carry = jnp.arange(6), network.body.start(6)
+    proposal = network.output.make_proposal(np.zeros(V))
+    for shape in ((6, N + 1), (6, N - 1), (6,), (6, N, 1)):
+        contexts = jnp.zeros(shape, jnp.int32)
+        calls = [
+            lambda contexts: network.features(params, contexts, carry),
+            lambda contexts: network.loss(params, contexts, targets_B, carry),
+            lambda contexts: objective.penalised_nll(params, network, contexts, targets_B, 0.1, carry),
+            lambda contexts: step.train_step(program, state, contexts, targets_B, hyperparameters, proposal),
+        ]
+        for call in calls:
+            with pytest.raises(ValueError, match=rf'^contexts of shape .*: must be batch x {N}, in reading order'):
+                call(contexts)
+    if family == 'nplm':
+        with pytest.raises((ValueError, TypeError)):
+            nplm.logits(params, jnp.zeros((6, N + 1), jnp.int32))
+        with pytest.raises(ValueError, match='^contexts of shape'):
+            nplm.logits(params, jnp.zeros(6, jnp.int32))

@@ -8,43 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.test_util import check_grads
+from softmax_reference import assert_close, problem, reference
 
-from nplm_jax.outputs import blockwise
+from nplm_jax.outputs import softmax
+from nplm_jax.outputs.blockwise import blockwise_cross_entropy
 
-LOSSES = jax.jit(jax.value_and_grad(blockwise.mean_nll, (0, 1)), static_argnums=(3, 4))
-
-
-def reference(parts, b_V, targets_B):
-    """Mean NLL and its gradients by the formulas, in float64 NumPy."""
-    parts = [(np.float64(w), np.float64(x)) for w, x in parts]
-    y_BxV = sum(x @ w.T for w, x in parts) + np.float64(b_V)
-    rows = np.arange(len(targets_B)), np.asarray(targets_B)
-    largest = y_BxV.max(1, keepdims=True)
-    log_p = y_BxV - largest - np.log(np.exp(y_BxV - largest).sum(1, keepdims=True))
-    g_BxV = np.exp(log_p)
-    g_BxV[rows] -= 1
-    g_BxV /= len(targets_B)
-    return -log_p[rows].mean(), (tuple((g_BxV.T @ x, g_BxV @ w) for w, x in parts), g_BxV.sum(0))
-
-
-def problem(V, B, widths, scale=1.0, seed=0):
-    random = np.random.default_rng(seed)
-
-    def normal(*shape):
-        return jnp.asarray(random.normal(size=shape), jnp.float32)
-
-    parts = tuple((scale * d**-0.5 * normal(V, d), normal(B, d)) for d in widths)
-    return parts, normal(V), jnp.asarray(random.integers(0, V, B), jnp.int32)
-
-
-def assert_close(found, expected, tolerance):
-    """Each array within `tolerance` of its largest element."""
-    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        assert ours.dtype == jnp.float32 and ours.shape == np.shape(theirs)
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * np.abs(theirs).max())
-
-
-# Odd |V|, a batch that its blocks do not divide, one block, blocks of one, B=1, no hidden layer or none but it.
+LOSSES = jax.jit(jax.value_and_grad(blockwise_cross_entropy, (0, 1)), static_argnums=(3, 4))
+# Odd V, a batch that its blocks do not divide, one block, blocks of one, B=1, no hidden layer or no direct connections.
 SHAPES = [
     (251, 13, (7, 12), 5),
     (251, 13, (7, 12), 128),
@@ -60,27 +30,29 @@ SHAPES = [
 @pytest.mark.parametrize('V,B,widths,block_size', SHAPES)
 @pytest.mark.parametrize('precision,tolerance', [('float32', 1e-5), ('bfloat16', 1e-2)])
 def test_loss_and_gradients_equal_the_formulas(V, B, widths, block_size, precision, tolerance):
-    given = problem(V, B, widths)
-    assert_close(LOSSES(*given, precision, block_size), reference(*given), tolerance)
+    arguments = problem(V, B, widths)
+    assert_close(LOSSES(*arguments, precision, block_size), reference(*arguments), tolerance)
 
 
 @pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
 def test_scores_of_ten_thousand_stay_finite(precision):
-    given = problem(101, 9, (4, 3), scale=1e4)
-    assert float(jnp.abs(blockwise.scores(given[1], *given[0])).max()) > 1e4
-    assert_close(LOSSES(*given, precision, 4), reference(*given), 1e-5 if precision == 'float32' else 2e-2)
+    arguments = problem(101, 9, (4, 3), scale=1e4)
+    assert float(jnp.abs(softmax.scores(arguments[1], arguments[0])).max()) > 1e4
+    assert_close(LOSSES(*arguments, precision, 4), reference(*arguments), 1e-5 if precision == 'float32' else 2e-2)
 
 
 def test_gradients_equal_finite_differences():
     parts, b_V, targets_B = problem(13, 5, (3, 2))
-    check_grads(lambda p, b: blockwise.mean_nll(p, b, targets_B, 'float32', 2), (parts, b_V), 1, ['rev'], 2e-2, 2e-2)
+    check_grads(
+        lambda p, b: blockwise_cross_entropy(p, b, targets_B, 'float32', 2), (parts, b_V), 1, ['rev'], 2e-2, 2e-2
+    )
 
 
 def test_the_loss_alone_equals_the_loss_with_gradients_and_scales():
-    given = problem(251, 13, (7, 12))
-    loss, gradients = LOSSES(*given, 'float32', 5)
-    assert float(blockwise.mean_nll(*given, 'float32', 5)) == pytest.approx(float(loss), rel=1e-6)
-    tripled = jax.grad(lambda *g: 3 * blockwise.mean_nll(*g, 'float32', 5), (0, 1))(*given)
+    arguments = problem(251, 13, (7, 12))
+    loss, gradients = LOSSES(*arguments, 'float32', 5)
+    assert float(blockwise_cross_entropy(*arguments, 'float32', 5)) == pytest.approx(float(loss), rel=1e-6)
+    tripled = jax.grad(lambda *g: 3 * blockwise_cross_entropy(*g, 'float32', 5), (0, 1))(*arguments)
     assert_close(tripled, jax.tree.map(lambda x: 3 * x, gradients), 1e-6)
 
 
@@ -114,8 +86,8 @@ def test_no_array_of_words_by_batch_is_held(precision):
     """Read from the compiled program: the largest array is that of the weights, and all together stay below 2 GB."""
     V, B, K = 262_144, 1024, 300
     shape = jax.ShapeDtypeStruct
-    given = (((shape((V, K), 'float32'), shape((B, K), 'float32')),), shape((V,), 'float32'), shape((B,), 'int32'))
-    compiled = LOSSES.lower(*given, precision, 128).compile()
+    arguments = (((shape((V, K), 'float32'), shape((B, K), 'float32')),), shape((V,), 'float32'), shape((B,), 'int32'))
+    compiled = LOSSES.lower(*arguments, precision, 128).compile()
     shapes = re.findall(r'\b[a-z]+[0-9]+\[([0-9,]+)\]', compiled.as_text())
     of_b = {'float32': 1, 'bfloat16': 4}[precision]  # rows beside those of the weights
     assert max(math.prod(map(int, dims.split(','))) for dims in shapes) <= V * (K + of_b) < V * B

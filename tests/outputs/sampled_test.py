@@ -4,13 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import small_settings, start_training
 
-from nplm_jax.config import CorpusSettings, ModelSettings, OptimizerSettings, OutputSettings, Settings, TrainSettings
-from nplm_jax.models import nplm
-from nplm_jax.outputs import blockwise, sampled
-from nplm_jax.training import loop, objective
+from nplm_jax.outputs import sampled, softmax
+from nplm_jax.outputs.blockwise import blockwise_cross_entropy
+from nplm_jax.training import step
 
 V, B = 211, 9
+LAYERS = {'sampled': sampled.SampledSoftmax, 'nce': sampled.NoiseContrastive}
+TRAIN_STEPS = jax.jit(step.train_steps, static_argnames='program')
 
 
 def problem(widths=(7, 12), seed=0):
@@ -22,76 +24,89 @@ def problem(widths=(7, 12), seed=0):
 
 
 def loss(kind, samples_S, log_inclusion_prob_V, parts, b_V, targets_B):
-    own_Bx1 = targets_B[:, None]
-    y_target_B = blockwise.own_scores(b_V[own_Bx1], *((w[own_Bx1], x) for w, x in parts))[:, 0]
-    of_samples = tuple((w[samples_S], x) for w, x in parts)
-    return sampled.losses(kind, of_samples, b_V[samples_S], y_target_B, targets_B, samples_S, log_inclusion_prob_V)
+    """The loss and the estimate of the mean NLL, through the layer's own path from gathered rows."""
+    layer = LAYERS[kind](len(samples_S), 'unigram')
+    params = {f'{i}_VxD': weights for i, (weights, _) in enumerate(parts)} | {'b_V': b_V}
+    features = {f'{i}_VxD': inputs for i, (_, inputs) in enumerate(parts)}
+    shared = {name: table[samples_S] for name, table in params.items()}
+    own = {name: table[targets_B[:, None]] for name, table in params.items()}
+    proposal = sampled.ProposalDistribution(None, log_inclusion_prob_V)
+    return layer.sparse_loss(shared, own, features, targets_B, samples_S, proposal)
+
+
+def full_loss(parts, b_V, targets_B):
+    return blockwise_cross_entropy(parts, b_V, targets_B, 'float32', 4)
 
 
 @pytest.mark.parametrize('samples', [1, 20, 100, 210, V])
-def test_a_draw_is_of_distinct_words_each_with_its_chance(samples):
-    noise = sampled.make_noise(sampled.log_uniform(V), samples)
+def test_a_draw_is_of_distinct_words_each_with_its_inclusion_probability(samples):
+    proposal = sampled.make_proposal(sampled.log_uniform(V), samples)
     keys = jax.random.split(jax.random.key(0), 4000)
-    draws_NxS = np.asarray(jax.vmap(lambda key: sampled.draw(key, noise, samples))(keys))
+    draws_NxS = np.asarray(jax.vmap(lambda key: sampled.draw(key, proposal, samples))(keys))
     assert all(len(set(draw)) == samples for draw in draws_NxS[:100].tolist())
-    chance_V = np.exp(np.asarray(noise.log_inclusion_prob_V, np.float64))
-    assert chance_V.max() <= 1 + 1e-6 and chance_V.sum() == pytest.approx(samples, rel=1e-5)
-    np.testing.assert_allclose(np.bincount(draws_NxS.reshape(-1), minlength=V) / 4000, chance_V, atol=0.04)
-    likely_V = np.exp(sampled.log_uniform(V))
-    uncertain = chance_V < 0.999
-    ratio = chance_V[uncertain] / likely_V[uncertain]
+    inclusion_prob_V = np.exp(np.asarray(proposal.log_inclusion_prob_V, np.float64))
+    assert inclusion_prob_V.max() <= 1 + 1e-6 and inclusion_prob_V.sum() == pytest.approx(samples, rel=1e-5)
+    frequencies_V = np.bincount(draws_NxS.reshape(-1), minlength=V) / 4000
+    np.testing.assert_allclose(frequencies_V, inclusion_prob_V, atol=0.04)
+    uncertain = inclusion_prob_V < 0.999
+    ratio = inclusion_prob_V[uncertain] / np.exp(sampled.log_uniform(V))[uncertain]
     np.testing.assert_allclose(ratio, ratio[0] if len(ratio) else 0, rtol=1e-4)
 
 
-def test_the_proposals_are_distributions():
+def test_the_log_uniform_proposal_is_a_distribution_by_falling_frequency():
     assert np.exp(sampled.log_uniform(V)).sum() == pytest.approx(1)
     assert (np.diff(sampled.log_uniform(V)) < 0).all()
 
 
+def test_a_layer_draws_by_the_proposal_that_its_settings_name():
+    log_q_V = np.log(np.random.default_rng(0).dirichlet(np.ones(V)))
+    by_name = {name: sampled.SampledSoftmax(20, name).make_proposal(log_q_V) for name in ('unigram', 'log_uniform')}
+    for name, expected in (('unigram', log_q_V), ('log_uniform', sampled.log_uniform(V))):
+        np.testing.assert_array_equal(by_name[name].edges_V, sampled.make_proposal(expected, 20).edges_V)
+
+
 def test_words_of_no_probability_are_never_drawn():
-    log_q_V = np.where(np.arange(V) % 2 == 0, 0.0, -np.inf)
-    noise = sampled.make_noise(log_q_V, 50)
+    proposal = sampled.make_proposal(np.where(np.arange(V) % 2 == 0, 0.0, -np.inf), 50)
     for key in jax.random.split(jax.random.key(0), 20):
-        assert not (np.asarray(sampled.draw(key, noise, 50)) % 2).any()
+        assert not (np.asarray(sampled.draw(key, proposal, 50)) % 2).any()
 
 
 def test_with_every_word_a_sample_it_is_the_full_softmax():
     parts, b_V, targets_B, log_q_V = problem()
-    noise = sampled.make_noise(log_q_V, V)
-    samples_S = sampled.draw(jax.random.key(1), noise, V)
-    with_grad = jax.value_and_grad(
-        lambda p, b: loss('sampled', samples_S, noise.log_inclusion_prob_V, p, b, targets_B)[0], (0, 1)
-    )
-    full = jax.value_and_grad(lambda p, b: blockwise.mean_nll(p, b, targets_B, 'float32', 4), (0, 1))
+    proposal = sampled.make_proposal(log_q_V, V)
+    samples_S = sampled.draw(jax.random.key(1), proposal, V)
+
+    def sampled_loss(parts, b_V):
+        return loss('sampled', samples_S, proposal.log_inclusion_prob_V, parts, b_V, targets_B)[0]
+
     jax.tree.map(
         lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6),
-        with_grad(parts, b_V),
-        full(parts, b_V),
+        jax.value_and_grad(sampled_loss, (0, 1))(parts, b_V),
+        jax.value_and_grad(full_loss, (0, 1))(parts, b_V, targets_B),
     )
 
 
 def test_the_normaliser_is_without_bias_and_the_gradient_nears_the_full_one():
     parts, b_V, targets_B, log_q_V = problem()
-    exact = jax.grad(lambda p: blockwise.mean_nll(p, b_V, targets_B, 'float32', 4))(parts)
+    exact = jax.grad(full_loss)(parts, b_V, targets_B)
     keys = jax.random.split(jax.random.key(0), 2000)
     distance = []
     for samples in (10, 50, 150):
-        noise = sampled.make_noise(log_q_V, samples)
+        proposal = sampled.make_proposal(log_q_V, samples)
 
-        def one(key, parts, noise=noise, samples=samples):
-            return loss(
-                'sampled', sampled.draw(key, noise, samples), noise.log_inclusion_prob_V, parts, b_V, targets_B
-            )[0]
+        def loss_of_draw(key, parts, proposal=proposal, samples=samples):
+            samples_S = sampled.draw(key, proposal, samples)
+            return loss('sampled', samples_S, proposal.log_inclusion_prob_V, parts, b_V, targets_B)[0]
 
-        gradients = jax.vmap(jax.grad(one, 1), (0, None))(keys, parts)
-        off = jax.tree.map(lambda g, e: jnp.abs(g.mean(0) - e).max() / jnp.abs(e).max(), gradients, exact)
+        grads = jax.vmap(jax.grad(loss_of_draw, 1), (0, None))(keys, parts)
+        off = jax.tree.map(lambda g, e: jnp.abs(g.mean(0) - e).max() / jnp.abs(e).max(), grads, exact)
         distance.append(max(jax.tree.leaves(off)))
     assert distance[2] < distance[1] < distance[0] and distance[2] < 0.02
 
     def ratio(key):  # Z of the samples to Z of all words, for the first example
-        samples_S = sampled.draw(key, noise, 150)
-        y_V = blockwise.scores(b_V, *parts)[:, 0]
-        drawn = jnp.exp(y_V[samples_S] - noise.log_inclusion_prob_V[samples_S])
+        samples_S = sampled.draw(key, proposal, 150)
+        y_V = softmax.scores(b_V, parts)[:, 0]
+        drawn = jnp.exp(y_V[samples_S] - proposal.log_inclusion_prob_V[samples_S])
         return jnp.sum(drawn) / jnp.sum(jnp.exp(y_V))
 
     ratios = np.asarray(jax.vmap(ratio)(keys))
@@ -100,35 +115,35 @@ def test_the_normaliser_is_without_bias_and_the_gradient_nears_the_full_one():
 
 def test_nce_equals_the_formula_in_float64():
     parts, b_V, targets_B, log_q_V = problem()
-    noise = sampled.make_noise(log_q_V, 30)
-    samples_S = sampled.draw(jax.random.key(2), noise, 30).at[3].set(targets_B[0])  # a target among the samples
+    proposal = sampled.make_proposal(log_q_V, 30)
+    samples_S = sampled.draw(jax.random.key(2), proposal, 30).at[3].set(targets_B[0])  # a target among the samples
     y_BxV = sum(np.float64(x) @ np.float64(w).T for w, x in parts) + np.float64(b_V)
-    odds_BxV = np.exp(y_BxV) / np.exp(np.float64(noise.log_inclusion_prob_V))
+    odds_BxV = np.exp(y_BxV) / np.exp(np.float64(proposal.log_inclusion_prob_V))
     expected = 0.0
     for i, target in enumerate(np.asarray(targets_B)):
         expected -= np.log(odds_BxV[i, target] / (1 + odds_BxV[i, target]))
         for word in np.asarray(samples_S):
             expected -= np.log(1 / (1 + odds_BxV[i, word]))
-    found, estimate = loss('nce', samples_S, noise.log_inclusion_prob_V, parts, b_V, targets_B)
-    assert float(found) == pytest.approx(expected / B, rel=1e-6)
-    assert float(estimate) == float(loss('sampled', samples_S, noise.log_inclusion_prob_V, parts, b_V, targets_B)[1])
+    arguments = samples_S, proposal.log_inclusion_prob_V, parts, b_V, targets_B
+    nce_loss, estimate = loss('nce', *arguments)
+    assert float(nce_loss) == pytest.approx(expected / B, rel=1e-6)
+    assert float(estimate) == float(loss('sampled', *arguments)[1])
 
 
 def test_nce_is_least_where_the_scores_are_the_true_log_probabilities():
     """With all words drawn: one context whose words have known probabilities, learned without a normaliser."""
     true_V = np.exp(sampled.log_uniform(V))
-    noise = sampled.make_noise(np.zeros(V), V // 2)
-    log_inclusion_prob_V = noise.log_inclusion_prob_V
+    log_inclusion_prob_V = sampled.make_proposal(np.zeros(V), V // 2).log_inclusion_prob_V
 
-    def expected(y_V):  # over targets and draws
-        told = jnp.asarray(true_V, jnp.float32) * jax.nn.softplus(log_inclusion_prob_V - y_V)
-        return jnp.sum(told + jnp.exp(log_inclusion_prob_V) * jax.nn.softplus(y_V - log_inclusion_prob_V))
+    def expected_loss(y_V):  # over targets and draws
+        of_targets_V = jnp.asarray(true_V, jnp.float32) * jax.nn.softplus(log_inclusion_prob_V - y_V)
+        return jnp.sum(of_targets_V + jnp.exp(log_inclusion_prob_V) * jax.nn.softplus(y_V - log_inclusion_prob_V))
 
-    gradient = jax.grad(expected)(jnp.asarray(np.log(true_V), jnp.float32))
+    gradient = jax.grad(expected_loss)(jnp.asarray(np.log(true_V), jnp.float32))
     assert float(jnp.abs(gradient).max()) < 1e-6
 
 
-def test_softplus():
+def test_softplus_and_its_slope_equal_jaxs():
     x = jnp.asarray([-1e4, -20.0, -1.0, 0.0, 1.0, 20.0, 1e4])
     np.testing.assert_allclose(sampled._softplus(x), jax.nn.softplus(x), rtol=1e-5, atol=1e-7)
     slope = jax.vmap(jax.grad(sampled._softplus))(x)
@@ -137,19 +152,18 @@ def test_softplus():
 
 @pytest.mark.parametrize('n,m,h,direct', [(4, 3, 5, True), (3, 7, 0, True)])
 def test_updates_with_every_word_a_sample_are_those_of_the_full_loss(n, m, h, direct):
-    """Rows that a batch touches several times, too; decay, once a dispatch, is all but what it is at each step."""
+    """Rows that a batch needs several times, too; decay, once a chunk, is all but what it is at each step."""
     tokens_T = jnp.asarray(np.random.default_rng(2).integers(0, 23, 200), jnp.int32)
-    order_T = jnp.asarray(np.random.default_rng(3).permutation(200), jnp.int32)
+    positions_SxB = jnp.asarray(np.random.default_rng(3).permutation(200)[:192].reshape(12, 16), jnp.int32)
+    model = {'model.n': n, 'model.m': m, 'model.h': h, 'model.direct': direct, 'model.dropout': 0.0}
+    changes = {**model, 'optimizer.momentum': 0.0, 'train.batch_size': 16, 'train.epochs': 1, 'output.samples': 23}
 
     def end(kind, decay):
-        settings = Settings(
-            'x', CorpusSettings('sentences'), ModelSettings(n, m, h, direct),
-            OptimizerSettings('sgd', 0.5, decay=decay), TrainSettings(batch_size=16),
-            output=OutputSettings(kind, samples=23),
-        )  # fmt: skip
-        noise = sampled.make_noise(np.zeros(23), 23)
-        state = loop.init_state(settings, 23, None, 12)
-        state, nll_S = loop.train_steps(state, tokens_T, order_T, 0, settings, 12, 12, noise)
+        settings = small_settings({**changes, 'output.kind': kind, 'optimizer.decay': decay})
+        program, state, hyperparameters = start_training(settings, 23, 12)
+        assert program.row_updates == (kind == 'sampled')
+        proposal = program.network.output.make_proposal(np.zeros(23))
+        state, nll_S = TRAIN_STEPS(program, state, tokens_T, positions_SxB, hyperparameters, proposal)
         return np.concatenate([np.ravel(x) for x in (*jax.tree.leaves(state.params), nll_S)])
 
     np.testing.assert_allclose(end('sampled', 0.0), end('full', 0.0), rtol=1e-4, atol=1e-6)
@@ -159,22 +173,19 @@ def test_updates_with_every_word_a_sample_are_those_of_the_full_loss(n, m, h, di
 
 
 def test_only_the_rows_of_the_batch_and_the_samples_move():
-    output = OutputSettings('sampled', samples=2)
-    settings = Settings(
-        'x', CorpusSettings('sentences'), ModelSettings(3, 4, 5, True),
-        OptimizerSettings('sgd', 0.5, decay=0.0), TrainSettings(batch_size=2), output=output,
-    )  # fmt: skip
-    before = nplm.init(jax.random.key(0), settings.model, V)
+    model = {'model.n': 3, 'model.m': 4, 'model.dropout': 0.0, 'optimizer.momentum': 0.0, 'optimizer.decay': 0.0}
+    settings = small_settings({**model, 'output.kind': 'sampled', 'output.samples': 2, 'train.batch_size': 2})
+    program, before, hyperparameters = start_training(settings, V, 9)
     contexts_BxN, targets_B = jnp.asarray([[3, 4], [4, 5]]), jnp.asarray([7, 7])
-    noise = sampled.make_noise(np.zeros(V), 2)
-    state = loop.init_state(settings, V, None, 9).replace(params=before)
-    after = loop.train_step(state, contexts_BxN, targets_B, settings, 9, noise)[0].params
+    output = program.network.output
+    proposal = output.make_proposal(np.zeros(V))
+    after, _ = step.train_step(program, before, contexts_BxN, targets_B, hyperparameters, proposal)
 
     def moved(name):
-        rows = np.asarray(getattr(after, name) - getattr(before, name)).reshape(V, -1)
+        rows = np.asarray(after.params[name] - before.params[name]).reshape(V, -1)
         return set(np.flatnonzero(np.abs(rows).max(1)).tolist())
 
     assert moved('C_VxM') == {3, 4, 5}
     assert 7 in moved('U_VxK') == moved('W_VxP') == moved('b_V') and len(moved('b_V')) == 3
-    own_BxL, shared_S = objective.output_rows(before, targets_B, output, noise, jax.random.key(0))
+    own_BxL, shared_S = output.rows(targets_B, proposal, jax.random.key(0))
     assert own_BxL.tolist() == [[7], [7]] and shared_S.shape == (2,)

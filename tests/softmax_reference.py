@@ -1,0 +1,36 @@
+"""Problems for the losses over all words, and their solutions by the formulas in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def reference(parts, b_V, targets_B):
+    """Returns the mean NLL and its gradients by the formulas, in float64 NumPy."""
+    parts = [(np.float64(w), np.float64(x)) for w, x in parts]
+    y_BxV = sum(x @ w.T for w, x in parts) + np.float64(b_V)
+    rows = np.arange(len(targets_B)), np.asarray(targets_B)
+    largest = y_BxV.max(1, keepdims=True)
+    log_p = y_BxV - largest - np.log(np.exp(y_BxV - largest).sum(1, keepdims=True))
+    g_BxV = np.exp(log_p)
+    g_BxV[rows] -= 1
+    g_BxV /= len(targets_B)
+    return -log_p[rows].mean(), (tuple((g_BxV.T @ x, g_BxV @ w) for w, x in parts), g_BxV.sum(0))
+
+
+def problem(V, B, widths, scale=1.0, seed=0):
+    """Returns random parts, biases and targets."""
+    random = np.random.default_rng(seed)
+
+    def normal(*shape):
+        return jnp.asarray(random.normal(size=shape), jnp.float32)
+
+    parts = tuple((scale * d**-0.5 * normal(V, d), normal(B, d)) for d in widths)
+    return parts, normal(V), jnp.asarray(random.integers(0, V, B), jnp.int32)
+
+
+def assert_close(actual, expected, tolerance):
+    """Asserts that each array is within `tolerance` of its largest element."""
+    for ours, theirs in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        assert ours.dtype == jnp.float32 and ours.shape == np.shape(theirs)
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * np.abs(theirs).max())

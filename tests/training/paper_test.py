@@ -1,0 +1,137 @@
+"""The network and the paper's recipe against its equations, transcribed by hand into float64 NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import small_settings, start_training
+
+from nplm_jax.models.network import Network
+from nplm_jax.training import objective, step
+
+V = 23
+SHAPES = [(4, 3, 5, True), (4, 3, 5, False), (3, 7, 0, True), (2, 2, 3, True)]  # n, m, h, direct
+
+
+NAMES = dict(C='C_VxM', H='H_KxP', d='d_K', U='U_VxK', W='W_VxP', b='b_V')
+TRAIN_STEPS = jax.jit(step.train_steps, static_argnames='program')
+
+
+def make_settings(n, m, h, direct, **changes):
+    model = {'model.n': n, 'model.m': m, 'model.h': h, 'model.direct': direct, 'model.dropout': 0.0}
+    return small_settings({**model, 'optimizer.name': 'paper', **changes})
+
+
+def as_float64(params, n, m):
+    """C, H, d, U, W, b as float64 arrays; an absent one is zero, which the equations leave without effect."""
+    P = (n - 1) * m
+    zero = {'H': np.zeros((1, P)), 'd': np.zeros(1), 'U': np.zeros((V, 1)), 'W': np.zeros((V, P))}
+    return {k: np.asarray(params[name], np.float64) if name in params else zero[k] for k, name in NAMES.items()}
+
+
+def paper_gradients(theta, context, word):
+    """Section 3.2's forward and backward phase for one word: -log P and d(log P)/d(theta).
+
+    context: The words before, in reading order.
+    """
+    C, H, d, U, W, b = (theta[k] for k in 'CHdUWb')
+    m = C.shape[1]
+    x = np.concatenate([C[w] for w in context[::-1]])  # the most recent word first
+    o = d + H @ x
+    a = np.tanh(o)
+    y = b + W @ x + U @ a
+    p = np.exp(y - y.max())
+    p /= p.sum()
+
+    grads = {k: np.zeros_like(v) for k, v in theta.items()}
+    dL_da, dL_dx = np.zeros_like(a), np.zeros_like(x)
+    for j in range(V):
+        dL_dy = (j == word) - p[j]
+        grads['b'][j] = dL_dy
+        dL_dx += dL_dy * W[j]
+        dL_da += dL_dy * U[j]
+        grads['W'][j] = dL_dy * x
+        grads['U'][j] = dL_dy * a
+    dL_do = (1 - a**2) * dL_da
+    dL_dx += H.T @ dL_do
+    grads['d'] = dL_do
+    grads['H'] = np.outer(dL_do, x)
+    for k, w in enumerate(context[::-1]):
+        grads['C'][w] += dL_dx[k * m : (k + 1) * m]
+    return -np.log(p[word]), grads
+
+
+def random_params(settings, seed=0):
+    params = Network.from_settings(settings, V).init(jax.random.key(seed))
+    rng = np.random.default_rng(seed)  # no parameter may be zero, else a term could hide
+    return jax.tree.map(lambda w: jnp.asarray(rng.normal(0, 0.5, w.shape), jnp.float32), params)
+
+
+def context_of(tokens, position, n):
+    """The words before a position in reading order; before the text stands the rare word, 0."""
+    return [int(tokens[i]) if i >= 0 else 0 for i in range(position - n + 1, position)]
+
+
+def assert_close(params, theta, **tolerance):
+    for k, name in NAMES.items():
+        if name in params:
+            np.testing.assert_allclose(params[name], theta[k], err_msg=name, **tolerance)
+
+
+@pytest.mark.parametrize('n,m,h,direct', SHAPES)
+def test_gradient_of_the_mean_is_the_papers(n, m, h, direct):
+    params = random_params(settings := make_settings(n, m, h, direct))
+    rng = np.random.default_rng(1)
+    contexts, words = rng.integers(0, V, (6, n - 1)), rng.integers(0, V, 6)
+    contexts[0] = contexts[0, 0]  # one word in every place of a context: its features get several gradients
+    decay = 0.03
+    (_, (nll, _)), grads = jax.value_and_grad(objective.penalised_nll, has_aux=True)(
+        params, Network.from_settings(settings, V), jnp.asarray(contexts), jnp.asarray(words), decay
+    )
+    theta = as_float64(params, n, m)
+    expected = {k: (decay * v if k in 'CHUW' else 0 * v) for k, v in theta.items()}
+    total = 0.0
+    for context, word in zip(contexts, words):
+        nll_of_word, paper_grads = paper_gradients(theta, context, word)
+        total += nll_of_word / 6
+        for k in expected:
+            expected[k] = expected[k] - paper_grads[k] / 6
+    assert nll == pytest.approx(total, rel=1e-6)
+    assert_close(grads, expected, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('n,m,h,direct', SHAPES)
+def test_fifty_steps_of_the_papers_recipe(n, m, h, direct):
+    rates = {'epsilon_0': 0.05, 'r': 0.02, 'decay': 0.01}  # larger than the paper's, so that errors show
+    changes = {f'optimizer.paper.{key}': value for key, value in rates.items()}
+    settings = make_settings(n, m, h, direct, **changes, **{'train.batch_size': 1})
+    tokens_T = np.random.default_rng(2).integers(0, V, 60).astype(np.int32)
+    positions_SxB = np.random.default_rng(3).permutation(60)[:50].astype(np.int32)[:, None]
+    theta = as_float64(start := random_params(settings), n, m)
+    program, state, hyperparameters = start_training(settings, V, 50, start)
+    state, nll_S = TRAIN_STEPS(program, state, jnp.asarray(tokens_T), jnp.asarray(positions_SxB), hyperparameters)
+    expected_nll = []
+    for t, position in enumerate(positions_SxB[:, 0]):
+        nll_of_word, grads = paper_gradients(theta, context_of(tokens_T, position, n), tokens_T[position])
+        expected_nll.append(nll_of_word)
+        epsilon = 0.05 / (1 + 0.02 * t)
+        for k in theta if direct else set(theta) - {'W'}:  # an absent W stays zero
+            shrink = 0.01 * theta[k] if k in 'CHUW' else 0
+            theta[k] = theta[k] + epsilon * (grads[k] - shrink)
+    np.testing.assert_allclose(nll_S, expected_nll, rtol=2e-5)
+    assert_close(state.params, theta, rtol=1e-4, atol=1e-6)
+
+
+def test_a_batch_of_the_papers_recipe_is_the_sum_at_the_same_rate():
+    settings = make_settings(3, 4, 5, True, **{'train.batch_size': 7})  # at the paper's own rates
+    tokens_T = np.random.default_rng(4).integers(0, V, 30).astype(np.int32)
+    positions_SxB = np.arange(2, 9, dtype=np.int32)[None]
+    theta = as_float64(start := random_params(settings), 3, 4)
+    program, state, hyperparameters = start_training(settings, V, 1, start)
+    state, _ = TRAIN_STEPS(program, state, jnp.asarray(tokens_T), jnp.asarray(positions_SxB), hyperparameters)
+    moved = {k: np.zeros_like(v) for k, v in theta.items()}
+    for position in positions_SxB[0]:
+        _, grads = paper_gradients(theta, context_of(tokens_T, position, 3), tokens_T[position])
+        for k in theta:
+            moved[k] += 1e-3 * (grads[k] - (1e-4 * theta[k] if k in 'CHUW' else 0))
+    assert_close(state.params, {k: theta[k] + moved[k] for k in theta}, rtol=1e-5, atol=1e-7)

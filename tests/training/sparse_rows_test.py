@@ -1,0 +1,48 @@
+"""Rows that a sparse update needs, and what changes of the other parameters."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from helpers import make_network
+
+from nplm_jax.training import sparse_rows
+
+V = 31
+CONTEXTS = jnp.asarray(np.random.default_rng(0).integers(0, V, (9, 3)), jnp.int32)
+TARGETS = jnp.asarray([0, 6, 7, 30, 12, 29, 5, 5, 18], jnp.int32)
+
+
+def make():
+    output = {'output.kind': 'two_level', 'output.num_shortlist': 7, 'output.classes': 4}
+    network = make_network(V, output)
+    return network, network.init(jax.random.key(3))
+
+
+def test_rows_are_gathered_by_number_and_updates_added_once_for_each_time_a_row_was_gathered():
+    network, params = make()
+    rows = sparse_rows.Rows(CONTEXTS, *network.output.rows(TARGETS, None, jax.random.key(0)))
+    tables = network.output_tables
+    assert set(tables) == {'U_VxK', 'W_VxP', 'b_V'}
+    shared, own = sparse_rows.gather_rows(params, rows, tables)
+    for name in tables:
+        np.testing.assert_array_equal(shared[name], params[name][:7])
+        np.testing.assert_array_equal(own[name], params[name][rows.own_BxL])
+    np.testing.assert_array_equal(own['C_VxM'], params['C_VxM'][CONTEXTS])
+    ones = jax.tree.map(jnp.ones_like, (shared, own))
+    updated = sparse_rows.scatter_add_rows(params, *ones, rows, tables)
+    assert jax.tree.structure(updated) == jax.tree.structure(params)
+    for name, ids in {'C_VxM': [CONTEXTS], **dict.fromkeys(tables, rows[1:])}.items():
+        times_V = sum(np.bincount(np.ravel(x), minlength=V) for x in ids)
+        added = np.asarray(updated[name] - params[name]).reshape(V, -1)
+        np.testing.assert_allclose(added, np.broadcast_to(times_V[:, None], added.shape), atol=1e-5)
+    np.testing.assert_allclose(updated['classes']['U_GxK'], params['classes']['U_GxK'] + 1)
+    np.testing.assert_allclose(updated['H_KxP'], params['H_KxP'] + 1)
+
+
+def test_decay_spares_the_biases():
+    _, params = make()
+    halved = sparse_rows.apply_weight_decay(jax.tree.map(jnp.ones_like, params), 0.5)
+    classes = halved.pop('classes')
+    assert {name for name, value in halved.items() if (value == 0.5).all()} == {'C_VxM', 'H_KxP', 'U_VxK', 'W_VxP'}
+    assert all((halved[name] == 1).all() for name in ('b_V', 'd_K'))
+    assert (classes['U_GxK'] == 0.5).all() and (classes['W_GxP'] == 0.5).all() and (classes['b_G'] == 1).all()
