@@ -177,30 +177,32 @@ class CheckpointStore:
             self._manager.reload()
 
     def _restore(self, step: int, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]]:
-        for item, example in {'state': state, 'best': best}.items():
-            self._check_arrays(pathlib.Path(self._manager.directory) / str(step) / item, example)
-        targets = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), (state, best))
-        restored = self._manager.restore(
-            step,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardRestore(targets[0]),
-                best=ocp.args.StandardRestore(targets[1]),
-                progress=ocp.args.JsonRestore(),
-            ),
+        folder, examples = pathlib.Path(self._manager.directory) / str(step), {'state': state, 'best': best}
+        # Restore in the structure on the disk: earlier versions saved None for the parameters that a network lacks.
+        targets = {item: self._check_arrays(folder / item, example) for item, example in examples.items()}
+        items = {item: ocp.args.StandardRestore(target) for item, target in targets.items()}
+        restored = self._manager.restore(step, args=ocp.args.Composite(**items, progress=ocp.args.JsonRestore()))
+        state, best = (
+            ocp.tree.from_flat_dict(ocp.tree.to_flat_dict(restored[item], sep='.'), example, sep='.')
+            for item, example in examples.items()
         )
         progress = dict(restored.progress)
         saved, is_old = progress.pop(CHECKSUM, None), progress.pop(OLD_CHECKSUM, None) is not None
-        if not is_old and saved != _checksum((restored.state, restored.best), progress):
+        if not is_old and saved != _checksum((state, best), progress):
             raise ValueError('its checksum differs')
-        return restored.state, restored.best, progress
+        return state, best, progress
 
-    def _check_arrays(self, folder: pathlib.Path, example: Any) -> None:
+    def _check_arrays(self, folder: pathlib.Path, example: Any) -> Any:
         """Compares shapes and types before any array is read: Orbax would cast, cut or pad arrays without a word.
+
+        Returns:
+            Empty arrays in the structure in which the item was saved.
 
         Raises:
             ValueError: An array is of another shape or type than the example's.
         """
-        existing = ocp.tree.to_flat_dict(ocp.StandardCheckpointHandler().metadata(folder).tree, sep='.')
+        tree_on_disk = ocp.StandardCheckpointHandler().metadata(folder).tree
+        existing = ocp.tree.to_flat_dict(tree_on_disk, sep='.')
         expected = ocp.tree.to_flat_dict(example, sep='.')
         for name in sorted(existing.keys() | expected.keys()):
             saved, asked = (
@@ -209,6 +211,7 @@ class CheckpointStore:
             )
             if saved != asked:
                 raise ValueError(f'{folder.name}.{name}: {saved} there, {asked} by the config')
+        return jax.tree.map(lambda x: np.empty(x.shape, x.dtype), tree_on_disk)
 
     def restore_best(self, state: Any, best: Best) -> Best:
         """Returns the best parameters of the newest checkpoint. Raises: BadInput when no checkpoint can be read."""

@@ -1,0 +1,82 @@
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from helpers import default_settings
+
+from nplm_jax.training.optimizers import Hyperparameters, learning_rate_schedule, make_optimizer, paper_schedule
+
+
+def make(changes, total_steps=100, batch_size=1):
+    """Returns the hyperparameters, the learning rate of an update's number, and the optimizer."""
+    settings = default_settings({'optimizer.schedule': 'constant', **changes})
+    hyperparameters = Hyperparameters.from_settings(settings)
+    rate = learning_rate_schedule(settings.optimizer, total_steps, batch_size)
+    return hyperparameters, lambda step: float(rate(hyperparameters, step)), make_optimizer(settings.optimizer, rate)
+
+
+def test_the_papers_schedule_counts_words():
+    hyperparameters = make({'optimizer.paper.epsilon_0': 1e-3, 'optimizer.paper.r': 1e-8})[0]
+    rate = lambda step, batch_size: float(paper_schedule(hyperparameters, step, batch_size))  # noqa: E731
+    assert rate(0, 1) == pytest.approx(1e-3)
+    assert rate(10**8, 1) == pytest.approx(5e-4)
+    assert rate(2 * 10**6, 50) == pytest.approx(50 * 5e-4)
+
+
+@pytest.mark.parametrize('name,end', [('constant', 2.0), ('linear', 0.0), ('cosine', 0.0)])
+def test_schedules_end_at_zero_and_warm_up(name, end):
+    changes = {'optimizer.learning_rate': 2.0, 'optimizer.schedule': name}
+    _, rate, _ = make(changes)
+    assert rate(0) == 2 and rate(100) == pytest.approx(end, abs=1e-6)
+    _, rate, _ = make({**changes, 'optimizer.warmup': 10})
+    assert [rate(step) for step in (0, 5, 10)] == pytest.approx([0, 1, 2])
+
+
+@pytest.mark.parametrize('name', ['sgd', 'adam', 'adagrad'])
+def test_every_optimizer_lowers_a_loss_and_clips(name):
+    hyperparameters, _, optimizer = make(
+        {'optimizer.name': name, 'optimizer.learning_rate': 0.1, 'optimizer.clip_norm': 1e-3}
+    )
+    loss = lambda params: jnp.sum(jnp.square(params - 3.0))  # noqa: E731
+    params = jnp.zeros(4)
+    state, losses = optimizer.init(params), []
+    for _ in range(20):
+        updates, state = optimizer.update(jax.grad(loss)(params), state, params, hyperparameters=hyperparameters)
+        params = optax.apply_updates(params, updates)
+        losses.append(float(loss(params)))
+    assert losses == sorted(losses, reverse=True)
+    if name == 'sgd':
+        assert float(jnp.linalg.norm(params)) == pytest.approx(20 * 0.1 * 1e-3, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    'name,of_optax',
+    [
+        ('sgd', lambda rate: optax.sgd(rate, momentum=0.9)),
+        ('adam', optax.adam),
+        ('adagrad', optax.adagrad),
+    ],
+)
+def test_with_traced_hyperparameters_the_updates_and_the_state_are_those_of_optax(name, of_optax):
+    changes = {'optimizer.name': name, 'optimizer.momentum': 0.9, 'optimizer.learning_rate': 0.3}
+    hyperparameters, rate, optimizer = make({**changes, 'optimizer.schedule': 'cosine'})
+    expected = of_optax(optax.cosine_decay_schedule(0.3, 100))
+    params = jnp.arange(3.0)
+    state, expected_state = optimizer.init(params), expected.init(params)
+    for step in range(3):
+        grads = jnp.sin(params + step)
+        updates, state = jax.jit(optimizer.update)(grads, state, hyperparameters=hyperparameters)
+        expected_updates, expected_state = expected.update(grads, expected_state)
+        assert updates.tolist() == pytest.approx(expected_updates.tolist(), rel=1e-6)
+    assert jax.tree.structure(state) == jax.tree.structure(expected_state)
+
+
+@pytest.mark.parametrize(
+    'changes,expected',
+    [
+        ({'optimizer.name': 'adam', 'optimizer.decay': 0.2, 'optimizer.paper.decay': 0.3}, 0.2),
+        ({'optimizer.name': 'paper', 'optimizer.decay': 0.2, 'optimizer.paper.decay': 0.3}, 0.3),
+    ],
+)
+def test_the_weight_decay_is_the_papers_under_the_papers_optimizer(changes, expected):
+    assert float(make(changes)[0].weight_decay) == pytest.approx(expected)

@@ -1,0 +1,37 @@
+import pytest
+from helpers import DATA, small_settings
+
+from nplm_jax.training.schedule import make_schedule
+from nplm_jax.utils.errors import BadInput
+
+
+def test_a_batch_larger_than_the_corpus_is_refused():
+    with pytest.raises(BadInput, match=r'^train.batch_size=221: must be 220 or less, the training words'):
+        make_schedule(small_settings({'train.batch_size': 221}), DATA.train)
+    assert make_schedule(small_settings({'train.batch_size': 220}), DATA.train).steps_per_epoch == 1
+
+
+def test_a_warm_up_as_long_as_the_run_is_refused():
+    with pytest.raises(BadInput, match='^optimizer.warmup=93: must be below 93, all updates of the run$'):
+        make_schedule(small_settings({'optimizer.warmup': 93}), DATA.train)
+
+
+def test_chunks_have_two_lengths_only_and_end_with_each_epoch():
+    schedule = make_schedule(small_settings({'train.steps_per_execution': 12}), DATA.train)  # 31 updates an epoch
+    boundaries = [0]
+    while boundaries[-1] < schedule.total_steps:
+        boundaries.append(schedule.next_boundary(boundaries[-1]))
+    assert boundaries == [0, 12, 24, 31, 43, 55, 62, 74, 86, 93]
+    assert {after - before for before, after in zip(boundaries, boundaries[1:])} == {12, 7}
+
+
+def test_what_is_done_every_so_many_updates_is_due_at_the_next_boundary_and_at_the_end():
+    schedule = make_schedule(small_settings({'train.steps_per_execution': 12}), DATA.train)
+    boundaries = [0, 12, 24, 31, 43, 55, 62, 74, 86, 93]
+    due = [now for before, now in zip(boundaries, boundaries[1:]) if schedule.is_due(20, before, now)]
+    assert due == [24, 43, 62, 86, 93]  # the first boundary after 20, 40, 60 and 80, and the end
+
+
+def test_the_next_boundary_does_not_depend_on_where_a_run_was_stopped():
+    schedule = make_schedule(small_settings({'train.steps_per_execution': 12}), DATA.train)
+    assert [schedule.next_boundary(step) for step in (0, 5, 11, 12, 30, 31, 33)] == [12, 12, 12, 24, 31, 43, 43]

@@ -1,0 +1,125 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import DATA, SPARSE, same_bits, small_settings
+
+from nplm_jax.config import replace
+from nplm_jax.training import step as step_lib
+from nplm_jax.training.loop import prepare_run
+from nplm_jax.training.objective import regulariser
+from nplm_jax.training.step import execute_steps
+
+NO_DROPOUT = {'model.dropout': 0.0, 'optimizer.decay': 0.0}
+LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
+
+
+def first_batch(run):
+    """Returns the contexts and the targets of a run's first update."""
+    return step_lib.batch(run.program, run.tokens_T, run.positions(0)[: run.program.batch_size])
+
+
+@pytest.mark.parametrize('changes', [{}, LSTM], ids=['nplm', 'lstm'])
+def test_many_updates_in_one_execution_equal_one_at_a_time(changes):
+    run = prepare_run(small_settings(changes), DATA)
+    arguments = run.hyperparameters, run.proposal
+    # The state is donated: each execution gets its own.
+    together, nll = execute_steps(run.program, run.init_state(), run.tokens_T, run.positions(0), 3, 6, *arguments)
+    state, one_by_one = run.init_state(), []
+    for first in range(3, 9):
+        state, nll_S = execute_steps(run.program, state, run.tokens_T, run.positions(0), first, 1, *arguments)
+        one_by_one.extend(nll_S.tolist())
+    np.testing.assert_allclose(nll, one_by_one, rtol=1e-6)
+    for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(state), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize('kind', ['full', 'sampled'])
+def test_output_weights_and_their_momentum_keep_the_words_last_in_memory(kind):
+    """Read from the compiled loop over updates; where rows are gathered they stay as they are."""
+    momentum = 0.9 if kind == 'full' else 0.0
+    settings = small_settings({'output.kind': kind, 'output.samples': 5, 'optimizer.momentum': momentum})
+    run = prepare_run(settings, DATA)
+    V, K, P = len(DATA.vocabulary), settings.model.h, 3 * settings.model.m
+    chunk = run.chunk(run.init_state(), 0)._replace(num_steps=3)
+    (carried,) = [
+        line.split(' while(')[0]
+        for line in execute_steps.lower(*chunk).compile().as_text().splitlines()
+        if ' while(' in line and f'f32[{V},{K}]' in line and f'f32[{V},{P}]' in line
+    ]
+    for shape in (f'f32[{V},{K}]', f'f32[{V},{P}]'):
+        assert carried.count(f'{shape}{{0,1}}') == (2 if kind == 'full' else 0)
+        assert carried.count(f'{shape}{{1,0}}') == (0 if kind == 'full' else 1)
+
+
+@pytest.mark.parametrize('body', [{}, LSTM], ids=['nplm', 'lstm'])
+def test_sparse_gradients_of_an_exact_loss_are_jaxs_of_the_mean_nll(body):
+    run = prepare_run(small_settings({**SPARSE, **NO_DROPOUT, **body, 'output.kind': 'two_level'}), DATA)
+    state, (contexts, targets) = run.init_state(), first_batch(run)
+    network = run.program.network
+
+    def mean_nll(params):
+        features, _ = network.features(params, contexts, state.carry)
+        return network.output.nll(params, features, targets).mean()
+
+    grads = step_lib.gradients(run.program, state, contexts, targets, run.hyperparameters, run.proposal)
+    nll, expected = jax.value_and_grad(mean_nll)(state.params)
+    assert float(grads.nll) == pytest.approx(float(nll), rel=1e-6)
+    dense = step_lib.dense_tree(run.program, state.params, grads)
+    assert jax.tree.structure(dense) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(dense), jax.tree.leaves(expected)):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize('kind', ['sampled', 'nce', 'two_level'])
+def test_rows_that_are_updated_alone_end_as_in_an_update_of_all_rows(kind):
+    settings = small_settings({**SPARSE, **NO_DROPOUT, 'output.kind': kind})
+    alone = prepare_run(settings, DATA)
+    # A norm that is never reached leaves the gradients as they are, and makes the optimizer no plain SGD.
+    dense = prepare_run(replace(settings, {'optimizer.clip_norm': 1e6}), DATA)
+    assert alone.program.row_updates and not dense.program.row_updates
+    states = []
+    for run in (alone, dense):
+        states.append(execute_steps(*run.chunk(run.init_state(), 0))[0])
+    for a, b in zip(*(jax.tree.leaves(state.params) for state in states), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    'optimizer', [{'optimizer.name': 'adam'}, {'optimizer.momentum': 0.9}], ids=['adam', 'momentum']
+)
+def test_with_other_optimizers_a_sparse_output_layer_decays_the_weights_in_each_update(optimizer):
+    settings = small_settings({**SPARSE, 'model.dropout': 0.0, 'output.kind': 'two_level', **optimizer})
+    decay = {'optimizer.decay': 0.1, 'optimizer.learning_rate': 1e-2, 'optimizer.schedule': 'constant'}
+    run = prepare_run(replace(settings, decay), DATA)
+    state, (contexts, targets) = run.init_state(), first_batch(run)
+    network = run.program.network
+
+    def penalised(params):
+        features, _ = network.features(params, contexts)
+        return network.output.nll(params, features, targets).mean() + regulariser(params, 0.1)
+
+    after, _ = step_lib.train_step(run.program, state, contexts, targets, run.hyperparameters, run.proposal)
+    grads = jax.grad(penalised)(state.params)
+    updates, _ = run.program.optimizer.update(grads, state.opt_state, hyperparameters=run.hyperparameters)
+    for a, b, c in zip(*map(jax.tree.leaves, (after.params, state.params, updates)), strict=True):
+        np.testing.assert_allclose(a, b + c, rtol=1e-4, atol=1e-6)
+
+
+def test_streams_start_anew_with_each_epoch():
+    run = prepare_run(small_settings({**LSTM, 'model.dropout': 0.0}), DATA)
+    initial, batch = run.init_state(), first_batch(run)
+    per_epoch = run.program.steps_per_epoch
+
+    def nll(step, carry):
+        state = initial.replace(step=jnp.int32(step), carry=carry)
+        return float(step_lib.train_step(run.program, state, *batch, run.hyperparameters)[1])
+
+    carried = jax.tree.map(jnp.ones_like, initial.carry)
+    assert nll(per_epoch, carried) == nll(0, carried) == nll(0, initial.carry) == nll(1, initial.carry)
+    assert nll(1, carried) != nll(0, carried)
+
+
+def test_the_state_before_the_first_update_is_a_pure_function_of_the_seed():
+    first, again, second = (prepare_run(small_settings({'seed': s}), DATA).init_state() for s in (1, 1, 2))
+    assert same_bits(first, again) and not same_bits(first, second)
