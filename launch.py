@@ -19,7 +19,8 @@ from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
 from configs import default
-from nplm_jax.runs import launchers, loading, process
+from nplm_jax.config import KEY_ALIASES
+from nplm_jax.runs import launchers
 from nplm_jax.utils.errors import BadInput, first_line
 
 _CONFIG = config_flags.DEFINE_config_file('config', None, 'A config file, with the row after a colon.')
@@ -76,7 +77,7 @@ def _listen() -> None:
 
 def _run(command: str) -> None:
     from nplm_jax.distributed import multihost  # noqa: PLC0415 (a bad flag is refused before JAX is there)
-    from nplm_jax.runs import experiment, sweeps, workdir  # noqa: PLC0415
+    from nplm_jax.runs import experiment, process, sweeps, workdir  # noqa: PLC0415
     from nplm_jax.training import loop  # noqa: PLC0415 (a bad flag is refused before JAX is there)
     from nplm_jax.utils import finite  # noqa: PLC0415 (a bad flag is refused before JAX is there)
     from nplm_jax.utils.io import expand  # noqa: PLC0415
@@ -113,7 +114,7 @@ def _run(command: str) -> None:
 
 def _run_jobs(points, folder, file, overrides):
     """One job a point, each with a command line of its own. Returns: why, of each that has no result."""
-    from nplm_jax.runs import experiment, workdir  # noqa: PLC0415
+    from nplm_jax.runs import experiment, loading, workdir  # noqa: PLC0415
 
     runs = []
     for point in points:
@@ -193,6 +194,8 @@ def _wrong_override(argv: list[str]) -> str | None:
                 allowed = (
                     f'allowed here: {", ".join(here)}' if isinstance(here, ConfigDict) else 'no keys lie below this one'
                 )
+                if new_key := KEY_ALIASES.get(path.removeprefix('config.')):
+                    allowed = f'it is now --config.{new_key}'
                 return f'--{path}: unknown key; {allowed}'
             here = here[part]
         if isinstance(here, ConfigDict):
