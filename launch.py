@@ -88,7 +88,7 @@ def _run(command: str) -> None:
         multihost.start(_COORDINATOR.value, _PROCESSES.value, _PROCESS_ID.value, _HEARTBEAT.value)
     config = _CONFIG.value
     overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
-    own = ','.join(filter(None, (workdir.plain(config.name), workdir.run_name(overrides))))
+    own = ','.join(filter(None, (workdir.safe_folder_name(config.name), workdir.run_name(overrides))))
     folder = expand('--workdir', _WORKDIR.value or f'runs/{own}{"-sweep" if _SWEEP.value else ""}')
     file = config_flags.get_config_filename(flags.FLAGS['config'])
     points = sweeps.load_points(file.split(':')[0], config) if _SWEEP.value else None  # less the row
