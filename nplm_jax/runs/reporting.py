@@ -35,7 +35,7 @@ class Reporter:
     perplexity is that of the updates since the checkpoint. The events are written again from the lines that are left.
     """
 
-    def __init__(self, folder: pathlib.Path, name: str = ''):
+    def __init__(self, folder: pathlib.Path, name: str = '') -> None:
         """Takes the run's folder, and its name where several runs are shown at once."""
         self._folder = folder
         self._label = name and f'{name}: '
