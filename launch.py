@@ -27,6 +27,7 @@ from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
 from configs import default
+from nplm_jax.config import KEY_ALIASES
 from nplm_jax.runs import launchers
 from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line
 
@@ -85,7 +86,7 @@ def run(command: str) -> None:
     config = _CONFIG.value
     file = config_flags.get_config_filename(flags.FLAGS['config'])
     overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
-    name = ','.join(filter(None, (workdir.plain(config.name), workdir.run_name(overrides))))
+    name = ','.join(filter(None, (workdir.safe_folder_name(config.name), workdir.run_name(overrides))))
     folder = expand('--workdir', _WORKDIR.value or f'runs/{name}{"-sweep" if _SWEEP.value else ""}')
     points = [sweeps.Point(config.name, config, {})]
     if _SWEEP.value:
@@ -163,7 +164,10 @@ def check_keys(argv: list[str]) -> None:
         if match and match[1] not in keys:
             section = match[1].partition('.')[0]
             allowed = [key for key in keys if key.startswith(f'{section}.')] or keys
-            raise BadInput(f'--config.{match[1]}: unknown key; allowed here: {", ".join(allowed)}')
+            hint = f'allowed here: {", ".join(allowed)}'
+            if match[1] in KEY_ALIASES:
+                hint = f'it is now --config.{KEY_ALIASES[match[1]]}'
+            raise BadInput(f'--config.{match[1]}: unknown key; {hint}')
 
 
 def flat_keys(config: ConfigDict) -> list[str]:

@@ -77,4 +77,4 @@ def finished(folder: pathlib.Path) -> dict[str, Any] | None:
         results = read_json(folder / 'results.json')
     except BadInput:
         return None
-    return results if reporting.is_whole(results) else None
+    return results if reporting.is_complete(results) else None

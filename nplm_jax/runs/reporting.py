@@ -1,4 +1,7 @@
-"""What a run leaves and shows: metrics.jsonl, TensorBoard events, a progress bar, a figure, a table."""
+"""What a run writes and shows: metrics.jsonl, TensorBoard events, a progress bar, a figure, a table.
+
+Dims: S updates of a chunk.
+"""
 
 from __future__ import annotations
 
@@ -26,31 +29,36 @@ _SPLITS = ('train', 'valid', 'test')
 
 
 class Reporter:
-    """Listens to `fit`: writes metrics.jsonl and TensorBoard events, and moves a progress bar.
+    """Writes metrics.jsonl and TensorBoard events, and moves a progress bar; see `training.loop.Reporter`.
 
-    A run that goes on drops the lines after the checkpoint it goes on from, so no update stands twice; its first
-    training perplexity is of the updates since. The events are written anew from the lines that stay.
-
-    name: of the run, where several are shown at once.
+    A resumed run drops the lines after its checkpoint, so that each update is reported once. Its first training
+    perplexity is that of the updates since the checkpoint. The events are written again from the lines that are left.
     """
 
-    def __init__(self, folder: pathlib.Path, name: str = ''):
+    def __init__(self, folder: pathlib.Path, name: str = '') -> None:
+        """Takes the run's folder, and its name where several runs are shown at once."""
         self._folder = folder
         self._label = name and f'{name}: '
         self._path = folder / 'metrics.jsonl'
         self._nll: list[np.ndarray] = []  # of the updates since the last line
 
     def start(self, progress: Progress, schedule: Schedule, batch_size: int) -> None:
-        """Opens the files and the bar at where training stands."""
+        """Opens the files and the bar.
+
+        Args:
+            progress: How far the run is.
+            schedule: When the run reports.
+            batch_size: Words an update.
+        """
         self._schedule, self._batch_size = schedule, batch_size
-        kept = [row for row in read_metrics(self._path) if row['step'] <= progress.step]
-        write_atomically(self._path, ''.join(json.dumps(row) + '\n' for row in kept))
+        rows = [row for row in read_metrics(self._path) if row['step'] <= progress.step]
+        write_atomically(self._path, ''.join(json.dumps(row) + '\n' for row in rows))
         self._file = self._path.open('a', encoding='utf-8')
-        self._events = _begin_events(self._folder / 'tensorboard')
-        began = time.time() - progress.seconds
-        for row in kept:
-            self._add_events(row, began + row['seconds'])
-        # Off a terminal (disable=None) the bar is silent and the lines of `validated` are all that is shown.
+        self._events = _replace_events(self._folder / 'tensorboard')
+        started = time.time() - progress.seconds
+        for row in rows:
+            self._add_events(row, started + row['seconds'])
+        # Where stderr is not a terminal (disable=None), the bar is silent, and only the lines of `validated` are shown.
         self._bar = tqdm.tqdm(
             total=schedule.total_steps * batch_size,
             initial=progress.step * batch_size,
@@ -62,7 +70,12 @@ class Reporter:
         )
 
     def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
-        """After each dispatch: the NLL of each of its batches, nats a word."""
+        """Moves the bar, and writes a line where one is due.
+
+        Args:
+            progress: How far the run is after a chunk.
+            nll_S: The mean NLL of each of its batches, nats a word.
+        """
         self._nll.append(nll_S)
         self._bar.update(nll_S.size * self._batch_size)
         if self._schedule.is_due(self._schedule.log_every, progress.step - nll_S.size, progress.step):
@@ -76,25 +89,22 @@ class Reporter:
             self._nll.clear()
 
     def validated(self, progress: Progress) -> None:
-        """After each evaluation on the validation words."""
+        """Writes and shows the validation perplexity."""
         valid = perplexity(progress.valid_nll)
         self._write(progress, valid_perplexity=valid)
-        note = (
-            'best so far'
-            if progress.best_step == progress.step
-            else f'best was {perplexity(progress.best_valid_nll):.2f}'
-        )
+        is_best = progress.best_step == progress.step
+        note = 'best so far' if is_best else f'best was {perplexity(progress.best_valid_nll):.2f}'
         self._bar.write(
             f'{self._label}epoch {self._epoch(progress):.2f}: valid perplexity {valid:.2f} ({note}), '
             f'{progress.seconds:.0f} s'
         )
 
     def close(self) -> None:
-        """Flushes and closes what `start` opened; all of it, where the disk is full."""
-        with contextlib.ExitStack() as opened:
+        """Flushes and closes what `start` opened. On a full disk every file is closed, and the error raised at last."""
+        with contextlib.ExitStack() as stack:
             for name in ('_events', '_file', '_bar'):
                 if hasattr(self, name):
-                    opened.callback(getattr(self, name).close)
+                    stack.callback(getattr(self, name).close)
 
     def _epoch(self, progress: Progress) -> float:
         return progress.step / self._schedule.steps_per_epoch
@@ -118,8 +128,11 @@ class Reporter:
                 self._events.write(event.SerializeToString())
 
 
-def _begin_events(folder: pathlib.Path) -> RecordWriter:
-    """A new file in place of all there are. Not tensorboardX's SummaryWriter: its thread dies on a full disk."""
+def _replace_events(folder: pathlib.Path) -> RecordWriter:
+    """Deletes the event files of a folder and opens a new one.
+
+    This writes records itself: the thread of tensorboardX's SummaryWriter dies on a full disk.
+    """
     folder.mkdir(exist_ok=True)
     for old in folder.glob('events.*'):
         old.unlink()
@@ -129,23 +142,41 @@ def _begin_events(folder: pathlib.Path) -> RecordWriter:
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl; a last line cut short by a kill is left out. Raises: BadInput naming the line."""
+    """Reads the lines of a metrics.jsonl; a last line without an end, which a kill leaves, is left out.
+
+    Args:
+        path: The file.
+
+    Returns:
+        A dictionary for each line; an empty list where there is no file.
+
+    Raises:
+        BadInput: A line is damaged; the message names it.
+    """
     if not path.exists():
         return []
     data = read_bytes(str(path), path)
     rows = []
     for number, line in decode_lines(path, data[: data.rfind(b'\n') + 1]):
         row = parse_json(path, line, number)
-        if not (
-            _has_numbers(row, row) and type(row.get('step')) is int and None not in map(row.get, ('epoch', 'seconds'))
-        ):
+        is_step = type(row.get('step')) is int
+        if not (_has_numbers(row, row) and is_step and None not in map(row.get, ('epoch', 'seconds'))):
             raise BadInput(f'{path}:{number}: expected numbers, step, epoch and seconds among them')
         rows.append(row)
     return rows
 
 
 def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0.0) -> pathlib.Path:
-    """Draws perplexity against epochs from metrics.jsonl into learning_curve.png. Returns: its path."""
+    """Draws perplexity against epochs.
+
+    Args:
+        folder: The folder of a run, with its metrics.jsonl.
+        title: The title of the figure.
+        paper_valid: The validation perplexity that the paper prints; 0 where it prints none.
+
+    Returns:
+        The path of the figure, learning_curve.png.
+    """
     import matplotlib.figure  # noqa: PLC0415 (half a second that only the end of a run needs)
 
     rows = read_metrics(folder / 'metrics.jsonl')
@@ -158,37 +189,46 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
         axes.axhline(paper_valid, color='grey', linestyle=':', label='the paper, validation')
     axes.set(xlabel='epoch', ylabel='perplexity', yscale='log')
     axes.set_title(title, parse_math=False)  # a `$` in a name is no formula
-    for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-        which('{x:.0f}')
+    axes.yaxis.set_major_formatter('{x:.0f}')
+    axes.yaxis.set_minor_formatter('{x:.0f}')
     axes.grid(alpha=0.3, which='both')
     axes.legend()
     save_figure(figure, path := folder / 'learning_curve.png')
     return path
 
 
-def is_whole(results: Mapping[str, Any]) -> bool:
-    """Whether a results.json has what a finished run's has and tables show, each of its type."""
-    mixture, impossible = results.get('mixture', {}), results.get('impossible_words', {})
+def is_complete(results: Mapping[str, Any]) -> bool:
+    """Returns whether a results.json has all that tables show of a finished run, with the right types."""
+    mixtures, impossible = results.get('mixture', {}), results.get('impossible_words', {})
     return (
         isinstance(results.get('name'), str)
         and results.get('seconds') is not None
         and _has_numbers(results, ['seconds'])
         and _has_numbers(results.get('perplexity'), _SPLITS)
-        and isinstance(mixture, Mapping)
-        and all(_has_numbers(mixed, _SPLITS[1:]) for mixed in mixture.values())
+        and isinstance(mixtures, Mapping)
+        and all(_has_numbers(mixed, _SPLITS[1:]) for mixed in mixtures.values())
         and _has_numbers(impossible, impossible)
         and None not in impossible.values()
     )
 
 
-def _has_numbers(found: Any, keys: Iterable[str]) -> bool:
-    """Whether it is an object and all of `keys` are numbers, or null, which was infinite."""
-    known = isinstance(found, Mapping) and all(k in found for k in keys)
-    return known and all(found[k] is None or type(found[k]) in (int, float) for k in keys)
+def _has_numbers(value: Any, keys: Iterable[str]) -> bool:
+    """Returns whether a value is an object with a number, or null for an infinite one, under each of `keys`."""
+    if not isinstance(value, Mapping):
+        return False
+    return all(k in value and (value[k] is None or type(value[k]) in (int, float)) for k in keys)
 
 
 def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
-    """A run's perplexities and those of its mixtures with the trigram, beside the paper's row where it has one."""
+    """Formats the perplexities of a run and of its mixtures with the trigram.
+
+    Args:
+        results: What results.json holds.
+        paper: The section `paper.*` of its config; its row is shown below where it has one.
+
+    Returns:
+        A Markdown table, and a line for each split with words of probability zero.
+    """
     rows = [[results['name'], *(null_to_inf(results['perplexity'][s]) for s in _SPLITS)]]
     for kind, mixed in results.get('mixture', {}).items():
         held_out = (null_to_inf(mixed[s]) for s in _SPLITS[1:])
@@ -196,7 +236,7 @@ def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
     if paper['row']:
         rows.append([f'paper, {paper["row"]}', *(float(paper[s]) if paper[s] else '-' for s in _SPLITS)])
     lines = [markdown_table(['perplexity', *_SPLITS], rows)]
-    for split, hit in results.get('impossible_words', {}).items():
-        if hit:
-            lines.append(f'{hit:,} {split} words had probability zero: the {split} perplexity is infinite')
+    for split, count in results.get('impossible_words', {}).items():
+        if count:
+            lines.append(f'{count:,} {split} words had probability zero: the {split} perplexity is infinite')
     return '\n'.join(lines)

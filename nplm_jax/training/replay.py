@@ -152,7 +152,7 @@ def _restore(
 def _run_execution(run: TrainingRun, state: TrainState, step: int) -> tuple[TrainState, int, bool]:
     """Makes the updates of one execution as the run did. Returns: the state, its step, whether all is finite."""
     after, nll_S, _ = run_chunk(run.chunk(state, step))
-    sound = bool(np.isfinite(nll_S).all()) and finite.first_not_finite(after) is None
+    sound = bool(np.isfinite(nll_S).all()) and finite.first_non_finite(after) is None
     return after, step + len(nll_S), sound
 
 
@@ -167,7 +167,7 @@ def _run_one_by_one(run: TrainingRun, state: TrainState, step: int, number: int 
         after, nll, grads = _update(
             run.program, state, run.tokens_T, positions_B, run.hyperparameters, run.proposal, num_decayed
         )
-        not_finite = _first_not_finite(state, nll, grads, after)
+        not_finite = _first_non_finite(state, nll, grads, after)
         if current == number or not_finite is not None:
             unshard = functools.partial(run.program.sharding.unshard, num_words=num_words)
             return Update(
@@ -205,12 +205,12 @@ def _update(
     return after, grads.nll, program.sharding.constrain_replicated(grad_tree)
 
 
-def _first_not_finite(before: TrainState, nll: jax.Array, grads: Any, after: TrainState) -> str | None:
-    if (name := finite.first_not_finite(before)) is not None:
+def _first_non_finite(before: TrainState, nll: jax.Array, grads: Any, after: TrainState) -> str | None:
+    if (name := finite.first_non_finite(before)) is not None:
         return f'{name.removeprefix("params.")} before it'
     if not np.isfinite(np.asarray(nll)):
         return 'its loss'
-    if (name := finite.first_not_finite(grads)) is not None:
+    if (name := finite.first_non_finite(grads)) is not None:
         return f'its gradient of {name}'
-    name = finite.first_not_finite(after)
+    name = finite.first_non_finite(after)
     return None if name is None else f'{name.removeprefix("params.")} after it'

@@ -1,4 +1,7 @@
-"""Checks that numbers are finite, and norms."""
+"""Finds arrays with numbers that are not finite, and computes norms.
+
+Dims: S updates of a chunk, A arrays.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,40 @@ import numpy as np
 from nplm_jax.utils.errors import NonFiniteError
 
 
-def first_not_finite(tree: Any) -> str | None:
+def first_non_finite(tree: Any) -> str | None:
     """Returns the name of the first floating-point array with a number that is not finite; None if all are finite."""
     named = _named_floats(tree)
-    index = int(_first_not_finite([leaf for _, leaf in named])) if named else -1
+    index = int(_first_non_finite([leaf for _, leaf in named])) if named else -1
     return None if index < 0 else named[index][0]
 
 
 def check(state: Any, update: int) -> None:
-    """Raises NonFiniteError unless every array of the training state after the update `update` is finite.
+    """Checks a training state.
 
-    A number of a gradient that is not finite stays so in the parameters or in the optimizer's state, so that a check
-    from time to time finds it.
+    A gradient that is not finite leaves numbers that are not finite in the parameters or in the optimizer's state in
+    all later updates, so that a check every few updates finds it.
+
+    Args:
+        state: The training state.
+        update: The number of the last update.
+
+    Raises:
+        NonFiniteError: An array has a number that is not finite.
     """
-    if (name := first_not_finite(state)) is not None:
+    if (name := first_non_finite(state)) is not None:
         raise NonFiniteError(f'{name} after update {update:,} is not finite', update)
 
 
 def check_losses(nll_S: np.ndarray, before: int) -> None:
-    """Raises NonFiniteError unless the losses of the S updates that follow the update `before` are finite."""
+    """Checks the losses of a chunk.
+
+    Args:
+        nll_S: The mean NLL of each of its batches.
+        before: The number of the last update before the chunk.
+
+    Raises:
+        NonFiniteError: A loss is not finite.
+    """
     bad = np.flatnonzero(~np.isfinite(nll_S))
     if bad.size:
         message = f'the loss of update {before + int(bad[0]) + 1:,} is {nll_S[bad[0]]}'
@@ -37,18 +55,18 @@ def check_losses(nll_S: np.ndarray, before: int) -> None:
 
 
 def norms(tree: Any) -> dict[str, float]:
-    """Returns the Euclidean norm of each array by name, in float64, in which no sum of float32 squares overflows."""
+    """Returns the Euclidean norm of each array by name, in float64, in which no sum of float32's squares overflows."""
     return {name: float(np.linalg.norm(np.asarray(leaf, np.float64).ravel())) for name, leaf in _named_floats(tree)}
 
 
 @jax.jit
-def _first_not_finite(arrays: list[jax.Array]) -> jax.Array:
-    """Returns the index of the first array with a number that is not finite, or -1; every process gets the number.
+def _first_non_finite(arrays: list[jax.Array]) -> jax.Array:
+    """Returns the index of the first array with a number that is not finite, or -1, in every process.
 
-    The largest magnitude of an array is not finite if one of its numbers is not, and is the fastest reduction.
+    The largest magnitude of an array is not finite if one of its numbers is not; it is the fastest reduction.
     """
-    bad_L = ~jnp.isfinite(jnp.stack([jnp.max(jnp.abs(x), initial=0) for x in arrays]))
-    return jnp.where(bad_L.any(), jnp.argmax(bad_L), -1)
+    is_bad_A = ~jnp.isfinite(jnp.stack([jnp.max(jnp.abs(x), initial=0) for x in arrays]))
+    return jnp.where(is_bad_A.any(), jnp.argmax(is_bad_A), -1)
 
 
 def _named_floats(tree: Any) -> list[tuple[str, Any]]:

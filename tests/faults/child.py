@@ -89,18 +89,18 @@ def main(connection: Connection, flags: list[str]) -> None:
 
 
 def _wrap_all(teller: Teller) -> None:
-    from nplm_jax.runs import experiment, reporting, workdir  # noqa: PLC0415
-    from nplm_jax.training import checkpoints, dispatching, loop  # noqa: PLC0415
+    from nplm_jax.runs import reporting, session, workdir  # noqa: PLC0415
+    from nplm_jax.training import checkpoints, loop  # noqa: PLC0415
 
     first = ['compile']
     teller.wrap(workdir, 'record_inputs', lambda: 'files')
     teller.wrap(reporting.Reporter, 'start', lambda: 'files')
-    teller.wrap(dispatching, 'timed', lambda: first.pop() if first else 'step')
-    teller.wrap(loop, '_validate', lambda: 'evaluation')
+    teller.wrap(loop, 'run_chunk', lambda: first.pop() if first else 'step')
+    teller.wrap(loop.Trainer, 'validate', lambda: 'evaluation')
     teller.wrap(checkpoints.CheckpointStore, 'save', lambda: 'checkpoint')
     teller.wrap(reporting, 'draw_learning_curve', lambda: 'figure')
-    teller.wrap(experiment, 'mix_with_trigram', lambda: 'mixture')
-    teller.wrap(experiment, 'write_atomically', lambda: 'result')
+    teller.wrap(session, 'mix_with_trigram', lambda: 'mixture')
+    teller.wrap(session, 'write_atomically', lambda: 'result')
     for operation in ('fsync', 'replace', 'rename'):
         teller.wrap_operation(operation)
 

@@ -19,9 +19,11 @@ import jax
 import numpy as np
 
 from nplm_jax.data import vocabulary
+from nplm_jax.models.network import Network
 from nplm_jax.runs import reporting, workdir
-from nplm_jax.training import loop
+from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
+from nplm_jax.training.optimizers import Hyperparameters
 from tests.faults import child
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -49,7 +51,7 @@ class Base:
 
 
 def unbroken(folder: pathlib.Path) -> Base:
-    """Trains without a fault. 600 updates in 120 dispatches, 15 evaluations, 12 checkpoints, out of step."""
+    """Trains without a fault. 600 updates in 120 chunks, 15 evaluations, 12 checkpoints, out of step."""
     flags = (
         *text(folder), '--config.train.epochs=6', '--config.train.patience=99', '--config.train.evaluate_every=40',
         '--config.train.checkpoint_every=50', '--config.train.log_every=5', '--config.train.steps_per_execution=5',
@@ -82,24 +84,24 @@ class Held:
     """
 
     def __init__(self, folder: pathlib.Path, flags: tuple[str, ...], cache: pathlib.Path, imported: bool = False):
-        self._connection, there = multiprocessing.Pipe()
+        self._connection, child_end = multiprocessing.Pipe()
         self._waits = False  # for an answer
         number, name = tempfile.mkstemp()  # not beside the folder, whose disk may be full
         os.close(number)
         self._stderr = pathlib.Path(name)
         flags, env = [*flags, f'--workdir={folder}'], environment(cache)
         if imported:
-            process = _forkserver().Process(target=child.forked, args=(there, flags, env, str(self._stderr)))
+            process = _forkserver().Process(target=child.forked, args=(child_end, flags, env, str(self._stderr)))
             process.start()
             self._wait = lambda seconds: process.join(seconds) or process.exitcode
         else:
             with self._stderr.open('w') as stderr:
                 process = subprocess.Popen(
-                    [sys.executable, '-m', 'tests.faults.child', str(there.fileno()), *flags],
-                    cwd=ROOT, env=env, pass_fds=[there.fileno()], stdout=subprocess.DEVNULL, stderr=stderr,
+                    [sys.executable, '-m', 'tests.faults.child', str(child_end.fileno()), *flags],
+                    cwd=ROOT, env=env, pass_fds=[child_end.fileno()], stdout=subprocess.DEVNULL, stderr=stderr,
                 )  # fmt: skip
             self._wait = process.wait
-        there.close()
+        child_end.close()
         self.pid = process.pid
 
     def messages(self) -> Iterator[tuple[str, str]]:
@@ -178,8 +180,9 @@ def finish(folder: pathlib.Path, base: Base, imported: bool = False) -> tuple[bo
 
 def outcome(folder: pathlib.Path) -> dict:
     """What must not depend on faults: every bit of the last state and best parameters, all numbers, all lines."""
-    found, words = workdir.read_settings(folder), vocabulary.load(folder / workdir.VOCABULARY)
-    example = jax.eval_shape(lambda: loop.init_state(found, len(words), None, 1))
+    settings, words = workdir.read_settings(folder), vocabulary.load(folder / workdir.VOCABULARY)
+    program = step_lib.make_program(settings, Network.from_settings(settings, len(words)), steps_per_epoch=1)
+    example = jax.eval_shape(lambda: step_lib.init_state(program, Hyperparameters.from_settings(settings)))
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
         state, best, progress = store.restore(example, example.params)
     digest = hashlib.sha256()
@@ -204,13 +207,13 @@ def saved_steps(folder: pathlib.Path) -> list[int]:
 
 def checkpoints(folder: pathlib.Path) -> dict[int, str]:
     """A digest of each checkpoint's files."""
-    found = {}
+    digests = {}
     for step in saved_steps(folder):
         digest = hashlib.sha256()
         for file in sorted(p for p in (folder / 'checkpoints' / str(step)).rglob('*') if p.is_file()):
             digest.update(str(file).encode() + file.read_bytes())
-        found[step] = digest.hexdigest()
-    return found
+        digests[step] = digest.hexdigest()
+    return digests
 
 
 def lost(before: dict[int, str], after: dict[int, str]) -> list[int]:

@@ -51,10 +51,10 @@ def make_table() -> str:
     parts = json.loads(FILE.read_text())['medians_of_a_minute']
     rows = [
         [
-            part, round(found['seconds'] / 60), found['resident_kilobytes'] / 1024, int(found['open_files']),
-            int(found['checkpoint_kilobytes']), int(found['other_kilobytes']),
+            part, round(medians['seconds'] / 60), medians['resident_kilobytes'] / 1024, int(medians['open_files']),
+            int(medians['checkpoint_kilobytes']), int(medians['other_kilobytes']),
         ]
-        for part, found in parts.items()
+        for part, medians in parts.items()
     ]  # fmt: skip
     header = ['', 'minute', 'resident MB', 'open files', 'checkpoints on disk, KB', 'all else, KB']
     return markdown_table(header, rows)
@@ -71,8 +71,8 @@ def _summary(samples, folder, code, stderr, seconds):
         'seconds_between_checkpoints': round((rows[-1]['seconds'] - rows[0]['seconds']) / (updates / SAVE_EVERY), 2),
         'metrics_lines': len(rows),
         'medians_of_a_minute': {
-            part: {key: statistics.median(row[key] for row in found) for key in samples[0]}
-            for part, found in parts.items()
+            part: {key: statistics.median(row[key] for row in rows_of_part) for key in samples[0]}
+            for part, rows_of_part in parts.items()
         },
         'exit_code': code,
         'said': runs.said(stderr, folder),

@@ -12,12 +12,12 @@ import signal
 import tracemalloc
 
 import pytest
+from helpers import corpus_settings
 
 from configs import sentences
 from experiments import results
 from nplm_jax import config as config_lib
 from nplm_jax.cli import score
-from nplm_jax.config import CorpusSettings
 from nplm_jax.data import corpora, tokenization, vocabulary, wikitext2
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import arpa, class_ngram
@@ -32,8 +32,10 @@ READERS = {
     'classes': lambda path: class_ngram.load(path, WORDS),
     'metrics': reporting.read_metrics,
     'results': lambda path: results.read(path.parent, path.stem),
-    'text': lambda path: corpora.load(CorpusSettings('text', str(path))),
-    'validation text': lambda path: corpora.load(CorpusSettings('text', str(ROOT / 'README.md'), str(path), str(path))),
+    'text': lambda path: corpora.load(corpus_settings('text', path)),
+    'validation text': lambda path: corpora.load(
+        corpus_settings('text', ROOT / 'README.md', valid_path=str(path), test_path=str(path))
+    ),
 }
 
 
@@ -118,18 +120,18 @@ def test_a_folder_of_text_is_read_without_what_it_links_to(tmp_path):
     (folder / 'nowhere').symlink_to('nowhere')
     os.mkfifo(folder / 'fifo')
     with within(20):
-        chosen = CorpusSettings('text', str(folder), boundary_tokens=False, train=0.3, valid=0.3)
-        assert corpora.load(chosen).words == ['a1', 'a2', 'a3']
+        settings = corpus_settings('text', folder, boundary_tokens=False, train=0.3, valid=0.3)
+        assert corpora.load(settings).words == ['a1', 'a2', 'a3']
     for split in wikitext2.FILES:
         (folder / f'{split}.txt').symlink_to('../outside/secret.txt')
-    message = refusal(corpora.load, CorpusSettings('wikitext2', str(folder)))
+    message = refusal(corpora.load, corpus_settings('wikitext2', folder))
     assert message.endswith('this folder has no train.txt or wiki.train.tokens (links do not count)')
 
 
 @pytest.mark.parametrize('path', ['a\0b', 'x' * 5000, '\ud800', '~nobody-of-this-name/x'])
 def test_a_path_that_can_be_none(path):
     for name in ('text', 'wikitext2', 'ap_news'):
-        assert refusal(corpora.load, CorpusSettings(name, path)).startswith("corpus.path='")
+        assert refusal(corpora.load, corpus_settings(name, path)).startswith("corpus.path='")
 
 
 # --- large and deep --------------------------------------------------------------------------------------
@@ -159,10 +161,8 @@ def test_a_word_of_a_hundred_megabytes_is_a_word(tmp_path):
     (tmp_path / 't').write_text('a b ' + 'x' * 10**8)
     with within(300, megabytes=900):
         assert len(vocabulary.load(tmp_path / 'v').words[1]) == 10**8
-        chosen = CorpusSettings(
-            'text', str(tmp_path / 't'), boundary_tokens=False, lowercase=False, train=0.4, valid=0.3
-        )
-        assert len(corpora.load(chosen).words[2]) == 10**8
+        settings = corpus_settings('text', tmp_path / 't', boundary_tokens=False, lowercase=False, train=0.4, valid=0.3)
+        assert len(corpora.load(settings).words[2]) == 10**8
 
 
 def test_a_letter_with_many_marks_takes_no_longer_than_others():

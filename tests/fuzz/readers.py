@@ -24,7 +24,6 @@ from configs import sentences
 from experiments import results
 from nplm_jax import config as config_lib
 from nplm_jax.cli import score
-from nplm_jax.config import CorpusSettings
 from nplm_jax.data import corpora, tokenization, vocabulary, wikitext2
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import arpa, class_ngram
@@ -34,6 +33,7 @@ from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.text import markdown_table, to_json
 from tests.fuzz.damage import Reader
+from tests.helpers import corpus_settings
 
 ARPA = rb"""\data\
 ngram 1=4
@@ -161,8 +161,8 @@ def read_committed(folder: pathlib.Path, data: bytes) -> None:
 
 def read_text(folder: pathlib.Path, data: bytes) -> None:
     for kind, proper in (('words', True), ('whitespace', False)):
-        chosen = CorpusSettings('text', str(_file(folder, data)), tokens=kind, proper_nouns=proper, numbers=proper)
-        corpus = corpora.load(chosen)
+        settings = corpus_settings('text', _file(folder, data), tokens=kind, proper_nouns=proper, numbers=proper)
+        corpus = corpora.load(settings)
         assert all(w and len(w.split()) == 1 for w in corpus.words)
         assert sum(map(len, corpus.splits.values())) == len(corpus.words)
         vocabulary.save(words := vocabulary.build(corpus.words), folder / 'v')
@@ -174,14 +174,14 @@ def read_text(folder: pathlib.Path, data: bytes) -> None:
 def read_wikitext2_folder(folder: pathlib.Path, data: bytes) -> None:
     for split in wikitext2.FILES:
         _file(folder, data if split == 'valid' else TEXT, f'{split}.txt')
-    assert all(len(w.split()) == 1 for w in corpora.load(CorpusSettings('wikitext2', str(folder))).words)
+    assert all(len(w.split()) == 1 for w in corpora.load(corpus_settings('wikitext2', folder)).words)
 
 
 def read_stdin(_folder: pathlib.Path, data: bytes) -> None:
     with mock.patch.object(sys, 'stdin', types.SimpleNamespace(buffer=io.BytesIO(data))):
         text = score.read_stdin()
     for line in text.split('\n'):
-        tokenization.tokenize_prompt(line, CorpusSettings('text', 'x', proper_nouns=True), WORDS.ids)
+        tokenization.tokenize_prompt(line, corpus_settings('text', 'x', proper_nouns=True), WORDS.ids)
 
 
 def read_checkpoint(folder: pathlib.Path, data: bytes) -> None:
@@ -242,11 +242,19 @@ def _config() -> bytes:
     return json.dumps(config_lib.to_dict(settings), indent=2).encode()
 
 
+def _earlier_config() -> bytes:
+    """The same with the keys of earlier versions."""
+    text = _config().decode().replace('"full"', '"classes"')
+    for old, new in config_lib.KEY_ALIASES.items():
+        text = text.replace(f'"{new.split(".")[1]}"', f'"{old.split(".")[1]}"')
+    return text.encode()
+
+
 READERS = [
     Reader('ARPA file', [ARPA], read_arpa),
     Reader('vocabulary.txt', [_text_lines(WORDS, WORDS.counts)], read_vocabulary),
     Reader('classes.txt', [_text_lines(WORDS, (0, 1, 2, 1, 0, 2, 2))], read_classes),
-    Reader('config.json', [_config()], read_config, is_json=True),
+    Reader('config.json', [_config(), _earlier_config()], read_config, is_json=True),
     Reader('corpus.json', [_corpus_facts()], read_corpus_facts, is_json=True),
     Reader('results.json', [json.dumps(RESULTS, indent=2).encode()], read_results, is_json=True),
     Reader('committed results', [json.dumps(RESULTS, indent=2).encode()], read_committed, is_json=True),

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from configs import sentences
-from nplm_jax.config import NGRAM_FAMILIES, from_config
-from nplm_jax.inference import perplexity as evaluation
-from nplm_jax.models import mixture
-from nplm_jax.models.ngram import interpolated, kneser_ney
+from nplm_jax.config import from_config
+from nplm_jax.inference.perplexity import evaluate
+from nplm_jax.models.mixture import CachedScores
+from nplm_jax.models.ngram import factory, interpolated, kneser_ney
 from nplm_jax.runs import experiment, loading
 from nplm_jax.utils.errors import BadInput
 
@@ -22,8 +22,8 @@ def config(family, n=3):
     return c
 
 
-@pytest.mark.parametrize('family', NGRAM_FAMILIES)
-def test_count_based_families(family, tmp_path):
+@pytest.mark.parametrize('family', factory.NGRAM_MODELS)
+def test_a_count_based_run_writes_its_results_and_is_loaded_with_the_same_perplexity(family, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', kneser_ney.DiscountWarning)  # three sentences are too little text
         results = experiment.run(config(family), tmp_path / 'run')
@@ -33,7 +33,7 @@ def test_count_based_families(family, tmp_path):
     assert results['impossible_words'] == {'train': 0, 'valid': 0, 'test': 0}
     assert 1 < results['perplexity']['test'] < 10  # below |V|, which knowing nothing gives
     data = loading.prepare(from_config(config(family)))
-    assert evaluation.evaluate(model, data.tokens_T, data.test).perplexity == pytest.approx(
+    assert evaluate(model, data.tokens_T, data.test).perplexity == pytest.approx(
         results['perplexity']['test'], rel=1e-6
     )
     log_p = model.next_word(vocabulary.encode(['i', 'love'])[None])[0]
@@ -54,7 +54,7 @@ def test_a_count_based_run_whose_text_changed_is_not_loaded(tmp_path):
 
 def test_the_interpolated_model_is_a_trigram():
     with pytest.raises(BadInput, match='^model.n=4: must be 3: the interpolated model is a trigram$'):
-        from_config(config('interpolated', 4))
+        experiment.load_settings(config('interpolated', 4))
 
 
 def test_an_infinite_perplexity_says_how_many_words_were_hit(tmp_path, lines):
@@ -70,10 +70,10 @@ def test_an_infinite_perplexity_says_how_many_words_were_hit(tmp_path, lines):
     assert '| inf' in said[-3]
 
 
-def test_the_mixtures_of_a_network(tmp_path):
+def test_the_mixtures_of_a_network_are_the_papers_and_none_is_worse_on_validation(tmp_path):
     results = experiment.run(sentences.get_config(), tmp_path / 'run')
-    frozen, vocabulary, network = experiment.load(tmp_path / 'run')
-    data = loading.prepare(frozen)
+    settings, vocabulary, network = experiment.load(tmp_path / 'run')
+    data = loading.prepare(settings)
     trigram = interpolated.fit(data.tokens_T, data.train, data.valid, len(vocabulary))
     half = -np.mean(
         np.logaddexp(*(m.score(data.tokens_T, data.test).astype(np.float64) for m in (network, trigram))) - math.log(2)
@@ -86,19 +86,17 @@ def test_the_mixtures_of_a_network(tmp_path):
     assert len(by_frequency['weights']) == trigram.bins.num_bins
 
 
-def test_remembering_asks_once(tmp_path):
+def test_cached_scores_ask_the_model_once(tmp_path):
     class Counting:
-        asked = 0
+        calls = 0
 
         def score(self, tokens_T, span):
-            self.asked += 1
-            return np.zeros(len(span), np.float32)
-
-        next_word = None
+            self.calls += 1
+            return np.arange(len(span), dtype=np.float32)
 
     model = Counting()
-    remembering = mixture.CachedScores(model)
+    cached = CachedScores(model)
     data = loading.prepare(from_config(sentences.get_config()))
     for _ in range(3):
-        assert len(remembering.score(data.tokens_T, data.test)) == 13
-    assert model.asked == 1
+        np.testing.assert_array_equal(cached.score(data.tokens_T, data.test), np.arange(13))
+    assert model.calls == 1

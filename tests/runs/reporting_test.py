@@ -1,3 +1,5 @@
+"""What a run writes and shows, however often it is stopped, and on a full disk."""
+
 import dataclasses
 import struct
 
@@ -5,17 +7,17 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
-from nplm_jax.runs.reporting import Reporter, draw_learning_curve, read_metrics
+from nplm_jax.runs.reporting import Reporter, draw_learning_curve, read_metrics, results_table
 from nplm_jax.training.schedule import Progress, Schedule
 
-PLAN = Schedule(
+SCHEDULE = Schedule(
     steps_per_epoch=4, total_steps=12, evaluate_every=4, checkpoint_every=4, log_every=2, steps_per_execution=2
 )
 
 
-def go(folder, progress, steps):
+def report(folder, progress, steps):
     reporter = Reporter(folder)
-    reporter.start(progress, PLAN, 3)
+    reporter.start(progress, SCHEDULE, 3)
     for step in steps:
         progress = dataclasses.replace(progress, step=step, seconds=step / 2, train_seconds=step / 2, valid_nll=2.0)
         reporter.trained(progress, np.full(2, 1.0))
@@ -24,22 +26,44 @@ def go(folder, progress, steps):
     reporter.close()
 
 
+def read_events(path):
+    """The values by (step, name), and when each step was; a record is its length, a checksum, itself and another."""
+    data, values, times = path.read_bytes(), {}, {}
+    while data:
+        (size,) = struct.unpack('<Q', data[:8])
+        event = event_pb2.Event.FromString(data[12 : 12 + size])
+        times[event.step] = event.wall_time
+        values.update({(event.step, value.tag): value.simple_value for value in event.summary.value})
+        data = data[16 + size :]
+    return values, times
+
+
+def test_the_lines_are_the_perplexities_and_the_rate(tmp_path):
+    report(tmp_path, Progress(), (2, 4))
+    at_2, at_4, validated = read_metrics(tmp_path / 'metrics.jsonl')
+    assert at_2 == {
+        'step': 2, 'epoch': 0.5, 'seconds': 1.0, 'train_perplexity': pytest.approx(np.e), 'words_per_second': 6.0
+    }  # fmt: skip
+    assert at_4['train_perplexity'] == pytest.approx(np.e) and at_4['epoch'] == 1
+    assert validated == {'step': 4, 'epoch': 1.0, 'seconds': 2.0, 'valid_perplexity': pytest.approx(np.e**2)}
+
+
 def test_events_are_the_lines_however_often_a_run_was_stopped(tmp_path):
-    go(tmp_path, Progress(), (2, 4, 6))
-    go(tmp_path, Progress(step=4, seconds=2.0), (6, 8))
+    report(tmp_path, Progress(), (2, 4, 6))
+    report(tmp_path, Progress(step=4, seconds=2.0), (6, 8))
     rows = read_metrics(tmp_path / 'metrics.jsonl')
     assert [row['step'] for row in rows] == [2, 4, 4, 6, 8, 8]
     (file,) = (tmp_path / 'tensorboard').iterdir()
     assert file.name.startswith('events.out.tfevents.')
-    found, times = read_events(file)
+    values, times = read_events(file)
     names = {'train_perplexity', 'words_per_second', 'valid_perplexity'}
-    assert found == {(r['step'], n): pytest.approx(r[n]) for r in rows for n in names & set(r)}
+    assert values == {(r['step'], n): pytest.approx(r[n]) for r in rows for n in names & set(r)}
     assert np.diff([times[step] for step in (2, 4)]) == pytest.approx(1.0)  # as far apart as they were
 
 
 def test_a_full_disk_ends_in_the_disks_error_and_closes_everything(tmp_path):
     reporter = Reporter(tmp_path)
-    reporter.start(Progress(), PLAN, 3)
+    reporter.start(Progress(), SCHEDULE, 3)
     reporter._file.close()
     reporter._file = open('/dev/full', 'w', encoding='utf-8')
     with pytest.raises(OSError, match='No space left on device'):
@@ -50,17 +74,17 @@ def test_a_full_disk_ends_in_the_disks_error_and_closes_everything(tmp_path):
 
 
 def test_a_dollar_in_a_name_is_no_formula(tmp_path):
-    go(tmp_path, Progress(), (2, 4))
-    assert draw_learning_curve(tmp_path, r'a$\foo$').stat().st_size > 1000
+    report(tmp_path, Progress(), (2, 4))
+    assert draw_learning_curve(tmp_path, r'a$\foo$').read_bytes().startswith(b'\x89PNG')
 
 
-def read_events(path):
-    """The values by (step, name), and when each step was; a record is its length, a checksum, itself and another."""
-    data, found, times = path.read_bytes(), {}, {}
-    while data:
-        (size,) = struct.unpack('<Q', data[:8])
-        event = event_pb2.Event.FromString(data[12 : 12 + size])
-        times[event.step] = event.wall_time
-        found.update({(event.step, value.tag): value.simple_value for value in event.summary.value})
-        data = data[16 + size :]
-    return found, times
+def test_the_table_has_the_mixtures_and_the_papers_row_where_there_are_any():
+    results = {'name': 'a', 'perplexity': {'train': 1, 'valid': 2.25, 'test': None}}
+    no_row = {'row': '', 'train': 0, 'valid': 0, 'test': 0}
+    assert results_table(results, no_row).splitlines()[2:] == ['| a          | 1.0   | 2.2   | inf  |']
+    results |= {'mixture': {'by_frequency': {'valid': 2, 'test': 3}}, 'impossible_words': {'valid': 0, 'test': 4}}
+    table = results_table(results, {'row': 'MLP1', 'train': 0, 'valid': 284, 'test': 268}).splitlines()
+    cells = [[cell.strip() for cell in line.split('|')[1:-1]] for line in table[3:5]]
+    assert cells[0] == ['mixed with the trigram, by frequency', '-', '2.0', '3.0']
+    assert cells[1] == ['paper, MLP1', '-', '284.0', '268.0']
+    assert table[5:] == ['4 test words had probability zero: the test perplexity is infinite']

@@ -1,0 +1,221 @@
+"""The config: complete, locked, and each mistake in it one line before anything is downloaded or compiled."""
+
+import dataclasses
+import json
+import typing
+
+import pytest
+from flax.traverse_util import flatten_dict
+from helpers import default_settings, launch
+
+from configs import default
+from nplm_jax import config as config_lib
+from nplm_jax.config import KEY_ALIASES, VALUE_ALIASES, Settings
+from nplm_jax.models.network import Network
+from nplm_jax.outputs.registry import OUTPUT_LAYERS
+from nplm_jax.runs.experiment import load_settings
+from nplm_jax.utils.errors import BadInput
+
+
+def config(changes=None):
+    c = default.get_config()
+    c.update_from_flattened_dict(changes or {})
+    return c
+
+
+def sections():
+    """All dataclasses of the settings by the prefix of their keys."""
+    found, queue = {}, [('', Settings)]
+    while queue:
+        prefix, section = queue.pop()
+        found[prefix] = section
+        types = typing.get_type_hints(section)
+        queue += [(f'{prefix}{key}.', kind) for key, kind in types.items() if dataclasses.is_dataclass(kind)]
+    return found
+
+
+def test_the_keys_of_the_default_config_are_the_fields_of_the_settings():
+    keys = {
+        prefix + field.name
+        for prefix, section in sections().items()
+        for field in dataclasses.fields(section)
+        if f'{prefix}{field.name}.' not in sections()
+    }
+    assert {'model.h', 'parallel.mode', 'optimizer.paper.r', 'seed'} < keys
+    assert set(flatten_dict(default.get_config().to_dict(), sep='.')) == keys
+
+
+def test_only_the_default_config_has_defaults():
+    classes = [c for c in vars(config_lib).values() if dataclasses.is_dataclass(c)]
+    assert set(classes) == set(sections().values()) and len(classes) == 10
+    for section in classes:
+        for field in dataclasses.fields(section):
+            assert field.default is field.default_factory is dataclasses.MISSING, f'{section.__name__}.{field.name}'
+
+
+def test_settings_survive_json():
+    settings = config_lib.from_config(config())
+    assert config_lib.from_config(json.loads(json.dumps(config_lib.to_dict(settings)))) == settings
+
+
+def test_replace_changes_the_keys_given_and_no_other():
+    before = config_lib.to_dict(default_settings())
+    after = config_lib.to_dict(default_settings({'model.h': 7, 'optimizer.paper.r': 0.5, 'name': 'x'}))
+    before, after = flatten_dict(before, sep='.'), flatten_dict(after, sep='.')
+    changed = {key: after[key] for key in before if before[key] != after[key]}
+    assert changed == {'model.h': 7, 'optimizer.paper.r': 0.5, 'name': 'x'}
+
+
+IMPOSSIBLE = [
+    ('model.n', 1, 'must be 2 or more'),
+    ('model.m', 0, 'must be 1 or more'),
+    ('model.h', -1, r'must be 0 \(no hidden layer\) or more'),
+    ('model.h', 0, 'no hidden layer needs model.direct=True'),
+    ('model.dropout', 1.0, 'must be at least 0 and below 1'),
+    ('optimizer.name', 'sdg', 'must be one of sgd, adam, adagrad, paper'),
+    ('optimizer.schedule', 'cos', 'must be one of constant, linear, cosine'),
+    ('optimizer.learning_rate', 0.0, 'must be above 0 and finite'),
+    ('optimizer.learning_rate', float('inf'), 'must be above 0 and finite'),
+    ('optimizer.learning_rate', float('nan'), 'must be above 0'),
+    ('optimizer.momentum', 1.0, 'must be at least 0 and below 1'),
+    ('optimizer.warmup', -1, 'must be 0 or more'),
+    ('optimizer.clip_norm', -1.0, 'must be 0 or more'),
+    ('optimizer.decay', -1e-5, 'must be 0 or more'),
+    ('optimizer.paper.r', float('inf'), 'must be 0 or more'),
+    ('optimizer.paper.epsilon_0', -1.0, 'must be above 0'),
+    ('optimizer.paper.decay', -1.0, 'must be 0 or more'),
+    ('corpus.name', 'browne', 'must be one of brown, ap_news, wikitext2, text, sentences'),
+    ('corpus.path', 'my.txt', 'corpus.name=brown does not read it'),
+    ('corpus.tokens', 'letters', 'must be one of words, whitespace'),
+    ('corpus.count_over', 'test', 'must be one of all, train'),
+    ('corpus.min_count', 0, 'must be 1 or more'),
+    ('corpus.max_vocabulary', 2, r'must be 0 \(no limit\) or 3 or more'),
+    ('corpus.train', 0.0, 'must be above 0 and below 1, a fraction of the stream, or 2 or more words'),
+    ('corpus.valid', 1.0, 'must be above 0 and below 1'),
+    ('model.family', 'trigram', 'must be one of nplm, rnn, gru, lstm, maximum_likelihood'),
+    ('output.kind', 'hierarchical', 'must be one of full, sampled, nce, two_level'),
+    ('output.precision', 'float16', 'must be one of float32, bfloat16'),
+    ('output.block_size', 0, 'must be 1 or more'),
+    ('output.samples', 0, 'must be 1 or more'),
+    ('output.proposal', 'uniform', 'must be one of unigram, log_uniform'),
+    ('output.num_shortlist', -1, 'must be 0 or more'),
+    ('output.classes', 0, 'must be 1 or more'),
+    ('ngram.delta', -1.0, 'must be at least 0 and at most 1e6'),
+    ('ngram.classes', 0, 'must be 1 or more'),
+    ('parallel.data', 0, r'must be -1 \(all that is left\) or 1 or more'),
+    ('parallel.model', -2, 'must be -1'),
+    ('parallel.mode', 'pjit', 'must be one of shard_map, pmap'),
+    *((f'train.{key}', 0, 'must be 1 or more') for key in ('batch_size', 'epochs', 'patience', 'checkpoint_every')),
+    *((f'train.{key}', 0, 'must be 1 or more') for key in ('log_every', 'steps_per_execution', 'bptt_length')),
+    ('train.evaluate_every', -1, 'must be 0 or more'),
+    ('paper.valid', -1.0, 'must be 0 or more'),
+    ('seed', -1, 'must be at least 0'),
+    ('name', 'a/b', 'must be a printable name without a slash'),
+]
+
+
+@pytest.mark.parametrize('key,value,allowed', IMPOSSIBLE)
+def test_an_impossible_value_is_one_line_with_key_value_and_what_is_allowed(key, value, allowed):
+    with pytest.raises(BadInput, match=f'^{key}=.*{allowed}') as caught:
+        load_settings(config({key: value}))
+    assert repr(value) in str(caught.value) and '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize('kind', OUTPUT_LAYERS)
+def test_every_output_goes_with_every_optimizer(kind):
+    for name in config_lib.OPTIMIZERS:
+        changes = {'output.kind': kind, 'optimizer.name': name, 'optimizer.momentum': 0.9, 'optimizer.clip_norm': 1.0}
+        assert load_settings(config(changes)).optimizer.name == name
+
+
+def test_more_samples_or_classes_than_words_is_one_line():
+    fits = {'output.samples': 10, 'output.num_shortlist': 4, 'output.classes': 6}
+    for kind in OUTPUT_LAYERS:
+        assert Network.from_settings(default_settings({**fits, 'output.kind': kind}), 10).vocabulary_size == 10
+    unused = {'output.kind': 'full', 'output.samples': 11, 'output.num_shortlist': 12}
+    assert Network.from_settings(default_settings(unused), 10).vocabulary_size == 10
+    for kind, key, value, allowed in [
+        ('sampled', 'samples', 11, 'must be 10, the vocabulary, or less'),
+        ('nce', 'samples', 11, 'must be 10, the vocabulary, or less'),
+        ('two_level', 'num_shortlist', 10, 'must be below 10, the vocabulary'),
+        ('two_level', 'classes', 7, 'must be 6 or less, the words after output.num_shortlist'),
+    ]:
+        settings = default_settings({**fits, 'output.kind': kind, f'output.{key}': value})
+        with pytest.raises(BadInput, match=f'^output.{key}={value}: {allowed}$'):
+            Network.from_settings(settings, 10)
+
+
+def test_an_unknown_a_missing_and_a_mistyped_key_are_one_line():
+    tree = config().to_dict()
+    tree['model']['hidden'] = 3
+    with pytest.raises(BadInput, match='^model.hidden: unknown key; allowed here: family, n, m, h, direct'):
+        config_lib.from_config(tree)
+    del tree['model']['hidden'], tree['train']['epochs']
+    with pytest.raises(BadInput, match='^train.epochs: missing'):
+        config_lib.from_config(tree)
+    for value in ('6', 6.0, True, None):
+        tree['train']['epochs'] = value
+        with pytest.raises(BadInput, match='^train.epochs=.*must be of type int$'):
+            config_lib.from_config(tree)
+    tree['train'] = 3
+    with pytest.raises(BadInput, match='^train=3: must be a section of keys'):
+        config_lib.from_config(tree)
+
+
+# --- earlier names ---------------------------------------------------------------------------------------
+
+
+def earlier(tree):
+    """The dictionary with the keys and values of earlier versions in place of today's."""
+    for old, new in KEY_ALIASES.items():
+        (section, old_key), new_key = old.split('.'), new.split('.')[1]
+        tree[section][old_key] = tree[section].pop(new_key)
+    for (key, old_value), new_value in VALUE_ALIASES.items():
+        section, name = key.split('.')
+        assert tree[section][name] == new_value
+        tree[section][name] = old_value
+    return tree
+
+
+def test_the_config_json_of_an_earlier_version_is_read():
+    changes = {
+        'corpus.boundary_tokens': False, 'output.kind': 'two_level', 'output.num_shortlist': 7,
+        'train.steps_per_execution': 9, 'train.bptt_length': 3,
+    }  # fmt: skip
+    assert set(changes) >= set(KEY_ALIASES.values()) | {key for key, _ in VALUE_ALIASES}
+    settings = default_settings(changes)
+    old = earlier(config_lib.to_dict(settings))
+    assert old['train']['unroll'] == 3 and old['output']['kind'] == 'classes' and 'marks' in old['corpus']
+    untouched = json.dumps(old)
+    assert load_settings(old) == settings
+    assert json.dumps(old) == untouched
+
+
+def test_todays_name_wins_over_an_earlier_one():
+    tree = config().to_dict()
+    for number, (old, new) in enumerate(KEY_ALIASES.items()):
+        (section, old_key), new_key = old.split('.'), new.split('.')[1]
+        is_bool = isinstance(tree[section][new_key], bool)
+        tree[section] |= {old_key: False if is_bool else 90 + number, new_key: True if is_bool else 50 + number}
+    settings = flatten_dict(config_lib.to_dict(config_lib.from_config(tree)), sep='.')
+    assert [settings[new] for new in KEY_ALIASES.values()] == [True, 51, 52, 53]
+
+
+def test_an_impossible_value_under_an_earlier_name_is_told_under_todays():
+    tree = config().to_dict()
+    del tree['train']['bptt_length']
+    tree['train']['unroll'] = 0
+    with pytest.raises(BadInput, match='^train.bptt_length=0: must be 1 or more$'):
+        config_lib.from_config(tree)
+
+
+def test_no_earlier_name_is_a_key_of_today():
+    keys = flatten_dict(default.get_config().to_dict(), sep='.').keys()
+    assert set(KEY_ALIASES.values()) <= keys and not set(KEY_ALIASES) & keys
+
+
+def test_an_earlier_name_on_the_command_line_is_an_unknown_key_with_todays_name_beside_it():
+    ended = launch('--config=configs/sentences.py', '--config.train.unroll=8')
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert line == '--config.train.unroll: unknown key; it is now --config.train.bptt_length'
