@@ -31,7 +31,7 @@ from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.distributed import multihost
-from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import language_model, nplm
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import factory
@@ -114,7 +114,7 @@ def measure(words: int) -> dict[str, Any]:
         model, facts = fit(wanted, data)
         facts['seconds'] = round(time.perf_counter() - started, 2)
         spans = {split: data.splits[split] for split in WORDS}
-        found = {s: evaluation.evaluate(model, data.tokens_T, span).perplexity for s, span in spans.items()}
+        found = {s: evaluate(model, data.tokens_T, span).perplexity for s, span in spans.items()}
         models[wanted.name] = {**found, **facts}
         print(f'{words:,} words, {wanted.name}: {found["test"]:.2f}', file=sys.stderr)
     language = grammar.cats_and_dogs()

@@ -1,3 +1,5 @@
+"""Exact perplexity: every word once, sums that lose nothing, and no number from a broken model."""
+
 import math
 
 import jax
@@ -7,7 +9,7 @@ import pytest
 
 from nplm_jax.config import ModelSettings
 from nplm_jax.data.corpora import Span
-from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.inference.perplexity import Score, evaluate
 from nplm_jax.models import language_model, nplm
 from nplm_jax.utils.finite import NonFiniteError
 
@@ -25,29 +27,29 @@ class Constant:
 
 
 def test_perplexity_of_a_constant_probability():
-    score = evaluation.evaluate(Constant(), TOKENS, Span(3, 10))
+    score = evaluate(Constant(), TOKENS, Span(3, 10))
     assert score.words == 7
     assert score.perplexity == pytest.approx(4, rel=1e-7)
 
 
 def test_an_infinite_loss_is_an_infinite_perplexity():
-    assert evaluation.Score(3, math.inf).perplexity == math.inf
-    assert evaluation.Score(3, 1e5).perplexity == math.inf
+    assert Score(3, math.inf).perplexity == math.inf
+    assert Score(3, 1e5).perplexity == math.inf
 
 
 @pytest.mark.parametrize('span', [Span(0, 1), Span(0, 2), Span(2, 259), Span(100, 612), Span(999, 1000)])
 def test_every_word_once_given_the_words_before_it(span):
     model = network()
-    found = model.score(TOKENS, span)
-    assert found.shape == (len(span),) and found.dtype == np.float32
+    log_p_T = model.score(TOKENS, span)
+    assert log_p_T.shape == (len(span),) and log_p_T.dtype == np.float32
     for t in (span.start, (span.start + span.stop) // 2, span.stop - 1):
         context = np.asarray(TOKENS[max(0, t - 3) : t])[None]
-        assert found[t - span.start] == pytest.approx(model.next_word(context)[0, TOKENS[t]], abs=1e-5)
+        assert log_p_T[t - span.start] == pytest.approx(model.next_word(context)[0, TOKENS[t]], abs=1e-5)
 
 
 def test_splitting_a_span_changes_nothing():
     model = network()
-    parts = [evaluation.evaluate(model, TOKENS, s) for s in (Span(0, 1000), Span(0, 333), Span(333, 1000))]
+    parts = [evaluate(model, TOKENS, s) for s in (Span(0, 1000), Span(0, 333), Span(333, 1000))]
     assert parts[0].nll == pytest.approx(parts[1].nll + parts[2].nll, rel=1e-7)
 
 
@@ -61,7 +63,7 @@ class Uneven:
 
 def test_ten_million_words_lose_nothing():
     words = 10_000_019
-    score = evaluation.evaluate(Uneven(), TOKENS, Span(0, words))
+    score = evaluate(Uneven(), TOKENS, Span(0, words))
     exactly = math.fsum(Uneven().score(TOKENS, Span(0, words)).tolist())
     assert score.nll == pytest.approx(-exactly, rel=1e-12)
     assert score.perplexity == pytest.approx(math.exp(-exactly / words), rel=1e-9)
@@ -75,4 +77,4 @@ def test_a_log_probability_that_is_not_a_number_is_no_perplexity():
             return np.where(np.arange(span.start, span.stop) % 4 == 3, np.nan, -1.0).astype(np.float32)
 
     with pytest.raises(NonFiniteError, match='^the log-probabilities of 2 words, first the one at 7, are not numbers$'):
-        evaluation.evaluate(Broken(), TOKENS, Span(4, 12))
+        evaluate(Broken(), TOKENS, Span(4, 12))

@@ -16,7 +16,7 @@ from nplm_jax.config import RECURRENT, ModelSettings, OutputSettings
 from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference import generation, scoring
-from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture, nplm, recurrent
 from nplm_jax.models.language_model import WARM_UP, NeuralLanguageModel, RecurrentLanguageModel
 from nplm_jax.runs import experiment, loading
@@ -181,7 +181,7 @@ SLOW_FAMILIES = [pytest.param(family, marks=pytest.mark.slow) for family in ('rn
 @pytest.mark.parametrize('family', ['lstm', *SLOW_FAMILIES])
 def test_training_learns(family, tmp_path):
     best, progress, _ = fit(small(family, epochs=30, patience=30), tmp_path)
-    perplexity = evaluation.evaluate(RecurrentLanguageModel(best), DATA.tokens_T, DATA.valid).perplexity
+    perplexity = evaluate(RecurrentLanguageModel(best), DATA.tokens_T, DATA.valid).perplexity
     assert perplexity < 5  # the source's own is 1.65; a unigram model reaches 17
     assert progress.best_valid_nll == pytest.approx(np.log(perplexity), rel=1e-6)
 
@@ -273,7 +273,7 @@ def test_from_config_to_a_model_that_can_be_loaded(family, tmp_path):
     assert results['family'] == family and {'fixed', 'learned', 'by_frequency'} == set(results['mixture'])
     found, _, model = experiment.load(tmp_path / 'run')
     data = loading.prepare(found)
-    again = evaluation.evaluate(model, data.tokens_T, data.test).perplexity
+    again = evaluate(model, data.tokens_T, data.test).perplexity
     assert again == pytest.approx(results['perplexity']['test'], rel=1e-6) and again < 3
 
 

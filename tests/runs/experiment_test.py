@@ -9,7 +9,7 @@ import pytest
 
 from configs import sentences
 from nplm_jax.config import NGRAM_FAMILIES, from_config
-from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
 from nplm_jax.models.ngram import interpolated, kneser_ney
 from nplm_jax.runs import experiment, loading
@@ -33,7 +33,7 @@ def test_count_based_families(family, tmp_path):
     assert results['impossible_words'] == {'train': 0, 'valid': 0, 'test': 0}
     assert 1 < results['perplexity']['test'] < 10  # below |V|, which knowing nothing gives
     data = loading.prepare(from_config(config(family)))
-    assert evaluation.evaluate(model, data.tokens_T, data.test).perplexity == pytest.approx(
+    assert evaluate(model, data.tokens_T, data.test).perplexity == pytest.approx(
         results['perplexity']['test'], rel=1e-6
     )
     log_p = model.next_word(vocabulary.encode(['i', 'love'])[None])[0]

@@ -10,7 +10,7 @@ import pytest
 from nplm_jax.config import CorpusSettings, ModelSettings, OptimizerSettings, PaperSettings, Settings, TrainSettings
 from nplm_jax.data import dataset, vocabulary
 from nplm_jax.data.corpora import Corpus, Span
-from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.language_model import NeuralLanguageModel
 from nplm_jax.outputs import sampled
 from nplm_jax.runs import reporting
@@ -91,7 +91,7 @@ def test_training_learns(tmp_path):
     best, progress, reporter = fit(settings, tmp_path)
     assert progress.step == 30 * (220 // 7) and progress.finished
     model = NeuralLanguageModel(best, 4)
-    perplexity = evaluation.evaluate(model, DATA.tokens_T, DATA.valid).perplexity
+    perplexity = evaluate(model, DATA.tokens_T, DATA.valid).perplexity
     assert perplexity < 5  # the source's own is 1.65; a unigram model reaches 17
     assert progress.best_valid_nll == pytest.approx(np.log(perplexity), rel=1e-6)
     assert len(reporter.valid) == 30 and min(reporter.valid) == progress.best_valid_nll
@@ -109,7 +109,7 @@ def test_cheap_gradients_learn(tmp_path, kind):
         output=dict(kind=kind, **CHEAP),
     )
     best, progress, _ = fit(settings, tmp_path)
-    perplexity = evaluation.evaluate(NeuralLanguageModel(best, 4), DATA.tokens_T, DATA.valid).perplexity
+    perplexity = evaluate(NeuralLanguageModel(best, 4), DATA.tokens_T, DATA.valid).perplexity
     assert perplexity < 5 and progress.best_valid_nll == pytest.approx(np.log(perplexity), rel=1e-6)
 
 
@@ -165,7 +165,7 @@ def test_early_stopping_keeps_the_best(tmp_path):
     assert progress.step < 60 * 31 and len(reporter.valid) == progress.step // 31
     assert progress.evaluations_since_best == 3
     assert np.argmin(reporter.valid) == len(reporter.valid) - 4
-    score = evaluation.evaluate(NeuralLanguageModel(best, 4), DATA.tokens_T, DATA.valid)
+    score = evaluate(NeuralLanguageModel(best, 4), DATA.tokens_T, DATA.valid)
     assert score.mean_nll == pytest.approx(min(reporter.valid), rel=1e-6)
 
 
