@@ -2,23 +2,17 @@
 
 import math
 
-import jax
+import helpers
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nplm_jax.config import ModelSettings
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference.perplexity import Score, evaluate
-from nplm_jax.models import language_model, nplm
 from nplm_jax.utils.finite import NonFiniteError
 
 V = 13
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, V, 1000), jnp.int32)
-
-
-def network(n=4):
-    return language_model.NeuralLanguageModel(nplm.init(jax.random.key(0), ModelSettings(n, 3, 5, True), V), n)
 
 
 class Constant:
@@ -39,7 +33,7 @@ def test_an_infinite_loss_is_an_infinite_perplexity():
 
 @pytest.mark.parametrize('span', [Span(0, 1), Span(0, 2), Span(2, 259), Span(100, 612), Span(999, 1000)])
 def test_every_word_once_given_the_words_before_it(span):
-    model = network()
+    model = helpers.make_model(V)
     log_p_T = model.score(TOKENS, span)
     assert log_p_T.shape == (len(span),) and log_p_T.dtype == np.float32
     for t in (span.start, (span.start + span.stop) // 2, span.stop - 1):
@@ -48,7 +42,7 @@ def test_every_word_once_given_the_words_before_it(span):
 
 
 def test_splitting_a_span_changes_nothing():
-    model = network()
+    model = helpers.make_model(V)
     parts = [evaluate(model, TOKENS, s) for s in (Span(0, 1000), Span(0, 333), Span(333, 1000))]
     assert parts[0].nll == pytest.approx(parts[1].nll + parts[2].nll, rel=1e-7)
 
