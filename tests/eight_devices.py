@@ -18,7 +18,7 @@ from nplm_jax.data import dataset, vocabulary
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.distributed import sharding
 from nplm_jax.distributed.sharding import Layout, make_mesh
-from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import nplm
 from nplm_jax.models.language_model import NeuralLanguageModel
 from nplm_jax.outputs import sampled
@@ -84,7 +84,7 @@ def train(settings, layout, steps, dispatch=50):
 
 
 def perplexity(params):
-    return evaluation.evaluate(NeuralLanguageModel(params, BASE.model.n), DATA.tokens_T, DATA.valid).perplexity
+    return evaluate(NeuralLanguageModel(params, BASE.model.n), DATA.tokens_T, DATA.valid).perplexity
 
 
 @functools.cache
@@ -267,7 +267,7 @@ def compile_and_train(settings, layout, data):
 def cheap_on_one_device(settings):
     data = many_words()
     params = compile_and_train(settings, sharding.ONE_DEVICE, data)[1].params
-    score = evaluation.evaluate(NeuralLanguageModel(params, settings.model.n), data.tokens_T, data.valid)
+    score = evaluate(NeuralLanguageModel(params, settings.model.n), data.tokens_T, data.valid)
     return params, score.perplexity
 
 
@@ -292,7 +292,7 @@ def test_cheap_gradients_train_as_on_one_device_and_send_nothing_of_the_vocabula
     expected, perplexity = cheap_on_one_device(settings)
     for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * float(jnp.abs(b).max()))
-    score = evaluation.evaluate(NeuralLanguageModel(params, 3), corpus.tokens_T, corpus.valid)
+    score = evaluate(NeuralLanguageModel(params, 3), corpus.tokens_T, corpus.valid)
     assert score.perplexity == pytest.approx(perplexity, rel=1e-4)
     rows = state.params.b_V.addressable_data(0)
     assert len(rows) == -(-num_words // model) and np.all(state.params.b_V[num_words:] == sharding.PADDING_BIAS)

@@ -1,6 +1,6 @@
-"""The learnt word features C: neighbours, a map in two dimensions, and files for other tools.
+"""The learned word features C: nearest neighbours, maps in two dimensions, and files for other tools.
 
-Dims: V words, M features a word, B words asked about, K neighbours.
+Dims: V words, M features a word, B query words, K neighbours.
 """
 
 from __future__ import annotations
@@ -21,14 +21,20 @@ _PROJECTOR = 'embeddings {\n  tensor_path: "vectors.tsv"\n  metadata_path: "meta
 
 
 def neighbours(features_VxM: np.ndarray, ids_B: Sequence[int], k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k words most similar to each, by the cosine of their features; the word itself is none of them.
+    """Finds the k other words that are most similar to each query word, by the cosine of their features.
 
-    Returns: ids, most similar first, and cosines, both B x K; K is k, or V - 1 where that is less.
+    Args:
+        features_VxM: The features of all words.
+        ids_B: The query words.
+        k: Number of neighbours, at least 1.
+
+    Returns:
+        Ids, most similar first, and their cosines, both B x K; K is k, or V - 1 where that is less.
     """
     require(k >= 1, 'k', k, 'must be 1 neighbour or more')
     features_VxM = np.asarray(features_VxM, np.float64)
-    lengths_V = np.linalg.norm(features_VxM, axis=1)
-    unit_VxM = features_VxM / np.where(lengths_V > 0, lengths_V, 1)[:, None]
+    norms_V = np.linalg.norm(features_VxM, axis=1)
+    unit_VxM = features_VxM / np.where(norms_V > 0, norms_V, 1)[:, None]
     cosines_BxV = unit_VxM[np.asarray(ids_B)] @ unit_VxM.T
     cosines_BxV[np.arange(len(ids_B)), ids_B] = -np.inf
     ids_BxK = np.argsort(-cosines_BxV, axis=1, kind='stable')[:, : min(k, len(features_VxM) - 1)]
@@ -36,10 +42,19 @@ def neighbours(features_VxM: np.ndarray, ids_B: Sequence[int], k: int) -> tuple[
 
 
 def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:
-    """A place in the plane for each word: its first two principal components (pca), or t-SNE of the cosines.
+    """Maps each word to a point in the plane.
 
-    Two features a word are their own map. t-SNE keeps neighbours near and says nothing of large distances.
-    Returns: V x 2. Raises: BadInput for fewer than four words, or without scikit-learn.
+    Args:
+        features_VxM: The features of at least four words. One or two features a word are returned as they are.
+        method: `pca` for the first two principal components, `tsne` for t-SNE of the cosines. t-SNE keeps neighbours
+            close; large distances on its map mean nothing.
+        seed: Seed of t-SNE.
+
+    Returns:
+        V x 2.
+
+    Raises:
+        BadInput: There are fewer than four words, or scikit-learn is not installed.
     """
     require(method in MAPS, 'method', method, f'must be one of {", ".join(MAPS)}')
     features_VxM = np.asarray(features_VxM)
@@ -54,26 +69,34 @@ def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:
     if method == 'pca':
         return decomposition.PCA(2, svd_solver='full').fit_transform(features_VxM)
     perplexity = min(30, (V - 1) / 3)
-    return manifold.TSNE(2, perplexity=perplexity, metric='cosine', init='random', random_state=seed).fit_transform(
-        features_VxM
-    )
+    tsne = manifold.TSNE(2, perplexity=perplexity, metric='cosine', init='random', random_state=seed)
+    return tsne.fit_transform(features_VxM)
 
 
 def draw(
-    places_Vx2: np.ndarray, words: Sequence[str], kinds: Sequence[str], path: pathlib.Path, title: str, named: int
+    points_Vx2: np.ndarray, words: Sequence[str], kinds: Sequence[str], path: pathlib.Path, title: str, num_labels: int
 ) -> None:
-    """A map as a PNG: a point a word, coloured by its kind; the first `named` words stand beside their points."""
+    """Draws a map as a PNG file, one point a word.
+
+    Args:
+        points_Vx2: The coordinates of the words.
+        words: The words.
+        kinds: The category of each word, which decides its colour and marker.
+        path: The file to write.
+        title: The title of the figure.
+        num_labels: The first `num_labels` words are written beside their points.
+    """
     import matplotlib.figure  # noqa: PLC0415 (only maps need it)
 
     figure = matplotlib.figure.Figure(figsize=(12, 10), layout='constrained')
     axes = figure.subplots()
-    colours = matplotlib.colormaps['tab10'].colors
+    colours = matplotlib.colormaps['tab10']
     for i, kind in enumerate(sorted(set(kinds))):
-        x, y = places_Vx2[[k == kind for k in kinds]].T
-        axes.scatter(x, y, s=9, color=colours[i % len(colours)], marker='ox^'[i // len(colours) % 3], label=kind)
-    for word, place in zip(words[:named], places_Vx2):
-        # Neither a $ nor a _ of a word is mathematics.
-        axes.annotate(word, place, fontsize=7, textcoords='offset points', xytext=(2, 2), parse_math=False)
+        x, y = points_Vx2[[k == kind for k in kinds]].T
+        axes.scatter(x, y, s=9, color=colours(i % colours.N), marker='ox^'[i // colours.N % 3], label=kind)
+    for word, point in zip(words[:num_labels], points_Vx2):
+        # parse_math=False: a $ or a _ in a word is not mathematics.
+        axes.annotate(word, point, fontsize=7, textcoords='offset points', xytext=(2, 2), parse_math=False)
     axes.set(xticks=[], yticks=[])
     axes.set_title(title, parse_math=False)
     axes.legend(markerscale=2)
@@ -84,10 +107,13 @@ def draw(
 def write_word2vec(
     vocabulary: Vocabulary, features_VxM: np.ndarray, path: str | os.PathLike[str], binary: bool
 ) -> None:
-    """Writes word2vec's text or binary format; float32 come back bit for bit.
+    """Writes word2vec's text or binary format; both keep every bit of a float32.
 
-    A line with V and M, then a word, a blank and its features a line: nine digits each, or four bytes each.
-    Raises: BadInput for a word with a blank, which the format cannot hold, or a folder that is not there.
+    The first line has V and M; each further line has a word, a space and the word's features, with nine digits each
+    in the text format and four bytes each in the binary format.
+
+    Raises:
+        BadInput: A word contains white space, which the format cannot hold, or the file cannot be written.
     """
     features_VxM = _checked(vocabulary, features_VxM)
     lines = [f'{features_VxM.shape[0]} {features_VxM.shape[1]}'.encode()]
@@ -100,9 +126,18 @@ def write_word2vec(
 def write_projector(
     vocabulary: Vocabulary, features_VxM: np.ndarray, folder: str | os.PathLike[str], kinds: Mapping[str, str]
 ) -> None:
-    """Writes vectors.tsv and metadata.tsv, which projector.tensorflow.org loads, and what `tensorboard --logdir` needs.
+    """Writes the files of TensorBoard's embedding projector: vectors.tsv, metadata.tsv and projector_config.pbtxt.
 
-    kinds: the part of speech of words, beside their counts in the metadata; `-` where it has none.
+    projector.tensorflow.org loads the first two; `tensorboard --logdir` needs all three.
+
+    Args:
+        vocabulary: The words; their counts go into the metadata.
+        features_VxM: Their features.
+        folder: The folder to write to.
+        kinds: The part of speech of words, for the metadata; `-` is written for other words.
+
+    Raises:
+        BadInput: A word contains white space, or a file cannot be written.
     """
     features_VxM = _checked(vocabulary, features_VxM)
     rows = zip(vocabulary.words, vocabulary.counts)
@@ -118,6 +153,7 @@ def write_projector(
 
 
 def _checked(vocabulary: Vocabulary, features_VxM: np.ndarray) -> np.ndarray:
+    """Returns the features as float32, after checking that they fit the words and that files can hold the words."""
     features_VxM = np.asarray(features_VxM, np.float32)
     require(len(features_VxM) == len(vocabulary), 'features', features_VxM.shape, f'{len(vocabulary)} words have them')
     for word in vocabulary.words:
@@ -126,6 +162,7 @@ def _checked(vocabulary: Vocabulary, features_VxM: np.ndarray) -> np.ndarray:
 
 
 def _write(path: pathlib.Path, data: bytes) -> None:
+    """Writes a file and the folders above it. Raises BadInput where that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data)

@@ -1,4 +1,4 @@
-"""Text from any language model: greedy, sampled (temperature, top-k, nucleus) and by beam search.
+"""Text from any language model: greedy decoding, sampling (temperature, top-k, nucleus) and beam search.
 
 Dims: B sequences, T words to write, N words of a context, V vocabulary, K width of the beam.
 """
@@ -17,17 +17,19 @@ from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import BadInput, require
 
-BLOCK = 256  # sequences at once: what bounds the memory
-_GROUP = 128  # words whose probabilities are summed before one of them is looked for
+BLOCK = 32  # sequences written in parallel; their B x V arrays stay in a CPU's cache
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """From which words the next one is drawn, and how.
+    """The words from which the next one is drawn, and their probabilities.
 
-    temperature: scores are divided by it; below 1 the likely words become likelier. top_k: the k likeliest words,
-    of equally likely ones the more frequent; None is all. top_p: of those left the fewest that have this share of
-    the probability, and all that are as likely as the last of them; None is all. rare: the rare-word symbol too.
+    Attributes:
+        temperature: Divides the log-probabilities; values below 1 make likely words likelier.
+        top_k: Keeps the k likeliest words, of equally likely ones the more frequent; None keeps all.
+        top_p: Keeps the fewest of the remaining words whose total probability is at least `top_p`, and all words
+            that are as likely as the last of them (nucleus sampling); None keeps all.
+        rare: Whether the rare-word symbol may be drawn.
     """
 
     temperature: float = 1.0
@@ -35,7 +37,7 @@ class Choice:
     top_p: float | None = None
     rare: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         ok = math.isfinite(self.temperature) and self.temperature >= 1e-6
         require(ok, 'temperature', self.temperature, 'must be 1e-6 or more and finite; top_k=1 takes the likeliest')
         require(self.top_k is None or self.top_k >= 1, 'top_k', self.top_k, 'must be 1 or more; leave it out for all')
@@ -49,34 +51,59 @@ GREEDY = Choice(top_k=1)
 def sample(
     model: LanguageModel, prompt_N: np.ndarray, words: int, samples: int, choice: Choice = Choice(), seed: int = 1
 ) -> np.ndarray:
-    """Sequences that go on from a beginning, each word drawn by `choice` from what the model predicts.
+    """Continues a prompt several times, drawing each word from what the model predicts.
 
-    A sequence depends on the seed and its own number alone: the first of 1,000 are the same as of 10. Where
-    nothing but the rare-word symbol can follow and it is not asked for, all other words are equally likely.
-    prompt_N: ids in reading order; may be empty. Returns: ids of the words after the prompt, int32, B x T.
+    A sequence depends only on the seed and on its own number: the first 10 of 1,000 samples are the same as 10 samples.
+
+    Args:
+        model: Any language model.
+        prompt_N: Ids in reading order; may be empty.
+        words: Number of words to write after the prompt.
+        samples: Number of sequences.
+        choice: How each word is drawn.
+        seed: Seed of the random numbers, at least 0 and below 2**31.
+
+    Returns:
+        The ids of the words after the prompt, int32, B x T.
     """
-    _check(words)
+    require(words >= 1, 'words', words, 'must be 1 or more')
     require(samples >= 1, 'samples', samples, 'must be 1 or more')
     require(0 <= seed < 2**31, 'seed', seed, 'must be at least 0 and below 2**31')
-    blocks = -(-samples // BLOCK)
-    size = -(-samples // blocks)
+    num_blocks = -(-samples // BLOCK)
+    size = -(-samples // num_blocks)
     prompt_BxN = np.tile(np.asarray(prompt_N, np.int32), (size, 1))
-    written = []
-    for block in range(blocks):
-        uniforms_TxB = _uniforms(seed, block * size + np.arange(size), words)
-        written.append(_sample(model, prompt_BxN, uniforms_TxB, choice))
-    return np.concatenate(written)[:samples]
+    blocks = []
+    for first in range(0, num_blocks * size, size):
+        numbers_B = np.arange(first, first + size)
+        state, ids_TxB = model.begin(prompt_BxN), []
+        for position in range(words):
+            ids_B = _draw_word(seed, numbers_B, position, model.predict(state), choice)
+            state = model.advance(state, ids_B)
+            ids_TxB.append(np.asarray(ids_B))  # waits for this word, so that no queue of B x V arrays builds up
+        blocks.append(np.stack(ids_TxB, axis=1))
+    return np.concatenate(blocks)[:samples]
 
 
 def beam(
     model: LanguageModel, prompt_N: np.ndarray, words: int, width: int, rare: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The likeliest sequences that a search finds which keeps the `width` likeliest beginnings after each word.
+    """Searches for the likeliest continuations, keeping the `width` likeliest beginnings after each word.
 
-    Returns: ids of the words after the prompt, int32, K x T, likeliest first, and log P of each sequence after the
-    prompt, float64, nats. K is `width`, or less where fewer are possible.
+    Args:
+        model: Any language model.
+        prompt_N: Ids in reading order; may be empty.
+        words: Number of words to write after the prompt.
+        width: Number of beginnings that are kept.
+        rare: Whether the rare-word symbol may be written.
+
+    Returns:
+        The ids of the words after the prompt, int32, K x T, likeliest first, and log P of each sequence after the
+        prompt, float64, K, nats. K is `width`, or less where fewer sequences are possible.
+
+    Raises:
+        BadInput: Only the rare-word symbol can follow, and `rare` is False.
     """
-    _check(words)
+    require(words >= 1, 'words', words, 'must be 1 or more')
     require(width >= 1, 'beam', width, 'must be 1 or more')
     contexts_KxN, log_p_K = np.asarray(prompt_N, np.int32)[None], np.zeros(1)
     for _ in range(words):
@@ -94,82 +121,54 @@ def beam(
     return contexts_KxN[:, len(prompt_N) :], log_p_K
 
 
-def draw(scores_BxV: jax.Array, uniforms_B: jax.Array, choice: Choice) -> jax.Array:
-    """The word of each row in which a uniform number in [0, 1) falls when its words are laid end to end.
+def draw(keys_B: jax.Array, log_p_BxV: jax.Array, choice: Choice) -> jax.Array:
+    """Draws a word from each row of log-probabilities, which need not be normalized.
 
-    scores_BxV: log-probabilities, up to a constant a row. Pure; to be called inside jit. Returns: ids, int32, B.
+    Where only the rare-word symbol is possible and `choice` excludes it, all other words are equally likely.
+
+    Args:
+        keys_B: One random key a row.
+        log_p_BxV: float32, nats.
+        choice: Which words are kept, and the temperature.
+
+    Returns:
+        Ids, int32, B.
     """
     if not choice.rare:
-        scores_BxV = scores_BxV.at[:, RARE_ID].set(-jnp.inf)
-        stuck_B = jnp.all(jnp.isneginf(scores_BxV), axis=1)
-        others_V = jnp.arange(scores_BxV.shape[1]) != RARE_ID
-        scores_BxV = jnp.where(stuck_B[:, None] & others_V[None, :], 0.0, scores_BxV)
-    largest_B = jnp.max(scores_BxV, axis=1)
-    p_BxV = jnp.exp((scores_BxV - largest_B[:, None]) / choice.temperature)
-    if choice.top_k is not None and choice.top_k < p_BxV.shape[1]:
-        p_BxV = _keep_top_k(p_BxV, choice.top_k)
-    if choice.top_p is not None and choice.top_p < 1:
-        p_BxV = _keep_top_p(p_BxV, choice.top_p)
-    B, V = p_BxV.shape
-    p_BxSxG = jnp.pad(p_BxV, ((0, 0), (0, -V % _GROUP))).reshape(B, -1, _GROUP)
-    sums_BxS = jnp.sum(p_BxSxG, axis=2)
-    group_B, rest_B = _find(sums_BxS, uniforms_B * jnp.sum(sums_BxS, axis=1))
-    p_BxG = jnp.take_along_axis(p_BxSxG, group_B[:, None, None], axis=1)[:, 0]
-    return group_B * _GROUP + _find(p_BxG, rest_B)[0]
+        log_p_BxV = log_p_BxV.at[:, RARE_ID].set(-jnp.inf)
+        stuck_Bx1 = jnp.all(jnp.isneginf(log_p_BxV), axis=1, keepdims=True)
+        log_p_BxV = jnp.where(stuck_Bx1, 0.0, log_p_BxV).at[:, RARE_ID].set(-jnp.inf)
+    # The largest becomes 0: the likeliest words keep their precision at a low temperature.
+    log_p_BxV = (log_p_BxV - jnp.max(log_p_BxV, axis=1, keepdims=True)) / choice.temperature
+    if choice.top_k is None or choice.top_k >= log_p_BxV.shape[1]:
+        return _draw_columns(keys_B, _keep_nucleus(log_p_BxV, choice.top_p))
+    log_p_BxK, ids_BxK = jax.lax.top_k(log_p_BxV, choice.top_k)  # of equal values the lower ids come first
+    columns_B = _draw_columns(keys_B, _keep_nucleus(log_p_BxK, choice.top_p))
+    return jnp.take_along_axis(ids_BxK, columns_B[:, None], axis=1)[:, 0]
 
 
-def _find(p_BxI: jax.Array, where_B: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """In which of the lengths laid end to end each point falls, never one of length 0, and how far into it."""
-    ends_BxI = jnp.cumsum(p_BxI, axis=1)
-    last_B = jnp.sum(ends_BxI < ends_BxI[:, -1:], axis=1)  # the last that has a length: rounding may lead beyond
-    i_B = jnp.minimum(jnp.sum(ends_BxI <= where_B[:, None], axis=1), last_B)
-    picked = [jnp.take_along_axis(x, i_B[:, None], axis=1)[:, 0] for x in (ends_BxI, p_BxI)]
-    return i_B, where_B - (picked[0] - picked[1])
+def _keep_nucleus(log_p_BxV: jax.Array, top_p: float | None) -> jax.Array:
+    """Replaces all entries of a row outside its nucleus by -inf; None keeps all entries."""
+    if top_p is None or top_p == 1:
+        return log_p_BxV
+    p_BxV = jax.nn.softmax(log_p_BxV, axis=1)
+    # Non-negative floats are ordered as their bits, and on a CPU XLA sorts integers four times as fast as floats.
+    sorted_BxV = jnp.sort(p_BxV.view(jnp.uint32), axis=1, descending=True).view(jnp.float32)
+    before_B = jnp.sum(jnp.cumsum(sorted_BxV, axis=1) < top_p, axis=1)  # entries before the one that completes top_p
+    last_Bx1 = jnp.minimum(before_B, p_BxV.shape[1] - 1)[:, None]
+    return jnp.where(p_BxV >= jnp.take_along_axis(sorted_BxV, last_Bx1, axis=1), log_p_BxV, -jnp.inf)
 
 
-def _keep_top_k(p_BxV: jax.Array, k: int) -> jax.Array:
-    # Of equal values the lower ids first. Without the barrier XLA makes of it a whole sort, ten times as slow.
-    values_BxK, ids_BxK = jax.lax.optimization_barrier(jax.lax.top_k(p_BxV, k))
-    least_Bx1, last_Bx1 = values_BxK[:, -1:], ids_BxK[:, -1:]
-    ids_1xV = jnp.arange(p_BxV.shape[1])[None, :]
-    return jnp.where((p_BxV > least_Bx1) | ((p_BxV == least_Bx1) & (ids_1xV <= last_Bx1)), p_BxV, 0)
+def _draw_columns(keys_B: jax.Array, log_p_BxV: jax.Array) -> jax.Array:
+    """Draws a column of each row. Returns int32, B."""
+    # On a CPU XLA fuses the random numbers into an argmax and then takes twice as long; replace=False has no argmax.
+    draw_row = functools.partial(jax.random.categorical, shape=(1,), replace=False)
+    return jax.vmap(draw_row)(keys_B, log_p_BxV)[:, 0]
 
 
-def _keep_top_p(p_BxV: jax.Array, share: float) -> jax.Array:
-    """Keeps the values of at least t, t the largest number for which their sum is large enough.
-
-    Positive floats are ordered as their bits are, so t is found bit by bit: ten times as fast as sorting.
-    """
-    wanted_B = share * jnp.sum(p_BxV, axis=1)
-
-    def at_least(bits_B):
-        return jnp.where(p_BxV >= jax.lax.bitcast_convert_type(bits_B, jnp.float32)[:, None], p_BxV, 0)
-
-    def settle(i, bits_B):
-        tried_B = bits_B | (1 << (29 - i))  # no value is above 1, whose highest bit is this
-        return jnp.where(jnp.sum(at_least(tried_B), axis=1) >= wanted_B, tried_B, bits_B)
-
-    return at_least(jax.lax.fori_loop(0, 30, settle, jnp.zeros(len(p_BxV), jnp.int32)))
-
-
-_draw = jax.jit(draw, static_argnames='choice')
-
-
-def _sample(model: LanguageModel, contexts_BxN: np.ndarray, uniforms_TxB: jax.Array, choice: Choice) -> np.ndarray:
-    """By the protocol alone: one call of next_word for all sequences a word. Returns: int32, B x T."""
-    state, ids_TxB = model.begin(contexts_BxN), []
-    for uniforms_B in uniforms_TxB:
-        ids_TxB.append(_draw(model.predict(state), uniforms_B, choice))
-        state = model.advance(state, ids_TxB[-1])
-    return np.stack(ids_TxB).T
-
-
-@functools.partial(jax.jit, static_argnames='words')
-def _uniforms(seed: int, numbers_B: np.ndarray, words: int) -> jax.Array:
-    """A uniform number for each word of each sequence, by the number of the sequence. float32, T x B."""
+@functools.partial(jax.jit, static_argnames='choice')
+def _draw_word(seed: int, numbers_B: np.ndarray, position: int, log_p_BxV: jax.Array, choice: Choice) -> jax.Array:
+    """Draws the word at `position` of each sequence, with one key for each sequence and position."""
     keys_B = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), numbers_B)
-    return jax.vmap(lambda key: jax.random.uniform(key, (words,)))(keys_B).T
-
-
-def _check(words: int) -> None:
-    require(words >= 1, 'words', words, 'must be 1 or more')
+    keys_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, position)
+    return draw(keys_B, log_p_BxV, choice)

@@ -14,40 +14,55 @@ from nplm_jax.utils.finite import NonFiniteError
 
 
 def perplexity(mean_nll: float) -> float:
-    """exp of a mean NLL in nats; infinite beyond what a float holds."""
+    """Returns exp of a mean negative log-likelihood in nats; infinite beyond the largest float."""
     return math.exp(mean_nll) if mean_nll < 709 else math.inf
 
 
 class Score(NamedTuple):
-    """How well a span was predicted."""
+    """How well a model predicts a span.
+
+    Attributes:
+        words: Number of predicted words.
+        nll: Total negative log-likelihood, nats.
+        impossible: Number of words with probability zero; one such word makes the perplexity infinite.
+    """
 
     words: int
-    nll: float  # total, nats
-    impossible: int = 0  # words that had probability zero; one of them makes the perplexity infinite
+    nll: float
+    impossible: int = 0
 
     @property
     def mean_nll(self) -> float:
+        """Negative log-likelihood per word, nats."""
         return self.nll / self.words
 
     @property
     def perplexity(self) -> float:
-        """exp(total NLL / words); infinite where a word had probability zero."""
+        """exp(total NLL / words); infinite where a word has probability zero."""
         return perplexity(self.mean_nll)
 
 
 def evaluate(model: LanguageModel, tokens_T: jax.Array | np.ndarray, span: Span) -> Score:
-    """Predicts every word of `span` once, the first ones from the words before the span; sums in float64.
+    """Predicts every word of `span` once, the first words from those before the span; sums in float64.
 
-    Raises: NonFiniteError where a log-probability is not a number.
+    Raises:
+        NonFiniteError: A log-probability is not a number.
     """
-    log_probabilities = model.score(tokens_T, span)
-    check_numbers(log_probabilities, span.start)
-    impossible = int(np.sum(np.isneginf(log_probabilities)))
-    return Score(len(span), -float(np.sum(log_probabilities, dtype=np.float64)), impossible)
+    log_p_T = model.score(tokens_T, span)
+    check_not_nan(log_p_T, span.start)
+    return Score(len(span), -float(np.sum(log_p_T, dtype=np.float64)), int(np.sum(np.isneginf(log_p_T))))
 
 
-def check_numbers(log_probabilities: np.ndarray, start: int) -> None:
-    """Raises: NonFiniteError where one is not a number. start: the place of the first in the stream."""
-    if (undefined := np.isnan(log_probabilities)).any():
-        where = f'{undefined.sum():,} words, first the one at {start + undefined.argmax():,}'
-        raise NonFiniteError(f'the log-probabilities of {where}, are not numbers')
+def check_not_nan(log_p_T: np.ndarray, start: int) -> None:
+    """Checks log-probabilities, which may be -inf.
+
+    Args:
+        log_p_T: Log-probabilities of consecutive words.
+        start: The position of the first of these words in the stream, for the message.
+
+    Raises:
+        NonFiniteError: One of them is not a number.
+    """
+    if (is_nan_T := np.isnan(log_p_T)).any():
+        words = f'{is_nan_T.sum():,} words, first the one at {start + is_nan_T.argmax():,}'
+        raise NonFiniteError(f'the log-probabilities of {words}, are not numbers')

@@ -13,7 +13,7 @@ import numpy as np
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE_ID
-from nplm_jax.inference.perplexity import check_numbers
+from nplm_jax.inference.perplexity import check_not_nan
 from nplm_jax.models.language_model import LanguageModel, join_lines
 
 LOG_10 = math.log(10)
@@ -89,7 +89,7 @@ def score(model: LanguageModel, lines: Sequence[np.ndarray], prefix: Sequence[in
         reach = [np.arange(len(prefix), len(prefix) + len(line)) + 1 for line in lines]
     lengths_T = model.matched_lengths(stream_T, Span(0, len(stream_T))) if len(stream_T) else np.zeros(0, int)
     for log_p_T, place in zip(log_p, places):
-        check_numbers(log_p_T, place.start)
+        check_not_nan(log_p_T, place.start)
     return [
         Line(line, log_p_T.astype(np.float64) / LOG_10, np.minimum(lengths_T[place], reach_T))
         for line, log_p_T, place, reach_T in zip(lines, log_p, places, reach)

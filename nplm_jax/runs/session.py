@@ -47,7 +47,7 @@ class Inputs:
         return prepare(self._settings)
 
     @functools.cached_property
-    def trigram(self) -> tuple[mixture.CachedScores, mixture.Bins]:
+    def trigram(self) -> tuple[mixture.CachedScores, mixture.ContextBins]:
         """The trigram of the paper's mixtures, and its bins."""
         trigram = interpolated.fit(self.data.tokens_T, self.data.train, self.data.valid, len(self.data.vocabulary))
         return mixture.CachedScores(trigram), trigram.bins
@@ -216,7 +216,7 @@ def open_session(
 
 
 def mix_with_trigram(
-    model: LanguageModel, data: dataset.Dataset, trigram: tuple[mixture.CachedScores, mixture.Bins]
+    model: LanguageModel, data: dataset.Dataset, trigram: tuple[mixture.CachedScores, mixture.ContextBins]
 ) -> dict[str, dict[str, Any]]:
     """Mixes a model with the interpolated trigram in the paper's three ways (section 4.2).
 

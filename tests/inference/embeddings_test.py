@@ -60,8 +60,8 @@ def read_word2vec(path, binary):
 @pytest.mark.parametrize('binary', [False, True])
 def test_word2vec_files_hold_every_bit(binary, C_VxM, tmp_path):
     embeddings.write_word2vec(VOCABULARY, C_VxM, tmp_path / 'new' / 'c', binary)
-    words, found = read_word2vec(tmp_path / 'new' / 'c', binary)
-    assert words == list(WORDS) and found.tobytes() == C_VxM.tobytes()
+    words, vectors = read_word2vec(tmp_path / 'new' / 'c', binary)
+    assert words == list(WORDS) and vectors.tobytes() == C_VxM.tobytes()
 
 
 @pytest.mark.filterwarnings('ignore')

@@ -1,7 +1,9 @@
 """Generation from models whose probabilities are known, and its command."""
 
 import itertools
+import math
 
+import helpers
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,12 +11,12 @@ import pytest
 
 from configs import sentences
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.config import ModelSettings
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference import generation
 from nplm_jax.inference.generation import Choice
-from nplm_jax.models import mixture, nplm
-from nplm_jax.models.language_model import NeuralLanguageModel
+from nplm_jax.models import mixture
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram import counts, kneser_ney, unsmoothed
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
@@ -22,22 +24,35 @@ from nplm_jax.utils.errors import BadInput
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
 
-class Table:
-    """P(w | last word) as given; the protocol and no more."""
+class Table(LanguageModel):
+    """P(w | last word) from a table."""
+
+    n = 2
 
     def __init__(self, p_VxV):
         with np.errstate(divide='ignore'):
             self.log_p_VxV = np.log(np.array(p_VxV, np.float32))
 
+    def score(self, tokens_T, span):
+        raise NotImplementedError
+
     def next_word(self, contexts_BxN):
         return self.log_p_VxV[contexts_BxN[:, -1]]
 
 
-class Wrapped:
-    """A model of whose kind generation knows nothing."""
+class Wrapped(LanguageModel):
+    """A model that predicts from all words so far, without a state."""
+
+    n = None
 
     def __init__(self, model):
-        self.next_word = model.next_word
+        self.model = model
+
+    def score(self, tokens_T, span):
+        return self.model.score(tokens_T, span)
+
+    def next_word(self, contexts_BxN):
+        return self.model.next_word(contexts_BxN)
 
 
 BIGRAM = Table([[0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25], [0.7, 0.1, 0.1, 0.1]])
@@ -46,15 +61,15 @@ START = np.array([1])
 
 @pytest.fixture(scope='module')
 def network():
-    model = ModelSettings(n=4, m=3, h=5, direct=True)
-    params = nplm.init(jax.random.key(0), model, 300)
-    params = jax.tree.map(lambda x: 3 * x, params)
-    return NeuralLanguageModel(params.replace(b_V=params.b_V.at[0].set(3.0)), model.n)  # the rare word is likely
+    model = helpers.make_model(300)
+    params = jax.tree.map(lambda x: 3 * x, model.params)
+    likely_rare_word = {'b_V': params['b_V'].at[0].set(3.0)}
+    return NeuralLanguageModel(model.network, params | likely_rare_word)
 
 
-def drawn(p_V, uniforms, choice):
-    scores_BxV = np.tile(np.log(np.asarray(p_V, np.float32)), (len(uniforms), 1))
-    return np.asarray(generation.draw(jnp.asarray(scores_BxV), jnp.asarray(uniforms, jnp.float32), choice))
+def drawn(p_V, num_draws, choice, seed=0):
+    log_p_BxV = jnp.tile(jnp.log(jnp.asarray(p_V, jnp.float32)), (num_draws, 1))
+    return np.asarray(generation.draw(jax.random.split(jax.random.key(seed), num_draws), log_p_BxV, choice))
 
 
 def shares(model, choice, size=4):
@@ -65,23 +80,27 @@ def shares(model, choice, size=4):
 # --- one word --------------------------------------------------------------------------------------------
 
 
-def test_a_uniform_number_picks_the_word_whose_share_it_falls_into():
-    p_V = np.random.default_rng(0).dirichlet(np.full(1000, 0.3))
-    uniforms = (np.arange(2000) + 0.5) / 2000
-    expected = np.searchsorted(np.cumsum(p_V), uniforms)
-    found = drawn(p_V, uniforms, Choice(rare=True))
-    differ = found != expected
-    assert differ.mean() < 0.005  # where a share ends, rounding decides
-    assert np.abs(found - expected)[differ].max(initial=0) < 20
+@pytest.mark.parametrize('seed', range(3))
+def test_draws_pass_a_chi_square_test(seed):
+    p_V = np.random.default_rng(seed).dirichlet(np.full(200, 2.0))
+    for choice, p in (
+        (Choice(rare=True), p_V),
+        (Choice(0.7, rare=True), p_V ** (1 / 0.7)),
+        (Choice(), np.where(np.arange(200) == 0, 0, p_V)),
+        (Choice(top_k=50, rare=True), np.where(p_V >= np.sort(p_V)[-50], p_V, 0)),
+    ):
+        observed, expected = np.bincount(drawn(p_V, 20_000, choice, seed), minlength=200), 20_000 * p / p.sum()
+        assert observed[expected == 0].sum() == 0
+        statistic = np.sum((observed - expected)[expected > 0] ** 2 / expected[expected > 0])
+        degrees = np.count_nonzero(expected) - 1
+        assert abs(statistic - degrees) < 4 * math.sqrt(2 * degrees)
 
 
-@pytest.mark.parametrize('u', [0.0, 1 - 2**-24])
-def test_a_word_of_probability_zero_is_never_drawn(u):
+def test_a_word_of_probability_zero_is_never_drawn():
     for zero in ([0, 1, 2, 3], [996, 997, 998, 999], range(4, 999)):
         p_V = np.ones(1000)
         p_V[list(zero)] = 0
-        with np.errstate(divide='ignore'):
-            assert drawn(p_V, [u], Choice(rare=True))[0] not in zero
+        assert not set(drawn(p_V, 2000, Choice(rare=True))) & set(zero)
 
 
 def test_samples_have_the_models_frequencies():
@@ -106,35 +125,36 @@ def test_top_k_and_nucleus_keep_the_likeliest_words():
 
 
 def test_top_k_and_nucleus_against_sorting():
-    rng = np.random.default_rng(1)
-    p_V = rng.dirichlet(np.full(500, 0.5)).astype(np.float32)
+    p_V = np.random.default_rng(1).dirichlet(np.full(500, 0.5)).astype(np.float32)
     order = np.argsort(-p_V)
-    uniforms = (np.arange(3000) + 0.5) / 3000
     for k in (1, 7, 100):
-        assert set(drawn(p_V, uniforms, Choice(top_k=k, rare=True))) <= set(order[:k])
+        assert set(drawn(p_V, 3000, Choice(top_k=k, rare=True))) <= set(order[:k])
     for share in (0.1, 0.5, 0.9):
         size = np.searchsorted(np.cumsum(p_V[order], dtype=np.float64), share) + 1
-        found = drawn(p_V, uniforms, Choice(top_p=share, rare=True))
-        likely = [i for i in order[:size] if p_V[i] > 0.002]
-        assert set(likely) <= set(found) <= set(order[:size])
+        likely = [i for i in order[:size] if p_V[i] > 0.004]
+        assert set(likely) <= set(drawn(p_V, 3000, Choice(top_p=share, rare=True))) <= set(order[:size])
 
 
 def test_of_equally_likely_words_top_k_takes_the_more_frequent_and_nucleus_all():
-    p_V, uniforms = np.array([0.1, 0.2, 0.2, 0.2, 0.2, 0.1]), (np.arange(100) + 0.5) / 100
-    assert set(drawn(p_V, uniforms, Choice(top_k=2))) == {1, 2}
-    assert set(drawn(p_V, uniforms, Choice(top_p=0.3, rare=True))) == {1, 2, 3, 4}
+    p_V = np.array([0.1, 0.2, 0.2, 0.2, 0.2, 0.1])
+    assert set(drawn(p_V, 100, Choice(top_k=2))) == {1, 2}
+    assert set(drawn(p_V, 100, Choice(top_p=0.3, rare=True))) == {1, 2, 3, 4}
+    assert set(drawn(p_V, 100, Choice(top_k=3, top_p=0.3))) == {1, 2, 3}
 
 
 # --- sequences -------------------------------------------------------------------------------------------
 
 
-def test_the_compiled_network_writes_what_the_protocol_writes(network):
+@pytest.mark.parametrize('family', ['nplm', 'gru'])
+def test_a_networks_state_gives_what_its_next_word_gives(network, family):
+    gru = {'model.family': 'gru', 'model.direct': False, 'train.batch_size': 16}
+    model = network if family == 'nplm' else helpers.make_model(300, gru)
     for prompt in ([], [5], [7, 8, 9, 10, 11]):
         for choice in (Choice(), Choice(0.7, top_k=20), Choice(top_p=0.8), Choice(rare=True)):
-            compiled = generation.sample(network, np.array(prompt, int), 12, 20, choice)
-            stepwise = generation.sample(Wrapped(network), np.array(prompt, int), 12, 20, choice)
-            assert compiled.shape == (20, 12) and compiled.dtype == np.int32
-            assert (compiled == stepwise).all(1).mean() >= 0.9  # rounding may turn a draw
+            by_state = generation.sample(model, np.array(prompt, int), 12, 20, choice)
+            by_context = generation.sample(Wrapped(model), np.array(prompt, int), 12, 20, choice)
+            assert by_state.shape == (20, 12) and by_state.dtype == np.int32
+            assert (by_state == by_context).all(1).mean() >= 0.9  # rounding may turn a draw
 
 
 def test_the_same_seed_writes_the_same_whatever_the_number_of_samples(network):
@@ -144,6 +164,14 @@ def test_the_same_seed_writes_the_same_whatever_the_number_of_samples(network):
         np.testing.assert_array_equal(few, generation.sample(model, START, 6, generation.BLOCK + 45)[:10])
         assert (few != generation.sample(model, START, 6, 10, seed=2)).any(1).all()
         assert len({tuple(row) for row in few}) == 10
+
+
+def test_sequences_and_the_words_of_a_sequence_are_independent():
+    ids_BxT = generation.sample(Table(np.full((4, 4), 0.25)), START, 2, 4000, Choice(rare=True))
+    for first, second in ((ids_BxT[:, 0], ids_BxT[:, 1]), (ids_BxT[:-1, 0], ids_BxT[1:, 0])):
+        expected = len(first) / 16
+        statistic = np.sum((np.bincount(4 * first + second, minlength=16) - expected) ** 2) / expected
+        assert statistic < 38  # 15 degrees of freedom: exceeded once in 1,000 times
 
 
 def test_the_rare_word_is_written_only_when_asked(network):
@@ -217,8 +245,8 @@ def test_the_command(run, lines):
     cli.main(['generate', f'--workdir={run}', '--words=2', '--beam=3', '--prompt=<p> i'])
     assert sorted(lines()[0]) == ['<p> i hate milk', '<p> i like dog', '<p> i love coffee']
     cli.main(['generate', f'--workdir={run}'])
-    found = lines()[0]
-    assert len(found) == 10 and all(len(line.split()) == 50 for line in found)
+    texts = lines()[0]
+    assert len(texts) == 10 and all(len(line.split()) == 50 for line in texts)
 
 
 WRONG = [

@@ -14,7 +14,7 @@ from helpers import default_settings, same_bits, train
 
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
-from nplm_jax.runs import experiment, workdir
+from nplm_jax.runs import experiment, loading, workdir
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import prepare_run
 from nplm_jax.training.step import TrainState
@@ -156,7 +156,7 @@ def write_old_folder(
 @pytest.mark.parametrize('changes', RUNS.values(), ids=RUNS.keys())
 def test_an_old_run_loads_with_the_same_numbers_and_goes_on_bit_for_bit(tmp_path, changes):
     settings = default_settings({**SENTENCES, **changes})
-    data = experiment.prepare(settings)
+    data = loading.prepare(settings)
     expected, progress, _ = train(settings, tmp_path / 'whole', data=data)
     initial = prepare_run(settings, data).init_state()
     with contextlib.closing(CheckpointStore(tmp_path / 'whole')) as store:
@@ -174,7 +174,7 @@ def test_an_old_run_loads_with_the_same_numbers_and_goes_on_bit_for_bit(tmp_path
 def test_launching_an_old_run_again_finishes_it_with_the_results_of_an_unbroken_one(tmp_path):
     settings = default_settings({**SENTENCES, **TWO_LEVEL, **WITH_W})
     expected = experiment.run(config_lib.to_dict(settings), tmp_path / 'whole')
-    initial = prepare_run(settings, experiment.prepare(settings)).init_state()
+    initial = prepare_run(settings, loading.prepare(settings)).init_state()
     with contextlib.closing(CheckpointStore(tmp_path / 'whole' / 'checkpoints', read_only=True)) as store:
         state, best, saved = store.restore(initial, initial.params, before=12)
     write_old_folder(tmp_path / 'old', settings, state, best, saved)

@@ -1,63 +1,71 @@
-"""Which count-based model a config names, and its estimation."""
+"""The registry of count-based models: how each `model.family` is estimated."""
 
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Callable
+
+import jax
 
 from nplm_jax.config import Settings
+from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import class_ngram, interpolated, kneser_ney
 from nplm_jax.models.ngram.counts import count
-from nplm_jax.models.ngram.unsmoothed import AddDelta, shorter_when_unseen
+from nplm_jax.models.ngram.unsmoothed import AddDelta, unsmoothed_backoff
 from nplm_jax.utils.errors import require
 
 CLASSES_FILE = 'classes.txt'
 
-
-NGRAM_MODELS = (
-    'maximum_likelihood',
-    'add_delta',
-    'backoff',
-    'interpolated',
-    'kneser_ney',
-    'modified_kneser_ney',
-    'classes',
-)
+Builder = Callable[[Settings, Dataset, pathlib.Path], LanguageModel]
 
 
 def check_settings(settings: Settings) -> None:
-    """Raises: BadInput for an order that the model cannot have."""
+    """Raises BadInput for an order that the model cannot have."""
     if settings.model.family == 'interpolated':
         require(settings.model.n == 3, 'model.n', settings.model.n, 'must be 3: the interpolated model is a trigram')
 
 
-def estimate(wanted: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
-    """The model that `model.family`, `model.n` and `ngram.*` name, from the training words.
+def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
+    """Estimates the model that `model.family`, `model.n` and `ngram.*` describe from the training words.
 
-    folder: where the word classes are kept, which take minutes to find: read when they are there, else written.
-    Raises: BadInput for a classes file of another form.
+    Args:
+        settings: The run's settings; `model.family` is a key of NGRAM_MODELS.
+        data: The corpus.
+        folder: The run's folder; files that take minutes to compute are read from it, or written to it.
+
+    Returns:
+        The model.
+
+    Raises:
+        BadInput: A setting does not fit the corpus, or a file in `folder` is malformed.
     """
-    args = data.tokens_T, data.train
-    n, size = wanted.model.n, len(data.vocabulary)
-    match wanted.model.family:
-        case 'maximum_likelihood':
-            return AddDelta(count(*args, n, size))
-        case 'add_delta':
-            return AddDelta(count(*args, n, size), wanted.ngram.delta)
-        case 'backoff':
-            return shorter_when_unseen(count(*args, n, size))
-        case 'interpolated':
-            return interpolated.fit(*args, data.valid, size)
-        case 'kneser_ney':
-            return kneser_ney.fit_backoff(*args, n, size)
-        case 'modified_kneser_ney':
-            return kneser_ney.fit_modified(*args, n, size)
-        case 'classes':
-            allowed = f'must be {size:,}, the vocabulary, or less'
-            require(wanted.ngram.classes <= size, 'ngram.classes', wanted.ngram.classes, allowed)
-            path = folder / CLASSES_FILE
-            if not path.exists():
-                class_ngram.save(class_ngram.exchange(*args, wanted.ngram.classes, size), data.vocabulary, path)
-            return class_ngram.ClassNgram(*args, n, class_ngram.load(path, data.vocabulary))
-    raise ValueError(f'{wanted.model.family} is no count-based model')
+    return NGRAM_MODELS[settings.model.family](settings, data, folder)
+
+
+def _train_args(settings: Settings, data: Dataset) -> tuple[jax.Array, Span, int, int]:
+    """Returns the stream, the training span, the order and |V|: what most estimators take."""
+    return data.tokens_T, data.train, settings.model.n, len(data.vocabulary)
+
+
+def _build_class_ngram(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
+    """Estimates a class n-gram; the classes, which take minutes to find, are kept in `folder`."""
+    tokens_T, train, n, size = _train_args(settings, data)
+    num_classes = settings.ngram.classes
+    require(num_classes <= size, 'ngram.classes', num_classes, f'must be {size:,}, the vocabulary, or less')
+    path = folder / CLASSES_FILE
+    if not path.exists():
+        class_ngram.save(class_ngram.exchange(tokens_T, train, num_classes, size), data.vocabulary, path)
+    return class_ngram.ClassNgram(tokens_T, train, n, class_ngram.load(path, data.vocabulary))
+
+
+NGRAM_MODELS: dict[str, Builder] = {
+    'maximum_likelihood': lambda settings, data, _: AddDelta(count(*_train_args(settings, data))),
+    'add_delta': lambda settings, data, _: AddDelta(count(*_train_args(settings, data)), settings.ngram.delta),
+    'backoff': lambda settings, data, _: unsmoothed_backoff(count(*_train_args(settings, data))),
+    'interpolated': lambda _, data, __: interpolated.fit(data.tokens_T, data.train, data.valid, len(data.vocabulary)),
+    'kneser_ney': lambda settings, data, _: kneser_ney.fit_backoff(*_train_args(settings, data)),
+    'modified_kneser_ney': lambda settings, data, _: kneser_ney.fit_modified(*_train_args(settings, data)),
+    'classes': _build_class_ngram,
+}

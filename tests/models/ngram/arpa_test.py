@@ -41,7 +41,7 @@ MODELS = {
     'backoff': lambda t: kneser_ney.fit_backoff(t, TRAIN, 4, V),
     'modified': lambda t: kneser_ney.fit_modified(t, TRAIN, 3, V),
     'unigram': lambda t: kneser_ney.fit_modified(t, TRAIN, 1, V),
-    'zeros': lambda t: unsmoothed.shorter_when_unseen(counts.count(t, TRAIN, 3, V)),
+    'zeros': lambda t: unsmoothed.unsmoothed_backoff(counts.count(t, TRAIN, 3, V)),
 }
 
 
@@ -61,7 +61,7 @@ def test_what_is_written_comes_back(tmp_path, name):
 
 def test_the_written_file_by_hand(tmp_path):
     path = tmp_path / 'model.arpa'
-    model = unsmoothed.shorter_when_unseen(counts.count(np.array([1, 2, 1, 2]), Span(0, 4), 2, 3))
+    model = unsmoothed.unsmoothed_backoff(counts.count(np.array([1, 2, 1, 2]), Span(0, 4), 2, 3))
     arpa.write(model, Vocabulary((RARE, 'a', 'b'), (0, 2, 2)), path)
     assert path.read_text(encoding='utf-8').split('\n') == [
         '\\data\\',
@@ -175,7 +175,7 @@ def test_bytes_that_are_not_text_and_a_missing_file(tmp_path):
     'words, message', [((RARE, 'a', '<s>'), "'<s>' as a word, which"), ((RARE, 'a'), '2 words for a model of 3')]
 )
 def test_a_vocabulary_that_cannot_be_written_is_refused(tmp_path, words, message):
-    model = unsmoothed.shorter_when_unseen(counts.count(np.array([1, 2, 1, 2]), Span(0, 4), 2, 3))
+    model = unsmoothed.unsmoothed_backoff(counts.count(np.array([1, 2, 1, 2]), Span(0, 4), 2, 3))
     with pytest.raises(BadInput, match=message):
         arpa.write(model, Vocabulary(words, (0,) * len(words)), tmp_path / 'model.arpa')
     assert not list(tmp_path.iterdir())
@@ -189,9 +189,9 @@ def test_kenlm_reads_it_and_scores_each_word_alike(tmp_path, fit):
     vocabulary = Vocabulary(('<rare>', *(f'w{i}' for i in range(1, 37))), (0, *range(36, 0, -1)))
     model = fit(tokens, Span(0, 2500), 3, 37)
     arpa.write(model, vocabulary, tmp_path / 'model.arpa')
-    theirs, state, found = kenlm.Model(str(tmp_path / 'model.arpa')), kenlm.State(), []
-    theirs.NullContextWrite(state)
+    reader, state, log_p = kenlm.Model(str(tmp_path / 'model.arpa')), kenlm.State(), []
+    reader.NullContextWrite(state)
     for word in vocabulary.decode(tokens[2490:]):
         state, before = kenlm.State(), state
-        found.append(theirs.BaseScore(before, word, state) * np.log(10))
-    np.testing.assert_allclose(model.score(tokens, Span(2490, 3000))[2:], found[2:], atol=1e-4)
+        log_p.append(reader.BaseScore(before, word, state) * np.log(10))
+    np.testing.assert_allclose(model.score(tokens, Span(2490, 3000))[2:], log_p[2:], atol=1e-4)

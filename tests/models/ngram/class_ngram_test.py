@@ -5,7 +5,7 @@ import pytest
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
-from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.ngram import class_ngram
 from nplm_jax.utils.errors import BadInput
 
@@ -44,9 +44,9 @@ def test_exchange_ends_where_no_single_move_gains(seed):
     classes_V = class_ngram.exchange(tokens_T, TRAIN, 4, V, passes=50)
     best = bigram_log_likelihood(tokens_T, classes_V)
     for word in np.unique(tokens_T):
-        for other in range(4):
+        for class_number in range(4):
             moved = classes_V.copy()
-            moved[word] = other
+            moved[word] = class_number
             assert bigram_log_likelihood(tokens_T, moved) <= best + 1e-6
 
 
@@ -54,9 +54,9 @@ def test_exchange_keeps_its_counts_right_over_many_moves():
     tokens_T = np.random.default_rng(1).integers(0, V, TRAIN.stop)
     counted = class_ngram.count(tokens_T, TRAIN, 2, V)
     classes_V = np.arange(V) % 5
-    search = class_ngram._Exchange(counted.table.keys[1], counted.counts[1], classes_V, 5)
+    search = class_ngram._ExchangeSearch(counted.table.keys[1], counted.counts[1], classes_V, 5)
     moves = sum(search.move(word) for _ in range(3) for word in range(V))
-    fresh = class_ngram._Exchange(counted.table.keys[1], counted.counts[1], classes_V, 5)
+    fresh = class_ngram._ExchangeSearch(counted.table.keys[1], counted.counts[1], classes_V, 5)
     assert moves > 3
     for name in ('_pairs_GxG', '_pairs_transposed_GxG', '_as_before_G', '_as_after_G'):
         np.testing.assert_array_equal(getattr(search, name), getattr(fresh, name))
@@ -89,18 +89,18 @@ def test_the_class_ngram_is_its_formula():
 def test_the_numbers_of_the_classes_do_not_matter():
     tokens_T = planted()
     classes_V = np.array([0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 0, 1, 2])
-    one, other = (class_ngram.ClassNgram(tokens_T, TRAIN, 3, c) for c in (classes_V, 9 - 2 * classes_V))
+    model, renumbered = (class_ngram.ClassNgram(tokens_T, TRAIN, 3, c) for c in (classes_V, 9 - 2 * classes_V))
     contexts = np.array([[0, 0], [1, 5], [12, 7]])
-    np.testing.assert_allclose(other.next_word(contexts), one.next_word(contexts), rtol=1e-6)
-    np.testing.assert_allclose(other.score(tokens_T, Span(0, 9)), one.score(tokens_T, Span(0, 9)), rtol=1e-6)
+    np.testing.assert_allclose(renumbered.next_word(contexts), model.next_word(contexts), rtol=1e-6)
+    np.testing.assert_allclose(renumbered.score(tokens_T, Span(0, 9)), model.score(tokens_T, Span(0, 9)), rtol=1e-6)
 
 
 def test_blocks_of_unseen_words_do_not_change_their_score(monkeypatch):
     tokens_T = planted()
     model = class_ngram.ClassNgram(tokens_T, TRAIN, 3, class_ngram.exchange(tokens_T, TRAIN, 4, V))
-    whole = model.score(tokens_T, Span(490, 560))
+    in_one_block = model.score(tokens_T, Span(490, 560))
     monkeypatch.setattr(class_ngram, '_BLOCK', 2)
-    np.testing.assert_array_equal(model.score(tokens_T, Span(490, 560)), whole)
+    np.testing.assert_array_equal(model.score(tokens_T, Span(490, 560)), in_one_block)
 
 
 def test_classes_are_numbered_by_their_first_word():
@@ -141,5 +141,5 @@ def test_brown(brown_data):
     model = class_ngram.ClassNgram(
         tokens_T, data.train, 3, class_ngram.exchange(tokens_T, data.train, 500, len(data.vocabulary), passes=2)
     )
-    assert evaluation.evaluate(model, tokens_T, data.valid).perplexity == pytest.approx(325.67, abs=0.5)
-    assert evaluation.evaluate(model, tokens_T, data.test).perplexity == pytest.approx(299.69, abs=0.5)
+    assert evaluate(model, tokens_T, data.valid).perplexity == pytest.approx(325.67, abs=0.5)
+    assert evaluate(model, tokens_T, data.test).perplexity == pytest.approx(299.69, abs=0.5)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.ngram import counts, unsmoothed
 from nplm_jax.utils.errors import BadInput
 
@@ -16,15 +16,15 @@ TOKENS = np.array([1, 2, 1, 2, 3, 1], np.int32)  # a vocabulary of 5: 4 never oc
 def ngrams(counted, order):
     """{words: count} of the n-grams that occur."""
     table = counted.table
-    found = {}
+    occurring = {}
     for node, occurrences in enumerate(counted.counts[order - 1]):
         words, at = [], node
         for k in range(order, 0, -1):
             words.insert(0, int(table.keys[k - 1][at] % table.vocabulary_size))
             at = int(table.keys[k - 1][at] // table.vocabulary_size)
         if occurrences:
-            found[tuple(words)] = int(occurrences)
-    return found
+            occurring[tuple(words)] = int(occurrences)
+    return occurring
 
 
 def test_counts_by_hand_with_the_rare_word_before_the_stream():
@@ -87,7 +87,7 @@ def test_relative_frequencies_by_hand():
 
 
 def test_a_context_never_seen_is_shortened():
-    model = unsmoothed.shorter_when_unseen(counts.count(TOKENS, Span(0, 6), 3, 5))
+    model = unsmoothed.unsmoothed_backoff(counts.count(TOKENS, Span(0, 6), 3, 5))
     # (3, 2) never occurs, so the word is predicted from 2; nor does 4, so from nothing.
     p = np.exp(model.next_word(np.array([[3, 2], [1, 4], [1, 2]])))
     halves = [0, 0.5, 0, 0.5, 0]
@@ -101,6 +101,6 @@ def test_a_negative_delta_is_refused():
 
 def test_an_infinite_perplexity_says_how_many_words_were_impossible():
     model = unsmoothed.AddDelta(counts.count(TOKENS, Span(0, 6), 1, 5))
-    score = evaluation.evaluate(model, np.array([1, 4, 2, 4, 4]), Span(0, 5))
+    score = evaluate(model, np.array([1, 4, 2, 4, 4]), Span(0, 5))
     assert (score.perplexity, score.impossible) == (math.inf, 3)
-    assert evaluation.evaluate(model, TOKENS, Span(0, 6)).impossible == 0
+    assert evaluate(model, TOKENS, Span(0, 6)).impossible == 0

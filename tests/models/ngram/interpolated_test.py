@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.ngram import counts, interpolated
 
 V = 11
@@ -107,10 +107,7 @@ def test_bins_without_a_validation_word_share_their_weights():
 
 def test_more_iterations_never_hurt_the_validation_words():
     tokens_T = stream()
-    nll = [
-        evaluation.evaluate(interpolated.fit(tokens_T, TRAIN, VALID, V, i), tokens_T, VALID).nll
-        for i in range(0, 12, 2)
-    ]
+    nll = [evaluate(interpolated.fit(tokens_T, TRAIN, VALID, V, i), tokens_T, VALID).nll for i in range(0, 12, 2)]
     assert all(b < a for a, b in zip(nll, nll[1:]))
 
 
@@ -119,5 +116,5 @@ def test_brown(brown_data):
     data = brown_data()
     tokens_T = np.asarray(data.tokens_T)
     model = interpolated.fit(tokens_T, data.train, data.valid, len(data.vocabulary))
-    assert evaluation.evaluate(model, tokens_T, data.valid).perplexity == pytest.approx(343.96, abs=0.05)
-    assert evaluation.evaluate(model, tokens_T, data.test).perplexity == pytest.approx(315.15, abs=0.05)
+    assert evaluate(model, tokens_T, data.valid).perplexity == pytest.approx(343.96, abs=0.05)
+    assert evaluate(model, tokens_T, data.test).perplexity == pytest.approx(315.15, abs=0.05)

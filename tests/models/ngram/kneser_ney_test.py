@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.ngram import kneser_ney
 
 V = 101
@@ -144,8 +144,8 @@ def test_brown(brown_data, fit, n, valid, test):
     data = brown_data()
     tokens_T = np.asarray(data.tokens_T)
     model = fit(tokens_T, data.train, n, len(data.vocabulary))
-    assert evaluation.evaluate(model, tokens_T, data.valid).perplexity == pytest.approx(valid, abs=0.05)
-    assert evaluation.evaluate(model, tokens_T, data.test).perplexity == pytest.approx(test, abs=0.05)
+    assert evaluate(model, tokens_T, data.valid).perplexity == pytest.approx(valid, abs=0.05)
+    assert evaluate(model, tokens_T, data.test).perplexity == pytest.approx(test, abs=0.05)
 
 
 @pytest.mark.slow
@@ -154,4 +154,4 @@ def test_modified_agrees_with_the_standard_toolkit_on_cased_brown(brown_data, n,
     data = brown_data(',cased')
     tokens_T = np.asarray(data.tokens_T)
     model = kneser_ney.fit_modified(tokens_T, data.train, n, len(data.vocabulary))
-    assert evaluation.evaluate(model, tokens_T, data.test).perplexity == pytest.approx(test, abs=0.1)
+    assert evaluate(model, tokens_T, data.test).perplexity == pytest.approx(test, abs=0.1)

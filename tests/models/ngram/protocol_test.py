@@ -6,7 +6,7 @@ import pytest
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
-from nplm_jax.inference import perplexity as evaluation
+from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
 from nplm_jax.models.ngram import arpa, class_ngram, counts, interpolated, kneser_ney, unsmoothed
 
@@ -47,7 +47,7 @@ FAMILIES = {
     'maximum_likelihood_1': lambda t, tr, va, v, _: unsmoothed.AddDelta(counts.count(t, tr, 1, v)),
     'maximum_likelihood_3': lambda t, tr, va, v, _: unsmoothed.AddDelta(counts.count(t, tr, 3, v)),
     'add_delta_2': lambda t, tr, va, v, _: unsmoothed.AddDelta(counts.count(t, tr, 2, v), 0.1),
-    'shorter_when_unseen_3': lambda t, tr, va, v, _: unsmoothed.shorter_when_unseen(counts.count(t, tr, 3, v)),
+    'unsmoothed_backoff_3': lambda t, tr, va, v, _: unsmoothed.unsmoothed_backoff(counts.count(t, tr, 3, v)),
     'interpolated': lambda t, tr, va, v, _: interpolated.fit(t, tr, va, v),
     'backoff_1': lambda t, tr, va, v, _: kneser_ney.fit_backoff(t, tr, 1, v),
     'backoff_3': lambda t, tr, va, v, _: kneser_ney.fit_backoff(t, tr, 3, v),
@@ -59,7 +59,7 @@ FAMILIES = {
     'mixture': lambda t, tr, va, v, _: _mixed(t, tr, va, v),
     'arpa': lambda t, tr, va, v, folder: _through_arpa(t, tr, v, folder),
 }
-WITH_ZEROS = {'maximum_likelihood_1', 'maximum_likelihood_3', 'shorter_when_unseen_3'}
+WITH_ZEROS = {'maximum_likelihood_1', 'maximum_likelihood_3', 'unsmoothed_backoff_3'}
 
 
 @pytest.fixture(params=FAMILIES)
@@ -129,7 +129,7 @@ def test_degenerate_corpora_give_distributions_too(family, tokens, size):
     model = family(tokens_T, everything, everything, size)
     total = np.exp(model.next_word(np.arange(size)[:, None]).astype(np.float64)).sum(1)
     np.testing.assert_allclose(total, 1, rtol=0, atol=1e-6)
-    assert evaluation.evaluate(model, tokens_T, everything).impossible == 0
+    assert evaluate(model, tokens_T, everything).impossible == 0
 
 
 def test_an_id_outside_the_vocabulary_is_refused(family):

@@ -1,0 +1,34 @@
+"""The registry of count-based models."""
+
+import numpy as np
+import pytest
+
+from configs import sentences
+from nplm_jax.config import from_config
+from nplm_jax.models.ngram import factory
+from nplm_jax.runs import loading
+
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+
+
+def prepare(family):
+    config = sentences.get_config()
+    config.model.family, config.model.n, config.ngram.classes = family, 3, 3
+    settings = from_config(config)
+    return settings, loading.prepare(settings)
+
+
+@pytest.mark.parametrize('family', factory.NGRAM_MODELS)
+def test_every_family_is_estimated(family, tmp_path):
+    settings, data = prepare(family)
+    model = factory.estimate(settings, data, tmp_path)
+    assert model.n == 3
+    log_p_BxV = model.next_word(np.arange(len(data.vocabulary))[:, None])
+    np.testing.assert_allclose(np.exp(log_p_BxV.astype(np.float64)).sum(1), 1, atol=1e-6)
+
+
+def test_classes_are_found_once_and_then_read(tmp_path, monkeypatch):
+    settings, data = prepare('classes')
+    model = factory.estimate(settings, data, tmp_path)
+    monkeypatch.setattr(factory.class_ngram, 'exchange', None)
+    np.testing.assert_array_equal(factory.estimate(settings, data, tmp_path).classes_V, model.classes_V)
