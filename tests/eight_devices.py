@@ -23,8 +23,7 @@ from nplm_jax.models import nplm
 from nplm_jax.models.language_model import NeuralLanguageModel
 from nplm_jax.outputs import sampled
 from nplm_jax.training import checkpoints, loop, objective, replay
-from nplm_jax.utils import finite
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 MESHES = [(1, 1), (8, 1), (1, 8), (4, 2), (2, 4)]
 LAYOUTS = [(*mesh, 'shard_map') for mesh in MESHES] + [(8, 1, 'pmap')]
@@ -182,7 +181,7 @@ def test_an_update_whose_numbers_are_not_finite_is_found(tmp_path, kind, shape):
     settings = one.changed(train=dict(batch_size=16, checkpoint_every=8), optimizer=climb, output=dict(kind=kind))
     settings = dataclasses.replace(settings, parallel=ParallelSettings(*shape))
     store = checkpoints.CheckpointStore(tmp_path)
-    with pytest.raises(finite.NonFiniteError) as raised:
+    with pytest.raises(NonFiniteError) as raised:
         loop.fit(settings, DATA, store, one.Silent())
     text = str(replay.explain(raised.value, settings, DATA, store, tmp_path))
     store.close()

@@ -51,7 +51,7 @@ def ours_pallas(problem: Problem, precision: str) -> Turn:
 
     def nll(params: Params, contexts_BxN: jax.Array, targets_B: jax.Array, key: jax.Array) -> jax.Array:
         features, _ = network.features(params, contexts_BxN, key=key)
-        return pallas_loss.mean_nll(tuple(parts_of(params, features)), params['b_V'], targets_B, precision)
+        return pallas_loss.nll_per_word(tuple(parts_of(params, features)), params['b_V'], targets_B, precision)
 
     return _turn_of(problem, nll)
 
@@ -92,8 +92,8 @@ def _turn_of(problem: Problem, nll: Loss) -> Turn:
     optimizer, hyperparameters = _program(settings, problem).optimizer, Hyperparameters.from_settings(settings)
 
     def loss(params: Params, *batch: jax.Array) -> tuple[jax.Array, jax.Array]:
-        mean_nll = nll(params, *batch)
-        return mean_nll + objective.regulariser(params, settings.optimizer.weight_decay), mean_nll
+        nll_per_word = nll(params, *batch)
+        return nll_per_word + objective.regulariser(params, settings.optimizer.weight_decay), nll_per_word
 
     def update(
         state: tuple[Params, optax.OptState, jax.Array], positions_B: jax.Array
@@ -101,9 +101,9 @@ def _turn_of(problem: Problem, nll: Loss) -> Turn:
         params, opt_state, key = state
         key, key_step = jax.random.split(key)
         batch = dataset.windows(tokens_T, positions_B, settings.model.n - 1)
-        (_, mean_nll), grads = jax.value_and_grad(loss, has_aux=True)(params, *batch, key_step)
+        (_, nll_per_word), grads = jax.value_and_grad(loss, has_aux=True)(params, *batch, key_step)
         updates, opt_state = optimizer.update(grads, opt_state, params, hyperparameters=hyperparameters)
-        return (optax.apply_updates(params, updates), opt_state, key), mean_nll
+        return (optax.apply_updates(params, updates), opt_state, key), nll_per_word
 
     updates = jax.jit(lambda state, positions_SxB: jax.lax.scan(update, state, positions_SxB), donate_argnums=0)
     params = jax.tree.map(jnp.array, problem.params)

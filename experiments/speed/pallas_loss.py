@@ -41,7 +41,7 @@ NOTHING = -1e30  # a score that adds nothing to a sum: of padding, and before th
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def mean_nll(parts: tuple[Part, ...], b_V: jax.Array, targets_B: jax.Array, precision: Precision) -> jax.Array:
+def nll_per_word(parts: tuple[Part, ...], b_V: jax.Array, targets_B: jax.Array, precision: Precision) -> jax.Array:
     """`blockwise_cross_entropy` on one device: mean of -log P(target), nats a word; on a CPU the kernel is interpreted.
 
     precision: bfloat16 rounds the weights, inputs and E in the products; sums, b and the targets' scores stay float32.
@@ -74,7 +74,7 @@ def _backward(_precision, gradients, cotangent):
     return parts, b_V, None
 
 
-mean_nll.defvjp(_forward, _backward)
+nll_per_word.defvjp(_forward, _backward)
 
 
 def _side_by_side(arrays, precision):

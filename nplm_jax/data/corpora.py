@@ -91,11 +91,11 @@ def _split(words: list[str], settings: CorpusSettings) -> _Loaded:
     return words, (Span(0, train), Span(train, valid), Span(valid, len(words)))
 
 
-def _concatenate(streams: list[list[str]]) -> _Loaded:
+def _concatenate(split_words: list[list[str]]) -> _Loaded:
     """Joins the training, the validation and the test words to one stream."""
-    ends = [0, *itertools.accumulate(map(len, streams))]
+    ends = [0, *itertools.accumulate(map(len, split_words))]
     train, valid, test = map(Span, ends, ends[1:])
-    return list(itertools.chain(*streams)), (train, valid, test)
+    return list(itertools.chain(*split_words)), (train, valid, test)
 
 
 def _load_sentences(settings: CorpusSettings) -> _Loaded:
@@ -110,10 +110,10 @@ def _load_brown(settings: CorpusSettings) -> _Loaded:
 
 
 def _load_wikitext2(settings: CorpusSettings) -> _Loaded:
-    streams = token_streams(wikitext2.texts(settings.path), wikitext2.paragraphs, settings)
-    for split, words in zip(wikitext2.FILES, streams):
+    split_words = token_streams(wikitext2.texts(settings.path), wikitext2.paragraphs, settings)
+    for split, words in zip(wikitext2.FILES, split_words):
         require_words(f'corpus.path ({split} file)', settings.path, words)
-    return _concatenate(streams)
+    return _concatenate(split_words)
 
 
 def _load_ap_news(settings: CorpusSettings) -> _Loaded:
@@ -132,10 +132,10 @@ def _load_text(settings: CorpusSettings) -> _Loaded:
         require(bool(settings.test_path), 'corpus.test_path', '', 'needed when corpus.valid_path is given')
         keys += ['valid_path', 'test_path']
     texts = [_read_texts(f'corpus.{key}', getattr(settings, key)) for key in keys]
-    streams = token_streams(texts, functools.partial(paragraphs, kind=settings.tokens), settings)
-    for key, words in zip(keys, streams):
+    split_words = token_streams(texts, functools.partial(paragraphs, kind=settings.tokens), settings)
+    for key, words in zip(keys, split_words):
         require_words(f'corpus.{key}', getattr(settings, key), words)
-    return _concatenate(streams) if len(streams) == 3 else _split(streams[0], settings)
+    return _concatenate(split_words) if len(split_words) == 3 else _split(split_words[0], settings)
 
 
 def _read_texts(key: str, path: str) -> list[str]:

@@ -47,7 +47,7 @@ def paragraphs(text: str, kind: str) -> list[Paragraph]:
     split: Callable[[str], list[str]] = str.split if kind == 'whitespace' else _WORD.findall
     # Normalization takes time in the square of the number of marks on a letter. A joiner after every 64 marks bounds
     # it, as Unicode's Stream-Safe Text Format (UAX #15) does.
-    normalized = unicodedata.normalize('NFC', _MANY_MARKS.sub(lambda marks: marks[0] + _JOINER, text))
+    normalized = unicodedata.normalize('NFC', _MANY_MARKS.sub(lambda match: match[0] + _JOINER, text))
     return [words for block in _BLANK_LINES.split(normalized) if (words := split(block))]
 
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.utils.finite import NonFiniteError
+from nplm_jax.utils.errors import NonFiniteError
 
 
-def perplexity(mean_nll: float) -> float:
+def perplexity(nll_per_word: float) -> float:
     """Returns exp of a mean negative log-likelihood in nats; infinite beyond the largest float."""
-    return math.exp(mean_nll) if mean_nll < 709 else math.inf
+    return math.exp(nll_per_word) if nll_per_word < 709 else math.inf
 
 
 class Score(NamedTuple):
@@ -32,14 +32,14 @@ class Score(NamedTuple):
     impossible: int = 0
 
     @property
-    def mean_nll(self) -> float:
+    def nll_per_word(self) -> float:
         """Negative log-likelihood per word, nats."""
         return self.nll / self.words
 
     @property
     def perplexity(self) -> float:
         """exp(total NLL / words); infinite where a word has probability zero."""
-        return perplexity(self.mean_nll)
+        return perplexity(self.nll_per_word)
 
 
 def evaluate(model: LanguageModel, tokens_T: jax.Array | np.ndarray, span: Span) -> Score:

@@ -74,7 +74,7 @@ def score(model: LanguageModel, lines: Sequence[np.ndarray], prefix: Sequence[in
         The scores of each line.
 
     Raises:
-        finite.NonFiniteError: A log-probability is not a number.
+        NonFiniteError: A log-probability is not a number.
     """
     if prefix is None:
         stream_T, places = join_lines(lines, 0)

@@ -25,5 +25,5 @@ def body_class(settings: ModelSettings) -> type[Body]:
 
 def check_family(settings: ModelSettings, ngram_models: Iterable[str]) -> None:
     """Raises: BadInput when `model.family` names neither a body nor a count-based model."""
-    families = (*BODIES, *ngram_models)
-    require(settings.family in families, 'model.family', settings.family, f'must be one of {", ".join(families)}')
+    allowed = (*BODIES, *ngram_models)
+    require(settings.family in allowed, 'model.family', settings.family, f'must be one of {", ".join(allowed)}')

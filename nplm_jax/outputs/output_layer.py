@@ -103,7 +103,7 @@ class SparseOutputLayer(OutputLayer):
     def sparse_loss(
         self,
         shared: Params,
-        own: Params,
+        per_example: Params,
         features: Features,
         targets_B: jax.Array,
         shared_S: jax.Array,
@@ -113,7 +113,7 @@ class SparseOutputLayer(OutputLayer):
 
         Args:
             shared: The parameters, with the rows `shared_S` alone of the output matrices and of b.
-            own: The rows of the output matrices that belong to each example, B x L x D, and of b, B x L.
+            per_example: The rows of the output matrices that belong to each example, B x L x D, and of b, B x L.
             features: What the body computed for these examples.
             targets_B: Word ids, int32.
             shared_S: The numbers of the shared rows, as `rows` returned them.

@@ -74,14 +74,14 @@ class _Sampled(SparseOutputLayer):
     def sparse_loss(
         self,
         shared: Params,
-        own: Params,
+        per_example: Params,
         features: Features,
         targets_B: jax.Array,
         shared_S: jax.Array,
         proposal: ProposalDistribution,
     ) -> tuple[jax.Array, jax.Array]:
         """See `SparseOutputLayer.sparse_loss`. The mean NLL is the importance-sampling estimate."""
-        y_target_B = softmax.gathered_scores(own[BIAS], parts_of(own, features))[:, 0]
+        y_target_B = softmax.gathered_scores(per_example[BIAS], parts_of(per_example, features))[:, 0]
         parts = parts_of(shared, features)
         return self.estimate(parts, shared[BIAS], y_target_B, targets_B, shared_S, proposal.log_inclusion_prob_V)
 

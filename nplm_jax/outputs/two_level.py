@@ -95,14 +95,14 @@ class TwoLevelSoftmax(SparseOutputLayer):
     def sparse_loss(
         self,
         shared: Params,
-        own: Params,
+        per_example: Params,
         features: Features,
         targets_B: jax.Array,
         shared_S: jax.Array,
         proposal: Any,
     ) -> tuple[jax.Array, jax.Array]:
         """See `SparseOutputLayer.sparse_loss`. The loss is the exact mean NLL."""
-        y_BxL = softmax.gathered_scores(own[BIAS], parts_of(own, features))
+        y_BxL = softmax.gathered_scores(per_example[BIAS], parts_of(per_example, features))
         nll = jnp.mean(self._nll(shared, features, y_BxL, targets_B))
         return nll, nll
 
@@ -121,8 +121,8 @@ class TwoLevelSoftmax(SparseOutputLayer):
     def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
         """See `OutputLayer.nll`. Computes the scores of the target's class and the shortlist alone."""
         rows_BxL = self.class_rows(targets_B)
-        own = {name: params[name][rows_BxL] for name in (*features, BIAS)}
-        y_BxL = softmax.gathered_scores(own[BIAS], parts_of(own, features))
+        per_example = {name: params[name][rows_BxL] for name in (*features, BIAS)}
+        y_BxL = softmax.gathered_scores(per_example[BIAS], parts_of(per_example, features))
         shortlist = {name: params[name][: self.num_shortlist] for name in (*features, BIAS)}
         return self._nll(shortlist | {CLASSES: params[CLASSES]}, features, y_BxL, targets_B)
 

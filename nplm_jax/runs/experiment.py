@@ -20,8 +20,7 @@ from nplm_jax.runs.process import interruptible
 from nplm_jax.runs.session import Inputs, RunSession, open_session
 from nplm_jax.training.loop import Trainer, fit
 from nplm_jax.training.vmapped import RUN_ERRORS, fit_many
-from nplm_jax.utils import finite
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 __all__ = ['load', 'load_settings', 'run', 'run_many']
 Config: TypeAlias = ConfigDict | Mapping[str, Any]
@@ -63,7 +62,7 @@ def run(config: Config, folder: Path, command: str = '') -> dict[str, Any]:
     Raises:
         BadInput: The config, the folder, the text or the devices cannot serve.
         training.loop.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
-        finite.NonFiniteError: A number is not finite.
+        NonFiniteError: A number is not finite.
     """
     settings = load_settings(config)
     with open_session(settings, folder, command, Inputs(settings)) as session:
@@ -71,7 +70,7 @@ def run(config: Config, folder: Path, command: str = '') -> dict[str, Any]:
             with interruptible() as interrupted:
                 try:
                     fit(session.make_trainer(interrupted))
-                except finite.NonFiniteError as error:
+                except NonFiniteError as error:
                     raise session.explain(error) from None
         return session.finish()
 
@@ -88,7 +87,7 @@ def run_many(configs: Sequence[Config], folders: Sequence[Path], command: str) -
     if len(configs) == 1:
         try:
             return [run(configs[0], folders[0], command)]
-        except (BadInput, finite.NonFiniteError) as error:
+        except (BadInput, NonFiniteError) as error:
             return [error]
     all_settings = [load_settings(config) for config in configs]
     inputs = Inputs(all_settings[0])
@@ -104,7 +103,7 @@ def run_many(configs: Sequence[Config], folders: Sequence[Path], command: str) -
             except RUN_ERRORS as error:
                 outcomes[i] = error
         for i, failure in zip(trainers, fit_many(list(trainers.values()))):
-            if isinstance(failure, finite.NonFiniteError):
+            if isinstance(failure, NonFiniteError):
                 outcomes[i] = sessions[i].explain(failure)
             elif failure is not None:
                 outcomes[i] = failure
@@ -114,7 +113,7 @@ def run_many(configs: Sequence[Config], folders: Sequence[Path], command: str) -
             except RUN_ERRORS as error:
                 outcomes[i] = error
     for outcome in outcomes.values():
-        if isinstance(outcome, Exception) and not isinstance(outcome, (BadInput, finite.NonFiniteError)):
+        if isinstance(outcome, Exception) and not isinstance(outcome, (BadInput, NonFiniteError)):
             raise outcome
     if signal_number := interrupted():  # after the last update
         signal.raise_signal(signal_number)

@@ -29,7 +29,7 @@ from nplm_jax.runs.loading import Path, finished, prepare
 from nplm_jax.training import checkpoints, replay
 from nplm_jax.training.loop import Trainer, TrainingRun, prepare_run
 from nplm_jax.training.reporter import NullReporter, Reporter
-from nplm_jax.utils import finite
+from nplm_jax.utils.errors import NonFiniteError
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.text import to_json
 
@@ -96,7 +96,7 @@ class RunSession:
         self.trainer = Trainer(self.training_run, self.store, self.reporter, interrupted, self.started)
         return self.trainer
 
-    def explain(self, error: finite.NonFiniteError) -> finite.NonFiniteError:
+    def explain(self, error: NonFiniteError) -> NonFiniteError:
         """Returns the error with the update that caused it. Every process calls this."""
         return replay.explain(error, self.settings, self.inputs.data, self.store, self.folder)
 

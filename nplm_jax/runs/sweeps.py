@@ -104,10 +104,10 @@ def run(points: Sequence[Point], folder: pathlib.Path, command: str, vectorize: 
         Exception: the other errors of `experiment.run`.
     """
     failures = {}
-    groups = [[i] for i in range(len(points))]
+    group_numbers = [[i] for i in range(len(points))]
     if vectorize:
-        groups = vmapped.group_compatible([experiment.load_settings(point.config) for point in points])
-    for group in ([points[i] for i in group] for group in groups):
+        group_numbers = vmapped.group_compatible([experiment.load_settings(point.config) for point in points])
+    for group in ([points[i] for i in group] for group in group_numbers):
         folders = [folder / point.name for point in group]
         for point, outcome in zip(group, experiment.run_many([point.config for point in group], folders, command)):
             if isinstance(outcome, Exception):

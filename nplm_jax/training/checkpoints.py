@@ -70,12 +70,12 @@ class CheckpointStore:
     a checkpoint does not depend on the devices over which they lay. With several processes only the first one saves.
     """
 
-    def __init__(self, folder: pathlib.Path, keep: int = 3, read_only: bool = False):
+    def __init__(self, folder: pathlib.Path, max_to_keep: int = 3, read_only: bool = False):
         """Opens the folder.
 
         Args:
             folder: Where the checkpoints lie; made unless it exists.
-            keep: How many of the newest checkpoints to keep.
+            max_to_keep: How many of the newest checkpoints stay on the disk.
             read_only: Whether to leave everything in the folder as it is, so that a run under way can be read.
         """
         folder = folder.absolute()  # Orbax fails on a relative path, and only in a background thread
@@ -85,7 +85,7 @@ class CheckpointStore:
         verbosity = logging.get_verbosity()
         logging.set_verbosity(logging.FATAL)  # Orbax warns that read-only is read-only, and prints what it cannot read
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=None if read_only else keep,
+            max_to_keep=None if read_only else max_to_keep,
             create=False,
             cleanup_tmp_directories=not read_only,
             read_only=read_only,

@@ -180,7 +180,7 @@ class Trainer:
             seconds: How long it took.
 
         Raises:
-            finite.NonFiniteError: A number is not finite. The last good checkpoint is kept.
+            NonFiniteError: A number is not finite. The last good checkpoint is kept.
             Interrupted: A signal came during the last chunk or validation.
         """
         schedule, before = self.run.schedule, self.step
@@ -212,7 +212,7 @@ class Trainer:
         run, progress = self.run, self.progress
         params = run.program.sharding.unshard(self._state.params, len(run.data.vocabulary))
         score = evaluate(NeuralLanguageModel(run.program.network, params), run.data.tokens_T, run.data.valid)
-        nll = float(multihost.broadcast_from_primary(np.float64(score.mean_nll)))
+        nll = float(multihost.broadcast_from_primary(np.float64(score.nll_per_word)))
         progress = dataclasses.replace(
             progress, valid_nll=nll, evaluations_since_best=progress.evaluations_since_best + 1
         )
@@ -227,7 +227,7 @@ class Trainer:
         )
 
     def save(self) -> None:
-        """Writes a checkpoint. Raises: finite.NonFiniteError rather than write numbers that are not finite."""
+        """Writes a checkpoint. Raises: NonFiniteError rather than write numbers that are not finite."""
         state = self.run.program.sharding.unshard(self._state, len(self.run.data.vocabulary))
         finite.check(state, self.step)
         self._store.save(self.step, state, self.best, dataclasses.asdict(self.progress))
@@ -269,7 +269,7 @@ def fit(trainer: Trainer) -> tuple[Params, Progress]:
         The parameters that did best on validation, and the final progress.
 
     Raises:
-        finite.NonFiniteError: `training.replay` tells more of it.
+        NonFiniteError: `training.replay` tells more of it.
         Interrupted: A signal asked to stop, and the state is saved.
         BadInput: The memory does not suffice.
     """

@@ -117,15 +117,15 @@ def sparse_gradients(
     gathered = sharding.constrain_replicated(gather_rows(params, rows, network.output_tables))
 
     def device_loss(
-        shared: Params, own: Params, targets_B: Any, carry: Carry, extra: Any, axes: Axes = NO_AXES
+        shared: Params, per_example: Params, targets_B: Any, carry: Carry, extra: Any, axes: Axes = NO_AXES
     ) -> tuple[Any, Carry]:
         key, shared_S, proposal = extra
-        features, carry = network.body.features(shared, own[EMBEDDING], carry, key, axes.data)
-        return output.sparse_loss(shared, own, features, targets_B, shared_S, proposal), carry
+        features, carry = network.body.features(shared, per_example[EMBEDDING], carry, key, axes.data)
+        return output.sparse_loss(shared, per_example, features, targets_B, shared_S, proposal), carry
 
-    def loss(shared: Params, own: Params) -> tuple[jax.Array, tuple[jax.Array, Carry]]:
+    def loss(shared: Params, per_example: Params) -> tuple[jax.Array, tuple[jax.Array, Carry]]:
         extra = key, rows.shared_S, proposal
-        (loss, nll), carry_on = sharding.map_sparse_loss(device_loss)(shared, own, targets_B, carry, extra)
+        (loss, nll), carry_on = sharding.map_sparse_loss(device_loss)(shared, per_example, targets_B, carry, extra)
         return loss, (nll, carry_on)
 
     (_, (nll, carry_on)), grads = jax.value_and_grad(loss, (0, 1), has_aux=True)(*gathered)

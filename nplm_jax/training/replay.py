@@ -27,6 +27,7 @@ from nplm_jax.training.loop import TrainingRun, prepare_run, restore_or_init, ru
 from nplm_jax.training.optimizers import Hyperparameters
 from nplm_jax.training.step import Program, TrainState
 from nplm_jax.utils import finite
+from nplm_jax.utils.errors import NonFiniteError
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.text import to_json
 
@@ -85,12 +86,12 @@ def replay_update(settings: Settings, data: dataset.Dataset, store: Store, numbe
 
 
 def explain(
-    error: finite.NonFiniteError,
+    error: NonFiniteError,
     settings: Settings,
     data: dataset.Dataset,
     store: Store,
     folder: pathlib.Path,
-) -> finite.NonFiniteError:
+) -> NonFiniteError:
     """Finds the update that caused an error. Every process of a run calls this, and the first one writes.
 
     Args:
@@ -106,14 +107,14 @@ def explain(
     saved = store.latest_step()
     kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved yet'
     if error.seen_at is None:
-        return finite.NonFiniteError(f'{error}; {kept}; {REMEDY}')
+        return NonFiniteError(f'{error}; {kept}; {REMEDY}')
     if multihost.is_primary():
         text = f'{error}; making the updates from {saved or 0:,} on again, to find which it was ...'
         print(text, file=sys.stderr)
     update = find_non_finite(settings, data, store, error.seen_at)
     if update is None:
         again = 'not again when these updates were made a second time'
-        return finite.NonFiniteError(f'{error} ({again}); {kept}; {REMEDY}', error.seen_at)
+        return NonFiniteError(f'{error} ({again}); {kept}; {REMEDY}', error.seen_at)
     norms = (f'{name} {norm:.6g} ({update.gradient_norms[name]:.6g})' for name, norm in update.norms.items())
     lines = [
         f'update {update.number:,}: {update.not_finite} is not finite; {kept}; {REMEDY}',
@@ -127,7 +128,7 @@ def explain(
             lines.append(f'all positions and norms: {folder / FILE}')
     command = ['python', '-m', 'nplm_jax.cli', 'replay', f'--workdir={folder}', f'--step={update.number}']
     lines.append(f'the same update again: {shlex.join(command)}')
-    return finite.NonFiniteError('\n'.join(lines), error.seen_at)
+    return NonFiniteError('\n'.join(lines), error.seen_at)
 
 
 def describe(update: Update) -> list[str]:

@@ -21,12 +21,12 @@ class Rows(NamedTuple):
 
     Attributes:
         contexts_BxN: Rows of C: the context words of each example.
-        own_BxL: Rows of the output tables that belong to each example.
+        example_rows_BxL: Rows of the output tables that belong to each example.
         shared_S: Rows of the output tables that all examples share.
     """
 
     contexts_BxN: jax.Array
-    own_BxL: jax.Array
+    example_rows_BxL: jax.Array
     shared_S: jax.Array
 
 
@@ -40,22 +40,22 @@ def gather_rows(params: Params, rows: Rows, tables: Sequence[str]) -> tuple[Para
 
     Returns:
         What all examples share: the tables' rows `shared_S`, and every parameter that is no table. And what belongs to
-        each example: C's rows, B x N x M, and the tables' rows `own_BxL`.
+        each example: C's rows, B x N x M, and the tables' rows `example_rows_BxL`.
     """
     shared = {name: value for name, value in params.items() if name != EMBEDDING}
     shared |= {name: params[name][rows.shared_S] for name in tables}
-    own = {name: params[name][rows.own_BxL] for name in tables}
-    return shared, own | {EMBEDDING: params[EMBEDDING][rows.contexts_BxN]}
+    per_example = {name: params[name][rows.example_rows_BxL] for name in tables}
+    return shared, per_example | {EMBEDDING: params[EMBEDDING][rows.contexts_BxN]}
 
 
-def scatter_add_rows(params: Params, shared: Params, own: Params, rows: Rows, tables: Sequence[str]) -> Params:
+def scatter_add_rows(params: Params, shared: Params, per_example: Params, rows: Rows, tables: Sequence[str]) -> Params:
     """Adds updates in the structure that `gather_rows` returned. A row that was gathered twice gets both updates."""
-    ids_R = jnp.concatenate([rows.own_BxL.reshape(-1), rows.shared_S])
+    ids_R = jnp.concatenate([rows.example_rows_BxL.reshape(-1), rows.shared_S])
     updated = {name: jax.tree.map(jnp.add, params[name], shared[name]) for name in shared if name not in tables}
     for name in tables:  # one scatter for both: after a first one XLA may copy all V rows for a second one
-        own_rows = own[name].reshape(-1, *params[name].shape[1:])
-        updated[name] = params[name].at[ids_R].add(jnp.concatenate([own_rows, shared[name]]))
-    return updated | {EMBEDDING: params[EMBEDDING].at[rows.contexts_BxN].add(own[EMBEDDING])}
+        example_updates = per_example[name].reshape(-1, *params[name].shape[1:])
+        updated[name] = params[name].at[ids_R].add(jnp.concatenate([example_updates, shared[name]]))
+    return updated | {EMBEDDING: params[EMBEDDING].at[rows.contexts_BxN].add(per_example[EMBEDDING])}
 
 
 def apply_weight_decay(params: Params, factor: jax.Array) -> Params:

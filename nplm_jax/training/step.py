@@ -136,8 +136,8 @@ def apply_gradients(
     if program.row_updates:
         assert grads.rows is not None
         updates, opt_state = update(grads.trees, state.opt_state)
-        shared, own = program.sharding.constrain_replicated(updates)
-        params = scatter_add_rows(state.params, shared, own, grads.rows, program.network.output_tables)
+        shared, per_example = program.sharding.constrain_replicated(updates)
+        params = scatter_add_rows(state.params, shared, per_example, grads.rows, program.network.output_tables)
     else:
         grad_tree = dense_tree(program, state.params, grads)
         if grads.rows is not None:  # sparse gradients leave R out
@@ -153,8 +153,8 @@ def dense_tree(program: Program, params: Params, grads: Gradients) -> Params:
     if grads.rows is None:
         return grads.trees
     zeros = jax.tree.map(jnp.zeros_like, params)
-    shared, own = program.sharding.constrain_replicated(grads.trees)
-    return scatter_add_rows(zeros, shared, own, grads.rows, program.network.output_tables)
+    shared, per_example = program.sharding.constrain_replicated(grads.trees)
+    return scatter_add_rows(zeros, shared, per_example, grads.rows, program.network.output_tables)
 
 
 def train_step(

@@ -22,8 +22,7 @@ from nplm_jax.config import Settings
 from nplm_jax.training.loop import Chunk, Interrupted, Trainer, out_of_memory_as_bad_input, run_chunk
 from nplm_jax.training.optimizers import Hyperparameters
 from nplm_jax.training.step import Program, TrainState, train_steps
-from nplm_jax.utils import finite
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 # The keys that runs trained together may differ in: no compiled program depends on them (`Hyperparameters`).
 BATCHED_HYPERPARAMETERS = (
@@ -35,7 +34,7 @@ BATCHED_HYPERPARAMETERS = (
     'optimizer.paper.decay',
 )
 RUNS = 'runs'  # the mesh axis over which runs are divided
-RUN_ERRORS = (BadInput, finite.NonFiniteError, Interrupted)  # what ends one run and leaves the others
+RUN_ERRORS = (BadInput, NonFiniteError, Interrupted)  # what ends one run and leaves the others
 
 
 def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
@@ -47,11 +46,11 @@ def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
     Returns:
         The runs' numbers, in groups, in the order of their first ones. Runs over several devices are groups of one.
     """
-    groups: dict[Any, list[int]] = {}
+    members: dict[Any, list[int]] = {}
     for number, settings in enumerate(all_settings):
         one_device = settings.parallel.data == settings.parallel.model == 1
-        groups.setdefault(_common(settings) if one_device else number, []).append(number)
-    return list(groups.values())
+        members.setdefault(_common(settings) if one_device else number, []).append(number)
+    return list(members.values())
 
 
 def _common(settings: Settings) -> Settings:

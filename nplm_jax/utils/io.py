@@ -195,12 +195,12 @@ def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
     """
     try:
         value = json.loads(text)
-        plain = isinstance(value, dict) and _is_plain(value, _MAX_JSON_DEPTH)
+        is_plain = isinstance(value, dict) and _is_plain(value, _MAX_JSON_DEPTH)
     except json.JSONDecodeError as error:
         raise BadInput(f'{path}:{line or error.lineno}: not JSON ({error.msg})') from None
     except (ValueError, RecursionError):  # Python limits the digits of an integer and the depth of nesting
-        plain = False
-    if not plain:
+        is_plain = False
+    if not is_plain:
         where = f'{path}:{line}' if line else path
         raise BadInput(
             f'{where}: not a JSON object of finite numbers and whole characters, {_MAX_JSON_DEPTH} levels at most'

@@ -30,6 +30,6 @@ def dropout(key: jax.Array, values_BxD: jax.Array, rate: float, axis: Axis = Non
     if axis is None:
         keep_BxD = jax.random.bernoulli(key, 1 - rate, (B, D))
     else:
-        keep = jax.random.bernoulli(key, 1 - rate, (B * jax.lax.axis_size(axis), D))
-        keep_BxD = jax.lax.dynamic_slice_in_dim(keep, B * jax.lax.axis_index(axis), B)
+        batch_keep = jax.random.bernoulli(key, 1 - rate, (B * jax.lax.axis_size(axis), D))
+        keep_BxD = jax.lax.dynamic_slice_in_dim(batch_keep, B * jax.lax.axis_index(axis), B)
     return jnp.where(keep_BxD, values_BxD / (1 - rate), 0)

@@ -10,7 +10,7 @@ from configs import brown
 from experiments.speed import contestants, pallas_loss
 from nplm_jax.outputs import softmax
 
-LOSSES = jax.jit(jax.value_and_grad(pallas_loss.mean_nll, (0, 1)), static_argnums=3)
+LOSSES = jax.jit(jax.value_and_grad(pallas_loss.nll_per_word, (0, 1)), static_argnums=3)
 PRECISIONS = pytest.mark.parametrize('precision,tolerance', [('float32', 1e-5), ('bfloat16', 1e-2)])
 pytestmark = pytest.mark.filterwarnings('ignore:The Pallas Triton backend is deprecated:DeprecationWarning')
 
@@ -36,7 +36,7 @@ def test_splits_of_several_tiles_and_columns_beyond_one_run_add_up(monkeypatch):
     parts, b_V, targets_B = arguments = problem(251, 13, (30, 13))
 
     def tripled(parts, b_V):
-        return 3 * pallas_loss.mean_nll(parts, b_V, targets_B, 'float32')
+        return 3 * pallas_loss.nll_per_word(parts, b_V, targets_B, 'float32')
 
     expected = jax.tree.map(lambda x: 3 * x, reference(*arguments))
     assert_close(jax.jit(jax.value_and_grad(tripled, (0, 1)))(parts, b_V), expected, 1e-5)

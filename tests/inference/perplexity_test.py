@@ -9,7 +9,7 @@ from helpers import make_model
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference import perplexity
-from nplm_jax.utils.finite import NonFiniteError
+from nplm_jax.utils.errors import NonFiniteError
 
 V = 13
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, V, 1000), jnp.int32)

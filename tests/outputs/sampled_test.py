@@ -29,9 +29,9 @@ def loss(kind, samples_S, log_inclusion_prob_V, parts, b_V, targets_B):
     params = {f'{i}_VxD': weights for i, (weights, _) in enumerate(parts)} | {'b_V': b_V}
     features = {f'{i}_VxD': inputs for i, (_, inputs) in enumerate(parts)}
     shared = {name: table[samples_S] for name, table in params.items()}
-    own = {name: table[targets_B[:, None]] for name, table in params.items()}
+    per_example = {name: table[targets_B[:, None]] for name, table in params.items()}
     proposal = sampled.ProposalDistribution(None, log_inclusion_prob_V)
-    return layer.sparse_loss(shared, own, features, targets_B, samples_S, proposal)
+    return layer.sparse_loss(shared, per_example, features, targets_B, samples_S, proposal)
 
 
 def full_loss(parts, b_V, targets_B):
@@ -187,5 +187,5 @@ def test_only_the_rows_of_the_batch_and_the_samples_move():
 
     assert moved('C_VxM') == {3, 4, 5}
     assert 7 in moved('U_VxK') == moved('W_VxP') == moved('b_V') and len(moved('b_V')) == 3
-    own_BxL, shared_S = output.rows(targets_B, proposal, jax.random.key(0))
-    assert own_BxL.tolist() == [[7], [7]] and shared_S.shape == (2,)
+    example_rows_BxL, shared_S = output.rows(targets_B, proposal, jax.random.key(0))
+    assert example_rows_BxL.tolist() == [[7], [7]] and shared_S.shape == (2,)

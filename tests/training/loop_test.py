@@ -13,8 +13,9 @@ from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import reporting
 from nplm_jax.training.checkpoints import CheckpointStore, NullStore
-from nplm_jax.training.loop import Interrupted, NullReporter, Trainer, fit, prepare_run, restore_or_init
-from nplm_jax.utils import finite
+from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run, restore_or_init
+from nplm_jax.training.reporter import NullReporter
+from nplm_jax.utils.errors import NonFiniteError
 
 BASE = small_settings()
 LONG = {'model.h': 16, 'model.m': 8, 'model.dropout': 0.0, 'train.epochs': 30, 'train.patience': 30}
@@ -93,7 +94,7 @@ def test_early_stopping_keeps_the_best(tmp_path):
     assert progress.step < 60 * 31 and len(reporter.valid) == progress.step // 31
     assert progress.evaluations_since_best == 3
     assert np.argmin(reporter.valid) == len(reporter.valid) - 4
-    assert validation_score(settings, best).mean_nll == pytest.approx(min(reporter.valid), rel=1e-6)
+    assert validation_score(settings, best).nll_per_word == pytest.approx(min(reporter.valid), rel=1e-6)
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
@@ -101,7 +102,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_
     climb = {'optimizer.learning_rate': 1e9, 'optimizer.schedule': 'linear', 'optimizer.warmup': 90}
     often = {'optimizer.momentum': 0.0, 'train.checkpoint_every': 1, 'train.steps_per_execution': 1}
     settings = small_settings({**climb, **often})
-    with pytest.raises(finite.NonFiniteError, match=r'^(the loss of|.* after) update \d+ is ') as raised:
+    with pytest.raises(NonFiniteError, match=r'^(the loss of|.* after) update \d+ is ') as raised:
         train(settings, tmp_path)
     with contextlib.closing(CheckpointStore(tmp_path)) as store:
         assert store.latest_step() < raised.value.seen_at
@@ -116,7 +117,7 @@ def test_what_is_not_finite_is_never_saved(tmp_path):
     broken = state.replace(params={**state.params, 'd_K': state.params['d_K'].at[1].set(jnp.inf)})
     with contextlib.closing(CheckpointStore(tmp_path)) as store:
         trainer = Trainer(run, store, NullReporter())
-        with pytest.raises(finite.NonFiniteError, match='^params.d_K after update 4 is not finite$'):
+        with pytest.raises(NonFiniteError, match='^params.d_K after update 4 is not finite$'):
             trainer.finish_chunk(broken, np.ones(4), seconds=1.0)
         assert store.latest_step() is None
 

@@ -15,6 +15,7 @@ from loop_test import DATA
 from nplm_jax.outputs import sampled
 from nplm_jax.training import checkpoints, loop, objective, optimizers, replay, schedule
 from nplm_jax.utils import finite
+from nplm_jax.utils.errors import NonFiniteError
 
 CLIMB = dict(learning_rate=100.0, schedule='linear', warmup=80, momentum=0.0, decay=1.0)  # the decay turns to growth
 OFTEN = dict(checkpoint_every=8, steps_per_execution=4)
@@ -37,7 +38,7 @@ def store(tmp_path):
 def stop(settings, store):
     """How a run ends, and all losses that it reported."""
     reporter = one.Silent()
-    with pytest.raises(finite.NonFiniteError) as raised:
+    with pytest.raises(NonFiniteError) as raised:
         loop.fit(settings, DATA, store, reporter)
     return raised.value, reporter.nll
 
@@ -146,7 +147,7 @@ def test_a_damaged_row_that_no_loss_has_needed(store):
 
 
 def test_what_does_not_happen_again_says_so(store, tmp_path):
-    error = finite.NonFiniteError('the loss of update 9 is nan', 9)
+    error = NonFiniteError('the loss of update 9 is nan', 9)
     text = str(replay.explain(error, KINDS['window'], DATA, store, tmp_path))
     assert text.startswith('the loss of update 9 is nan (not again when these updates were made a second time); no che')
     assert not (tmp_path / replay.FILE).exists()

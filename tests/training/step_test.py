@@ -58,12 +58,12 @@ def test_sparse_gradients_of_an_exact_loss_are_jaxs_of_the_mean_nll(body):
     state, (contexts, targets) = run.init_state(), first_batch(run)
     network = run.program.network
 
-    def mean_nll(params):
+    def nll_per_word(params):
         features, _ = network.features(params, contexts, state.carry)
         return network.output.nll(params, features, targets).mean()
 
     grads = step_lib.gradients(run.program, state, contexts, targets, run.hyperparameters, run.proposal)
-    nll, expected = jax.value_and_grad(mean_nll)(state.params)
+    nll, expected = jax.value_and_grad(nll_per_word)(state.params)
     assert float(grads.nll) == pytest.approx(float(nll), rel=1e-6)
     dense = step_lib.dense_tree(run.program, state.params, grads)
     assert jax.tree.structure(dense) == jax.tree.structure(expected)

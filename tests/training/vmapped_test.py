@@ -19,7 +19,7 @@ from nplm_jax.outputs import sampled
 from nplm_jax.runs import experiment, loading, reporting, sweeps
 from nplm_jax.training import loop, replay, vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.utils import finite
+from nplm_jax.utils.errors import NonFiniteError
 
 CHEAP = {'output.samples': 7, 'output.num_shortlist': 2, 'output.classes': 3}
 NUMBERS = ({'seed': 1}, {'seed': 2}, {'seed': 1, 'optimizer.learning_rate': 0.1, 'optimizer.decay': 1e-2})
@@ -93,7 +93,7 @@ def test_each_point_gets_what_it_gets_alone_and_stops_early_on_its_own(tmp_path)
     points = make(numbers, train__patience=1, optimizer__schedule='constant', train__steps_per_dispatch=3)
     together, alone = train(points, tmp_path / 'together'), train(points, tmp_path / 'alone', together=False)
     for folder, diverged in (('together', together.pop()), ('alone', alone.pop())):
-        assert isinstance(diverged, finite.NonFiniteError)
+        assert isinstance(diverged, NonFiniteError)
         assert str(diverged).startswith('update 2: ') and (tmp_path / folder / points[-1].name / replay.FILE).exists()
     assert_same(points[:-1], tmp_path / 'together', tmp_path / 'alone')
     assert [r.get('trained_together') for r in together + alone] == [4] * 3 + [None] * 3

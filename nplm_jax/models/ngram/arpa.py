@@ -83,12 +83,12 @@ def read(path: pathlib.Path) -> tuple[BackoffModel, Vocabulary]:
     is_word = [
         p > _ZERO or w not in SENTENCE_BOUNDARIES or w in in_longer for p, (w,) in zip(unigrams.log_p, unigrams.ngrams)
     ]
-    words = [w for (w,), keep in zip(unigrams.ngrams, is_word) if keep and w != UNKNOWN]
+    words = [w for (w,), is_kept in zip(unigrams.ngrams, is_word) if is_kept and w != UNKNOWN]
     ids = {UNKNOWN: 0, **{w: i for i, w in enumerate(words, start=1)}}
     vocabulary = Vocabulary((RARE, *words), (0,) * len(ids))
     keys: list[np.ndarray] = [np.arange(len(ids))]
     log_p, log_b = [np.full(len(ids), -np.inf)], [np.zeros(len(ids))]
-    kept = [i for i, keep in enumerate(is_word) if keep]
+    kept = [i for i, is_kept in enumerate(is_word) if is_kept]
     kept_ids = np.array([ids[unigrams.ngrams[i][0]] for i in kept], np.int64)
     log_p[0][kept_ids], log_b[0][kept_ids] = (_log10_to_nats(x)[kept] for x in (unigrams.log_p, unigrams.log_b))
     for section in sections[1:]:
