@@ -1,5 +1,6 @@
-"""Same seed, same bits: whole runs as processes of their own, on one device and over eight simulated ones."""
+"""Same seed, same bits: whole runs in processes of their own, on one device and over eight simulated ones."""
 
+import contextlib
 import json
 import os
 
@@ -8,30 +9,33 @@ import numpy as np
 import pytest
 from helpers import launch
 
-from nplm_jax.runs import experiment
-from nplm_jax.training import checkpoints, loop
+from nplm_jax import config as config_lib
+from nplm_jax.runs import experiment, loading
+from nplm_jax.training.checkpoints import CheckpointStore
+from nplm_jax.training.loop import prepare_run, restore_or_init
 
 OVER_EIGHT = ('--config.parallel.data=4', '--config.parallel.model=2')
 
 
-def left(folder):
-    """All that a run ends with: every array's bytes, and its perplexities."""
-    settings, vocabulary, _ = experiment.load(folder)
-    store = checkpoints.CheckpointStore(folder / 'checkpoints', read_only=True)
-    state = loop.init_state(settings, len(vocabulary), None, 1)
-    arrays = store.restore(state, state.params)[:2]
-    store.close()
+def final_bits(folder):
+    """Returns all that a run ends with: every array's bytes, its perplexities and its number of updates."""
+    settings, _, _ = experiment.load(folder)
+    settings = config_lib.replace(settings, {'parallel.data': 1, 'parallel.model': 1})
+    run = prepare_run(settings, loading.prepare_recorded(settings, folder))
+    with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
+        state, best, progress = restore_or_init(run, store)
     results = json.loads((folder / 'results.json').read_text())
-    return [np.asarray(x).tobytes() for x in jax.tree.leaves(arrays)], results['perplexity'], results['updates']
+    assert progress.step == results['updates']
+    return [np.asarray(x).tobytes() for x in jax.tree.leaves((state, best))], results['perplexity'], progress.step
 
 
 @pytest.mark.parametrize('devices,flags', [(1, ()), (8, OVER_EIGHT)])
 def test_the_same_seed_gives_the_same_bits_in_another_process(tmp_path, devices, flags):
     env = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'JAX_NUM_CPU_DEVICES': str(devices)}
     env['JAX_ENABLE_COMPILATION_CACHE'] = 'false'  # each process compiles for itself
-    how = ('--config.train.epochs=40', '--config.model.dropout=0.2', '--config.optimizer.momentum=0.9')
+    changes = ('--config.train.epochs=40', '--config.model.dropout=0.2', '--config.optimizer.momentum=0.9')
     for name in ('one', 'two'):
-        done = launch('--config=configs/sentences.py', f'--workdir={tmp_path / name}', *how, *flags, env=env)
-        assert done.returncode == 0, done.stderr
-    one, two = left(tmp_path / 'one'), left(tmp_path / 'two')
+        process = launch('--config=configs/sentences.py', f'--workdir={tmp_path / name}', *changes, *flags, env=env)
+        assert process.returncode == 0, process.stderr
+    one, two = final_bits(tmp_path / 'one'), final_bits(tmp_path / 'two')
     assert one == two and one[2] == 120

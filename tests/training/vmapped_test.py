@@ -1,7 +1,6 @@
 """Runs that train together: what each leaves is what it leaves alone."""
 
-import dataclasses
-import functools
+import contextlib
 import json
 import shutil
 import signal
@@ -13,39 +12,38 @@ from helpers import launch
 
 from configs import sentences
 from nplm_jax import config as config_lib
-from nplm_jax.data import dataset
-from nplm_jax.distributed import sharding
-from nplm_jax.outputs import sampled
 from nplm_jax.runs import experiment, loading, reporting, sweeps
-from nplm_jax.training import loop, replay, vmapped
+from nplm_jax.training import replay, vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.utils.errors import NonFiniteError
+from nplm_jax.training.loop import Interrupted, prepare_run, run_chunk
+from nplm_jax.training.optimizers import Hyperparameters
+from nplm_jax.training.step import execute_steps
 
-CHEAP = {'output.samples': 7, 'output.num_shortlist': 2, 'output.classes': 3}
-NUMBERS = ({'seed': 1}, {'seed': 2}, {'seed': 1, 'optimizer.learning_rate': 0.1, 'optimizer.decay': 1e-2})
+SPARSE = {'output.samples': 7, 'output.num_shortlist': 2, 'output.classes': 3}
+POINTS = ({'seed': 1}, {'seed': 2}, {'seed': 1, 'optimizer.learning_rate': 0.1, 'optimizer.decay': 1e-2})
 
 
-def make(numbers=NUMBERS, **changes):
-    """Points of three sentences: two dispatches and a validation an epoch of three updates."""
+def make(points=POINTS, changes=None):
+    """Returns points of a sweep on three sentences: two chunks and a validation an epoch of three updates."""
     base = {'model.dropout': 0.1, 'train.epochs': 12, 'train.steps_per_execution': 2, 'train.evaluate_every': 0}
-    base |= {'train.patience': 99, 'train.checkpoint_every': 6}
-    changes = {key.replace('__', '.'): value for key, value in changes.items()}
-    return [sweeps.apply(sentences.get_config(), {**base, **changes, **n, 'name': str(n)}) for n in numbers]
+    base |= {'train.patience': 99, 'train.checkpoint_every': 6, **(changes or {})}
+    return [sweeps.apply(sentences.get_config(), {**base, **point, 'name': str(point)}) for point in points]
 
 
 def train(points, folder, together=True):
-    outcomes = [
+    """Returns the outcome of each point."""
+    groups = [points] if together else [[point] for point in points]
+    return [
         outcome
-        for group in ([points] if together else [[p] for p in points])
-        for outcome in vmapped.run([p.config for p in group], [folder / p.name for p in group], 'x')
+        for group in groups
+        for outcome in experiment.run_many([p.config for p in group], [folder / p.name for p in group], 'x')
     ]
-    return outcomes
 
 
-def assert_same(points, folder, other):
-    """Of each point the same results, parameters, metrics and files."""
+def assert_same(points, folder, expected_folder):
+    """Checks that each point has the same results, parameters, metrics and files in both folders."""
     for point in points:
-        one, two = folder / point.name, other / point.name
+        one, two = folder / point.name, expected_folder / point.name
         assert {p.name for p in one.iterdir()} == {p.name for p in two.iterdir()}
         for name in ('config.json', 'vocabulary.txt', 'corpus.json'):
             assert (one / name).read_bytes() == (two / name).read_bytes()
@@ -61,36 +59,39 @@ def assert_same(points, folder, other):
         assert [(r['step'], sorted(r)) for r in rows[0]] == [(r['step'], sorted(r)) for r in rows[1]]
 
 
-@pytest.mark.parametrize('kind,optimizer', [('full', 'adam'), ('nce', 'paper'), ('two_level', 'sgd')])
-def test_updates_together_are_those_alone(kind, optimizer):
-    rates = ({'optimizer.paper.epsilon_0': 0.1}, {'optimizer.paper.r': 1e-2}, {'optimizer.paper.decay': 1e-2})
-    numbers = [{**n, **rate} for n, rate in zip(NUMBERS, rates)][-2:]
-    points = [
-        config_lib.from_config(p.config) for p in make(numbers, output__kind=kind, optimizer__name=optimizer, **CHEAP)
-    ]
-    data = loading.prepare(points[0])
+LSTM = {'model.family': 'lstm', 'train.bptt_length': 2}
 
-    def dispatches():
-        noise = sampled.for_data(data, points[0].output)
-        for wanted in points:
-            state = loop.init_state(wanted, len(data.vocabulary), None, 36)
-            order_T = dataset.epoch_order(wanted.seed, 0, data.train)
-            yield functools.partial(
-                loop.train_steps, state, data.tokens_T, order_T, 1, wanted, 36, 2, noise, sharding.ONE_DEVICE
-            )
 
-    together = vmapped._make(list(dispatches()), 3)  # one place is filled
+@pytest.mark.parametrize(
+    'changes',
+    [
+        {'output.kind': 'full', 'optimizer.name': 'adam'},
+        {'output.kind': 'nce', 'optimizer.name': 'paper'},
+        {'output.kind': 'two_level', 'optimizer.name': 'sgd'},
+        {'output.kind': 'sampled', 'optimizer.name': 'adam', **LSTM},
+    ],
+    ids=lambda changes: ' '.join(changes[key] for key in ('output.kind', 'optimizer.name')),
+)
+def test_updates_together_are_those_alone(changes):
+    rates = ({'optimizer.paper.r': 1e-2}, {'optimizer.paper.decay': 1e-2})
+    points = make([{**point, **rate} for point, rate in zip(POINTS[-2:], rates)], {**SPARSE, **changes})
+    settings = [config_lib.from_config(point.config) for point in points]
+    data = loading.prepare(settings[0])
+    runs = [prepare_run(s, data) for s in settings]
+    chunks = [run.chunk(run.init_state(), 1) for run in runs]
+    together = vmapped.run_chunks(chunks, 3)  # one place is padded
     assert len(together) == 2
-    for (state, nll_S, _), dispatch in zip(together, dispatches()):
-        expected, expected_nll_S = dispatch()
+    for (state, nll_S, _), chunk in zip(together, chunks):
+        expected, expected_nll_S, _ = run_chunk(chunk)
         np.testing.assert_allclose(nll_S, expected_nll_S, rtol=1e-5)
         for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
 
 
-def test_each_point_gets_what_it_gets_alone_and_stops_early_on_its_own(tmp_path):
-    numbers = ({'seed': 2, 'optimizer.learning_rate': 30.0}, *NUMBERS[-2:], {'optimizer.learning_rate': 1e30})
-    points = make(numbers, train__patience=1, optimizer__schedule='constant', train__steps_per_dispatch=3)
+def test_each_point_gets_what_it_gets_alone_and_stops_early_alone(tmp_path):
+    changes = {'train.patience': 1, 'optimizer.schedule': 'constant', 'train.steps_per_execution': 3}
+    diverging = {'optimizer.learning_rate': 1e30}
+    points = make(({'seed': 2, 'optimizer.learning_rate': 30.0}, *POINTS[-2:], diverging), changes)
     together, alone = train(points, tmp_path / 'together'), train(points, tmp_path / 'alone', together=False)
     for folder, diverged in (('together', together.pop()), ('alone', alone.pop())):
         assert isinstance(diverged, NonFiniteError)
@@ -113,26 +114,26 @@ def test_stopped_by_a_signal_and_resumed_it_ends_the_same(tmp_path, monkeypatch)
 
     with monkeypatch.context() as patch:
         patch.setattr(reporting.Reporter, 'validated', stop)
-        with pytest.raises(loop.Interrupted, match='stopped after update 17, which is saved'):
+        with pytest.raises(Interrupted, match='stopped after update 15, which is saved'):
             train(points, tmp_path / 'parts')
     saved = []
     for point in points:
         folder = tmp_path / 'parts' / point.name / 'checkpoints'
-        if point is points[0]:  # as if a kill had come before it was saved; it had been given one dispatch more
-            shutil.rmtree(folder / '17')
-        store = CheckpointStore(folder, read_only=True)
-        saved.append(store.latest_step())
-        store.close()
+        if point is points[0]:  # as if a kill had come before it was saved
+            shutil.rmtree(folder / '15')
+        with contextlib.closing(CheckpointStore(folder, read_only=True)) as store:
+            saved.append(store.latest_step())
     assert saved == [12, 15, 15]
     train(points, tmp_path / 'parts')
     assert_same(points, tmp_path / 'parts', tmp_path / 'whole')
-    before = [(tmp_path / 'parts' / p.name / 'results.json').stat().st_mtime_ns for p in points]
+    written = lambda: [(tmp_path / 'parts' / p.name / 'results.json').stat().st_mtime_ns for p in points]  # noqa: E731
+    before = written()
     sweeps.run(points, tmp_path / 'parts', 'x')  # a plain sweep sees them finished
-    assert before == [(tmp_path / 'parts' / p.name / 'results.json').stat().st_mtime_ns for p in points]
+    assert written() == before
 
 
 def test_a_signal_after_the_last_update_is_not_lost(tmp_path, monkeypatch, request):
-    points = make(NUMBERS[:2], train__epochs=1)
+    points = make(POINTS[:2], {'train.epochs': 1})
     drawn = []
 
     def draw(folder, *_):
@@ -148,7 +149,7 @@ def test_a_signal_after_the_last_update_is_not_lost(tmp_path, monkeypatch, reque
     assert all((tmp_path / p.name / 'results.json').exists() for p in points)
 
 
-def test_only_what_differs_in_numbers_goes_together():
+def test_only_runs_that_differ_in_hyperparameters_are_grouped():
     changes = [
         {'seed': 1},
         {'model.h': 3},
@@ -157,23 +158,33 @@ def test_only_what_differs_in_numbers_goes_together():
         {'model.h': 3, 'seed': 5},
         {'parallel.data': -1, 'seed': 2},
         {'model.dropout': 0.2},
+        {'optimizer.momentum': 0.9},
     ]
     points = [sweeps.apply(sentences.get_config(), {'name': str(i), **c}) for i, c in enumerate(changes)]
-    groups = vmapped.groups([p.config for p in points])
-    assert [[c.name for c in group] for group in groups] == [['0', '2'], ['1', '4'], ['3'], ['5'], ['6']]
+    settings = [config_lib.from_config(point.config) for point in points]
+    assert vmapped.group_compatible(settings) == [[0, 2], [1, 4], [3], [5], [6], [7]]
 
 
-def test_every_number_is_one_that_does_not_shape_the_program():
-    base = config_lib.from_config(sentences.get_config())
-    for key in vmapped.NUMBERS:
-        changed = vmapped._replaced(base, {key: 7})
-        assert changed != base and vmapped._common(changed) == vmapped._common(base)
-    assert base == dataclasses.replace(base)  # untouched
+@pytest.mark.parametrize('key', vmapped.BATCHED_HYPERPARAMETERS)
+def test_each_batched_hyperparameter_changes_the_result_and_leaves_the_program_equal(key):
+    name = 'paper' if '.paper.' in key else 'sgd'
+    changes = {'optimizer.name': name, 'train.epochs': 1, 'optimizer.paper.epsilon_0': 0.1}
+    settings = config_lib.replace(config_lib.from_config(sentences.get_config()), changes)
+    changed = config_lib.replace(settings, {key: 7 if key == 'seed' else 0.05})
+    assert vmapped.group_compatible([settings, changed]) == [[0, 1]]
+    data = loading.prepare(settings)
+    runs = [prepare_run(s, data) for s in (settings, changed)]
+    assert runs[0].program == runs[1].program and hash(runs[0].program) == hash(runs[1].program)
+    one, two = (jax.tree.map(float, Hyperparameters.from_settings(s)) for s in (settings, changed))
+    assert one != two
+    initial = jax.tree.map(np.asarray, runs[0].init_state())  # for both: the seed changes it too
+    ends = [run_chunk(run.chunk(initial, 0))[0].params for run in runs]
+    assert not all((a == b).all() for a, b in zip(*map(jax.tree.leaves, ends)))
 
 
 def test_the_command_line(tmp_path):
-    done = launch('--config=configs/sentences.py', '--vectorize', f'--workdir={tmp_path / "none"}')
-    assert (done.returncode, done.stderr) == (
+    process = launch('--config=configs/sentences.py', '--vectorize', f'--workdir={tmp_path / "none"}')
+    assert (process.returncode, process.stderr) == (
         2,
         '--vectorize: needs --sweep, and not --launcher, which gives each point a process\n',
     ) and not (tmp_path / 'none').exists()
@@ -186,10 +197,20 @@ def test_the_command_line(tmp_path):
         '    yield {"train.batch_size": 14}\n'
     )
     flags = [f'--config={tmp_path / "study.py"}', '--sweep', '--vectorize', f'--workdir={tmp_path / "runs"}']
-    done = launch(*flags)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith('batch_size=14: train.batch_size=14: must be 13 or less')
-    assert done.stdout.endswith((tmp_path / 'runs' / 'table.md').read_text())
-    assert [line.split('|')[1].strip() for line in done.stdout.splitlines()[-4:]] == [
+    process = launch(*flags)
+    assert process.returncode == 0, process.stderr
+    assert process.stderr.startswith('batch_size=14: train.batch_size=14: must be 13 or less')
+    assert process.stdout.endswith((tmp_path / 'runs' / 'table.md').read_text())
+    assert [line.split('|')[1].strip() for line in process.stdout.splitlines()[-4:]] == [
         'seed=1,epochs=3', 'seed=2,epochs=3', 'counts', 'batch_size=14',
     ]  # fmt: skip
+
+
+def test_a_sweep_over_rate_and_decay_compiles_its_updates_once(tmp_path):
+    rates = [
+        {'optimizer.learning_rate': rate, 'optimizer.decay': decay} for rate in (0.1, 0.2, 0.5) for decay in (0.0, 1e-3)
+    ]
+    points = make(rates, {'train.epochs': 2, 'train.steps_per_execution': 3, 'model.h': 6})  # one chunk an epoch
+    before = execute_steps._cache_size()
+    sweeps.run(points, tmp_path, 'x')
+    assert len(points) == 6 and execute_steps._cache_size() == before + 1
