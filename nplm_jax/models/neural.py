@@ -6,8 +6,8 @@ Dims: V vocabulary, N context words, B contexts, lines or words of a block, T wo
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ class DecodingState(NamedTuple):
 class NeuralLanguageModel(LanguageModel):
     """A network and its parameters. Everything is evaluated exactly, without dropout, in float32."""
 
-    def __init__(self, network: Network, params: Params):
+    def __init__(self, network: Network, params: Params) -> None:
         """Takes the parameters as they are; nothing is copied."""
         self.network = network
         self.params = params
@@ -95,7 +95,7 @@ class NeuralLanguageModel(LanguageModel):
         return _advance(self.network, self.params, state, jnp.asarray(ids_B))
 
 
-def _exact(function):
+def _exact(function: Callable[..., Any]) -> Any:
     """Compiles a function of a network, in float32 also where an accelerator would round to fewer bits."""
     return functools.partial(jax.jit, static_argnames='network')(jax.default_matmul_precision('float32')(function))
 

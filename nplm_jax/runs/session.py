@@ -37,7 +37,7 @@ from nplm_jax.utils.text import to_json
 class Inputs:
     """The corpus and its interpolated trigram, each made when first asked for; runs on the same text share them."""
 
-    def __init__(self, settings: Settings):
+    def __init__(self, settings: Settings) -> None:
         """Takes the settings, of which `corpus.*` is read."""
         self._settings = settings
 

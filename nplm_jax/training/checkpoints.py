@@ -70,7 +70,7 @@ class CheckpointStore:
     a checkpoint does not depend on the devices over which they lay. With several processes only the first one saves.
     """
 
-    def __init__(self, folder: pathlib.Path, max_to_keep: int = 3, read_only: bool = False):
+    def __init__(self, folder: pathlib.Path, max_to_keep: int = 3, read_only: bool = False) -> None:
         """Opens the folder.
 
         Args:

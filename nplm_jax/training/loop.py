@@ -37,7 +37,7 @@ from nplm_jax.utils.errors import BadInput, first_line
 class Interrupted(Exception):
     """A signal asked training to stop, and the state is saved."""
 
-    def __init__(self, step: int, signal_number: int):
+    def __init__(self, step: int, signal_number: int) -> None:
         """Takes the last update and the signal's number."""
         super().__init__(f'stopped after update {step:,}, which is saved')
         self.signal_number = signal_number
@@ -139,7 +139,7 @@ class Trainer:
         reporter: Reporter,
         interrupted: Callable[[], int] = lambda: 0,
         started: float | None = None,
-    ):
+    ) -> None:
         """Restores the newest checkpoint, or begins.
 
         Args:

@@ -18,6 +18,7 @@ from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, prepare_run, run_chunk
 from nplm_jax.training.optimizers import Hyperparameters
 from nplm_jax.training.step import execute_steps
+from nplm_jax.utils.errors import NonFiniteError
 
 SPARSE = {'output.samples': 7, 'output.num_shortlist': 2, 'output.classes': 3}
 POINTS = ({'seed': 1}, {'seed': 2}, {'seed': 1, 'optimizer.learning_rate': 0.1, 'optimizer.decay': 1e-2})
