@@ -1,0 +1,74 @@
+"""A new body is a class and a line in the registry: everything else that a run does works with it.
+
+`seams_test` trains it under every output layer.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from bag_of_features import BagOfFeatures
+from helpers import make_corpus, same_bits, small_settings, train, train_in_parts
+
+from configs import text
+from nplm_jax.data.corpora import Span
+from nplm_jax.inference import generation, scoring
+from nplm_jax.inference.perplexity import evaluate
+from nplm_jax.models import registry
+from nplm_jax.models.mixture import equal
+from nplm_jax.runs import experiment
+
+
+@pytest.fixture(autouse=True)
+def one_line_in_the_registry(monkeypatch):
+    monkeypatch.setitem(registry.BODIES, 'bag', BagOfFeatures)
+
+
+def make_config(folder, **changes):
+    (folder / 'text').write_text(' '.join(make_corpus().words))
+    config = text.get_config()
+    config.corpus.path, config.corpus.boundary_tokens, config.corpus.min_count = str(folder / 'text'), False, 1
+    config.model.family, config.model.n, config.model.m = 'bag', 3, 8
+    config.train.batch_size, config.train.epochs = 16, 2
+    config.update_from_flattened_dict(changes)
+    return config
+
+
+def test_a_run_goes_from_config_to_a_model_that_generates_and_scores(tmp_path):
+    results = experiment.run(make_config(tmp_path), tmp_path / 'run')
+    settings, words, model = experiment.load(tmp_path / 'run')
+    data = experiment.prepare(settings)
+    assert results['family'] == 'bag' and results['parameters'] == len(words) * (2 * 8 + 1)
+    test_score = evaluate(model, data.tokens_T, data.test)
+    assert test_score.perplexity == pytest.approx(results['perplexity']['test'], rel=1e-6)
+    assert 'learned' in results['mixture']
+    assert experiment.run(make_config(tmp_path), tmp_path / 'run') == results  # a finished run is not trained again
+
+    prompt = np.asarray(data.tokens_T[:4])
+    ids_BxT = generation.sample(model, prompt, words=5, samples=3)
+    assert ids_BxT.shape == (3, 5) and (ids_BxT > 0).all() and (ids_BxT < len(words)).all()
+    lines = [np.asarray(data.tokens_T[a:b]) for a, b in ((0, 6), (6, 6), (9, 30))]
+    for line, scores in zip(lines, scoring.score(model, lines, prefix=[5]), strict=True):
+        log_p = model.score(jnp.asarray([5, *line]), Span(1, 1 + len(line))) if len(line) else np.zeros(0)
+        np.testing.assert_allclose(scores.log10_p_T * scoring.LOG_10, log_p, atol=1e-5)
+    mixed = equal([model, model]).next_word(prompt[None])
+    np.testing.assert_allclose(mixed, model.next_word(prompt[None]), atol=1e-6)
+
+
+def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
+    settings = small_settings({'model.family': 'bag', 'optimizer.name': 'adam', 'optimizer.momentum': 0.0})
+    expected, _, uninterrupted = train(settings, tmp_path / 'uninterrupted')
+    (best, _, last_part), looks = train_in_parts(settings, tmp_path / 'parts', 6)
+    assert looks > 6 and 0 < len(last_part.nll) < len(uninterrupted.nll)
+    assert same_bits(best, expected) and last_part.nll == uninterrupted.nll[-len(last_part.nll) :]
+
+
+def test_runs_that_train_together_end_as_each_alone(tmp_path):
+    sampled = {'output.kind': 'nce', 'output.samples': 9}
+    changes = [{'seed': 1}, {'seed': 2}, {'seed': 1, 'optimizer.learning_rate': 0.5}]
+    configs = [make_config(tmp_path, **sampled, **change) for change in changes]
+    together = experiment.run_many(configs, [tmp_path / f'together{i}' for i in range(3)], 'x')
+    assert [results['trained_together'] for results in together] == [3, 3, 3]
+    perplexities = [results['perplexity']['test'] for results in together]
+    assert len(set(perplexities)) == 3
+    alone = experiment.run(configs[2], tmp_path / 'alone')
+    assert perplexities[2] == pytest.approx(alone['perplexity']['test'], rel=1e-5)

@@ -1,0 +1,155 @@
+"""Every body trains with every output layer, and sparse updates are what a dense computation gives."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from bag_of_features import BagOfFeatures
+from helpers import DATA, SPARSE, small_settings, start_training
+
+from nplm_jax.data import dataset
+from nplm_jax.models import registry
+from nplm_jax.outputs import softmax
+from nplm_jax.outputs.output_layer import parts_of
+from nplm_jax.outputs.registry import OUTPUT_LAYERS
+from nplm_jax.training import objective, step
+from nplm_jax.training.loop import prepare_run
+
+V = len(DATA.vocabulary)
+BODIES = (*registry.BODIES, 'bag')
+SPARSE_KINDS = [kind for kind, layer in OUTPUT_LAYERS.items() if layer.uses_sparse_updates]
+POSITIONS = np.arange(3, 19, dtype=np.int32)  # 4 streams of 4 words; words occur more than once
+
+
+@pytest.fixture(autouse=True)
+def bag_of_features(monkeypatch):
+    """One more body than the registry has."""
+    monkeypatch.setitem(registry.BODIES, 'bag', BagOfFeatures)
+
+
+def make_settings(body, kind, **changes):
+    model = {'model.family': body, 'model.direct': body == 'nplm', 'model.m': 6, 'model.h': 7, 'output.kind': kind}
+    train = {'train.batch_size': 16, 'train.bptt_length': 4, 'train.steps_per_execution': 100}
+    return small_settings({**SPARSE, **model, **train, **changes})
+
+
+@pytest.mark.parametrize('kind', OUTPUT_LAYERS)
+@pytest.mark.parametrize('body', BODIES)
+def test_updates_lower_the_loss_of_one_distribution(body, kind):
+    recipe = {'optimizer.name': 'adam', 'optimizer.learning_rate': 0.03, 'optimizer.schedule': 'constant'}
+    run = prepare_run(make_settings(body, kind, **recipe), DATA)
+    network, state = run.program.network, run.init_state()
+
+    @jax.jit
+    def exact(params):
+        """log P of all words at each training position, and the NLL of those that stand there."""
+        positions = jnp.arange(DATA.train.start, DATA.train.stop)
+        contexts, targets = dataset.windows(DATA.tokens_T, positions, network.body.num_context)
+        features, _ = network.features(params, contexts, network.body.start(1))
+        return network.output.log_probabilities(params, features), network.output.nll(params, features, targets)
+
+    before = exact(state.params)[1].mean()
+    for _ in range(3):
+        state, nll_S = step.execute_steps(*run.chunk(state, int(state.step)))
+        assert np.isfinite(nll_S).all()
+    log_p_BxV, nll_B = exact(state.params)
+    assert nll_B.mean() < before - 0.3
+    assert log_p_BxV.shape == (len(DATA.train), V) and log_p_BxV.dtype == jnp.float32
+    np.testing.assert_allclose(np.exp(np.float64(log_p_BxV)).sum(1), 1, atol=1e-6)
+    targets = np.asarray(DATA.tokens_T[DATA.train.start : DATA.train.stop])
+    np.testing.assert_allclose(nll_B, -np.asarray(log_p_BxV)[np.arange(len(targets)), targets], rtol=1e-5, atol=1e-5)
+
+
+def dense_loss(params, network, contexts, targets, carry, key, proposal):
+    """The loss of a sparse output layer from the scores of all words, and what the streams carry on."""
+    key, key_rows = jax.random.split(key)
+    features, carry = network.features(params, contexts, carry, key)
+    if proposal is None:  # two_level's loss is exact
+        return network.output.nll(params, features, targets).mean(), carry
+    y_VxB = softmax.scores(params['b_V'], parts_of(params, features))
+    log_odds_VxB = y_VxB - proposal.log_inclusion_prob_V[:, None]
+    _, samples_S = network.output.rows(targets, proposal, key_rows)
+    y_target_B = y_VxB[targets, jnp.arange(16)]
+    if type(network.output) is OUTPUT_LAYERS['nce']:
+        told_B = jax.nn.softplus(-log_odds_VxB[targets, jnp.arange(16)])
+        return jnp.mean(told_B + jax.nn.softplus(log_odds_VxB[samples_S]).sum(0)), carry
+    others_SxB = jnp.where(samples_S[:, None] == targets[None, :], -jnp.inf, log_odds_VxB[samples_S])
+    return jnp.mean(jax.nn.logsumexp(jnp.vstack([others_SxB, y_target_B[None]]), axis=0) - y_target_B), carry
+
+
+def assert_close(actual, expected, atol):
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(actual), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=atol, err_msg=jax.tree_util.keystr(path))
+
+
+def start(settings):
+    """A training of parameters far from their small initial values, its batch and what its output layer draws from."""
+    program, state, hyperparameters = start_training(settings, V, 100)
+    state = state.replace(params=jax.tree.map(lambda x: 3 * x + 0.1, state.params))
+    proposal = program.network.output.make_proposal(dataset.unigram_log_probabilities(DATA))
+    contexts, targets = dataset.windows(DATA.tokens_T, POSITIONS, program.network.body.num_context)
+    return program, state, hyperparameters, contexts, targets, proposal
+
+
+@pytest.mark.parametrize('kind', SPARSE_KINDS)
+@pytest.mark.parametrize('body', BODIES)
+def test_sparse_gradients_are_the_dense_gradients_of_the_same_loss(body, kind):
+    program, state, _, contexts, targets, proposal = start(make_settings(body, kind))
+    network, key = program.network, jax.random.key(9)
+
+    @jax.jit
+    def both(params):
+        grads = objective.sparse_gradients(
+            params, network, contexts, targets, proposal, state.carry, key, program.sharding
+        )
+        dense = jax.grad(dense_loss, has_aux=True)(params, network, contexts, targets, state.carry, key, proposal)
+        return step.dense_tree(program, params, grads), grads.carry, *dense
+
+    grads, carry, expected, expected_carry = both(state.params)
+    assert_close(grads, expected, 1e-6)
+    assert_close(carry, expected_carry, 1e-6)
+
+
+OPTIMIZERS = {
+    'adam': ({'optimizer.name': 'adam', 'optimizer.learning_rate': 0.01}, optax.adam(0.01)),
+    'clip_norm and momentum': (
+        {'optimizer.clip_norm': 0.05, 'optimizer.momentum': 0.9},
+        optax.chain(optax.clip_by_global_norm(0.05), optax.sgd(0.5, 0.9)),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    'body,kind,optimizer',
+    [
+        *(('nplm', kind, 'adam') for kind in SPARSE_KINDS),
+        ('nplm', 'nce', 'clip_norm and momentum'),
+        ('gru', 'two_level', 'clip_norm and momentum'),
+    ],
+)
+def test_any_optimizer_updates_with_a_sparse_layer_as_with_dense_gradients(body, kind, optimizer):
+    changes, reference = OPTIMIZERS[optimizer]
+    settings = make_settings(body, kind, **changes, **{'optimizer.decay': 0.01, 'optimizer.schedule': 'constant'})
+    program, state, hyperparameters, contexts, targets, proposal = start(settings)
+    assert not program.row_updates
+
+    @jax.jit
+    def expected_step(params, opt_state, carry, number):
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), 2), number)
+
+        def penalised(params):
+            loss, next_carry = dense_loss(params, program.network, contexts, targets, carry, key, proposal)
+            return loss + objective.regulariser(params, 0.01), next_carry
+
+        grads, carry = jax.grad(penalised, has_aux=True)(params)
+        updates, opt_state = reference.update(grads, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state, carry
+
+    expected = state.params, reference.init(state.params), state.carry
+    train_step = jax.jit(step.train_step, static_argnames='program')
+    for number in range(3):
+        state, _ = train_step(program, state, contexts, targets, hyperparameters, proposal)
+        expected = expected_step(*expected, number)
+    assert_close(state.params, expected[0], 2e-5)
