@@ -23,9 +23,10 @@ README = (ROOT / 'README.md').read_text()
 
 def test_ci_runs_the_readmes_test_command():
     ((command, tests),) = re.findall(r'```bash\n(.*/(python -m pytest.*))\n```', README)
-    ours = (ROOT / '.ci' / 'run').read_text()
-    for step in ('python3 -m venv', 'pip', 'install', 'requirements.txt', f'{tests}\n'):
-        assert step in f'{command}\n' and step in ours
+    ci = (ROOT / '.ci' / 'run').read_text()
+    for step in ('python3 -m venv', 'pip', 'install', 'requirements-dev.txt', f'{tests}\n'):
+        assert step in f'{command}\n' and step in ci
+    assert f'`{tests}` runs the tests that CI runs' in (ROOT / 'docs' / 'testing.md').read_text()
 
 
 def test_the_notebook_lines_run(tmp_path, monkeypatch, lines):
@@ -57,8 +58,8 @@ def test_table_2_shows_a_networks_fixed_mixture(tmp_path):
     for file in table2.RESULTS.glob('*.json'):
         shutil.copy(file, tmp_path)
     mixed = {'fixed': {'valid': 1.25, 'test': 2.5}}
-    found = {'perplexity': {'valid': 8.0, 'test': 9.0}, 'mixture': mixed}
-    (tmp_path / 'mlp10.json').write_text(json.dumps(found))
+    results = {'perplexity': {'valid': 8.0, 'test': 9.0}, 'mixture': mixed}
+    (tmp_path / 'mlp10.json').write_text(json.dumps(results))
     assert table2.rows(tmp_path)[0][4:6] == ['1.2', '2.5']
 
 
@@ -97,6 +98,13 @@ def test_a_row_that_is_missing_or_another_runs_is_refused(tmp_path, monkeypatch)
         table1.rows()
 
 
-def test_every_file_of_the_map_is_there_and_every_module_on_it():
-    named = set(re.findall(r'^  (\w+\.py) ', README, re.MULTILINE))
-    assert named == {p.name for p in (ROOT / 'nplm_jax').glob('*.py')} - {'__init__.py'}
+def test_the_map_names_every_module_and_no_other():
+    (package,) = re.findall(r'^nplm_jax/\n((?:  .*\n)+)', README, re.MULTILINE)
+    modules = {p.relative_to(ROOT / 'nplm_jax') for p in (ROOT / 'nplm_jax').rglob('*.py')}
+    rooms = {p.parent.name for p in modules} - {''}
+    assert rooms <= set(re.findall(r'(\w+)/', package))
+    named = set(re.findall(r'\w+', package))
+    commands = {p.stem for p in modules if p.parts[0] == 'cli'}  # `python -m nplm_jax.cli` lists them
+    assert {p.stem for p in modules} - commands - {'__init__'} <= named
+    first_column = set(re.findall(r'\w+', ' '.join(line[:23] for line in package.splitlines())))
+    assert first_column - {'py'} <= {p.stem for p in modules} | rooms

@@ -1,16 +1,28 @@
-"""The lock, the oldest versions and the licence agree with what is required."""
+"""The lock, the oldest versions, the licence and the wheel agree with what is required."""
 
+import ast
 import pathlib
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
+import zipfile
 
 from packaging.markers import Marker
 from packaging.requirements import Requirement
 
 ROOT = pathlib.Path(__file__).parents[1]
-REQUIRED = [
-    Requirement(line) for line in (ROOT / 'requirements.txt').read_text().splitlines() if not line.startswith('#')
-]
+
+
+def requirements(name):
+    """The requirements that a file lists itself, without those of the files that it includes."""
+    lines = (ROOT / name).read_text().splitlines()
+    return [Requirement(line) for line in lines if not line.startswith(('#', '-r '))]
+
+
+RUNTIME = requirements('requirements.txt')
+REQUIRED = RUNTIME + requirements('requirements-dev.txt')
 LOCK = (ROOT / 'requirements.lock').read_text()
 
 
@@ -38,9 +50,62 @@ def test_the_lock_names_no_host_and_no_path():
 
 
 def test_the_oldest_versions_are_lower_ends():
-    oldest = [Requirement(x) for x in (ROOT / '.ci' / 'oldest.txt').read_text().splitlines() if not x.startswith('#')]
-    lower = {r.name: next(s.version for s in r.specifier if s.operator == '>=') for r in REQUIRED}
+    oldest = requirements('.ci/oldest.txt')
+    lower = {r.name: next(s.version for s in r.specifier if s.operator == '>=') for r in RUNTIME}
     assert all(lower[r.name] == next(iter(r.specifier)).version for r in oldest) and oldest[0].name == 'jax'
+
+
+def imported(*files):
+    """The names of the packages that these files import, anywhere in them."""
+    names = set()
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split('.')[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names.add(node.module.split('.')[0])
+    return names - sys.stdlib_module_names
+
+
+def test_the_package_imports_only_what_it_requires():
+    required = {re.sub('-.*', '', r.name.replace('absl-py', 'absl')).lower() for r in RUNTIME}
+    optional = {'sklearn', 'gensim', 'nicegui', 'submitit'}
+    names = imported(*(ROOT / 'nplm_jax').rglob('*.py'), *(ROOT / 'configs').glob('*.py'), ROOT / 'launch.py')
+    assert {name.lower() for name in names} - {'nplm_jax', 'configs'} - optional <= required
+    assert required - {name.lower() for name in names} <= {'orbax'}
+
+
+def test_pip_install_brings_no_development_tool():
+    project = tomllib.loads((ROOT / 'pyproject.toml').read_text())
+    assert project['tool']['setuptools']['dynamic']['dependencies'] == {'file': ['requirements.txt']}
+    assert not {r.name for r in RUNTIME} & {r.name for r in requirements('requirements-dev.txt')}
+    assert (ROOT / 'requirements-dev.txt').read_text().count('-r requirements.txt\n') == 1
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(tmp_path):
+    pip = [
+        sys.executable,
+        '-m',
+        'pip',
+        'wheel',
+        '--quiet',
+        '--no-deps',
+        '--no-build-isolation',
+        '--wheel-dir',
+        tmp_path,
+    ]
+    for name in ('nplm_jax', 'configs', 'tests', 'experiments'):
+        shutil.copytree(ROOT / name, tmp_path / 'copy' / name, ignore=shutil.ignore_patterns('__pycache__', '*.json'))
+    for name in ('pyproject.toml', 'README.md', 'LICENSE', 'requirements.txt', 'launch.py'):
+        shutil.copy(ROOT / name, tmp_path / 'copy')
+    subprocess.run([*pip, tmp_path / 'copy'], check=True, timeout=300)
+    with zipfile.ZipFile(next(tmp_path.glob('*.whl'))) as wheel:
+        files = {name for name in wheel.namelist() if '.dist-info/' not in name}
+        (metadata,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith('.dist-info/METADATA'))
+        (entries,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith('/entry_points.txt'))
+    assert files == {p.relative_to(ROOT).as_posix() for p in (ROOT / 'nplm_jax').rglob('*.py')}
+    assert 'nplm = nplm_jax.cli.__main__:main' in entries
+    assert '# nplm-jax\n' in metadata and 'Requires-Dist: jax' in metadata and 'Requires-Dist: pytest' not in metadata
 
 
 def test_the_licence():
