@@ -1,1 +1,1 @@
-"""One file a corpus; default.py has every key."""
+"""The configs of experiments: one file a corpus; default.py has every key."""

@@ -1,15 +1,15 @@
-"""AP News 1995 and 1996, the paper's larger corpus (section 4). You bring the licensed text, a folder of text files.
+"""AP News 1995 and 1996, the paper's larger corpus (section 4). You need the licensed text, a folder of text files.
 
     python launch.py --config=configs/ap_news.py:mlp10 --config.corpus.path=DIR
     python launch.py --config=configs/ap_news.py:kneser_ney_5 --config.corpus.path=DIR   and: interpolated,
                                  kneser_ney_3 to _5, modified_kneser_ney_3 to _5
     python launch.py --config=configs/ap_news.py:mlp10,paper --config.corpus.path=DIR   a step a word
 
-Files are read in the order of their names, blank lines part paragraphs. The folder has to hold more than the
-14,957,666 words of the first two splits; for a smaller one set corpus.train and corpus.valid.
+Files are read in the order of their names, and blank lines separate paragraphs. The folder has to hold more than the
+14,957,666 words of the training and validation splits; set corpus.train and corpus.valid for less text.
 
-Expected results (valid / test): the paper's Table 2, in PAPER below. Nothing was measured here: we have no licence
-for the text, and the preparation is only as close to the paper's as its section 4 tells.
+Expected results (valid / test): the paper's Table 2, in PAPER below. Nobody has run this config: the authors have no
+licence for the text. The preparation follows section 4 of the paper, which leaves some rules open.
 """
 
 from ml_collections import ConfigDict
@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from configs import default, rows
 from nplm_jax.utils.errors import BadInput
 
-# Table 2 of the paper: train (none given), valid and test perplexity.
+# Table 2 of the paper: train (not printed), valid and test perplexity.
 NETWORK = 'MLP10, mixed with the trigram'
 PAPER = {
     'mlp10': (0.0, 104.0, 109.0),
@@ -30,9 +30,9 @@ ROWS = ('mlp10', *rows.NGRAMS)
 
 
 def get_config(row: str = 'mlp10') -> ConfigDict:
-    """The config of a row of Table 2; `mlp10,paper` trains by the paper's recipe.
+    """Returns the config of a row of Table 2; `mlp10,paper` trains by the paper's recipe.
 
-    The paper gives mlp10 mixed with the interpolated trigram only: compare `mixture.fixed` of its results.json.
+    The paper prints mlp10 only as a mixture with the interpolated trigram: compare `mixture.fixed` of results.json.
     """
     c = default.get_config()
     c.name = f'ap_news-{row.replace(",", "-")}'

@@ -5,12 +5,11 @@
     python launch.py --config=configs/brown.py:kneser_ney_5   a count-based model: interpolated, kneser_ney_3 to _5,
                                  modified_kneser_ney_3 to _5, classes_150 to _2000, classes_500_4, classes_500_5
     python launch.py --config=configs/brown.py:lstm       a recurrent network: rnn, gru, lstm
-    python launch.py --config=configs/brown.py:mlp9,cased the same on words as they are printed
-    python launch.py --config=configs/brown.py:mlp9,paper the same by the paper's recipe, a step a word
+    python launch.py --config=configs/brown.py:mlp9,cased mlp9 on words in upper and lower case
+    python launch.py --config=configs/brown.py:mlp9,paper mlp9 trained by the paper's recipe, one word an update
     python launch.py --config=configs/brown.py:mlp9 --config.model.h=50 --config.seed=2
 
-Expected results and minutes: the tables in experiments/table1/README.md and, of the recurrent networks,
-experiments/recurrent/README.md.
+Expected results and minutes: experiments/table1/README.md, and experiments/recurrent/README.md for recurrent networks.
 """
 
 from collections.abc import Iterator
@@ -30,14 +29,14 @@ NETWORKS = {
     'mlp7': ((3, 50, 30, True), (210.0, 309.0, 293.0)),
     'mlp9': ((5, 100, 30, False), (175.0, 280.0, 276.0)),
 }
-# Of the count-based models: train (0: none given), valid and test perplexity.
+# Count-based models: the paper's train (0: not printed), valid and test perplexity.
 PAPER = {
     'interpolated': (31.0, 352.0, 336.0),
     'kneser_ney_3': (0.0, 334.0, 323.0),
     'kneser_ney_4': (0.0, 332.0, 321.0),
     'kneser_ney_5': (0.0, 332.0, 321.0),
 }
-# n, number of classes; the same.
+# Class-based models: n, the number of classes; the paper's train, valid and test perplexity.
 CLASSES = {
     'classes_150': (3, 150, (0.0, 348.0, 334.0)),
     'classes_200': (3, 200, (0.0, 354.0, 340.0)),
@@ -53,9 +52,9 @@ ROWS = (*NETWORKS, *rows.NGRAMS, *CLASSES)
 
 
 def get_config(row: str = '') -> ConfigDict:
-    """The config of a row of Table 1, of the best network when none is given.
+    """Returns the config of a row of Table 1, or of the best network for an empty row.
 
-    After the row may stand `,cased` (words as printed) and `,paper` (the paper's recipe to the letter).
+    `,cased` after the row keeps upper and lower case, `,paper` trains by the paper's recipe.
     """
     c = default.get_config()
     name, *presets = row.split(',')
@@ -76,7 +75,7 @@ def get_config(row: str = '') -> ConfigDict:
         c.model.dropout, c.optimizer.learning_rate = (0.25, 1.5) if c.model.direct else (0.1, 2.0)
         c.train.epochs = 6
         direct = 'direct' if c.model.direct else 'no direct'
-        shape = f'n={c.model.n} h={c.model.h} m={c.model.m}, {direct}'  # overridden runs are still shown beside it
+        shape = f'n={c.model.n} h={c.model.h} m={c.model.m}, {direct}'  # the paper's, also where a run overrides a key
         rows.set_paper(c, f'{name.upper()}: {shape}', perplexities)
     elif name in RECURRENT:
         _set_recurrent(c, name)
@@ -113,7 +112,7 @@ _PRESETS = {'cased': _cased, 'paper': _paper}
 
 
 def sweep() -> Iterator[dict[str, Any]]:
-    """m, h, n and direct connections around the paper's networks, with the recipe of the row given: 16 points."""
+    """Yields 16 points: m, h, n and direct connections around the paper's networks."""
     for n in (3, 5):
         for m in (30, 60):
             for h in (50, 100):

@@ -1,16 +1,16 @@
-"""Every key of an experiment, with its meaning, unit and the paper's value. Other configs change some of them.
+"""Every key of an experiment, with its meaning, unit and the paper's value. Other configs change some values.
 
-The values here are the network and recipe that did best on Brown in about ten minutes on 2 CPU cores.
+The values here are the network and the recipe with the best perplexity on Brown after about ten minutes on 2 CPU cores.
 """
 
 from ml_collections import ConfigDict
 
 
 def get_config() -> ConfigDict:
-    """The complete, locked config."""
+    """Returns the complete, locked config."""
     c = ConfigDict()
-    c.name = 'default'  # of the run: the last part of its folder, and its row in a table
-    c.seed = 1  # of the initial parameters, the order of the words and dropout
+    c.name = 'default'  # of the run: the name of its folder and of its row in a table
+    c.seed = 1  # random seed of the initial parameters, the order of the words, dropout and sampled words
     c.corpus = _corpus()
     c.model = _model()
     c.ngram = _ngram()
@@ -23,75 +23,77 @@ def get_config() -> ConfigDict:
 
 
 def _corpus() -> ConfigDict:
-    """Which text, how it is cut into words, which are rare, how it is split."""
+    """Returns `corpus.*`: which text, how it is tokenized, which words are rare, how it is split."""
     c = ConfigDict()
     c.name = 'brown'  # brown | ap_news | wikitext2 | text | sentences
-    c.path = ''  # text: a UTF-8 file, or a folder read in the order of its names (ap_news and wikitext2: folder)
-    c.valid_path = ''  # text: files of their own to validate and test on, instead of fractions
+    c.path = ''  # text: a UTF-8 file, or a folder whose files are read by name; ap_news and wikitext2: a folder
+    c.valid_path = ''  # text: files to validate and test on; corpus.train and corpus.valid are then not used
     c.test_path = ''
-    c.tokens = 'words'  # text, ap_news: words (punctuation split off) | whitespace (already tokenized)
-    c.lowercase = True  # the paper (section 4): upper and lower case of a word were merged
+    c.tokens = (
+        'words'  # of text and ap_news: words (splits off punctuation) | whitespace (the text is tokenized already)
+    )
+    c.lowercase = True  # merge upper and lower case; the paper (section 4): true
     c.split_possessive = True  # dog's -> dog 's
-    c.boundary_tokens = True  # <text> before each text and <p> before each paragraph
-    c.numbers = False  # numeric forms become <number>; the paper: on AP News
-    c.proper_nouns = False  # become <proper>, by nplm_jax/tokens.py's rule; the paper: on AP News
-    c.min_count = 1  # rarer words become <rare>; the paper: 4 (frequency 3 or less was merged)
-    c.max_vocabulary = 0  # |V| at most, <rare> included, 0 for no limit; the paper: 16,383 on Brown, 17,964 on AP News
-    c.count_over = 'all'  # all | train: the words that frequencies are counted over; the paper's figures: all
-    c.train = 0.8  # below 1 a fraction of the stream, else words; the paper on Brown: 800,000
-    c.valid = 0.1  # likewise; the paper on Brown: 200,000; the rest is the test set
+    c.boundary_tokens = True  # put <text> before each text and <p> before each paragraph
+    c.numbers = False  # replace numbers by <number>; the paper: true on AP News
+    c.proper_nouns = False  # replace proper nouns by <proper> (data/tokenization.py); the paper: true on AP News
+    c.min_count = 1  # words with a lower count become <rare>; the paper: 4
+    c.max_vocabulary = 0  # largest |V|, with <rare>; 0: no limit; the paper: 16,383 on Brown, 17,964 on AP News
+    c.count_over = 'all'  # all | train: the words whose counts decide which are rare; the paper's figures fit all
+    c.train = 0.8  # training set: a fraction of the stream below 1, else words; the paper on Brown: 800,000
+    c.valid = 0.1  # validation set, in the same unit; the paper on Brown: 200,000; the test set is the rest
     return c
 
 
 def _model() -> ConfigDict:
-    """Which model and its shape."""
+    """Returns `model.*`: which model, and its shape."""
     c = ConfigDict()
-    # nplm: the paper's network; rnn | gru | lstm: recurrent ones; count-based (section 4.1): interpolated |
-    # kneser_ney | modified_kneser_ney | classes | maximum_likelihood | add_delta | backoff (to the shorter context
-    # when the longer is unseen)
+    # The paper's network: nplm. Recurrent networks: rnn | gru | lstm. Count-based models (section 4.1): interpolated |
+    # kneser_ney | modified_kneser_ney | classes | maximum_likelihood | add_delta | backoff (which uses the shorter
+    # context where the longer one was never seen).
     c.family = 'nplm'
-    c.n = 6  # order: a word is predicted from the n-1 before it (by recurrent ones from all); the paper: 3 and 5
-    c.m = 100  # (this and below: of networks) features a word; the paper: 30 and 60
-    c.h = 200  # hidden units, 0 for none; the paper: 0, 50 and 100
-    c.direct = False  # direct connections W from features to output (of nplm); the paper: both
-    c.unigram_bias = True  # start b from the log-frequencies of the training words; the paper is silent
-    c.dropout = 0.25  # share of features and hidden units zeroed in training; the paper: 0
+    c.n = 6  # order: the n-1 words before a word predict it; recurrent networks use all; the paper: 3 and 5
+    c.m = 100  # of networks, as the keys below: features a word; the paper: 30 and 60
+    c.h = 200  # hidden units, 0 for no hidden layer; the paper: 0, 50 and 100
+    c.direct = False  # of nplm: direct connections W from the features to the output; the paper: both
+    c.unigram_bias = True  # initialise b with the log-frequencies of the training words; the paper does not say
+    c.dropout = 0.25  # probability with which training zeroes a feature or a hidden unit; the paper: 0
     return c
 
 
 def _ngram() -> ConfigDict:
-    """What some count-based models need beside their order."""
+    """Returns `ngram.*`: what some count-based models need beside their order."""
     c = ConfigDict()
-    c.delta = 0.1  # of add_delta: what is added to every count
-    c.classes = 500  # of classes: how many; the paper: 150 to 2000
+    c.delta = 0.1  # of add_delta: added to every count
+    c.classes = 500  # of classes: number of word classes; the paper: 150 to 2000
     return c
 
 
 def _output() -> ConfigDict:
-    """How the loss over all |V| words is computed in training; evaluation is always exact and in float32."""
+    """Returns `output.*`: how training computes the loss over all |V| words; evaluation is exact and in float32."""
     c = ConfigDict()
-    # full | sampled (importance sampling, section 5.2) | nce (noise-contrastive estimation) | two_level (the class,
-    # then the word in it)
+    # full | sampled (importance sampling, section 5.2) | nce (noise-contrastive estimation) | two_level (predicts the
+    # class of the word, then the word in the class).
     c.kind = 'full'
-    c.precision = 'float32'  # of full's products with |V|: float32 | bfloat16, its sums and the parameters float32
-    c.block_size = 256  # of full: examples whose |V| scores are held at once; larger (1024) on a GPU
-    c.samples = 1000  # of sampled and nce: distinct words a step, shared by its batch
-    c.proposal = 'unigram'  # likewise: they are drawn by the words' training counts, or log_uniform, by their rank
-    c.num_shortlist = 1000  # of two_level: the most frequent words, each a class of its own
-    c.classes = 500  # likewise: at most how many for all other words, of one size and by frequency
+    c.precision = 'float32'  # of full: float32 | bfloat16 products with |V|; sums and parameters stay float32
+    c.block_size = 256  # of full: examples whose |V| scores are in memory at once; 1024 suits a GPU
+    c.samples = 1000  # of sampled and nce: distinct words drawn a step, which all examples of the batch share
+    c.proposal = 'unigram'  # of sampled and nce: unigram (by training count) | log_uniform (by rank)
+    c.num_shortlist = 1000  # of two_level: the most frequent words, each of which is a class
+    c.classes = 500  # of two_level: largest number of classes of the other words, which have one size
     return c
 
 
 def _optimizer() -> ConfigDict:
-    """How the network is trained."""
+    """Returns `optimizer.*`: how a network is trained."""
     c = ConfigDict()
-    c.name = 'sgd'  # sgd | adam | adagrad on the batch mean, or paper: section 2.1, a sum at a rate a word
-    c.learning_rate = 2.0  # on the batch mean: halve it with the batch (not used by paper)
-    c.schedule = 'cosine'  # cosine | linear (both to zero over all epochs) | constant (not used by paper)
-    c.warmup = 0  # updates of linear warm-up (not used by paper)
+    c.name = 'sgd'  # sgd | adam | adagrad (on the mean over a batch) | paper (section 2.1: on the sum over a batch)
+    c.learning_rate = 2.0  # not of paper; a batch half as large needs a rate half as large
+    c.schedule = 'cosine'  # not of paper; cosine | linear (both fall to zero over all epochs) | constant
+    c.warmup = 0  # not of paper; updates of linear warm-up
     c.momentum = 0.0  # of sgd
-    c.clip_norm = 0.0  # largest gradient norm, 0 for any (not used by paper)
-    c.decay = 1e-5  # R(theta) = decay/2 |theta|^2 over C, H, U, W (not used by paper)
+    c.clip_norm = 0.0  # not of paper; largest norm of a gradient, 0: no limit
+    c.decay = 1e-5  # not of paper; R(theta) = decay/2 |theta|^2 over C, H, U, W
     c.paper = ConfigDict()  # epsilon_t = epsilon_0 / (1 + r t), t in words
     c.paper.epsilon_0 = 1e-3  # the paper: 1e-3
     c.paper.r = 1e-8  # the paper: 1e-8
@@ -100,34 +102,32 @@ def _optimizer() -> ConfigDict:
 
 
 def _train() -> ConfigDict:
-    """How long, in what batches, how often looked at and saved."""
+    """Returns `train.*`: how long, in which batches, how often it is validated, saved and logged."""
     c = ConfigDict()
     c.batch_size = 128  # words an update; the paper: 1
-    c.epochs = 8  # passes over the training words at most; the paper on Brown: 10 to 20
-    c.patience = 2  # evaluations without a better validation perplexity before stopping early
-    c.evaluate_every = 0  # updates between evaluations, to the next dispatch's end; 0 for once an epoch
+    c.epochs = 8  # largest number of passes over the training words; the paper on Brown: 10 to 20
+    c.patience = 2  # training stops after so many validations without a better perplexity
+    c.evaluate_every = 0  # updates between validations, 0: once an epoch
     c.checkpoint_every = 2000  # updates between checkpoints
     c.log_every = 250  # updates between lines of metrics.jsonl
-    c.steps_per_execution = 50  # updates run on the device before Python looks again
-    # Of recurrent networks: the words of a stream that an update goes back through. An update reads
-    # batch_size / bptt_length streams in parallel.
-    c.bptt_length = 16
+    c.steps_per_execution = 50  # updates in one call of the compiled program; what is due within waits for its end
+    c.bptt_length = 16  # of recurrent networks: words a stream an update; batch_size / bptt_length streams in parallel
     return c
 
 
 def _parallel() -> ConfigDict:
-    """Over how many devices training is spread (section 3); the result does not depend on it."""
+    """Returns `parallel.*`: over how many devices training is divided (section 3). Results do not depend on it."""
     c = ConfigDict()
-    c.data = 1  # devices that share the batch (section 3.1), -1 for all that are left
-    # Devices that share the |V| output words (section 3.2), likewise. With an output.kind other than full they share
-    # the memory of these words' rows, and all data * model devices the batch.
+    c.data = 1  # devices that divide the batch (section 3.1), -1: all that are left
+    # Devices that divide the |V| output words (section 3.2), -1: all that are left. With another output.kind than full
+    # they divide the rows of the output words in memory, and all data * model devices divide the batch.
     c.model = 1
-    c.mode = 'shard_map'  # shard_map | pmap (data only)
+    c.mode = 'shard_map'  # shard_map | pmap (which divides the batch only)
     return c
 
 
 def _paper() -> ConfigDict:
-    """What the paper prints for this row; 0 where it prints nothing."""
+    """Returns `paper.*`: the perplexities that the paper prints for this row; 0 where it prints none."""
     c = ConfigDict()
     c.row = ''
     c.train = 0.0

@@ -1,13 +1,13 @@
-"""What the corpora's configs share: the count-based rows of the paper's tables, and its own recipe."""
+"""Parts that the configs of several corpora share: rows of the paper's tables, and the paper's recipe."""
 
 from collections.abc import Mapping
 
 from ml_collections import ConfigDict
 
-Perplexities = tuple[float, float, float]  # the paper's to train (0: none given), validate and test
+Perplexities = tuple[float, float, float]  # of the paper on training (0: not printed), validation and test words
 
 _KNESER_NEY = 'Kneser-Ney back-off'
-# Family, n and the name in the paper's tables, '' for a model that came after it.
+# model.family, model.n and the name in the paper's tables; '' for a model that the paper does not have.
 NGRAMS = {
     'interpolated': ('interpolated', 3, 'Del. Int.'),
     'kneser_ney_3': ('kneser_ney', 3, _KNESER_NEY),
@@ -20,22 +20,29 @@ NGRAMS = {
 
 
 def set_ngram(c: ConfigDict, row: str, paper: Mapping[str, Perplexities]) -> None:
-    """Makes the config that of a row of NGRAMS, beside the figures that `paper` has for it."""
+    """Sets a count-based model.
+
+    Args:
+        c: The config to change.
+        row: A key of NGRAMS.
+        paper: The paper's perplexities by row; the row need not be among them.
+    """
     c.model.family, c.model.n, name = NGRAMS[row]
     if row in paper:
         set_paper(c, name, paper[row])
 
 
 def set_paper(c: ConfigDict, name: str, perplexities: Perplexities) -> None:
-    """Sets `paper.*`: the row that the result is shown beside."""
+    """Sets `paper.*`: the row of the paper's table that is printed beside the result."""
     c.paper.row = name
     c.paper.train, c.paper.valid, c.paper.test = perplexities
 
 
 def set_table2_network(c: ConfigDict) -> None:
-    """The one network of the paper's Table 2, trained by the recipe of Brown's networks but for what follows.
+    """Sets the network of the paper's Table 2.
 
-    Decay 1e-5 and 5 passes are the paper's; that a text this long needs no dropout is a guess that was not measured.
+    The weight decay of 1e-5 and the 5 epochs are the paper's. The learning rate is that of Brown's networks. No dropout
+    is a guess for a text of this length; it was not measured.
     """
     c.model.n, c.model.h, c.model.m, c.model.direct = 6, 60, 100, True
     c.model.dropout, c.optimizer.learning_rate = 0.0, 1.5
@@ -44,7 +51,7 @@ def set_table2_network(c: ConfigDict) -> None:
 
 
 def set_paper_recipe(c: ConfigDict) -> None:
-    """The paper's training to the letter: a step a word, no dropout."""
+    """Sets the training of the paper: one word an update, no dropout, b initialised with zeros."""
     c.optimizer.name = 'paper'
     c.model.dropout, c.model.unigram_bias = 0.0, False
     c.train.batch_size = 1

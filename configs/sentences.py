@@ -1,9 +1,9 @@
-"""Three sentences: "i like dog", "i love coffee", "i hate milk". What a newcomer runs first.
+"""Three sentences: "i like dog", "i love coffee", "i hate milk". The first experiment to run.
 
     python launch.py --config=configs/sentences.py
 
-Takes seconds. The network learns to predict each sentence's last word from the two before it; training,
-validation and test words are the same, so the perplexities only say how well it remembers.
+It takes seconds. The network learns to predict the last word of each sentence from the two words before it. Training,
+validation and test words are the same, so that the perplexities say only how well the network remembers them.
 """
 
 from ml_collections import ConfigDict
@@ -12,7 +12,7 @@ from configs import default
 
 
 def get_config() -> ConfigDict:
-    """n=3, m=2: features that can be drawn on paper."""
+    """Returns the config of a network with m=2, whose word features can be drawn in the plane."""
     c = default.get_config()
     c.name = 'sentences'
     c.corpus.name = 'sentences'

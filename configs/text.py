@@ -1,11 +1,12 @@
-"""Any UTF-8 text of yours: a file, or a folder of files (each one a text, blank lines between paragraphs).
+r"""Your UTF-8 text: a file, or a folder of files. Each file is a text, and blank lines separate its paragraphs.
 
     python launch.py --config=configs/text.py --config.corpus.path=my_novel.txt
-    python launch.py --config=configs/text.py --config.corpus.path=train.txt \\
+    python launch.py --config=configs/text.py --config.corpus.path=train.txt \
         --config.corpus.valid_path=valid.txt --config.corpus.test_path=test.txt
 
-Without files of their own, validation and test are the next tenth and the last tenth of the text. Text that is
-tokenized already: --config.corpus.tokens=whitespace. Words seen fewer than three times become <rare>.
+Without --config.corpus.valid_path and test_path, the first 80% of the text are for training, the next 10% for
+validation, the last 10% for test. --config.corpus.tokens=whitespace is for text that is tokenized already. Words that
+occur fewer than three times become <rare>.
 """
 
 from ml_collections import ConfigDict
@@ -14,7 +15,7 @@ from configs import default
 
 
 def get_config() -> ConfigDict:
-    """A network for a hundred thousand to a few million words."""
+    """Returns the config of a network for a hundred thousand to a few million words."""
     c = default.get_config()
     c.name = 'text'
     c.corpus.name = 'text'

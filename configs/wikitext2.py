@@ -3,12 +3,13 @@
     python launch.py --config=configs/wikitext2.py:mlp10          the network of the paper's Table 2
     python launch.py --config=configs/wikitext2.py:kneser_ney_5   a count-based model: interpolated, kneser_ney_3 to
                                  _5, modified_kneser_ney_3 to _5
-    python launch.py --config=configs/wikitext2.py:interpolated --config.corpus.path=DIR   train.txt, valid.txt and
-                                 test.txt (or wiki.train.tokens and so on) of your own, of the same form
+    python launch.py --config=configs/wikitext2.py:interpolated --config.corpus.path=DIR   your copy of train.txt,
+                                 valid.txt and test.txt (or wiki.train.tokens and so on)
 
-The words are the published ones, cased, with its own <unk> as <rare>, and its files are the three splits. <text>
-opens each article and <p> each line, headings included; blank lines are nothing. Published perplexities on this
-corpus predict an <eos> after every line, blank ones too, instead: they are not comparable with those here.
+The words are the published ones, in upper and lower case; the published <unk> is <rare>. The three files are the three
+splits. <text> stands before each article and <p> before each line, headings among them; blank lines are skipped.
+Published perplexities on this corpus predict an <eos> after every line, and after blank lines, so that they cannot be
+compared with those here.
 
 Expected results and minutes: experiments/table2/README.md, which trains the network with output.kind=sampled.
 """
@@ -22,7 +23,7 @@ ROWS = ('mlp10', *rows.NGRAMS)
 
 
 def get_config(row: str = 'mlp10') -> ConfigDict:
-    """The config of a row of the paper's Table 2 on this corpus, for which the paper has no figures."""
+    """Returns the config of a row of the paper's Table 2 on this corpus, for which the paper prints nothing."""
     c = default.get_config()
     c.name = f'wikitext2-{row}'
     c.corpus.name = 'wikitext2'
