@@ -27,11 +27,9 @@ def _corpus() -> ConfigDict:
     c = ConfigDict()
     c.name = 'brown'  # brown | ap_news | wikitext2 | text | sentences
     c.path = ''  # text: a UTF-8 file, or a folder whose files are read by name; ap_news and wikitext2: a folder
-    c.valid_path = ''  # text: files to validate and test on; corpus.train and corpus.valid are then not used
+    c.valid_path = ''  # text, ap_news: files to validate and test on; corpus.train and corpus.valid are then not used
     c.test_path = ''
-    c.tokens = (
-        'words'  # of text and ap_news: words (splits off punctuation) | whitespace (the text is tokenized already)
-    )
+    c.tokens = 'words'  # of text, ap_news: words (splits off punctuation) | whitespace (text that is tokenized already)
     c.lowercase = True  # merge upper and lower case; the paper (section 4): true
     c.split_possessive = True  # dog's -> dog 's
     c.boundary_tokens = True  # put <text> before each text and <p> before each paragraph
