@@ -15,7 +15,7 @@ from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import registry
 from nplm_jax.models.mixture import equal
-from nplm_jax.runs import experiment
+from nplm_jax.runs import experiment, loading
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def make_config(folder, **changes):
 def test_a_run_goes_from_config_to_a_model_that_generates_and_scores(tmp_path):
     results = experiment.run(make_config(tmp_path), tmp_path / 'run')
     settings, words, model = experiment.load(tmp_path / 'run')
-    data = experiment.prepare(settings)
+    data = loading.prepare(settings)
     assert results['family'] == 'bag' and results['parameters'] == len(words) * (2 * 8 + 1)
     test_score = evaluate(model, data.tokens_T, data.test)
     assert test_score.perplexity == pytest.approx(results['perplexity']['test'], rel=1e-6)
