@@ -68,8 +68,8 @@ class Mixture(LanguageModel):
     @property
     def n(self) -> int | None:
         """The largest order of the models; None if one of them has no order."""
-        orders = [model.n for model in self.models]
-        return None if None in orders else max(orders)
+        orders = [model.n for model in self.models if model.n is not None]
+        return max(orders) if len(orders) == len(self.models) else None
 
     def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score`."""
