@@ -8,6 +8,7 @@ from softmax_reference import assert_close, problem, reference
 
 from configs import brown
 from experiments.speed import contestants, pallas_loss
+from experiments.speed.problem import make_problem
 from nplm_jax.outputs import softmax
 
 LOSSES = jax.jit(jax.value_and_grad(pallas_loss.nll_per_word, (0, 1)), static_argnums=3)
@@ -45,8 +46,8 @@ def test_splits_of_several_tiles_and_columns_beyond_one_run_add_up(monkeypatch):
 def test_training_with_it_does_our_updates():
     config = brown.get_config('mlp1')
     config.model.m, config.model.h, config.model.dropout = 6, 7, 0.0
-    problem = contestants.make_problem(config, V=50, B=16, S=5, turns=1)
-    turns = [make(problem, 'float32') for make in (contestants.ours, contestants.ours_pallas)]
+    shared = make_problem(config, V=50, B=16, S=5, turns=1)
+    turns = [contestants.find(name)(shared, 'float32') for name in ('ours', 'ours_pallas')]
     np.testing.assert_allclose(*[turn() for turn in turns], atol=1e-4)
 
 

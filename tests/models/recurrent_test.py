@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, make_model, make_network, same_bits, small_settings, start_training, train, train_in_parts
+from helpers import DATA, make_model, make_network, same_bits, small_settings, train, train_in_parts
 
 from configs import sentences
-from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.perplexity import evaluate
@@ -18,7 +17,7 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import experiment, loading
-from nplm_jax.training import objective, step
+from nplm_jax.training import objective
 from nplm_jax.utils.errors import BadInput
 
 FAMILIES = ('rnn', 'gru', 'lstm')
@@ -195,25 +194,6 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
     (best, _, last_part), _ = train_in_parts(settings, tmp_path / 'parts', 5)
     assert 0 < len(last_part.nll) < len(uninterrupted.nll)
     assert same_bits(best, expected) and last_part.nll == uninterrupted.nll[-len(last_part.nll) :]
-
-
-def test_an_epoch_starts_with_no_words_read():
-    settings = settings_of('rnn')
-    steps_per_epoch = len(DATA.train) // 12
-    program, state, hyperparameters = start_training(settings, len(DATA.vocabulary), steps_per_epoch)
-    train_step = jax.jit(step.train_step, static_argnames='program')
-    positions_T = program.network.body.epoch_positions(1, 0, DATA.train, 12)
-    contexts, targets = dataset.windows(DATA.tokens_T, positions_T[:12], 1)
-    for number, equal in ((steps_per_epoch, True), (steps_per_epoch + 1, False)):
-        nll = [
-            train_step(
-                program,
-                state.replace(step=jnp.int32(number), carry=jnp.full_like(state.carry, value)),
-                contexts, targets, hyperparameters,
-            )[1]
-            for value in (0.0, 0.9)
-        ]  # fmt: skip
-        assert (nll[0] == nll[1]) == equal
 
 
 def test_dropout_is_off_the_path_from_state_to_state():
