@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +23,7 @@ from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
+from nplm_jax.runs import loading
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run
@@ -46,6 +49,11 @@ SMALL = {
     'train.log_every': 5,
     'train.steps_per_execution': 4,
 }
+# Half a minute, with many checkpoints.
+LONG_RUN = (
+    '--config=configs/sentences.py', '--config.train.epochs=4000', '--config.train.checkpoint_every=300',
+    '--config.train.evaluate_every=3000', '--config.train.patience=99', '--config.train.log_every=300',
+)  # fmt: skip
 SPARSE = {'output.samples': 9, 'output.num_shortlist': 5, 'output.classes': 4, 'optimizer.momentum': 0.0}
 
 
@@ -157,3 +165,23 @@ def command(*flags: Any) -> list[str]:
 def launch(*flags: Any, cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Runs launch.py in a folder, by default the repository's root."""
     return subprocess.run(command(*flags), capture_output=True, text=True, cwd=cwd, timeout=300)
+
+
+def outcome(folder: pathlib.Path) -> tuple[dict[str, float], int, list[bytes]]:
+    """Returns what must not depend on how often a run was stopped: perplexities, updates and parameters."""
+    results = json.loads((folder / 'results.json').read_text())
+    _, _, model = loading.load(folder)
+    return results['perplexity'], results['updates'], [np.asarray(p).tobytes() for p in jax.tree.leaves(model.params)]
+
+
+def job_output(folder: pathlib.Path, kind: str) -> str:
+    """Returns what the jobs below a folder wrote to stdout ('out') or stderr ('err')."""
+    return ''.join(p.read_text() for p in sorted(folder.glob(f'.jobs/*_log.{kind}')))
+
+
+def wait_until(condition: Callable[[], Any], seconds: float, explain: Callable[[], str] = str) -> None:
+    """Waits for a condition. Raises: AssertionError, with an explanation, when it does not come true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, explain()
+        time.sleep(0.1)

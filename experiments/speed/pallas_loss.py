@@ -20,6 +20,8 @@ Dims as in blockwise.py, and: Q queries, N keys, S splits of the keys; of one pr
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +39,9 @@ TILES = {  # R, T, warps and stages of loading, the first that fits
     'bfloat16': ((128, 64, 8, 3), (64, 64, 4, 2), (64, 16, 4, 2)),
 }
 ROWS = 128  # a multiple of every R and T
+Gradients: TypeAlias = tuple[tuple[tuple[jax.Array, jax.Array], ...], jax.Array]  # in the shape of (parts, b_V)
+Ref: TypeAlias = Any  # an array in the memory of the device, which the kernel reads or writes by index
+Running: TypeAlias = tuple[jax.Array, jax.Array, list[jax.Array]]  # largest scores, sums of E, sums of E's keys
 NOTHING = -1e30  # a score that adds nothing to a sum: of padding, and before the first key
 
 
@@ -50,7 +55,9 @@ def nll_per_word(parts: tuple[Part, ...], b_V: jax.Array, targets_B: jax.Array, 
     return _forward(parts, b_V, targets_B, precision)[0]
 
 
-def _forward(parts, b_V, targets_B, precision):
+def _forward(
+    parts: tuple[Part, ...], b_V: jax.Array, targets_B: jax.Array, precision: Precision
+) -> tuple[jax.Array, Gradients]:
     """The loss, and its gradients in the shape of (parts, b_V)."""
     weights, inputs = zip(*parts)
     V, B = len(b_V), len(targets_B)
@@ -69,7 +76,7 @@ def _forward(parts, b_V, targets_B, precision):
     return jnp.mean(largest_B - target_scores_B + log_sum_B), gradients
 
 
-def _backward(_precision, gradients, cotangent):
+def _backward(_precision: Precision, gradients: Gradients, cotangent: jax.Array) -> tuple[Any, Any, None]:
     parts, b_V = jax.tree.map(lambda g: g * cotangent, gradients)
     return parts, b_V, None
 
@@ -77,13 +84,15 @@ def _backward(_precision, gradients, cotangent):
 nll_per_word.defvjp(_forward, _backward)
 
 
-def _side_by_side(arrays, precision):
+def _side_by_side(arrays: Sequence[jax.Array], precision: Precision) -> jax.Array:
     """One matrix of all parts' columns, with zeros up to whole tiles."""
     joined = jnp.concatenate([x.astype(precision) for x in arrays], axis=1)
     return jnp.pad(joined, [(0, -n % whole) for n, whole in zip(joined.shape, (ROWS, CHUNK[precision]))])
 
 
-def _attend(queries_QxK, own_Q, keys_NxK, added):
+def _attend(
+    queries_QxK: jax.Array, own_Q: jax.Array, keys_NxK: jax.Array, added: tuple[jax.Array, jax.Array]
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Of each query its largest score, log sum E over the keys, and the keys' mean weighted by E = exp(y - largest).
 
     The scores y are keys @ query + the query's own + two numbers added to a key, in this order: where a word gets
@@ -102,7 +111,9 @@ def _attend(queries_QxK, own_Q, keys_NxK, added):
     return largest_Q, jnp.log(sum_Q), jnp.concatenate(taken, axis=1)
 
 
-def _run(queries_QxK, own_Q, keys_NxK, added_2xN, first):
+def _run(
+    queries_QxK: jax.Array, own_Q: jax.Array, keys_NxK: jax.Array, added_2xN: jax.Array, first: int
+) -> Sequence[jax.Array]:
     """The kernel on all splits: the largest scores and the sums of E, S x Q, and those of E's keys, columns last."""
     (Q, K), N, dtype = queries_QxK.shape, len(keys_NxK), queries_QxK.dtype
     columns = min(COLUMNS, K - first)
@@ -132,7 +143,19 @@ def _run(queries_QxK, own_Q, keys_NxK, added_2xN, first):
     return jax.lax.platform_dependent(*given, cpu=call(interpret=True), default=call())
 
 
-def _kernel(queries_RxK, own_R, keys_NxK, added_2xN, largest_R, sum_R, taken_RxC, *, T, each, first):
+def _kernel(
+    queries_RxK: Ref,
+    own_R: Ref,
+    keys_NxK: Ref,
+    added_2xN: Ref,
+    largest_R: Ref,
+    sum_R: Ref,
+    taken_RxC: Ref,
+    *,
+    T: int,
+    each: int,
+    first: int,
+) -> None:
     """R queries over the keys of one split, `each` tiles of T; sums of E's keys from column `first` on."""
     R, K = queries_RxK.shape
     chunk = CHUNK[queries_RxK.dtype.name]
@@ -140,7 +163,7 @@ def _kernel(queries_RxK, own_R, keys_NxK, added_2xN, largest_R, sum_R, taken_RxC
     held = slice(first // chunk, (first + taken_RxC.shape[1]) // chunk)
     queries, own_Rx1 = [queries_RxK[:, c] for c in chunks], own_R[:][:, None]
 
-    def step(i, running):
+    def step(i: jax.Array, running: Running) -> Running:
         largest_R, sum_R, taken = running
         tile = pl.ds(i * T, T)
         keys = [keys_NxK[tile, c] for c in chunks]
@@ -163,7 +186,7 @@ def _kernel(queries_RxK, own_R, keys_NxK, added_2xN, largest_R, sum_R, taken_RxC
         taken_RxC[:, pl.ds(i, chunk)] = t
 
 
-def _product(left, right, contract):
+def _product(left: jax.Array, right: jax.Array, contract: tuple[int, int]) -> jax.Array:
     """A float32 matrix product over one axis of each operand; Triton's default would be TensorFloat-32."""
     axes = (((contract[0],), (contract[1],)), ((), ()))
     return jax.lax.dot_general(left, right, axes, jax.lax.Precision.HIGHEST, jnp.float32)

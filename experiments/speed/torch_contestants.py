@@ -21,7 +21,7 @@ DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
 class Network(torch.nn.Module):
     """y = b + Wx + U tanh(d + Hx). [U W] is one matrix, since one product is faster than two and a sum."""
 
-    def __init__(self, params: Params, dropout: float):
+    def __init__(self, params: Params, dropout: float) -> None:
         """Copies the parameters."""
         super().__init__()
         self.dropout = dropout

@@ -19,13 +19,13 @@ COMMANDS = {
 }
 
 
-def main(argv: Sequence[str]) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command that the first argument names.
 
     Exits with 2 after bad input and with 1 after numbers that are not finite, both in one line, and with 1 in silence
     when the reader of its output has closed.
     """
-    name, *arguments = argv or ['--help']
+    name, *arguments = (sys.argv[1:] if argv is None else argv) or ['--help']
     try:
         if name in ('-h', '--help'):
             lines = '\n'.join(f'  {command:10}{summary}' for command, summary in COMMANDS.items())
@@ -44,4 +44,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-    main(sys.argv[1:])
+    main()

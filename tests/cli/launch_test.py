@@ -10,10 +10,9 @@ import subprocess
 import sys
 import time
 
-import jax
 import numpy as np
 import pytest
-from helpers import ROOT, command, launch
+from helpers import ROOT, command, launch, outcome
 
 from configs import sentences as sentences_config
 from configs import text as text_config
@@ -325,13 +324,6 @@ def novel(tmp_path_factory):
     done = launch(*flags, f'--workdir={folder / "whole"}')
     assert done.returncode == 0, done.stderr
     return flags, folder / 'whole'
-
-
-def outcome(folder):
-    """What must not depend on how often a run was stopped."""
-    results = json.loads((folder / 'results.json').read_text())
-    _, _, model = experiment.load(folder)
-    return results['perplexity'], results['updates'], [np.asarray(p).tobytes() for p in jax.tree.leaves(model.params)]
 
 
 def _start(flags, folder):

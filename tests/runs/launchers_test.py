@@ -6,8 +6,7 @@ import sys
 import types
 
 import pytest
-from helpers import ROOT, command, launch
-from slurm_test import LONG, told, wait
+from helpers import LONG_RUN, ROOT, command, job_output, launch, wait_until
 
 from nplm_jax.runs import launchers, workdir
 from nplm_jax.utils.errors import BadInput
@@ -101,15 +100,15 @@ def test_a_sweep_as_jobs_of_this_machine(tmp_path):
 def test_ctrl_c_ends_the_jobs_of_this_machine_with_all_saved(tmp_path):
     pytest.importorskip('submitit')
     folder = tmp_path / 'run'
-    flags = (*LONG, '--launcher=local', f'--workdir={folder}')
+    flags = (*LONG_RUN, '--launcher=local', f'--workdir={folder}')
     waiting = subprocess.Popen(
         command(*flags), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    wait(lambda: any(folder.glob('checkpoints/[0-9]*')), 120)
+    wait_until(lambda: any(folder.glob('checkpoints/[0-9]*')), 120)
     os.killpg(waiting.pid, signal.SIGINT)  # as a terminal does: all processes get it
     _, stderr = waiting.communicate(timeout=60)
     assert waiting.returncode == 130 and 'Traceback' not in stderr
-    assert 'which is saved' in told(folder, 'err')
+    assert 'which is saved' in job_output(folder, 'err')
     with workdir.locked(folder):  # nobody is left that uses it
         pass
     assert launch(*flags).returncode == 0

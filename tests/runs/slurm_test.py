@@ -1,22 +1,14 @@
 """A real SLURM of one node, set up for these tests: run with -m slurm, as root on Debian or Ubuntu."""
 
 import json
-import os
-import pathlib
 import signal
 import subprocess
-import time
 
 import pytest
-from helpers import ROOT, command, launch
-from launch_test import outcome
+from helpers import LONG_RUN, ROOT, command, job_output, launch, outcome, wait_until
 
 pytestmark = pytest.mark.slurm
 SHORT = ('--config=configs/sentences.py', '--config.train.epochs=20')
-LONG = (
-    '--config=configs/sentences.py', '--config.train.epochs=4000', '--config.train.checkpoint_every=300',
-    '--config.train.evaluate_every=3000', '--config.train.patience=99', '--config.train.log_every=300',
-)  # fmt: skip
 SWEEP = """
 from configs import sentences
 
@@ -46,28 +38,23 @@ def node(tmp_path_factory):
 
 
 @pytest.fixture(scope='module')
-def whole(tmp_path_factory):
+def unbroken(tmp_path_factory):
     """The folder of the long run, unbroken and without SLURM."""
-    folder = tmp_path_factory.mktemp('whole') / 'run'
-    done = launch(*LONG, f'--workdir={folder}')
+    folder = tmp_path_factory.mktemp('unbroken') / 'run'
+    done = launch(*LONG_RUN, f'--workdir={folder}')
     assert done.returncode == 0, done.stderr
     return folder
-
-
-def told(folder, kind):
-    """What the jobs below a folder wrote."""
-    return ''.join(p.read_text() for p in sorted(pathlib.Path(folder).glob(f'.jobs/*_log.{kind}')))
 
 
 def test_two_tasks_train_together_to_one_processs_numbers(tmp_path):
     two = ('--launcher=slurm', '--processes=2', '--config.parallel.data=2', f'--workdir={tmp_path / "two"}')
     done = launch(*SHORT, *two)
-    assert done.returncode == 0, done.stderr + told(tmp_path / 'two', 'err')
+    assert done.returncode == 0, done.stderr + job_output(tmp_path / 'two', 'err')
     assert 'job ' in done.stderr and '| sentences' in done.stdout
     assert launch(*SHORT, f'--workdir={tmp_path / "one"}').returncode == 0
     one, two = (json.loads((tmp_path / name / 'results.json').read_text()) for name in ('one', 'two'))
     assert two['perplexity'] == pytest.approx(one['perplexity'], rel=1e-5)
-    assert two['command'].endswith(' --distributed') and 'Rank 1 is connected' in told(tmp_path / 'two', 'out')
+    assert two['command'].endswith(' --distributed') and 'Rank 1 is connected' in job_output(tmp_path / 'two', 'out')
 
 
 def test_a_sweep_of_four_points(tmp_path):
@@ -82,12 +69,12 @@ def test_a_sweep_of_four_points(tmp_path):
 
 
 @pytest.mark.parametrize('ask', [('scontrol', 'requeue'), ('scancel', '--signal=USR2')])
-def test_a_requeued_job_goes_on(whole, tmp_path, ask):
+def test_a_requeued_job_goes_on(unbroken, tmp_path, ask):
     """scontrol is what a preemption does; SIGUSR2 comes before a job's time is over, and submitit then asks."""
     folder = tmp_path / 'run'
-    flags = (*LONG, '--launcher=slurm', f'--workdir={folder}')
+    flags = (*LONG_RUN, '--launcher=slurm', f'--workdir={folder}')
     first = subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    wait(lambda: any(folder.glob('checkpoints/[0-9]*')), 120)
+    wait_until(lambda: any(folder.glob('checkpoints/[0-9]*')), 120, _queue)
     first.send_signal(signal.SIGINT)
     _, stderr = first.communicate(timeout=60)
     assert (
@@ -97,12 +84,12 @@ def test_a_requeued_job_goes_on(whole, tmp_path, ask):
     )
     (number,) = _jobs()
     subprocess.run([*ask, number], check=True)
-    wait(lambda: 'which is saved' in told(folder, 'err'), 60)
+    wait_until(lambda: 'which is saved' in job_output(folder, 'err'), 60, _queue)
     again = launch(*flags)  # finds the job in the queue, and waits for it
     assert again.returncode == 0, again.stderr
     assert f'job {number},' in again.stderr and '| sentences' in again.stdout
-    assert told(folder, 'out').count('free parameters') == 2
-    assert outcome(folder) == outcome(whole)
+    assert job_output(folder, 'out').count('free parameters') == 2
+    assert outcome(folder) == outcome(unbroken)
 
 
 def test_two_tasks_whose_time_is_over_go_on_together(tmp_path):
@@ -110,19 +97,22 @@ def test_two_tasks_whose_time_is_over_go_on_together(tmp_path):
     short = ('--config=configs/sentences.py', '--config.train.epochs=100', '--config.train.checkpoint_every=30')
     flags = (*short, '--config.parallel.data=2', '--launcher=slurm', '--processes=2', f'--workdir={folder}')
     waiting = subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait(lambda: any(folder.glob('checkpoints/[0-9]*')), 120)
+    wait_until(lambda: any(folder.glob('checkpoints/[0-9]*')), 120, _queue)
     subprocess.run(['scancel', '--signal=USR2', *_jobs()], check=True)
     assert waiting.wait(timeout=300) == 0
-    assert told(folder, 'err').count('which is saved') == 2 and told(folder, 'out').count('free parameters') == 2
+    assert (
+        job_output(folder, 'err').count('which is saved') == 2
+        and job_output(folder, 'out').count('free parameters') == 2
+    )
     assert launch(*short, f'--workdir={tmp_path / "one"}').returncode == 0
     one, two = (json.loads((tmp_path / name / 'results.json').read_text()) for name in ('one', 'two'))
     assert two['perplexity'] == pytest.approx(one['perplexity'], rel=1e-4) and two['updates'] == 300
 
 
 def test_a_job_that_was_cancelled_and_one_that_is_refused(tmp_path):
-    flags = (*LONG, '--launcher=slurm', f'--workdir={tmp_path / "run"}')
+    flags = (*LONG_RUN, '--launcher=slurm', f'--workdir={tmp_path / "run"}')
     waiting = subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    wait(_jobs, 60)
+    wait_until(_jobs, 60, _queue)
     subprocess.run(['scancel', *_jobs()], check=True)
     _, stderr = waiting.communicate(timeout=120)
     assert waiting.returncode == 1 and 'sentences: ended without a result (' in stderr
@@ -135,8 +125,5 @@ def _jobs():
     return subprocess.run(['squeue', '-h', '-o', '%i'], capture_output=True, text=True, check=True).stdout.split()
 
 
-def wait(happened, seconds):
-    until = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < until, os.popen('squeue').read()
-        time.sleep(0.1)
+def _queue():
+    return subprocess.run(['squeue'], capture_output=True, text=True).stdout
