@@ -134,7 +134,8 @@ def floor(grammar: Grammar) -> float:
 
 def text(grammar: Grammar, seed: int, num_words: int) -> list[str]:
     """Returns the first words of an endless text of independent sentences: a pure function of the seed."""
-    rng, state, words = random.Random(seed), START, []
+    rng, state = random.Random(seed), START
+    words: list[str] = []
     while len(words) < num_words:
         arcs = grammar[START if state == END else state]
         _, emitted, state = rng.choices(arcs, [arc.probability for arc in arcs])[0]
@@ -154,11 +155,11 @@ def log_probabilities(grammar: Grammar, words: Iterable[str]) -> list[float]:
     """
     log_p, states = [], {START: 1.0}  # states: the probability of each state that the sentence may be in
     for word in words:
-        after: collections.Counter[str] = collections.Counter()
+        after: dict[str, float] = collections.defaultdict(float)
         for state, p in states.items():
             for share, emitted, following in grammar[state]:
                 if word in emitted:
                     after[START if following == END else following] += p * share / len(emitted)
-        log_p.append(math.log(total := after.total()))
+        log_p.append(math.log(total := sum(after.values())))
         states = {state: p / total for state, p in after.items()}
     return log_p

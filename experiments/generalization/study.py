@@ -110,7 +110,8 @@ def make_data(words: int) -> dataset.Dataset:
     texts = [grammar.text(language, SEEDS[s], n) for s, n in {'train': words, **WORDS}.items()]
     ends = [words, words + WORDS['valid'], words + sum(WORDS.values())]
     tokens_T = jnp.asarray(vocabulary.encode(word for text in texts for word in text))
-    return dataset.Dataset(tokens_T, *map(Span, [0, *ends], ends), vocabulary)
+    train, valid, test = map(Span, [0, *ends], ends)
+    return dataset.Dataset(tokens_T, train, valid, test, vocabulary)
 
 
 def fit(settings: Settings, data: dataset.Dataset) -> tuple[LanguageModel, dict[str, Any]]:

@@ -21,7 +21,7 @@ from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 TABLE_1 = pathlib.Path(__file__).parents[1] / 'table1' / 'results'
-OTHERS = {'mlp9': 'mlp9', '': 'best', 'modified_kneser_ney_5': 'modified_kneser_ney_5'}  # row: its file there
+OTHERS = {'mlp9': 'mlp9', '': 'best', 'modified_kneser_ney_5': 'modified_kneser_ney_5'}  # row -> its file in TABLE_1
 HEADER = ['model', 'm', 'h', 'epochs', 'train', 'valid', 'test', 'mixed: valid', 'test', 'minutes', 'words/s']
 
 

@@ -5,6 +5,7 @@ Reads one JSON command a line and answers with one JSON line. Stands alone, so t
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import sys
@@ -38,25 +39,23 @@ def make_config(row: str, changes: dict[str, Any]) -> Any:
     return config
 
 
-def make_words(config: Any, V: int, steps: int) -> tuple[np.ndarray, int]:
-    """Draws words by Zipf's law. Returns: ids, int32, and how many of them are trained on."""
+def make_data(config: Any, V: int, steps: int, dataset: type, span: type, vocabulary: type) -> Any:
+    """Returns words drawn by Zipf's law as a data set, with the checkout's classes. An epoch has `steps` updates."""
     share_V = 1 / np.arange(1, V + 1)
     num_train = steps * config.train.batch_size
     rng = np.random.default_rng(config.seed)
-    return rng.choice(V, num_train + 2, p=share_V / share_V.sum()).astype(np.int32), num_train
+    ids = rng.choice(V, num_train + 2, p=share_V / share_V.sum()).astype(np.int32)
+    spans = span(0, num_train), span(num_train, num_train + 1), span(num_train + 1, num_train + 2)
+    return dataset(jnp.asarray(ids), *spans, vocabulary(tuple(f'w{i}' for i in range(V)), (0,) * V))
 
 
 def old_execute(config: Any, V: int, steps: int) -> Execute:
     """Returns the updates of the flat package."""
-    from nplm_jax.corpora import Span  # noqa: PLC0415
-    from nplm_jax.vocabulary import Vocabulary  # noqa: PLC0415
-
-    from nplm_jax import dataset, parallel, plan, sampling, settings, training  # noqa: PLC0415
-
+    modules = 'dataset', 'parallel', 'plan', 'sampling', 'settings', 'training', 'corpora', 'vocabulary'
+    imported = (importlib.import_module(f'nplm_jax.{name}') for name in modules)
+    dataset, parallel, plan, sampling, settings, training, corpora, vocabulary = imported
     frozen = settings.from_config(config)
-    ids, num_train = make_words(config, V, steps)
-    spans = Span(0, num_train), Span(num_train, num_train + 1), Span(num_train + 1, num_train + 2)
-    data = dataset.Dataset(jnp.asarray(ids), *spans, Vocabulary(tuple(f'w{i}' for i in range(V)), (0,) * V))
+    data = make_data(config, V, steps, dataset.Dataset, corpora.Span, vocabulary.Vocabulary)
     schedule, layout = plan.make_plan(frozen, data.train), parallel.build(frozen)
     bias_V = dataset.unigram_log_probabilities(data)
     state = layout.put(training.init_state(frozen, V, bias_V, schedule.total_steps))
@@ -81,9 +80,7 @@ def new_execute(config: Any, V: int, steps: int) -> Execute:
     from nplm_jax.runs import experiment  # noqa: PLC0415
     from nplm_jax.training import loop, step  # noqa: PLC0415
 
-    ids, num_train = make_words(config, V, steps)
-    spans = Span(0, num_train), Span(num_train, num_train + 1), Span(num_train + 1, num_train + 2)
-    data = dataset.Dataset(jnp.asarray(ids), *spans, Vocabulary(tuple(f'w{i}' for i in range(V)), (0,) * V))
+    data = make_data(config, V, steps, dataset.Dataset, Span, Vocabulary)
     run = loop.prepare_run(experiment.load_settings(config), data)
     state = run.program.sharding.shard(run.init_state())
 

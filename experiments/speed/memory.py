@@ -35,7 +35,7 @@ def _memory(field: str) -> int:
     """
     if not _STATUS.exists():
         return provenance.peak_memory()
-    return int(re.search(rf'{field}:\s+(\d+) kB', _STATUS.read_text())[1]) * 1024
+    return int(re.findall(rf'{field}:\s+(\d+) kB', _STATUS.read_text())[0]) * 1024
 
 
 def _reset_peak() -> None:

@@ -1,10 +1,10 @@
-"""Seconds from the start of the process to the paper's validation perplexity: a whole launch.py, watched from outside.
+"""Seconds from the start of the process to the paper's validation perplexity, of one launch.py.
 
     python -m experiments.speed.quality --config=configs/brown.py:mlp9 [--target=280] [--config.KEY=VALUE ...]
     python -m experiments.speed.quality --show      the table of the committed results; nothing runs
 
-Validates every quarter of an epoch unless train.evaluate_every is given, and scales train.patience with it. Writes
-results/quality_NAME.json; --config.name gives a changed run another name.
+Validates every quarter of an epoch unless --config.train.evaluate_every is set, and scales train.patience with it.
+Writes results/quality_NAME.json; --config.name gives a changed run another name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
 _CONFIG = config_flags.DEFINE_config_file('config', None, 'A config file, with the row after a colon.')
-_TARGET = flags.DEFINE_float('target', None, "Validation perplexity to reach; the paper's for the row when not given.")
+_TARGET = flags.DEFINE_float('target', None, "Validation perplexity to reach; by default the paper's for the row.")
 _WARM = flags.DEFINE_boolean('warm', False, 'Let it use the programs that earlier runs compiled.')
 _OUTPUT = flags.DEFINE_string('output', str(HERE / 'results'), 'The folder of the results.')
 _SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the existing results, and run nothing.')
@@ -38,7 +38,7 @@ HEADER = [
     'run',
     'target',
     'seconds to it',
-    'there',
+    'reached',
     'epochs',
     'best valid',
     'test',
@@ -74,7 +74,8 @@ def watch(command: list[str], folder: pathlib.Path, target: float, warm: bool) -
     Returns:
         When the target was reached and with which perplexity (None when it was not), and the final results.
     """
-    reached, read = {'seconds_to_target': None, 'reached': None, 'epoch': None}, 0
+    reached: dict[str, Any] = {'seconds_to_target': None, 'reached': None, 'epoch': None}
+    read = 0
     cache = {} if warm else {'JAX_COMPILATION_CACHE_DIR': str(folder.with_name('compiled'))}
     command = [*command, f'--workdir={folder}']
     started = time.perf_counter()

@@ -38,7 +38,7 @@ _OUTPUT = flags.DEFINE_string('output', str(HERE / 'results' / 'scaling.json'), 
 _SHOW = flags.DEFINE_boolean('show', False, 'Print the tables of the existing results, and measure nothing.')
 
 
-def point(V: int, B: int) -> dict[str, list[int]]:
+def point(V: int, B: int) -> dict[str, list[float]]:
     """Returns words a second of each turn, by contestant and precision, at one size."""
     flops = 6 * V * 100 * B
     S = int(np.clip(_WORK.value * 1e9 / flops, 2, 50))

@@ -58,7 +58,11 @@ def _turn_of(problem: Problem, precision: str, compiled: bool) -> Turn:
     optimizer, schedule = _optimizer(network, settings.optimizer, problem.total_steps)
     tokens_T, places_T = jnp.asarray(problem.tokens_T), jnp.arange(len(problem.tokens_T))
     contexts, targets = dataset.windows(tokens_T, places_T, settings.model.n - 1)
-    arrays = contexts[:, ::-1], targets, problem.positions_SxB  # x begins with the most recent word
+    arrays = (
+        np.asarray(contexts)[:, ::-1],
+        np.asarray(targets),
+        problem.positions_SxB,
+    )  # x begins with the most recent word
     contexts, targets, positions_SxB = (_tensor(a).long().to(DEVICE) for a in arrays)
 
     def nll(contexts: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
