@@ -20,6 +20,7 @@ from nplm_jax.distributed import multihost, sharding
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram import factory, interpolated
 from nplm_jax.models.registry import body_class, is_network
@@ -29,6 +30,7 @@ from nplm_jax.runs.loading import Path, finished, prepare
 from nplm_jax.training import checkpoints, replay
 from nplm_jax.training.loop import Trainer, TrainingRun, prepare_run
 from nplm_jax.training.reporter import NullReporter, Reporter
+from nplm_jax.training.schedule import make_schedule
 from nplm_jax.utils.errors import NonFiniteError
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.text import to_json
@@ -186,7 +188,7 @@ def open_session(
         BadInput: The folder, the text or the devices cannot serve, or processes differ in config or text.
     """
     session = RunSession(settings, expand('--workdir', folder), command, inputs, time.perf_counter())
-    folder, primary, network = session.folder, multihost.is_primary(), is_network(settings.model)
+    folder, primary, trains = session.folder, multihost.is_primary(), is_network(settings.model)
     workdir.check_config(settings)
     with contextlib.ExitStack() as stack:
         if primary:
@@ -195,23 +197,25 @@ def open_session(
             workdir.check(folder, settings)  # again: another process may have made it its own just now
             session.results = finished(folder)
         is_finished = bool(multihost.broadcast_from_primary(np.bool(session.results is not None)))
-        if is_finished or not (network or primary):
+        if is_finished or not (trains or primary):
             yield session
             return
         session.source, session.num_batched = provenance.provenance(), num_batched
-        if network:
+        if trains:
             check_devices(settings)  # before anything is downloaded
             workdir.check_text(inputs.data)
-            session.training_run = prepare_run(settings, inputs.data)  # before anything is compiled
+            make_schedule(settings, inputs.data.train)  # refuses a batch that is too large
+        network = Network.from_settings(settings, len(inputs.data.vocabulary)) if trains else None
         if primary:
             workdir.record_inputs(folder, settings, inputs.data)
-            _describe(settings, inputs.data, folder, session.training_run)
-            if network:
-                session.store = stack.enter_context(
-                    contextlib.closing(checkpoints.CheckpointStore(folder / 'checkpoints'))
-                )
-                reporter = reporting.Reporter(folder, settings.name if num_batched > 1 else '')
-                session.reporter = stack.enter_context(contextlib.closing(reporter))
+            _describe(settings, inputs.data, folder, network)
+        if trains:
+            session.training_run = prepare_run(settings, inputs.data)
+        if trains and primary:
+            store = checkpoints.CheckpointStore(folder / 'checkpoints')
+            session.store = stack.enter_context(contextlib.closing(store))
+            reporter = reporting.Reporter(folder, settings.name if num_batched > 1 else '')
+            session.reporter = stack.enter_context(contextlib.closing(reporter))
         yield session
 
 
@@ -242,16 +246,13 @@ def check_devices(settings: Settings) -> None:
     sharding.build(settings.parallel, batch_size, body.num_streams(batch_size), uses_sparse_updates)
 
 
-def _describe(
-    settings: Settings, data: dataset.Dataset, folder: pathlib.Path, training_run: TrainingRun | None
-) -> None:
+def _describe(settings: Settings, data: dataset.Dataset, folder: pathlib.Path, network: Network | None) -> None:
     """Prints the text, the model and the folder."""
     words = ' / '.join(f'{len(span):,}' for span in data.splits.values())
     rare = float((data.tokens_T[data.valid.start : data.valid.stop] == vocabulary.RARE_ID).mean())
     model = settings.model
     shape = f'{model.family}, n={model.n}'
-    if training_run is not None:
-        network = training_run.program.network
+    if network is not None:
         size = f'm={model.m} h={model.h} direct={model.direct}'
         window = '' if NeuralLanguageModel(network, {}).n is None else f'n={model.n} '
         shape = f'{model.family}: {window}{size}: {network.num_parameters():,} free parameters'

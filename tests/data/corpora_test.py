@@ -1,6 +1,6 @@
 import pytest
+from helpers import corpus_settings
 
-from nplm_jax.config import CorpusSettings
 from nplm_jax.data import corpora
 from nplm_jax.data.corpora import Span
 from nplm_jax.utils.errors import BadInput
@@ -9,11 +9,11 @@ TEXT = 'The cat\'s hat. "No!"\nsaid the well-known cat at 3.14.\n\nA dog ran.\n'
 
 
 def text(path, **choices):
-    return corpora.load(CorpusSettings('text', path=str(path), **choices))
+    return corpora.load(corpus_settings('text', path=str(path), **choices))
 
 
 def test_sentences():
-    corpus = corpora.load(CorpusSettings('sentences'))
+    corpus = corpora.load(corpus_settings('sentences'))
     assert corpus.words == '<text> <p> i like dog <p> i love coffee <p> i hate milk'.split()
     assert corpus.train == corpus.valid == corpus.test == Span(0, 13)
 

@@ -8,7 +8,7 @@ from nplm_jax.data.corpora import Span
 def test_windows_by_hand():
     tokens = jnp.asarray([5, 6, 7, 8, 9], jnp.int32)
     contexts, targets = dataset.windows(tokens, jnp.asarray([4, 1, 0], jnp.int32), 3)
-    assert contexts.tolist() == [[8, 7, 6], [5, 0, 0], [0, 0, 0]]  # most recent first, <rare> before the start
+    assert contexts.tolist() == [[6, 7, 8], [0, 0, 5], [0, 0, 0]]  # in reading order, <rare> before the start
     assert targets.tolist() == [9, 6, 5]
 
 

@@ -1,9 +1,9 @@
 import warnings
 
 import pytest
+from helpers import corpus_settings
 
 from configs import ap_news as ap_news_config
-from nplm_jax.config import CorpusSettings
 from nplm_jax.data import corpora, tokenization, vocabulary
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
@@ -26,7 +26,7 @@ def news(tmp_path):
 
 def ap_news(path, **choices):
     choices = dict(numbers=True, proper_nouns=True, train=30.0, valid=20.0) | choices
-    return corpora.load(CorpusSettings('ap_news', path=str(path), **choices))
+    return corpora.load(corpus_settings('ap_news', path=str(path), **choices))
 
 
 def test_the_papers_preparation_of_a_folder(news):
@@ -47,11 +47,11 @@ def test_the_papers_preparation_of_a_folder(news):
 
 def test_each_mapping_is_a_key_of_its_own_and_off_by_default(news):
     assert not {'<number>', '<proper>'} & set(ap_news(news, numbers=False, proper_nouns=False).words)
-    plain = CorpusSettings('text', path=str(news))
+    plain = corpus_settings('text', path=str(news))
     assert not {'<number>', '<proper>'} & set(corpora.load(plain).words)
-    numbers = corpora.load(CorpusSettings('text', path=str(news), numbers=True)).words
+    numbers = corpora.load(corpus_settings('text', path=str(news), numbers=True)).words
     assert numbers.count('<number>') == 6 and '<proper>' not in numbers and 'clinton' in numbers
-    cased = corpora.load(CorpusSettings('text', path=str(news), proper_nouns=True, lowercase=False)).words
+    cased = corpora.load(corpus_settings('text', path=str(news), proper_nouns=True, lowercase=False)).words
     assert cased.count('<proper>') == 9 and {'1996', 'Then', 'bush', 'Bush'} < set(cased)
 
 
@@ -94,7 +94,7 @@ def test_proper_nouns_are_looked_for_over_all_files_together(tmp_path):
     for name, text in (('train', 'the Rose and a rose'), ('valid', 'a rose is Ann'), ('test', 'Ann sees Ann')):
         (tmp_path / name).write_text(text)
     corpus = corpora.load(
-        CorpusSettings(
+        corpus_settings(
             'text',
             path=str(tmp_path / 'train'),
             valid_path=str(tmp_path / 'valid'),
@@ -110,7 +110,7 @@ def test_proper_nouns_are_looked_for_over_all_files_together(tmp_path):
 def test_a_text_without_capitals_has_no_proper_nouns_to_find(tmp_path):
     (tmp_path / 'a.txt').write_text('all in lower case .')
     with pytest.raises(BadInput, match='^corpus.proper_nouns=True: this text has no capital letter'):
-        corpora.load(CorpusSettings('text', path=str(tmp_path), proper_nouns=True))
+        corpora.load(corpus_settings('text', path=str(tmp_path), proper_nouns=True))
 
 
 def test_what_is_no_folder_of_news(news):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
+from helpers import corpus_settings
 
-from nplm_jax.config import CorpusSettings
 from nplm_jax.data import corpora, vocabulary
 from nplm_jax.data.corpora import Span
 from nplm_jax.utils.errors import BadInput
@@ -35,15 +35,15 @@ def test_the_largest_vocabulary_counts_the_rare_symbol():
 
 def test_counting_over_train_only():
     corpus = corpora.Corpus('x', WORDS, Span(0, 6), Span(6, 8), Span(8, 10))
-    v = vocabulary.for_corpus(corpus, CorpusSettings('text', count_over='train'))
+    v = vocabulary.for_corpus(corpus, corpus_settings('text', count_over='train'))
     assert set(v.words) == {'<rare>', 'the', 'cat', 'dog', 'a'}
-    assert 'mouse' in vocabulary.for_corpus(corpus, CorpusSettings('text')).words
+    assert 'mouse' in vocabulary.for_corpus(corpus, corpus_settings('text')).words
 
 
 def test_nothing_left_is_refused():
     corpus = corpora.Corpus('x', WORDS, Span(0, 6), Span(6, 8), Span(8, 10))
     with pytest.raises(BadInput, match=r'corpus.min_count=9: leaves 0 words in the vocabulary; 2 or more'):
-        vocabulary.for_corpus(corpus, CorpusSettings('text', min_count=9))
+        vocabulary.for_corpus(corpus, corpus_settings('text', min_count=9))
 
 
 def test_saved_and_loaded(tmp_path):

@@ -4,9 +4,9 @@ import io
 import zipfile
 
 import pytest
+from helpers import corpus_settings
 
 from configs import wikitext2 as wikitext2_config
-from nplm_jax.config import CorpusSettings
 from nplm_jax.data import corpora, download, vocabulary, wikitext2
 from nplm_jax.data.corpora import Span
 from nplm_jax.runs import experiment
@@ -26,7 +26,7 @@ def write(folder, pattern='{}.txt'):
 
 
 def load(path='', **choices):
-    return corpora.load(CorpusSettings('wikitext2', path=str(path), **(PRINTED | choices)))
+    return corpora.load(corpus_settings('wikitext2', path=str(path), **(PRINTED | choices)))
 
 
 @pytest.mark.parametrize('pattern', ['{}.txt', 'wiki.{}.tokens'])
