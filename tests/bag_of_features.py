@@ -1,0 +1,34 @@
+"""A body in ten lines, as a newcomer would add it: y = b + U (the mean of the context's features)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from nplm_jax.models.body import Body
+from nplm_jax.utils.nn import uniform
+
+
+@dataclasses.dataclass(frozen=True)
+class BagOfFeatures(Body):
+    """The order of the words before is lost."""
+
+    num_context: int
+    m: int
+
+    @classmethod
+    def from_settings(cls, settings):
+        """Returns the body: any n and m will do."""
+        return cls(settings.model.n - 1, settings.model.m)
+
+    @property
+    def widths(self):
+        """U multiplies the mean."""
+        return {'U_VxM': self.m}
+
+    def init(self, key, vocabulary_size):
+        """Returns C."""
+        return {'C_VxM': uniform(key, (vocabulary_size, self.m), 0.1)}
+
+    def features(self, params, e_BxNxM, carry, key=None, axis=None):
+        """Returns the mean."""
+        return {'U_VxM': e_BxNxM.mean(axis=1)}, carry
