@@ -1,8 +1,12 @@
 """Strictness for every test, and small things that many share."""
 
+import fcntl
 import functools
+import json
 import os
 import pathlib
+import subprocess
+import sys
 import warnings
 
 _SHARED = pathlib.Path(__file__).parents[2] / 'shared' / 'nltk_data'
@@ -27,6 +31,49 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if item.get_closest_marker('slurm'):
                 item.add_marker(skip)
+
+
+# --- eight devices: their number is fixed once JAX has started, so another process of pytest runs these tests --------
+
+EIGHT_DEVICES = 'eight_devices'  # the marker
+REPORT = 'EIGHT_DEVICES_REPORT'  # the environment variable with the file to which that process writes its outcomes
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Reports what a test that needs eight devices did in the process that has them."""
+    if not pyfuncitem.get_closest_marker(EIGHT_DEVICES) or jax.device_count() >= 8:
+        return None
+    outcomes = _outcomes_on_eight_devices(pyfuncitem.session)
+    outcome, text = outcomes.get(pyfuncitem.nodeid, ('failed', f'it did not run: {outcomes[""][1]}'))
+    {'passed': lambda _: None, 'skipped': pytest.skip}.get(outcome, functools.partial(pytest.fail, pytrace=False))(text)
+    return True
+
+
+def pytest_runtest_logreport(report):
+    """In the process with eight devices: writes each outcome, the failures of set-up and tear-down as well."""
+    if REPORT in os.environ and (report.when == 'call' or report.outcome != 'passed'):
+        with open(os.environ[REPORT], 'a', encoding='utf-8') as file:
+            file.write(json.dumps([report.nodeid, report.outcome, report.longreprtext]) + '\n')
+
+
+def _outcomes_on_eight_devices(session):
+    """Returns outcome and text by node id; by '' how that process ended. It runs once, however many workers ask."""
+    folder = session.config._tmp_path_factory.getbasetemp()  # of this worker; its parent is that of all workers
+    path = (folder.parent if hasattr(session.config, 'workerinput') else folder) / 'eight_devices.jsonl'
+    with open(path.with_suffix('.lock'), 'w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            selected = [item.nodeid for item in session.items if item.get_closest_marker(EIGHT_DEVICES)]
+            env = {key: value for key, value in os.environ.items() if not key.startswith('PYTEST_')}
+            env |= {'JAX_NUM_CPU_DEVICES': '8', 'JAX_PLATFORMS': 'cpu', REPORT: str(path)}
+            env['JAX_DISABLE_MOST_OPTIMIZATIONS'] = '1'  # compiling takes most of the time
+            command = [sys.executable, '-m', 'pytest', '-p', 'no:cacheprovider', '-m', EIGHT_DEVICES, *selected]
+            process = subprocess.run(command, cwd=session.config.rootpath, env=env, capture_output=True, text=True)
+            with path.open('a', encoding='utf-8') as file:
+                file.write(json.dumps(['', process.returncode, process.stdout[-2000:] + process.stderr[-2000:]]) + '\n')
+    rows = [json.loads(line) for line in path.read_text(encoding='utf-8').splitlines()]
+    return {nodeid: (outcome, text) for nodeid, outcome, text in rows}
 
 
 @pytest.fixture

@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config import CorpusSettings, ModelSettings, OutputSettings, Settings, TrainSettings
-from nplm_jax.distributed.sharding import ONE_DEVICE, Layout, make_mesh
-from nplm_jax.training import loop
+from configs import default
+from nplm_jax import config as config_lib
+from nplm_jax.config import ModelSettings, ParallelSettings
+from nplm_jax.distributed import sharding
+from nplm_jax.models.network import Network
+from nplm_jax.training import step as step_lib
+from nplm_jax.training.optimizers import Hyperparameters
 
 BYTES = {'f32': 4, 's32': 4, 'u32': 4, 'f64': 8, 'bf16': 2, 'pred': 1}
 OTHERS = ('all-gather', 'all-to-all', 'collective-permute', 'reduce-scatter', 'collective-broadcast')
 
 
-def compile_update(model: ModelSettings, num_words: int, batch_size: int, data: int, model_devices: int):
-    """One update, compiled for the mesh; the batch is one block, so that nothing is sent within a loop."""
-    settings = Settings(
-        'update',
-        CorpusSettings('text'),
-        model,
-        train=TrainSettings(batch_size=batch_size),
-        output=OutputSettings(block_size=batch_size),
-    )
-    layout = ONE_DEVICE if data * model_devices == 1 else Layout(make_mesh(data, model_devices))
-    state = layout.put(loop.init_state(settings, num_words, None, 1))
-    tokens_T = layout.everywhere(jnp.zeros(2 * batch_size, jnp.int32))
-    return loop.train_steps.lower(state, tokens_T, tokens_T, 0, settings, 1, 1, layout=layout).compile()
+def compile_update(
+    model: ModelSettings, num_words: int, batch_size: int, data: int, model_devices: int
+) -> jax.stages.Compiled:
+    """Compiles one update for a mesh; the batch is one block, so that nothing is sent within a loop.
+
+    Args:
+        model: The shape of the network.
+        num_words: V.
+        batch_size: Words of an update.
+        data: Devices along the batch.
+        model_devices: Devices along the words.
+    """
+    train = {'train.batch_size': batch_size, 'output.block_size': batch_size}
+    settings = config_lib.replace(config_lib.from_config(default.get_config()), train)
+    settings = dataclasses.replace(settings, model=model)
+    mesh = sharding.build(ParallelSettings(data, model_devices, 'shard_map'), batch_size, batch_size, False)
+    program = step_lib.make_program(settings, Network.from_settings(settings, num_words), 1, mesh)
+    hyperparameters = Hyperparameters.from_settings(settings)
+    state = mesh.shard(step_lib.init_state(program, hyperparameters))
+    tokens_T = mesh.replicate(jnp.zeros(2 * batch_size, jnp.int32))
+    return step_lib.execute_steps.lower(program, state, tokens_T, tokens_T, 0, 1, hyperparameters).compile()
 
 
 def all_reduced_bytes(text: str) -> int:

@@ -2,40 +2,38 @@
 
 import json
 import os
-import pathlib
 import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 
 import pytest
+from helpers import ROOT, command
 
-ROOT = pathlib.Path(__file__).parents[2]
 MESH = ('--config.parallel.data=2', '--config.parallel.model=2')
 SENTENCES = ('--config=configs/sentences.py', '--config.train.epochs=20', '--config.train.steps_per_execution=3')
 
 
-def start(folder, flags, **together):
-    """A process of the command line; `together`: what makes it one of several."""
-    command = [sys.executable, 'launch.py', *flags, f'--workdir={folder}']
-    command += ['--distributed'] * bool(together) + [f'--{k}={v}' for k, v in together.items()]
+def start(folder, flags, **distributed):
+    """Starts launch.py, with `distributed` as one of several processes."""
+    flags = [*flags, f'--workdir={folder}', *['--distributed'] * bool(distributed)]
     env = {
         **os.environ,
         'PYTHONUNBUFFERED': '',
         'JAX_PLATFORMS': 'cpu',
-        'JAX_NUM_CPU_DEVICES': '2' if together else '1',
+        'JAX_NUM_CPU_DEVICES': '2' if distributed else '1',
     }
-    return subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    arguments = command(*flags, *(f'--{key}={value}' for key, value in distributed.items()))
+    return subprocess.Popen(arguments, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def start_two(folder, flags, own=lambda i: ()):
+def start_two(folder, flags, flags_of=lambda i: ()):
     with socket.socket() as free:
         free.bind(('localhost', 0))
         port = free.getsockname()[1]
-    together = dict(coordinator=f'localhost:{port}', processes=2)
-    return [start(folder, (*flags, *MESH, *own(i)), process_id=i, **together) for i in range(2)]
+    distributed = {'coordinator': f'localhost:{port}', 'processes': 2}
+    return [start(folder, (*flags, *MESH, *flags_of(i)), process_id=i, **distributed) for i in range(2)]
 
 
 def finish(*processes):
@@ -52,9 +50,9 @@ def outcome(folder):
 
 def test_two_processes_reach_one_processs_numbers(tmp_path):
     finish(start(tmp_path / 'one', SENTENCES))
-    (told, _), (silent, _) = finish(*start_two(tmp_path / 'two', SENTENCES))
+    (first, _), (second, _) = finish(*start_two(tmp_path / 'two', SENTENCES))
     assert outcome(tmp_path / 'two') == pytest.approx(outcome(tmp_path / 'one'), rel=1e-5)
-    assert '| sentences' in told and '| sentences' not in silent  # only the first one tells and writes
+    assert '| sentences' in first and '| sentences' not in second  # only the first one prints and writes
     again, _ = finish(*start_two(tmp_path / 'two', SENTENCES))[0]
     assert 'is finished; this is its result' in again
 
@@ -83,14 +81,15 @@ def test_wrong_flags_are_one_line(tmp_path, flags, message):
 def test_a_mesh_that_leaves_a_process_out_is_refused(tmp_path):
     with socket.socket() as free:
         free.bind(('localhost', 0))
-        together = dict(coordinator=f'localhost:{free.getsockname()[1]}', processes=1, process_id=0)
-    process = start(tmp_path, (*SENTENCES, '--config.parallel.data=3'), **together)
+        port = free.getsockname()[1]
+    distributed = {'coordinator': f'localhost:{port}', 'processes': 1, 'process_id': 0}
+    process = start(tmp_path, (*SENTENCES, '--config.parallel.data=3'), **distributed)
     _, stderr = process.communicate(timeout=300)
     assert process.returncode == 2
     assert 'parallel.data=3: times parallel.model=1 must be 2 or less, the devices there are' in stderr
 
 
-def test_another_text_in_one_process_is_told_there(tmp_path):
+def test_another_text_in_one_process_is_reported_there(tmp_path):
     for i, text in enumerate(('a b c d a c b d ' * 20, 'a b c d a c d b ' * 20)):
         (tmp_path / f'{i}.txt').write_text(text)
     flags = ('--config=configs/text.py', '--config.train.batch_size=8', '--config.corpus.min_count=1')
@@ -102,19 +101,24 @@ def test_another_text_in_one_process_is_told_there(tmp_path):
     assert '\ntext: ' in stdout, 'what was printed before is there, though it went into a pipe'
 
 
-def test_another_config_in_one_process_is_told_there_with_the_keys(tmp_path):
+def test_another_config_in_one_process_is_reported_there_with_the_keys(tmp_path):
     other = ('--config.optimizer.learning_rate=0.25', '--config.parallel.data=4', '--config.parallel.model=1')
     flags = ('--config=configs/sentences.py', '--config.train.epochs=20')
     first, second = start_two(tmp_path / 'run', flags, lambda i: other[: 3 * i])
     _, stderr = second.communicate(timeout=300)
     assert second.returncode == 2 and len(stderr.splitlines()) == 1, stderr
-    told = re.fullmatch(r"--distributed: the config of this process is not the first one's \((.*)\); .*\n", stderr)[1]
-    assert [t.partition('=')[0] for t in told.split('; ')] == [
+    differences = re.fullmatch(
+        r"--distributed: the config of this process is not the first one's \((.*)\); .*\n", stderr
+    )[1]
+    assert [t.partition('=')[0] for t in differences.split('; ')] == [
         'optimizer.learning_rate',
         'parallel.data',
         'parallel.model',
     ]
-    assert told.startswith('optimizer.learning_rate=0.25 here, ') and 'parallel.data=4 here, 2 there; ' in told
+    assert (
+        differences.startswith('optimizer.learning_rate=0.25 here, ')
+        and 'parallel.data=4 here, 2 there; ' in differences
+    )
     _, stderr = first.communicate(timeout=300)
     assert first.returncode == 1 and stderr.splitlines()[-1].startswith('another process was lost ('), stderr
     assert not (tmp_path / 'run' / 'results.json').exists()

@@ -1,64 +1,71 @@
-"""Runs eight_devices.py where eight devices are simulated: their number is fixed once JAX has started."""
-
-import dataclasses
 import json
-import os
-import pathlib
-import subprocess
-import sys
 
+import jax
 import pytest
+from helpers import DATA, SPARSE, small_settings
+from jax.sharding import AbstractMesh, PartitionSpec
 
 from configs import sentences
-from experiments.parallel import counts, program, table
 from nplm_jax import config as config_lib
+from nplm_jax.distributed.sharding import DATA as DATA_AXIS
+from nplm_jax.distributed.sharding import MODEL, ONE_DEVICE, specs
 from nplm_jax.runs import workdir
+from nplm_jax.training.loop import prepare_run
 from nplm_jax.utils.errors import BadInput
 
-ROOT = pathlib.Path(__file__).parents[2]
+MESH = AbstractMesh((2, 4), (DATA_AXIS, MODEL))
+LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
 
 
-@pytest.mark.parametrize('which', ['not slow', pytest.param('slow', marks=pytest.mark.slow)])
-def test_on_eight_simulated_devices(which):
-    env = {**os.environ, 'JAX_NUM_CPU_DEVICES': '8', 'JAX_PLATFORMS': 'cpu'}
-    command = [sys.executable, '-m', 'pytest', '-p', 'no:cacheprovider', '-x', 'tests/eight_devices.py', '-m', which]
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=1800)
-    assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-2_000:]
+def axes_by_name(changes, mesh=MESH):
+    """Returns the axes over which the arrays of a training state are divided, by the arrays' names."""
+    state = prepare_run(small_settings({**SPARSE, **changes}), DATA).init_state()
+    named = jax.tree_util.tree_leaves_with_path(specs(state, mesh), is_leaf=lambda x: isinstance(x, PartitionSpec))
+    return {jax.tree_util.keystr(path, simple=True, separator='.'): tuple(spec) for path, spec in named}
+
+
+@pytest.mark.parametrize('kind', ['full', 'nce', 'two_level'])
+def test_the_output_words_rows_are_divided_over_the_model_axis_and_nothing_else(kind):
+    axes = axes_by_name({'output.kind': kind, 'optimizer.name': 'adam'})
+    divided = {name for name, spec in axes.items() if spec == (MODEL,)}
+    assert {name for name in divided if name.startswith('params.')} == {'params.U_VxK', 'params.W_VxP', 'params.b_V'}
+    assert all(spec == () for name, spec in axes.items() if name not in divided)
+
+
+@pytest.mark.parametrize('optimizer', [{'optimizer.name': 'adam'}, {'optimizer.momentum': 0.9}])
+def test_optimizer_state_lies_as_its_parameters_do(optimizer):
+    axes = axes_by_name({'output.kind': 'two_level', **optimizer})
+    kept = {name: spec for name, spec in axes.items() if name.startswith('opt_state') and not name.endswith('count')}
+    assert kept
+    for name, spec in kept.items():
+        (parameter,) = [p for p in axes if p.startswith('params.') and name.endswith(p.removeprefix('params'))]
+        assert spec == axes[parameter], name
+
+
+def test_what_streams_carry_is_divided_over_the_batch():
+    axes = axes_by_name(LSTM)
+    assert axes['carry.0'] == axes['carry.1'] == (DATA_AXIS,)
+    assert axes['params.U_VxK'] == (MODEL,) and axes['params.C_VxM'] == axes['params.cell.hi.kernel'] == ()
+
+
+def test_over_an_axis_that_the_mesh_lacks_nothing_is_divided():
+    axes = axes_by_name(LSTM, AbstractMesh((8,), (DATA_AXIS,)))
+    assert {name for name, spec in axes.items() if spec} == {'carry.0', 'carry.1'}
+
+
+def test_without_a_mesh_everything_stays_as_it_is():
+    tree = {'b_V': jax.numpy.arange(3.0)}
+    loss = lambda params, batch, extra: (params['b_V'].sum(), None)  # noqa: E731
+    for method in (ONE_DEVICE.shard, ONE_DEVICE.replicate, ONE_DEVICE.constrain, ONE_DEVICE.constrain_replicated):
+        assert method(tree) is tree
+    assert ONE_DEVICE.unshard(tree, 2) is tree
+    assert ONE_DEVICE.map_loss(loss) is loss and ONE_DEVICE.map_sparse_loss(loss) is loss
 
 
 def test_a_folder_belongs_to_a_run_on_any_devices(tmp_path):
-    ours = config_lib.from_config(sentences.get_config())
-    (tmp_path / workdir.CONFIG).write_text(json.dumps(config_lib.to_dict(ours)))
-    workdir.check(tmp_path, dataclasses.replace(ours, parallel=config_lib.ParallelSettings(4, 2)))
+    settings = config_lib.from_config(sentences.get_config())
+    on_a_mesh = config_lib.replace(settings, {'parallel.data': 4, 'parallel.model': 2})
+    (tmp_path / workdir.CONFIG).write_text(json.dumps(config_lib.to_dict(settings)))
+    workdir.check(tmp_path, on_a_mesh)
     with pytest.raises(BadInput, match='seed=1 there, 2 now'):
-        workdir.check(tmp_path, dataclasses.replace(ours, seed=2, parallel=config_lib.ParallelSettings(4, 2)))
-
-
-# --- the cost model --------------------------------------------------------------------------------------
-
-
-def test_the_papers_counts():
-    assert round(counts.share_of_output_layer(table.MODEL, table.VOCABULARY), 3) == 0.997
-    assert counts.numbers_a_word(table.MODEL) == 1 + 5 * 100 + 60
-    assert counts.sent_over_words(table.MODEL, 1) == 4 * (2 + counts.numbers_a_word(table.MODEL))
-
-
-def test_bytes_are_read_from_a_programs_text():
-    text = """
-      %a = f32[16]{0} all-reduce(%x), replica_groups={{0,1}}
-      %b = (f32[16,50]{1,0}, /*index=1*/bf16[]) all-reduce-start(%x, %y)
-      %c = f32[16,50]{1,0} get-tuple-element(%b), index=0"""
-    assert program.all_reduced_bytes(text) == 64 + 3200 + 2
-    with pytest.raises(ValueError, match='all-gather too'):
-        program.all_reduced_bytes(text + '\n %d = f32[4]{0} all-gather(%x)')
-
-
-def test_more_devices_never_lower_what_one_alone_would_take_to_compute():
-    free = counts.Machine(network=float('inf'), latency=0.0)
-    times = [counts.seconds(table.MODEL, table.VOCABULARY, table.BATCH, 1, p, free) for p in table.DEVICES]
-    assert times == sorted(times, reverse=True)
-    assert counts.best_mesh(table.MODEL, table.VOCABULARY, table.BATCH, 8, counts.Machine()) == (1, 8)
-
-
-def test_the_readme_is_the_scripts_output():
-    assert table.make(counts.Machine()) in (ROOT / 'experiments' / 'parallel' / 'README.md').read_text()
+        workdir.check(tmp_path, config_lib.replace(on_a_mesh, {'seed': 2}))

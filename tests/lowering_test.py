@@ -1,0 +1,130 @@
+"""Every program that a run executes lowers for GPUs and TPUs, on a machine that has neither."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import DATA, SPARSE, small_settings
+
+from nplm_jax.models import neural
+from nplm_jax.models.registry import BODIES
+from nplm_jax.outputs.registry import OUTPUT_LAYERS
+from nplm_jax.training import vmapped
+from nplm_jax.training.loop import prepare_run
+from nplm_jax.training.step import execute_steps
+
+PLATFORMS = ('cuda', 'rocm', 'tpu')
+NUM_STEPS = 11
+V = len(DATA.vocabulary)
+OUTPUTS = [{'output.kind': kind} for kind in OUTPUT_LAYERS] + [{'output.kind': 'full', 'output.precision': 'bfloat16'}]
+SHAPE = {'model.n': 3, 'model.m': 3, 'model.h': 5, 'train.batch_size': 8, 'train.bptt_length': 4, 'train.epochs': 9}
+SHAPE |= {'train.steps_per_execution': NUM_STEPS, 'model.unigram_bias': False}
+
+
+def name_of(changes):
+    return ' '.join(str(value) for value in changes.values())
+
+
+@pytest.fixture
+def no_cpu(monkeypatch):
+    """What a function does on a CPU alone is left out."""
+    monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+
+
+def run_of(changes):
+    is_window = changes.get('model.family', 'nplm') == 'nplm'
+    return prepare_run(small_settings({**SPARSE, **SHAPE, 'model.direct': is_window, **changes}), DATA)
+
+
+def lower(function, *arguments, static=()):
+    """Traces a function anew, lowers it for each platform, and yields the texts."""
+    traced = jax.jit(lambda *arguments: function(*arguments), static_argnums=static).trace(*arguments)
+    for platform in PLATFORMS:
+        yield traced.lower(lowering_platforms=(platform,)).as_text()
+
+
+def lower_updates(run):
+    chunk = run.chunk(jax.eval_shape(run.init_state), 0)
+    assert chunk.num_steps == NUM_STEPS
+    return lower(execute_steps.__wrapped__, *chunk, static=(0, 5))
+
+
+def check_types(text, precision='float32'):
+    """Checks that nothing is computed in more bits than float32, and in fewer only where it was chosen."""
+    assert 'f64' not in text and ('bf16' in text) == (precision == 'bfloat16')
+
+
+@pytest.mark.usefixtures('no_cpu')
+@pytest.mark.parametrize('family', BODIES)
+@pytest.mark.parametrize('output', OUTPUTS, ids=name_of)
+def test_updates_lower_for_every_platform_as_one_loop(family, output):
+    run = run_of({**output, 'model.family': family})
+    for text in lower_updates(run):
+        # The loop over the updates ends at their number.
+        assert 'stablehlo.while' in text and f'dense<{NUM_STEPS}> : tensor<i32>' in text
+        check_types(text, run.settings.output.precision)
+        has_all_scores = re.search(rf'tensor<(8x{V}|{V}x8)x', text) is not None
+        assert has_all_scores == (run.settings.output.kind == 'full')
+
+
+@pytest.mark.usefixtures('no_cpu')
+@pytest.mark.parametrize(
+    'optimizer',
+    [
+        {'optimizer.name': 'adam', 'optimizer.clip_norm': 1.0, 'output.kind': 'nce'},
+        {'optimizer.name': 'adagrad', 'optimizer.schedule': 'linear', 'optimizer.warmup': 3},
+        {'optimizer.name': 'paper', 'optimizer.momentum': 0.0},
+        {'optimizer.momentum': 0.9, 'optimizer.schedule': 'constant'},
+    ],
+    ids=name_of,
+)
+def test_every_optimizer_lowers_for_every_platform(optimizer):
+    for text in lower_updates(run_of(optimizer)):
+        assert f'dense<{NUM_STEPS}> : tensor<i32>' in text
+        check_types(text)
+
+
+@pytest.mark.usefixtures('no_cpu')
+@pytest.mark.parametrize('family', BODIES)
+@pytest.mark.parametrize('kind', OUTPUT_LAYERS)
+def test_evaluation_lowers_for_every_platform_in_float32(family, kind):
+    network = run_of({'model.family': family, 'output.kind': kind}).program.network
+    params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
+    positions_SxB = np.zeros((5, 3), np.int32)
+    score = neural._score_stream.__wrapped__
+    for text in lower(score, network, params, DATA.tokens_T, positions_SxB, static=(0,)):
+        assert 'tensor<5x3xf32>' in text
+        check_types(text)
+        # An accelerator would round to fewer bits unless it is told not to.
+        assert 'DEFAULT' not in text and 'HIGHEST' in text
+
+
+@pytest.mark.usefixtures('no_cpu')
+def test_runs_that_train_together_lower_for_every_platform():
+    run = run_of({'output.kind': 'nce'})
+    stack = lambda tree: jax.tree.map(lambda x: jax.ShapeDtypeStruct((3, *x.shape), x.dtype), tree)  # noqa: E731
+    state, hyperparameters = stack(jax.eval_shape(run.init_state)), stack(run.hyperparameters)
+    positions_RxSxB = jnp.zeros((3, NUM_STEPS, 8), jnp.int32)
+    arguments = state, positions_RxSxB, hyperparameters, run.tokens_T, run.proposal
+    execute = functools.partial(vmapped._execute.__wrapped__, run.program, vmapped._mesh(1))
+    for text in lower(execute, *arguments):
+        assert f'dense<{NUM_STEPS}> : tensor<i32>' in text and f'tensor<3x{V}x5xf32>' in text
+        check_types(text)
+
+
+@pytest.mark.usefixtures('no_cpu')
+@pytest.mark.eight_devices
+@pytest.mark.parametrize('data,model', [(8, 1), (1, 8), (4, 2)])
+@pytest.mark.parametrize('output', OUTPUTS, ids=name_of)
+def test_updates_over_a_mesh_lower_for_every_platform(output, data, model):
+    run = run_of({**output, 'parallel.data': data, 'parallel.model': model})
+    state = run.program.sharding.shard(run.init_state())
+    for text in lower(execute_steps.__wrapped__, *run.chunk(state, 0), static=(0, 5)):
+        assert 'num_partitions = 8' in text and 'stablehlo.all_reduce' in text
+        assert f'dense<{NUM_STEPS}> : tensor<i32>' in text
+        check_types(text, run.settings.output.precision)
+        # Of the output matrices a device holds its share of the words, padded to the mesh.
+        assert f'tensor<{-(-V // model) * model}x5xf32>' in text
