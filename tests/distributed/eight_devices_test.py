@@ -26,8 +26,7 @@ from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run, run_chunk
 from nplm_jax.training.objective import penalised_nll
 from nplm_jax.training.step import execute_steps
-from nplm_jax.utils import finite
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 pytestmark = pytest.mark.eight_devices
 
@@ -218,7 +217,7 @@ def test_an_update_whose_numbers_are_not_finite_is_found(tmp_path, kind, shape):
     climb |= {'optimizer.momentum': 0.0, 'optimizer.decay': 1.0, 'train.batch_size': 16, 'train.checkpoint_every': 8}
     settings = on_mesh({**SPARSE, **climb, 'output.kind': kind}, *shape)
     with contextlib.closing(CheckpointStore(tmp_path)) as store:
-        with pytest.raises(finite.NonFiniteError) as raised:
+        with pytest.raises(NonFiniteError) as raised:
             fit(Trainer(prepare_run(settings, DATA), store, RecordingReporter()))
         text = str(replay.explain(raised.value, settings, DATA, store, tmp_path))
     update = json.loads((tmp_path / replay.FILE).read_text())
