@@ -162,9 +162,11 @@ def command(*flags: Any) -> list[str]:
     return [sys.executable, str(ROOT / 'launch.py'), *map(str, flags)]
 
 
-def launch(*flags: Any, cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess[str]:
+def launch(
+    *flags: Any, cwd: pathlib.Path = ROOT, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Runs launch.py in a folder, by default the repository's root."""
-    return subprocess.run(command(*flags), capture_output=True, text=True, cwd=cwd, timeout=300)
+    return subprocess.run(command(*flags), capture_output=True, text=True, cwd=cwd, env=env, timeout=300)
 
 
 def outcome(folder: pathlib.Path) -> tuple[dict[str, float], int, list[bytes]]:

@@ -8,6 +8,7 @@ from typing import Any
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from nplm_jax.config import OptimizerSettings, Settings
@@ -38,7 +39,7 @@ class Hyperparameters:
         """Returns the run's numbers as scalar arrays, so that their values are no part of a compiled program."""
         optimizer = settings.optimizer
         rates = (optimizer.learning_rate, optimizer.weight_decay, optimizer.paper.epsilon_0, optimizer.paper.r)
-        return cls(jnp.int32(settings.seed), *(jnp.float32(rate) for rate in rates))
+        return cls(np.int32(settings.seed), *(np.float32(rate) for rate in rates))
 
 
 def paper_schedule(hyperparameters: Hyperparameters, step: jax.Array, batch_size: int) -> jax.Array:

@@ -88,6 +88,7 @@ def _optimizer_and_schedule(
     return make_optimizer(settings, learning_rate), learning_rate
 
 
+@functools.partial(jax.jit, static_argnames='program')  # one program, where op by op a start compiles a dozen
 def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.ndarray | None = None) -> TrainState:
     """Returns the state before the first update, on one device: a pure function of the seed.
 
