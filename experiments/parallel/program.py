@@ -56,8 +56,8 @@ def all_reduced_bytes(text: str) -> int:
 
 def sent_arrays(text: str) -> list[tuple[str, list[int]]]:
     """Type and shape of every result of what crosses the devices, in the text of a compiled program."""
-    found = re.findall(rf'= (\(.*?\)|\S+) (?:all-reduce|{"|".join(OTHERS)})(?:-start)?\(', text)
-    arrays = re.findall(r'(\w+)\[([\d,]*)\]', ' '.join(found))
+    results = re.findall(rf'= (\(.*?\)|\S+) (?:all-reduce|{"|".join(OTHERS)})(?:-start)?\(', text)
+    arrays = re.findall(r'(\w+)\[([\d,]*)\]', ' '.join(results))
     return [(kind, [int(n) for n in shape.split(',') if n]) for kind, shape in arrays]
 
 

@@ -31,17 +31,17 @@ DEVICES = tuple(2**i for i in range(13))
 def measure() -> None:
     """Compiles every mesh and writes compiled.json."""
     meshes = {f'{d}x{m}': program.measure(MODEL, VOCABULARY, BATCH, d, m) for d, m in MESHES}
-    found = {'meshes': meshes, 'command': shlex.join(['python', *sys.argv]), **provenance.provenance()}
-    results.write(HERE / 'compiled.json', found)
+    record = {'meshes': meshes, 'command': shlex.join(['python', *sys.argv]), **provenance.provenance()}
+    results.write(HERE / 'compiled.json', record)
 
 
 def compiled() -> str:
     """The table of what was compiled beside the formulas."""
-    found, rows = results.read(HERE, 'compiled')['meshes'], []
+    by_mesh, rows = results.read(HERE, 'compiled')['meshes'], []
     for data, model in MESHES:
-        there = found[f'{data}x{model}']
-        given = (MODEL, VOCABULARY, BATCH, data, model)
-        numbers = (there['bytes'], counts.sent(*given), there['operations'], counts.operations(*given))
+        measured = by_mesh[f'{data}x{model}']
+        arguments = (MODEL, VOCABULARY, BATCH, data, model)
+        numbers = (measured['bytes'], counts.sent(*arguments), measured['operations'], counts.operations(*arguments))
         rows.append([f'{data} x {model}', *(f'{n:,.0f}' for n in numbers)])
     return markdown_table(['mesh', 'bytes, compiled', 'formula', 'operations, compiled', 'of products, formula'], rows)
 
@@ -74,9 +74,9 @@ def draw(path: pathlib.Path, machine: counts.Machine) -> None:
     }
     axes = (figure := matplotlib.figure.Figure(figsize=(7, 4.5), layout='constrained')).subplots()
     for name, mesh in ways.items():
-        there = [p for p in DEVICES if mesh(p)[0] <= BATCH]
-        speed = [alone / counts.seconds(MODEL, VOCABULARY, BATCH, *mesh(p), machine) for p in there]
-        axes.loglog(there, speed, 'o-', label=name, base=2)
+        sizes = [p for p in DEVICES if mesh(p)[0] <= BATCH]
+        speed = [alone / counts.seconds(MODEL, VOCABULARY, BATCH, *mesh(p), machine) for p in sizes]
+        axes.loglog(sizes, speed, 'o-', label=name, base=2)
     axes.loglog(DEVICES, DEVICES, ':', color='grey', label='perfect', base=2)
     axes.set(xlabel='devices', ylabel='predicted speed-up', title=f'{BATCH:,} words an update, |V| = {VOCABULARY:,}')
     axes.legend()

@@ -87,7 +87,7 @@ nll_per_word.defvjp(_forward, _backward)
 def _side_by_side(arrays: Sequence[jax.Array], precision: Precision) -> jax.Array:
     """One matrix of all parts' columns, with zeros up to whole tiles."""
     joined = jnp.concatenate([x.astype(precision) for x in arrays], axis=1)
-    return jnp.pad(joined, [(0, -n % whole) for n, whole in zip(joined.shape, (ROWS, CHUNK[precision]))])
+    return jnp.pad(joined, [(0, -n % tile) for n, tile in zip(joined.shape, (ROWS, CHUNK[precision]))])
 
 
 def _attend(
@@ -139,8 +139,8 @@ def _run(
         out_shape=[jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((S, Q), (S, Q), (S, Q, columns))],
         compiler_params=triton.CompilerParams(num_warps=warps, num_stages=stages),
     )
-    given = queries_QxK, own_Q, keys_NxK, added_2xN
-    return jax.lax.platform_dependent(*given, cpu=call(interpret=True), default=call())
+    arguments = queries_QxK, own_Q, keys_NxK, added_2xN
+    return jax.lax.platform_dependent(*arguments, cpu=call(interpret=True), default=call())
 
 
 def _kernel(

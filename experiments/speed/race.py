@@ -43,8 +43,8 @@ HEADER = ['row', 'contestant', 'precision', 'words/s', 'range', 'first / it', 'o
 
 def entered() -> list[str]:
     """Returns the contestants of the flag; without the flag, those that are made for this device."""
-    everywhere = _CONTESTANTS.present or jax.default_backend() == 'gpu'
-    return [name for name in _CONTESTANTS.value if everywhere or name not in contestants.GPU_ONLY]
+    use_all = _CONTESTANTS.present or jax.default_backend() == 'gpu'
+    return [name for name in _CONTESTANTS.value if use_all or name not in contestants.GPU_ONLY]
 
 
 def race_row(row: str) -> dict[str, Any]:

@@ -90,11 +90,11 @@ def _optimizer(
     network: Network, settings: OptimizerSettings, total_steps: int
 ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
     """Returns SGD with weight decay on all but the biases, and the schedule of nplm_jax's optimizers."""
-    groups = [
+    param_groups = [
         {'params': [p for p in network.parameters() if p.ndim > 1], 'weight_decay': settings.decay},
         {'params': [p for p in network.parameters() if p.ndim == 1], 'weight_decay': 0.0},
     ]
-    optimizer = torch.optim.SGD(groups, lr=settings.learning_rate, momentum=settings.momentum, fused=True)
+    optimizer = torch.optim.SGD(param_groups, lr=settings.learning_rate, momentum=settings.momentum, fused=True)
     schedules = {
         'constant': lambda step: 1.0,
         'linear': lambda step: 1 - step / total_steps,
