@@ -164,7 +164,7 @@ def test_what_does_not_happen_again_says_so(store, tmp_path):
 
 def test_names_and_norms_of_any_tree():
     tree = {'a': (jnp.ones(3), jnp.asarray([3e38, 3e38])), 'n': jnp.arange(3), 'empty': jnp.zeros((0, 2))}
-    assert finite.first_not_finite(tree) is None and finite.first_not_finite({}) is None
+    assert finite.first_non_finite(tree) is None and finite.first_non_finite({}) is None
     assert finite.norms(tree)['a.1'] == pytest.approx(math.sqrt(2) * 3e38, rel=1e-6)
     for bad in (jnp.nan, jnp.inf, -jnp.inf):
-        assert finite.first_not_finite({**tree, 'b': jnp.asarray([1.0, bad]), 'c': jnp.asarray(bad)}) == 'b'
+        assert finite.first_non_finite({**tree, 'b': jnp.asarray([1.0, bad]), 'c': jnp.asarray(bad)}) == 'b'
