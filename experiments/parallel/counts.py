@@ -76,7 +76,7 @@ def seconds(
 def best_mesh(model: ModelSettings, num_words: int, batch_size: int, devices: int, machine: Machine) -> tuple[int, int]:
     """The D x M = `devices`, a power of two, that is predicted to be fastest."""
     meshes = [(2**i, devices >> i) for i in range(int(math.log2(devices)) + 1) if 2**i <= batch_size]
-    return min(meshes, key=lambda mesh: seconds(model, num_words, batch_size, *mesh, machine))
+    return min(meshes, key=lambda mesh: seconds(model, num_words, batch_size, mesh[0], mesh[1], machine))
 
 
 def _inputs(model: ModelSettings) -> int:

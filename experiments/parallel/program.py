@@ -33,8 +33,8 @@ def compile_update(
         data: Devices along the batch.
         model_devices: Devices along the words.
     """
-    train = {'train.batch_size': batch_size, 'output.block_size': batch_size}
-    settings = config_lib.replace(config_lib.from_config(default.get_config()), train)
+    one_block = {'train.batch_size': batch_size, 'output.block_size': batch_size}
+    settings = config_lib.replace(config_lib.from_config(default.get_config()), one_block)
     settings = dataclasses.replace(settings, model=model)
     mesh = sharding.build(ParallelSettings(data, model_devices, 'shard_map'), batch_size, batch_size, False)
     program = step_lib.make_program(settings, Network.from_settings(settings, num_words), 1, mesh)
@@ -45,9 +45,10 @@ def compile_update(
 
 
 def all_reduced_bytes(text: str) -> int:
-    """Bytes of all results of all-reduces in the text of a compiled program.
+    """Returns the bytes of all results of all-reduces in the text of a compiled program.
 
-    Raises: ValueError when the program sends in another way too, which this would not count.
+    Raises:
+        ValueError: The program sends in another way too, which this would not count.
     """
     if others := [name for name in OTHERS if re.search(rf'\s{name}(-start)?\(', text)]:
         raise ValueError(f'the program has {", ".join(others)} too')
@@ -55,18 +56,26 @@ def all_reduced_bytes(text: str) -> int:
 
 
 def sent_arrays(text: str) -> list[tuple[str, list[int]]]:
-    """Type and shape of every result of what crosses the devices, in the text of a compiled program."""
+    """Returns type and shape of every result of what crosses the devices, in the text of a compiled program."""
     results = re.findall(rf'= (\(.*?\)|\S+) (?:all-reduce|{"|".join(OTHERS)})(?:-start)?\(', text)
     arrays = re.findall(r'(\w+)\[([\d,]*)\]', ' '.join(results))
     return [(kind, [int(n) for n in shape.split(',') if n]) for kind, shape in arrays]
 
 
 def measure(model: ModelSettings, num_words: int, batch_size: int, data: int, model_devices: int) -> dict[str, float]:
-    """Bytes all-reduced and floating-point operations of a device an update, from the compiled program."""
+    """Returns bytes all-reduced and floating-point operations of a device an update, from the compiled program.
+
+    Args:
+        model: The shape of the network.
+        num_words: V.
+        batch_size: Words of an update.
+        data: Devices along the batch.
+        model_devices: Devices along the words.
+    """
     if data * model_devices > jax.device_count():
-        raise ValueError(f'{data} x {model_devices} devices are wanted, there are {jax.device_count()}')
+        raise ValueError(f'{data} x {model_devices} devices are needed, there are {jax.device_count()}')
     compiled = compile_update(model, num_words, batch_size, data, model_devices)
     return {
-        'bytes': all_reduced_bytes(compiled.as_text()),
-        'operations': compiled.cost_analysis()['flops'],
+        'bytes': all_reduced_bytes(compiled.as_text() or ''),
+        'operations': (compiled.cost_analysis() or {})['flops'],
     }
