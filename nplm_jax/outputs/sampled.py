@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterable
 from typing import Self
 
 import flax.struct
@@ -22,7 +21,6 @@ import numpy as np
 
 from nplm_jax.config import OutputSettings
 from nplm_jax.outputs import softmax
-from nplm_jax.outputs.blockwise import Part
 from nplm_jax.outputs.output_layer import BIAS, Features, Params, SparseOutputLayer, parts_of
 from nplm_jax.utils.errors import require
 
@@ -82,28 +80,20 @@ class _Sampled(SparseOutputLayer):
     ) -> tuple[jax.Array, jax.Array]:
         """See `SparseOutputLayer.sparse_loss`. The mean NLL is the importance-sampling estimate."""
         y_target_B = softmax.gathered_scores(per_example[BIAS], parts_of(per_example, features))[:, 0]
-        parts = parts_of(shared, features)
-        return self.estimate(parts, shared[BIAS], y_target_B, targets_B, shared_S, proposal.log_inclusion_prob_V)
+        y_SxB = softmax.scores(shared[BIAS], parts_of(shared, features))
+        log_odds_SxB = y_SxB - proposal.log_inclusion_prob_V[shared_S][:, None]
+        nll = _estimated_nll(log_odds_SxB, y_target_B, targets_B, shared_S)
+        target_log_odds_B = y_target_B - proposal.log_inclusion_prob_V[targets_B]
+        return self.loss_of_samples(log_odds_SxB, target_log_odds_B, nll), nll
 
     @abc.abstractmethod
-    def estimate(
-        self,
-        parts: Iterable[Part],
-        b_S: jax.Array,
-        y_target_B: jax.Array,
-        targets_B: jax.Array,
-        samples_S: jax.Array,
-        log_inclusion_prob_V: jax.Array,
-    ) -> tuple[jax.Array, jax.Array]:
-        """Returns the loss, and the estimate of the mean NLL, float32 scalars, nats a word.
+    def loss_of_samples(self, log_odds_SxB: jax.Array, target_log_odds_B: jax.Array, nll: jax.Array) -> jax.Array:
+        """Returns the loss, a float32 scalar, nats a word.
 
         Args:
-            parts: The samples' weights, each with its inputs.
-            b_S: The samples' biases.
-            y_target_B: The targets' scores.
-            targets_B: The targets' ids, int32.
-            samples_S: The samples' ids, int32.
-            log_inclusion_prob_V: As in `ProposalDistribution`.
+            log_odds_SxB: y - log P(included) of the samples.
+            target_log_odds_B: y - log P(included) of the targets.
+            nll: The estimated mean NLL.
         """
 
     def log_probabilities(self, params: Params, features: Features) -> jax.Array:
@@ -121,19 +111,9 @@ class SampledSoftmax(_Sampled):
     Its normaliser is an unbiased estimate of the softmax's, and equals it when all words are samples.
     """
 
-    def estimate(
-        self,
-        parts: Iterable[Part],
-        b_S: jax.Array,
-        y_target_B: jax.Array,
-        targets_B: jax.Array,
-        samples_S: jax.Array,
-        log_inclusion_prob_V: jax.Array,
-    ) -> tuple[jax.Array, jax.Array]:
-        """Returns the estimated mean NLL, which is the loss as well."""
-        log_odds_SxB = _log_odds(parts, b_S, samples_S, log_inclusion_prob_V)
-        nll = _estimated_nll(log_odds_SxB, y_target_B, targets_B, samples_S)
-        return nll, nll
+    def loss_of_samples(self, log_odds_SxB: jax.Array, target_log_odds_B: jax.Array, nll: jax.Array) -> jax.Array:
+        """Returns the estimated mean NLL."""
+        return nll
 
 
 class NoiseContrastive(_Sampled):
@@ -142,20 +122,9 @@ class NoiseContrastive(_Sampled):
     The loss takes y itself for log P(w), so that training makes the normaliser one.
     """
 
-    def estimate(
-        self,
-        parts: Iterable[Part],
-        b_S: jax.Array,
-        y_target_B: jax.Array,
-        targets_B: jax.Array,
-        samples_S: jax.Array,
-        log_inclusion_prob_V: jax.Array,
-    ) -> tuple[jax.Array, jax.Array]:
-        """Returns the binary cross-entropy of all decisions, and the estimated mean NLL."""
-        log_odds_SxB = _log_odds(parts, b_S, samples_S, log_inclusion_prob_V)
-        nll = _estimated_nll(log_odds_SxB, y_target_B, targets_B, samples_S)
-        target_loss_B = _softplus(log_inclusion_prob_V[targets_B] - y_target_B)
-        return jnp.mean(target_loss_B + jnp.sum(_softplus(log_odds_SxB), axis=0)), jax.lax.stop_gradient(nll)
+    def loss_of_samples(self, log_odds_SxB: jax.Array, target_log_odds_B: jax.Array, nll: jax.Array) -> jax.Array:
+        """Returns the binary cross-entropy of all decisions."""
+        return jnp.mean(_softplus(-target_log_odds_B) + jnp.sum(_softplus(log_odds_SxB), axis=0))
 
 
 def make_proposal(log_q_V: np.ndarray, num_samples: int) -> ProposalDistribution:
@@ -199,13 +168,6 @@ def draw(key: jax.Array, proposal: ProposalDistribution, num_samples: int) -> ja
     unit = _UNITS // num_samples
     points_S = jax.random.randint(key, (), 0, unit) + unit * jnp.arange(num_samples, dtype=jnp.int32)
     return jnp.searchsorted(proposal.edges_V, points_S, side='right').astype(jnp.int32)
-
-
-def _log_odds(
-    parts: Iterable[Part], b_S: jax.Array, samples_S: jax.Array, log_inclusion_prob_V: jax.Array
-) -> jax.Array:
-    """Returns y - log P(included) of the samples, S x B."""
-    return softmax.scores(b_S, parts) - log_inclusion_prob_V[samples_S][:, None]
 
 
 def _estimated_nll(
