@@ -18,6 +18,7 @@ from nplm_jax.models.body import EMBEDDING, Body, Carry
 from nplm_jax.models.registry import body_class
 from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
 from nplm_jax.outputs.registry import output_layer_class
+from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import Axis
 
 
@@ -84,10 +85,10 @@ class Network:
         return self.body.features(params, params[EMBEDDING][contexts_BxN], carry, key, axis)
 
     def check_contexts(self, contexts_BxN: jax.Array) -> None:
-        """Raises: ValueError unless contexts are as wide as the body's: others could give a plausible, wrong number."""
+        """Raises: BadInput unless contexts are as wide as the body's: others could give a plausible, wrong number."""
         shape, N = np.shape(contexts_BxN), self.body.num_context
-        if len(shape) != 2 or shape[1] != N:
-            raise ValueError(f'contexts of shape {shape}: must be batch x {N}, in reading order')
+        allowed = f'must be batch x {N} word ids, in reading order, the most recent word last'
+        require(len(shape) == 2 and shape[1] == N, 'contexts of shape', shape, allowed)
 
     def loss(
         self,

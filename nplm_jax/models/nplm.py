@@ -33,8 +33,8 @@ def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
     References:
         The paper's equation 1, section 2.
     """
-    if contexts_BxN.ndim != 2:
-        raise ValueError(f'contexts of shape {contexts_BxN.shape}: must be batch x context words, in reading order')
+    allowed = 'must be batch x context words, in reading order, the most recent word last'
+    require(contexts_BxN.ndim == 2, 'contexts of shape', contexts_BxN.shape, allowed)
     x_BxP = concatenate(params['C_VxM'][contexts_BxN])
     y_BxV = params['b_V'][None, :]
     if 'W_VxP' in params:

@@ -12,13 +12,9 @@ import jax
 from nplm_jax.config import Settings
 from nplm_jax.data import corpora, dataset, vocabulary
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.network import Network
-from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.models.ngram import factory
+from nplm_jax.models.ngram import factory, storage
 from nplm_jax.models.registry import is_network
 from nplm_jax.runs import reporting, workdir
-from nplm_jax.training import checkpoints, step
-from nplm_jax.training.optimizers import Hyperparameters
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_json
 
@@ -28,7 +24,7 @@ Path: TypeAlias = str | os.PathLike[str]
 def load(folder: Path) -> tuple[Settings, vocabulary.Vocabulary, LanguageModel]:
     """Returns the settings, the vocabulary and the best model of a run's folder.
 
-    A count-based model is estimated again, from the corpus.
+    A count-based model whose folder does not hold it, from an earlier version, is estimated again, from the corpus.
 
     Raises:
         BadInput: No run was started there, or its files are damaged, or its text has changed.
@@ -36,17 +32,30 @@ def load(folder: Path) -> tuple[Settings, vocabulary.Vocabulary, LanguageModel]:
     folder = expand('--workdir', folder)
     settings = workdir.read_settings(folder)
     words = vocabulary.load(folder / workdir.VOCABULARY)
-    if not is_network(settings.model):
-        return settings, words, factory.estimate(settings, prepare_recorded(settings, folder), folder)
+    if is_network(settings.model):
+        return settings, words, _load_network(folder, settings, len(words))
+    if (folder / storage.MODEL_FILE).exists():
+        return settings, words, storage.load(folder / storage.MODEL_FILE, len(words))
+    return settings, words, factory.estimate_again(settings, prepare_recorded(settings, folder), folder)
+
+
+def _load_network(folder: pathlib.Path, settings: Settings, vocabulary_size: int) -> LanguageModel:
+    """Returns the network of a run with its best parameters."""
+    # Orbax takes a second to import, which a count-based model does not need.
+    from nplm_jax.models.network import Network  # noqa: PLC0415
+    from nplm_jax.models.neural import NeuralLanguageModel  # noqa: PLC0415
+    from nplm_jax.training import checkpoints, step  # noqa: PLC0415
+    from nplm_jax.training.optimizers import Hyperparameters  # noqa: PLC0415
+
     if not (folder / 'checkpoints').is_dir():
         raise BadInput(f'{folder}: holds no checkpoint yet')
-    network = Network.from_settings(settings, len(words))
+    network = Network.from_settings(settings, vocabulary_size)
     # An optimizer's state depends on neither the data nor the devices, and its structure is all that is needed.
     program = step.make_program(settings, network, steps_per_epoch=1)
     hyperparameters = Hyperparameters.from_settings(settings)
     state = jax.eval_shape(lambda: step.init_state(program, hyperparameters))
     with contextlib.closing(checkpoints.CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
-        return settings, words, NeuralLanguageModel(network, store.restore_best(state, state.params))
+        return NeuralLanguageModel(network, store.restore_best(state, state.params))
 
 
 def prepare(settings: Settings) -> dataset.Dataset:

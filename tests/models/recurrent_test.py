@@ -249,14 +249,14 @@ def test_lines_know_nothing_of_each_other(mixed):
     if mixed:
         model = mixture.equal([model, make_model(V, seed=2)])
     lines = [np.asarray(TOKENS[a:b]) for a, b in ((0, 5), (5, 5), (5, 30), (30, 31), (2, 5))]
-    scored = scoring.score(model, lines, prefix=[7])
+    scored = scoring.score(model, lines, scoring.LineStart((7,)))
     for line, scores in zip(lines, scored, strict=True):
         for t, word in enumerate(line):
             log_p_V = model.next_word(np.array([[7, *line[:t]]]))[0]
             assert scores.log10_p_T[t] * scoring.LOG_10 == pytest.approx(log_p_V[word], abs=1e-4)
     if not mixed:
         assert scored[2].lengths_T.tolist() == list(range(2, 27))  # the word before the line, and all of it
-    stream = scoring.score(model, lines, prefix=None)
+    stream = scoring.score(model, lines, stream=True)
     np.testing.assert_allclose(
         np.concatenate([x.log10_p_T for x in stream]) * scoring.LOG_10,
         model.score(np.concatenate(lines), Span(0, 34)),

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import NgramTable, find
@@ -98,6 +99,55 @@ def read(path: pathlib.Path) -> tuple[BackoffModel, Vocabulary]:
         log_p.append(_log10_to_nats(section.log_p)[order])
         log_b.append(_log10_to_nats(section.log_b)[order])
     return BackoffModel(NgramTable(len(ids), tuple(keys)), log_p, log_b[:-1]), vocabulary
+
+
+def merge_sentence_marks(
+    path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary
+) -> tuple[BackoffModel, Vocabulary]:
+    """Makes the one paragraph mark `<p>` of `<s>` and `</s>`: it ends a sentence, and the next one begins after it.
+
+    After it a word has the probability that it has after `<s>`; it has itself the probability of `</s>`, whether or not
+    `<s>` has one in the file, which no model predicts. No other probability changes.
+
+    Args:
+        path: The file that was read, for error messages.
+        model: A model that `read` returned.
+        vocabulary: Its vocabulary.
+
+    Returns:
+        The model and its vocabulary; both as they are unless they have both marks.
+
+    Raises:
+        BadInput: The vocabulary has `<p>` beside the marks, or `<s>` ends an n-gram, or `</s>` stands before a word.
+    """
+    if not all(mark in vocabulary.ids for mark in SENTENCE_BOUNDARIES):
+        return model, vocabulary
+    first, last = (vocabulary.ids[mark] for mark in SENTENCE_BOUNDARIES)
+    if PARAGRAPH_BOUNDARY in vocabulary.ids:
+        raise BadInput(
+            f'{path}: has {PARAGRAPH_BOUNDARY} as a word beside <s>, which would become {PARAGRAPH_BOUNDARY}'
+        )
+    renamed = dict.fromkeys(SENTENCE_BOUNDARIES, PARAGRAPH_BOUNDARY)
+    words = tuple(renamed.get(word, word) for word in vocabulary.words if word != SENTENCE_BOUNDARIES[0])
+    merged = Vocabulary(words, (0,) * len(words))
+    new_ids = merged.encode(renamed.get(word, word) for word in vocabulary.words).astype(np.int64)
+    keys = [np.arange(len(words))]
+    kept = [np.delete(np.arange(len(vocabulary)), first)]  # the old node of each new one, order by order
+    nodes, sentence_ends = new_ids, np.array([last])  # the new node of each old one; old nodes that end in </s>
+    for k in range(2, model.n + 1):
+        contexts, last_words = model.table.prefixes(k), model.table.keys[k - 1] % len(vocabulary)
+        if (last_words == first).any() or np.isin(contexts, sentence_ends).any():
+            raise BadInput(f'{path}: <s> ends a {k}-gram, or </s> stands before a word; they cannot become one mark')
+        packed = nodes[contexts] * len(words) + new_ids[last_words]
+        kept.append(np.argsort(packed))
+        keys.append(packed[kept[-1]])
+        nodes, sentence_ends = np.argsort(kept[-1]), np.flatnonzero(last_words == last)
+    log_b = [array.copy() for array in model.log_b]
+    for array in log_b[:1]:
+        array[last] = array[first]
+    table = NgramTable(len(words), tuple(keys))
+    log_p, log_b = ([array[i] for array, i in zip(arrays, kept)] for arrays in (model.log_p, log_b))
+    return BackoffModel(table, log_p, log_b), merged
 
 
 @dataclasses.dataclass

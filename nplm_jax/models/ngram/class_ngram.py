@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pathlib
 import warnings
+from typing import Self
 
 import jax
 import numpy as np
@@ -14,8 +15,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.language_model import LanguageModel, check_contexts
 from nplm_jax.models.ngram import kneser_ney
+from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import check_ids, count, with_history
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import read_numbers, write_atomically
@@ -34,9 +36,27 @@ class ClassNgram(LanguageModel):
     Attributes:
         classes_V: The class of each word, int64.
         class_ngram: The n-gram model over classes.
+        is_unseen_V: Whether each word does not occur in training.
+        log_p_V: log P of each word given its class, nats; unused for unseen words.
+        unseen_p_G: P of any one unseen word given each class.
     """
 
-    def __init__(self, tokens_T: jax.Array | np.ndarray, train: Span, n: int, classes_V: np.ndarray) -> None:
+    def __init__(
+        self,
+        classes_V: np.ndarray,
+        class_ngram: BackoffModel,
+        is_unseen_V: np.ndarray,
+        log_p_V: np.ndarray,
+        unseen_p_G: np.ndarray,
+    ) -> None:
+        self.classes_V = classes_V
+        self.class_ngram = class_ngram
+        self.is_unseen_V = is_unseen_V
+        self.log_p_V = log_p_V
+        self.unseen_p_G = unseen_p_G
+
+    @classmethod
+    def fit(cls, tokens_T: jax.Array | np.ndarray, train: Span, n: int, classes_V: np.ndarray) -> Self:
         """Estimates the model.
 
         Args:
@@ -48,15 +68,14 @@ class ClassNgram(LanguageModel):
         Raises:
             BadInput: As `count`.
         """
-        self.classes_V = renumber(classes_V)
-        num_classes = int(self.classes_V.max()) + 1
+        classes_V = renumber(classes_V)
+        num_classes = int(classes_V.max()) + 1
         with warnings.catch_warnings():
             # Classes are few and frequent: hardly any has a count of 1, and a fixed discount is harmless.
             warnings.simplefilter('ignore', kneser_ney.DiscountWarning)
-            self.class_ngram = kneser_ney.fit_modified(self._to_classes(tokens_T), train, n, num_classes)
+            class_ngram = kneser_ney.fit_modified(_to_classes(tokens_T, classes_V), train, n, num_classes)
         counts_V = np.bincount(np.asarray(tokens_T[train.start : train.stop]), minlength=len(classes_V))
-        self._is_unseen_V = counts_V == 0
-        self._log_p_V, self._unseen_p_G = _membership(counts_V, self.classes_V, num_classes)
+        return cls(classes_V, class_ngram, counts_V == 0, *_membership(counts_V, classes_V, num_classes))
 
     @property
     def n(self) -> int:
@@ -65,30 +84,31 @@ class ClassNgram(LanguageModel):
 
     def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
         """Returns log P(w_t | the n-1 words before it) for each t in `span`. float32, nats."""
-        classes_L = self._to_classes(tokens_T[: span.stop])
+        classes_L = _to_classes(tokens_T[: span.stop], self.classes_V)
         words_T = np.asarray(tokens_T[span.start : span.stop])
-        log_p_T = self.class_ngram.score(classes_L, span) + self._log_p_V[words_T]
+        log_p_T = self.class_ngram.score(classes_L, span) + self.log_p_V[words_T]
         contexts_TxN = sliding_window_view(with_history(classes_L, span, self.class_ngram.n), self.class_ngram.n)
-        unseen = np.flatnonzero(self._is_unseen_V[words_T])
+        unseen = np.flatnonzero(self.is_unseen_V[words_T])
         for block in np.split(unseen, range(_BLOCK, len(unseen), _BLOCK)):
             log_p_T[block] = self._unseen_log_p(self.class_ngram.next_word(contexts_TxN[block]))
         return log_p_T.astype(np.float32)
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """Returns log P(w | context) for all words; contexts in reading order. float32, B x V, nats."""
-        class_log_p_BxG = self.class_ngram.next_word(self._to_classes(contexts_BxN))
-        log_p_BxV = class_log_p_BxG[:, self.classes_V] + self._log_p_V
-        log_p_BxV[:, self._is_unseen_V] = self._unseen_log_p(class_log_p_BxG)[:, None]
+        class_log_p_BxG = self.class_ngram.next_word(_to_classes(check_contexts(contexts_BxN), self.classes_V))
+        log_p_BxV = class_log_p_BxG[:, self.classes_V] + self.log_p_V
+        log_p_BxV[:, self.is_unseen_V] = self._unseen_log_p(class_log_p_BxG)[:, None]
         return log_p_BxV.astype(np.float32)
 
     def _unseen_log_p(self, class_log_p_BxG: np.ndarray) -> np.ndarray:
         """Returns log P of any one word that does not occur in training, from log P of all classes."""
         with np.errstate(divide='ignore'):
-            return np.log(np.exp(class_log_p_BxG.astype(np.float64)) @ self._unseen_p_G)
+            return np.log(np.exp(class_log_p_BxG.astype(np.float64)) @ self.unseen_p_G)
 
-    def _to_classes(self, words: jax.Array | np.ndarray) -> np.ndarray:
-        """Returns the class of each word."""
-        return self.classes_V[check_ids(np.asarray(words), len(self.classes_V))]
+
+def _to_classes(words: jax.Array | np.ndarray, classes_V: np.ndarray) -> np.ndarray:
+    """Returns the class of each word."""
+    return classes_V[check_ids(np.asarray(words), len(classes_V))]
 
 
 def exchange(

@@ -16,6 +16,7 @@ import numpy as np
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE_ID
+from nplm_jax.models.language_model import check_contexts
 from nplm_jax.utils.errors import BadInput
 
 _MAX_KEY = np.iinfo(np.int64).max
@@ -80,7 +81,7 @@ class NgramTable:
 
     def context_nodes(self, contexts_BxN: np.ndarray, n: int) -> list[np.ndarray]:
         """Returns the nodes of the last 0..n-1 words of each context; missing words are the rare-word symbol."""
-        recent_BxN = np.asarray(contexts_BxN)[:, -n:]
+        recent_BxN = check_contexts(contexts_BxN)[:, -n:]
         words_BxN = np.pad(recent_BxN, ((0, 0), (n - recent_BxN.shape[1], 0)), constant_values=RARE_ID)
         return [x[:, -1] for x in self.nodes(words_BxN, n - 1)]
 

@@ -11,7 +11,7 @@ from nplm_jax.config import Settings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.ngram import class_ngram, interpolated, kneser_ney
+from nplm_jax.models.ngram import class_ngram, interpolated, kneser_ney, storage
 from nplm_jax.models.ngram.counts import count
 from nplm_jax.models.ngram.unsmoothed import AddDelta, unsmoothed_backoff
 from nplm_jax.utils.errors import require
@@ -33,7 +33,7 @@ def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> Languag
     Args:
         settings: The run's settings; `model.family` is a key of NGRAM_MODELS.
         data: The corpus.
-        folder: The run's folder; files that take minutes to compute are read from it, or written to it.
+        folder: The run's folder. The model is written into it; files that take minutes to compute are read from it.
 
     Returns:
         The model.
@@ -41,7 +41,16 @@ def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> Languag
     Raises:
         BadInput: A setting does not fit the corpus, or a file in `folder` is malformed.
     """
-    return NGRAM_MODELS[settings.model.family](settings, data, folder)
+    model = NGRAM_MODELS[settings.model.family](settings, data, folder)
+    storage.save(model, folder / storage.MODEL_FILE)
+    return model
+
+
+def estimate_again(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
+    """Estimates the model of a run whose folder does not have it, from an earlier version; writes no model."""
+    family = settings.model.family
+    require(family in NGRAM_MODELS, str(folder), family, 'its model is missing; import it again')
+    return NGRAM_MODELS[family](settings, data, folder)
 
 
 def _train_args(settings: Settings, data: Dataset) -> tuple[jax.Array, Span, int, int]:
@@ -57,7 +66,7 @@ def _build_class_ngram(settings: Settings, data: Dataset, folder: pathlib.Path) 
     path = folder / CLASSES_FILE
     if not path.exists():
         class_ngram.save(class_ngram.exchange(tokens_T, train, num_classes, size), data.vocabulary, path)
-    return class_ngram.ClassNgram(tokens_T, train, n, class_ngram.load(path, data.vocabulary))
+    return class_ngram.ClassNgram.fit(tokens_T, train, n, class_ngram.load(path, data.vocabulary))
 
 
 NGRAM_MODELS: dict[str, Builder] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Self
 
 import jax
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from nplm_jax.data.corpora import Span
 from nplm_jax.models import mixture
 from nplm_jax.models.ngram.backoff import BackoffModel
-from nplm_jax.models.ngram.counts import NgramCounts, count
+from nplm_jax.models.ngram.counts import NgramCounts, NgramTable, count
 from nplm_jax.models.ngram.unsmoothed import unsmoothed_backoff
 
 EM_ITERATIONS = 5  # as in the paper
@@ -23,27 +24,35 @@ class FrequencyBins:
     the most frequent contexts, the last bin those that do not occur in training.
 
     Attributes:
+        table: The n-grams; nodes of order 2 are contexts.
+        bins: The bin of each node of order 2, int64, and as the last entry that of a context that is not in the table.
         num_bins: The number of bins.
     """
 
     num_context = 2
 
-    def __init__(self, counts: NgramCounts) -> None:
-        self._table = counts.table
+    def __init__(self, table: NgramTable, bins: np.ndarray, num_bins: int) -> None:
+        self.table = table
+        self.bins = bins
+        self.num_bins = num_bins
+
+    @classmethod
+    def from_counts(cls, counts: NgramCounts) -> Self:
+        """Returns the bins for counts of order 3 or more."""
         frequencies = counts.totals(3)
         num_words = frequencies.sum()
         # The last entry is for node -1: a pair of words that is not in the table.
         ratios = (1 + np.append(frequencies, 0)) / num_words
-        self._bins = np.maximum(np.ceil(-np.log(ratios)), 0).astype(np.int64)
-        self.num_bins = max(math.ceil(math.log(num_words)), 0) + 1
+        bins = np.maximum(np.ceil(-np.log(ratios)), 0).astype(np.int64)
+        return cls(counts.table, bins, max(math.ceil(math.log(num_words)), 0) + 1)
 
     def of_stream(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
         """Returns the bin of the two words before each word of `span`. int64."""
-        return self._bins[self._table.stream_nodes(tokens_T, span, 3)[1][2]]
+        return self.bins[self.table.stream_nodes(tokens_T, span, 3)[1][2]]
 
     def of_contexts(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """Returns the bin of the last two words of each context in reading order. int64, B."""
-        return self._bins[self._table.context_nodes(contexts_BxN, 3)[2]]
+        return self.bins[self.table.context_nodes(contexts_BxN, 3)[2]]
 
 
 class InterpolatedTrigram(mixture.Mixture):
@@ -75,5 +84,5 @@ def fit(
     counts = count(tokens_T, train, 3, vocabulary_size)
     uniform = BackoffModel(counts.table, [np.full(vocabulary_size, -math.log(vocabulary_size))], [])
     models = [uniform, *(unsmoothed_backoff(counts, n) for n in (1, 2, 3))]
-    fitted = mixture.fit(models, tokens_T, valid, FrequencyBins(counts), iterations)
+    fitted = mixture.fit(models, tokens_T, valid, FrequencyBins.from_counts(counts), iterations)
     return InterpolatedTrigram(fitted.models, fitted.weights_QxM, fitted.bins)

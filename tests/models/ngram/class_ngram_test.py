@@ -73,7 +73,7 @@ def test_more_classes_than_words_and_one_class_only():
 def test_the_class_ngram_is_its_formula():
     tokens_T = planted()
     classes_V = np.array([0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 0, 1, 2])
-    model = class_ngram.ClassNgram(tokens_T, TRAIN, 2, classes_V)
+    model = class_ngram.ClassNgram.fit(tokens_T, TRAIN, 2, classes_V)
     counts_V = np.bincount(tokens_T[: TRAIN.stop], minlength=V)
     of_classes_G = np.exp(model.class_ngram.next_word(np.array([[2]])).astype(float))[0]
     p_V = np.exp(model.next_word(np.array([[5]])).astype(float))[0]
@@ -89,7 +89,7 @@ def test_the_class_ngram_is_its_formula():
 def test_the_numbers_of_the_classes_do_not_matter():
     tokens_T = planted()
     classes_V = np.array([0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 0, 1, 2])
-    model, renumbered = (class_ngram.ClassNgram(tokens_T, TRAIN, 3, c) for c in (classes_V, 9 - 2 * classes_V))
+    model, renumbered = (class_ngram.ClassNgram.fit(tokens_T, TRAIN, 3, c) for c in (classes_V, 9 - 2 * classes_V))
     contexts = np.array([[0, 0], [1, 5], [12, 7]])
     np.testing.assert_allclose(renumbered.next_word(contexts), model.next_word(contexts), rtol=1e-6)
     np.testing.assert_allclose(renumbered.score(tokens_T, Span(0, 9)), model.score(tokens_T, Span(0, 9)), rtol=1e-6)
@@ -97,7 +97,7 @@ def test_the_numbers_of_the_classes_do_not_matter():
 
 def test_blocks_of_unseen_words_do_not_change_their_score(monkeypatch):
     tokens_T = planted()
-    model = class_ngram.ClassNgram(tokens_T, TRAIN, 3, class_ngram.exchange(tokens_T, TRAIN, 4, V))
+    model = class_ngram.ClassNgram.fit(tokens_T, TRAIN, 3, class_ngram.exchange(tokens_T, TRAIN, 4, V))
     in_one_block = model.score(tokens_T, Span(490, 560))
     monkeypatch.setattr(class_ngram, '_BLOCK', 2)
     np.testing.assert_array_equal(model.score(tokens_T, Span(490, 560)), in_one_block)
@@ -138,7 +138,7 @@ def test_a_bad_file_is_named_with_its_line(tmp_path, text, message):
 def test_brown(brown_data):
     data = brown_data()
     tokens_T = np.asarray(data.tokens_T)
-    model = class_ngram.ClassNgram(
+    model = class_ngram.ClassNgram.fit(
         tokens_T, data.train, 3, class_ngram.exchange(tokens_T, data.train, 500, len(data.vocabulary), passes=2)
     )
     assert evaluate(model, tokens_T, data.valid).perplexity == pytest.approx(325.67, abs=0.5)

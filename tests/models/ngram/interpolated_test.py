@@ -89,7 +89,7 @@ def test_bins_are_those_of_the_formula():
 
 
 def test_a_context_that_is_all_of_training_is_in_bin_zero():
-    bins = interpolated.FrequencyBins(counts.count(np.full(9, 0), Span(0, 9), 3, 3))
+    bins = interpolated.FrequencyBins.from_counts(counts.count(np.full(9, 0), Span(0, 9), 3, 3))
     assert bins.of_contexts(np.array([[0, 0], [1, 1]])).tolist() == [0, math.ceil(math.log(9))]
 
 

@@ -40,7 +40,7 @@ def _through_arpa(tokens_T, train, size, folder):
 
 
 def _classes(tokens_T, train, n, size):
-    return class_ngram.ClassNgram(tokens_T, train, n, class_ngram.exchange(tokens_T, train, min(4, size), size))
+    return class_ngram.ClassNgram.fit(tokens_T, train, n, class_ngram.exchange(tokens_T, train, min(4, size), size))
 
 
 FAMILIES = {

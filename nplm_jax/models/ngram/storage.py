@@ -1,0 +1,187 @@
+"""Count-based models as files: arrays in NumPy's npz format, without pickle, with a checksum.
+
+The comment that closes a zip archive, which an npz file is, holds the SHA-256 of the archive without comment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.mixture import Mixture
+from nplm_jax.models.ngram.backoff import BackoffModel
+from nplm_jax.models.ngram.class_ngram import ClassNgram
+from nplm_jax.models.ngram.counts import NgramCounts, NgramTable
+from nplm_jax.models.ngram.interpolated import FrequencyBins, InterpolatedTrigram
+from nplm_jax.models.ngram.mapped import MappedModel
+from nplm_jax.models.ngram.unsmoothed import AddDelta
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import read_bytes, write_atomically
+
+MODEL_FILE = 'model.npz'
+_KIND = 'kind'  # the array with the name of the format
+_VOCABULARY_SIZE = 'vocabulary_size'
+_NO_COMMENT = b'\0\0'  # how an archive without comment ends: the length of the comment
+_DIGEST_LENGTH = 64
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class Format(NamedTuple):
+    """How a class of models is written as arrays.
+
+    Attributes:
+        model_class: The class.
+        to_arrays: Returns the arrays of a model.
+        from_arrays: Returns the model of arrays.
+    """
+
+    model_class: type[LanguageModel]
+    to_arrays: Callable[[Any], dict[str, np.ndarray]]
+    from_arrays: Callable[[Arrays], LanguageModel]
+
+
+def save(model: LanguageModel, path: pathlib.Path) -> None:
+    """Writes a model.
+
+    Args:
+        model: A model of a class in FORMATS.
+        path: The file.
+    """
+    np.savez(file := io.BytesIO(), allow_pickle=False, **to_arrays(model))
+    data = file.getvalue()
+    digest = hashlib.sha256(data).hexdigest().encode()
+    write_atomically(path, data[: -len(_NO_COMMENT)] + len(digest).to_bytes(2, 'little') + digest)
+
+
+def to_arrays(model: LanguageModel) -> dict[str, np.ndarray]:
+    """Returns the arrays of a model of a class in FORMATS; `kind` names its format."""
+    kind = next(name for name, format in FORMATS.items() if type(model) is format.model_class)
+    return {_KIND: np.array(kind), **FORMATS[kind].to_arrays(model)}
+
+
+def load(path: pathlib.Path, vocabulary_size: int) -> LanguageModel:
+    """Reads a model that `save` wrote.
+
+    Args:
+        path: The file.
+        vocabulary_size: |V| of the run.
+
+    Raises:
+        BadInput: The file is damaged, or of another vocabulary.
+    """
+    data = read_bytes(str(path), path)
+    digest = data[-_DIGEST_LENGTH:]
+    archive = data[: -_DIGEST_LENGTH - len(_NO_COMMENT)] + _NO_COMMENT
+    if hashlib.sha256(archive).hexdigest().encode() != digest:
+        raise BadInput(f'{path}: damaged (its checksum is wrong); delete it, and the model is estimated again')
+    with np.load(io.BytesIO(archive), allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    size = int(arrays[_VOCABULARY_SIZE])
+    require(size == vocabulary_size, str(path), size, f"has so many words, and the run's vocabulary {vocabulary_size}")
+    return FORMATS[str(arrays[_KIND])].from_arrays(arrays)
+
+
+def _table_to_arrays(table: NgramTable) -> dict[str, np.ndarray]:
+    keys = {f'keys_{k}': keys for k, keys in enumerate(table.keys, start=1)}
+    return {_VOCABULARY_SIZE: np.array(table.vocabulary_size), **keys}
+
+
+def _table(arrays: Arrays) -> NgramTable:
+    return NgramTable(int(arrays[_VOCABULARY_SIZE]), tuple(_series(arrays, 'keys')))
+
+
+def _series(arrays: Arrays, name: str) -> list[np.ndarray]:
+    """Returns the arrays `name_1`, `name_2`, ..."""
+    size = sum(key.startswith(f'{name}_') for key in arrays)
+    return [arrays[f'{name}_{k}'] for k in range(1, size + 1)]
+
+
+def _number(name: str, arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
+    return {f'{name}_{k}': array for k, array in enumerate(arrays, start=1)}
+
+
+def _backoff_to_arrays(model: BackoffModel) -> dict[str, np.ndarray]:
+    return {**_table_to_arrays(model.table), **_number('logp', model.log_p), **_number('logb', model.log_b)}
+
+
+def _backoff(arrays: Arrays) -> BackoffModel:
+    return BackoffModel(_table(arrays), _series(arrays, 'logp'), _series(arrays, 'logb'))
+
+
+def _add_delta_to_arrays(model: AddDelta) -> dict[str, np.ndarray]:
+    counts = {**_number('counts', list(model.counts.counts)), **_number('suffixes', list(model.counts.suffixes))}
+    return {**_table_to_arrays(model.counts.table), **counts, 'delta': np.array(model.delta)}
+
+
+def _add_delta(arrays: Arrays) -> AddDelta:
+    counts = NgramCounts(_table(arrays), tuple(_series(arrays, 'counts')), tuple(_series(arrays, 'suffixes')))
+    return AddDelta(counts, float(arrays['delta']))
+
+
+def _interpolated_to_arrays(model: InterpolatedTrigram) -> dict[str, np.ndarray]:
+    """Writes the table once; the four components and the bins share it."""
+    assert isinstance(model.bins, FrequencyBins)
+    arrays = {**_table_to_arrays(model.bins.table), 'bins': model.bins.bins, 'num_bins': np.array(model.bins.num_bins)}
+    for i, component in enumerate(model.models):
+        assert isinstance(component, BackoffModel)
+        arrays |= {**_number(f'logp{i}', component.log_p), **_number(f'logb{i}', component.log_b)}
+    return {**arrays, 'weights': model.weights_QxM}
+
+
+def _interpolated(arrays: Arrays) -> Mixture:
+    table, weights_QxM = _table(arrays), arrays['weights']
+    parts = (
+        BackoffModel(table, _series(arrays, f'logp{i}'), _series(arrays, f'logb{i}'))
+        for i in range(weights_QxM.shape[1])
+    )
+    bins = FrequencyBins(table, arrays['bins'], int(arrays['num_bins']))
+    return InterpolatedTrigram(list(parts), weights_QxM, bins)
+
+
+def _classes_to_arrays(model: ClassNgram) -> dict[str, np.ndarray]:
+    classes = {f'classes.{name}': array for name, array in _backoff_to_arrays(model.class_ngram).items()}
+    return {
+        _VOCABULARY_SIZE: np.array(len(model.classes_V)),
+        'classes_of_words': model.classes_V,
+        'is_unseen': model.is_unseen_V,
+        'log_p': model.log_p_V,
+        'unseen_p': model.unseen_p_G,
+        **classes,
+    }
+
+
+def _classes(arrays: Arrays) -> ClassNgram:
+    inner = _backoff(_part(arrays, 'classes'))
+    names = ('classes_of_words', 'is_unseen', 'log_p', 'unseen_p')
+    classes_V, is_unseen_V, log_p_V, unseen_p_G = (arrays[name] for name in names)
+    return ClassNgram(classes_V, inner, is_unseen_V, log_p_V, unseen_p_G)
+
+
+def _mapped_to_arrays(model: MappedModel) -> dict[str, np.ndarray]:
+    inner = {f'inner.{name}': array for name, array in _backoff_to_arrays(model.inner).items()}
+    return {_VOCABULARY_SIZE: np.array(len(model.inner_ids_V)), 'inner_ids': model.inner_ids_V, **inner}
+
+
+def _mapped(arrays: Arrays) -> MappedModel:
+    return MappedModel(_backoff(_part(arrays, 'inner')), arrays['inner_ids'])
+
+
+def _part(arrays: Arrays, name: str) -> dict[str, np.ndarray]:
+    """Returns the arrays of a model inside another."""
+    return {key.partition('.')[2]: array for key, array in arrays.items() if key.startswith(f'{name}.')}
+
+
+FORMATS: dict[str, Format] = {
+    'backoff': Format(BackoffModel, _backoff_to_arrays, _backoff),
+    'add_delta': Format(AddDelta, _add_delta_to_arrays, _add_delta),
+    'interpolated': Format(InterpolatedTrigram, _interpolated_to_arrays, _interpolated),
+    'classes': Format(ClassNgram, _classes_to_arrays, _classes),
+    'mapped': Format(MappedModel, _mapped_to_arrays, _mapped),
+}

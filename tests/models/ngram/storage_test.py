@@ -1,0 +1,67 @@
+"""A count-based model comes back from its file as it was, whatever its family; a damaged file is refused."""
+
+import numpy as np
+import pytest
+from helpers import DATA, default_settings
+
+from nplm_jax.data.corpora import Span
+from nplm_jax.models.ngram import factory, kneser_ney, storage
+from nplm_jax.models.ngram.mapped import MappedModel
+from nplm_jax.utils.errors import BadInput
+
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+V = len(DATA.vocabulary)
+
+
+def same_predictions(a, b):
+    contexts = np.random.default_rng(0).integers(0, V, (40, 3))
+    np.testing.assert_array_equal(a.next_word(contexts), b.next_word(contexts))
+    np.testing.assert_array_equal(a.score(DATA.tokens_T, DATA.test), b.score(DATA.tokens_T, DATA.test))
+    tokens_T = np.asarray(DATA.tokens_T)
+    np.testing.assert_array_equal(a.matched_lengths(tokens_T, DATA.test), b.matched_lengths(tokens_T, DATA.test))
+    assert a.n == b.n and type(a) is type(b)
+
+
+@pytest.mark.parametrize('family', factory.NGRAM_MODELS)
+def test_every_family_comes_back_bit_for_bit(family, tmp_path):
+    settings = default_settings({'model.family': family, 'model.n': 3, 'ngram.classes': 4})
+    model = factory.estimate(settings, DATA, tmp_path)
+    same_predictions(storage.load(tmp_path / storage.MODEL_FILE, V), model)
+
+
+def test_a_mapped_model_comes_back_bit_for_bit(tmp_path):
+    inner = kneser_ney.fit_modified(np.asarray(DATA.tokens_T) % 5, Span(0, 200), 3, 5)
+    model = MappedModel(inner, np.arange(V) % 7 % 5)
+    storage.save(model, tmp_path / 'model.npz')
+    same_predictions(storage.load(tmp_path / 'model.npz', V), model)
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    storage.save(kneser_ney.fit_modified(DATA.tokens_T, DATA.train, 2, V), path := tmp_path / 'model.npz')
+    data, rng = path.read_bytes(), np.random.default_rng(0)
+    for place in rng.integers(0, len(data), 200):
+        # Two bytes, the length of the checksum at the end, are known and therefore not read.
+        damaged = bytearray(data)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(damaged)
+        if place not in (len(data) - 66, len(data) - 65):
+            with pytest.raises(BadInput, match=r'model.npz: damaged \(its checksum is wrong\); delete it'):
+                storage.load(path, V)
+    for length in (0, 10, len(data) // 2, len(data) - 1):
+        path.write_bytes(data[:length])
+        with pytest.raises(BadInput, match='damaged'):
+            storage.load(path, V)
+
+
+def test_numpy_alone_reads_the_file(tmp_path):
+    model = kneser_ney.fit_modified(DATA.tokens_T, DATA.train, 2, V)
+    storage.save(model, path := tmp_path / 'model.npz')
+    with np.load(path, allow_pickle=False) as file:
+        assert str(file['kind']) == 'backoff'
+        np.testing.assert_array_equal(file['logp_2'], model.log_p[1])
+
+
+def test_another_vocabulary_is_refused(tmp_path):
+    storage.save(kneser_ney.fit_modified(DATA.tokens_T, DATA.train, 2, V), path := tmp_path / 'model.npz')
+    with pytest.raises(BadInput, match=f"={V}: has so many words, and the run's vocabulary {V + 1}"):
+        storage.load(path, V + 1)
