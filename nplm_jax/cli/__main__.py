@@ -1,4 +1,4 @@
-"""Commands for trained models: python -m nplm_jax.cli COMMAND --workdir=runs/NAME ..."""
+"""Commands for trained models: nplm COMMAND RUN ... [--flags]."""
 
 from __future__ import annotations
 
@@ -6,17 +6,38 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
+
+class Command(NamedTuple):
+    """A command: its module in this room, and what it gives."""
+
+    module: str
+    summary: str
+
+
 COMMANDS = {
-    'generate': 'text from a trained model',
-    'score': 'how likely a text is, word by word; re-ranking; the likeliest next words',
-    'mix': 'the mixture of trained models and its perplexity',
-    'features': 'the learned word features: neighbours, maps, files for other tools',
-    'explore': 'trained models in a browser',
-    'replay': 'one update of a training run, made again',
+    'generate': Command('generate', 'text from trained models'),
+    'score': Command('score', 'how likely a text is, word by word; re-ranking of alternatives'),
+    'next': Command('next_words', 'the likeliest next words, model by model'),
+    'mix': Command('mix', 'the mixture of trained models: its learned weights and its perplexity'),
+    'features': Command('features', 'the learned word features: neighbours, maps, files for other tools'),
+    'explore': Command('explore', 'trained models in a browser'),
+    'compare': Command('compare', 'any runs side by side, with a figure'),
+    'export': Command('export', 'a model as ARPA, word2vec, npz, safetensors or ONNX'),
+    'import': Command('import_model', "an ARPA file of KenLM or SRILM as a run's folder"),
+    'info': Command('info', 'all that is known of a run'),
+    'runs': Command('list_runs', 'the runs below a folder'),
+    'replay': Command('replay', 'one update of a training run, made again'),
 }
+USAGE = """usage: nplm COMMAND RUN ... [--flags]
+
+Uses trained models. RUN is the folder of a run that `python launch.py` made, or that `nplm import` made.
+`nplm COMMAND --help` has flags, defaults, an example and what comes out.
+
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -28,10 +49,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ['--help']
     try:
         if name in ('-h', '--help'):
-            lines = '\n'.join(f'  {command:10}{summary}' for command, summary in COMMANDS.items())
-            print(f'usage: python -m nplm_jax.cli COMMAND [--help | flags]\n\n{lines}')
+            print(USAGE + '\n'.join(f'  {key:10}{command.summary}' for key, command in COMMANDS.items()))
         elif name in COMMANDS:
-            importlib.import_module(f'nplm_jax.cli.{name}').main(arguments)
+            importlib.import_module(f'nplm_jax.cli.{COMMANDS[name].module}').main(arguments)
         else:
             raise BadInput(f'{name}: no such command; there are {", ".join(COMMANDS)}')
         sys.stdout.flush()

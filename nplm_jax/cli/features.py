@@ -1,30 +1,30 @@
 """The word features of a trained network: neighbours of frequent words, maps, files for other tools.
 
-    python -m nplm_jax.cli features --workdir=runs/brown-mlp9                # prints the neighbours
-    python -m nplm_jax.cli features --workdir=runs/brown-mlp9 --maps         # draws pca.png and tsne.png, or plane.png
-                                                                             # for two features a word
-    python -m nplm_jax.cli features --workdir=runs/brown-mlp9 --export       # features.txt and features.bin (word2vec),
-                                                                             # projector/ (TensorBoard)
+    nplm features runs/brown-mlp9 --words="house love"      # prints their neighbours
+    nplm features runs/brown-mlp9 --maps                    # draws pca.png and tsne.png, or plane.png for two features
+    nplm features runs/brown-mlp9 --export --output=DIR     # features.txt and features.bin (word2vec), projector/
 
 By default the words are the five most frequent nouns, verbs, adjectives and adverbs by Brown's tags; networks trained
-on other corpora need --words="love hate". Files go to the current folder or to --output=DIR. Maps need scikit-learn.
+on other corpora need --words. Files go to the current folder or to --output=DIR; projector/ is for TensorBoard. Maps
+need scikit-learn.
 """
 
 from __future__ import annotations
 
 import pathlib
+import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from nplm_jax.cli.loaded_models import load_models
 from nplm_jax.cli.parser import Parser
-from nplm_jax.data import brown
-from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.inference import embeddings
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import markdown_table
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from nplm_jax.data.vocabulary import Vocabulary
 
 KINDS = ('noun', 'verb', 'adjective', 'adverb')
 WORDS_PER_KIND = 5
@@ -35,14 +35,17 @@ NUM_POINTS, NUM_LABELS = 1000, 250  # words on a map, and how many of them are w
 def main(argv: Sequence[str]) -> None:
     """Prints the neighbours of words, exports the features and draws the maps."""
     parser = Parser('features', __doc__)
-    parser.add_model_flags()
-    parser.add_argument('--words', default='', help='print the neighbours of these words')
+    parser.add_model_flags(mixed=False)
+    parser.add_argument('--words', default='', help='print the neighbours of these words; default: frequent words')
     parser.add_argument('--maps', action='store_true', help='draw the maps')
     parser.add_argument('--export', action='store_true', help='write the features for other tools')
-    parser.add_argument('--output', default='.', help='the folder for maps and files; default: the current one')
+    parser.add_argument('--output', default='.', help='the folder for maps and files')
     flags = parser.parse_args(argv)
-    require(len(flags.workdir) == 1, '--workdir', flags.workdir, 'give one')
     folder = expand('--output', flags.output)
+
+    from nplm_jax.cli.loaded_models import load_models
+    from nplm_jax.data import brown
+
     models = load_models(flags.workdir)
     family, corpus, vocabulary = models.settings[0].model.family, models.settings[0].corpus.name, models.vocabulary
     networks = models.word_features()
@@ -51,9 +54,11 @@ def main(argv: Sequence[str]) -> None:
     kinds = brown.parts_of_speech() if corpus == 'brown' else {}
     words = models.tokenize(flags.words, flags.tokens) or frequent_words(vocabulary.words, kinds)
     require(bool(words), '--words', flags.words, f'give some: {corpus} has no tags to choose words by')
-    unknown = ' '.join(word for word in words if word not in vocabulary.ids)
-    require(not unknown, '--words', unknown, 'not in the vocabulary')
-    print(neighbours_table(vocabulary.words, features_VxM, [vocabulary.ids[word] for word in words]))
+    known = [word for word in words if word in vocabulary.ids]
+    require(bool(known), '--words', flags.words, 'no word of it is in the vocabulary')
+    if len(known) < len(words):
+        print(f'not in the vocabulary: {" ".join(word for word in words if word not in known)}', file=sys.stderr)
+    print(neighbours_table(vocabulary.words, features_VxM, [vocabulary.ids[word] for word in known]))
     if kinds:
         print('\n' + describe_agreement(vocabulary.words, features_VxM, kinds))
     if flags.export:
@@ -74,6 +79,10 @@ def frequent_ids(words: Sequence[str], kinds: Mapping[str, str]) -> list[int]:
 
 def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str]) -> str:
     """Says how often a frequent word and its nearest neighbour have one part of speech, and how often two words do."""
+    import numpy as np
+
+    from nplm_jax.inference import embeddings
+
     ids = frequent_ids(words, kinds)
     _, kinds_B = np.unique([kinds[words[i]] for i in ids], return_inverse=True)
     nearest_Bx1, _ = embeddings.neighbours(features_VxM[ids], range(len(ids)), 1)
@@ -88,6 +97,8 @@ def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Ma
 
 def neighbours_table(words: Sequence[str], features_VxM: np.ndarray, ids_B: Sequence[int]) -> str:
     """Returns a Markdown table: one word a row, its nearest words with their cosines."""
+    from nplm_jax.inference import embeddings
+
     rows = []
     for i, nearest_K, cosines_K in zip(ids_B, *embeddings.neighbours(features_VxM, ids_B, NUM_NEIGHBOURS)):
         rows.append([words[i], ', '.join(f'{words[j]} {cosine:.2f}' for j, cosine in zip(nearest_K, cosines_K))])
@@ -96,6 +107,8 @@ def neighbours_table(words: Sequence[str], features_VxM: np.ndarray, ids_B: Sequ
 
 def draw_maps(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str], folder: pathlib.Path) -> None:
     """Draws the maps of the most frequent words; two features a word are drawn as they are."""
+    from nplm_jax.inference import embeddings
+
     ids = frequent_ids(words, kinds)
     maps = {'pca': ('pca', 'two principal components'), 'tsne': ('tsne', 't-SNE by cosine')}
     if features_VxM.shape[1] == 2:
@@ -110,6 +123,8 @@ def draw_maps(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str
 
 def export(vocabulary: Vocabulary, features_VxM: np.ndarray, kinds: Mapping[str, str], folder: pathlib.Path) -> None:
     """Writes word2vec's two formats and the files of TensorBoard's projector."""
+    from nplm_jax.inference import embeddings
+
     for name, binary in {'features.txt': False, 'features.bin': True}.items():
         embeddings.write_word2vec(vocabulary, features_VxM, folder / name, binary)
     embeddings.write_projector(vocabulary, features_VxM, folder / 'projector', kinds)

@@ -1,35 +1,42 @@
-"""Text from a trained model.
+"""Text from trained models.
 
-    python -m nplm_jax.cli generate --workdir=runs/NAME --prompt="the jury said"
+    nplm generate runs/NAME --prompt="the jury said" --samples=5 --temperature=0.8
+    nplm generate runs/NAME --beam=3 --words=10 --detokenize
 
-Prints one sample a line. Several --workdir are mixed with equal weights. Without --prompt the text begins as the corpus
-did.
+Prints one text a line, the prompt first. Several runs are mixed, with --weights. With --json: the words of each text,
+and of a beam search also log10 P of what follows the prompt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nplm_jax.cli.loaded_models import load_models
-from nplm_jax.cli.parser import Parser
+from nplm_jax.cli.parser import LINE_START, Parser
 from nplm_jax.utils.errors import require
+from nplm_jax.utils.text import to_json
 
 
 def main(argv: Sequence[str]) -> None:
     """Generates text and prints it."""
-    parser = Parser('generate', __doc__)
+    parser = Parser('generate', f'{__doc__}\n{LINE_START}')
     parser.add_model_flags()
-    parser.add_argument('--prompt', default='', help='the beginning of the text')
-    parser.add_argument('--samples', type=int, default=None, help='how many texts; default: 10')
-    parser.add_argument('--words', type=int, default=50, help='how many words after the prompt; default: 50')
-    parser.add_argument('--temperature', type=float, default=None, help='below 1 the likely words become likelier')
-    parser.add_argument('--top_k', type=int, default=None, help='draw from the K likeliest words only')
-    parser.add_argument('--top_p', type=float, default=None, help='draw from the likeliest words of total P only')
+    parser.add_argument('--prompt', default='', help='the beginning of the text; default: none')
+    parser.add_argument('--samples', type=int, help='how many texts are drawn; default: 10')
+    parser.add_argument('--words', type=int, default=50, help='how many words after the prompt')
+    parser.add_argument('--temperature', type=float, help='below 1 the likely words become likelier; default: 1')
+    parser.add_argument('--top_k', type=int, help='draw from the K likeliest words only; default: from all')
+    parser.add_argument('--top_p', type=float, help='draw from the likeliest words of total P only; default: from all')
     searches = parser.add_mutually_exclusive_group()
     searches.add_argument('--greedy', action='store_true', help='one text, always the likeliest word')
-    searches.add_argument('--beam', type=int, default=None, help='the K likeliest texts by beam search of width K')
-    parser.add_argument('--seed', type=int, default=1, help='the seed of the samples; default: 1')
+    searches.add_argument('--beam', type=int, help='the K likeliest texts by beam search of width K; default: draw')
+    parser.add_argument('--seed', type=int, default=1, help='the seed of the samples')
     parser.add_argument('--rare', action='store_true', help='let the symbol for rare words be generated')
+    parser.add_argument(
+        '--detokenize',
+        action='store_true',
+        help="write ordinary text: no blanks before punctuation and 's, a line break for each paragraph mark",
+    )
+    parser.add_json()
     flags = parser.parse_args(argv)
     sampling = {key: getattr(flags, key) for key in ('samples', 'temperature', 'top_k', 'top_p')}
     sampling = {key: value for key, value in sampling.items() if value is not None}
@@ -37,16 +44,27 @@ def main(argv: Sequence[str]) -> None:
         search = flags.greedy or flags.beam is not None
         require(not search, f'--{key}', value, 'belongs to sampling; not with --greedy or --beam')
 
+    from nplm_jax.cli.loaded_models import load_models
+    from nplm_jax.data.punctuation import detokenize
     from nplm_jax.inference import generation
+    from nplm_jax.inference.scoring import LOG_10
 
     samples = sampling.pop('samples', 1 if flags.greedy else 10)
     choice = generation.Choice(**({'top_k': 1} if flags.greedy else sampling), rare=flags.rare)
-    models = load_models(flags.workdir)
-    words = models.tokenize_prompt(flags.prompt, flags.tokens)
-    ids_N = models.encode(words)
+    models = load_models(flags.workdir, flags.weights)
+    prompt = models.tokenize_prompt(flags.prompt, flags.tokens)
+    models.warn_unknown(prompt)
+    ids_N, log_p_K = models.context(prompt), None
     if flags.beam is None:
         ids_BxT = generation.sample(models.mixture, ids_N, flags.words, samples, choice, flags.seed)
     else:
-        ids_BxT, _ = generation.beam(models.mixture, ids_N, flags.words, flags.beam, flags.rare)
-    for ids_T in ids_BxT:
-        print(' '.join([*words, *models.vocabulary.decode(ids_T)]))
+        ids_BxT, log_p_K = generation.beam(models.mixture, ids_N, flags.words, flags.beam, flags.rare)
+    texts = []
+    for i, ids_T in enumerate(ids_BxT):
+        words = [*prompt, *models.vocabulary.decode(ids_T)]
+        text = detokenize(words) if flags.detokenize else ' '.join(words)
+        texts.append({'text': text, 'words': words} | ({} if log_p_K is None else {'log10_p': log_p_K[i] / LOG_10}))
+    if flags.json:
+        print(to_json({'prompt': prompt, 'texts': texts}))
+    else:
+        print(*(text['text'] for text in texts), sep='\n')

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nplm_jax.cli.mixture_weights import read_weights
 from nplm_jax.config import Settings
 from nplm_jax.data import tokenization
+from nplm_jax.data.punctuation import match_quotes
 from nplm_jax.data.vocabulary import RARE, Vocabulary
-from nplm_jax.utils.errors import require
-from nplm_jax.utils.io import expand
+from nplm_jax.utils.errors import BadInput, require
 
 if TYPE_CHECKING:
+    from nplm_jax.inference.scoring import LineStart
     from nplm_jax.models.language_model import LanguageModel
+
+_MAX_NAMED = 12  # unknown words in a note
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +33,8 @@ class LoadedModels:
         settings: the settings of the runs.
         vocabulary: the vocabulary of all runs.
         models: the models of the runs.
-        mixture: the mixture of the models with equal weights; the model itself where there is only one.
+        mixture: the mixture of the models; the model itself where there is only one.
+        line_start: what stands before a line.
     """
 
     names: Sequence[str]
@@ -37,6 +42,7 @@ class LoadedModels:
     vocabulary: Vocabulary
     models: Sequence[LanguageModel]
     mixture: LanguageModel
+    line_start: LineStart
 
     def with_mixture(self) -> list[tuple[str, LanguageModel]]:
         """Returns the models with their names; the mixture comes first where there are several."""
@@ -51,8 +57,12 @@ class LoadedModels:
         return [(name, np.asarray(network.params['C_VxM'])) for name, network in networks]
 
     def tokenize(self, text: str, kind: str) -> list[str]:
-        """Splits a user's text into words as the first run's corpus was, or as `kind` says (see `tokenize_prompt`)."""
-        return tokenization.tokenize_prompt(text, self.settings[0].corpus, self.vocabulary.ids, kind)
+        """Splits a user's text into words as the first run's corpus was, or as `kind` says (see `tokenize_prompt`).
+
+        Apostrophes and quotation marks become those of the vocabulary.
+        """
+        known = self.vocabulary.ids
+        return match_quotes(tokenization.tokenize_prompt(text, self.settings[0].corpus, known, kind), known)
 
     def tokenize_prompt(self, text: str, kind: str) -> list[str]:
         """Returns the words of a prompt. Raises BadInput if it has words and the vocabulary has none of them."""
@@ -62,31 +72,74 @@ class LoadedModels:
         return words
 
     def describe_unknown(self, words: Sequence[str]) -> str:
-        """Returns a note that names the words outside the vocabulary; empty if there are none."""
-        unknown = dict.fromkeys(word for word in words if word not in self.vocabulary.ids)
-        return f'not in the vocabulary, read as {RARE}: {" ".join(unknown)}' if unknown else ''
+        """Returns a note that names the words outside the vocabulary; empty if there are none.
+
+        It says so where punctuation that was not split off makes a word unknown.
+        """
+        unknown = list(dict.fromkeys(word for word in words if word not in self.vocabulary.ids))
+        if not unknown:
+            return ''
+        more = f' and {len(unknown) - _MAX_NAMED:,} more' if len(unknown) > _MAX_NAMED else ''
+        note = f'not in the vocabulary, read as {RARE}: {" ".join(unknown[:_MAX_NAMED])}{more}'
+        parts = (self.tokenize(word, 'words') for word in unknown[:_MAX_NAMED])
+        if any(len(words) > 1 and all(word in self.vocabulary.ids for word in words) for words in parts):
+            note += ' (this corpus is cut at blanks; --tokens=words splits punctuation off)'
+        return note
+
+    def warn_unknown(self, words: Sequence[str]) -> None:
+        """Names the words outside the vocabulary on stderr."""
+        if note := self.describe_unknown(words):
+            print(note, file=sys.stderr)
 
     def encode(self, words: Sequence[str]) -> np.ndarray:
         """Returns the ids of the words, int32, and names the unknown words on stderr."""
-        if note := self.describe_unknown(words):
-            print(note, file=sys.stderr)
+        self.warn_unknown(words)
         return self.vocabulary.encode(words)
 
+    def context(self, words: Sequence[str]) -> np.ndarray:
+        """Returns the ids of the beginning of a line, int32, with what stands before the line."""
+        ids_T = self.vocabulary.encode(words)
+        return np.concatenate([self.line_start.before(ids_T), ids_T])
 
-def load_models(folders: Sequence[str]) -> LoadedModels:
-    """Loads the models of finished runs. Raises BadInput if a run is not finished or the vocabularies differ."""
+
+def load_models(folders: Sequence[str], weights: str = '') -> LoadedModels:
+    """Loads the models of finished runs.
+
+    Args:
+        folders: The folders of the runs.
+        weights: The weights of their mixture, as `read_weights` reads them; empty for equal weights.
+
+    Raises:
+        BadInput: A run is not finished, the vocabularies differ, or the weights do not fit.
+    """
+    check_finished(folders)
+    weights_1xM = read_weights(weights, folders)
+
+    from nplm_jax.inference.scoring import LineStart
     from nplm_jax.models import mixture
     from nplm_jax.runs import loading, process
 
     process.set_up_process()
-    for folder in folders:
-        finished = (expand('--workdir', folder) / 'results.json').is_file()
-        require(finished, '--workdir', folder, 'no finished run lies there; python launch.py trains one')
     settings, vocabularies, models = zip(*map(loading.load, folders))
     for folder, vocabulary in zip(folders, vocabularies):
         same = vocabulary.words == vocabularies[0].words
         sizes = f'its vocabulary ({len(vocabulary):,} words) is not that of {folders[0]} ({len(vocabularies[0]):,})'
         require(same, '--workdir', folder, f'{sizes}; models can be mixed only over the same words')
-    mixed = mixture.equal(models) if len(models) > 1 else models[0]
+    mixed = mixture.Mixture(models, weights_1xM, mixture.SingleBin()) if len(models) > 1 else models[0]
+    start = LineStart.of(vocabularies[0], settings[0].corpus)
+    return LoadedModels(run_names(folders), settings, vocabularies[0], models, mixed, start)
+
+
+def check_finished(folders: Sequence[str]) -> None:
+    """Raises BadInput, which names the finished runs that there are, unless all of these are finished."""
+    from nplm_jax.runs import catalog
+
+    for folder in folders:
+        if not catalog.is_finished(catalog.expand_run(folder)):
+            raise BadInput(f'--workdir={folder!r}: no finished run lies there; {catalog.suggest()}')
+
+
+def run_names(folders: Sequence[str]) -> list[str]:
+    """Returns the names of the folders; of two with one name the whole paths."""
     names = [os.path.basename(os.path.abspath(folder)) for folder in folders]
-    return LoadedModels(names, settings, vocabularies[0], models, mixed)
+    return [str(folder) if names.count(name) > 1 else name for name, folder in zip(names, folders)]

@@ -1,25 +1,26 @@
 """The mixture of trained models, weighted on the validation words in three ways, and its perplexity.
 
-    python -m nplm_jax.cli mix --workdir=runs/brown-lstm --workdir=runs/brown-mlp9 --workdir=runs/brown-kneser_ney_5
+    nplm mix runs/brown-lstm runs/brown-mlp9 runs/brown-kneser_ney_5 --output=weights.json
+    nplm generate runs/brown-lstm runs/brown-mlp9 runs/brown-kneser_ney_5 --weights=weights.json
 
 Prints each model and three mixtures: with equal weights, with weights learned by EM, and with weights learned for each
-frequency of the two words before (section 4.2). --output=FILE writes them as JSON.
+frequency of the two words before (section 4.2). --output=FILE writes them as JSON; --weights=FILE of the other commands
+reads the learned weights from there. The runs need one corpus, which is read again.
 """
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nplm_jax.cli.loaded_models import LoadedModels, load_models
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, write_atomically
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.utils.text import markdown_table, to_json
 
 if TYPE_CHECKING:
+    from nplm_jax.cli.loaded_models import LoadedModels
     from nplm_jax.data.dataset import Dataset
     from nplm_jax.models.language_model import LanguageModel
 
@@ -30,11 +31,13 @@ SPLITS = ('valid', 'test')
 def main(argv: Sequence[str]) -> None:
     """Mixes the models and prints the table."""
     parser = Parser('mix', __doc__)
-    parser.add_model_flags()
-    parser.add_argument('--output', default='', help='write the results into this JSON file')
+    parser.add_runs()
+    parser.add_argument('--output', default='', help='write the results into this JSON file; default: into none')
+    parser.add_json()
     flags = parser.parse_args(argv)
     require(len(flags.workdir) > 1, '--workdir', flags.workdir[0], 'give two or more')
 
+    from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.runs import loading, provenance
 
     models = load_models(flags.workdir)
@@ -42,11 +45,12 @@ def main(argv: Sequence[str]) -> None:
         same = settings.corpus == models.settings[0].corpus
         require(same, '--workdir', folder, f'its corpus.* are not those of {flags.workdir[0]}')
     results = mix(models, loading.prepare_recorded(models.settings[0], *flags.workdir))
+    for model, folder in zip(results['models'], flags.workdir):
+        model['folder'] = str(expand('--workdir', folder).resolve())
+    results |= {'command': shlex.join(['nplm', 'mix', *argv]), **provenance.provenance()}
     if flags.output:
-        command = shlex.join(['python', '-m', 'nplm_jax.cli', 'mix', *argv])
-        results |= {'command': command, **provenance.provenance()}
-        write_atomically(expand('--output', flags.output), json.dumps(results, indent=2) + '\n')
-    print(make_table(results))
+        write_atomically(expand('--output', flags.output), to_json(results, indent=2) + '\n')
+    print(to_json(results) if flags.json else make_table(results))
 
 
 def mix(loaded: LoadedModels, data: Dataset) -> dict[str, Any]:
@@ -57,7 +61,7 @@ def mix(loaded: LoadedModels, data: Dataset) -> dict[str, Any]:
     from nplm_jax.models.ngram.interpolated import FrequencyBins
 
     models = [mixture.CachedScores(model) for model in loaded.models]
-    bins = FrequencyBins(count(data.tokens_T, data.train, 3, len(data.vocabulary)))
+    bins = FrequencyBins.from_counts(count(data.tokens_T, data.train, 3, len(data.vocabulary)))
     equal, learned, by_frequency = mixture.paper_mixtures(models, data.tokens_T, data.valid, bins)
 
     def perplexities(model: LanguageModel) -> dict[str, float]:

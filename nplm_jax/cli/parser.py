@@ -4,21 +4,89 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from nplm_jax.utils.errors import require
+
+LINE_START = """A line starts in one way in every command: after the paragraph mark <p>, which is not scored, if the
+run's corpus has marks and the line does not begin with a mark itself; else after nothing."""
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps the lines of the description, and shows the default of every flag that does not name it itself."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = action.help or ''
+        if (
+            not action.option_strings
+            or action.required
+            or 'default' in text
+            or isinstance(action, argparse._HelpAction)
+        ):
+            return text
+        return f'{text}; default: {"no" if action.default is False else "%(default)s"}'
 
 
 class Parser(argparse.ArgumentParser):
     """Reports every mistake in one line, with exit code 2."""
 
     def __init__(self, command: str, description: str | None) -> None:
-        prog, layout = f'python -m nplm_jax.cli {command}', argparse.RawDescriptionHelpFormatter
-        super().__init__(prog, description=description, formatter_class=layout, allow_abbrev=False)
+        super().__init__(f'nplm {command}', description=description, formatter_class=_Formatter, allow_abbrev=False)
+        self._max_runs: int | None = 0
 
-    def add_model_flags(self) -> None:
-        """Adds the flags of the commands that load finished runs."""
-        self.add_argument('--workdir', action='append', required=True, help='the folder of a finished run')
+    def add_runs(self, at_most: int | None = None) -> None:
+        """Adds the folders of runs: positional, or each after a --workdir; `parse_args` puts all into `workdir`.
+
+        Args:
+            at_most: The largest number of runs; None for any number.
+        """
+        self._max_runs = at_most
+        nargs = '?' if at_most == 1 else '*'
+        self.add_argument('runs', nargs=nargs, metavar='RUN', help='the folder of a run, for example runs/brown-mlp9')
+        self.add_argument('--workdir', action='append', metavar='RUN', help='another way to name RUN; default: none')
+
+    def add_model_flags(self, mixed: bool = True) -> None:
+        """Adds the flags of the commands that load finished runs.
+
+        Args:
+            mixed: Whether several runs are mixed.
+        """
+        self.add_runs(None if mixed else 1)
+        if mixed:
+            self.add_argument(
+                '--weights',
+                default='',
+                help='of several runs in their mixture: numbers such as 0.7,0.3 that sum to one, or a file that '
+                '`nplm mix --output=FILE` wrote; default: equal',
+            )
         kinds = ('words', 'whitespace')
-        self.add_argument('--tokens', choices=kinds, default='', help="how text is split; default: as the run's corpus")
+        self.add_argument(
+            '--tokens',
+            choices=kinds,
+            default='',
+            help='how text is cut: words splits punctuation off; default: as the corpus of the first run was cut',
+        )
+
+    def add_json(self) -> None:
+        """Adds --json."""
+        self.add_argument('--json', action='store_true', help='print one JSON object, for programs')
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
+        """Parses flags and positional arguments in any order.
+
+        Raises:
+            BadInput: There is no run, or there are too many.
+        """
+        flags = self.parse_intermixed_args(args, namespace)
+        if self._max_runs != 0:
+            positional = flags.runs if isinstance(flags.runs, list) else [flags.runs] if flags.runs else []
+            flags.workdir = [*positional, *(flags.workdir or [])]
+            flags.runs = flags.workdir
+            require(bool(flags.workdir), 'RUN', '', f'give the folder of a run: {self.prog} RUN')
+            one = self._max_runs is None or len(flags.workdir) <= self._max_runs
+            require(one, 'RUN', flags.workdir, 'give one')
+        return flags
 
     def error(self, message: str) -> NoReturn:
         """Ends the process."""

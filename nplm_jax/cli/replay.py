@@ -1,6 +1,6 @@
 """One update of a run made again: its loss, and the norm of each parameter and of its gradient.
 
-    python -m nplm_jax.cli replay --workdir=runs/brown-mlp9 --step=1234
+    nplm replay runs/brown-mlp9 --step=1234
 
 A run that stops at numbers that are not finite prints this command. It starts from the newest checkpoint before that
 update, or from the first update, and changes nothing in the folder. Exit code 1 if a number is not finite, else 0.
@@ -12,19 +12,22 @@ import contextlib
 import dataclasses
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from nplm_jax import config as config_lib
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import markdown_table
 
+if TYPE_CHECKING:
+    from nplm_jax.config import Settings
+
 
 def main(argv: Sequence[str]) -> None:
     """Makes the update again and prints its numbers."""
     parser = Parser('replay', __doc__)
-    parser.add_argument('--workdir', required=True, help='the folder of a run')
-    parser.add_argument('--step', type=int, required=True, help='the number of the update, from 1')
+    parser.add_runs(1)
+    parser.add_argument('--step', type=int, required=True, help='the number of the update, from 1; required')
     flags = parser.parse_args(argv)
 
     from nplm_jax.models.registry import is_network
@@ -33,9 +36,9 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.training.checkpoints import CheckpointStore
 
     process.set_up_process()
-    folder = expand('--workdir', flags.workdir)
+    folder = expand('--workdir', flags.workdir[0])
     settings = _fit_devices(workdir.read_settings(folder))
-    require(is_network(settings.model), '--workdir', flags.workdir, 'a count-based model has no updates')
+    require(is_network(settings.model), '--workdir', flags.workdir[0], 'a count-based model has no updates')
     data = loading.prepare_recorded(settings, folder)
     results = loading.finished(folder) or {}
     total = results.get('updates') or schedule.make_schedule(settings, data.train).total_steps
@@ -51,8 +54,9 @@ def main(argv: Sequence[str]) -> None:
         sys.exit(1)
 
 
-def _fit_devices(settings: config_lib.Settings) -> config_lib.Settings:
+def _fit_devices(settings: Settings) -> Settings:
     """Returns the settings, on one device if this machine has fewer devices than the run."""
+    from nplm_jax.config import ParallelSettings
     from nplm_jax.runs import session
 
     try:
@@ -60,4 +64,4 @@ def _fit_devices(settings: config_lib.Settings) -> config_lib.Settings:
         return settings
     except BadInput as error:
         print(f'{error}; on one device instead', file=sys.stderr)
-        return dataclasses.replace(settings, parallel=config_lib.ParallelSettings(1, 1, 'shard_map'))
+        return dataclasses.replace(settings, parallel=ParallelSettings(1, 1, 'shard_map'))

@@ -1,69 +1,108 @@
-"""How likely a text is, in the columns of KenLM's `query`; also re-ranking and the likeliest next words.
+"""How likely a text is, in the columns of KenLM's `query`; also re-ranking of alternatives.
 
-    python -m nplm_jax.cli score --workdir=runs/NAME < text
-    python -m nplm_jax.cli score --workdir=runs/NAME --nbest < alternatives
-    python -m nplm_jax.cli score --workdir=runs/NAME --next=10 --prompt="the jury said"
+    nplm score runs/NAME < text
+    nplm score runs/NAME --nbest --score_weights=1,0.5 < alternatives
 
-Prints for each line `word=id length log10p`, separated by tabs, then its total and the number of its words outside the
-vocabulary (OOV, id 0, scored as the one word <rare>); at the end the perplexity of all lines. `length` is that of the
-n-gram that predicts the word, for a back-off model the longest that it has.
+Reads stdin. Prints for each line `word=id length log10p`, separated by tabs, then its total and the number of its words
+outside the vocabulary (OOV, id 0, scored as the one word <rare>); at the end the perplexity of all lines. `length` is
+that of the n-gram that predicts the word, for a back-off model the longest that it has. Several runs are mixed, with
+--weights.
 
-The score of a line does not depend on its neighbours: the line begins after the paragraph mark, which is not scored,
-if the run's corpus has marks, else after nothing. --stream reads all lines as one stream without adding marks, which is
-how a run's own perplexities are computed.
+The score of a line does not depend on its neighbours. --stream reads all lines as one stream, without adding marks
+between them, which is how a run's own perplexities are computed. The end of a line is scored only with --end: as the
+paragraph mark <p>, which the run's corpus has to have.
 
---nbest reads `id ||| words`, which other fields may follow, and prints the alternatives of each id, likeliest first,
-with ` ||| log10p` appended. Several --workdir are mixed with equal weights.
+--nbest reads lines `id ||| words ||| scores ||| ...`, the format of Moses, of which only the first two fields are
+needed, and prints the alternatives of each id, likeliest first, with ` ||| log10p` appended. With --score_weights the
+numbers in the third field (names such as `LM0=` are skipped) are weighed in: ` ||| log10p ||| total` is appended, the
+total being --model_weight times log10p plus the sum of each weight times its number, and the largest total is first.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from nplm_jax.cli.loaded_models import LoadedModels, load_models
-from nplm_jax.cli.parser import Parser
-from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY
+from nplm_jax.cli.parser import LINE_START, Parser
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import decode
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.utils.text import to_json
 
 if TYPE_CHECKING:
+    from nplm_jax.cli.loaded_models import LoadedModels
     from nplm_jax.inference.scoring import Line
 
-SEPARATOR = ' ||| '  # of the fields of --nbest
 _MAX_BYTES = 2**28  # of stdin, which may have no end
 
 
 def main(argv: Sequence[str]) -> None:
-    """Scores lines, re-ranks alternatives or lists next words."""
-    parser = Parser('score', __doc__)
+    """Scores lines or re-ranks alternatives."""
+    parser = Parser('score', f'{__doc__}\n{LINE_START}')
     parser.add_model_flags()
     modes = parser.add_mutually_exclusive_group()
     modes.add_argument('--stream', action='store_true', help='score all lines as one stream')
     modes.add_argument('--nbest', action='store_true', help='re-rank alternatives')
-    modes.add_argument('--next', type=int, default=None, help='list this many words that may follow the prompt')
-    parser.add_argument('--prompt', default='', help='the beginning for --next')
+    modes.add_argument('--next', help='==SUPPRESS==')  # its name until it became a command
+    parser.add_argument('--end', action='store_true', help='score the end of each line too')
+    parser.add_argument('--score_weights', default='', help='with --nbest: numbers such as 1,0.5; default: none')
+    parser.add_argument('--model_weight', type=float, default=1.0, help="with --score_weights: the weight of the run's")
+    parser.add_json()
     flags = parser.parse_args(argv)
-    if flags.next is not None:
-        require(flags.next >= 1, '--next', flags.next, 'must be 1 or more')
-        print(list_next_words(load_models(flags.workdir), flags.prompt, flags.tokens, flags.next))
-        return
-    require(not flags.prompt, '--prompt', flags.prompt, 'belongs to --next; the text to score is read from stdin')
+    require(flags.next is None, '--next', flags.next, 'is a command: nplm next RUN --prompt=TEXT --count=K')
+
+    from nplm_jax.cli import nbest
+    from nplm_jax.cli.loaded_models import load_models
+
+    weights = nbest.parse_score_weights(flags.score_weights)
+    require(flags.nbest or not weights, '--score_weights', flags.score_weights, 'belongs to --nbest')
     texts = read_stdin().split('\n')
-    models = load_models(flags.workdir)
-    output = rerank(models, texts, flags.tokens) if flags.nbest else query(models, texts, flags.tokens, flags.stream)
-    print('\n'.join(output))
+    alternatives = nbest.parse(texts, len(weights)) if flags.nbest else []
+    models = load_models(flags.workdir, flags.weights)
+    if flags.nbest:
+        words, lines = score_texts(models, [a.words for a in alternatives], flags.tokens, end=flags.end)
+        ranked = nbest.rank(alternatives, [line.log10_p_T.sum() for line in lines], flags.model_weight, weights)
+        print(to_json({'alternatives': nbest.to_dicts(ranked)}) if flags.json else nbest.to_text(ranked))
+        return
+    words, lines = score_texts(models, texts, flags.tokens, flags.stream, flags.end)
+    print(to_json(describe(words, lines)) if flags.json else '\n'.join(query(words, lines)))
 
 
-def query(models: LoadedModels, texts: Sequence[str], kind: str, stream: bool) -> list[str]:
-    """Returns the lines that KenLM's query would print. Raises BadInput if no text has a word."""
+def score_texts(
+    models: LoadedModels, texts: Sequence[str], kind: str, stream: bool = False, end: bool = False
+) -> tuple[list[list[str]], Sequence[Line]]:
+    """Returns the words of each line and their scores, and names the unknown words on stderr.
+
+    Args:
+        models: The models, of which the mixture scores.
+        texts: The lines.
+        kind: How they are cut into words, as in `tokenize_prompt`.
+        stream: Whether they are one stream.
+        end: Whether the end of each line is scored too.
+
+    Raises:
+        BadInput: No line has a word, or `end` is set and the corpus has no marks.
+    """
     from nplm_jax.inference import scoring
 
-    words, lines = _score(models, texts, kind, stream)
+    words = [models.tokenize(text, kind) for text in texts]
+    if not any(words):
+        raise BadInput('stdin: holds no words')
+    models.warn_unknown([word for line_words in words for word in line_words])
+    if end:
+        require(
+            bool(models.line_start.prefix), '--end', True, "the run's corpus has no paragraph marks, which end lines"
+        )
+        mark = models.vocabulary.decode(models.line_start.prefix)
+        words = [line_words + mark for line_words in words]
+    encoded = [models.vocabulary.encode(line_words) for line_words in words]
+    return words, scoring.score(models.mixture, encoded, models.line_start, stream)
+
+
+def query(words: Sequence[Sequence[str]], lines: Sequence[Line]) -> list[str]:
+    """Returns the lines that KenLM's query would print."""
+    from nplm_jax.inference import scoring
+
     output = []
     for line_words, line in zip(words, lines):
         columns = zip(line_words, line.ids_T.tolist(), line.lengths_T.tolist(), line.log10_p_T.tolist())
@@ -79,27 +118,27 @@ def query(models: LoadedModels, texts: Sequence[str], kind: str, stream: bool) -
     ]
 
 
-def rerank(models: LoadedModels, texts: Sequence[str], kind: str) -> list[str]:
-    """Returns the lines of each id together, likeliest first; the ids keep the order of their first lines."""
-    fields = [text.split(SEPARATOR) for text in texts]
-    for number, line_fields in enumerate(fields, start=1):
-        if len(line_fields) < 2 or not line_fields[1].strip():
-            raise BadInput(f'stdin:{number}: expected id{SEPARATOR}words')
-    _, lines = _score(models, [words for _, words, *_ in fields], kind, stream=False)
-    totals = [line.log10_p_T.sum() for line in lines]
-    ranks = {key: rank for rank, key in enumerate(dict.fromkeys(key for key, *_ in fields))}
-    order = sorted(range(len(fields)), key=lambda i: (ranks[fields[i][0]], -totals[i]))
-    return [SEPARATOR.join([*fields[i], f'{totals[i]:.8g}']) for i in order]
+def describe(words: Sequence[Sequence[str]], lines: Sequence[Line]) -> dict[str, Any]:
+    """Returns what `query` prints, for JSON."""
+    from nplm_jax.inference import scoring
 
-
-def list_next_words(models: LoadedModels, prompt: str, kind: str, count: int) -> str:
-    """Returns a table of the words that may follow a prompt, likeliest first, with each model's probability."""
-    context_1xN = models.encode(models.tokenize_prompt(prompt, kind))[None]
-    names, language_models = zip(*models.with_mixture())
-    p_MxV = np.exp([model.next_word(context_1xN)[0] for model in language_models])
-    best = np.argsort(-p_MxV[0], kind='stable')[:count]
-    rows = [[models.vocabulary.words[i], *(f'{p:.4f}' for p in p_MxV[:, i])] for i in best]
-    return markdown_table(['next word', *names], rows)
+    total = scoring.total(lines)
+    return {
+        'lines': [
+            {
+                'words': list(line_words),
+                'ids': line.ids_T.tolist(),
+                'lengths': line.lengths_T.tolist(),
+                'log10_p': line.log10_p_T.tolist(),
+                'total': float(line.log10_p_T.sum()),
+            }
+            for line_words, line in zip(words, lines)
+        ],
+        'perplexity': total.perplexity,
+        'perplexity_without_oovs': total.perplexity_known,
+        'oovs': total.oovs,
+        'tokens': total.tokens,
+    }
 
 
 def read_stdin() -> str:
@@ -111,18 +150,3 @@ def read_stdin() -> str:
     if not text.strip():
         raise BadInput('stdin: holds no words')
     return text.removesuffix('\n')
-
-
-def _score(
-    models: LoadedModels, texts: Sequence[str], kind: str, stream: bool
-) -> tuple[list[list[str]], Sequence[Line]]:
-    """Returns the words of each line and their scores."""
-    from nplm_jax.inference import scoring
-
-    words = [models.tokenize(text, kind) for text in texts]
-    if not any(words):
-        raise BadInput('stdin: holds no words')
-    has_boundaries = PARAGRAPH_BOUNDARY in models.vocabulary.ids and models.settings[0].corpus.boundary_tokens
-    prefix = [models.vocabulary.ids[PARAGRAPH_BOUNDARY]] if has_boundaries else []
-    encoded = [models.vocabulary.encode(line_words) for line_words in words]
-    return words, scoring.score(models.mixture, encoded, None if stream else prefix)

@@ -1,4 +1,4 @@
-"""Log-probabilities of texts, word by word: lines one by one or as one stream, and their totals.
+"""Log-probabilities of texts, word by word: each line alone or all as one stream, and their totals.
 
 Dims: T words of a line, N words of a context.
 """
@@ -11,8 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nplm_jax.config import CorpusSettings
 from nplm_jax.data.corpora import Span
-from nplm_jax.data.vocabulary import RARE_ID
+from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
+from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.inference.perplexity import check_not_nan
 from nplm_jax.models.language_model import LanguageModel, join_lines
 
@@ -61,14 +63,47 @@ class Totals:
         return _perplexity(self.log10_p_known, self.tokens - self.oovs)
 
 
-def score(model: LanguageModel, lines: Sequence[np.ndarray], prefix: Sequence[int] | None = ()) -> list[Line]:
-    """Scores lines of word ids.
+@dataclasses.dataclass(frozen=True)
+class LineStart:
+    """What stands before a line and is not scored: the paragraph mark, or nothing.
+
+    Attributes:
+        prefix: the ids before a line.
+        marks: the ids of boundary tokens; a line that begins with one has no prefix.
+    """
+
+    prefix: tuple[int, ...] = ()
+    marks: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary, corpus: CorpusSettings) -> LineStart:
+        """Returns the start of a line for models of this vocabulary: after the paragraph mark if the corpus has marks.
+
+        Args:
+            vocabulary: The vocabulary of the models.
+            corpus: The `corpus.*` choices of their runs.
+        """
+        if not corpus.boundary_tokens or PARAGRAPH_BOUNDARY not in vocabulary.ids:
+            return cls()
+        marks = (vocabulary.ids[mark] for mark in (PARAGRAPH_BOUNDARY, TEXT_BOUNDARY) if mark in vocabulary.ids)
+        return cls((vocabulary.ids[PARAGRAPH_BOUNDARY],), tuple(marks))
+
+    def before(self, ids_T: np.ndarray) -> np.ndarray:
+        """Returns what stands before a line of these ids, int32."""
+        return np.array([] if len(ids_T) and ids_T[0] in self.marks else self.prefix, np.int32)
+
+
+def score(
+    model: LanguageModel, lines: Sequence[np.ndarray], start: LineStart = LineStart(), stream: bool = False
+) -> list[Line]:
+    """Scores lines of word ids. The score of a line does not depend on the other lines, unless they are one stream.
 
     Args:
         model: Any model.
         lines: Word ids of each line, int32.
-        prefix: Ids that stand before each line and are not scored; the words before them are unknown. None lets each
-            line continue from the line before.
+        start: What stands before each line, or before the stream, and is not scored; by default nothing, so that the
+            words before a line are unknown. The command line uses `LineStart.of(vocabulary, settings.corpus)`.
+        stream: Whether each line continues from the line before, as in a corpus.
 
     Returns:
         The scores of each line.
@@ -76,24 +111,28 @@ def score(model: LanguageModel, lines: Sequence[np.ndarray], prefix: Sequence[in
     Raises:
         NonFiniteError: A log-probability is not a number.
     """
-    if prefix is None:
-        stream_T, places = join_lines(lines, 0)
+    if not len(lines):
+        return []
+    prefixes = [start.before(line) for line in lines]
+    if stream:
+        first = next((i for i, line in enumerate(lines) if len(line)), 0)
+        prefixes = [prefixes[first], *(np.zeros(0, np.int32) for _ in lines[1:])]
+    prefixed = [np.concatenate([prefix, line]) for prefix, line in zip(prefixes, lines)]
+    stream_T, places = join_lines(prefixed, 0 if stream else (model.n or 1) - 1)
+    if not stream:
+        log_p = model.score_lines(prefixed)
+    else:
         log_p_T = model.score(stream_T, Span(0, len(stream_T))) if len(stream_T) else np.zeros(0)
         log_p = [log_p_T[place] for place in places]
-        reach = [np.arange(place.start, place.stop) + 1 for place in places]
-    else:
-        prefixed = [np.concatenate([np.asarray(prefix, np.int32), line]) for line in lines]
-        log_p = [log_p_T[len(prefix) :] for log_p_T in model.score_lines(prefixed)]
-        stream_T, places = join_lines(prefixed, (model.n or 1) - 1)
-        places = [slice(place.start + len(prefix), place.stop) for place in places]
-        reach = [np.arange(len(prefix), len(prefix) + len(line)) + 1 for line in lines]
     lengths_T = model.matched_lengths(stream_T, Span(0, len(stream_T))) if len(stream_T) else np.zeros(0, int)
-    for log_p_T, place in zip(log_p, places):
-        check_not_nan(log_p_T, place.start)
-    return [
-        Line(line, log_p_T.astype(np.float64) / LOG_10, np.minimum(lengths_T[place], reach_T))
-        for line, log_p_T, place, reach_T in zip(lines, log_p, places, reach)
-    ]
+    scored = []
+    for line, prefix, log_p_T, place in zip(lines, prefixes, log_p, places):
+        check_not_nan(log_p_T[len(prefix) :], place.start + len(prefix))
+        # No n-gram reaches over the beginning of the line, or of the stream.
+        reach_T = np.arange(place.start if stream else 0, place.stop if stream else len(log_p_T)) + 1
+        lengths = np.minimum(lengths_T[place], reach_T)[len(prefix) :]
+        scored.append(Line(line, log_p_T[len(prefix) :].astype(np.float64) / LOG_10, lengths))
+    return scored
 
 
 def total(lines: Sequence[Line]) -> Totals:

@@ -21,10 +21,10 @@ from nplm_jax.config import Settings
 from nplm_jax.data import vocabulary
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.distributed import multihost
+from nplm_jax.runs.catalog import CONFIG, CORPUS, VOCABULARY
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_json, remove_leftovers, write_atomically
 
-CONFIG, CORPUS, VOCABULARY = 'config.json', 'corpus.json', 'vocabulary.txt'
 _WRITTEN_BEFORE_CONFIG = (CORPUS, VOCABULARY)  # a killed start may leave these; a folder is a run's once it has CONFIG
 # Orbax reads the path of a checkpoint as a glob pattern, TensorStore reads \ as /, and both refuse what is not UTF-8.
 _UNSAFE_CHARACTER = re.compile(r'[\[*?\\\ud800-\udfff]')

@@ -1,6 +1,7 @@
 """Scores of lines against direct evaluation, and the command in KenLM's columns."""
 
 import io
+import json
 import math
 import re
 import subprocess
@@ -48,7 +49,7 @@ def test_the_totals_of_ten_million_words_lose_nothing():
             raise NotImplementedError
 
     line = np.ones(10_000_000, np.int32)
-    totals = scoring.total(scoring.score(Even(), [line[:9_999_999], line[:1]], None))
+    totals = scoring.total(scoring.score(Even(), [line[:9_999_999], line[:1]], stream=True))
     expected = -5_000_000 * (float(np.float32(1e-3)) + float(np.float32(17.123))) / scoring.LOG_10
     assert totals.log10_p == pytest.approx(expected, rel=1e-12) and totals.log10_p_known == totals.log10_p
 
@@ -67,7 +68,10 @@ def models(size):
 def test_each_word_is_its_next_word_probability(name, prefix):
     model = models(12)[name]
     lines = [np.array(x, np.int32) for x in ([3, 0, 5, 7, 1], [], [4], [1, 1, 2, 9, 11, 3, 3])]
-    scored = scoring.score(model, lines, prefix)
+    if prefix is None:
+        scored = scoring.score(model, lines, stream=True)
+    else:
+        scored = scoring.score(model, lines, scoring.LineStart(tuple(prefix)))
     before = []
     for line, found in zip(lines, scored):
         if prefix is not None:
@@ -80,9 +84,10 @@ def test_each_word_is_its_next_word_probability(name, prefix):
 def test_lengths_of_the_ngrams():
     network = models(12)['network']
     lines = [np.array(x, np.int32) for x in ([3, 5, 7, 1, 2], [4, 4])]
-    assert [x.lengths_T.tolist() for x in scoring.score(network, lines, [2])] == [[2, 3, 4, 4, 4], [2, 3]]
+    after = scoring.LineStart((2,))
+    assert [x.lengths_T.tolist() for x in scoring.score(network, lines, after)] == [[2, 3, 4, 4, 4], [2, 3]]
     assert [x.lengths_T.tolist() for x in scoring.score(network, lines)] == [[1, 2, 3, 4, 4], [1, 2]]
-    assert [x.lengths_T.tolist() for x in scoring.score(network, lines, None)] == [[1, 2, 3, 4, 4], [4, 4]]
+    assert [x.lengths_T.tolist() for x in scoring.score(network, lines, stream=True)] == [[1, 2, 3, 4, 4], [4, 4]]
     counted = kneser_ney.fit_modified(np.array([1, 2, 3, 1, 2, 3, 4], np.int32), Span(0, 7), 3, 6)
     (line,) = scoring.score(counted, [np.array([1, 2, 3, 5, 4, 1], np.int32)])
     assert line.lengths_T.tolist() == [1, 2, 3, 1, 1, 1]
@@ -188,15 +193,63 @@ def test_alternatives_are_ranked_within_their_ids(folders, call):
     assert found[0][1] == found[2][1]
 
 
-def test_the_likeliest_next_words_with_each_model_beside(folders, call):
-    pair = [f'--workdir={folders / name}' for name in ('network', 'counts')]
-    (header, _, first, second), stderr = call('', *pair, '--next=2', '--prompt=yyy i love')
-    assert header.split() == ['|', 'next', 'word', '|', 'mixture', '|', 'network', '|', 'counts', '|']
-    word, *p = [c.strip() for c in first.strip('|').split('|')]
-    assert word == 'coffee' and float(p[0]) == pytest.approx((float(p[1]) + float(p[2])) / 2, abs=1e-4)
-    assert float(second.split('|')[2]) < float(p[0])
-    assert stderr == ['not in the vocabulary, read as <rare>: yyy']
-    assert call('', pair[0], '--next=1', '--prompt=i hate')[0][0].count('|') == 3
+def test_scores_on_the_line_are_weighed_in_and_their_names_skipped(folders, call):
+    text = '7 ||| i like milk ||| LM0= -1 TM0= -2 ||| -9\n7 ||| i like dog ||| LM0= -8 TM0= -9 ||| -9'
+    flags = f'--workdir={folders / "network"}', '--nbest'
+    (by_model, _), _ = call(text, *flags)
+    assert by_model.startswith('7 ||| i like dog')
+    (first, second), _ = call(text, *flags, '--score_weights=1,0.5', '--model_weight=0.25')
+    assert first.startswith('7 ||| i like milk ||| LM0= -1 TM0= -2 ||| -9 ||| ')
+    for line, scores in ((first, -1 - 0.5 * 2), (second, -8 - 0.5 * 9)):
+        *_, log10_p, total = line.split(' ||| ')
+        assert float(total) == pytest.approx(0.25 * float(log10_p) + scores, abs=1e-5)
+    (output,), _ = call(text, *flags, '--score_weights=1,0.5', '--json')
+    assert [a['words'] for a in json.loads(output)['alternatives']] == ['i like milk', 'i like dog']
+
+
+def test_the_end_of_a_line_is_the_paragraph_mark(folders, call):
+    flag = f'--workdir={folders / "network"}'
+    words, totals, summary = parse(call('i like dog', flag, '--end')[0])
+    _, vocabulary, model = experiment.load(folders / 'network')
+    context = vocabulary.encode(['<p>', 'i', 'like', 'dog'])[None]
+    expected = model.next_word(context)[0, vocabulary.ids['<p>']] / math.log(10)
+    assert words[0][-1][0] == '<p>' and float(words[0][-1][3]) == pytest.approx(expected, abs=1e-5)
+    without = float(parse(call('i like dog', flag)[0])[1][0][0])
+    assert float(totals[0][0]) == pytest.approx(without + expected, abs=1e-5) and summary['Tokens'] == '4'
+
+
+def test_a_corpus_without_marks_has_no_end_of_a_line(folders, call, lines):
+    with pytest.raises(SystemExit):
+        call('other words', folders / 'other', '--end')
+    assert lines()[1] == ["--end=True: the run's corpus has no paragraph marks, which end lines"]
+
+
+def test_unknown_words_are_named_and_punctuation_that_sticks_to_a_word_explained(folders, call):
+    _, stderr = call('i like dog. zzz', folders / 'network')
+    assert stderr[0].startswith('not in the vocabulary, read as <rare>: dog. zzz') and '--tokens' not in stderr[0]
+    assert call('i like dog', folders / 'network')[1] == []
+
+
+def test_json_has_what_the_columns_show(folders, call):
+    words, totals, summary = parse(call(TEXT, folders / 'counts')[0])
+    (output,), _ = call(TEXT, folders / 'counts', '--json')
+    scored = json.loads(output)
+    for line, columns, (total, _) in zip(scored['lines'], words, totals):
+        assert line['words'] == [w for w, *_ in columns] and line['total'] == pytest.approx(float(total), abs=1e-5)
+        assert line['lengths'] == [int(length) for _, _, length, _ in columns]
+    assert scored['oovs'] == 1 and scored['tokens'] == 9
+    assert scored['perplexity'] == pytest.approx(float(summary['Perplexity including OOVs']), rel=1e-5)
+
+
+def test_a_stream_starts_as_a_line_does_and_a_line_that_begins_with_a_mark_after_nothing(folders, call):
+    flag = f'--workdir={folders / "network"}'
+    first = [parse(call('i like dog', flag, *more)[0])[0][0][0] for more in ([], ['--stream'])]
+    assert first[0] == first[1]
+    _, vocabulary, model = experiment.load(folders / 'network')
+    (words, *_), _, _ = parse(call('<p> i', flag)[0])
+    for (word, _, _, p), context in zip(words, ([], ['<p>'])):
+        expected = model.next_word(vocabulary.encode(context)[None])[0, vocabulary.ids[word]] / math.log(10)
+        assert float(p) == pytest.approx(expected, abs=1e-5)
 
 
 WRONG = [
@@ -208,10 +261,13 @@ WRONG = [
     ('0 ||| a\nb', ['--nbest'], 'stdin:2: expected id ||| words'),
     ('0 ||| ', ['--nbest'], 'stdin:1: expected id ||| words'),
     ('a', ['--nbest', '--stream'], 'argument --stream: not allowed with argument --nbest'),
-    ('a', ['--next=0'], '--next=0: must be 1 or more'),
-    ('a', ['--next=2', '--prompt=zzz'], "--prompt='zzz': no word of it is in the vocabulary"),
-    ('a', ['--next=2', '--nbest'], 'argument --nbest: not allowed with argument --next'),
-    ('a', ['--prompt=i'], "--prompt='i': belongs to --next"),
+    ('0 ||| a ||| 1 2', ['--nbest', '--score_weights=1'], 'stdin:1: expected id ||| words ||| 1 numbers'),
+    ('0 ||| a', ['--nbest', '--score_weights=1'], 'stdin:1: expected id ||| words ||| 1 numbers'),
+    ('0 ||| a ||| x', ['--nbest', '--score_weights=1'], 'stdin:1: expected id ||| words ||| 1 numbers'),
+    ('0 ||| a ||| 1', ['--nbest', '--score_weights=1,b'], "--score_weights='1,b': must be finite numbers"),
+    ('a', ['--score_weights=1'], "--score_weights='1': belongs to --nbest"),
+    ('a', ['--next=2'], "--next='2': is a command: nplm next RUN --prompt=TEXT --count=K"),
+    ('a', ['--prompt=i'], 'unrecognized arguments: --prompt=i'),
     ('a', ['--tokens=letters'], "argument --tokens: invalid choice: 'letters'"),
 ]
 
@@ -229,7 +285,8 @@ def test_an_unfinished_run_is_refused(folders, tmp_path, call, lines):
     (tmp_path / 'config.json').write_text((folders / 'network' / 'config.json').read_text())
     with pytest.raises(SystemExit):
         call('a', f'--workdir={tmp_path}')
-    assert lines()[1] == [f"--workdir='{tmp_path}': no finished run lies there; python launch.py trains one"]
+    (message,) = lines()[1]
+    assert message.startswith(f"--workdir='{tmp_path}': no finished run lies there; ")
 
 
 def test_as_a_real_process_whose_reader_goes_away(folders):

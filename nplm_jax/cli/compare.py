@@ -1,0 +1,134 @@
+"""Runs side by side: their recorded perplexities, what they say of a text, and a figure.
+
+    nplm compare runs/brown-mlp9 runs/brown-lstm runs/brown-kneser_ney_5 --figure=compare.png
+    nplm compare runs/brown-mlp9 runs/brown-kneser_ney_5 --text=essay.txt --weights=0.7,0.3
+
+Prints a table of the perplexities that each run recorded; `*` marks the best of the runs on the same words, and a
+warning on stderr says which runs are not on the same words, so that their perplexities are not comparable. --text=FILE
+adds the perplexity of each line of a text scored on its own, with the share of its words outside the vocabulary (oov),
+for each run, and for their mixture where all have one vocabulary. --figure=FILE.png draws learning curves and bars.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from nplm_jax.cli.parser import LINE_START, Parser
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import expand, read_text
+from nplm_jax.utils.text import save_figure, to_json
+
+if TYPE_CHECKING:
+    from nplm_jax.runs.catalog import Run
+
+
+def main(argv: Sequence[str]) -> None:
+    """Prints the table and draws the figure."""
+    parser = Parser('compare', f'{__doc__}\n{LINE_START}')
+    parser.add_model_flags()
+    parser.add_argument('--text', default='', metavar='FILE', help='a text to score with every run; default: none')
+    parser.add_argument('--figure', default='', metavar='FILE.png', help='draw into this file; default: no figure')
+    parser.add_json()
+    flags = parser.parse_args(argv)
+    require(flags.text or not flags.weights, '--weights', flags.weights, 'belongs to --text; nplm mix finds weights')
+    require(flags.figure.endswith('.png') or not flags.figure, '--figure', flags.figure, 'must end in .png')
+    text = read_text('--text', expand('--text', flags.text)) if flags.text else ''
+    require(bool(text.strip()) or not flags.text, '--text', flags.text, 'holds no words')
+
+    from nplm_jax.cli import run_table
+    from nplm_jax.cli.loaded_models import run_names
+    from nplm_jax.runs import catalog
+
+    runs = [catalog.read_run(catalog.expand_run(folder)) for folder in flags.workdir]
+    names = run_names(flags.workdir)
+    scores = score_text(flags.workdir, names, text.rstrip('\n').split('\n'), flags) if text else {}
+    for warning in warnings(runs, names):
+        print(warning, file=sys.stderr)
+    rows = [run_table.describe(run) for run in runs]
+    if flags.json:
+        print(to_json({'runs': rows, **({'text': list(scores.values())} if text else {})}))
+    else:
+        columns = {'text': [scores[name]['perplexity'] for name in names]} if text else {}
+        print(run_table.make(runs, names, columns))
+        for score in scores.values():
+            print(f'{score["name"]}: text perplexity {score["perplexity"]:.1f}, {score["oov"]:.1%} oov')
+    if flags.figure:
+        draw(runs, names, expand('--figure', flags.figure))
+
+
+def warnings(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
+    """Returns a warning unless the recorded perplexities of all runs are of the same words."""
+    from nplm_jax.cli.run_table import text_of
+
+    others = [name for name, run in zip(names, runs) if text_of(run) != text_of(runs[0])]
+    if not others:
+        return []
+    problem = f'not on the same words and vocabulary as {names[0]}: {", ".join(others)}'
+    return [f'{problem}; their perplexities are not comparable with its']
+
+
+def score_text(folders: Sequence[str], names: Sequence[str], lines: Sequence[str], flags: Any) -> dict[str, Any]:
+    """Scores a text with each run, and with their mixture where all have one vocabulary.
+
+    Args:
+        folders: The folders of the runs.
+        names: Their names.
+        lines: The text.
+        flags: The command's flags, of which --weights and --tokens are read.
+
+    Returns:
+        For each name, and for `mixture`, the perplexity of all words and the share of words outside the vocabulary.
+    """
+    from nplm_jax.cli.loaded_models import load_models
+    from nplm_jax.cli.mixture_weights import read_weights
+    from nplm_jax.inference import scoring
+    from nplm_jax.models.mixture import Mixture, SingleBin
+
+    loaded = [load_models([folder]) for folder in folders]
+    same = all(models.vocabulary.words == loaded[0].vocabulary.words for models in loaded)
+    if not same and flags.weights:
+        raise BadInput(f'--weights={flags.weights!r}: these runs have different vocabularies and cannot be mixed')
+    if not same:
+        print('the vocabularies differ: the perplexities of the text are not comparable', file=sys.stderr)
+    scored = [(name, models, models.mixture) for name, models in zip(names, loaded)]
+    if same and len(folders) > 1:
+        parts = [models.models[0] for models in loaded]
+        scored.append(('mixture', loaded[0], Mixture(parts, read_weights(flags.weights, folders), SingleBin())))
+    scores = {}
+    for name, models, model in scored:
+        encoded = [models.vocabulary.encode(models.tokenize(line, flags.tokens)) for line in lines]
+        total = scoring.total(scoring.score(model, encoded, models.line_start))
+        scores[name] = {'name': name, 'perplexity': total.perplexity, 'oov': total.oovs / total.tokens}
+    return scores
+
+
+def draw(runs: Sequence[Run], names: Sequence[str], path: pathlib.Path) -> None:
+    """Draws the validation perplexity against epochs, and bars of the recorded perplexities."""
+    import matplotlib.figure
+
+    from nplm_jax.runs.reporting import read_metrics
+
+    curves = []
+    for run, name in zip(runs, names):
+        rows = [r for r in read_metrics(run.folder / 'metrics.jsonl') if r.get('valid_perplexity') is not None]
+        curves += [(name, [r['epoch'] for r in rows], [r['valid_perplexity'] for r in rows])] if rows else []
+    figure = matplotlib.figure.Figure(figsize=(11 if curves else 6, 4.2), layout='constrained')
+    axes = figure.subplots(1, 2 if curves else 1, squeeze=False)[0]
+    for name, epochs, perplexities in curves:
+        axes[0].plot(epochs, perplexities, 'o-', markersize=3, label=name)
+    if curves:
+        axes[0].set(xlabel='epoch', ylabel='validation perplexity')
+        axes[0].grid(alpha=0.3)
+        axes[0].legend()
+    for shift, split in ((-0.2, 'valid'), (0.2, 'test')):
+        heights = [run.perplexity(split) or 0 for run in runs]
+        finite = [height if height < float('inf') else 0 for height in heights]
+        bars = axes[-1].bar([i + shift for i in range(len(runs))], finite, 0.4, label=split)
+        axes[-1].bar_label(bars, [f'{h:.0f}' if h else '' for h in finite], fontsize=8)
+    axes[-1].set_xticks(range(len(runs)), names, rotation=20, ha='right', parse_math=False)
+    axes[-1].set_ylabel('perplexity')
+    axes[-1].legend()
+    save_figure(figure, path)

@@ -1,0 +1,81 @@
+"""A trained model as a file of another tool.
+
+    nplm export runs/brown-kneser_ney_5 --to=arpa --output=kn5.arpa
+    nplm export runs/brown-mlp9 --to=onnx --output=mlp9.onnx
+
+Formats:
+    arpa         back-off models of n-grams, for KenLM and SRILM: seven digits, <rare> as <unk>
+    word2vec     the word features of a network: text, or binary where FILE ends in .bin
+    npz          all arrays by the paper's letters (C_VxM, H_KxP, ...), words and config, for NumPy
+    safetensors  the same, with words and config as metadata (pip install safetensors)
+    onnx         the paper's network from word ids to log-probabilities, for any runtime (pip install onnx)
+
+Prints the file and its size.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from nplm_jax.cli.parser import Parser
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import expand
+
+if TYPE_CHECKING:
+    from nplm_jax.cli.loaded_models import LoadedModels
+
+FORMATS = ('arpa', 'word2vec', 'npz', 'safetensors', 'onnx')
+
+
+def main(argv: Sequence[str]) -> None:
+    """Writes the file."""
+    parser = Parser('export', __doc__)
+    parser.add_runs(1)
+    parser.add_argument('--to', choices=FORMATS, required=True, help='the format; required')
+    parser.add_argument('--output', required=True, metavar='FILE', help='the file to write; required')
+    flags = parser.parse_args(argv)
+    path = expand('--output', flags.output)
+
+    from nplm_jax.cli.loaded_models import load_models
+
+    try:
+        write(load_models(flags.workdir), flags.to, path)
+        print(f'{path}: {path.stat().st_size:,} bytes')
+    except OSError as error:
+        raise BadInput(f'--output={str(path)!r}: cannot be written ({error.strerror})') from None
+
+
+def write(models: LoadedModels, format: str, path: pathlib.Path) -> None:
+    """Writes the model of one run.
+
+    Args:
+        models: The model and its vocabulary.
+        format: One of FORMATS.
+        path: The file.
+
+    Raises:
+        BadInput: The format cannot hold this model, or a package is missing.
+    """
+    from nplm_jax.inference import embeddings, exporting
+    from nplm_jax.models.ngram import arpa
+    from nplm_jax.models.ngram.backoff import BackoffModel
+
+    [model], vocabulary, family = models.models, models.vocabulary, models.settings[0].model.family
+    if format == 'arpa':
+        families = 'backoff, kneser_ney and modified_kneser_ney, and imported ones that kept their vocabulary'
+        if not isinstance(model, BackoffModel):
+            raise BadInput(f'--to=arpa: ARPA files hold back-off models ({families}), not {family}')
+        arpa.write(model, vocabulary, path)
+    elif format == 'word2vec':
+        features = models.word_features()
+        require(bool(features), '--to', format, f'a model of family {family} has no word features')
+        embeddings.write_word2vec(vocabulary, features[0][1], path, path.suffix == '.bin')
+    else:
+        writers = {
+            'npz': exporting.write_npz,
+            'safetensors': exporting.write_safetensors,
+            'onnx': exporting.write_onnx,
+        }
+        writers[format](model, vocabulary, models.settings[0], path)

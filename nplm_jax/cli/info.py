@@ -1,0 +1,111 @@
+"""All that is known of a run: its state, sizes, perplexities, how it was trained, files and config.
+
+    nplm info runs/brown-mlp9
+    nplm info runs/brown-mlp9 --json
+
+Reads the files of the run's folder; loads no model, so that it answers at once, also for a run that is still training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from nplm_jax.cli.parser import Parser
+from nplm_jax.utils.text import to_json
+
+if TYPE_CHECKING:
+    from nplm_jax.runs.catalog import Run
+
+_SHOWN_ELSEWHERE = ('name', 'perplexity', 'mixture', 'words', 'versions', 'impossible_words')
+
+
+def main(argv: Sequence[str]) -> None:
+    """Prints what is known of the run."""
+    parser = Parser('info', __doc__)
+    parser.add_runs(1)
+    parser.add_json()
+    flags = parser.parse_args(argv)
+
+    from nplm_jax.runs import catalog
+
+    info = describe(catalog.read_run(catalog.expand_run(flags.workdir[0])))
+    print(to_json(info) if flags.json else make_text(info))
+
+
+def describe(run: Run) -> dict[str, Any]:
+    """Returns what is known of a run, for JSON."""
+    from nplm_jax import config as config_lib
+    from nplm_jax.data import vocabulary
+    from nplm_jax.runs.catalog import VOCABULARY
+
+    results = run.results or {}
+    words = vocabulary.load(run.folder / VOCABULARY) if (run.folder / VOCABULARY).is_file() else None
+    total = sum(words.counts) if words else 0
+    return {
+        'folder': str(run.folder),
+        'name': run.settings.name,
+        'state': run.state,
+        'date': run.date,
+        'vocabulary': words and {
+            'size': len(words),
+            'rare_share': words.counts[0] / total if total else None,
+            'most_frequent': list(words.words[1:11]),
+        },
+        'results': results,
+        'files': {p.name: _size(p) for p in sorted(run.folder.iterdir()) if not p.name.startswith('.')},
+        'config': config_lib.to_dict(run.settings),
+    }  # fmt: skip
+
+
+def make_text(info: Mapping[str, Any]) -> str:
+    """Returns the text that the command prints."""
+    results, words = info['results'], info['vocabulary']
+    lines = [f'{info["name"]}: {info["state"]}, {info["date"]}; folder {info["folder"]}']
+    if words:
+        rare = '' if words['rare_share'] is None else f', of which <rare> covers {words["rare_share"]:.1%} of the text'
+        lines.append(f'vocabulary: {words["size"]:,} words{rare}; {" ".join(words["most_frequent"])} ...')
+    if results.get('words'):
+        lines.append(f'words: {_pairs(results["words"])}')
+    if results and not results.get('imported'):
+        lines.append(f'perplexity: {_pairs(results["perplexity"])}')
+        for kind, mixed in results.get('mixture', {}).items():
+            numbers = {split: mixed[split] for split in ('valid', 'test')}
+            lines.append(f'  mixed with the trigram, {kind.replace("_", " ")}: {_pairs(numbers)}')
+        for split, count in results.get('impossible_words', {}).items():
+            lines += [f'  {count:,} {split} words had probability zero'] if count else []
+    lines += [f'{key.replace("_", " ")}: {_value(results[key])}' for key in results if key not in _SHOWN_ELSEWHERE]
+    if results.get('versions'):
+        lines.append(
+            'versions: ' + ', '.join(f'{package} {version}' for package, version in results['versions'].items())
+        )
+    files = (f'{name} ({size / 1e6:,.1f} MB)' if size >= 1e5 else name for name, size in info['files'].items())
+    lines += [f'files: {", ".join(files)}', 'config:']
+    return '\n'.join([*lines, *(f'  {key} = {value!r}' for key, value in _flatten(info['config']))])
+
+
+def _pairs(numbers: Mapping[str, Any]) -> str:
+    return ', '.join(f'{key} {_value(value)}' for key, value in numbers.items())
+
+
+def _value(value: Any) -> str:
+    """Formats a value of results.json, where null is an infinite perplexity."""
+    if value is None:
+        return 'infinite'
+    if isinstance(value, float):
+        return f'{value:,.2f}'
+    return f'{value:,}' if type(value) is int else str(value)
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = '') -> list[tuple[str, Any]]:
+    pairs: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        pairs += _flatten(value, f'{prefix}{key}.') if isinstance(value, Mapping) else [(f'{prefix}{key}', value)]
+    return pairs
+
+
+def _size(path: Any) -> int:
+    """Returns the bytes of a file, or of all files in a folder."""
+    if path.is_dir():
+        return sum(p.stat().st_size for p in path.rglob('*') if p.is_file())
+    return path.stat().st_size

@@ -1,0 +1,37 @@
+"""The runs below a folder, finished or not.
+
+    nplm runs
+    nplm runs runs/brown-sweep
+
+Prints a table of all runs at or below DIR: corpus, model, perplexities, seconds of training and date. `*` marks the
+best perplexity of the runs on the same words; the perplexities of different corpora are not comparable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nplm_jax.cli.parser import Parser
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.text import to_json
+
+
+def main(argv: Sequence[str]) -> None:
+    """Lists the runs."""
+    parser = Parser('runs', __doc__)
+    parser.add_argument('folder', nargs='?', metavar='DIR', default='runs', help='the folder; default: runs')
+    parser.add_json()
+    flags = parser.parse_args(argv)
+
+    from nplm_jax.cli import run_table
+    from nplm_jax.runs import catalog
+    from nplm_jax.utils.io import expand
+
+    root = expand('DIR', flags.folder)
+    require(root.is_dir(), 'DIR', flags.folder, 'no such folder; runs lie in runs/ where launch.py was started')
+    runs, damaged = run_table.read_all(catalog.find(root))
+    if flags.json:
+        print(to_json({'runs': [run_table.describe(run) for run in runs], 'damaged': damaged}))
+        return
+    print(run_table.make(runs, [str(run.folder) for run in runs]) if runs else f'{root}: holds no run')
+    print(*damaged, sep='\n', end='\n' if damaged else '')

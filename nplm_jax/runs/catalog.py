@@ -1,0 +1,123 @@
+"""Which runs lie below a folder, and what their files say of them. Imports no JAX."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import pathlib
+from typing import Any
+
+from nplm_jax import config as config_lib
+from nplm_jax.config import Settings
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import expand, read_json
+
+RUNS = 'runs'  # where runs lie unless --workdir says otherwise
+# The files of a run's folder.
+CONFIG, CORPUS, VOCABULARY = 'config.json', 'corpus.json', 'vocabulary.txt'
+RESULTS, METRICS = 'results.json', 'metrics.jsonl'
+SPLITS = ('train', 'valid', 'test')
+_DEPTH = 3  # of a run below the folder that is searched: runs/SWEEP/POINT
+_MAX_SUGGESTED = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run as its files describe it.
+
+    Attributes:
+        folder: Its folder.
+        settings: Its config.
+        results: What its results.json holds; None while it is not finished.
+    """
+
+    folder: pathlib.Path
+    settings: Settings
+    results: dict[str, Any] | None
+
+    @property
+    def imported(self) -> bool:
+        """Whether the model was imported, so that no perplexity is recorded."""
+        return bool(self.results and self.results.get('imported'))
+
+    @property
+    def state(self) -> str:
+        """`finished`, `imported`, or `not finished`."""
+        return 'imported' if self.imported else 'finished' if self.results else 'not finished'
+
+    @property
+    def date(self) -> str:
+        """When its results, or else its metrics, or else its config were written, local time."""
+        files = [self.folder / name for name in (RESULTS, METRICS, CONFIG)]
+        written = next(file.stat().st_mtime for file in files if file.exists())
+        return datetime.datetime.fromtimestamp(written).strftime('%Y-%m-%d %H:%M')
+
+    def perplexity(self, split: str) -> float | None:
+        """Returns a recorded perplexity; None where none is recorded, infinity for the null in results.json."""
+        if self.results is None or self.imported:
+            return None
+        value = self.results['perplexity'][split]
+        return float('inf') if value is None else float(value)
+
+
+def expand_run(folder: str | os.PathLike[str]) -> pathlib.Path:
+    """Resolves a leading ~ in the folder of a run."""
+    return expand('--workdir', folder)
+
+
+def is_finished(folder: pathlib.Path) -> bool:
+    """Returns whether a finished run lies there."""
+    return (folder / CONFIG).is_file() and (folder / RESULTS).is_file()
+
+
+def read_run(folder: pathlib.Path) -> Run:
+    """Reads what the files of a run say.
+
+    Raises:
+        BadInput: No run lies there, or its files are damaged.
+    """
+    if not (folder / CONFIG).is_file():
+        raise BadInput(f'--workdir={str(folder)!r}: no run lies there; {suggest()}')
+    try:
+        settings = config_lib.from_config(read_json(folder / CONFIG))
+    except BadInput as error:
+        raise BadInput(f'{folder / CONFIG}: damaged ({error})') from None
+    results = read_json(folder / RESULTS) if (folder / RESULTS).is_file() else None
+    if results is not None:
+        _check_results(folder / RESULTS, results)
+    return Run(folder, settings, results)
+
+
+def find(root: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the folders of runs at or below `root`, by name; links are not followed."""
+    found = []
+    for path, folders, files in os.walk(root):
+        depth = len(pathlib.Path(path).relative_to(root).parts)
+        if CONFIG in files:
+            found.append(pathlib.Path(path))
+        # The folders inside a run are its checkpoints.
+        folders[:] = (
+            sorted(f for f in folders if not f.startswith('.')) if CONFIG not in files and depth < _DEPTH else []
+        )
+    return found
+
+
+def suggest(root: str = RUNS) -> str:
+    """Names the finished runs that there are, or says how to get one."""
+    finished = [str(folder) for folder in find(pathlib.Path(root)) if is_finished(folder)]
+    if not finished:
+        return 'python launch.py trains one'
+    more = f' and {len(finished) - _MAX_SUGGESTED} more (nplm runs)' if len(finished) > _MAX_SUGGESTED else ''
+    return f'finished runs: {", ".join(finished[:_MAX_SUGGESTED])}{more}'
+
+
+def _check_results(path: pathlib.Path, results: dict[str, Any]) -> None:
+    """Raises BadInput unless results have the perplexities and the seconds that tables show."""
+    perplexity, seconds = results.get('perplexity'), results.get('seconds')
+    valid = isinstance(perplexity, dict) and all(
+        split in perplexity and (perplexity[split] is None or type(perplexity[split]) in (int, float))
+        for split in SPLITS
+    )
+    if not (valid and type(seconds) in (int, float) and isinstance(results.get('name'), str)):
+        raise BadInput(f'{path}: damaged; the same command of launch.py evaluates the run again')
