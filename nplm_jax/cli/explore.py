@@ -1,6 +1,6 @@
 """Explore trained models in a browser.
 
-    python -m nplm_jax.cli explore --workdir=runs/brown-mlp9 --workdir=runs/brown-kneser_ney_5
+    nplm explore runs/brown-mlp9 runs/brown-kneser_ney_5
 
 Opens a local page: type a prompt and see what each model, and the mixture of all, expects next; click a word to append
 it and to see its neighbours by the networks' features; see how much each word of the text surprised each model; let a
@@ -12,25 +12,27 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 
-from nplm_jax.cli.loaded_models import load_models
-from nplm_jax.cli.parser import Parser
+from nplm_jax.cli.parser import LINE_START, Parser
 from nplm_jax.utils.errors import BadInput, require
 
 
 def main(argv: Sequence[str]) -> None:
     """Loads the models and serves the page until Ctrl-C."""
-    parser = Parser('explore', __doc__)
+    parser = Parser('explore', f'{__doc__}\n{LINE_START}')
     parser.add_model_flags()
     parser.add_argument('--host', default='127.0.0.1', help='the address to listen on; default: this machine alone')
     parser.add_argument('--port', type=int, default=8080, help='the port, 0 for any free one; default: 8080')
     parser.add_argument('--no_browser', action='store_true', help='print the address and open no browser')
     flags = parser.parse_args(argv)
     port = find_port(flags.host, flags.port)
+
+    from nplm_jax.cli.loaded_models import load_models
+
     try:
         from nplm_jax.cli import explorer_page
     except ImportError as error:
         raise BadInput(f'the explorer needs NiceGUI: pip install nicegui ({error})') from None
-    models = load_models(flags.workdir)
+    models = load_models(flags.workdir, flags.weights)
     explorer_page.serve(models, flags.tokens, flags.host, port, not flags.no_browser)
 
 

@@ -12,7 +12,7 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_json
 from nplm_jax.utils.text import markdown_table
 
-HEADER = ['run', 'corpus', 'model', '|V|', *SPLITS, 'seconds', 'date']
+HEADER = ['run', 'corpus', 'model', 'vocabulary', *SPLITS, 'seconds', 'date']
 BEST = '*'
 
 

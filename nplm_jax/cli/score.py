@@ -52,8 +52,9 @@ def main(argv: Sequence[str]) -> None:
     require(flags.next is None, '--next', flags.next, 'is a command: nplm next RUN --prompt=TEXT --count=K')
 
     from nplm_jax.cli import nbest
-    from nplm_jax.cli.loaded_models import load_models
+    from nplm_jax.cli.loaded_models import check_finished, load_models
 
+    check_finished(flags.workdir)  # before stdin is waited for
     weights = nbest.parse_score_weights(flags.score_weights)
     require(flags.nbest or not weights, '--score_weights', flags.score_weights, 'belongs to --nbest')
     texts = read_stdin().split('\n')

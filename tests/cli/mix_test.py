@@ -50,7 +50,7 @@ def test_the_table_is_of_the_models_and_their_mixtures(folders, tmp_path, lines)
         expected = evaluate(learned, data.tokens_T, data.splits[split]).perplexity
         assert found['mixtures']['learned'][split] == pytest.approx(expected, rel=1e-6)
     assert np.isclose(sum(m['weight'] for m in found['models']), 1) and found['commit']
-    assert found['command'].startswith('python -m nplm_jax.cli mix --workdir=')
+    assert found['command'].startswith('nplm mix --workdir=')
 
 
 def test_what_cannot_be_mixed_is_one_line(folders, lines):

@@ -174,12 +174,14 @@ def test_the_command(tmp_path, lines):
     np.testing.assert_array_equal(vectors, jax.device_get(model.params['C_VxM']))
     assert {p.name for p in (tmp_path / 'files').rglob('*.*')} >= {'features.txt', 'vectors.tsv', 'metadata.tsv'}
     for wrong, message in {
-        '--words=zzz like': "--words='zzz': not in the",
+        '--words=zzz yyy': "--words='zzz yyy': no word of it is in the vocabulary",
         '--words=': "--words='': give some",
     }.items():
         with pytest.raises(SystemExit) as stop:
             call(wrong)
         assert stop.value.code == 2 and lines()[1][0].startswith(message)
+    rows, stderr = call('--words=like zzz Milk')  # an unknown word hides no other
+    assert [row.split()[1] for row in rows[2:]] == ['like', 'milk'] and stderr == ['not in the vocabulary: zzz']
 
 
 def test_without_scikit_learn_the_exports_are_written_all_the_same(tmp_path, monkeypatch, lines):

@@ -41,12 +41,19 @@ def test_a_count_based_run_writes_its_results_and_is_loaded_with_the_same_perple
     assert (tmp_path / 'run' / 'classes.txt').exists() == (family == 'classes')
 
 
-def test_a_count_based_run_whose_text_changed_is_not_loaded(tmp_path):
+def test_a_count_based_run_is_loaded_without_its_text_and_an_old_one_estimated_only_from_the_same_text(tmp_path):
     (tmp_path / 'text').write_text('a b c a b c a b c a b c a c b')
     c = config('add_delta', 2)
     c.corpus.name, c.corpus.path = 'text', str(tmp_path / 'text')
     experiment.run(c, tmp_path / 'run')
-    experiment.load(tmp_path / 'run')
+    (tmp_path / 'text').rename(tmp_path / 'gone')
+    _, words, model = experiment.load(tmp_path / 'run')
+    (tmp_path / 'run' / 'model.npz').unlink()  # earlier versions did not keep the model
+    (tmp_path / 'gone').rename(tmp_path / 'text')
+    contexts = np.arange(len(words))[:, None]
+    again = experiment.load(tmp_path / 'run')[2]
+    np.testing.assert_array_equal(model.next_word(contexts), again.next_word(contexts))
+    assert not (tmp_path / 'run' / 'model.npz').exists()  # loading writes nothing
     (tmp_path / 'text').write_text('a b c a b c a b c a b c a c d')
     with pytest.raises(BadInput, match='was started on another text'):
         experiment.load(tmp_path / 'run')

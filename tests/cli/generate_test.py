@@ -1,0 +1,73 @@
+"""What generate writes: ordinary text, JSON, a start after the paragraph mark, a prompt's quotation marks."""
+
+import json
+
+import numpy as np
+import pytest
+
+from configs import text as text_config
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli import loaded_models
+from nplm_jax.inference import generation
+from nplm_jax.runs import experiment, loading
+
+
+@pytest.fixture(scope='module')
+def quotes(tmp_path_factory):
+    """A model of a text with straight quotation marks and apostrophes, which follows it word by word."""
+    root = tmp_path_factory.mktemp('quotes')
+    (root / 'text').write_text('\n\n'.join(['"I don\'t ," said kate \'s aunt ( twice ) .'] * 30))
+    config = text_config.get_config()
+    config.corpus.path, config.corpus.tokens, config.corpus.min_count = str(root / 'text'), 'words', 1
+    config.model.family, config.model.n = 'backoff', 4
+    experiment.run(config, root / 'run')
+    return root / 'run'
+
+
+@pytest.fixture
+def call(lines):
+    def call(*arguments):
+        lines()
+        cli.main(['generate', *map(str, arguments)])
+        return lines()
+
+    return call
+
+
+def test_detokenized_text_reads_as_the_corpus_did(quotes, call):
+    flags = '--greedy', '--words=14', '--prompt='
+    assert call(quotes, *flags)[0] == ['" i don\'t , " said kate \'s aunt ( twice ) . <p>']
+    assert call(quotes, *flags, '--detokenize')[0] == ['"i don\'t," said kate\'s aunt (twice).']
+
+
+@pytest.mark.parametrize('prompt', ['“I don’t', '"I don\'t'])
+def test_a_prompts_curly_quotation_marks_are_those_of_the_vocabulary(quotes, call, prompt):
+    assert call(quotes, f'--prompt={prompt}', '--greedy', '--words=2') == (['" i don\'t , "'], [])
+
+
+def test_a_text_begins_as_a_paragraph(quotes):
+    models = loaded_models.load_models([str(quotes)])
+    _, words, model = loading.load(quotes)
+    ids_T = generation.sample(model, words.encode(['<p>']), 3, 1, generation.GREEDY)[0]
+    again_T = generation.sample(model, models.context([]), 3, 1, generation.GREEDY)[0]
+    np.testing.assert_array_equal(ids_T, again_T)
+    assert words.decode(ids_T) == ['"', 'i', "don't"]
+
+
+def test_json_has_the_words_and_a_beams_probabilities(quotes, call):
+    (output,), _ = call(quotes, '--beam=2', '--words=3', '--prompt="I', '--json')
+    found = json.loads(output)
+    assert found['prompt'] == ['"', 'i'] and found['texts'][0]['words'] == ['"', 'i', "don't", ',', '"']
+    assert found['texts'][0]['log10_p'] == pytest.approx(0, abs=1e-6)
+    (output,), _ = call(quotes, '--samples=3', '--words=3', '--json')
+    assert len(json.loads(output)['texts']) == 3 and 'log10_p' not in json.loads(output)['texts'][0]
+
+
+def test_punctuation_that_sticks_to_a_word_is_explained(quotes):
+    models = loaded_models.load_models([str(quotes)])
+    note = models.describe_unknown(['aunt.', 'zzz'])
+    assert note.startswith(
+        'not in the vocabulary, read as <rare>: aunt. zzz (this corpus is cut at blanks; --tokens=words'
+    )
+    many = models.describe_unknown([f'z{i}' for i in range(5000)])
+    assert many.endswith(' z11 and 4,988 more')

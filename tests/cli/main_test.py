@@ -1,0 +1,93 @@
+"""What all commands share: help, runs by position or by --workdir, wrong folders."""
+
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from helpers import ROOT
+
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli.parser import Parser
+from nplm_jax.utils.errors import BadInput
+
+
+def run_help(name, *options):
+    line = [sys.executable, *options, '-m', 'nplm_jax.cli', name, '--help']
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize('name', cli.COMMANDS)
+def test_help_has_an_example_what_comes_out_and_every_default(name):
+    text = run_help(name).stdout
+    assert text.startswith(f'usage: nplm {name}')
+    assert re.search(f'^    nplm {name}( |$)', text, re.MULTILINE)
+    options = text.partition('\noptions:')[2]
+    entries = re.split(r'\n  (?=-)', ' '.join(options.split(' ')))[1:]
+    for entry in entries:
+        words = ' '.join(entry.split())
+        assert words.startswith('-h') or 'default: ' in words or words.endswith('required'), words
+
+
+@pytest.mark.parametrize('name', cli.COMMANDS)
+def test_help_imports_nothing_large(name):
+    done = run_help(name, '-X', 'importtime')
+    imported = {row.rpartition('|')[2].strip() for row in done.stderr.splitlines()}
+    assert not imported & {'jax', 'numpy', 'orbax', 'matplotlib', 'ml_collections', 'nltk', 'flax'}
+
+
+def test_help_answers_in_a_third_of_a_second():
+    seconds = []
+    for _ in range(5):
+        started = time.perf_counter()
+        run_help('generate')
+        seconds.append(time.perf_counter() - started)
+    assert min(seconds) < 0.3, seconds  # the fastest of five: other tests use the machine too
+
+
+def test_the_overview_names_every_command(lines):
+    cli.main([])
+    text = '\n'.join(lines()[0])
+    assert all(command.summary in text for command in cli.COMMANDS.values())
+
+
+def test_runs_by_position_and_by_flag_mix_with_flags_in_any_order():
+    parser = Parser('test', None)
+    parser.add_model_flags()
+    parser.add_argument('--prompt')
+    for arguments in (
+        ['a', 'b', '--prompt=x'],
+        ['a', '--prompt', 'x', 'b'],
+        ['--prompt=x', '--workdir=a', '--workdir=b'],
+    ):
+        flags = parser.parse_args(arguments)
+        assert (flags.workdir, flags.prompt) == (['a', 'b'], 'x')
+    assert parser.parse_args(['a', '--workdir=b', 'c']).workdir == ['a', 'c', 'b']
+
+
+def test_no_run_or_too_many_runs_are_refused():
+    parser = Parser('test', None)
+    parser.add_runs(1)
+    assert parser.parse_args(['a']).workdir == parser.parse_args(['--workdir=a']).workdir == ['a']
+    with pytest.raises(BadInput, match="^RUN='': give the folder of a run: nplm test RUN$"):
+        parser.parse_args([])
+    with pytest.raises(BadInput, match='give one$'):
+        parser.parse_args(['a', '--workdir=b'])
+
+
+def test_a_wrong_folder_lists_the_finished_runs(folders, lines, monkeypatch, tmp_path):
+    (tmp_path / 'runs').symlink_to(folders)
+    monkeypatch.chdir(tmp_path)
+    for command in (['generate'], ['score'], ['next'], ['compare'], ['info'], ['export', '--to=npz', '--output=x']):
+        lines()
+        with pytest.raises(SystemExit):
+            cli.main([*command, 'runs/nowhere'])
+        (line,) = lines()[1]
+        assert line.startswith("--workdir='runs/nowhere': no") and 'finished runs: runs/counts, runs/network' in line
+
+
+def test_an_unknown_command_lists_those_there_are(lines):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(['guess'])
+    assert stop.value.code == 2 and lines()[1][0].startswith('guess: no such command; there are generate, score, next')

@@ -1,0 +1,34 @@
+"""Apostrophes and quotation marks as the vocabulary has them; tokens as ordinary text."""
+
+import pytest
+
+from nplm_jax.data.punctuation import detokenize, match_quotes
+
+
+def test_a_curly_apostrophe_becomes_the_straight_one_of_the_vocabulary_and_the_other_way_round():
+    assert match_quotes(['don’t', '’s', '“'], {"don't", "'s", '"'}) == ["don't", "'s", '"']
+    assert match_quotes(["don't", "'s"], {'don’t', '’s'}) == ['don’t', '’s']
+
+
+def test_browns_quotation_marks():
+    assert match_quotes(['“', 'no', '”'], {'``', "''", 'no'}) == ['``', 'no', "''"]
+
+
+def test_words_of_the_vocabulary_and_unknown_words_stay_as_they_are():
+    known = {"it's", 'it’s', '"', '“'}
+    assert match_quotes(["it's", 'it’s', '“', 'it’d'], known) == ["it's", 'it’s', '“', 'it’d']
+
+
+@pytest.mark.parametrize(
+    'tokens, text',
+    [
+        ("kate 's arm .", "kate's arm."),
+        ("`` no , '' he said .", '"no," he said.'),
+        ('" yes " ! ( or not ) ; 3.5 %', '"yes"! (or not); 3.5%'),
+        ('<p> one . <p> two , three <text> <p> four', 'one.\ntwo, three\nfour'),
+        ('<rare> said', '<rare> said'),
+        ('', ''),
+    ],
+)
+def test_tokens_become_ordinary_text(tokens, text):
+    assert detokenize(tokens.split()) == text
