@@ -93,6 +93,8 @@ def score_text(folders: Sequence[str], names: Sequence[str], lines: Sequence[str
         raise BadInput(f'--weights={flags.weights!r}: these runs have different vocabularies and cannot be mixed')
     if not same:
         print('the vocabularies differ: the perplexities of the text are not comparable', file=sys.stderr)
+    for models in loaded[:1] if same else loaded:
+        models.warn_unknown([word for line in lines for word in models.tokenize(line, flags.tokens)])
     scored = [(name, models, models.mixture) for name, models in zip(names, loaded)]
     if same and len(folders) > 1:
         parts = [models.models[0] for models in loaded]

@@ -18,7 +18,7 @@ from nplm_jax.models.body import EMBEDDING, Body, Carry
 from nplm_jax.models.registry import body_class
 from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
 from nplm_jax.outputs.registry import output_layer_class
-from nplm_jax.utils.errors import require
+from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.nn import Axis
 
 
@@ -87,8 +87,10 @@ class Network:
     def check_contexts(self, contexts_BxN: jax.Array) -> None:
         """Raises: BadInput unless contexts are as wide as the body's: others could give a plausible, wrong number."""
         shape, N = np.shape(contexts_BxN), self.body.num_context
-        allowed = f'must be batch x {N} word ids, in reading order, the most recent word last'
-        require(len(shape) == 2 and shape[1] == N, 'contexts of shape', shape, allowed)
+        if len(shape) != 2 or shape[1] != N:
+            raise BadInput(
+                f'contexts of shape {shape}: must be batch x {N}, in reading order, the most recent word last'
+            )
 
     def loss(
         self,

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from nplm_jax.config import Settings
 from nplm_jax.models.body import Body, Carry
 from nplm_jax.outputs.output_layer import Features, Params
-from nplm_jax.utils.errors import require
+from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.nn import Axis, dropout, uniform
 
 
@@ -33,8 +33,9 @@ def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
     References:
         The paper's equation 1, section 2.
     """
-    allowed = 'must be batch x context words, in reading order, the most recent word last'
-    require(contexts_BxN.ndim == 2, 'contexts of shape', contexts_BxN.shape, allowed)
+    if contexts_BxN.ndim != 2:
+        allowed = 'must be batch x context words, in reading order, the most recent word last'
+        raise BadInput(f'contexts of shape {contexts_BxN.shape}: {allowed}')
     x_BxP = concatenate(params['C_VxM'][contexts_BxN])
     y_BxV = params['b_V'][None, :]
     if 'W_VxP' in params:

@@ -16,7 +16,7 @@ from nplm_jax.runs import experiment, loading
 def quotes(tmp_path_factory):
     """A model of a text with straight quotation marks and apostrophes, which follows it word by word."""
     root = tmp_path_factory.mktemp('quotes')
-    (root / 'text').write_text('\n\n'.join(['"I don\'t ," said kate \'s aunt ( twice ) .'] * 30))
+    (root / 'text').write_text('\n\n'.join(['"I don\'t ," said kate\'s aunt ( twice ) .'] * 30))
     config = text_config.get_config()
     config.corpus.path, config.corpus.tokens, config.corpus.min_count = str(root / 'text'), 'words', 1
     config.model.family, config.model.n = 'backoff', 4

@@ -26,6 +26,7 @@ def test_words_of_the_vocabulary_and_unknown_words_stay_as_they_are():
         ("`` no , '' he said .", '"no," he said.'),
         ('" yes " ! ( or not ) ; 3.5 %', '"yes"! (or not); 3.5%'),
         ('<p> one . <p> two , three <text> <p> four', 'one.\ntwo, three\nfour'),
+        ('who ? ? she said ; ; no', 'who? she said; no'),
         ('<rare> said', '<rare> said'),
         ('', ''),
     ],

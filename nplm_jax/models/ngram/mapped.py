@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
-from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.language_model import LanguageModel, check_contexts
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import check_ids, with_history
 
@@ -68,7 +68,8 @@ class MappedModel(LanguageModel):
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`."""
-        inner_BxA = self.inner.next_word(self.inner_ids_V[check_ids(contexts_BxN, len(self.inner_ids_V))])
+        contexts_BxN = check_ids(check_contexts(contexts_BxN), len(self.inner_ids_V))
+        inner_BxA = self.inner.next_word(self.inner_ids_V[contexts_BxN])
         log_p_BxV = inner_BxA[:, self.inner_ids_V]
         log_p_BxV[:, self._is_shared_V] += np.float32(self._log_share)
         log_p_BxV[:, RARE_ID] = self._rare_log_p(inner_BxA)

@@ -9,6 +9,7 @@ from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
 from nplm_jax.models.ngram import arpa, class_ngram, counts, interpolated, kneser_ney, unsmoothed
+from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -136,3 +137,10 @@ def test_an_id_outside_the_vocabulary_is_refused(family):
     model = family(stream(), TRAIN, VALID, V)
     with pytest.raises(ValueError, match='outside the vocabulary of 13'):
         model.next_word(np.array([[V]]))
+
+
+@pytest.mark.parametrize('contexts', [np.array([1, 2]), np.array(3), np.zeros((2, 2, 2), int)])
+def test_contexts_that_are_no_matrix_are_one_line(family, contexts):
+    model = family(stream(), TRAIN, VALID, V)
+    with pytest.raises(BadInput, match='^contexts=.*: must be a matrix of word ids, one context a row$'):
+        model.next_word(contexts)
