@@ -10,6 +10,7 @@ and of a beam search also log10 P of what follows the prompt.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from nplm_jax.cli.parser import LINE_START, Parser
 from nplm_jax.utils.errors import require
@@ -59,11 +60,11 @@ def main(argv: Sequence[str]) -> None:
         ids_BxT = generation.sample(models.mixture, ids_N, flags.words, samples, choice, flags.seed)
     else:
         ids_BxT, log_p_K = generation.beam(models.mixture, ids_N, flags.words, flags.beam, flags.rare)
-    texts = []
+    texts: list[dict[str, Any]] = []
     for i, ids_T in enumerate(ids_BxT):
         words = [*prompt, *models.vocabulary.decode(ids_T)]
-        text = detokenize(words) if flags.detokenize else ' '.join(words)
-        texts.append({'text': text, 'words': words} | ({} if log_p_K is None else {'log10_p': log_p_K[i] / LOG_10}))
+        texts.append({'text': detokenize(words) if flags.detokenize else ' '.join(words), 'words': words})
+        texts[-1] |= {} if log_p_K is None else {'log10_p': float(log_p_K[i]) / LOG_10}
     if flags.json:
         print(to_json({'prompt': prompt, 'texts': texts}))
     else:

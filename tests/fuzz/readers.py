@@ -26,7 +26,7 @@ from nplm_jax import config as config_lib
 from nplm_jax.cli import score
 from nplm_jax.data import corpora, tokenization, vocabulary, wikitext2
 from nplm_jax.data.vocabulary import RARE, Vocabulary
-from nplm_jax.models.ngram import arpa, class_ngram
+from nplm_jax.models.ngram import arpa, class_ngram, counts, storage, unsmoothed
 from nplm_jax.runs import loading, reporting, sweeps
 from nplm_jax.runs import workdir as run_folder
 from nplm_jax.training.checkpoints import CheckpointStore
@@ -111,6 +111,13 @@ def read_classes(folder: pathlib.Path, data: bytes) -> None:
     assert classes_V.shape == (len(WORDS),) and classes_V.dtype == np.int64
     class_ngram.save(classes_V, WORDS, folder / 'again')
     np.testing.assert_array_equal(_again(class_ngram.load, folder / 'again', WORDS), classes_V)
+
+
+def read_model(folder: pathlib.Path, data: bytes) -> None:
+    model = storage.load(_file(folder, data), 4)
+    storage.save(model, folder / 'again')
+    again, contexts_BxN = _again(storage.load, folder / 'again', 4), np.arange(4)[:, None]
+    np.testing.assert_array_equal(again.next_word(contexts_BxN), model.next_word(contexts_BxN))
 
 
 def read_config(folder: pathlib.Path, data: bytes) -> None:
@@ -237,6 +244,13 @@ def _corpus_facts() -> bytes:
         return (pathlib.Path(folder) / 'corpus.json').read_bytes()
 
 
+def _model() -> bytes:
+    counted = counts.count(np.array([1, 2, 3, 1, 2, 1]), corpora.Span(0, 6), 2, 4)
+    with tempfile.TemporaryDirectory() as folder:
+        storage.save(unsmoothed.unsmoothed_backoff(counted), path := pathlib.Path(folder) / 'model.npz')
+        return path.read_bytes()
+
+
 def _config() -> bytes:
     settings = dataclasses.replace(_settings(), paper=config_lib.PaperRow('MLP9', 1.0, 2.0, 3.0))
     return json.dumps(config_lib.to_dict(settings), indent=2).encode()
@@ -254,6 +268,7 @@ READERS = [
     Reader('ARPA file', [ARPA], read_arpa),
     Reader('vocabulary.txt', [_text_lines(WORDS, WORDS.counts)], read_vocabulary),
     Reader('classes.txt', [_text_lines(WORDS, (0, 1, 2, 1, 0, 2, 2))], read_classes),
+    Reader('model.npz', [_model()], read_model),
     Reader('config.json', [_config(), _earlier_config()], read_config, is_json=True),
     Reader('corpus.json', [_corpus_facts()], read_corpus_facts, is_json=True),
     Reader('results.json', [json.dumps(RESULTS, indent=2).encode()], read_results, is_json=True),

@@ -62,7 +62,9 @@ def save(model: LanguageModel, path: pathlib.Path) -> None:
 
 def to_arrays(model: LanguageModel) -> dict[str, np.ndarray]:
     """Returns the arrays of a model of a class in FORMATS; `kind` names its format."""
-    kind = next(name for name, format in FORMATS.items() if type(model) is format.model_class)
+    kind = next((name for name, format in FORMATS.items() if type(model) is format.model_class), None)
+    if kind is None:
+        raise TypeError(f'{type(model).__name__}: FORMATS has no format for this class')
     return {_KIND: np.array(kind), **FORMATS[kind].to_arrays(model)}
 
 
