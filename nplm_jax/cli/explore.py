@@ -29,11 +29,11 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.cli.loaded_models import load_models
 
     try:
-        from nplm_jax.cli import explorer_page
+        from nplm_jax.cli.explorer import server
     except ImportError as error:
         raise BadInput(f'the explorer needs NiceGUI: pip install nicegui ({error})') from None
     models = load_models(flags.workdir, flags.weights)
-    explorer_page.serve(models, flags.tokens, flags.host, port, not flags.no_browser)
+    server.serve(models, flags.tokens, flags.host, port, not flags.no_browser)
 
 
 def find_port(host: str, port: int) -> int:

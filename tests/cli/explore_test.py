@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.cli import explorer_view, loaded_models
+from nplm_jax.cli import loaded_models
+from nplm_jax.cli.explorer import view
 from nplm_jax.inference import embeddings, generation
 from nplm_jax.utils.errors import BadInput
 
@@ -36,7 +37,7 @@ def p(model, models, *words):
 
 
 def test_the_likeliest_next_words_of_each_model_and_their_mixture(models):
-    mixed, network, counts = explorer_view.predict(models, ['i', 'love'], 3)
+    mixed, network, counts = view.predict(models, ['i', 'love'], 3)
     assert [x.name for x in (mixed, network, counts)] == ['mixture', 'network', 'counts']
     assert [x.next_words[0][0] for x in (mixed, network, counts)] == ['coffee'] * 3
     for prediction, model in zip((network, counts), models.models):
@@ -49,7 +50,7 @@ def test_the_likeliest_next_words_of_each_model_and_their_mixture(models):
 
 @pytest.mark.parametrize('words', [[], ['i'], ['i', 'zzz', 'milk'], ['i', 'like', 'dog'] * 100])
 def test_each_words_surprise_is_its_next_word_probability(models, words):
-    for prediction, (_, model) in zip(explorer_view.predict(models, words, 1), models.with_mixture()):
+    for prediction, (_, model) in zip(view.predict(models, words, 1), models.with_mixture()):
         ids = models.vocabulary.encode(words)
         expected = [-math.log2(p(model, models, *words[:t])[i]) for t, i in enumerate(ids[:12])]
         assert len(prediction.bits_T) == len(words)
@@ -60,24 +61,24 @@ def test_each_words_surprise_is_its_next_word_probability(models, words):
 
 def test_one_model_has_no_mixture_beside_it_and_more_words_than_there_are_are_all(folders):
     alone = loaded_models.load_models([str(folders / 'network')])
-    (prediction,) = explorer_view.predict(alone, [], 99)
+    (prediction,) = view.predict(alone, [], 99)
     assert prediction.name == 'network' and len(prediction.next_words) == len(alone.vocabulary)
     assert sum(x for _, x in prediction.next_words) == pytest.approx(1, abs=1e-5)
     with pytest.raises(BadInput, match='k=0: must be 1 or more'):
-        explorer_view.predict(alone, [], 0)
+        view.predict(alone, [], 0)
 
 
 def test_neighbours_are_the_networks_and_none_of_an_unknown_word(models):
-    ((name, near),) = explorer_view.neighbours(models, 'love', 3)
+    ((name, near),) = view.neighbours(models, 'love', 3)
     ids, cosines = embeddings.neighbours(models.models[0].params['C_VxM'], [models.vocabulary.ids['love']], 3)
     assert name == 'network' and [w for w, _ in near] == models.vocabulary.decode(ids[0])
     assert [c for _, c in near] == pytest.approx(cosines[0])
-    assert explorer_view.neighbours(models, 'zzz', 3) == explorer_view.neighbours(models, '', 3) == []
+    assert view.neighbours(models, 'zzz', 3) == view.neighbours(models, '', 3) == []
 
 
 @pytest.mark.parametrize('source', [0, 1])
 def test_each_model_continues_a_text_as_generate_does(models, source):
-    found = explorer_view.continue_text(models, source, ['i', 'love'], 4, 2, generation.Choice(top_k=2), 3)
+    found = view.continue_text(models, source, ['i', 'love'], 4, 2, generation.Choice(top_k=2), 3)
     model = [models.mixture, models.models[0]][source]
     ids = generation.sample(model, models.vocabulary.encode(['i', 'love']), 4, 2, generation.Choice(top_k=2), 3)
     assert found == [' '.join(models.vocabulary.decode(x)) for x in ids]
@@ -107,7 +108,7 @@ def call(lines):
 
 @pytest.mark.parametrize('arguments,message', WRONG)
 def test_one_clear_line_and_exit_code_two(arguments, message, folders, call, monkeypatch):
-    monkeypatch.setitem(sys.modules, 'nplm_jax.cli.explorer_page', object())  # the toolkit may be missing
+    monkeypatch.setitem(sys.modules, 'nplm_jax.cli.explorer.server', object())  # the toolkit may be missing
     runs = {'NETWORK': str(folders / 'network'), 'OTHER': str(folders / 'other')}
     for name, folder in runs.items():
         arguments = [a.replace(name, folder) for a in arguments]
@@ -125,7 +126,7 @@ def test_a_port_that_is_taken_is_named(folders, call):
 
 def test_a_missing_toolkit_is_named(folders, call, monkeypatch):
     monkeypatch.setitem(sys.modules, 'nicegui', None)
-    monkeypatch.delitem(sys.modules, 'nplm_jax.cli.explorer_page', raising=False)
+    monkeypatch.delitem(sys.modules, 'nplm_jax.cli.explorer.server', raising=False)
     assert 'needs NiceGUI: pip install nicegui' in call(f'--workdir={folders}/network', '--port=0')[1][0]
 
 

@@ -1,0 +1,303 @@
+"""The explorer's page: what a visitor sees and does. Each visitor has a separate text, and an address that keeps it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from nicegui import events, ui
+
+from nplm_jax.cli.explorer import feature_map, parts, style, view
+from nplm_jax.cli.explorer.continuations import Continuations
+from nplm_jax.cli.explorer.header import build_header
+from nplm_jax.cli.explorer.state import MAX_COUNT, PageState
+from nplm_jax.cli.loaded_models import LoadedModels
+
+NUM_EXPECTED = 5  # words that an explanation lists
+
+
+class ExplorerPage:
+    """The page of one visitor.
+
+    Attributes:
+        models: The models.
+        kind: How text is split, as in `tokenize_prompt`.
+        state: What the visitor has chosen.
+        lit: The row of the framed list that the arrow keys have reached.
+    """
+
+    def __init__(self, models: LoadedModels, kind: str, state: PageState) -> None:
+        self.models = models
+        self.kind = kind
+        self.state = state
+        self.lit: int | None = None
+        self.maps = {name: feature_map.project(C_VxM) for name, C_VxM in models.word_features()}
+
+    # --- layout ------------------------------------------------------------------------------------------
+
+    def build(self, problem: str = '') -> None:
+        """Lays out the page, with a note of a problem if there is one."""
+        ui.colors(primary=style.PRIMARY)
+        ui.add_css(style.CSS)
+        ui.keyboard(self.press_key, ignore=['input', 'select', 'textarea'])
+        with ui.element('main').classes('frame flex flex-col'):
+            build_header(self.models)
+            parts.note(problem)
+            self._build_text_field()
+            self.show_reading()
+            self._build_next_words()
+            if self.maps:
+                self._build_features()
+            Continuations(self.models, self.state, self.tokenize, self.set_text, self.save_link).build()
+
+    def _build_text_field(self) -> None:
+        with parts.panel('Text'):
+            with ui.element('div').classes('w-full flex items-center gap-2'):
+                self.text_field = ui.input('a beginning', value=self.state.text, on_change=self._change_text)
+                self.text_field.classes('grow text-lg').props('outlined clearable autofocus debounce=300')
+                for key, press in {'down': self._light_next, 'up': self._light_previous}.items():
+                    self.text_field.on(f'keydown.{key}.prevent', press)
+                self.text_field.on('keydown.enter', self._append_lit)
+                self.text_field.on('keydown.esc', lambda: self.text_field.run_method('blur'))
+                drop = ui.button('drop the last word', icon='backspace', on_click=self.drop_last_word)
+                drop.props('flat no-caps')
+            self.show_examples()
+
+    def _build_next_words(self) -> None:
+        with parts.panel('What may come next', 'Click a word to append it, or press the key beside it.'):
+            if len(self.models.models) > 1:
+                self._build_weights()
+            self.show_next_words()
+            with ui.element('label').classes('flex items-center gap-3 self-end'):
+                ui.label('words listed').classes('quiet text-sm')
+                count = ui.slider(min=1, max=MAX_COUNT, value=self.state.count).props('label').classes('w-36')
+                count.on_value_change(lambda event: self._set_count(int(event.value)))
+
+    def _build_weights(self) -> None:
+        weights = self.state.weights or view.initial_weights(self.models)
+        with ui.element('div').classes('w-full'):
+            with ui.element('div').classes('flex items-center gap-2'):
+                ui.label('Weights of the mixture').classes('font-medium')
+                ui.button('reset', on_click=self._reset_weights).props('flat dense no-caps')
+            with ui.element('div').classes('cards'):
+                self.sliders = [self._build_weight(*named) for named in zip(self.models.names, weights)]
+        self._label_weights()
+
+    def _build_weight(self, name: str, weight: float) -> tuple[ui.slider, ui.label]:
+        """Returns the slider of a model's weight and the label of its share."""
+        with ui.element('div').classes('min-w-0 px-2'):
+            with ui.element('div').classes('flex no-wrap justify-between gap-2'):
+                ui.label(name).classes('text-sm')
+                share = ui.label().classes('share number text-sm')
+            slider = ui.slider(min=0, max=1, step=0.01, value=round(weight, 2)).props(f'aria-label="weight of {name}"')
+            slider.on('update:model-value', self._set_weights, throttle=0.1, leading_events=False)
+        return slider, share
+
+    def _build_features(self) -> None:
+        hint = (
+            'Words that are used alike lie close together. Click a word, or type one. Zoom: Ctrl and wheel, or fingers.'
+        )
+        with parts.panel("Neighbours by the networks' features", hint):
+            with ui.element('div').classes('split'):
+                with ui.element('div').classes('min-w-0'):
+                    self.word_field = ui.input('a word', value=self.state.word, on_change=self._change_word)
+                    self.word_field.classes('w-full').props('outlined dense clearable debounce=300')
+                    self.show_neighbours()
+                with ui.element('div').classes('min-w-0'):
+                    self.source = ui.select(list(self.maps), value=next(iter(self.maps)), label='map of')
+                    self.source.set_visibility(len(self.maps) > 1)
+                    self.source.on_value_change(self._draw_map)
+                    self.chart = ui.echart(
+                        {}, on_point_click=lambda point: self.select_word(point.name), renderer='svg'
+                    )
+                    self.chart.classes('map')
+            self._draw_map()
+
+    # --- what follows from the visitor's choices -----------------------------------------------------------
+
+    @ui.refreshable_method
+    def show_examples(self) -> None:
+        """Shows beginnings to try where there is no text, else which words are unknown."""
+        words = self.tokenize()
+        parts.note(self.models.describe_unknown(words))
+        if not words:
+            with ui.element('div').classes('hint flex items-center gap-2'):
+                ui.label('Type the beginning of a text, or try one:').classes('quiet')
+                for text in view.examples(self.models):
+                    ui.button(text, on_click=partial(self.set_text, text)).classes('example').props(
+                        'outline dense no-caps padding="2px 10px" rounded'
+                    )
+
+    @ui.refreshable_method
+    def show_reading(self) -> None:
+        """Shows how much each word of the text surprised each model, and what was expected instead of one."""
+        words, position = self.tokenize(), self.state.position
+        if not words:
+            return
+        hint = 'The stronger its colour, the less likely a word was. Hover for numbers, click for what was expected.'
+        with parts.panel('How much each word surprised', hint):
+            parts.legend()
+            parts.reading(words, self._predict(), position, self._explain_word)
+            if position is not None and position < len(words):
+                with ui.element('div').classes('flex items-center gap-2'):
+                    ui.label(f'Word {position + 1}, “{words[position]}”').classes('font-medium')
+                    ui.button('close', on_click=partial(self._explain_word, position)).props('flat dense no-caps')
+                explanations = view.explain(self.models, words, position, NUM_EXPECTED, self.state.weights)
+                parts.explanation_cards(explanations, len(self.models.vocabulary), self.select_word)
+
+    @ui.refreshable_method
+    def show_next_words(self) -> None:
+        """Shows the likeliest next words of each model; the keys stand for those of one of them."""
+        with ui.element('div').classes('cards'):
+            for i, prediction in enumerate(self._predict()):
+                framed = i == self.state.model
+                parts.word_card(
+                    prediction.name,
+                    f'as open as among {prediction.branching:,.1f} words',
+                    prediction.next_words,
+                    view.describe_probability,
+                    self.append_word,
+                    'next' + ' active' * framed,
+                    parts.DIGIT_KEYS if framed else '',
+                    self.lit if framed else None,
+                )
+
+    @ui.refreshable_method
+    def show_neighbours(self) -> None:
+        """Shows the words nearest to the selected one by each network's features."""
+        word = self.state.word
+        parts.note(self.models.describe_unknown([word] if word else []))
+        for name, near in view.neighbours(self.models, word, self.state.count):
+            with ui.element('div').classes('mt-2'):
+                parts.word_card(name, '', near, '{:.2f}'.format, self.select_word, 'neighbours')
+
+    def tokenize(self) -> list[str]:
+        """Returns the words of the text."""
+        return self.models.tokenize(self.state.text, self.kind)
+
+    def _predict(self) -> list[view.Prediction]:
+        return view.predict(self.models, self.tokenize(), self.state.count, self.state.weights)
+
+    def _draw_map(self) -> None:
+        """Draws the map of the chosen network, with the selected word and its neighbours."""
+        name = self.source.value
+        near = dict(view.neighbours(self.models, self.state.word, self.state.count)).get(name, [])
+        neighbours = [word for word, _ in near]
+        options = feature_map.chart(self.models.vocabulary, self.maps[name], self.state.word, neighbours)
+        self.chart.options.clear()
+        self.chart.options.update(options)
+
+    # --- what a visitor does -------------------------------------------------------------------------------
+
+    def set_text(self, text: str) -> None:
+        """Replaces the text."""
+        self.text_field.set_value(text)
+
+    def append_word(self, word: str) -> None:
+        """Appends a word to the text and selects it."""
+        self.select_word(word)
+        self.set_text(f'{self.state.text} {word}'.strip())
+
+    def drop_last_word(self) -> None:
+        """Drops the last word of the text."""
+        self.set_text(' '.join(self.state.text.split()[:-1]))
+
+    def select_word(self, word: str) -> None:
+        """Selects the word whose neighbours are shown."""
+        if self.maps:
+            self.word_field.set_value(word)
+
+    def press_key(self, event: events.KeyEventArguments) -> None:
+        """Does what the help says of a key, outside of the fields."""
+        modifiers = event.modifiers
+        if not event.action.keydown or modifiers.ctrl or modifiers.alt or modifiers.meta:
+            return
+        key, num_lists = event.key.name, len(self.models.with_mixture())
+        if key in parts.DIGIT_KEYS:
+            self._append_row(parts.DIGIT_KEYS.index(key))
+        elif key in ('ArrowLeft', 'ArrowRight'):
+            self.state.model = (self.state.model + (1 if key == 'ArrowRight' else -1)) % num_lists
+            self._light(None)
+        elif key == 'Backspace':
+            self.drop_last_word()
+        elif key == '/' and event.action.keydown:
+            self.text_field.run_method('focus')
+
+    def save_link(self) -> None:
+        """Writes the state into the address, so that the address restores it."""
+        query = self.state.to_query()
+        ui.navigate.history.replace(f'?{query}' if query else '.')
+
+    def _change_text(self, event: events.ValueChangeEventArguments) -> None:
+        self.state.text, self.lit = event.value or '', None
+        if self.state.position is not None and self.state.position >= len(self.tokenize()):
+            self.state.position = None
+        self.show_examples.refresh()
+        self._show_predictions()
+
+    def _change_word(self, event: events.ValueChangeEventArguments) -> None:
+        self.state.word = (event.value or '').strip()
+        self._show_features()
+
+    def _explain_word(self, position: int) -> None:
+        """Explains the word at a place of the text; the same place again ends that."""
+        self.state.position = None if self.state.position == position else position
+        if self.state.position is not None:
+            self.select_word(self.tokenize()[position])
+        self.show_reading.refresh()
+        self.save_link()
+
+    def _set_count(self, count: int) -> None:
+        self.state.count, self.lit = count, None
+        self._show_predictions()
+        if self.maps:
+            self._show_features()
+
+    def _set_weights(self) -> None:
+        weights = tuple(slider.value for slider, _ in self.sliders)
+        self.state.weights = weights if sum(weights) > 0 else None
+        self._label_weights()
+        self._show_predictions()
+
+    def _reset_weights(self) -> None:
+        for (slider, _), weight in zip(self.sliders, view.initial_weights(self.models)):
+            slider.set_value(round(weight, 2))
+        self.state.weights = None
+        self._label_weights()
+        self._show_predictions()
+
+    def _label_weights(self) -> None:
+        """Writes each model's share beside its slider."""
+        weights = self.state.weights or view.initial_weights(self.models)
+        for (_, label), weight in zip(self.sliders, weights):
+            label.set_text(f'{weight / sum(weights):.0%}')
+
+    def _light_next(self) -> None:
+        self._light(0 if self.lit is None else min(self.lit + 1, self.state.count - 1))
+
+    def _light_previous(self) -> None:
+        self._light(self.lit - 1 if self.lit else None)
+
+    def _light(self, row: int | None) -> None:
+        self.lit = row
+        self.show_next_words.refresh()
+        self.save_link()
+
+    def _append_lit(self) -> None:
+        if self.lit is not None:
+            self._append_row(self.lit)
+
+    def _append_row(self, row: int) -> None:
+        """Appends a word of the framed list."""
+        words = self._predict()[self.state.model].next_words
+        if row < len(words):
+            self.append_word(words[row][0])
+
+    def _show_predictions(self) -> None:
+        self.show_reading.refresh()
+        self.show_next_words.refresh()
+        self.save_link()
+
+    def _show_features(self) -> None:
+        self.show_neighbours.refresh()
+        self._draw_map()
+        self.save_link()

@@ -1,0 +1,129 @@
+"""The parts of the explorer's page: NiceGUI elements that show data and know nothing of a visitor's state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from nicegui import ui
+
+from nplm_jax.cli.explorer import style
+from nplm_jax.cli.explorer.view import Explanation, Prediction, WeightedWords, describe_probability
+
+MAX_COLOURED = 60  # the last words of a long text
+DIGIT_KEYS = '1234567890'  # they append the first ten words of a list
+
+
+def panel(title: str, hint: str = '') -> ui.element:
+    """Returns a framed part of the page, to be filled."""
+    frame = ui.element('section').classes('panel')
+    with frame, ui.element('div'):
+        heading('h2', title)
+        if hint:
+            ui.label(hint).classes('quiet text-sm')
+    return frame
+
+
+def heading(tag: str, text: str) -> None:
+    """Shows a heading, h1 or h2."""
+    with ui.element(tag):
+        ui.label(text)
+
+
+def note(text: str) -> None:
+    """Shows what a visitor has to know, if there is anything."""
+    if text:
+        ui.label(text).classes('note').props('role=status')
+
+
+def button(on_click: Callable[[], object], classes: str = '') -> ui.element:
+    """Returns a button without a button's looks, to be filled."""
+    return ui.element('button').props('type=button').classes(f'plain {classes}').on('click', lambda _: on_click())
+
+
+def legend() -> None:
+    """Shows what the colour of a word says."""
+    steps = range(0, style.MAX_BITS + 1, style.MAX_BITS // 4)
+    with ui.element('div').classes('legend'):
+        ui.element('div').classes('scale')
+        with ui.element('div').classes('ticks quiet'):
+            for bits in steps:
+                ui.label('certain' if bits == 0 else f'1 in {2**bits:,}').tooltip(f'{bits} bits')
+
+
+def reading(
+    words: Sequence[str], predictions: Sequence[Prediction], selected: int | None, on_click: Callable[[int], None]
+) -> None:
+    """Shows the text once for each model, each word coloured by its surprisal.
+
+    Args:
+        words: The text.
+        predictions: What each model says of it.
+        selected: The place of the word that is explained.
+        on_click: Called with the place of a word that was clicked.
+    """
+    first = max(len(words) - MAX_COLOURED, 0)
+    with ui.element('div').classes('reading'):
+        for prediction in predictions:
+            with ui.element('div').classes('perplexity'):
+                ui.label(prediction.name).classes('font-medium')
+                ui.label(f'perplexity {prediction.perplexity:,.1f}').classes('quiet text-sm')
+            with ui.element('div').classes('text'):
+                if first:
+                    ui.label(f'… {first:,} words').classes('quiet')
+                rows = zip(words, prediction.bits_T.tolist(), prediction.perplexities_T.tolist())
+                for position, (word, bits, perplexity) in list(enumerate(rows))[first:]:
+                    chosen = ' selected' if position == selected else ''
+                    with button(partial(on_click, position), f'surprise{chosen}').style(style.surprise(bits)):
+                        ui.label(word)
+                        chance = describe_probability(2**-bits)
+                        ui.tooltip(f'{bits:.1f} bits ({chance}); perplexity up to here {perplexity:,.1f}')
+
+
+def explanation_cards(explanations: Sequence[Explanation], num_words: int, on_click: Callable[[str], None]) -> None:
+    """Shows what each model expected at one place of the text; a click selects an expected word."""
+    with ui.element('div').classes('cards'):
+        for name, probability, rank, expected in explanations:
+            with ui.element('div').classes('card explanation'):
+                ui.label(name).classes('font-medium')
+                ui.label(f'{describe_probability(probability)}, rank {rank:,} of {num_words:,}').classes('rank')
+                with ui.element('div').classes('quiet'):
+                    ui.label('expected:').classes('inline')
+                    for word, _ in expected:
+                        with button(partial(on_click, word), 'inline'):
+                            ui.label(word).classes('inline')
+
+
+def word_card(
+    title: str,
+    subtitle: str,
+    words: WeightedWords,
+    describe: Callable[[float], str],
+    on_click: Callable[[str], None],
+    classes: str,
+    keys: str = '',
+    lit: int | None = None,
+) -> None:
+    """Shows a list of words to click, each before a bar as long as its number.
+
+    Args:
+        title: What the list belongs to.
+        subtitle: What else is to be said of it.
+        words: The words with their numbers, 0 to 1.
+        describe: Writes a number.
+        on_click: Called with a word that was clicked.
+        classes: CSS classes of the card.
+        keys: The keys that stand for the first words.
+        lit: The row that the arrow keys have reached.
+    """
+    with ui.element('div').classes(f'card {classes}'):
+        ui.label(title).classes('name font-medium')
+        if subtitle:
+            ui.label(subtitle).classes('quiet text-sm mb-1')
+        for i, (word, number) in enumerate(words):
+            with button(partial(on_click, word), 'entry' + ' lit' * (i == lit)).style(style.bar(number)):
+                ui.label(word).classes('word')
+                if i < len(keys):
+                    with ui.element('kbd'):
+                        ui.label(keys[i])
+                ui.label(describe(number)).classes('number')

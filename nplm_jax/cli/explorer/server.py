@@ -1,0 +1,46 @@
+"""Serves the explorer's page."""
+
+from __future__ import annotations
+
+import contextlib
+
+from nicegui import app, ui
+from starlette.requests import Request
+
+from nplm_jax.cli.explorer import view
+from nplm_jax.cli.explorer.header import TITLE
+from nplm_jax.cli.explorer.hosts import HostCheck
+from nplm_jax.cli.explorer.page import ExplorerPage
+from nplm_jax.cli.explorer.state import PageState
+from nplm_jax.cli.loaded_models import LoadedModels
+from nplm_jax.utils.errors import BadInput
+
+FAVICON = '📖'
+
+
+def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: bool) -> None:
+    """Serves the page until Ctrl-C. `kind` says how text is split, as in `tokenize_prompt`."""
+
+    @ui.page('/')
+    def build(request: Request) -> None:
+        """Lays out the page that a link describes; a new page, with a note, if the link is impossible."""
+        problem = ''
+        try:
+            state = PageState.from_query(request.query_params, len(models.models))
+        except BadInput as error:
+            state, problem = PageState(), f'the link cannot be restored: {error}'
+        ExplorerPage(models, kind, state).build(problem)
+
+    view.predict(models, models.vocabulary.words[:1], 1)  # compiles, before the first visitor comes
+    app.add_middleware(HostCheck, host=host)
+    app.on_startup(lambda: print(f'http://{host}:{port} shows {", ".join(models.names)}; Ctrl-C ends it', flush=True))
+    with contextlib.suppress(KeyboardInterrupt):
+        ui.run(
+            host=host,
+            port=port,
+            title=TITLE,
+            favicon=FAVICON,
+            show=open_browser,
+            reload=False,
+            show_welcome_message=False,
+        )
