@@ -15,6 +15,7 @@ from nplm_jax.data.vocabulary import Vocabulary
 NUM_POINTS = 400  # the most frequent words are on the map, and every word that is selected or near it
 COLOURS = {'frequent word': '#64748b', 'neighbour': '#2f7de1', 'selected word': '#ea580c'}
 POINT_SIZES = 4, 14  # pixels, of the rarest and of the most frequent word on the map
+MARKED_SIZE = 10  # pixels at least, of the selected word and its neighbours
 
 
 class FeatureMap(NamedTuple):
@@ -59,7 +60,6 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
     groups['neighbour'] = [word for word in near if word != selected]
     marked = {*groups['selected word'], *groups['neighbour']}
     groups['frequent word'] = [word for word in vocabulary.words[:NUM_POINTS] if word not in marked]
-    points = {word: _point(vocabulary, feature_map, word) for words in groups.values() for word in words}
     axis = {'type': 'value', 'scale': True, 'axisLabel': {'show': False}, 'axisTick': {'show': False}}
     axis |= {'nameLocation': 'middle', 'nameGap': 8, 'splitLine': {'show': False}, 'axisLine': {'show': False}}
     return {
@@ -69,17 +69,21 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
         'xAxis': axis | {'name': feature_map.axes[0]},
         'yAxis': axis | {'name': feature_map.axes[1]},
         'dataZoom': [_zoom('xAxisIndex'), _zoom('yAxisIndex')],
-        'series': [_series(name, [points[word] for word in words], bool(marked)) for name, words in groups.items()],
+        'series': [
+            _series(name, [_point(vocabulary, feature_map, word, word in marked) for word in words], bool(marked))
+            for name, words in groups.items()
+        ],
     }
 
 
-def _point(vocabulary: Vocabulary, feature_map: FeatureMap, word: str) -> Mapping[str, Any]:
-    """Returns a word's place; its size grows with the logarithm of its frequency."""
+def _point(vocabulary: Vocabulary, feature_map: FeatureMap, word: str, marked: bool) -> Mapping[str, Any]:
+    """Returns a word's place; its size falls with the logarithm of its rank, as frequency does by Zipf's law."""
     i = vocabulary.ids[word]
     smallest, largest = POINT_SIZES
-    share = 1 - np.log1p(min(i, NUM_POINTS)) / np.log1p(NUM_POINTS)  # by rank, as Zipf's law has it
+    share = 1 - np.log1p(min(i, NUM_POINTS)) / np.log1p(NUM_POINTS)
+    size = max(smallest + share * (largest - smallest), MARKED_SIZE if marked else 0)
     place = [round(float(x), 4) for x in feature_map.points_Vx2[i]]
-    return {'name': word, 'value': place, 'symbolSize': round(smallest + share * (largest - smallest), 1)}
+    return {'name': word, 'value': place, 'symbolSize': round(size, 1)}
 
 
 def _zoom(axis: str) -> dict[str, Any]:
@@ -88,17 +92,23 @@ def _zoom(axis: str) -> dict[str, Any]:
 
 
 def _series(name: str, points: Sequence[Mapping[str, Any]], any_marked: bool) -> dict[str, Any]:
-    """Returns the points of one colour; the frequent words fade where a word is selected."""
+    """Returns the points of one colour; where a word is selected, frequent words fade and are named on hover alone."""
     faded = any_marked and name == 'frequent word'
-    label = {'show': True, 'formatter': '{b}', 'position': 'right', 'distance': 3, 'fontSize': 11 if faded else 12}
     return {
         'name': name,
         'type': 'scatter',
         'data': list(points),
         'cursor': 'pointer',
         'itemStyle': {'color': COLOURS[name], 'opacity': 0.35 if faded else 0.85},
-        'label': label | {'opacity': 0.55 if faded else 1, 'fontWeight': 'normal' if faded else 'bold'},
-        'labelLayout': {'hideOverlap': True},
-        'emphasis': {'label': {'show': True, 'fontSize': 14, 'opacity': 1}},
+        'label': {
+            'show': not faded,
+            'fontWeight': 'bold' if name == 'selected word' else 'normal',
+            'formatter': '{b}',
+            'position': 'right',
+            'distance': 3,
+            'fontSize': 12,
+        },
+        'labelLayout': {'hideOverlap': name != 'selected word'},
+        'emphasis': {'label': {'show': True, 'fontSize': 15, 'fontWeight': 'bold'}},
         'z': 2 + list(COLOURS).index(name),
     }

@@ -79,13 +79,9 @@ def _theme_button() -> None:
         ui.run_javascript(f'localStorage.setItem("theme", "{name}")')
         show(name)
 
-    async def restore() -> None:
-        name = await ui.run_javascript('localStorage.getItem("theme")')
-        if name in THEMES:
-            show(name)
-
     button = ui.button(on_click=choose_next).props('flat round').classes('theme')
     with button:
         tooltip = ui.tooltip('')
     show('auto')
-    ui.context.client.on_connect(restore)
+    ui.on('theme', lambda event: show(event.args if event.args in THEMES else 'auto'))
+    ui.run_javascript('emitEvent("theme", localStorage.getItem("theme"))')

@@ -11,6 +11,7 @@ from nplm_jax.cli.explorer.continuations import Continuations
 from nplm_jax.cli.explorer.header import build_header
 from nplm_jax.cli.explorer.state import MAX_COUNT, PageState
 from nplm_jax.cli.loaded_models import LoadedModels
+from nplm_jax.data.vocabulary import RARE
 
 NUM_EXPECTED = 5  # words that an explanation lists
 
@@ -51,19 +52,22 @@ class ExplorerPage:
 
     def _build_text_field(self) -> None:
         with parts.panel('Text'):
-            with ui.element('div').classes('w-full flex items-center gap-2'):
-                self.text_field = ui.input('a beginning', value=self.state.text, on_change=self._change_text)
-                self.text_field.classes('grow text-lg').props('outlined clearable autofocus debounce=300')
-                for key, press in {'down': self._light_next, 'up': self._light_previous}.items():
+            with ui.element('div').classes('w-full flex no-wrap items-center gap-2'):
+                self.text_field = ui.textarea('a beginning', value=self.state.text, on_change=self._change_text)
+                self.text_field.classes('grow text-lg').props(
+                    'outlined clearable autogrow autofocus debounce=300 rows=1'
+                )
+                presses = {'down': self._light_next, 'up': self._light_previous, 'enter': self._append_lit}
+                for key, press in presses.items():
                     self.text_field.on(f'keydown.{key}.prevent', press)
-                self.text_field.on('keydown.enter', self._append_lit)
                 self.text_field.on('keydown.esc', lambda: self.text_field.run_method('blur'))
                 drop = ui.button('drop the last word', icon='backspace', on_click=self.drop_last_word)
-                drop.props('flat no-caps')
+                drop.props('flat no-caps aria-label="drop the last word"').classes('drop')
             self.show_examples()
 
     def _build_next_words(self) -> None:
-        with parts.panel('What may come next', 'Click a word to append it, or press the key beside it.'):
+        hint = f'Click a word to append it, or press its key. {RARE} stands for every word outside the vocabulary.'
+        with parts.panel('What may come next', hint):
             if len(self.models.models) > 1:
                 self._build_weights()
             self.show_next_words()
@@ -74,19 +78,18 @@ class ExplorerPage:
 
     def _build_weights(self) -> None:
         weights = self.state.weights or view.initial_weights(self.models)
-        with ui.element('div').classes('w-full'):
-            with ui.element('div').classes('flex items-center gap-2'):
+        with ui.element('div').classes('cards weights'):
+            with ui.element('div'):
                 ui.label('Weights of the mixture').classes('font-medium')
                 ui.button('reset', on_click=self._reset_weights).props('flat dense no-caps')
-            with ui.element('div').classes('cards'):
-                self.sliders = [self._build_weight(*named) for named in zip(self.models.names, weights)]
+            self.sliders = [self._build_weight(*named) for named in zip(self.models.names, weights)]
         self._label_weights()
 
     def _build_weight(self, name: str, weight: float) -> tuple[ui.slider, ui.label]:
         """Returns the slider of a model's weight and the label of its share."""
-        with ui.element('div').classes('min-w-0 px-2'):
+        with ui.element('div'):
             with ui.element('div').classes('flex no-wrap justify-between gap-2'):
-                ui.label(name).classes('text-sm')
+                ui.label(name).classes('text-sm truncate')
                 share = ui.label().classes('share number text-sm')
             slider = ui.slider(min=0, max=1, step=0.01, value=round(weight, 2)).props(f'aria-label="weight of {name}"')
             slider.on('update:model-value', self._set_weights, throttle=0.1, leading_events=False)
@@ -152,7 +155,7 @@ class ExplorerPage:
                 framed = i == self.state.model
                 parts.word_card(
                     prediction.name,
-                    f'as open as among {prediction.branching:,.1f} words',
+                    f'next-word perplexity {prediction.branching:,.1f}',
                     prediction.next_words,
                     view.describe_probability,
                     self.append_word,

@@ -86,12 +86,14 @@ def explanation_cards(explanations: Sequence[Explanation], num_words: int, on_cl
         for name, probability, rank, expected in explanations:
             with ui.element('div').classes('card explanation'):
                 ui.label(name).classes('font-medium')
-                ui.label(f'{describe_probability(probability)}, rank {rank:,} of {num_words:,}').classes('rank')
-                with ui.element('div').classes('quiet'):
-                    ui.label('expected:').classes('inline')
-                    for word, _ in expected:
-                        with button(partial(on_click, word), 'inline'):
-                            ui.label(word).classes('inline')
+                ui.label(describe_probability(probability)).classes('chance')
+                ui.label(f'rank {rank:,} of {num_words:,}').classes('rank quiet text-sm')
+                with ui.element('div').classes('flex flex-wrap gap-1 mt-1'):
+                    ui.label('expected').classes('quiet text-sm')
+                    for word, p in expected:
+                        with button(partial(on_click, word), 'pill'):
+                            ui.label(word)
+                            ui.tooltip(describe_probability(p))
 
 
 def word_card(
@@ -122,8 +124,8 @@ def word_card(
             ui.label(subtitle).classes('quiet text-sm mb-1')
         for i, (word, number) in enumerate(words):
             with button(partial(on_click, word), 'entry' + ' lit' * (i == lit)).style(style.bar(number)):
-                ui.label(word).classes('word')
                 if i < len(keys):
                     with ui.element('kbd'):
                         ui.label(keys[i])
+                ui.label(word).classes('word')
                 ui.label(describe(number)).classes('number')

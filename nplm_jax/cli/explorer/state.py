@@ -82,7 +82,7 @@ class PageState:
         query = {key: text for key, text in query.items() if text}
         for key, value in self.numbers.items():
             if value != FIELDS[key].initial:
-                query[key] = '' if value is None else f'{value:.9g}' if isinstance(value, float) else str(value)
+                query[key] = '' if value is None else str(int(value) if value == int(value) else value)
         return urllib.parse.urlencode(query, safe=',')
 
     @classmethod

@@ -31,8 +31,9 @@ button.plain {
 }
 button.plain:hover { box-shadow: inset 0 0 0 99px var(--hover); }
 button.plain:focus-visible { outline: 2px solid var(--q-primary); outline-offset: 1px; }
-.cards { width: 100%; display: grid; gap: .75rem; grid-template-columns: repeat(auto-fill, minmax(13.5rem, 1fr)); }
-.card { border: 1px solid var(--line); border-radius: .5rem; padding: .5rem; min-width: 0; }
+.cards { width: 100%; display: flex; flex-wrap: wrap; gap: .75rem; }
+.cards > * { flex: 1 1 13.5rem; max-width: 26rem; min-width: 0; padding: .5rem; }
+.card { border: 1px solid var(--line); border-radius: .5rem; padding: .5rem; }
 .card.active { border-color: var(--q-primary); box-shadow: 0 0 0 1px var(--q-primary); }
 button.entry { display: flex; width: 100%; gap: .5rem; line-height: 1.6; }
 button.entry .word { flex: 1; }
@@ -43,6 +44,7 @@ kbd {
   border-radius: .25rem; color: var(--quiet); background: var(--page);
 }
 button.entry kbd { align-self: center; width: 1.2rem; text-align: center; padding: 0; }
+button.plain.pill { background: var(--page); border: 1px solid var(--line); padding: 0 .4rem; }
 .reading { width: 100%; display: grid; grid-template-columns: auto 1fr; gap: .35rem 1rem; align-items: baseline; }
 .text { display: flex; flex-wrap: wrap; gap: .2rem; }
 .surprise.selected { outline: 2px solid var(--text); }
@@ -52,17 +54,21 @@ button.entry kbd { align-self: center; width: 1.2rem; text-align: center; paddin
 .ticks { display: flex; justify-content: space-between; font-size: .75rem; }
 .split { width: 100%; display: grid; gap: 1rem; grid-template-columns: minmax(15rem, 1fr) 3fr; }
 .map { width: 100%; height: 32rem; }
-.map text { fill: var(--text) !important; stroke: none !important; }
+.map text { font-family: Roboto, sans-serif !important; fill: var(--text) !important; }
+.map text { paint-order: stroke; stroke: var(--panel) !important; stroke-width: 3px; }
 .numbers { width: 100%; display: grid; gap: 0 1rem; grid-template-columns: repeat(auto-fill, minmax(6.5rem, 1fr)); }
 .written { border-left: 3px solid var(--bar); padding-left: .75rem; }
 body.body--dark { --q-primary: #3b82f6 !important; }
-@media (hover: none) { button.entry kbd, .keys { display: none; } }
+@media (pointer: coarse) { button.entry kbd, .keys { display: none; } }
 @media (max-width: 40rem) {
   .frame { padding: .5rem; gap: .5rem; }
   .panel { padding: .75rem; border-radius: .5rem; }
   .reading, .split { grid-template-columns: minmax(0, 1fr); }
-  .cards { grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: .5rem; }
-  .surprise { padding: .15rem .35rem; }
+  .cards { gap: .5rem; }
+  .cards > * { flex-basis: 9.5rem; }
+  .weights > :first-child { flex-basis: 100%; display: flex; gap: 1rem; align-items: center; }
+  .drop .block { display: none !important; }
+  button.surprise { padding: .15rem .35rem; }
   .map { height: 24rem; }
 }
 """

@@ -1,0 +1,69 @@
+"""The explorer answers to its own names alone: DNS rebinding and sockets from other sites are refused."""
+
+import asyncio
+import socket
+
+import pytest
+
+from nplm_jax.cli.explorer.hosts import HostCheck
+
+
+def answer(host, headers, kind='http'):
+    """What the server sends, as the types of its messages; 'passed' if the page itself was asked."""
+    sent = []
+
+    async def app(scope, receive, send):
+        sent.append('passed')
+
+    async def send(message):
+        sent.append(message.get('status', message['type']))
+
+    scope = {'type': kind, 'headers': [(name.encode(), value.encode()) for name, value in headers]}
+    asyncio.run(HostCheck(app, host)(scope, None, send))
+    return sent
+
+
+@pytest.mark.parametrize(
+    'name', ['127.0.0.1:8080', 'localhost:8080', 'LOCALHOST', '[::1]:8080', '[::1]', 'desk.lan:9', '127.0.0.1']
+)
+@pytest.mark.parametrize('kind', ['http', 'websocket'])
+def test_its_own_names_are_answered_whatever_the_port(name, kind):
+    """The port may be another one through a tunnel."""
+    assert answer('desk.lan', [('host', name)], kind) == ['passed']
+    assert answer('desk.lan', [('host', name), ('origin', f'http://{name}')], kind) == ['passed']
+
+
+@pytest.mark.parametrize(
+    'headers',
+    [
+        [('host', 'evil.example')],
+        [('host', 'evil.example:8080')],
+        [('host', 'localhost.evil.example:8080')],
+        [('host', '192.168.1.2:8080')],
+        [('host', '[::2]:8080')],
+        [('host', '')],
+        [],
+        [('host', 'localhost'), ('host', 'evil.example')],
+        [('host', 'localhost:8080'), ('origin', 'http://evil.example')],
+        [('host', 'localhost:8080'), ('origin', 'http://localhost:3000')],
+        [('host', 'localhost:8080'), ('origin', 'http://localhost')],
+        [('host', 'localhost:8080'), ('origin', 'null')],
+        [('host', 'localhost:8080'), ('origin', 'http://localhost:8080.evil.example')],
+        [('host', 'localhost:8080'), ('origin', 'http://localhost:8080'), ('origin', 'http://evil.example')],
+    ],
+)
+def test_other_hosts_and_origins_are_refused(headers):
+    assert answer('127.0.0.1', headers) == [403, 'http.response.body']
+    assert answer('127.0.0.1', headers, 'websocket') == ['websocket.close']
+
+
+@pytest.mark.parametrize('host', ['0.0.0.0', '::'])
+def test_on_all_addresses_a_number_and_the_machines_name_are_answered_but_no_other_name(host):
+    for name in ('192.168.1.2:8080', '[fe80::1]:8080', socket.gethostname()):
+        assert answer(host, [('host', name)]) == ['passed']
+    for name in ('evil.example', '192.168.1.2.evil.example', '1.2.3'):
+        assert answer(host, [('host', name)])[0] == 403
+
+
+def test_messages_that_are_no_request_pass():
+    assert answer('127.0.0.1', [], 'lifespan') == ['passed']

@@ -1,0 +1,337 @@
+"""The explorer's page in a real browser, and what its server answers."""
+
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.parse
+
+import pytest
+
+from nplm_jax.cli.explorer.state import PageState
+
+webdriver = pytest.importorskip('selenium.webdriver', reason='needs Selenium: pip install selenium')
+
+pytestmark = pytest.mark.browser
+
+ROOT = pathlib.Path(__file__).parents[3]
+BROWSER, DRIVER = shutil.which('chromium'), shutil.which('chromedriver')
+FLAGS = (  # a new browser in a machine without internet, as any user
+    *('--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--window-size=1200,1300'),
+    *('--disable-background-networking', '--disable-component-update', '--disable-sync'),
+)
+PHONE = {'width': 390, 'height': 844, 'deviceScaleFactor': 2, 'mobile': True}
+TEXT, WORD = 'textarea[aria-label="a beginning"]', 'input[aria-label="a word"]'
+BODY = 'return getComputedStyle(document.body).backgroundColor'
+
+
+@pytest.fixture(scope='module')
+def served(folders):
+    """The process that serves both models, and its address."""
+    pytest.importorskip('nicegui', reason='needs NiceGUI: pip install nicegui')
+    flags = [f'--workdir={folders / name}' for name in ('network', 'counts')]
+    line = [sys.executable, '-m', 'nplm_jax.cli', 'explore', *flags, '--port=0', '--no_browser']
+    env = {**os.environ, 'PYTHONWARNINGS': 'ignore'}  # about so little text
+    env.pop('PYTEST_CURRENT_TEST', None)  # NiceGUI looks at it
+    pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE}
+    with subprocess.Popen(line, cwd=ROOT, env=env, text=True, **pipes) as process:
+        try:
+            yield process, process.stdout.readline().split()[0]
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope='module')
+def driver(served, tmp_path_factory):
+    """Chromium, which keeps a log of all it asks for."""
+    if not (BROWSER and DRIVER):
+        pytest.skip('needs chromium and chromedriver')
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for flag in (*FLAGS, f'--user-data-dir={tmp_path_factory.mktemp("browser")}'):
+        options.add_argument(flag)
+    options.set_capability('goog:loggingPrefs', {'performance': 'ALL', 'browser': 'ALL'})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def browser(driver, served):
+    """The page of a new visitor."""
+    visit(driver, served)
+    return driver
+
+
+def visit(driver, served, query=''):
+    driver.get(f'{served[1]}/?{query}')
+    until(driver, '.next .name', lambda x: x == ['mixture', 'network', 'counts'])
+
+
+def texts(browser, css):
+    """What the elements read, all at one moment."""
+    return browser.execute_script(
+        'return [...document.querySelectorAll(arguments[0])].map(x => x.innerText ?? x.textContent)', css
+    )
+
+
+def wait(ask, wanted):
+    """Waits until the answer is as `wanted` says."""
+    stop = time.monotonic() + 60
+    while not wanted(found := ask()):
+        assert time.monotonic() < stop, found
+        time.sleep(0.1)
+    return found
+
+
+def until(browser, css, wanted):
+    """Waits until the elements read as `wanted` says."""
+    return wait(lambda: texts(browser, css), wanted)
+
+
+def field(browser, label):
+    return browser.find_element('css selector', f'input[aria-label="{label}"]')
+
+
+def text(browser):
+    return browser.find_element('css selector', TEXT).get_attribute('value')
+
+
+def retype(found, typed):
+    """Types over what the field holds."""
+    found.send_keys('\ue003' * len(found.get_attribute('value')) + typed)  # backspaces first
+
+
+def type_text(browser, typed):
+    """Types over the text and waits until the page has read it."""
+    retype(browser.find_element('css selector', TEXT), typed)
+    until(browser, '.surprise', lambda x: x == typed.split() * 3)
+
+
+def press(browser, *keys):
+    """Presses keys outside of the fields."""
+    browser.execute_script('document.activeElement.blur()')
+    webdriver.ActionChains(browser).send_keys(*keys).perform()
+
+
+def click(browser, css, text):
+    [found] = [
+        x for x in browser.find_elements('css selector', css) if x.text.split('\n')[-1] == text
+    ]  # icons are text
+    browser.execute_script('arguments[0].scrollIntoView({block: "center"})', found)
+    found.click()
+
+
+def query(browser):
+    return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(browser.current_url).query))
+
+
+def test_a_visitor_types_clicks_and_reads(browser):
+    retype(browser.find_element('css selector', TEXT), 'i zzz')
+    until(browser, '.note', lambda x: x == ['not in the vocabulary, read as <rare>: zzz'])
+    type_text(browser, 'i love')
+    assert texts(browser, '.note') == texts(browser, '.neighbours') == []
+    assert [words[0] for words in lists(browser)] == ['coffee'] * 3
+    click(browser, '.next:nth-child(2) .word', 'coffee')
+    until(browser, '.surprise', lambda x: x == ['i', 'love', 'coffee'] * 3)
+    assert text(browser) == 'i love coffee'
+    assert field(browser, 'a word').get_attribute('value') == 'coffee'
+    until(browser, '.neighbours .name', lambda x: x == ['network'])
+    nearest = texts(browser, '.neighbours .word')
+    assert len(nearest) == 9 and 'coffee' not in nearest
+    click(browser, '.neighbours .word', nearest[0])
+    until(browser, '.neighbours .word', lambda x: 'coffee' in x and nearest[0] not in x)
+
+
+def lists(browser):
+    """The words that each model lists."""
+    return [texts(browser, f'.next:nth-child({i}) .word') for i in (1, 2, 3)]
+
+
+def test_an_empty_page_says_what_to_do_and_an_example_is_a_click(browser):
+    assert 'Type the beginning of a text' in texts(browser, '.hint')[0]
+    assert texts(browser, 'h1') == ['nplm-jax explorer'] == [browser.title]
+    click(browser, '.example', 'i love')
+    until(browser, '.surprise', lambda x: x == ['i', 'love'] * 3)
+    assert text(browser) == 'i love' and texts(browser, '.hint') == []
+    assert texts(browser, '.ticks') == ['certain\n1 in 16\n1 in 256\n1 in 4,096\n1 in 65,536']
+
+
+def test_hovering_over_a_word_shows_its_surprisal_and_clicking_what_was_expected(browser):
+    type_text(browser, 'i love dog')
+    words = browser.find_elements('css selector', '.surprise')
+    webdriver.ActionChains(browser).move_to_element(words[2]).perform()
+    until(browser, '.q-tooltip', lambda x: x and 'bits' in x[0] and 'perplexity up to here' in x[0])
+    words[2].click()
+    until(browser, '.explanation .rank', lambda x: len(x) == 3 and all(y.startswith('rank ') for y in x))
+    assert all('coffee' in x for x in texts(browser, '.explanation'))
+    assert query(browser)['at'] == '3' and field(browser, 'a word').get_attribute('value') == 'dog'
+    click(browser, 'button', 'close')
+    until(browser, '.explanation', lambda x: x == [])
+
+
+def test_the_weights_of_the_mixture_are_sliders(browser):
+    type_text(browser, 'i love')
+    assert texts(browser, '.share') == ['50%', '50%']
+    mixed, network, _ = texts(browser, '.perplexity')
+    assert mixed.split('\n')[1] != network.split('\n')[1]
+    slider = browser.find_element('css selector', '[aria-label="weight of counts"]')
+    browser.execute_script('arguments[0].scrollIntoView({block: "center"})', slider)
+    webdriver.ActionChains(browser).click(slider).send_keys(webdriver.Keys.PAGE_DOWN * 6).perform()
+    until(browser, '.share', lambda x: x == ['100%', '0%'])
+    until(browser, '.perplexity', lambda x: x[0].split('\n')[1] == network.split('\n')[1])
+    wait(lambda: query(browser), lambda x: x.get('weights') == '0.5,0')
+    click(browser, 'button', 'reset')
+    until(browser, '.perplexity', lambda x: x[0] == mixed)
+    wait(lambda: query(browser), lambda x: 'weights' not in x)
+
+
+def test_digits_arrows_and_backspace_write_without_a_mouse(browser):
+    type_text(browser, 'i love')
+    press(browser, webdriver.Keys.ARROW_RIGHT)
+    until(browser, '.next.active .name', lambda x: x == ['network'])
+    second = texts(browser, '.next.active .word')[1]
+    press(browser, '2')
+    until(browser, '.surprise', lambda x: x == ['i', 'love', second] * 3)
+    press(browser, webdriver.Keys.BACKSPACE)
+    until(browser, '.surprise', lambda x: x == ['i', 'love'] * 3)
+    press(browser, '/')
+    wait(lambda: browser.switch_to.active_element.get_attribute('aria-label'), lambda x: x == 'a beginning')
+    found = browser.switch_to.active_element
+    found.send_keys(webdriver.Keys.ARROW_DOWN)
+    until(browser, '.entry.lit .word', lambda x: x == [texts(browser, '.next.active .word')[0]])
+    found.send_keys(webdriver.Keys.ARROW_DOWN)
+    until(browser, '.entry.lit .word', lambda x: x == [second])
+    found.send_keys(webdriver.Keys.ENTER)
+    until(browser, '.surprise', lambda x: x == ['i', 'love', second] * 3)
+    assert text(browser) == f'i love {second}'
+
+
+def test_a_link_restores_the_page(browser, served):
+    state = PageState('i love dog', 'milk', 2, 4, 1, 2, (0.75, 0.25))
+    state.numbers |= {'seed': 5, 'top_k': 2}
+    visit(browser, served, state.to_query())
+    assert text(browser) == 'i love dog' and field(browser, 'a word').get_attribute('value') == 'milk'
+    until(browser, '.neighbours .word', lambda x: len(x) == 4)
+    assert len(texts(browser, '.explanation')) == 3 and len(texts(browser, '.next .word')) == 12
+    assert texts(browser, '.share') == ['75%', '25%'] and texts(browser, '.next.active .name') == ['network']
+    assert field(browser, 'seed').get_attribute('value') == '5'
+    type_text(browser, 'i love')  # the third word, which was explained, is gone
+    state.text, state.position = 'i love', None
+    wait(lambda: urllib.parse.urlsplit(browser.current_url).query, lambda x: x == state.to_query())
+
+
+def test_an_impossible_link_opens_a_new_page_and_says_why(browser, served):
+    visit(browser, served, 'text=i+love&weights=1')
+    assert texts(browser, '.note') == ["the link cannot be restored: weights='1': the page has 2 models"]
+    assert text(browser) == ''
+
+
+def test_a_word_of_the_map_is_a_click(browser):
+    until(browser, '.map text', lambda x: {'feature 1', 'like'} <= set(x))
+    place = browser.execute_script(
+        'const chart = getElement([...document.querySelectorAll(".map")][0].id.slice(1)).chart;'
+        'const point = chart.getOption().series[0].data.find(x => x.name === "like");'
+        'return chart.convertToPixel({seriesIndex: 0}, point.value)'
+    )
+    chart = browser.find_element('css selector', '.map')
+    browser.execute_script('arguments[0].scrollIntoView({block: "center"})', chart)
+    size = chart.size
+    offset = int(place[0] - size['width'] / 2), int(place[1] - size['height'] / 2)
+    webdriver.ActionChains(browser).move_to_element_with_offset(chart, *offset).click().perform()
+    until(browser, '.neighbours .name', lambda x: x == ['network'])
+    assert field(browser, 'a word').get_attribute('value') == 'like'
+    assert query(browser) == {'word': 'like'}
+
+
+def test_the_colours_follow_the_system_until_a_visitor_chooses(browser):
+    light = browser.execute_script(BODY)
+    scheme = {'name': 'prefers-color-scheme', 'value': 'dark'}
+    try:
+        browser.execute_cdp_cmd('Emulation.setEmulatedMedia', {'features': [scheme]})
+        dark = wait(lambda: browser.execute_script(BODY), lambda x: x != light)
+        browser.find_element('css selector', '.theme').click()
+        wait(lambda: browser.execute_script(BODY), lambda x: x == light)
+        browser.refresh()  # the browser keeps the choice
+        until(browser, '.next .name', lambda x: len(x) == 3)
+        wait(lambda: browser.execute_script(BODY), lambda x: x == light)
+        browser.find_element('css selector', '.theme').click()
+        wait(lambda: browser.execute_script(BODY), lambda x: x == dark)
+    finally:
+        browser.execute_cdp_cmd('Emulation.setEmulatedMedia', {'features': []})
+        browser.execute_script('localStorage.clear()')
+
+
+def test_a_phone_scrolls_down_and_never_sideways(browser, served, tmp_path):
+    browser.execute_cdp_cmd('Emulation.setDeviceMetricsOverride', PHONE)
+    try:
+        visit(browser, served, PageState('i love coffee ' * 9, 'milk', 2).to_query())
+        widths = 'const page = document.documentElement; return [page.scrollWidth, page.clientWidth]'
+        assert browser.execute_script(widths) == [390, 390]
+        outside = '[...document.querySelectorAll("main *")].filter(x => x.getBoundingClientRect().right > 391).length'
+        assert browser.execute_script(f'return {outside}') == 0
+        assert browser.save_screenshot(str(tmp_path / 'phone.png'))
+    finally:
+        browser.execute_cdp_cmd('Emulation.clearDeviceMetricsOverride', {})
+
+
+def test_a_visitor_lets_a_model_continue_the_text(browser):
+    type_text(browser, 'i hate')
+    retype(field(browser, 'words'), '1')
+    retype(field(browser, 'top k'), '1')
+    wait(lambda: query(browser), lambda x: (x.get('words'), x.get('top_k')) == ('1', '1'))
+    click(browser, 'button', 'write')
+    until(browser, '.written', lambda x: x == ['… milk'] * 3)
+    browser.find_element('css selector', '.written').click()
+    until(browser, '.surprise', lambda x: x == ['i', 'hate', 'milk'] * 3)
+    retype(field(browser, 'temperature'), '')
+    wait(lambda: browser.current_url, lambda x: 'temperature=' in x)
+    click(browser, 'button', 'write')
+    until(browser, '.note', lambda x: x == ['temperature=None: give a number'])
+
+
+def test_the_page_asks_nobody_else_and_reports_no_error(browser, served):
+    messages = [json.loads(entry['message'])['message'] for entry in browser.get_log('performance')]
+    asked = [m['params']['request']['url'] for m in messages if m['method'] == 'Network.requestWillBeSent']
+    asked += [m['params']['url'] for m in messages if m['method'] == 'Network.webSocketCreated']
+    others = [url for url in asked if urllib.parse.urlsplit(url).netloc != urllib.parse.urlsplit(served[1]).netloc]
+    assert len(asked) > 5 and not [url for url in others if url.startswith(('http', 'ws'))]
+    assert browser.get_log('browser') == []
+
+
+@pytest.mark.parametrize('path', ['/', '/_nicegui_ws/socket.io/?EIO=4&transport=polling&implicit_handshake=1'])
+def test_the_page_and_its_socket_answer_to_no_other_host_and_no_other_origin(served, path):
+    own = urllib.parse.urlsplit(served[1]).netloc
+    assert status(own, path, {'Host': own}) == status(own, path, {'Host': own, 'Origin': f'http://{own}'}) == 200
+    assert status(own, path, {'Host': 'evil.example'}) == 403
+    assert status(own, path, {'Host': own, 'Origin': 'http://evil.example'}) == 403
+
+
+def test_a_websocket_from_another_origin_is_refused(served):
+    own = urllib.parse.urlsplit(served[1]).netloc
+    headers = {'Connection': 'Upgrade', 'Upgrade': 'websocket', 'Sec-WebSocket-Version': '13'}
+    headers |= {'Host': own, 'Sec-WebSocket-Key': 'bm90IGEgc2VjcmV0IGtleQ=='}
+    path = '/_nicegui_ws/socket.io/?EIO=4&transport=websocket'
+    assert status(own, path, headers | {'Origin': f'http://{own}'}) == 101
+    assert status(own, path, headers | {'Origin': 'http://evil.example'}) == 403
+
+
+def status(address, path, headers):
+    connection = http.client.HTTPConnection(address, timeout=60)
+    try:
+        connection.request('GET', path, headers=headers)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_ctrl_c_ends_it_quietly(served):
+    process, _ = served
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout, stderr) == (0, '', '')
