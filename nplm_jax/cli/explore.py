@@ -2,9 +2,12 @@
 
     nplm explore runs/brown-mlp9 runs/brown-kneser_ney_5
 
-Opens a local page: type a prompt and see what each model, and the mixture of all, expects next; click a word to append
-it and to see its neighbours by the networks' features; see how much each word of the text surprised each model; let a
-model continue the text. Needs NiceGUI (pip install nicegui) and no internet; Ctrl-C ends it.
+Opens a local page: type a prompt and see what each model, and the mixture of all, expects next; weigh the models with
+sliders; click a word to append it and to see its neighbours on a map of the networks' features; see how much each word
+of the text surprised each model; let a model continue the text. The address restores what is shown; the page lists its
+keys. Needs NiceGUI (pip install nicegui) and no internet; Ctrl-C ends it.
+
+The page answers only to the names of this machine and to --host, and to no other site's scripts. It has no password.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ def find_port(host: str, port: int) -> int:
     """Returns the port, or a free one for 0. Raises BadInput if the process cannot listen on it."""
     require(0 <= port < 2**16, '--port', port, 'must be 0 to 65535')
     try:
-        with socket.create_server((host, port)) as listener:
+        family = socket.AF_INET6 if ':' in host else socket.AF_INET
+        with socket.create_server((host, port), family=family) as listener:
             return listener.getsockname()[1]
     except OSError as error:
         raise BadInput(f'--host={host!r} --port={port}: cannot listen there ({error.strerror})') from None

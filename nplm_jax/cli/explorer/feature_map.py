@@ -64,7 +64,7 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
     axis |= {'nameLocation': 'middle', 'nameGap': 8, 'splitLine': {'show': False}, 'axisLine': {'show': False}}
     return {
         'animationDuration': 300,
-        'grid': {'left': 24, 'right': 12, 'top': 32, 'bottom': 24},
+        'grid': {'left': 24, 'right': 56, 'top': 32, 'bottom': 24},
         'legend': {'top': 0, 'itemWidth': 10, 'itemHeight': 10, 'selectedMode': False},
         'xAxis': axis | {'name': feature_map.axes[0]},
         'yAxis': axis | {'name': feature_map.axes[1]},
@@ -99,7 +99,7 @@ def _series(name: str, points: Sequence[Mapping[str, Any]], any_marked: bool) ->
         'type': 'scatter',
         'data': list(points),
         'cursor': 'pointer',
-        'itemStyle': {'color': COLOURS[name], 'opacity': 0.35 if faded else 0.85},
+        'itemStyle': {'color': COLOURS[name], 'opacity': 0.45 if faded else 0.85},
         'label': {
             'show': not faded,
             'fontWeight': 'bold' if name == 'selected word' else 'normal',

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 THIS_MACHINE = ('127.0.0.1', 'localhost', '::1')
+REFUSAL = b'The explorer answers only to the names it listens as; start it with --host=NAME for another one.\n'
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -41,7 +42,7 @@ class HostCheck:
         else:
             headers = [(b'content-type', b'text/plain; charset=utf-8')]
             await send({'type': 'http.response.start', 'status': 403, 'headers': headers})
-            await send({'type': 'http.response.body', 'body': b'The explorer answers only to its own address.\n'})
+            await send({'type': 'http.response.body', 'body': REFUSAL})
 
     def accepts(self, headers: list[tuple[bytes, bytes]]) -> bool:
         """Tells whether there is one Host, a name of the server, and every Origin is that host over HTTP."""

@@ -10,6 +10,7 @@ from nplm_jax.cli.explorer import feature_map, parts, style, view
 from nplm_jax.cli.explorer.continuations import Continuations
 from nplm_jax.cli.explorer.header import build_header
 from nplm_jax.cli.explorer.state import MAX_COUNT, PageState
+from nplm_jax.cli.explorer.weights import Weights
 from nplm_jax.cli.loaded_models import LoadedModels
 from nplm_jax.data.vocabulary import RARE
 
@@ -66,34 +67,18 @@ class ExplorerPage:
             self.show_examples()
 
     def _build_next_words(self) -> None:
-        hint = f'Click a word to append it, or press its key. {RARE} stands for every word outside the vocabulary.'
+        hint = f'Click a word to append it. {RARE} stands for every word outside the vocabulary.'
         with parts.panel('What may come next', hint):
+            ui.label('Or press its key: Esc leaves the text field, / goes back to it.').classes(
+                'keys quiet text-sm -mt-3'
+            )
             if len(self.models.models) > 1:
-                self._build_weights()
+                Weights(self.models, self.state, self._show_predictions).build()
             self.show_next_words()
             with ui.element('label').classes('flex items-center gap-3 self-end'):
                 ui.label('words listed').classes('quiet text-sm')
                 count = ui.slider(min=1, max=MAX_COUNT, value=self.state.count).props('label').classes('w-36')
                 count.on_value_change(lambda event: self._set_count(int(event.value)))
-
-    def _build_weights(self) -> None:
-        weights = self.state.weights or view.initial_weights(self.models)
-        with ui.element('div').classes('cards weights'):
-            with ui.element('div'):
-                ui.label('Weights of the mixture').classes('font-medium')
-                ui.button('reset', on_click=self._reset_weights).props('flat dense no-caps')
-            self.sliders = [self._build_weight(*named) for named in zip(self.models.names, weights)]
-        self._label_weights()
-
-    def _build_weight(self, name: str, weight: float) -> tuple[ui.slider, ui.label]:
-        """Returns the slider of a model's weight and the label of its share."""
-        with ui.element('div'):
-            with ui.element('div').classes('flex no-wrap justify-between gap-2'):
-                ui.label(name).classes('text-sm truncate')
-                share = ui.label().classes('share number text-sm')
-            slider = ui.slider(min=0, max=1, step=0.01, value=round(weight, 2)).props(f'aria-label="weight of {name}"')
-            slider.on('update:model-value', self._set_weights, throttle=0.1, leading_events=False)
-        return slider, share
 
     def _build_features(self) -> None:
         hint = (
@@ -169,6 +154,8 @@ class ExplorerPage:
         """Shows the words nearest to the selected one by each network's features."""
         word = self.state.word
         parts.note(self.models.describe_unknown([word] if word else []))
+        if not word:
+            ui.label('Its nearest words will be listed here.').classes('quiet text-sm mt-2')
         for name, near in view.neighbours(self.models, word, self.state.count):
             with ui.element('div').classes('mt-2'):
                 parts.word_card(name, '', near, '{:.2f}'.format, self.select_word, 'neighbours')
@@ -254,25 +241,6 @@ class ExplorerPage:
         self._show_predictions()
         if self.maps:
             self._show_features()
-
-    def _set_weights(self) -> None:
-        weights = tuple(slider.value for slider, _ in self.sliders)
-        self.state.weights = weights if sum(weights) > 0 else None
-        self._label_weights()
-        self._show_predictions()
-
-    def _reset_weights(self) -> None:
-        for (slider, _), weight in zip(self.sliders, view.initial_weights(self.models)):
-            slider.set_value(round(weight, 2))
-        self.state.weights = None
-        self._label_weights()
-        self._show_predictions()
-
-    def _label_weights(self) -> None:
-        """Writes each model's share beside its slider."""
-        weights = self.state.weights or view.initial_weights(self.models)
-        for (_, label), weight in zip(self.sliders, weights):
-            label.set_text(f'{weight / sum(weights):.0%}')
 
     def _light_next(self) -> None:
         self._light(0 if self.lit is None else min(self.lit + 1, self.state.count - 1))

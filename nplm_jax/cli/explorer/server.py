@@ -33,7 +33,8 @@ def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: b
 
     view.predict(models, models.vocabulary.words[:1], 1)  # compiles, before the first visitor comes
     app.add_middleware(HostCheck, host=host)
-    app.on_startup(lambda: print(f'http://{host}:{port} shows {", ".join(models.names)}; Ctrl-C ends it', flush=True))
+    address = f'http://[{host}]:{port}' if ':' in host else f'http://{host}:{port}'
+    app.on_startup(lambda: print(f'{address} shows {", ".join(models.names)}; Ctrl-C ends it', flush=True))
     with contextlib.suppress(KeyboardInterrupt):
         ui.run(
             host=host,

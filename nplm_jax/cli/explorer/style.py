@@ -59,6 +59,7 @@ button.plain.pill { background: var(--page); border: 1px solid var(--line); padd
 .numbers { width: 100%; display: grid; gap: 0 1rem; grid-template-columns: repeat(auto-fill, minmax(6.5rem, 1fr)); }
 .written { border-left: 3px solid var(--bar); padding-left: .75rem; }
 body.body--dark { --q-primary: #3b82f6 !important; }
+.q-tooltip { font-size: .8rem; background: #334155; }
 @media (pointer: coarse) { button.entry kbd, .keys { display: none; } }
 @media (max-width: 40rem) {
   .frame { padding: .5rem; gap: .5rem; }
@@ -67,7 +68,7 @@ body.body--dark { --q-primary: #3b82f6 !important; }
   .cards { gap: .5rem; }
   .cards > * { flex-basis: 9.5rem; }
   .weights > :first-child { flex-basis: 100%; display: flex; gap: 1rem; align-items: center; }
-  .drop .block { display: none !important; }
+  .drop .block { font-size: 0; }
   button.surprise { padding: .15rem .35rem; }
   .map { height: 24rem; }
 }

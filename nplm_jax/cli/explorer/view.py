@@ -24,8 +24,15 @@ BLOCK = 256  # the text is padded to a multiple of it, so that scoring compiles 
 NUM_CACHED = 64  # texts whose predictions a model keeps: at most this many arrays of V numbers
 
 # Beginnings that a visitor may try; those are offered whose words the models know.
-BEGINNINGS = ('the old man shook his', 'in the united states of', 'she was one of the most', 'it is not', 'he did not')
-BEGINNINGS += ('i love', 'i like', 'i hate')
+BEGINNINGS = (
+    'the old man shook his',
+    'in the united states of',
+    'she was one of the most',
+    'it is not',
+    'i love',
+    'i like',
+    'i hate',
+)
 
 WeightedWords = list[tuple[str, float]]  # words with their probabilities or cosines, largest first
 
@@ -132,12 +139,12 @@ def predict(
         k: How many next words each prediction lists.
         weights_M: The mixture's weights; see `with_mixture`.
     """
-    ids_T = models.vocabulary.encode(words)
-    padded_T = np.pad(ids_T, (0, -len(ids_T) % BLOCK))
+    ids_T = _context(models, words)
+    padded_T, text = np.pad(ids_T, (0, -len(ids_T) % BLOCK)), Span(len(ids_T) - len(words), len(ids_T))
     predictions = []
     for name, model in _cached_with_mixture(models, weights_M):
         log_p_V = model.next_word(ids_T[None])[0].astype(np.float64)
-        log_p_T = model.score(padded_T, Span(0, len(ids_T))) if len(ids_T) else np.zeros(0)
+        log_p_T = model.score(padded_T, text) if words else np.zeros(0)
         branching = float(np.exp(-np.sum(np.exp(log_p_V) * np.maximum(log_p_V, -1e3))))  # 0 log 0 is 0
         bits_T = -log_p_T.astype(np.float64) / np.log(2)
         predictions.append(Prediction(name, _likeliest(models, log_p_V, k), branching, bits_T))
@@ -157,11 +164,12 @@ def explain(
         weights_M: The mixture's weights; see `with_mixture`.
     """
     require(0 <= position < len(words), 'position', position, f'must be one of the {len(words)} words')
-    ids_T = models.vocabulary.encode(words)
+    ids_T = _context(models, words)
+    place = len(ids_T) - len(words) + position
     explanations = []
     for name, model in _cached_with_mixture(models, weights_M):
-        log_p_V = model.next_word(ids_T[None, :position])[0].astype(np.float64)
-        log_p = log_p_V[ids_T[position]]
+        log_p_V = model.next_word(ids_T[None, :place])[0].astype(np.float64)
+        log_p = log_p_V[ids_T[place]]
         expected = _likeliest(models, log_p_V, k)
         explanations.append(Explanation(name, float(np.exp(log_p)), int(np.sum(log_p_V >= log_p)), expected))
     return explanations
@@ -199,7 +207,7 @@ def continue_text(
         weights_M: The mixture's weights; see `with_mixture`.
     """
     model = with_mixture(models, weights_M)[index][1]
-    ids_BxT = generation.sample(model, models.vocabulary.encode(words), count, samples, choice, seed)
+    ids_BxT = generation.sample(model, _context(models, words), count, samples, choice, seed)
     return [' '.join(models.vocabulary.decode(ids_T)) for ids_T in ids_BxT]
 
 
@@ -216,6 +224,11 @@ def describe_probability(p: float) -> str:
     return f'1 in {1 / p:,.0f}' if p > 0 else 'never'
 
 
+def _context(models: LoadedModels, words: Sequence[str]) -> np.ndarray:
+    """Returns the ids of a text, int32, after those of what stands before it."""
+    return models.vocabulary.encode(words)
+
+
 def _likeliest(models: LoadedModels, log_p_V: np.ndarray, k: int) -> WeightedWords:
     """Returns the k likeliest words with their probabilities."""
     require(k >= 1, 'k', k, 'must be 1 or more')
@@ -225,7 +238,7 @@ def _likeliest(models: LoadedModels, log_p_V: np.ndarray, k: int) -> WeightedWor
 
 def _cached_with_mixture(models: LoadedModels, weights_M: Sequence[float] | None) -> list[tuple[str, LanguageModel]]:
     """Returns what `with_mixture` does, of models that keep their predictions."""
-    named = []
+    named: list[tuple[str, LanguageModel]] = []
     for name, model in with_mixture(models, weights_M):
         if isinstance(model, Mixture) and len(models.models) > 1 and not named:
             cached: LanguageModel = Mixture([_cached(m) for m in model.models], model.weights_QxM, model.bins)

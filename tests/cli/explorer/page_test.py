@@ -1,13 +1,7 @@
-"""The explorer's page in a real browser, and what its server answers."""
+"""The explorer's page in a real browser: by mouse, by keys, by link, in the dark and on a phone."""
 
-import http.client
 import json
-import os
-import pathlib
 import shutil
-import signal
-import subprocess
-import sys
 import time
 import urllib.parse
 
@@ -19,7 +13,6 @@ webdriver = pytest.importorskip('selenium.webdriver', reason='needs Selenium: pi
 
 pytestmark = pytest.mark.browser
 
-ROOT = pathlib.Path(__file__).parents[3]
 BROWSER, DRIVER = shutil.which('chromium'), shutil.which('chromedriver')
 FLAGS = (  # a new browser in a machine without internet, as any user
     *('--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--window-size=1200,1300'),
@@ -28,22 +21,6 @@ FLAGS = (  # a new browser in a machine without internet, as any user
 PHONE = {'width': 390, 'height': 844, 'deviceScaleFactor': 2, 'mobile': True}
 TEXT, WORD = 'textarea[aria-label="a beginning"]', 'input[aria-label="a word"]'
 BODY = 'return getComputedStyle(document.body).backgroundColor'
-
-
-@pytest.fixture(scope='module')
-def served(folders):
-    """The process that serves both models, and its address."""
-    pytest.importorskip('nicegui', reason='needs NiceGUI: pip install nicegui')
-    flags = [f'--workdir={folders / name}' for name in ('network', 'counts')]
-    line = [sys.executable, '-m', 'nplm_jax.cli', 'explore', *flags, '--port=0', '--no_browser']
-    env = {**os.environ, 'PYTHONWARNINGS': 'ignore'}  # about so little text
-    env.pop('PYTEST_CURRENT_TEST', None)  # NiceGUI looks at it
-    pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE}
-    with subprocess.Popen(line, cwd=ROOT, env=env, text=True, **pipes) as process:
-        try:
-            yield process, process.stdout.readline().split()[0]
-        finally:
-            process.kill()
 
 
 @pytest.fixture(scope='module')
@@ -302,36 +279,3 @@ def test_the_page_asks_nobody_else_and_reports_no_error(browser, served):
     others = [url for url in asked if urllib.parse.urlsplit(url).netloc != urllib.parse.urlsplit(served[1]).netloc]
     assert len(asked) > 5 and not [url for url in others if url.startswith(('http', 'ws'))]
     assert browser.get_log('browser') == []
-
-
-@pytest.mark.parametrize('path', ['/', '/_nicegui_ws/socket.io/?EIO=4&transport=polling&implicit_handshake=1'])
-def test_the_page_and_its_socket_answer_to_no_other_host_and_no_other_origin(served, path):
-    own = urllib.parse.urlsplit(served[1]).netloc
-    assert status(own, path, {'Host': own}) == status(own, path, {'Host': own, 'Origin': f'http://{own}'}) == 200
-    assert status(own, path, {'Host': 'evil.example'}) == 403
-    assert status(own, path, {'Host': own, 'Origin': 'http://evil.example'}) == 403
-
-
-def test_a_websocket_from_another_origin_is_refused(served):
-    own = urllib.parse.urlsplit(served[1]).netloc
-    headers = {'Connection': 'Upgrade', 'Upgrade': 'websocket', 'Sec-WebSocket-Version': '13'}
-    headers |= {'Host': own, 'Sec-WebSocket-Key': 'bm90IGEgc2VjcmV0IGtleQ=='}
-    path = '/_nicegui_ws/socket.io/?EIO=4&transport=websocket'
-    assert status(own, path, headers | {'Origin': f'http://{own}'}) == 101
-    assert status(own, path, headers | {'Origin': 'http://evil.example'}) == 403
-
-
-def status(address, path, headers):
-    connection = http.client.HTTPConnection(address, timeout=60)
-    try:
-        connection.request('GET', path, headers=headers)
-        return connection.getresponse().status
-    finally:
-        connection.close()
-
-
-def test_ctrl_c_ends_it_quietly(served):
-    process, _ = served
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stdout, stderr) == (0, '', '')

@@ -1,0 +1,42 @@
+"""A process that serves the explorer."""
+
+import contextlib
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+@pytest.fixture(scope='module')
+def served(folders):
+    """The process that serves both models, and its address."""
+    pytest.importorskip('nicegui', reason='needs NiceGUI: pip install nicegui')
+    flags = [f'--workdir={folders / name}' for name in ('network', 'counts')]
+    line = [sys.executable, '-m', 'nplm_jax.cli', 'explore', *flags, '--port=0', '--no_browser']
+    env = {**os.environ, 'PYTHONWARNINGS': 'ignore'}  # about so little text
+    env.pop('PYTEST_CURRENT_TEST', None)  # NiceGUI looks at it
+    pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE}
+    with subprocess.Popen(line, cwd=ROOT, env=env, text=True, **pipes) as process:
+        try:
+            address = process.stdout.readline().split()[0]
+            listens(urllib.parse.urlsplit(address).port)
+            yield process, address
+        finally:
+            process.kill()
+
+
+def listens(port):
+    """Waits until a process listens there; the address is printed a moment before."""
+    stop = time.monotonic() + 60
+    while time.monotonic() < stop:
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(('127.0.0.1', port)):
+            return
+        time.sleep(0.1)
+    pytest.fail(f'nothing listens at {port}')
