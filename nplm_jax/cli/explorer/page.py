@@ -98,6 +98,8 @@ class ExplorerPage:
                         {}, on_point_click=lambda point: self.select_word(point.name), renderer='svg'
                     )
                     self.chart.classes('map')
+                    # Without Ctrl the wheel scrolls the page; ECharts would take it even where it does not zoom.
+                    self.chart.on('wheel.capture', js_handler='(e) => e.ctrlKey || e.stopPropagation()')
             self._draw_map()
 
     # --- what follows from the visitor's choices -----------------------------------------------------------

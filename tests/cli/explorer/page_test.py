@@ -226,6 +226,29 @@ def test_a_word_of_the_map_is_a_click(browser):
     assert query(browser) == {'word': 'like'}
 
 
+def test_the_wheel_scrolls_the_page_over_the_map_and_zooms_with_ctrl(browser):
+    chart = browser.find_element('css selector', '.map')
+    browser.execute_script('arguments[0].scrollIntoView({block: "center"})', chart)
+    until(browser, '.map text', lambda x: 'feature 1' in x)
+    zoom = 'return getElement(arguments[0].id.slice(1)).chart.getOption().dataZoom.map(x => x.end - x.start)'
+    height = browser.execute_script('return scrollY')
+    assert height > 0 and browser.execute_script(zoom, chart) == [100, 100]
+    wheel(browser, chart, modifiers=2)  # Ctrl
+    zoomed = wait(lambda: browser.execute_script(zoom, chart), lambda x: max(x) < 100)
+    assert browser.execute_script('return scrollY') == height
+    wheel(browser, chart, modifiers=0)
+    wait(lambda: browser.execute_script('return scrollY'), lambda x: x < height)
+    assert browser.execute_script(zoom, chart) == zoomed
+
+
+def wheel(browser, element, modifiers):
+    """Turns the wheel upward in the middle of an element."""
+    box = element.rect
+    x, y = box['x'] + box['width'] / 2, box['y'] + box['height'] / 2 - browser.execute_script('return scrollY')
+    turn = {'x': x, 'y': y, 'deltaX': 0, 'deltaY': -60, 'modifiers': modifiers}
+    browser.execute_cdp_cmd('Input.dispatchMouseEvent', {'type': 'mouseWheel'} | turn)
+
+
 def test_the_colours_follow_the_system_until_a_visitor_chooses(browser):
     light = browser.execute_script(BODY)
     scheme = {'name': 'prefers-color-scheme', 'value': 'dark'}
