@@ -131,7 +131,7 @@ def predict(
 ) -> list[Prediction]:
     """Returns the predictions of each model; those of the mixture come first where there are several models.
 
-    The rare-word symbol stands before the first word, as before a corpus.
+    A text begins as a line does in every command.
 
     Args:
         models: The models.
@@ -139,7 +139,7 @@ def predict(
         k: How many next words each prediction lists.
         weights_M: The mixture's weights; see `with_mixture`.
     """
-    ids_T = _context(models, words)
+    ids_T = models.context(words)
     padded_T, text = np.pad(ids_T, (0, -len(ids_T) % BLOCK)), Span(len(ids_T) - len(words), len(ids_T))
     predictions = []
     for name, model in _cached_with_mixture(models, weights_M):
@@ -164,7 +164,7 @@ def explain(
         weights_M: The mixture's weights; see `with_mixture`.
     """
     require(0 <= position < len(words), 'position', position, f'must be one of the {len(words)} words')
-    ids_T = _context(models, words)
+    ids_T = models.context(words)
     place = len(ids_T) - len(words) + position
     explanations = []
     for name, model in _cached_with_mixture(models, weights_M):
@@ -207,7 +207,7 @@ def continue_text(
         weights_M: The mixture's weights; see `with_mixture`.
     """
     model = with_mixture(models, weights_M)[index][1]
-    ids_BxT = generation.sample(model, _context(models, words), count, samples, choice, seed)
+    ids_BxT = generation.sample(model, models.context(words), count, samples, choice, seed)
     return [' '.join(models.vocabulary.decode(ids_T)) for ids_T in ids_BxT]
 
 
@@ -222,11 +222,6 @@ def describe_probability(p: float) -> str:
     if p >= 0.001:
         return f'{p:.1%}'
     return f'1 in {1 / p:,.0f}' if p > 0 else 'never'
-
-
-def _context(models: LoadedModels, words: Sequence[str]) -> np.ndarray:
-    """Returns the ids of a text, int32, after those of what stands before it."""
-    return models.vocabulary.encode(words)
 
 
 def _likeliest(models: LoadedModels, log_p_V: np.ndarray, k: int) -> WeightedWords:
