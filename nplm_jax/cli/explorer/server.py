@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 
 from nicegui import app, ui
-from starlette.requests import Request
 
 from nplm_jax.cli.explorer import view
 from nplm_jax.cli.explorer.header import TITLE
@@ -22,11 +21,11 @@ def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: b
     """Serves the page until Ctrl-C. `kind` says how text is split, as in `tokenize_prompt`."""
 
     @ui.page('/')
-    def build(request: Request) -> None:
+    def build() -> None:
         """Lays out the page that a link describes; a new page, with a note, if the link is impossible."""
         problem = ''
         try:
-            state = PageState.from_query(request.query_params, len(models.models))
+            state = PageState.from_query(ui.context.client.request.query_params, len(models.models))
         except BadInput as error:
             state, problem = PageState(), f'the link cannot be restored: {error}'
         ExplorerPage(models, kind, state).build(problem)
