@@ -21,6 +21,7 @@ class Weights:
         self.initial = view.initial_weights(models)
         self.on_change = on_change
 
+    @ui.refreshable_method
     def build(self) -> None:
         """Lays out the sliders, one above the list of each model where the page is wide."""
         with ui.element('div').classes('cards weights'):
@@ -37,7 +38,7 @@ class Weights:
                 ui.label(name).classes('text-sm truncate')
                 share = ui.label().classes('share number text-sm')
             slider = ui.slider(min=0, max=1, step=0.01, value=round(weight, 2)).props(f'aria-label="weight of {name}"')
-            slider.on('update:model-value', self._set, throttle=0.1, leading_events=False)
+            slider.on_value_change(self._set)
         return slider, share
 
     def _set(self) -> None:
@@ -48,11 +49,9 @@ class Weights:
 
     def _reset(self) -> None:
         """Goes back to the mixture as it was loaded."""
-        for (slider, _), weight in zip(self.sliders, self.initial):
-            slider.set_value(round(weight, 2))
         self.state.weights = None
-        self._label()
         self.on_change()
+        self.build.refresh()  # last: it replaces the button that was clicked
 
     def _label(self) -> None:
         """Writes each model's share beside its slider."""
