@@ -2,8 +2,10 @@
 
     python launch.py --config=configs/brown.py:mlp9 [--workdir=DIR] [--config.model.h=50 ...]
 
---sweep runs every point of the config file's sweep(), each in its own folder, and prints a table of all points.
---vectorize with --sweep trains points that differ only in seed, learning rate or decay together, by jax.vmap.
+--config.KEY=VALUE sets a key; --print_config shows every key with its value and default, and trains nothing.
+--grid=model.m=10,30 --grid=model.h=20,60 runs each combination of these values, each in its own folder, and prints a
+table of all; --sweep runs every point that the config file's sweep() yields.
+--vectorize with either trains points that differ only in seed, learning rate or decay together, by jax.vmap.
 --distributed makes this process one of several that train together; start the same command in each.
 --launcher=slurm submits the run, or each point of the sweep, as a SLURM job and waits for the jobs;
 --launcher=local starts them as processes of this machine.
@@ -16,33 +18,34 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import re
-import shlex
-import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from absl import app, flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import config_flags
 
 from configs import default
-from nplm_jax.config import KEY_ALIASES
 from nplm_jax.runs import launchers
+from nplm_jax.runs.command_line import check_keys, describe_config, explain
+from nplm_jax.runs.signals import Terminated, raise_on_sigterm
 from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line
+from nplm_jax.utils.shell import command_line, python_command
 
 if TYPE_CHECKING:
     from nplm_jax.runs.sweeps import Point
 
 _CONFIG = config_flags.DEFINE_config_file('config', None, 'The config file, with the row after a colon.')
+_PRINT_CONFIG = flags.DEFINE_boolean('print_config', False, 'Print every key of the config, and train nothing.')
 _SWEEP = flags.DEFINE_boolean('sweep', False, 'Run every point that the sweep() of the config file yields.')
-_VECTORIZE = flags.DEFINE_boolean('vectorize', False, 'With --sweep: train points of one shape together, by jax.vmap.')
-_WORKDIR = flags.DEFINE_string('workdir', None, 'The folder of the run; default: runs/NAME.')
+_GRID = flags.DEFINE_multi_string('grid', [], 'KEY=VALUE,VALUE,...: run each combination of these values; repeatable.')
+_VECTORIZE = flags.DEFINE_boolean('vectorize', False, 'In a sweep: train points of one shape together, by jax.vmap.')
+_WORKDIR = flags.DEFINE_string('workdir', None, 'The folder of the run; default: runs/NAME, with what is overridden.')
 _DISTRIBUTED = flags.DEFINE_boolean('distributed', False, 'Train together with other processes, on one mesh.')
 _COORDINATOR = flags.DEFINE_string('coordinator', None, 'HOST:PORT of the first process; default: from SLURM.')
 _PROCESSES = flags.DEFINE_integer('processes', None, 'The number of processes; default: from SLURM.', 1)
 _PROCESS_ID = flags.DEFINE_integer('process_id', None, 'The number of this process; default: from SLURM.', 0)
-_LAUNCHER = flags.DEFINE_enum('launcher', None, ['local', 'slurm'], 'Run as jobs of this machine or of SLURM.')
+_LAUNCHER = flags.DEFINE_enum('launcher', None, ['local', 'slurm'], 'Run as jobs; default: in this process.')
 _SLURM = flags.DEFINE_list('slurm', [], 'Options of SLURM jobs: KEY=VALUE,... such as partition=gpu,time=60.')
 _JOBS = flags.DEFINE_integer('jobs', None, 'Points that run at once; default: all on SLURM, 1 on this machine.', 1)
 _HEARTBEAT = flags.DEFINE_integer('heartbeat', 10, 'Seconds of silence after which a process counts as lost.', 5)
@@ -50,7 +53,7 @@ _HEARTBEAT = flags.DEFINE_integer('heartbeat', 10, 'Seconds of silence after whi
 
 def main(argv: list[str]) -> None:
     """Runs the command; every expected failure ends in one line and its exit code."""
-    command = shlex.join(['python', *argv])
+    command = command_line([python_command(), *argv])
     try:
         run(command)
     except BadInput as error:
@@ -75,7 +78,7 @@ def run(command: str) -> None:
         command: the command line, for the results and for the line that says how to resume.
     """
     from nplm_jax.distributed import multihost
-    from nplm_jax.runs import experiment, process, sweeps, workdir
+    from nplm_jax.runs import experiment, process, reporting, sweeps, workdir
     from nplm_jax.training import loop
     from nplm_jax.utils.io import expand
 
@@ -86,27 +89,38 @@ def run(command: str) -> None:
     config = _CONFIG.value
     file = config_flags.get_config_filename(flags.FLAGS['config'])
     overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
-    name = ','.join(filter(None, (workdir.safe_folder_name(config.name), workdir.run_name(overrides))))
-    folder = expand('--workdir', _WORKDIR.value or f'runs/{name}{"-sweep" if _SWEEP.value else ""}')
+    suffix = '-grid' if _GRID.value else '-sweep' if _SWEEP.value else ''
+    folder = expand('--workdir', _WORKDIR.value or f'runs/{workdir.default_name(config, overrides)}{suffix}')
     points = [sweeps.Point(config.name, config, {})]
     if _SWEEP.value:
         points = sweeps.load_points(file.partition(':')[0], config)
-        for point in points:
-            workdir.check_path(folder / point.name)  # before the first point trains
+    elif _GRID.value:
+        points = sweeps.grid_points(_GRID.value, config)
+    for point in points if is_sweep() else []:
+        workdir.check_path(folder / point.name)  # before the first point trains
+    if _PRINT_CONFIG.value:
+        experiment.load_settings(config)  # refuses what no run could use
+        print(describe_config(config, default.get_config(), [point.overrides for point in points if is_sweep()]))
+        return
     try:
         failed = run_jobs(points, folder, file, overrides) if _LAUNCHER.value else []
-        if _SWEEP.value and _LAUNCHER.value:
+        if is_sweep() and _LAUNCHER.value:
             print(sweeps.write_table(points, folder, dict.fromkeys(failed, 'failed')))
-        elif _SWEEP.value:
+        elif is_sweep():
             print(sweeps.run(points, folder, command, _VECTORIZE.value))
         elif failed:
             exit_with(1, f'the job ended without a result; resume with: {command}')
-        else:
-            experiment.run(config, folder, command)
+        elif experiment.run(config, folder, command):  # the first process's results
+            print(reporting.next_steps(folder))
     except loop.Interrupted as stop:
         exit_with(128 + stop.signal_number, f'{stop}; resume with: {command}', collective=True)
     except NonFiniteError as error:
         exit_with(1, str(error))
+
+
+def is_sweep() -> bool:
+    """Returns whether the flags ask for several runs."""
+    return _SWEEP.value or bool(_GRID.value)
 
 
 def run_jobs(points: Sequence[Point], folder: pathlib.Path, file: str, overrides: dict[str, Any]) -> list[str]:
@@ -125,7 +139,7 @@ def run_jobs(points: Sequence[Point], folder: pathlib.Path, file: str, overrides
 
     jobs = []
     for point in points:
-        point_folder = folder / point.name if _SWEEP.value else folder
+        point_folder = folder / point.name if is_sweep() else folder
         workdir.check(point_folder, experiment.load_settings(point.config))
         if not loading.finished(point_folder):
             keys = [f'--config.{key}={value}' for key, value in {**overrides, **point.overrides}.items()]
@@ -142,40 +156,20 @@ def run_jobs(points: Sequence[Point], folder: pathlib.Path, file: str, overrides
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the flags for absl.app; a mistake ends the process with one line and exit code 2."""
     try:
-        check_keys(argv)
-        unparsed = flags.FLAGS(argv)[1:]
+        check_keys(argv, default.get_config())
+        flags.FLAGS.set_gnu_getopt(True)  # flags may follow words
+        words = flags.FLAGS(argv)[1:]
         if _CONFIG.value is None:
             raise BadInput('--config: missing; for example --config=configs/sentences.py')
         if not isinstance(_CONFIG.value.name, str):  # the first access raises if the file could not be loaded
             raise BadInput('--config: name must be a string')
-        if unparsed:
-            raise BadInput(f'{unparsed[0]}: not a flag; write --config.KEY=VALUE')
+        if words and not _GRID.value:
+            raise BadInput(f'{words[0]}: not a flag; write --config.KEY=VALUE')
+        _GRID.value.extend(words)  # --grid model.m=10,30 model.h=20,60
         check_combinations()
     except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
-        exit_with(2, explain(error, argv))
+        exit_with(2, explain(error, argv, pathlib.Path(__file__).parent))
     return argv
-
-
-def check_keys(argv: list[str]) -> None:
-    """Raises BadInput for a --config.KEY that no config has: ml_collections names neither the flag nor other keys."""
-    keys = flat_keys(default.get_config())
-    for argument in argv:
-        match = re.match(r'--?(?:no)?config\.([^=]*)', argument)
-        if match and match[1] not in keys:
-            section = match[1].partition('.')[0]
-            allowed = [key for key in keys if key.startswith(f'{section}.')] or keys
-            hint = f'allowed here: {", ".join(allowed)}'
-            if match[1] in KEY_ALIASES:
-                hint = f'it is now --config.{KEY_ALIASES[match[1]]}'
-            raise BadInput(f'--config.{match[1]}: unknown key; {hint}')
-
-
-def flat_keys(config: ConfigDict) -> list[str]:
-    """Returns the keys of a config, those of sections as SECTION.KEY."""
-    keys = []
-    for name, value in config.items():
-        keys += [f'{name}.{key}' for key in flat_keys(value)] if isinstance(value, ConfigDict) else [name]
-    return keys
 
 
 def check_combinations() -> None:
@@ -183,61 +177,19 @@ def check_combinations() -> None:
     for flag in (_COORDINATOR, _PROCESSES, _PROCESS_ID):
         if flag.value is not None and not (_DISTRIBUTED.value or flag is _PROCESSES and _LAUNCHER.value):
             raise BadInput(f'--{flag.name}={flag.value}: needs --distributed')
-    if _VECTORIZE.value and (_LAUNCHER.value or not _SWEEP.value):
-        raise BadInput('--vectorize: needs --sweep, and not --launcher, which gives each point a process')
-    if _SWEEP.value and _DISTRIBUTED.value:
-        raise BadInput('--sweep: not with --distributed; start its points one by one')
+    if _SWEEP.value and _GRID.value:
+        raise BadInput('--grid: not with --sweep, whose points the config file names')
+    if _VECTORIZE.value and (_LAUNCHER.value or not is_sweep()):
+        raise BadInput('--vectorize: needs --sweep or --grid, and not --launcher, which gives each point a process')
+    if is_sweep() and _DISTRIBUTED.value:
+        raise BadInput(f'--{"grid" if _GRID.value else "sweep"}: not with --distributed; start its points one by one')
     if _LAUNCHER.value and _DISTRIBUTED.value:
         raise BadInput(f'--launcher={_LAUNCHER.value}: not with --distributed; --processes=N starts all of them')
     if _SLURM.value and _LAUNCHER.value != 'slurm':
         raise BadInput(f'--slurm={",".join(_SLURM.value)}: needs --launcher=slurm')
     launchers.parse_slurm_options(_SLURM.value)
-    if _JOBS.value is not None and not (_SWEEP.value and _LAUNCHER.value):
-        raise BadInput(f'--jobs={_JOBS.value}: needs --sweep and --launcher')
-
-
-def explain(error: BaseException, argv: list[str]) -> str:
-    """Returns one line about a mistake in the flags or in the config file."""
-    if isinstance(error, flags.Error) and 'Error whilst parsing config file' not in str(error):
-        return str(error)
-    while error.__context__:  # ml_collections and Absl raise what a config file raised again, as a traceback's text
-        error = error.__context__
-    if isinstance(error, BadInput):
-        return str(error)
-    words = [word for argument in argv for word in argument.split('=', 1)]
-    path = words[words.index('--config') + 1] if '--config' in words[:-1] else ''
-    if not pathlib.Path(path.partition(':')[0]).is_file():
-        files = pathlib.Path(__file__).parent.glob('configs/[a-z]*.py')
-        configs = sorted(os.path.relpath(file) for file in files if file.stem != 'rows')
-        return f'--config={path}: no such config file; there are {", ".join(configs)}'
-    if 'positional argument' in str(error):
-        return f'--config={path}: this config has no rows; leave out the colon and what follows'
-    return f'--config={path}: {type(error).__name__}: {first_line(error)}'
-
-
-class Terminated(BaseException):
-    """SIGTERM arrived outside training; `fit` handles it inside."""
-
-
-def raise_on_sigterm() -> None:
-    """Makes SIGTERM raise Terminated, as Ctrl-C raises KeyboardInterrupt.
-
-    Python drops an exception that is raised inside some callbacks, such as the garbage collector's; the signal is then
-    sent again 0.1 s later.
-    """
-
-    def terminate(_number: int, _frame: object) -> NoReturn:
-        raise Terminated
-
-    def send_again(dropped: sys.UnraisableHookArgs) -> None:
-        if dropped.exc_type not in (Terminated, KeyboardInterrupt):
-            return sys.__unraisablehook__(dropped)
-        number = signal.SIGTERM if dropped.exc_type is Terminated else signal.SIGINT
-        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
-
-    signal.signal(signal.SIGTERM, terminate)
-    sys.unraisablehook = send_again
+    if _JOBS.value is not None and not (is_sweep() and _LAUNCHER.value):
+        raise BadInput(f'--jobs={_JOBS.value}: needs --sweep or --grid, and --launcher')
 
 
 def exit_with(code: int, message: str, collective: bool = False) -> NoReturn:

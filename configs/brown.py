@@ -48,6 +48,7 @@ CLASSES = {
 }
 # Not in the paper: m, h, epochs and learning rate.
 RECURRENT = {'rnn': (100, 200, 6, 5.0), 'gru': (100, 200, 6, 20.0), 'lstm': (128, 256, 10, 20.0)}
+QUICK = 'quick'
 ROWS = (*NETWORKS, *rows.NGRAMS, *CLASSES)
 
 
@@ -79,6 +80,8 @@ def get_config(row: str = '') -> ConfigDict:
         rows.set_paper(c, f'{name.upper()}: {shape}', perplexities)
     elif name in RECURRENT:
         _set_recurrent(c, name)
+    elif name == QUICK:
+        _set_quick(c)
     elif name:
         raise BadInput(f'configs/brown.py:{row}: no such row; rows are {", ".join((*ROWS, *RECURRENT))}')
     for preset in presets:
@@ -96,6 +99,13 @@ def _set_recurrent(c: ConfigDict, family: str) -> None:
     c.output.precision = 'bfloat16'
     c.train.batch_size, c.train.bptt_length = 512, 16
     c.train.checkpoint_every, c.train.log_every, c.train.steps_per_execution = 500, 100, 20
+
+
+def _set_quick(c: ConfigDict) -> None:
+    c.model.n, c.model.m, c.model.h, c.model.dropout = 5, 30, 50, 0.1
+    c.output.kind, c.output.samples = 'nce', 1000
+    c.train.epochs = 3
+    c.eval.train_words = 50_000
 
 
 def _cased(c: ConfigDict) -> None:

@@ -17,6 +17,7 @@ def get_config() -> ConfigDict:
     c.output = _output()
     c.optimizer = _optimizer()
     c.train = _train()
+    c.eval = _eval()
     c.parallel = _parallel()
     c.paper = _paper()
     return c.lock()
@@ -110,6 +111,13 @@ def _train() -> ConfigDict:
     c.log_every = 250  # updates between lines of metrics.jsonl
     c.steps_per_execution = 50  # updates in one call of the compiled program; what is due within waits for its end
     c.bptt_length = 16  # of recurrent networks: words a stream an update; batch_size / bptt_length streams in parallel
+    return c
+
+
+def _eval() -> ConfigDict:
+    """Returns `eval.*`: how the finished model is evaluated."""
+    c = ConfigDict()
+    c.train_words = 0  # training words that the train perplexity is of, a sample spread evenly; 0: all of them
     return c
 
 

@@ -27,6 +27,8 @@ KEY_ALIASES = {
     'train.steps_per_dispatch': 'train.steps_per_execution',
     'train.unroll': 'train.bptt_length',
 }
+# Keys that a config.json of an earlier version lacks, and what it meant without them.
+ADDED_KEYS = {'eval.train_words': 0}
 VALUE_ALIASES = {('output.kind', 'classes'): 'two_level'}
 
 
@@ -199,6 +201,16 @@ class TrainSettings:
 
 
 @dataclasses.dataclass(frozen=True)
+class EvalSettings:
+    """`eval.*`: how the finished model is evaluated."""
+
+    train_words: int
+
+    def __post_init__(self) -> None:
+        _at_least('eval.train_words', self.train_words, 0)
+
+
+@dataclasses.dataclass(frozen=True)
 class ParallelSettings:
     """`parallel.*`: over how many devices training is divided; its result does not depend on it."""
 
@@ -241,6 +253,7 @@ class Settings:
     output: OutputSettings
     optimizer: OptimizerSettings
     train: TrainSettings
+    eval: EvalSettings
     parallel: ParallelSettings
     paper: PaperRow
 
@@ -283,13 +296,17 @@ def replace(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     return from_config(values)
 
 
-def _with_current_names(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_current_names(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values with the keys and values of earlier versions replaced by today's."""
-    values = copy.deepcopy(dict(values))
+    values: dict[str, Any] = copy.deepcopy(dict(config))
     for old, new in KEY_ALIASES.items():
         (section, old_key), new_key = old.split('.'), new.split('.')[1]
         if isinstance(values.get(section), dict) and old_key in values[section]:
             values[section].setdefault(new_key, values[section].pop(old_key))
+    for key, value in ADDED_KEYS.items():
+        section, name = key.split('.')
+        if isinstance(values.setdefault(section, {}), dict):
+            values[section].setdefault(name, value)
     for (key, old_value), new_value in VALUE_ALIASES.items():
         section, name = key.split('.')
         if isinstance(values.get(section), dict) and values[section].get(name) == old_value:

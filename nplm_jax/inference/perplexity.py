@@ -1,9 +1,13 @@
-"""Exact perplexity of any language model over any stream."""
+"""Exact perplexity of any language model over any stream.
+
+Dims: T words of a span, B contexts, N words of a context, V vocabulary.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -11,6 +15,9 @@ import numpy as np
 from nplm_jax.data.corpora import Span
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import NonFiniteError
+
+_PIECE = 2**16  # words that a WatchedModel scores at once
+_SAMPLE_PARTS = 16  # stretches of words that make a sample
 
 
 def perplexity(nll_per_word: float) -> float:
@@ -42,6 +49,35 @@ class Score(NamedTuple):
         return perplexity(self.nll_per_word)
 
 
+class WatchedModel(LanguageModel):
+    """A model that tells how many words it has scored, for a progress bar. Its scores are the model's."""
+
+    def __init__(self, model: LanguageModel, scored: Callable[[int], Any]) -> None:
+        """Takes the model, and a function that is called with the number of words of each piece."""
+        self._model = model
+        self._scored = scored
+
+    @property
+    def n(self) -> int | None:
+        """See `LanguageModel.n`."""
+        return self._model.n
+
+    def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.score`. A model without an order, whose state runs through the span, gets it whole."""
+        size = len(span) if self.n is None else _PIECE
+        starts = range(span.start, span.stop, max(size, 1))
+        pieces = [np.zeros(0, np.float32)]
+        for start in starts:
+            piece = Span(start, min(start + size, span.stop))
+            pieces.append(self._model.score(tokens_T, piece))
+            self._scored(len(piece))
+        return np.concatenate(pieces)
+
+    def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
+        """See `LanguageModel.next_word`."""
+        return self._model.next_word(contexts_BxN)
+
+
 def evaluate(model: LanguageModel, tokens_T: jax.Array | np.ndarray, span: Span) -> Score:
     """Predicts every word of `span` once, the first words from those before the span; sums in float64.
 
@@ -51,6 +87,26 @@ def evaluate(model: LanguageModel, tokens_T: jax.Array | np.ndarray, span: Span)
     log_p_T = model.score(tokens_T, span)
     check_not_nan(log_p_T, span.start)
     return Score(len(span), -float(np.sum(log_p_T, dtype=np.float64)), int(np.sum(np.isneginf(log_p_T))))
+
+
+def evaluate_sample(model: LanguageModel, tokens_T: jax.Array | np.ndarray, span: Span, num_words: int) -> Score:
+    """Predicts some words of `span`: 16 stretches of one length, spread evenly, `num_words` together at most.
+
+    Args:
+        model: The model.
+        tokens_T: Ids of the stream.
+        span: The words to sample from.
+        num_words: The number of words; 0, or as many as the span has, for every word once.
+
+    Raises:
+        NonFiniteError: A log-probability is not a number.
+    """
+    if not 0 < num_words < len(span):
+        return evaluate(model, tokens_T, span)
+    parts = min(_SAMPLE_PARTS, num_words)
+    starts = (span.start + part * len(span) // parts for part in range(parts))
+    scores = [evaluate(model, tokens_T, Span(start, start + num_words // parts)) for start in starts]
+    return Score(*(sum(values) for values in zip(*scores)))
 
 
 def check_not_nan(log_p_T: np.ndarray, start: int) -> None:

@@ -16,8 +16,8 @@ from nplm_jax.models.ngram import factory
 from nplm_jax.models.registry import body_class, check_family, is_network
 from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.runs.loading import Path, load
-from nplm_jax.runs.process import interruptible
 from nplm_jax.runs.session import Inputs, RunSession, open_session
+from nplm_jax.runs.signals import interruptible
 from nplm_jax.training.loop import Trainer, fit
 from nplm_jax.training.vmapped import RUN_ERRORS, fit_many
 from nplm_jax.utils.errors import BadInput, NonFiniteError

@@ -1,4 +1,4 @@
-"""What a run writes and shows: metrics.jsonl, TensorBoard events, a progress bar, a figure, a table.
+"""What a run writes and shows: metrics.jsonl, TensorBoard events, a progress bar, a table, what to do next.
 
 Dims: S updates of a chunk.
 """
@@ -23,9 +23,15 @@ from nplm_jax.inference.perplexity import perplexity
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import decode_lines, parse_json, read_bytes, write_atomically
-from nplm_jax.utils.text import markdown_table, null_to_inf, save_figure, to_json
+from nplm_jax.utils.shell import command_line, nplm_command
+from nplm_jax.utils.text import markdown_table, null_to_inf, to_json
 
 _SPLITS = ('train', 'valid', 'test')
+_SECONDS_OF_RATE = 5.0  # of training, after which it is said how long the rest will take
+_MIXTURES = (
+    'weights of the mixtures: fixed, 0.5 for the model and 0.5 for the trigram; learned, one pair for all words, and\n'
+    'by frequency, a pair for each range of frequencies of the context, both found on the validation words'
+)
 
 
 class Reporter:
@@ -41,6 +47,8 @@ class Reporter:
         self._label = name and f'{name}: '
         self._path = folder / 'metrics.jsonl'
         self._nll: list[np.ndarray] = []  # of the updates since the last line
+        self._first_chunk: tuple[float, int] | None = None  # when the first chunk ended, and its last update
+        self._time_is_known = False
 
     def start(self, progress: Progress, schedule: Schedule, batch_size: int) -> None:
         """Opens the files and the bar.
@@ -59,6 +67,9 @@ class Reporter:
         for row in rows:
             self._add_events(row, started + row['seconds'])
         # Where stderr is not a terminal (disable=None), the bar is silent, and only the lines of `validated` are shown.
+        if progress.step:
+            then = 'training is over' if progress.finished else f'{schedule.total_steps:,} updates in all'
+            print(f'{self._label}resumed after update {progress.step:,}, epoch {self._epoch(progress):.2f}; {then}')
         self._bar = tqdm.tqdm(
             total=schedule.total_steps * batch_size,
             initial=progress.step * batch_size,
@@ -78,6 +89,7 @@ class Reporter:
         """
         self._nll.append(nll_S)
         self._bar.update(nll_S.size * self._batch_size)
+        self._estimate_time(progress)
         if self._schedule.is_due(self._schedule.log_every, progress.step - nll_S.size, progress.step):
             train = perplexity(float(np.concatenate(self._nll).mean()))
             self._bar.set_description(f'{self._label}epoch {self._epoch(progress):.2f}, perplexity {train:.1f}')
@@ -105,6 +117,25 @@ class Reporter:
             for name in ('_events', '_file', '_bar'):
                 if hasattr(self, name):
                     stack.callback(getattr(self, name).close)
+
+    def _estimate_time(self, progress: Progress) -> None:
+        """Says once how long training will take, at the rate since the first chunk, which compiles."""
+        now = time.perf_counter()
+        if self._first_chunk is None:
+            self._first_chunk = now, progress.step
+        elapsed = now - self._first_chunk[0]
+        if self._time_is_known or elapsed < _SECONDS_OF_RATE:
+            return
+        self._time_is_known = True
+        rate = (progress.step - self._first_chunk[1]) / elapsed
+        seconds = (self._schedule.total_steps - progress.step) / rate
+        if seconds > _SECONDS_OF_RATE:
+            last = self._schedule.total_steps / self._schedule.steps_per_epoch
+            about = f'{seconds / 60:.0f} minutes' if seconds > 90 else f'{seconds:.0f} seconds'
+            self._bar.write(
+                f'{self._label}about {about} to the end of epoch {last:g}, without validations, at '
+                f'{rate * self._batch_size:,.0f} words/s'
+            )
 
     def _epoch(self, progress: Progress) -> float:
         return progress.step / self._schedule.steps_per_epoch
@@ -166,37 +197,6 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
     return rows
 
 
-def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0.0) -> pathlib.Path:
-    """Draws perplexity against epochs.
-
-    Args:
-        folder: The folder of a run, with its metrics.jsonl.
-        title: The title of the figure.
-        paper_valid: The validation perplexity that the paper prints; 0 where it prints none.
-
-    Returns:
-        The path of the figure, learning_curve.png.
-    """
-    import matplotlib.figure  # noqa: PLC0415 (half a second that only the end of a run needs)
-
-    rows = read_metrics(folder / 'metrics.jsonl')
-    axes = (figure := matplotlib.figure.Figure(figsize=(6.4, 4), layout='constrained')).subplots()
-    for key, label, style in (('train_perplexity', 'training batches', '-'), ('valid_perplexity', 'validation', 'o-')):
-        points = [(r['epoch'], r[key]) for r in rows if r.get(key) is not None]
-        if points:
-            axes.plot(*zip(*points), style, label=label, markersize=4)
-    if paper_valid:
-        axes.axhline(paper_valid, color='grey', linestyle=':', label='the paper, validation')
-    axes.set(xlabel='epoch', ylabel='perplexity', yscale='log')
-    axes.set_title(title, parse_math=False)  # a `$` in a name is no formula
-    axes.yaxis.set_major_formatter('{x:.0f}')
-    axes.yaxis.set_minor_formatter('{x:.0f}')
-    axes.grid(alpha=0.3, which='both')
-    axes.legend()
-    save_figure(figure, path := folder / 'learning_curve.png')
-    return path
-
-
 def is_complete(results: Mapping[str, Any]) -> bool:
     """Returns whether a results.json has all that tables show of a finished run, with the right types."""
     mixtures, impossible = results.get('mixture', {}), results.get('impossible_words', {})
@@ -209,6 +209,7 @@ def is_complete(results: Mapping[str, Any]) -> bool:
         and all(_has_numbers(mixed, _SPLITS[1:]) for mixed in mixtures.values())
         and _has_numbers(impossible, impossible)
         and None not in impossible.values()
+        and type(results.get('evaluated_train_words', 0)) is int
     )
 
 
@@ -227,7 +228,7 @@ def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
         paper: The section `paper.*` of its config; its row is shown below where it has one.
 
     Returns:
-        A Markdown table, and a line for each split with words of probability zero.
+        A Markdown table; lines about a sample of the training words, the mixtures, and words of probability zero.
     """
     rows = [[results['name'], *(null_to_inf(results['perplexity'][s]) for s in _SPLITS)]]
     for kind, mixed in results.get('mixture', {}).items():
@@ -236,7 +237,25 @@ def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
     if paper['row']:
         rows.append([f'paper, {paper["row"]}', *(float(paper[s]) if paper[s] else '-' for s in _SPLITS)])
     lines = [markdown_table(['perplexity', *_SPLITS], rows)]
+    if evaluated := results.get('evaluated_train_words'):
+        lines.append(f'train: of a sample of {evaluated:,} training words (eval.train_words)')
+    if results.get('mixture'):
+        lines.append(_MIXTURES)
     for split, count in results.get('impossible_words', {}).items():
         if count:
             lines.append(f'{count:,} {split} words had probability zero: the {split} perplexity is infinite')
     return '\n'.join(lines)
+
+
+def next_steps(folder: pathlib.Path) -> str:
+    """Returns where the figure of a finished run is, and commands to copy that use the run."""
+    nplm = nplm_command()
+    lines = [
+        command_line([*nplm, 'generate', folder]),
+        f'{command_line([*nplm, "score", folder])} < text.txt',
+        command_line([*nplm, 'explore', folder]),
+        f'{command_line([*nplm, "compare", folder])} OTHER_RUN ...',
+    ]
+    figure = folder / 'learning_curve.png'
+    where = [f'figure: {figure}'] if figure.exists() else []
+    return '\n'.join([*where, 'what to do next:', *(f'  {line}' for line in lines)])

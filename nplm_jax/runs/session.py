@@ -17,15 +17,13 @@ from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset, vocabulary
 from nplm_jax.distributed import multihost, sharding
-from nplm_jax.inference.perplexity import evaluate
-from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.models.ngram import factory, interpolated
+from nplm_jax.models.ngram import factory
 from nplm_jax.models.registry import body_class, is_network
 from nplm_jax.outputs.registry import output_layer_class
-from nplm_jax.runs import provenance, reporting, workdir
+from nplm_jax.runs import evaluation, figures, provenance, reporting, workdir
 from nplm_jax.runs.loading import Path, finished, prepare
 from nplm_jax.training import checkpoints, replay
 from nplm_jax.training.loop import Trainer, TrainingRun, prepare_run
@@ -49,10 +47,9 @@ class Inputs:
         return prepare(self._settings)
 
     @functools.cached_property
-    def trigram(self) -> tuple[mixture.CachedScores, mixture.ContextBins]:
+    def trigram(self) -> evaluation.Trigram:
         """The trigram of the paper's mixtures, and its bins."""
-        trigram = interpolated.fit(self.data.tokens_T, self.data.train, self.data.valid, len(self.data.vocabulary))
-        return mixture.CachedScores(trigram), trigram.bins
+        return evaluation.fit_trigram(self.data)
 
 
 @dataclasses.dataclass
@@ -123,7 +120,7 @@ class RunSession:
     def _trained(self) -> tuple[LanguageModel, dict[str, Any]]:
         """Returns the network, and what its results say of the training."""
         assert self.trainer is not None
-        reporting.draw_learning_curve(self.folder, self.settings.name, self.settings.paper.valid)
+        figures.draw_learning_curve(self.folder, self.settings.name, self.settings.paper.valid)
         network, progress = self.trainer.run.program.network, self.trainer.progress
         batch_size = self.settings.train.batch_size
         return NeuralLanguageModel(network, self.trainer.best), {
@@ -145,21 +142,19 @@ class RunSession:
         return model, {'seconds': round(seconds, 2), 'words_per_second': words_per_second}
 
     def _evaluate(self, model: LanguageModel, facts: dict[str, Any]) -> dict[str, Any]:
-        """Returns all of results.json."""
+        """Returns all of results.json, and prints what the model predicts where the text is small."""
         started, data, settings = time.perf_counter(), self.inputs.data, self.settings
-        model = mixture.CachedScores(model)
-        scores = {name: evaluate(model, data.tokens_T, span) for name, span in data.splits.items()}
-        mixed = {'mixture': mix_with_trigram(model, data, self.inputs.trigram)} if self.trains else {}
+        trigram = (lambda: self.inputs.trigram) if self.trains else None
+        measured = evaluation.measure(model, data, settings.eval.train_words, trigram)
+        if table := evaluation.predictions_table(model, data):
+            print(table)
         return {
             'name': settings.name,
             'corpus': settings.corpus.name,
             'family': settings.model.family,
             'vocabulary': len(data.vocabulary),
-            'words': {name: score.words for name, score in scores.items()},
-            'perplexity': {name: score.perplexity for name, score in scores.items()},
-            'impossible_words': {name: score.impossible for name, score in scores.items()},
+            **measured,
             **facts,
-            **mixed,
             'evaluation_seconds': round(time.perf_counter() - started, 1),
             'peak_memory_megabytes': provenance.peak_memory() // 2**20,
             'command': self.command,
@@ -192,8 +187,9 @@ def open_session(
     workdir.check_config(settings)
     with contextlib.ExitStack() as stack:
         if primary:
+            is_new = not folder.exists()
             workdir.check(folder, settings)
-            stack.enter_context(workdir.locked(folder))
+            stack.enter_context(workdir.locked(folder, remove_unused=is_new))
             workdir.check(folder, settings)  # again: another process may have made it its own just now
             session.results = finished(folder)
         is_finished = bool(multihost.broadcast_from_primary(np.bool(session.results is not None)))
@@ -201,6 +197,8 @@ def open_session(
             yield session
             return
         session.source, session.num_batched = provenance.provenance(), num_batched
+        if primary:
+            print(f'{settings.name}: what comes out will lie in {folder}', flush=True)
         if trains:
             check_devices(settings)  # before anything is downloaded
             workdir.check_text(inputs.data)
@@ -208,7 +206,7 @@ def open_session(
         network = Network.from_settings(settings, len(inputs.data.vocabulary)) if trains else None
         if primary:
             workdir.record_inputs(folder, settings, inputs.data)
-            _describe(settings, inputs.data, folder, network)
+            _describe(settings, inputs.data, network)
         if trains:
             session.training_run = prepare_run(settings, inputs.data)
         if trains and primary:
@@ -219,25 +217,6 @@ def open_session(
         yield session
 
 
-def mix_with_trigram(
-    model: LanguageModel, data: dataset.Dataset, trigram: tuple[mixture.CachedScores, mixture.ContextBins]
-) -> dict[str, dict[str, Any]]:
-    """Mixes a model with the interpolated trigram in the paper's three ways (section 4.2).
-
-    Returns:
-        For `fixed` (0.5), `learned` (one weight) and `by_frequency` (a weight a bin of the trigram) the validation and
-        test perplexity and the model's weights.
-    """
-    mixtures = mixture.paper_mixtures([model, trigram[0]], data.tokens_T, data.valid, trigram[1])
-    return {
-        name: {
-            **{s: evaluate(mixed, data.tokens_T, data.splits[s]).perplexity for s in ('valid', 'test')},
-            'weights': mixed.weights_QxM[:, 0].tolist(),
-        }
-        for name, mixed in zip(('fixed', 'learned', 'by_frequency'), mixtures)
-    }
-
-
 def check_devices(settings: Settings) -> None:
     """Raises: BadInput when there are too few devices, or they cannot divide the batch."""
     body = body_class(settings.model).from_settings(settings)
@@ -246,8 +225,8 @@ def check_devices(settings: Settings) -> None:
     sharding.build(settings.parallel, batch_size, body.num_streams(batch_size), uses_sparse_updates)
 
 
-def _describe(settings: Settings, data: dataset.Dataset, folder: pathlib.Path, network: Network | None) -> None:
-    """Prints the text, the model and the folder."""
+def _describe(settings: Settings, data: dataset.Dataset, network: Network | None) -> None:
+    """Prints the text and the model."""
     words = ' / '.join(f'{len(span):,}' for span in data.splits.values())
     rare = float((data.tokens_T[data.valid.start : data.valid.stop] == vocabulary.RARE_ID).mean())
     model = settings.model
@@ -256,8 +235,11 @@ def _describe(settings: Settings, data: dataset.Dataset, folder: pathlib.Path, n
         size = f'm={model.m} h={model.h} direct={model.direct}'
         window = '' if NeuralLanguageModel(network, {}).n is None else f'n={model.n} '
         shape = f'{model.family}: {window}{size}: {network.num_parameters():,} free parameters'
+    note = f'; {vocabulary.RARE} stands for all other words'
+    if rare:
+        note += f', {rare:.1%} of the validation words: no perplexity asks which of them it is, which flatters it'
     print(
-        f'{settings.name}: {settings.corpus.name}, {words} words to train / validate / test on, |V| = '
-        f'{len(data.vocabulary):,}; {vocabulary.RARE} counts as one word, {rare:.1%} of the validation words\n'
-        f'{shape}; folder {folder}'
+        f'{settings.corpus.name}: {words} words to train / validate / test on, |V| = {len(data.vocabulary):,}{note}\n'
+        f'{shape}',
+        flush=True,
     )

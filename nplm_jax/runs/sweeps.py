@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 import pathlib
 import runpy
 import sys
@@ -11,14 +13,14 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from nplm_jax.runs import experiment, loading
+from nplm_jax.runs import experiment, figures, loading
 from nplm_jax.runs.workdir import run_name
 from nplm_jax.training import vmapped
-from nplm_jax.utils.errors import BadInput, NonFiniteError
+from nplm_jax.utils.errors import BadInput, NonFiniteError, require
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.text import markdown_table, null_to_inf
 
-RESERVED_NAMES = ('table.md', '.jobs')  # files that a sweep keeps beside the folders of its points
+RESERVED_NAMES = ('table.md', 'table.png', '.jobs')  # files that a sweep keeps beside the folders of its points
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,32 +56,81 @@ def load_points(path: str, config: ConfigDict) -> list[Point]:
     except Exception as error:  # noqa: BLE001 (a sweep is Python and may raise anything)
         raise BadInput(f'--sweep: sweep() of {path} failed: {type(error).__name__}: {error}') from None
     if sweep is None:
-        raise BadInput(f'--sweep: {path} has no function sweep()')
+        raise BadInput(
+            f'--sweep: {path} has no function sweep(); for each combination of some values, without a file, give '
+            '--grid=model.m=10,30 --grid=model.h=20,60'
+        )
     if not overrides:
         raise BadInput(f'--sweep: sweep() of {path} yields no point')
     points = [apply(config, point) for point in overrides]
-    names = [*RESERVED_NAMES, *(point.name for point in points)]
-    if taken := next((name for name in names if names.count(name) > 1), None):
-        raise BadInput(f'--sweep: a point of {path} is called {taken}, as another point or file of the sweep is')
+    _check_names(points, f'--sweep: a point of {path}')
     return points
 
 
-def apply(config: ConfigDict, overrides: Mapping[str, Any]) -> Point:
-    """Returns the point that changes some flattened keys of `config`. Raises BadInput naming the key."""
+def grid_points(axes: Sequence[str], config: ConfigDict) -> list[Point]:
+    """Returns a point for each combination of values, each applied to `config` and checked.
+
+    Args:
+        axes: What --grid gives: a flattened key and its values, such as `model.m=10,30`.
+        config: the config that the points change.
+
+    Raises:
+        BadInput: a key is unknown or given twice, or a value has a wrong type or is impossible. No run has started by
+            then.
+    """
+    values: dict[str, list[Any]] = {}
+    for axis in axes:
+        key, equals, texts = axis.partition('=')
+        require(bool(key and equals), '--grid', axis, 'must be KEY=VALUE,VALUE,... such as model.m=10,30')
+        require(key not in values, '--grid', axis, 'this key is given twice')
+        parent, last = _find(config, key, '--grid')
+        values[key] = [_parse(text, type(parent[last]), key) for text in texts.split(',')]
+    combinations = itertools.product(*values.values())
+    points = [apply(config, dict(zip(values, combination)), '--grid') for combination in combinations]
+    _check_names(points, '--grid: a point')
+    return points
+
+
+def _parse(text: str, expected: type, key: str) -> Any:
+    """Returns the value of type `expected` that `text` says. Raises BadInput naming the key."""
+    if expected is bool:
+        require(text.lower() in ('true', 'false'), f'--grid: {key}', text, 'must be true or false')
+        return text.lower() == 'true'
+    try:
+        return expected(text)
+    except ValueError:
+        raise BadInput(f'--grid: {key}={text!r}: must be of type {expected.__name__}') from None
+
+
+def _check_names(points: Iterable[Point], one: str) -> None:
+    """Raises BadInput, which begins with `one`, where two points have one name."""
+    names = [*RESERVED_NAMES, *(point.name for point in points)]
+    if taken := next((name for name in names if names.count(name) > 1), None):
+        raise BadInput(f'{one} is called {taken}, as another point or file of the sweep is')
+
+
+def _find(config: ConfigDict, key: str, flag: str) -> tuple[ConfigDict, str]:
+    """Returns the section of a flattened key, and its last part. Raises BadInput for an unknown key."""
+    *sections, last = key.split('.')
+    parent: Any = config
+    for section in sections:
+        parent = parent[section] if isinstance(parent, ConfigDict) and section in parent else None
+    if not isinstance(parent, ConfigDict) or last not in parent or isinstance(parent[last], ConfigDict):
+        raise BadInput(f'{flag}: {key}: unknown key')
+    return parent, last
+
+
+def apply(config: ConfigDict, overrides: Mapping[str, Any], flag: str = '--sweep') -> Point:
+    """Returns the point that changes some flattened keys of `config`. Raises BadInput naming the flag and the key."""
     if not (isinstance(overrides, Mapping) and all(isinstance(key, str) for key in overrides)):
-        raise BadInput(f'--sweep: {overrides!r}: a point must be a dictionary of keys')
+        raise BadInput(f'{flag}: {overrides!r}: a point must be a dictionary of keys')
     changed = config.copy_and_resolve_references()
     for key, value in overrides.items():
-        *sections, last = key.split('.')
-        parent = changed
-        for section in sections:
-            parent = parent[section] if isinstance(parent, ConfigDict) and section in parent else None
-        if not isinstance(parent, ConfigDict) or last not in parent:
-            raise BadInput(f'--sweep: {key}: unknown key')
+        parent, last = _find(changed, key, flag)
         try:
             parent[last] = value
         except TypeError:
-            raise BadInput(f'--sweep: {key}={value!r}: must be of type {type(parent[last]).__name__}') from None
+            raise BadInput(f'{flag}: {key}={value!r}: must be of type {type(parent[last]).__name__}') from None
     name = overrides.get('name') or run_name(overrides) or config.name
     changed.name = name
     experiment.load_settings(changed)
@@ -117,21 +168,34 @@ def run(points: Sequence[Point], folder: pathlib.Path, command: str, vectorize: 
 
 
 def write_table(points: Iterable[Point], folder: pathlib.Path, failures: Mapping[str, str]) -> str:
-    """Writes the perplexities of all points to `table.md` and returns the table.
+    """Writes the perplexities of all points to `table.md`, and draws them where one or two keys vary.
 
     Args:
         points: the points of the sweep.
         folder: the folder of the sweep.
         failures: a word for each point without a result, by name, such as `diverged`.
+
+    Returns:
+        The table, which marks the point with the lowest validation perplexity, and where that point and the figure are.
     """
     rows: list[list[Any]] = []
+    drawn: list[tuple[Mapping[str, Any], float]] = []
+    best, lowest = -1, math.inf
     for point in points:
         results = None if point.name in failures else loading.finished(folder / point.name)
         if results is None:
             rows.append([point.name, failures.get(point.name, 'missing'), '-', '-', '-'])
-        else:
-            perplexities = [null_to_inf(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
-            rows.append([point.name, *perplexities, float(results['seconds'])])
-    table = markdown_table(['point', 'train', 'valid', 'test', 'seconds'], rows)
+            continue
+        perplexities = [null_to_inf(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
+        if perplexities[1] < lowest:
+            best, lowest = len(rows), perplexities[1]
+        rows.append([point.name, *perplexities, float(results['seconds'])])
+        drawn.append((point.overrides, perplexities[1]))
+    found = best >= 0 and len(rows) > 1
+    lines = [f'best on validation: {folder / rows[best][0]}'] if found else []
+    rows = [[*row, 'best on validation' if found and row is rows[best] else ''] for row in rows]
+    table = markdown_table(['point', 'train', 'valid', 'test', 'seconds', ''], rows)
     write_atomically(folder / 'table.md', table + '\n')
-    return table
+    if figure := figures.draw_sweep(drawn, folder / 'table.png'):
+        lines.append(f'figure: {figure}')
+    return '\n'.join([table, *lines])

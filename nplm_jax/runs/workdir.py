@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import pathlib
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
+from ml_collections import ConfigDict
 
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
@@ -70,7 +73,13 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
     current = _flatten(settings)
     keys = sorted(k for k in current if current[k] != recorded[k] and not k.startswith('parallel.'))
     if differences := '; '.join(f'{k}={recorded[k]!r} there, {current[k]!r} now' for k in keys):
-        raise BadInput(f'--workdir={folder}: belongs to another config ({differences}); give another folder')
+        raise BadInput(f'--workdir={folder}: belongs to another config ({differences}); {_give_another(folder)}')
+
+
+def _give_another(folder: pathlib.Path) -> str:
+    """Returns the advice to give another folder, with the name of one that is free."""
+    free = next(path for i in itertools.count(2) if not os.path.lexists(path := f'{folder}-{i}'))
+    return f'give another folder, such as --workdir={shlex.quote(free)}'
 
 
 def _flatten(settings: Settings) -> dict[str, Any]:
@@ -103,11 +112,12 @@ def read_settings(folder: pathlib.Path) -> Settings:
 
 
 @contextlib.contextmanager
-def locked(folder: pathlib.Path) -> Iterator[None]:
+def locked(folder: pathlib.Path, remove_unused: bool = False) -> Iterator[None]:
     """Locks the folder for this process. The operating system frees the lock, however the process ends.
 
     Args:
         folder: The folder of a run, which exists.
+        remove_unused: Whether to delete the folder at the end if nothing was written to it, as by a run refused.
 
     Raises:
         BadInput: Another process holds the lock, or the folder cannot be written.
@@ -121,8 +131,16 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BadInput(f'--workdir={folder}: another process is using it; wait, or give another folder') from None
+        if not os.fstat(file.fileno()).st_nlink:  # deleted by `remove_unused` in another process
+            raise BadInput(f'--workdir={folder}: another process was using it just now; run again')
         remove_leftovers(folder)
-        yield
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                if remove_unused and [path.name for path in folder.iterdir()] == ['.lock']:
+                    (folder / '.lock').unlink()
+                    folder.rmdir()
 
 
 def record_inputs(folder: pathlib.Path, settings: Settings, data: Dataset) -> None:
@@ -144,7 +162,7 @@ def record_inputs(folder: pathlib.Path, settings: Settings, data: Dataset) -> No
             except BadInput as error:
                 raise BadInput(f'{error}; delete the folder or give another --workdir') from None
             if recorded != facts:
-                raise BadInput(f'--workdir={folder}: was started on another text; give another folder')
+                raise BadInput(f'--workdir={folder}: was started on another text; {_give_another(folder)}')
             return
         write_atomically(folder / CORPUS, json.dumps(facts, indent=2) + '\n')
         vocabulary.save(data.vocabulary, folder / VOCABULARY)
@@ -206,16 +224,34 @@ def safe_folder_name(name: str) -> str:
     return _UNSAFE_CHARACTER.sub('_', name.replace('/', '_'))
 
 
+def default_name(config: ConfigDict, overrides: Mapping[str, Any]) -> str:
+    """Returns the name of a run's folder: the config's name and what was overridden, such as `brown-mlp9,h=50`.
+
+    A user's text gives its own name in place of `text`: `novel,h=50` for corpus.path=/home/me/novel.txt.
+
+    Args:
+        config: The config of the run.
+        overrides: Values by flattened key that the command line set.
+    """
+    name, shown = config.name, {key: value for key, value in overrides.items() if key != 'name'}
+    if 'corpus.path' in shown and config.corpus.name == 'text' and (name == 'text' or name.startswith('text-')):
+        title = pathlib.Path(os.path.abspath(os.path.expanduser(shown.pop('corpus.path')))).stem
+        name = title[:40] + name.removeprefix('text')
+    return ','.join(filter(None, (safe_folder_name(name), run_name(shown))))
+
+
 def run_name(overrides: Mapping[str, Any]) -> str:
     """Returns overridden keys and values as part of a folder's name: `h=50,seed=2`.
 
     Args:
-        overrides: Values by flattened key. Of a key only the last part is shown, unless two have the same last part.
+        overrides: Values by flattened key. Of a key only the last part is shown, unless two have the same last part; of
+            a path only the last part as well.
     """
     last_parts = [key.rpartition('.')[2] for key in overrides]
     parts = []
     for key, last_part in zip(overrides, last_parts):
-        value = safe_folder_name(str(overrides[key]))
+        text = str(overrides[key])
+        value = safe_folder_name(pathlib.PurePath(text).name if last_part.endswith('path') else text)
         parts.append(f'{key if last_parts.count(last_part) > 1 else last_part}={value[-40:]}')
     name = ','.join(parts)
     return name if len(name.encode()) < 200 else hashlib.sha256(name.encode()).hexdigest()[:16]

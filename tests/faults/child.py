@@ -89,7 +89,7 @@ def main(connection: Connection, flags: list[str]) -> None:
 
 
 def _wrap_all(teller: Teller) -> None:
-    from nplm_jax.runs import reporting, session, workdir  # noqa: PLC0415
+    from nplm_jax.runs import evaluation, figures, reporting, session, workdir  # noqa: PLC0415
     from nplm_jax.training import checkpoints, loop  # noqa: PLC0415
 
     first = ['compile']
@@ -98,8 +98,8 @@ def _wrap_all(teller: Teller) -> None:
     teller.wrap(loop, 'run_chunk', lambda: first.pop() if first else 'step')
     teller.wrap(loop.Trainer, 'validate', lambda: 'evaluation')
     teller.wrap(checkpoints.CheckpointStore, 'save', lambda: 'checkpoint')
-    teller.wrap(reporting, 'draw_learning_curve', lambda: 'figure')
-    teller.wrap(session, 'mix_with_trigram', lambda: 'mixture')
+    teller.wrap(figures, 'draw_learning_curve', lambda: 'figure')
+    teller.wrap(evaluation, 'mix_with_trigram', lambda: 'mixture')
     teller.wrap(session, 'write_atomically', lambda: 'result')
     for operation in ('fsync', 'replace', 'rename'):
         teller.wrap_operation(operation)

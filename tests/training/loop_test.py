@@ -11,7 +11,7 @@ from helpers import DATA, SPARSE, RecordingReporter, same_bits, small_settings, 
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.runs import reporting
+from nplm_jax.runs import figures, reporting
 from nplm_jax.training.checkpoints import CheckpointStore, NullStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run, restore_or_init
 from nplm_jax.training.reporter import NullReporter
@@ -148,6 +148,6 @@ def test_metrics_never_hold_an_update_twice(tmp_path):
     assert keys(whole) == keys(parts)
     perplexities = [[row['valid_perplexity'] for row in rows if 'valid_perplexity' in row] for rows in (whole, parts)]
     assert perplexities[0] == perplexities[1]
-    figure = reporting.draw_learning_curve(tmp_path / 'parts', 'x', 3.0)
+    figure = figures.draw_learning_curve(tmp_path / 'parts', 'x', 3.0)
     assert figure.read_bytes().startswith(b'\x89PNG') and figure.name == 'learning_curve.png'
     assert any(p.name.startswith('events') for p in (tmp_path / 'parts' / 'tensorboard').iterdir())

@@ -12,7 +12,7 @@ from helpers import launch
 
 from configs import sentences
 from nplm_jax import config as config_lib
-from nplm_jax.runs import experiment, loading, reporting, sweeps
+from nplm_jax.runs import experiment, figures, loading, reporting, sweeps
 from nplm_jax.training import replay, vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, prepare_run, run_chunk
@@ -142,7 +142,7 @@ def test_a_signal_after_the_last_update_is_not_lost(tmp_path, monkeypatch, reque
         if len(drawn) == 2:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(reporting, 'draw_learning_curve', draw)
+    monkeypatch.setattr(figures, 'draw_learning_curve', draw)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with pytest.raises(KeyboardInterrupt):

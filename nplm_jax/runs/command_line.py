@@ -1,0 +1,93 @@
+"""What stands behind --config: mistakes as one line, and the resolved config as text. Imports no JAX."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from absl import flags
+from ml_collections import ConfigDict
+
+from nplm_jax.config import KEY_ALIASES
+from nplm_jax.utils.errors import BadInput, first_line
+
+_OVERRIDE = re.compile(r'--?(?:no)?config\.([^=]*)(?:=(.*))?', re.DOTALL)
+
+
+def flatten(config: ConfigDict) -> dict[str, Any]:
+    """Returns the values of a config by key; the keys of sections are SECTION.KEY."""
+    values: dict[str, Any] = {}
+    for name, value in config.items():
+        is_section = isinstance(value, ConfigDict)
+        values |= {f'{name}.{key}': v for key, v in flatten(value).items()} if is_section else {name: value}
+    return values
+
+
+def check_keys(argv: Sequence[str], default: ConfigDict) -> None:
+    """Checks the keys of --config.KEY flags: ml_collections names neither the flag nor other keys.
+
+    Args:
+        argv: The words of the command line.
+        default: A config with every key.
+
+    Raises:
+        BadInput: No config has such a key.
+    """
+    keys = list(flatten(default))
+    for match in filter(None, map(_OVERRIDE.match, argv)):
+        if match[1] not in keys:
+            section = match[1].partition('.')[0]
+            allowed = [key for key in keys if key.startswith(f'{section}.')] or keys
+            hint = f'allowed here: {", ".join(allowed)}'
+            if match[1] in KEY_ALIASES:
+                hint = f'it is now --config.{KEY_ALIASES[match[1]]}'
+            raise BadInput(f'--config.{match[1]}: unknown key; {hint}')
+
+
+def explain(error: BaseException, argv: Sequence[str], root: pathlib.Path) -> str:
+    """Returns one line about a mistake in the flags or in the config file.
+
+    Args:
+        error: What parsing the flags raised.
+        argv: The words of the command line.
+        root: The folder with launch.py and configs/.
+    """
+    if isinstance(error, flags.Error) and 'Error whilst parsing config file' not in str(error):
+        hints = (
+            f'; for a run with each of these values: --grid={match[1]}={match[2]}'
+            for match in filter(None, map(_OVERRIDE.match, argv))
+            if ',' in (match[2] or '') and match[0] in str(error)
+        )
+        return first_line(error) + next(hints, '')
+    while error.__context__:  # ml_collections and Absl raise what a config file raised again, as a traceback's text
+        error = error.__context__
+    if isinstance(error, BadInput):
+        return str(error)
+    words = [word for argument in argv for word in argument.split('=', 1)]
+    path = words[words.index('--config') + 1] if '--config' in words[:-1] else ''
+    if not pathlib.Path(path.partition(':')[0]).is_file():
+        files = root.glob('configs/[a-z]*.py')
+        configs = sorted(os.path.relpath(file) for file in files if file.stem != 'rows')
+        return f'--config={path}: no such config file; there are {", ".join(configs)}'
+    if 'positional argument' in str(error):
+        return f'--config={path}: this config has no rows; leave out the colon and what follows'
+    return f'--config={path}: {type(error).__name__}: {first_line(error)}'
+
+
+def describe_config(config: ConfigDict, default: ConfigDict, points: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Formats a resolved config: a line for each key, and the default where the value is another.
+
+    Args:
+        config: The config.
+        default: configs/default.py's.
+        points: The overrides of each point of a sweep.
+    """
+    defaults, lines = flatten(default), []
+    for key, value in flatten(config).items():
+        note = '' if value == defaults[key] else f'  # default: {defaults[key]!r}'
+        lines.append(f'{key} = {value!r}{note}')
+    lines += [f'point {number}: {dict(point)}' for number, point in enumerate(points, start=1)]
+    return '\n'.join(lines)

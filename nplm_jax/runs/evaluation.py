@@ -1,0 +1,106 @@
+"""What a finished model is measured by: its perplexity, alone and mixed with the trigram, and its next words.
+
+A bar moves meanwhile where stderr is a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tqdm
+
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
+from nplm_jax.inference.perplexity import WatchedModel, evaluate, evaluate_sample
+from nplm_jax.models import mixture
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.ngram import interpolated
+from nplm_jax.utils.text import markdown_table
+
+_MAX_WORDS = 100  # of the test words, for a table of predicted words
+_NUM_PREDICTED = 3  # words that the table shows after a context
+
+Trigram = tuple[mixture.CachedScores, mixture.ContextBins]
+
+
+def fit_trigram(data: Dataset) -> Trigram:
+    """Returns the trigram of the paper's mixtures, and its bins of contexts."""
+    trigram = interpolated.fit(data.tokens_T, data.train, data.valid, len(data.vocabulary))
+    return mixture.CachedScores(trigram), trigram.bins
+
+
+def measure(
+    model: LanguageModel, data: Dataset, train_words: int = 0, trigram: Callable[[], Trigram] | None = None
+) -> dict[str, Any]:
+    """Computes the exact perplexity of a model on the three splits.
+
+    Args:
+        model: Any model.
+        data: The corpus.
+        train_words: The number of training words to predict, spread evenly; 0 for all.
+        trigram: Returns the trigram to mix the model with; None for no mixture.
+
+    Returns:
+        The values for results.json.
+    """
+    num_train = min(train_words, len(data.train)) or len(data.train)
+    total = num_train + len(data.valid) + len(data.test)
+    with tqdm.tqdm(total=total, disable=None, unit=' words', unit_scale=True, dynamic_ncols=True) as bar:
+        cached, scores = mixture.CachedScores(WatchedModel(model, bar.update)), {}
+        for name in ('valid', 'test', 'train'):  # the quick ones first, so that the time that is left shows soon
+            bar.set_description(f'evaluating on the {name} words')
+            sample = train_words if name == 'train' else 0
+            scores[name] = evaluate_sample(cached, data.tokens_T, data.splits[name], sample)
+        mixed = {}
+        if trigram:
+            bar.set_description('estimating the trigram')
+            fitted = trigram()
+            bar.set_description('mixing with the trigram')
+            mixed = {'mixture': mix_with_trigram(cached, data, fitted)}
+    return {
+        'words': {name: len(span) for name, span in data.splits.items()},
+        'perplexity': {name: scores[name].perplexity for name in data.splits},
+        'impossible_words': {name: scores[name].impossible for name in data.splits},
+        **({'evaluated_train_words': scores['train'].words} if scores['train'].words < len(data.train) else {}),
+        **mixed,
+    }
+
+
+def mix_with_trigram(model: LanguageModel, data: Dataset, trigram: Trigram) -> dict[str, dict[str, Any]]:
+    """Mixes a model with the interpolated trigram in the paper's three ways (section 4.2).
+
+    Returns:
+        For `fixed` (0.5), `learned` (one weight) and `by_frequency` (a weight a bin of the trigram) the validation and
+        test perplexity and the model's weights.
+    """
+    mixtures = mixture.paper_mixtures([model, trigram[0]], data.tokens_T, data.valid, trigram[1])
+    return {
+        name: {
+            **{s: evaluate(mixed, data.tokens_T, data.splits[s]).perplexity for s in ('valid', 'test')},
+            'weights': mixed.weights_QxM[:, 0].tolist(),
+        }
+        for name, mixed in zip(('fixed', 'learned', 'by_frequency'), mixtures)
+    }
+
+
+def predictions_table(model: LanguageModel, data: Dataset) -> str:
+    """Formats what a model predicts as the last word of each paragraph of a small test set; '' for a larger one."""
+    if len(data.test) > _MAX_WORDS:
+        return ''
+    words, tokens_T = data.vocabulary.words, np.asarray(data.tokens_T)
+    paragraphs: list[list[int]] = [[]]  # positions
+    for t in range(data.test.start, data.test.stop):
+        if words[tokens_T[t]] in (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY):
+            paragraphs.append([])
+        else:
+            paragraphs[-1].append(t)
+    rows = []
+    for *before, last in (positions for positions in paragraphs if len(positions) > 1):
+        context = tokens_T[max(0, last - (model.n or last + 1) + 1) : last]
+        log_p_V = model.next_word(context[None])[0]
+        likeliest = np.argsort(-log_p_V, kind='stable')[:_NUM_PREDICTED]
+        predicted = ', '.join(f'{words[i]} {np.exp(log_p_V[i]):.3f}' for i in likeliest)
+        rows.append([' '.join(words[tokens_T[t]] for t in before), words[tokens_T[last]], predicted])
+    return markdown_table(['words before', 'last word', 'predicted, with probability'], rows) if rows else ''

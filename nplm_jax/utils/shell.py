@@ -1,0 +1,42 @@
+"""Command lines that a user can copy: how this Python and the command `nplm` are called from this folder."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable
+
+
+def python_command() -> str:
+    """Returns `python` where the shell finds this interpreter by that name, else the interpreter's path."""
+    on_path = shutil.which('python')
+    folder = os.path.dirname(sys.executable)
+    # Two environments may link to one interpreter: the folders have to be the same as well.
+    if on_path and os.path.dirname(on_path) == folder and os.path.realpath(on_path) == os.path.realpath(sys.executable):
+        return 'python'
+    return _shorten(sys.executable)
+
+
+def nplm_command() -> list[str]:
+    """Returns the words that call `nplm`: the command installed beside this Python, else the module."""
+    installed = shutil.which('nplm', path=os.path.dirname(sys.executable))
+    if not installed:
+        return [python_command(), '-m', 'nplm_jax.cli']
+    on_path = shutil.which('nplm')
+    return ['nplm' if on_path == installed else _shorten(installed)]
+
+
+def command_line(words: Iterable[str | os.PathLike[str]]) -> str:
+    """Returns the words as one line for a shell, quoted where needed."""
+    return shlex.join(map(str, words))
+
+
+def _shorten(path: str) -> str:
+    """Returns the path relative to the current folder where it lies inside it."""
+    try:
+        return str(pathlib.PurePath(path).relative_to(os.getcwd()))
+    except ValueError:
+        return path
