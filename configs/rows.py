@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from ml_collections import ConfigDict
 
+from nplm_jax.utils.errors import BadInput
+
 Perplexities = tuple[float, float, float]  # of the paper on training (0: not printed), validation and test words
 
 _KNESER_NEY = 'Kneser-Ney back-off'
@@ -30,6 +32,25 @@ def set_ngram(c: ConfigDict, row: str, paper: Mapping[str, Perplexities]) -> Non
     c.model.family, c.model.n, name = NGRAMS[row]
     if row in paper:
         set_paper(c, name, paper[row])
+
+
+def get_row(c: ConfigDict, file: str, row: str) -> ConfigDict:
+    """Returns the config of a corpus without rows of its own: a count-based model, or the config itself for no row.
+
+    Args:
+        c: The config, which is changed.
+        file: The config file, for the message.
+        row: A key of NGRAMS, or ''.
+
+    Raises:
+        BadInput: There is no such row.
+    """
+    if row:
+        if row not in NGRAMS:
+            raise BadInput(f'{file}:{row}: no such row; rows are {", ".join(NGRAMS)}')
+        set_ngram(c, row, {})
+        c.name = f'{c.name}-{row}'
+    return c
 
 
 def set_paper(c: ConfigDict, name: str, perplexities: Perplexities) -> None:

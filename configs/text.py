@@ -3,6 +3,8 @@ r"""Your UTF-8 text: a file, or a folder of files. Each file is a text, and blan
     python launch.py --config=configs/text.py --config.corpus.path=my_novel.txt
     python launch.py --config=configs/text.py --config.corpus.path=train.txt \
         --config.corpus.valid_path=valid.txt --config.corpus.test_path=test.txt
+    python launch.py --config=configs/text.py:interpolated --config.corpus.path=my_novel.txt   a count-based model:
+        interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to _5
 
 Without --config.corpus.valid_path and test_path, the first 80% of the text are for training, the next 10% for
 validation, the last 10% for test. --config.corpus.tokens=whitespace is for text that is tokenized already. Words that
@@ -11,14 +13,14 @@ occur fewer than three times become <rare>.
 
 from ml_collections import ConfigDict
 
-from configs import default
+from configs import default, rows
 
 
-def get_config() -> ConfigDict:
-    """Returns the config of a network for a hundred thousand to a few million words."""
+def get_config(row: str = '') -> ConfigDict:
+    """Returns the config of a network for a hundred thousand to a few million words, or of a row."""
     c = default.get_config()
     c.name = 'text'
     c.corpus.name = 'text'
     c.corpus.min_count = 3
     c.model.n, c.model.m, c.model.h = 5, 60, 100
-    return c
+    return rows.get_row(c, 'configs/text.py', row)

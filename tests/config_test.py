@@ -10,7 +10,7 @@ from helpers import default_settings, launch
 
 from configs import default
 from nplm_jax import config as config_lib
-from nplm_jax.config import KEY_ALIASES, VALUE_ALIASES, Settings
+from nplm_jax.config import ADDED_KEYS, KEY_ALIASES, VALUE_ALIASES, Settings
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.registry import OUTPUT_LAYERS
 from nplm_jax.runs.experiment import load_settings
@@ -189,6 +189,18 @@ def test_the_config_json_of_an_earlier_version_is_read():
     untouched = json.dumps(old)
     assert load_settings(old) == settings
     assert json.dumps(old) == untouched
+
+
+def test_a_config_json_without_a_later_key_means_what_it_meant():
+    settings = default_settings()
+    old = config_lib.to_dict(settings)
+    for key in ADDED_KEYS:
+        section, name = key.split('.')
+        del old[section][name]
+    del old['eval']  # a section of later keys alone
+    assert flatten_dict(config_lib.to_dict(load_settings(old)), sep='.').items() >= ADDED_KEYS.items()
+    with pytest.raises(BadInput, match='^eval=3: must be a section of keys$'):
+        load_settings({**old, 'eval': 3})
 
 
 def test_todays_name_wins_over_an_earlier_one():

@@ -89,9 +89,22 @@ def test_the_network_of_table_2(module, num_words, parameters):
 
 @pytest.mark.parametrize('row', rows.NGRAMS)
 def test_a_count_based_row_is_the_same_model_on_every_corpus(row):
-    models = [load_settings(module.get_config(row)).model for module in (brown, ap_news, wikitext2)]
-    assert models[0] == models[1] == models[2]
-    assert row in (models[0].family, f'{models[0].family}_{models[0].n}')
+    every = [load_settings(module.get_config(row)) for module in (brown, ap_news, wikitext2, sentences, text)]
+    assert len({(settings.model.family, settings.model.n) for settings in every}) == 1
+    assert row in (every[0].model.family, f'{every[0].model.family}_{every[0].model.n}')
+    assert every[-1].name == f'text-{row}'
+
+
+def test_the_quick_row_is_a_cheap_network_whose_train_perplexity_is_of_a_sample():
+    settings = load_settings(brown.get_config('quick'))
+    assert settings.model.family == 'nplm' and settings.output.kind == 'nce' and 0 < settings.eval.train_words < 10**5
+    assert settings.corpus == load_settings(brown.get_config()).corpus
+
+
+@pytest.mark.parametrize('row,mixed', [('mlp2', 'mlp1'), ('mlp8', 'mlp7'), ('mlp10', 'mlp9'), ('mlp2,cased', 'mlp1')])
+def test_a_mixture_row_of_table_1_names_the_network_that_prints_it(row, mixed):
+    with pytest.raises(BadInput, match=f"is the paper's {mixed.upper()} mixed with the trigram, .*; run {mixed}, "):
+        brown.get_config(row)
 
 
 def test_table_2_has_the_papers_figures_on_ap_news_only():

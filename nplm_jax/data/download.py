@@ -74,19 +74,20 @@ def cache(path: pathlib.Path, data: bytes) -> None:
         print(f'{path}: cannot be kept for the next time ({error.strerror})', file=sys.stderr)
 
 
-def try_sources(corpus: str, licence: str, sources: Mapping[str, Callable[[], T]], advice: str) -> T:
-    """Prints the licence and returns what the first working source yields; prints a line for each failure.
+def try_sources(corpus: str, licence: str, num_bytes: int, sources: Mapping[str, Callable[[], T]], advice: str) -> T:
+    """Prints what is downloaded and returns what the first working source yields; prints a line for each failure.
 
     Args:
         corpus: The corpus, for the messages.
         licence: The line about its licence.
+        num_bytes: The size of the first source's download.
         sources: For each source its name and the function that downloads from it, in the order to try.
         advice: The error message when every source fails.
 
     Raises:
         BadInput: No source works.
     """
-    print(licence, file=sys.stderr)
+    print(f'{licence} Downloading {num_bytes / 1e6:.0f} MB, once, into {cache_folder()}', file=sys.stderr, flush=True)
     names = [*sources, None]
     for (name, fetch), next_name in zip(sources.items(), names[1:]):
         try:

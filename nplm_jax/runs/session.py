@@ -145,7 +145,8 @@ class RunSession:
         """Returns all of results.json, and prints what the model predicts where the text is small."""
         started, data, settings = time.perf_counter(), self.inputs.data, self.settings
         trigram = (lambda: self.inputs.trigram) if self.trains else None
-        measured = evaluation.measure(model, data, settings.eval.train_words, trigram)
+        known = self.trainer.best_scores if self.trainer else {}
+        measured = evaluation.measure(model, data, settings.eval.train_words, trigram, known)
         if table := evaluation.predictions_table(model, data):
             print(table)
         return {

@@ -19,8 +19,9 @@ import numpy as np
 
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset
+from nplm_jax.data.corpora import Span
 from nplm_jax.distributed import multihost, sharding
-from nplm_jax.inference.perplexity import evaluate
+from nplm_jax.inference.perplexity import summarize
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
@@ -130,6 +131,7 @@ class Trainer:
         run: What is the same for all chunks.
         best: The parameters that did best on validation, on one device.
         progress: How far the run is.
+        best_scores: log P of the validation words by `best`; empty where another start of the run found `best`.
     """
 
     def __init__(
@@ -151,6 +153,7 @@ class Trainer:
         """
         self.run = run
         state, self.best, self.progress = restore_or_init(run, store)
+        self.best_scores: dict[Span, np.ndarray] = {}
         self._state = run.program.sharding.shard(state)
         self._store, self._reporter, self._interrupted = store, reporter, interrupted
         self._started = (time.perf_counter() if started is None else started) - self.progress.seconds
@@ -211,13 +214,14 @@ class Trainer:
         """Compares with the best parameters so far, and decides whether training is over."""
         run, progress = self.run, self.progress
         params = run.program.sharding.unshard(self._state.params, len(run.data.vocabulary))
-        score = evaluate(NeuralLanguageModel(run.program.network, params), run.data.tokens_T, run.data.valid)
+        log_p_T = NeuralLanguageModel(run.program.network, params).score(run.data.tokens_T, run.data.valid)
+        score = summarize(log_p_T, run.data.valid)
         nll = float(multihost.broadcast_from_primary(np.float64(score.nll_per_word)))
         progress = dataclasses.replace(
             progress, valid_nll=nll, evaluations_since_best=progress.evaluations_since_best + 1
         )
         if nll < progress.best_valid_nll:
-            self.best = jax.tree.map(jnp.copy, params)
+            self.best, self.best_scores = jax.tree.map(jnp.copy, params), {run.data.valid: log_p_T}
             progress = dataclasses.replace(
                 progress, best_step=progress.step, best_valid_nll=nll, evaluations_since_best=0
             )

@@ -1,9 +1,11 @@
 """The command line, end to end, as real processes."""
 
 import json
+import os
 import pathlib
 import random
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,6 +20,7 @@ from configs import sentences as sentences_config
 from configs import text as text_config
 from nplm_jax import config as config_lib
 from nplm_jax.runs import experiment, loading, workdir
+from nplm_jax.runs.command_line import flatten
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
 
@@ -44,6 +47,12 @@ def test_sentences_predicts_dog_coffee_milk_within_thirty_seconds(sentences):
     assert np.exp(log_p.max(1)).min() > 0.9
 
 
+def test_the_predicted_last_words_are_printed(sentences):
+    rows = [[c.strip() for c in line.split('|')[1:-1]] for line in sentences[1].stdout.splitlines() if '| i ' in line]
+    assert [row[:2] for row in rows] == [['i like', 'dog'], ['i love', 'coffee'], ['i hate', 'milk']]
+    assert all(predicted.startswith(f'{word} 0.9') for _, word, predicted in rows)
+
+
 def test_the_folder_holds_what_the_readme_says(sentences):
     folder, done, _ = sentences
     names = {p.name for p in folder.iterdir() if p.name != '.lock'}
@@ -58,6 +67,9 @@ def test_the_folder_holds_what_the_readme_says(sentences):
     } <= set(results)  # fmt: skip
     assert results['parameters'] == 10 * (1 + 2 + 5) + 5 * (1 + 2 * 2)
     assert '105 free parameters' in done.stdout and '| sentences' in done.stdout
+    assert done.stdout.startswith(f'sentences: what comes out will lie in {folder}\n')
+    assert f'figure: {folder / "learning_curve.png"}\n' in done.stdout
+    assert [f' {name} {folder}' in done.stdout for name in ('generate', 'score', 'explore', 'compare')] == [True] * 4
     assert results['words'] == {'train': 13, 'valid': 13, 'test': 13}
     assert 1 < results['perplexity']['test'] < 1.5  # only the word after "i" is a guess, one in three
 
@@ -68,7 +80,7 @@ def test_a_finished_run_reprints_its_result(sentences):
     again = launch('--config=configs/sentences.py', f'--workdir={folder}')
     assert again.returncode == 0
     assert f'{folder} is finished; this is its result' in again.stdout
-    assert again.stdout.splitlines()[-3:] == done.stdout.splitlines()[-3:]
+    assert again.stdout.splitlines()[-9:] == done.stdout.splitlines()[-9:]
     assert before == ((folder / 'results.json').stat().st_mtime_ns, (folder / 'metrics.jsonl').stat().st_mtime_ns)
 
 
@@ -78,7 +90,7 @@ def test_another_config_in_the_folder_is_refused_with_the_keys(sentences):
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         f'--workdir={folder}: belongs to another config (model.h=5 there, 7 now; seed=1 there, 3 now); '
-        'give another folder'
+        f'give another folder, such as --workdir={folder}-2'
     ]
 
 
@@ -103,13 +115,22 @@ WRONG = [
     (('--config=configs/nope.py',), '--config=configs/nope.py: no such config file; there are configs/ap_news.py, '),
     (('--config=brown',), '--config=brown: no such config file; there are configs/ap_news.py, '),
     (('--config=README.md',), '--config=README.md: '),
-    (('--config=configs/sentences.py:mlp9',), '--config=configs/sentences.py:mlp9: this config has no rows'),
+    (('--config=configs/default.py:mlp9',), '--config=configs/default.py:mlp9: this config has no rows'),
+    (('--config=configs/sentences.py:mlp9',), 'configs/sentences.py:mlp9: no such row; rows are interpolated, '),
+    (('--config=configs/text.py:mlp9',), 'configs/text.py:mlp9: no such row; rows are interpolated, kneser_ney_3, '),
     (
         ('--config=configs/sentences.py', '--config.model.h', '50', '--config.model.n=two'),
         'flag --config.model.n=two: invalid literal for int',
     ),
     (('--config=configs/sentences.py', '--config.optimizer.learning_rate=inf'), 'optimizer.learning_rate=inf: must be'),
-    (('--config=configs/brown.py:mlp2',), 'configs/brown.py:mlp2: no such row; rows are mlp1, mlp3, mlp5, mlp7, mlp9'),
+    (
+        ('--config=configs/brown.py:mlp2',),
+        "configs/brown.py:mlp2: MLP2 is the paper's MLP1 mixed with the trigram, half and half; run mlp1, whose table",
+    ),
+    (
+        ('--config=configs/brown.py:mlp4a',),
+        'configs/brown.py:mlp4a: no such row; rows are mlp1, mlp3, mlp5, ',
+    ),
     (('--config=configs/brown.py:mlp1,upper',), 'configs/brown.py:mlp1,upper: after the row may stand cased and paper'),
     (
         ('--config=configs/sentences.py', '--config.model.hidden=3'),
@@ -120,7 +141,24 @@ WRONG = [
         ('--config=configs/sentences.py', '--config.model=3'),
         '--config.model: unknown key; allowed here: model.direct, ',
     ),
-    (('--config=configs/sentences.py', '--config.model.m=2,3'), 'flag --config.model.m=2,3: invalid literal for int'),
+    (
+        ('--config=configs/sentences.py', '--config.model.m=2,3'),
+        "flag --config.model.m=2,3: invalid literal for int() with base 10: '2,3'; for a run with each of these "
+        'values: --grid=model.m=2,3',
+    ),
+    (('--config=configs/sentences.py', '--grid=model.m'), "--grid='model.m': must be KEY=VALUE,VALUE,... such as "),
+    (('--config=configs/sentences.py', '--grid', 'model.m=2,x'), "--grid: model.m='x': must be of type int"),
+    (('--config=configs/sentences.py', '--grid', 'model.m=2', 'model.k=3'), '--grid: model.k: unknown key'),
+    (('--config=configs/sentences.py', '--grid', 'model.m=2', 'model.m=3'), "--grid='model.m=3': this key is given "),
+    (('--config=configs/sentences.py', '--grid=model.direct=1'), "--grid: model.direct='1': must be true or false"),
+    (('--config=configs/sentences.py', '--grid=model.m=3,3'), '--grid: a point is called m=3, as another point or '),
+    (('--config=configs/sentences.py', '--grid=model.n=3,1'), 'model.n=1: must be 2 or more'),
+    (
+        ('--config=configs/sentences.py', '--grid=seed=1', '--sweep'),
+        '--grid: not with --sweep, whose points the ',
+    ),
+    (('--config=configs/sentences.py', '--vectorize'), '--vectorize: needs --sweep or --grid, and not --launcher'),
+    (('--config=configs/sentences.py', '--print_config', '--config.model.family=x'), "model.family='x': must be one "),
     (
         ('--config=configs/sentences.py', '--config.model.h.x=3'),
         '--config.model.h.x: unknown key; allowed here: model.',
@@ -142,7 +180,7 @@ def test_one_clear_line_and_exit_code_two(arguments, message, tmp_path):
     assert done.stderr.startswith(message) and len(done.stderr.splitlines()) == 1, done.stderr
     assert '\\n' not in done.stderr
     if 'ngram' not in message:  # else known only once the words are: the corrected command may use the same folder
-        assert not (tmp_path / 'run' / 'config.json').exists()
+        assert not (tmp_path / 'run').exists()
 
 
 def test_from_another_folder_the_configs_beside_launch_are_named(tmp_path):
@@ -168,6 +206,17 @@ def test_a_config_file_that_raises_is_one_line(tmp_path, text, message):
     (tmp_path / 'config.py').write_text(text)
     done = launch(f'--config={tmp_path / "config.py"}')
     assert done.returncode == 2 and done.stderr.endswith(f'{message}\n') and done.stderr.count('\n') == 1, done.stderr
+
+
+def test_the_resolved_config_is_printed_and_nothing_trained(tmp_path):
+    done = launch(
+        f'--config={ROOT}/configs/text.py', '--config.model.h=7', '--print_config', '--grid', 'seed=1,2', cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.splitlines()
+    assert 'model.h = 7  # default: 200' in printed and 'model.direct = False' in printed
+    assert len(printed) == len(flatten(text_config.get_config())) + 2 and "point 2: {'seed': 2, " in printed[-1]
+    assert not [*tmp_path.iterdir()]
 
 
 def test_help_does_not_import_jax():
@@ -201,9 +250,43 @@ def test_a_folder_whose_checkpoints_could_not_be_read_is_refused(tmp_path, monke
 
 
 def test_a_default_folder_has_no_character_that_is_refused(tmp_path):
-    name = workdir.run_name({'corpus.path': '/home/me/novel[1]*?\\.txt', 'name': 'a\udc80'})
-    assert name == 'path=_home_me_novel_1]___.txt,name=a_'
-    workdir.check_path(tmp_path / name)
+    overrides = {'corpus.path': '/home/me/novel[1]*?\\.txt', 'model.family': 'a\udc80'}
+    assert workdir.run_name(overrides) == 'path=novel_1]___.txt,family=a_'
+    assert workdir.default_name(text_config.get_config(), overrides) == 'novel_1]___,family=a_'
+    workdir.check_path(tmp_path / workdir.default_name(text_config.get_config(), overrides))
+
+
+@pytest.mark.parametrize(
+    'row,overrides,name',
+    [
+        ('', {'corpus.path': '/home/me/class.txt'}, 'class'),
+        ('', {'corpus.path': 'texts/class.2.txt', 'model.h': 50, 'seed': 2}, 'class.2,h=50,seed=2'),
+        ('interpolated', {'corpus.path': '~/class'}, 'class-interpolated'),
+        ('', {'corpus.path': 'a/../class/'}, 'class'),
+        ('', {'corpus.path': '/'}, 'text'),
+        ('', {'corpus.path': 'x' * 300}, 'x' * 40),
+        ('', {'corpus.path': '/a/t.txt', 'corpus.valid_path': '/a/v.txt'}, 't,valid_path=v.txt'),
+        ('', {}, 'text'),
+    ],
+)
+def test_the_default_folder_of_a_text_has_its_name(row, overrides, name):
+    assert workdir.default_name(text_config.get_config(row), overrides) == name
+
+
+def test_the_default_folder_of_a_text_in_the_current_folder_has_the_folders_name(tmp_path, monkeypatch):
+    (tmp_path / 'class').mkdir()
+    monkeypatch.chdir(tmp_path / 'class')
+    for path in ('.', '../class'):
+        assert workdir.default_name(text_config.get_config(), {'corpus.path': path}) == 'class'
+
+
+def test_the_default_folder_of_another_config_has_its_name_once():
+    config = sentences_config.get_config()
+    assert workdir.default_name(config, {'model.h': 7}) == 'sentences,h=7'
+    config.name = 'mine'
+    assert workdir.default_name(config, {'name': 'mine', 'seed': 2}) == 'mine,seed=2'
+    config.corpus.name = 'text'  # a study of one's own, in which the text varies
+    assert workdir.default_name(config, {'corpus.path': '/a/b.txt'}) == 'mine,path=b.txt'
 
 
 def test_a_point_of_a_sweep_with_a_folder_that_is_refused_stops_it_at_once(tmp_path):
@@ -370,14 +453,16 @@ def test_stopped_by_a_signal_saves_and_says_how_to_go_on(novel, tmp_path, number
     _, stderr = process.communicate(timeout=300)
     assert process.returncode == code, stderr
     last = stderr.splitlines()[-1]
-    assert (
-        last.startswith('stopped after update ') and '; resume with: python ' in last and '--config.model.h=20' in last
-    )
+    assert last.startswith('stopped after update ') and '; resume with: ' in last and '--config.model.h=20' in last
+    interpreter, *words = shlex.split(last.partition('; resume with: ')[2])
+    assert os.path.samefile(shutil.which(interpreter), sys.executable)
+    assert words == command(*flags, f'--workdir={tmp_path / "run"}')[1:]
     store = CheckpointStore(tmp_path / 'run' / 'checkpoints')
     assert f'update {store.latest_step():,},' in last
     store.close()
     assert not (tmp_path / 'run' / 'results.json').exists()
-    assert launch(*flags, f'--workdir={tmp_path / "run"}').returncode == 0
+    done = launch(*flags, f'--workdir={tmp_path / "run"}')
+    assert done.returncode == 0 and 'resumed after update ' in done.stdout
     assert outcome(tmp_path / 'run') == outcome(whole)
 
 

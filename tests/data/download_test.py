@@ -72,8 +72,9 @@ def test_the_next_source_is_tried_after_a_failure(lines, error, reason):
     def fail():
         raise error
 
-    assert download.try_sources('it', 'free', {'a': fail, 'b': lambda: 3}, 'bring it') == 3
-    assert lines()[1] == ['free', f'it from a failed ({reason}); trying b']
+    assert download.try_sources('it', 'Free.', 3_100_000, {'a': fail, 'b': lambda: 3}, 'bring it') == 3
+    begin = f'Free. Downloading 3 MB, once, into {download.cache_folder()}'
+    assert lines()[1] == [begin, f'it from a failed ({reason}); trying b']
     with pytest.raises(BadInput, match='^bring it$'):
-        download.try_sources('it', 'free', {'a': fail}, 'bring it')
+        download.try_sources('it', 'Free.', 3_100_000, {'a': fail}, 'bring it')
     assert lines()[1][-1] == f'it from a failed ({reason}); no source is left'

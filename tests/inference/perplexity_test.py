@@ -72,3 +72,32 @@ def test_a_log_probability_that_is_not_a_number_is_no_perplexity():
 
     with pytest.raises(NonFiniteError, match='^the log-probabilities of 2 words, first the one at 7, are not numbers$'):
         perplexity.evaluate(Broken(), TOKENS, Span(4, 12))
+
+
+@pytest.mark.parametrize('changes', [{}, {'model.family': 'gru'}])
+def test_a_watched_model_has_the_models_scores_and_tells_of_every_word(changes, monkeypatch):
+    monkeypatch.setattr(perplexity, '_PIECE', 300)
+    model, told, span = make_model(V, changes), [], Span(7, 1000)
+    watched = perplexity.WatchedModel(model, told.append)
+    np.testing.assert_allclose(watched.score(TOKENS, span), model.score(TOKENS, span), rtol=1e-6)
+    assert told == ([300, 300, 300, 93] if watched.n else [993]) and watched.n == model.n
+    contexts = np.asarray(TOKENS[:6]).reshape(2, 3)
+    np.testing.assert_array_equal(watched.next_word(contexts), model.next_word(contexts))
+    assert watched.score(TOKENS, Span(5, 5)).shape == (0,)
+
+
+def test_a_sample_is_spread_over_the_span():
+    class Position:
+        asked = []
+
+        def score(self, tokens_T, span):
+            self.asked.append((span.start, len(span)))
+            return np.full(len(span), -span.start, np.float32)
+
+    score = perplexity.evaluate_sample(Position(), TOKENS, Span(100, 900), 170)
+    assert Position.asked == [(100 + 50 * part, 10) for part in range(16)]
+    assert score.words == 160 and score.nll == sum(10.0 * start for start, _ in Position.asked)
+    assert perplexity.evaluate_sample(Position(), TOKENS, Span(0, 9), 3).words == 3
+    for every in (0, 9, 10):
+        Position.asked.clear()
+        assert perplexity.evaluate_sample(Position(), TOKENS, Span(0, 9), every).words == 9 and len(Position.asked) == 1

@@ -1,13 +1,15 @@
 """What a run writes and shows, however often it is stopped, and on a full disk."""
 
 import dataclasses
+import shlex
 import struct
 
 import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
-from nplm_jax.runs.reporting import Reporter, draw_learning_curve, read_metrics, results_table
+from nplm_jax.runs import reporting
+from nplm_jax.runs.reporting import Reporter, next_steps, read_metrics, results_table
 from nplm_jax.training.schedule import Progress, Schedule
 
 SCHEDULE = Schedule(
@@ -73,9 +75,49 @@ def test_a_full_disk_ends_in_the_disks_error_and_closes_everything(tmp_path):
     assert reporter._file.closed and reporter._events._writer.closed
 
 
-def test_a_dollar_in_a_name_is_no_formula(tmp_path):
-    report(tmp_path, Progress(), (2, 4))
-    assert draw_learning_curve(tmp_path, r'a$\foo$').read_bytes().startswith(b'\x89PNG')
+@pytest.mark.parametrize(
+    'progress,said',
+    [
+        (Progress(), []),
+        (Progress(step=6), ['resumed after update 6, epoch 1.50; 12 updates in all']),
+        (Progress(step=12, finished=True), ['resumed after update 12, epoch 3.00; training is over']),
+    ],
+)
+def test_a_resumed_run_says_from_where(tmp_path, lines, progress, said):
+    report(tmp_path, progress, ())
+    assert lines()[0] == said
+
+
+@pytest.mark.parametrize(
+    'seconds,said',
+    [
+        (1.0, []),  # over before anyone asks
+        (6.0, ['about 48 seconds to the end of epoch 3, without validations, at 1 words/s']),
+        (60.0, ['about 8 minutes to the end of epoch 3, without validations, at 0 words/s']),
+    ],
+)
+def test_the_time_that_training_will_take_is_said_once_and_without_the_first_chunk(
+    tmp_path, lines, monkeypatch, seconds, said
+):
+    clock = iter([1000.0, 1000 + seconds, *[1000 + 3 * seconds] * 9])  # the first chunk ends at 1000
+    monkeypatch.setattr(reporting.time, 'perf_counter', lambda: next(clock))
+    reporter = Reporter(tmp_path)
+    reporter.start(Progress(), dataclasses.replace(SCHEDULE, log_every=100), 3)
+    for step in (2, 4, 6):
+        reporter.trained(Progress(step=step, train_seconds=1.0), np.ones(2))
+    reporter.close()
+    assert lines()[0] == said
+
+
+def test_what_to_do_next_quotes_the_folder(tmp_path):
+    folder = tmp_path / "it's a run"
+    folder.mkdir()
+    steps = next_steps(folder)
+    assert 'figure' not in steps
+    commands = [shlex.split(line) for line in steps.splitlines()[1:]]
+    assert [words[words.index(str(folder)) - 1] for words in commands] == ['generate', 'score', 'explore', 'compare']
+    (folder / 'learning_curve.png').touch()
+    assert next_steps(folder).splitlines()[0] == f'figure: {folder}/learning_curve.png'
 
 
 def test_the_table_has_the_mixtures_and_the_papers_row_where_there_are_any():
@@ -87,4 +129,7 @@ def test_the_table_has_the_mixtures_and_the_papers_row_where_there_are_any():
     cells = [[cell.strip() for cell in line.split('|')[1:-1]] for line in table[3:5]]
     assert cells[0] == ['mixed with the trigram, by frequency', '-', '2.0', '3.0']
     assert cells[1] == ['paper, MLP1', '-', '284.0', '268.0']
-    assert table[5:] == ['4 test words had probability zero: the test perplexity is infinite']
+    assert table[5].startswith('weights of the mixtures: fixed, 0.5 for the model')
+    assert table[7:] == ['4 test words had probability zero: the test perplexity is infinite']
+    results = {**results, 'evaluated_train_words': 1000}
+    assert 'train: of a sample of 1,000 training words' in results_table(results, no_row)

@@ -77,11 +77,7 @@ def test_a_requeued_job_goes_on(unbroken, tmp_path, ask):
     wait_until(lambda: any(folder.glob('checkpoints/[0-9]*')), 120, _queue)
     first.send_signal(signal.SIGINT)
     _, stderr = first.communicate(timeout=60)
-    assert (
-        first.returncode == 130
-        and 'these jobs still run: ' in stderr
-        and 'resume with: python' in stderr.splitlines()[-1]
-    )
+    assert first.returncode == 130 and 'these jobs still run: ' in stderr and 'resume with: ' in stderr.splitlines()[-1]
     (number,) = _jobs()
     subprocess.run([*ask, number], check=True)
     wait_until(lambda: 'which is saved' in job_output(folder, 'err'), 60, _queue)

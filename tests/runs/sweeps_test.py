@@ -75,7 +75,7 @@ def test_a_sweep_that_is_none(tmp_path, body, message):
 
 
 def test_names_of_points():
-    assert workdir.run_name({'model.h': 3, 'corpus.path': '/x/y', 'seed': 1}) == 'h=3,path=_x_y,seed=1'
+    assert workdir.run_name({'model.h': 3, 'corpus.path': '/x/y', 'seed': 1}) == 'h=3,path=y,seed=1'
     alike = {'optimizer.decay': 1, 'optimizer.paper.decay': 2}
     assert workdir.run_name(alike) == 'optimizer.decay=1,optimizer.paper.decay=2'
     assert len(workdir.run_name({f'a.b{i}': i for i in range(99)})) == 16
@@ -85,7 +85,10 @@ def test_names_of_points():
 
 def test_a_file_without_a_sweep(tmp_path):
     done = launch('--config=configs/sentences.py', '--sweep', f'--workdir={tmp_path / "runs"}')
-    assert (done.returncode, done.stderr) == (2, '--sweep: configs/sentences.py has no function sweep()\n')
+    assert (done.returncode, done.stderr) == (
+        2,
+        '--sweep: configs/sentences.py has no function sweep(); for each combination of some values, without a file, give --grid=model.m=10,30 --grid=model.h=20,60\n',
+    )
 
 
 def test_a_killed_sweep_finishes_only_what_was_missing(study, tmp_path):
@@ -103,11 +106,32 @@ def test_a_killed_sweep_finishes_only_what_was_missing(study, tmp_path):
     assert first.stat().st_mtime_ns == before
     assert 'h=3,seed=2 is finished' in done.stdout
     table = (runs / 'table.md').read_text()
-    assert done.stdout.endswith(table)
+    assert done.stdout.partition(table)[2].startswith(f'best on validation: {runs}/h=')
+    assert done.stdout.endswith(f'figure: {runs}/table.png\n') and (runs / 'table.png').exists()
     for h in (3, 5, 7):
         results = json.loads((runs / f'h={h},seed=2' / 'results.json').read_text())
         assert results['parameters'] == 10 * (1 + 2 + h) + h * (1 + 2 * 2) and results['seed'] == 2
         assert f'| h={h},seed=2 | {results["perplexity"]["train"]:.1f}' in table
+
+
+def test_a_grid_has_a_point_for_each_combination_of_values_of_the_keys_types():
+    points = sweeps.grid_points(['model.direct=true,False', 'model.m=3,4', 'optimizer.decay=0'], sentences.get_config())
+    values = [tuple(point.overrides[key] for key in ('model.direct', 'model.m', 'optimizer.decay')) for point in points]
+    assert values == [(True, 3, 0.0), (True, 4, 0.0), (False, 3, 0.0), (False, 4, 0.0)]
+    assert points[0].name == 'direct=True,m=3,decay=0.0' and points[2].config.model.direct is False
+
+
+def test_a_grid_on_the_command_line_is_trained_and_its_best_point_marked(tmp_path):
+    flags = ['--config=configs/sentences.py', '--config.train.epochs=3', '--vectorize']
+    done = launch(*flags, f'--workdir={tmp_path}/runs', '--grid', 'optimizer.learning_rate=1e-9,0.5', 'model.m=2,3')
+    assert done.returncode == 0, done.stderr
+    table, figure = done.stdout.rpartition('| point')[2].splitlines(), done.stdout.splitlines()[-1]
+    marked = [line.split('|')[1].strip() for line in table if line.endswith('| best on validation |')]
+    results = {p.parent.name: json.loads(p.read_text()) for p in tmp_path.glob('runs/*/results.json')}
+    assert len(results) == 4 and all(results[name]['trained_together'] == 2 for name in results)
+    assert marked == [min(results, key=lambda name: results[name]['perplexity']['valid'])]
+    assert 'learning_rate=0.5' in marked[0] and f'best on validation: {tmp_path}/runs/{marked[0]}' in done.stdout
+    assert figure == f'figure: {tmp_path}/runs/table.png'
 
 
 def test_a_point_that_fails_does_not_stop_the_others(tmp_path, lines):

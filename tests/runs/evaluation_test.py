@@ -1,0 +1,63 @@
+"""A finished model is measured on every word, or on a sample of the training words that says its size."""
+
+import dataclasses
+import io
+import json
+
+import numpy as np
+import pytest
+from helpers import DATA, make_model
+
+from configs import sentences
+from nplm_jax.inference.perplexity import evaluate
+from nplm_jax.runs import evaluation, experiment, loading
+
+MODEL = make_model(len(DATA.vocabulary))
+
+
+def test_all_words_are_measured_and_a_sample_says_its_size():
+    whole = evaluation.measure(MODEL, DATA)
+    for name, span in DATA.splits.items():
+        assert whole['perplexity'][name] == evaluate(MODEL, DATA.tokens_T, span).perplexity
+    assert 'evaluated_train_words' not in whole and whole['words'] == {'train': 220, 'valid': 40, 'test': 40}
+    sample = evaluation.measure(MODEL, DATA, train_words=100)
+    assert sample['evaluated_train_words'] == 96 and sample['words'] == whole['words']  # 16 stretches of 6 words
+    assert sample['perplexity'] == whole['perplexity'] | {'train': sample['perplexity']['train']}
+    assert sample['perplexity']['train'] == pytest.approx(whole['perplexity']['train'], rel=0.2)
+    assert evaluation.measure(MODEL, DATA, train_words=220) == whole
+
+
+def test_results_say_of_how_many_training_words_their_perplexity_is(tmp_path):
+    config = sentences.get_config()
+    config.train.epochs, config.eval.train_words = 1, 7
+    results = experiment.run(config, tmp_path / 'run')
+    assert results['evaluated_train_words'] == 7 and results['words']['train'] == 13
+    assert json.loads((tmp_path / 'run' / 'results.json').read_text()) == results
+
+
+def test_a_terminal_sees_which_evaluation_is_under_way(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    shown = {}
+    for kind in (Terminal, io.StringIO):
+        monkeypatch.setattr(evaluation.tqdm.std.sys, 'stderr', stream := kind())
+        evaluation.measure(MODEL, DATA, trigram=lambda: evaluation.fit_trigram(DATA))
+        shown[kind] = stream.getvalue()
+    stages = ['valid words', 'test words', 'train words', 'estimating the trigram', 'mixing with the trigram']
+    assert sorted(map(shown[Terminal].index, stages)) == [shown[Terminal].index(stage) for stage in stages]
+    assert '300/300' in shown[Terminal] and shown[io.StringIO] == ''
+
+
+def test_the_last_word_of_each_paragraph_is_predicted_where_the_text_is_small(tmp_path):
+    experiment.run(sentences.get_config(), tmp_path / 'run')
+    settings, vocabulary, model = experiment.load(tmp_path / 'run')
+    data = loading.prepare(settings)
+    table = evaluation.predictions_table(model, data).splitlines()
+    rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in table]
+    assert [row[:2] for row in rows[2:]] == [['i like', 'dog'], ['i love', 'coffee'], ['i hate', 'milk']]
+    log_p_V = model.next_word(vocabulary.encode(['i', 'hate'])[None])[0]
+    assert rows[-1][2].startswith(f'milk {np.exp(log_p_V[vocabulary.ids["milk"]]):.3f}, ')
+    assert evaluation.predictions_table(MODEL, DATA).count('\n') == 2  # no boundaries: one paragraph
+    assert evaluation.predictions_table(MODEL, dataclasses.replace(DATA, test=DATA.train)) == ''  # 220 words

@@ -1,0 +1,61 @@
+"""The figures show their numbers: labels within sight, a line for each value, the best point."""
+
+import json
+
+import pytest
+
+from nplm_jax.runs import figures
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """What was drawn: the figures, which are written to files as well."""
+    saved, save = [], figures.save_figure
+    monkeypatch.setattr(figures, 'save_figure', lambda figure, path: saved.append(figure) or save(figure, path))
+    return saved
+
+
+def labels(axis):
+    """The numbers that are labelled within the limits of an axis."""
+    axis.axes.figure.draw_without_rendering()
+    low, high = axis.get_view_interval()
+    ticks = zip(axis.get_majorticklocs(), axis.get_majorticklabels())
+    return [float(label.get_text()) for place, label in ticks if low <= place <= high and label.get_text()]
+
+
+@pytest.mark.parametrize('low,high', [(110, 190), (131, 134), (1.2, 1.4), (90, 2_000), (2, 50_000), (250, 251)])
+def test_a_learning_curve_has_labels_however_little_it_spans(tmp_path, drawn, low, high):
+    rows = [{'step': i, 'epoch': i, 'seconds': 1.0, 'valid_perplexity': y} for i, y in enumerate([high, low])]
+    (tmp_path / 'metrics.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
+    assert figures.draw_learning_curve(tmp_path, 'a').read_bytes().startswith(b'\x89PNG')
+    numbers = labels(drawn[0].axes[0].yaxis)
+    assert 2 <= len(numbers) <= 20 and len(set(numbers)) == len(numbers)
+    assert all(low / 1.5 <= number <= high * 1.5 for number in numbers)
+
+
+def test_a_dollar_in_a_name_is_no_formula(tmp_path):
+    (tmp_path / 'metrics.jsonl').write_text('{"step": 1, "epoch": 1, "seconds": 1.0, "valid_perplexity": 5}\n')
+    assert figures.draw_learning_curve(tmp_path, r'a$\foo$').read_bytes().startswith(b'\x89PNG')
+
+
+def test_a_sweep_over_two_keys_has_a_line_for_each_value_and_marks_the_best(tmp_path, drawn):
+    points = [({'name': f'{m}{h}', 'model.m': m, 'model.h': h}, 300.0 - m - h) for m in (60, 30, 10) for h in (5, 50)]
+    assert figures.draw_sweep(points, path := tmp_path / 'table.png') == path and path.exists()
+    (axes,) = drawn[0].axes
+    lines = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}
+    assert lines['model.h = 5'] == ([10, 30, 60], [285.0, 265.0, 235.0]) and lines['best'] == ([60], [190.0])
+    assert axes.get_xlabel() == 'model.m' and len(lines) == 3 and len(labels(axes.yaxis)) >= 2
+
+
+def test_values_that_are_no_numbers_are_drawn_by_name(tmp_path, drawn):
+    points = [({'output.kind': kind}, 100.0 + i) for i, kind in enumerate(['full', 'nce', 'two_level'])]
+    assert figures.draw_sweep([*points, ({'output.kind': 'sampled'}, float('inf'))], tmp_path / 'table.png')
+    drawn[0].draw_without_rendering()
+    ticks = [label.get_text() for label in drawn[0].axes[0].get_xticklabels()]
+    assert ticks == ['full', 'nce', 'two_level']
+
+
+@pytest.mark.parametrize('keys', ['', 'abc'])
+def test_a_sweep_over_no_key_or_over_three_has_no_figure(tmp_path, keys):
+    points = [({f'{key}': i for key in keys}, 5.0 + i) for i in range(2)]
+    assert figures.draw_sweep(points, tmp_path / 'table.png') is None and not [*tmp_path.iterdir()]
