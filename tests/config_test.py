@@ -47,7 +47,7 @@ def test_the_keys_of_the_default_config_are_the_fields_of_the_settings():
 
 def test_only_the_default_config_has_defaults():
     classes = [c for c in vars(config_lib).values() if dataclasses.is_dataclass(c)]
-    assert set(classes) == set(sections().values()) and len(classes) == 10
+    assert set(classes) == set(sections().values()) and len(classes) == 11
     for section in classes:
         for field in dataclasses.fields(section):
             assert field.default is field.default_factory is dataclasses.MISSING, f'{section.__name__}.{field.name}'

@@ -74,7 +74,7 @@ def test_a_log_probability_that_is_not_a_number_is_no_perplexity():
         perplexity.evaluate(Broken(), TOKENS, Span(4, 12))
 
 
-@pytest.mark.parametrize('changes', [{}, {'model.family': 'gru'}])
+@pytest.mark.parametrize('changes', [{}, {'model.family': 'gru', 'model.direct': False, 'train.batch_size': 16}])
 def test_a_watched_model_has_the_models_scores_and_tells_of_every_word(changes, monkeypatch):
     monkeypatch.setattr(perplexity, '_PIECE', 300)
     model, told, span = make_model(V, changes), [], Span(7, 1000)

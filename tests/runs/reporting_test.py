@@ -92,8 +92,8 @@ def test_a_resumed_run_says_from_where(tmp_path, lines, progress, said):
     'seconds,said',
     [
         (1.0, []),  # over before anyone asks
-        (6.0, ['about 48 seconds to the end of epoch 3, without validations, at 1 words/s']),
-        (60.0, ['about 8 minutes to the end of epoch 3, without validations, at 0 words/s']),
+        (6.0, ['about 24 seconds to the end of epoch 3, without validations, at 100 words/s']),
+        (60.0, ['about 4 minutes to the end of epoch 3, without validations, at 10 words/s']),
     ],
 )
 def test_the_time_that_training_will_take_is_said_once_and_without_the_first_chunk(
@@ -102,7 +102,7 @@ def test_the_time_that_training_will_take_is_said_once_and_without_the_first_chu
     clock = iter([1000.0, 1000 + seconds, *[1000 + 3 * seconds] * 9])  # the first chunk ends at 1000
     monkeypatch.setattr(reporting.time, 'perf_counter', lambda: next(clock))
     reporter = Reporter(tmp_path)
-    reporter.start(Progress(), dataclasses.replace(SCHEDULE, log_every=100), 3)
+    reporter.start(Progress(), dataclasses.replace(SCHEDULE, log_every=100), 300)
     for step in (2, 4, 6):
         reporter.trained(Progress(step=step, train_seconds=1.0), np.ones(2))
     reporter.close()
