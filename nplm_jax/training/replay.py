@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
-import shlex
 import sys
 from typing import Any
 
@@ -29,6 +28,7 @@ from nplm_jax.training.step import Program, TrainState
 from nplm_jax.utils import finite
 from nplm_jax.utils.errors import NonFiniteError
 from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.shell import command_line, nplm_command
 from nplm_jax.utils.text import to_json
 
 FILE = 'not_finite.json'
@@ -126,8 +126,8 @@ def explain(
             text = to_json(dataclasses.asdict(update), convert_nonfinite=str, indent=2)  # `inf` tells more than null
             write_atomically(folder / FILE, text + '\n')
             lines.append(f'all positions and norms: {folder / FILE}')
-    command = ['python', '-m', 'nplm_jax.cli', 'replay', f'--workdir={folder}', f'--step={update.number}']
-    lines.append(f'the same update again: {shlex.join(command)}')
+    command = [*nplm_command(), 'replay', f'--workdir={folder}', f'--step={update.number}']
+    lines.append(f'the same update again: {command_line(command)}')
     return NonFiniteError('\n'.join(lines), error.seen_at)
 
 

@@ -474,8 +474,8 @@ def test_numbers_that_are_not_finite_stop_a_run_and_the_line_it_gives_shows_the_
     assert seen.startswith('the loss of update ') and seen.endswith('again, to find which it was ...')
     assert first.startswith('update ') and 'lower optimizer.learning_rate' in first and len(rest) == 5
     assert rest[0].startswith('its batch: words ') and rest[2].startswith('norms before it (and of gradients): C_VxM ')
-    replay = rest[-1].partition(': python ')[2]
-    again = subprocess.run([sys.executable, *replay.split()], capture_output=True, text=True, cwd=ROOT, timeout=300)
+    replay = rest[-1].partition(': ')[2]
+    again = subprocess.run(shlex.split(replay), capture_output=True, text=True, cwd=ROOT, timeout=300)
     assert again.returncode == 1 and again.stderr == ''
     number = replay.rpartition('=')[2]
     assert again.stdout.startswith(f'update {number}\n{rest[0]}\n{rest[1]}\n| parameter ')

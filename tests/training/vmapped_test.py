@@ -187,7 +187,7 @@ def test_the_command_line(tmp_path):
     process = launch('--config=configs/sentences.py', '--vectorize', f'--workdir={tmp_path / "none"}')
     assert (process.returncode, process.stderr) == (
         2,
-        '--vectorize: needs --sweep, and not --launcher, which gives each point a process\n',
+        '--vectorize: needs --sweep or --grid, and not --launcher, which gives each point a process\n',
     ) and not (tmp_path / 'none').exists()
     (tmp_path / 'study.py').write_text(
         'from configs.sentences import get_config\n'
@@ -201,8 +201,9 @@ def test_the_command_line(tmp_path):
     process = launch(*flags)
     assert process.returncode == 0, process.stderr
     assert process.stderr.startswith('batch_size=14: train.batch_size=14: must be 13 or less')
-    assert process.stdout.endswith((tmp_path / 'runs' / 'table.md').read_text())
-    assert [line.split('|')[1].strip() for line in process.stdout.splitlines()[-4:]] == [
+    table, best = (tmp_path / 'runs' / 'table.md').read_text(), process.stdout.splitlines()[-1]
+    assert process.stdout.endswith(f'{table}{best}\n') and best.startswith('best on validation: ')
+    assert [line.split('|')[1].strip() for line in table.splitlines()[-4:]] == [
         'seed=1,epochs=3', 'seed=2,epochs=3', 'counts', 'batch_size=14',
     ]  # fmt: skip
 
