@@ -112,7 +112,7 @@ def _set_recurrent(c: ConfigDict, family: str) -> None:
 def _set_quick(c: ConfigDict) -> None:
     c.model.n, c.model.m, c.model.h, c.model.dropout = 5, 50, 50, 0.1
     c.output.kind, c.output.samples = 'nce', 500
-    c.optimizer.learning_rate = 4.0
+    c.optimizer.learning_rate = 6.0
     c.train.batch_size, c.train.epochs = 256, 3
     c.train.evaluate_every, c.train.log_every = 5000, 100  # of 9,375 updates; a validation costs a fifth of an epoch
     c.train.checkpoint_every = 5000
