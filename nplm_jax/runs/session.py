@@ -238,7 +238,7 @@ def _describe(settings: Settings, data: dataset.Dataset, network: Network | None
         shape = f'{model.family}: {window}{size}: {network.num_parameters():,} free parameters'
     note = f'; {vocabulary.RARE} stands for all other words'
     if rare:
-        note += f', {rare:.1%} of the validation words: no perplexity asks which of them it is, which flatters it'
+        note += f', {rare:.1%} of the validation words, which flatters the perplexity: no model has to tell them apart'
     print(
         f'{settings.corpus.name}: {words} words to train / validate / test on, |V| = {len(data.vocabulary):,}{note}\n'
         f'{shape}',

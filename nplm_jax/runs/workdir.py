@@ -236,7 +236,7 @@ def default_name(config: ConfigDict, overrides: Mapping[str, Any]) -> str:
     name, shown = config.name, {key: value for key, value in overrides.items() if key != 'name'}
     if 'corpus.path' in shown and config.corpus.name == 'text' and (name == 'text' or name.startswith('text-')):
         title = pathlib.Path(os.path.abspath(os.path.expanduser(shown.pop('corpus.path')))).stem
-        name = (title or 'text')[:40] + name.removeprefix('text')
+        name = '_'.join(title.split() or ['text'])[:40] + name.removeprefix('text')
     return ','.join(filter(None, (safe_folder_name(name), run_name(shown))))
 
 

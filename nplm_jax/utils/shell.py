@@ -9,6 +9,8 @@ import shutil
 import sys
 from collections.abc import Iterable
 
+_ROOT = pathlib.Path(__file__).parents[2]  # the folder with the package
+
 
 def python_command() -> str:
     """Returns `python` where the shell finds this interpreter by that name, else the interpreter's path."""
@@ -24,7 +26,8 @@ def nplm_command() -> list[str]:
     """Returns the words that call `nplm`: the command installed beside this Python, else the module."""
     installed = shutil.which('nplm', path=os.path.dirname(sys.executable))
     if not installed:
-        return [python_command(), '-m', 'nplm_jax.cli']
+        is_found = str(_ROOT) == os.getcwd() or _ROOT.name in ('site-packages', 'dist-packages')
+        return [*([] if is_found else ['env', f'PYTHONPATH={_ROOT}']), python_command(), '-m', 'nplm_jax.cli']
     on_path = shutil.which('nplm')
     return ['nplm' if on_path == installed else _shorten(installed)]
 

@@ -264,6 +264,7 @@ def test_a_default_folder_has_no_character_that_is_refused(tmp_path):
         ('interpolated', {'corpus.path': '~/class'}, 'class-interpolated'),
         ('', {'corpus.path': 'a/../class/'}, 'class'),
         ('', {'corpus.path': '/'}, 'text'),
+        ('', {'corpus.path': 'my own class.txt'}, 'my_own_class'),
         ('', {'corpus.path': 'x' * 300}, 'x' * 40),
         ('', {'corpus.path': '/a/t.txt', 'corpus.valid_path': '/a/v.txt'}, 't,valid_path=v.txt'),
         ('', {}, 'text'),

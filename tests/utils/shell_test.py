@@ -34,9 +34,12 @@ def test_python_is_named_so_where_the_shell_finds_this_one(environments, monkeyp
 
 def test_nplm_is_the_command_beside_this_python_or_the_module(environments, monkeypatch):
     monkeypatch.setenv('PATH', '')
+    monkeypatch.chdir(shell._ROOT)
     assert shell.nplm_command()[1:] == ['-m', 'nplm_jax.cli']
+    monkeypatch.chdir(environments)  # where Python does not find a package that is not installed
+    assert shell.nplm_command()[:2] == ['env', f'PYTHONPATH={shell._ROOT}']
     (nplm := environments / 'one' / 'bin' / 'nplm').touch(0o755)
-    assert shell.nplm_command() == [str(nplm)]
+    assert shell.nplm_command() == [os.path.join('one', 'bin', 'nplm')]
     monkeypatch.setenv('PATH', str(nplm.parent))
     assert shell.nplm_command() == ['nplm']
 
