@@ -17,7 +17,11 @@ from nplm_jax.training import objective, step
 from nplm_jax.training.loop import prepare_run
 
 V = len(DATA.vocabulary)
-BODIES = (*registry.BODIES, 'bag')
+TIED = {
+    'lstm, tied': {'model.layers': 2, 'model.variational': True, 'model.dropout': 0.2, 'recurrent.weight_dropout': 0.1},
+    'residual, tied': {'model.layers': 2, 'model.word_dropout': 0.1, 'residual.averages': 2},
+}
+BODIES = (*registry.BODIES, 'bag', *TIED)
 SPARSE_KINDS = [kind for kind, layer in OUTPUT_LAYERS.items() if layer.uses_sparse_updates]
 POSITIONS = np.arange(3, 19, dtype=np.int32)  # 4 streams of 4 words; words occur more than once
 
@@ -29,9 +33,10 @@ def bag_of_features(monkeypatch):
 
 
 def make_settings(body, kind, **changes):
+    body, tied = body.partition(',')[0], TIED.get(body)
     model = {'model.family': body, 'model.direct': body == 'nplm', 'model.m': 6, 'model.h': 7, 'output.kind': kind}
     train = {'train.batch_size': 16, 'train.bptt_length': 4, 'train.steps_per_execution': 100}
-    return small_settings({**SPARSE, **model, **train, **changes})
+    return small_settings({**SPARSE, **model, **train, **({**tied, 'model.tied': True} if tied else {}), **changes})
 
 
 @pytest.mark.parametrize('kind', OUTPUT_LAYERS)
