@@ -157,13 +157,17 @@ class Residual(Body):
         """Returns x for each of the last words of each stream, S x T x P; the first R of the L words are carried."""
         first = self.reach - 1
         slots = [e_SxLxM[:, first - i : e_SxLxM.shape[1] - i] for i in range(self.window)]
-        sums_SxLxM = jnp.pad(jnp.cumsum(e_SxLxM, axis=1), ((0, 0), (1, 0), (0, 0)))
-        T = e_SxLxM.shape[1] - first
-        for i in range(self.averages):
-            size = self.window * 2**i
-            end = first + 1 - size
-            recent, older = sums_SxLxM[:, end : end + T], sums_SxLxM[:, end - size : end - size + T]
-            slots.append((recent - older) / size**0.5)
+        T, size = e_SxLxM.shape[1] - first, self.window
+        # sums[:, i]: of `size` words from word i on. Doubled, since differences of running sums would round.
+        num_sums = e_SxLxM.shape[1] - size + 1
+        sums = e_SxLxM[:, :num_sums]
+        for i in range(1, size):
+            sums = sums + e_SxLxM[:, i : num_sums + i]
+        for _ in range(self.averages):
+            start = first + 1 - 2 * size
+            slots.append(sums[:, start : start + T] / size**0.5)
+            sums = sums[:, :-size] + sums[:, size:]
+            size *= 2
         return jnp.concatenate(slots, axis=2)
 
     def start(self, num_streams: int) -> Carry:
