@@ -13,6 +13,8 @@ def get_config() -> ConfigDict:
     c.seed = 1  # random seed of the initial parameters, the order of the words, dropout and sampled words
     c.corpus = _corpus()
     c.model = _model()
+    c.recurrent = _recurrent()
+    c.residual = _residual()
     c.ngram = _ngram()
     c.output = _output()
     c.optimizer = _optimizer()
@@ -57,6 +59,30 @@ def _model() -> ConfigDict:
     c.direct = False  # of nplm: direct connections W from the features to the output; the paper: both
     c.unigram_bias = True  # initialise b with the log-frequencies of the training words; the paper does not say
     c.dropout = 0.25  # probability with which training zeroes a feature or a hidden unit; the paper: 0
+    # Of recurrent networks and residual, as the keys below.
+    c.layers = 1  # layers
+    c.tied = False  # use C as the output matrix too, so that U is C
+    c.output_dropout = -1.0  # as dropout, of what the output matrix multiplies; -1: as dropout
+    c.word_dropout = 0.0  # probability with which training zeroes all features of a word
+    c.variational = False  # use one dropout mask for all words of a stream in an update
+    c.precision = 'float32'  # float32 | bfloat16 products before the output layer, in training
+    return c
+
+
+def _recurrent() -> ConfigDict:
+    """Returns `recurrent.*`: of rnn, gru and lstm (Merity et al., 2018)."""
+    c = ConfigDict()
+    c.weight_dropout = 0.0  # probability with which an update zeroes a weight from the state to itself
+    c.activation_penalty = 0.0  # factor of the mean square of the last layer's output, after dropout
+    c.slowness_penalty = 0.0  # factor of the mean square of its change from word to word
+    return c
+
+
+def _residual() -> ConfigDict:
+    """Returns `residual.*`: of residual (Sun and Iyyer, 2021)."""
+    c = ConfigDict()
+    c.averages = 3  # averages of the n-1 words before the window, of the 2(n-1) before those, ...
+    c.expansion = 2  # units inside a layer, as a multiple of h
     return c
 
 
@@ -74,7 +100,9 @@ def _output() -> ConfigDict:
     # full | sampled (importance sampling, section 5.2) | nce (noise-contrastive estimation) | two_level (predicts the
     # class of the word, then the word in the class).
     c.kind = 'full'
-    c.precision = 'float32'  # of full: float32 | bfloat16 products with |V|; sums and parameters stay float32
+    c.precision = (
+        'float32'  # of full, sampled, nce: float32 | bfloat16 products with |V|; sums and parameters stay float32
+    )
     c.block_size = 256  # of full: examples whose |V| scores are in memory at once; 1024 suits a GPU
     c.samples = 1000  # of sampled and nce: distinct words drawn a step, which all examples of the batch share
     c.proposal = 'unigram'  # of sampled and nce: unigram (by training count) | log_uniform (by rank)
@@ -104,6 +132,7 @@ def _train() -> ConfigDict:
     """Returns `train.*`: how long, in which batches, how often it is validated, saved and logged."""
     c = ConfigDict()
     c.batch_size = 128  # words an update; the paper: 1
+    c.average = 0.0  # decay an update of the parameters' running average, which is then the result; 0: no average
     c.epochs = 8  # largest number of passes over the training words; the paper on Brown: 10 to 20
     c.patience = 2  # training stops after so many validations without a better perplexity
     c.evaluate_every = 0  # updates between validations, 0: once an epoch

@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 from nplm_jax.utils.errors import BadInput, require
 
 OPTIMIZERS = ('sgd', 'adam', 'adagrad', 'paper')
+Precision = Literal['float32', 'bfloat16']
 PRECISIONS = ('float32', 'bfloat16')
 SCHEDULES = ('constant', 'linear', 'cosine')
 # Keys and values of earlier versions, which a config.json may still have.
@@ -27,9 +28,23 @@ KEY_ALIASES = {
     'train.steps_per_dispatch': 'train.steps_per_execution',
     'train.unroll': 'train.bptt_length',
 }
-# Keys that a config.json of an earlier version lacks, and what it meant without them.
-ADDED_KEYS = {'eval.train_words': 0}
 VALUE_ALIASES = {('output.kind', 'classes'): 'two_level'}
+# Keys that a config.json of an earlier version lacks, and what it meant without them.
+ADDED_KEYS = {
+    'eval.train_words': 0,
+    'model.layers': 1,
+    'model.tied': False,
+    'model.output_dropout': -1.0,
+    'model.word_dropout': 0.0,
+    'model.variational': False,
+    'model.precision': 'float32',
+    'recurrent.weight_dropout': 0.0,
+    'recurrent.activation_penalty': 0.0,
+    'recurrent.slowness_penalty': 0.0,
+    'residual.averages': 3,
+    'residual.expansion': 2,
+    'train.average': 0.0,
+}
 
 
 def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -88,12 +103,52 @@ class ModelSettings:
     direct: bool
     unigram_bias: bool
     dropout: float
+    layers: int
+    tied: bool
+    output_dropout: float
+    word_dropout: float
+    variational: bool
+    precision: Precision
 
     def __post_init__(self) -> None:
         require(self.n >= 2, 'model.n', self.n, 'must be 2 or more: a word is predicted from the n-1 before it')
         require(self.m >= 1, 'model.m', self.m, 'must be 1 or more features a word')
         require(self.h >= 0, 'model.h', self.h, 'must be 0 (no hidden layer) or more')
-        require(0 <= self.dropout < 1, 'model.dropout', self.dropout, 'must be at least 0 and below 1')
+        require(self.layers >= 1, 'model.layers', self.layers, 'must be 1 or more')
+        for key in ('dropout', 'word_dropout'):
+            value = getattr(self, key)
+            require(0 <= value < 1, f'model.{key}', value, 'must be at least 0 and below 1')
+        ok = self.output_dropout == -1 or 0 <= self.output_dropout < 1
+        require(ok, 'model.output_dropout', self.output_dropout, 'must be -1 (as dropout), or at least 0 and below 1')
+        _one_of('model.precision', self.precision, PRECISIONS)
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentSettings:
+    """`recurrent.*`: how rnn, gru and lstm are regularised."""
+
+    weight_dropout: float
+    activation_penalty: float
+    slowness_penalty: float
+
+    def __post_init__(self) -> None:
+        ok = 0 <= self.weight_dropout < 1
+        require(ok, 'recurrent.weight_dropout', self.weight_dropout, 'must be at least 0 and below 1')
+        _at_least('recurrent.activation_penalty', self.activation_penalty, 0)
+        _at_least('recurrent.slowness_penalty', self.slowness_penalty, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class ResidualSettings:
+    """`residual.*`: what the residual window network has beside `model.*`."""
+
+    averages: int
+    expansion: int
+
+    def __post_init__(self) -> None:
+        ok = 0 <= self.averages <= 16
+        require(ok, 'residual.averages', self.averages, 'must be at least 0 and at most 16')
+        _at_least('residual.expansion', self.expansion, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +168,7 @@ class OutputSettings:
     """`output.*`: how the loss over all words is computed in training; evaluation is always exact and float32."""
 
     kind: str
-    precision: Literal['float32', 'bfloat16']
+    precision: Precision
     block_size: int
     samples: int
     proposal: str
@@ -181,6 +236,7 @@ class TrainSettings:
     """`train.*`: how long, in what batches, how often evaluated and saved."""
 
     batch_size: int
+    average: float
     epochs: int
     patience: int
     evaluate_every: int
@@ -191,6 +247,7 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         _at_least('train.batch_size', self.batch_size, 1)
+        require(0 <= self.average < 1, 'train.average', self.average, 'must be at least 0 and below 1')
         _at_least('train.epochs', self.epochs, 1)
         _at_least('train.patience', self.patience, 1)
         _at_least('train.evaluate_every', self.evaluate_every, 0)
@@ -249,6 +306,8 @@ class Settings:
     seed: int
     corpus: CorpusSettings
     model: ModelSettings
+    recurrent: RecurrentSettings
+    residual: ResidualSettings
     ngram: NgramSettings
     output: OutputSettings
     optimizer: OptimizerSettings

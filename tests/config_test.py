@@ -47,7 +47,7 @@ def test_the_keys_of_the_default_config_are_the_fields_of_the_settings():
 
 def test_only_the_default_config_has_defaults():
     classes = [c for c in vars(config_lib).values() if dataclasses.is_dataclass(c)]
-    assert set(classes) == set(sections().values()) and len(classes) == 11
+    assert set(classes) == set(sections().values()) and len(classes) == 13
     for section in classes:
         for field in dataclasses.fields(section):
             assert field.default is field.default_factory is dataclasses.MISSING, f'{section.__name__}.{field.name}'
@@ -72,6 +72,16 @@ IMPOSSIBLE = [
     ('model.h', -1, r'must be 0 \(no hidden layer\) or more'),
     ('model.h', 0, 'no hidden layer needs model.direct=True'),
     ('model.dropout', 1.0, 'must be at least 0 and below 1'),
+    ('model.layers', 0, 'must be 1 or more'),
+    ('model.word_dropout', -0.1, 'must be at least 0 and below 1'),
+    ('model.output_dropout', -0.5, r'must be -1 \(as dropout\), or at least 0 and below 1'),
+    ('model.precision', 'float16', 'must be one of float32, bfloat16'),
+    ('recurrent.weight_dropout', 1.0, 'must be at least 0 and below 1'),
+    ('recurrent.activation_penalty', -1.0, 'must be 0 or more'),
+    ('recurrent.slowness_penalty', -1.0, 'must be 0 or more'),
+    ('residual.averages', -1, 'must be at least 0 and at most 16'),
+    ('residual.expansion', 0, 'must be 1 or more'),
+    ('train.average', 1.0, 'must be at least 0 and below 1'),
     ('optimizer.name', 'sdg', 'must be one of sgd, adam, adagrad, paper'),
     ('optimizer.schedule', 'cos', 'must be one of constant, linear, cosine'),
     ('optimizer.learning_rate', 0.0, 'must be above 0 and finite'),
@@ -92,7 +102,7 @@ IMPOSSIBLE = [
     ('corpus.max_vocabulary', 2, r'must be 0 \(no limit\) or 3 or more'),
     ('corpus.train', 0.0, 'must be above 0 and below 1, a fraction of the stream, or 2 or more words'),
     ('corpus.valid', 1.0, 'must be above 0 and below 1'),
-    ('model.family', 'trigram', 'must be one of nplm, rnn, gru, lstm, maximum_likelihood'),
+    ('model.family', 'trigram', 'must be one of nplm, rnn, gru, lstm, residual, maximum_likelihood'),
     ('output.kind', 'hierarchical', 'must be one of full, sampled, nce, two_level'),
     ('output.precision', 'float16', 'must be one of float32, bfloat16'),
     ('output.block_size', 0, 'must be 1 or more'),

@@ -43,7 +43,10 @@ class Body(abc.ABC):
     @property
     @abc.abstractmethod
     def widths(self) -> Mapping[str, int]:
-        """The output matrices by name, and the width of each: the last dimension of its features."""
+        """The output matrices by name, and the width of each: the last dimension of its features.
+
+        C_VxM may be one: then the words' features are also their output weights (tied).
+        """
 
     @abc.abstractmethod
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
@@ -70,6 +73,10 @@ class Body(abc.ABC):
         Returns:
             The features by the name of their matrix, and what the streams carry on.
         """
+
+    def penalty(self, features: Features) -> jax.Array | float:
+        """Returns what training adds to the mean NLL because of these features, beside the regulariser."""
+        return 0.0
 
     def start(self, num_streams: int) -> Carry:
         """Returns what streams carry before their first word."""

@@ -57,7 +57,7 @@ class Network:
         """
         b_V = jnp.zeros(self.vocabulary_size) if bias_V is None else jnp.asarray(bias_V)
         body, keys = self.body.init(key, self.vocabulary_size), self.body.output_keys(key)
-        return body | self.output.init(key, keys, self.body.widths, b_V)
+        return self.output.init(key, keys, self.body.widths, b_V) | body  # a tied C is the body's
 
     def num_parameters(self) -> int:
         """Returns the number of free parameters."""
@@ -103,6 +103,8 @@ class Network:
     ) -> tuple[jax.Array, Carry]:
         """Returns the mean NLL of this device's examples, nats a word, and what the streams carry on.
 
+        Its gradient is that of the NLL and the body's penalty together.
+
         Args:
             params: The parameters.
             contexts_BxN: Word ids in reading order, int32.
@@ -112,4 +114,15 @@ class Network:
             axes: The named axes over which the batch and the words are divided.
         """
         features, carry = self.features(params, contexts_BxN, carry, key, axes.data)
-        return self.output.loss(params, features, targets_B, axes.model), carry
+        if axes.model and EMBEDDING in features:
+            params = params | {EMBEDDING: _local_rows(params[EMBEDDING], len(params[BIAS]), axes.model)}
+        nll = self.output.loss(params, features, targets_B, axes.model)
+        penalty = self.body.penalty(features)
+        return nll + (penalty - jax.lax.stop_gradient(penalty)), carry  # the value is the NLL's
+
+
+def _local_rows(table_VxD: jax.Array, num_rows: int, axis: str) -> jax.Array:
+    """Returns this device's rows of an array that every device has in full, padded with zeros where it has fewer."""
+    first = num_rows * jax.lax.axis_index(axis)
+    padding = num_rows * jax.lax.axis_size(axis) - len(table_VxD)
+    return jax.lax.dynamic_slice_in_dim(jnp.pad(table_VxD, ((0, padding), (0, 0))), first, num_rows)

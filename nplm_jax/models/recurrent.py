@@ -1,19 +1,22 @@
 """Recurrent bodies: the words before w_t reach its prediction y = b + U h_t through a state h alone.
 
-rnn: h_t = tanh(b_1 + W_h h_{t-1} + W_e e_t), e_t = C(w_{t-1}). gru and lstm are Flax's cells. Dims: V vocabulary, M
-features a word (m), K numbers of the state (h), S streams that are read in parallel, T words of a stream, B = S * T
-examples, stream by stream.
+rnn: h_t = tanh(b_1 + W_h h_{t-1} + W_e e_t), e_t = C(w_{t-1}). gru and lstm are Flax's cells. Several layers read one
+another's h. Dims: V vocabulary, M features a word (m), K numbers of the state (h), D inputs of a layer, S streams that
+are read in parallel, T words of a stream, B = S * T examples, stream by stream.
 
 References:
     Elman, Finding structure in time, 1990; Mikolov et al., Recurrent neural network based language model, 2010.
     Cho et al., Learning phrase representations using RNN encoder-decoder, 2014.
     Hochreiter and Schmidhuber, Long short-term memory, 1997.
+    Gal and Ghahramani, A theoretically grounded application of dropout in recurrent neural networks, 2016.
+    Merity et al., Regularizing and optimizing LSTM language models, 2018.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import zlib
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -24,36 +27,55 @@ import jax.numpy as jnp
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
-from nplm_jax.models.body import Body, Carry
+from nplm_jax.models import lstm
+from nplm_jax.models.body import EMBEDDING, Body, Carry
 from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import Axis, dropout, uniform
+from nplm_jax.utils.nn import Axis, Precision, dropout, matmul, uniform
 
 
 @dataclasses.dataclass(frozen=True)
 class Recurrent(Body):
-    """What rnn, gru and lstm share: streams, truncated back-propagation through time, dropout.
+    """What rnn, gru and lstm share: streams, layers, truncated back-propagation through time, regularisation.
 
-    Dropout is on the word features and on h on its way to y, never on h on its way to itself (Zaremba et al., 2014).
+    Dropout is on the word features, on h between layers and on h on its way to y (Zaremba et al., 2014).
 
     Attributes:
         m: Features a word.
-        h: Numbers of the state.
-        dropout: Share of the features and of h that training zeroes.
+        h: Numbers of the state of a layer.
+        layers: How many layers.
+        tied: Whether C is the output matrix; h is projected to m numbers where they differ.
+        dropout: Share of the features and of h between layers that training zeroes.
+        output_dropout: Share of the last h that training zeroes.
+        word_dropout: Share of the words whose features training zeroes.
+        variational: Whether one dropout mask serves all words of a stream in an update.
+        weight_dropout: Share of the weights from h to itself that an update zeroes (Merity et al.).
+        activation_penalty: Factor of the mean square of the last h, after dropout.
+        slowness_penalty: Factor of the mean square of its change from word to word.
         bptt_length: Words of a stream through which an update's gradient goes back.
+        precision: What the products are rounded to in training.
     """
 
     m: int
     h: int
+    layers: int
+    tied: bool
     dropout: float
+    output_dropout: float
+    word_dropout: float
+    variational: bool
+    weight_dropout: float
+    activation_penalty: float
+    slowness_penalty: float
     bptt_length: int
+    precision: Precision
     num_context = 1
     warm_up = 512
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
         """Returns the body. Raises: BadInput for direct connections, no state, or a batch of unequal streams."""
-        model, train = settings.model, settings.train
+        model, recurrent, train = settings.model, settings.recurrent, settings.train
         allowed = f'must be False for model.family={model.family}, which has no direct connections'
         require(not model.direct, 'model.direct', model.direct, allowed)
         require(model.h > 0, 'model.h', model.h, f'must be 1 or more for model.family={model.family}')
@@ -61,48 +83,116 @@ class Recurrent(Body):
         require(train.batch_size % train.bptt_length == 0, 'train.batch_size', train.batch_size, allowed)
         name = settings.optimizer.name
         require(name != 'paper', 'optimizer.name', name, f'must be another for model.family={model.family}')
-        return cls(model.m, model.h, model.dropout, train.bptt_length)
+        return cls(
+            m=model.m,
+            h=model.h,
+            layers=model.layers,
+            tied=model.tied,
+            dropout=model.dropout,
+            output_dropout=model.dropout if model.output_dropout < 0 else model.output_dropout,
+            word_dropout=model.word_dropout,
+            variational=model.variational,
+            weight_dropout=recurrent.weight_dropout,
+            activation_penalty=recurrent.activation_penalty,
+            slowness_penalty=recurrent.slowness_penalty,
+            bptt_length=train.bptt_length,
+            precision=model.precision,
+        )
 
     @property
     def widths(self) -> dict[str, int]:
-        """U multiplies h."""
-        return {'U_VxK': self.h}
+        """U, or a tied C, multiplies the last h."""
+        return {EMBEDDING: self.m} if self.tied else {'U_VxK': self.h}
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The names of the layers' parameters, in reading order."""
+        return tuple(f'cell_{i}' if i else 'cell' for i in range(self.layers))
+
+    @property
+    def is_projected(self) -> bool:
+        """Whether h is projected to as many numbers as C has."""
+        return self.tied and self.h != self.m
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Returns C uniform in +-0.1, and the cell."""
+        """Returns C uniform in +-0.1, the cells, and the projection, uniform in +-1/sqrt(K)."""
         key_C, _, key_cell = jax.random.split(key, 3)
-        return {'C_VxM': uniform(key_C, (vocabulary_size, self.m), 0.1), 'cell': self.init_cell(key_cell)}
+        params: Params = {EMBEDDING: uniform(key_C, (vocabulary_size, self.m), 0.1)}
+        for i, name in enumerate(self.cells):
+            layer_key = jax.random.fold_in(key_cell, i) if i else key_cell
+            params[name] = self.init_cell(layer_key, self.h if i else self.m)
+        if self.is_projected:
+            key_P = jax.random.fold_in(key_cell, self.layers)
+            params['P_KxM'] = uniform(key_P, (self.h, self.m), self.h**-0.5)
+        return params
 
     def output_keys(self, key: jax.Array) -> dict[str, jax.Array]:
         """See `Body.output_keys`."""
-        return {'U_VxK': jax.random.split(key, 3)[1]}
+        return dict.fromkeys(self.widths, jax.random.split(key, 3)[1])
 
     @abc.abstractmethod
-    def init_cell(self, key: jax.Array) -> Params:
-        """Returns the parameters of the cell."""
+    def init_cell(self, key: jax.Array, num_inputs: int) -> Params:
+        """Returns the parameters of a layer's cell."""
 
     @abc.abstractmethod
-    def advance(self, cell: Params, carry: Carry, e_SxM: jax.Array) -> tuple[Carry, jax.Array]:
+    def advance(self, cell: Params, carry: Carry, e_SxD: jax.Array) -> tuple[Carry, jax.Array]:
         """Reads one word of each stream. Returns: the next carry, and h, S x K."""
+
+    def read(self, cell: Params, carry: Carry, e_TxSxD: jax.Array, precision: Precision) -> tuple[Carry, jax.Array]:
+        """Reads T words of each stream. Returns: the next carry, and h, T x S x K."""
+        return jax.lax.scan(lambda carry, e_SxD: self.advance(cell, carry, e_SxD), carry, e_TxSxD)
 
     def features(
         self, params: Params, e_BxNxM: jax.Array, carry: Carry, key: jax.Array | None = None, axis: Axis = None
     ) -> tuple[Features, Carry]:
         """See `Body.features`. The gradient goes back to `carry` and no further."""
         S = jax.tree.leaves(carry)[0].shape[0]
-        e_BxM = e_BxNxM[:, 0]
-        if key is not None and self.dropout:
+        B, precision = len(e_BxNxM), self.precision if key is not None else 'float32'
+
+        def drop(values_BxD: jax.Array, rate: float, key: jax.Array) -> jax.Array:
+            return dropout(key, values_BxD, rate, axis, B // S if self.variational else 1) if rate else values_BxD
+
+        x_BxD = e_BxNxM[:, 0]
+        if key is not None:
             key, key_h = jax.random.split(key)
-            e_BxM = dropout(key, e_BxM, self.dropout, axis)
-        e_TxSxM = e_BxM.reshape(S, -1, self.m).swapaxes(0, 1)
-        step = lambda carry, e_SxM: self.advance(params['cell'], carry, e_SxM)  # noqa: E731
-        carry, h_TxSxK = jax.lax.scan(step, jax.lax.stop_gradient(carry), e_TxSxM)
-        h_BxK = h_TxSxK.swapaxes(0, 1).reshape(-1, self.h)
-        if key is not None and self.dropout:
-            h_BxK = dropout(key_h, h_BxK, self.dropout, axis)
-        return {'U_VxK': h_BxK}, carry
+            if self.word_dropout:
+                x_BxD = x_BxD * dropout(jax.random.fold_in(key, 1), jnp.ones((B, 1)), self.word_dropout, axis)
+            x_BxD = drop(x_BxD, self.dropout, key)
+        carries = []
+        layer_carries = jax.lax.stop_gradient(carry if self.layers > 1 else (carry,))
+        for i, (name, layer_carry) in enumerate(zip(self.cells, layer_carries)):
+            cell = params[name]
+            if key is not None and self.weight_dropout:
+                cell = _drop_state_weights(jax.random.fold_in(key, 2 + i), cell, self.weight_dropout)
+            x_TxSxD = x_BxD.reshape(S, -1, x_BxD.shape[1]).swapaxes(0, 1)
+            layer_carry, h_TxSxK = self.read(cell, layer_carry, x_TxSxD, precision)
+            carries.append(layer_carry)
+            x_BxD = h_TxSxK.swapaxes(0, 1).reshape(-1, self.h)
+            if key is not None and i < self.layers - 1:
+                x_BxD = drop(x_BxD, self.dropout, jax.random.fold_in(key_h, 1 + i))
+        if self.is_projected:
+            x_BxD = matmul(x_BxD, params['P_KxM'], precision)
+        if key is not None:
+            x_BxD = drop(x_BxD, self.output_dropout, key_h)
+        return dict.fromkeys(self.widths, x_BxD), tuple(carries) if self.layers > 1 else carries[0]
+
+    def penalty(self, features: Features) -> jax.Array | float:
+        """Returns the penalties of the last layer's output (Merity et al., section 4.4)."""
+        [h_BxK] = features.values()
+        penalty: jax.Array | float = 0.0
+        if self.activation_penalty:
+            penalty += self.activation_penalty * jnp.mean(jnp.square(h_BxK))
+        if self.slowness_penalty:
+            h_SxTxK = h_BxK.reshape(-1, self.bptt_length, h_BxK.shape[1])
+            penalty += self.slowness_penalty * jnp.mean(jnp.square(h_SxTxK[:, 1:] - h_SxTxK[:, :-1]))
+        return penalty
 
     def start(self, num_streams: int) -> Carry:
+        """Returns zeros for each layer."""
+        start = self.start_cell(num_streams)
+        return (start,) * self.layers if self.layers > 1 else start
+
+    def start_cell(self, num_streams: int) -> Carry:
         """Returns zeros, S x K."""
         return jnp.zeros((num_streams, self.h))
 
@@ -118,18 +208,18 @@ class Recurrent(Body):
 class Elman(Recurrent):
     """rnn."""
 
-    def init_cell(self, key: jax.Array) -> Params:
-        """Returns W_h orthogonal, W_e uniform in +-1/sqrt(M), b_1 zero."""
+    def init_cell(self, key: jax.Array, num_inputs: int) -> Params:
+        """Returns W_h orthogonal, W_e uniform in +-1/sqrt(D), b_1 zero."""
         key_h, key_e = jax.random.split(key)
         return {
             'W_h_KxK': jax.nn.initializers.orthogonal()(key_h, (self.h, self.h)),
-            'W_e_KxM': uniform(key_e, (self.h, self.m), self.m**-0.5),
+            'W_e_KxM': uniform(key_e, (self.h, num_inputs), num_inputs**-0.5),
             'b_1_K': jnp.zeros(self.h),
         }
 
-    def advance(self, cell: Params, carry: Carry, e_SxM: jax.Array) -> tuple[Carry, jax.Array]:
+    def advance(self, cell: Params, carry: Carry, e_SxD: jax.Array) -> tuple[Carry, jax.Array]:
         """See `Recurrent.advance`."""
-        h_SxK = jnp.tanh(cell['b_1_K'][None, :] + carry @ cell['W_h_KxK'].T + e_SxM @ cell['W_e_KxM'].T)
+        h_SxK = jnp.tanh(cell['b_1_K'][None, :] + carry @ cell['W_h_KxK'].T + e_SxD @ cell['W_e_KxM'].T)
         return h_SxK, h_SxK
 
 
@@ -138,13 +228,13 @@ class _FlaxCell(Recurrent):
 
     cell_class: Callable[[int], flax.linen.RNNCellBase]
 
-    def init_cell(self, key: jax.Array) -> Params:
+    def init_cell(self, key: jax.Array, num_inputs: int) -> Params:
         """Returns the parameters of Flax's cell."""
-        return self.cell_class(self.h).init(key, self.start(1), jnp.zeros((1, self.m)))['params']
+        return self.cell_class(self.h).init(key, self.start_cell(1), jnp.zeros((1, num_inputs)))['params']
 
-    def advance(self, cell: Params, carry: Carry, e_SxM: jax.Array) -> tuple[Carry, jax.Array]:
+    def advance(self, cell: Params, carry: Carry, e_SxD: jax.Array) -> tuple[Carry, jax.Array]:
         """See `Recurrent.advance`."""
-        result: Any = self.cell_class(self.h).apply({'params': cell}, carry, e_SxM)
+        result: Any = self.cell_class(self.h).apply({'params': cell}, carry, e_SxD)
         return result
 
 
@@ -155,11 +245,27 @@ class Gru(_FlaxCell):
 
 
 class Lstm(_FlaxCell):
-    """lstm. The carry is (c, h)."""
+    """lstm. The carry of a layer is (c, h)."""
 
     cell_class = flax.linen.OptimizedLSTMCell
 
-    def start(self, num_streams: int) -> Carry:
+    def start_cell(self, num_streams: int) -> Carry:
         """Returns zeros, two of S x K."""
         zeros_SxK = jnp.zeros((num_streams, self.h))
         return zeros_SxK, jnp.zeros_like(zeros_SxK)
+
+    def read(self, cell: Params, carry: Carry, e_TxSxD: jax.Array, precision: Precision) -> tuple[Carry, jax.Array]:
+        """See `Recurrent.read`."""
+        return lstm.read(cell, carry, e_TxSxD, precision)
+
+
+def _drop_state_weights(key: jax.Array, cell: Params, rate: float) -> Params:
+    """Zeroes a share of each layer's weights from h to itself; the names of these begin with h or W_h."""
+
+    def drop(path: tuple[Any, ...], weight: jax.Array) -> jax.Array:
+        name = path[0].key
+        if weight.ndim < 2 or not name.startswith(('h', 'W_h')):
+            return weight
+        return dropout(jax.random.fold_in(key, zlib.crc32(name.encode())), weight, rate)
+
+    return jax.tree_util.tree_map_with_path(drop, cell)

@@ -8,9 +8,10 @@ from nplm_jax.config import ModelSettings
 from nplm_jax.models.body import Body
 from nplm_jax.models.nplm import Window
 from nplm_jax.models.recurrent import Elman, Gru, Lstm
+from nplm_jax.models.residual import Residual
 from nplm_jax.utils.errors import require
 
-BODIES: dict[str, type[Body]] = {'nplm': Window, 'rnn': Elman, 'gru': Gru, 'lstm': Lstm}
+BODIES: dict[str, type[Body]] = {'nplm': Window, 'rnn': Elman, 'gru': Gru, 'lstm': Lstm, 'residual': Residual}
 
 
 def is_network(settings: ModelSettings) -> bool:

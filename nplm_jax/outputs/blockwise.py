@@ -13,8 +13,9 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
+from nplm_jax.utils.nn import Precision
+
 Part = tuple[jax.Array, jax.Array]  # weights_VxD and the inputs_BxD that they multiply
-Precision = Literal['float32', 'bfloat16']
 BIAS_TERMS = {'float32': 1, 'bfloat16': 3}  # rounded terms whose sum is b in float32's precision
 ROW_MULTIPLE = {'float32': 1, 'bfloat16': 8}  # products are fastest on a CPU when the rows are a multiple of this
 

@@ -23,6 +23,7 @@ from nplm_jax.config import OutputSettings
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import BIAS, Features, Params, SparseOutputLayer, parts_of
 from nplm_jax.utils.errors import require
+from nplm_jax.utils.nn import Precision
 
 _UNITS = 2**30  # resolution of the cumulative probabilities of all draws together
 
@@ -47,17 +48,19 @@ class _Sampled(SparseOutputLayer):
     Attributes:
         num_samples: Distinct words that a step draws for its whole batch.
         proposal: `unigram`: words are drawn by their training counts; `log_uniform`: by their rank.
+        precision: What the products with the samples are rounded to in training. Evaluation is always float32.
     """
 
     num_samples: int
     proposal: str
+    precision: Precision
 
     @classmethod
     def from_settings(cls, settings: OutputSettings, vocabulary_size: int) -> Self:
         """Returns the layer. Raises: BadInput for more samples than words."""
         allowed = f'must be {vocabulary_size:,}, the vocabulary, or less'
         require(settings.samples <= vocabulary_size, 'output.samples', settings.samples, allowed)
-        return cls(settings.samples, settings.proposal)
+        return cls(settings.samples, settings.proposal, settings.precision)
 
     def make_proposal(self, unigram_log_prob_V: np.ndarray) -> ProposalDistribution:
         """Returns the distribution that words are drawn from."""
@@ -80,7 +83,7 @@ class _Sampled(SparseOutputLayer):
     ) -> tuple[jax.Array, jax.Array]:
         """See `SparseOutputLayer.sparse_loss`. The mean NLL is the importance-sampling estimate."""
         y_target_B = softmax.gathered_scores(per_example[BIAS], parts_of(per_example, features))[:, 0]
-        y_SxB = softmax.scores(shared[BIAS], parts_of(shared, features))
+        y_SxB = softmax.scores(shared[BIAS], parts_of(shared, features), self.precision)
         log_odds_SxB = y_SxB - proposal.log_inclusion_prob_V[shared_S][:, None]
         nll = _estimated_nll(log_odds_SxB, y_target_B, targets_B, shared_S)
         target_log_odds_B = y_target_B - proposal.log_inclusion_prob_V[targets_B]

@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config import OutputSettings
-from nplm_jax.outputs.blockwise import Part, Precision, blockwise_cross_entropy
+from nplm_jax.outputs.blockwise import Part, blockwise_cross_entropy
 from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params, parts_of
+from nplm_jax.utils.nn import Precision, matmul
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,17 +50,18 @@ class FullSoftmax(OutputLayer):
         return cross_entropy(scores(params[BIAS], parts_of(params, features)), targets_B)
 
 
-def scores(b_V: jax.Array, parts: Iterable[Part]) -> jax.Array:
+def scores(b_V: jax.Array, parts: Iterable[Part], precision: Precision = 'float32') -> jax.Array:
     """Computes y = b + the sum of weights @ inputs over the parts (the paper's equation 1).
 
     Args:
         b_V: The words' biases.
         parts: Pairs of weights_VxD and inputs_BxD.
+        precision: What the factors are rounded to.
 
     Returns:
         y_VxB, float32, words x examples.
     """
-    y_VxB = sum(weights_VxD @ inputs_BxD.T for weights_VxD, inputs_BxD in parts)
+    y_VxB = sum(matmul(weights_VxD, inputs_BxD.T, precision) for weights_VxD, inputs_BxD in parts)
     return b_V[:, None] + y_VxB
 
 

@@ -213,7 +213,8 @@ class Trainer:
     def validate(self) -> None:
         """Compares with the best parameters so far, and decides whether training is over."""
         run, progress = self.run, self.progress
-        params = run.program.sharding.unshard(self._state.params, len(run.data.vocabulary))
+        params = self._state.params if self._state.average is None else self._state.average
+        params = run.program.sharding.unshard(params, len(run.data.vocabulary))
         log_p_T = NeuralLanguageModel(run.program.network, params).score(run.data.tokens_T, run.data.valid)
         score = summarize(log_p_T, run.data.valid)
         nll = float(multihost.broadcast_from_primary(np.float64(score.nll_per_word)))

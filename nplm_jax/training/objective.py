@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.distributed.sharding import NO_AXES, ONE_DEVICE, Axes, MeshSharding
-from nplm_jax.models.body import EMBEDDING, Carry
+from nplm_jax.models.body import Carry
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Params, SparseOutputLayer
-from nplm_jax.training.sparse_rows import Rows, gather_rows
+from nplm_jax.training.sparse_rows import CONTEXTS, Rows, gather_rows
 
 
 class Gradients(NamedTuple):
@@ -120,8 +120,9 @@ def sparse_gradients(
         shared: Params, per_example: Params, targets_B: Any, carry: Carry, extra: Any, axes: Axes = NO_AXES
     ) -> tuple[Any, Carry]:
         key, shared_S, proposal = extra
-        features, carry = network.body.features(shared, per_example[EMBEDDING], carry, key, axes.data)
-        return output.sparse_loss(shared, per_example, features, targets_B, shared_S, proposal), carry
+        features, carry = network.body.features(shared, per_example[CONTEXTS], carry, key, axes.data)
+        loss, nll = output.sparse_loss(shared, per_example, features, targets_B, shared_S, proposal)
+        return (loss + network.body.penalty(features), nll), carry
 
     def loss(shared: Params, per_example: Params) -> tuple[jax.Array, tuple[jax.Array, Carry]]:
         extra = key, rows.shared_S, proposal

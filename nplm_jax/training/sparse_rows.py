@@ -1,7 +1,7 @@
 """The rows of the parameters that a sparse update needs: gathered into small arrays, and the updates added back.
 
 Dims: V vocabulary, B batch, N context words, M features, L output rows of each example, S output rows of all examples,
-R = B * L + S.
+R rows that are updated, with repetitions.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import jax.numpy as jnp
 
 from nplm_jax.models.body import EMBEDDING
 from nplm_jax.outputs.output_layer import Params
+
+CONTEXTS = 'e_BxNxM'  # the features of the context words, among what belongs to each example
 
 
 class Rows(NamedTuple):
@@ -40,22 +42,30 @@ def gather_rows(params: Params, rows: Rows, tables: Sequence[str]) -> tuple[Para
 
     Returns:
         What all examples share: the tables' rows `shared_S`, and every parameter that is no table. And what belongs to
-        each example: C's rows, B x N x M, and the tables' rows `example_rows_BxL`.
+        each example: the tables' rows `example_rows_BxL`, and C's rows, B x N x M, under the name CONTEXTS.
     """
     shared = {name: value for name, value in params.items() if name != EMBEDDING}
     shared |= {name: params[name][rows.shared_S] for name in tables}
     per_example = {name: params[name][rows.example_rows_BxL] for name in tables}
-    return shared, per_example | {EMBEDDING: params[EMBEDDING][rows.contexts_BxN]}
+    return shared, per_example | {CONTEXTS: params[EMBEDDING][rows.contexts_BxN]}
 
 
 def scatter_add_rows(params: Params, shared: Params, per_example: Params, rows: Rows, tables: Sequence[str]) -> Params:
     """Adds updates in the structure that `gather_rows` returned. A row that was gathered twice gets both updates."""
-    ids_R = jnp.concatenate([rows.example_rows_BxL.reshape(-1), rows.shared_S])
     updated = {name: jax.tree.map(jnp.add, params[name], shared[name]) for name in shared if name not in tables}
-    for name in tables:  # one scatter for both: after a first one XLA may copy all V rows for a second one
-        example_updates = per_example[name].reshape(-1, *params[name].shape[1:])
-        updated[name] = params[name].at[ids_R].add(jnp.concatenate([example_updates, shared[name]]))
-    return updated | {EMBEDDING: params[EMBEDDING].at[rows.contexts_BxN].add(per_example[EMBEDDING])}
+    for name in dict.fromkeys((*tables, EMBEDDING)):
+        ids, updates = [], []
+        if name in tables:
+            ids += [rows.example_rows_BxL, rows.shared_S]
+            updates += [per_example[name], shared[name]]
+        if name == EMBEDDING:
+            ids.append(rows.contexts_BxN)
+            updates.append(per_example[CONTEXTS])
+        # One scatter for all: after a first one XLA may copy all V rows for a second one.
+        ids_R = jnp.concatenate([x.reshape(-1) for x in ids])
+        row_shape = params[name].shape[1:]
+        updated[name] = params[name].at[ids_R].add(jnp.concatenate([x.reshape(-1, *row_shape) for x in updates]))
+    return updated
 
 
 def apply_weight_decay(params: Params, factor: jax.Array) -> Params:

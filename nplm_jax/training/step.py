@@ -35,12 +35,14 @@ class TrainState:
         opt_state: What the optimizer keeps.
         step: How many updates there were, int32.
         carry: What the body's streams carry on to the next update; None for a window.
+        average: The running average of the parameters; None where `train.average` is 0.
     """
 
     params: Params
     opt_state: optax.OptState
     step: jax.Array
     carry: Carry = None
+    average: Params | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Program:
         steps_per_epoch: Updates of an epoch.
         row_updates: Whether the few rows of a sparse gradient are updated alone. It takes a sparse output layer and an
             optimizer that keeps nothing of a parameter.
+        average_decay: The decay of the parameters' average, an update; 0 for no average.
         sharding: Where the state lies.
     """
 
@@ -64,6 +67,7 @@ class Program:
     batch_size: int
     steps_per_epoch: int
     row_updates: bool
+    average_decay: float = 0.0
     sharding: MeshSharding = ONE_DEVICE
 
 
@@ -77,7 +81,7 @@ def make_program(
     optimizer = dataclasses.replace(optimizer, learning_rate=1.0, decay=0.0, paper=paper)
     parts = _optimizer_and_schedule(optimizer, steps_per_epoch * train.epochs, train.batch_size)
     row_updates = network.output.uses_sparse_updates and optimizer.is_plain_sgd
-    return Program(network, *parts, train.batch_size, steps_per_epoch, row_updates, sharding)
+    return Program(network, *parts, train.batch_size, steps_per_epoch, row_updates, train.average, sharding)
 
 
 @functools.cache  # equal arguments give the same functions, which programs are compared by
@@ -101,7 +105,8 @@ def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.nd
     key = jax.random.fold_in(jax.random.key(hyperparameters.seed), 0)
     params = network.init(key, bias_V)
     carry = network.body.start(network.body.num_streams(program.batch_size))
-    return TrainState(params, program.optimizer.init(params), jnp.zeros((), jnp.int32), carry)
+    average = params if program.average_decay else None
+    return TrainState(params, program.optimizer.init(params), jnp.zeros((), jnp.int32), carry, average)
 
 
 def batch(program: Program, tokens_T: jax.Array, positions_B: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -146,7 +151,7 @@ def apply_gradients(
             grad_tree = jax.tree.map(lambda g, p: g + decay * p if p.ndim > 1 else g, grad_tree, state.params)
         updates, opt_state = update(grad_tree, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-    return program.sharding.constrain(TrainState(params, opt_state, state.step + 1, grads.carry))
+    return program.sharding.constrain(TrainState(params, opt_state, state.step + 1, grads.carry, state.average))
 
 
 def dense_tree(program: Program, params: Params, grads: Gradients) -> Params:
@@ -217,7 +222,18 @@ def train_steps(
 
     after, nll_S = jax.lax.scan(step, state, positions_SxB)
     params = decay(program, after.params, state.step, hyperparameters, len(positions_SxB))
-    return dataclasses.replace(after, params=params), nll_S
+    average = update_average(program, after.average, params, state.step, len(positions_SxB))
+    return dataclasses.replace(after, params=params, average=average), nll_S
+
+
+def update_average(
+    program: Program, average: Params | None, params: Params, step: jax.Array, num_steps: int
+) -> Params | None:
+    """Returns the running average after `num_steps` updates from `step` on: a plain mean at first, then exponential."""
+    if average is None:
+        return None
+    decay = jnp.minimum(program.average_decay**num_steps, step / (step + num_steps))
+    return jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, average, params)
 
 
 @functools.partial(jax.jit, static_argnames=('program', 'num_steps'), donate_argnames='state')

@@ -6,13 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict
 from helpers import DATA, make_model, make_network, same_bits, small_settings, train, train_in_parts
 
 from configs import sentences
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.perplexity import evaluate
-from nplm_jax.models import mixture
+from nplm_jax.models import mixture, recurrent
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
@@ -25,8 +26,9 @@ V, M, K = 13, 3, 5
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, V, 1500), jnp.int32)
 
 
-def make(family, dropout=0.0):
+def make(family, dropout=0.0, **changes):
     model = {'model.family': family, 'model.m': M, 'model.h': K, 'model.direct': False, 'model.dropout': dropout}
+    model |= changes
     network = make_network(V, {**model, 'train.batch_size': 8, 'train.bptt_length': 4, 'output.block_size': 4})
     return network, jax.tree.map(lambda x: 3 * x + 0.1, network.init(jax.random.key(0)))  # far from linear, no zeros
 
@@ -47,6 +49,39 @@ def random_carry(network, streams=2):
 def loss(network, params, before_SxT, targets_SxT, carry, key=None):
     """The mean NLL of all words of the streams, and the carry after them."""
     return network.loss(params, jnp.asarray(before_SxT).reshape(-1, 1), targets_SxT.reshape(-1), carry, key)
+
+
+def test_penalties_change_the_gradient_and_not_the_loss():
+    penalties = {'recurrent.activation_penalty': 2.0, 'recurrent.slowness_penalty': 3.0}
+    gradients = []
+    before_SxT, targets_SxT = batch(words=4)
+    for changes in ({}, penalties):
+        network, params = make('gru', **changes)
+        value = lambda params: loss(network, params, before_SxT, targets_SxT, random_carry(network))[0]  # noqa: B023, E731
+        gradients.append(jax.value_and_grad(value)(params))
+    assert gradients[0][0] == gradients[1][0]
+
+    def penalty(params):
+        features, _ = network.features(params, jnp.asarray(before_SxT).reshape(-1, 1), random_carry(network))
+        h_SxTxK = features['U_VxK'].reshape(2, 4, K)
+        return 2 * jnp.mean(h_SxTxK**2) + 3 * jnp.mean((h_SxTxK[:, 1:] - h_SxTxK[:, :-1]) ** 2)
+
+    expected = jax.tree.map(jnp.add, gradients[0][1], jax.grad(penalty)(params))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradients[1][1], expected)
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_weight_dropout_zeroes_weights_from_the_state_to_itself_alone(family):
+    network, params = make(family)
+    dropped = recurrent._drop_state_weights(jax.random.key(0), params['cell'], 0.5)
+    flat, dropped = (flatten_dict(cell, sep='.') for cell in (params['cell'], dropped))
+    for name, weight in flat.items():
+        if name == 'W_h_KxK' or name.startswith('h') and name.endswith('kernel'):
+            share = float((dropped[name] == 0).mean())
+            assert 0.1 < share < 0.9
+            np.testing.assert_allclose(dropped[name], np.where(dropped[name] == 0, 0, 2 * weight), rtol=1e-6)
+        else:
+            np.testing.assert_array_equal(dropped[name], weight)
 
 
 def back_propagation_through_time(params, before_SxT, targets_SxT, h_SxK):

@@ -17,7 +17,11 @@ from nplm_jax.training import objective, step
 from nplm_jax.training.loop import prepare_run
 
 V = len(DATA.vocabulary)
-BODIES = (*registry.BODIES, 'bag')
+TIED = {
+    'lstm, tied': {'model.layers': 2, 'model.variational': True, 'model.dropout': 0.2, 'recurrent.weight_dropout': 0.1},
+    'residual, tied': {'model.layers': 2, 'model.word_dropout': 0.1, 'residual.averages': 2},
+}
+BODIES = (*registry.BODIES, 'bag', *TIED)
 SPARSE_KINDS = [kind for kind, layer in OUTPUT_LAYERS.items() if layer.uses_sparse_updates]
 POSITIONS = np.arange(3, 19, dtype=np.int32)  # 4 streams of 4 words; words occur more than once
 
@@ -29,9 +33,10 @@ def bag_of_features(monkeypatch):
 
 
 def make_settings(body, kind, **changes):
+    body, tied = body.partition(',')[0], TIED.get(body)
     model = {'model.family': body, 'model.direct': body == 'nplm', 'model.m': 6, 'model.h': 7, 'output.kind': kind}
     train = {'train.batch_size': 16, 'train.bptt_length': 4, 'train.steps_per_execution': 100}
-    return small_settings({**SPARSE, **model, **train, **changes})
+    return small_settings({**SPARSE, **model, **train, **({**tied, 'model.tied': True} if tied else {}), **changes})
 
 
 @pytest.mark.parametrize('kind', OUTPUT_LAYERS)
@@ -81,7 +86,8 @@ def dense_loss(params, network, contexts, targets, carry, key, proposal):
 def assert_close(actual, expected, atol):
     assert jax.tree.structure(actual) == jax.tree.structure(expected)
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(actual), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=atol, err_msg=jax.tree_util.keystr(path))
+        scale = max(1.0, float(np.abs(b).max(initial=0)))
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=atol * scale, err_msg=jax.tree_util.keystr(path))
 
 
 def start(settings):
@@ -108,7 +114,7 @@ def test_sparse_gradients_are_the_dense_gradients_of_the_same_loss(body, kind):
         return step.dense_tree(program, params, grads), grads.carry, *dense
 
     grads, carry, expected, expected_carry = both(state.params)
-    assert_close(grads, expected, 1e-6)
+    assert_close(grads, expected, 1e-4 if body.startswith('residual') else 1e-6)  # norms amplify rounding
     assert_close(carry, expected_carry, 1e-6)
 
 

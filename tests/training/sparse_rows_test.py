@@ -27,7 +27,7 @@ def test_rows_are_gathered_by_number_and_updates_added_once_for_each_time_a_row_
     for name in tables:
         np.testing.assert_array_equal(shared[name], params[name][:7])
         np.testing.assert_array_equal(per_example[name], params[name][rows.example_rows_BxL])
-    np.testing.assert_array_equal(per_example['C_VxM'], params['C_VxM'][CONTEXTS])
+    np.testing.assert_array_equal(per_example['e_BxNxM'], params['C_VxM'][CONTEXTS])
     ones = jax.tree.map(jnp.ones_like, (shared, per_example))
     updated = sparse_rows.scatter_add_rows(params, *ones, rows, tables)
     assert jax.tree.structure(updated) == jax.tree.structure(params)

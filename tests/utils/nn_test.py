@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from nplm_jax.utils import nn
@@ -12,3 +13,23 @@ def test_dropout_zeroes_its_share_and_keeps_the_mean():
     assert float((dropped == 0).mean()) == pytest.approx(0.25, abs=0.01)
     assert float(dropped.mean()) == pytest.approx(1, abs=0.01)
     assert set(jnp.unique(dropped).tolist()) == {0.0, float(jnp.float32(1) / jnp.float32(0.75))}
+
+
+def test_rows_that_share_a_mask_are_zeroed_alike_and_others_are_not():
+    masks = np.asarray(nn.dropout(jax.random.key(0), jnp.ones((12, 50)), 0.5, rows_per_mask=4)).reshape(3, 4, 50)
+    assert (masks == masks[:, :1]).all()
+    assert (masks[0] != masks[1]).any() and (masks[1] != masks[2]).any()
+
+
+def test_a_bfloat16_product_rounds_its_factors_and_those_of_its_gradients_alone():
+    keys = jax.random.split(jax.random.key(0), 3)
+    left, right, cotangent = (jax.random.normal(key, shape) for key, shape in zip(keys, ((5, 7), (7, 3), (5, 3))))
+    rounded = lambda x: np.asarray(x.astype(jnp.bfloat16), np.float64)  # noqa: E731
+    product, pullback = jax.vjp(lambda a, b: nn.matmul(a, b, 'bfloat16'), left, right)
+    np.testing.assert_allclose(product, rounded(left) @ rounded(right), rtol=1e-5, atol=1e-5)
+    grad_left, grad_right = pullback(cotangent)
+    np.testing.assert_allclose(grad_left, rounded(cotangent) @ rounded(right).T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(grad_right, rounded(left).T @ rounded(cotangent), rtol=1e-5, atol=1e-5)
+    exact = jax.vjp(lambda a, b: nn.matmul(a, b, 'float32'), left, right)[0]
+    assert float(jnp.abs(exact - product).max()) > 1e-4
+    np.testing.assert_allclose(exact, np.asarray(left, np.float64) @ np.asarray(right), rtol=1e-5, atol=1e-5)
