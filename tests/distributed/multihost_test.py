@@ -168,7 +168,7 @@ def test_a_lost_process_ends_the_other_and_the_next_start_goes_on(brown_part, un
         assert processes[1 - lost].returncode == 1, stderr[-3000:]
         last = stderr.splitlines()[-1]
         assert last.startswith('another process was lost (')
-        assert re.search('resume all processes with: .*python.* launch.py ', last)
+        assert re.search(r'resume all processes with: \S*python\S* \S*launch\.py ', last)
         processes[lost].communicate()
         assert processes[lost].returncode == -signal.SIGKILL and not (folder / 'results.json').exists()
     finish(*start_two(folder, brown_part))
