@@ -4,8 +4,6 @@
 registry knows (`model.family`, `output.kind`) are checked there: `runs.experiment.load_settings` checks all.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """The Brown corpus: its texts from NLTK's folders, the cache or a download; its paragraphs and parts of speech."""
 
-from __future__ import annotations
-
 import collections
 import hashlib
 import io

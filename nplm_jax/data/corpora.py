@@ -1,7 +1,5 @@
 """Corpora: each name loads as one stream of words with a training, a validation and a test span."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

@@ -3,8 +3,6 @@
 Dims: T words of a stream, B batch, N context words (the paper's n-1), S streams, U updates, V vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax

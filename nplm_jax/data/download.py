@@ -1,7 +1,5 @@
 """Downloads of corpora: sources tried in turn, checks by size and SHA-256, and the folder that caches the files."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import io

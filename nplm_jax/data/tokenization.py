@@ -1,7 +1,5 @@
 """Raw words to tokens: boundary tokens, possessives, numbers, proper nouns, case (the paper, section 4)."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import re

@@ -1,7 +1,5 @@
 """Words to ids and back; all rare words share one symbol (the paper, section 4)."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import functools

@@ -4,8 +4,6 @@ References:
     Merity et al. (2017), "Pointer Sentinel Mixture Models".
 """
 
-from __future__ import annotations
-
 import collections
 import gzip
 import os

@@ -3,8 +3,6 @@
 Every process runs the same program and calls the functions here at the same places. Only the first process writes.
 """
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import jax

@@ -4,8 +4,6 @@ Data-parallel (section 3.1, but synchronous): each row of the mesh takes its par
 (section 3.2): each column owns a part of the output words, that is their rows of U, W and b.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re

@@ -4,8 +4,6 @@ Dims: V vocabulary, M features a word (m), N context words that `features` is gi
 parallel, T words of a stream, so that B = S * T.
 """
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Mapping
 from typing import Any, Self

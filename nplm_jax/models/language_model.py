@@ -3,8 +3,6 @@
 Dims: T words of a stream, B contexts or lines, N words of a context, V vocabulary.
 """
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Dims: M models, T words of a span, B contexts, V vocabulary, Q bins of contexts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

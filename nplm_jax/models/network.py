@@ -3,8 +3,6 @@
 Dims: V vocabulary, M features a word, N context words, B batch.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Self
 

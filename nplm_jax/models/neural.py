@@ -3,8 +3,6 @@
 Dims: V vocabulary, N context words, B contexts, lines or words of a block, T words of a stream or a line.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

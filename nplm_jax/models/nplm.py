@@ -5,8 +5,6 @@ words (n - 1), P = N * M, K hidden units (h), B batch. Contexts are in reading o
 begins with the most recent word, as in the paper.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Self
 

@@ -12,8 +12,6 @@ References:
     Merity et al., Regularizing and optimizing LSTM language models, 2018.
 """
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import zlib

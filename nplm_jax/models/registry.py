@@ -1,7 +1,5 @@
 """The bodies of networks by the name that `model.family` gives. A new one is a file in this room and a line here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from nplm_jax.config import ModelSettings

@@ -11,8 +11,6 @@ References:
     Sun and Iyyer, Revisiting simple neural probabilistic language models, 2021.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Self
 

@@ -4,8 +4,6 @@ Dims: V vocabulary (this device's words where they are divided), B batch, D inpu
 followed by the rows for b and by zeros up to ROW_MULTIPLE, N blocks, S examples of a block.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from typing import Any, Literal

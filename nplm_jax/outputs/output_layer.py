@@ -8,8 +8,6 @@ Dims: B batch, V vocabulary, D width of one array of features, L output rows tha
 that all examples share.
 """
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Mapping
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """The output layers by the name that `output.kind` gives. A new one is a file in this room and a line here."""
 
-from __future__ import annotations
-
 from nplm_jax.config import OutputSettings
 from nplm_jax.outputs.output_layer import OutputLayer
 from nplm_jax.outputs.sampled import NoiseContrastive, SampledSoftmax

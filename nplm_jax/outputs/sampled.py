@@ -8,8 +8,6 @@ References:
     Mnih and Teh, A fast and simple algorithm for training neural probabilistic language models, ICML 2012.
 """
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 from typing import Self

@@ -4,8 +4,6 @@ Weights come as parts, pairs of a matrix and the inputs that it multiplies: ((U_
 paper's equation 1. Dims: V vocabulary, B batch, D inputs of a part, L words that belong to one example.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from typing import Self

@@ -5,8 +5,6 @@ frequency into G classes of L words; the last class may have fewer. Dims: V voca
 T = H + G classes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """Checkpoints by Orbax; no other module imports Orbax."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import itertools

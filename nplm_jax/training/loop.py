@@ -3,8 +3,6 @@
 Dims: S updates of a chunk, T positions of an epoch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

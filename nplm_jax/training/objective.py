@@ -3,8 +3,6 @@
 Dims: B batch, N context words.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, cast
 
 import jax

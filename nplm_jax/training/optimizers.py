@@ -1,9 +1,7 @@
 """How the parameters move: the paper's learning-rate schedule, and Optax for the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import flax.struct
 import jax
@@ -35,7 +33,7 @@ class Hyperparameters:
     r: Any
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> Hyperparameters:
+    def from_settings(cls, settings: Settings) -> Self:
         """Returns the run's numbers as scalar arrays, so that their values are no part of a compiled program."""
         optimizer = settings.optimizer
         rates = (optimizer.learning_rate, optimizer.weight_decay, optimizer.paper.epsilon_0, optimizer.paper.r)

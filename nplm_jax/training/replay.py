@@ -4,8 +4,6 @@ An update depends on the settings, the text and the checkpoint before it alone. 
 then, and this module finds the update that went wrong, from the newest checkpoint on. Dims: B batch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """What training tells of itself, and to whom."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The updates of a run: how many there are, where it pauses, and how far it is."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

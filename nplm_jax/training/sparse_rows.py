@@ -4,8 +4,6 @@ Dims: V vocabulary, B batch, N context words, M features, L output rows of each 
 R rows that are updated, with repetitions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Dims: S updates, B batch, T words, N context words.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any

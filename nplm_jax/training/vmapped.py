@@ -4,8 +4,6 @@ Everything but the updates is done run by run: reading, validating, saving, stop
 updates.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import operator

@@ -1,7 +1,5 @@
 """The exceptions that end a run in one line. Imports no JAX, so that catching them does not either."""
 
-from __future__ import annotations
-
 from typing import Any
 
 _MAX_CHARACTERS = 1000  # of a message, which may quote a long value

@@ -3,8 +3,6 @@
 Dims: S updates of a chunk, A arrays.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

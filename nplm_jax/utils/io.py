@@ -1,7 +1,5 @@
 """Atomic writes of files, and readers that refuse what is not the expected file."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """What the networks' files share: an initialiser, dropout, and products in a lower precision."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import jax

@@ -4,8 +4,6 @@ P(w | h) = p(h w) if the n-gram h w is in the table, else b(h) P(w | h without i
 with b(h) = 1 for a context that is in no table.
 """
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 

@@ -3,8 +3,6 @@
 Dims: G classes, V vocabulary, T words of a span, B contexts.
 """
 
-from __future__ import annotations
-
 import pathlib
 import warnings
 

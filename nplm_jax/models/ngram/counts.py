@@ -7,8 +7,6 @@ up many n-grams, and a key stays below (number of nodes) * |V| for every n.
 Dims: T words of a span, B contexts, L words of a sequence, k order, V vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax

@@ -1,7 +1,5 @@
 """The paper's interpolated trigram (section 4.1; Jelinek & Mercer, 1980)."""
 
-from __future__ import annotations
-
 import math
 
 import jax

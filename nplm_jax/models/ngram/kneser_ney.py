@@ -4,8 +4,6 @@ Both subtract a discount from every count and give the freed mass to the shorter
 contexts from the number of different words that stand before an n-gram, not from how often it occurs.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Count-based models with little or no smoothing: baselines for the other models, and teaching material."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 
