@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from nplm_jax.data.corpora import Span
@@ -42,7 +41,7 @@ class Score(NamedTuple):
         return perplexity(self.nll_per_word)
 
 
-def evaluate(model: LanguageModel, tokens_T: jax.Array | np.ndarray, span: Span) -> Score:
+def evaluate(model: LanguageModel, tokens_T: np.ndarray, span: Span) -> Score:
     """Predicts every word of `span` once, the first words from those before the span; sums in float64.
 
     Raises:
