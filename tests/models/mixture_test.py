@@ -24,13 +24,11 @@ class Fixed:
         return np.tile(self.log_p_V, (len(contexts_BxN), 1))
 
 
-class LastWordBins:
+class LastWordBins(mixture.ContextBins):
     """The bin is the last word of the context."""
 
     num_bins = V
-
-    def of_stream(self, tokens_T, span):
-        return np.concatenate([[0], tokens_T])[span.start : span.stop]
+    num_context = 1
 
     def of_contexts(self, contexts_BxN):
         return contexts_BxN[:, -1]
