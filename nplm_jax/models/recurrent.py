@@ -22,87 +22,40 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config import Settings
-from nplm_jax.data import dataset
-from nplm_jax.data.corpora import Span
 from nplm_jax.models import lstm
-from nplm_jax.models.body import EMBEDDING, Body, Carry
+from nplm_jax.models.body import EMBEDDING, Carry
+from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
 
 
 @dataclasses.dataclass(frozen=True)
-class Recurrent(Body):
+class Recurrent(StreamBody):
     """A recurrent network: streams, layers, truncated back-propagation through time, regularisation.
 
     Dropout is on the word features, on h between layers and on the last h (Zaremba et al., 2014). The cell is Flax's
     `cell_class`, unless a subclass overrides `init_cell` and `advance`.
 
     Attributes:
-        m: Features per word.
-        h: Size of the state of a layer.
-        layers: Number of layers.
-        tied: Whether C is the output matrix; the last h is then projected to m numbers unless h equals m.
-        dropout: Dropout rate of the word features and of h between layers.
-        output_dropout: Dropout rate of the last h.
-        word_dropout: Dropout rate of whole words: all their features are zeroed.
-        variational: Whether all words of a stream in an update share a dropout mask.
         weight_dropout: Dropout rate of the recurrent weights, from h to itself (Merity et al.).
         activation_penalty: Coefficient of the mean square of the last h, after dropout.
         slowness_penalty: Coefficient of the mean square of its change from word to word.
-        bptt_length: Length of truncated back-propagation through time, in words.
-        precision: Of the factors of products in training.
         cell_class: Flax's cell.
     """
 
-    m: int
-    h: int
-    layers: int
-    tied: bool
-    dropout: float
-    output_dropout: float
-    word_dropout: float
-    variational: bool
     weight_dropout: float
     activation_penalty: float
     slowness_penalty: float
-    bptt_length: int
-    precision: Precision
-    num_context = 1
     burn_in = 512
     cell_class: ClassVar[Any]
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
         """Returns the body. Raises BadInput for direct connections, no state, or a batch of unequal streams."""
-        model, recurrent, train = settings.model, settings.recurrent, settings.train
-        allowed = f'must be False for model.family={model.family}, which has no direct connections'
-        require(not model.direct, 'model.direct', model.direct, allowed)
-        require(model.h > 0, 'model.h', model.h, f'must be 1 or more for model.family={model.family}')
-        allowed = f'must be a multiple of train.bptt_length={train.bptt_length}'
-        require(train.batch_size % train.bptt_length == 0, 'train.batch_size', train.batch_size, allowed)
-        name = settings.optimizer.name
-        require(name != 'paper', 'optimizer.name', name, f'must be another for model.family={model.family}')
-        return cls(
-            m=model.m,
-            h=model.h,
-            layers=model.layers,
-            tied=model.tied,
-            dropout=model.dropout,
-            output_dropout=model.dropout if model.output_dropout < 0 else model.output_dropout,
-            word_dropout=model.word_dropout,
-            variational=model.variational,
-            weight_dropout=recurrent.weight_dropout,
-            activation_penalty=recurrent.activation_penalty,
-            slowness_penalty=recurrent.slowness_penalty,
-            bptt_length=train.bptt_length,
-            precision=model.precision,
-        )
-
-    @property
-    def widths(self) -> dict[str, int]:
-        """U, or a tied C, multiplies the last h."""
-        return {EMBEDDING: self.m} if self.tied else {'U_VxK': self.h}
+        name, family = settings.optimizer.name, settings.model.family
+        require(name != 'paper', 'optimizer.name', name, f'must be another for model.family={family}')
+        return cls(**cls.common_fields(settings), **dataclasses.asdict(settings.recurrent))
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -186,14 +139,6 @@ class Recurrent(Body):
     def start_cell(self, num_streams: int) -> Carry:
         """Returns zeros, S x K."""
         return jnp.zeros((num_streams, self.h))
-
-    def num_streams(self, batch_size: int) -> int:
-        """Returns S: an update reads `bptt_length` words of each stream."""
-        return batch_size // self.bptt_length
-
-    def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
-        """See `Body.epoch_positions`: the next words of each stream."""
-        return dataset.stream_order(seed, epoch, train, self.num_streams(batch_size), self.bptt_length)
 
 
 class Elman(Recurrent):

@@ -19,72 +19,30 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config import Settings
-from nplm_jax.data import dataset
-from nplm_jax.data.corpora import Span
-from nplm_jax.models.body import EMBEDDING, Body, Carry
+from nplm_jax.models.body import EMBEDDING, Carry
+from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.outputs.output_layer import Features, Params
-from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
 
 
 @dataclasses.dataclass(frozen=True)
-class Residual(Body):
+class Residual(StreamBody):
     """The residual window network; the module's docstring has its equations.
 
     Attributes:
-        m: Features per word.
-        h: Hidden units between layers.
         window: Number of last words whose features are inputs (n-1).
         averages: Number of averages of older words that are inputs.
-        layers: Number of residual layers.
         expansion: Units inside a layer, as a multiple of h.
-        tied: Whether C is the output matrix.
-        dropout: Dropout rate of the word features and of the units inside a layer.
-        output_dropout: Dropout rate of the features of the output matrix.
-        word_dropout: Dropout rate of whole words: all their features are zeroed.
-        variational: Whether all words of a stream in an update share a dropout mask.
-        stream_length: Words per stream and update.
-        precision: Of the factors of products in training.
     """
 
-    m: int
-    h: int
     window: int
     averages: int
-    layers: int
     expansion: int
-    tied: bool
-    dropout: float
-    output_dropout: float
-    word_dropout: float
-    variational: bool
-    stream_length: int
-    precision: Precision
-    num_context = 1
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
         """Returns the body. Raises BadInput for direct connections, no units, or a batch of unequal streams."""
-        model, train = settings.model, settings.train
-        require(not model.direct, 'model.direct', model.direct, 'must be False for model.family=residual')
-        require(model.h > 0, 'model.h', model.h, 'must be 1 or more for model.family=residual')
-        allowed = f'must be a multiple of train.bptt_length={train.bptt_length}'
-        require(train.batch_size % train.bptt_length == 0, 'train.batch_size', train.batch_size, allowed)
-        return cls(
-            m=model.m,
-            h=model.h,
-            window=model.n - 1,
-            averages=settings.residual.averages,
-            layers=model.layers,
-            expansion=settings.residual.expansion,
-            tied=model.tied,
-            dropout=model.dropout,
-            output_dropout=model.dropout if model.output_dropout < 0 else model.output_dropout,
-            word_dropout=model.word_dropout,
-            variational=model.variational,
-            stream_length=train.bptt_length,
-            precision=model.precision,
-        )
+        return cls(**cls.common_fields(settings), window=settings.model.n - 1, **dataclasses.asdict(settings.residual))
 
     @property
     def reach(self) -> int:
@@ -95,11 +53,6 @@ class Residual(Body):
     def burn_in(self) -> int:
         """All words on which the first prediction depends."""
         return self.reach
-
-    @property
-    def widths(self) -> dict[str, int]:
-        """U, or a tied C, multiplies the last layer's output."""
-        return {EMBEDDING: self.m} if self.tied else {'U_VxK': self.h}
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
         """Returns C uniform in +-0.1, matrices uniform in +-1/sqrt(inputs), B_l zero."""
@@ -166,11 +119,3 @@ class Residual(Body):
     def start(self, num_streams: int) -> Carry:
         """Returns zeros for the features of the carried words, S x R x M."""
         return jnp.zeros((num_streams, self.reach - 1, self.m))
-
-    def num_streams(self, batch_size: int) -> int:
-        """Returns S: an update reads `stream_length` words of each stream."""
-        return batch_size // self.stream_length
-
-    def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
-        """See `Body.epoch_positions`: the next words of each stream."""
-        return dataset.stream_order(seed, epoch, train, self.num_streams(batch_size), self.stream_length)
