@@ -13,6 +13,8 @@ V = 3
 class Fixed:
     """A model that predicts the same distribution after every context."""
 
+    n = 1
+
     def __init__(self, p_V):
         with np.errstate(divide='ignore'):
             self.log_p_V = np.log(np.array(p_V, np.float32))

@@ -151,7 +151,7 @@ def count(tokens_T: np.ndarray, span: Span, n: int, vocabulary_size: int) -> Ngr
 
 def with_history(tokens_T: np.ndarray, span: Span, num_context: int) -> np.ndarray:
     """Returns the words of `span` and the `num_context` before it, the rare-word symbol before the stream. int64."""
-    words_L = tokens_T[max(span.start - num_context, 0) : span.stop].astype(np.int64)
+    words_L = np.asarray(tokens_T[max(span.start - num_context, 0) : span.stop], np.int64)
     return np.pad(words_L, (num_context + len(span) - len(words_L), 0), constant_values=RARE_ID)
 
 
