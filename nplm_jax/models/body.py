@@ -1,7 +1,7 @@
 """Interface of network bodies: from the embedded context words to the features that the output layer multiplies.
 
-Dims: V vocabulary, M features per word (m), N context words, B batch, S streams that are read in
-parallel, T words of a stream, so that B = S * T.
+Dims: V vocabulary, M features per word (m), N context words, B batch, S streams that are read in parallel, T words of a
+stream, so that B = S * T.
 """
 
 import abc
