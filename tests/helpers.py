@@ -29,7 +29,7 @@ from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run
 from nplm_jax.training.optimizers import Hyperparameters
 from nplm_jax.training.schedule import Progress, Schedule
-from nplm_jax.training.step import Program, TrainState
+from nplm_jax.training.step import Program, RunInputs, TrainState
 
 ROOT = pathlib.Path(__file__).parents[1]
 # A small window that trains in a second, without what would make two ways of computing it differ.
@@ -88,19 +88,19 @@ def make_model(
 
 def start_training(
     settings: Settings, vocabulary_size: int, steps_per_epoch: int, params: Params | None = None
-) -> tuple[Program, TrainState, Hyperparameters]:
+) -> tuple[Program, TrainState, RunInputs]:
     """Returns the arguments of an update that needs no corpus; `params` takes the place of the initial parameters."""
     program = step_lib.make_program(settings, Network.from_settings(settings, vocabulary_size), steps_per_epoch)
-    hyperparameters = Hyperparameters.from_settings(settings)
-    state = step_lib.init_state(program, hyperparameters)
-    return program, state if params is None else state.replace(params=params), hyperparameters
+    inputs = RunInputs(Hyperparameters.from_settings(settings))
+    state = step_lib.init_state(program, inputs.hyperparameters)
+    return program, state if params is None else state.replace(params=params), inputs
 
 
 def make_corpus(num_words: int = 300, num_types: int = 17) -> Corpus:
     """Returns a stream in which each word all but decides the next."""
     rng = np.random.default_rng(0)
     ids = np.cumsum(1 + (rng.random(num_words) < 0.2)) % num_types
-    return Corpus('made up', [f'w{i}' for i in ids], Span(0, 220), Span(220, 260), Span(260, num_words))
+    return Corpus(Span(0, 220), Span(220, 260), Span(260, num_words), [f'w{i}' for i in ids])
 
 
 DATA = dataset.from_corpus(make_corpus(), vocabulary.build(make_corpus().words))

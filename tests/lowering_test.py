@@ -49,7 +49,7 @@ def lower(function, *arguments, static=()):
 def lower_updates(run):
     chunk = run.chunk(jax.eval_shape(run.init_state), 0)
     assert chunk.num_steps == NUM_STEPS
-    return lower(execute_steps.__wrapped__, *chunk, static=(0, 5))
+    return lower(execute_steps.__wrapped__, *chunk, static=(0, 4))
 
 
 def check_types(text, precision='float32'):
@@ -106,9 +106,9 @@ def test_evaluation_lowers_for_every_platform_in_float32(family, kind):
 def test_runs_that_train_together_lower_for_every_platform():
     run = run_of({'output.kind': 'nce'})
     stack = lambda tree: jax.tree.map(lambda x: jax.ShapeDtypeStruct((3, *x.shape), x.dtype), tree)  # noqa: E731
-    state, hyperparameters = stack(jax.eval_shape(run.init_state)), stack(run.hyperparameters)
+    state, hyperparameters = stack(jax.eval_shape(run.init_state)), stack(run.inputs.hyperparameters)
     positions_RxSxB = jnp.zeros((3, NUM_STEPS, 8), jnp.int32)
-    arguments = state, positions_RxSxB, hyperparameters, run.tokens_T, run.proposal
+    arguments = state, positions_RxSxB, run.inputs.replace(hyperparameters=hyperparameters)
     execute = functools.partial(vmapped._execute.__wrapped__, run.program, vmapped._mesh(1))
     for text in lower(execute, *arguments):
         assert f'dense<{NUM_STEPS}> : tensor<i32>' in text and f'tensor<3x{V}x5xf32>' in text
@@ -122,7 +122,7 @@ def test_runs_that_train_together_lower_for_every_platform():
 def test_updates_over_a_mesh_lower_for_every_platform(output, data, model):
     run = run_of({**output, 'parallel.data': data, 'parallel.model': model})
     state = run.program.sharding.shard(run.init_state())
-    for text in lower(execute_steps.__wrapped__, *run.chunk(state, 0), static=(0, 5)):
+    for text in lower(execute_steps.__wrapped__, *run.chunk(state, 0), static=(0, 4)):
         assert 'num_partitions = 8' in text and 'stablehlo.all_reduce' in text
         assert f'dense<{NUM_STEPS}> : tensor<i32>' in text
         check_types(text, run.settings.output.precision)

@@ -21,8 +21,6 @@ import time
 import warnings
 from typing import Any
 
-import jax.numpy as jnp
-
 from configs import text
 from experiments import results
 from experiments.generalization import grammar
@@ -40,8 +38,8 @@ from nplm_jax.models.ngram.kneser_ney import DiscountWarning
 from nplm_jax.models.registry import is_network
 from nplm_jax.runs import process, provenance
 from nplm_jax.training import loop
-from nplm_jax.training.checkpoints import NullStore
-from nplm_jax.training.reporter import NullReporter
+from nplm_jax.training.checkpoints import Store
+from nplm_jax.training.reporter import Reporter
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import markdown_table, save_figure
 
@@ -109,9 +107,9 @@ def make_data(words: int) -> dataset.Dataset:
     vocabulary = Vocabulary((RARE, *words_V), (0,) * (1 + len(words_V)))
     texts = [grammar.text(language, SEEDS[s], n) for s, n in {'train': words, **WORDS}.items()]
     ends = [words, words + WORDS['valid'], words + sum(WORDS.values())]
-    tokens_T = jnp.asarray(vocabulary.encode(word for text in texts for word in text))
+    tokens_T = vocabulary.encode(word for text in texts for word in text)
     train, valid, test = map(Span, [0, *ends], ends)
-    return dataset.Dataset(tokens_T, train, valid, test, vocabulary)
+    return dataset.Dataset(train, valid, test, tokens_T, vocabulary)
 
 
 def fit(settings: Settings, data: dataset.Dataset) -> tuple[LanguageModel, dict[str, Any]]:
@@ -121,7 +119,7 @@ def fit(settings: Settings, data: dataset.Dataset) -> tuple[LanguageModel, dict[
             warnings.simplefilter('ignore', DiscountWarning)  # a hundred words are too few to estimate them
             return factory.estimate(settings, data, pathlib.Path(folder)), {}
     run = loop.prepare_run(settings, data)
-    params, progress = loop.fit(loop.Trainer(run, NullStore(), NullReporter()))
+    params, progress = loop.fit(loop.Trainer(run, Store(), Reporter()))
     network = run.program.network
     facts = {'parameters': network.num_parameters(), 'updates': progress.step, 'best_update': progress.best_step}
     return NeuralLanguageModel(network, params), facts

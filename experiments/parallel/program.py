@@ -36,12 +36,13 @@ def compile_update(
     one_block = {'train.batch_size': batch_size, 'output.block_size': batch_size}
     settings = config_lib.replace(config_lib.from_config(default.get_config()), one_block)
     settings = dataclasses.replace(settings, model=model)
-    mesh = sharding.build(ParallelSettings(data, model_devices, 'shard_map'), batch_size, batch_size, False)
+    mesh = sharding.make_sharding(ParallelSettings(data, model_devices, 'shard_map'), batch_size, batch_size, False)
     program = step_lib.make_program(settings, Network.from_settings(settings, num_words), 1, mesh)
     hyperparameters = Hyperparameters.from_settings(settings)
     state = mesh.shard(step_lib.init_state(program, hyperparameters))
     tokens_T = mesh.replicate(jnp.zeros(2 * batch_size, jnp.int32))
-    return step_lib.execute_steps.lower(program, state, tokens_T, tokens_T, 0, 1, hyperparameters).compile()
+    inputs = step_lib.RunInputs(hyperparameters, tokens_T)
+    return step_lib.execute_steps.lower(program, state, tokens_T, 0, 1, inputs).compile()
 
 
 def all_reduced_bytes(text: str) -> int:

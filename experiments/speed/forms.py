@@ -25,13 +25,13 @@ from experiments import results
 from experiments.speed import problem
 from nplm_jax.distributed import sharding
 from nplm_jax.outputs import blockwise, softmax
-from nplm_jax.outputs.blockwise import Part
+from nplm_jax.outputs.blockwise import LinearTerm
 from nplm_jax.runs import provenance
 from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
-Parts = Sequence[Part]
-Loss = Callable[[Any, jax.Array, jax.Array, str], jax.Array]  # parts, b_V, targets_B, precision -> mean NLL
+LinearTerms = Sequence[LinearTerm]
+Loss = Callable[[Any, jax.Array, jax.Array, str], jax.Array]  # terms, b_V, targets_B, precision -> mean NLL
 MATRICES = ('U_VxK', 'W_VxP')
 _BATCH = flags.DEFINE_integer('batch', 512, 'Examples an update.')
 _VOCABULARY = flags.DEFINE_integer('vocabulary', 16_384, '|V|.')
@@ -46,28 +46,30 @@ def product(left: jax.Array, right: jax.Array, contract: tuple[int, int]) -> jax
     return blockwise._product(left, right.astype(left.dtype), contract)
 
 
-def examples_by_words(parts: Parts, b_V: jax.Array, targets_B: jax.Array, precision: str) -> jax.Array:
+def examples_by_words(terms: LinearTerms, b_V: jax.Array, targets_B: jax.Array, precision: str) -> jax.Array:
     """Computes B x V scores: the form that comes to mind first."""
-    y_BxV = sum(product(x.astype(precision), w, (1, 1)) for w, x in parts) + b_V[None, :]
+    y_BxV = sum(product(x.astype(precision), w, (1, 1)) for w, x in terms) + b_V[None, :]
     picked_B = jnp.take_along_axis(y_BxV, targets_B[:, None], axis=1)[:, 0]
     return jnp.mean(jax.nn.logsumexp(y_BxV, axis=1) - picked_B)
 
 
-def words_by_examples(parts: Parts, b_V: jax.Array, targets_B: jax.Array, precision: str) -> jax.Array:
+def words_by_examples(terms: LinearTerms, b_V: jax.Array, targets_B: jax.Array, precision: str) -> jax.Array:
     """Computes V x B scores; jax.grad gives the gradients."""
-    y_VxB = sum(product(w.astype(precision), x, (1, 1)) for w, x in parts) + b_V[:, None]
+    y_VxB = sum(product(w.astype(precision), x, (1, 1)) for w, x in terms) + b_V[:, None]
     return jnp.mean(softmax.cross_entropy(y_VxB, targets_B))
 
 
-def recomputed(parts: Parts, b_V: jax.Array, targets_B: jax.Array, precision: str, words: int = 2048) -> jax.Array:
+def recomputed(
+    terms: LinearTerms, b_V: jax.Array, targets_B: jax.Array, precision: str, words: int = 2048
+) -> jax.Array:
     """Keeps a running maximum and sum over blocks of words; the backward pass computes each block again."""
     V = len(b_V)
 
     @jax.checkpoint
     def block(running: tuple[jax.Array, jax.Array], first: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
         largest_B, sum_B = running
-        rows = [jax.lax.dynamic_slice_in_dim(w, first, words) for w, _ in parts]
-        y_VxB = sum(product(w.astype(precision), x, (1, 1)) for w, (_, x) in zip(rows, parts))
+        rows = [jax.lax.dynamic_slice_in_dim(w, first, words) for w, _ in terms]
+        y_VxB = sum(product(w.astype(precision), x, (1, 1)) for w, (_, x) in zip(rows, terms))
         y_VxB += jax.lax.dynamic_slice_in_dim(b_V, first, words)[:, None]
         new_B = jax.lax.stop_gradient(jnp.maximum(largest_B, y_VxB.max(0)))
         sum_B = sum_B * jnp.exp(largest_B - new_B) + jnp.exp(y_VxB - new_B[None, :]).sum(0)
@@ -75,23 +77,25 @@ def recomputed(parts: Parts, b_V: jax.Array, targets_B: jax.Array, precision: st
 
     start = jnp.full(len(targets_B), -jnp.inf), jnp.zeros(len(targets_B))
     (largest_B, sum_B), _ = jax.lax.scan(block, start, jnp.arange(0, V, words))
-    picked_B = b_V[targets_B] + sum(jnp.sum(w[targets_B] * x, 1) for w, x in parts)
+    picked_B = b_V[targets_B] + sum(jnp.sum(w[targets_B] * x, 1) for w, x in terms)
     return jnp.mean(largest_B + jnp.log(sum_B) - picked_B)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def transposed(parts: Parts, b_V: jax.Array, targets_B: jax.Array, precision: str) -> jax.Array:
+def transposed(terms: LinearTerms, b_V: jax.Array, targets_B: jax.Array, precision: str) -> jax.Array:
     """Computes V x 128 scores of a block, one product for each of U and W, and W^T E from transposed copies.
 
     This is the form that the package had before. There b's gradient was a separate product in float32, which was 8%
     faster at K=100. The batch must be a multiple of 128.
     """
-    return transposed_gradients(parts, b_V, targets_B, precision)[0]
+    return transposed_gradients(terms, b_V, targets_B, precision)[0]
 
 
-def transposed_gradients(parts: Parts, b_V: jax.Array, targets_B: jax.Array, precision: str) -> tuple[jax.Array, Any]:
+def transposed_gradients(
+    terms: LinearTerms, b_V: jax.Array, targets_B: jax.Array, precision: str
+) -> tuple[jax.Array, Any]:
     """Returns the loss of `transposed` and its gradients."""
-    weights, inputs = zip(*parts)
+    weights, inputs = zip(*terms)
     *others, last = inputs
     with_ones = [*others, jnp.pad(last, ((0, 0), (0, 1)), constant_values=1)]  # one column more, for b's gradient
     low = [w.astype(precision) for w in weights]
@@ -118,9 +122,9 @@ def transposed_gradients(parts: Parts, b_V: jax.Array, targets_B: jax.Array, pre
 transposed.defvjp(transposed_gradients, lambda _, gradients, g: (*jax.tree.map(lambda x: x * g, gradients), None))
 
 
-def ours(parts: Parts, b_V: jax.Array, targets_B: jax.Array, precision: str, block_size: int) -> jax.Array:
+def ours(terms: LinearTerms, b_V: jax.Array, targets_B: jax.Array, precision: str, block_size: int) -> jax.Array:
     """Computes the package's form, nplm_jax/outputs/blockwise.py."""
-    return blockwise.blockwise_cross_entropy(parts, b_V, targets_B, precision, block_size)
+    return blockwise.blockwise_cross_entropy(terms, b_V, targets_B, precision, block_size)
 
 
 def forms() -> dict[str, tuple[Loss, bool]]:
@@ -148,11 +152,11 @@ def make_turn(loss: Loss, vocab_minor: bool, precision: str, widths: list[int]) 
     def step(state: Any, batch: Any) -> tuple[Any, Any]:
         weights, b_V = state
         inputs, targets_B = batch
-        parts = tuple(zip(weights.values(), inputs))
-        nll, (grad_parts, grad_b) = jax.value_and_grad(loss, (0, 1))(parts, b_V, targets_B, precision)
-        updated = {name: weights[name] - 0.1 * g for name, (g, _) in zip(weights, grad_parts)}
+        terms = tuple(zip(weights.values(), inputs))
+        nll, (grad_terms, grad_b) = jax.value_and_grad(loss, (0, 1))(terms, b_V, targets_B, precision)
+        updated = {name: weights[name] - 0.1 * g for name, (g, _) in zip(weights, grad_terms)}
         updated = sharding.ONE_DEVICE.vocab_minor_layout(updated) if vocab_minor else updated
-        return (updated, b_V - 0.1 * grad_b), (nll, [g for _, g in grad_parts])
+        return (updated, b_V - 0.1 * grad_b), (nll, [g for _, g in grad_terms])
 
     steps = jax.jit(lambda state: jax.lax.scan(step, state, (inputs, targets_SxB)), donate_argnums=0)
     state = (weights, jnp.zeros(V))

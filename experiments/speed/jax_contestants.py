@@ -18,7 +18,7 @@ from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.models.network import Network
-from nplm_jax.outputs.output_layer import Params, parts_of
+from nplm_jax.outputs.output_layer import Params
 from nplm_jax.training import objective, step
 from nplm_jax.training.optimizers import Hyperparameters
 
@@ -28,16 +28,15 @@ Loss = Callable[[Params, jax.Array, jax.Array, jax.Array], jax.Array]  # params,
 def ours(problem: Problem, precision: str) -> Turn:
     """Runs nplm_jax's `execute_steps`, as launch.py does."""
     settings = config_lib.replace(problem.settings, {'output.precision': precision})
-    program, hyperparameters = _program(settings, problem), Hyperparameters.from_settings(settings)
+    program = _program(settings, problem)
     params = jax.tree.map(jnp.array, problem.params)
     state = step.TrainState(params, program.optimizer.init(params), jnp.zeros((), jnp.int32))
-    tokens_T, positions_T = jnp.asarray(problem.tokens_T), jnp.asarray(problem.positions_SxB.ravel())
+    inputs = step.RunInputs(Hyperparameters.from_settings(settings), jnp.asarray(problem.tokens_T))
+    positions_T = jnp.asarray(problem.positions_SxB.ravel())
 
     def turn() -> np.ndarray:
         nonlocal state
-        state, nll_S = step.execute_steps(
-            program, state, tokens_T, positions_T, 0, problem.num_steps, hyperparameters, None
-        )
+        state, nll_S = step.execute_steps(program, state, positions_T, 0, problem.num_steps, inputs)
         return np.asarray(nll_S)
 
     return turn
@@ -51,7 +50,8 @@ def ours_pallas(problem: Problem, precision: str) -> Turn:
 
     def nll(params: Params, contexts_BxN: jax.Array, targets_B: jax.Array, key: jax.Array) -> jax.Array:
         features, _ = network.features(params, contexts_BxN, key=key)
-        return pallas_loss.nll_per_word(tuple(parts_of(params, features)), params['b_V'], targets_B, precision)
+        terms = tuple((params[name], inputs) for name, inputs in features.items())
+        return pallas_loss.nll_per_word(terms, params['b_V'], targets_B, precision)
 
     return _turn_of(problem, nll)
 

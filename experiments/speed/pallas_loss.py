@@ -1,6 +1,6 @@
 """The output layer's loss and gradients as one kernel for GPUs, written in Pallas for its Triton backend.
 
-With p = softmax(b + W x), W and x of all parts side by side, the gradients are those of blockwise.py: W^T p less the
+With p = softmax(b + W x), W and x of all terms side by side, the gradients are those of blockwise.py: W^T p less the
 target's row for x, p x^T less x at the target's row for W. Both products with p are attention whose keys are its values
 too. Inputs ask the words: out come log sum exp y, and W^T p. Words ask the inputs, with scores less log sum exp y, log
 p: out come the log of the word's probability summed over the examples, and the inputs' mean weighted by p. So one
@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from nplm_jax.outputs.blockwise import Part, Precision
+from nplm_jax.outputs.blockwise import LinearTerm, Precision
 
 CHUNK = {'float32': 32, 'bfloat16': 64}  # columns of one product; all sizes are powers of 2, as Triton wants
 COLUMNS = 320  # that one run sums up: with R=128 160 registers a thread
@@ -39,27 +39,29 @@ TILES = {  # R, T, warps and stages of loading, the first that fits
     'bfloat16': ((128, 64, 8, 3), (64, 64, 4, 2), (64, 16, 4, 2)),
 }
 ROWS = 128  # a multiple of every R and T
-Gradients: TypeAlias = tuple[tuple[tuple[jax.Array, jax.Array], ...], jax.Array]  # in the shape of (parts, b_V)
+Gradients: TypeAlias = tuple[tuple[tuple[jax.Array, jax.Array], ...], jax.Array]  # in the shape of (terms, b_V)
 Ref: TypeAlias = Any  # an array in the memory of the device, which the kernel reads or writes by index
 Running: TypeAlias = tuple[jax.Array, jax.Array, list[jax.Array]]  # largest scores, sums of E, sums of E's keys
 NOTHING = -1e30  # a score that adds nothing to a sum: of padding, and before the first key
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def nll_per_word(parts: tuple[Part, ...], b_V: jax.Array, targets_B: jax.Array, precision: Precision) -> jax.Array:
+def nll_per_word(
+    terms: tuple[LinearTerm, ...], b_V: jax.Array, targets_B: jax.Array, precision: Precision
+) -> jax.Array:
     """`blockwise_cross_entropy` on one device: mean of -log P(target), nats a word; on a CPU the kernel is interpreted.
 
     precision: bfloat16 rounds the weights, inputs and E in the products; sums, b and the targets' scores stay float32.
     Raises: StopIteration when K is too large for the chip, above 1,152.
     """
-    return _forward(parts, b_V, targets_B, precision)[0]
+    return _forward(terms, b_V, targets_B, precision)[0]
 
 
 def _forward(
-    parts: tuple[Part, ...], b_V: jax.Array, targets_B: jax.Array, precision: Precision
+    terms: tuple[LinearTerm, ...], b_V: jax.Array, targets_B: jax.Array, precision: Precision
 ) -> tuple[jax.Array, Gradients]:
-    """The loss, and its gradients in the shape of (parts, b_V)."""
-    weights, inputs = zip(*parts)
+    """The loss, and its gradients in the shape of (terms, b_V)."""
+    weights, inputs = zip(*terms)
     V, B = len(b_V), len(targets_B)
     W_VxK, X_BxK = (_side_by_side(arrays, precision) for arrays in (weights, inputs))
     none_B, none_V = jnp.zeros(B), jnp.zeros(V)
@@ -77,15 +79,15 @@ def _forward(
 
 
 def _backward(_precision: Precision, gradients: Gradients, cotangent: jax.Array) -> tuple[Any, Any, None]:
-    parts, b_V = jax.tree.map(lambda g: g * cotangent, gradients)
-    return parts, b_V, None
+    terms, b_V = jax.tree.map(lambda g: g * cotangent, gradients)
+    return terms, b_V, None
 
 
 nll_per_word.defvjp(_forward, _backward)
 
 
 def _side_by_side(arrays: Sequence[jax.Array], precision: Precision) -> jax.Array:
-    """One matrix of all parts' columns, with zeros up to whole tiles."""
+    """One matrix of all terms' columns, with zeros up to whole tiles."""
     joined = jnp.concatenate([x.astype(precision) for x in arrays], axis=1)
     return jnp.pad(joined, [(0, -n % tile) for n, tile in zip(joined.shape, (ROWS, CHUNK[precision]))])
 

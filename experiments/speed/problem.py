@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import os
 import time
+import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
@@ -19,12 +20,13 @@ from ml_collections import ConfigDict
 
 from configs import brown, wikitext2
 from nplm_jax import config as config_lib
-from nplm_jax.config import PRECISIONS, Settings
+from nplm_jax.config import Precision, Settings
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Params
 
 __all__ = ['PRECISIONS', 'ROWS', 'LARGE', 'Problem', 'Turn', 'make_problem', 'alternate']
 
+PRECISIONS = typing.get_args(Precision)
 Turn = Callable[[], np.ndarray]  # makes S updates; returns their mean NLLs, float32 of S, nats a word
 Name = TypeVar('Name', str, tuple[str, str])
 ROWS = {  # name -> the function that makes the config, and |V|

@@ -1,7 +1,5 @@
 """Commands for trained models: nplm COMMAND RUN ... [--flags]."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

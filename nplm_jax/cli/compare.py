@@ -85,7 +85,7 @@ def score_text(folders: Sequence[str], names: Sequence[str], lines: Sequence[str
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.cli.mixture_weights import read_weights
     from nplm_jax.inference import scoring
-    from nplm_jax.models.mixture import Mixture, SingleBin
+    from nplm_jax.models.mixture import ContextBins, Mixture
 
     loaded = [load_models([folder]) for folder in folders]
     same = all(models.vocabulary.words == loaded[0].vocabulary.words for models in loaded)
@@ -98,7 +98,7 @@ def score_text(folders: Sequence[str], names: Sequence[str], lines: Sequence[str
     scored = [(name, models, models.mixture) for name, models in zip(names, loaded)]
     if same and len(folders) > 1:
         parts = [models.models[0] for models in loaded]
-        scored.append(('mixture', loaded[0], Mixture(parts, read_weights(flags.weights, folders), SingleBin())))
+        scored.append(('mixture', loaded[0], Mixture(parts, read_weights(flags.weights, folders), ContextBins())))
     scores = {}
     for name, models, model in scored:
         encoded = [models.vocabulary.encode(models.tokenize(line, flags.tokens)) for line in lines]

@@ -10,8 +10,6 @@ keys. Needs NiceGUI (pip install nicegui) and no internet; Ctrl-C ends it.
 The page answers only to the names of this machine and to --host, and to no other site's scripts. It has no password.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Sequence
 

@@ -7,8 +7,6 @@ Prints one text a line, the prompt first. Several runs are mixed, with --weights
 and of a beam search also log10 P of what follows the prompt.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

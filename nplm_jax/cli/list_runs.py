@@ -7,8 +7,6 @@ Prints a table of all runs at or below DIR: corpus, model, perplexities, seconds
 best perplexity of the runs on the same words; the perplexities of different corpora are not comparable.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from nplm_jax.cli.parser import Parser

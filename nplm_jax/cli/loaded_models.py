@@ -125,7 +125,7 @@ def load_models(folders: Sequence[str], weights: str = '') -> LoadedModels:
         same = vocabulary.words == vocabularies[0].words
         sizes = f'its vocabulary ({len(vocabulary):,} words) is not that of {folders[0]} ({len(vocabularies[0]):,})'
         require(same, '--workdir', folder, f'{sizes}; models can be mixed only over the same words')
-    mixed = mixture.Mixture(models, weights_1xM, mixture.SingleBin()) if len(models) > 1 else models[0]
+    mixed = mixture.Mixture(models, weights_1xM, mixture.ContextBins()) if len(models) > 1 else models[0]
     start = LineStart.of(vocabularies[0], settings[0].corpus)
     return LoadedModels(run_names(folders), settings, vocabularies[0], models, mixed, start)
 

@@ -1,7 +1,5 @@
 """The weights of a mixture of runs: from the command line, or from the file that `nplm mix` wrote."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

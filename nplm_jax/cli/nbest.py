@@ -1,7 +1,5 @@
 """Alternatives of Moses' n-best format: `id ||| words ||| scores ||| ...`, re-ranked by a model."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The command-line parser of every command. Imports no JAX, so that --help answers at once."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> None:
 
     from nplm_jax.models.registry import is_network
     from nplm_jax.runs import loading, process, workdir
-    from nplm_jax.training import replay, schedule
+    from nplm_jax.training import loop, replay
     from nplm_jax.training.checkpoints import CheckpointStore
 
     process.set_up_process()
@@ -41,16 +41,17 @@ def main(argv: Sequence[str]) -> None:
     require(is_network(settings.model), '--workdir', flags.workdir[0], 'a count-based model has no updates')
     data = loading.prepare_recorded(settings, folder)
     results = loading.finished(folder) or {}
-    total = results.get('updates') or schedule.make_schedule(settings, data.train).total_steps
+    run = loop.prepare_run(settings, data)
+    total = results.get('updates') or run.schedule.total_steps
     require(1 <= flags.step <= total, '--step', flags.step, f'must be 1 to {total:,}, the updates of the run')
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
-        update = replay.replay_update(settings, data, store, flags.step)
+        update = replay.replay_update(run, store, flags.step)
     print(f'update {update.number:,}')
     print(*replay.describe(update), sep='\n')
     rows = [[name, f'{norm:.8g}', f'{update.gradient_norms[name]:.8g}'] for name, norm in update.norms.items()]
     print(markdown_table(['parameter', 'norm before', 'norm of gradient'], rows))
-    if update.not_finite:
-        print(f'{update.not_finite} is not finite')
+    if update.non_finite:
+        print(f'{update.non_finite} is not finite')
         sys.exit(1)
 
 

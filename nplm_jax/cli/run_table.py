@@ -1,7 +1,5 @@
 """Runs as rows of a table: what `nplm runs` and `nplm compare` show."""
 
-from __future__ import annotations
-
 import hashlib
 import pathlib
 from collections.abc import Mapping, Sequence

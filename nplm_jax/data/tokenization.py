@@ -1,7 +1,5 @@
 """Raw words to tokens: boundary tokens, possessives, numbers, proper nouns, case (the paper, section 4)."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import re
@@ -23,7 +21,7 @@ PROPER = '<proper>'  # all proper nouns, under corpus.proper_nouns
 
 Paragraph = list[str]  # of raw words
 
-PROPER_SHARE = 0.95  # the least share of a proper noun's occurrences that have a capital
+MIN_CAPITALISED_SHARE = 0.95  # of a proper noun's occurrences
 # A word may hold hyphens, apostrophes, points and commas; combining marks (\p{M}) belong to their letters.
 # str.split separates at \x1c to \x1f too, which \s does not match.
 _WORD = regex.compile(r"<[a-z]+>|[\w\p{M}]+(?:[-'’.,][\w\p{M}]+)*|[^\w\s\x1c-\x1f]")
@@ -33,7 +31,7 @@ _POSSESSIVE = ("'s", "'S", '’s', '’S')
 _NUMBER = re.compile(r'[-+$£€]?\.?\d+(?:[-.,:/]\d+)*(?:st|nd|rd|th|s)?%?', re.IGNORECASE)
 _BLANK_LINES = re.compile(r'\n\s*\n')
 _PRONOUN = re.compile(r"I(?:['’]\w+)?", re.IGNORECASE)
-_BEFORE_A_SENTENCE = '.!?:;"“”\'‘’`([-–—*='  # the word after one of these may begin a sentence
+_SENTENCE_OPENERS = '.!?:;"“”\'‘’`([-–—*='  # the word after one of these may begin a sentence
 
 
 def paragraphs(text: str, kind: str) -> list[Paragraph]:
@@ -67,14 +65,16 @@ def token_streams(
     Raises:
         BadInput: The settings ask for proper nouns and no word has a capital.
     """
-    proper: Collection[str] = ()
+    proper_nouns: Collection[str] = ()
     if settings.proper_nouns:
-        texts = (text for part in parts for text in part)
-        proper = proper_nouns(_split_possessives(p, settings) for text in texts for p in split_paragraphs(text))
-    return [tokenize(map(split_paragraphs, part), settings, proper) for part in parts]
+        raw = (p for part in parts for text in part for p in split_paragraphs(text))
+        proper_nouns = find_proper_nouns(_split_possessives(p, settings) for p in raw)
+    return [tokenize(map(split_paragraphs, part), settings, proper_nouns) for part in parts]
 
 
-def tokenize(texts: Iterable[list[Paragraph]], settings: CorpusSettings, proper: Collection[str] = ()) -> list[str]:
+def tokenize(
+    texts: Iterable[list[Paragraph]], settings: CorpusSettings, proper_nouns: Collection[str] = ()
+) -> list[str]:
     """Applies the `corpus.*` choices to texts of raw words and joins them to one stream of tokens.
 
     Each text begins with two boundary tokens, <text> and the <p> of its first paragraph. With the default settings
@@ -83,7 +83,8 @@ def tokenize(texts: Iterable[list[Paragraph]], settings: CorpusSettings, proper:
     Args:
         texts: For each text its paragraphs.
         settings: The `corpus.*` choices.
-        proper: Proper nouns in lower case, from `proper_nouns`; each of their capitalised occurrences becomes <proper>.
+        proper_nouns: Proper nouns in lower case, from `find_proper_nouns`; their capitalised occurrences become
+            <proper>.
     """
     stream: list[str] = []
     for text in texts:
@@ -95,8 +96,8 @@ def tokenize(texts: Iterable[list[Paragraph]], settings: CorpusSettings, proper:
             words: Iterable[str] = _split_possessives(paragraph, settings)
             if settings.numbers:
                 words = (NUMBER if is_number(w) else w for w in words)
-            if proper:
-                words = (PROPER if w[:1].isupper() and w.lower() in proper else w for w in words)
+            if proper_nouns:
+                words = (PROPER if w[:1].isupper() and w.lower() in proper_nouns else w for w in words)
             if settings.lowercase:
                 words = (w.lower() for w in words)
             stream.extend(map(sys.intern, words))  # equal words share one string, which saves memory
@@ -118,11 +119,11 @@ def tokenize_prompt(text: str, settings: CorpusSettings, known: Collection[str],
     """
     kind = kind or (settings.tokens if settings.name in ('text', 'ap_news') else 'whitespace')
     raw = paragraphs(text, kind)
-    proper: Collection[str] = ()
+    proper_nouns: Collection[str] = ()
     if settings.proper_nouns:
         words = {w for paragraph in raw for w in _split_possessives(paragraph, settings)}
-        proper = {w.lower() for w in words if w not in known and w.lower() not in known}
-    return tokenize([raw], dataclasses.replace(settings, boundary_tokens=False), proper)
+        proper_nouns = {w.lower() for w in words if w not in known and w.lower() not in known}
+    return tokenize([raw], dataclasses.replace(settings, boundary_tokens=False), proper_nouns)
 
 
 def is_number(word: str) -> bool:
@@ -133,7 +134,7 @@ def is_number(word: str) -> bool:
     return _NUMBER.fullmatch(word) is not None
 
 
-def proper_nouns(raw: Iterable[Paragraph]) -> frozenset[str]:
+def find_proper_nouns(raw: Iterable[Paragraph]) -> frozenset[str]:
     """Finds the types that a text nearly always capitalises inside sentences.
 
     A type is a proper noun if it has a capital inside a sentence at least once, and if such occurrences are at least
@@ -161,14 +162,14 @@ def proper_nouns(raw: Iterable[Paragraph]) -> frozenset[str]:
         for word in paragraph:
             if word[:1].isupper():
                 has_capitals = True
-                if previous[-1:] not in _BEFORE_A_SENTENCE and not _PRONOUN.fullmatch(word):
+                if previous[-1:] not in _SENTENCE_OPENERS and not _PRONOUN.fullmatch(word):
                     capital[word.lower()] += 1
             elif word[:1].islower():
                 lower[word] += 1
             previous = word
     if not has_capitals:
         raise BadInput('corpus.proper_nouns=True: this text has no capital letter, by which proper nouns are found')
-    return frozenset(w for w, c in capital.items() if c >= PROPER_SHARE * (c + lower[w]))
+    return frozenset(w for w, c in capital.items() if c >= MIN_CAPITALISED_SHARE * (c + lower[w]))
 
 
 def require_words(key: str, value: Any, words: list[str]) -> None:

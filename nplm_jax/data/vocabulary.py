@@ -1,6 +1,4 @@
-"""Words to ids and back; all rare words share one symbol (the paper, section 4)."""
-
-from __future__ import annotations
+"""Vocabularies: words to ids and back; all rare words share one symbol (the paper, section 4)."""
 
 import collections
 import dataclasses
@@ -16,7 +14,7 @@ from nplm_jax.data.tokenization import RARE
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import read_numbers, write_atomically
 
-RARE_ID = 0  # of RARE in every vocabulary; it stands for all words outside the vocabulary
+RARE_ID = 0  # the id of RARE in every vocabulary, for all words outside it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,11 +88,7 @@ def for_corpus(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
     """
     words = corpus.words if settings.count_over == 'all' else corpus.words[corpus.train.start : corpus.train.stop]
     vocabulary = build(words, settings.min_count, settings.max_vocabulary)
-    if len(vocabulary) < 3:
-        raise BadInput(
-            f'corpus.min_count={settings.min_count}: leaves {len(vocabulary) - 1} words in the vocabulary; '
-            '2 or more are needed'
-        )
+    require(len(vocabulary) > 2, 'corpus.min_count', settings.min_count, 'leaves fewer than two words')
     return vocabulary
 
 

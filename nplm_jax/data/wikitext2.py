@@ -4,8 +4,6 @@ References:
     Merity et al. (2017), "Pointer Sentinel Mixture Models".
 """
 
-from __future__ import annotations
-
 import collections
 import gzip
 import os
@@ -16,7 +14,7 @@ from nplm_jax.data.tokenization import RARE
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, read_bytes, read_text
 
-UNKNOWN = '<unk>'  # the corpus' own symbol for the words that occur fewer than MIN_COUNT times in its training file
+UNKNOWN = '<unk>'  # the corpus' symbol for words that occur fewer than MIN_COUNT times in its training file
 MIN_COUNT = 3
 # Bytes and SHA-256 of the three published files.
 FILES = {
@@ -58,9 +56,8 @@ def paragraphs(article: str) -> list[list[str]]:
 def _read_folder(path: str) -> list[str]:
     """Returns the texts of the three files in the user's folder; symbolic links are not followed."""
     folder = expand('corpus.path', path)
-    require(
-        os.path.isdir(folder), 'corpus.path', path, 'no such folder; give one with train.txt, valid.txt and test.txt'
-    )
+    message = 'no such folder; give one with train.txt, valid.txt and test.txt'
+    require(os.path.isdir(folder), 'corpus.path', path, message)
     splits = []
     for split in FILES:
         names = (f'{split}.txt', f'wiki.{split}.tokens')
@@ -85,7 +82,7 @@ def _read_cache() -> list[str]:
             'as corpus.path',
         )
         for split, data in files.items():
-            download.cache(paths[split], data)
+            download.write_cache(paths[split], data)
         return [files[split].decode('utf-8') for split in FILES]
     return [_verify(split, read_bytes(str(p), p), str(p)).decode('utf-8') for split, p in paths.items()]
 

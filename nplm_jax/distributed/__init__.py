@@ -1,1 +1,1 @@
-"""Devices and processes: meshes, placement, collectives."""
+"""Devices and processes: meshes, sharding, collectives."""

@@ -1,9 +1,7 @@
-"""Several processes as one run: how they find each other, and what they tell each other.
+"""Multi-process runs: initialisation, and collectives between processes.
 
-Every process runs the same program and calls the functions here at the same places. Only the first process writes.
+Every process runs the same program and calls these functions in the same order. Only the first process writes.
 """
-
-from __future__ import annotations
 
 from typing import TypeVar
 
@@ -21,8 +19,8 @@ def start(coordinator: str | None, processes: int | None, process_id: int | None
 
     Args:
         coordinator: HOST:PORT of the first process. This and the next two come from SLURM or the environment when None.
-        processes: How many processes there are.
-        process_id: Which of them this is.
+        processes: The number of processes.
+        process_id: The index of this process.
         heartbeat: Seconds of silence after which a process counts as lost.
 
     Raises:
@@ -37,9 +35,8 @@ def start(coordinator: str | None, processes: int | None, process_id: int | None
             coordinator, processes, process_id, heartbeat_timeout_seconds=heartbeat, shutdown_timeout_seconds=24 * 3600
         )
     except (ValueError, RuntimeError) as error:
-        raise BadInput(
-            f'--distributed: {first_line(error)}; give --coordinator, --processes and --process_id'
-        ) from None
+        reason = first_line(error)
+        raise BadInput(f'--distributed: {reason}; give --coordinator, --processes and --process_id') from None
 
 
 def is_primary() -> bool:

@@ -1,10 +1,8 @@
-"""Devices as a mesh, which array lies where, and one device's loss mapped over all devices (the paper's section 3).
+"""Device mesh, partition rules, and mapping of a per-device loss over the mesh (the paper's section 3).
 
-Data-parallel (section 3.1, but synchronous): each row of the mesh takes its part of the batch. Parameter-parallel
+Data-parallel (section 3.1, but synchronous): each row of the mesh computes a part of the batch. Parameter-parallel
 (section 3.2): each column owns a part of the output words, that is their rows of U, W and b.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import functools
@@ -24,32 +22,32 @@ from nplm_jax.utils.errors import require
 Tree = TypeVar('Tree')
 Loss = Callable[..., tuple[Any, Any]]
 DATA, MODEL = 'data', 'model'
-# The mesh axis over which the first dimension of an array is divided, by the end of its path in the training state; the
-# first rule that matches counts. Optimizer state lies as its parameters do.
+# (regular expression, mesh axis) pairs: the first pattern that matches an array's path in the training state gives the
+# axis that shards its first dimension. Optimizer state is sharded like its parameters.
 PARTITION_RULES = (
-    (r'^carry\b', DATA),  # one row a stream of the batch
+    (r'^carry\b', DATA),  # one row per stream of the batch
     (r'\bC_VxM$', None),
     (r'_V(x\w)?$', MODEL),  # the output words' rows
     (r'', None),
 )
-PADDING_BIAS = -1e9  # b of the words that pad V to a multiple of the mesh: their exp is 0, and so are their gradients
+PADDING_BIAS = -1e9  # bias of padding words (V is padded to a multiple of the model axis): exp gives 0, no gradient
 
 
-class Axes(NamedTuple):
+class MeshAxes(NamedTuple):
     """The named axes over which the batch and the words are divided; None where one device has them all."""
 
     data: str | tuple[str, ...] | None = None
     model: str | None = None
 
 
-NO_AXES = Axes()
+NO_AXES = MeshAxes()
 
 
 @dataclasses.dataclass(frozen=True)
 class MeshSharding:
-    """Where the training state lies on a mesh of devices, and how a loss is mapped over it.
+    """Shards a training state over a mesh of devices, and maps a loss over it.
 
-    Without a mesh every method leaves its arguments as they are, on one device.
+    Without a mesh every method returns its arguments unchanged, on one device.
 
     Attributes:
         mesh: Devices with the axes `data`, `model` or both.
@@ -60,14 +58,14 @@ class MeshSharding:
     mode: str = 'shard_map'
 
     def map_loss(self, loss: Loss) -> Loss:
-        """Maps one device's loss, `loss(params, *batch, extra, axes=...) -> (mean, carry)`, over the mesh.
+        """Maps a per-device loss, `loss(params, *batch, replicated, axes=...) -> (mean, carry)`, over the mesh.
 
-        Differentiate the mapped loss from outside: gradients that are taken inside and averaged are wrong.
+        Differentiate the mapped loss, not the per-device loss: gradients taken inside and averaged are wrong.
 
         Args:
             loss: A function of the parameters, of trees of arrays whose first axis is divided over the devices, and of
                 one tree that every device has in full. It returns a mean over its part of the batch (a number or a tree
-                of numbers) and arrays with one row a stream.
+                of numbers) and arrays with one row per stream.
 
         Returns:
             A function of the same arguments for arrays on the mesh, without `axes`.
@@ -76,17 +74,21 @@ class MeshSharding:
             return loss
         if self.mode == 'pmap':
             return functools.partial(_pmapped, loss, self.mesh.devices.flatten().tolist())
-        axes = Axes(*(name if name in self.mesh.axis_names else None for name in (DATA, MODEL)))
-        return functools.partial(_shard_mapped, loss, self.mesh, axes, functools.partial(specs, mesh=self.mesh))
+        axes = MeshAxes(*(name if name in self.mesh.axis_names else None for name in (DATA, MODEL)))
+        return functools.partial(
+            _shard_mapped, loss, self.mesh, axes, functools.partial(partition_specs, mesh=self.mesh)
+        )
 
     def map_sparse_loss(self, loss: Loss) -> Loss:
-        """Maps a loss of gathered rows, which every device has in full: all devices of the mesh divide the batch."""
+        """Maps a loss of gathered rows, which every device has in full: the batch is divided over all devices."""
         if self.mesh is None or self.mode == 'pmap':
             return self.map_loss(loss)
-        return functools.partial(_shard_mapped, loss, self.mesh, Axes(self.mesh.axis_names), lambda _: PartitionSpec())
+        return functools.partial(
+            _shard_mapped, loss, self.mesh, MeshAxes(self.mesh.axis_names), lambda _: PartitionSpec()
+        )
 
     def shard(self, tree: Tree) -> Tree:
-        """Pads a training state on one device to the mesh, and spreads it as PARTITION_RULES say."""
+        """Pads a training state on one device to the mesh, and shards it by PARTITION_RULES."""
         if self.mesh is None:
             return tree
         padded = jax.tree_util.tree_map_with_path(self._pad, tree)
@@ -100,42 +102,42 @@ class MeshSharding:
 
         def take(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
             full = jax.device_put(leaf.addressable_data(0), jax.local_devices()[0])
-            return full[:num_words] if _rule(path) == MODEL else full
+            return full[:num_words] if _partition_axis(path) == MODEL else full
 
-        return jax.tree_util.tree_map_with_path(take, _replicate(tree, self.mesh))
+        return jax.tree_util.tree_map_with_path(take, _all_gather(tree, self.mesh))
 
     def replicate(self, tree: Tree) -> Tree:
-        """Puts a copy of each array on every device."""
+        """Copies each array to every device."""
         if self.mesh is None:
             return tree
         sharding = NamedSharding(self.mesh, PartitionSpec())
         return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), sharding), tree)
 
     def constrain(self, tree: Tree) -> Tree:
-        """Inside jit: keeps each array of a training state where `shard` puts it."""
+        """Inside jit: constrains each array of a training state to the sharding that `shard` gives it."""
         return tree if self.mesh is None else jax.lax.with_sharding_constraint(tree, self._shardings(tree))
 
     def constrain_replicated(self, tree: Tree) -> Tree:
-        """Inside jit: keeps each array in full on every device."""
-        return tree if self.mesh is None else _replicate(tree, self.mesh)
+        """Inside jit: constrains each array to be replicated on every device."""
+        return tree if self.mesh is None else _all_gather(tree, self.mesh)
 
     def vocab_minor_layout(self, tree: Tree) -> Tree:
         """Inside a loop in jit, on a CPU: lays out U, W and their optimizer state with the words last in memory.
 
-        The output layer's products are fastest with this layout (`outputs.blockwise`). Shapes and values stay as they
-        are, and the loop holds one more copy of these arrays. Do not apply it to what a jitted function returns, since
-        its caller would have to know the layout.
+        The output layer's products are fastest with this layout (`outputs.blockwise`). Shapes and values do not change;
+        the loop costs one extra copy of these arrays. Do not apply it to the results of a jitted function: its caller
+        would have to know the layout.
         """
         if jax.default_backend() != 'cpu':
             return tree
         if self.mesh is None:
             return _vocab_minor(tree)
-        tree_specs = specs(tree, self.mesh)  # mapped over the mesh: otherwise XLA gathers an array to lay it out
-        return jax.shard_map(_vocab_minor, mesh=self.mesh, in_specs=(tree_specs,), out_specs=tree_specs)(tree)
+        specs = partition_specs(tree, self.mesh)  # mapped over the mesh: otherwise XLA gathers an array to lay it out
+        return jax.shard_map(_vocab_minor, mesh=self.mesh, in_specs=(specs,), out_specs=specs)(tree)
 
     def _pad(self, path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
         assert self.mesh is not None
-        if _rule(path) != MODEL or MODEL not in self.mesh.axis_names:
+        if _partition_axis(path) != MODEL or MODEL not in self.mesh.axis_names:
             return leaf
         is_bias = _path_name(path).endswith('b_V') and 'opt_state' not in _path_name(path)
         missing = -len(leaf) % self.mesh.shape[MODEL]
@@ -144,42 +146,45 @@ class MeshSharding:
 
     def _shardings(self, tree: Any) -> Any:
         assert self.mesh is not None
-        return jax.tree.map(functools.partial(NamedSharding, self.mesh), specs(tree, self.mesh))
+        return jax.tree.map(functools.partial(NamedSharding, self.mesh), partition_specs(tree, self.mesh))
 
 
 ONE_DEVICE = MeshSharding()
 
 
-def build(settings: ParallelSettings, batch_size: int, num_streams: int, uses_sparse_updates: bool) -> MeshSharding:
+def make_sharding(
+    settings: ParallelSettings, batch_size: int, num_streams: int, uses_sparse_updates: bool
+) -> MeshSharding:
     """Returns the sharding that `parallel.*` describes; ONE_DEVICE for 1 x 1.
 
     Args:
         settings: `parallel.*`.
         batch_size: Examples of an update.
         num_streams: Streams of which an update reads consecutive examples; `batch_size` for a window.
-        uses_sparse_updates: Whether the output layer does, so that all devices divide the batch.
+        uses_sparse_updates: Of the output layer: the batch is then divided over all devices.
 
     Raises:
         BadInput: There are too few devices, or they cannot divide the batch evenly.
     """
     num_devices, num_processes = jax.device_count(), jax.process_count()
     data, model = settings.data, settings.model
-    allowed = f'must be {num_devices} or less, the devices there are'
+    allowed = f'must be {num_devices} or less, the number of devices'
     if data == -1:
         require(model <= num_devices, 'parallel.model', model, allowed)
         data = num_devices // model
     if model == -1:
         require(data <= num_devices, 'parallel.data', data, allowed)
         model = num_devices // data
-    times = f'times parallel.model={model} must be'
-    require(data * model <= num_devices, 'parallel.data', data, f'{times} {allowed.removeprefix("must be ")}')
+    message = f'times parallel.model={model} exceeds the number of devices, {num_devices}'
+    require(data * model <= num_devices, 'parallel.data', data, message)
     uses_all = num_processes == 1 or data * model == num_devices
-    require(uses_all, 'parallel.data', data, f'{times} {num_devices}, all devices of the {num_processes} processes')
-    share = data * model if uses_sparse_updates else data
-    allowed = f'must be a multiple of {share}, the devices that share it'
-    require(batch_size % share == 0, 'train.batch_size', batch_size, allowed)
+    message = f'times parallel.model={model} must use all {num_devices} devices of the {num_processes} processes'
+    require(uses_all, 'parallel.data', data, message)
+    num_batch_shards = data * model if uses_sparse_updates else data
+    allowed = f'must be a multiple of {num_batch_shards}, the devices that share it'
+    require(batch_size % num_batch_shards == 0, 'train.batch_size', batch_size, allowed)
     allowed = f'must be a divisor of {num_streams}, the streams of train.batch_size / train.bptt_length'
-    require(num_streams % share == 0, 'parallel.data', data, allowed)
+    require(num_streams % num_batch_shards == 0, 'parallel.data', data, allowed)
     if settings.mode == 'pmap':
         require(model == 1, 'parallel.model', model, 'must be 1 with parallel.mode=pmap, which is data-parallel only')
         require(num_processes == 1, 'parallel.mode', 'pmap', f'must be shard_map for {num_processes} processes')
@@ -187,17 +192,17 @@ def build(settings: ParallelSettings, batch_size: int, num_streams: int, uses_sp
 
 
 def make_mesh(data: int, model: int) -> Mesh:
-    """Returns a mesh of the first data * model devices. An axis of one device is left out: nothing is sent along it."""
+    """Returns a mesh of the first data * model devices. Axes of one device are left out."""
     axes = {name: size for name, size in ((DATA, data), (MODEL, model)) if size > 1} or {DATA: 1}
     types, devices = (AxisType.Auto,) * len(axes), jax.devices()[: data * model]
     return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types, devices=devices)
 
 
-def specs(tree: Any, mesh: Mesh) -> Any:
+def partition_specs(tree: Any, mesh: Mesh) -> Any:
     """Returns a PartitionSpec for each array of a tree of parameters or of a training state."""
 
     def spec(path: tuple[Any, ...], _: Any) -> PartitionSpec:
-        axis = _rule(path)
+        axis = _partition_axis(path)
         return PartitionSpec(axis) if axis in mesh.axis_names else PartitionSpec()
 
     return jax.tree_util.tree_map_with_path(spec, tree)
@@ -207,49 +212,49 @@ def _path_name(path: tuple[Any, ...]) -> str:
     return jax.tree_util.keystr(path, simple=True, separator='.')
 
 
-def _rule(path: tuple[Any, ...]) -> str | None:
+def _partition_axis(path: tuple[Any, ...]) -> str | None:
     name = _path_name(path)
     return next(axis for pattern, axis in PARTITION_RULES if re.search(pattern, name))
 
 
 def _vocab_minor(tree: Tree) -> Tree:
     def lay_out(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
-        is_output_matrix = _rule(path) == MODEL and leaf.ndim == 2
+        is_output_matrix = _partition_axis(path) == MODEL and leaf.ndim == 2
         return with_layout_constraint(leaf, Layout((1, 0))) if is_output_matrix else leaf
 
     return jax.tree_util.tree_map_with_path(lay_out, tree)
 
 
 def _shard_mapped(
-    loss: Loss, mesh: Mesh, axes: Axes, specs_of: Callable[[Any], Any], params: Any, *batch_and_extra: Any
+    loss: Loss, mesh: Mesh, axes: MeshAxes, specs_of: Callable[[Any], Any], params: Any, *args: Any
 ) -> tuple[Any, Any]:
-    def device_loss(params: Any, *batch_and_extra: Any) -> tuple[Any, Any]:
+    def device_loss(params: Any, *args: Any) -> tuple[Any, Any]:
         if axes.data is None:
-            return loss(params, *batch_and_extra, axes=axes)
+            return loss(params, *args, axes=axes)
         # Marks the parameters as used by each part of the batch, so that their gradients are summed over the parts.
         params = jax.tree.map(lambda p: jax.lax.pcast(p, axes.data, to='varying'), params)
-        mean, carry = loss(params, *batch_and_extra, axes=axes)
+        mean, carry = loss(params, *args, axes=axes)
         return jax.lax.pmean(mean, axes.data), carry
 
     batch, replicated = PartitionSpec(axes.data), PartitionSpec()
-    in_specs = (specs_of(params), *[batch] * (len(batch_and_extra) - 1), replicated)
+    in_specs = (specs_of(params), *[batch] * (len(args) - 1), replicated)
     mapped = jax.shard_map(device_loss, mesh=mesh, in_specs=in_specs, out_specs=(replicated, batch))
-    return mapped(params, *batch_and_extra)
+    return mapped(params, *args)
 
 
-def _pmapped(loss: Loss, devices: list[jax.Device], params: Any, *batch_and_extra: Any) -> tuple[Any, Any]:
-    def device_loss(params: Any, *batch_and_extra: Any) -> tuple[Any, Any]:
-        mean, carry = loss(params, *batch_and_extra, axes=Axes(DATA))
+def _pmapped(loss: Loss, devices: list[jax.Device], params: Any, *args: Any) -> tuple[Any, Any]:
+    def device_loss(params: Any, *args: Any) -> tuple[Any, Any]:
+        mean, carry = loss(params, *args, axes=MeshAxes(DATA))
         return jax.lax.pmean(mean, DATA), carry
 
-    *batch, extra = batch_and_extra
+    *batch, replicated = args
     in_axes = (None, *(0 for _ in batch), None)
     mapped = jax.pmap(device_loss, DATA, in_axes=in_axes, out_axes=(None, 0), devices=devices)
-    parts = jax.tree.map(lambda x: x.reshape(len(devices), -1, *x.shape[1:]), batch)
-    mean, carry = mapped(params, *parts, extra)
+    shards = jax.tree.map(lambda x: x.reshape(len(devices), -1, *x.shape[1:]), batch)
+    mean, carry = mapped(params, *shards, replicated)
     return mean, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), carry)
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def _replicate(tree: Tree, mesh: Mesh) -> Tree:
+def _all_gather(tree: Tree, mesh: Mesh) -> Tree:
     return jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, PartitionSpec()))

@@ -3,8 +3,6 @@
 Dims: V words, M features a word, B query words, K neighbours.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import pathlib

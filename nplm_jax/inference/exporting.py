@@ -3,8 +3,6 @@
 Dims: V words, N context words, M features a word, P = N * M, K hidden units, B batch.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import pathlib

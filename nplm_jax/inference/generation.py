@@ -3,8 +3,6 @@
 Dims: B sequences, T words to write, N words of a context, V vocabulary, K width of the beam.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -3,13 +3,10 @@
 Dims: T words of a span, B contexts, N words of a context, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from nplm_jax.data.corpora import Span
@@ -56,13 +53,9 @@ class WatchedModel(LanguageModel):
         """Takes the model, and a function that is called with the number of words of each piece."""
         self._model = model
         self._scored = scored
+        self.n = model.n
 
-    @property
-    def n(self) -> int | None:
-        """See `LanguageModel.n`."""
-        return self._model.n
-
-    def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
+    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score`. A model without an order, whose state runs through the span, gets it whole."""
         size = len(span) if self.n is None else _PIECE
         starts = range(span.start, span.stop, max(size, 1))
@@ -78,7 +71,7 @@ class WatchedModel(LanguageModel):
         return self._model.next_word(contexts_BxN)
 
 
-def evaluate(model: LanguageModel, tokens_T: jax.Array | np.ndarray, span: Span) -> Score:
+def evaluate(model: LanguageModel, tokens_T: np.ndarray, span: Span) -> Score:
     """Predicts every word of `span` once, the first words from those before the span; sums in float64.
 
     Raises:
@@ -93,7 +86,7 @@ def summarize(log_p_T: np.ndarray, span: Span) -> Score:
     return Score(len(span), -float(np.sum(log_p_T, dtype=np.float64)), int(np.sum(np.isneginf(log_p_T))))
 
 
-def evaluate_sample(model: LanguageModel, tokens_T: jax.Array | np.ndarray, span: Span, num_words: int) -> Score:
+def evaluate_sample(model: LanguageModel, tokens_T: np.ndarray, span: Span, num_words: int) -> Score:
     """Predicts some words of `span`: 16 stretches of one length, spread evenly, `num_words` together at most.
 
     Args:

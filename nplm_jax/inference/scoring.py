@@ -3,11 +3,10 @@
 Dims: T words of a line, N words of a context.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 
@@ -76,7 +75,7 @@ class LineStart:
     marks: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, vocabulary: Vocabulary, corpus: CorpusSettings) -> LineStart:
+    def of(cls, vocabulary: Vocabulary, corpus: CorpusSettings) -> Self:
         """Returns the start of a line for models of this vocabulary: after the paragraph mark if the corpus has marks.
 
         Args:

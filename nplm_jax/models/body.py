@@ -1,10 +1,8 @@
-"""What a body is: the part of a network that reads the words before, and gives the output layer its features.
+"""Interface of network bodies: from the embedded context words to the features that the output layer multiplies.
 
-Dims: V vocabulary, M features a word (m), N context words that `features` is given, B batch, S streams that are read in
-parallel, T words of a stream, so that B = S * T.
+Dims: V vocabulary, M features per word (m), N context words, B batch, S streams that are read in parallel, T words of a
+stream, so that B = S * T.
 """
-
-from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
@@ -16,36 +14,44 @@ from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
 from nplm_jax.outputs.output_layer import Features, Params
-from nplm_jax.utils.nn import Axis
+from nplm_jax.utils.nn import AxisName, Key
 
-Carry = Any  # a pytree of arrays with one row a stream; None for a body that keeps nothing
+Carry = Any  # a pytree of arrays with one row per stream; None for a body without state
 EMBEDDING = 'C_VxM'  # every body's parameters have the word features under this name
 
 
 class Body(abc.ABC):
-    """A pure function of parameters from context words to features. Subclasses are frozen dataclasses of plain values.
+    """Maps context words to features, as pure functions of the parameters. Subclasses are frozen dataclasses.
 
-    The defaults here are those of a window: each example is a stream of its own and nothing is carried on.
+    The defaults here are those of a window: each example is a stream by itself, and there is no carry.
 
     Attributes:
-        num_context: N, how many of the words before a target `features` is given.
-        warm_up: How many words before a span are read first, when a span of a text is scored.
+        num_context: N, the number of words before a target that `features` takes.
     """
 
     num_context: int
-    warm_up = 0
+
+    @property
+    def n(self) -> int | None:
+        """The order: a word is predicted from the n - 1 words before it; None for a body with a carry."""
+        return None if jax.tree.leaves(self.start(1)) else self.num_context + 1
+
+    @property
+    def burn_in(self) -> int:
+        """Number of words read before a scored span to fill the state."""
+        return 0
 
     @classmethod
     @abc.abstractmethod
     def from_settings(cls, settings: Settings) -> Self:
-        """Returns the body. Raises: BadInput for settings that it cannot have."""
+        """Returns the body. Raises BadInput if the settings are impossible."""
 
     @property
     @abc.abstractmethod
     def widths(self) -> Mapping[str, int]:
-        """The output matrices by name, and the width of each: the last dimension of its features.
+        """Width of each output matrix by name: the last dimension of the features it multiplies.
 
-        C_VxM may be one: then the words' features are also their output weights (tied).
+        C_VxM may be one of them: then the words' features are also their output weights (tied).
         """
 
     @abc.abstractmethod
@@ -59,33 +65,33 @@ class Body(abc.ABC):
 
     @abc.abstractmethod
     def features(
-        self, params: Params, e_BxNxM: jax.Array, carry: Carry, key: jax.Array | None = None, axis: Axis = None
+        self, params: Params, e_BxNxM: jax.Array, carry: Carry, key: Key = None, axis: AxisName = None
     ) -> tuple[Features, Carry]:
-        """Computes what the output matrices multiply.
+        """Computes the features that the output matrices multiply.
 
         Args:
             params: The parameters; C_VxM is not read.
             e_BxNxM: The features of the N context words of each example, in reading order, stream by stream.
-            carry: What the streams carried on to these examples.
+            carry: The carry of the streams before these examples.
             key: A random key for dropout; None switches it off.
             axis: The named axis over which the batch is divided, if it is.
 
         Returns:
-            The features by the name of their matrix, and what the streams carry on.
+            The features by the name of their matrix, and the carry after these examples.
         """
 
     def penalty(self, features: Features) -> jax.Array | float:
-        """Returns what training adds to the mean NLL because of these features, beside the regulariser."""
+        """Returns a penalty on these features that training adds to the mean NLL, in addition to the regulariser."""
         return 0.0
 
     def start(self, num_streams: int) -> Carry:
-        """Returns what streams carry before their first word."""
+        """Returns the carry of streams before their first word."""
         return None
 
     def num_streams(self, batch_size: int) -> int:
-        """Returns how many streams a batch of training reads in parallel."""
+        """Returns the number of streams that a training batch reads in parallel."""
         return batch_size
 
     def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
-        """Returns the positions in the text in the order in which an epoch trains on them, int32."""
+        """Returns the positions in the corpus in the order in which an epoch trains on them, int32."""
         return dataset.epoch_order(seed, epoch, train)

@@ -1,54 +1,38 @@
-"""Mixtures of language models, weighted in the three ways of the paper's section 4.
+"""Mixtures of language models, with the three kinds of weights of the paper's section 4.
 
 Dims: M models, T words of a span, B contexts, V vocabulary, Q bins of contexts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
-import jax
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.models.language_model import LanguageModel, join_lines
+from nplm_jax.models.ngram.counts import with_history
 from nplm_jax.utils.errors import require
 
 
-class ContextBins(Protocol):
-    """A partition of contexts into bins; each bin has its own weight vector.
+class ContextBins:
+    """A partition of contexts into bins with a weight vector each; this base class has one bin for all contexts.
 
     Attributes:
         num_bins: The number of bins.
-        num_context: The number of words of a context that decide its bin.
+        num_context: The number of words of a context that determine its bin.
     """
-
-    num_bins: int
-    num_context: int
-
-    def of_stream(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
-        """Returns the bin of the context of each word of `span`. Integers, T."""
-        ...
-
-    def of_contexts(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """Returns the bin of each context in reading order. Integers, B."""
-        ...
-
-
-class SingleBin:
-    """One bin for all contexts."""
 
     num_bins = 1
     num_context = 0
 
-    def of_stream(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
-        """Returns zeros, int64, T."""
-        return np.zeros(len(span), np.int64)
-
     def of_contexts(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """Returns zeros, int64, B."""
+        """Returns the bin of each context in reading order. Integers, B."""
         return np.zeros(len(contexts_BxN), np.int64)
+
+    def of_stream(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """Returns the bin of the context of each word of `span`. Integers, T."""
+        words_L = with_history(tokens_T, span, self.num_context)
+        return self.of_contexts(sliding_window_view(words_L, self.num_context)[: len(span)])
 
 
 class Mixture(LanguageModel):
@@ -58,33 +42,30 @@ class Mixture(LanguageModel):
         models: The models.
         weights_QxM: float64; each row sums to one.
         bins: The bins of the rows.
+        n: The largest order of the models; None if one of them has no order.
     """
 
     def __init__(self, models: Sequence[LanguageModel], weights_QxM: np.ndarray, bins: ContextBins) -> None:
         self.models = tuple(models)
         self.weights_QxM = weights_QxM
         self.bins = bins
+        orders = [model.n for model in models if model.n is not None]
+        self.n = max(orders) if len(orders) == len(models) else None
 
-    @property
-    def n(self) -> int | None:
-        """The largest order of the models; None if one of them has no order."""
-        orders = [model.n for model in self.models if model.n is not None]
-        return max(orders) if len(orders) == len(self.models) else None
-
-    def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
+    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score`."""
         weights_MxT = self.weights_QxM.T[:, self.bins.of_stream(tokens_T, span)]
         return _log_weighted_sum(_scores(self.models, tokens_T, span), weights_MxT)
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
         """See `LanguageModel.score_lines`."""
-        stream_T, places = join_lines(lines, self.bins.num_context)
+        stream_T, line_slices = join_lines(lines, self.bins.num_context)
         weights_MxT = self.weights_QxM.T[:, self.bins.of_stream(stream_T, Span(0, len(stream_T)))]
         scores = zip(*(model.score_lines(lines) for model in self.models))
-        return [_log_weighted_sum(np.stack(log_p), weights_MxT[:, place]) for log_p, place in zip(scores, places)]
+        return [_log_weighted_sum(np.stack(log_p), weights_MxT[:, line]) for log_p, line in zip(scores, line_slices)]
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """Returns log P(w | context) for all words; contexts in reading order. float32, B x V, nats."""
+        """See `LanguageModel.next_word`."""
         log_p_MxBxV = np.stack([m.next_word(contexts_BxN) for m in self.models])
         return _log_weighted_sum(log_p_MxBxV, self.weights_QxM.T[:, self.bins.of_contexts(contexts_BxN), None])
 
@@ -96,13 +77,9 @@ class CachedScores(LanguageModel):
         """Takes the model, and scores of it that are known already."""
         self._model = model
         self._scores: dict[Span, np.ndarray] = dict(scores or {})
+        self.n = model.n
 
-    @property
-    def n(self) -> int | None:
-        """See `LanguageModel.n`."""
-        return self._model.n
-
-    def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
+    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns the model's scores. The cache knows only the span: `tokens_T` must always be the same stream."""
         if span not in self._scores:
             self._scores[span] = self._model.score(tokens_T, span)
@@ -115,12 +92,12 @@ class CachedScores(LanguageModel):
 
 def equal(models: Sequence[LanguageModel]) -> Mixture:
     """Mixes models with fixed equal weights (section 4.2: 0.5 for the network and 0.5 for the trigram)."""
-    return Mixture(models, np.full((1, len(models)), 1 / len(models)), SingleBin())
+    return Mixture(models, np.full((1, len(models)), 1 / len(models)), ContextBins())
 
 
 def fit(
     models: Sequence[LanguageModel],
-    tokens_T: jax.Array | np.ndarray,
+    tokens_T: np.ndarray,
     valid: Span,
     bins: ContextBins | None = None,
     iterations: int = 50,
@@ -136,13 +113,13 @@ def fit(
         iterations: Number of EM iterations.
     """
     require(len(models) > 0, 'models', models, 'a mixture needs one model or more')
-    bins = bins or SingleBin()
+    bins = bins or ContextBins()
     log_p_MxT = _scores(models, tokens_T, valid)
     return Mixture(models, fit_weights(log_p_MxT, bins.of_stream(tokens_T, valid), bins.num_bins, iterations), bins)
 
 
 def paper_mixtures(
-    models: Sequence[LanguageModel], tokens_T: jax.Array | np.ndarray, valid: Span, bins: ContextBins
+    models: Sequence[LanguageModel], tokens_T: np.ndarray, valid: Span, bins: ContextBins
 ) -> tuple[Mixture, Mixture, Mixture]:
     """Returns the paper's mixtures: with equal weights, with one learned weight vector, and with one for each bin."""
     return equal(models), fit(models, tokens_T, valid), fit(models, tokens_T, valid, bins)
@@ -177,7 +154,9 @@ def _em(log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterations: in
     num_models = len(log_p_MxT)
     weights_MxQ = np.full((num_models, num_bins), 1 / num_models)
     words_Q = np.bincount(bins_T, minlength=num_bins)
-    p_MxT = np.exp(log_p_MxT - log_p_MxT.max(0, initial=-np.inf))  # up to a factor for each word, which cancels
+    p_MxT = np.exp(
+        log_p_MxT - log_p_MxT.max(0, initial=-np.inf)
+    )  # scaled by each word's largest probability, which cancels in the posterior
     for _ in range(iterations):
         posterior_MxT = weights_MxQ[:, bins_T] * p_MxT
         posterior_MxT /= posterior_MxT.sum(0)
@@ -186,7 +165,7 @@ def _em(log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterations: in
     return weights_MxQ.T.copy()
 
 
-def _scores(models: Sequence[LanguageModel], tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
+def _scores(models: Sequence[LanguageModel], tokens_T: np.ndarray, span: Span) -> np.ndarray:
     """Returns the scores of each model. float32, M x T, nats."""
     return np.stack([m.score(tokens_T, span) for m in models])
 

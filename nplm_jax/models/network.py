@@ -1,9 +1,7 @@
 """A network: a body and an output layer over V words, as pure functions of a dictionary of parameters.
 
-Dims: V vocabulary, M features a word, N context words, B batch.
+Dims: V vocabulary, M features per word, N context words, B batch.
 """
-
-from __future__ import annotations
 
 import dataclasses
 from typing import Self
@@ -13,22 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.config import Settings
-from nplm_jax.distributed.sharding import NO_AXES, Axes
+from nplm_jax.distributed.sharding import NO_AXES, MeshAxes
 from nplm_jax.models.body import EMBEDDING, Body, Carry
 from nplm_jax.models.registry import body_class
 from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
 from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.nn import Axis
+from nplm_jax.utils.nn import AxisName, Key
 
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """Everything static that turns words into P(w).
+    """The static part of a network: body, output layer and |V|. Parameters are arguments of its methods.
 
     Attributes:
-        body: What reads the words before.
-        output: What turns features into P(w) and the training loss.
+        body: Maps context words to features.
+        output: Maps features to P(w) and the training loss.
         vocabulary_size: V.
     """
 
@@ -38,14 +36,18 @@ class Network:
 
     @classmethod
     def from_settings(cls, settings: Settings, vocabulary_size: int) -> Self:
-        """Returns the network that a config describes. Raises: BadInput for what it or the vocabulary cannot be."""
+        """Returns the network that a config describes.
+
+        Raises:
+            BadInput: The settings are impossible or do not fit the vocabulary.
+        """
         body = body_class(settings.model).from_settings(settings)
         output = output_layer_class(settings.output).from_settings(settings.output, vocabulary_size)
         return cls(body, output, vocabulary_size)
 
     @property
     def output_tables(self) -> tuple[str, ...]:
-        """The parameters that have one row an output word."""
+        """Names of the parameters with one row per output word."""
         return (*self.body.widths, BIAS)
 
     def init(self, key: jax.Array, bias_V: np.ndarray | None = None) -> Params:
@@ -53,7 +55,7 @@ class Network:
 
         Args:
             key: A random key; the parameters are a pure function of it.
-            bias_V: What b starts from, float32 (unigram log-probabilities); zeros when None.
+            bias_V: Initial b, float32 (unigram log-probabilities); zeros when None.
         """
         b_V = jnp.zeros(self.vocabulary_size) if bias_V is None else jnp.asarray(bias_V)
         body, keys = self.body.init(key, self.vocabulary_size), self.body.output_keys(key)
@@ -65,19 +67,14 @@ class Network:
         return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
     def features(
-        self,
-        params: Params,
-        contexts_BxN: jax.Array,
-        carry: Carry = None,
-        key: jax.Array | None = None,
-        axis: Axis = None,
+        self, params: Params, contexts_BxN: jax.Array, carry: Carry = None, key: Key = None, axis: AxisName = None
     ) -> tuple[Features, Carry]:
-        """Computes what the output layer multiplies. See `Body.features`.
+        """Computes the features that the output layer multiplies. See `Body.features`.
 
         Args:
             params: The parameters.
             contexts_BxN: Word ids in reading order, the most recent word last, int32.
-            carry: What the streams carried on to these examples.
+            carry: The carry of the streams before these examples.
             key: A random key for dropout; None switches it off.
             axis: The named axis over which the batch is divided, if it is.
         """
@@ -85,7 +82,7 @@ class Network:
         return self.body.features(params, params[EMBEDDING][contexts_BxN], carry, key, axis)
 
     def check_contexts(self, contexts_BxN: jax.Array) -> None:
-        """Raises: BadInput unless contexts are as wide as the body's: others could give a plausible, wrong number."""
+        """Raises BadInput unless contexts have the body's width: a wrong width could silently give wrong numbers."""
         shape, N = np.shape(contexts_BxN), self.body.num_context
         if len(shape) != 2 or shape[1] != N:
             raise BadInput(
@@ -98,18 +95,18 @@ class Network:
         contexts_BxN: jax.Array,
         targets_B: jax.Array,
         carry: Carry = None,
-        key: jax.Array | None = None,
-        axes: Axes = NO_AXES,
+        key: Key = None,
+        axes: MeshAxes = NO_AXES,
     ) -> tuple[jax.Array, Carry]:
-        """Returns the mean NLL of this device's examples, nats a word, and what the streams carry on.
+        """Returns the mean NLL of this device's examples, nats per word, and the carry after them.
 
-        Its gradient is that of the NLL and the body's penalty together.
+        Its gradient is that of the NLL plus the body's penalty.
 
         Args:
             params: The parameters.
             contexts_BxN: Word ids in reading order, int32.
             targets_B: The words that follow, int32.
-            carry: What the streams carried on to these examples.
+            carry: The carry of the streams before these examples.
             key: A random key for dropout; None switches it off.
             axes: The named axes over which the batch and the words are divided.
         """

@@ -3,8 +3,6 @@
 Dims: V vocabulary, N context words, B contexts, lines or words of a block, T words of a stream or a line.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -22,12 +20,12 @@ from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Features, Params
 
 SCORING_BATCH = 256  # words scored at once: a V x B block of scores that stays in the processor's cache
-LINES_PER_BATCH = 64  # lines scored in parallel
+LINES_PER_BATCH = 64  # lines scored in parallel; SCORING_BATCH / LINES_PER_BATCH divides LENGTH_MULTIPLE
 LENGTH_MULTIPLE = 16  # lengths are rounded up to it, so that lines of similar length share a compiled program
 
 
 class DecodingState(NamedTuple):
-    """What a network keeps of the words that it has read: the last N, what its body carries, and its features."""
+    """Decoding state of a network: the last N words, the carry of its body, and its features."""
 
     recent_BxN: jax.Array
     carry: Carry
@@ -38,18 +36,14 @@ class NeuralLanguageModel(LanguageModel):
     """A network and its parameters. Everything is evaluated exactly, without dropout, in float32."""
 
     def __init__(self, network: Network, params: Params) -> None:
-        """Takes the parameters as they are; nothing is copied."""
+        """Takes a network and its parameters, without a copy."""
         self.network = network
         self.params = params
+        self.n = network.body.n
 
-    @property
-    def n(self) -> int | None:
-        """See `LanguageModel.n`: None for a body that carries a state."""
-        return None if jax.tree.leaves(self.network.body.start(1)) else self.network.body.num_context + 1
-
-    def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score`. A body that carries a state reads `warm_up` words before the span first."""
-        start = max(0, span.start - self.network.body.warm_up)
+    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.score`. A body with a carry reads `burn_in` words before the span first."""
+        start = max(0, span.start - self.network.body.burn_in)
         num_blocks = -(-(span.stop - start) // SCORING_BATCH)
         positions = np.minimum(start + np.arange(num_blocks * SCORING_BATCH), span.stop - 1).astype(np.int32)
         log_p = _score_stream(self.network, self.params, jnp.asarray(tokens_T), positions.reshape(num_blocks, -1))
@@ -65,26 +59,33 @@ class NeuralLanguageModel(LanguageModel):
             lines_BxT = np.full((LINES_PER_BATCH, longest), RARE_ID, np.int32)
             for row_T, i in zip(lines_BxT, batch):
                 row_T[: len(lines[i])] = lines[i]
-            for row_T, i in zip(np.asarray(_score_lines(self.network, self.params, lines_BxT)), batch):
+            for row_T, i in zip(self._score_batch(lines_BxT), batch):
                 log_p[i] = row_T[: len(lines[i])]
         return log_p
+
+    def _score_batch(self, lines_BxT: np.ndarray) -> np.ndarray:
+        """Returns log P of each word after the words before it in its line, B x T, nats."""
+        (B, T), N, size = lines_BxT.shape, self.network.body.num_context, SCORING_BATCH // LINES_PER_BATCH
+        stream_L = np.pad(lines_BxT, ((0, 0), (N, 0)), constant_values=RARE_ID).reshape(-1)
+        positions_BxT = (N + T) * np.arange(B, dtype=np.int32)[:, None] + np.arange(N, N + T, dtype=np.int32)[None, :]
+        positions_SxB = positions_BxT.reshape(B, -1, size).swapaxes(0, 1).reshape(T // size, -1)
+        log_p = _score_stream(self.network, self.params, stream_L, positions_SxB, num_streams=B)
+        return np.asarray(log_p).reshape(-1, B, size).swapaxes(0, 1).reshape(B, T)
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`."""
         return np.asarray(self.predict(self.begin(contexts_BxN)))
 
     def begin(self, contexts_BxN: np.ndarray) -> DecodingState:
-        """See `LanguageModel.begin`. A rare-word symbol stands for all words before the context."""
-        contexts_BxN, num_context = check_contexts(contexts_BxN), self.network.body.num_context
+        """See `LanguageModel.begin`. A rare-word symbol precedes the context of a body with a carry."""
+        contexts_BxN, N = check_contexts(contexts_BxN), self.network.body.num_context
+        last_window = contexts_BxN.shape[1]
+        padding = N, -(last_window + 1) % LENGTH_MULTIPLE
         if self.n is not None:
-            contexts_BxN = contexts_BxN[:, contexts_BxN.shape[1] - min(contexts_BxN.shape[1], num_context) :]
-            padding = num_context - contexts_BxN.shape[1]
-            recent_BxN = np.pad(contexts_BxN, ((0, 0), (padding, 0)), constant_values=RARE_ID)
-            return _read_window(self.network, self.params, recent_BxN)
-        last = contexts_BxN.shape[1]
-        padding = -(last + 1) % LENGTH_MULTIPLE
-        words_BxT = np.pad(contexts_BxN, ((0, 0), (num_context, padding)), constant_values=RARE_ID)
-        return _read_stream(self.network, self.params, words_BxT, last)
+            contexts_BxN, last_window = contexts_BxN[:, max(0, last_window - N) :], 0
+            padding = N - contexts_BxN.shape[1], 0
+        words_BxT = np.pad(contexts_BxN, ((0, 0), padding), constant_values=RARE_ID)
+        return _read_stream(self.network, self.params, words_BxT, last_window)
 
     def predict(self, state: DecodingState) -> jax.Array:
         """See `LanguageModel.predict`."""
@@ -95,51 +96,28 @@ class NeuralLanguageModel(LanguageModel):
         return _advance(self.network, self.params, state, jnp.asarray(ids_B))
 
 
-def _exact(function: Callable[..., Any]) -> Any:
-    """Compiles a function of a network, in float32 also where an accelerator would round to fewer bits."""
-    return functools.partial(jax.jit, static_argnames='network')(jax.default_matmul_precision('float32')(function))
+def _jit_float32(function: Callable[..., Any], static_argnames: Sequence[str] = ('network',)) -> Any:
+    """Compiles a function of a network with full float32 products (accelerators default to fewer bits)."""
+    return jax.jit(jax.default_matmul_precision('float32')(function), static_argnames=static_argnames)
 
 
-@_exact
-def _score_stream(network: Network, params: Params, tokens_T: jax.Array, positions_SxB: jax.Array) -> jax.Array:
-    """Returns log P of the words at these positions of one stream, S x B, nats."""
+@functools.partial(_jit_float32, static_argnames=('network', 'num_streams'))
+def _score_stream(
+    network: Network, params: Params, tokens_T: jax.Array, positions_SxB: jax.Array, num_streams: int = 1
+) -> jax.Array:
+    """Returns log P of the words at these positions, S x B, nats; B / num_streams consecutive words of each stream."""
 
     def score_block(carry: Carry, positions_B: jax.Array) -> tuple[Carry, jax.Array]:
         contexts_BxN, targets_B = dataset.windows(tokens_T, positions_B, network.body.num_context)
         features, carry = network.features(params, contexts_BxN, carry)
         return carry, -network.output.nll(params, features, targets_B)
 
-    return jax.lax.scan(score_block, network.body.start(1), positions_SxB)[1]
+    return jax.lax.scan(score_block, network.body.start(num_streams), positions_SxB)[1]
 
 
-@_exact
-def _score_lines(network: Network, params: Params, lines_BxT: jax.Array) -> jax.Array:
-    """Returns log P of each word after the words before it in its line, B x T, nats."""
-    (B, T), N = lines_BxT.shape, network.body.num_context
-    size = max(1, SCORING_BATCH // B)
-    padded = jnp.pad(lines_BxT, ((0, 0), (N, -T % size)), constant_values=RARE_ID)
-    places_TxN = jnp.arange(padded.shape[1] - N)[:, None] + jnp.arange(N)[None, :]
-    contexts = padded[:, places_TxN].reshape(B, -1, size, N).swapaxes(0, 1)
-    targets = padded[:, N:].reshape(B, -1, size).swapaxes(0, 1)
-
-    def score_block(carry: Carry, block: tuple[jax.Array, jax.Array]) -> tuple[Carry, jax.Array]:
-        contexts_BxSxN, targets_BxS = block
-        features, carry = network.features(params, contexts_BxSxN.reshape(B * size, N), carry)
-        return carry, -network.output.nll(params, features, targets_BxS.reshape(-1)).reshape(B, size)
-
-    log_p = jax.lax.scan(score_block, network.body.start(B), (contexts, targets))[1]
-    return log_p.swapaxes(0, 1).reshape(B, -1)[:, :T]
-
-
-@_exact
-def _read_window(network: Network, params: Params, recent_BxN: jax.Array) -> DecodingState:
-    features, carry = network.features(params, recent_BxN)
-    return DecodingState(recent_BxN, carry, features)
-
-
-@_exact
-def _read_stream(network: Network, params: Params, words_BxT: jax.Array, last: int) -> DecodingState:
-    """Returns the state after the words up to column `last` of those that follow the first N."""
+@_jit_float32
+def _read_stream(network: Network, params: Params, words_BxT: jax.Array, last_window: int) -> DecodingState:
+    """Returns the decoding state after reading `words_BxT` up to window `last_window` (windows of N words)."""
     B, N = len(words_BxT), network.body.num_context
 
     def read(carry: Carry, recent_BxN: jax.Array) -> tuple[Carry, DecodingState]:
@@ -149,15 +127,15 @@ def _read_stream(network: Network, params: Params, words_BxT: jax.Array, last: i
     num_windows = words_BxT.shape[1] - N + 1
     windows = words_BxT[:, jnp.arange(num_windows)[:, None] + jnp.arange(N)[None, :]].swapaxes(0, 1)
     states = jax.lax.scan(read, network.body.start(B), windows)[1]
-    return jax.tree.map(lambda x: x[last], states)
+    return jax.tree.map(lambda x: x[last_window], states)
 
 
-@_exact
+@_jit_float32
 def _predict(network: Network, params: Params, features: Features) -> jax.Array:
     return network.output.log_probabilities(params, features)
 
 
-@_exact
+@_jit_float32
 def _advance(network: Network, params: Params, state: DecodingState, ids_B: jax.Array) -> DecodingState:
     recent_BxN = jnp.concatenate([state.recent_BxN[:, 1:], ids_B[:, None]], axis=1)
     features, carry = network.features(params, recent_BxN, state.carry)

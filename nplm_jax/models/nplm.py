@@ -1,11 +1,9 @@
 """The paper's network (section 2): y = b + Wx + U tanh(d + Hx), x = (C(w_{t-1}), ..., C(w_{t-n+1})).
 
-The free parameters are theta = (b, d, W, U, H, C). Dims: V vocabulary, M features a word (the paper's m), N context
+The free parameters are theta = (b, d, W, U, H, C). Dims: V vocabulary, M features per word (the paper's m), N context
 words (n - 1), P = N * M, K hidden units (h), B batch. Contexts are in reading order, the most recent word last; x
 begins with the most recent word, as in the paper.
 """
-
-from __future__ import annotations
 
 import dataclasses
 from typing import Self
@@ -17,7 +15,7 @@ from nplm_jax.config import Settings
 from nplm_jax.models.body import Body, Carry
 from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.nn import Axis, dropout, uniform
+from nplm_jax.utils.nn import AxisName, Key, dropout, uniform
 
 
 def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
@@ -67,10 +65,10 @@ class Window(Body):
 
     Attributes:
         num_context: N.
-        m: Features a word.
+        m: Features per word.
         h: Hidden units, 0 for no hidden layer.
         direct: Whether W connects x with the output.
-        dropout: Share of x and of a that training zeroes (not in the paper).
+        dropout: Dropout rate of x and of a (not in the paper).
     """
 
     num_context: int
@@ -81,10 +79,10 @@ class Window(Body):
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
-        """Returns the body. Raises: BadInput when the words before would have no influence."""
+        """Returns the body. Raises BadInput if the context would have no influence."""
         model = settings.model
-        allowed = 'no hidden layer needs model.direct=True, else the words before have no influence'
-        require(model.h > 0 or model.direct, 'model.h', model.h, allowed)
+        message = 'no hidden layer needs model.direct=True, else the words before have no influence'
+        require(model.h > 0 or model.direct, 'model.h', model.h, message)
         return cls(model.n - 1, model.m, model.h, model.direct, model.dropout)
 
     @property
@@ -95,7 +93,7 @@ class Window(Body):
         return hidden_width | direct_width
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Returns C uniform in +-0.1, H in +-1/sqrt(P), d zero. The paper does not say how it initialised."""
+        """Returns C uniform in +-0.1, H in +-1/sqrt(P), d zero. The paper does not describe its initialisation."""
         key_C, key_H, _, _ = jax.random.split(key, 4)
         P = self.num_context * self.m
         params = {'C_VxM': uniform(key_C, (vocabulary_size, self.m), 0.1)}
@@ -108,19 +106,14 @@ class Window(Body):
         return dict(zip(('U_VxK', 'W_VxP'), jax.random.split(key, 4)[2:]))
 
     def features(
-        self, params: Params, e_BxNxM: jax.Array, carry: Carry, key: jax.Array | None = None, axis: Axis = None
+        self, params: Params, e_BxNxM: jax.Array, carry: Carry, key: Key = None, axis: AxisName = None
     ) -> tuple[Features, Carry]:
         """See `Body.features`."""
-        x_BxP = concatenate(e_BxNxM)
-        if key is not None and self.dropout:
-            key, key_a = jax.random.split(key)
-            x_BxP = dropout(key, x_BxP, self.dropout, axis)
+        key_x, key_a = (None, None) if key is None else jax.random.split(key)
+        x_BxP = dropout(key_x, concatenate(e_BxNxM), self.dropout, axis)
         features = {}
         if self.h:
-            a_BxK = hidden(params, x_BxP)
-            if key is not None and self.dropout:
-                a_BxK = dropout(key_a, a_BxK, self.dropout, axis)
-            features['U_VxK'] = a_BxK
+            features['U_VxK'] = dropout(key_a, hidden(params, x_BxP), self.dropout, axis)
         if self.direct:
             features['W_VxP'] = x_BxP
         return features, carry

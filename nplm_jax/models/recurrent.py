@@ -1,8 +1,8 @@
-"""Recurrent bodies: the words before w_t reach its prediction y = b + U h_t through a state h alone.
+"""Recurrent bodies: y = b + U h_t, where the state h_t summarises the words before w_t.
 
-rnn: h_t = tanh(b_1 + W_h h_{t-1} + W_e e_t), e_t = C(w_{t-1}). gru and lstm are Flax's cells. Several layers read one
-another's h. Dims: V vocabulary, M features a word (m), K numbers of the state (h), D inputs of a layer, S streams that
-are read in parallel, T words of a stream, B = S * T examples, stream by stream.
+rnn: h_t = tanh(b_1 + W_h h_{t-1} + W_e e_t), e_t = C(w_{t-1}). gru and lstm are Flax's cells. Each further layer reads
+the h of the layer before it. Dims: V vocabulary, M features per word (m), K numbers of the state (h), D inputs of a
+layer, S streams that are read in parallel, T words of a stream, B = S * T examples, stream by stream.
 
 References:
     Elman, Finding structure in time, 1990; Mikolov et al., Recurrent neural network based language model, 2010.
@@ -12,106 +12,59 @@ References:
     Merity et al., Regularizing and optimizing LSTM language models, 2018.
 """
 
-from __future__ import annotations
-
-import abc
 import dataclasses
+import functools
 import zlib
-from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import flax.linen
 import jax
 import jax.numpy as jnp
 
 from nplm_jax.config import Settings
-from nplm_jax.data import dataset
-from nplm_jax.data.corpora import Span
 from nplm_jax.models import lstm
-from nplm_jax.models.body import EMBEDDING, Body, Carry
+from nplm_jax.models.body import EMBEDDING, Carry
+from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import Axis, Precision, dropout, matmul, uniform
+from nplm_jax.utils.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
 
 
 @dataclasses.dataclass(frozen=True)
-class Recurrent(Body):
-    """What rnn, gru and lstm share: streams, layers, truncated back-propagation through time, regularisation.
+class Recurrent(StreamBody):
+    """A recurrent network: streams, layers, truncated back-propagation through time, regularisation.
 
-    Dropout is on the word features, on h between layers and on h on its way to y (Zaremba et al., 2014).
+    Dropout is on the word features, on h between layers and on the last h (Zaremba et al., 2014). The cell is Flax's
+    `cell_class`, unless a subclass overrides `init_cell` and `advance`.
 
     Attributes:
-        m: Features a word.
-        h: Numbers of the state of a layer.
-        layers: How many layers.
-        tied: Whether C is the output matrix; h is projected to m numbers where they differ.
-        dropout: Share of the features and of h between layers that training zeroes.
-        output_dropout: Share of the last h that training zeroes.
-        word_dropout: Share of the words whose features training zeroes.
-        variational: Whether one dropout mask serves all words of a stream in an update.
-        weight_dropout: Share of the weights from h to itself that an update zeroes (Merity et al.).
-        activation_penalty: Factor of the mean square of the last h, after dropout.
-        slowness_penalty: Factor of the mean square of its change from word to word.
-        bptt_length: Words of a stream through which an update's gradient goes back.
-        precision: What the products are rounded to in training.
+        weight_dropout: Dropout rate of the recurrent weights, from h to itself (Merity et al.).
+        activation_penalty: Coefficient of the mean square of the last h, after dropout.
+        slowness_penalty: Coefficient of the mean square of its change from word to word.
+        cell_class: Flax's cell.
     """
 
-    m: int
-    h: int
-    layers: int
-    tied: bool
-    dropout: float
-    output_dropout: float
-    word_dropout: float
-    variational: bool
     weight_dropout: float
     activation_penalty: float
     slowness_penalty: float
-    bptt_length: int
-    precision: Precision
-    num_context = 1
-    warm_up = 512
+    burn_in = 512
+    cell_class: ClassVar[Any]
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
-        """Returns the body. Raises: BadInput for direct connections, no state, or a batch of unequal streams."""
-        model, recurrent, train = settings.model, settings.recurrent, settings.train
-        allowed = f'must be False for model.family={model.family}, which has no direct connections'
-        require(not model.direct, 'model.direct', model.direct, allowed)
-        require(model.h > 0, 'model.h', model.h, f'must be 1 or more for model.family={model.family}')
-        allowed = f'must be a multiple of train.bptt_length={train.bptt_length}'
-        require(train.batch_size % train.bptt_length == 0, 'train.batch_size', train.batch_size, allowed)
-        name = settings.optimizer.name
-        require(name != 'paper', 'optimizer.name', name, f'must be another for model.family={model.family}')
-        return cls(
-            m=model.m,
-            h=model.h,
-            layers=model.layers,
-            tied=model.tied,
-            dropout=model.dropout,
-            output_dropout=model.dropout if model.output_dropout < 0 else model.output_dropout,
-            word_dropout=model.word_dropout,
-            variational=model.variational,
-            weight_dropout=recurrent.weight_dropout,
-            activation_penalty=recurrent.activation_penalty,
-            slowness_penalty=recurrent.slowness_penalty,
-            bptt_length=train.bptt_length,
-            precision=model.precision,
-        )
-
-    @property
-    def widths(self) -> dict[str, int]:
-        """U, or a tied C, multiplies the last h."""
-        return {EMBEDDING: self.m} if self.tied else {'U_VxK': self.h}
+        """Returns the body. Raises BadInput for direct connections, no state, or a batch of unequal streams."""
+        name, family = settings.optimizer.name, settings.model.family
+        require(name != 'paper', 'optimizer.name', name, f'must be another for model.family={family}')
+        return cls(**cls.common_fields(settings), **dataclasses.asdict(settings.recurrent))
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The names of the layers' parameters, in reading order."""
+        """Names of the cells' parameters, from the first layer to the last."""
         return tuple(f'cell_{i}' if i else 'cell' for i in range(self.layers))
 
     @property
     def is_projected(self) -> bool:
-        """Whether h is projected to as many numbers as C has."""
+        """Whether h is projected to the width of C."""
         return self.tied and self.h != self.m
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
@@ -130,50 +83,41 @@ class Recurrent(Body):
         """See `Body.output_keys`."""
         return dict.fromkeys(self.widths, jax.random.split(key, 3)[1])
 
-    @abc.abstractmethod
     def init_cell(self, key: jax.Array, num_inputs: int) -> Params:
         """Returns the parameters of a layer's cell."""
+        return self.cell_class(self.h).init(key, self.start_cell(1), jnp.zeros((1, num_inputs)))['params']
 
-    @abc.abstractmethod
     def advance(self, cell: Params, carry: Carry, e_SxD: jax.Array) -> tuple[Carry, jax.Array]:
-        """Reads one word of each stream. Returns: the next carry, and h, S x K."""
+        """Reads one word of each stream. Returns the next carry, and h, S x K."""
+        return self.cell_class(self.h).apply({'params': cell}, carry, e_SxD)
 
     def read(self, cell: Params, carry: Carry, e_TxSxD: jax.Array, precision: Precision) -> tuple[Carry, jax.Array]:
-        """Reads T words of each stream. Returns: the next carry, and h, T x S x K."""
-        return jax.lax.scan(lambda carry, e_SxD: self.advance(cell, carry, e_SxD), carry, e_TxSxD)
+        """Reads T words of each stream. Returns the next carry, and h, T x S x K."""
+        return jax.lax.scan(functools.partial(self.advance, cell), carry, e_TxSxD)
 
     def features(
-        self, params: Params, e_BxNxM: jax.Array, carry: Carry, key: jax.Array | None = None, axis: Axis = None
+        self, params: Params, e_BxNxM: jax.Array, carry: Carry, key: Key = None, axis: AxisName = None
     ) -> tuple[Features, Carry]:
-        """See `Body.features`. The gradient goes back to `carry` and no further."""
-        S = jax.tree.leaves(carry)[0].shape[0]
-        B, precision = len(e_BxNxM), self.precision if key is not None else 'float32'
-
-        def drop(values_BxD: jax.Array, rate: float, key: jax.Array) -> jax.Array:
-            return dropout(key, values_BxD, rate, axis, B // S if self.variational else 1) if rate else values_BxD
-
-        x_BxD = e_BxNxM[:, 0]
-        if key is not None:
-            key, key_h = jax.random.split(key)
-            if self.word_dropout:
-                x_BxD = x_BxD * dropout(jax.random.fold_in(key, 1), jnp.ones((B, 1)), self.word_dropout, axis)
-            x_BxD = drop(x_BxD, self.dropout, key)
+        """See `Body.features`. The gradient stops at `carry`."""
+        B, S = len(e_BxNxM), jax.tree.leaves(carry)[0].shape[0]
+        precision: Precision = 'float32' if key is None else self.precision
+        key, key_h = (None, None) if key is None else jax.random.split(key)
+        drop = functools.partial(dropout, axis=axis, rows_per_mask=B // S if self.variational else 1)
+        x_BxD = e_BxNxM[:, 0] * dropout(fold_in(key, 1), jnp.ones((B, 1)), self.word_dropout, axis)
+        x_BxD = drop(key, x_BxD, self.dropout)
         carries = []
         layer_carries = jax.lax.stop_gradient(carry if self.layers > 1 else (carry,))
         for i, (name, layer_carry) in enumerate(zip(self.cells, layer_carries)):
-            cell = params[name]
-            if key is not None and self.weight_dropout:
-                cell = _drop_state_weights(jax.random.fold_in(key, 2 + i), cell, self.weight_dropout)
+            cell = _drop_recurrent_weights(fold_in(key, 2 + i), params[name], self.weight_dropout)
             x_TxSxD = x_BxD.reshape(S, -1, x_BxD.shape[1]).swapaxes(0, 1)
             layer_carry, h_TxSxK = self.read(cell, layer_carry, x_TxSxD, precision)
             carries.append(layer_carry)
             x_BxD = h_TxSxK.swapaxes(0, 1).reshape(-1, self.h)
-            if key is not None and i < self.layers - 1:
-                x_BxD = drop(x_BxD, self.dropout, jax.random.fold_in(key_h, 1 + i))
+            if i < self.layers - 1:
+                x_BxD = drop(fold_in(key_h, 1 + i), x_BxD, self.dropout)
         if self.is_projected:
             x_BxD = matmul(x_BxD, params['P_KxM'], precision)
-        if key is not None:
-            x_BxD = drop(x_BxD, self.output_dropout, key_h)
+        x_BxD = drop(key_h, x_BxD, self.output_dropout)
         return dict.fromkeys(self.widths, x_BxD), tuple(carries) if self.layers > 1 else carries[0]
 
     def penalty(self, features: Features) -> jax.Array | float:
@@ -196,17 +140,9 @@ class Recurrent(Body):
         """Returns zeros, S x K."""
         return jnp.zeros((num_streams, self.h))
 
-    def num_streams(self, batch_size: int) -> int:
-        """Returns S: an update reads `bptt_length` words of each stream."""
-        return batch_size // self.bptt_length
-
-    def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
-        """See `Body.epoch_positions`: the next words of each stream."""
-        return dataset.stream_order(seed, epoch, train, self.num_streams(batch_size), self.bptt_length)
-
 
 class Elman(Recurrent):
-    """rnn."""
+    """Elman network (`model.family=rnn`)."""
 
     def init_cell(self, key: jax.Array, num_inputs: int) -> Params:
         """Returns W_h orthogonal, W_e uniform in +-1/sqrt(D), b_1 zero."""
@@ -223,29 +159,14 @@ class Elman(Recurrent):
         return h_SxK, h_SxK
 
 
-class _FlaxCell(Recurrent):
-    """A cell of Flax's, with Flax's initialisation."""
-
-    cell_class: Callable[[int], flax.linen.RNNCellBase]
-
-    def init_cell(self, key: jax.Array, num_inputs: int) -> Params:
-        """Returns the parameters of Flax's cell."""
-        return self.cell_class(self.h).init(key, self.start_cell(1), jnp.zeros((1, num_inputs)))['params']
-
-    def advance(self, cell: Params, carry: Carry, e_SxD: jax.Array) -> tuple[Carry, jax.Array]:
-        """See `Recurrent.advance`."""
-        result: Any = self.cell_class(self.h).apply({'params': cell}, carry, e_SxD)
-        return result
-
-
-class Gru(_FlaxCell):
-    """gru."""
+class Gru(Recurrent):
+    """Gated recurrent unit (`model.family=gru`)."""
 
     cell_class = flax.linen.GRUCell
 
 
-class Lstm(_FlaxCell):
-    """lstm. The carry of a layer is (c, h)."""
+class Lstm(Recurrent):
+    """Long short-term memory (`model.family=lstm`); the carry of a layer is (c, h)."""
 
     cell_class = flax.linen.OptimizedLSTMCell
 
@@ -259,13 +180,13 @@ class Lstm(_FlaxCell):
         return lstm.read(cell, carry, e_TxSxD, precision)
 
 
-def _drop_state_weights(key: jax.Array, cell: Params, rate: float) -> Params:
-    """Zeroes a share of each layer's weights from h to itself; the names of these begin with h or W_h."""
+def _drop_recurrent_weights(key: Key, cell: Params, rate: float) -> Params:
+    """Applies dropout to the weights from h to itself, whose names begin with h or W_h."""
 
     def drop(path: tuple[Any, ...], weight: jax.Array) -> jax.Array:
         name = path[0].key
         if weight.ndim < 2 or not name.startswith(('h', 'W_h')):
             return weight
-        return dropout(jax.random.fold_in(key, zlib.crc32(name.encode())), weight, rate)
+        return dropout(fold_in(key, zlib.crc32(name.encode())), weight, rate)
 
     return jax.tree_util.tree_map_with_path(drop, cell)

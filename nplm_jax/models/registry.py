@@ -1,6 +1,4 @@
-"""The bodies of networks by the name that `model.family` gives. A new one is a file in this room and a line here."""
-
-from __future__ import annotations
+"""Registry of network bodies by `model.family`. To add one, write its module in this package and add a line here."""
 
 from collections.abc import Iterable
 
@@ -25,6 +23,6 @@ def body_class(settings: ModelSettings) -> type[Body]:
 
 
 def check_family(settings: ModelSettings, ngram_models: Iterable[str]) -> None:
-    """Raises: BadInput when `model.family` names neither a body nor a count-based model."""
+    """Raises BadInput if `model.family` names neither a body nor a count-based model."""
     allowed = (*BODIES, *ngram_models)
     require(settings.family in allowed, 'model.family', settings.family, f'must be one of {", ".join(allowed)}')

@@ -1,106 +1,58 @@
-"""The window made modern: the last words' features and averages of older ones, through residual layers, to a tied C.
+"""A residual network over a window of words and averages of the words before it, with an optionally tied C.
 
 x = (e_t, ..., e_{t-n+2}, averages of the n-1 words before these, of the 2(n-1) before those, ...), e_t = C(w_{t-1});
 z_0 = H x + d; z_l = z_{l-1} + B_l relu(A_l norm(z_{l-1}) + a_l); y = b + C (P norm(z_L)).
 
-Words are read as parallel streams, so that each word's features are gathered once and not for each window that it is
-in. Dims: V vocabulary, M features a word (m), K hidden units (h), F units inside a layer, P inputs, S streams, T words
+Words are read as parallel streams, so that each word's features are gathered once and not once per window.
+Dims: V vocabulary, M features per word (m), K hidden units (h), F units inside a layer, P inputs, S streams, T words
 of a stream, B = S * T examples, stream by stream, R words that are carried.
 
 References:
     Sun and Iyyer, Revisiting simple neural probabilistic language models, 2021.
 """
 
-from __future__ import annotations
-
 import dataclasses
+import itertools
 from typing import Self
 
 import jax
 import jax.numpy as jnp
 
 from nplm_jax.config import Settings
-from nplm_jax.data import dataset
-from nplm_jax.data.corpora import Span
-from nplm_jax.models.body import EMBEDDING, Body, Carry
+from nplm_jax.models.body import EMBEDDING, Carry
+from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.outputs.output_layer import Features, Params
-from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import Axis, Precision, dropout, matmul, uniform
+from nplm_jax.utils.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
 
 
 @dataclasses.dataclass(frozen=True)
-class Residual(Body):
-    """See the module.
+class Residual(StreamBody):
+    """The residual window network; the module's docstring has its equations.
 
     Attributes:
-        m: Features a word.
-        h: Hidden units between layers.
-        window: How many of the last words' features are inputs themselves (n-1).
-        averages: How many averages of older words are inputs.
-        layers: Residual layers.
+        window: Number of last words whose features are inputs (n-1).
+        averages: Number of averages of older words that are inputs.
         expansion: Units inside a layer, as a multiple of h.
-        tied: Whether C is the output matrix.
-        dropout: Share of the features and of the units inside a layer that training zeroes.
-        output_dropout: Share of what the output matrix multiplies that training zeroes.
-        word_dropout: Share of the words whose features training zeroes.
-        variational: Whether one dropout mask serves all words of a stream in an update.
-        stream_length: Words of a stream that an update reads.
-        precision: What the products are rounded to in training.
     """
 
-    m: int
-    h: int
     window: int
     averages: int
-    layers: int
     expansion: int
-    tied: bool
-    dropout: float
-    output_dropout: float
-    word_dropout: float
-    variational: bool
-    stream_length: int
-    precision: Precision
-    num_context = 1
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
-        """Returns the body. Raises: BadInput for direct connections, no units, or a batch of unequal streams."""
-        model, train = settings.model, settings.train
-        require(not model.direct, 'model.direct', model.direct, 'must be False for model.family=residual')
-        require(model.h > 0, 'model.h', model.h, 'must be 1 or more for model.family=residual')
-        allowed = f'must be a multiple of train.bptt_length={train.bptt_length}'
-        require(train.batch_size % train.bptt_length == 0, 'train.batch_size', train.batch_size, allowed)
-        return cls(
-            m=model.m,
-            h=model.h,
-            window=model.n - 1,
-            averages=settings.residual.averages,
-            layers=model.layers,
-            expansion=settings.residual.expansion,
-            tied=model.tied,
-            dropout=model.dropout,
-            output_dropout=model.dropout if model.output_dropout < 0 else model.output_dropout,
-            word_dropout=model.word_dropout,
-            variational=model.variational,
-            stream_length=train.bptt_length,
-            precision=model.precision,
-        )
+        """Returns the body. Raises BadInput for direct connections, no units, or a batch of unequal streams."""
+        return cls(**cls.common_fields(settings), window=settings.model.n - 1, **dataclasses.asdict(settings.residual))
 
     @property
     def reach(self) -> int:
-        """How many words before a target have an influence."""
+        """Number of words before a target on which its prediction depends."""
         return self.window * 2**self.averages
 
     @property
-    def warm_up(self) -> int:  # type: ignore[override]
-        """The words that are read before a span is scored: all that have an influence."""
+    def burn_in(self) -> int:
+        """All words on which the first prediction depends."""
         return self.reach
-
-    @property
-    def widths(self) -> dict[str, int]:
-        """U, or a tied C, multiplies the last layer's output."""
-        return {EMBEDDING: self.m} if self.tied else {'U_VxK': self.h}
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
         """Returns C uniform in +-0.1, matrices uniform in +-1/sqrt(inputs), B_l zero."""
@@ -120,23 +72,18 @@ class Residual(Body):
         return params | ({'P_KxM': uniform(key_P, (K, self.m), K**-0.5)} if self.tied else {})
 
     def features(
-        self, params: Params, e_BxNxM: jax.Array, carry: Carry, key: jax.Array | None = None, axis: Axis = None
+        self, params: Params, e_BxNxM: jax.Array, carry: Carry, key: Key = None, axis: AxisName = None
     ) -> tuple[Features, Carry]:
-        """See `Body.features`. No gradient goes back to the carried words."""
-        S, M = len(carry), self.m
-        B, precision = len(e_BxNxM), self.precision if key is not None else 'float32'
-        e_BxM, number = e_BxNxM[:, 0], 0
+        """See `Body.features`. The gradient stops at the carried words."""
+        B, (S, R, M) = len(e_BxNxM), carry.shape
+        precision: Precision = 'float32' if key is None else self.precision
+        numbers = itertools.count(1)
 
         def drop(values_BxD: jax.Array, rate: float) -> jax.Array:
-            nonlocal number
-            number += 1
-            if key is None or not rate:
-                return values_BxD
             rows_per_mask = B // S if self.variational else 1
-            return dropout(jax.random.fold_in(key, number), values_BxD, rate, axis, rows_per_mask)
+            return dropout(fold_in(key, next(numbers)), values_BxD, rate, axis, rows_per_mask)
 
-        if key is not None and self.word_dropout:
-            e_BxM = e_BxM * dropout(key, jnp.ones((B, 1)), self.word_dropout, axis)
+        e_BxM = e_BxNxM[:, 0] * dropout(key, jnp.ones((B, 1)), self.word_dropout, axis)
         e_BxM = drop(e_BxM, self.dropout)
         e_SxLxM = jnp.concatenate([jax.lax.stop_gradient(carry), e_BxM.reshape(S, -1, M)], axis=1)
         x_BxP = self.inputs(e_SxLxM).reshape(B, -1)
@@ -146,12 +93,11 @@ class Residual(Body):
             norm_BxK = jax.nn.standardize(z_BxK, axis=1) * layer['g_K'][None, :]
             inside_BxF = jax.nn.relu(matmul(norm_BxK, layer['A_KxF'], precision) + layer['a_F'][None, :])
             z_BxK = z_BxK + matmul(drop(inside_BxF, self.dropout), layer['B_FxK'], precision)
-        out = jax.nn.standardize(z_BxK, axis=1) * params['g_K'][None, :]
+        features = jax.nn.standardize(z_BxK, axis=1) * params['g_K'][None, :]
         if self.tied:
-            out = matmul(drop(out, self.dropout), params['P_KxM'], precision)
-        return dict.fromkeys(self.widths, drop(out, self.output_dropout)), e_SxLxM[
-            :, e_SxLxM.shape[1] - carry.shape[1] :
-        ]
+            features = matmul(drop(features, self.dropout), params['P_KxM'], precision)
+        features, new_carry = drop(features, self.output_dropout), e_SxLxM[:, e_SxLxM.shape[1] - R :]
+        return dict.fromkeys(self.widths, features), new_carry
 
     def inputs(self, e_SxLxM: jax.Array) -> jax.Array:
         """Returns x for each of the last words of each stream, S x T x P; the first R of the L words are carried."""
@@ -171,13 +117,5 @@ class Residual(Body):
         return jnp.concatenate(slots, axis=2)
 
     def start(self, num_streams: int) -> Carry:
-        """Returns zeros for the features of the words before, S x R x M."""
+        """Returns zeros for the features of the carried words, S x R x M."""
         return jnp.zeros((num_streams, self.reach - 1, self.m))
-
-    def num_streams(self, batch_size: int) -> int:
-        """Returns S: an update reads `stream_length` words of each stream."""
-        return batch_size // self.stream_length
-
-    def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
-        """See `Body.epoch_positions`: the next words of each stream."""
-        return dataset.stream_order(seed, epoch, train, self.num_streams(batch_size), self.stream_length)

@@ -1,4 +1,4 @@
-"""What an output layer is: from a network's features to P(w), and to the loss that training minimises.
+"""Interface of output layers: from a network's features to P(w) and the training loss.
 
 An output layer multiplies each of its weight matrices with one array of features. The body says which matrices there
 are and how wide they are: the paper's network has U (V x K, multiplied with the hidden units a) and W (V x P,
@@ -8,11 +8,9 @@ Dims: B batch, V vocabulary, D width of one array of features, L output rows tha
 that all examples share.
 """
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -21,7 +19,8 @@ from nplm_jax.config import OutputSettings
 from nplm_jax.utils import nn
 
 Params = dict[str, Any]  # arrays by the paper's letters, float32
-Features = dict[str, jax.Array]  # name of an output matrix -> what it is multiplied with, B x D, float32
+Features = dict[str, jax.Array]  # name of an output matrix -> the features that it multiplies, B x D, float32
+Losses = tuple[jax.Array, jax.Array]  # the loss and the mean NLL, float32 scalars in nats per word
 BIAS = 'b_V'
 
 
@@ -38,7 +37,7 @@ class OutputLayer(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def from_settings(cls, settings: OutputSettings, vocabulary_size: int) -> Self:
-        """Returns the layer. Raises: BadInput when the settings do not fit the vocabulary."""
+        """Returns the layer. Raises BadInput if the settings do not fit the vocabulary."""
 
     def init(
         self, key: jax.Array, keys: Mapping[str, jax.Array], widths: Mapping[str, int], bias_V: jax.Array
@@ -46,29 +45,28 @@ class OutputLayer(abc.ABC):
         """Returns the layer's parameters: matrices uniform in +-1/sqrt(width), and b.
 
         Args:
-            key: The network's random key, for what a layer has beside the output matrices.
+            key: A random key for further parameters of a layer.
             keys: A random key for each output matrix, by name.
             widths: The width of each output matrix, by name.
-            bias_V: What b starts from, float32.
+            bias_V: Initial b, float32.
         """
         shapes = {name: (len(bias_V), width) for name, width in widths.items()}
-        return {name: nn.uniform(keys[name], shape, shape[1] ** -0.5) for name, shape in shapes.items()} | {
-            BIAS: bias_V
-        }
+        matrices = {name: nn.uniform(keys[name], shape, shape[1] ** -0.5) for name, shape in shapes.items()}
+        return {**matrices, BIAS: bias_V}
 
     def make_proposal(self, unigram_log_prob_V: np.ndarray) -> Any:
-        """Returns the arrays that sampling draws words with; None for a layer that draws no words."""
+        """Returns the distribution that training samples words from; None for a layer without sampling."""
         return None
 
     @abc.abstractmethod
     def loss(self, params: Params, features: Features, targets_B: jax.Array, axis: str | None = None) -> jax.Array:
-        """Returns the mean NLL of the targets, a float32 scalar in nats a word, to be differentiated.
+        """Returns the mean NLL of the targets, a float32 scalar in nats per word, for training.
 
         Args:
             params: The parameters. Where `axis` is given, arrays with V rows hold this device's rows only.
-            features: What the body computed for these examples.
+            features: The body's features of these examples.
             targets_B: Word ids, int32.
-            axis: The named mesh axis over which the V words are divided, None where one device holds all.
+            axis: The named mesh axis over which the V words are divided; None if one device holds all.
         """
 
     @abc.abstractmethod
@@ -80,8 +78,22 @@ class OutputLayer(abc.ABC):
         """Returns -log P(target | features) of each example exactly, B, float32, nats."""
 
 
+class Gathered(NamedTuple):
+    """The parameters that a sparse loss reads.
+
+    Attributes:
+        shared: The parameters, but only the rows `shared_S` of the output matrices and of b.
+        per_example: The rows of the output matrices that belong to each example, B x L x D, and of b, B x L.
+        shared_S: The numbers of the shared rows, as `SparseOutputLayer.rows` returned them.
+    """
+
+    shared: Params
+    per_example: Params
+    shared_S: jax.Array
+
+
 class SparseOutputLayer(OutputLayer):
-    """An output layer whose training loss needs few rows of the output matrices, which alone are read and changed."""
+    """An output layer whose training loss reads only some rows of the output matrices: gradients are sparse."""
 
     uses_sparse_updates = True
 
@@ -95,32 +107,17 @@ class SparseOutputLayer(OutputLayer):
 
         Args:
             targets_B: Word ids, int32.
-            proposal: What `make_proposal` returned.
+            proposal: The result of `make_proposal`.
             key: A random key.
         """
 
     @abc.abstractmethod
-    def sparse_loss(
-        self,
-        shared: Params,
-        per_example: Params,
-        features: Features,
-        targets_B: jax.Array,
-        shared_S: jax.Array,
-        proposal: Any,
-    ) -> tuple[jax.Array, jax.Array]:
-        """Returns the loss and the mean NLL (exact or estimated), float32 scalars in nats a word.
+    def sparse_loss(self, gathered: Gathered, features: Features, targets_B: jax.Array, proposal: Any) -> Losses:
+        """Returns the loss and the mean NLL (exact or estimated).
 
         Args:
-            shared: The parameters, with the rows `shared_S` alone of the output matrices and of b.
-            per_example: The rows of the output matrices that belong to each example, B x L x D, and of b, B x L.
-            features: What the body computed for these examples.
+            gathered: The parameters in the rows that `rows` returned.
+            features: The body's features of these examples.
             targets_B: Word ids, int32.
-            shared_S: The numbers of the shared rows, as `rows` returned them.
-            proposal: What `make_proposal` returned.
+            proposal: The result of `make_proposal`.
         """
-
-
-def parts_of(params: Params, features: Features) -> list[tuple[jax.Array, jax.Array]]:
-    """Returns each output matrix with the features that it multiplies."""
-    return [(params[name], inputs) for name, inputs in features.items()]

@@ -1,6 +1,4 @@
-"""The output layers by the name that `output.kind` gives. A new one is a file in this room and a line here."""
-
-from __future__ import annotations
+"""Registry of output layers by `output.kind`. To add one, write its module in this package and add a line here."""
 
 from nplm_jax.config import OutputSettings
 from nplm_jax.outputs.output_layer import OutputLayer
@@ -18,7 +16,7 @@ OUTPUT_LAYERS: dict[str, type[OutputLayer]] = {
 
 
 def output_layer_class(settings: OutputSettings) -> type[OutputLayer]:
-    """Returns the class that `output.kind` names. Raises: BadInput for an unknown name."""
+    """Returns the class that `output.kind` names. Raises BadInput for an unknown name."""
     allowed = f'must be one of {", ".join(OUTPUT_LAYERS)}'
     require(settings.kind in OUTPUT_LAYERS, 'output.kind', settings.kind, allowed)
     return OUTPUT_LAYERS[settings.kind]

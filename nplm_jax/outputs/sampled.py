@@ -1,6 +1,6 @@
-"""Cheaper losses from a few sampled words that the whole batch shares: the paper's section 5.2, and NCE.
+"""Cheaper losses from some sampled words that the whole batch shares: the paper's section 5.2, and NCE.
 
-Dims: V vocabulary, B batch, S samples, D inputs of a part.
+Dims: V vocabulary, B batch, S samples.
 
 References:
     Bengio and Senecal, Quick training of probabilistic neural nets by importance sampling, AISTATS 2003.
@@ -8,9 +8,6 @@ References:
     Mnih and Teh, A fast and simple algorithm for training neural probabilistic language models, ICML 2012.
 """
 
-from __future__ import annotations
-
-import abc
 import dataclasses
 from typing import Self
 
@@ -21,34 +18,36 @@ import numpy as np
 
 from nplm_jax.config import OutputSettings
 from nplm_jax.outputs import softmax
-from nplm_jax.outputs.output_layer import BIAS, Features, Params, SparseOutputLayer, parts_of
+from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import Precision
 
-_UNITS = 2**30  # resolution of the cumulative probabilities of all draws together
+_RESOLUTION = 2**30  # of the cumulative inclusion probabilities
 
 
 @flax.struct.dataclass
 class ProposalDistribution:
-    """Which words are drawn how often, S distinct ones at a time.
+    """A distribution over sets of S distinct words.
 
     Attributes:
-        edges_V: Cumulative inclusion probabilities of the words, int32, in units of 1 / (2**30 // S).
+        cumulative_V: Cumulative inclusion probabilities of the words, int32, in units of 1 / (2**30 // S).
         log_inclusion_prob_V: log of the probability that a word is among the S words of a draw, float32, nats.
     """
 
-    edges_V: jax.Array
+    cumulative_V: jax.Array
     log_inclusion_prob_V: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
-class _Sampled(SparseOutputLayer):
-    """What both losses share. Evaluation is that of the full softmax.
+class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
+    """Importance sampling: the loss is log(exp(y_target) + sum over other samples of exp(y) / P(included)) - y_target.
+
+    Its normaliser is an unbiased estimate of the softmax's, and equals it when all words are samples.
 
     Attributes:
-        num_samples: Distinct words that a step draws for its whole batch.
+        num_samples: Distinct words that an update draws for its whole batch.
         proposal: `unigram`: words are drawn by their training counts; `log_uniform`: by their rank.
-        precision: What the products with the samples are rounded to in training. Evaluation is always float32.
+        precision: Of the factors of products with the samples in training. Evaluation is always float32.
     """
 
     num_samples: int
@@ -57,7 +56,7 @@ class _Sampled(SparseOutputLayer):
 
     @classmethod
     def from_settings(cls, settings: OutputSettings, vocabulary_size: int) -> Self:
-        """Returns the layer. Raises: BadInput for more samples than words."""
+        """Returns the layer. Raises BadInput for more samples than words."""
         allowed = f'must be {vocabulary_size:,}, the vocabulary, or less'
         require(settings.samples <= vocabulary_size, 'output.samples', settings.samples, allowed)
         return cls(settings.samples, settings.proposal, settings.precision)
@@ -66,74 +65,53 @@ class _Sampled(SparseOutputLayer):
         """Returns the distribution that words are drawn from."""
         unigram = self.proposal == 'unigram'
         log_q_V = unigram_log_prob_V if unigram else log_uniform(len(unigram_log_prob_V))
-        return make_proposal(log_q_V, self.num_samples)
+        return inclusion_distribution(log_q_V, self.num_samples)
 
     def rows(self, targets_B: jax.Array, proposal: ProposalDistribution, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Returns the target's row of each example, B x 1, and the S sampled words."""
         return targets_B[:, None], draw(key, proposal, self.num_samples)
 
     def sparse_loss(
-        self,
-        shared: Params,
-        per_example: Params,
-        features: Features,
-        targets_B: jax.Array,
-        shared_S: jax.Array,
-        proposal: ProposalDistribution,
-    ) -> tuple[jax.Array, jax.Array]:
+        self, gathered: Gathered, features: Features, targets_B: jax.Array, proposal: ProposalDistribution
+    ) -> Losses:
         """See `SparseOutputLayer.sparse_loss`. The mean NLL is the importance-sampling estimate."""
-        y_target_B = softmax.gathered_scores(per_example[BIAS], parts_of(per_example, features))[:, 0]
-        y_SxB = softmax.scores(shared[BIAS], parts_of(shared, features), self.precision)
-        log_odds_SxB = y_SxB - proposal.log_inclusion_prob_V[shared_S][:, None]
-        nll = _estimated_nll(log_odds_SxB, y_target_B, targets_B, shared_S)
-        target_log_odds_B = y_target_B - proposal.log_inclusion_prob_V[targets_B]
-        return self.loss_of_samples(log_odds_SxB, target_log_odds_B, nll), nll
+        y_target_B = softmax.gathered_scores(gathered.per_example, features)[:, 0]
+        y_SxB = softmax.scores(gathered.shared, features, self.precision)
+        corrected_logits_SxB = y_SxB - proposal.log_inclusion_prob_V[gathered.shared_S][:, None]
+        nll = _estimated_nll(corrected_logits_SxB, y_target_B, targets_B, gathered.shared_S)
+        corrected_target_logits_B = y_target_B - proposal.log_inclusion_prob_V[targets_B]
+        return self.sampled_loss(corrected_logits_SxB, corrected_target_logits_B, nll), nll
 
-    @abc.abstractmethod
-    def loss_of_samples(self, log_odds_SxB: jax.Array, target_log_odds_B: jax.Array, nll: jax.Array) -> jax.Array:
-        """Returns the loss, a float32 scalar, nats a word.
+    def sampled_loss(
+        self, corrected_logits_SxB: jax.Array, corrected_target_logits_B: jax.Array, nll: jax.Array
+    ) -> jax.Array:
+        """Returns the loss, a float32 scalar in nats per word; here the estimated mean NLL.
 
         Args:
-            log_odds_SxB: y - log P(included) of the samples.
-            target_log_odds_B: y - log P(included) of the targets.
+            corrected_logits_SxB: y - log P(included) of the samples.
+            corrected_target_logits_B: y - log P(included) of the targets.
             nll: The estimated mean NLL.
         """
-
-    def log_probabilities(self, params: Params, features: Features) -> jax.Array:
-        """See `OutputLayer.log_probabilities`."""
-        return softmax.log_softmax(softmax.scores(params[BIAS], parts_of(params, features))).T
-
-    def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-        """See `OutputLayer.nll`."""
-        return softmax.cross_entropy(softmax.scores(params[BIAS], parts_of(params, features)), targets_B)
-
-
-class SampledSoftmax(_Sampled):
-    """Importance sampling: the loss is log(exp(y_target) + sum over other samples of exp(y) / P(included)) - y_target.
-
-    Its normaliser is an unbiased estimate of the softmax's, and equals it when all words are samples.
-    """
-
-    def loss_of_samples(self, log_odds_SxB: jax.Array, target_log_odds_B: jax.Array, nll: jax.Array) -> jax.Array:
-        """Returns the estimated mean NLL."""
         return nll
 
 
-class NoiseContrastive(_Sampled):
-    """Noise-contrastive estimation: tell the target from the samples by y - log P(included).
+class NoiseContrastive(SampledSoftmax):
+    """Noise-contrastive estimation: binary classification of target against samples, with logits y - log P(included).
 
-    The loss takes y itself for log P(w), so that training makes the normaliser one.
+    It uses y as log P(w), so training drives the normaliser towards one (self-normalised).
     """
 
-    def loss_of_samples(self, log_odds_SxB: jax.Array, target_log_odds_B: jax.Array, nll: jax.Array) -> jax.Array:
+    def sampled_loss(
+        self, corrected_logits_SxB: jax.Array, corrected_target_logits_B: jax.Array, nll: jax.Array
+    ) -> jax.Array:
         """Returns the binary cross-entropy of all decisions."""
-        return jnp.mean(_softplus(-target_log_odds_B) + jnp.sum(_softplus(log_odds_SxB), axis=0))
+        return jnp.mean(_softplus(-corrected_target_logits_B) + jnp.sum(_softplus(corrected_logits_SxB), axis=0))
 
 
-def make_proposal(log_q_V: np.ndarray, num_samples: int) -> ProposalDistribution:
+def inclusion_distribution(log_q_V: np.ndarray, num_samples: int) -> ProposalDistribution:
     """Returns a distribution of draws whose inclusion probabilities are proportional to q where that is at most one.
 
-    A word whose probability would exceed one is in every draw, and the others share what is left.
+    Probabilities above one are clipped to one, and the rest is redistributed over the other words.
 
     Args:
         log_q_V: log of the words' probabilities, up to a constant.
@@ -148,12 +126,12 @@ def make_proposal(log_q_V: np.ndarray, num_samples: int) -> ProposalDistribution
         if not (too_large_V := (inclusion_prob_V > 1) & ~certain_V).any():
             break
         certain_V |= too_large_V
-    unit = _UNITS // num_samples
-    edges_V = np.round(np.cumsum(inclusion_prob_V) * unit).astype(np.int64)
-    edges_V[-1] = num_samples * unit
+    unit = _RESOLUTION // num_samples
+    cumulative_V = np.round(np.cumsum(inclusion_prob_V) * unit).astype(np.int64)
+    cumulative_V[-1] = num_samples * unit
     with np.errstate(divide='ignore'):  # the probabilities of the rounded edges, so that they are exact
-        log_inclusion_prob_V = np.log(np.diff(edges_V, prepend=0) / unit)
-    return ProposalDistribution(jnp.asarray(edges_V, jnp.int32), jnp.asarray(log_inclusion_prob_V, jnp.float32))
+        log_inclusion_prob_V = np.log(np.diff(cumulative_V, prepend=0) / unit)
+    return ProposalDistribution(jnp.asarray(cumulative_V, jnp.int32), jnp.asarray(log_inclusion_prob_V, jnp.float32))
 
 
 def log_uniform(vocabulary_size: int) -> np.ndarray:
@@ -168,23 +146,23 @@ def draw(key: jax.Array, proposal: ProposalDistribution, num_samples: int) -> ja
     Returns:
         Word ids, int32, S.
     """
-    unit = _UNITS // num_samples
+    unit = _RESOLUTION // num_samples
     points_S = jax.random.randint(key, (), 0, unit) + unit * jnp.arange(num_samples, dtype=jnp.int32)
-    return jnp.searchsorted(proposal.edges_V, points_S, side='right').astype(jnp.int32)
+    return jnp.searchsorted(proposal.cumulative_V, points_S, side='right').astype(jnp.int32)
 
 
 def _estimated_nll(
-    log_odds_SxB: jax.Array, y_target_B: jax.Array, targets_B: jax.Array, samples_S: jax.Array
+    corrected_logits_SxB: jax.Array, y_target_B: jax.Array, targets_B: jax.Array, samples_S: jax.Array
 ) -> jax.Array:
     """Returns the mean of -log P(target) with the normaliser estimated from the target and the other samples."""
     is_target_SxB = samples_S[:, None] == targets_B[None, :]
-    log_rest_B = jax.nn.logsumexp(jnp.where(is_target_SxB, -1e30, log_odds_SxB), axis=0)
+    log_rest_B = jax.nn.logsumexp(jnp.where(is_target_SxB, -1e30, corrected_logits_SxB), axis=0)
     return jnp.mean(jnp.logaddexp(y_target_B, log_rest_B) - y_target_B)
 
 
 @jax.custom_jvp
 def _softplus(x: jax.Array) -> jax.Array:
-    """Returns log(1 + exp x), stable. jax.nn.softplus takes twice as long on a CPU, for digits that no loss shows."""
+    """Returns log(1 + exp x), stable. jax.nn.softplus takes twice as long on a CPU, for unneeded precision."""
     return jnp.maximum(x, 0) + jnp.log(1 + jnp.exp(-jnp.abs(x)))
 
 

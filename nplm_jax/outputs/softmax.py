@@ -1,31 +1,39 @@
 """The softmax over all words: scores, log-probabilities and the layer whose training loss is exact.
 
-Weights come as parts, pairs of a matrix and the inputs that it multiplies: ((U_VxK, a_BxK), (W_VxP, x_BxP)) of the
-paper's equation 1. Dims: V vocabulary, B batch, D inputs of a part, L words that belong to one example.
+Dims: V vocabulary, B batch, D width of one array of features, L words that belong to one example.
 """
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Iterable
 from typing import Self
 
 import jax
 import jax.numpy as jnp
 
 from nplm_jax.config import OutputSettings
-from nplm_jax.outputs.blockwise import Part, blockwise_cross_entropy
-from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params, parts_of
+from nplm_jax.outputs.blockwise import blockwise_cross_entropy
+from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
 from nplm_jax.utils.nn import Precision, matmul
 
 
+class Softmax(OutputLayer):
+    """P(w) = exp(y_w) / sum over all words of exp(y); subclasses define the training loss."""
+
+    def log_probabilities(self, params: Params, features: Features) -> jax.Array:
+        """See `OutputLayer.log_probabilities`."""
+        return log_softmax(scores(params, features)).T
+
+    def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
+        """See `OutputLayer.nll`."""
+        return cross_entropy(scores(params, features), targets_B)
+
+
 @dataclasses.dataclass(frozen=True)
-class FullSoftmax(OutputLayer):
-    """P(w) = exp(y_w) / sum over all words of exp(y), trained by its exact mean NLL.
+class FullSoftmax(Softmax):
+    """The softmax trained by its exact mean NLL.
 
     Attributes:
-        precision: What the products over V are rounded to in training. Evaluation is always float32.
-        block_size: Examples whose V scores training holds at once.
+        precision: Of the factors of products over V in training. Evaluation is always float32.
+        block_size: Number of examples whose V scores are in memory at once in training.
     """
 
     precision: Precision
@@ -37,45 +45,37 @@ class FullSoftmax(OutputLayer):
         return cls(settings.precision, settings.block_size)
 
     def loss(self, params: Params, features: Features, targets_B: jax.Array, axis: str | None = None) -> jax.Array:
-        """See `OutputLayer.loss`. Never holds a V x B array: see `blockwise_cross_entropy`."""
-        parts = tuple(parts_of(params, features))
-        return blockwise_cross_entropy(parts, params[BIAS], targets_B, self.precision, self.block_size, axis)
-
-    def log_probabilities(self, params: Params, features: Features) -> jax.Array:
-        """See `OutputLayer.log_probabilities`."""
-        return log_softmax(scores(params[BIAS], parts_of(params, features))).T
-
-    def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-        """See `OutputLayer.nll`."""
-        return cross_entropy(scores(params[BIAS], parts_of(params, features)), targets_B)
+        """See `OutputLayer.loss`. Never makes a V x B array: see `blockwise_cross_entropy`."""
+        terms = tuple((params[name], inputs_BxD) for name, inputs_BxD in features.items())
+        return blockwise_cross_entropy(terms, params[BIAS], targets_B, self.precision, self.block_size, axis)
 
 
-def scores(b_V: jax.Array, parts: Iterable[Part], precision: Precision = 'float32') -> jax.Array:
-    """Computes y = b + the sum of weights @ inputs over the parts (the paper's equation 1).
+def scores(params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
+    """Computes y = b + the sum of the output matrices times their features (the paper's equation 1).
 
     Args:
-        b_V: The words' biases.
-        parts: Pairs of weights_VxD and inputs_BxD.
-        precision: What the factors are rounded to.
+        params: b and the output matrices, V x D.
+        features: The features that each output matrix multiplies.
+        precision: Of the factors.
 
     Returns:
         y_VxB, float32, words x examples.
     """
-    y_VxB = sum(matmul(weights_VxD, inputs_BxD.T, precision) for weights_VxD, inputs_BxD in parts)
-    return b_V[:, None] + y_VxB
+    y_VxB = sum(matmul(params[name], inputs_BxD.T, precision) for name, inputs_BxD in features.items())
+    return params[BIAS][:, None] + y_VxB
 
 
-def gathered_scores(b_BxL: jax.Array, parts: Iterable[Part]) -> jax.Array:
+def gathered_scores(params: Params, features: Features) -> jax.Array:
     """Computes the scores of L words of each example from the rows that were gathered for them.
 
     Args:
-        b_BxL: The words' biases.
-        parts: Pairs of weights_BxLxD and inputs_BxD.
+        params: The rows of b, B x L, and of the output matrices, B x L x D.
+        features: The features that each output matrix multiplies.
 
     Returns:
         y_BxL, float32.
     """
-    return b_BxL + sum(jnp.sum(weights * inputs_BxD[:, None, :], axis=2) for weights, inputs_BxD in parts)
+    return params[BIAS] + sum(jnp.sum(params[name] * x_BxD[:, None, :], axis=2) for name, x_BxD in features.items())
 
 
 def log_softmax(y_VxB: jax.Array) -> jax.Array:

@@ -1,11 +1,8 @@
 """Two-level softmax: P(w | context) = P(class | context) P(w | class, context), exactly normalised.
 
 The H most frequent words (the shortlist) are classes with one word each. The other words are divided by falling
-frequency into G classes of L words; the last class may have fewer. Dims: V vocabulary, B batch, D inputs of a part,
-T = H + G classes.
+frequency into G classes of L words; the last class may have fewer. Dims: V vocabulary, B batch, T = H + G classes.
 """
-
-from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,65 +13,56 @@ import jax.numpy as jnp
 
 from nplm_jax.config import OutputSettings
 from nplm_jax.outputs import softmax
-from nplm_jax.outputs.output_layer import BIAS, Features, Params, SparseOutputLayer, parts_of
+from nplm_jax.outputs.output_layer import BIAS, Features, Gathered, Losses, Params, SparseOutputLayer
 from nplm_jax.utils import nn
 from nplm_jax.utils.errors import require
 
-MASKED = -1e30  # the score of a place in the last class that no word has
+MASKED = -1e30  # score of padding positions in the last class
 CLASSES = 'classes'  # the key of the G classes' parameters: U_GxK, W_GxP and b_G
 CLASS_BIAS = 'b_G'
 
 
 @dataclasses.dataclass(frozen=True)
 class TwoLevelSoftmax(SparseOutputLayer):
-    """The layer over V words. Its training loss is exact and needs the rows of the target's class and the shortlist.
+    """The layer over V words. Its training loss is exact; it reads the rows of the target's class and the shortlist.
 
     Attributes:
         num_shortlist: H.
-        max_classes: G at most; `num_classes` is what L, rounded up, leaves.
+        class_size: L.
         vocabulary_size: V. Arrays have more rows where they are padded to a mesh.
     """
 
     num_shortlist: int
-    max_classes: int
+    class_size: int
     vocabulary_size: int
 
     @classmethod
     def from_settings(cls, settings: OutputSettings, vocabulary_size: int) -> Self:
-        """Returns the layer. Raises: BadInput for a shortlist or classes that the vocabulary cannot fill."""
+        """Returns the layer. Raises BadInput for a shortlist or classes that the vocabulary cannot fill."""
         allowed = f'must be below {vocabulary_size:,}, the vocabulary'
         require(settings.num_shortlist < vocabulary_size, 'output.num_shortlist', settings.num_shortlist, allowed)
         num_tail = vocabulary_size - settings.num_shortlist
         allowed = f'must be {num_tail:,} or less, the words after output.num_shortlist'
         require(settings.classes <= num_tail, 'output.classes', settings.classes, allowed)
-        return cls(settings.num_shortlist, settings.classes, vocabulary_size)
-
-    @property
-    def num_tail(self) -> int:
-        """How many words are in the G classes."""
-        return self.vocabulary_size - self.num_shortlist
-
-    @property
-    def class_size(self) -> int:
-        """L."""
-        return -(-self.num_tail // self.max_classes)
+        return cls(settings.num_shortlist, -(-num_tail // settings.classes), vocabulary_size)
 
     @property
     def num_classes(self) -> int:
-        """G: no class is empty."""
-        return -(-self.num_tail // self.class_size)
+        """G, at most `output.classes`, without empty classes."""
+        return -(-(self.vocabulary_size - self.num_shortlist) // self.class_size)
 
     def init(
         self, key: jax.Array, keys: Mapping[str, jax.Array], widths: Mapping[str, int], bias_V: jax.Array
     ) -> Params:
-        """See `OutputLayer.init`. The classes' biases are the logs of their shares by b."""
+        """See `OutputLayer.init`. Each class bias is the logsumexp of its words' initial biases."""
         G, L = self.num_classes, self.class_size
         class_keys = jax.random.split(jax.random.fold_in(key, 4), len(widths))
         classes = {
             name.replace('_V', '_G'): nn.uniform(class_key, (G, width), width**-0.5)
             for class_key, (name, width) in zip(class_keys, widths.items())
         }
-        tail_GL = jnp.pad(bias_V[self.num_shortlist :], (0, G * L - self.num_tail), constant_values=MASKED)
+        tail = bias_V[self.num_shortlist :]
+        tail_GL = jnp.pad(tail, (0, G * L - len(tail)), constant_values=MASKED)
         classes[CLASS_BIAS] = jax.nn.logsumexp(tail_GL.reshape(G, L), axis=1)
         return super().init(key, keys, widths, bias_V) | {CLASSES: classes}
 
@@ -85,25 +73,17 @@ class TwoLevelSoftmax(SparseOutputLayer):
     def class_rows(self, targets_B: jax.Array) -> jax.Array:
         """Returns the rows of the words of each target's class, int32, B x L.
 
-        A target in the shortlist gets the rows of an arbitrary class, which the loss leaves out.
+        A target in the shortlist gets the rows of an arbitrary class, which the loss masks.
         """
         H, L = self.num_shortlist, self.class_size
         first_B = H + jnp.maximum(targets_B - H, 0) // L * L
         rows_BxL = first_B[:, None] + jnp.arange(L, dtype=jnp.int32)[None, :]
         return jnp.minimum(rows_BxL, self.vocabulary_size - 1)
 
-    def sparse_loss(
-        self,
-        shared: Params,
-        per_example: Params,
-        features: Features,
-        targets_B: jax.Array,
-        shared_S: jax.Array,
-        proposal: Any,
-    ) -> tuple[jax.Array, jax.Array]:
+    def sparse_loss(self, gathered: Gathered, features: Features, targets_B: jax.Array, proposal: Any) -> Losses:
         """See `SparseOutputLayer.sparse_loss`. The loss is the exact mean NLL."""
-        y_BxL = softmax.gathered_scores(per_example[BIAS], parts_of(per_example, features))
-        nll = jnp.mean(self._nll(shared, features, y_BxL, targets_B))
+        y_BxL = softmax.gathered_scores(gathered.per_example, features)
+        nll = jnp.mean(self._nll(gathered.shared, features, y_BxL, targets_B))
         return nll, nll
 
     def log_probabilities(self, params: Params, features: Features) -> jax.Array:
@@ -112,17 +92,17 @@ class TwoLevelSoftmax(SparseOutputLayer):
         shortlist = {name: params[name][:H] for name in (*features, BIAS)} | {CLASSES: params[CLASSES]}
         log_top_TxB = softmax.log_softmax(_top_scores(shortlist, features))
         tail = {name: params[name][H:] for name in (*features, BIAS)}
-        y_VxB = softmax.scores(tail[BIAS], parts_of(tail, features))
+        y_VxB = softmax.scores(tail, features)
         y_GLxB = jnp.pad(y_VxB, ((0, G * L - len(y_VxB)), (0, 0)), constant_values=MASKED)
         within_GxLxB = jax.nn.log_softmax(y_GLxB.reshape(G, L, -1), axis=1)
         tail_GLxB = (within_GxLxB + log_top_TxB[H:, None]).reshape(G * L, -1)
         return jnp.concatenate([log_top_TxB[:H], tail_GLxB[: V - H]]).T
 
     def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-        """See `OutputLayer.nll`. Computes the scores of the target's class and the shortlist alone."""
+        """See `OutputLayer.nll`. Computes only the scores of the target's class and the shortlist."""
         rows_BxL = self.class_rows(targets_B)
         per_example = {name: params[name][rows_BxL] for name in (*features, BIAS)}
-        y_BxL = softmax.gathered_scores(per_example[BIAS], parts_of(per_example, features))
+        y_BxL = softmax.gathered_scores(per_example, features)
         shortlist = {name: params[name][: self.num_shortlist] for name in (*features, BIAS)}
         return self._nll(shortlist | {CLASSES: params[CLASSES]}, features, y_BxL, targets_B)
 
@@ -131,24 +111,21 @@ class TwoLevelSoftmax(SparseOutputLayer):
 
         Args:
             shortlist: The shortlist's rows of the output matrices and of b, and the classes' parameters.
-            features: What the output matrices multiply.
-            y_BxL: The scores of the words that `rows` gives for each target.
+            features: The features that the output matrices multiply.
+            y_BxL: The scores of the words of each target's class, as `class_rows` orders them.
             targets_B: Word ids, int32.
         """
         H, L = self.num_shortlist, self.class_size
         y_top_TxB = _top_scores(shortlist, features)
-        class_B, place_B = jnp.divmod(jnp.maximum(targets_B - H, 0), L)
+        class_B, index_B = jnp.divmod(jnp.maximum(targets_B - H, 0), L)
         nll_B = softmax.cross_entropy(y_top_TxB, jnp.where(targets_B < H, targets_B, H + class_B))
         last_B = self.vocabulary_size - 1 - H - class_B * L
         y_BxL = jnp.where(jnp.arange(L)[None, :] <= last_B[:, None], y_BxL, MASKED)
-        return nll_B + jnp.where(targets_B < H, 0, softmax.cross_entropy(y_BxL.T, place_B))
+        return nll_B + jnp.where(targets_B < H, 0, softmax.cross_entropy(y_BxL.T, index_B))
 
 
 def _top_scores(shortlist: Params, features: Features) -> jax.Array:
     """Returns the scores of the T classes, those of the shortlist's words first, T x B."""
     classes = shortlist[CLASSES]
-    parts = [
-        (jnp.concatenate([shortlist[name], classes[name.replace('_V', '_G')]]), inputs)
-        for name, inputs in features.items()
-    ]
-    return softmax.scores(jnp.concatenate([shortlist[BIAS], classes[CLASS_BIAS]]), parts)
+    names = {name: name.replace('_V', '_G') for name in features} | {BIAS: CLASS_BIAS}
+    return softmax.scores({v: jnp.concatenate([shortlist[v], classes[g]]) for v, g in names.items()}, features)

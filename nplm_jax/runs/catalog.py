@@ -1,7 +1,5 @@
 """Which runs lie below a folder, and what their files say of them. Imports no JAX."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import os

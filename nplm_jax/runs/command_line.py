@@ -1,7 +1,5 @@
 """What stands behind --config: mistakes as one line, and the resolved config as text. Imports no JAX."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re

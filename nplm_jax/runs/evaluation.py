@@ -3,8 +3,6 @@
 A bar moves meanwhile where stderr is a terminal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

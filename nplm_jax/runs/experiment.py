@@ -1,7 +1,5 @@
 """One experiment from config to results, or several together: what launch.py, sweeps and notebooks call."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 from collections.abc import Mapping, Sequence

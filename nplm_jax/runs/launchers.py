@@ -4,8 +4,6 @@ A job that SLURM ends or requeues stops its run as SIGTERM does, with everything
 starts again. Every job imports this module before JAX, so nothing here imports JAX.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import io

@@ -1,7 +1,5 @@
 """Runs that exist: their corpus, their results, their model."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pathlib

@@ -1,7 +1,5 @@
 """What a process does before JAX starts."""
 
-from __future__ import annotations
-
 import os
 
 import jax

@@ -1,7 +1,5 @@
 """Where a result comes from: commit, versions of packages, device, memory."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import platform

@@ -3,8 +3,6 @@
 Dims: S updates of a chunk.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import pathlib
@@ -20,6 +18,7 @@ from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import scalar
 
 from nplm_jax.inference.perplexity import perplexity
+from nplm_jax.training import reporter
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import decode_lines, parse_json, read_bytes, write_atomically
@@ -34,8 +33,8 @@ _MIXTURES = (
 )
 
 
-class Reporter:
-    """Writes metrics.jsonl and TensorBoard events, and moves a progress bar; see `training.loop.Reporter`.
+class Reporter(reporter.Reporter):
+    """Writes metrics.jsonl and TensorBoard events, and moves a progress bar; see `training.reporter.Reporter`.
 
     A resumed run drops the lines after its checkpoint, so that each update is reported once. Its first training
     perplexity is that of the updates since the checkpoint. The events are written again from the lines that are left.

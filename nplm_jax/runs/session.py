@@ -1,7 +1,5 @@
 """One run while this process works on it: its folder, corpus, training and results."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -27,7 +25,7 @@ from nplm_jax.runs import evaluation, figures, provenance, reporting, workdir
 from nplm_jax.runs.loading import Path, finished, prepare
 from nplm_jax.training import checkpoints, replay
 from nplm_jax.training.loop import Trainer, TrainingRun, prepare_run
-from nplm_jax.training.reporter import NullReporter, Reporter
+from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.schedule import make_schedule
 from nplm_jax.utils.errors import NonFiniteError
 from nplm_jax.utils.io import expand, write_atomically
@@ -79,8 +77,8 @@ class RunSession:
     source: dict[str, Any] = dataclasses.field(default_factory=dict)
     results: dict[str, Any] | None = None
     training_run: TrainingRun | None = None
-    store: checkpoints.Store = dataclasses.field(default_factory=checkpoints.NullStore)
-    reporter: Reporter = dataclasses.field(default_factory=NullReporter)
+    store: checkpoints.Store = dataclasses.field(default_factory=checkpoints.Store)
+    reporter: Reporter = dataclasses.field(default_factory=Reporter)
     num_batched: int = 1
     trainer: Trainer | None = None
 
@@ -97,7 +95,8 @@ class RunSession:
 
     def explain(self, error: NonFiniteError) -> NonFiniteError:
         """Returns the error with the update that caused it. Every process calls this."""
-        return replay.explain(error, self.settings, self.inputs.data, self.store, self.folder)
+        assert self.training_run is not None
+        return replay.explain(error, self.training_run, self.store, self.folder)
 
     def finish(self) -> dict[str, Any]:
         """Evaluates the model, writes results.json and prints the table; the first process alone does.
@@ -223,7 +222,7 @@ def check_devices(settings: Settings) -> None:
     body = body_class(settings.model).from_settings(settings)
     batch_size = settings.train.batch_size
     uses_sparse_updates = output_layer_class(settings.output).uses_sparse_updates
-    sharding.build(settings.parallel, batch_size, body.num_streams(batch_size), uses_sparse_updates)
+    sharding.make_sharding(settings.parallel, batch_size, body.num_streams(batch_size), uses_sparse_updates)
 
 
 def _describe(settings: Settings, data: dataset.Dataset, network: Network | None) -> None:

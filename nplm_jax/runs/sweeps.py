@@ -1,7 +1,5 @@
 """Many runs from one config: each point of a sweep is the config with some keys changed."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The folder of a run: which run it belongs to, that one process at a time uses it, that its text has not changed."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

@@ -1,1 +1,1 @@
-"""How parameters come to be."""
+"""Training: objective, optimizers, updates, the training loop, checkpoints, replay."""

@@ -1,10 +1,7 @@
 """Checkpoints by Orbax; no other module imports Orbax."""
 
-from __future__ import annotations
-
 import functools
 import gc
-import itertools
 import json
 import logging as python_logging
 import pathlib
@@ -13,7 +10,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -26,66 +23,68 @@ from nplm_jax.utils.errors import BadInput, first_line
 Tree = TypeVar('Tree')
 Best = TypeVar('Best')
 Result = TypeVar('Result')
+MAX_TO_KEEP = 3  # newest checkpoints that stay on the disk
 CHECKSUM = 'crc32'
-OLD_CHECKSUM = 'checksum'  # of earlier versions, over other names of the arrays: such checkpoints load unverified
+OLD_CHECKSUM = 'checksum'  # of earlier versions, with other array names: their checkpoints load unverified
 
 
-class Store(Protocol):
-    """Where a run's checkpoints lie."""
+class CheckpointError(Exception):
+    """Orbax could not write or read a checkpoint; the message is one line."""
+
+
+class Store:
+    """Checkpoints of a run; this base class has none.
+
+    Used as it is by processes that do not write: `loop.restore_or_init` broadcasts the first process's state to them.
+    """
 
     def latest_step(self) -> int | None:
-        """Returns the newest checkpoint's update number, None when there is none."""
+        """Returns the newest checkpoint's update number, None if there is none."""
+        return None
 
     def restore(self, state: Tree, best: Best, before: int | None = None) -> tuple[Tree, Best, dict[str, Any]] | None:
-        """Returns the newest checkpoint, None when there is none."""
+        """Restores the newest checkpoint saved before update `before` (of any update, if None).
+
+        Args:
+            state: An example of the training state: its structure, shapes and types.
+            best: An example of the best parameters.
+            before: An update number, or None.
+
+        Returns:
+            State, best parameters and progress; None if there is no such checkpoint.
+        """
+        return None
 
     def save(self, step: int, state: Any, best: Any, progress: dict[str, Any]) -> None:
         """Writes a checkpoint."""
 
     def close(self) -> None:
-        """Frees what the store holds."""
+        """Frees the store's resources."""
 
 
-class NullStore:
-    """The store of processes that save nothing: the first process restores, and all get what it restored."""
-
-    def latest_step(self) -> None:
-        """Returns None."""
-
-    def restore(self, state: Any, best: Any, before: int | None = None) -> None:
-        """Returns None."""
-
-    def save(self, step: int, state: Any, best: Any, progress: dict[str, Any]) -> None:
-        """Does nothing."""
-
-    def close(self) -> None:
-        """Does nothing."""
-
-
-class CheckpointStore:
+class CheckpointStore(Store):
     """The checkpoints of one run: training state, best parameters and progress, by update number.
 
-    A save is synchronous and atomic: a process that is killed during one leaves the earlier checkpoints whole. Each
-    checkpoint has a checksum, so that a damaged one is noticed and the one before it is used. Arrays are saved in full:
-    a checkpoint does not depend on the devices over which they lay. With several processes only the first one saves.
+    A save is synchronous and atomic: a process that is killed during one does not damage earlier checkpoints. Each
+    checkpoint has a checksum, so that a damaged one is detected and the one before it is used. Arrays are saved
+    unsharded, so a checkpoint can be restored on any number of devices. Of several processes only the first one saves.
     """
 
-    def __init__(self, folder: pathlib.Path, max_to_keep: int = 3, read_only: bool = False) -> None:
+    def __init__(self, folder: pathlib.Path, read_only: bool = False) -> None:
         """Opens the folder.
 
         Args:
-            folder: Where the checkpoints lie; made unless it exists.
-            max_to_keep: How many of the newest checkpoints stay on the disk.
-            read_only: Whether to leave everything in the folder as it is, so that a run under way can be read.
+            folder: The folder of the checkpoints; created unless it exists.
+            read_only: Whether to change nothing in the folder, so that a run that is training can be read.
         """
         folder = folder.absolute()  # Orbax fails on a relative path, and only in a background thread
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
         self._read_only = read_only
         verbosity = logging.get_verbosity()
-        logging.set_verbosity(logging.FATAL)  # Orbax warns that read-only is read-only, and prints what it cannot read
+        logging.set_verbosity(logging.FATAL)  # silences Orbax's warnings about read-only folders and unreadable files
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=None if read_only else max_to_keep,
+            max_to_keep=None if read_only else MAX_TO_KEEP,
             create=False,
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
@@ -103,17 +102,17 @@ class CheckpointStore:
         """Writes a checkpoint of update `step`, unless that one exists.
 
         The first checkpoint of a folder is read back at once, so that a path or a disk from which it cannot be read
-        shows before the run is over.
+        is detected at the start of the run.
 
         Args:
             step: The update number.
             state: The training state, in full arrays.
             best: The best parameters, in full arrays.
-            progress: What JSON can hold.
+            progress: Values that JSON can hold.
 
         Raises:
-            RuntimeError: Orbax declines: it never overwrites a later step.
-            OSError: The disk declines, or what was written cannot be read back.
+            RuntimeError: Orbax refuses to save: it never overwrites a later step.
+            OSError: The disk refuses, or the checkpoint cannot be read back.
         """
         if (newest := self.latest_step()) == step:
             return
@@ -123,44 +122,50 @@ class CheckpointStore:
             best=ocp.args.StandardSave(best),
             progress=ocp.args.JsonSave({**progress, CHECKSUM: _checksum((state, best), progress)}),
         )
-        saved = _quietly(lambda: self._manager.save(step, args=items))
-        if isinstance(saved, str):
-            cause = 'No space left on device' if saved.startswith('RESOURCE_EXHAUSTED') else saved
-            raise OSError(f'the checkpoint of update {step:,} could not be written: {cause}')
+        try:
+            saved = _quietly(lambda: self._manager.save(step, args=items))
+        except CheckpointError as error:
+            cause = 'No space left on device' if str(error).startswith('RESOURCE_EXHAUSTED') else error
+            raise OSError(f'the checkpoint of update {step:,} could not be written: {cause}') from None
         if not saved:
             raise RuntimeError(f'no checkpoint was written at update {step}: the newest is {newest}')
-        if newest is None and isinstance(read := _quietly(lambda: self._restore(step, state, best)), str):
-            raise OSError(f'{self._manager.directory}: the checkpoint of update {step:,} cannot be read back: {read}')
+        if newest is None:
+            try:
+                _quietly(lambda: self._restore(step, state, best))
+            except CheckpointError as error:
+                folder = self._manager.directory
+                raise OSError(f'{folder}: the checkpoint of update {step:,} cannot be read back: {error}') from None
 
     def restore(self, state: Tree, best: Best, before: int | None = None) -> tuple[Tree, Best, dict[str, Any]] | None:
         """Restores the newest undamaged checkpoint.
 
-        A warning names damaged checkpoints. Unless the store is read-only, they are renamed to NUMBER.damaged, since
-        Orbax would refuse to save below them.
+        Damaged checkpoints are logged as warnings. Unless the store is read-only, they are renamed to NUMBER.damaged,
+        because Orbax would refuse to save earlier steps.
 
         Args:
             state: An example of the training state: its structure, shapes and types.
             best: An example of the best parameters.
-            before: An update; what was saved at it or later is left out.
+            before: Checkpoints of this update and later ones are ignored.
 
         Returns:
-            State, best parameters and progress; None when there is no checkpoint.
+            State, best parameters and progress; None if there is no checkpoint.
 
         Raises:
-            BadInput: There are checkpoints and none can be read. They are left as they are.
+            BadInput: There are checkpoints and none can be read. They are not changed.
         """
         damaged: dict[int, str] = {}
         for step in sorted((s for s in self._manager.all_steps() if before is None or s < before), reverse=True):
-            restored = _quietly(functools.partial(self._restore, step, state, best))
-            if not isinstance(restored, str):
-                self._rename_damaged(damaged, step)
-                return *jax.tree.map(jnp.asarray, restored[:2]), restored[2]
-            damaged[step] = restored
+            try:
+                restored = _quietly(functools.partial(self._restore, step, state, best))
+            except CheckpointError as error:
+                damaged[step] = str(error)
+                continue
+            self._rename_damaged(damaged, step)
+            return *jax.tree.map(jnp.asarray, restored[:2]), restored[2]
         if damaged:
-            raise BadInput(
-                f'{self._manager.directory}: no checkpoint can be read (of update {max(damaged)}: '
-                f'{damaged[max(damaged)]}); move the folder away to start again'
-            )
+            reason = f'of update {max(damaged)}: {damaged[max(damaged)]}'
+            message = f'no checkpoint can be read ({reason}); move the folder away to start again'
+            raise BadInput(f'{self._manager.directory}: {message}')
         return None
 
     def _rename_damaged(self, damaged: dict[int, str], used: int) -> None:
@@ -168,17 +173,16 @@ class CheckpointStore:
         for step, reason in damaged.items():
             logging.warning('checkpoint %d is damaged (%s); going back to %d', step, reason, used)
             if not self._read_only:
-                numbers = itertools.count(1)
                 target = folder / f'{step}.damaged'
-                while target.exists():
-                    target = folder / f'{step}.damaged.{next(numbers)}'
+                if target.exists():
+                    target = folder / f'{step}.damaged.{time.time_ns()}'
                 (folder / str(step)).rename(target)
         if damaged:
             self._manager.reload()
 
     def _restore(self, step: int, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]]:
         folder, examples = pathlib.Path(self._manager.directory) / str(step), {'state': state, 'best': best}
-        # Restore in the structure on the disk: earlier versions saved None for the parameters that a network lacks.
+        # Restore in the structure on disk: earlier versions saved None for parameters that a network does not have.
         targets = {item: self._check_arrays(folder / item, example) for item, example in examples.items()}
         items = {item: ocp.args.StandardRestore(target) for item, target in targets.items()}
         restored = self._manager.restore(step, args=ocp.args.Composite(**items, progress=ocp.args.JsonRestore()))
@@ -193,7 +197,7 @@ class CheckpointStore:
         return state, best, progress
 
     def _check_arrays(self, folder: pathlib.Path, example: Any) -> Any:
-        """Compares shapes and types before any array is read: Orbax would cast, cut or pad arrays without a word.
+        """Compares shapes and types before any array is read: Orbax would silently cast, cut or pad arrays.
 
         Returns:
             Empty arrays in the structure in which the item was saved.
@@ -201,20 +205,21 @@ class CheckpointStore:
         Raises:
             ValueError: An array is of another shape or type than the example's.
         """
+
+        def describe(array: Any) -> str:
+            return 'none' if array is None else f'{array.dtype}{list(array.shape)}'
+
         tree_on_disk = ocp.StandardCheckpointHandler().metadata(folder).tree
         existing = ocp.tree.to_flat_dict(tree_on_disk, sep='.')
         expected = ocp.tree.to_flat_dict(example, sep='.')
         for name in sorted(existing.keys() | expected.keys()):
-            saved, asked = (
-                f'{tree[name].dtype}{list(tree[name].shape)}' if tree.get(name) is not None else 'none'
-                for tree in (existing, expected)
-            )
-            if saved != asked:
-                raise ValueError(f'{folder.name}.{name}: {saved} there, {asked} by the config')
+            in_checkpoint, by_config = describe(existing.get(name)), describe(expected.get(name))
+            if in_checkpoint != by_config:
+                raise ValueError(f'{folder.name}.{name}: {in_checkpoint} in the checkpoint, {by_config} by the config')
         return jax.tree.map(lambda x: np.empty(x.shape, x.dtype), tree_on_disk)
 
     def restore_best(self, state: Any, best: Best) -> Best:
-        """Returns the best parameters of the newest checkpoint. Raises: BadInput when no checkpoint can be read."""
+        """Returns the best parameters of the newest checkpoint. Raises BadInput if no checkpoint can be read."""
         if (restored := self.restore(state, best)) is None:
             raise BadInput(f'{self._manager.directory}: holds no checkpoint')
         return restored[1]
@@ -225,18 +230,18 @@ class CheckpointStore:
 
 
 def _single_process() -> ocp.options.MultiprocessingOptions:
-    """Tells Orbax that this process is the only one that saves; it would wait for all others."""
+    """Returns options for a save by one process; by default Orbax waits for all processes."""
     if jax.process_count() == 1:
         return ocp.options.MultiprocessingOptions()
     index = jax.process_index()
     return ocp.options.MultiprocessingOptions(index, {index}, 'alone')
 
 
-def _quietly(call: Callable[[], Result]) -> Result | str:
-    """Returns what the call returns, or in one line why it failed, and keeps Orbax and Python from printing more.
+def _quietly(call: Callable[[], Result]) -> Result:
+    """Calls Orbax, turning any failure into a one-line CheckpointError and suppressing the tracebacks of its threads.
 
-    Orbax prints the files that it cannot read in full, and abandons threads and coroutines when a disk fails; Python
-    prints a traceback for each of those, for coroutines when it collects them.
+    Orbax prints the whole content of files that it cannot read, and abandons threads and coroutines when a disk fails;
+    Python prints a traceback for each of those, for coroutines when it collects them.
     """
     earlier, hooks = threading.enumerate(), (sys.unraisablehook, sys.excepthook, threading.excepthook)
     sys.unraisablehook = lambda what: None if issubclass(what.exc_type, Exception) else hooks[0](what)
@@ -253,7 +258,7 @@ def _quietly(call: Callable[[], Result]) -> Result | str:
                 threading.Thread.join(thread, timeout=10)  # the join of Orbax's threads raises again
         gc.collect()
         time.sleep(0.5)  # tensorstore's threads, which are not Python's, end a moment later
-        return reason
+        raise CheckpointError(reason)
     finally:
         sys.unraisablehook, sys.excepthook, threading.excepthook = hooks
         python_logging.disable(python_logging.NOTSET)

@@ -1,19 +1,17 @@
-"""What training minimises, and its gradients: mean NLL + R(theta) (the paper's section 2.1 with the sign turned).
+"""The training objective, mean NLL + R(theta), and its sparse gradients (the paper's section 2.1, negated).
 
 Dims: B batch, N context words.
 """
-
-from __future__ import annotations
 
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.distributed.sharding import NO_AXES, ONE_DEVICE, Axes, MeshSharding
+from nplm_jax.distributed.sharding import NO_AXES, ONE_DEVICE, MeshAxes, MeshSharding
 from nplm_jax.models.body import Carry
 from nplm_jax.models.network import Network
-from nplm_jax.outputs.output_layer import Params, SparseOutputLayer
+from nplm_jax.outputs.output_layer import Gathered, Params, SparseOutputLayer
 from nplm_jax.training.sparse_rows import CONTEXTS, Rows, gather_rows
 
 
@@ -21,14 +19,14 @@ class Gradients(NamedTuple):
     """The gradients of one batch.
 
     Attributes:
-        nll: The batch's mean NLL (an estimate for a sampled loss), nats a word.
-        trees: One tree in the structure of the parameters; for `rows`, the two that `sparse_rows.gather_rows` gives.
-        rows: The rows that sparse gradients are of, else None.
-        carry: What the body's streams carry on.
+        nll: The batch's mean NLL (an estimate for a sampled loss), nats per word.
+        grads: Dense: one tree like the parameters. Sparse: the pair (shared, per_example), as `gather_rows` returns it.
+        rows: The gathered rows of sparse gradients; None for dense ones.
+        carry: The carry of the body after the batch.
     """
 
     nll: jax.Array
-    trees: Any
+    grads: Any
     rows: Rows | None
     carry: Carry
 
@@ -56,42 +54,20 @@ def penalised_nll(
 
     Args:
         params: The parameters.
-        network: The network that they belong to.
+        network: Their network.
         contexts_BxN: Word ids in reading order, the most recent word last, int32.
         targets_B: The words that follow, int32.
         weight_decay: The decay of R.
-        carry: What the body's streams carried on to this batch.
+        carry: The carry of the body before the batch.
         key: A random key for dropout; None switches it off.
-        sharding: Where the parameters and the batch lie.
+        sharding: The sharding of the parameters and the batch.
 
     Returns:
-        The penalised loss, and with it the mean NLL, whose exponential is the perplexity, and what the streams carry
-        on. Float32 scalars, nats a word.
+        The penalised loss, and with it the mean NLL, whose exponential is the perplexity, and the carry after the
+        batch. Float32 scalars, nats per word.
     """
-
-    def device_loss(
-        params: Params, contexts_BxN: Any, targets_B: Any, carry: Carry, key: Any, axes: Axes = NO_AXES
-    ) -> tuple[jax.Array, Carry]:
-        return network.loss(params, contexts_BxN, targets_B, carry, key, axes)
-
-    nll, carry = sharding.map_loss(device_loss)(params, contexts_BxN, targets_B, carry, key)
+    nll, carry = sharding.map_loss(network.loss)(params, contexts_BxN, targets_B, carry, key)
     return nll + regulariser(params, weight_decay), (nll, carry)
-
-
-def dense_gradients(
-    params: Params,
-    network: Network,
-    contexts_BxN: jax.Array,
-    targets_B: jax.Array,
-    weight_decay: jax.Array | float,
-    carry: Carry,
-    key: jax.Array,
-    sharding: MeshSharding,
-) -> Gradients:
-    """Returns the gradients of `penalised_nll` with respect to every parameter."""
-    gradient = jax.value_and_grad(penalised_nll, has_aux=True)
-    (_, (nll, carry)), grads = gradient(params, network, contexts_BxN, targets_B, weight_decay, carry, key, sharding)
-    return Gradients(nll, grads, None, carry)
 
 
 def sparse_gradients(
@@ -104,30 +80,30 @@ def sparse_gradients(
     key: jax.Array,
     sharding: MeshSharding,
 ) -> Gradients:
-    """Returns the gradients of the rows that a sparse output layer's loss needs, without R.
+    """Returns the gradients of a sparse output layer's loss with respect to the rows that it reads, without R.
 
-    Over a mesh these rows alone cross the devices, and all devices divide the batch.
+    On a mesh only these rows are sent between devices, and the batch is divided over all devices.
     """
     output = cast(SparseOutputLayer, network.output)
     network.check_contexts(contexts_BxN)
     key, key_rows = jax.random.split(key)
     rows = Rows(contexts_BxN, *output.rows(targets_B, proposal, key_rows))
-    # Replicated, since XLA would otherwise divide the row numbers too, and sum whole arrays of V rows at the end.
+    # Replicated: otherwise XLA divides the row numbers too, and sums whole arrays of V rows at the end.
     rows, targets_B = sharding.constrain_replicated((rows, targets_B))
     gathered = sharding.constrain_replicated(gather_rows(params, rows, network.output_tables))
 
     def device_loss(
-        shared: Params, per_example: Params, targets_B: Any, carry: Carry, extra: Any, axes: Axes = NO_AXES
+        shared: Params, per_example: Params, targets_B: Any, carry: Carry, replicated: Any, axes: MeshAxes = NO_AXES
     ) -> tuple[Any, Carry]:
-        key, shared_S, proposal = extra
+        key, shared_S, proposal = replicated
         features, carry = network.body.features(shared, per_example[CONTEXTS], carry, key, axes.data)
-        loss, nll = output.sparse_loss(shared, per_example, features, targets_B, shared_S, proposal)
+        loss, nll = output.sparse_loss(Gathered(shared, per_example, shared_S), features, targets_B, proposal)
         return (loss + network.body.penalty(features), nll), carry
 
     def loss(shared: Params, per_example: Params) -> tuple[jax.Array, tuple[jax.Array, Carry]]:
-        extra = key, rows.shared_S, proposal
-        (loss, nll), carry_on = sharding.map_sparse_loss(device_loss)(shared, per_example, targets_B, carry, extra)
-        return loss, (nll, carry_on)
+        mapped, replicated = sharding.map_sparse_loss(device_loss), (key, rows.shared_S, proposal)
+        (loss, nll), new_carry = mapped(shared, per_example, targets_B, carry, replicated)
+        return loss, (nll, new_carry)
 
-    (_, (nll, carry_on)), grads = jax.value_and_grad(loss, (0, 1), has_aux=True)(*gathered)
-    return Gradients(nll, grads, rows, carry_on)
+    (_, (nll, new_carry)), grads = jax.value_and_grad(loss, (0, 1), has_aux=True)(*gathered)
+    return Gradients(nll, grads, rows, new_carry)

@@ -1,9 +1,7 @@
-"""How the parameters move: the paper's learning-rate schedule, and Optax for the rest."""
-
-from __future__ import annotations
+"""Optimizers and learning-rate schedules: the paper's, and Optax's."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import flax.struct
 import jax
@@ -13,19 +11,19 @@ import optax
 
 from nplm_jax.config import OptimizerSettings, Settings
 
-LearningRate = Callable[['Hyperparameters', Any], Any]  # of the hyperparameters and the number of the update
+LearningRate = Callable[['Hyperparameters', Any], Any]  # (hyperparameters, step) -> rate
 
 
 @flax.struct.dataclass
 class Hyperparameters:
-    """The numbers of a run that no compiled program depends on: runs that differ in them alone share their programs.
+    """Traced arguments of the update: runs that differ only in them share one compiled program.
 
     Attributes:
-        seed: Of the parameters, the order of the words and dropout, int32.
-        learning_rate: On the batch mean.
-        weight_decay: Of the regulariser R.
-        epsilon_0: The paper's initial rate, a word.
-        r: The paper's decrease of the rate, a word.
+        seed: Seeds initialisation, the order of the words and dropout, int32.
+        learning_rate: Rate on the batch mean.
+        weight_decay: Coefficient of R.
+        epsilon_0: The paper's initial rate, per word.
+        r: The paper's rate decay, per word.
     """
 
     seed: Any
@@ -35,8 +33,8 @@ class Hyperparameters:
     r: Any
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> Hyperparameters:
-        """Returns the run's numbers as scalar arrays, so that their values are no part of a compiled program."""
+    def from_settings(cls, settings: Settings) -> Self:
+        """Returns the run's hyperparameters as scalar arrays, which jit traces."""
         optimizer = settings.optimizer
         rates = (optimizer.learning_rate, optimizer.weight_decay, optimizer.paper.epsilon_0, optimizer.paper.r)
         return cls(np.int32(settings.seed), *(np.float32(rate) for rate in rates))
@@ -45,19 +43,19 @@ class Hyperparameters:
 def paper_schedule(hyperparameters: Hyperparameters, step: jax.Array, batch_size: int) -> jax.Array:
     """Computes epsilon_t = epsilon_0 / (1 + r t), t in words (the paper's section 2.1), times the batch.
 
-    The gradient is a mean over the batch; times batch_size it is the sum, at the paper's rate a word. A batch of one is
-    the paper's update to the letter.
+    The gradient is a mean over the batch; times batch_size it is the sum, at the paper's rate per word. A batch of one
+    is exactly the paper's update.
     """
     return batch_size * hyperparameters.epsilon_0 / (1 + hyperparameters.r * step * batch_size)
 
 
 def learning_rate_schedule(settings: OptimizerSettings, total_steps: int, batch_size: int) -> LearningRate:
-    """Returns the learning rate as a function of the hyperparameters and the number of the update.
+    """Returns the learning rate as a function (hyperparameters, step) -> rate.
 
     Args:
-        settings: `optimizer.*`; of its numbers only `warmup` is read.
-        total_steps: Updates of the whole run.
-        batch_size: Words of an update.
+        settings: `optimizer.*`; its rates are read from the hyperparameters instead.
+        total_steps: Number of updates of the whole run.
+        batch_size: Words per update.
     """
     if settings.name == 'paper':
         return lambda hyperparameters, step: paper_schedule(hyperparameters, step, batch_size)
@@ -79,7 +77,7 @@ def learning_rate_schedule(settings: OptimizerSettings, total_steps: int, batch_
 
 
 def make_optimizer(settings: OptimizerSettings, learning_rate: LearningRate) -> optax.GradientTransformationExtraArgs:
-    """Returns the transformation that `optimizer.name` names; its `update` takes `hyperparameters` as well.
+    """Returns the transformation `optimizer.name`; its `update` takes `hyperparameters` as an extra argument.
 
     Weight decay is in the objective, not here.
     """
@@ -95,7 +93,7 @@ def make_optimizer(settings: OptimizerSettings, learning_rate: LearningRate) -> 
 
 
 def _scale_by_learning_rate(learning_rate: LearningRate) -> optax.GradientTransformationExtraArgs:
-    """Multiplies updates with the negative learning rate; counts the updates in its state as Optax does."""
+    """Multiplies updates by the negative learning rate; counts the updates in its state as Optax does."""
 
     def init(params: Any) -> optax.ScaleByScheduleState:
         return optax.ScaleByScheduleState(count=jnp.zeros([], jnp.int32))

@@ -1,10 +1,8 @@
-"""One update of a run made again, to see where its numbers stop being finite.
+"""Replays updates of a run to find the first one with non-finite numbers.
 
-An update depends on the settings, the text and the checkpoint before it alone. So a run checks its state only now and
-then, and this module finds the update that went wrong, from the newest checkpoint on. Dims: B batch.
+Updates are a deterministic function of the settings, the corpus and the last checkpoint. So a run checks its state only
+at some boundaries, and replays from the newest checkpoint when a check fails. Dims: B batch.
 """
-
-from __future__ import annotations
 
 import contextlib
 import dataclasses
@@ -17,14 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.distributed import multihost
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import Store
-from nplm_jax.training.loop import TrainingRun, prepare_run, restore_or_init, run_chunk
-from nplm_jax.training.optimizers import Hyperparameters
-from nplm_jax.training.step import Program, TrainState
+from nplm_jax.training.loop import TrainingRun, restore_or_init, run_chunk
+from nplm_jax.training.step import Program, RunInputs, TrainState
 from nplm_jax.utils import finite
 from nplm_jax.utils.errors import NonFiniteError
 from nplm_jax.utils.io import write_atomically
@@ -36,18 +32,19 @@ REMEDY = 'try another --workdir with a lower optimizer.learning_rate, or optimiz
 
 
 @dataclasses.dataclass(frozen=True)
-class Update:
-    """What is known of one update. Norms are Euclidean, of each parameter.
+class ReplayedUpdate:
+    """A replayed update, with the Euclidean norm of each parameter and gradient.
 
     Attributes:
         number: Counted from 1.
         epoch: Counted from 0.
-        first: The place of its first word in the order of the epoch, of which it takes the next B.
-        positions: The positions of these words in the text.
-        loss: The mean NLL before the update, nats a word.
-        norms: Of the parameters before the update.
-        gradient_norms: Of the gradients.
-        not_finite: What is not finite first: a parameter before it, the loss, a gradient, the state after it.
+        first: Index of its first position in the epoch's order; it takes B consecutive ones.
+        positions: The positions of its words in the corpus.
+        loss: The mean NLL before the update, nats per word.
+        norms: The norms of the parameters before the update.
+        gradient_norms: The norms of the gradients.
+        non_finite: The first non-finite quantity, in the order: parameters before, loss, gradients, state after; None
+            if all are finite.
     """
 
     number: int
@@ -57,161 +54,131 @@ class Update:
     loss: float
     norms: dict[str, float]
     gradient_norms: dict[str, float]
-    not_finite: str | None
+    non_finite: str | None
 
 
-def find_non_finite(settings: Settings, data: dataset.Dataset, store: Store, last: int) -> Update | None:
-    """Makes the updates from the newest checkpoint to `last` again, until one has a number that is not finite.
+def find_non_finite(run: TrainingRun, store: Store, last: int) -> ReplayedUpdate | None:
+    """Replays updates from the newest checkpoint to update `last`.
 
     Returns:
-        That update. None when all are finite, as may be where sums are not always added in the same order.
+        The first non-finite update; None if no update is non-finite when replayed (possible on devices whose sums are
+        not deterministic).
     """
-    run, state, step = _restore(settings, data, store, last)
-    while step < last:
-        after, end, sound = _run_execution(run, jax.tree.map(jnp.copy, state), step)
-        if not sound:
-            return _run_one_by_one(run, state, step)
-        state, step = after, end
-    return None
+    update = replay_update(run, store, last)
+    return None if update.non_finite is None else update
 
 
-def replay_update(settings: Settings, data: dataset.Dataset, store: Store, number: int) -> Update:
-    """Makes that update again, or the first one before it in the same execution that is not finite."""
-    run, state, step = _restore(settings, data, store, number)
-    while run.schedule.next_boundary(step) < number:
-        state, step, _ = _run_execution(run, state, step)
-    update = _run_one_by_one(run, state, step, number)
-    assert update is not None  # the last one made has that number
-    return update
+def replay_update(run: TrainingRun, store: Store, number: int) -> ReplayedUpdate:
+    """Replays update `number`, or the first non-finite update between the checkpoint before it and it."""
+    state, _, progress = restore_or_init(run, store, number)
+    state, step = run.program.sharding.shard(state), progress.step
+    while (boundary := run.schedule.next_boundary(step)) < number:
+        new_state, nll_S, _ = run_chunk(run.chunk(jax.tree.map(jnp.copy, state), step))
+        if not np.isfinite(nll_S).all() or finite.first_non_finite(new_state) is not None:
+            break
+        state, step = new_state, boundary
+    return _replay_chunk(run, state, step, min(number, boundary))
 
 
-def explain(
-    error: NonFiniteError,
-    settings: Settings,
-    data: dataset.Dataset,
-    store: Store,
-    folder: pathlib.Path,
-) -> NonFiniteError:
-    """Finds the update that caused an error. Every process of a run calls this, and the first one writes.
+def explain(error: NonFiniteError, run: TrainingRun, store: Store, folder: pathlib.Path) -> NonFiniteError:
+    """Finds the update that caused an error. Every process of a run calls this; the first process writes FILE.
 
     Args:
-        error: What ended the run.
-        settings: The run's settings.
-        data: Its corpus.
+        error: The error that ended the run.
+        run: The run.
         store: Its checkpoints.
-        folder: Its folder, to which all that is known of the update is written.
+        folder: Its folder.
 
     Returns:
         An error with the update, its batch and its norms in the message.
     """
     saved = store.latest_step()
     kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved yet'
-    if error.seen_at is None:
+    if error.detected_at is None:
         return NonFiniteError(f'{error}; {kept}; {REMEDY}')
     if multihost.is_primary():
-        text = f'{error}; making the updates from {saved or 0:,} on again, to find which it was ...'
-        print(text, file=sys.stderr)
-    update = find_non_finite(settings, data, store, error.seen_at)
+        print(f'{error}; replaying from update {saved or 0:,} to find its cause ...', file=sys.stderr)
+    update = find_non_finite(run, store, error.detected_at)
     if update is None:
-        again = 'not again when these updates were made a second time'
-        return NonFiniteError(f'{error} ({again}); {kept}; {REMEDY}', error.seen_at)
+        message = f'{error} (but not when these updates were replayed); {kept}; {REMEDY}'
+        return NonFiniteError(message, error.detected_at)
     norms = (f'{name} {norm:.6g} ({update.gradient_norms[name]:.6g})' for name, norm in update.norms.items())
     lines = [
-        f'update {update.number:,}: {update.not_finite} is not finite; {kept}; {REMEDY}',
+        f'update {update.number:,}: {update.non_finite} is not finite; {kept}; {REMEDY}',
         *describe(update),
         f'norms before it (and of gradients): {", ".join(norms)}',
     ]
     if multihost.is_primary():
         with contextlib.suppress(OSError):  # a full disk must not hide all this
-            text = to_json(dataclasses.asdict(update), convert_nonfinite=str, indent=2)  # `inf` tells more than null
+            text = to_json(
+                dataclasses.asdict(update), convert_nonfinite=str, indent=2
+            )  # 'inf' and 'nan' instead of null
             write_atomically(folder / FILE, text + '\n')
             lines.append(f'all positions and norms: {folder / FILE}')
     command = [*nplm_command(), 'replay', f'--workdir={folder}', f'--step={update.number}']
     lines.append(f'the same update again: {command_line(command)}')
-    return NonFiniteError('\n'.join(lines), error.seen_at)
+    return NonFiniteError('\n'.join(lines), error.detected_at)
 
 
-def describe(update: Update) -> list[str]:
+def describe(update: ReplayedUpdate) -> list[str]:
     """Returns two lines of text: the batch and the loss."""
     last = update.first + len(update.positions) - 1
     positions = f'positions {min(update.positions):,} to {max(update.positions):,} of the text'
     return [
         f'its batch: words {update.first:,} to {last:,} of the order of epoch {update.epoch}, {positions}',
-        f'its loss: {update.loss:.6g} nats a word',
+        f'its loss: {update.loss:.6g} nats per word',
     ]
 
 
-def _restore(
-    settings: Settings, data: dataset.Dataset, store: Store, before: int
-) -> tuple[TrainingRun, TrainState, int]:
-    """Returns the run, and the state and the step of its newest checkpoint before an update."""
-    run = prepare_run(settings, data)
-    state, _, progress = restore_or_init(run, store, before)
-    return run, run.program.sharding.shard(state), progress.step
-
-
-def _run_execution(run: TrainingRun, state: TrainState, step: int) -> tuple[TrainState, int, bool]:
-    """Makes the updates of one execution as the run did. Returns: the state, its step, whether all is finite."""
-    after, nll_S, _ = run_chunk(run.chunk(state, step))
-    sound = bool(np.isfinite(nll_S).all()) and finite.first_non_finite(after) is None
-    return after, step + len(nll_S), sound
-
-
-def _run_one_by_one(run: TrainingRun, state: TrainState, step: int, number: int | None = None) -> Update | None:
-    """Makes the updates of one execution one by one, up to update `number` or the first that is not finite."""
-    epoch, B, num_words = step // run.schedule.steps_per_epoch, run.program.batch_size, len(run.data.vocabulary)
-    positions_T, end = run.positions(epoch), run.schedule.next_boundary(step)
-    for current in range(step + 1, end + 1):
-        first = (current - 1) % run.schedule.steps_per_epoch * B
+def _replay_chunk(run: TrainingRun, state: TrainState, step: int, last: int) -> ReplayedUpdate:
+    """Replays the updates of the chunk after `step` one by one, up to `last` or the first non-finite one."""
+    epoch, B = step // run.schedule.steps_per_epoch, run.program.batch_size
+    positions_T, boundary = run.positions(epoch), run.schedule.next_boundary(step)
+    for number in range(step + 1, last + 1):
+        first = (number - 1) % run.schedule.steps_per_epoch * B
         positions_B = positions_T[first : first + B]
-        num_decayed = end - step if current == end else 0
-        after, nll, grads = _update(
-            run.program, state, run.tokens_T, positions_B, run.hyperparameters, run.proposal, num_decayed
-        )
-        not_finite = _first_non_finite(state, nll, grads, after)
-        if current == number or not_finite is not None:
-            unshard = functools.partial(run.program.sharding.unshard, num_words=num_words)
-            return Update(
-                number=current,
-                epoch=epoch,
-                first=first,
-                positions=tuple(np.asarray(positions_B).tolist()),
-                loss=float(np.asarray(nll)),
-                norms=finite.norms(unshard(state.params)),
-                gradient_norms=finite.norms(unshard(grads)),
-                not_finite=not_finite,
-            )
-        state = after
-    return None
+        num_decayed = boundary - step if number == boundary else 0
+        new_state, nll, grads = _update(run.program, state, positions_B, run.inputs, num_decayed)
+        non_finite = _first_non_finite(state, nll, grads, new_state)
+        if number == last or non_finite is not None:
+            break
+        state = new_state
+    unshard = functools.partial(run.program.sharding.unshard, num_words=len(run.data.vocabulary))
+    return ReplayedUpdate(
+        number=number,
+        epoch=epoch,
+        first=first,
+        positions=tuple(np.asarray(positions_B).tolist()),
+        loss=float(np.asarray(nll)),
+        norms=finite.norms(unshard(state.params)),
+        gradient_norms=finite.norms(unshard(grads)),
+        non_finite=non_finite,
+    )
 
 
 @functools.partial(jax.jit, static_argnames=('program', 'num_decayed'))
 def _update(
-    program: Program,
-    state: TrainState,
-    tokens_T: jax.Array,
-    positions_B: jax.Array,
-    hyperparameters: Hyperparameters,
-    proposal: Any,
-    num_decayed: int,
+    program: Program, state: TrainState, positions_B: jax.Array, inputs: RunInputs, num_decayed: int
 ) -> tuple[TrainState, jax.Array, Any]:
-    """Makes one update, and after it the decay of `num_decayed` updates. Returns: the state, NLL and gradients."""
-    batch = step_lib.batch(program, tokens_T, positions_B)
-    grads = step_lib.gradients(program, state, *batch, hyperparameters, proposal)
-    after = step_lib.apply_gradients(program, state, grads, hyperparameters)
+    """Makes one update, then the deferred weight decay of `num_decayed` updates. Returns state, NLL and gradients."""
+    batch = dataset.windows(inputs.tokens_T, positions_B, program.network.body.num_context)
+    gradients = step_lib.compute_gradients(program, state, *batch, inputs)
+    new_state = step_lib.apply_gradients(program, state, gradients, inputs.hyperparameters)
     if num_decayed:
-        params = step_lib.decay(program, after.params, after.step - num_decayed, hyperparameters, num_decayed)
-        after = dataclasses.replace(after, params=params)
-    grad_tree = step_lib.dense_tree(program, state.params, grads)
-    return after, grads.nll, program.sharding.constrain_replicated(grad_tree)
+        params = step_lib.apply_deferred_weight_decay(
+            program, new_state.params, new_state.step - num_decayed, inputs.hyperparameters, num_decayed
+        )
+        new_state = dataclasses.replace(new_state, params=params)
+    grads = step_lib.dense_grads(program, state.params, gradients)
+    return new_state, gradients.nll, program.sharding.constrain_replicated(grads)
 
 
 def _first_non_finite(before: TrainState, nll: jax.Array, grads: Any, after: TrainState) -> str | None:
     if (name := finite.first_non_finite(before)) is not None:
-        return f'{name.removeprefix("params.")} before it'
+        return f'{name.removeprefix("params.")} before the update'
     if not np.isfinite(np.asarray(nll)):
-        return 'its loss'
+        return 'the loss'
     if (name := finite.first_non_finite(grads)) is not None:
-        return f'its gradient of {name}'
+        return f'the gradient of {name}'
     name = finite.first_non_finite(after)
-    return None if name is None else f'{name.removeprefix("params.")} after it'
+    return None if name is None else f'{name.removeprefix("params.")} after the update'

@@ -1,16 +1,12 @@
-"""What training tells of itself, and to whom."""
-
-from __future__ import annotations
-
-from typing import Protocol
+"""The interface through which training reports its progress."""
 
 import numpy as np
 
 from nplm_jax.training.schedule import Progress, Schedule
 
 
-class Reporter(Protocol):
-    """Is told what happens in training. `runs.reporting` has one that writes files and moves a progress bar."""
+class Reporter:
+    """Receives training events and ignores them. `runs.reporting.Reporter` writes files and moves a progress bar."""
 
     def start(self, progress: Progress, schedule: Schedule, batch_size: int) -> None:
         """Called once, before the first chunk."""
@@ -22,20 +18,4 @@ class Reporter(Protocol):
         """Called after each validation."""
 
     def close(self) -> None:
-        """Called at last."""
-
-
-class NullReporter:
-    """The reporter of processes that write nothing."""
-
-    def start(self, progress: Progress, schedule: Schedule, batch_size: int) -> None:
-        """Does nothing."""
-
-    def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
-        """Does nothing."""
-
-    def validated(self, progress: Progress) -> None:
-        """Does nothing."""
-
-    def close(self) -> None:
-        """Does nothing."""
+        """Called once after training."""

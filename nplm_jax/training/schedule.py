@@ -1,6 +1,4 @@
-"""The updates of a run: how many there are, where it pauses, and how far it is."""
-
-from __future__ import annotations
+"""When a run logs, validates and saves, and its progress."""
 
 import dataclasses
 import math
@@ -12,16 +10,16 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """Where training stands, beside its arrays; saved as JSON with every checkpoint.
+    """The progress of a run, without its arrays; saved as JSON with every checkpoint.
 
     Attributes:
-        step: Updates made.
-        best_step: The update whose parameters did best on validation.
-        best_valid_nll: Their mean NLL, nats a word.
-        valid_nll: The mean NLL of the last validation, nats a word.
-        evaluations_since_best: Validations since the best one.
-        seconds: Wall time over all starts of the run, without what a kill lost.
-        train_seconds: The part of it inside updates, compilation included.
+        step: Number of updates made.
+        best_step: The update whose parameters have the best validation NLL.
+        best_valid_nll: Their mean NLL, nats per word.
+        valid_nll: The mean NLL of the last validation, nats per word.
+        evaluations_since_best: Number of validations since the best one.
+        seconds: Wall time of all starts of the run up to their last checkpoint.
+        train_seconds: The part of it spent in updates, compilation included.
         finished: Whether training is over.
     """
 
@@ -37,7 +35,7 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """The updates of a run and where it pauses; a pure function of the settings and the training span."""
+    """The chunks of a run, and when it acts; a pure function of the settings and the training span."""
 
     steps_per_epoch: int
     total_steps: int
@@ -47,18 +45,21 @@ class Schedule:
     steps_per_execution: int
 
     def next_boundary(self, step: int) -> int:
-        """Returns the update at which the execution after `step` ends, however often the run was stopped before."""
+        """Returns the last update of the chunk that starts after `step`.
+
+        Boundaries depend only on the epoch, so a resumed run has the same ones.
+        """
         epoch_start = step - step % self.steps_per_epoch
         size = self.steps_per_execution
         return min(epoch_start + self.steps_per_epoch, epoch_start + ((step - epoch_start) // size + 1) * size)
 
     def is_due(self, every: int, before: int, now: int) -> bool:
-        """Returns whether what is done every so many updates, and at the end, is due after updates before+1 to now."""
+        """Returns whether an action after every `every` updates, and after the last one, is due in before+1 ... now."""
         return now // every > before // every or now == self.total_steps
 
 
 def make_schedule(settings: Settings, train: Span) -> Schedule:
-    """Returns the schedule. Raises: BadInput for a batch, a warm-up or a number of epochs that is too large."""
+    """Returns the schedule. Raises BadInput if a batch, the warm-up or the number of epochs is too large."""
     batch_size = settings.train.batch_size
     allowed = f'must be {len(train):,} or less, the training words (corpus.train below 1 is a fraction, else words)'
     require(batch_size <= len(train), 'train.batch_size', batch_size, allowed)

@@ -1,10 +1,8 @@
-"""The rows of the parameters that a sparse update needs: gathered into small arrays, and the updates added back.
+"""Gathers the rows of the parameters that a sparse update reads, and scatter-adds their updates.
 
 Dims: V vocabulary, B batch, N context words, M features, L output rows of each example, S output rows of all examples,
 R rows that are updated, with repetitions.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,11 +13,11 @@ import jax.numpy as jnp
 from nplm_jax.models.body import EMBEDDING
 from nplm_jax.outputs.output_layer import Params
 
-CONTEXTS = 'e_BxNxM'  # the features of the context words, among what belongs to each example
+CONTEXTS = 'e_BxNxM'  # the features of the context words, among the parameters per example
 
 
 class Rows(NamedTuple):
-    """The row numbers that one update needs, int32.
+    """The row numbers that one update reads, int32.
 
     Attributes:
         contexts_BxN: Rows of C: the context words of each example.
@@ -38,10 +36,10 @@ def gather_rows(params: Params, rows: Rows, tables: Sequence[str]) -> tuple[Para
     Args:
         params: The parameters.
         rows: Which rows.
-        tables: The parameters that have one row an output word.
+        tables: The names of the parameters with one row per output word.
 
     Returns:
-        What all examples share: the tables' rows `shared_S`, and every parameter that is no table. And what belongs to
+        The parameters that all examples share: the tables' rows `shared_S`, and every other parameter. And those of
         each example: the tables' rows `example_rows_BxL`, and C's rows, B x N x M, under the name CONTEXTS.
     """
     shared = {name: value for name, value in params.items() if name != EMBEDDING}
@@ -61,13 +59,8 @@ def scatter_add_rows(params: Params, shared: Params, per_example: Params, rows: 
         if name == EMBEDDING:
             ids.append(rows.contexts_BxN)
             updates.append(per_example[CONTEXTS])
-        # One scatter for all: after a first one XLA may copy all V rows for a second one.
+        # One scatter for all rows: before a second one XLA may copy the whole table.
         ids_R = jnp.concatenate([x.reshape(-1) for x in ids])
         row_shape = params[name].shape[1:]
         updated[name] = params[name].at[ids_R].add(jnp.concatenate([x.reshape(-1, *row_shape) for x in updates]))
     return updated
-
-
-def apply_weight_decay(params: Params, factor: jax.Array) -> Params:
-    """Multiplies all weights with a factor and leaves the biases: many steps of the regulariser's gradient at once."""
-    return jax.tree.map(lambda weight: weight * factor if weight.ndim > 1 else weight, params)

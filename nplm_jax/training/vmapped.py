@@ -1,12 +1,8 @@
-"""Runs that differ only in numbers, trained together: `jax.vmap` over their updates, divided over the devices.
+"""Trains runs that differ only in hyperparameters together: `jax.vmap` over their updates, divided over the devices.
 
-Everything but the updates is done run by run: reading, validating, saving, stopping, evaluating. Dims: R runs, S
-updates.
+Only the updates are vmapped: each run reads, validates, saves and stops by itself. Dims: R runs, S updates.
 """
 
-from __future__ import annotations
-
-import dataclasses
 import functools
 import operator
 import time
@@ -20,11 +16,10 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.training.loop import Chunk, Interrupted, Trainer, out_of_memory_as_bad_input, run_chunk
-from nplm_jax.training.optimizers import Hyperparameters
-from nplm_jax.training.step import Program, TrainState, train_steps
+from nplm_jax.training.step import Program, RunInputs, TrainState, train_steps
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
-# The keys that runs trained together may differ in: no compiled program depends on them (`Hyperparameters`).
+# The keys in which runs that train together may differ: no compiled program depends on them (`Hyperparameters`).
 BATCHED_HYPERPARAMETERS = (
     'seed',
     'optimizer.learning_rate',
@@ -34,7 +29,7 @@ BATCHED_HYPERPARAMETERS = (
     'optimizer.paper.decay',
 )
 RUNS = 'runs'  # the mesh axis over which runs are divided
-RUN_ERRORS = (BadInput, NonFiniteError, Interrupted)  # what ends one run and leaves the others
+RUN_ERRORS = (BadInput, NonFiniteError, Interrupted)  # errors that end one run of a group and not the others
 
 
 def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
@@ -44,26 +39,23 @@ def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
         all_settings: The settings of each run.
 
     Returns:
-        The runs' numbers, in groups, in the order of their first ones. Runs over several devices are groups of one.
+        Groups of indices into `all_settings`, ordered by their first index. A run on several devices forms a group by
+        itself.
     """
     members: dict[Any, list[int]] = {}
+    may_differ = (*BATCHED_HYPERPARAMETERS, 'name')
     for number, settings in enumerate(all_settings):
         one_device = settings.parallel.data == settings.parallel.model == 1
-        members.setdefault(_common(settings) if one_device else number, []).append(number)
+        values = config_lib.flatten(config_lib.to_dict(settings))
+        common = tuple((k, v) for k, v in values.items() if k not in may_differ and not k.startswith('paper.'))
+        members.setdefault(common if one_device else number, []).append(number)
     return list(members.values())
-
-
-def _common(settings: Settings) -> Settings:
-    """Returns the settings with the keys replaced by which compatible runs may differ."""
-    changes = dict.fromkeys(BATCHED_HYPERPARAMETERS, 1.0) | {'seed': 0, 'name': 'x'}
-    paper = dataclasses.replace(settings.paper, row='', train=0.0, valid=0.0, test=0.0)
-    return config_lib.replace(dataclasses.replace(settings, paper=paper), changes)
 
 
 def fit_many(trainers: Sequence[Trainer]) -> list[Exception | None]:
     """Trains several runs together: `loop.fit` for each, with the updates of runs at the same step in one program.
 
-    A run that is behind, as a kill may leave it, first catches up with the others.
+    Runs resume from their own checkpoints; the ones at the lowest step run first.
 
     Returns:
         For each run the BadInput, NonFiniteError or Interrupted that ended it, else None.
@@ -71,9 +63,9 @@ def fit_many(trainers: Sequence[Trainer]) -> list[Exception | None]:
     errors: list[Exception | None] = [None] * len(trainers)
     with out_of_memory_as_bad_input():
         while active := [i for i, trainer in enumerate(trainers) if not trainer.done and errors[i] is None]:
-            lowest = min(trainers[i].step for i in active)
+            lowest = min(trainers[i].progress.step for i in active)
             chunks = {}
-            for i in (i for i in active if trainers[i].step == lowest):
+            for i in (i for i in active if trainers[i].progress.step == lowest):
                 try:
                     chunks[i] = trainers[i].next_chunk()
                 except RUN_ERRORS as error:
@@ -106,48 +98,42 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[tuple[TrainState,
         [np.asarray(c.positions_T)[first * B : (first + num_steps) * B].reshape(num_steps, B) for c in padded]
     )
     stack = functools.partial(jax.tree.map, lambda *leaves: np.stack(leaves))
-    runs = stack(*(c.state for c in padded)), positions_RxSxB, stack(*(c.hyperparameters for c in padded))
+    runs = stack(*(c.state for c in padded)), positions_RxSxB, stack(*(c.inputs.hyperparameters for c in padded))
     mesh = _mesh(size)
     divided, replicated = (NamedSharding(mesh, spec) for spec in (PartitionSpec(RUNS), PartitionSpec()))
-    shared = jax.device_put(jax.tree.map(np.asarray, (chunks[0].tokens_T, chunks[0].proposal)), replicated)
+    states, positions_RxSxB, hyperparameters = jax.device_put(runs, divided)
+    shared = jax.tree.map(np.asarray, (chunks[0].inputs.tokens_T, chunks[0].inputs.proposal))
+    inputs = RunInputs(hyperparameters, *jax.device_put(shared, replicated))
     started = time.perf_counter()
-    states, nll_RxS = _execute(program, mesh, *jax.device_put(runs, divided), *shared)
+    states, nll_RxS = _execute(program, mesh, states, positions_RxSxB, inputs)
     nll_RxS = np.asarray(nll_RxS)
     seconds = time.perf_counter() - started
-    states = jax.tree.map(np.asarray, states)  # on no device in particular, as a run alone has them
+    states = jax.tree.map(np.asarray, states)  # NumPy arrays: `run_chunk` places them itself
     return [(jax.tree.map(operator.itemgetter(r), states), nll_RxS[r], seconds) for r in range(len(chunks))]
 
 
 @functools.partial(jax.jit, static_argnames=('program', 'mesh'), donate_argnames='states')
 def _execute(
-    program: Program,
-    mesh: Mesh,
-    states: TrainState,
-    positions_RxSxB: jax.Array,
-    hyperparameters: Hyperparameters,
-    tokens_T: jax.Array,
-    proposal: Any,
+    program: Program, mesh: Mesh, states: TrainState, positions_RxSxB: jax.Array, inputs: RunInputs
 ) -> tuple[TrainState, jax.Array]:
-    """Runs `step.train_steps` for R runs. Returns: the new states, and the mean NLL of each batch, R x S."""
+    """Runs `step.train_steps` for R runs, which differ in their hyperparameters.
 
-    def run(
-        state: TrainState, positions_SxB: jax.Array, hyperparameters: Hyperparameters, tokens_T: Any, proposal: Any
-    ) -> tuple[TrainState, jax.Array]:
-        return train_steps(program, state, tokens_T, positions_SxB, hyperparameters, proposal)
-
+    Returns:
+        The new states, and the mean NLL of each batch, R x S.
+    """
     runs, replicated = PartitionSpec(RUNS), PartitionSpec()
     mapped = jax.shard_map(
-        jax.vmap(run, (0, 0, 0, None, None)),
+        jax.vmap(functools.partial(train_steps, program), (0, 0, RunInputs(0, None, None))),
         mesh=mesh,
-        in_specs=(runs, runs, runs, replicated, replicated),
+        in_specs=(runs, runs, RunInputs(runs, replicated, replicated)),
         out_specs=runs,
-        check_vma=False,  # nothing crosses the devices
+        check_vma=False,  # nothing is sent between devices
     )
-    return mapped(states, positions_RxSxB, hyperparameters, tokens_T, proposal)
+    return mapped(states, positions_RxSxB, inputs)
 
 
 def _mesh(num_runs: int) -> Mesh:
-    """Returns a mesh of as many local devices as divide the runs evenly."""
+    """Returns a mesh of the largest number of local devices that divides the runs evenly."""
     devices = jax.local_devices()
     size = max(d for d in range(1, len(devices) + 1) if num_runs % d == 0)
     return jax.make_mesh((size,), (RUNS,), axis_types=(AxisType.Auto,), devices=devices[:size])

@@ -1,1 +1,1 @@
-"""Errors, files, numbers and text: used by every room."""
+"""Helpers used by every subpackage: errors, files, finite checks, text, functions of networks."""

@@ -1,9 +1,7 @@
-"""Finds arrays with numbers that are not finite, and computes norms.
+"""Finds arrays with non-finite numbers, and computes norms.
 
 Dims: S updates of a chunk, A arrays.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -15,7 +13,7 @@ from nplm_jax.utils.errors import NonFiniteError
 
 
 def first_non_finite(tree: Any) -> str | None:
-    """Returns the name of the first floating-point array with a number that is not finite; None if all are finite."""
+    """Returns the name of the first floating-point array with a non-finite number; None if all are finite."""
     named = _named_floats(tree)
     index = int(_first_non_finite([leaf for _, leaf in named])) if named else -1
     return None if index < 0 else named[index][0]
@@ -24,15 +22,15 @@ def first_non_finite(tree: Any) -> str | None:
 def check(state: Any, update: int) -> None:
     """Checks a training state.
 
-    A gradient that is not finite leaves numbers that are not finite in the parameters or in the optimizer's state in
-    all later updates, so that a check every few updates finds it.
+    A non-finite gradient leaves non-finite numbers in the parameters or in the optimizer's state in all later updates,
+    so that a check every few updates finds it.
 
     Args:
         state: The training state.
         update: The number of the last update.
 
     Raises:
-        NonFiniteError: An array has a number that is not finite.
+        NonFiniteError: An array has a non-finite number.
     """
     if (name := first_non_finite(state)) is not None:
         raise NonFiniteError(f'{name} after update {update:,} is not finite', update)
@@ -55,15 +53,15 @@ def check_losses(nll_S: np.ndarray, before: int) -> None:
 
 
 def norms(tree: Any) -> dict[str, float]:
-    """Returns the Euclidean norm of each array by name, in float64, in which no sum of float32's squares overflows."""
+    """Returns the Euclidean norm of each array by name, in float64: squares of float32 numbers may overflow."""
     return {name: float(np.linalg.norm(np.asarray(leaf, np.float64).ravel())) for name, leaf in _named_floats(tree)}
 
 
 @jax.jit
 def _first_non_finite(arrays: list[jax.Array]) -> jax.Array:
-    """Returns the index of the first array with a number that is not finite, or -1, in every process.
+    """Returns the index of the first array with a non-finite number, or -1, in every process.
 
-    The largest magnitude of an array is not finite if one of its numbers is not; it is the fastest reduction.
+    max(|x|) propagates NaN and inf, and is the fastest reduction to do so.
     """
     is_bad_A = ~jnp.isfinite(jnp.stack([jnp.max(jnp.abs(x), initial=0) for x in arrays]))
     return jnp.where(is_bad_A.any(), jnp.argmax(is_bad_A), -1)

@@ -1,6 +1,4 @@
-"""Atomic writes of files, and readers that refuse what is not the expected file."""
-
-from __future__ import annotations
+"""Atomic writes of files, and readers that refuse malformed files."""
 
 import contextlib
 import io
@@ -21,7 +19,7 @@ _MAX_JSON_DEPTH = 50
 
 
 def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
-    """Writes a whole file or leaves the earlier one: neither a kill nor a full disk leaves half a file.
+    """Writes a file atomically: after a crash or on a full disk either the old or the new content remains.
 
     It writes to a temporary name beside `path`, flushes the file to the disk, renames it and flushes the folder, so
     that no later write reaches the disk without this one.
@@ -74,10 +72,10 @@ def expand(key: str, path: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> bytes:
-    """Reads a regular file; neither a FIFO, which would block, nor a device, which would not end.
+    """Reads a regular file; refuses a FIFO, which would block, and a device, which would not end.
 
     Args:
-        name: What opens an error message.
+        name: The beginning of error messages.
         file: The file.
         max_bytes: The largest size.
 
@@ -101,7 +99,7 @@ def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> by
 
 
 def read_text(key: str, file: pathlib.Path) -> str:
-    """Reads a UTF-8 text that the config's `key` leads to.
+    """Reads a UTF-8 text, the value of the config's `key`.
 
     Raises:
         BadInput: The file cannot be read or is not UTF-8 text.
@@ -114,7 +112,7 @@ def decode(name: str, data: bytes) -> str:
     """Decodes a user's UTF-8 text.
 
     Args:
-        name: What opens an error message.
+        name: The beginning of error messages.
         data: The bytes, with or without a byte-order mark.
 
     Raises:
@@ -154,10 +152,10 @@ def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, i
 
     Args:
         path: The file.
-        meaning: What the numbers are, for an error message.
+        meaning: The meaning of the numbers, for error messages.
 
     Raises:
-        BadInput: A line has another form, the last one has no line end, or a word stands twice; the message names file
+        BadInput: A line has another form, the last one has no line end, or a word is repeated; the message names file
             and line.
     """
     words = set()
@@ -166,7 +164,7 @@ def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, i
         if not match:
             raise BadInput(f'{path}:{number}: expected word, tab, {meaning}')
         if match[1] in words:
-            raise BadInput(f'{path}:{number}: {match[1]!r} stands twice')
+            raise BadInput(f'{path}:{number}: {match[1]!r} is repeated')
         words.add(match[1])
         yield number, match[1], int(match[2])
 
@@ -191,7 +189,7 @@ def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
 
     Raises:
         BadInput: The text is not JSON, not an object, nested too deeply, or has values that no file of this program
-            has: NaN, a number out of range, half a surrogate pair. The message names file and line.
+            has: NaN, a number out of range, an unpaired surrogate. The message names file and line.
     """
     try:
         value = json.loads(text)
@@ -202,14 +200,13 @@ def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
         is_plain = False
     if not is_plain:
         where = f'{path}:{line}' if line else path
-        raise BadInput(
-            f'{where}: not a JSON object of finite numbers and whole characters, {_MAX_JSON_DEPTH} levels at most'
-        )
+        form = f'a JSON object with finite 64-bit numbers, valid Unicode and at most {_MAX_JSON_DEPTH} levels'
+        raise BadInput(f'{where}: not {form}')
     return value
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Tells whether a parsed value has only finite 64-bit numbers and whole characters, and at most `depth` levels."""
+    """Tells whether a parsed value has only finite 64-bit numbers and valid Unicode, and at most `depth` levels."""
     if isinstance(value, str):
         return not re.search('[\ud800-\udfff]', value)
     if isinstance(value, (dict, list)):

@@ -1,13 +1,12 @@
-"""What the networks' files share: an initialiser, dropout, and products in a lower precision."""
-
-from __future__ import annotations
+"""Uniform initialisation, dropout, and matrix products in lower precision."""
 
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
-Axis = str | tuple[str, ...] | None  # a named axis of the device mesh, or several that act as one
+AxisName = str | tuple[str, ...] | None  # an axis of the device mesh, or several that act as one
+Key = jax.Array | None  # a random key; None switches dropout off
 Precision = Literal['float32', 'bfloat16']
 
 
@@ -16,21 +15,28 @@ def uniform(key: jax.Array, shape: tuple[int, ...], bound: float) -> jax.Array:
     return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
 
 
-def dropout(key: jax.Array, values_BxD: jax.Array, rate: float, axis: Axis = None, rows_per_mask: int = 1) -> jax.Array:
-    """Zeroes a share `rate` of the values and scales up the rest.
+def fold_in(key: Key, number: int) -> Key:
+    """Returns `jax.random.fold_in(key, number)`; None for None."""
+    return None if key is None else jax.random.fold_in(key, number)
+
+
+def dropout(key: Key, values_BxD: jax.Array, rate: float, axis: AxisName = None, rows_per_mask: int = 1) -> jax.Array:
+    """Zeroes a share `rate` of the values and scales up the rest; returns the values if `key` is None or `rate` is 0.
 
     Args:
-        key: A random key.
-        values_BxD: The values, one row an example.
+        key: A random key, or None.
+        values_BxD: The values, one row per example.
         rate: The probability that a value is zeroed.
-        axis: The named axis over which the batch is divided. With it every device draws the mask of the whole batch
-            and takes its own rows, so that the same values are zeroed as on one device.
-        rows_per_mask: How many consecutive rows share a mask: the words of a stream, for variational dropout (Gal and
-            Ghahramani, 2016).
+        axis: The named axis over which the batch is divided. Every device then draws the mask of the whole batch and
+            takes its own rows, so that the same values are zeroed as on one device.
+        rows_per_mask: Number of consecutive rows that share a mask: the words of a stream, for variational dropout (Gal
+            and Ghahramani, 2016).
 
     Returns:
         Values of the same shape.
     """
+    if key is None or not rate:
+        return values_BxD
     B, D = values_BxD.shape
     num_masks = B // rows_per_mask
     if axis is None:
@@ -48,15 +54,15 @@ def matmul(left_BxD: jax.Array, right_DxK: jax.Array, precision: Precision) -> j
     Args:
         left_BxD: The left matrix.
         right_DxK: The right matrix.
-        precision: bfloat16 rounds the factors of this product and of its gradients; sums are float32. It supports
-            reverse-mode differentiation, once.
+        precision: bfloat16 rounds the factors of this product and of its gradients; sums are float32. It is then
+            differentiable once, in reverse mode.
     """
     return left_BxD @ right_DxK if precision == 'float32' else _matmul_bfloat16(left_BxD, right_DxK)
 
 
 @jax.custom_vjp
 def _matmul_bfloat16(left_BxD: jax.Array, right_DxK: jax.Array) -> jax.Array:
-    # The gradient's products would otherwise be float32: JAX promotes their bfloat16 factors to the cotangent's type.
+    # custom_vjp: otherwise JAX promotes the gradient's bfloat16 factors to the cotangent's float32.
     return jnp.dot(left_BxD.astype('bfloat16'), right_DxK.astype('bfloat16'), preferred_element_type=jnp.float32)
 
 

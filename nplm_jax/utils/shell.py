@@ -1,7 +1,5 @@
 """Command lines that a user can copy: how this Python and the command `nplm` are called from this folder."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import shlex

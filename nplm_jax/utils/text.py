@@ -1,4 +1,4 @@
-"""Results as text and pictures: JSON without infinite numbers, Markdown tables, PNG figures."""
+"""Output formats: JSON without infinite numbers, Markdown tables, PNG figures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def to_json(
 
     Args:
         values: The object.
-        convert_nonfinite: Gives what is written for an infinite or undefined number; null by default.
+        convert_nonfinite: Returns the value to write for an infinite or undefined number; null by default.
         **options: Further arguments of `json.dumps`.
     """
 

@@ -99,5 +99,5 @@ def test_a_text_that_is_missing(tmp_path):
 )
 def test_a_split_that_leaves_nothing(tmp_path, sizes, left):
     (tmp_path / 'a').write_text('a b c d e')
-    with pytest.raises(BadInput, match=f'leave no word to {left} on; the text stream has 5 words'):
+    with pytest.raises(BadInput, match=f'leave no {left} words; the corpus has 5 words'):
         text(tmp_path / 'a', boundary_tokens=False, train=sizes[0], valid=sizes[1])

@@ -68,7 +68,7 @@ def test_no_numbers(word):
 
 
 def proper_nouns(*paragraphs):
-    return tokenization.proper_nouns(p.split() for p in paragraphs)
+    return tokenization.find_proper_nouns(p.split() for p in paragraphs)
 
 
 def test_the_start_of_a_sentence_says_nothing():
@@ -123,7 +123,7 @@ def test_what_is_no_folder_of_news(news):
 
 
 def test_a_folder_smaller_than_the_papers_corpus_says_what_to_set(news):
-    with pytest.raises(BadInput, match='corpus.train=1.39945e.07, .*leave no word to valid on; the ap_news stream has'):
+    with pytest.raises(BadInput, match='corpus.train=1.39945e.07, .*leave no valid words; the corpus has'):
         ap_news(news, train=13_994_528.0, valid=963_138.0)
 
 

@@ -34,15 +34,15 @@ def test_the_largest_vocabulary_counts_the_rare_symbol():
 
 
 def test_counting_over_train_only():
-    corpus = corpora.Corpus('x', WORDS, Span(0, 6), Span(6, 8), Span(8, 10))
+    corpus = corpora.Corpus(Span(0, 6), Span(6, 8), Span(8, 10), WORDS)
     v = vocabulary.for_corpus(corpus, corpus_settings('text', count_over='train'))
     assert set(v.words) == {'<rare>', 'the', 'cat', 'dog', 'a'}
     assert 'mouse' in vocabulary.for_corpus(corpus, corpus_settings('text')).words
 
 
 def test_nothing_left_is_refused():
-    corpus = corpora.Corpus('x', WORDS, Span(0, 6), Span(6, 8), Span(8, 10))
-    with pytest.raises(BadInput, match=r'corpus.min_count=9: leaves 0 words in the vocabulary; 2 or more'):
+    corpus = corpora.Corpus(Span(0, 6), Span(6, 8), Span(8, 10), WORDS)
+    with pytest.raises(BadInput, match=r'corpus.min_count=9: leaves fewer than two words'):
         vocabulary.for_corpus(corpus, corpus_settings('text', min_count=9))
 
 
@@ -58,7 +58,7 @@ def test_saved_and_loaded(tmp_path):
         ('<rare>\t1\nthe 4\n', r'v.txt:2: expected word, tab, count'),
         ('<rare>\t1\nthe\t-4\n', r'v.txt:2: expected'),
         ('the\t4\n', r'v.txt:1: the first word must be <rare>'),
-        ('<rare>\t1\nthe\t4\nthe\t4\n', r"v.txt:3: 'the' stands twice"),
+        ('<rare>\t1\nthe\t4\nthe\t4\n', r"v.txt:3: 'the' is repeated"),
         ('<rare>\t1\nthe\t4\ndog\t1', r'v.txt:3: expected word, tab, count'),  # cut short: it may have been 12
     ],
 )

@@ -170,7 +170,7 @@ def test_recurrent_networks_train_as_on_one_device(family, kind, layout):
 def test_with_momentum_sparse_gradients_train_as_on_one_device(kind):
     changes = {**SPARSE, **BASE, **EPOCH, 'output.kind': kind, 'optimizer.momentum': 0.9}
     run, state = train(on_mesh(changes, 2, 4), 2)
-    assert not run.program.row_updates
+    assert not run.program.scatters_updates
     _, expected = train(small_settings(changes), 2)
     assert_close(run.program.sharding.unshard(state, V), expected, rtol=1e-4, atol=1e-5)
 
@@ -219,10 +219,10 @@ def test_an_update_whose_numbers_are_not_finite_is_found(tmp_path, kind, shape):
     with contextlib.closing(CheckpointStore(tmp_path)) as store:
         with pytest.raises(NonFiniteError) as raised:
             fit(Trainer(prepare_run(settings, DATA), store, RecordingReporter()))
-        text = str(replay.explain(raised.value, settings, DATA, store, tmp_path))
+        text = str(replay.explain(raised.value, prepare_run(settings, DATA), store, tmp_path))
     update = json.loads((tmp_path / replay.FILE).read_text())
-    assert text.startswith(f'update {update["number"]}: {update["not_finite"]} is not finite; ')
-    assert 8 < update['number'] <= raised.value.seen_at and len(update['positions']) == 16
+    assert text.startswith(f'update {update["number"]}: {update["non_finite"]} is not finite; ')
+    assert 8 < update['number'] <= raised.value.detected_at and len(update['positions']) == 16
     assert all(norm < 1e38 for norm in update['norms'].values())  # of b, without the words that pad it
 
 
@@ -232,7 +232,7 @@ def test_an_update_whose_numbers_are_not_finite_is_found(tmp_path, kind, shape):
 @pytest.mark.parametrize(
     'data,model,mode,message',
     [
-        (9, 1, 'shard_map', r'^parallel.data=9: times parallel.model=1 must be 8 or less, the devices there are$'),
+        (9, 1, 'shard_map', r'^parallel.data=9: times parallel.model=1 exceeds the number of devices, 8$'),
         (-1, 9, 'shard_map', '^parallel.model=9: must be 8 or less'),
         (9, -1, 'shard_map', '^parallel.data=9: must be 8 or less'),
         (5, 1, 'shard_map', '^train.batch_size=16: must be a multiple of 5, the devices that share it$'),
@@ -241,11 +241,11 @@ def test_an_update_whose_numbers_are_not_finite_is_found(tmp_path, kind, shape):
 )
 def test_what_the_devices_cannot_do_is_one_line(data, model, mode, message):
     with pytest.raises(BadInput, match=message):
-        sharding.build(ParallelSettings(data, model, mode), 16, 16, uses_sparse_updates=False)
+        sharding.make_sharding(ParallelSettings(data, model, mode), 16, 16, uses_sparse_updates=False)
 
 
 def test_with_sparse_updates_all_devices_share_the_batch():
-    build = functools.partial(sharding.build, batch_size=12, num_streams=12, uses_sparse_updates=True)
+    build = functools.partial(sharding.make_sharding, batch_size=12, num_streams=12, uses_sparse_updates=True)
     with pytest.raises(BadInput, match='^train.batch_size=12: must be a multiple of 8, the devices that share it$'):
         build(ParallelSettings(2, 4, 'shard_map'))
     assert build(ParallelSettings(2, 3, 'shard_map')).mesh.shape == {'data': 2, 'model': 3}
@@ -254,17 +254,17 @@ def test_with_sparse_updates_all_devices_share_the_batch():
 def test_the_devices_of_a_batch_divide_its_streams():
     message = '^parallel.data=8: must be a divisor of 4, the streams of train.batch_size / train.bptt_length$'
     with pytest.raises(BadInput, match=message):
-        sharding.build(ParallelSettings(8, 1, 'shard_map'), 16, 4, uses_sparse_updates=False)
+        sharding.make_sharding(ParallelSettings(8, 1, 'shard_map'), 16, 4, uses_sparse_updates=False)
 
 
 @pytest.mark.parametrize('data,model,shape', [(-1, 2, (4, 2)), (2, -1, (2, 4)), (-1, 1, (8,)), (3, 2, (3, 2))])
 def test_minus_one_takes_all_devices_that_are_left(data, model, shape):
-    mesh = sharding.build(ParallelSettings(data, model, 'shard_map'), 48, 48, uses_sparse_updates=False).mesh
+    mesh = sharding.make_sharding(ParallelSettings(data, model, 'shard_map'), 48, 48, uses_sparse_updates=False).mesh
     assert tuple(mesh.shape.values()) == shape
 
 
 def test_one_by_one_is_no_mesh():
-    assert sharding.build(ParallelSettings(1, 1, 'shard_map'), 16, 16, uses_sparse_updates=False) is ONE_DEVICE
+    assert sharding.make_sharding(ParallelSettings(1, 1, 'shard_map'), 16, 16, uses_sparse_updates=False) is ONE_DEVICE
 
 
 # --- what is sent ----------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def many_words():
     random = np.random.default_rng(4)
     ids = np.concatenate([random.permutation(8011), np.minimum(random.zipf(1.3, 2000), 8011) - 1])
     words = [f'w{i}' for i in ids]
-    corpus = Corpus('made up', words, Span(0, 9800), Span(9800, 9900), Span(9900, 10011))
+    corpus = Corpus(Span(0, 9800), Span(9800, 9900), Span(9900, 10011), words)
     return dataset.from_corpus(corpus, vocabulary.build(words))
 
 
@@ -297,8 +297,8 @@ def compile_and_train(settings):
     state = run.program.sharding.shard(run.init_state())
     compiled = execute_steps.lower(*run.chunk(state, 0)).compile()
     for step in range(0, 200, 50):
-        _, state, tokens_T, positions_T, first, _, hyperparameters, proposal = run.chunk(state, step)
-        state, nll_S = compiled(state, tokens_T, positions_T, first, hyperparameters, proposal)
+        _, state, positions_T, first, _, inputs = run.chunk(state, step)
+        state, nll_S = compiled(state, positions_T, first, inputs)
         assert np.isfinite(np.asarray(nll_S)).all()
     return compiled.as_text(), run, state
 

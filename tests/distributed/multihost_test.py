@@ -86,7 +86,7 @@ def test_a_mesh_that_leaves_a_process_out_is_refused(tmp_path):
     process = start(tmp_path, (*SENTENCES, '--config.parallel.data=3'), **distributed)
     _, stderr = process.communicate(timeout=300)
     assert process.returncode == 2
-    assert 'parallel.data=3: times parallel.model=1 must be 2 or less, the devices there are' in stderr
+    assert 'parallel.data=3: times parallel.model=1 exceeds the number of devices, 2' in stderr
 
 
 def test_another_text_in_one_process_is_reported_there(tmp_path):

@@ -13,6 +13,8 @@ V = 3
 class Fixed:
     """A model that predicts the same distribution after every context."""
 
+    n = 1
+
     def __init__(self, p_V):
         with np.errstate(divide='ignore'):
             self.log_p_V = np.log(np.array(p_V, np.float32))
@@ -24,13 +26,11 @@ class Fixed:
         return np.tile(self.log_p_V, (len(contexts_BxN), 1))
 
 
-class LastWordBins:
+class LastWordBins(mixture.ContextBins):
     """The bin is the last word of the context."""
 
     num_bins = V
-
-    def of_stream(self, tokens_T, span):
-        return np.concatenate([[0], tokens_T])[span.start : span.stop]
+    num_context = 1
 
     def of_contexts(self, contexts_BxN):
         return contexts_BxN[:, -1]

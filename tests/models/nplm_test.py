@@ -154,17 +154,17 @@ def test_contexts_of_another_width_are_refused(family, n, kind):
     """A recurrent body would read the oldest word alone, and n = 2 turns the features of a vector of words round."""
     changes = {'model.family': family, 'model.n': n, 'model.direct': False, 'output.kind': kind, 'output.samples': 9}
     settings = small_settings({**changes, 'train.batch_size': 6, 'train.bptt_length': 1})
-    program, state, hyperparameters = start_training(settings, V, 9)
+    program, state, inputs = start_training(settings, V, 9)
     network, params, N = program.network, state.params, program.network.body.num_context
     targets_B, carry = jnp.arange(6), network.body.start(6)
-    proposal = network.output.make_proposal(np.zeros(V))
+    inputs = inputs.replace(proposal=network.output.make_proposal(np.zeros(V)))
     for shape in ((6, N + 1), (6, N - 1), (6,), (6, N, 1)):
         contexts = jnp.zeros(shape, jnp.int32)
         calls = [
             lambda contexts: network.features(params, contexts, carry),
             lambda contexts: network.loss(params, contexts, targets_B, carry),
             lambda contexts: objective.penalised_nll(params, network, contexts, targets_B, 0.1, carry),
-            lambda contexts: step.train_step(program, state, contexts, targets_B, hyperparameters, proposal),
+            lambda contexts: step.train_step(program, state, contexts, targets_B, inputs),
         ]
         for call in calls:
             with pytest.raises(ValueError, match=rf'^contexts of shape .*: must be batch x {N}, in reading order'):

@@ -186,10 +186,10 @@ def test_evaluation_carries_the_state_as_one_unrolled_pass(family):
 
 def test_far_into_a_stream_the_words_just_before_the_span_are_read():
     model = make_language_model('gru')
-    warm_up = model.network.body.warm_up
-    start = 3 * warm_up // 2
-    tail = np.asarray(TOKENS[start - warm_up - 1 : start + 50])
-    expected = model.score(jnp.asarray(tail), Span(1, len(tail)))[warm_up:]
+    burn_in = model.network.body.burn_in
+    start = 3 * burn_in // 2
+    tail = np.asarray(TOKENS[start - burn_in - 1 : start + 50])
+    expected = model.score(jnp.asarray(tail), Span(1, len(tail)))[burn_in:]
     np.testing.assert_allclose(model.score(TOKENS, Span(start, start + 50)), expected, atol=1e-3)
 
 

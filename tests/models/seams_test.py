@@ -11,7 +11,6 @@ from helpers import DATA, SPARSE, small_settings, start_training
 from nplm_jax.data import dataset
 from nplm_jax.models import registry
 from nplm_jax.outputs import softmax
-from nplm_jax.outputs.output_layer import parts_of
 from nplm_jax.outputs.registry import OUTPUT_LAYERS
 from nplm_jax.training import objective, step
 from nplm_jax.training.loop import prepare_run
@@ -72,7 +71,7 @@ def dense_loss(params, network, contexts, targets, carry, key, proposal):
     features, carry = network.features(params, contexts, carry, key)
     if proposal is None:  # two_level's loss is exact
         return network.output.nll(params, features, targets).mean(), carry
-    y_VxB = softmax.scores(params['b_V'], parts_of(params, features))
+    y_VxB = softmax.scores(params, features)
     log_odds_VxB = y_VxB - proposal.log_inclusion_prob_V[:, None]
     _, samples_S = network.output.rows(targets, proposal, key_rows)
     y_target_B = y_VxB[targets, jnp.arange(16)]
@@ -92,26 +91,26 @@ def assert_close(actual, expected, atol):
 
 def start(settings):
     """A training of parameters far from their small initial values, its batch and what its output layer draws from."""
-    program, state, hyperparameters = start_training(settings, V, 100)
+    program, state, inputs = start_training(settings, V, 100)
     state = state.replace(params=jax.tree.map(lambda x: 3 * x + 0.1, state.params))
     proposal = program.network.output.make_proposal(dataset.unigram_log_probabilities(DATA))
     contexts, targets = dataset.windows(DATA.tokens_T, POSITIONS, program.network.body.num_context)
-    return program, state, hyperparameters, contexts, targets, proposal
+    return program, state, inputs.replace(proposal=proposal), contexts, targets
 
 
 @pytest.mark.parametrize('kind', SPARSE_KINDS)
 @pytest.mark.parametrize('body', BODIES)
 def test_sparse_gradients_are_the_dense_gradients_of_the_same_loss(body, kind):
-    program, state, _, contexts, targets, proposal = start(make_settings(body, kind))
-    network, key = program.network, jax.random.key(9)
+    program, state, inputs, contexts, targets = start(make_settings(body, kind))
+    network, proposal, key = program.network, inputs.proposal, jax.random.key(9)
 
     @jax.jit
     def both(params):
-        grads = objective.sparse_gradients(
+        gradients = objective.sparse_gradients(
             params, network, contexts, targets, proposal, state.carry, key, program.sharding
         )
         dense = jax.grad(dense_loss, has_aux=True)(params, network, contexts, targets, state.carry, key, proposal)
-        return step.dense_tree(program, params, grads), grads.carry, *dense
+        return step.dense_grads(program, params, gradients), gradients.carry, *dense
 
     grads, carry, expected, expected_carry = both(state.params)
     assert_close(grads, expected, 1e-4 if body.startswith('residual') else 1e-6)  # norms amplify rounding
@@ -138,15 +137,15 @@ OPTIMIZERS = {
 def test_any_optimizer_updates_with_a_sparse_layer_as_with_dense_gradients(body, kind, optimizer):
     changes, reference = OPTIMIZERS[optimizer]
     settings = make_settings(body, kind, **changes, **{'optimizer.decay': 0.01, 'optimizer.schedule': 'constant'})
-    program, state, hyperparameters, contexts, targets, proposal = start(settings)
-    assert not program.row_updates
+    program, state, inputs, contexts, targets = start(settings)
+    assert not program.scatters_updates
 
     @jax.jit
     def expected_step(params, opt_state, carry, number):
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), 2), number)
 
         def penalised(params):
-            loss, next_carry = dense_loss(params, program.network, contexts, targets, carry, key, proposal)
+            loss, next_carry = dense_loss(params, program.network, contexts, targets, carry, key, inputs.proposal)
             return loss + objective.regulariser(params, 0.01), next_carry
 
         grads, carry = jax.grad(penalised, has_aux=True)(params)
@@ -156,6 +155,6 @@ def test_any_optimizer_updates_with_a_sparse_layer_as_with_dense_gradients(body,
     expected = state.params, reference.init(state.params), state.carry
     train_step = jax.jit(step.train_step, static_argnames='program')
     for number in range(3):
-        state, _ = train_step(program, state, contexts, targets, hyperparameters, proposal)
+        state, _ = train_step(program, state, contexts, targets, inputs)
         expected = expected_step(*expected, number)
     assert_close(state.params, expected[0], 2e-5)

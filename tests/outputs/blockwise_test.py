@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.test_util import check_grads
-from softmax_reference import assert_close, problem, reference
+from softmax_reference import assert_close, named, problem, reference
 
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy
@@ -37,14 +37,14 @@ def test_loss_and_gradients_equal_the_formulas(V, B, widths, block_size, precisi
 @pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
 def test_scores_of_ten_thousand_stay_finite(precision):
     arguments = problem(101, 9, (4, 3), scale=1e4)
-    assert float(jnp.abs(softmax.scores(arguments[1], arguments[0])).max()) > 1e4
+    assert float(jnp.abs(softmax.scores(*named(*arguments[:2]))).max()) > 1e4
     assert_close(LOSSES(*arguments, precision, 4), reference(*arguments), 1e-5 if precision == 'float32' else 2e-2)
 
 
 def test_gradients_equal_finite_differences():
-    parts, b_V, targets_B = problem(13, 5, (3, 2))
+    terms, b_V, targets_B = problem(13, 5, (3, 2))
     check_grads(
-        lambda p, b: blockwise_cross_entropy(p, b, targets_B, 'float32', 2), (parts, b_V), 1, ['rev'], 2e-2, 2e-2
+        lambda p, b: blockwise_cross_entropy(p, b, targets_B, 'float32', 2), (terms, b_V), 1, ['rev'], 2e-2, 2e-2
     )
 
 
@@ -60,8 +60,8 @@ def test_the_loss_alone_equals_the_loss_with_gradients_and_scales():
 def test_sums_count_every_word_and_every_example(precision):
     """Where a sum in bfloat16 would stop at 256: its next number is 258."""
     V, B = 4099, 1003
-    parts, targets_B = ((jnp.zeros((V, 2)), jnp.ones((B, 2))),), jnp.zeros(B, jnp.int32)
-    loss, (((weights_VxD, _),), b_V) = LOSSES(parts, jnp.zeros(V), targets_B, precision, 128)
+    terms, targets_B = ((jnp.zeros((V, 2)), jnp.ones((B, 2))),), jnp.zeros(B, jnp.int32)
+    loss, (((weights_VxD, _),), b_V) = LOSSES(terms, jnp.zeros(V), targets_B, precision, 128)
     assert float(loss) == pytest.approx(math.log(V), rel=1e-6)
     rounding = 1e-6 if precision == 'float32' else 2**-8
     for gradients_V in (b_V, weights_VxD[:, 0]):

@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import small_settings, start_training
+from softmax_reference import named
 
 from nplm_jax.outputs import sampled, softmax
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy
+from nplm_jax.outputs.output_layer import Gathered
 from nplm_jax.training import step
 
 V, B = 211, 9
@@ -17,30 +19,29 @@ TRAIN_STEPS = jax.jit(step.train_steps, static_argnames='program')
 
 def problem(widths=(7, 12), seed=0):
     random = np.random.default_rng(seed)
-    parts = tuple((jnp.asarray(random.normal(size=(V, d)) * d**-0.5, jnp.float32),) for d in widths)
-    parts = tuple((w, jnp.asarray(random.normal(size=(B, w.shape[1])), jnp.float32)) for (w,) in parts)
+    terms = tuple((jnp.asarray(random.normal(size=(V, d)) * d**-0.5, jnp.float32),) for d in widths)
+    terms = tuple((w, jnp.asarray(random.normal(size=(B, w.shape[1])), jnp.float32)) for (w,) in terms)
     log_q_V = sampled.log_uniform(V)
-    return parts, jnp.asarray(log_q_V, jnp.float32), jnp.asarray(random.integers(0, V, B), jnp.int32), log_q_V
+    return terms, jnp.asarray(log_q_V, jnp.float32), jnp.asarray(random.integers(0, V, B), jnp.int32), log_q_V
 
 
-def loss(kind, samples_S, log_inclusion_prob_V, parts, b_V, targets_B):
+def loss(kind, samples_S, log_inclusion_prob_V, terms, b_V, targets_B):
     """The loss and the estimate of the mean NLL, through the layer's own path from gathered rows."""
-    layer = LAYERS[kind](len(samples_S), 'unigram')
-    params = {f'{i}_VxD': weights for i, (weights, _) in enumerate(parts)} | {'b_V': b_V}
-    features = {f'{i}_VxD': inputs for i, (_, inputs) in enumerate(parts)}
+    layer = LAYERS[kind](len(samples_S), 'unigram', 'float32')
+    params, features = named(terms, b_V)
     shared = {name: table[samples_S] for name, table in params.items()}
     per_example = {name: table[targets_B[:, None]] for name, table in params.items()}
     proposal = sampled.ProposalDistribution(None, log_inclusion_prob_V)
-    return layer.sparse_loss(shared, per_example, features, targets_B, samples_S, proposal)
+    return layer.sparse_loss(Gathered(shared, per_example, samples_S), features, targets_B, proposal)
 
 
-def full_loss(parts, b_V, targets_B):
-    return blockwise_cross_entropy(parts, b_V, targets_B, 'float32', 4)
+def full_loss(terms, b_V, targets_B):
+    return blockwise_cross_entropy(terms, b_V, targets_B, 'float32', 4)
 
 
 @pytest.mark.parametrize('samples', [1, 20, 100, 210, V])
 def test_a_draw_is_of_distinct_words_each_with_its_inclusion_probability(samples):
-    proposal = sampled.make_proposal(sampled.log_uniform(V), samples)
+    proposal = sampled.inclusion_distribution(sampled.log_uniform(V), samples)
     keys = jax.random.split(jax.random.key(0), 4000)
     draws_NxS = np.asarray(jax.vmap(lambda key: sampled.draw(key, proposal, samples))(keys))
     assert all(len(set(draw)) == samples for draw in draws_NxS[:100].tolist())
@@ -60,52 +61,56 @@ def test_the_log_uniform_proposal_is_a_distribution_by_falling_frequency():
 
 def test_a_layer_draws_by_the_proposal_that_its_settings_name():
     log_q_V = np.log(np.random.default_rng(0).dirichlet(np.ones(V)))
-    by_name = {name: sampled.SampledSoftmax(20, name).make_proposal(log_q_V) for name in ('unigram', 'log_uniform')}
+    by_name = {
+        name: sampled.SampledSoftmax(20, name, 'float32').make_proposal(log_q_V) for name in ('unigram', 'log_uniform')
+    }
     for name, expected in (('unigram', log_q_V), ('log_uniform', sampled.log_uniform(V))):
-        np.testing.assert_array_equal(by_name[name].edges_V, sampled.make_proposal(expected, 20).edges_V)
+        np.testing.assert_array_equal(
+            by_name[name].cumulative_V, sampled.inclusion_distribution(expected, 20).cumulative_V
+        )
 
 
 def test_words_of_no_probability_are_never_drawn():
-    proposal = sampled.make_proposal(np.where(np.arange(V) % 2 == 0, 0.0, -np.inf), 50)
+    proposal = sampled.inclusion_distribution(np.where(np.arange(V) % 2 == 0, 0.0, -np.inf), 50)
     for key in jax.random.split(jax.random.key(0), 20):
         assert not (np.asarray(sampled.draw(key, proposal, 50)) % 2).any()
 
 
 def test_with_every_word_a_sample_it_is_the_full_softmax():
-    parts, b_V, targets_B, log_q_V = problem()
-    proposal = sampled.make_proposal(log_q_V, V)
+    terms, b_V, targets_B, log_q_V = problem()
+    proposal = sampled.inclusion_distribution(log_q_V, V)
     samples_S = sampled.draw(jax.random.key(1), proposal, V)
 
-    def sampled_loss(parts, b_V):
-        return loss('sampled', samples_S, proposal.log_inclusion_prob_V, parts, b_V, targets_B)[0]
+    def sampled_loss(terms, b_V):
+        return loss('sampled', samples_S, proposal.log_inclusion_prob_V, terms, b_V, targets_B)[0]
 
     jax.tree.map(
         lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6),
-        jax.value_and_grad(sampled_loss, (0, 1))(parts, b_V),
-        jax.value_and_grad(full_loss, (0, 1))(parts, b_V, targets_B),
+        jax.value_and_grad(sampled_loss, (0, 1))(terms, b_V),
+        jax.value_and_grad(full_loss, (0, 1))(terms, b_V, targets_B),
     )
 
 
 def test_the_normaliser_is_without_bias_and_the_gradient_nears_the_full_one():
-    parts, b_V, targets_B, log_q_V = problem()
-    exact = jax.grad(full_loss)(parts, b_V, targets_B)
+    terms, b_V, targets_B, log_q_V = problem()
+    exact = jax.grad(full_loss)(terms, b_V, targets_B)
     keys = jax.random.split(jax.random.key(0), 2000)
     distance = []
     for samples in (10, 50, 150):
-        proposal = sampled.make_proposal(log_q_V, samples)
+        proposal = sampled.inclusion_distribution(log_q_V, samples)
 
-        def loss_of_draw(key, parts, proposal=proposal, samples=samples):
+        def loss_of_draw(key, terms, proposal=proposal, samples=samples):
             samples_S = sampled.draw(key, proposal, samples)
-            return loss('sampled', samples_S, proposal.log_inclusion_prob_V, parts, b_V, targets_B)[0]
+            return loss('sampled', samples_S, proposal.log_inclusion_prob_V, terms, b_V, targets_B)[0]
 
-        grads = jax.vmap(jax.grad(loss_of_draw, 1), (0, None))(keys, parts)
+        grads = jax.vmap(jax.grad(loss_of_draw, 1), (0, None))(keys, terms)
         off = jax.tree.map(lambda g, e: jnp.abs(g.mean(0) - e).max() / jnp.abs(e).max(), grads, exact)
         distance.append(max(jax.tree.leaves(off)))
     assert distance[2] < distance[1] < distance[0] and distance[2] < 0.02
 
     def ratio(key):  # Z of the samples to Z of all words, for the first example
         samples_S = sampled.draw(key, proposal, 150)
-        y_V = softmax.scores(b_V, parts)[:, 0]
+        y_V = softmax.scores(*named(terms, b_V))[:, 0]
         drawn = jnp.exp(y_V[samples_S] - proposal.log_inclusion_prob_V[samples_S])
         return jnp.sum(drawn) / jnp.sum(jnp.exp(y_V))
 
@@ -114,17 +119,17 @@ def test_the_normaliser_is_without_bias_and_the_gradient_nears_the_full_one():
 
 
 def test_nce_equals_the_formula_in_float64():
-    parts, b_V, targets_B, log_q_V = problem()
-    proposal = sampled.make_proposal(log_q_V, 30)
+    terms, b_V, targets_B, log_q_V = problem()
+    proposal = sampled.inclusion_distribution(log_q_V, 30)
     samples_S = sampled.draw(jax.random.key(2), proposal, 30).at[3].set(targets_B[0])  # a target among the samples
-    y_BxV = sum(np.float64(x) @ np.float64(w).T for w, x in parts) + np.float64(b_V)
+    y_BxV = sum(np.float64(x) @ np.float64(w).T for w, x in terms) + np.float64(b_V)
     odds_BxV = np.exp(y_BxV) / np.exp(np.float64(proposal.log_inclusion_prob_V))
     expected = 0.0
     for i, target in enumerate(np.asarray(targets_B)):
         expected -= np.log(odds_BxV[i, target] / (1 + odds_BxV[i, target]))
         for word in np.asarray(samples_S):
             expected -= np.log(1 / (1 + odds_BxV[i, word]))
-    arguments = samples_S, proposal.log_inclusion_prob_V, parts, b_V, targets_B
+    arguments = samples_S, proposal.log_inclusion_prob_V, terms, b_V, targets_B
     nce_loss, estimate = loss('nce', *arguments)
     assert float(nce_loss) == pytest.approx(expected / B, rel=1e-6)
     assert float(estimate) == float(loss('sampled', *arguments)[1])
@@ -133,7 +138,7 @@ def test_nce_equals_the_formula_in_float64():
 def test_nce_is_least_where_the_scores_are_the_true_log_probabilities():
     """With all words drawn: one context whose words have known probabilities, learned without a normaliser."""
     true_V = np.exp(sampled.log_uniform(V))
-    log_inclusion_prob_V = sampled.make_proposal(np.zeros(V), V // 2).log_inclusion_prob_V
+    log_inclusion_prob_V = sampled.inclusion_distribution(np.zeros(V), V // 2).log_inclusion_prob_V
 
     def expected_loss(y_V):  # over targets and draws
         of_targets_V = jnp.asarray(true_V, jnp.float32) * jax.nn.softplus(log_inclusion_prob_V - y_V)
@@ -160,10 +165,10 @@ def test_updates_with_every_word_a_sample_are_those_of_the_full_loss(n, m, h, di
 
     def end(kind, decay):
         settings = small_settings({**changes, 'output.kind': kind, 'optimizer.decay': decay})
-        program, state, hyperparameters = start_training(settings, 23, 12)
-        assert program.row_updates == (kind == 'sampled')
-        proposal = program.network.output.make_proposal(np.zeros(23))
-        state, nll_S = TRAIN_STEPS(program, state, tokens_T, positions_SxB, hyperparameters, proposal)
+        program, state, inputs = start_training(settings, 23, 12)
+        assert program.scatters_updates == (kind == 'sampled')
+        inputs = inputs.replace(tokens_T=tokens_T, proposal=program.network.output.make_proposal(np.zeros(23)))
+        state, nll_S = TRAIN_STEPS(program, state, positions_SxB, inputs)
         return np.concatenate([np.ravel(x) for x in (*jax.tree.leaves(state.params), nll_S)])
 
     np.testing.assert_allclose(end('sampled', 0.0), end('full', 0.0), rtol=1e-4, atol=1e-6)
@@ -175,11 +180,11 @@ def test_updates_with_every_word_a_sample_are_those_of_the_full_loss(n, m, h, di
 def test_only_the_rows_of_the_batch_and_the_samples_move():
     model = {'model.n': 3, 'model.m': 4, 'model.dropout': 0.0, 'optimizer.momentum': 0.0, 'optimizer.decay': 0.0}
     settings = small_settings({**model, 'output.kind': 'sampled', 'output.samples': 2, 'train.batch_size': 2})
-    program, before, hyperparameters = start_training(settings, V, 9)
+    program, before, inputs = start_training(settings, V, 9)
     contexts_BxN, targets_B = jnp.asarray([[3, 4], [4, 5]]), jnp.asarray([7, 7])
     output = program.network.output
     proposal = output.make_proposal(np.zeros(V))
-    after, _ = step.train_step(program, before, contexts_BxN, targets_B, hyperparameters, proposal)
+    after, _ = step.train_step(program, before, contexts_BxN, targets_B, inputs.replace(proposal=proposal))
 
     def moved(name):
         rows = np.asarray(after.params[name] - before.params[name]).reshape(V, -1)

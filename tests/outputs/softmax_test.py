@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from softmax_reference import named
 
 from nplm_jax.outputs import softmax
 
@@ -20,8 +21,8 @@ def test_scores_of_ten_thousand_give_finite_losses_and_gradients():
 
 def test_scores_of_gathered_rows_are_those_of_all_words():
     rng = np.random.default_rng(0)
-    parts = [(rng.normal(size=(V, d)).astype(np.float32), rng.normal(size=(5, d)).astype(np.float32)) for d in (3, 4)]
+    terms = [(rng.normal(size=(V, d)).astype(np.float32), rng.normal(size=(5, d)).astype(np.float32)) for d in (3, 4)]
     b_V, ids_BxL = rng.normal(size=V).astype(np.float32), rng.integers(0, V, (5, 2))
-    y_VxB = softmax.scores(jnp.asarray(b_V), parts)
-    gathered = softmax.gathered_scores(jnp.asarray(b_V[ids_BxL]), [(weights[ids_BxL], x) for weights, x in parts])
+    y_VxB = softmax.scores(*named(terms, jnp.asarray(b_V)))
+    gathered = softmax.gathered_scores(*named([(weights[ids_BxL], x) for weights, x in terms], b_V[ids_BxL]))
     np.testing.assert_allclose(gathered, np.take_along_axis(np.asarray(y_VxB).T, ids_BxL, axis=1), rtol=1e-5, atol=1e-5)

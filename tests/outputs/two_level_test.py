@@ -83,10 +83,10 @@ def test_an_update_is_that_of_the_plain_formulas_gradient(num_shortlist, max_cla
     expected, grads = jax.jit(jax.value_and_grad(nll))(params)
     sgd = {'optimizer.momentum': 0.0, 'optimizer.decay': 0.0, 'optimizer.schedule': 'constant', 'train.batch_size': 9}
     settings = small_settings({**changes_of(num_shortlist, max_classes), **sgd})
-    program, state, hyperparameters = start_training(settings, V, 9, params)
-    assert program.row_updates
+    program, state, inputs = start_training(settings, V, 9, params)
+    assert program.scatters_updates
     train_step = jax.jit(step.train_step, static_argnames='program')
-    state, before = train_step(program, state, CONTEXTS, TARGETS, hyperparameters)
+    state, before = train_step(program, state, CONTEXTS, TARGETS, inputs)
     assert float(before) == pytest.approx(float(expected), rel=1e-5)
     for ours, start, grad in zip(*map(jax.tree.leaves, (state.params, params, grads)), strict=True):
         np.testing.assert_allclose(ours, start - 0.5 * grad, rtol=1e-5, atol=1e-6)

@@ -12,9 +12,9 @@ from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import figures, reporting
-from nplm_jax.training.checkpoints import CheckpointStore, NullStore
+from nplm_jax.training.checkpoints import CheckpointStore, Store
 from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run, restore_or_init
-from nplm_jax.training.reporter import NullReporter
+from nplm_jax.training.reporter import Reporter
 from nplm_jax.utils.errors import NonFiniteError
 
 BASE = small_settings()
@@ -105,7 +105,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_
     with pytest.raises(NonFiniteError, match=r'^(the loss of|.* after) update \d+ is ') as raised:
         train(settings, tmp_path)
     with contextlib.closing(CheckpointStore(tmp_path)) as store:
-        assert store.latest_step() < raised.value.seen_at
+        assert store.latest_step() < raised.value.detected_at
         state, _, progress = restore_or_init(prepare_run(settings, DATA), store)
     assert progress.step >= 1 and all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
 
@@ -116,7 +116,7 @@ def test_what_is_not_finite_is_never_saved(tmp_path):
     state = run.init_state()
     broken = state.replace(params={**state.params, 'd_K': state.params['d_K'].at[1].set(jnp.inf)})
     with contextlib.closing(CheckpointStore(tmp_path)) as store:
-        trainer = Trainer(run, store, NullReporter())
+        trainer = Trainer(run, store, Reporter())
         with pytest.raises(NonFiniteError, match='^params.d_K after update 4 is not finite$'):
             trainer.finish_chunk(broken, np.ones(4), seconds=1.0)
         assert store.latest_step() is None
@@ -124,7 +124,7 @@ def test_what_is_not_finite_is_never_saved(tmp_path):
 
 def test_a_run_without_a_store_and_a_reporter_trains_the_same(tmp_path):
     expected, _, _ = train(BASE, tmp_path)
-    best, progress = fit(Trainer(prepare_run(BASE, DATA), NullStore(), NullReporter()))
+    best, progress = fit(Trainer(prepare_run(BASE, DATA), Store(), Reporter()))
     assert same_bits(best, expected) and progress.finished
 
 

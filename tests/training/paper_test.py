@@ -108,8 +108,10 @@ def test_fifty_steps_of_the_papers_recipe(n, m, h, direct):
     tokens_T = np.random.default_rng(2).integers(0, V, 60).astype(np.int32)
     positions_SxB = np.random.default_rng(3).permutation(60)[:50].astype(np.int32)[:, None]
     theta = as_float64(start := random_params(settings), n, m)
-    program, state, hyperparameters = start_training(settings, V, 50, start)
-    state, nll_S = TRAIN_STEPS(program, state, jnp.asarray(tokens_T), jnp.asarray(positions_SxB), hyperparameters)
+    program, state, inputs = start_training(settings, V, 50, start)
+    state, nll_S = TRAIN_STEPS(
+        program, state, jnp.asarray(positions_SxB), inputs.replace(tokens_T=jnp.asarray(tokens_T))
+    )
     expected_nll = []
     for t, position in enumerate(positions_SxB[:, 0]):
         nll_of_word, grads = paper_gradients(theta, context_of(tokens_T, position, n), tokens_T[position])
@@ -127,8 +129,8 @@ def test_a_batch_of_the_papers_recipe_is_the_sum_at_the_same_rate():
     tokens_T = np.random.default_rng(4).integers(0, V, 30).astype(np.int32)
     positions_SxB = np.arange(2, 9, dtype=np.int32)[None]
     theta = as_float64(start := random_params(settings), 3, 4)
-    program, state, hyperparameters = start_training(settings, V, 1, start)
-    state, _ = TRAIN_STEPS(program, state, jnp.asarray(tokens_T), jnp.asarray(positions_SxB), hyperparameters)
+    program, state, inputs = start_training(settings, V, 1, start)
+    state, _ = TRAIN_STEPS(program, state, jnp.asarray(positions_SxB), inputs.replace(tokens_T=jnp.asarray(tokens_T)))
     moved = {k: np.zeros_like(v) for k, v in theta.items()}
     for position in positions_SxB[0]:
         _, grads = paper_gradients(theta, context_of(tokens_T, position, 3), tokens_T[position])

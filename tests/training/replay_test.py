@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from helpers import DATA, SPARSE, RecordingReporter, small_settings
 
+from nplm_jax.data import dataset
 from nplm_jax.training import replay
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
@@ -70,20 +71,20 @@ def test_the_first_update_that_is_not_finite_is_found(kind, store, tmp_path):
     error, losses = train_until_it_stops(settings, store)
     saved = store.latest_step()
     assert saved and saved % 8 == 0 and np.isfinite(losses).all()
-    update = replay.find_non_finite(settings, DATA, store, error.seen_at)
-    assert saved < update.number <= error.seen_at
-    assert update.not_finite and all(math.isfinite(norm) for norm in update.norms.values())
+    update = replay.find_non_finite(prepare_run(settings, DATA), store, error.detected_at)
+    assert saved < update.number <= error.detected_at
+    assert update.non_finite and all(math.isfinite(norm) for norm in update.norms.values())
     B = settings.train.batch_size
     assert update.first == (update.number - 1 - update.epoch * (220 // B)) * B
     positions_T = prepare_run(settings, DATA).positions(update.epoch)
     assert update.positions == tuple(positions_T[update.first : update.first + B].tolist())
-    sound = replay.replay_update(settings, DATA, store, saved)
-    assert sound.number == saved and sound.not_finite is None and set(sound.gradient_norms) == set(sound.norms)
+    sound = replay.replay_update(prepare_run(settings, DATA), store, saved)
+    assert sound.number == saved and sound.non_finite is None and set(sound.gradient_norms) == set(sound.norms)
     assert sound.loss == pytest.approx(losses[saved - 1], rel=1e-5)
 
-    text = str(replay.explain(error, settings, DATA, store, tmp_path))
+    text = str(replay.explain(error, prepare_run(settings, DATA), store, tmp_path))
     assert text.startswith(
-        f'update {update.number}: {update.not_finite} is not finite; the checkpoint of update {saved}'
+        f'update {update.number}: {update.non_finite} is not finite; the checkpoint of update {saved}'
     )
     assert f' replay --workdir={tmp_path} --step={update.number}' in text
     written = json.loads((tmp_path / replay.FILE).read_text())
@@ -92,10 +93,10 @@ def test_the_first_update_that_is_not_finite_is_found(kind, store, tmp_path):
 
 def test_norms_are_those_of_the_gradient(store):
     settings = small_settings({'model.dropout': 0.0})
-    update = replay.replay_update(settings, DATA, store, 1)
     run = prepare_run(settings, DATA)
+    update = replay.replay_update(run, store, 1)
     params = run.init_state().params
-    batch = step_lib.batch(run.program, DATA.tokens_T, jnp.asarray(update.positions))
+    batch = dataset.windows(run.inputs.tokens_T, jnp.asarray(update.positions), 3)
     grads = jax.grad(lambda p: penalised_nll(p, run.program.network, *batch, 1e-4)[0])(params)
     assert set(update.gradient_norms) == set(grads)
     for name, norm in update.gradient_norms.items():
@@ -105,12 +106,12 @@ def test_norms_are_those_of_the_gradient(store):
 
 def test_norms_of_rows_that_are_needed_twice_are_those_of_their_sum(store):
     settings = small_settings({**SPARSE, 'optimizer.decay': 0.0, 'output.kind': 'nce'})
-    update = replay.replay_update(settings, DATA, store, 1)
     run = prepare_run(settings, DATA)
+    update = replay.replay_update(run, store, 1)
     before = run.init_state()
-    batch = step_lib.batch(run.program, DATA.tokens_T, jnp.asarray(update.positions))
-    after, _ = step_lib.train_step(run.program, before, *batch, run.hyperparameters, run.proposal)
-    rate = run.program.learning_rate(run.hyperparameters, 0)
+    batch = dataset.windows(run.inputs.tokens_T, jnp.asarray(update.positions), 3)
+    after, _ = step_lib.train_step(run.program, before, *batch, run.inputs)
+    rate = run.program.learning_rate(run.inputs.hyperparameters, 0)
     for name, norm in update.gradient_norms.items():
         change = jnp.linalg.norm(after.params[name] - before.params[name])
         assert float(change / rate) == pytest.approx(norm, rel=1e-3), name
@@ -127,9 +128,9 @@ def test_a_gradient_that_is_not_finite_below_a_finite_loss_is_found(name, clip_n
     # y = b + Wx with x = 0; the gradient with respect to x adds up W's numbers.
     save_at_4(store, settings, W_VxP=lambda W: jnp.full_like(W, 3e38), C_VxM=lambda C: 0 * C)
     error, losses = train_until_it_stops(settings, store)
-    update = replay.find_non_finite(settings, DATA, store, error.seen_at)
+    update = replay.find_non_finite(prepare_run(settings, DATA), store, error.detected_at)
     assert update.number == 5 and math.isfinite(update.loss) and update.loss == pytest.approx(losses[0], rel=1e-6)
-    assert update.not_finite == 'its gradient of C_VxM' and update.norms['W_VxP'] > 3e38
+    assert update.non_finite == 'the gradient of C_VxM' and update.norms['W_VxP'] > 3e38
     assert store.latest_step() == 4
 
 
@@ -139,9 +140,9 @@ def test_what_an_optimizer_keeps_may_overflow_alone(store):
     settings = small_settings({**optimizer, **shape})
     save_at_4(store, settings, W_VxP=lambda W: 1e25 * W, C_VxM=lambda C: 0 * C)
     error, _ = train_until_it_stops(settings, store)
-    update = replay.find_non_finite(settings, DATA, store, error.seen_at)
-    assert update.number == 5 and update.not_finite.startswith('opt_state')
-    assert 'nu.C_VxM after it' in update.not_finite
+    update = replay.find_non_finite(prepare_run(settings, DATA), store, error.detected_at)
+    assert update.number == 5 and update.non_finite.startswith('opt_state')
+    assert 'nu.C_VxM after the update' in update.non_finite
     assert all(math.isfinite(norm) for norm in (update.loss, *update.gradient_norms.values()))
 
 
@@ -152,13 +153,16 @@ def test_a_damaged_row_that_no_loss_has_needed_is_found(store):
     error, losses = train_until_it_stops(settings, store)
     assert len(losses) >= 4 and np.isfinite(losses).all() and store.latest_step() == 4
     assert str(error).startswith('params.U_VxK after update 8 is not finite')
-    assert replay.find_non_finite(settings, DATA, store, error.seen_at).not_finite == 'U_VxK before it'
+    assert (
+        replay.find_non_finite(prepare_run(settings, DATA), store, error.detected_at).non_finite
+        == 'U_VxK before the update'
+    )
 
 
 def test_what_does_not_happen_again_says_so(store, tmp_path):
     error = NonFiniteError('the loss of update 9 is nan', 9)
-    text = str(replay.explain(error, small_settings(KINDS['window']), DATA, store, tmp_path))
-    assert text.startswith('the loss of update 9 is nan (not again when these updates were made a second time); no che')
+    text = str(replay.explain(error, prepare_run(small_settings(KINDS['window']), DATA), store, tmp_path))
+    assert text.startswith('the loss of update 9 is nan (but not when these updates were replayed); no che')
     assert not (tmp_path / replay.FILE).exists()
 
 

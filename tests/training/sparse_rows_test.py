@@ -37,12 +37,3 @@ def test_rows_are_gathered_by_number_and_updates_added_once_for_each_time_a_row_
         np.testing.assert_allclose(added, np.broadcast_to(times_V[:, None], added.shape), atol=1e-5)
     np.testing.assert_allclose(updated['classes']['U_GxK'], params['classes']['U_GxK'] + 1)
     np.testing.assert_allclose(updated['H_KxP'], params['H_KxP'] + 1)
-
-
-def test_decay_spares_the_biases():
-    _, params = make()
-    halved = sparse_rows.apply_weight_decay(jax.tree.map(jnp.ones_like, params), 0.5)
-    classes = halved.pop('classes')
-    assert {name for name, value in halved.items() if (value == 0.5).all()} == {'C_VxM', 'H_KxP', 'U_VxK', 'W_VxP'}
-    assert all((halved[name] == 1).all() for name in ('b_V', 'd_K'))
-    assert (classes['U_GxK'] == 0.5).all() and (classes['W_GxP'] == 0.5).all() and (classes['b_G'] == 1).all()

@@ -5,6 +5,7 @@ import pytest
 from helpers import DATA, SPARSE, same_bits, small_settings
 
 from nplm_jax.config import replace
+from nplm_jax.data import dataset
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.loop import prepare_run
 from nplm_jax.training.objective import regulariser
@@ -16,18 +17,18 @@ LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 't
 
 def first_batch(run):
     """Returns the contexts and the targets of a run's first update."""
-    return step_lib.batch(run.program, run.tokens_T, run.positions(0)[: run.program.batch_size])
+    positions_B = run.positions(0)[: run.program.batch_size]
+    return dataset.windows(run.inputs.tokens_T, positions_B, run.program.network.body.num_context)
 
 
 @pytest.mark.parametrize('changes', [{}, LSTM], ids=['nplm', 'lstm'])
 def test_many_updates_in_one_execution_equal_one_at_a_time(changes):
     run = prepare_run(small_settings(changes), DATA)
-    arguments = run.hyperparameters, run.proposal
     # The state is donated: each execution gets its own.
-    together, nll = execute_steps(run.program, run.init_state(), run.tokens_T, run.positions(0), 3, 6, *arguments)
+    together, nll = execute_steps(run.program, run.init_state(), run.positions(0), 3, 6, run.inputs)
     state, one_by_one = run.init_state(), []
     for first in range(3, 9):
-        state, nll_S = execute_steps(run.program, state, run.tokens_T, run.positions(0), first, 1, *arguments)
+        state, nll_S = execute_steps(run.program, state, run.positions(0), first, 1, run.inputs)
         one_by_one.extend(nll_S.tolist())
     np.testing.assert_allclose(nll, one_by_one, rtol=1e-6)
     for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(state), strict=True):
@@ -62,10 +63,10 @@ def test_sparse_gradients_of_an_exact_loss_are_jaxs_of_the_mean_nll(body):
         features, _ = network.features(params, contexts, state.carry)
         return network.output.nll(params, features, targets).mean()
 
-    grads = step_lib.gradients(run.program, state, contexts, targets, run.hyperparameters, run.proposal)
+    gradients = step_lib.compute_gradients(run.program, state, contexts, targets, run.inputs)
     nll, expected = jax.value_and_grad(nll_per_word)(state.params)
-    assert float(grads.nll) == pytest.approx(float(nll), rel=1e-6)
-    dense = step_lib.dense_tree(run.program, state.params, grads)
+    assert float(gradients.nll) == pytest.approx(float(nll), rel=1e-6)
+    dense = step_lib.dense_grads(run.program, state.params, gradients)
     assert jax.tree.structure(dense) == jax.tree.structure(expected)
     for a, b in zip(jax.tree.leaves(dense), jax.tree.leaves(expected)):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
@@ -77,7 +78,7 @@ def test_rows_that_are_updated_alone_end_as_in_an_update_of_all_rows(kind):
     alone = prepare_run(settings, DATA)
     # A norm that is never reached leaves the gradients as they are, and makes the optimizer no plain SGD.
     dense = prepare_run(replace(settings, {'optimizer.clip_norm': 1e6}), DATA)
-    assert alone.program.row_updates and not dense.program.row_updates
+    assert alone.program.scatters_updates and not dense.program.scatters_updates
     states = []
     for run in (alone, dense):
         states.append(execute_steps(*run.chunk(run.init_state(), 0))[0])
@@ -99,9 +100,9 @@ def test_with_other_optimizers_a_sparse_output_layer_decays_the_weights_in_each_
         features, _ = network.features(params, contexts)
         return network.output.nll(params, features, targets).mean() + regulariser(params, 0.1)
 
-    after, _ = step_lib.train_step(run.program, state, contexts, targets, run.hyperparameters, run.proposal)
+    after, _ = step_lib.train_step(run.program, state, contexts, targets, run.inputs)
     grads = jax.grad(penalised)(state.params)
-    updates, _ = run.program.optimizer.update(grads, state.opt_state, hyperparameters=run.hyperparameters)
+    updates, _ = run.program.optimizer.update(grads, state.opt_state, hyperparameters=run.inputs.hyperparameters)
     for a, b, c in zip(*map(jax.tree.leaves, (after.params, state.params, updates)), strict=True):
         np.testing.assert_allclose(a, b + c, rtol=1e-4, atol=1e-6)
 
@@ -113,7 +114,7 @@ def test_streams_start_anew_with_each_epoch():
 
     def nll(step, carry):
         state = initial.replace(step=jnp.int32(step), carry=carry)
-        return float(step_lib.train_step(run.program, state, *batch, run.hyperparameters)[1])
+        return float(step_lib.train_step(run.program, state, *batch, run.inputs)[1])
 
     carried = jax.tree.map(jnp.ones_like, initial.carry)
     assert nll(per_epoch, carried) == nll(0, carried) == nll(0, initial.carry) == nll(1, initial.carry)
@@ -123,3 +124,15 @@ def test_streams_start_anew_with_each_epoch():
 def test_the_state_before_the_first_update_is_a_pure_function_of_the_seed():
     first, again, second = (prepare_run(small_settings({'seed': s}), DATA).init_state() for s in (1, 1, 2))
     assert same_bits(first, again) and not same_bits(first, second)
+
+
+def test_deferred_decay_spares_the_biases():
+    sgd = {'output.kind': 'two_level', 'optimizer.decay': 0.5, 'optimizer.learning_rate': 1.0}
+    run = prepare_run(small_settings({**SPARSE, **sgd, 'optimizer.schedule': 'constant'}), DATA)
+    ones = jax.tree.map(jnp.ones_like, run.init_state().params)
+    decayed = step_lib.apply_deferred_weight_decay(run.program, ones, jnp.int32(3), run.inputs.hyperparameters, 2)
+    classes = decayed.pop('classes')
+    weights = {'C_VxM', 'H_KxP', 'U_VxK', 'W_VxP'}
+    assert {name for name, value in decayed.items() if (value == 0.25).all()} == weights
+    assert all((decayed[name] == 1).all() for name in ('b_V', 'd_K'))
+    assert (classes['U_GxK'] == 0.25).all() and (classes['W_GxP'] == 0.25).all() and (classes['b_G'] == 1).all()

@@ -14,7 +14,7 @@ def test_the_first_array_with_a_number_that_is_not_finite_is_named(bad):
     assert finite.first_non_finite(tree) == 'b.c'
     with pytest.raises(NonFiniteError, match='^b.c after update 1,234 is not finite$') as caught:
         finite.check(tree, 1234)
-    assert caught.value.seen_at == 1234
+    assert caught.value.detected_at == 1234
 
 
 def test_finite_numbers_integers_and_empty_trees_pass():
@@ -27,7 +27,7 @@ def test_the_first_loss_that_is_not_finite_is_named_with_its_update():
     finite.check_losses(np.asarray([1.0, 2.0]), before=5)
     with pytest.raises(NonFiniteError, match='^the loss of update 7 is inf$') as caught:
         finite.check_losses(np.asarray([1.0, np.inf, np.nan]), before=5)
-    assert caught.value.seen_at == 8
+    assert caught.value.detected_at == 8
 
 
 def test_a_norm_does_not_overflow():

@@ -1,7 +1,5 @@
 """The part of the explorer's page in which a model continues the text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -3,8 +3,6 @@
 Dims: V vocabulary, M features a word, F frequent words on the map, K words of a list.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

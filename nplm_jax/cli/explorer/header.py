@@ -1,7 +1,5 @@
 """The head of the explorer's page: its title, the link to copy, the keys, light and dark."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from nicegui import ui

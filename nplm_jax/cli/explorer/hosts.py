@@ -4,8 +4,6 @@ A page elsewhere can point its own host name at this machine (DNS rebinding) or 
 foreign Host header, the second a foreign Origin header; both are refused here, whatever they ask for.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping

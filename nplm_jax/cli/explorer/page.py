@@ -1,7 +1,5 @@
 """The explorer's page: what a visitor sees and does. Each visitor has a separate text, and an address that keeps it."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from nicegui import events, ui

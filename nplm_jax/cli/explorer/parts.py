@@ -1,7 +1,5 @@
 """The parts of the explorer's page: NiceGUI elements that show data and know nothing of a visitor's state."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

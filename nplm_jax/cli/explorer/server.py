@@ -1,7 +1,5 @@
 """Serves the explorer's page."""
 
-from __future__ import annotations
-
 import contextlib
 
 from nicegui import app, ui

@@ -1,11 +1,9 @@
 """What a visitor has chosen on the explorer's page, and its form in the address: a link restores the page."""
 
-from __future__ import annotations
-
 import dataclasses
 import urllib.parse
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from nplm_jax.utils.errors import BadInput, require
 
@@ -86,7 +84,7 @@ class PageState:
         return urllib.parse.urlencode(query, safe=',')
 
     @classmethod
-    def from_query(cls, query: Mapping[str, str], num_models: int) -> PageState:
+    def from_query(cls, query: Mapping[str, str], num_models: int) -> Self:
         """Returns the state that a link holds. Raises BadInput if a value is impossible.
 
         Args:

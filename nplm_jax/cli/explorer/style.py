@@ -1,7 +1,5 @@
 """The colours of the explorer's page, by day and by night, and what Tailwind's classes do not say."""
 
-from __future__ import annotations
-
 MAX_BITS = 16  # of surprisal, for the full colour
 
 CSS = """

@@ -3,13 +3,10 @@
 Dims: T words of the text, K words listed, M models, V vocabulary.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from nplm_jax.cli.loaded_models import LoadedModels
@@ -17,7 +14,7 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.inference import embeddings, generation
 from nplm_jax.inference.generation import Choice
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.mixture import Mixture, SingleBin
+from nplm_jax.models.mixture import ContextBins, Mixture
 from nplm_jax.utils.errors import require
 
 BLOCK = 256  # the text is padded to a multiple of it, so that scoring compiles once and not for each length
@@ -83,16 +80,11 @@ class CachedModel(LanguageModel):
     """A model that keeps its latest predictions, so that mixing them with other weights computes no network."""
 
     def __init__(self, model: LanguageModel) -> None:
-        self._model = model
+        self.n = model.n
         self._next_word = functools.lru_cache(NUM_CACHED)(lambda *key: model.next_word(_array(*key)))
         self._score = functools.lru_cache(NUM_CACHED)(lambda span, *key: model.score(_array(*key), span))
 
-    @property
-    def n(self) -> int | None:
-        """See `LanguageModel.n`."""
-        return self._model.n
-
-    def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
+    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score`."""
         return self._score(span, *_key(tokens_T))
 
@@ -117,7 +109,7 @@ def with_mixture(models: LoadedModels, weights_M: Sequence[float] | None) -> lis
     possible = all(np.isfinite(weights_M)) and min(weights_M) >= 0 and sum(weights_M) > 0
     require(possible, 'weights', weights_M, 'must be 0 or more, one of them above 0')
     weights_1xM = np.array([weights_M], np.float64) / sum(weights_M)
-    return [(named[0][0], Mixture(models.models, weights_1xM, SingleBin())), *named[1:]]
+    return [(named[0][0], Mixture(models.models, weights_1xM, ContextBins())), *named[1:]]
 
 
 def initial_weights(models: LoadedModels) -> list[float]:
@@ -248,7 +240,7 @@ def _cached(model: LanguageModel) -> CachedModel:
     return CachedModel(model)
 
 
-def _key(ids: jax.Array | np.ndarray) -> tuple[bytes, tuple[int, ...]]:
+def _key(ids: np.ndarray) -> tuple[bytes, tuple[int, ...]]:
     """Returns word ids as a key of a cache."""
     ids = np.asarray(ids, np.int32)
     return ids.tobytes(), ids.shape

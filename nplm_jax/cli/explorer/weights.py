@@ -1,7 +1,5 @@
 """The part of the explorer's page in which a visitor weighs the models of the mixture."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from nicegui import ui

@@ -7,8 +7,6 @@ The rare-word symbol is written as `<unk>`. The sentence boundaries `<s>` and `<
 are written with probability zero, because a stream has no sentences; they are not words of the vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import pathlib

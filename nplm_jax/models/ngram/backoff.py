@@ -1,12 +1,9 @@
-"""The form that all back-off and interpolated n-gram models share after estimation.
+"""Back-off models: all back-off and interpolated n-gram models have this form after estimation.
 
 P(w | h) = p(h w) if the n-gram h w is in the table, else b(h) P(w | h without its oldest word),
-with b(h) = 1 for a context that is in no table.
+with b(h) = 1 for a context that is not in the table.
 """
 
-from __future__ import annotations
-
-import jax
 import numpy as np
 
 from nplm_jax.data.corpora import Span
@@ -19,21 +16,17 @@ class BackoffModel(LanguageModel):
 
     Attributes:
         table: The n-grams; those longer than n are not used.
-        log_p: log_p[k-1] holds log p of each n-gram of order k, float64, one a node of the table; nats.
-        log_b: log_b[k-1] holds log b of each context of length k, k = 1..n-1, float64, one a node of order k; nats.
+        log_p: log_p[k-1] holds log p of each n-gram of order k, float64, one per node of the table; nats.
+        log_b: log_b[k-1] holds log b of each context of length k, k = 1..n-1, float64, one per node of order k; nats.
     """
 
     def __init__(self, table: NgramTable, log_p: list[np.ndarray], log_b: list[np.ndarray]) -> None:
         self.table = table
         self.log_p = log_p
         self.log_b = log_b
+        self.n: int = len(log_p)
 
-    @property
-    def n(self) -> int:
-        """The order of the model."""
-        return len(self.log_p)
-
-    def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
+    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns log P(w_t | the n-1 words before it) for each t in `span`. float32, nats."""
         nodes, contexts = self.table.stream_nodes(tokens_T, span, self.n)
         log_p_T = self.log_p[0][nodes[1]]
@@ -50,7 +43,7 @@ class BackoffModel(LanguageModel):
         return lengths_T
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """Returns log P(w | context) for all words; contexts in reading order. float32, B x V, nats."""
+        """See `LanguageModel.next_word`."""
         contexts = self.table.context_nodes(contexts_BxN, self.n)
         log_p_BxV = np.tile(self.log_p[0], (len(contexts_BxN), 1))
         for length in range(1, self.n):

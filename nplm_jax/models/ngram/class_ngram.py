@@ -3,14 +3,12 @@
 Dims: G classes, V vocabulary, T words of a span, B contexts.
 """
 
-from __future__ import annotations
-
 import pathlib
 import warnings
 from typing import Self
 
-import jax
 import numpy as np
+import scipy.sparse
 from numpy.lib.stride_tricks import sliding_window_view
 
 from nplm_jax.data.corpora import Span
@@ -18,11 +16,11 @@ from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel, check_contexts
 from nplm_jax.models.ngram import kneser_ney
 from nplm_jax.models.ngram.backoff import BackoffModel
-from nplm_jax.models.ngram.counts import check_ids, count, with_history
+from nplm_jax.models.ngram.counts import NgramCounts, check_ids, count, with_history
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import read_numbers, write_atomically
 
-_BLOCK = 4096  # contexts whose class probabilities are computed in parallel, which bounds the memory
+CONTEXTS_PER_BLOCK = 4096  # contexts whose class probabilities are computed at once, which bounds the memory
 
 
 class ClassNgram(LanguageModel):
@@ -54,9 +52,10 @@ class ClassNgram(LanguageModel):
         self.is_unseen_V = is_unseen_V
         self.log_p_V = log_p_V
         self.unseen_p_G = unseen_p_G
+        self.n = class_ngram.n
 
     @classmethod
-    def fit(cls, tokens_T: jax.Array | np.ndarray, train: Span, n: int, classes_V: np.ndarray) -> Self:
+    def fit(cls, tokens_T: np.ndarray, train: Span, n: int, classes_V: np.ndarray) -> Self:
         """Estimates the model.
 
         Args:
@@ -66,7 +65,7 @@ class ClassNgram(LanguageModel):
             classes_V: The class of each word, from `exchange` or `load`.
 
         Raises:
-            BadInput: As `count`.
+            BadInput: See `counts.count`.
         """
         classes_V = renumber(classes_V)
         num_classes = int(classes_V.max()) + 1
@@ -74,22 +73,17 @@ class ClassNgram(LanguageModel):
             # Classes are few and frequent: hardly any has a count of 1, and a fixed discount is harmless.
             warnings.simplefilter('ignore', kneser_ney.DiscountWarning)
             class_ngram = kneser_ney.fit_modified(_to_classes(tokens_T, classes_V), train, n, num_classes)
-        counts_V = np.bincount(np.asarray(tokens_T[train.start : train.stop]), minlength=len(classes_V))
-        return cls(classes_V, class_ngram, counts_V == 0, *_membership(counts_V, classes_V, num_classes))
+        counts_V = np.bincount(tokens_T[train.start : train.stop], minlength=len(classes_V))
+        return cls(classes_V, class_ngram, counts_V == 0, *_word_given_class(counts_V, classes_V, num_classes))
 
-    @property
-    def n(self) -> int:
-        """See `LanguageModel.n`."""
-        return self.class_ngram.n
-
-    def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
+    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns log P(w_t | the n-1 words before it) for each t in `span`. float32, nats."""
         classes_L = _to_classes(tokens_T[: span.stop], self.classes_V)
-        words_T = np.asarray(tokens_T[span.start : span.stop])
+        words_T = tokens_T[span.start : span.stop]
         log_p_T = self.class_ngram.score(classes_L, span) + self.log_p_V[words_T]
         contexts_TxN = sliding_window_view(with_history(classes_L, span, self.class_ngram.n), self.class_ngram.n)
         unseen = np.flatnonzero(self.is_unseen_V[words_T])
-        for block in np.split(unseen, range(_BLOCK, len(unseen), _BLOCK)):
+        for block in np.split(unseen, range(CONTEXTS_PER_BLOCK, len(unseen), CONTEXTS_PER_BLOCK)):
             log_p_T[block] = self._unseen_log_p(self.class_ngram.next_word(contexts_TxN[block]))
         return log_p_T.astype(np.float32)
 
@@ -106,18 +100,12 @@ class ClassNgram(LanguageModel):
             return np.log(np.exp(class_log_p_BxG.astype(np.float64)) @ self.unseen_p_G)
 
 
-def _to_classes(words: jax.Array | np.ndarray, classes_V: np.ndarray) -> np.ndarray:
+def _to_classes(words: np.ndarray, classes_V: np.ndarray) -> np.ndarray:
     """Returns the class of each word."""
     return classes_V[check_ids(np.asarray(words), len(classes_V))]
 
 
-def exchange(
-    tokens_T: jax.Array | np.ndarray,
-    train: Span,
-    num_classes: int,
-    vocabulary_size: int,
-    passes: int = 10,
-) -> np.ndarray:
+def exchange(tokens_T: np.ndarray, train: Span, num_classes: int, vocabulary_size: int, passes: int = 10) -> np.ndarray:
     """Finds word classes by the exchange algorithm, which moves one word at a time to its best class.
 
     Each move raises the likelihood of the class bigram model. At first each of the most frequent words is alone in its
@@ -136,7 +124,7 @@ def exchange(
         symbol is in class 0.
 
     Raises:
-        BadInput: `num_classes` is below 1, or as `count`.
+        BadInput: `num_classes` is below 1, or see `counts.count`.
 
     References:
         Martin, Liermann & Ney, 1998: Algorithms for bigram and trigram word clustering.
@@ -146,10 +134,10 @@ def exchange(
     words_by_count = np.argsort(-bigrams.counts[0], kind='stable')
     classes_V = np.empty(vocabulary_size, np.int64)
     classes_V[words_by_count] = np.minimum(np.arange(vocabulary_size), num_classes - 1)
-    search = _ExchangeSearch(bigrams.table.keys[1], bigrams.counts[1], classes_V, num_classes)
-    seen = words_by_count[bigrams.counts[0][words_by_count] > 0]
+    search = _ExchangeSearch(bigrams, classes_V, num_classes)
+    seen_ids = words_by_count[bigrams.counts[0][words_by_count] > 0]
     for _ in range(passes):
-        if not sum([search.move(word) for word in seen]):
+        if not sum([search.move(word) for word in seen_ids]):
             break
     singletons_G = np.bincount(classes_V[bigrams.counts[0] == 1], minlength=num_classes)
     classes_V[bigrams.counts[0] == 0] = singletons_G.argmax()
@@ -159,16 +147,14 @@ def exchange(
 class _ExchangeSearch:
     """The class bigram counts, and how a move of one word changes the sum of c log c (Martin et al., section 2)."""
 
-    def __init__(self, keys: np.ndarray, counts: np.ndarray, classes_V: np.ndarray, num_classes: int) -> None:
+    def __init__(self, bigrams: NgramCounts, classes_V: np.ndarray, num_classes: int) -> None:
         self.classes_V = classes_V
-        size = len(classes_V)
-        before, after = np.divmod(keys[counts > 0], size)
-        counts = counts[counts > 0].astype(np.float64)
-        self._after = _Neighbours(before, after, counts, size)
-        by_after = np.argsort(after, kind='stable')
-        self._before = _Neighbours(after[by_after], before[by_after], counts[by_after], size)
-        self._self_V = np.zeros(size)
-        self._self_V[before[before == after]] = counts[before == after]
+        size, is_counted = len(classes_V), bigrams.counts[1] > 0
+        before, after = np.divmod(bigrams.table.keys[1][is_counted], size)
+        counts = bigrams.counts[1][is_counted].astype(np.float64)
+        bigrams_VxV = scipy.sparse.csr_array((counts, (before, after)), (size, size))
+        # Row `word` of the first counts the words after `word`, of the second those before it.
+        self._after, self._before, self._self_V = bigrams_VxV, bigrams_VxV.T.tocsr(), bigrams_VxV.diagonal()
         pairs = np.bincount(classes_V[before] * num_classes + classes_V[after], counts, num_classes**2)
         # Rows are the class before. The transpose is kept too, because whole rows are fast to read.
         self._pairs_GxG = pairs.reshape(num_classes, num_classes)
@@ -177,9 +163,7 @@ class _ExchangeSearch:
 
     def move(self, word: int) -> bool:
         """Puts the word into the class of the greatest likelihood. Returns whether that is another class."""
-        num_classes = len(self._pairs_GxG)
-        after_G = self._after.count_by_class(word, self.classes_V, num_classes)
-        before_G = self._before.count_by_class(word, self.classes_V, num_classes)
+        after_G, before_G = (self._count_by_class(neighbours, word) for neighbours in (self._after, self._before))
         self_count, old = self._self_V[word], self.classes_V[word]
         after_G[old] -= self_count
         before_G[old] -= self_count
@@ -191,6 +175,11 @@ class _ExchangeSearch:
         self._add(new, after_G, before_G, self_count)
         self.classes_V[word] = new
         return bool(new != old)
+
+    def _count_by_class(self, neighbours: scipy.sparse.csr_array, word: int) -> np.ndarray:
+        """Returns how often a word of each class is in row `word` of the neighbours' counts. float64, G."""
+        row = slice(neighbours.indptr[word], neighbours.indptr[word + 1])
+        return np.bincount(self.classes_V[neighbours.indices[row]], neighbours.data[row], len(self._pairs_GxG))
 
     def _add(self, target: int, after_G: np.ndarray, before_G: np.ndarray, self_count: float) -> None:
         """Adds one word's bigram counts to the class `target`."""
@@ -207,38 +196,25 @@ class _ExchangeSearch:
         gains_G = np.zeros(len(after_G))
         for neighbours_G, pairs_GxG in ((after_G, self._pairs_transposed_GxG), (before_G, self._pairs_GxG)):
             nonzero = neighbours_G.nonzero()[0]
-            gains_G += _growth(pairs_GxG[nonzero], neighbours_G[nonzero, None]).sum(0)
+            gains_G += _xlogx_increase(pairs_GxG[nonzero], neighbours_G[nonzero, None]).sum(0)
         diagonal_G = self._pairs_GxG.diagonal()
-        gains_G += _growth(diagonal_G, after_G + before_G + self_count)
-        gains_G -= _growth(diagonal_G, after_G) + _growth(diagonal_G, before_G)
-        gains_G -= _growth(self._as_before_G, after_G.sum() + self_count)
-        return gains_G - _growth(self._as_after_G, before_G.sum() + self_count)
+        gains_G += _xlogx_increase(diagonal_G, after_G + before_G + self_count)
+        gains_G -= _xlogx_increase(diagonal_G, after_G) + _xlogx_increase(diagonal_G, before_G)
+        gains_G -= _xlogx_increase(self._as_before_G, after_G.sum() + self_count)
+        return gains_G - _xlogx_increase(self._as_after_G, before_G.sum() + self_count)
 
 
-class _Neighbours:
-    """The words next to each word on one side, and how often; the arrays are sorted by word."""
-
-    def __init__(self, words: np.ndarray, neighbours: np.ndarray, counts: np.ndarray, vocabulary_size: int) -> None:
-        self._starts = np.searchsorted(words, np.arange(vocabulary_size + 1)).tolist()
-        self._neighbours, self._counts = neighbours, counts
-
-    def count_by_class(self, word: int, classes_V: np.ndarray, num_classes: int) -> np.ndarray:
-        """Returns how often a word of each class is next to `word`. float64, G."""
-        entries = slice(self._starts[word], self._starts[word + 1])
-        return np.bincount(classes_V[self._neighbours[entries]], self._counts[entries], num_classes)
-
-
-def _growth(counts: np.ndarray, increments: np.ndarray | float) -> np.ndarray:
+def _xlogx_increase(counts: np.ndarray, increments: np.ndarray | float) -> np.ndarray:
     """Returns (c + i) log(c + i) - c log c."""
-    return _c_log_c(counts + increments) - _c_log_c(counts)
+    return _xlogx(counts + increments) - _xlogx(counts)
 
 
-def _c_log_c(counts: np.ndarray) -> np.ndarray:
+def _xlogx(counts: np.ndarray) -> np.ndarray:
     """Returns c log c, 0 for a count of 0."""
     return counts * np.log(np.maximum(counts, 1))
 
 
-def _membership(counts_V: np.ndarray, classes_V: np.ndarray, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
+def _word_given_class(counts_V: np.ndarray, classes_V: np.ndarray, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns log P(w | class of w) of each training word, and for each class P(w | class) of any one unseen word."""
     n1, n2 = (np.count_nonzero(counts_V == j) for j in (1, 2))
     num_unseen = np.count_nonzero(counts_V == 0)
@@ -264,21 +240,16 @@ def save(classes_V: np.ndarray, vocabulary: Vocabulary, path: pathlib.Path) -> N
 
 
 def load(path: pathlib.Path, vocabulary: Vocabulary) -> np.ndarray:
-    """Reads a file of `save`; its lines may be in any order.
+    """Reads a file of `save`.
 
     Returns:
         The class of each word, int64, V, renumbered.
 
     Raises:
-        BadInput: A line is malformed, or its word is outside the vocabulary or repeated (the message names file and
-            line); or a word of the vocabulary is missing.
+        BadInput: A line is malformed or repeated (the message names file and line), or the words are not those of the
+            vocabulary in the order of their ids.
     """
-    classes: dict[str, int] = {}
-    for number, word, class_number in read_numbers(path, 'class number'):
-        if word not in vocabulary.ids:
-            raise BadInput(f'{path}:{number}: {word!r} is not in the vocabulary')
-        classes[word] = class_number
-    missing = [word for word in vocabulary.words if word not in classes]
-    if missing:
-        raise BadInput(f'{path}: no class for {len(missing)} words of the vocabulary, first {missing[0]!r}')
-    return renumber(np.array([classes[word] for word in vocabulary.words]))
+    entries = list(read_numbers(path, 'class number'))
+    if [word for _, word, _ in entries] != list(vocabulary.words):
+        raise BadInput(f'{path}: its words are not those of the vocabulary; delete it to find the classes again')
+    return renumber(np.array([class_number for *_, class_number in entries]))

@@ -7,11 +7,8 @@ up many n-grams, and a key stays below (number of nodes) * |V| for every n.
 Dims: T words of a span, B contexts, L words of a sequence, k order, V vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
-import jax
 import numpy as np
 
 from nplm_jax.data.corpora import Span
@@ -24,7 +21,7 @@ _MAX_KEY = np.iinfo(np.int64).max
 
 @dataclasses.dataclass(frozen=True)
 class NgramTable:
-    """The n-grams that a model knows.
+    """The n-grams of a model.
 
     Attributes:
         vocabulary_size: |V|.
@@ -44,7 +41,7 @@ class NgramTable:
         return len(self.keys[order - 1]) if order else 1
 
     def prefixes(self, order: int) -> np.ndarray:
-        """Returns the node of each n-gram's first `order - 1` words. int64, one a node of `order`."""
+        """Returns the node of each n-gram's first `order - 1` words. int64, one per node of `order`."""
         return self.keys[order - 1] // self.vocabulary_size
 
     def nodes(self, words_L: np.ndarray, n: int) -> list[np.ndarray]:
@@ -67,14 +64,12 @@ class NgramTable:
             prefixes = np.full_like(words_L, -1)
             prefixes[..., 1:] = nodes[-1][..., :-1]
             if len(nodes) == 1:
-                prefixes[..., :1] = 0  # the empty n-gram also stands before the first word
-            # A missing prefix, -1, gives a negative key, which no table holds.
+                prefixes[..., :1] = 0  # the empty n-gram also precedes the first word
+            # A missing prefix, -1, gives a negative key, which is in no table.
             nodes.append(find(keys, prefixes * self.vocabulary_size + words_L))
         return nodes
 
-    def stream_nodes(
-        self, tokens_T: jax.Array | np.ndarray, span: Span, n: int
-    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def stream_nodes(self, tokens_T: np.ndarray, span: Span, n: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Returns the nodes that end at each word of `span`, orders 0..n, and of its contexts, lengths 0..n-1."""
         nodes = self.nodes(with_history(tokens_T, span, n), n)
         return [x[n:] for x in nodes], [x[n - 1 : -1] for x in nodes[:n]]
@@ -110,25 +105,25 @@ class NgramCounts:
 
     Attributes:
         table: The n-grams.
-        counts: counts[k-1] holds the counts of order k, int64, one a node. A count can be 0: the words before the
+        counts: counts[k-1] holds the counts of order k, int64, one per node. A count can be 0: the words before the
             span are in the table only as contexts, and a word of the vocabulary may be absent from the span.
-        suffixes: suffixes[k-1] holds for each node of order k the node of order k-1 without the first word.
+        suffix_nodes: suffix_nodes[k-1] holds for each node of order k the node of order k-1 without its first word.
     """
 
     table: NgramTable
     counts: tuple[np.ndarray, ...]
-    suffixes: tuple[np.ndarray, ...]
+    suffix_nodes: tuple[np.ndarray, ...]
 
     def totals(self, order: int) -> np.ndarray:
-        """Returns how often each context of length `order - 1` stands before a counted word. float64."""
+        """Returns how often each context of length `order - 1` precedes a counted word. float64."""
         return self.sum_by_context(order, self.counts[order - 1])
 
     def sum_by_context(self, order: int, values: np.ndarray) -> np.ndarray:
-        """Sums a value of each n-gram over the n-grams of one context. Returns float64, one a node of `order - 1`."""
+        """Sums a value of each n-gram over the n-grams of one context. Returns float64, one per node of `order - 1`."""
         return np.bincount(self.table.prefixes(order), values, self.table.size(order - 1))
 
 
-def count(tokens_T: jax.Array | np.ndarray, span: Span, n: int, vocabulary_size: int) -> NgramCounts:
+def count(tokens_T: np.ndarray, span: Span, n: int, vocabulary_size: int) -> NgramCounts:
     """Counts the n-grams of orders 1..n that end at the words of `span`.
 
     Every word counts once in every order. The contexts of the first words reach back to the words before the span,
@@ -138,24 +133,24 @@ def count(tokens_T: jax.Array | np.ndarray, span: Span, n: int, vocabulary_size:
         BadInput: The span is empty, n is below 1, an id is outside the vocabulary, or int64 cannot pack the n-grams.
     """
     if len(span) < 1 or n < 1:
-        raise BadInput(f'n={n}, {len(span)} words: counting n-grams needs n of 1 or more and a word or more')
+        raise BadInput(f'n={n}, {len(span)} words: counting n-grams needs n >= 1 and one word or more')
     words_L = check_ids(with_history(tokens_T, span, n - 1), vocabulary_size)
     if len(words_L) > _MAX_KEY // vocabulary_size:
         raise BadInput(f'{len(words_L):,} words and a vocabulary of {vocabulary_size:,}: too large to pack in 64 bits')
     keys, counts = [np.arange(vocabulary_size)], [np.bincount(words_L[n - 1 :], minlength=vocabulary_size)]
-    suffixes = [np.zeros(vocabulary_size, np.int64)]
+    suffix_nodes = [np.zeros(vocabulary_size, np.int64)]
     nodes_L = words_L  # the nodes of order k-1 that end at words k-2, k-1, ...
     for k in range(2, n + 1):
         unique_keys, next_nodes_L = np.unique(nodes_L[:-1] * vocabulary_size + words_L[k - 1 :], return_inverse=True)
         keys.append(unique_keys)
         counts.append(np.bincount(next_nodes_L[n - k :], minlength=len(unique_keys)))
-        suffixes.append(np.empty(len(unique_keys), np.int64))
-        suffixes[-1][next_nodes_L] = nodes_L[1:]
+        suffix_nodes.append(np.empty(len(unique_keys), np.int64))
+        suffix_nodes[-1][next_nodes_L] = nodes_L[1:]
         nodes_L = next_nodes_L
-    return NgramCounts(NgramTable(vocabulary_size, tuple(keys)), tuple(counts), tuple(suffixes))
+    return NgramCounts(NgramTable(vocabulary_size, tuple(keys)), tuple(counts), tuple(suffix_nodes))
 
 
-def with_history(tokens_T: jax.Array | np.ndarray, span: Span, num_context: int) -> np.ndarray:
+def with_history(tokens_T: np.ndarray, span: Span, num_context: int) -> np.ndarray:
     """Returns the words of `span` and the `num_context` before it, the rare-word symbol before the stream. int64."""
     words_L = np.asarray(tokens_T[max(span.start - num_context, 0) : span.stop], np.int64)
     return np.pad(words_L, (num_context + len(span) - len(words_L), 0), constant_values=RARE_ID)

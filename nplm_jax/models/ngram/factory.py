@@ -1,11 +1,9 @@
 """The registry of count-based models: how each `model.family` is estimated."""
 
-from __future__ import annotations
-
 import pathlib
 from collections.abc import Callable
 
-import jax
+import numpy as np
 
 from nplm_jax.config import Settings
 from nplm_jax.data.corpora import Span
@@ -13,7 +11,7 @@ from nplm_jax.data.dataset import Dataset
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import class_ngram, interpolated, kneser_ney, storage
 from nplm_jax.models.ngram.counts import count
-from nplm_jax.models.ngram.unsmoothed import AddDelta, unsmoothed_backoff
+from nplm_jax.models.ngram.unsmoothed import add_delta, unsmoothed_backoff
 from nplm_jax.utils.errors import require
 
 CLASSES_FILE = 'classes.txt'
@@ -53,7 +51,7 @@ def estimate_again(settings: Settings, data: Dataset, folder: pathlib.Path) -> L
     return NGRAM_MODELS[family](settings, data, folder)
 
 
-def _train_args(settings: Settings, data: Dataset) -> tuple[jax.Array, Span, int, int]:
+def _train_args(settings: Settings, data: Dataset) -> tuple[np.ndarray, Span, int, int]:
     """Returns the stream, the training span, the order and |V|: what most estimators take."""
     return data.tokens_T, data.train, settings.model.n, len(data.vocabulary)
 
@@ -70,8 +68,8 @@ def _build_class_ngram(settings: Settings, data: Dataset, folder: pathlib.Path) 
 
 
 NGRAM_MODELS: dict[str, Builder] = {
-    'maximum_likelihood': lambda settings, data, _: AddDelta(count(*_train_args(settings, data))),
-    'add_delta': lambda settings, data, _: AddDelta(count(*_train_args(settings, data)), settings.ngram.delta),
+    'maximum_likelihood': lambda settings, data, _: add_delta(count(*_train_args(settings, data))),
+    'add_delta': lambda settings, data, _: add_delta(count(*_train_args(settings, data)), settings.ngram.delta),
     'backoff': lambda settings, data, _: unsmoothed_backoff(count(*_train_args(settings, data))),
     'interpolated': lambda _, data, __: interpolated.fit(data.tokens_T, data.train, data.valid, len(data.vocabulary)),
     'kneser_ney': lambda settings, data, _: kneser_ney.fit_backoff(*_train_args(settings, data)),

@@ -1,11 +1,8 @@
 """The paper's interpolated trigram (section 4.1; Jelinek & Mercer, 1980)."""
 
-from __future__ import annotations
-
 import math
 from typing import Self
 
-import jax
 import numpy as np
 
 from nplm_jax.data.corpora import Span
@@ -17,8 +14,8 @@ from nplm_jax.models.ngram.unsmoothed import unsmoothed_backoff
 EM_ITERATIONS = 5  # as in the paper
 
 
-class FrequencyBins:
-    """Bins of contexts by how often their last two words stand before a training word.
+class FrequencyBins(mixture.ContextBins):
+    """Bins of contexts by how often their last two words precede a training word.
 
     The bin is ceil(-log((1 + x) / T)), x the frequency of the context and T the number of training words: bin 0 holds
     the most frequent contexts, the last bin those that do not occur in training.
@@ -46,10 +43,6 @@ class FrequencyBins:
         bins = np.maximum(np.ceil(-np.log(ratios)), 0).astype(np.int64)
         return cls(counts.table, bins, max(math.ceil(math.log(num_words)), 0) + 1)
 
-    def of_stream(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
-        """Returns the bin of the two words before each word of `span`. int64."""
-        return self.bins[self.table.stream_nodes(tokens_T, span, 3)[1][2]]
-
     def of_contexts(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """Returns the bin of the last two words of each context in reading order. int64, B."""
         return self.bins[self.table.context_nodes(contexts_BxN, 3)[2]]
@@ -65,17 +58,13 @@ class InterpolatedTrigram(mixture.Mixture):
     it gives 346.5 and 317.2 on valid and test, where this model, which sums to one, gives 344.0 and 315.2.
 
     Attributes:
-        weights_QxM: a(q), four weights a bin.
-        bins: The FrequencyBins, by which other mixtures can be weighted too.
+        weights_QxM: a(q), four weights per bin.
+        bins: The FrequencyBins, which other mixtures can use too.
     """
 
 
 def fit(
-    tokens_T: jax.Array | np.ndarray,
-    train: Span,
-    valid: Span,
-    vocabulary_size: int,
-    iterations: int = EM_ITERATIONS,
+    tokens_T: np.ndarray, train: Span, valid: Span, vocabulary_size: int, iterations: int = EM_ITERATIONS
 ) -> InterpolatedTrigram:
     """Counts the training words and estimates the weights by EM on the validation words, starting from equal weights.
 

@@ -4,12 +4,9 @@ Both subtract a discount from every count and give the freed mass to the shorter
 contexts from the number of different words that stand before an n-gram, not from how often it occurs.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 
-import jax
 import numpy as np
 
 from nplm_jax.data.corpora import Span
@@ -26,16 +23,14 @@ class DiscountWarning(UserWarning):
     """The text is too small or too regular to estimate a discount from it; a fixed discount is used."""
 
 
-def fit_backoff(
-    tokens_T: jax.Array | np.ndarray, train: Span, n: int, vocabulary_size: int, min_count: int = 2
-) -> BackoffModel:
+def fit_backoff(tokens_T: np.ndarray, train: Span, n: int, vocabulary_size: int, min_count: int = 2) -> BackoffModel:
     """Estimates a back-off Kneser-Ney model of any order (the paper's section 4.1).
 
     P(w | h) = (c(h w) - D) / c(h) for n-grams seen in training, else b(h) P(w | shorter h); D = n1 / (n1 + 2 n2)
     for each order, n_j being the number of n-grams of (adjusted) count j. At order 1 the discounted mass is spread
     evenly over all |V| words. After a context that all |V| words follow nothing is discounted.
 
-    Deviation: min_count, of which the paper says nothing. 2 is the default of SRILM, the toolkit that the paper used,
+    Deviation: the paper does not mention min_count. 2 is the default of SRILM, the toolkit that the paper used,
     and gives the paper's picture (no gain from n = 3 to 5). Back-off without it gets worse with n, because D is nearly
     1, and the rest of a count of 1 is less than the shorter context would give.
 
@@ -51,7 +46,7 @@ def fit_backoff(
         The model.
 
     Raises:
-        BadInput: As `count`.
+        BadInput: See `counts.count`.
 
     Warns:
         DiscountWarning: D cannot be estimated and is 0.5.
@@ -64,22 +59,22 @@ def fit_backoff(
     discounts = _estimate_discounts(_kneser_ney_discounts, adjusted, FALLBACK_BACKOFF)
     p, b = [_unigrams(counts, adjusted[0], discounts[0])], []
     for k in range(2, n + 1):
-        lower = p[-1][counts.suffixes[k - 1]]
+        lower = p[-1][counts.suffix_nodes[k - 1]]
         order_min_count = min_count if k > 2 else 1
         kept, freed, total = _apply_discounts(counts, k, adjusted[k - 1], discounts[k - 1], order_min_count)
-        seen = adjusted[k - 1] >= order_min_count
-        followers = counts.sum_by_context(k, seen)
-        unseen_mass = 1 - counts.sum_by_context(k, lower * seen)
+        is_seen = adjusted[k - 1] >= order_min_count
+        followers = counts.sum_by_context(k, is_seen)
+        unseen_mass = 1 - counts.sum_by_context(k, lower * is_seen)
         backs_off = (total > 0) & (followers < vocabulary_size)
         b.append(np.divide(freed, unseen_mass, out=np.ones_like(freed), where=backs_off))
         contexts = counts.table.prefixes(k)
         undiscounted = adjusted[k - 1] / np.maximum(total, 1)[contexts]
         kept = np.where((followers == vocabulary_size)[contexts], undiscounted, kept)
-        p.append(np.where(seen, kept, b[-1][contexts] * lower))
+        p.append(np.where(is_seen, kept, b[-1][contexts] * lower))
     return BackoffModel(counts.table, _log(p), _log(b))
 
 
-def fit_modified(tokens_T: jax.Array | np.ndarray, train: Span, n: int, vocabulary_size: int) -> BackoffModel:
+def fit_modified(tokens_T: np.ndarray, train: Span, n: int, vocabulary_size: int) -> BackoffModel:
     """Estimates a modified interpolated Kneser-Ney model of any order, and writes it in back-off form.
 
     P(w | h) = (c(h w) - D(c(h w))) / c(h) + b(h) P(w | shorter h), with a discount for each of the counts 1, 2,
@@ -88,7 +83,7 @@ def fit_modified(tokens_T: jax.Array | np.ndarray, train: Span, n: int, vocabula
     they open and close lines with boundary tokens, where this is one stream.
 
     Raises:
-        BadInput: As `count`.
+        BadInput: See `counts.count`.
 
     Warns:
         DiscountWarning: A discount cannot be estimated; the discounts are 0.5, 1 and 1.5.
@@ -103,14 +98,14 @@ def fit_modified(tokens_T: jax.Array | np.ndarray, train: Span, n: int, vocabula
     for k in range(2, n + 1):
         kept, freed, _ = _apply_discounts(counts, k, adjusted[k - 1], discounts[k - 1])
         b.append(freed)
-        p.append(kept + freed[counts.table.prefixes(k)] * p[-1][counts.suffixes[k - 1]])
+        p.append(kept + freed[counts.table.prefixes(k)] * p[-1][counts.suffix_nodes[k - 1]])
     return BackoffModel(counts.table, _log(p), _log(b))
 
 
 def _adjusted_counts(counts: NgramCounts) -> list[np.ndarray]:
     """Returns occurrences at the highest order, and below it the number of different words before each n-gram."""
     lower_orders = [
-        np.bincount(counts.suffixes[k][counts.counts[k] > 0], minlength=counts.table.size(k))
+        np.bincount(counts.suffix_nodes[k][counts.counts[k] > 0], minlength=counts.table.size(k))
         for k in range(1, counts.table.n)
     ]
     return [*lower_orders, counts.counts[-1]]

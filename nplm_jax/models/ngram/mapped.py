@@ -3,9 +3,8 @@
 Dims: V words of the outer vocabulary, A words of the back-off model's, B contexts, T words of a span.
 """
 
-from __future__ import annotations
+from typing import Self
 
-import jax
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
@@ -33,13 +32,14 @@ class MappedModel(LanguageModel):
 
     def __init__(self, inner: BackoffModel, inner_ids_V: np.ndarray) -> None:
         self.inner = inner
+        self.n = inner.n
         self.inner_ids_V = check_ids(inner_ids_V, inner.table.vocabulary_size)
         self._is_shared_V = self.inner_ids_V == RARE_ID
         self._log_share = -np.log(self._is_shared_V.sum())
         self._only_inner = np.setdiff1d(np.arange(1, inner.table.vocabulary_size), self.inner_ids_V)
 
     @classmethod
-    def between(cls, inner: BackoffModel, inner_vocabulary: Vocabulary, vocabulary: Vocabulary) -> MappedModel:
+    def between(cls, inner: BackoffModel, inner_vocabulary: Vocabulary, vocabulary: Vocabulary) -> Self:
         """Returns the model over the words of `vocabulary`.
 
         Args:
@@ -49,14 +49,10 @@ class MappedModel(LanguageModel):
         """
         return cls(inner, inner_vocabulary.encode(vocabulary.words).astype(np.int64))
 
-    @property
-    def n(self) -> int:
-        """See `LanguageModel.n`."""
-        return self.inner.n
-
-    def score(self, tokens_T: jax.Array | np.ndarray, span: Span) -> np.ndarray:
+    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score`."""
-        words_L, N = with_history(tokens_T, span, self.n - 1), self.n - 1
+        N = self.inner.n - 1
+        words_L = with_history(tokens_T, span, N)
         inner_L = self.inner_ids_V[check_ids(words_L, len(self.inner_ids_V))]
         log_p_T = self.inner.score(inner_L, Span(N, len(inner_L)))
         log_p_T += np.where(self._is_shared_V[words_L[N:]], self._log_share, 0).astype(np.float32)

@@ -3,8 +3,6 @@
 The comment that closes a zip archive, which an npz file is, holds the SHA-256 of the archive without comment.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import pathlib
@@ -17,10 +15,9 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import Mixture
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.class_ngram import ClassNgram
-from nplm_jax.models.ngram.counts import NgramCounts, NgramTable
+from nplm_jax.models.ngram.counts import NgramTable
 from nplm_jax.models.ngram.interpolated import FrequencyBins, InterpolatedTrigram
 from nplm_jax.models.ngram.mapped import MappedModel
-from nplm_jax.models.ngram.unsmoothed import AddDelta
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import read_bytes, write_atomically
 
@@ -117,16 +114,6 @@ def _backoff(arrays: Arrays) -> BackoffModel:
     return BackoffModel(_table(arrays), _series(arrays, 'logp'), _series(arrays, 'logb'))
 
 
-def _add_delta_to_arrays(model: AddDelta) -> dict[str, np.ndarray]:
-    counts = {**_number('counts', list(model.counts.counts)), **_number('suffixes', list(model.counts.suffixes))}
-    return {**_table_to_arrays(model.counts.table), **counts, 'delta': np.array(model.delta)}
-
-
-def _add_delta(arrays: Arrays) -> AddDelta:
-    counts = NgramCounts(_table(arrays), tuple(_series(arrays, 'counts')), tuple(_series(arrays, 'suffixes')))
-    return AddDelta(counts, float(arrays['delta']))
-
-
 def _interpolated_to_arrays(model: InterpolatedTrigram) -> dict[str, np.ndarray]:
     """Writes the table once; the four components and the bins share it."""
     assert isinstance(model.bins, FrequencyBins)
@@ -182,7 +169,6 @@ def _part(arrays: Arrays, name: str) -> dict[str, np.ndarray]:
 
 FORMATS: dict[str, Format] = {
     'backoff': Format(BackoffModel, _backoff_to_arrays, _backoff),
-    'add_delta': Format(AddDelta, _add_delta_to_arrays, _add_delta),
     'interpolated': Format(InterpolatedTrigram, _interpolated_to_arrays, _interpolated),
     'classes': Format(ClassNgram, _classes_to_arrays, _classes),
     'mapped': Format(MappedModel, _mapped_to_arrays, _mapped),

@@ -9,7 +9,7 @@ import pytest
 from nplm_jax.cli import loaded_models
 from nplm_jax.cli.explorer import view
 from nplm_jax.inference import embeddings, generation
-from nplm_jax.models.mixture import Mixture, SingleBin
+from nplm_jax.models.mixture import ContextBins, Mixture
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
@@ -78,7 +78,7 @@ def test_impossible_weights_are_named(models, weights):
 
 
 def test_learned_weights_are_the_initial_ones_and_stay_until_a_visitor_moves_them(models):
-    learned = Mixture(models.models, np.array([[0.9, 0.1]]), SingleBin())
+    learned = Mixture(models.models, np.array([[0.9, 0.1]]), ContextBins())
     loaded = dataclasses.replace(models, mixture=learned)
     assert view.initial_weights(models) == [0.5, 0.5] and view.initial_weights(loaded) == [0.9, 0.1]
     as_loaded, _, _ = view.predict(loaded, ['i'], 3)
@@ -136,7 +136,7 @@ def test_neighbours_are_the_networks_and_none_of_an_unknown_word(models):
 def test_each_model_continues_a_text_as_generate_does(models, source, weights):
     choice = generation.Choice(top_k=2)
     found = view.continue_text(models, source, ['i', 'love'], 4, 2, choice, 3, weights)
-    mixture = Mixture(models.models, np.array([[0.75, 0.25]]), SingleBin()) if weights else models.mixture
+    mixture = Mixture(models.models, np.array([[0.75, 0.25]]), ContextBins()) if weights else models.mixture
     ids = generation.sample([mixture, models.models[0]][source], models.context(['i', 'love']), 4, 2, choice, 3)
     assert found == [' '.join(models.vocabulary.decode(x)) for x in ids]
 

@@ -54,9 +54,9 @@ def test_exchange_keeps_its_counts_right_over_many_moves():
     tokens_T = np.random.default_rng(1).integers(0, V, TRAIN.stop)
     counted = class_ngram.count(tokens_T, TRAIN, 2, V)
     classes_V = np.arange(V) % 5
-    search = class_ngram._ExchangeSearch(counted.table.keys[1], counted.counts[1], classes_V, 5)
+    search = class_ngram._ExchangeSearch(counted, classes_V, 5)
     moves = sum(search.move(word) for _ in range(3) for word in range(V))
-    fresh = class_ngram._ExchangeSearch(counted.table.keys[1], counted.counts[1], classes_V, 5)
+    fresh = class_ngram._ExchangeSearch(counted, classes_V, 5)
     assert moves > 3
     for name in ('_pairs_GxG', '_pairs_transposed_GxG', '_as_before_G', '_as_after_G'):
         np.testing.assert_array_equal(getattr(search, name), getattr(fresh, name))
@@ -99,7 +99,7 @@ def test_blocks_of_unseen_words_do_not_change_their_score(monkeypatch):
     tokens_T = planted()
     model = class_ngram.ClassNgram.fit(tokens_T, TRAIN, 3, class_ngram.exchange(tokens_T, TRAIN, 4, V))
     in_one_block = model.score(tokens_T, Span(490, 560))
-    monkeypatch.setattr(class_ngram, '_BLOCK', 2)
+    monkeypatch.setattr(class_ngram, 'CONTEXTS_PER_BLOCK', 2)
     np.testing.assert_array_equal(model.score(tokens_T, Span(490, 560)), in_one_block)
 
 
@@ -112,8 +112,11 @@ def test_save_and_load(tmp_path):
     class_ngram.save(np.array([0, 1, 2, 1]), WORDS, path)
     assert path.read_text(encoding='utf-8') == '<rare>\t0\nthe\t1\ndog\t2\nran\t1\n'
     assert class_ngram.load(path, WORDS).tolist() == [0, 1, 2, 1]
-    path.write_text('ran\t5\ndog\t0\nthe\t5\n<rare>\t9\n', encoding='utf-8')
+    path.write_text('<rare>\t9\nthe\t5\ndog\t0\nran\t5\n', encoding='utf-8')
     assert class_ngram.load(path, WORDS).tolist() == [0, 1, 2, 1]
+
+
+OTHER_WORDS = ': its words are not those of the vocabulary; delete it to find the classes again'
 
 
 @pytest.mark.parametrize(
@@ -121,9 +124,8 @@ def test_save_and_load(tmp_path):
     [
         ('<rare>\t0\nthe 1\n', ':2: expected word, tab, class number'),
         ('<rare>\t0\nthe\t-1\n', ':2: expected word, tab, class number'),
-        ('<rare>\t0\ncat\t1\n', ":2: 'cat' is not in the vocabulary"),
-        ('<rare>\t0\nthe\t1\nthe\t2\n', ":3: 'the' stands twice"),
-        ('<rare>\t0\nthe\t1\n', ": no class for 2 words of the vocabulary, first 'dog'"),
+        ('<rare>\t0\nthe\t1\nthe\t2\n', ":3: 'the' is repeated"),
+        *((text, OTHER_WORDS) for text in ('<rare>\t0\ncat\t1\n', '<rare>\t0\nthe\t1\n', 'the\t0\n<rare>\t1\n')),
     ],
 )
 def test_a_bad_file_is_named_with_its_line(tmp_path, text, message):

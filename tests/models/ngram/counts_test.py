@@ -50,7 +50,7 @@ def test_every_word_counts_once_in_every_order():
 def test_suffixes_drop_the_first_word():
     counted = counts.count(TOKENS, Span(0, 6), 3, 5)
     node = counted.table.nodes(np.array([1, 2, 3]), 3)[3][-1]
-    assert counted.suffixes[2][node] == counted.table.nodes(np.array([2, 3]), 2)[2][-1]
+    assert counted.suffix_nodes[2][node] == counted.table.nodes(np.array([2, 3]), 2)[2][-1]
 
 
 def test_successors_of_several_contexts_at_once():
@@ -80,9 +80,9 @@ def test_what_cannot_be_counted_is_refused(tokens, span, n):
 
 def test_relative_frequencies_by_hand():
     counted = counts.count(TOKENS, Span(0, 6), 2, 5)
-    p = np.exp(unsmoothed.AddDelta(counted).next_word(np.array([[2], [4]])))
+    p = np.exp(unsmoothed.add_delta(counted).next_word(np.array([[2], [4]])))
     np.testing.assert_allclose(p, [[0, 0.5, 0, 0.5, 0], [0.2] * 5], rtol=1e-6)
-    p = np.exp(unsmoothed.AddDelta(counted, 0.5).next_word(np.array([[2]])))
+    p = np.exp(unsmoothed.add_delta(counted, 0.5).next_word(np.array([[2]])))
     np.testing.assert_allclose(p, [[0.5 / 4.5, 1.5 / 4.5, 0.5 / 4.5, 1.5 / 4.5, 0.5 / 4.5]], rtol=1e-6)
 
 
@@ -96,11 +96,11 @@ def test_a_context_never_seen_is_shortened():
 
 def test_a_negative_delta_is_refused():
     with pytest.raises(BadInput, match='delta=-1'):
-        unsmoothed.AddDelta(counts.count(TOKENS, Span(0, 6), 2, 5), -1)
+        unsmoothed.add_delta(counts.count(TOKENS, Span(0, 6), 2, 5), -1)
 
 
 def test_an_infinite_perplexity_says_how_many_words_were_impossible():
-    model = unsmoothed.AddDelta(counts.count(TOKENS, Span(0, 6), 1, 5))
+    model = unsmoothed.add_delta(counts.count(TOKENS, Span(0, 6), 1, 5))
     score = evaluate(model, np.array([1, 4, 2, 4, 4]), Span(0, 5))
     assert (score.perplexity, score.impossible) == (math.inf, 3)
     assert evaluate(model, TOKENS, Span(0, 6)).impossible == 0

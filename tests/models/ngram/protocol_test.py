@@ -29,7 +29,7 @@ def _mixed(tokens_T, train, valid, size):
     models = [
         interpolated.fit(tokens_T, train, valid, size),
         kneser_ney.fit_modified(tokens_T, train, 4, size),
-        unsmoothed.AddDelta(counts.count(tokens_T, train, 2, size), 0.5),
+        unsmoothed.add_delta(counts.count(tokens_T, train, 2, size), 0.5),
     ]
     return mixture.fit(models, tokens_T, valid, models[0].bins)
 
@@ -45,9 +45,9 @@ def _classes(tokens_T, train, n, size):
 
 
 FAMILIES = {
-    'maximum_likelihood_1': lambda t, tr, va, v, _: unsmoothed.AddDelta(counts.count(t, tr, 1, v)),
-    'maximum_likelihood_3': lambda t, tr, va, v, _: unsmoothed.AddDelta(counts.count(t, tr, 3, v)),
-    'add_delta_2': lambda t, tr, va, v, _: unsmoothed.AddDelta(counts.count(t, tr, 2, v), 0.1),
+    'maximum_likelihood_1': lambda t, tr, va, v, _: unsmoothed.add_delta(counts.count(t, tr, 1, v)),
+    'maximum_likelihood_3': lambda t, tr, va, v, _: unsmoothed.add_delta(counts.count(t, tr, 3, v)),
+    'add_delta_2': lambda t, tr, va, v, _: unsmoothed.add_delta(counts.count(t, tr, 2, v), 0.1),
     'unsmoothed_backoff_3': lambda t, tr, va, v, _: unsmoothed.unsmoothed_backoff(counts.count(t, tr, 3, v)),
     'interpolated': lambda t, tr, va, v, _: interpolated.fit(t, tr, va, v),
     'backoff_1': lambda t, tr, va, v, _: kneser_ney.fit_backoff(t, tr, 1, v),
