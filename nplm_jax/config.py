@@ -320,7 +320,8 @@ def _build_section(section_class: type, flat: dict[str, Any], prefix: str) -> An
     for name, kind in typing.get_type_hints(section_class, include_extras=True).items():
         key = f'{prefix}{name}'
         if dataclasses.is_dataclass(kind):
-            require(key not in flat, key, flat.get(key), 'must be a section of keys')
+            value = flat.pop(key, {})  # `flatten` leaves only an empty section, or a value that is no section
+            require(value == {}, key, value, 'must be a section of keys')
             values[name] = _build_section(typing.cast(type, kind), flat, f'{key}.')
         elif key in flat:
             values[name] = _checked(flat.pop(key), kind, key)
