@@ -2,7 +2,7 @@
 
 The source folder is the repository's root, so that one relative link works on a code host and in the site:
 
-    sphinx-build -W --keep-going -c docs . docs/_build
+    sphinx-build -W --keep-going -c docs . build/docs
 """
 
 import pathlib
@@ -26,7 +26,7 @@ extensions = [
     'nplm_docs',
 ]
 
-# --- what is read: README.md is the front page of a code host, docs/index.md that of the site --------------------------
+# --- what is read: README.md is the front page of a code host, docs/index.md that of the site -----------------------
 include_patterns = [
     'docs/*.md',
     'docs/**/*.md',
@@ -38,16 +38,18 @@ include_patterns = [
     'experiments/notebooks/*.ipynb',
     'tests/*/README.md',
 ]
-exclude_patterns = ['docs/_build', '.venv', '.git', 'build', 'runs', 'nplm_jax']
+exclude_patterns = ['.venv', '.git', 'build', 'runs', 'nplm_jax']
 smartquotes = False  # `--flag` has two hyphens
-nb_execution_mode = 'off'  # the notebooks are committed with their outputs; tests/experiments/notebooks_test.py runs them
+nb_execution_mode = (
+    'off'  # the notebooks are committed with their outputs; tests/experiments/notebooks_test.py runs them
+)
 myst_enable_extensions = ['colon_fence']
 myst_heading_anchors = 3
 
 # --- docstrings -------------------------------------------------------------------------------------------------------
 autosummary_generate = True
 default_role = 'py:obj'  # `name` in a docstring is code, and a link where the name is known
-autodoc_default_options = {'members': True, 'member-order': 'bysource', 'show-inheritance': True}
+autodoc_default_options = {'members': True, 'member-order': 'bysource'}
 autodoc_typehints = 'signature'
 autodoc_mock_imports = ['nicegui', 'submitit']
 python_use_unqualified_type_names = True
@@ -55,7 +57,6 @@ napoleon_google_docstring, napoleon_numpy_docstring = True, False
 napoleon_use_ivar = True
 
 # --- the page ---------------------------------------------------------------------------------------------------------
-templates_path = ['_templates']
 html_theme = 'sphinx_book_theme'
 html_title = 'nplm-jax'
 html_theme_options = {'show_navbar_depth': 1, 'show_toc_level': 2}

@@ -1,7 +1,7 @@
 """Sphinx directives of this site: the config's keys, and the help of the commands.
 
 `config-keys` prints a table for each section of configs/default.py, `launch-help` the flags of launch.py, and
-`command-help` what `nplm COMMAND --help` prints. All are made at build time, so that they cannot differ from the program.
+`command-help` what `nplm COMMAND --help` prints. They are made at build time, so they cannot differ from the program.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import io
 import os
 from typing import Any
 
-import launch
 from absl import flags
 from config_keys import sections
 from docutils import nodes
@@ -19,6 +18,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+import launch
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.utils.text import markdown_table
 
