@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 DEFAULT = pathlib.Path(__file__).parents[2] / 'configs' / 'default.py'
 _SECTION = re.compile(r'def _(\w+)\(\)')
-_SUMMARY = re.compile(r' +"""Returns (.*)"""')
+_SUMMARY = re.compile(r' +"""Returns `[\w.*]+`: (.*)"""')
 _COMMENT = re.compile(r' +# (.*)')
 _KEY = re.compile(r' +c\.([\w.]+) = (.+?)(?:  # (.*))?')
 

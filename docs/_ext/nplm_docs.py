@@ -35,7 +35,7 @@ class ConfigKeys(SphinxDirective):
             rows = [[f'`{key.name}`', f'`{key.default}`', escape_cell(key.meaning)] for key in keys]
             prefix = keys[0].name.rpartition('.')[0]
             table = markdown_table(['key', 'default', 'meaning'], rows)
-            parts += [f'## {f"{prefix}.*" if prefix else "The run"}', summary, table]
+            parts += [f'## {f"{prefix}.*" if prefix else "The run"}', f'{summary[:1].upper()}{summary[1:]}', table]
         return self.parse_text_to_nodes('\n\n'.join(parts), allow_section_headings=True)
 
 
