@@ -36,7 +36,7 @@ class Block(NamedTuple):
 
 
 def blocks() -> list[Block]:
-    """Returns the blocks of all pages; the Python of a page is one block, whose later parts use names of earlier ones."""
+    """Returns the blocks of all pages. The Python of a page is one block: its later parts use names of earlier ones."""
     found = []
     for page in PAGES:
         text, name, python = page.read_text(), str(page.relative_to(ROOT)), []

@@ -6,6 +6,7 @@ import importlib
 import json
 import pathlib
 import re
+import statistics
 import sys
 
 import pytest
@@ -87,6 +88,34 @@ def test_the_reference_names_every_file_and_result_of_a_run(folders):
     assert _first_column('results.md') - results == {'trained_together'}  # of a vectorized sweep
     assert _first_column('files.md') - files == {'not_finite.json', 'classes.txt'}
     assert results | files <= _first_column('results.md') | _first_column('files.md')
+
+
+def _recorded(path: str) -> dict:
+    return json.loads((ROOT / 'experiments' / path).read_text())
+
+
+def _race(row: str, precision: str) -> float:
+    """Returns our words a second over those of the faster of PyTorch's two forms, by medians."""
+    (raced,) = (r['raced'] for r in _recorded('speed/results/race.json')['rows'] if r['row'] == row)
+    speeds = {r['contestant']: statistics.median(r['words_per_second']) for r in raced if r['precision'] == precision}
+    return speeds['ours'] / max(speeds['torch_eager'], speeds['torch_compile'])
+
+
+def test_numbers_in_sentences_are_those_of_committed_results():
+    fast_loss, tables = (
+        ' '.join((ROOT / 'docs' / page).read_text().split()) for page in ('explanation/fast_loss.md', 'howto/tables.md')
+    )
+    ratios = [f'{_race(row, precision):.2f}' for precision in ('float32', 'bfloat16') for row in ('mlp1', 'mlp9')]
+    assert re.findall(r'\d\.\d\d', fast_loss) == ratios
+    seconds = [
+        _recorded(f'speed/results/quality_{name}.json')['seconds_to_target']
+        for name in ('mlp9-bfloat16-4-epochs', 'mlp9-sampled')
+    ]
+    assert re.findall(r'(\d+) s\b', fast_loss) == [f'{s:.0f}' for s in seconds]
+    lstm, gru = (_recorded(f'recurrent/results/{name}.json')['perplexity'] for name in ('lstm', 'gru'))
+    assert f'LSTM reaches {lstm["valid"]:.1f} on validation and {lstm["test"]:.1f} on test' in tables
+    assert f'a GRU {gru["valid"]:.1f} and {gru["test"]:.1f}' in tables
+    assert f'An LSTM reaches {lstm["test"]:.1f} on test' in (ROOT / 'README.md').read_text()
 
 
 @pytest.mark.parametrize('path', EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
