@@ -3,12 +3,10 @@
 import importlib.util
 import pathlib
 import re
-import subprocess
-import time
 from typing import NamedTuple
 
 import pytest
-from small_world import ADDRESS, SmallWorld
+from small_world import SmallWorld
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [
@@ -82,12 +80,7 @@ def test_a_block_of_the_documentation_runs(block, small_world, tmp_path):
     made = set(re.findall(r'configs/(brown)\.py:(\w+)', block.code))
     small_world.copy(tmp_path, set(re.findall(r'runs/(brown-\w+)', block.code)) - {'-'.join(x) for x in made})
     script = '\n'.join(f'{c} {SERVE}' if 'nplm explore' in c else c for c in run)
-    while not (small_world.folder / ADDRESS).exists():
-        assert small_world.server.poll() is None
-        time.sleep(0.1)
-    bash = ['bash', '-euo', 'pipefail', '-c', script]
-    done = subprocess.run(bash, cwd=tmp_path, env=small_world.env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, f'{done.stdout[-3000:]}\n{done.stderr[-3000:]}'
+    small_world.run_bash(script, tmp_path)
 
 
 def test_ci_runs_the_commands_that_are_left_to_it():
