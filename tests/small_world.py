@@ -1,7 +1,7 @@
 """A folder in which the documentation's commands run as they are printed, in seconds.
 
-Its configs are the repository's own on a text of a thousand words, with one small network and two epochs. Its `python` and
-`nplm` start as forks of a process that has imported JAX.
+Its configs are the repository's own on a text of a thousand words, with one small network and two epochs. Its `python`
+and `nplm` start as forks of a process that has imported JAX.
 """
 
 from __future__ import annotations
