@@ -13,6 +13,7 @@ import pathlib
 import random
 import runpy
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -37,9 +38,9 @@ def get_config(*row):
             c.corpus.name, c.corpus.path, c.corpus.tokens = 'text', {text!r}, 'whitespace'
         c.corpus.min_count, c.corpus.max_vocabulary, c.corpus.train, c.corpus.valid = 1, 0, 0.8, 0.1
         if c.model.family == 'nplm':  # all windows share one compiled program
-            c.model.n, c.model.m, c.model.h, c.model.direct, c.model.dropout = 4, 6, 7, False, 0.1
+            c.model.n, c.model.m, c.model.h, c.model.direct, c.model.dropout = 5, 6, 7, False, 0.1
         c.output.samples, c.output.num_shortlist, c.output.classes, c.ngram.classes = 9, 4, 3, 5
-        c.train.batch_size, c.train.epochs, c.train.bptt_length = 16, min(c.train.epochs, 2), 4
+        c.train.batch_size, c.train.epochs, c.train.bptt_length = 12, min(c.train.epochs, 2), 4
         c.train.steps_per_execution, c.train.log_every, c.train.checkpoint_every = 4, 8, 8
     return c
 
@@ -125,6 +126,7 @@ def serve(address: str) -> None:
         'configs.default',
     ):
         importlib.import_module(name)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f'{address}.new')
         listener.listen(64)
@@ -133,6 +135,7 @@ def serve(address: str) -> None:
             client, _ = listener.accept()
             if not os.fork():
                 listener.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 return _answer(client)
             client.close()
 
