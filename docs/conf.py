@@ -43,7 +43,7 @@ smartquotes = False  # `--flag` has two hyphens
 nb_execution_mode = (
     'off'  # the notebooks are committed with their outputs; tests/experiments/notebooks_test.py runs them
 )
-myst_enable_extensions = ['colon_fence']
+myst_enable_extensions = ['html_image']
 myst_heading_anchors = 3
 
 # --- docstrings -------------------------------------------------------------------------------------------------------

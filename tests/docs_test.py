@@ -53,7 +53,8 @@ def test_the_main_equations_are_in_the_table():
 @pytest.mark.parametrize('page', PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_leads_to_a_file(page):
     text = re.sub(r'```.*?```', '', page.read_text(), flags=re.DOTALL)
-    targets = {target.partition('#')[0] for target in LINK.findall(text) if '://' not in target}
+    targets = {*LINK.findall(text), *re.findall(r'<img src="([^"]+)"', text)}
+    targets = {target.partition('#')[0] for target in targets if '://' not in target}
     assert [target for target in targets if target and not (page.parent / target).exists()] == []
 
 
