@@ -81,7 +81,8 @@ class SmallWorld:
         client = CLIENT.format(python=sys.executable, address=str(folder / ADDRESS))
         self._write_program('python', client)
         self._write_program('nplm', '#!/bin/sh\nexec python -m nplm_jax.cli "$@"\n')
-        self.env = {**os.environ, 'NPLM_JAX_CACHE': str(folder / 'cache'), 'PYTHONPATH': str(ROOT)}
+        self.env = {key: value for key, value in os.environ.items() if not key.startswith('PYTEST_')}  # NiceGUI's tests
+        self.env |= {'NPLM_JAX_CACHE': str(folder / 'cache'), 'PYTHONPATH': str(ROOT)}
         self.env |= {'PATH': f'{folder / "bin"}:{os.environ["PATH"]}', 'JAX_DISABLE_MOST_OPTIMIZATIONS': '1'}
         self.env |= {'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0'}
         self.server = subprocess.Popen([sys.executable, __file__, str(folder / ADDRESS)], env=self.env)
