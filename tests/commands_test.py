@@ -50,8 +50,9 @@ def blocks() -> list[Block]:
 
 
 def commands(code: str) -> list[str]:
-    """Returns the commands of a block, each on a line of its own."""
-    return [line for line in code.replace('\\\n', ' ').splitlines() if line.strip() and not line.startswith('#')]
+    """Returns the commands of a block without their comments, each on a line of its own."""
+    lines = (re.sub(r'(^|\s+)#.*', '', line) for line in code.replace('\\\n', ' ').splitlines())
+    return [line for line in lines if line.strip()]
 
 
 def why_not_run(command: str) -> str:
