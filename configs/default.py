@@ -100,9 +100,8 @@ def _output() -> ConfigDict:
     # full | sampled (importance sampling, section 5.2) | nce (noise-contrastive estimation) | two_level (predicts the
     # class of the word, then the word in the class).
     c.kind = 'full'
-    c.precision = (
-        'float32'  # of full, sampled, nce: float32 | bfloat16 products with |V|; sums and parameters stay float32
-    )
+    # Of full, sampled and nce: float32 | bfloat16 products with |V|; sums and parameters stay float32.
+    c.precision = 'float32'
     c.block_size = 256  # of full: examples whose |V| scores are in memory at once; 1024 suits a GPU
     c.samples = 1000  # of sampled and nce: distinct words drawn a step, which all examples of the batch share
     c.proposal = 'unigram'  # of sampled and nce: unigram (by training count) | log_uniform (by rank)

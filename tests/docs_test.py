@@ -1,14 +1,32 @@
-"""docs/equations.md leads to the lines where the functions begin: python -m tests.docs_test mends the line numbers."""
+"""The documentation agrees with the code. `python -m tests.docs_test` corrects the line numbers in equations.md."""
 
 import ast
+import doctest
+import importlib
+import json
 import pathlib
 import re
+import statistics
+import sys
 
 import pytest
+import yaml
+from flax.traverse_util import flatten_dict
+
+from configs import default
+from nplm_jax import __version__
 
 ROOT = pathlib.Path(__file__).parents[1]
+sys.path.append(str(ROOT / 'docs' / '_ext'))
+import config_keys  # noqa: E402
+
 EQUATIONS = ROOT / 'docs' / 'equations.md'
-LINK = re.compile(r'\[([\w.]+)\]\(\.\./([\w/]+\.py)#L(\d+)\)')
+EQUATION_LINK = re.compile(r'\[([\w.]+)\]\(\.\./([\w/]+\.py)#L(\d+)\)')
+LINK = re.compile(r'(?<!`)\[[^\]\n]*\]\(([^)\s]+)\)')
+PAGES = [
+    path for pattern in ('*.md', 'docs/**/*.md', 'experiments/**/*.md', 'tests/**/*.md') for path in ROOT.glob(pattern)
+]
+EXAMPLES = [path for path in sorted((ROOT / 'nplm_jax').rglob('*.py')) if '>>> ' in path.read_text()]
 
 
 def definition_line(path: str, name: str) -> int:
@@ -22,19 +40,101 @@ def definition_line(path: str, name: str) -> int:
     return places[name]
 
 
-@pytest.mark.parametrize('name,path,line', LINK.findall(EQUATIONS.read_text()))
+@pytest.mark.parametrize('name,path,line', EQUATION_LINK.findall(EQUATIONS.read_text()))
 def test_every_equation_leads_to_the_line_of_its_function(name, path, line):
     assert int(line) == definition_line(path, name)
 
 
 def test_the_main_equations_are_in_the_table():
-    names = {name for name, _, _ in LINK.findall(EQUATIONS.read_text())}
+    names = {name for name, _, _ in EQUATION_LINK.findall(EQUATIONS.read_text())}
     assert {'logits', 'regulariser', 'paper_schedule', 'FrequencyBins', 'map_loss', 'blockwise_cross_entropy'} <= names
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_to_a_file(page):
+    text = re.sub(r'```.*?```', '', page.read_text(), flags=re.DOTALL)
+    targets = {*LINK.findall(text), *re.findall(r'<img src="([^"]+)"', text)}
+    targets = {target.partition('#')[0] for target in targets if '://' not in target}
+    assert [target for target in targets if target and not (page.parent / target).exists()] == []
+
+
+def test_every_page_is_in_the_table_of_contents():
+    _, *trees = (ROOT / 'docs' / 'index.md').read_text().split('```{toctree}')
+    listed = {line for tree in trees for line in tree.partition('```')[0].splitlines() if line and line[0] != ':'}
+    pages = {path.relative_to(ROOT / 'docs').with_suffix('').as_posix() for path in ROOT.glob('docs/[a-z]*/*.md')}
+    notebooks = {f'../{p.relative_to(ROOT).with_suffix("")}' for p in ROOT.glob('experiments/notebooks/*.ipynb')}
+    studies = {f'../{p.relative_to(ROOT).with_suffix("")}' for p in ROOT.glob('experiments/*/README.md')}
+    assert pages | notebooks | studies <= listed
+
+
+def test_the_reference_of_the_config_has_every_key_with_its_value():
+    keys = [key for section in config_keys.sections().values() for key in section]
+    read = {key.name: ast.literal_eval(key.default) for key in keys}
+    assert read == flatten_dict(default.get_config().to_dict(), sep='.')
+    undocumented = {key.name for key in keys if not key.meaning and not key.name.startswith('paper.')}
+    assert undocumented <= {'corpus.test_path'}  # which corpus.valid_path documents
+
+
+def _first_column(page: str) -> set[str]:
+    """Returns the names in the first column of the page's tables."""
+    rows = re.findall(r'^\| (`.*?) \|', (ROOT / 'docs' / 'reference' / page).read_text(), re.MULTILINE)
+    return {name.rstrip('/') for row in rows for name in re.findall(r'`([^`]+)`', row)}
+
+
+def test_the_reference_names_every_file_and_result_of_a_run(folders):
+    results, files = set(), set()
+    for run in (folders / 'network', folders / 'counts'):
+        results |= json.loads((run / 'results.json').read_text()).keys()
+        files |= {path.name for path in run.iterdir()}
+    assert _first_column('results.md') - results == {'trained_together', 'evaluated_train_words'}
+    assert _first_column('files.md') - files == {'not_finite.json', 'classes.txt'}
+    assert results | files <= _first_column('results.md') | _first_column('files.md')
+
+
+def _recorded(path: str) -> dict:
+    return json.loads((ROOT / 'experiments' / path).read_text())
+
+
+def _race(row: str, precision: str) -> float:
+    """Returns our words a second over those of the faster of PyTorch's two forms, by medians."""
+    (raced,) = (r['raced'] for r in _recorded('speed/results/race.json')['rows'] if r['row'] == row)
+    speeds = {r['contestant']: statistics.median(r['words_per_second']) for r in raced if r['precision'] == precision}
+    return speeds['ours'] / max(speeds['torch_eager'], speeds['torch_compile'])
+
+
+def test_numbers_in_sentences_are_those_of_committed_results():
+    fast_loss, tables = (
+        ' '.join((ROOT / 'docs' / page).read_text().split()) for page in ('explanation/fast_loss.md', 'howto/tables.md')
+    )
+    ratios = [f'{_race(row, precision):.2f}' for precision in ('float32', 'bfloat16') for row in ('mlp1', 'mlp9')]
+    assert re.findall(r'\d\.\d\d', fast_loss) == ratios
+    seconds = [
+        _recorded(f'speed/results/quality_{name}.json')['seconds_to_target']
+        for name in ('mlp9-bfloat16-4-epochs', 'mlp9-sampled')
+    ]
+    assert re.findall(r'(\d+) s\b', fast_loss) == [f'{s:.0f}' for s in seconds]
+    lstm, gru = (_recorded(f'recurrent/results/{name}.json')['perplexity'] for name in ('lstm', 'gru'))
+    assert f'LSTM reaches {lstm["valid"]:.1f} on validation and {lstm["test"]:.1f} on test' in tables
+    assert f'a GRU {gru["valid"]:.1f} and {gru["test"]:.1f}' in tables
+    assert f'An LSTM reaches {lstm["test"]:.1f} on test' in (ROOT / 'README.md').read_text()
+
+
+@pytest.mark.parametrize('path', EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_examples_in_docstrings_run(path):
+    module = importlib.import_module('.'.join(path.relative_to(ROOT).with_suffix('').parts))
+    failed, attempted = doctest.testmod(module)
+    assert attempted and not failed
+
+
+def test_the_citation_names_this_version():
+    citation = yaml.safe_load((ROOT / 'CITATION.cff').read_text())
+    assert {'cff-version', 'message', 'title', 'authors', 'references'} <= citation.keys()
+    assert citation['version'] == citation['preferred-citation']['version'] == __version__
 
 
 def main() -> None:
     """Writes the right line numbers."""
-    text = LINK.sub(lambda m: f'[{m[1]}](../{m[2]}#L{definition_line(m[2], m[1])})', EQUATIONS.read_text())
+    text = EQUATION_LINK.sub(lambda m: f'[{m[1]}](../{m[2]}#L{definition_line(m[2], m[1])})', EQUATIONS.read_text())
     EQUATIONS.write_text(text)
 
 

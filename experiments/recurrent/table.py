@@ -3,7 +3,7 @@
     python -m experiments.recurrent.table
 
 results/FAMILY.json is the results.json of `python launch.py --config=configs/brown.py:FAMILY`, results/mixture.json
-what `python -m nplm_jax.cli mix` wrote.
+what `nplm mix` wrote.
 """
 
 from __future__ import annotations

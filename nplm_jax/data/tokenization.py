@@ -41,6 +41,12 @@ def paragraphs(text: str, kind: str) -> list[Paragraph]:
         text: Any text.
         kind: `words` splits punctuation off (3.14, well-known and a <symbol> stay one word); `whitespace` splits at
             white space only.
+
+    Examples:
+        >>> paragraphs('A well-known 3.14, again.', 'words')
+        [['A', 'well-known', '3.14', ',', 'again', '.']]
+        >>> paragraphs('A well-known 3.14, again.', 'whitespace')
+        [['A', 'well-known', '3.14,', 'again.']]
     """
     split: Callable[[str], list[str]] = str.split if kind == 'whitespace' else _WORD.findall
     # Normalization takes time in the square of the number of marks on a letter. A joiner after every 64 marks bounds

@@ -70,6 +70,13 @@ def build(words: Sequence[str], min_count: int = 1, max_vocabulary: int = 0) -> 
         words: The words to count.
         min_count: Words with fewer occurrences are left out.
         max_vocabulary: The largest |V|, the rare-word symbol included; 0 sets no limit.
+
+    Examples:
+        >>> vocabulary = build(['the', 'cat', 'and', 'the', 'dog'], min_count=2)
+        >>> vocabulary.words, vocabulary.counts
+        (('<rare>', 'the'), (3, 2))
+        >>> vocabulary.encode(['the', 'cat']).tolist()
+        [1, 0]
     """
     frequencies = collections.Counter(words)
     frequencies.pop(RARE, None)

@@ -18,7 +18,12 @@ _SAMPLE_PARTS = 16  # stretches of words that make a sample
 
 
 def perplexity(nll_per_word: float) -> float:
-    """Returns exp of a mean negative log-likelihood in nats; infinite beyond the largest float."""
+    """Returns exp of a mean negative log-likelihood in nats; infinite beyond the largest float.
+
+    Examples:
+        >>> round(perplexity(math.log(250)), 6)  # every word had probability 1 / 250
+        250.0
+    """
     return math.exp(nll_per_word) if nll_per_word < 709 else math.inf
 
 

@@ -111,6 +111,17 @@ def fit(
         bins: Bins of contexts, each with its own weight vector; None for one weight vector. The paper uses the bins of
             the interpolated trigram, which depend on the frequency of the context.
         iterations: Number of EM iterations.
+
+    Examples:
+        >>> from nplm_jax.models.ngram.counts import count
+        >>> from nplm_jax.models.ngram.unsmoothed import AddDelta
+        >>> tokens_T = np.array([1, 2, 1, 2, 1, 2, 1, 2])
+        >>> models = [AddDelta(count(tokens_T, Span(0, 6), n, 3), 1.0) for n in (1, 2)]
+        >>> mixture = fit(models, tokens_T, valid=Span(6, 8))
+        >>> mixture.weights_QxM.round(2)  # the bigram predicts the validation words better
+        array([[0., 1.]])
+        >>> np.exp(mixture.next_word(np.array([[1]]))).round(2)
+        array([[0.17, 0.17, 0.67]], dtype=float32)
     """
     require(len(models) > 0, 'models', models, 'a mixture needs one model or more')
     bins = bins or ContextBins()

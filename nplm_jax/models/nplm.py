@@ -54,7 +54,12 @@ def hidden(params: Params, x_BxP: jax.Array) -> jax.Array:
 
 
 def num_parameters(n: int, m: int, h: int, direct: bool, vocabulary_size: int) -> int:
-    """Returns the paper's count |V|(1 + nm + h) + h(1 + (n-1)m), less |V|(n-1)m without direct connections."""
+    """Returns the paper's count |V|(1 + nm + h) + h(1 + (n-1)m), less |V|(n-1)m without direct connections.
+
+    Examples:
+        >>> num_parameters(n=5, m=30, h=100, direct=False, vocabulary_size=16_383)  # MLP9 on Brown
+        2158273
+    """
     num_inputs = (n - 1) * m
     return vocabulary_size * (1 + m + h + (num_inputs if direct else 0)) + h * (1 + num_inputs)
 

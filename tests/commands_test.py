@@ -1,0 +1,98 @@
+"""The documentation's blocks of commands and of Python run as they are printed, in the world of small_world.py."""
+
+import importlib.util
+import pathlib
+import re
+from typing import NamedTuple
+
+import pytest
+from small_world import SmallWorld
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = [
+    ROOT / 'README.md',
+    ROOT / 'CONTRIBUTING.md',
+    *sorted(ROOT.glob('docs/*.md')),
+    *sorted(ROOT.glob('docs/[a-z]*/*.md')),
+]
+# Commands that are not run, by what stands in them, and why.
+NOT_RUN = {'pip install': 'installs', 'uv pip': 'installs', '--launcher=slurm': 'needs a cluster'}
+# Commands that stand in .ci/run as they are printed.
+RUN_BY_CI = ('ruff ', 'sphinx-build ')
+# Commands that need an optional package: they run where it is installed, which .ci/run sees to.
+OPTIONAL = {'--launcher=local': 'submitit', 'nplm explore': 'nicegui'}
+
+SERVE = '--no_browser --port=0 > address & until grep -q http address; do kill -0 $!; sleep 0.2; done; kill $!'
+
+
+class Block(NamedTuple):
+    """A fenced block of a page: where it is, its language and its lines."""
+
+    place: str
+    language: str
+    code: str
+
+
+def blocks() -> list[Block]:
+    """Returns the blocks of all pages. The Python of a page is one block: its later parts use names of earlier ones."""
+    found = []
+    for page in PAGES:
+        text, name, python = page.read_text(), str(page.relative_to(ROOT)), []
+        for match in re.finditer(r'^```(bash|python|console)\n(.*?)^```', text, re.DOTALL | re.MULTILINE):
+            if match[1] == 'python':
+                python.append(match[2])
+            else:
+                line = text.count('\n', 0, match.start()) + 2
+                found.append(Block(f'{name}:{line}', match[1], match[2]))
+        if python:
+            found.append(Block(name, 'python', '\n'.join(python)))
+    return found
+
+
+def commands(code: str) -> list[str]:
+    """Returns the commands of a block without their comments, each on a line of its own."""
+    lines = (re.sub(r'(^|\s+)#.*', '', line) for line in code.replace('\\\n', ' ').splitlines())
+    return [line for line in lines if line.strip()]
+
+
+def why_not_run(command: str) -> str:
+    """Returns why a command is not run, '' if it is."""
+    missing = (f'needs {p}' for c, p in OPTIONAL.items() if c in command and importlib.util.find_spec(p) is None)
+    by_ci = ('.ci/run runs it' for start in RUN_BY_CI if command.startswith(start))
+    return next((reason for text, reason in NOT_RUN.items() if text in command), '') or next(missing, next(by_ci, ''))
+
+
+@pytest.fixture(scope='session')
+def small_world(tmp_path_factory):
+    world = SmallWorld(tmp_path_factory.mktemp('world'))
+    yield world
+    world.close()
+
+
+@pytest.mark.parametrize('block', blocks(), ids=lambda block: block.place)
+def test_a_block_of_the_documentation_runs(block, small_world, tmp_path):
+    if block.language == 'python':
+        (tmp_path / 'block.py').write_text(block.code)
+        run = ['python block.py']
+    else:
+        run = [c for c in commands(block.code) if not why_not_run(c)]
+    if not run:
+        pytest.skip('; '.join(sorted({why_not_run(c) for c in commands(block.code)})))
+    made = set(re.findall(r'configs/(brown)\.py:(\w+)', block.code))
+    small_world.copy(tmp_path, set(re.findall(r'runs/(brown-\w+)', block.code)) - {'-'.join(x) for x in made})
+    script = '\n'.join(f'{c} {SERVE}' if 'nplm explore' in c else c for c in run)
+    small_world.run_bash(script, tmp_path)
+
+
+def test_ci_runs_the_commands_that_are_left_to_it():
+    ci = (ROOT / '.ci' / 'run').read_text()
+    for block in blocks():
+        for command in commands(block.code):
+            if block.language == 'bash' and command.startswith(RUN_BY_CI):
+                assert all(part in ci for part in command.split(' && ')), block.place
+
+
+def test_nothing_is_left_out_but_installs_and_clusters():
+    assert set(NOT_RUN.values()) == {'installs', 'needs a cluster'}
+    for block in blocks():
+        assert block.language == 'python' or commands(block.code), f'{block.place}: a block without a command'

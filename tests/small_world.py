@@ -1,0 +1,172 @@
+"""A folder in which the documentation's commands run as they are printed, in seconds.
+
+Its configs are the repository's own on a text of a thousand words, with one small network and two epochs. Its `python`
+and `nplm` start as forks of a process that has imported JAX.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pathlib
+import random
+import runpy
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).parents[1]
+SENTENCES = (
+    'The jury said that it was over .',
+    'The old man in the city said that the jury was out .',
+    'A man of the city was in the court , and Smith was not .',
+    'It was said in the court that Smith and the jury like the man .',
+    'I like the old city , and the man was over the court .',
+)
+CONFIG = """
+import itertools
+from configs import {name} as real
+
+def get_config(*row):
+    c = real.get_config(*row)
+    with c.unlocked():
+        if c.corpus.name in ('brown', 'wikitext2'):
+            c.corpus.name, c.corpus.path, c.corpus.tokens = 'text', {text!r}, 'whitespace'
+        c.corpus.min_count, c.corpus.max_vocabulary, c.corpus.train, c.corpus.valid = 1, 0, 0.8, 0.1
+        if c.model.family == 'nplm':  # all windows share one compiled program
+            c.model.n, c.model.m, c.model.h, c.model.direct, c.model.dropout = 5, 6, 7, False, 0.1
+        c.output.samples, c.output.num_shortlist, c.output.classes, c.ngram.classes = 9, 4, 3, 5
+        c.train.batch_size, c.train.epochs, c.train.bptt_length = 12, min(c.train.epochs, 2), 4
+        c.train.steps_per_execution, c.train.log_every, c.train.checkpoint_every = 4, 8, 8
+    return c
+
+def sweep():
+    return itertools.islice(real.sweep(), 2)
+"""
+CLIENT = """#!{python} -SE
+# A process of its own for a number of devices, which JAX reads when it is imported, and for what is ended by a signal.
+import json, os, socket, sys
+if 'JAX_NUM_CPU_DEVICES' in os.environ or {{'--distributed', 'explore'}} & {{*sys.argv}}:
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    socket.send_fds(server, [len(request).to_bytes(4, 'big')], [0, 1, 2])
+    server.sendall(request)
+    sys.exit(int(server.recv(3) or 1))
+"""
+ADDRESS = 'python.socket'
+
+
+class SmallWorld:
+    """Makes folders for blocks of commands, and trains the runs that they use, each once."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        rng = random.Random(1)
+        text = '\n\n'.join(' '.join(rng.choices(SENTENCES, k=3)) for _ in range(30))
+        (folder / 'DIR').mkdir()
+        for name in ('my_text.txt', 'train.txt', 'valid.txt', 'test.txt', 'DIR/news.txt'):
+            (folder / name).write_text(text)
+        (folder / 'configs').mkdir()
+        for name in ('ap_news', 'brown', 'sentences', 'text', 'wikitext2'):
+            code = CONFIG.format(name=name, text=str(folder / 'my_text.txt'))
+            (folder / 'configs' / f'{name}.py').write_text(code)
+        (folder / 'launch.py').symlink_to(ROOT / 'launch.py')
+        (folder / 'bin').mkdir()
+        client = CLIENT.format(python=sys.executable, address=str(folder / ADDRESS))
+        self._write_program('python', client)
+        self._write_program('nplm', '#!/bin/sh\nexec python -m nplm_jax.cli "$@"\n')
+        self.env = {key: value for key, value in os.environ.items() if not key.startswith('PYTEST_')}  # NiceGUI's tests
+        self.env |= {'NPLM_JAX_CACHE': str(folder / 'cache'), 'PYTHONPATH': str(ROOT)}
+        self.env |= {'PATH': f'{folder / "bin"}:{os.environ["PATH"]}', 'JAX_DISABLE_MOST_OPTIMIZATIONS': '1'}
+        self.env |= {'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0'}
+        self.server = subprocess.Popen([sys.executable, __file__, str(folder / ADDRESS)], env=self.env)
+
+    def _write_program(self, name: str, text: str) -> None:
+        path = self.folder / 'bin' / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def copy(self, folder: pathlib.Path, runs: set[str]) -> None:
+        """Fills a folder with the world's files and with these trained runs, such as brown-mlp9."""
+        ignored = shutil.ignore_patterns('bin', 'cache', 'runs', ADDRESS)
+        shutil.copytree(self.folder, folder, symlinks=True, ignore=ignored, dirs_exist_ok=True)
+        for name in runs:
+            trained = self.folder / 'runs' / name
+            if not trained.exists():
+                self.run_bash(f'python launch.py --config=configs/{name.replace("-", ".py:")}', self.folder)
+            shutil.copytree(trained, folder / 'runs' / name)
+
+    def run_bash(self, script: str, folder: pathlib.Path) -> None:
+        """Runs a script that may use `python` and `nplm`."""
+        while not (self.folder / ADDRESS).exists():
+            assert self.server.poll() is None
+            time.sleep(0.1)
+        bash = ['bash', '-euo', 'pipefail', '-c', script]
+        done = subprocess.run(bash, cwd=folder, env=self.env, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, f'{script}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}'
+
+    def close(self) -> None:
+        """Ends the process that is forked."""
+        self.server.kill()
+        self.server.wait()
+
+
+def serve(address: str) -> None:
+    """Runs each client's `python` command line in a fork of this process."""
+    for name in (
+        'matplotlib.figure',
+        'nltk',
+        'nplm_jax.inference.generation',
+        'nplm_jax.runs.sweeps',
+        'configs.default',
+    ):
+        importlib.import_module(name)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f'{address}.new')
+        listener.listen(64)
+        os.rename(f'{address}.new', address)
+        while True:
+            client, _ = listener.accept()
+            if not os.fork():
+                listener.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                return _answer(client)
+            client.close()
+
+
+def _answer(client: socket.socket) -> None:
+    """Forks once more, for the command, and sends its exit code to the client."""
+    header, descriptors, *_ = socket.recv_fds(client, 4, 3)
+    request = b''
+    while len(request) < int.from_bytes(header, 'big'):
+        request += client.recv(2**16)
+    (option, *rest), folder, env = json.loads(request)
+    if pid := os.fork():
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        client.sendall(str(code).encode())
+        return
+    client.close()
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.path[0] = folder
+    if option == '-m':
+        sys.argv = rest
+        runpy.run_module(rest[0], run_name='__main__', alter_sys=True)
+    else:
+        sys.argv = [option, *rest]
+        sys.path[0] = str(pathlib.Path(option).resolve().parent)
+        runpy.run_path(option, run_name='__main__')
+
+
+if __name__ == '__main__':
+    serve(sys.argv[1])
