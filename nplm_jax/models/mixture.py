@@ -114,9 +114,9 @@ def fit(
 
     Examples:
         >>> from nplm_jax.models.ngram.counts import count
-        >>> from nplm_jax.models.ngram.unsmoothed import AddDelta
+        >>> from nplm_jax.models.ngram.unsmoothed import add_delta
         >>> tokens_T = np.array([1, 2, 1, 2, 1, 2, 1, 2])
-        >>> models = [AddDelta(count(tokens_T, Span(0, 6), n, 3), 1.0) for n in (1, 2)]
+        >>> models = [add_delta(count(tokens_T, Span(0, 6), n, 3), 1.0) for n in (1, 2)]
         >>> mixture = fit(models, tokens_T, valid=Span(6, 8))
         >>> mixture.weights_QxM.round(2)  # the bigram predicts the validation words better
         array([[0., 1.]])

@@ -142,5 +142,5 @@ def test_an_id_outside_the_vocabulary_is_refused(family):
 @pytest.mark.parametrize('contexts', [np.array([1, 2]), np.array(3), np.zeros((2, 2, 2), int)])
 def test_contexts_that_are_no_matrix_are_one_line(family, contexts):
     model = family(stream(), TRAIN, VALID, V)
-    with pytest.raises(BadInput, match='^contexts=.*: must be a matrix of word ids, one context a row$'):
+    with pytest.raises(BadInput, match='^contexts=.*: must be a matrix of word ids, one context per row$'):
         model.next_word(contexts)
