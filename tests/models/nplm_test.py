@@ -144,7 +144,7 @@ def test_next_word_takes_contexts_of_any_length_in_reading_order():
 @pytest.mark.parametrize('contexts', [[1, 2, 3], 4, [[[1, 2, 3]]]])
 def test_next_word_refuses_what_is_no_matrix(contexts):
     model = NeuralLanguageModel(*make(4, 3, 5, True))
-    with pytest.raises(BadInput, match='^contexts=.*: must be a matrix of word ids, one context a row$'):
+    with pytest.raises(BadInput, match='^contexts=.*: must be a matrix of word ids, one context per row$'):
         model.next_word(np.array(contexts))
 
 

@@ -73,7 +73,7 @@ def test_penalties_change_the_gradient_and_not_the_loss():
 @pytest.mark.parametrize('family', FAMILIES)
 def test_weight_dropout_zeroes_weights_from_the_state_to_itself_alone(family):
     network, params = make(family)
-    dropped = recurrent._drop_state_weights(jax.random.key(0), params['cell'], 0.5)
+    dropped = recurrent._drop_recurrent_weights(jax.random.key(0), params['cell'], 0.5)
     flat, dropped = (flatten_dict(cell, sep='.') for cell in (params['cell'], dropped))
     for name, weight in flat.items():
         if name == 'W_h_KxK' or name.startswith('h') and name.endswith('kernel'):
