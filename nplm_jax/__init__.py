@@ -1,6 +1,80 @@
 """A Neural Probabilistic Language Model (Bengio et al., JMLR 3, 2003) in JAX.
 
-Import the modules, not names from here: `from nplm_jax import corpora, nplm`.
+The names in `__all__` are what most programs and notebooks need:
+
+    import nplm_jax
+
+    config = nplm_jax.load_config('configs/text.py')
+    config.corpus.path = 'my_text.txt'
+    nplm_jax.run(config, 'runs/my_text')
+    settings, vocabulary, model = nplm_jax.load('runs/my_text')
+
+Each is imported when it is first used (PEP 562), so that `import nplm_jax` takes milliseconds and imports no JAX. All
+other names are in the modules: `from nplm_jax.training.step import train_step`.
 """
 
+import pkgutil
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nplm_jax.data.tokenization import tokenize_prompt
+    from nplm_jax.data.vocabulary import Vocabulary
+    from nplm_jax.inference.embeddings import neighbours
+    from nplm_jax.inference.generation import Choice, sample
+    from nplm_jax.inference.perplexity import perplexity
+    from nplm_jax.models import mixture, nplm
+    from nplm_jax.models.language_model import LanguageModel
+    from nplm_jax.models.network import Network
+    from nplm_jax.runs.command_line import load_config
+    from nplm_jax.runs.experiment import load_settings, run
+    from nplm_jax.runs.loading import load, load_dataset
+
 __version__ = '0.1.0'
+__all__ = [
+    'Choice',
+    'LanguageModel',
+    'Network',
+    'Vocabulary',
+    'load',
+    'load_config',
+    'load_dataset',
+    'load_settings',
+    'mixture',
+    'neighbours',
+    'nplm',
+    'perplexity',
+    'run',
+    'sample',
+    'tokenize_prompt',
+]
+
+_MODULES = {  # where each name is defined, or for a module the room that it is in
+    'Choice': 'inference.generation',
+    'LanguageModel': 'models.language_model',
+    'Network': 'models.network',
+    'Vocabulary': 'data.vocabulary',
+    'load': 'runs.loading',
+    'load_config': 'runs.command_line',
+    'load_dataset': 'runs.loading',
+    'load_settings': 'runs.experiment',
+    'mixture': 'models',
+    'neighbours': 'inference.embeddings',
+    'nplm': 'models',
+    'perplexity': 'inference.perplexity',
+    'run': 'runs.experiment',
+    'sample': 'inference.generation',
+    'tokenize_prompt': 'data.tokenization',
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a name of `__all__` at its first use."""
+    if name not in _MODULES:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    value = globals()[name] = pkgutil.resolve_name(f'{__name__}.{_MODULES[name]}.{name}')
+    return value
+
+
+def __dir__() -> list[str]:
+    """Returns what an editor offers, the names of `__all__` as well before their first use."""
+    return sorted({*globals(), *__all__})

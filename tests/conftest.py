@@ -85,7 +85,7 @@ def lines(capsys):
 @pytest.fixture(scope='session')
 def brown_data():
     """Brown as ids, by row of its config, each read once: '' is closest to the paper, ',cased' as printed."""
-    return functools.cache(lambda row='': loading.prepare(config_lib.from_config(brown.get_config(row))))
+    return functools.cache(lambda row='': loading.load_dataset(config_lib.from_config(brown.get_config(row))))
 
 
 @pytest.fixture(scope='session')

@@ -11,17 +11,37 @@ import numpy as np
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.utils.errors import NonFiniteError
+from nplm_jax.utils.errors import NonFiniteError, require
 
 _PIECE = 2**16  # words that a WatchedModel scores at once
 _SAMPLE_PARTS = 16  # stretches of words that make a sample
 
 
-def perplexity(nll_per_word: float) -> float:
+def perplexity(model: LanguageModel, tokens_T: np.ndarray, span: Span | None = None) -> float:
+    """Returns the exact perplexity of a model on a stream of words: exp(total NLL / number of predicted words).
+
+    Args:
+        model: Any model.
+        tokens_T: Ids of the stream, such as `data.tokens_T` or `vocabulary.encode(words)`.
+        span: The words to predict, such as `data.valid`, each from the words before it in the stream; None for all.
+
+    Returns:
+        The perplexity; infinite where a word has probability zero.
+
+    Raises:
+        BadInput: There is no word to predict.
+        NonFiniteError: A log-probability is not a number.
+    """
+    span = Span(0, len(tokens_T)) if span is None else span
+    require(len(span) > 0, 'tokens', len(span), 'give one word or more to predict')
+    return evaluate(model, tokens_T, span).perplexity
+
+
+def nll_to_perplexity(nll_per_word: float) -> float:
     """Returns exp of a mean negative log-likelihood in nats; infinite beyond the largest float.
 
     Examples:
-        >>> round(perplexity(math.log(250)), 6)  # every word had probability 1 / 250
+        >>> round(nll_to_perplexity(math.log(250)), 6)  # every word had probability 1 / 250
         250.0
     """
     return math.exp(nll_per_word) if nll_per_word < 709 else math.inf
@@ -48,7 +68,7 @@ class Score(NamedTuple):
     @property
     def perplexity(self) -> float:
         """exp(total NLL / words); infinite where a word has probability zero."""
-        return perplexity(self.nll_per_word)
+        return nll_to_perplexity(self.nll_per_word)
 
 
 class WatchedModel(LanguageModel):

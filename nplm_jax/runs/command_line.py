@@ -1,8 +1,10 @@
-"""What stands behind --config: mistakes as one line, and the resolved config as text. Imports no JAX."""
+"""What stands behind --config: the files, mistakes as one line, the resolved config as text. Imports no JAX."""
 
 import os
 import pathlib
 import re
+import runpy
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +14,35 @@ from ml_collections import ConfigDict
 from nplm_jax.config import KEY_ALIASES
 from nplm_jax.utils.errors import BadInput, first_line
 
+_CLONE = pathlib.Path(__file__).parents[2]  # with configs/, unless the package was installed from a wheel
 _OVERRIDE = re.compile(r'--?(?:no)?config\.([^=]*)(?:=(.*))?', re.DOTALL)
+
+
+def load_config(file: str) -> ConfigDict:
+    """Returns the config that `--config=FILE` or `--config=FILE:ROW` names, to change and to give to `run`.
+
+    Args:
+        file: The path of a config file and, after a colon, its row: `configs/brown.py:mlp9`. A path that is not in the
+            working folder is looked up in the clone of the repository that the package was installed from.
+
+    Returns:
+        The config. It is locked: an unknown key is an error.
+
+    Raises:
+        BadInput: There is no such file or row.
+    """
+    path, colon, row = file.partition(':')
+    if not pathlib.Path(path).is_file() and (_CLONE / path).is_file():
+        path = str(_CLONE / path)
+    search_path = list(sys.path)
+    sys.path.append(str(_CLONE))  # config files import configs.default
+    try:
+        get_config = runpy.run_path(path)['get_config']
+        return get_config(row) if colon else get_config()
+    except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
+        raise BadInput(explain(error, ['--config', f'{path}{colon}{row}'], _CLONE)) from None
+    finally:
+        sys.path[:] = search_path
 
 
 def flatten(config: ConfigDict) -> dict[str, Any]:
@@ -69,7 +99,8 @@ def explain(error: BaseException, argv: Sequence[str], root: pathlib.Path) -> st
     if not pathlib.Path(path.partition(':')[0]).is_file():
         files = root.glob('configs/[a-z]*.py')
         configs = sorted(os.path.relpath(file) for file in files if file.stem != 'rows')
-        return f'--config={path}: no such config file; there are {", ".join(configs)}'
+        known = f'; there are {", ".join(configs)}' if configs else ''
+        return f'--config={path}: no such config file{known}'
     if 'positional argument' in str(error):
         return f'--config={path}: this config has no rows; leave out the colon and what follows'
     return f'--config={path}: {type(error).__name__}: {first_line(error)}'

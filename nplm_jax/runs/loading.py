@@ -56,7 +56,7 @@ def _load_network(folder: pathlib.Path, settings: Settings, vocabulary_size: int
         return NeuralLanguageModel(network, store.restore_best(state, state.params))
 
 
-def prepare(settings: Settings) -> dataset.Dataset:
+def load_dataset(settings: Settings) -> dataset.Dataset:
     """Reads the corpus that the settings name and puts it on the device."""
     corpus = corpora.load(settings.corpus)
     return dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, settings.corpus))
@@ -72,7 +72,7 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
     Raises:
         BadInput: The text has changed since a run was started.
     """
-    data = prepare(settings)
+    data = load_dataset(settings)
     for folder in folders:
         workdir.record_inputs(expand('--workdir', folder), settings, data)
     return data

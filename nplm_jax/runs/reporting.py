@@ -17,7 +17,7 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import scalar
 
-from nplm_jax.inference.perplexity import perplexity
+from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.training import reporter
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils.errors import BadInput
@@ -90,7 +90,7 @@ class Reporter(reporter.Reporter):
         self._bar.update(nll_S.size * self._batch_size)
         self._estimate_time(progress)
         if self._schedule.is_due(self._schedule.log_every, progress.step - nll_S.size, progress.step):
-            train = perplexity(float(np.concatenate(self._nll).mean()))
+            train = nll_to_perplexity(float(np.concatenate(self._nll).mean()))
             self._bar.set_description(f'{self._label}epoch {self._epoch(progress):.2f}, perplexity {train:.1f}')
             self._write(
                 progress,
@@ -101,10 +101,10 @@ class Reporter(reporter.Reporter):
 
     def validated(self, progress: Progress) -> None:
         """Writes and shows the validation perplexity."""
-        valid = perplexity(progress.valid_nll)
+        valid = nll_to_perplexity(progress.valid_nll)
         self._write(progress, valid_perplexity=valid)
         is_best = progress.best_step == progress.step
-        note = 'best so far' if is_best else f'best was {perplexity(progress.best_valid_nll):.2f}'
+        note = 'best so far' if is_best else f'best was {nll_to_perplexity(progress.best_valid_nll):.2f}'
         self._bar.write(
             f'{self._label}epoch {self._epoch(progress):.2f}: valid perplexity {valid:.2f} ({note}), '
             f'{progress.seconds:.0f} s'

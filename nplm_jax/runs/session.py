@@ -22,7 +22,7 @@ from nplm_jax.models.ngram import factory
 from nplm_jax.models.registry import body_class, is_network
 from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.runs import evaluation, figures, provenance, reporting, workdir
-from nplm_jax.runs.loading import Path, finished, prepare
+from nplm_jax.runs.loading import Path, finished, load_dataset
 from nplm_jax.training import checkpoints, replay
 from nplm_jax.training.loop import Trainer, TrainingRun, prepare_run
 from nplm_jax.training.reporter import Reporter
@@ -42,7 +42,7 @@ class Inputs:
     @functools.cached_property
     def data(self) -> dataset.Dataset:
         """The corpus."""
-        return prepare(self._settings)
+        return load_dataset(self._settings)
 
     @functools.cached_property
     def trigram(self) -> evaluation.Trigram:

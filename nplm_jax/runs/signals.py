@@ -3,6 +3,8 @@
 Imports no JAX: launch.py catches `Terminated` before JAX is there.
 """
 
+from __future__ import annotations
+
 import contextlib
 import signal
 import sys

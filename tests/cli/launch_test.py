@@ -377,7 +377,7 @@ def test_a_text_that_changed_is_noticed(tmp_path):
     (tmp_path / 'text').write_text(' '.join(words))
     config = text_config.get_config()
     config.corpus.path, config.train.epochs, config.model.h = str(tmp_path / 'text'), 2, 3
-    data = loading.prepare(frozen := config_lib.from_config(config))
+    data = loading.load_dataset(frozen := config_lib.from_config(config))
     (tmp_path / 'run').mkdir()
     workdir.record_inputs(tmp_path / 'run', frozen, data)
     (tmp_path / 'text').write_text(' '.join(words[:-1]) + ' h g f e d c b a')

@@ -43,7 +43,7 @@ def test_the_table_is_of_the_models_and_their_mixtures(folders, tmp_path, lines)
     found = json.loads((tmp_path / 'a.json').read_text())
     settings, _, first = experiment.load(folders / 'add_delta')
     second = experiment.load(folders / 'backoff')[2]
-    data = loading.prepare(settings)
+    data = loading.load_dataset(settings)
     learned = mixture.fit([first, second], data.tokens_T, data.valid)
     assert [m['weight'] for m in found['models']] == pytest.approx(learned.weights_QxM[0].tolist())
     for split in ('valid', 'test'):

@@ -159,7 +159,7 @@ def test_kenlms_columns_and_a_direct_evaluation(folders, call, name):
 
 def test_a_stream_has_the_runs_perplexity(folders, call):
     found, _, model = experiment.load(folders / 'network')
-    data = loading.prepare(found)
+    data = loading.load_dataset(found)
     words = data.vocabulary.decode(np.asarray(data.tokens_T).tolist())
     text = ' '.join(words[:5]) + '\n' + ' '.join(words[5:])
     flag = f'--workdir={folders / "network"}'

@@ -15,6 +15,7 @@ NOTEBOOKS = sorted((ROOT / 'experiments' / 'notebooks').glob('*.ipynb'))
 LITTLE = {  # replaces values of the cell that is tagged `parameters`
     'the_paper': {'LAST': 438, 'EPOCHS': 1},
     'ngrams_window_recurrence': {'LAST': 438, 'EPOCHS': 1, 'FAMILIES': ('nplm', 'lstm')},
+    'your_own_text': {'EPOCHS': 1},
 }
 
 each_notebook = pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda path: path.stem)
@@ -28,8 +29,9 @@ def drawn(cell):
     return sum('image/png' in output.get('data', {}) for output in cell['outputs'])
 
 
-@each_notebook
-def test_the_code_runs(path, tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs the code of a notebook with other values of its parameters. Returns: its names."""
     figures = []
 
     def show():
@@ -37,21 +39,45 @@ def test_the_code_runs(path, tmp_path, monkeypatch, capsys):
         figures.extend(plt.get_fignums())
         plt.close('all')
 
+    def run(path, parameters):
+        namespace = {}
+        with matplotlib.rc_context({'backend': 'Agg'}):
+            for number, cell in enumerate(code_cells(path), start=1):
+                exec(compile(''.join(cell['source']), f'{path.name}, code cell {number}', 'exec'), namespace)
+                if 'parameters' in cell['metadata'].get('tags', ()):
+                    assert parameters.keys() <= namespace.keys()
+                    namespace |= parameters
+                printed, drawn_now = bool(capsys.readouterr().out), len(figures)
+                figures.clear()
+                assert (printed, drawn_now) == (any('text' in o for o in cell['outputs']), drawn(cell)), (
+                    f'{path.name}, code cell {number}: its committed outputs are those of another cell; run it again'
+                )
+        assert parameters.items() <= namespace.items()  # a cell has the tag `parameters`
+        return namespace
+
     monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
     monkeypatch.setattr(plt, 'show', show)
-    namespace = {}
-    with matplotlib.rc_context({'backend': 'Agg'}):
-        for number, cell in enumerate(code_cells(path), start=1):
-            exec(compile(''.join(cell['source']), f'{path.name}, code cell {number}', 'exec'), namespace)
-            if 'parameters' in cell['metadata'].get('tags', ()):
-                assert LITTLE[path.stem].keys() <= namespace.keys()
-                namespace |= LITTLE[path.stem]
-            printed, drawn_now = bool(capsys.readouterr().out), len(figures)
-            figures.clear()
-            assert (printed, drawn_now) == (any('text' in o for o in cell['outputs']), drawn(cell)), (
-                f'{path.name}, code cell {number}: its committed outputs are those of another cell; run it again'
-            )
-        assert namespace['EPOCHS'] == 1  # a cell has the tag `parameters`
+    return run
+
+
+@each_notebook
+def test_the_code_runs(path, run):
+    run(path, LITTLE[path.stem])
+
+
+@pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+def test_a_text_of_the_readers_own_goes_through(run, tmp_path):
+    paragraphs = (f'The jury said that it was over on day {i}. Nobody asked number {i % 7} why.' for i in range(150))
+    (tmp_path / 'own.txt').write_text('\n\n'.join(paragraphs), encoding='utf-8')
+    path = ROOT / 'experiments' / 'notebooks' / 'your_own_text.ipynb'
+    names = run(path, {'TEXT': str(tmp_path / 'own.txt'), 'SENTENCE': 'The jury said it was over.', 'EPOCHS': 1})
+    assert names['sentence'] == ['the', 'jury', 'said', 'it', 'was', 'over', '.']
+    assert names['words'].counts[0] > 100 and 'macdonald' not in names['words'].ids
+
+
+def test_your_own_text_is_short():
+    path = ROOT / 'experiments' / 'notebooks' / 'your_own_text.ipynb'
+    assert len(json.loads(path.read_text(encoding='utf-8'))['cells']) <= 20
 
 
 @each_notebook

@@ -95,7 +95,7 @@ def test_the_folder_of_a_run_made_of_fifos(tmp_path):
     with within(20):
         assert 'neither a file nor a folder' in refusal(workdir.check, tmp_path, settings)
         assert 'neither a file nor a folder' in refusal(
-            workdir.record_inputs, tmp_path, settings, loading.prepare(settings)
+            workdir.record_inputs, tmp_path, settings, loading.load_dataset(settings)
         )
         assert loading.finished(tmp_path) is None
 
@@ -258,7 +258,7 @@ def test_facts_of_the_corpus_that_are_none(tmp_path, text):
     settings = config_lib.from_config(sentences.get_config())
     (tmp_path / 'config.json').write_text('{}')
     (tmp_path / 'corpus.json').write_bytes(text)
-    refusal(workdir.record_inputs, tmp_path, settings, loading.prepare(settings))
+    refusal(workdir.record_inputs, tmp_path, settings, loading.load_dataset(settings))
 
 
 @pytest.mark.parametrize(

@@ -235,7 +235,7 @@ def _settings() -> config_lib.Settings:
 
 @functools.cache
 def _data():
-    return loading.prepare(_settings())
+    return loading.load_dataset(_settings())
 
 
 def _corpus_facts() -> bytes:

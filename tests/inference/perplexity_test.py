@@ -9,7 +9,7 @@ from helpers import make_model
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference import perplexity
-from nplm_jax.utils.errors import NonFiniteError
+from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 V = 13
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, V, 1000), jnp.int32)
@@ -24,6 +24,20 @@ def test_perplexity_of_a_constant_probability():
     score = perplexity.evaluate(Constant(), TOKENS, Span(3, 10))
     assert score.words == 7
     assert score.perplexity == pytest.approx(4, rel=1e-7)
+
+
+def test_the_perplexity_of_a_model_is_that_of_the_words_of_the_span_or_of_all():
+    assert perplexity.perplexity(Constant(), TOKENS) == pytest.approx(4, rel=1e-7)
+    model = make_model(V)
+    assert perplexity.perplexity(model, TOKENS) == perplexity.evaluate(model, TOKENS, Span(0, 1000)).perplexity
+    log_p_T = model.score(TOKENS, Span(3, 10)).astype(np.float64)
+    assert perplexity.perplexity(model, TOKENS, Span(3, 10)) == pytest.approx(np.exp(-log_p_T.mean()), rel=1e-12)
+
+
+def test_no_word_has_no_perplexity():
+    for tokens_T, span in ((TOKENS[:0], None), (TOKENS, Span(5, 5))):
+        with pytest.raises(BadInput, match='tokens=0: give one word or more'):
+            perplexity.perplexity(Constant(), tokens_T, span)
 
 
 def test_an_infinite_loss_is_an_infinite_perplexity():

@@ -36,7 +36,7 @@ def make_config(folder, **changes):
 def test_a_run_goes_from_config_to_a_model_that_generates_and_scores(tmp_path):
     results = experiment.run(make_config(tmp_path), tmp_path / 'run')
     settings, words, model = experiment.load(tmp_path / 'run')
-    data = loading.prepare(settings)
+    data = loading.load_dataset(settings)
     assert results['family'] == 'bag' and results['parameters'] == len(words) * (2 * 8 + 1)
     test_score = evaluate(model, data.tokens_T, data.test)
     assert test_score.perplexity == pytest.approx(results['perplexity']['test'], rel=1e-6)

@@ -32,7 +32,7 @@ def test_a_count_based_run_writes_its_results_and_is_loaded_with_the_same_perple
     assert results['family'] == family and results['words_per_second'] > 0 and 'mixture' not in results
     assert results['impossible_words'] == {'train': 0, 'valid': 0, 'test': 0}
     assert 1 < results['perplexity']['test'] < 10  # below |V|, which knowing nothing gives
-    data = loading.prepare(from_config(config(family)))
+    data = loading.load_dataset(from_config(config(family)))
     assert evaluate(model, data.tokens_T, data.test).perplexity == pytest.approx(
         results['perplexity']['test'], rel=1e-6
     )
@@ -80,7 +80,7 @@ def test_an_infinite_perplexity_says_how_many_words_were_hit(tmp_path, lines):
 def test_the_mixtures_of_a_network_are_the_papers_and_none_is_worse_on_validation(tmp_path):
     results = experiment.run(sentences.get_config(), tmp_path / 'run')
     settings, vocabulary, network = experiment.load(tmp_path / 'run')
-    data = loading.prepare(settings)
+    data = loading.load_dataset(settings)
     trigram = interpolated.fit(data.tokens_T, data.train, data.valid, len(vocabulary))
     half = -np.mean(
         np.logaddexp(*(m.score(data.tokens_T, data.test).astype(np.float64) for m in (network, trigram))) - math.log(2)
@@ -103,7 +103,7 @@ def test_cached_scores_ask_the_model_once(tmp_path):
 
     model = Counting()
     cached = CachedScores(model)
-    data = loading.prepare(from_config(sentences.get_config()))
+    data = loading.load_dataset(from_config(sentences.get_config()))
     for _ in range(3):
         np.testing.assert_array_equal(cached.score(data.tokens_T, data.test), np.arange(13))
     assert model.calls == 1

@@ -156,7 +156,7 @@ def write_old_folder(
 @pytest.mark.parametrize('changes', RUNS.values(), ids=RUNS.keys())
 def test_an_old_run_loads_with_the_same_numbers_and_goes_on_bit_for_bit(tmp_path, changes):
     settings = default_settings({**SENTENCES, **changes})
-    data = loading.prepare(settings)
+    data = loading.load_dataset(settings)
     expected, progress, _ = train(settings, tmp_path / 'whole', data=data)
     initial = prepare_run(settings, data).init_state()
     with contextlib.closing(CheckpointStore(tmp_path / 'whole')) as store:
@@ -174,7 +174,7 @@ def test_an_old_run_loads_with_the_same_numbers_and_goes_on_bit_for_bit(tmp_path
 def test_launching_an_old_run_again_finishes_it_with_the_results_of_an_unbroken_one(tmp_path):
     settings = default_settings({**SENTENCES, **TWO_LEVEL, **WITH_W})
     expected = experiment.run(config_lib.to_dict(settings), tmp_path / 'whole')
-    initial = prepare_run(settings, loading.prepare(settings)).init_state()
+    initial = prepare_run(settings, loading.load_dataset(settings)).init_state()
     with contextlib.closing(CheckpointStore(tmp_path / 'whole' / 'checkpoints', read_only=True)) as store:
         state, best, saved = store.restore(initial, initial.params, before=12)
     write_old_folder(tmp_path / 'old', settings, state, best, saved)

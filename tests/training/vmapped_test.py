@@ -77,7 +77,7 @@ def test_updates_together_are_those_alone(changes):
     rates = ({'optimizer.paper.r': 1e-2}, {'optimizer.paper.decay': 1e-2})
     points = make([{**point, **rate} for point, rate in zip(POINTS[-2:], rates)], {**SPARSE, **changes})
     settings = [config_lib.from_config(point.config) for point in points]
-    data = loading.prepare(settings[0])
+    data = loading.load_dataset(settings[0])
     runs = [prepare_run(s, data) for s in settings]
     chunks = [run.chunk(run.init_state(), 1) for run in runs]
     together = vmapped.run_chunks(chunks, 3)  # one place is padded
@@ -173,7 +173,7 @@ def test_each_batched_hyperparameter_changes_the_result_and_leaves_the_program_e
     settings = config_lib.replace(config_lib.from_config(sentences.get_config()), changes)
     changed = config_lib.replace(settings, {key: 7 if key == 'seed' else 0.05})
     assert vmapped.group_compatible([settings, changed]) == [[0, 1]]
-    data = loading.prepare(settings)
+    data = loading.load_dataset(settings)
     runs = [prepare_run(s, data) for s in (settings, changed)]
     assert runs[0].program == runs[1].program and hash(runs[0].program) == hash(runs[1].program)
     one, two = (jax.tree.map(float, Hyperparameters.from_settings(s)) for s in (settings, changed))

@@ -15,7 +15,7 @@ def prepare(family):
     config = sentences.get_config()
     config.model.family, config.model.n, config.ngram.classes = family, 3, 3
     settings = from_config(config)
-    return settings, loading.prepare(settings)
+    return settings, loading.load_dataset(settings)
 
 
 @pytest.mark.parametrize('family', factory.NGRAM_MODELS)
