@@ -64,9 +64,9 @@ def write(models: LoadedModels, format: str, path: pathlib.Path) -> None:
 
     [model], vocabulary, family = models.models, models.vocabulary, models.settings[0].model.family
     if format == 'arpa':
-        families = 'backoff, kneser_ney and modified_kneser_ney, and imported ones that kept their vocabulary'
+        families = 'maximum_likelihood, add_delta, backoff, kneser_ney, modified_kneser_ney'
         if not isinstance(model, BackoffModel):
-            raise BadInput(f'--to=arpa: ARPA files hold back-off models ({families}), not {family}')
+            raise BadInput(f'--to=arpa: ARPA files hold back-off models ({families}, imported ones), not {family}')
         arpa.write(model, vocabulary, path)
     elif format == 'word2vec':
         features = models.word_features()

@@ -142,11 +142,22 @@ def test_gensim_reads_word2vec(folders, tmp_path, nplm_command, name):
         np.testing.assert_array_equal(vectors[word], np.asarray(model.params['C_VxM'])[vocabulary.ids[word]])
 
 
+def test_an_add_delta_model_is_the_same_from_its_arpa_file(folders, tmp_path, nplm_command):
+    nplm_command('export', folders / 'other', '--to=arpa', f'--output={tmp_path / "file.arpa"}')
+    _, vocabulary, model = loading.load(folders / 'other')
+    again, _ = arpa.read(tmp_path / 'file.arpa')
+    contexts = random_contexts(vocabulary)
+    np.testing.assert_allclose(again.next_word(contexts), model.next_word(contexts), atol=2e-6)
+
+
 @pytest.mark.parametrize(
     'name, to, message',
     [
-        ('network', 'arpa', '--to=arpa: ARPA files hold back-off models (backoff, kneser_ney and modified_kneser_ney'),
-        ('other', 'arpa', 'not add_delta'),
+        (
+            'network',
+            'arpa',
+            '--to=arpa: ARPA files hold back-off models (maximum_likelihood, add_delta, backoff, kneser_ney, ',
+        ),
         ('counts', 'word2vec', 'a model of family modified_kneser_ney has no word features'),
         ('counts', 'onnx', '--to=onnx: writes model.family=nplm with a softmax over all words'),
     ],

@@ -472,7 +472,7 @@ def test_numbers_that_are_not_finite_stop_a_run_and_the_line_it_gives_shows_the_
     done = launch(*flags, f'--workdir={tmp_path / "run"}', '--config.optimizer.learning_rate=1e30')
     assert done.returncode == 1
     seen, first, *rest = done.stderr.splitlines()
-    assert seen.startswith('the loss of update ') and seen.endswith('again, to find which it was ...')
+    assert seen.startswith('the loss of update ') and seen.endswith('to find its cause ...')
     assert first.startswith('update ') and 'lower optimizer.learning_rate' in first and len(rest) == 5
     assert rest[0].startswith('its batch: words ') and rest[2].startswith('norms before it (and of gradients): C_VxM ')
     replay = rest[-1].partition(': ')[2]

@@ -95,7 +95,7 @@ def test_the_mixtures_of_a_network_are_the_papers_and_none_is_worse_on_validatio
 
 def test_cached_scores_ask_the_model_once(tmp_path):
     class Counting:
-        calls = 0
+        calls, n = 0, None
 
         def score(self, tokens_T, span):
             self.calls += 1
