@@ -61,6 +61,13 @@ def test_a_recurrent_row_has_the_number_of_parameters_of_its_cell(row):
     assert network.body.num_streams(train.batch_size) * train.bptt_length == train.batch_size
 
 
+def test_the_tied_lstm_has_no_output_matrix_beside_its_word_features():
+    network = Network.from_settings(load_settings(brown.get_config('tied_lstm')), BROWN_V)
+    m = h = 320
+    assert network.num_parameters() == BROWN_V * (m + 1) + 4 * h * (m + h) + 4 * h
+    assert network.output.uses_sparse_updates
+
+
 def test_presets_of_brown_change_the_words_or_the_recipe():
     settings = load_settings(brown.get_config())
     assert (settings.name, settings.paper.row) == ('brown', '')
