@@ -38,8 +38,13 @@ def make_settings(body, kind, **changes):
     return small_settings({**SPARSE, **model, **train, **({**tied, 'model.tied': True} if tied else {}), **changes})
 
 
-@pytest.mark.parametrize('kind', OUTPUT_LAYERS)
-@pytest.mark.parametrize('body', BODIES)
+@pytest.mark.parametrize(
+    'body,kind',
+    [
+        *((body, kind) for body in (*registry.BODIES, 'bag') for kind in OUTPUT_LAYERS),
+        *((body, kind) for body in TIED for kind in ('full', 'two_level')),
+    ],
+)
 def test_updates_lower_the_loss_of_one_distribution(body, kind):
     recipe = {'optimizer.name': 'adam', 'optimizer.learning_rate': 0.03, 'optimizer.schedule': 'constant'}
     run = prepare_run(make_settings(body, kind, **recipe), DATA)
