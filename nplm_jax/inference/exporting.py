@@ -38,7 +38,7 @@ def arrays_of(model: LanguageModel) -> dict[str, np.ndarray]:
 
 
 def write_npz(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, path: pathlib.Path) -> None:
-    """Writes all arrays, the words in the order of their ids as `words`, and the config as JSON, without pickle."""
+    """Writes all arrays, the words in the order of their ids as `words`, and the config as JSON text."""
     texts = {WORDS: np.array(vocabulary.words), CONFIG: np.array(json.dumps(to_dict(settings)))}
     np.savez(file := io.BytesIO(), allow_pickle=False, **arrays_of(model), **texts)
     write_atomically(path, file.getvalue())

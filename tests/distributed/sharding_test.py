@@ -8,7 +8,7 @@ from jax.sharding import AbstractMesh, PartitionSpec
 from configs import sentences
 from nplm_jax import config as config_lib
 from nplm_jax.distributed.sharding import DATA as DATA_AXIS
-from nplm_jax.distributed.sharding import MODEL, ONE_DEVICE, specs
+from nplm_jax.distributed.sharding import MODEL, ONE_DEVICE, partition_specs
 from nplm_jax.runs import workdir
 from nplm_jax.training.loop import prepare_run
 from nplm_jax.utils.errors import BadInput
@@ -20,7 +20,9 @@ LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 't
 def axes_by_name(changes, mesh=MESH):
     """Returns the axes over which the arrays of a training state are divided, by the arrays' names."""
     state = prepare_run(small_settings({**SPARSE, **changes}), DATA).init_state()
-    named = jax.tree_util.tree_leaves_with_path(specs(state, mesh), is_leaf=lambda x: isinstance(x, PartitionSpec))
+    named = jax.tree_util.tree_leaves_with_path(
+        partition_specs(state, mesh), is_leaf=lambda x: isinstance(x, PartitionSpec)
+    )
     return {jax.tree_util.keystr(path, simple=True, separator='.'): tuple(spec) for path, spec in named}
 
 

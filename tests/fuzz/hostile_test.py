@@ -294,9 +294,10 @@ RUNS = re.compile(
 
 
 def test_nothing_that_a_file_says_is_ever_run():
-    """A config file and its sweep() are Python, and named so; all else is data."""
+    """A config file and its sweep() are Python, and named so; all else is data. NumPy reads and writes no objects."""
     sources = [*ROOT.glob('nplm_jax/**/*.py'), *ROOT.glob('experiments/**/*.py'), *ROOT.glob('configs/*.py')]
     assert len(sources) > 60
     for path in [*sources, ROOT / 'launch.py']:
         for number, line in enumerate(path.read_text().splitlines(), start=1):
-            assert not RUNS.search(line), f'{path}:{number}: {line}'
+            safe = re.sub(r'np\.(load|savez)\((?=.*allow_pickle=False)|allow_pickle=False', '', line)
+            assert not RUNS.search(safe), f'{path}:{number}: {line}'

@@ -1,4 +1,4 @@
-"""Count-based models as files: arrays in NumPy's npz format, without pickle, with a checksum.
+"""Count-based models as files: arrays in NumPy's npz format, nothing but numbers and text, with a checksum.
 
 The comment that closes a zip archive, which an npz file is, holds the SHA-256 of the archive without comment.
 """
