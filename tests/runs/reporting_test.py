@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
-from nplm_jax.runs import reporting
 from nplm_jax.runs.reporting import Reporter, next_steps, read_metrics, results_table
 from nplm_jax.training.schedule import Progress, Schedule
 
