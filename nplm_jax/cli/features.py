@@ -14,12 +14,12 @@ from __future__ import annotations
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.utils.text import markdown_table, to_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,6 +40,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--maps', action='store_true', help='draw the maps')
     parser.add_argument('--export', action='store_true', help='write the features for other tools')
     parser.add_argument('--output', default='.', help='the folder for maps and files')
+    parser.add_json()
     flags = parser.parse_args(argv)
     folder = expand('--output', flags.output)
 
@@ -49,7 +50,7 @@ def main(argv: Sequence[str]) -> None:
     models = load_models(flags.workdir)
     family, corpus, vocabulary = models.settings[0].model.family, models.settings[0].corpus.name, models.vocabulary
     networks = models.word_features()
-    require(bool(networks), '--workdir', flags.workdir[0], f'a model of family {family} has no word features')
+    require(bool(networks), 'RUN', flags.workdir[0], f'a model of family {family} has no word features')
     [(_, features_VxM)] = networks
     kinds = brown.parts_of_speech() if corpus == 'brown' else {}
     words = models.tokenize(flags.words, flags.tokens) or frequent_words(vocabulary.words, kinds)
@@ -58,8 +59,9 @@ def main(argv: Sequence[str]) -> None:
     require(bool(known), '--words', flags.words, 'no word of it is in the vocabulary')
     if len(known) < len(words):
         print(f'not in the vocabulary: {" ".join(word for word in words if word not in known)}', file=sys.stderr)
-    print(neighbours_table(vocabulary.words, features_VxM, [vocabulary.ids[word] for word in known]))
-    if kinds:
+    neighbours = find_neighbours(vocabulary.words, features_VxM, [vocabulary.ids[word] for word in known])
+    print(to_json({'neighbours': neighbours}) if flags.json else neighbours_table(neighbours))
+    if kinds and not flags.json:
         print('\n' + describe_agreement(vocabulary.words, features_VxM, kinds))
     if flags.export:
         export(vocabulary, features_VxM, kinds, folder)
@@ -95,13 +97,25 @@ def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Ma
     )
 
 
-def neighbours_table(words: Sequence[str], features_VxM: np.ndarray, ids_B: Sequence[int]) -> str:
-    """Returns a Markdown table: one word a row, its nearest words with their cosines."""
+def find_neighbours(words: Sequence[str], features_VxM: np.ndarray, ids_B: Sequence[int]) -> list[dict[str, Any]]:
+    """Returns for each id its word and the nearest words with their cosines."""
     from nplm_jax.inference import embeddings
 
+    rows = zip(ids_B, *embeddings.neighbours(features_VxM, ids_B, NUM_NEIGHBOURS))
+    return [
+        {
+            'word': words[i],
+            'nearest': [{'word': words[j], 'cosine': float(cosine)} for j, cosine in zip(nearest_K, cosines_K)],
+        }
+        for i, nearest_K, cosines_K in rows
+    ]
+
+
+def neighbours_table(neighbours: Sequence[Mapping[str, Any]]) -> str:
+    """Returns a Markdown table of what `find_neighbours` found, one word a row."""
     rows = []
-    for i, nearest_K, cosines_K in zip(ids_B, *embeddings.neighbours(features_VxM, ids_B, NUM_NEIGHBOURS)):
-        rows.append([words[i], ', '.join(f'{words[j]} {cosine:.2f}' for j, cosine in zip(nearest_K, cosines_K))])
+    for row in neighbours:
+        rows.append([row['word'], ', '.join(f'{near["word"]} {near["cosine"]:.2f}' for near in row['nearest'])])
     return markdown_table(['word', 'nearest by cosine'], rows)
 
 

@@ -124,7 +124,7 @@ def load_models(folders: Sequence[str], weights: str = '') -> LoadedModels:
     for folder, vocabulary in zip(folders, vocabularies):
         same = vocabulary.words == vocabularies[0].words
         sizes = f'its vocabulary ({len(vocabulary):,} words) is not that of {folders[0]} ({len(vocabularies[0]):,})'
-        require(same, '--workdir', folder, f'{sizes}; models can be mixed only over the same words')
+        require(same, 'RUN', folder, f'{sizes}; models can be mixed only over the same words')
     mixed = mixture.Mixture(models, weights_1xM, mixture.ContextBins()) if len(models) > 1 else models[0]
     start = LineStart.of(vocabularies[0], settings[0].corpus)
     return LoadedModels(run_names(folders), settings, vocabularies[0], models, mixed, start)
@@ -135,8 +135,9 @@ def check_finished(folders: Sequence[str]) -> None:
     from nplm_jax.runs import catalog
 
     for folder in folders:
-        if not catalog.is_finished(catalog.expand_run(folder)):
-            raise BadInput(f'--workdir={folder!r}: no finished run lies there; {catalog.suggest()}')
+        path = catalog.expand_run(folder)
+        if not catalog.is_finished(path):
+            raise BadInput(f'RUN={folder!r}: no finished run lies there; {catalog.suggest(path)}')
 
 
 def run_names(folders: Sequence[str]) -> list[str]:

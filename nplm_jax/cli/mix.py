@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 HEADER = ['model', 'valid', 'test', 'weight: equal', 'learned']
 SPLITS = ('valid', 'test')
+_IMPORTED = 'nplm import arpa FILE --vocabulary=RUN gives an ARPA file those of a run'
 
 
 def main(argv: Sequence[str]) -> None:
@@ -35,7 +36,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--output', default='', help='write the results into this JSON file; default: into none')
     parser.add_json()
     flags = parser.parse_args(argv)
-    require(len(flags.workdir) > 1, '--workdir', flags.workdir[0], 'give two or more')
+    require(len(flags.workdir) > 1, 'RUN', flags.workdir[0], 'give two or more')
 
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.runs import loading, provenance
@@ -43,7 +44,7 @@ def main(argv: Sequence[str]) -> None:
     models = load_models(flags.workdir)
     for folder, settings in zip(flags.workdir, models.settings):
         same = settings.corpus == models.settings[0].corpus
-        require(same, '--workdir', folder, f'its corpus.* are not those of {flags.workdir[0]}')
+        require(same, 'RUN', folder, f'its corpus.* are not those of {flags.workdir[0]}; {_IMPORTED}')
     results = mix(models, loading.prepare_recorded(models.settings[0], *flags.workdir))
     for model, folder in zip(results['models'], flags.workdir):
         model['folder'] = str(expand('--workdir', folder).resolve())

@@ -66,7 +66,8 @@ def parse(lines: Sequence[str], num_scores: int) -> list[Alternative]:
             except ValueError:
                 scores = []
             if len(scores) != num_scores or any(map(math.isnan, scores)):
-                raise BadInput(f'stdin:{number}: expected id{SEPARATOR}words{SEPARATOR}{num_scores} numbers')
+                numbers = 'a number' if num_scores == 1 else f'{num_scores} numbers'
+                raise BadInput(f'stdin:{number}: expected id{SEPARATOR}words{SEPARATOR}{numbers}')
         alternatives.append(Alternative(fields, scores))
     return alternatives
 

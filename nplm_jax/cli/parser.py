@@ -79,6 +79,8 @@ class Parser(argparse.ArgumentParser):
         flags = self.parse_intermixed_args(args, namespace)
         if self._max_runs != 0:
             positional = flags.runs if isinstance(flags.runs, list) else [flags.runs] if flags.runs else []
+            if mistyped := [word for word in positional if word.startswith('--')]:  # argparse: a flag has no blank
+                self.error(f'unrecognized arguments: {" ".join(mistyped)}')
             flags.workdir = [*positional, *(flags.workdir or [])]
             flags.runs = flags.workdir
             require(bool(flags.workdir), 'RUN', '', f'give the folder of a run: {self.prog} RUN')
@@ -87,6 +89,7 @@ class Parser(argparse.ArgumentParser):
         return flags
 
     def error(self, message: str) -> NoReturn:
-        """Ends the process."""
-        print(message, file=sys.stderr)
+        """Ends the process. A flag that does not exist is answered by where those that do are listed."""
+        hint = f'; {self.prog} --help lists the flags' if message.startswith('unrecognized arguments') else ''
+        print(message + hint, file=sys.stderr)
         sys.exit(2)

@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import os
 import pathlib
+import shlex
 from typing import Any
 
 from nplm_jax import config as config_lib
@@ -76,7 +77,7 @@ def read_run(folder: pathlib.Path) -> Run:
         BadInput: No run lies there, or its files are damaged.
     """
     if not (folder / CONFIG).is_file():
-        raise BadInput(f'--workdir={str(folder)!r}: no run lies there; {suggest()}')
+        raise BadInput(f'RUN={str(folder)!r}: no run lies there; {suggest(folder)}')
     try:
         settings = config_lib.from_config(read_json(folder / CONFIG))
     except BadInput as error:
@@ -101,10 +102,12 @@ def find(root: pathlib.Path) -> list[pathlib.Path]:
     return found
 
 
-def suggest(root: str = RUNS) -> str:
-    """Names the finished runs that there are, or says how to get one."""
-    finished = [str(folder) for folder in find(pathlib.Path(root)) if is_finished(folder)]
-    if not finished:
+def suggest(wrong: pathlib.Path) -> str:
+    """Says what to give instead of a path without a run: the finished runs below it, or else those below runs/."""
+    if wrong.is_file():
+        return f'it is a file; nplm score RUN < {shlex.quote(str(wrong))} scores its text'
+    lists = ([str(f) for f in find(root) if is_finished(f)] for root in (wrong, pathlib.Path(RUNS)))
+    if not (finished := next(filter(None, lists), [])):
         return 'python launch.py trains one'
     more = f' and {len(finished) - _MAX_SUGGESTED} more (nplm runs)' if len(finished) > _MAX_SUGGESTED else ''
     return f'finished runs: {", ".join(finished[:_MAX_SUGGESTED])}{more}'

@@ -1,5 +1,6 @@
 """What stands behind --config: the files, mistakes as one line, the resolved config as text. Imports no JAX."""
 
+import difflib
 import os
 import pathlib
 import re
@@ -67,12 +68,21 @@ def check_keys(argv: Sequence[str], default: ConfigDict) -> None:
     keys = list(flatten(default))
     for match in filter(None, map(_OVERRIDE.match, argv)):
         if match[1] not in keys:
-            section = match[1].partition('.')[0]
-            allowed = [key for key in keys if key.startswith(f'{section}.')] or keys
-            hint = f'allowed here: {", ".join(allowed)}'
+            hint = describe_unknown_key(match[1], keys)
             if match[1] in KEY_ALIASES:
-                hint = f'it is now --config.{KEY_ALIASES[match[1]]}'
-            raise BadInput(f'--config.{match[1]}: unknown key; {hint}')
+                hint = f'unknown key; it is now --config.{KEY_ALIASES[match[1]]}'
+            raise BadInput(f'--config.{match[1]}: {hint}')
+
+
+def describe_unknown_key(key: str, keys: Sequence[str]) -> str:
+    """Says that no key is called `key`, and what is allowed in its section; of an unknown section, what is near it."""
+    section, _, name = key.partition('.')
+    if allowed := [known for known in keys if known.startswith(f'{section}.')]:
+        return f'unknown key; allowed here: {", ".join(allowed)}'
+    last = name.rpartition('.')[2] or section
+    near = [known for known in keys if known.rpartition('.')[2] == last] or difflib.get_close_matches(key, keys)
+    perhaps = f'perhaps {", ".join(near)}; ' if near else ''
+    return f'unknown key; {perhaps}--print_config lists all keys'
 
 
 def explain(error: BaseException, argv: Sequence[str], root: pathlib.Path) -> str:
@@ -89,6 +99,8 @@ def explain(error: BaseException, argv: Sequence[str], root: pathlib.Path) -> st
             for match in filter(None, map(_OVERRIDE.match, argv))
             if ',' in (match[2] or '') and match[0] in str(error)
         )
+        if isinstance(error, flags.UnrecognizedFlagError) and '.' in error.flagname:
+            return f'{first_line(error)}; a key of the config is set by --config.{error.flagname}'
         return first_line(error) + next(hints, '')
     while error.__context__:  # ml_collections and Absl raise what a config file raised again, as a traceback's text
         error = error.__context__

@@ -63,7 +63,7 @@ def draw_sweep(points: Sequence[tuple[Mapping[str, Any], float]], path: pathlib.
     if not 1 <= len(varying) <= 2:
         return None
     x, *others = varying
-    is_number = all(type(value) in (int, float) for value in values[x])
+    is_number = x != 'seed' and all(type(value) in (int, float) for value in values[x])  # seeds are names
     figure, axes = _new_figure()
     for line in values[others[0]] if others else [None]:
         chosen = [(o.get(x), valid) for o, valid in points if not others or o.get(others[0]) == line]

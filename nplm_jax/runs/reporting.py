@@ -46,7 +46,7 @@ class Reporter(reporter.Reporter):
         self._label = name and f'{name}: '
         self._path = folder / 'metrics.jsonl'
         self._nll: list[np.ndarray] = []  # of the updates since the last line
-        self._first_chunk: tuple[float, int] | None = None  # when the first chunk ended, and its last update
+        self._timed: dict[int, tuple[int, float]] = {}  # by size: chunks after the first, which compiles, and seconds
         self._time_is_known = False
 
     def start(self, progress: Progress, schedule: Schedule, batch_size: int) -> None:
@@ -58,6 +58,7 @@ class Reporter(reporter.Reporter):
             batch_size: Words an update.
         """
         self._schedule, self._batch_size = schedule, batch_size
+        self._train_seconds = progress.train_seconds  # up to the chunk before
         rows = [row for row in read_metrics(self._path) if row['step'] <= progress.step]
         write_atomically(self._path, ''.join(json.dumps(row) + '\n' for row in rows))
         self._file = self._path.open('a', encoding='utf-8')
@@ -88,7 +89,7 @@ class Reporter(reporter.Reporter):
         """
         self._nll.append(nll_S)
         self._bar.update(nll_S.size * self._batch_size)
-        self._estimate_time(progress)
+        self._estimate_time(progress, nll_S.size)
         if self._schedule.is_due(self._schedule.log_every, progress.step - nll_S.size, progress.step):
             train = nll_to_perplexity(float(np.concatenate(self._nll).mean()))
             self._bar.set_description(f'{self._label}epoch {self._epoch(progress):.2f}, perplexity {train:.1f}')
@@ -117,20 +118,23 @@ class Reporter(reporter.Reporter):
                 if hasattr(self, name):
                     stack.callback(getattr(self, name).close)
 
-    def _estimate_time(self, progress: Progress) -> None:
-        """Says once how long training will take, at the rate since the first chunk, which compiles."""
-        now = time.perf_counter()
-        if self._first_chunk is None:
-            self._first_chunk = now, progress.step
-        elapsed = now - self._first_chunk[0]
+    def _estimate_time(self, progress: Progress, size: int) -> None:
+        """Says once how long training will take, at the rate of the updates alone.
+
+        The first chunk of each size is left out, because it compiles.
+        """
+        seconds, self._train_seconds = progress.train_seconds - self._train_seconds, progress.train_seconds
+        chunks, sum_seconds = self._timed.get(size, (-1, 0.0))
+        self._timed[size] = chunks + 1, sum_seconds + (seconds if chunks >= 0 else 0.0)
+        elapsed = sum(seconds for _, seconds in self._timed.values())
         if self._time_is_known or elapsed < _SECONDS_OF_RATE:
             return
         self._time_is_known = True
-        rate = (progress.step - self._first_chunk[1]) / elapsed
-        seconds = (self._schedule.total_steps - progress.step) / rate
-        if seconds > _SECONDS_OF_RATE:
+        rate = sum(size * chunks for size, (chunks, _) in self._timed.items()) / elapsed
+        remaining = (self._schedule.total_steps - progress.step) / rate
+        if remaining > _SECONDS_OF_RATE:
             last = self._schedule.total_steps / self._schedule.steps_per_epoch
-            about = f'{seconds / 60:.0f} minutes' if seconds > 90 else f'{seconds:.0f} seconds'
+            about = f'{remaining / 60:.0f} minutes' if remaining > 90 else f'{remaining:.0f} seconds'
             self._bar.write(
                 f'{self._label}about {about} to the end of epoch {last:g}, without validations, at '
                 f'{rate * self._batch_size:,.0f} words/s'

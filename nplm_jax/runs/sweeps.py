@@ -12,6 +12,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from nplm_jax.runs import experiment, figures, loading
+from nplm_jax.runs.command_line import describe_unknown_key, flatten
 from nplm_jax.runs.workdir import run_name
 from nplm_jax.training import vmapped
 from nplm_jax.utils.errors import BadInput, NonFiniteError, require
@@ -114,7 +115,7 @@ def _find(config: ConfigDict, key: str, flag: str) -> tuple[ConfigDict, str]:
     for section in sections:
         parent = parent[section] if isinstance(parent, ConfigDict) and section in parent else None
     if not isinstance(parent, ConfigDict) or last not in parent or isinstance(parent[last], ConfigDict):
-        raise BadInput(f'{flag}: {key}: unknown key')
+        raise BadInput(f'{flag}: {key}: {describe_unknown_key(key, list(flatten(config)))}')
     return parent, last
 
 

@@ -10,7 +10,7 @@ from nplm_jax.cli import __main__ as cli
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
 WRONG = [
-    (['--workdir=/nowhere'], "--workdir='/nowhere': no finished run lies there"),
+    (['--workdir=/nowhere'], "RUN='/nowhere': no finished run lies there"),
     (['--workdir=NETWORK', '--workdir=OTHER'], 'is not that of'),
     (['--workdir=NETWORK', '--port=70000'], '--port=70000: must be 0 to 65535'),
     (['--workdir=NETWORK', '--host=256.0.0.1', '--port=0'], "--host='256.0.0.1' --port=0: cannot listen there"),

@@ -279,7 +279,7 @@ def arpa_sums(tmp_path, vocabulary):
     [
         (['NOT'], 'not an ARPA file'),
         (['/nowhere'], '/nowhere: cannot be read'),
-        (['GOOD', '--vocabulary=/nowhere'], "--workdir='/nowhere': no run lies there"),
+        (['GOOD', '--vocabulary=/nowhere'], "RUN='/nowhere': no run lies there"),
         (['GOOD', '--vocabulary=OTHER'], 'has no word in common with the file'),
     ],
 )

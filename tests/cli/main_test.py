@@ -84,7 +84,28 @@ def test_a_wrong_folder_lists_the_finished_runs(folders, lines, monkeypatch, tmp
         with pytest.raises(SystemExit):
             cli.main([*command, 'runs/nowhere'])
         (line,) = lines()[1]
-        assert line.startswith("--workdir='runs/nowhere': no") and 'finished runs: runs/counts, runs/network' in line
+        assert line.startswith("RUN='runs/nowhere': no") and 'finished runs: runs/counts, runs/network' in line
+
+
+def test_a_folder_of_runs_lists_those_and_a_file_says_where_a_text_goes(folders, lines, monkeypatch, tmp_path):
+    (tmp_path / 'text').write_text('i like dog')
+    monkeypatch.chdir(tmp_path)
+    for path, hint in (
+        (folders, f'finished runs: {folders}/counts, '),
+        ('text', 'it is a file; nplm score RUN < text'),
+    ):
+        lines()
+        with pytest.raises(SystemExit):
+            cli.main(['score', str(folders / 'network'), str(path)])
+        (line,) = lines()[1]
+        assert hint in line
+
+
+def test_a_mistyped_flag_is_no_run_even_with_a_blank_in_its_value(folders, lines):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(['next', str(folders / 'network'), '--word=the king'])
+    message = 'unrecognized arguments: --word=the king; nplm next --help lists the flags'
+    assert stop.value.code == 2 and lines()[1] == [message]
 
 
 def test_an_unknown_command_lists_those_there_are(lines):

@@ -54,7 +54,7 @@ def test_the_table_is_of_the_models_and_their_mixtures(folders, tmp_path, lines)
 
 
 def test_what_cannot_be_mixed_is_one_line(folders, lines):
-    for others, message in (((), '--workdir=.*: give two or more'), (('other',), r'its corpus\.\* are not those of')):
+    for others, message in (((), 'RUN=.*: give two or more'), (('other',), r'its corpus\.\* are not those of')):
         with pytest.raises(SystemExit) as end:
             cli.main(['mix', *(f'--workdir={folders}/{name}' for name in ('add_delta', *others))])
         assert end.value.code == 2

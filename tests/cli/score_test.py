@@ -257,17 +257,17 @@ WRONG = [
     (' \n\n', [], 'stdin: holds no words'),
     (b'caf\xe9', [], 'stdin: not UTF-8 text (byte 3)'),
     ('a', ['--workdir=OTHER'], 'is not that of'),
-    ('a', ['--workdir=/nowhere'], "--workdir='/nowhere': no finished run lies there"),
+    ('a', ['--workdir=/nowhere'], "RUN='/nowhere': no finished run lies there"),
     ('0 ||| a\nb', ['--nbest'], 'stdin:2: expected id ||| words'),
     ('0 ||| ', ['--nbest'], 'stdin:1: expected id ||| words'),
     ('a', ['--nbest', '--stream'], 'argument --stream: not allowed with argument --nbest'),
-    ('0 ||| a ||| 1 2', ['--nbest', '--score_weights=1'], 'stdin:1: expected id ||| words ||| 1 numbers'),
-    ('0 ||| a', ['--nbest', '--score_weights=1'], 'stdin:1: expected id ||| words ||| 1 numbers'),
-    ('0 ||| a ||| x', ['--nbest', '--score_weights=1'], 'stdin:1: expected id ||| words ||| 1 numbers'),
+    ('0 ||| a ||| 1 2', ['--nbest', '--score_weights=1'], 'stdin:1: expected id ||| words ||| a number'),
+    ('0 ||| a', ['--nbest', '--score_weights=1'], 'stdin:1: expected id ||| words ||| a number'),
+    ('0 ||| a ||| x', ['--nbest', '--score_weights=1'], 'stdin:1: expected id ||| words ||| a number'),
     ('0 ||| a ||| 1', ['--nbest', '--score_weights=1,b'], "--score_weights='1,b': must be finite numbers"),
     ('a', ['--score_weights=1'], "--score_weights='1': belongs to --nbest"),
     ('a', ['--next=2'], "--next='2': is a command: nplm next RUN --prompt=TEXT --count=K"),
-    ('a', ['--prompt=i'], 'unrecognized arguments: --prompt=i'),
+    ('a', ['--prompt=i'], 'unrecognized arguments: --prompt=i; nplm score --help lists the flags'),
     ('a', ['--tokens=letters'], "argument --tokens: invalid choice: 'letters'"),
 ]
 
@@ -286,7 +286,7 @@ def test_an_unfinished_run_is_refused(folders, tmp_path, call, lines):
     with pytest.raises(SystemExit):
         call('a', f'--workdir={tmp_path}')
     (message,) = lines()[1]
-    assert message.startswith(f"--workdir='{tmp_path}': no finished run lies there; ")
+    assert message.startswith(f"RUN='{tmp_path}': no finished run lies there; ")
 
 
 def test_as_a_real_process_whose_reader_goes_away(folders):

@@ -1,5 +1,6 @@
 """Neighbours, maps and exports of word features."""
 
+import json
 import sys
 
 import jax
@@ -182,6 +183,11 @@ def test_the_command(tmp_path, lines):
         assert stop.value.code == 2 and lines()[1][0].startswith(message)
     rows, stderr = call('--words=like zzz Milk')  # an unknown word hides no other
     assert [row.split()[1] for row in rows[2:]] == ['like', 'milk'] and stderr == ['not in the vocabulary: zzz']
+    (line,), _ = call('--words=like milk', '--json')
+    found = json.loads(line)['neighbours']
+    assert [row['word'] for row in found] == ['like', 'milk']
+    nearest = {'word': vocabulary.words[ids[0, 0]], 'cosine': pytest.approx(float(cosines[0, 0]))}
+    assert found[0]['nearest'][0] == nearest
 
 
 def test_without_scikit_learn_the_exports_are_written_all_the_same(tmp_path, monkeypatch, lines):

@@ -266,7 +266,7 @@ WRONG = [
     (['--prompt=zzz yyy'], "--prompt='zzz yyy': no word of it is in the vocabulary"),
     (['--top_k=many'], "argument --top_k: invalid int value: 'many'"),
     (['--topk=3'], 'unrecognized arguments: --topk=3'),
-    (['--workdir=/nowhere'], "--workdir='/nowhere': no finished run lies there"),
+    (['--workdir=/nowhere'], "RUN='/nowhere': no finished run lies there"),
 ]
 
 

@@ -55,6 +55,12 @@ def test_values_that_are_no_numbers_are_drawn_by_name(tmp_path, drawn):
     assert ticks == ['full', 'nce', 'two_level']
 
 
+def test_seeds_are_drawn_by_name(tmp_path, drawn):
+    assert figures.draw_sweep([({'seed': seed}, 100.0 + seed) for seed in (1, 2, 3)], tmp_path / 'table.png')
+    drawn[0].draw_without_rendering()
+    assert [label.get_text() for label in drawn[0].axes[0].get_xticklabels()] == ['1', '2', '3']
+
+
 @pytest.mark.parametrize('keys', ['', 'abc'])
 def test_a_sweep_over_no_key_or_over_three_has_no_figure(tmp_path, keys):
     points = [({f'{key}': i for key in keys}, 5.0 + i) for i in range(2)]

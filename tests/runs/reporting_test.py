@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
-from nplm_jax.runs import reporting
 from nplm_jax.runs.reporting import Reporter, next_steps, read_metrics, results_table
 from nplm_jax.training.schedule import Progress, Schedule
 
@@ -96,17 +95,25 @@ def test_a_resumed_run_says_from_where(tmp_path, lines, progress, said):
         (60.0, ['about 4 minutes to the end of epoch 3, without validations, at 10 words/s']),
     ],
 )
-def test_the_time_that_training_will_take_is_said_once_and_without_the_first_chunk(
-    tmp_path, lines, monkeypatch, seconds, said
-):
-    clock = iter([1000.0, 1000 + seconds, *[1000 + 3 * seconds] * 9])  # the first chunk ends at 1000
-    monkeypatch.setattr(reporting.time, 'perf_counter', lambda: next(clock))
+def test_the_time_that_training_will_take_is_said_once_and_without_the_first_chunk(tmp_path, lines, seconds, said):
     reporter = Reporter(tmp_path)
     reporter.start(Progress(), dataclasses.replace(SCHEDULE, log_every=100), 300)
-    for step in (2, 4, 6):
-        reporter.trained(Progress(step=step, train_seconds=1.0), np.ones(2))
+    for step, train_seconds in ((2, 1000.0), (4, 1000 + seconds), (6, 1000 + 2 * seconds)):
+        reporter.trained(Progress(step=step, train_seconds=train_seconds), np.ones(2))
     reporter.close()
     assert lines()[0] == said
+
+
+def test_the_time_leaves_out_the_compilation_of_each_size_of_chunk_and_validations(tmp_path, lines):
+    reporter = Reporter(tmp_path)
+    schedule = dataclasses.replace(SCHEDULE, steps_per_epoch=3, total_steps=300, log_every=1000)
+    reporter.start(Progress(step=3, seconds=50.0, train_seconds=40.0), schedule, 100)  # resumed
+    train_seconds = 40.0
+    for step, size, seconds in ((5, 2, 100.0), (6, 1, 100.0), (8, 2, 4.0), (9, 1, 2.0)):
+        train_seconds += seconds
+        reporter.trained(Progress(step=step, seconds=10 * train_seconds, train_seconds=train_seconds), np.ones(size))
+    reporter.close()
+    assert lines()[0][1:] == ['about 10 minutes to the end of epoch 100, without validations, at 50 words/s']
 
 
 def test_what_to_do_next_quotes_the_folder(tmp_path):
