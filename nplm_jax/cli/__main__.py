@@ -59,6 +59,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
 
 
 if __name__ == '__main__':

@@ -87,6 +87,7 @@ def score_text(folders: Sequence[str], names: Sequence[str], lines: Sequence[str
     from nplm_jax.inference import scoring
     from nplm_jax.models.mixture import ContextBins, Mixture
 
+    require(not flags.weights or len(folders) > 1, '--weights', flags.weights, 'needs two runs or more')
     loaded = [load_models([folder]) for folder in folders]
     same = all(models.vocabulary.words == loaded[0].vocabulary.words for models in loaded)
     if not same and flags.weights:

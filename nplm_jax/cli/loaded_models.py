@@ -113,6 +113,8 @@ def load_models(folders: Sequence[str], weights: str = '') -> LoadedModels:
         BadInput: A run is not finished, the vocabularies differ, or the weights do not fit.
     """
     check_finished(folders)
+    repeated = next((folder for i, folder in enumerate(folders) if folder in folders[:i]), None)
+    require(repeated is None, 'RUN', repeated, 'is given twice')
     weights_1xM = read_weights(weights, folders)
 
     from nplm_jax.inference.scoring import LineStart
@@ -141,6 +143,7 @@ def check_finished(folders: Sequence[str]) -> None:
 
 
 def run_names(folders: Sequence[str]) -> list[str]:
-    """Returns the names of the folders; of two with one name the whole paths."""
+    """Returns the names of the folders; of two with one name, and of one named `mixture`, the whole paths."""
     names = [os.path.basename(os.path.abspath(folder)) for folder in folders]
-    return [str(folder) if names.count(name) > 1 else name for name, folder in zip(names, folders)]
+    taken = [*names, 'mixture']
+    return [str(folder) if taken.count(name) > 1 else name for name, folder in zip(names, folders)]

@@ -49,9 +49,9 @@ def main(argv: Sequence[str]) -> None:
     for model, folder in zip(results['models'], flags.workdir):
         model['folder'] = str(expand('--workdir', folder).resolve())
     results |= {'command': shlex.join(['nplm', 'mix', *argv]), **provenance.provenance()}
+    print(to_json(results) if flags.json else make_table(results))
     if flags.output:
         write_atomically(expand('--output', flags.output), to_json(results, indent=2) + '\n')
-    print(to_json(results) if flags.json else make_table(results))
 
 
 def mix(loaded: LoadedModels, data: Dataset) -> dict[str, Any]:

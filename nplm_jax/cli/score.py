@@ -20,6 +20,7 @@ total being --model_weight times log10p plus the sum of each weight times its nu
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--model_weight', type=float, default=1.0, help="with --score_weights: the weight of the run's")
     parser.add_json()
     flags = parser.parse_args(argv)
+    require(math.isfinite(flags.model_weight), '--model_weight', flags.model_weight, 'must be finite')
     require(flags.next is None, '--next', flags.next, 'is a command: nplm next RUN --prompt=TEXT --count=K')
 
     from nplm_jax.cli import nbest

@@ -88,8 +88,8 @@ class LineStart:
         return cls((vocabulary.ids[PARAGRAPH_BOUNDARY],), tuple(marks))
 
     def before(self, ids_T: np.ndarray) -> np.ndarray:
-        """Returns what stands before a line of these ids, int32."""
-        return np.array([] if len(ids_T) and ids_T[0] in self.marks else self.prefix, np.int32)
+        """Returns what stands before a line of these ids, int32: nothing if it goes on after a mark of its own."""
+        return np.array([] if len(ids_T) > 1 and ids_T[0] in self.marks else self.prefix, np.int32)
 
 
 def score(

@@ -42,6 +42,7 @@ class Recurrent(StreamBody):
         activation_penalty: Coefficient of the mean square of the last h, after dropout.
         slowness_penalty: Coefficient of the mean square of its change from word to word.
         cell_class: Flax's cell.
+        precisions: The values of model.precision that the cell knows.
     """
 
     weight_dropout: float
@@ -49,12 +50,22 @@ class Recurrent(StreamBody):
     slowness_penalty: float
     burn_in = 512
     cell_class: ClassVar[Any]
+    precisions: ClassVar[tuple[str, ...]] = ('float32',)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
-        """Returns the body. Raises BadInput for direct connections, no state, or a batch of unequal streams."""
-        name, family = settings.optimizer.name, settings.model.family
-        require(name != 'paper', 'optimizer.name', name, f'must be another for model.family={family}')
+        """Returns the body. Raises BadInput for what it cannot have, such as direct connections or unequal streams."""
+        name, model, bptt_length = settings.optimizer.name, settings.model, settings.train.bptt_length
+        require(name != 'paper', 'optimizer.name', name, f'must be another for model.family={model.family}')
+        allowed = f'must be float32 for model.family={model.family}'
+        require(model.precision in cls.precisions, 'model.precision', model.precision, allowed)
+        slowness = settings.recurrent.slowness_penalty
+        require(
+            not slowness or bptt_length > 1,
+            'train.bptt_length',
+            bptt_length,
+            'must be 2 or more for a slowness penalty',
+        )
         return cls(**cls.common_fields(settings), **dataclasses.asdict(settings.recurrent))
 
     @property
@@ -169,6 +180,7 @@ class Lstm(Recurrent):
     """Long short-term memory (`model.family=lstm`); the carry of a layer is (c, h)."""
 
     cell_class = flax.linen.OptimizedLSTMCell
+    precisions = ('float32', 'bfloat16')
 
     def start_cell(self, num_streams: int) -> Carry:
         """Returns zeros, two of S x K."""

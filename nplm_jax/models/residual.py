@@ -22,6 +22,7 @@ from nplm_jax.config import Settings
 from nplm_jax.models.body import EMBEDDING, Carry
 from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.outputs.output_layer import Features, Params
+from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
 
 
@@ -41,8 +42,10 @@ class Residual(StreamBody):
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
-        """Returns the body. Raises BadInput for direct connections, no units, or a batch of unequal streams."""
-        return cls(**cls.common_fields(settings), window=settings.model.n - 1, **dataclasses.asdict(settings.residual))
+        """Returns the body. Raises BadInput for what it cannot have, such as a window of one word."""
+        n, averages = settings.model.n, settings.residual.averages
+        require(n > 2 or averages > 0, 'residual.averages', averages, 'must be 1 or more where model.n=2')
+        return cls(**cls.common_fields(settings), window=n - 1, **dataclasses.asdict(settings.residual))
 
     @property
     def reach(self) -> int:

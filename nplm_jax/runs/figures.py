@@ -72,7 +72,7 @@ def draw_sweep(points: Sequence[tuple[Mapping[str, Any], float]], path: pathlib.
         where: list[Any] = [value if is_number else str(value) for value, _ in chosen]
         axes.plot(where, [v for _, v in chosen], 'o-', label=f'{others[0]} = {line}' if others else None)
     best, valid = min(points, key=lambda point: point[1])
-    axes.plot([best[x] if is_number else str(best[x])], [valid], '*', color='black', markersize=14, label='best')
+    axes.plot([best[x] if is_number else str(best.get(x))], [valid], '*', color='black', markersize=14, label='best')
     axes.set(xlabel=x, ylabel='validation perplexity', yscale='log')
     if is_number and min(values[x]) > 0 and max(values[x]) >= _ONE_DECADE * min(values[x]):
         axes.set(xscale='log')

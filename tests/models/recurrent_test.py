@@ -51,6 +51,24 @@ def loss(network, params, before_SxT, targets_SxT, carry, key=None):
     return network.loss(params, jnp.asarray(before_SxT).reshape(-1, 1), targets_SxT.reshape(-1), carry, key)
 
 
+@pytest.mark.parametrize(
+    'changes,message',
+    [
+        (
+            {'model.family': 'gru', 'model.precision': 'bfloat16'},
+            '^model.precision=.*must be float32 for model.family=gru',
+        ),
+        ({'recurrent.slowness_penalty': 1.0, 'train.bptt_length': 1}, '^train.bptt_length=1: must be 2 or more'),
+        ({'model.family': 'residual', 'model.n': 2, 'residual.averages': 0}, '^residual.averages=0: must be 1 or more'),
+    ],
+)
+def test_what_a_body_cannot_have_is_one_line(changes, message):
+    with pytest.raises(BadInput, match=message):
+        make_network(
+            V, {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4, **changes}
+        )
+
+
 def test_penalties_change_the_gradient_and_not_the_loss():
     penalties = {'recurrent.activation_penalty': 2.0, 'recurrent.slowness_penalty': 3.0}
     gradients = []

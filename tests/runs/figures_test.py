@@ -65,3 +65,8 @@ def test_seeds_are_drawn_by_name(tmp_path, drawn):
 def test_a_sweep_over_no_key_or_over_three_has_no_figure(tmp_path, keys):
     points = [({f'{key}': i for key in keys}, 5.0 + i) for i in range(2)]
     assert figures.draw_sweep(points, tmp_path / 'table.png') is None and not [*tmp_path.iterdir()]
+
+
+def test_a_point_without_the_varying_key_may_be_the_best(tmp_path):
+    points = [({}, 90.0), ({'model.h': 50}, 100.0)]
+    assert figures.draw_sweep(points, path := tmp_path / 'table.png') == path and path.exists()

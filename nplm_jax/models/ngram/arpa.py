@@ -71,8 +71,8 @@ def read(path: pathlib.Path) -> tuple[BackoffModel, Vocabulary]:
 
     Raises:
         BadInput: The text is malformed, a section's number of n-grams differs from the header's, an n-gram is
-            repeated, a word is no 1-gram, or an n-gram's first words are no n-gram of the order below. The message
-            names file and line.
+            repeated, a word is no 1-gram or `<rare>`, or an n-gram's first words are no n-gram of the order below. The
+            message names file and line.
     """
     sections = _parse(path)
     in_longer = {word for section in sections[1:] for ngram in section.ngrams for word in ngram}
@@ -83,6 +83,10 @@ def read(path: pathlib.Path) -> tuple[BackoffModel, Vocabulary]:
         p > _ZERO or w not in SENTENCE_BOUNDARIES or w in in_longer for p, (w,) in zip(unigrams.log_p, unigrams.ngrams)
     ]
     words = [w for (w,), is_kept in zip(unigrams.ngrams, is_word) if is_kept and w != UNKNOWN]
+    if RARE in words:
+        raise BadInput(
+            f'{path}: has the word {RARE}, which stands for unknown words here; name it {UNKNOWN} in the text'
+        )
     ids = {UNKNOWN: 0, **{w: i for i, w in enumerate(words, start=1)}}
     vocabulary = Vocabulary((RARE, *words), (0,) * len(ids))
     keys: list[np.ndarray] = [np.arange(len(ids))]

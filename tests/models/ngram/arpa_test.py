@@ -259,3 +259,11 @@ def test_marks_that_cannot_become_one_are_refused(tmp_path, old, new, message):
     text = SENTENCES.replace(old, new).replace('<s> a b', '<s> a a').replace('b a </s>', 'a </s> b')
     with pytest.raises(BadInput, match=message):
         merged(tmp_path, text)
+
+
+def test_the_rare_word_symbol_is_no_word_of_a_file(tmp_path):
+    (tmp_path / 'file.arpa').write_text(
+        FILE.replace('-1	b', f'-1	{RARE}').replace('a b', f'a {RARE}').replace('b  a', f'{RARE} a')
+    )
+    with pytest.raises(BadInput, match=f'has the word {RARE}'):
+        arpa.read(tmp_path / 'file.arpa')
