@@ -6,7 +6,7 @@
     python launch.py --config=configs/brown.py:kneser_ney_5   a count-based model: interpolated, kneser_ney_3 to _5,
                                  modified_kneser_ney_3 to _5, classes_150 to _2000, classes_500_4, classes_500_5
     python launch.py --config=configs/brown.py:lstm       a recurrent network: rnn, gru, lstm
-    python launch.py --config=configs/brown.py:tied_lstm  a regularised lstm, trained in about five minutes
+    python launch.py --config=configs/brown.py:tied_lstm  a regularised lstm with C as its output matrix, in four passes
     python launch.py --config=configs/brown.py:mlp9,cased mlp9 on words in upper and lower case
     python launch.py --config=configs/brown.py:mlp9,paper mlp9 trained by the paper's recipe, one word an update
     python launch.py --config=configs/brown.py:mlp9 --config.model.h=50 --config.seed=2
@@ -106,7 +106,7 @@ def get_config(row: str = '') -> ConfigDict:
 
 
 def _set_tied_lstm(c: ConfigDict) -> None:
-    """Sets four passes of a regularised LSTM with noise-contrastive estimation: five minutes on 2 quiet cores."""
+    """Sets four passes of a regularised LSTM with noise-contrastive estimation (experiments/recurrent)."""
     c.model.family, c.model.m, c.model.h = 'lstm', 320, 320
     c.model.tied = c.model.variational = True
     c.model.dropout, c.model.output_dropout = 0.3, 0.45
