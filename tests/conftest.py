@@ -2,6 +2,7 @@
 
 import fcntl
 import functools
+import gc
 import json
 import os
 import pathlib
@@ -74,6 +75,19 @@ def _outcomes_on_eight_devices(session):
                 file.write(json.dumps(['', process.returncode, process.stdout[-2000:] + process.stderr[-2000:]]) + '\n')
     rows = [json.loads(line) for line in path.read_text(encoding='utf-8').splitlines()]
     return {nodeid: (outcome, text) for nodeid, outcome, text in rows}
+
+
+MAX_MEMORY_MAPS = 20_000  # Linux allows a process 65,530; every compiled program takes some
+
+
+@pytest.fixture(autouse=True)
+def few_memory_maps():
+    """Frees the compiled programs before there are so many that the next compilation crashes."""
+    yield
+    maps = pathlib.Path('/proc/self/maps')
+    if maps.exists() and maps.read_bytes().count(b'\n') > MAX_MEMORY_MAPS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture
