@@ -274,7 +274,7 @@ def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
     Raises:
         BadInput: A key is unknown or missing, or has a wrong type or an impossible value.
     """
-    flat = flatten(config.to_dict() if isinstance(config, ConfigDict) else config)
+    flat = flatten(config)
     renamed = {new: flat.pop(old) for old, new in KEY_ALIASES.items() if old in flat}
     flat = {**ADDED_KEYS, **renamed, **flat}
     for (key, old_value), new_value in VALUE_ALIASES.items():
@@ -283,9 +283,10 @@ def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
     return _from_flat(flat)
 
 
-def flatten(values: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
-    """Returns the values of nested dictionaries by flattened key: {'model.h': 50}."""
+def flatten(values: ConfigDict | Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+    """Returns the values of a config, or of nested dictionaries, by flattened key: {'model.h': 50}."""
     flat: dict[str, Any] = {}
+    values = values.to_dict() if isinstance(values, ConfigDict) else values
     for key, value in values.items():
         is_section = isinstance(value, Mapping) and value
         flat |= flatten(value, f'{prefix}{key}.') if is_section else {f'{prefix}{key}': value}

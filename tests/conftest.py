@@ -20,6 +20,7 @@ import pytest  # noqa: E402
 from configs import brown, sentences  # noqa: E402
 from configs import text as text_config  # noqa: E402
 from nplm_jax import config as config_lib  # noqa: E402
+from nplm_jax.cli import __main__ as cli  # noqa: E402
 from nplm_jax.models.ngram.kneser_ney import DiscountWarning  # noqa: E402
 from nplm_jax.runs import experiment, loading  # noqa: E402
 
@@ -94,6 +95,18 @@ def few_memory_maps():
 def lines(capsys):
     """What was printed since, as (stdout lines, stderr lines)."""
     return lambda: tuple(text.splitlines() for text in capsys.readouterr())
+
+
+@pytest.fixture
+def nplm_command(lines):
+    """Runs a command of nplm. Returns what it printed, as `lines` does."""
+
+    def call(*arguments):
+        lines()
+        cli.main(list(map(str, arguments)))
+        return lines()
+
+    return call
 
 
 @pytest.fixture(scope='session')

@@ -60,6 +60,8 @@ def describe(run: Run) -> dict[str, Any]:
 
 def make_text(info: Mapping[str, Any]) -> str:
     """Returns the text that the command prints."""
+    from nplm_jax.config import flatten
+
     results, words = info['results'], info['vocabulary']
     lines = [f'{info["name"]}: {info["state"]}, {info["date"]}; folder {info["folder"]}']
     if words:
@@ -81,7 +83,7 @@ def make_text(info: Mapping[str, Any]) -> str:
         )
     files = (f'{name} ({size / 1e6:,.1f} MB)' if size >= 1e5 else name for name, size in info['files'].items())
     lines += [f'files: {", ".join(files)}', 'config:']
-    return '\n'.join([*lines, *(f'  {key} = {value!r}' for key, value in _flatten(info['config']))])
+    return '\n'.join([*lines, *(f'  {key} = {value!r}' for key, value in flatten(info['config']).items())])
 
 
 def _pairs(numbers: Mapping[str, Any]) -> str:
@@ -95,13 +97,6 @@ def _value(value: Any) -> str:
     if isinstance(value, float):
         return f'{value:,.2f}'
     return f'{value:,}' if type(value) is int else str(value)
-
-
-def _flatten(values: Mapping[str, Any], prefix: str = '') -> list[tuple[str, Any]]:
-    pairs: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        pairs += _flatten(value, f'{prefix}{key}.') if isinstance(value, Mapping) else [(f'{prefix}{key}', value)]
-    return pairs
 
 
 def _size(path: Any) -> int:

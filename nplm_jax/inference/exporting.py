@@ -53,7 +53,7 @@ def write_safetensors(model: LanguageModel, vocabulary: Vocabulary, settings: Se
             'safetensors: not installed: pip install "nplm-jax[export]", or pip install safetensors'
         ) from None
     arrays = arrays_of(model)
-    texts = {WORDS: json.dumps(vocabulary.words), CONFIG: json.dumps(to_dict(settings))}
+    texts = _metadata(vocabulary, settings)
     texts |= {name: str(array) for name, array in arrays.items() if array.dtype.kind == 'U'}
     tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items() if array.dtype.kind != 'U'}
     write_atomically(path, save(tensors, texts))
@@ -84,10 +84,14 @@ def write_onnx(model: LanguageModel, vocabulary: Vocabulary, settings: Settings,
     )
     opsets = [onnx.helper.make_opsetid('', _ONNX_OPSET)]
     proto = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_ONNX_IR, producer_name='nplm-jax')
-    texts = {WORDS: json.dumps(vocabulary.words), CONFIG: json.dumps(to_dict(settings))}
-    onnx.helper.set_model_props(proto, texts)
+    onnx.helper.set_model_props(proto, _metadata(vocabulary, settings))
     onnx.checker.check_model(proto, full_check=True)
     write_atomically(path, proto.SerializeToString())
+
+
+def _metadata(vocabulary: Vocabulary, settings: Settings) -> dict[str, str]:
+    """Returns the words in the order of their ids, and the config, as JSON."""
+    return {WORDS: json.dumps(vocabulary.words), CONFIG: json.dumps(to_dict(settings))}
 
 
 def _nodes(network: Any) -> list[tuple[str, list[str], str, dict[str, Any]]]:

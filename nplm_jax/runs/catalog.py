@@ -5,6 +5,7 @@ import datetime
 import os
 import pathlib
 import shlex
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nplm_jax import config as config_lib
@@ -83,23 +84,23 @@ def read_run(folder: pathlib.Path) -> Run:
     except BadInput as error:
         raise BadInput(f'{folder / CONFIG}: damaged ({error})') from None
     results = read_json(folder / RESULTS) if (folder / RESULTS).is_file() else None
-    if results is not None:
-        _check_results(folder / RESULTS, results)
+    if results is not None and not is_complete(results):
+        raise BadInput(f'{folder / RESULTS}: damaged; the same command of launch.py evaluates the run again')
     return Run(folder, settings, results)
 
 
 def find(root: pathlib.Path) -> list[pathlib.Path]:
     """Returns the folders of runs at or below `root`, by name; links are not followed."""
-    found = []
+    runs = []
     for path, folders, files in os.walk(root):
         depth = len(pathlib.Path(path).relative_to(root).parts)
         if CONFIG in files:
-            found.append(pathlib.Path(path))
+            runs.append(pathlib.Path(path))
         # The folders inside a run are its checkpoints.
         folders[:] = (
             sorted(f for f in folders if not f.startswith('.')) if CONFIG not in files and depth < _DEPTH else []
         )
-    return found
+    return runs
 
 
 def suggest(wrong: pathlib.Path) -> str:
@@ -113,12 +114,24 @@ def suggest(wrong: pathlib.Path) -> str:
     return f'finished runs: {", ".join(finished[:_MAX_SUGGESTED])}{more}'
 
 
-def _check_results(path: pathlib.Path, results: dict[str, Any]) -> None:
-    """Raises BadInput unless results have the perplexities and the seconds that tables show."""
-    perplexity, seconds = results.get('perplexity'), results.get('seconds')
-    valid = isinstance(perplexity, dict) and all(
-        split in perplexity and (perplexity[split] is None or type(perplexity[split]) in (int, float))
-        for split in SPLITS
+def is_complete(results: Mapping[str, Any]) -> bool:
+    """Returns whether a results.json has all that tables show of a finished run, with the right types."""
+    mixtures, impossible = results.get('mixture', {}), results.get('impossible_words', {})
+    return (
+        isinstance(results.get('name'), str)
+        and results.get('seconds') is not None
+        and has_numbers(results, ['seconds'])
+        and has_numbers(results.get('perplexity'), SPLITS)
+        and isinstance(mixtures, Mapping)
+        and all(has_numbers(mixed, SPLITS[1:]) for mixed in mixtures.values())
+        and has_numbers(impossible, impossible)
+        and None not in impossible.values()
+        and type(results.get('evaluated_train_words', 0)) is int
     )
-    if not (valid and type(seconds) in (int, float) and isinstance(results.get('name'), str)):
-        raise BadInput(f'{path}: damaged; the same command of launch.py evaluates the run again')
+
+
+def has_numbers(value: Any, keys: Iterable[str]) -> bool:
+    """Returns whether a value is an object with a number, or null for an infinite one, under each of `keys`."""
+    if not isinstance(value, Mapping):
+        return False
+    return all(k in value and (value[k] is None or type(value[k]) in (int, float)) for k in keys)

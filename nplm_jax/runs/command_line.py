@@ -12,7 +12,7 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict
 
-from nplm_jax.config import KEY_ALIASES
+from nplm_jax.config import KEY_ALIASES, flatten
 from nplm_jax.utils.errors import BadInput, first_line
 
 _CLONE = pathlib.Path(__file__).parents[2]  # with configs/, unless the package was installed from a wheel
@@ -44,15 +44,6 @@ def load_config(file: str) -> ConfigDict:
         raise BadInput(explain(error, ['--config', f'{path}{colon}{row}'], _CLONE)) from None
     finally:
         sys.path[:] = search_path
-
-
-def flatten(config: ConfigDict) -> dict[str, Any]:
-    """Returns the values of a config by key; the keys of sections are SECTION.KEY."""
-    values: dict[str, Any] = {}
-    for name, value in config.items():
-        is_section = isinstance(value, ConfigDict)
-        values |= {f'{name}.{key}': v for key, v in flatten(value).items()} if is_section else {name: value}
-    return values
 
 
 def check_keys(argv: Sequence[str], default: ConfigDict) -> None:

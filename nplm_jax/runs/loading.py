@@ -12,7 +12,7 @@ from nplm_jax.data import corpora, dataset, vocabulary
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import factory, storage
 from nplm_jax.models.registry import is_network
-from nplm_jax.runs import reporting, workdir
+from nplm_jax.runs import catalog, workdir
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_json
 
@@ -81,7 +81,7 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
 def finished(folder: pathlib.Path) -> dict[str, Any] | None:
     """Returns the results of a finished run; None when there are none, or no complete ones."""
     try:
-        results = read_json(folder / 'results.json')
+        results = read_json(folder / catalog.RESULTS)
     except BadInput:
         return None
-    return results if reporting.is_complete(results) else None
+    return results if catalog.is_complete(results) else None

@@ -8,7 +8,7 @@ import json
 import pathlib
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import scalar
 
 from nplm_jax.inference.perplexity import nll_to_perplexity
+from nplm_jax.runs.catalog import SPLITS, has_numbers
 from nplm_jax.training import reporter
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils.errors import BadInput
@@ -25,7 +26,6 @@ from nplm_jax.utils.io import decode_lines, parse_json, read_bytes, write_atomic
 from nplm_jax.utils.shell import command_line, nplm_command
 from nplm_jax.utils.text import markdown_table, null_to_inf, to_json
 
-_SPLITS = ('train', 'valid', 'test')
 _SECONDS_OF_RATE = 5.0  # of training, after which it is said how long the rest will take
 _MIXTURES = (
     'weights of the mixtures: fixed, 0.5 for the model and 0.5 for the trigram; learned, one pair for all words, and\n'
@@ -194,33 +194,10 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
     for number, line in decode_lines(path, data[: data.rfind(b'\n') + 1]):
         row = parse_json(path, line, number)
         is_step = type(row.get('step')) is int
-        if not (_has_numbers(row, row) and is_step and None not in map(row.get, ('epoch', 'seconds'))):
+        if not (has_numbers(row, row) and is_step and None not in map(row.get, ('epoch', 'seconds'))):
             raise BadInput(f'{path}:{number}: expected numbers, step, epoch and seconds among them')
         rows.append(row)
     return rows
-
-
-def is_complete(results: Mapping[str, Any]) -> bool:
-    """Returns whether a results.json has all that tables show of a finished run, with the right types."""
-    mixtures, impossible = results.get('mixture', {}), results.get('impossible_words', {})
-    return (
-        isinstance(results.get('name'), str)
-        and results.get('seconds') is not None
-        and _has_numbers(results, ['seconds'])
-        and _has_numbers(results.get('perplexity'), _SPLITS)
-        and isinstance(mixtures, Mapping)
-        and all(_has_numbers(mixed, _SPLITS[1:]) for mixed in mixtures.values())
-        and _has_numbers(impossible, impossible)
-        and None not in impossible.values()
-        and type(results.get('evaluated_train_words', 0)) is int
-    )
-
-
-def _has_numbers(value: Any, keys: Iterable[str]) -> bool:
-    """Returns whether a value is an object with a number, or null for an infinite one, under each of `keys`."""
-    if not isinstance(value, Mapping):
-        return False
-    return all(k in value and (value[k] is None or type(value[k]) in (int, float)) for k in keys)
 
 
 def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
@@ -233,13 +210,13 @@ def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
     Returns:
         A Markdown table; lines about a sample of the training words, the mixtures, and words of probability zero.
     """
-    rows = [[results['name'], *(null_to_inf(results['perplexity'][s]) for s in _SPLITS)]]
+    rows = [[results['name'], *(null_to_inf(results['perplexity'][s]) for s in SPLITS)]]
     for kind, mixed in results.get('mixture', {}).items():
-        held_out = (null_to_inf(mixed[s]) for s in _SPLITS[1:])
+        held_out = (null_to_inf(mixed[s]) for s in SPLITS[1:])
         rows.append([f'  mixed with the trigram, {kind.replace("_", " ")}', '-', *held_out])
     if paper['row']:
-        rows.append([f'paper, {paper["row"]}', *(float(paper[s]) if paper[s] else '-' for s in _SPLITS)])
-    lines = [markdown_table(['perplexity', *_SPLITS], rows)]
+        rows.append([f'paper, {paper["row"]}', *(float(paper[s]) if paper[s] else '-' for s in SPLITS)])
+    lines = [markdown_table(['perplexity', *SPLITS], rows)]
     if evaluated := results.get('evaluated_train_words'):
         lines.append(f'train: of a sample of {evaluated:,} training words (eval.train_words)')
     if results.get('mixture'):

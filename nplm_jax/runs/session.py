@@ -26,7 +26,6 @@ from nplm_jax.runs.loading import Path, finished, load_dataset
 from nplm_jax.training import checkpoints, replay
 from nplm_jax.training.loop import Trainer, TrainingRun, prepare_run
 from nplm_jax.training.reporter import Reporter
-from nplm_jax.training.schedule import make_schedule
 from nplm_jax.utils.errors import NonFiniteError
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.text import to_json
@@ -202,13 +201,11 @@ def open_session(
         if trains:
             check_devices(settings)  # before anything is downloaded
             workdir.check_text(inputs.data)
-            make_schedule(settings, inputs.data.train)  # refuses a batch that is too large
-        network = Network.from_settings(settings, len(inputs.data.vocabulary)) if trains else None
+            session.training_run = prepare_run(settings, inputs.data)
         if primary:
             workdir.record_inputs(folder, settings, inputs.data)
-            _describe(settings, inputs.data, network)
-        if trains:
-            session.training_run = prepare_run(settings, inputs.data)
+            run = session.training_run
+            _describe(settings, inputs.data, run.program.network if run else None)
         if trains and primary:
             store = checkpoints.CheckpointStore(folder / 'checkpoints')
             session.store = stack.enter_context(contextlib.closing(store))

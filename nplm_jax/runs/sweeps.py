@@ -11,8 +11,9 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from nplm_jax.config import flatten
 from nplm_jax.runs import experiment, figures, loading
-from nplm_jax.runs.command_line import describe_unknown_key, flatten
+from nplm_jax.runs.command_line import describe_unknown_key
 from nplm_jax.runs.workdir import run_name
 from nplm_jax.training import vmapped
 from nplm_jax.utils.errors import BadInput, NonFiniteError, require
@@ -190,9 +191,9 @@ def write_table(points: Iterable[Point], folder: pathlib.Path, failures: Mapping
             best, lowest = len(rows), perplexities[1]
         rows.append([point.name, *perplexities, float(results['seconds'])])
         drawn.append((point.overrides, perplexities[1]))
-    found = best >= 0 and len(rows) > 1
-    lines = [f'best on validation: {folder / rows[best][0]}'] if found else []
-    rows = [[*row, 'best on validation' if found and row is rows[best] else ''] for row in rows]
+    has_best = best >= 0 and len(rows) > 1
+    lines = [f'best on validation: {folder / rows[best][0]}'] if has_best else []
+    rows = [[*row, 'best on validation' if has_best and row is rows[best] else ''] for row in rows]
     table = markdown_table(['point', 'train', 'valid', 'test', 'seconds', ''], rows)
     write_atomically(folder / 'table.md', table + '\n')
     if figure := figures.draw_sweep(drawn, folder / 'table.png'):

@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from nplm_jax import config as config_lib
@@ -65,10 +64,10 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
             if any(not p.name.startswith('.') and p.name not in _WRITTEN_BEFORE_CONFIG for p in folder.iterdir()):
                 raise BadInput(f'--workdir={folder}: is not empty and no run of this program; give another folder')
             return
-        recorded = _flatten(read_settings(folder))
+        recorded = config_lib.flatten(config_lib.to_dict(read_settings(folder)))
     except OSError as error:
         raise BadInput(f'--workdir={folder}: cannot be used ({error.strerror})') from None
-    current = _flatten(settings)
+    current = config_lib.flatten(config_lib.to_dict(settings))
     keys = sorted(k for k in current if current[k] != recorded[k] and not k.startswith('parallel.'))
     if differences := '; '.join(f'{k}={recorded[k]!r} there, {current[k]!r} now' for k in keys):
         raise BadInput(f'--workdir={folder}: belongs to another config ({differences}); {_give_another(folder)}')
@@ -78,11 +77,6 @@ def _give_another(folder: pathlib.Path) -> str:
     """Returns the advice to give another folder, with the name of one that is free."""
     free = next(path for i in itertools.count(2) if not os.path.lexists(path := f'{folder}-{i}'))
     return f'give another folder, such as --workdir={shlex.quote(free)}'
-
-
-def _flatten(settings: Settings) -> dict[str, Any]:
-    """Returns the settings by flattened key."""
-    return flatten_dict(config_lib.to_dict(settings), sep='.')
 
 
 def _refuse_links(folder: pathlib.Path) -> None:
@@ -182,7 +176,7 @@ def check_config(settings: Settings) -> None:
     """
     if jax.process_count() == 1:
         return
-    text = json.dumps(_flatten(settings)).encode()
+    text = json.dumps(config_lib.flatten(config_lib.to_dict(settings))).encode()
     padded = text.ljust(multihost.allreduce_max(len(text)))
     primary = json.loads(multihost.broadcast_from_primary(np.frombuffer(padded, np.uint8)).tobytes())
     local = json.loads(text)

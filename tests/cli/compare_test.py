@@ -17,16 +17,6 @@ TEXT = 'i like dog\ni love zzz\n\ni hate milk\n'
 
 
 @pytest.fixture
-def call(lines):
-    def call(*arguments):
-        lines()
-        cli.main(list(map(str, arguments)))
-        return lines()
-
-    return call
-
-
-@pytest.fixture
 def text(tmp_path):
     (tmp_path / 'text').write_text(TEXT)
     return tmp_path / 'text'
@@ -40,8 +30,8 @@ def recorded(folder):
     return json.loads((folder / 'results.json').read_text())
 
 
-def test_the_table_has_what_the_runs_recorded_and_marks_the_best(folders, call):
-    (header, _, *rows), stderr = call('compare', folders / 'counts', folders / 'network')
+def test_the_table_has_what_the_runs_recorded_and_marks_the_best(folders, nplm_command):
+    (header, _, *rows), stderr = nplm_command('compare', folders / 'counts', folders / 'network')
     assert cells(header) == ['run', 'corpus', 'model', 'vocabulary', 'train', 'valid', 'test', 'seconds', 'date']
     assert [cells(row)[0] for row in rows] == ['counts', 'network'] and not stderr
     for row, name in zip(rows, ('counts', 'network')):
@@ -51,15 +41,15 @@ def test_the_table_has_what_the_runs_recorded_and_marks_the_best(folders, call):
         assert f'| {perplexity["train"]:.1f} ' in row
 
 
-def test_runs_on_other_words_are_named_and_have_no_common_best(folders, call):
-    rows, (warning,) = call('compare', folders / 'counts', folders / 'other')
+def test_runs_on_other_words_are_named_and_have_no_common_best(folders, nplm_command):
+    rows, (warning,) = nplm_command('compare', folders / 'counts', folders / 'other')
     assert warning.startswith('not on the same words and vocabulary as counts: other; ')
     assert '*' not in '\n'.join(rows)
 
 
-def test_a_text_is_scored_line_by_line_by_every_run_and_their_mixture(folders, call, text):
+def test_a_text_is_scored_line_by_line_by_every_run_and_their_mixture(folders, nplm_command, text):
     pair = folders / 'network', folders / 'counts'
-    (output,), _ = call('compare', *pair, f'--text={text}', '--weights=0.8,0.2', '--json')
+    (output,), _ = nplm_command('compare', *pair, f'--text={text}', '--weights=0.8,0.2', '--json')
     found = {entry['name']: entry for entry in json.loads(output)['text']}
     total, words = 0.0, 0
     p = {}
@@ -76,9 +66,9 @@ def test_a_text_is_scored_line_by_line_by_every_run_and_their_mixture(folders, c
     assert found['mixture']['perplexity'] == pytest.approx(math.exp(-total / words), rel=1e-5)
 
 
-def test_a_text_over_several_vocabularies_has_no_mixture(folders, call, text, lines):
+def test_a_text_over_several_vocabularies_has_no_mixture(folders, nplm_command, text, lines):
     pair = folders / 'network', folders / 'other'
-    rows, stderr = call('compare', *pair, f'--text={text}')
+    rows, stderr = nplm_command('compare', *pair, f'--text={text}')
     assert 'the vocabularies differ: the perplexities of the text are not comparable' in stderr
     assert not any('mixture' in row for row in rows)
     with pytest.raises(SystemExit):
@@ -86,10 +76,10 @@ def test_a_text_over_several_vocabularies_has_no_mixture(folders, call, text, li
     assert 'different vocabularies and cannot be mixed' in lines()[1][-1]
 
 
-def test_the_figure_is_drawn(folders, call, tmp_path):
-    call('compare', folders / 'network', folders / 'counts', folders / 'other', f'--figure={tmp_path}/a.png')
+def test_the_figure_is_drawn(folders, nplm_command, tmp_path):
+    nplm_command('compare', folders / 'network', folders / 'counts', folders / 'other', f'--figure={tmp_path}/a.png')
     assert (tmp_path / 'a.png').read_bytes().startswith(b'\x89PNG')
-    call('compare', folders / 'counts', f'--figure={tmp_path}/b.png')  # no learning curve
+    nplm_command('compare', folders / 'counts', f'--figure={tmp_path}/b.png')  # no learning curve
     assert (tmp_path / 'b.png').exists()
 
 
@@ -110,7 +100,7 @@ def test_one_clear_line_and_exit_code_two(folders, lines, flags, message):
 # --- runs and info ---------------------------------------------------------------------------------------
 
 
-def test_the_list_has_finished_unfinished_and_damaged_runs(folders, call, tmp_path):
+def test_the_list_has_finished_unfinished_and_damaged_runs(folders, nplm_command, tmp_path):
     root = tmp_path / 'runs'
     shutil.copytree(folders / 'network', root / 'sweep' / 'network')
     shutil.copytree(folders / 'counts', root / 'counts')
@@ -118,13 +108,13 @@ def test_the_list_has_finished_unfinished_and_damaged_runs(folders, call, tmp_pa
     (root / 'unfinished' / 'results.json').unlink()
     shutil.copytree(folders / 'counts', root / 'broken')
     (root / 'broken' / 'config.json').write_text('{')
-    (_, _, *rows), _ = call('runs', root)
+    (_, _, *rows), _ = nplm_command('runs', root)
     assert [cells(row)[0] for row in rows[:3]] == [
         f'{root}/{name}' for name in ('counts', 'sweep/network', 'unfinished')
     ]
     assert [' * ' in row for row in rows[:3]] == [False, True, False] and 'not finished' in rows[2]
     assert rows[3].startswith(f'{root}/broken/config.json: damaged') and len(rows) == 4
-    (output,), _ = call('runs', root, '--json')
+    (output,), _ = nplm_command('runs', root, '--json')
     found = json.loads(output)
     assert [run['state'] for run in found['runs']] == ['finished', 'finished', 'not finished']
     assert found['runs'][0]['perplexity'] == recorded(folders / 'counts')['perplexity'] and len(found['damaged']) == 1
@@ -135,27 +125,27 @@ def test_the_best_of_each_text_is_its_own():
     assert best == {1, 3}
 
 
-def test_a_folder_without_runs(tmp_path, call, lines):
-    assert call('runs', tmp_path)[0] == [f'{tmp_path}: holds no run']
+def test_a_folder_without_runs(tmp_path, nplm_command, lines):
+    assert nplm_command('runs', tmp_path)[0] == [f'{tmp_path}: holds no run']
     with pytest.raises(SystemExit):
         cli.main(['runs', '/nowhere'])
     assert lines()[1][0].startswith("DIR='/nowhere': no such folder")
 
 
-def test_info_shows_what_the_files_say(folders, call):
-    rows, _ = call('info', folders / 'network')
+def test_info_shows_what_the_files_say(folders, nplm_command):
+    rows, _ = nplm_command('info', folders / 'network')
     text, results = '\n'.join(rows), recorded(folders / 'network')
     assert rows[0].startswith('sentences: finished, ') and f'vocabulary: {results["vocabulary"]} words' in text
     assert f'valid {results["perplexity"]["valid"]:.2f}' in text and f'updates: {results["updates"]:,}' in text
     assert f'commit: {results["commit"]}' in text and '  model.h = 5' in rows and "  model.family = 'nplm'" in rows
     assert 'results.json' in text and 'mixed with the trigram, learned' in text
-    (output,), _ = call('info', folders / 'network', '--json')
+    (output,), _ = nplm_command('info', folders / 'network', '--json')
     info = json.loads(output)
     assert info['config'] == json.loads((folders / 'network' / 'config.json').read_text())
     assert info['results'] == results and info['files']['vocabulary.txt'] > 0
 
 
-def test_info_of_a_run_that_is_not_finished(folders, call, tmp_path):
+def test_info_of_a_run_that_is_not_finished(folders, nplm_command, tmp_path):
     shutil.copy(folders / 'network' / 'config.json', tmp_path)
-    rows, _ = call('info', tmp_path)
+    rows, _ = nplm_command('info', tmp_path)
     assert rows[0].startswith('sentences: not finished, ') and '  model.h = 5' in rows

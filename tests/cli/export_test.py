@@ -43,16 +43,6 @@ ngram 3=2
 """
 
 
-@pytest.fixture
-def nplm_command(lines):
-    def call(*arguments):
-        lines()
-        cli.main(list(map(str, arguments)))
-        return lines()
-
-    return call
-
-
 @pytest.fixture(scope='module')
 def direct(tmp_path_factory):
     """A network with all six arrays of the paper."""

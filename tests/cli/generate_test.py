@@ -1,12 +1,12 @@
 """What generate writes: ordinary text, JSON, a start after the paragraph mark, a prompt's quotation marks."""
 
+import functools
 import json
 
 import numpy as np
 import pytest
 
 from configs import text as text_config
-from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import loaded_models
 from nplm_jax.inference import generation
 from nplm_jax.runs import experiment, loading
@@ -25,13 +25,8 @@ def quotes(tmp_path_factory):
 
 
 @pytest.fixture
-def call(lines):
-    def call(*arguments):
-        lines()
-        cli.main(['generate', *map(str, arguments)])
-        return lines()
-
-    return call
+def call(nplm_command):
+    return functools.partial(nplm_command, 'generate')
 
 
 def test_detokenized_text_reads_as_the_corpus_did(quotes, call):

@@ -1,5 +1,6 @@
 """The likeliest next words, and where a line starts."""
 
+import functools
 import json
 import math
 
@@ -13,13 +14,8 @@ pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ne
 
 
 @pytest.fixture
-def call(lines):
-    def call(*arguments):
-        lines()
-        cli.main(['next', *map(str, arguments)])
-        return lines()
-
-    return call
+def call(nplm_command):
+    return functools.partial(nplm_command, 'next')
 
 
 def test_the_likeliest_next_words_with_each_model_beside(folders, call):

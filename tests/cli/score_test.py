@@ -289,6 +289,13 @@ def test_an_unfinished_run_is_refused(folders, tmp_path, call, lines):
     assert message.startswith(f"RUN='{tmp_path}': no finished run lies there; ")
 
 
+def test_a_run_given_twice_is_refused(folders, call, lines):
+    run = folders / 'network'
+    with pytest.raises(SystemExit):
+        call('a', f'--workdir={run}', f'--workdir={run}')
+    assert lines()[1] == [f"RUN='{run}': is given twice"]
+
+
 def test_as_a_real_process_whose_reader_goes_away(folders):
     score = f'{sys.executable} -m nplm_jax.cli score --workdir={folders / "network"}'
     command = f'yes i like dog | head -9999 | {score} | head -1'

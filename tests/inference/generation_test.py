@@ -240,7 +240,7 @@ def test_the_command(run, lines):
     flags = f'--workdir={run}', '--prompt=zzz i love', '--words=1'
     cli.main(['generate', *flags, '--greedy'])
     assert lines() == (['zzz i love coffee'], ['not in the vocabulary, read as <rare>: zzz'])
-    cli.main(['generate', *flags, '--samples=3', '--temperature=0.1', '--top_k=2', f'--workdir={run}'])
+    cli.main(['generate', *flags, '--samples=3', '--temperature=0.1', '--top_k=2'])
     assert lines()[0] == ['zzz i love coffee'] * 3
     cli.main(['generate', f'--workdir={run}', '--words=2', '--beam=3', '--prompt=<p> i'])
     assert sorted(lines()[0]) == ['<p> i hate milk', '<p> i like dog', '<p> i love coffee']
