@@ -43,11 +43,13 @@ def get_config(row: str = 'mlp10') -> ConfigDict:
     c.corpus.valid = 963_138.0
     if row in rows.NGRAMS:
         rows.set_ngram(c, row, PAPER)
+    elif row in rows.NETWORKS:
+        rows.NETWORKS[row](c)
     elif row in ('mlp10', 'mlp10,paper'):
         rows.set_table2_network(c)
         rows.set_paper(c, NETWORK, PAPER['mlp10'])
         if row == 'mlp10,paper':
             rows.set_paper_recipe(c)
     else:
-        raise BadInput(f'configs/ap_news.py:{row}: no such row; rows are {", ".join((*ROWS, "mlp10,paper"))}')
+        raise BadInput(f'configs/ap_news.py:{row}: no such row; rows are {", ".join((*ROWS, "mlp10,paper", *rows.NETWORKS))}')
     return c

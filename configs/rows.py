@@ -35,26 +35,30 @@ def set_ngram(c: ConfigDict, row: str, paper: Mapping[str, Perplexities]) -> Non
 
 
 def get_row(c: ConfigDict, file: str, row: str) -> ConfigDict:
-    """Returns the config of a corpus without rows of its own: a count-based model, or the config itself for no row.
+    """Returns the config of a corpus without rows of its own: that of a shared row, or the config itself for no row.
 
     Args:
         c: The config, which is changed.
         file: The config file, for the message.
-        row: A key of NGRAMS, or ''.
+        row: A key of NGRAMS or of NETWORKS, or ''.
 
     Raises:
         BadInput: There is no such row.
     """
     if row:
-        if row not in NGRAMS:
-            raise BadInput(f'{file}:{row}: no such row; rows are {", ".join(NGRAMS)}')
-        set_ngram(c, row, {})
+        if row in NGRAMS:
+            set_ngram(c, row, {})
+        elif row in NETWORKS:
+            NETWORKS[row](c)
+        else:
+            raise BadInput(f'{file}:{row}: no such row; rows are {", ".join((*NGRAMS, *NETWORKS))}')
         c.name = f'{c.name}-{row}'
     return c
 
 
 def set_paper(c: ConfigDict, name: str, perplexities: Perplexities) -> None:
-    """Sets `paper.*`: the row of the paper's table that is printed beside the result."""
+    """Sets `paper.*`: the row of the paper's table that is printed beside the result, which is of all words."""
+    c.eval.train_words = 0
     c.paper.row = name
     c.paper.train, c.paper.valid, c.paper.test = perplexities
 
@@ -69,6 +73,35 @@ def set_table2_network(c: ConfigDict) -> None:
     c.model.dropout, c.optimizer.learning_rate = 0.0, 1.5
     c.optimizer.decay = c.optimizer.paper.decay = 1e-5
     c.train.epochs = 5
+
+
+def set_residual(c: ConfigDict) -> None:
+    """Sets a window network with residual layers and tied features, for a few minutes of training."""
+    c.model.family, c.model.n, c.model.m, c.model.h = 'residual', 6, 200, 400
+    c.model.dropout = 0.25
+    _set_fast_training(c)
+    c.train.batch_size, c.train.epochs = 1024, 4
+
+
+def set_tied_lstm(c: ConfigDict) -> None:
+    """Sets a regularised LSTM with tied features."""
+    c.model.family, c.model.m, c.model.h = 'lstm', 320, 320
+    c.model.dropout, c.model.output_dropout = 0.3, 0.45
+    _set_fast_training(c)
+    c.train.batch_size, c.train.epochs = 1536, 8
+
+
+def _set_fast_training(c: ConfigDict) -> None:
+    """Sets Adam and noise-contrastive estimation on parallel streams, with tied features and variational dropout."""
+    c.model.tied = c.model.variational = True
+    c.output.kind = 'nce'
+    c.optimizer.name, c.optimizer.learning_rate, c.optimizer.clip_norm, c.optimizer.decay = 'adam', 0.003, 1.0, 0.0
+    c.train.bptt_length = 32
+    c.train.checkpoint_every, c.train.log_every, c.train.steps_per_execution = 500, 100, 20
+
+
+# Networks for any corpus of a million words or more. Not in the paper.
+NETWORKS = {'residual': set_residual, 'tied_lstm': set_tied_lstm}
 
 
 def set_paper_recipe(c: ConfigDict) -> None:

@@ -3,6 +3,7 @@
     python launch.py --config=configs/wikitext2.py:mlp10          the network of the paper's Table 2
     python launch.py --config=configs/wikitext2.py:kneser_ney_5   a count-based model: interpolated, kneser_ney_3 to
                                  _5, modified_kneser_ney_3 to _5
+    python launch.py --config=configs/wikitext2.py:tied_lstm      a better network than the paper's: residual, tied_lstm
     python launch.py --config=configs/wikitext2.py:interpolated --config.corpus.path=DIR   your copy of train.txt,
                                  valid.txt and test.txt (or wiki.train.tokens and so on)
 
@@ -30,8 +31,10 @@ def get_config(row: str = 'mlp10') -> ConfigDict:
     c.corpus.lowercase = c.corpus.split_possessive = False
     if row in rows.NGRAMS:
         rows.set_ngram(c, row, {})
+    elif row in rows.NETWORKS:
+        rows.NETWORKS[row](c)
     elif row == 'mlp10':
         rows.set_table2_network(c)
     else:
-        raise BadInput(f'configs/wikitext2.py:{row}: no such row; rows are {", ".join(ROWS)}')
+        raise BadInput(f'configs/wikitext2.py:{row}: no such row; rows are {", ".join((*ROWS, *rows.NETWORKS))}')
     return c

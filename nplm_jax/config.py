@@ -57,7 +57,7 @@ def at_least(least: float) -> Check:
     return Check(f'must be {least} or more', lambda value: math.isfinite(value) and value >= least)
 
 
-Precision = Literal['float32', 'bfloat16']
+Precision = Literal['float32', 'bfloat16', 'auto']
 Count = Annotated[int, at_least(1)]
 CountOrZero = Annotated[int, at_least(0)]
 NonNegative = Annotated[float, at_least(0)]

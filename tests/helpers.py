@@ -35,6 +35,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 # A small window that trains in a second, without what would make two ways of computing it differ.
 SMALL = {
     'corpus.name': 'text',
+    'output.precision': 'float32',
+    'model.precision': 'float32',
     'model.n': 4,
     'model.m': 3,
     'model.h': 5,

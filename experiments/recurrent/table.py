@@ -21,13 +21,13 @@ from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 TABLE_1 = pathlib.Path(__file__).parents[1] / 'table1' / 'results'
-OTHERS = {'mlp9': 'mlp9', '': 'best', 'modified_kneser_ney_5': 'modified_kneser_ney_5'}  # row -> its file in TABLE_1
+OTHERS = 'mlp9', 'large', 'modified_kneser_ney_5'  # of Table 1
 HEADER = ['model', 'm', 'h', 'epochs', 'train', 'valid', 'test', 'mixed: valid', 'test', 'minutes', 'words/s']
 
 
 def rows() -> list[list[Any]]:
     """Returns count-based models, windows, recurrent networks. Raises: BadInput for missing or wrong results."""
-    others = [_row(row, results.read(TABLE_1, file)) for row, file in reversed(OTHERS.items())]
+    others = [_row(row, results.read(TABLE_1, row)) for row in reversed(OTHERS)]
     return [*others, *(_row(row, results.read(RESULTS, row)) for row in brown.RECURRENT)]
 
 
@@ -41,7 +41,7 @@ def _row(row: str, recorded: dict[str, Any]) -> list[Any]:
     mixed = recorded['mixture']['by_frequency']
     shape = [settings.model.m, settings.model.h, f'{recorded["epochs"]:.0f}']
     cost = [f'{recorded["seconds"] / 60:.0f}', f'{recorded["words_per_second"]:,}']
-    return [row or 'best', *shape, *perplexities, mixed['valid'], mixed['test'], *cost]
+    return [row, *shape, *perplexities, mixed['valid'], mixed['test'], *cost]
 
 
 def make() -> str:

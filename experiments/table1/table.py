@@ -61,8 +61,8 @@ def rows() -> list[list[Any]]:
         return [name, *shape, mixed, *ours, *printed, f'{ours[2] / reference:.2f}', ratio]
 
     table = []
-    for row in (*brown.NETWORKS, 'mlp9,paper', 'best', *(r for r in brown.ROWS if r not in brown.NETWORKS)):
-        config = brown.get_config('' if row == 'best' else row)
+    for row in (*brown.NETWORKS, 'mlp9,paper', 'large', *(r for r in brown.ROWS if r not in brown.NETWORKS)):
+        config = brown.get_config(row)
         model = config.model
         ours = result(row.replace(',', '_'), config)
         splits = [ours['perplexity'][s] for s in ('train', 'valid', 'test')]
@@ -75,8 +75,8 @@ def rows() -> list[list[Any]]:
         shape = [model.n, '-', model.h, model.m, 'yes' if model.direct else 'no']
         network, _, recipe = row.partition(',')
         recipe = ", paper's recipe" if recipe else ''
-        table.append(line((network if row == 'best' else network.upper()) + recipe, shape, 'no', splits, paper))
-        name, *paper_mixed = MIXTURES.get(network, ('best', 0.0, 0.0))
+        table.append(line((network if row == 'large' else network.upper()) + recipe, shape, 'no', splits, paper))
+        name, *paper_mixed = MIXTURES.get(network, ('large', 0.0, 0.0))
         name += recipe
         for kind, mixed in ours['mixture'].items():
             paper = [0.0, *paper_mixed] if kind == 'fixed' else [0.0] * 3
@@ -87,8 +87,8 @@ def rows() -> list[list[Any]]:
 def short() -> list[list[Any]]:
     """Returns the networks alone, with their cost and their best mixture with the trigram."""
     table = []
-    for row in (*brown.NETWORKS, 'best'):
-        config = brown.get_config('' if row == 'best' else row)
+    for row in (*brown.NETWORKS, 'large'):
+        config = brown.get_config(row)
         ours = result(row, config)
         paper = [f'{config.paper[s]:.0f}' if config.paper[s] else '-' for s in ('valid', 'test')]
         mixed = ours['mixture']['by_frequency']
@@ -96,7 +96,7 @@ def short() -> list[list[Any]]:
         perplexities = [*(ours['perplexity'][s] for s in ('valid', 'test')), mixed['valid'], mixed['test']]
         table.append(
             [
-                config.paper.row or f'best: n={config.model.n} h={config.model.h} m={config.model.m}, no direct',
+                config.paper.row or f'large: n={config.model.n} h={config.model.h} m={config.model.m}, no direct',
                 *paper,
                 *perplexities,
                 *cost,

@@ -18,9 +18,11 @@ from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.utils.errors import BadInput, require
 
 if TYPE_CHECKING:
+    from nplm_jax.data.dataset import Dataset
     from nplm_jax.inference.scoring import LineStart
     from nplm_jax.models.language_model import LanguageModel
 
+_IMPORTED = 'nplm import arpa FILE --vocabulary=RUN gives an ARPA file those of a run'
 _MAX_NAMED = 12  # unknown words in a note
 
 
@@ -95,6 +97,19 @@ class LoadedModels:
         """Returns the ids of the words, int32, and names the unknown words on stderr."""
         self.warn_unknown(words)
         return self.vocabulary.encode(words)
+
+    def read_corpus(self, folders: Sequence[str]) -> Dataset:
+        """Reads the corpus of these runs again.
+
+        Raises:
+            BadInput: They have several, or the text has changed.
+        """
+        from nplm_jax.runs import loading
+
+        for folder, settings in zip(folders, self.settings):
+            same = settings.corpus == self.settings[0].corpus
+            require(same, 'RUN', folder, f'its corpus.* are not those of {folders[0]}; {_IMPORTED}')
+        return loading.prepare_recorded(self.settings[0], *folders)
 
     def context(self, words: Sequence[str]) -> np.ndarray:
         """Returns the ids of the beginning of a line, int32, with what stands before the line."""

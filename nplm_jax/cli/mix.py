@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 HEADER = ['model', 'valid', 'test', 'weight: equal', 'learned']
 SPLITS = ('valid', 'test')
-_IMPORTED = 'nplm import arpa FILE --vocabulary=RUN gives an ARPA file those of a run'
 
 
 def main(argv: Sequence[str]) -> None:
@@ -39,13 +38,10 @@ def main(argv: Sequence[str]) -> None:
     require(len(flags.workdir) > 1, 'RUN', flags.workdir[0], 'give two or more')
 
     from nplm_jax.cli.loaded_models import load_models
-    from nplm_jax.runs import loading, provenance
+    from nplm_jax.runs import provenance
 
     models = load_models(flags.workdir)
-    for folder, settings in zip(flags.workdir, models.settings):
-        same = settings.corpus == models.settings[0].corpus
-        require(same, 'RUN', folder, f'its corpus.* are not those of {flags.workdir[0]}; {_IMPORTED}')
-    results = mix(models, loading.prepare_recorded(models.settings[0], *flags.workdir))
+    results = mix(models, models.read_corpus(flags.workdir))
     for model, folder in zip(results['models'], flags.workdir):
         model['folder'] = str(expand('--workdir', folder).resolve())
     results |= {'command': shlex.join(['nplm', 'mix', *argv]), **provenance.provenance()}

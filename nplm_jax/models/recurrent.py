@@ -42,7 +42,7 @@ class Recurrent(StreamBody):
         activation_penalty: Coefficient of the mean square of the last h, after dropout.
         slowness_penalty: Coefficient of the mean square of its change from word to word.
         cell_class: Flax's cell.
-        precisions: The values of model.precision that the cell knows.
+        precisions: The values of model.precision that the cell knows; `auto` is float32 in a cell of Flax.
     """
 
     weight_dropout: float
@@ -50,14 +50,14 @@ class Recurrent(StreamBody):
     slowness_penalty: float
     burn_in = 512
     cell_class: ClassVar[Any]
-    precisions: ClassVar[tuple[str, ...]] = ('float32',)
+    precisions: ClassVar[tuple[str, ...]] = ('float32', 'auto')
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
         """Returns the body. Raises BadInput for what it cannot have, such as direct connections or unequal streams."""
         name, model, bptt_length = settings.optimizer.name, settings.model, settings.train.bptt_length
         require(name != 'paper', 'optimizer.name', name, f'must be another for model.family={model.family}')
-        allowed = f'must be float32 for model.family={model.family}'
+        allowed = f'must be float32 or auto for model.family={model.family}'
         require(model.precision in cls.precisions, 'model.precision', model.precision, allowed)
         slowness = settings.recurrent.slowness_penalty
         require(
@@ -180,7 +180,7 @@ class Lstm(Recurrent):
     """Long short-term memory (`model.family=lstm`); the carry of a layer is (c, h)."""
 
     cell_class = flax.linen.OptimizedLSTMCell
-    precisions = ('float32', 'bfloat16')
+    precisions = ('float32', 'bfloat16', 'auto')
 
     def start_cell(self, num_streams: int) -> Carry:
         """Returns zeros, two of S x K."""

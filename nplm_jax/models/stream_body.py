@@ -13,7 +13,7 @@ from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
 from nplm_jax.models.body import EMBEDDING, Body
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import Precision
+from nplm_jax.utils.nn import Precision, resolve_precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,10 +58,11 @@ class StreamBody(Body):
         require(model.h > 0, 'model.h', model.h, f'must be 1 or more {family}')
         allowed = f'must be a multiple of train.bptt_length={train.bptt_length}'
         require(train.batch_size % train.bptt_length == 0, 'train.batch_size', train.batch_size, allowed)
-        names = ('m', 'h', 'layers', 'tied', 'dropout', 'word_dropout', 'variational', 'precision')
+        names = ('m', 'h', 'layers', 'tied', 'dropout', 'word_dropout', 'variational')
         output_dropout = model.dropout if model.output_dropout < 0 else model.output_dropout
         fields = {name: getattr(model, name) for name in names}
-        return {**fields, 'output_dropout': output_dropout, 'bptt_length': train.bptt_length}
+        fields |= {'output_dropout': output_dropout, 'precision': resolve_precision(model.precision)}
+        return {**fields, 'bptt_length': train.bptt_length}
 
     @property
     def widths(self) -> dict[str, int]:

@@ -20,7 +20,7 @@ from nplm_jax.config import OutputSettings
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import Precision
+from nplm_jax.utils.nn import Precision, resolve_precision
 
 _RESOLUTION = 2**30  # of the cumulative inclusion probabilities
 
@@ -59,7 +59,7 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
         """Returns the layer. Raises BadInput for more samples than words."""
         allowed = f'must be {vocabulary_size:,}, the vocabulary, or less'
         require(settings.samples <= vocabulary_size, 'output.samples', settings.samples, allowed)
-        return cls(settings.samples, settings.proposal, settings.precision)
+        return cls(settings.samples, settings.proposal, resolve_precision(settings.precision))
 
     def make_proposal(self, unigram_log_prob_V: np.ndarray) -> ProposalDistribution:
         """Returns the distribution that words are drawn from."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from nplm_jax.config import OutputSettings
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy
 from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
-from nplm_jax.utils.nn import Precision, matmul
+from nplm_jax.utils.nn import Precision, matmul, resolve_precision
 
 
 class Softmax(OutputLayer):
@@ -42,7 +42,7 @@ class FullSoftmax(Softmax):
     @classmethod
     def from_settings(cls, settings: OutputSettings, vocabulary_size: int) -> Self:
         """Returns the layer; every vocabulary fits."""
-        return cls(settings.precision, settings.block_size)
+        return cls(resolve_precision(settings.precision), settings.block_size)
 
     def loss(self, params: Params, features: Features, targets_B: jax.Array, axis: str | None = None) -> jax.Array:
         """See `OutputLayer.loss`. Never makes a V x B array: see `blockwise_cross_entropy`."""

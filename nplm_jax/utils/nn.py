@@ -1,5 +1,8 @@
 """Uniform initialisation, dropout, and matrix products in lower precision."""
 
+import functools
+import pathlib
+import re
 from typing import Literal
 
 import jax
@@ -8,6 +11,22 @@ import jax.numpy as jnp
 AxisName = str | tuple[str, ...] | None  # an axis of the device mesh, or several that act as one
 Key = jax.Array | None  # a random key; None switches dropout off
 Precision = Literal['float32', 'bfloat16']
+
+
+@functools.cache
+def resolve_precision(precision: Precision | Literal['auto']) -> Precision:
+    """Returns the precision that `auto` means here; others as they are.
+
+    `auto` is bfloat16 on an accelerator and on a processor with instructions for it, where such products are 2 to 4
+    times as fast (experiments/speed); else float32.
+    """
+    if precision != 'auto':
+        return precision
+    if jax.default_backend() != 'cpu':
+        return 'bfloat16'
+    processor = pathlib.Path('/proc/cpuinfo')  # of Linux
+    has_bfloat16 = processor.exists() and re.search('amx_bf16|avx512_bf16', processor.read_text())
+    return 'bfloat16' if has_bfloat16 else 'float32'
 
 
 def uniform(key: jax.Array, shape: tuple[int, ...], bound: float) -> jax.Array:

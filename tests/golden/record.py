@@ -43,6 +43,8 @@ BROWN = 'brown_mlp9'
 
 # What the small networks share: 50 updates an epoch, 4 lines of metrics.jsonl from training and 2 from validation.
 NETWORK = {
+    'model.precision': 'float32',
+    'output.precision': 'float32',
     'corpus.train': 4800.0,
     'corpus.valid': 600.0,
     'model.n': 4,

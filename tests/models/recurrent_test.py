@@ -56,7 +56,7 @@ def loss(network, params, before_SxT, targets_SxT, carry, key=None):
     [
         (
             {'model.family': 'gru', 'model.precision': 'bfloat16'},
-            '^model.precision=.*must be float32 for model.family=gru',
+            '^model.precision=.*must be float32 or auto for model.family=gru',
         ),
         ({'recurrent.slowness_penalty': 1.0, 'train.bptt_length': 1}, '^train.bptt_length=1: must be 2 or more'),
         ({'model.family': 'residual', 'model.n': 2, 'residual.averages': 0}, '^residual.averages=0: must be 1 or more'),

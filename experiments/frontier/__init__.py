@@ -1,0 +1,1 @@
+"""Test perplexity against minutes of training, and models that adapt."""

@@ -1,0 +1,121 @@
+"""Prints test perplexity against seconds of training on 2 cores, and what adaptation adds, from committed results.
+
+    python -m experiments.frontier.table [--figure]
+
+--figure draws frontier.png.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from typing import Any, NamedTuple
+
+from experiments import results
+from nplm_jax.cli import adapt
+from nplm_jax.utils.text import markdown_table, save_figure
+
+HERE = pathlib.Path(__file__).parent
+RESULTS, ADAPTED = HERE / 'results', 'adapted'
+# Folder of the results -> names of the files, which are rows of configs/brown.py.
+OTHERS = {'table1': ('modified_kneser_ney_5', 'mlp9', 'mlp1', 'large'), 'recurrent': ('rnn', 'gru', 'lstm')}
+HEADER = ['run', 'family', 'parameters', 'epochs', 'seconds', 'processor s', 'valid', 'test', '/ KN5', 'mixed: test']
+KN5 = 'modified_kneser_ney_5'
+MINUTES = (1, 5, 20, 60)
+
+
+class Point(NamedTuple):
+    """A finished run.
+
+    Attributes:
+        name: Its row of configs/brown.py.
+        recorded: Its results.json; those here have `processor_seconds` too, of all threads and with the evaluation.
+    """
+
+    name: str
+    recorded: dict[str, Any]
+
+    @property
+    def seconds(self) -> float:
+        """Wall time up to the end of training."""
+        return self.recorded['seconds']
+
+    @property
+    def test(self) -> float:
+        """Test perplexity."""
+        return self.recorded['perplexity']['test']
+
+
+def points() -> list[Point]:
+    """Returns all runs, the quickest first."""
+    own = [
+        Point(path.stem, results.read(RESULTS, path.stem)) for path in RESULTS.glob('*.json') if path.stem != ADAPTED
+    ]
+    others = [
+        Point(name, results.read(HERE.parent / folder / 'results', name))
+        for folder, names in OTHERS.items()
+        for name in names
+    ]
+    return sorted([*own, *others], key=lambda point: point.seconds)
+
+
+def rows() -> list[list[Any]]:
+    """Returns a row a run."""
+    found = points()
+    (reference,) = (point.test for point in found if point.name == KN5)
+    table = []
+    for name, recorded in found:
+        numbers = [
+            f'{recorded[key]:,.0f}' if key in recorded else '-'
+            for key in ('parameters', 'epochs', 'seconds', 'processor_seconds')
+        ]
+        perplexities = [recorded['perplexity'][split] for split in ('valid', 'test')]
+        ratio = f'{perplexities[1] / reference:.2f}'
+        mixed = recorded.get('mixture', {}).get('by_frequency', {}).get('test', '-')
+        table.append([name, recorded['family'], *numbers, *perplexities, ratio, mixed])
+    return table
+
+
+def frontier(found: list[Point]) -> list[Point]:
+    """Returns the runs that no quicker run beats."""
+    best: list[Point] = []
+    for point in found:
+        if not best or point.test < best[-1].test:
+            best.append(point)
+    return best
+
+
+def draw(path: pathlib.Path) -> None:
+    """Draws all runs and the frontier, on log axes."""
+    import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
+
+    found = points()
+    figure = matplotlib.figure.Figure(figsize=(8, 4.6), layout='constrained')
+    axes = figure.subplots()
+    for family in dict.fromkeys(point.recorded['family'] for point in found):
+        some = [point for point in found if point.recorded['family'] == family]
+        axes.plot([p.seconds for p in some], [p.test for p in some], 'o', label=family)
+    best = frontier(found)
+    axes.plot([p.seconds for p in best], [p.test for p in best], '-', color='gray', linewidth=1, zorder=0)
+    for point in found:
+        axes.annotate(point.name, (point.seconds, point.test), (4, 4), textcoords='offset points', fontsize=7)
+    for minutes in MINUTES:
+        axes.axvline(60 * minutes, color='lightgray', linewidth=0.7, zorder=-1)
+    ticks = (150, 175, 200, 225, 250, 275, 300)
+    axes.set(xscale='log', yscale='log', xlabel='seconds of training on 2 cores', ylabel='test perplexity on Brown')
+    axes.set_yticks(ticks, [str(tick) for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xticks([1, 10, *(60 * minutes for minutes in MINUTES)], ['1 s', '10 s', *(f'{m} min' for m in MINUTES)])
+    axes.legend(fontsize=8)
+    save_figure(figure, path)
+
+
+def make() -> str:
+    """Returns both tables."""
+    return markdown_table(HEADER, rows()) + '\n\n' + adapt.make_table(results.read(RESULTS, ADAPTED)['rows'])
+
+
+if __name__ == '__main__':
+    results.show(make)
+    if '--figure' in sys.argv[1:]:
+        draw(HERE / 'frontier.png')

@@ -1,0 +1,63 @@
+"""Models that adapt to the words they have read, each word predicted before it is seen.
+
+    nplm adapt runs/brown-tied_lstm runs/brown-modified_kneser_ney_5 --output=adapted.json
+
+Prints the perplexity of each model as it is, with an n-gram cache, and of a network also with a neural cache (Grave et
+al., 2017), under dynamic evaluation (Krause et al., 2018) and with both; for several runs also those of their mixture.
+The validation words choose: their first words the sizes and rates, all of them the weights of the mixtures. The models
+also learn from the test words, so these perplexities belong into a table of their own. The runs need one corpus, which
+is read again. A network takes 10 minutes or more; --methods=ngram_cache takes seconds.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from nplm_jax.cli.parser import Parser
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand, write_atomically
+from nplm_jax.utils.text import markdown_table, to_json
+
+METHODS = ('ngram_cache', 'neural_cache', 'dynamic')
+
+
+def main(argv: Sequence[str]) -> None:
+    """Measures the models and prints the table."""
+    parser = Parser('adapt', __doc__)
+    parser.add_runs()
+    parser.add_argument('--methods', default=','.join(METHODS), help='some of them; default: %(default)s')
+    parser.add_argument('--tune_words', type=int, default=40_000, help='validation words that choose sizes and rates')
+    parser.add_argument('--output', default='', help='write the results into this JSON file; default: into none')
+    parser.add_json()
+    flags = parser.parse_args(argv)
+    methods = flags.methods.split(',')
+    known = set(methods) <= set(METHODS)
+    require(known, '--methods', flags.methods, f'must be some of {", ".join(METHODS)}, between commas')
+    require(flags.tune_words > 0, '--tune_words', flags.tune_words, 'must be 1 or more')
+
+    from nplm_jax.cli.loaded_models import load_models
+    from nplm_jax.inference import adaptation
+    from nplm_jax.runs import provenance
+
+    models = load_models(flags.workdir)
+    data = models.read_corpus(flags.workdir)
+    named = dict(zip(models.names, models.models))
+    rows = adaptation.adapt(named, data, flags.tune_words, methods, lambda name: print(name, file=sys.stderr))
+    results = {'rows': rows, 'tune_words': flags.tune_words}
+    results |= {'command': shlex.join(['nplm', 'adapt', *argv]), **provenance.provenance()}
+    print(to_json(results) if flags.json else make_table(rows))
+    if flags.output:
+        write_atomically(expand('--output', flags.output), to_json(results, indent=2) + '\n')
+
+
+def make_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Returns a Markdown table of the perplexities, the weights and the chosen values."""
+
+    def pairs(numbers: dict[str, float]) -> str:
+        return ', '.join(f'{name} {number:.2g}' for name, number in numbers.items())
+
+    body = [[row['name'], row['valid'], row['test'], pairs(row['weights']), pairs(row['values'])] for row in rows]
+    return markdown_table(['model', 'valid', 'test', 'weights', 'chosen'], body)
