@@ -51,5 +51,7 @@ def get_config(row: str = 'mlp10') -> ConfigDict:
         if row == 'mlp10,paper':
             rows.set_paper_recipe(c)
     else:
-        raise BadInput(f'configs/ap_news.py:{row}: no such row; rows are {", ".join((*ROWS, "mlp10,paper", *rows.NETWORKS))}')
+        raise BadInput(
+            f'configs/ap_news.py:{row}: no such row; rows are {", ".join((*ROWS, "mlp10,paper", *rows.NETWORKS))}'
+        )
     return c
