@@ -6,7 +6,7 @@ Prints the perplexity of each model as it is, with an n-gram cache, and of a net
 al., 2017), under dynamic evaluation (Krause et al., 2018) and with both; for several runs also those of their mixture.
 The validation words choose: their first words the sizes and rates, all of them the weights of the mixtures. The models
 also learn from the test words, so these perplexities belong into a table of their own. The runs need one corpus, which
-is read again. A network takes 10 minutes or more; --methods=ngram_cache takes seconds.
+is read again. A network takes 20 minutes or more on 2 CPU cores; --methods=ngram_cache takes seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> None:
     parser = Parser('adapt', __doc__)
     parser.add_runs()
     parser.add_argument('--methods', default=','.join(METHODS), help='some of them; default: %(default)s')
-    parser.add_argument('--tune_words', type=int, default=40_000, help='validation words that choose sizes and rates')
+    parser.add_argument('--tune_words', type=int, default=20_000, help='validation words that choose sizes and rates')
     parser.add_argument('--output', default='', help='write the results into this JSON file; default: into none')
     parser.add_json()
     flags = parser.parse_args(argv)
@@ -57,7 +57,7 @@ def make_table(rows: Sequence[dict[str, Any]]) -> str:
     """Returns a Markdown table of the perplexities, the weights and the chosen values."""
 
     def pairs(numbers: dict[str, float]) -> str:
-        return ', '.join(f'{name} {number:.2g}' for name, number in numbers.items())
+        return ', '.join(f'{name} {round(number, 3):g}' for name, number in numbers.items())
 
     body = [[row['name'], row['valid'], row['test'], pairs(row['weights']), pairs(row['values'])] for row in rows]
     return markdown_table(['model', 'valid', 'test', 'weights', 'chosen'], body)

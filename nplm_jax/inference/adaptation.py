@@ -4,6 +4,7 @@ Dims: T words of a stream.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,11 +19,12 @@ from nplm_jax.models.adaptive.neural_cache import NeuralCache
 from nplm_jax.models.adaptive.ngram_cache import NgramCache
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.utils.errors import NonFiniteError
 
 # The values that are tried.
 NGRAM_CACHE = {'order': (1, 3), 'num_remembered': (500, 2000, 8000), 'concentration': (5.0,)}
 NEURAL_CACHE = {'num_remembered': (500, 2000), 'sharpness': (5.0, 10.0, 20.0)}
-RATES, DECAYS = (1e-3, 2e-3, 4e-3), (1e-3, 1e-2)  # of dynamic evaluation
+RATES, DECAYS = (2e-3, 3e-3, 5e-3), (1e-3, 3e-3, 1e-2)  # of dynamic evaluation
 SEGMENT, NUM_SEGMENTS = 20, 1000  # words of a segment; segments that measure the gradients
 METHODS = ('ngram_cache', 'neural_cache', 'dynamic')
 
@@ -120,8 +122,11 @@ def choose(
 
     def perplexity(choice: Choice) -> float:
         parts = [choice.model, *([] if beside is None else [beside])]
-        mixed = mixture.fit([mixture.CachedScores(part) for part in parts], tokens_T, span)
-        return evaluate(mixed, tokens_T, span).perplexity
+        try:
+            mixed = mixture.fit([mixture.CachedScores(part) for part in parts], tokens_T, span)
+            return evaluate(mixed, tokens_T, span).perplexity
+        except NonFiniteError:  # a rate too large
+            return math.inf
 
     return min(candidates, key=perplexity)
 

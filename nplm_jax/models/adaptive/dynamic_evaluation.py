@@ -26,7 +26,7 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 
 SEGMENTS = 16  # adjacent segments that measure one stretch of the training words
-EPSILON = 1e-5  # e, as a multiple of the mean of sqrt(MS)
+EPSILON = 10.0  # e, as a multiple of the mean of sqrt(MS): the rows of rare words have almost no gradient
 
 
 class DynamicEvaluation(LanguageModel):

@@ -133,7 +133,7 @@ def test_dynamic_evaluation_is_its_formula(family):
         expected.append(log_p)
         params = jax.tree.map(
             lambda theta, theta_0, g, rms: theta
-            - 0.05 * g / (rms + 1e-5 * mean)
+            - 0.05 * g / (rms + 10 * mean)
             + np.minimum(0.3 * rms / mean, 1) * (theta_0 - theta),
             params, trained, grads, model.root_mean_squares,
         )  # fmt: skip
