@@ -78,25 +78,23 @@ def set_table2_network(c: ConfigDict) -> None:
 def set_residual(c: ConfigDict) -> None:
     """Sets a window network with residual layers and tied features, for a few minutes of training."""
     c.model.family, c.model.n, c.model.m, c.model.h = 'residual', 6, 200, 400
+    c.model.tied = c.model.variational = True
     c.model.dropout = 0.25
-    _set_fast_training(c)
-    c.train.batch_size, c.train.epochs = 1024, 4
+    c.output.kind = 'nce'
+    c.optimizer.name, c.optimizer.learning_rate, c.optimizer.clip_norm, c.optimizer.decay = 'adam', 0.003, 1.0, 0.0
+    c.train.batch_size, c.train.bptt_length, c.train.epochs = 1024, 32, 4
+    c.train.checkpoint_every, c.train.log_every, c.train.steps_per_execution = 500, 100, 20
 
 
 def set_tied_lstm(c: ConfigDict) -> None:
-    """Sets a regularised LSTM with tied features."""
-    c.model.family, c.model.m, c.model.h = 'lstm', 320, 320
-    c.model.dropout, c.model.output_dropout = 0.3, 0.45
-    _set_fast_training(c)
-    c.train.batch_size, c.train.epochs = 1536, 8
-
-
-def _set_fast_training(c: ConfigDict) -> None:
-    """Sets Adam and noise-contrastive estimation on parallel streams, with tied features and variational dropout."""
+    """Sets an LSTM with tied features and variational dropout, trained by gradient descent."""
+    c.model.family, c.model.m, c.model.h = 'lstm', 320, 400
     c.model.tied = c.model.variational = True
+    c.model.dropout, c.model.output_dropout = 0.35, 0.45
     c.output.kind = 'nce'
-    c.optimizer.name, c.optimizer.learning_rate, c.optimizer.clip_norm, c.optimizer.decay = 'adam', 0.003, 1.0, 0.0
-    c.train.bptt_length = 32
+    c.optimizer.learning_rate, c.optimizer.clip_norm, c.optimizer.decay = 20.0, 0.25, 3e-6
+    c.train.batch_size, c.train.bptt_length, c.train.epochs = 512, 16, 12
+    c.train.evaluate_every, c.train.patience = 4686, 4  # three epochs
     c.train.checkpoint_every, c.train.log_every, c.train.steps_per_execution = 500, 100, 20
 
 

@@ -63,8 +63,8 @@ def test_a_recurrent_row_has_the_number_of_parameters_of_its_cell(row):
 
 def test_the_tied_lstm_has_no_output_matrix_beside_its_word_features():
     network = Network.from_settings(load_settings(brown.get_config('tied_lstm')), BROWN_V)
-    m = h = 320
-    assert network.num_parameters() == BROWN_V * (m + 1) + 4 * h * (m + h) + 4 * h
+    m, h = 320, 400
+    assert network.num_parameters() == BROWN_V * (m + 1) + 4 * h * (m + h) + 4 * h + h * m
     assert network.output.uses_sparse_updates
 
 
