@@ -16,7 +16,8 @@ from nplm_jax.cli import adapt
 from nplm_jax.utils.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
-RESULTS, ADAPTED = HERE / 'results', 'adapted'
+RESULTS = HERE / 'results'
+ADAPTED = 'adapted', 'adapted_kn5'  # the second with the cache that is best beside the 5-gram
 # Folder of the results -> names of the files, which are rows of configs/brown.py.
 OTHERS = {'table1': ('modified_kneser_ney_5', 'mlp9', 'mlp1', 'large'), 'recurrent': ('rnn', 'gru', 'lstm')}
 HEADER = ['run', 'family', 'parameters', 'epochs', 'seconds', 'processor s', 'valid', 'test', '/ KN5', 'mixed: test']
@@ -49,7 +50,9 @@ class Point(NamedTuple):
 def points() -> list[Point]:
     """Returns all runs, the quickest first."""
     own = [
-        Point(path.stem, results.read(RESULTS, path.stem)) for path in RESULTS.glob('*.json') if path.stem != ADAPTED
+        Point(path.stem, results.read(RESULTS, path.stem))
+        for path in RESULTS.glob('*.json')
+        if path.stem not in ADAPTED
     ]
     others = [
         Point(name, results.read(HERE.parent / folder / 'results', name))
@@ -111,8 +114,10 @@ def draw(path: pathlib.Path) -> None:
 
 
 def make() -> str:
-    """Returns both tables."""
-    return markdown_table(HEADER, rows()) + '\n\n' + adapt.make_table(results.read(RESULTS, ADAPTED)['rows'])
+    """Returns the table of the runs, and those of models that adapt."""
+    return '\n\n'.join(
+        [markdown_table(HEADER, rows()), *(adapt.make_table(results.read(RESULTS, name)['rows']) for name in ADAPTED)]
+    )
 
 
 if __name__ == '__main__':

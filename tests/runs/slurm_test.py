@@ -64,7 +64,10 @@ def test_a_sweep_of_four_points(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stderr.count(': job ') == 4 and '0 to go' in done.stderr
     here = launch(*flags, f'--workdir={tmp_path / "here"}')
-    jobs, here = ([line.split('|')[1:5] for line in d.stdout.splitlines() if line[:1] == '|'] for d in (done, here))
+    tables = (
+        d.stdout[d.stdout.index('| point') :].splitlines() for d in (done, here)
+    )  # the runs here print theirs before
+    jobs, here = ([line.split('|')[1:5] for line in table if line[:1] == '|'] for table in tables)
     assert jobs == here and jobs[2][0].strip() == 'h=3,seed=1'
 
 
