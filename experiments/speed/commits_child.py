@@ -45,8 +45,14 @@ def make_data(config: Any, V: int, steps: int, dataset: type, span: type, vocabu
     num_train = steps * config.train.batch_size
     rng = np.random.default_rng(config.seed)
     ids = rng.choice(V, num_train + 2, p=share_V / share_V.sum()).astype(np.int32)
-    spans = span(0, num_train), span(num_train, num_train + 1), span(num_train + 1, num_train + 2)
-    return dataset(jnp.asarray(ids), *spans, vocabulary(tuple(f'w{i}' for i in range(V)), (0,) * V))
+    words = vocabulary(tuple(f'w{i}' for i in range(V)), (0,) * V)
+    return dataset(  # by name: the order of the fields is another in each version
+        tokens_T=jnp.asarray(ids),
+        train=span(0, num_train),
+        valid=span(num_train, num_train + 1),
+        test=span(num_train + 1, num_train + 2),
+        vocabulary=words,
+    )
 
 
 def old_execute(config: Any, V: int, steps: int) -> Execute:
