@@ -30,7 +30,7 @@ def study(tmp_path):
 
 
 def test_every_point_of_the_brown_sweep_applies():
-    points = [sweeps.apply(brown.get_config(), overrides) for overrides in brown.sweep()]
+    points = [sweeps.apply(brown.get_config('large'), overrides) for overrides in brown.sweep()]
     assert len({p.name for p in points}) == 16
     assert len({config_lib.from_config(p.config).model for p in points}) == 16
     assert points[0].name == 'n=3,m=30,h=50,direct=False'
