@@ -57,6 +57,7 @@ TABLES = [
     ('experiments/table1/README.md', 'table1.table'),
     ('experiments/table1/README.md', 'table1.table --seeds'),
     ('experiments/recurrent/README.md', 'recurrent.table'),
+    ('experiments/frontier/README.md', 'frontier.table'),
     ('experiments/speed/README.md', 'speed.forms --show'),
     ('experiments/speed/README.md', 'speed.race --show'),
     ('experiments/speed/README.md', 'speed.quality --show'),
