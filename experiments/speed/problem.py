@@ -20,9 +20,10 @@ from ml_collections import ConfigDict
 
 from configs import brown, wikitext2
 from nplm_jax import config as config_lib
-from nplm_jax.config import Precision, Settings
+from nplm_jax.config import Settings
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Params
+from nplm_jax.utils.nn import Precision
 
 __all__ = ['PRECISIONS', 'ROWS', 'LARGE', 'Problem', 'Turn', 'make_problem', 'alternate']
 

@@ -26,7 +26,6 @@ NGRAM_CACHE = {'order': (1, 3), 'num_remembered': (500, 2000, 8000), 'concentrat
 NEURAL_CACHE = {'num_remembered': (500, 2000), 'sharpness': (5.0, 10.0, 20.0)}
 RATES, DECAYS = (2e-3, 3e-3, 5e-3), (1e-3, 3e-3, 1e-2)  # of dynamic evaluation
 SEGMENT, NUM_SEGMENTS = 20, 1000  # words of a segment; segments that measure the gradients
-METHODS = ('ngram_cache', 'neural_cache', 'dynamic')
 
 
 class Choice(NamedTuple):
@@ -45,8 +44,8 @@ def adapt(
     models: Mapping[str, LanguageModel],
     data: Dataset,
     tune_words: int,
-    methods: Sequence[str] = METHODS,
-    watch: Callable[[str], Any] = lambda message: None,
+    methods: Sequence[str],
+    watch: Callable[[str], Any],
 ) -> list[dict[str, Any]]:
     """Measures models before and after they adapt, alone and together.
 
@@ -56,7 +55,7 @@ def adapt(
         data: Their corpus.
         tune_words: The first validation words, which choose between the values that are tried. The weights of the
             mixtures are learned on all validation words.
-        methods: Those of METHODS to use.
+        methods: Some of ngram_cache, neural_cache and dynamic.
         watch: Called with what is computed next.
 
     Returns:
@@ -68,10 +67,7 @@ def adapt(
 
     def measure(name: str, parts: Mapping[str, LanguageModel], values: Mapping[str, float] | None = None) -> None:
         watch(name)
-        mixed = mixture.fit(list(parts.values()), data.tokens_T, data.valid)
-        perplexities = {s: evaluate(mixed, data.tokens_T, data.splits[s]).perplexity for s in ('valid', 'test')}
-        weights = dict(zip(parts, mixed.weights_QxM[0].tolist())) if len(parts) > 1 else {}
-        rows.append({'name': name, **perplexities, 'weights': weights, 'values': dict(values or {})})
+        rows.append({'name': name, **_mix(parts, data), 'values': dict(values or {})})
 
     caches: dict[str, LanguageModel] = {}
     static: dict[str, LanguageModel] = {}
@@ -106,6 +102,14 @@ def adapt(
         measure('all mixed', static)
         measure('all mixed, adapted', adapted | caches)
     return rows
+
+
+def _mix(parts: Mapping[str, LanguageModel], data: Dataset) -> dict[str, Any]:
+    """Returns the perplexities of the parts' mixture, and where there are several its weights by the name of the part."""
+    mixed = mixture.fit(list(parts.values()), data.tokens_T, data.valid)
+    perplexities = {s: evaluate(mixed, data.tokens_T, data.splits[s]).perplexity for s in ('valid', 'test')}
+    weights = dict(zip(parts, mixed.weights_QxM[0].tolist())) if len(parts) > 1 else {}
+    return {**perplexities, 'weights': weights}
 
 
 def choose(

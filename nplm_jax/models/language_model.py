@@ -56,9 +56,12 @@ class LanguageModel(abc.ABC):
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns log P of each word of each line after the words before it in the line, nats.
 
-        The context of a line's first words is padded with rare-word symbols.
+        The context of a line's first words is padded with rare-word symbols. A model without an order reads each line
+        as a stream of its own.
         """
-        stream_T, line_slices = join_lines(lines, (self.n or 1) - 1)
+        if self.n is None:
+            return [self.score(line, Span(0, len(line))) for line in lines]
+        stream_T, line_slices = join_lines(lines, self.n - 1)
         log_p_T = self.score(stream_T, Span(0, len(stream_T)))
         return [log_p_T[line_slice] for line_slice in line_slices]
 

@@ -44,9 +44,8 @@ class NeuralLanguageModel(LanguageModel):
     def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score`. A body with a carry reads `burn_in` words before the span first."""
         start = max(0, span.start - self.network.body.burn_in)
-        num_blocks = -(-(span.stop - start) // SCORING_BATCH)
-        positions = np.minimum(start + np.arange(num_blocks * SCORING_BATCH), span.stop - 1).astype(np.int32)
-        log_p = _score_stream(self.network, self.params, jnp.asarray(tokens_T), positions.reshape(num_blocks, -1))
+        positions_SxB = dataset.consecutive_positions(Span(start, span.stop), SCORING_BATCH)
+        log_p = _score_stream(self.network, self.params, jnp.asarray(tokens_T), positions_SxB)
         return np.asarray(log_p).reshape(-1)[span.start - start : span.stop - start]
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -96,12 +95,12 @@ class NeuralLanguageModel(LanguageModel):
         return _advance(self.network, self.params, state, jnp.asarray(ids_B))
 
 
-def _jit_float32(function: Callable[..., Any], static_argnames: Sequence[str] = ('network',)) -> Any:
+def jit_float32(function: Callable[..., Any], static_argnames: Sequence[str] = ('network',)) -> Any:
     """Compiles a function of a network with full float32 products (accelerators default to fewer bits)."""
     return jax.jit(jax.default_matmul_precision('float32')(function), static_argnames=static_argnames)
 
 
-@functools.partial(_jit_float32, static_argnames=('network', 'num_streams'))
+@functools.partial(jit_float32, static_argnames=('network', 'num_streams'))
 def _score_stream(
     network: Network, params: Params, tokens_T: jax.Array, positions_SxB: jax.Array, num_streams: int = 1
 ) -> jax.Array:
@@ -115,7 +114,7 @@ def _score_stream(
     return jax.lax.scan(score_block, network.body.start(num_streams), positions_SxB)[1]
 
 
-@_jit_float32
+@jit_float32
 def _read_stream(network: Network, params: Params, words_BxT: jax.Array, last_window: int) -> DecodingState:
     """Returns the decoding state after reading `words_BxT` up to window `last_window` (windows of N words)."""
     B, N = len(words_BxT), network.body.num_context
@@ -130,12 +129,12 @@ def _read_stream(network: Network, params: Params, words_BxT: jax.Array, last_wi
     return jax.tree.map(lambda x: x[last_window], states)
 
 
-@_jit_float32
+@jit_float32
 def _predict(network: Network, params: Params, features: Features) -> jax.Array:
     return network.output.log_probabilities(params, features)
 
 
-@_jit_float32
+@jit_float32
 def _advance(network: Network, params: Params, state: DecodingState, ids_B: jax.Array) -> DecodingState:
     recent_BxN = jnp.concatenate([state.recent_BxN[:, 1:], ids_B[:, None]], axis=1)
     features, carry = network.features(params, recent_BxN, state.carry)

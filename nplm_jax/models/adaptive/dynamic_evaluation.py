@@ -10,7 +10,6 @@ References:
 """
 
 import functools
-from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -53,13 +52,12 @@ class DynamicEvaluation(LanguageModel):
         # Whole segments: those before the span fill the state, and the last one repeats the last word.
         num_static = min(-(-self.model.network.body.burn_in // self.segment), span.start // self.segment)
         first = span.start - num_static * self.segment
-        num_segments = -(-(span.stop - first) // self.segment)
-        positions = np.minimum(first + np.arange(num_segments * self.segment), span.stop - 1)
-        log_p_T = np.asarray(self._read(tokens_T, positions, num_static)[1]).reshape(-1)
+        positions_SxB = dataset.consecutive_positions(Span(first, span.stop), self.segment)
+        log_p_T = np.asarray(self._read(tokens_T, positions_SxB, num_static)[1]).reshape(-1)
         return log_p_T[span.start - first : span.stop - first]
 
     def _read(
-        self, tokens_T: np.ndarray, positions: np.ndarray, num_static: int = 0
+        self, tokens_T: np.ndarray, positions_SxB: np.ndarray, num_static: int = 0
     ) -> tuple[tuple[Params, Carry], jax.Array]:
         """Returns parameters and carry after the words at these positions, and log P of each word, S x B."""
         return _read_stream(
@@ -68,13 +66,9 @@ class DynamicEvaluation(LanguageModel):
             self.root_mean_squares,
             (jnp.float32(self.rate), jnp.float32(self.decay)),
             jnp.asarray(tokens_T),
-            positions.astype(np.int32).reshape(-1, self.segment),
+            positions_SxB,
             num_static,
         )
-
-    def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """See `LanguageModel.score_lines`. Each line starts with the trained parameters."""
-        return [self.score(line, Span(0, len(line))) for line in lines]
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`. The network adapts to the whole segments of each context."""
@@ -83,7 +77,7 @@ class DynamicEvaluation(LanguageModel):
         rows = []
         for words_N in contexts_BxN:
             words_T = np.append(words_N, RARE_ID)  # the last one stands for the word to predict
-            state, _ = self._read(words_T, np.arange(num_read))
+            state, _ = self._read(words_T, dataset.consecutive_positions(Span(0, num_read), self.segment))
             rows.append(_predict(self.model.network, *state, words_T, num_read))
         return np.stack(rows)
 
@@ -102,9 +96,8 @@ def root_mean_square_gradients(
     """
     stretch = SEGMENTS * segment
     num_stretches = min(-(-num_segments // SEGMENTS), max(1, len(span) // stretch))
-    starts = span.start + np.arange(num_stretches) * (len(span) - stretch) // max(num_stretches, 1)
-    positions = np.maximum(starts[:, None] + np.arange(stretch)[None, :], 0).astype(np.int32)
-    positions = positions.reshape(num_stretches, SEGMENTS, segment)
+    starts = span.start + np.arange(num_stretches) * (len(span) - stretch) // num_stretches
+    positions = (starts[:, None] + np.arange(stretch)[None, :]).astype(np.int32).reshape(-1, SEGMENTS, segment)
     return _root_mean_squares(model.network, model.params, jnp.asarray(tokens_T), positions)
 
 

@@ -9,7 +9,6 @@ References:
 """
 
 import functools
-from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,7 @@ from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.models.body import Carry
 from nplm_jax.models.language_model import LanguageModel, check_contexts
 from nplm_jax.models.network import Network
-from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.models.neural import NeuralLanguageModel, jit_float32
 from nplm_jax.outputs.output_layer import Params
 
 Cache = tuple[Carry, jax.Array, jax.Array]  # the network's carry; features and words that are remembered, R x D and R
@@ -46,16 +45,10 @@ class NeuralCache(LanguageModel):
         """See `LanguageModel.score`. The cache holds the words before the span, too."""
         before = self.num_remembered + self.model.network.body.burn_in
         start = max(0, span.start - before)
-        num_blocks = -(-(span.stop - start) // BLOCK)
-        positions_T = start + np.arange(num_blocks * BLOCK)
-        positions_T = np.minimum(positions_T, span.stop - 1).astype(np.int32)
-        inputs = self.model.network, self.model.params, jnp.asarray(tokens_T), positions_T.reshape(num_blocks, -1)
+        positions_SxB = dataset.consecutive_positions(Span(start, span.stop), BLOCK)
+        inputs = self.model.network, self.model.params, jnp.asarray(tokens_T), positions_SxB
         log_p_T = np.asarray(_score_stream(*inputs, self.num_remembered, jnp.float32(self.sharpness))).reshape(-1)
         return log_p_T[span.start - start : span.stop - start]
-
-    def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """See `LanguageModel.score_lines`. Each line starts with an empty cache."""
-        return [self.score(line, Span(0, len(line))) for line in lines]
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`."""
@@ -78,16 +71,14 @@ def _unit_features(network: Network, params: Params, contexts_BxN: jax.Array, ca
     return features_BxD / jnp.linalg.norm(features_BxD, axis=1, keepdims=True), carry
 
 
-@functools.partial(jax.jit, static_argnames=('network',))
-@jax.default_matmul_precision('float32')
+@jit_float32
 def _read(network: Network, params: Params, tokens_T: jax.Array) -> jax.Array:
     """Returns the features from which each word of a stream is predicted, T x D."""
     contexts_TxN, _ = dataset.windows(tokens_T, jnp.arange(len(tokens_T)), network.body.num_context)
     return _unit_features(network, params, contexts_TxN, network.body.start(1))[0]
 
 
-@functools.partial(jax.jit, static_argnames=('network', 'num_remembered'))
-@jax.default_matmul_precision('float32')
+@functools.partial(jit_float32, static_argnames=('network', 'num_remembered'))
 def _score_stream(
     network: Network,
     params: Params,

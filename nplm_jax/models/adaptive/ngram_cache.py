@@ -43,10 +43,6 @@ class NgramCache(LanguageModel):
             counts.read(words, t)
         return np.log(p_T).astype(np.float32)
 
-    def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """See `LanguageModel.score_lines`. Each line starts with an empty cache."""
-        return [self.score(line, Span(0, len(line))) for line in lines]
-
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`."""
         log_p_BxV = np.empty((len(contexts_BxN), self._vocabulary_size), np.float32)
