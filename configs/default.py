@@ -49,9 +49,10 @@ def _corpus() -> ConfigDict:
 def _model() -> ConfigDict:
     """Returns `model.*`: which model, and its shape."""
     c = ConfigDict()
-    # The paper's network: nplm. Recurrent networks: rnn | gru | lstm. Count-based models (section 4.1): interpolated |
-    # kneser_ney | modified_kneser_ney | classes | maximum_likelihood | add_delta | backoff (which uses the shorter
-    # context where the longer one was never seen).
+    # The paper's network: nplm. Other networks that see the last words alone: residual | window_lstm. Recurrent
+    # networks: rnn | gru | lstm. Count-based models (section 4.1): interpolated | kneser_ney | modified_kneser_ney |
+    # classes | maximum_likelihood | add_delta | backoff (which uses the shorter context where the longer one was never
+    # seen).
     c.family = 'nplm'
     c.n = 6  # order: the n-1 words before a word predict it; recurrent networks use all; the paper: 3 and 5
     c.m = 100  # of networks, as the keys below: features a word; the paper: 30 and 60
@@ -59,7 +60,7 @@ def _model() -> ConfigDict:
     c.direct = False  # of nplm: direct connections W from the features to the output; the paper: both
     c.unigram_bias = True  # initialise b with the log-frequencies of the training words; the paper does not say
     c.dropout = 0.25  # probability with which training zeroes a feature or a hidden unit; the paper: 0
-    # Of recurrent networks and residual, as the keys below.
+    # Of recurrent networks, window_lstm and residual, as the keys below.
     c.layers = 1  # layers
     c.tied = False  # use C as the output matrix too, so that U is C
     c.output_dropout = -1.0  # as dropout, of what the output matrix multiplies; -1: as dropout
@@ -70,7 +71,7 @@ def _model() -> ConfigDict:
 
 
 def _recurrent() -> ConfigDict:
-    """Returns `recurrent.*`: of rnn, gru and lstm (Merity et al., 2018)."""
+    """Returns `recurrent.*`: of rnn, gru, lstm and window_lstm (Merity et al., 2018)."""
     c = ConfigDict()
     c.weight_dropout = 0.0  # probability with which an update zeroes a weight from the state to itself
     c.activation_penalty = 0.0  # factor of the mean square of the last layer's output, after dropout

@@ -98,8 +98,17 @@ def set_tied_lstm(c: ConfigDict) -> None:
     c.train.checkpoint_every, c.train.log_every, c.train.steps_per_execution = 500, 100, 20
 
 
+def set_window_lstm(c: ConfigDict) -> None:
+    """Sets that LSTM over the last 32 words, from zeros for every prediction."""
+    set_tied_lstm(c)
+    c.model.family, c.model.n = 'window_lstm', 33
+    c.model.dropout, c.model.output_dropout = 0.4, 0.5
+    c.train.batch_size, c.train.bptt_length, c.train.epochs = 1024, 32, 14
+    c.train.evaluate_every = 10_934  # 14 epochs of Brown; a validation reads each word 32 times
+
+
 # Networks for any corpus of a million words or more. Not in the paper.
-NETWORKS = {'residual': set_residual, 'tied_lstm': set_tied_lstm}
+NETWORKS = {'residual': set_residual, 'tied_lstm': set_tied_lstm, 'window_lstm': set_window_lstm}
 
 
 def set_paper_recipe(c: ConfigDict) -> None:

@@ -105,7 +105,7 @@ def adapt(
 
 
 def _mix(parts: Mapping[str, LanguageModel], data: Dataset) -> dict[str, Any]:
-    """Returns the perplexities of the parts' mixture, and where there are several its weights by the name of the part."""
+    """Returns the perplexities of the parts' mixture, and its weights by name where there are several parts."""
     mixed = mixture.fit(list(parts.values()), data.tokens_T, data.valid)
     perplexities = {s: evaluate(mixed, data.tokens_T, data.splits[s]).perplexity for s in ('valid', 'test')}
     weights = dict(zip(parts, mixed.weights_QxM[0].tolist())) if len(parts) > 1 else {}

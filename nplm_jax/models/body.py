@@ -37,6 +37,11 @@ class Body(abc.ABC):
         return None if jax.tree.leaves(self.start(1)) else self.num_context + 1
 
     @property
+    def training_context(self) -> int:
+        """Number of words before a target that `features` takes in training: fewer where a batch is read as streams."""
+        return self.num_context
+
+    @property
     def burn_in(self) -> int:
         """Number of words read before a scored span to fill the state."""
         return 0

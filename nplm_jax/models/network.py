@@ -84,7 +84,7 @@ class Network:
     def check_contexts(self, contexts_BxN: jax.Array) -> None:
         """Raises BadInput unless contexts have the body's width: a wrong width could silently give wrong numbers."""
         shape, N = np.shape(contexts_BxN), self.body.num_context
-        if len(shape) != 2 or shape[1] != N:
+        if len(shape) != 2 or shape[1] not in (N, self.body.training_context):
             raise BadInput(
                 f'contexts of shape {shape}: must be batch x {N}, in reading order, the most recent word last'
             )

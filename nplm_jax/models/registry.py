@@ -7,9 +7,17 @@ from nplm_jax.models.body import Body
 from nplm_jax.models.nplm import Window
 from nplm_jax.models.recurrent import Elman, Gru, Lstm
 from nplm_jax.models.residual import Residual
+from nplm_jax.models.window_lstm import WindowLstm
 from nplm_jax.utils.errors import require
 
-BODIES: dict[str, type[Body]] = {'nplm': Window, 'rnn': Elman, 'gru': Gru, 'lstm': Lstm, 'residual': Residual}
+BODIES: dict[str, type[Body]] = {
+    'nplm': Window,
+    'residual': Residual,
+    'window_lstm': WindowLstm,
+    'rnn': Elman,
+    'gru': Gru,
+    'lstm': Lstm,
+}
 
 
 def is_network(settings: ModelSettings) -> bool:

@@ -161,7 +161,7 @@ def _update(
     program: Program, state: TrainState, positions_B: jax.Array, inputs: RunInputs, num_decayed: int
 ) -> tuple[TrainState, jax.Array, Any]:
     """Makes one update, then the deferred weight decay of `num_decayed` updates. Returns state, NLL and gradients."""
-    batch = dataset.windows(inputs.tokens_T, positions_B, program.network.body.num_context)
+    batch = dataset.windows(inputs.tokens_T, positions_B, program.network.body.training_context)
     gradients = step_lib.compute_gradients(program, state, *batch, inputs)
     new_state = step_lib.apply_gradients(program, state, gradients, inputs.hyperparameters)
     if num_decayed:

@@ -223,7 +223,7 @@ def train_steps(
     """
 
     def step(state: TrainState, positions_B: jax.Array) -> tuple[TrainState, jax.Array]:
-        batch = dataset.windows(inputs.tokens_T, positions_B, program.network.body.num_context)
+        batch = dataset.windows(inputs.tokens_T, positions_B, program.network.body.training_context)
         state, nll = train_step(program, state, *batch, inputs)
         # Sparse updates gather rows, so a row should be contiguous in memory; dense products want the words contiguous.
         return (state if program.scatters_updates else program.sharding.vocab_minor_layout(state)), nll

@@ -99,7 +99,7 @@ def start(settings):
     program, state, inputs = start_training(settings, V, 100)
     state = state.replace(params=jax.tree.map(lambda x: 3 * x + 0.1, state.params))
     proposal = program.network.output.make_proposal(dataset.unigram_log_probabilities(DATA))
-    contexts, targets = dataset.windows(DATA.tokens_T, POSITIONS, program.network.body.num_context)
+    contexts, targets = dataset.windows(DATA.tokens_T, POSITIONS, program.network.body.training_context)
     return program, state, inputs.replace(proposal=proposal), contexts, targets
 
 

@@ -1,0 +1,62 @@
+"""The LSTM over a window: an LSTM of the same parameters that starts at each window, and nothing outside it counts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import make_network
+
+from nplm_jax.data.corpora import Span
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.utils.errors import BadInput
+
+V, N = 13, 4
+CHANGES = {
+    'model.direct': False,
+    'model.n': N + 1,
+    'model.layers': 2,
+    'model.tied': True,
+    'train.batch_size': 10,
+    'train.bptt_length': 5,
+}
+WORDS_T = np.random.default_rng(1).integers(1, V, 40)
+
+
+def make(family):
+    network = make_network(V, {**CHANGES, 'model.family': family})
+    return network, jax.tree.map(lambda x: 3 * x + 0.1, network.init(jax.random.key(0)))
+
+
+def test_a_word_is_predicted_from_the_words_in_its_window_alone():
+    model = NeuralLanguageModel(*make('window_lstm'))
+    assert model.n == N + 1
+    log_p_T = model.score(WORDS_T, Span(0, 40))
+    other_T = WORDS_T.copy()
+    other_T[20] = (WORDS_T[20] + 1) % V
+    differs_T = np.abs(model.score(other_T, Span(0, 40)) - log_p_T) > 1e-6
+    assert np.flatnonzero(differs_T).tolist() == list(range(20, 20 + N + 1))
+
+
+def test_a_window_is_what_an_lstm_of_the_same_parameters_reads_from_its_start():
+    network, params = make('window_lstm')
+    lstm, _ = make('lstm')
+    windows_BxN = jnp.asarray(np.lib.stride_tricks.sliding_window_view(WORDS_T, N)[:7])
+    expected, _ = lstm.features(params, windows_BxN.reshape(-1, 1), lstm.body.start(7))
+    actual, carry = network.features(params, windows_BxN)
+    assert carry is None
+    np.testing.assert_allclose(actual['C_VxM'], expected['C_VxM'].reshape(7, N, -1)[:, -1], rtol=1e-5, atol=1e-6)
+
+
+def test_training_predicts_each_word_of_a_stretch_from_the_words_of_it_before():
+    network, params = make('window_lstm')
+    lstm, _ = make('lstm')
+    words_10x1 = jnp.asarray(WORDS_T[:10, None])  # two stretches of five words
+    expected, _ = lstm.features(params, words_10x1, lstm.body.start(2))
+    actual, _ = network.features(params, words_10x1, key=None)
+    np.testing.assert_allclose(actual['C_VxM'], expected['C_VxM'], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('n', [2, 7])
+def test_a_window_that_training_never_reads_is_refused(n):
+    with pytest.raises(BadInput, match=rf'^model.n={n}: must be 3 to train.bptt_length \+ 1 = 6'):
+        make_network(V, {**CHANGES, 'model.family': 'window_lstm', 'model.n': n})
