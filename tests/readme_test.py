@@ -60,6 +60,7 @@ TABLES = [
     ('experiments/frontier/README.md', 'frontier.table'),
     ('experiments/speed/README.md', 'speed.forms --show'),
     ('experiments/speed/README.md', 'speed.race --show'),
+    ('experiments/speed/README.md', 'speed.race --show --output=experiments/speed/results/race_amx.json'),
     ('experiments/speed/README.md', 'speed.quality --show'),
     ('experiments/speed/README.md', 'speed.scaling --show'),
     ('experiments/speed/README.md', 'speed.vectorize --show'),
