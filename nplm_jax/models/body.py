@@ -14,6 +14,7 @@ from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
 from nplm_jax.outputs.output_layer import Features, Params
+from nplm_jax.outputs.softmax import LINEAR, Scorer
 from nplm_jax.utils.nn import AxisName, Key
 
 Carry = Any  # a pytree of arrays with one row per stream; None for a body without state
@@ -62,6 +63,11 @@ class Body(abc.ABC):
     @abc.abstractmethod
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
         """Returns the body's parameters, C_VxM among them."""
+
+    @property
+    def scorer(self) -> Scorer:
+        """Computes the words' scores from these features and the output matrices."""
+        return LINEAR
 
     def output_keys(self, key: jax.Array) -> dict[str, jax.Array]:
         """Returns a random key for each output matrix, derived from the key that `init` takes."""

@@ -4,7 +4,7 @@ Dims: V vocabulary, M features per word, N context words, B batch.
 """
 
 import dataclasses
-from typing import Self
+from typing import Any, Self, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from nplm_jax.models.body import EMBEDDING, Body, Carry
 from nplm_jax.models.registry import body_class
 from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
 from nplm_jax.outputs.registry import output_layer_class
+from nplm_jax.outputs.softmax import LINEAR
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.nn import AxisName, Key
 
@@ -43,6 +44,8 @@ class Network:
         """
         body = body_class(settings.model).from_settings(settings)
         output = output_layer_class(settings.output).from_settings(settings.output, vocabulary_size)
+        if body.scorer is not LINEAR:
+            output = dataclasses.replace(cast(Any, output), scorer=body.scorer)
         return cls(body, output, vocabulary_size)
 
     @property

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from nplm_jax.config import ModelSettings
 from nplm_jax.models.body import Body
+from nplm_jax.models.energy import Energy
 from nplm_jax.models.nplm import Window
 from nplm_jax.models.recurrent import Elman, Gru, Lstm
 from nplm_jax.models.residual import Residual
@@ -12,6 +13,7 @@ from nplm_jax.utils.errors import require
 
 BODIES: dict[str, type[Body]] = {
     'nplm': Window,
+    'energy': Energy,
     'residual': Residual,
     'window_lstm': WindowLstm,
     'rnn': Elman,

@@ -46,10 +46,12 @@ class WindowLstm(Lstm):
     ) -> tuple[Features, Carry]:
         """See `Body.features`. With one context word an example, T consecutive examples are a stretch."""
         B, N, M = e_BxNxM.shape
-        if N == self.training_context:
-            return super().features(params, e_BxNxM, super().start(B // self.bptt_length), key, axis)[0], None
-        features, _ = super().features(params, e_BxNxM.reshape(B * N, 1, M), super().start(B), key, axis)
-        return {name: x.reshape(B, N, -1)[:, -1] for name, x in features.items()}, None
+        in_training = N == self.training_context
+        start = super().start(B // self.bptt_length if in_training else B)
+        if axis:
+            start = jax.lax.pcast(start, axis, to='varying')
+        features, _ = super().features(params, e_BxNxM.reshape(B * N, 1, M), start, key, axis)
+        return features if in_training else {name: x.reshape(B, N, -1)[:, -1] for name, x in features.items()}, None
 
     def start(self, num_streams: int) -> Carry:
         """Returns None: nothing is carried from update to update."""

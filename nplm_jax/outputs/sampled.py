@@ -48,11 +48,13 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
         num_samples: Distinct words that an update draws for its whole batch.
         proposal: `unigram`: words are drawn by their training counts; `log_uniform`: by their rank.
         precision: Of the factors of products with the samples in training. Evaluation is always float32.
+        scorer: Computes y.
     """
 
     num_samples: int
     proposal: str
     precision: Precision
+    scorer: softmax.Scorer = softmax.LINEAR
 
     @classmethod
     def from_settings(cls, settings: OutputSettings, vocabulary_size: int) -> Self:
@@ -75,8 +77,8 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
         self, gathered: Gathered, features: Features, targets_B: jax.Array, proposal: ProposalDistribution
     ) -> Losses:
         """See `SparseOutputLayer.sparse_loss`. The mean NLL is the importance-sampling estimate."""
-        y_target_B = softmax.gathered_scores(gathered.per_example, features)[:, 0]
-        y_SxB = softmax.scores(gathered.shared, features, self.precision)
+        y_target_B = self.scorer.gathered_scores(gathered.shared, gathered.per_example, features)[:, 0]
+        y_SxB = self.scorer.scores(gathered.shared, features, self.precision)
         corrected_logits_SxB = y_SxB - proposal.log_inclusion_prob_V[gathered.shared_S][:, None]
         nll = _estimated_nll(corrected_logits_SxB, y_target_B, targets_B, gathered.shared_S)
         corrected_target_logits_B = y_target_B - proposal.log_inclusion_prob_V[targets_B]

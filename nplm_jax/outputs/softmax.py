@@ -4,7 +4,7 @@ Dims: V vocabulary, B batch, D width of one array of features, L words that belo
 """
 
 import dataclasses
-from typing import Self
+from typing import Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -15,16 +15,47 @@ from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
 from nplm_jax.utils.nn import Precision, matmul, resolve_precision
 
 
+class Scorer(Protocol):
+    """Computes the scores y of words from their rows of the output matrices."""
+
+    def scores(self, params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
+        """Returns the scores of the words whose rows `params` holds, V x B, float32."""
+
+    def gathered_scores(self, shared: Params, per_example: Params, features: Features) -> jax.Array:
+        """Returns the scores of L words of each example, B x L, float32; their rows are B x L x D."""
+
+
+class LinearScorer:
+    """y = b + the sum of the output matrices times their features."""
+
+    def scores(self, params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
+        """See `Scorer.scores`."""
+        return scores(params, features, precision)
+
+    def gathered_scores(self, shared: Params, per_example: Params, features: Features) -> jax.Array:
+        """See `Scorer.gathered_scores`."""
+        return gathered_scores(per_example, features)
+
+
+LINEAR: Scorer = LinearScorer()
+
+
 class Softmax(OutputLayer):
-    """P(w) = exp(y_w) / sum over all words of exp(y); subclasses define the training loss."""
+    """P(w) = exp(y_w) / sum over all words of exp(y); subclasses define the training loss.
+
+    Attributes:
+        scorer: Computes y.
+    """
+
+    scorer = LINEAR
 
     def log_probabilities(self, params: Params, features: Features) -> jax.Array:
         """See `OutputLayer.log_probabilities`."""
-        return log_softmax(scores(params, features)).T
+        return log_softmax(self.scorer.scores(params, features)).T
 
     def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
         """See `OutputLayer.nll`."""
-        return cross_entropy(scores(params, features), targets_B)
+        return cross_entropy(self.scorer.scores(params, features), targets_B)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -156,9 +156,11 @@ RECURRENT |= {'optimizer.learning_rate': 0.1, 'train.steps_per_execution': 3}
 @pytest.mark.parametrize(
     'family,kind,layout',
     [('lstm', 'full', (8, 1, 'pmap')), ('lstm', 'full', RECURRENT_MESHES['full'])]
-    + [(family, kind, RECURRENT_MESHES[kind]) for family in FAMILIES for kind in ('sampled', 'nce', 'two_level')],
+    + [(family, kind, RECURRENT_MESHES[kind]) for family in FAMILIES for kind in ('sampled', 'nce', 'two_level')]
+    + [('window_lstm', 'sampled', RECURRENT_MESHES['sampled'])]
+    + [('energy', kind, RECURRENT_MESHES[kind]) for kind in ('sampled', 'nce')],
 )
-def test_recurrent_networks_train_as_on_one_device(family, kind, layout):
+def test_other_networks_train_as_on_one_device(family, kind, layout):
     dense = {'optimizer.momentum': 0.9, 'optimizer.clip_norm': 1.0} if kind == 'full' else {}
     changes = {**SPARSE, **RECURRENT, **dense, 'model.family': family, 'output.kind': kind}
     run, state = train(on_mesh(changes, *layout), 4)  # each epoch begins with a new carry
