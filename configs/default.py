@@ -99,7 +99,7 @@ def _output() -> ConfigDict:
     """Returns `output.*`: how training computes the loss over all |V| words; evaluation is exact and in float32."""
     c = ConfigDict()
     # full | sampled (importance sampling, section 5.2) | nce (noise-contrastive estimation) | two_level (predicts the
-    # class of the word, then the word in the class).
+    # class of the word, then the word in the class) | tree (a binary decision at each node above the word).
     c.kind = 'full'
     # Of full, sampled and nce: products with |V| in float32 | bfloat16 | auto (bfloat16 where the processor or the
     # accelerator has instructions for it); sums and parameters stay float32.
@@ -109,6 +109,7 @@ def _output() -> ConfigDict:
     c.proposal = 'unigram'  # of sampled and nce: unigram (by training count) | log_uniform (by rank)
     c.num_shortlist = 1000  # of two_level: the most frequent words, each of which is a class
     c.classes = 500  # of two_level: largest number of classes of the other words, which have one size
+    c.tree = 'huffman'  # of tree: huffman | random | a file with lines `word<TAB>code`, codes of 0 and 1
     return c
 
 

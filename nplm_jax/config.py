@@ -25,6 +25,7 @@ VALUE_ALIASES = {('output.kind', 'classes'): 'two_level'}
 # Keys that a config.json of an earlier version lacks, and what it meant without them.
 ADDED_KEYS = {
     'eval.train_words': 0,
+    'output.tree': 'huffman',
     'model.layers': 1,
     'model.tied': False,
     'model.output_dropout': -1.0,
@@ -162,6 +163,7 @@ class OutputSettings:
     proposal: Literal['unigram', 'log_uniform']
     num_shortlist: CountOrZero
     classes: Count
+    tree: str
 
 
 @dataclasses.dataclass(frozen=True)

@@ -61,6 +61,11 @@ class Vocabulary:
         return [self.words[i] for i in ids]
 
 
+def numbered(size: int) -> Vocabulary:
+    """Returns a vocabulary of `size` words without names, `w1`, `w2`, ..., that occurred once each."""
+    return Vocabulary((RARE, *(f'w{i}' for i in range(1, size))), (1,) * size)
+
+
 def build(words: Sequence[str], min_count: int = 1, max_vocabulary: int = 0) -> Vocabulary:
     """Builds the vocabulary of the most frequent words; words of equal count rank in order of first occurrence.
 

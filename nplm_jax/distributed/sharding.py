@@ -95,14 +95,14 @@ class MeshSharding:
         shardings = self._shardings(tree)
         return jax.tree.map(lambda leaf, sharding: jax.device_put(np.asarray(leaf), sharding), padded, shardings)
 
-    def unshard(self, tree: Tree, num_words: int) -> Tree:
+    def unshard(self, tree: Tree, num_rows: int) -> Tree:
         """Undoes `shard`: returns full arrays on this process's first device, without the padding."""
         if self.mesh is None:
             return tree
 
         def take(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
             full = jax.device_put(leaf.addressable_data(0), jax.local_devices()[0])
-            return full[:num_words] if _partition_axis(path) == MODEL else full
+            return full[:num_rows] if _partition_axis(path) == MODEL else full
 
         return jax.tree_util.tree_map_with_path(take, _all_gather(tree, self.mesh))
 

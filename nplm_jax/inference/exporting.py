@@ -18,7 +18,7 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram import storage
 from nplm_jax.models.nplm import Window
-from nplm_jax.outputs.two_level import TwoLevelSoftmax
+from nplm_jax.outputs.softmax import Softmax
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
 
@@ -69,8 +69,9 @@ def write_onnx(model: LanguageModel, vocabulary: Vocabulary, settings: Settings,
         BadInput: The model is not the paper's window network with a softmax over all words, or onnx is missing.
     """
     network = model.network if isinstance(model, NeuralLanguageModel) else None
-    if network is None or not isinstance(network.body, Window) or isinstance(network.output, TwoLevelSoftmax):
-        raise BadInput('--to=onnx: writes model.family=nplm with a softmax over all words (not output.kind=two_level)')
+    if network is None or type(network.body) is not Window or not isinstance(network.output, Softmax):
+        allowed = 'a softmax over all words (not output.kind=two_level or tree)'
+        raise BadInput(f'--to=onnx: writes model.family=nplm with {allowed}')
     try:
         import onnx  # noqa: PLC0415 (an extra)
     except ImportError:

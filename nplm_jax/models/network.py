@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.config import Settings
+from nplm_jax.data.vocabulary import Vocabulary, numbered
 from nplm_jax.distributed.sharding import NO_AXES, MeshAxes
 from nplm_jax.models.body import EMBEDDING, Body, Carry
 from nplm_jax.models.registry import body_class
@@ -36,22 +37,28 @@ class Network:
     vocabulary_size: int
 
     @classmethod
-    def from_settings(cls, settings: Settings, vocabulary_size: int) -> Self:
-        """Returns the network that a config describes.
+    def from_settings(cls, settings: Settings, vocabulary: Vocabulary | int) -> Self:
+        """Returns the network that a config describes, over the words of a vocabulary or over so many words.
 
         Raises:
             BadInput: The settings are impossible or do not fit the vocabulary.
         """
         body = body_class(settings.model).from_settings(settings)
-        output = output_layer_class(settings.output).from_settings(settings.output, vocabulary_size)
+        words = numbered(vocabulary) if isinstance(vocabulary, int) else vocabulary
+        output = output_layer_class(settings.output).from_settings(settings.output, words)
         if body.scorer is not LINEAR:
             output = dataclasses.replace(cast(Any, output), scorer=body.scorer)
-        return cls(body, output, vocabulary_size)
+        return cls(body, output, len(words))
 
     @property
     def output_tables(self) -> tuple[str, ...]:
         """Names of the parameters with one row per output word."""
         return (*self.body.widths, BIAS)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of the output tables, V for most output layers."""
+        return self.output.num_rows(self.vocabulary_size)
 
     def init(self, key: jax.Array, bias_V: np.ndarray | None = None) -> Params:
         """Returns random parameters.

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from nplm_jax.config import OutputSettings
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.utils import nn
 
 Params = dict[str, Any]  # arrays by the paper's letters, float32
@@ -36,8 +37,12 @@ class OutputLayer(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def from_settings(cls, settings: OutputSettings, vocabulary_size: int) -> Self:
+    def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
         """Returns the layer. Raises BadInput if the settings do not fit the vocabulary."""
+
+    def num_rows(self, vocabulary_size: int) -> int:
+        """Returns the number of rows of the output matrices and of b: V, unless rows are not of words."""
+        return vocabulary_size
 
     def init(
         self, key: jax.Array, keys: Mapping[str, jax.Array], widths: Mapping[str, int], bias_V: jax.Array

@@ -4,6 +4,7 @@ from nplm_jax.config import OutputSettings
 from nplm_jax.outputs.output_layer import OutputLayer
 from nplm_jax.outputs.sampled import NoiseContrastive, SampledSoftmax
 from nplm_jax.outputs.softmax import FullSoftmax
+from nplm_jax.outputs.tree import TreeSoftmax
 from nplm_jax.outputs.two_level import TwoLevelSoftmax
 from nplm_jax.utils.errors import require
 
@@ -12,6 +13,7 @@ OUTPUT_LAYERS: dict[str, type[OutputLayer]] = {
     'sampled': SampledSoftmax,
     'nce': NoiseContrastive,
     'two_level': TwoLevelSoftmax,
+    'tree': TreeSoftmax,
 }
 
 

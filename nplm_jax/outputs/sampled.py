@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.config import OutputSettings
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
 from nplm_jax.utils.errors import require
@@ -57,8 +58,9 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     scorer: softmax.Scorer = softmax.LINEAR
 
     @classmethod
-    def from_settings(cls, settings: OutputSettings, vocabulary_size: int) -> Self:
+    def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
         """Returns the layer. Raises BadInput for more samples than words."""
+        vocabulary_size = len(vocabulary)
         allowed = f'must be {vocabulary_size:,}, the vocabulary, or less'
         require(settings.samples <= vocabulary_size, 'output.samples', settings.samples, allowed)
         return cls(settings.samples, settings.proposal, resolve_precision(settings.precision))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config import OutputSettings
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy
 from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
 from nplm_jax.utils.nn import Precision, matmul, resolve_precision
@@ -71,7 +72,7 @@ class FullSoftmax(Softmax):
     block_size: int
 
     @classmethod
-    def from_settings(cls, settings: OutputSettings, vocabulary_size: int) -> Self:
+    def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
         """Returns the layer; every vocabulary fits."""
         return cls(resolve_precision(settings.precision), settings.block_size)
 

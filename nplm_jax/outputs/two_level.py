@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config import OutputSettings
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import BIAS, Features, Gathered, Losses, Params, SparseOutputLayer
 from nplm_jax.utils import nn
@@ -37,8 +38,9 @@ class TwoLevelSoftmax(SparseOutputLayer):
     vocabulary_size: int
 
     @classmethod
-    def from_settings(cls, settings: OutputSettings, vocabulary_size: int) -> Self:
+    def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
         """Returns the layer. Raises BadInput for a shortlist or classes that the vocabulary cannot fill."""
+        vocabulary_size = len(vocabulary)
         allowed = f'must be below {vocabulary_size:,}, the vocabulary'
         require(settings.num_shortlist < vocabulary_size, 'output.num_shortlist', settings.num_shortlist, allowed)
         num_tail = vocabulary_size - settings.num_shortlist

@@ -31,13 +31,13 @@ def load(folder: Path) -> tuple[Settings, vocabulary.Vocabulary, LanguageModel]:
     settings = workdir.read_settings(folder)
     words = vocabulary.load(folder / workdir.VOCABULARY)
     if is_network(settings.model):
-        return settings, words, _load_network(folder, settings, len(words))
+        return settings, words, _load_network(folder, settings, words)
     if (folder / storage.MODEL_FILE).exists():
         return settings, words, storage.load(folder / storage.MODEL_FILE, len(words))
     return settings, words, factory.estimate_again(settings, prepare_recorded(settings, folder), folder)
 
 
-def _load_network(folder: pathlib.Path, settings: Settings, vocabulary_size: int) -> LanguageModel:
+def _load_network(folder: pathlib.Path, settings: Settings, words: vocabulary.Vocabulary) -> LanguageModel:
     """Returns the network of a run with its best parameters."""
     # Orbax takes a second to import, which a count-based model does not need.
     from nplm_jax.models.network import Network  # noqa: PLC0415
@@ -47,7 +47,7 @@ def _load_network(folder: pathlib.Path, settings: Settings, vocabulary_size: int
 
     if not (folder / 'checkpoints').is_dir():
         raise BadInput(f'{folder}: holds no checkpoint yet')
-    network = Network.from_settings(settings, vocabulary_size)
+    network = Network.from_settings(settings, words)
     # An optimizer's state depends on neither the data nor the devices, and its structure is all that is needed.
     program = step.make_program(settings, network, steps_per_epoch=1)
     hyperparameters = Hyperparameters.from_settings(settings)

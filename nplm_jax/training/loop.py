@@ -93,7 +93,7 @@ def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
     Raises:
         BadInput: The data or the devices do not fit the settings.
     """
-    network = Network.from_settings(settings, len(data.vocabulary))
+    network = Network.from_settings(settings, data.vocabulary)
     schedule = make_schedule(settings, data.train)
     body, batch_size = network.body, settings.train.batch_size
     uses_sparse_updates = network.output.uses_sparse_updates
@@ -206,7 +206,7 @@ class Trainer:
         """
         run, progress = self.run, self.progress
         params = self._state.params if self._state.average is None else self._state.average
-        params = run.program.sharding.unshard(params, len(run.data.vocabulary))
+        params = run.program.sharding.unshard(params, run.program.network.num_rows)
         log_p_T = NeuralLanguageModel(run.program.network, params).score(run.data.tokens_T, run.data.valid)
         score = summarize(log_p_T, run.data.valid)
         nll = float(multihost.broadcast_from_primary(np.float64(score.nll_per_word)))
@@ -224,7 +224,7 @@ class Trainer:
 
     def save(self) -> None:
         """Writes a checkpoint. Raises NonFiniteError instead if a number is not finite."""
-        state = self.run.program.sharding.unshard(self._state, len(self.run.data.vocabulary))
+        state = self.run.program.sharding.unshard(self._state, self.run.program.network.num_rows)
         finite.check(state, self.progress.step)
         self._store.save(self.progress.step, state, self.best, dataclasses.asdict(self.progress))
 

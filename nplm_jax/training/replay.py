@@ -143,7 +143,7 @@ def _replay_chunk(run: TrainingRun, state: TrainState, step: int, last: int) -> 
         if number == last or non_finite is not None:
             break
         state = new_state
-    unshard = functools.partial(run.program.sharding.unshard, num_words=len(run.data.vocabulary))
+    unshard = functools.partial(run.program.sharding.unshard, num_rows=run.program.network.num_rows)
     return ReplayedUpdate(
         number=number,
         epoch=epoch,

@@ -158,7 +158,8 @@ RECURRENT |= {'optimizer.learning_rate': 0.1, 'train.steps_per_execution': 3}
     [('lstm', 'full', (8, 1, 'pmap')), ('lstm', 'full', RECURRENT_MESHES['full'])]
     + [(family, kind, RECURRENT_MESHES[kind]) for family in FAMILIES for kind in ('sampled', 'nce', 'two_level')]
     + [('window_lstm', 'sampled', RECURRENT_MESHES['sampled'])]
-    + [('energy', kind, RECURRENT_MESHES[kind]) for kind in ('sampled', 'nce')],
+    + [('energy', kind, RECURRENT_MESHES[kind]) for kind in ('sampled', 'nce')]
+    + [('nplm', 'tree', (2, 4, 'shard_map')), ('lstm', 'tree', (8, 1, 'pmap'))],
 )
 def test_other_networks_train_as_on_one_device(family, kind, layout):
     dense = {'optimizer.momentum': 0.9, 'optimizer.clip_norm': 1.0} if kind == 'full' else {}

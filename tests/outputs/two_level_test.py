@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from helpers import make_network, small_settings, start_training
 
+from nplm_jax.data import vocabulary
 from nplm_jax.data.corpora import Span
 from nplm_jax.models import nplm
 from nplm_jax.models.neural import NeuralLanguageModel
@@ -116,4 +117,4 @@ def test_the_first_biases_make_the_unigram_distribution():
 def test_a_layout_that_the_vocabulary_cannot_fill_is_refused(key, value):
     settings = small_settings({**changes_of(7, 4), key: value}).output
     with pytest.raises(BadInput, match=f'^{key}={value}: must be '):
-        TwoLevelSoftmax.from_settings(settings, V)
+        TwoLevelSoftmax.from_settings(settings, vocabulary.numbered(V))

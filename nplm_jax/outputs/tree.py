@@ -1,0 +1,98 @@
+"""Tree output: P(w | context) is a product of binary decisions on the way from the root of a binary tree to the word.
+
+Node t has a row of the output matrices and of b, which give its score y_t; the way takes its branch 1 with probability
+sigmoid(y_t), else its branch 0. A word with several leaves has the sum of their probabilities. The training loss is
+exact and reads the rows of the nodes above the target. Dims: V words, T nodes (rows of the output matrices), L nodes
+above the leaves of a word (the longest), R leaves of a word, D nodes above a leaf, so that L = R * D, B batch.
+
+References:
+    Morin and Bengio, Hierarchical probabilistic neural network language model, AISTATS 2005.
+    Mnih and Hinton, A scalable hierarchical distributed language model, NIPS 2008.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+
+from nplm_jax.config import OutputSettings
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.data.word_codes import Tree, codes_of, make_tree
+from nplm_jax.outputs import softmax
+from nplm_jax.outputs.output_layer import BIAS, Features, Gathered, Losses, Params, SparseOutputLayer
+from nplm_jax.utils.errors import require
+
+TIED = 'C_VxM'
+
+
+@dataclasses.dataclass(frozen=True)
+class TreeSoftmax(SparseOutputLayer):
+    """The layer over the leaves of a tree.
+
+    Attributes:
+        tree: The tree; two trees are equal if their arrays are.
+    """
+
+    tree: Tree
+
+    @classmethod
+    def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
+        """Returns the layer. Raises BadInput for a file of codes that is no tree over the vocabulary."""
+        return cls(make_tree(codes_of(vocabulary, settings.tree)))
+
+    def num_rows(self, vocabulary_size: int) -> int:
+        """See `OutputLayer.num_rows`. A row for each node, and for as many words."""
+        return max(self.tree.num_nodes, vocabulary_size)
+
+    def init(
+        self, key: jax.Array, keys: Mapping[str, jax.Array], widths: Mapping[str, int], bias_V: jax.Array
+    ) -> Params:
+        """See `OutputLayer.init`. The nodes' biases give each word the probability that `bias_V` gives it."""
+        require(TIED not in widths, 'model.tied', True, 'must be False for output.kind=tree: nodes are not words')
+        signs_VxRxD = self.tree.signs_VxRxD
+        has_leaf_VxR = signs_VxRxD[:, :, 0] != 0
+        mass_VxRx1 = (jax.nn.softmax(bias_V)[:, None] / has_leaf_VxR.sum(1, keepdims=True))[:, :, None]
+        ones_T, zeros_T = (
+            jnp.zeros(self.num_rows(len(bias_V)))
+            .at[self.tree.nodes_VxRxD]
+            .add(jnp.where(signs_VxRxD == sign, mass_VxRx1, 0))
+            for sign in (1, -1)
+        )
+        b_T = jnp.where(ones_T > 0, jnp.log(jnp.maximum(ones_T, 1e-30)) - jnp.log(jnp.maximum(zeros_T, 1e-30)), 0)
+        return super().init(key, keys, widths, b_T)
+
+    def rows(self, targets_B: jax.Array, proposal: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns the rows of the nodes above each target, B x L, and no others."""
+        nodes_BxRxD = jnp.asarray(self.tree.nodes_VxRxD)[targets_B]
+        return nodes_BxRxD.reshape(len(targets_B), -1), jnp.zeros(0, jnp.int32)
+
+    def sparse_loss(self, gathered: Gathered, features: Features, targets_B: jax.Array, proposal: Any) -> Losses:
+        """See `SparseOutputLayer.sparse_loss`. The loss is the exact mean NLL."""
+        nll = jnp.mean(self._nll(gathered.per_example, features, targets_B))
+        return nll, nll
+
+    def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
+        """See `OutputLayer.nll`. Computes only the scores of the nodes above each target."""
+        rows_BxL, _ = self.rows(targets_B, None, jax.random.key(0))
+        return self._nll({name: params[name][rows_BxL] for name in (*features, BIAS)}, features, targets_B)
+
+    def _nll(self, per_example: Params, features: Features, targets_B: jax.Array) -> jax.Array:
+        """Returns -log P(target) of each example, B, nats, from the rows of the nodes above it, B x L x width."""
+        signs_BxRxD = jnp.asarray(self.tree.signs_VxRxD, jnp.float32)[targets_B]
+        y_BxRxD = softmax.gathered_scores(per_example, features).reshape(signs_BxRxD.shape)
+        log_p_BxRxD = jnp.where(signs_BxRxD == 0, 0.0, jax.nn.log_sigmoid(signs_BxRxD * y_BxRxD))
+        log_p_BxR = jnp.where(signs_BxRxD[:, :, 0] == 0, -jnp.inf, log_p_BxRxD.sum(axis=2))  # -inf: no such leaf
+        return -jax.nn.logsumexp(log_p_BxR, axis=1)
+
+    def log_probabilities(self, params: Params, features: Features) -> jax.Array:
+        """See `OutputLayer.log_probabilities`. Goes down the tree once, level by level."""
+        y_TxB = softmax.scores({name: params[name] for name in (*features, BIAS)}, features)
+        log_p_SxB, leaves = jnp.zeros((1, y_TxB.shape[1])), []
+        for level in self.tree.levels:
+            y_SxB = level.signs_S[:, None].astype(y_TxB.dtype) * y_TxB[level.parents_S]
+            log_p_SxB = log_p_SxB[level.parent_positions_S] + jax.nn.log_sigmoid(y_SxB)
+            leaves.append(log_p_SxB[level.leaf_positions])
+        log_p_RVxB = jnp.concatenate([*leaves, jnp.full((1, y_TxB.shape[1]), -jnp.inf)])  # the last: no such leaf
+        return jax.nn.logsumexp(log_p_RVxB[self.tree.leaves_VxR], axis=1).T
