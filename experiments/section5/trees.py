@@ -1,0 +1,227 @@
+"""Trees over Brown's words: writes codes for output.kind=tree, times the outputs, and prints the tables.
+
+    python -m experiments.section5.trees --write=FOLDER --features=RUN   codes from WordNet, from the features of a
+                                                          trained network of the paper's kind, and two codes a word
+    python -m experiments.section5.trees --time           words a second of each output: results/tree_speed.json
+    python -m experiments.section5.trees                  the tables of the committed results
+"""
+
+from __future__ import annotations
+
+import collections
+import heapq
+import os
+import pathlib
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from absl import app, flags
+
+from configs import brown
+from experiments import results
+from nplm_jax import config as config_lib
+from nplm_jax.data import dataset, vocabulary, word_codes, wordnet
+from nplm_jax.data.corpora import Corpus, Span
+from nplm_jax.runs import provenance
+from nplm_jax.runs.loading import load
+from nplm_jax.training import step
+from nplm_jax.training.loop import TrainingRun, prepare_run
+from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.text import markdown_table
+
+RESULTS = pathlib.Path(__file__).parent / 'results'
+_WRITE = flags.DEFINE_string('write', '', 'Folder to write the files of codes into.')
+_FEATURES = flags.DEFINE_string('features', '', 'A run on Brown of the paper\'s network, whose U and C are clustered.')
+_TIME = flags.DEFINE_boolean('time', False, 'Measure words a second of each output layer.')
+ROWS = ('full', 'two_level', 'sampled', 'nce', 'tree_random', 'tree_huffman', 'tree_wordnet', 'tree_clusters')
+ROWS += ('tree_two_codes',)
+HEADER = ['output', 'bits a word', 'rows read a word', 'epochs', 'seconds', 'valid', 'test']
+SIZES = (brown.VOCABULARY, 262_144)
+STEPS, ROUNDS = 50, 5
+
+Subtree = tuple[int, list[tuple[int, str]]]  # the count of its words, and each word with its code
+
+
+# --- codes -----------------------------------------------------------------------------------------------
+
+
+def join(children: Sequence[Subtree]) -> Subtree:
+    """Returns one binary tree over some trees: Huffman's over their counts, so that frequent ones are near the root."""
+    heap = [(count, i, codes) for i, (count, codes) in enumerate(children)]
+    heapq.heapify(heap)
+    while len(heap) > 1:
+        (count_0, i, codes_0), (count_1, _, codes_1) = heapq.heappop(heap), heapq.heappop(heap)
+        codes = [(w, '0' + c) for w, c in codes_0] + [(w, '1' + c) for w, c in codes_1]
+        heapq.heappush(heap, (count_0 + count_1, i, codes))
+    count, _, codes = heap[0]
+    return count, codes
+
+
+def wordnet_codes(words: vocabulary.Vocabulary) -> list[str]:
+    """Returns codes along WordNet's links: a word hangs on the first sense of its first lemma, a sense on its parent.
+
+    Parents are found breadth first, from `entity` for nouns, else from the sense of a component with most links. Words
+    that WordNet lacks are leaves beside its components.
+    """
+    net = wordnet.load()
+    leaf = lambda w: (max(words.counts[w], 1), [(w, '')])  # noqa: E731
+    hanging: dict[wordnet.Synset, list[Subtree]] = collections.defaultdict(list)
+    outside: list[Subtree] = []
+    for w, word in enumerate(words.words):
+        lemmas = wordnet.lemmas(net, word.lower())
+        (hanging[net.senses[lemmas[0]][0]] if lemmas else outside).append(leaf(w))
+    roots = sorted(net.links, key=lambda synset: (synset != ('n', '00001740'), -len(net.links[synset])))
+    seen: set[wordnet.Synset] = set()
+    components = []
+    for root in roots:
+        if root in seen:
+            continue
+        seen.add(root)
+        order = [(root, root)]
+        for synset, _ in order:
+            children = [s for s in net.links.get(synset, ()) if s not in seen]
+            seen.update(children)
+            order += [(child, synset) for child in dict.fromkeys(children)]
+        for synset, parent in reversed(order):  # children before their parents
+            if hanging[synset] and synset != root:
+                hanging[parent].append(join(hanging[synset]))
+        if hanging[root]:
+            components.append(join(hanging[root]))
+    return _in_order(join([*components, *outside])[1])
+
+
+def cluster_codes(features_VxD: np.ndarray, counts: Sequence[int]) -> list[str]:
+    """Returns codes by bisection: words in order of their features' first principal axis, cut where half the count is.
+
+    As many words are on each side as make its half of the text, so that a code is about as long as Huffman's.
+    """
+    weight_V = np.maximum(np.asarray(counts, np.float64), 1)
+    codes = [''] * len(counts)
+    parts = [np.arange(len(counts))]
+    while parts:
+        part = parts.pop()
+        if len(part) < 2:
+            continue
+        centred = features_VxD[part] - np.average(features_VxD[part], axis=0, weights=weight_V[part])
+        axis = np.linalg.eigh((centred * weight_V[part, None]).T @ centred)[1][:, -1]
+        part = part[np.argsort(centred @ axis, kind='stable')]
+        cumulative = np.cumsum(weight_V[part])
+        cut = int(np.clip(np.searchsorted(cumulative, cumulative[-1] / 2) + 1, 1, len(part) - 1))
+        for side, bit in ((part[:cut], '0'), (part[cut:], '1')):
+            for w in side:
+                codes[w] += bit
+            parts.append(side)
+    return codes
+
+
+def _in_order(codes: Sequence[tuple[int, str]]) -> list[str]:
+    return [code for _, code in sorted(codes)]
+
+
+def write_codes(folder: pathlib.Path, run: str) -> None:
+    """Writes wordnet.tsv, clusters.tsv and two_codes.tsv for the vocabulary of a trained network."""
+    _, words, model = load(run)
+    params = {name: np.asarray(value) for name, value in model.params.items()}
+    by_output, by_input = (cluster_codes(params[name], words.counts) for name in ('U_VxK', 'C_VxM'))
+    files = {
+        'wordnet': [[code] for code in wordnet_codes(words)],
+        'clusters': [[code] for code in by_output],
+        'two_codes': [['0' + a, '1' + b] for a, b in zip(by_output, by_input)],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, codes in files.items():
+        word_codes.make_tree(codes)  # raises unless it is a tree
+        lines = (f'{word}\t{" ".join(leaves)}\n' for word, leaves in zip(words.words, codes))
+        write_atomically(folder / f'{name}.tsv', ''.join(lines))
+
+
+# --- speed -----------------------------------------------------------------------------------------------
+
+
+def generated(size: int, num_words: int = 600_000) -> dataset.Dataset:
+    """Returns words drawn by Zipf's law, of which the most frequent `size` - 1 are the vocabulary."""
+    probability_V = 1 / np.arange(1, size)
+    ids = np.random.default_rng(0).choice(size - 1, num_words, p=probability_V / probability_V.sum())
+    train = num_words - 2000
+    corpus = Corpus(Span(0, train), Span(train, train + 1000), Span(train + 1000, num_words), [f'w{i}' for i in ids])
+    counts = np.bincount(ids, minlength=size - 1)
+    words = vocabulary.Vocabulary(('<rare>', *(f'w{i}' for i in range(size - 1))), (1, *counts.tolist()))
+    return dataset.from_corpus(corpus, words)
+
+
+def time_outputs() -> dict[str, Any]:
+    """Returns, by |V| and output, the words a second of each turn; the outputs take turns in one process."""
+    seconds: dict[str, dict[str, list[int]]] = {}
+    for size in SIZES:
+        data = generated(size)
+        runs = {name: _prepare(name, data) for name in ('full', 'sampled', 'nce', 'two_level', 'tree')}
+        states = {name: run.init_state() for name, run in runs.items()}
+        rates: dict[str, list[int]] = {name: [] for name in runs}
+        for turn in range(ROUNDS + 1):  # the first compiles
+            for name, run in runs.items():
+                started = time.perf_counter()
+                chunk = run.chunk(states[name], turn * STEPS)
+                states[name], nll_S = jax.block_until_ready(step.execute_steps(*chunk))
+                if turn:
+                    taken = time.perf_counter() - started
+                    rates[name].append(round(len(nll_S) * run.settings.train.batch_size / taken))
+        seconds[f'{size}'] = rates
+    return seconds
+
+
+def _prepare(kind: str, data: dataset.Dataset) -> TrainingRun:
+    settings = config_lib.from_config(brown.get_config('mlp9'))
+    steps = {'train.steps_per_execution': STEPS, 'train.log_every': STEPS, 'output.kind': kind}
+    classes = {'output.classes': 500 if len(data.vocabulary) < 100_000 else 2000}
+    return prepare_run(config_lib.replace(settings, {**steps, **classes, 'corpus.max_vocabulary': 0}), data)
+
+
+# --- tables ----------------------------------------------------------------------------------------------
+
+
+def table() -> str:
+    """Returns the table of the trained networks and that of the speeds."""
+    lines = []
+    for row in ROWS:
+        r = results.read(RESULTS, row)
+        tree = r.get('tree', {})
+        lines.append(
+            [
+                row,
+                f'{tree["bits"]:.1f}' if tree else '-',
+                f'{tree["rows"]:.1f}' if tree else '-',
+                f'{r["epochs"]:.0f}',
+                f'{r["seconds"]:,.0f}',
+                *(f'{r["perplexity"][split]:.1f}' for split in ('valid', 'test')),
+            ]
+        )
+    speed = results.read(RESULTS, 'tree_speed')
+    rates: Mapping[str, Mapping[str, list[int]]] = speed['words_per_second']
+    first = {size: np.median(by['full']) for size, by in rates.items()}
+    times = [
+        [name, *(f'{np.median(rates[s][name]):,.0f} ({np.median(rates[s][name]) / first[s]:.1f})' for s in rates)]
+        for name in rates[str(SIZES[0])]
+    ]
+    header = ['output', *(f'words/s, |V| = {int(size):,}' for size in rates)]
+    return f'{markdown_table(HEADER, lines)}\n\n{markdown_table(header, times)}'
+
+
+def main(_: list[str]) -> None:
+    """Does what the flags say; prints the tables without a flag."""
+    if _WRITE.value:
+        write_codes(pathlib.Path(_WRITE.value), _FEATURES.value)
+    elif _TIME.value:
+        measured = {'load_before': os.getloadavg()[0], 'words_per_second': time_outputs()}
+        command = shlex.join(['python', '-m', 'experiments.section5.trees', *sys.argv[1:]])
+        results.write(RESULTS / 'tree_speed.json', {**measured, 'command': command, **provenance.provenance()})
+    else:
+        results.show(table)
+
+
+if __name__ == '__main__':
+    app.run(main)
