@@ -69,7 +69,7 @@ def write_onnx(model: LanguageModel, vocabulary: Vocabulary, settings: Settings,
         BadInput: The model is not the paper's window network with a softmax over all words, or onnx is missing.
     """
     network = model.network if isinstance(model, NeuralLanguageModel) else None
-    if network is None or not isinstance(network.body, Window) or isinstance(network.output, TwoLevelSoftmax):
+    if network is None or type(network.body) is not Window or isinstance(network.output, TwoLevelSoftmax):
         raise BadInput('--to=onnx: writes model.family=nplm with a softmax over all words (not output.kind=two_level)')
     try:
         import onnx  # noqa: PLC0415 (an extra)

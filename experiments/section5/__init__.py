@@ -1,0 +1,1 @@
+"""The ideas of the paper's section 5."""
