@@ -15,6 +15,8 @@ def get_config() -> ConfigDict:
     c.model = _model()
     c.recurrent = _recurrent()
     c.residual = _residual()
+    c.senses = _senses()
+    c.prior = _prior()
     c.ngram = _ngram()
     c.output = _output()
     c.optimizer = _optimizer()
@@ -49,10 +51,10 @@ def _corpus() -> ConfigDict:
 def _model() -> ConfigDict:
     """Returns `model.*`: which model, and its shape."""
     c = ConfigDict()
-    # The paper's network: nplm. Other networks that see the last words alone: residual | window_lstm. Recurrent
-    # networks: rnn | gru | lstm. Count-based models (section 4.1): interpolated | kneser_ney | modified_kneser_ney |
-    # classes | maximum_likelihood | add_delta | backoff (which uses the shorter context where the longer one was never
-    # seen).
+    # The paper's network: nplm. Other networks that see the last words alone: energy | senses (section 5) | residual |
+    # window_lstm. Recurrent networks: rnn | gru | lstm. Count-based models (section 4.1): interpolated | kneser_ney |
+    # modified_kneser_ney | classes | maximum_likelihood | add_delta | backoff (which uses the shorter context where the
+    # longer one was never seen).
     c.family = 'nplm'
     c.n = 6  # order: the n-1 words before a word predict it; recurrent networks use all; the paper: 3 and 5
     c.m = 100  # of networks, as the keys below: features a word; the paper: 30 and 60
@@ -84,6 +86,22 @@ def _residual() -> ConfigDict:
     c = ConfigDict()
     c.averages = 3  # averages of the n-1 words before the window, of the 2(n-1) before those, ...
     c.expansion = 2  # units inside a layer, as a multiple of h
+    return c
+
+
+def _senses() -> ConfigDict:
+    """Returns `senses.*`: of senses, a window of words that have several features each (section 5)."""
+    c = ConfigDict()
+    c.number = 2  # senses a word: a word has so many feature vectors, of m features each
+    return c
+
+
+def _prior() -> ConfigDict:
+    """Returns `prior.*`: which words are known to be alike; of networks (section 5)."""
+    c = ConfigDict()
+    # none | wordnet (synonyms, hypernyms, hyponyms) | tags (of brown: words with the same most frequent tag)
+    c.kind = 'none'
+    c.strength = 0.0  # not of none; as optimizer.decay, of R = strength/2 |C(w) - mean of C over related words|^2
     return c
 
 

@@ -37,6 +37,9 @@ ADDED_KEYS = {
     'recurrent.slowness_penalty': 0.0,
     'residual.averages': 3,
     'residual.expansion': 2,
+    'senses.number': 2,
+    'prior.kind': 'none',
+    'prior.strength': 0.0,
     'train.average': 0.0,
 }
 
@@ -142,6 +145,21 @@ class ResidualSettings:
 
     averages: Annotated[int, Check('must be at least 0 and at most 16', lambda value: 0 <= value <= 16)]
     expansion: Count
+
+
+@dataclasses.dataclass(frozen=True)
+class SensesSettings:
+    """`senses.*`: the settings of the window network with several features a word."""
+
+    number: Count
+
+
+@dataclasses.dataclass(frozen=True)
+class PriorSettings:
+    """`prior.*`: which words are known to be alike, and how strongly their features are drawn to each other."""
+
+    kind: str
+    strength: NonNegative
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,6 +272,8 @@ class Settings:
     model: ModelSettings
     recurrent: RecurrentSettings
     residual: ResidualSettings
+    senses: SensesSettings
+    prior: PriorSettings
     ngram: NgramSettings
     output: OutputSettings
     optimizer: OptimizerSettings

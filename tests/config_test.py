@@ -47,7 +47,7 @@ def test_the_keys_of_the_default_config_are_the_fields_of_the_settings():
 
 def test_only_the_default_config_has_defaults():
     classes = [c for c in vars(config_lib).values() if dataclasses.is_dataclass(c)]
-    assert set(classes) == set(sections().values()) and len(classes) == 13
+    assert set(classes) == set(sections().values()) and len(classes) == 15
     for section in classes:
         for field in dataclasses.fields(section):
             assert field.default is field.default_factory is dataclasses.MISSING, f'{section.__name__}.{field.name}'
@@ -110,6 +110,9 @@ IMPOSSIBLE = [
     ('output.proposal', 'uniform', 'must be one of unigram, log_uniform'),
     ('output.num_shortlist', -1, 'must be 0 or more'),
     ('output.classes', 0, 'must be 1 or more'),
+    ('senses.number', 0, 'must be 1 or more'),
+    ('prior.kind', 'taxonomy', 'must be one of none, wordnet, tags'),
+    ('prior.strength', -1.0, 'must be 0 or more'),
     ('ngram.delta', -1.0, 'must be at least 0 and at most 1e6'),
     ('ngram.classes', 0, 'must be 1 or more'),
     ('parallel.data', 0, r'must be -1 \(all remaining devices\) or 1 or more'),
@@ -207,7 +210,7 @@ def test_a_config_json_without_a_later_key_means_what_it_meant():
     for key in ADDED_KEYS:
         section, name = key.split('.')
         del old[section][name]
-    del old['eval']  # a section of later keys alone
+    del old['eval'], old['senses'], old['prior']  # sections of later keys alone
     assert flatten_dict(config_lib.to_dict(load_settings(old)), sep='.').items() >= ADDED_KEYS.items()
     with pytest.raises(BadInput, match='^eval=3: must be a section of keys$'):
         load_settings({**old, 'eval': 3})

@@ -1,9 +1,9 @@
 """Trees over Brown's words: writes codes for output.kind=tree, times the outputs, and prints the tables.
 
-    python -m experiments.section5.trees --write=FOLDER --features=RUN   codes from WordNet, from the features of a
-                                                          trained network of the paper's kind, and two codes a word
-    python -m experiments.section5.trees --time           words a second of each output: results/tree_speed.json
-    python -m experiments.section5.trees                  the tables of the committed results
+python -m experiments.section5.trees --write=FOLDER --features=RUN    codes along WordNet, clusters of the features
+of a trained network of the paper's kind, and two codes a word
+python -m experiments.section5.trees --time    words a second of each output: results/tree_speed.json
+python -m experiments.section5.trees           the tables of the committed results
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 _WRITE = flags.DEFINE_string('write', '', 'Folder to write the files of codes into.')
-_FEATURES = flags.DEFINE_string('features', '', 'A run on Brown of the paper\'s network, whose U and C are clustered.')
+_FEATURES = flags.DEFINE_string('features', '', "A run on Brown of the paper's network, whose U and C are clustered.")
 _TIME = flags.DEFINE_boolean('time', False, 'Measure words a second of each output layer.')
 ROWS = ('full', 'two_level', 'sampled', 'nce', 'tree_random', 'tree_huffman', 'tree_wordnet', 'tree_clusters')
 ROWS += ('tree_two_codes',)

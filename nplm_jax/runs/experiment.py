@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
-from nplm_jax.data import corpora
+from nplm_jax.data import corpora, neighbours
 from nplm_jax.models.ngram import factory
 from nplm_jax.models.registry import body_class, check_family, is_network
 from nplm_jax.outputs.registry import output_layer_class
@@ -39,6 +39,7 @@ def load_settings(config: Config) -> Settings:
     output_layer_class(settings.output)
     if is_network(settings.model):
         body_class(settings.model).from_settings(settings)
+        neighbours.check_settings(settings)
     else:
         factory.check_settings(settings)
     return settings

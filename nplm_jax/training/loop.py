@@ -20,6 +20,7 @@ import numpy as np
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
+from nplm_jax.data.neighbours import make_neighbours
 from nplm_jax.distributed import multihost, sharding
 from nplm_jax.inference.perplexity import summarize
 from nplm_jax.models.network import Network
@@ -99,14 +100,13 @@ def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
     uses_sparse_updates = network.output.uses_sparse_updates
     mesh = sharding.make_sharding(settings.parallel, batch_size, body.num_streams(batch_size), uses_sparse_updates)
     proposal = network.output.make_proposal(dataset.unigram_log_probabilities(data))
+    arrays = jnp.asarray(data.tokens_T), proposal, make_neighbours(settings, data)
     return TrainingRun(
         settings=settings,
         data=data,
         schedule=schedule,
         program=step_lib.make_program(settings, network, schedule.steps_per_epoch, mesh),
-        inputs=RunInputs(
-            Hyperparameters.from_settings(settings), *mesh.replicate((jnp.asarray(data.tokens_T), proposal))
-        ),
+        inputs=RunInputs(Hyperparameters.from_settings(settings), *mesh.replicate(jax.tree.map(jnp.asarray, arrays))),
         positions=functools.lru_cache(maxsize=1)(
             lambda epoch: mesh.replicate(body.epoch_positions(settings.seed, epoch, data.train, batch_size))
         ),

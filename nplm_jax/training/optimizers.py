@@ -24,6 +24,7 @@ class Hyperparameters:
         weight_decay: Coefficient of R.
         epsilon_0: The paper's initial rate, per word.
         r: The paper's rate decay, per word.
+        prior_strength: Coefficient of R_prior.
     """
 
     seed: Any
@@ -31,13 +32,14 @@ class Hyperparameters:
     weight_decay: Any
     epsilon_0: Any
     r: Any
+    prior_strength: Any
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
         """Returns the run's hyperparameters as scalar arrays, which jit traces."""
         optimizer = settings.optimizer
         rates = (optimizer.learning_rate, optimizer.weight_decay, optimizer.paper.epsilon_0, optimizer.paper.r)
-        return cls(np.int32(settings.seed), *(np.float32(rate) for rate in rates))
+        return cls(np.int32(settings.seed), *(np.float32(rate) for rate in (*rates, settings.prior.strength)))
 
 
 def paper_schedule(hyperparameters: Hyperparameters, step: jax.Array, batch_size: int) -> jax.Array:

@@ -160,13 +160,13 @@ def _replay_chunk(run: TrainingRun, state: TrainState, step: int, last: int) -> 
 def _update(
     program: Program, state: TrainState, positions_B: jax.Array, inputs: RunInputs, num_decayed: int
 ) -> tuple[TrainState, jax.Array, Any]:
-    """Makes one update, then the deferred weight decay of `num_decayed` updates. Returns state, NLL and gradients."""
+    """Makes one update, then the deferred penalties of `num_decayed` updates. Returns state, NLL and gradients."""
     batch = dataset.windows(inputs.tokens_T, positions_B, program.network.body.training_context)
     gradients = step_lib.compute_gradients(program, state, *batch, inputs)
     new_state = step_lib.apply_gradients(program, state, gradients, inputs.hyperparameters)
     if num_decayed:
-        params = step_lib.apply_deferred_weight_decay(
-            program, new_state.params, new_state.step - num_decayed, inputs.hyperparameters, num_decayed
+        params = step_lib.apply_deferred_penalties(
+            program, new_state.params, new_state.step - num_decayed, inputs, num_decayed
         )
         new_state = dataclasses.replace(new_state, params=params)
     grads = step_lib.dense_grads(program, state.params, gradients)

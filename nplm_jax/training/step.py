@@ -16,11 +16,12 @@ import optax
 from nplm_jax.config import OptimizerSettings, Settings
 from nplm_jax.data import dataset
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
-from nplm_jax.models.body import Carry
+from nplm_jax.models.body import EMBEDDING, Carry
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.training.objective import Gradients, penalised_nll, sparse_gradients
 from nplm_jax.training.optimizers import Hyperparameters, LearningRate, learning_rate_schedule, make_optimizer
+from nplm_jax.training.prior import draw_to_neighbours
 from nplm_jax.training.sparse_rows import scatter_add_rows
 
 
@@ -51,11 +52,13 @@ class RunInputs:
         hyperparameters: The run's `Hyperparameters`.
         tokens_T: The corpus, int32; None for updates whose batches are given.
         proposal: The distribution that a sampled loss draws words from; None for other losses.
+        neighbours: The words that a prior relates to each word; None without a prior.
     """
 
     hyperparameters: Any
     tokens_T: Any = None
     proposal: Any = None
+    neighbours: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,25 +192,30 @@ def train_step(
         inputs: The run's inputs.
 
     Returns:
-        The state after the update, and the batch's mean NLL before it, nats per word. With `program.scatters_updates`
-        the regulariser is left to `apply_deferred_weight_decay`.
+        The state after the update, and the batch's mean NLL before it, nats per word. The prior is left to
+        `apply_deferred_penalties`, and so is the regulariser with `program.scatters_updates`.
     """
     gradients = compute_gradients(program, state, contexts_BxN, targets_B, inputs)
     return apply_gradients(program, state, gradients, inputs.hyperparameters), gradients.nll
 
 
-def apply_deferred_weight_decay(
-    program: Program, params: Params, step: jax.Array, hyperparameters: Hyperparameters, num_steps: int
+def apply_deferred_penalties(
+    program: Program, params: Params, step: jax.Array, inputs: RunInputs, num_steps: int
 ) -> Params:
-    """Applies the weight decay of `num_steps` updates from `step` on at once, if `train_step` leaves it out.
+    """Applies at once what `train_step` leaves out of `num_steps` updates from `step` on: weight decay, and the prior.
 
-    Multiplies all weights with the product of the updates' factors; biases do not decay.
+    Weight decay multiplies all weights with the product of the updates' factors; biases do not decay. The prior
+    multiplies the distance of each word's features from those of its neighbours, which it takes as they are now.
     """
-    if not program.scatters_updates:
-        return params
+    hyperparameters = inputs.hyperparameters
     rate_S = jax.vmap(lambda s: program.learning_rate(hyperparameters, s))(step + jnp.arange(num_steps))
-    factor = jnp.prod(1 - rate_S * hyperparameters.weight_decay)
-    return jax.tree.map(lambda weight: weight * factor if weight.ndim > 1 else weight, params)
+    if program.scatters_updates:
+        factor = jnp.prod(1 - rate_S * hyperparameters.weight_decay)
+        params = jax.tree.map(lambda weight: weight * factor if weight.ndim > 1 else weight, params)
+    if inputs.neighbours is not None:
+        factor = jnp.prod(1 - rate_S * hyperparameters.prior_strength)
+        params = params | {EMBEDDING: draw_to_neighbours(params[EMBEDDING], inputs.neighbours, factor)}
+    return params
 
 
 def train_steps(
@@ -216,7 +224,7 @@ def train_steps(
     """Makes S updates, each on the words at its positions.
 
     Deviation: with `program.scatters_updates` weight decay is applied once after the S updates, by the product of their
-    factors.
+    factors; the prior always is.
 
     Returns:
         The new state and the mean NLL of each batch, float32, S.
@@ -229,8 +237,8 @@ def train_steps(
         return (state if program.scatters_updates else program.sharding.vocab_minor_layout(state)), nll
 
     new_state, nll_S = jax.lax.scan(step, state, positions_SxB)
-    num_steps, hyperparameters = len(positions_SxB), inputs.hyperparameters
-    params = apply_deferred_weight_decay(program, new_state.params, state.step, hyperparameters, num_steps)
+    num_steps = len(positions_SxB)
+    params = apply_deferred_penalties(program, new_state.params, state.step, inputs, num_steps)
     average = update_average(program, new_state.average, params, state.step, num_steps)
     return dataclasses.replace(new_state, params=params, average=average), nll_S
 

