@@ -1,9 +1,11 @@
 """Trees over Brown's words: writes codes for output.kind=tree, times the outputs, and prints the tables.
 
-python -m experiments.section5.trees --write=FOLDER --features=RUN    codes along WordNet, clusters of the features
-of a trained network of the paper's kind, and two codes a word
-python -m experiments.section5.trees --time    words a second of each output: results/tree_speed.json
-python -m experiments.section5.trees           the tables of the committed results
+    python -m experiments.section5.trees --write=FOLDER --features=RUN    codes along WordNet, clusters of the features
+                                             of a trained network of the paper's kind, and two codes a word
+    python -m experiments.section5.trees --time    words a second of each output: results/tree_speed.json
+    python -m experiments.section5.trees           the tables of the committed results
+
+The trees are trained by launch.py, which trees.md shows.
 """
 
 from __future__ import annotations
