@@ -2,6 +2,7 @@
 
     python -m experiments.section5.trees --write=FOLDER --features=RUN    codes along WordNet, clusters of the features
                                              of a trained network of the paper's kind, and two codes a word
+    python -m experiments.section5.trees --take=NAME=RUN,...    copies the results of trained trees into results/
     python -m experiments.section5.trees --time    words a second of each output: results/tree_speed.json
     python -m experiments.section5.trees           the tables of the committed results
 
@@ -33,16 +34,23 @@ from nplm_jax.runs import provenance
 from nplm_jax.runs.loading import load
 from nplm_jax.training import step
 from nplm_jax.training.loop import TrainingRun, prepare_run
-from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.io import read_json, write_atomically
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 _WRITE = flags.DEFINE_string('write', '', 'Folder to write the files of codes into.')
 _FEATURES = flags.DEFINE_string('features', '', "A run on Brown of the paper's network, whose U and C are clustered.")
+_TAKE = flags.DEFINE_list('take', [], 'NAME=RUN: the results of a tree, which are copied to results/tree_NAME.json.')
 _TIME = flags.DEFINE_boolean('time', False, 'Measure words a second of each output layer.')
-ROWS = ('full', 'two_level', 'sampled', 'nce', 'tree_random', 'tree_huffman', 'tree_wordnet', 'tree_clusters')
-ROWS += ('tree_two_codes',)
-HEADER = ['output', 'bits a word', 'rows read a word', 'epochs', 'seconds', 'valid', 'test']
+STUDIES = pathlib.Path(__file__).parents[1]
+ROWS = {  # output -> folder and name of its results
+    'full': (STUDIES / 'table1' / 'results', 'mlp9'),
+    'two_level': (STUDIES / 'cheaper' / 'results', 'classes_1000_500'),
+    'sampled': (STUDIES / 'cheaper' / 'results', 'sampled_1000'),
+    'nce': (STUDIES / 'cheaper' / 'results', 'nce_1000'),
+}
+TREES = ('random', 'huffman', 'wordnet', 'clusters', 'two_codes')
+HEADER = ['output', 'nodes a word', 'epochs', 'seconds', 'valid', 'test']
 SIZES = (brown.VOCABULARY, 262_144)
 STEPS, ROUNDS = 50, 5
 
@@ -186,22 +194,23 @@ def _prepare(kind: str, data: dataset.Dataset) -> TrainingRun:
 # --- tables ----------------------------------------------------------------------------------------------
 
 
+def take(name: str, run: str) -> None:
+    """Copies a run's results, with the mean number of nodes above a word of its text."""
+    _, words, model = load(run)
+    nodes_V = (model.network.output.tree.signs_VxRxD != 0).sum(axis=(1, 2))
+    nodes = float(np.average(nodes_V, weights=words.counts))
+    results.write(RESULTS / f'tree_{name}.json', {**read_json(pathlib.Path(run) / 'results.json'), 'nodes': nodes})
+
+
 def table() -> str:
     """Returns the table of the trained networks and that of the speeds."""
+    files = ROWS | {f'tree, {name}': (RESULTS, f'tree_{name}') for name in TREES}
     lines = []
-    for row in ROWS:
-        r = results.read(RESULTS, row)
-        tree = r.get('tree', {})
-        lines.append(
-            [
-                row,
-                f'{tree["bits"]:.1f}' if tree else '-',
-                f'{tree["rows"]:.1f}' if tree else '-',
-                f'{r["epochs"]:.0f}',
-                f'{r["seconds"]:,.0f}',
-                *(f'{r["perplexity"][split]:.1f}' for split in ('valid', 'test')),
-            ]
-        )
+    for name, file in files.items():
+        r = results.read(*file)
+        nodes = f'{r["nodes"]:.1f}' if 'nodes' in r else '-'
+        perplexities = [f'{r["perplexity"][split]:.1f}' for split in ('valid', 'test')]
+        lines.append([name, nodes, f'{r["epochs"]:.0f}', f'{r["seconds"]:,.0f}', *perplexities])
     speed = results.read(RESULTS, 'tree_speed')
     rates: Mapping[str, Mapping[str, list[int]]] = speed['words_per_second']
     first = {size: np.median(by['full']) for size, by in rates.items()}
@@ -217,6 +226,9 @@ def main(_: list[str]) -> None:
     """Does what the flags say; prints the tables without a flag."""
     if _WRITE.value:
         write_codes(pathlib.Path(_WRITE.value), _FEATURES.value)
+    elif _TAKE.value:
+        for pair in _TAKE.value:
+            take(*pair.split('='))
     elif _TIME.value:
         measured = {'load_before': os.getloadavg()[0], 'words_per_second': time_outputs()}
         command = shlex.join(['python', '-m', 'experiments.section5.trees', *sys.argv[1:]])
