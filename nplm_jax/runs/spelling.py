@@ -16,6 +16,7 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand
 
 FOLDER = 'spelling'  # in the folder of the run
+UPDATES = 24_000  # at most; the number of passes over the words follows from it
 # What differs from the settings of the run: a network of the paper's kind over characters, and how it is trained.
 NETWORK: Mapping[str, Any] = {
     'model.family': 'nplm',
@@ -43,9 +44,8 @@ NETWORK: Mapping[str, Any] = {
     'optimizer.decay': 0.0,
     'train.batch_size': 256,
     'train.average': 0.0,
-    'train.epochs': 8,
-    'train.patience': 2,
-    'train.evaluate_every': 0,
+    'train.patience': 3,
+    'train.evaluate_every': 2000,
     'train.checkpoint_every': 2000,
     'train.log_every': 250,
     'train.steps_per_execution': 50,
@@ -113,8 +113,11 @@ def train(
     """
     folder = expand('--workdir', folder)
     name = f'{rare.settings.name}-{FOLDER}'
-    settings = config_lib.replace(rare.settings, {**NETWORK, 'name': name, 'seed': seed, **(changes or {})})
-    data = characters.build_dataset(rare.words, settings.model.n - 1)
+    keys = {**NETWORK, 'name': name, 'seed': seed, **(changes or {})}
+    data = characters.build_dataset(rare.words, keys['model.n'] - 1)
+    batch_size = min(keys['train.batch_size'], len(data.train))
+    epochs = max(1, round(UPDATES * batch_size / len(data.train)))
+    settings = config_lib.replace(rare.settings, {'train.epochs': epochs, **keys, 'train.batch_size': batch_size})
     experiment.run(config_lib.to_dict(settings), folder / FOLDER, command, data)
     return load(folder)
 
