@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from nplm_jax.data import vocabulary as vocabularies
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.utils.errors import require
 
@@ -34,9 +35,13 @@ def check_word(word: str) -> None:
 
 
 def rare_words(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, list[str]]:
-    """Returns the words outside the vocabulary by split, in the order of the text, repeated as often as there."""
+    """Returns the words outside the vocabulary by split, in the order of the text, repeated as often as there.
+
+    Boundary tokens are no words; a text of one file has one <text>, which may be outside the vocabulary.
+    """
+    known = {*vocabulary.words, TEXT_BOUNDARY, PARAGRAPH_BOUNDARY}
     return {
-        split: [word for word in corpus.words[span.start : span.stop] if word not in vocabulary.ids]
+        split: [word for word in corpus.words[span.start : span.stop] if word not in known]
         for split, span in corpus.splits.items()
     }
 
