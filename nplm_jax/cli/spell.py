@@ -1,11 +1,13 @@
 """The spelling of the words that a run does not know, so that it scores and writes any word.
 
     nplm spell runs/NAME
+    nplm spell runs/NAME --family=modified_kneser_ney --n=6
     nplm score runs/NAME --open < text
     nplm generate runs/NAME --open
 
 Trains a small network of the paper's kind on the characters of the training words outside the run's vocabulary, in a
-minute or less, and saves it as runs/NAME/spelling; the same command goes on with a training that was stopped. Then
+minute or less, and saves it as runs/NAME/spelling; the same command goes on with a training that was stopped. Any
+other model.family may spell, --family=modified_kneser_ney in a second. Then
 
     P(w | context) = P(<rare> | context) P(spelling of w | w is outside the vocabulary)
 
@@ -31,10 +33,15 @@ def main(argv: Sequence[str]) -> None:
     """Trains and measures the spelling."""
     parser = Parser('spell', __doc__)
     parser.add_runs(1)
+    parser.add_argument('--family', default='nplm', help='the model of characters, a value of model.family')
+    parser.add_argument(
+        '--n', type=int, help='its order: it reads the n - 1 characters before; default: that of the network'
+    )
     parser.add_argument('--seed', type=int, default=1, help='the seed of the training and of the words that are shown')
     parser.add_json()
     flags = parser.parse_args(argv)
     require(0 <= flags.seed < 2**31, '--seed', flags.seed, 'must be at least 0 and below 2**31')
+    changes = {'model.family': flags.family, **({} if flags.n is None else {'model.n': flags.n})}
 
     from nplm_jax.cli.loaded_models import check_finished
     from nplm_jax.inference import generation
@@ -47,7 +54,7 @@ def main(argv: Sequence[str]) -> None:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             rare = spelling.read_rare_words(folder)
-            trained = spelling.train(folder, rare, flags.seed, command)
+            trained = spelling.train(folder, rare, flags.seed, command, changes)
     except Interrupted as stop:
         print(f'{stop}; resume with: {command}', file=sys.stderr)
         sys.exit(128 + stop.signal_number)

@@ -111,15 +111,21 @@ def train(
         BadInput: Another spelling lies there.
         training.loop.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
     """
-    folder = expand('--workdir', folder)
-    name = f'{rare.settings.name}-{FOLDER}'
-    keys = {**NETWORK, 'name': name, 'seed': seed, **(changes or {})}
+    settings, data = prepare(rare, seed, changes)
+    experiment.run(config_lib.to_dict(settings), expand('--workdir', folder) / FOLDER, command, data)
+    return load(folder)
+
+
+def prepare(
+    rare: RareWords, seed: int = 1, changes: Mapping[str, Any] | None = None
+) -> tuple[Settings, dataset.Dataset]:
+    """Returns the settings and the corpus of characters with which `train` trains a network."""
+    keys = {**NETWORK, 'name': f'{rare.settings.name}-{FOLDER}', 'seed': seed, **(changes or {})}
     data = characters.build_dataset(rare.words, keys['model.n'] - 1)
     batch_size = min(keys['train.batch_size'], len(data.train))
     epochs = max(1, round(UPDATES * batch_size / len(data.train)))
     settings = config_lib.replace(rare.settings, {'train.epochs': epochs, **keys, 'train.batch_size': batch_size})
-    experiment.run(config_lib.to_dict(settings), folder / FOLDER, command, data)
-    return load(folder)
+    return settings, data
 
 
 def load(*folders: Path) -> Spelling:

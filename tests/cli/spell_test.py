@@ -11,7 +11,10 @@ import pytest
 from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.models.open_vocabulary import OpenVocabulary, count_characters
+from nplm_jax.models.spelling import Spelling
 from nplm_jax.runs import experiment, loading, spelling
+
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
 QUICK = {
     **{'model.n': 4, 'model.m': 5, 'model.h': 16, 'optimizer.learning_rate': 0.02, 'train.batch_size': 64},
@@ -135,7 +138,23 @@ def test_generate_open_writes_new_words_where_rare_is_drawn(runs, nplm_command):
     assert [' '.join(text['words']) for text in json.loads(output)['texts']] == opened
 
 
+def test_any_family_spells(runs, nplm_command, tmp_path):
+    for name in ('config.json', 'corpus.json', 'vocabulary.txt', 'results.json', 'model.npz'):
+        (tmp_path / name).write_bytes((runs / 'second' / name).read_bytes())
+    (output,), _ = nplm_command('spell', tmp_path, '--family=modified_kneser_ney', '--n=4', '--json')
+    settings, symbols, model = loading.load(tmp_path / 'spelling')
+    assert (settings.model.family, settings.model.n) == ('modified_kneser_ney', 4)
+    found, rare = json.loads(output), spelling.read_rare_words(tmp_path)
+    log_p = Spelling(model, symbols, rare.vocabulary).log_probabilities(rare.words['test']).sum()
+    assert found['test']['bits_per_character'] == pytest.approx(
+        -log_p / math.log(2) / count_characters(rare.words['test']), rel=1e-6
+    )
+    assert set(''.join(found['words'])) <= set('bdgklaiu')
+
+
 WRONG = [
+    (['spell', 'second', '--family=mlp'], "model.family='mlp': must be one of "),
+    (['spell', 'second', '--n=1'], 'model.n=1: must be 2 or more'),
     (
         ['score', 'second', '--open'],
         'second: no spelling of the words outside the vocabulary lies there; nplm spell RUN',
