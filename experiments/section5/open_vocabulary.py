@@ -28,7 +28,10 @@ from nplm_jax.cli import loaded_models
 from nplm_jax.data import brown, characters, corpora
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.tokenization import TEXT_BOUNDARY
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import generation
+from nplm_jax.models import mixture
+from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import kneser_ney
 from nplm_jax.models.open_vocabulary import OpenVocabulary, count_characters
 from nplm_jax.models.spelling import Spelling
@@ -135,12 +138,16 @@ def spellings(rare: spelling.RareWords, folders: Mapping[str, pathlib.Path], com
         some = rare._replace(words={**rare.words, 'train': words})
         settings, data = spelling.prepare(some)
         seconds = experiment.run(config_lib.to_dict(settings), folders[source], command, data)['seconds']
-        models = {'network': (loading.load(folders[source])[2], data.vocabulary, seconds)}
+        network = loading.load(folders[source])[2]
+        models: dict[str, tuple[LanguageModel, Vocabulary, float]] = {'network': (network, data.vocabulary, seconds)}
         for n in ORDERS:
-            data, started = characters.build_dataset(some.words, n - 1), time.perf_counter()
-            counted = kneser_ney.fit_modified(data.tokens_T, data.train, n, len(data.vocabulary))
+            own, started = characters.build_dataset(some.words, n - 1), time.perf_counter()
+            counted = kneser_ney.fit_modified(own.tokens_T, own.train, n, len(own.vocabulary))
             seconds = round(time.perf_counter() - started, 1)
-            models[f'modified Kneser-Ney {n}-gram'] = counted, data.vocabulary, seconds
+            models[f'modified Kneser-Ney {n}-gram'] = counted, own.vocabulary, seconds
+        counted = kneser_ney.fit_modified(data.tokens_T, data.train, ORDERS[-1], len(data.vocabulary))
+        mixed = mixture.fit([network, counted], data.tokens_T, data.valid)
+        models[f'network and {ORDERS[-1]}-gram mixed'] = mixed, data.vocabulary, models['network'][2]
         for name, (model, symbols, seconds) in models.items():
             spelled = Spelling(model, symbols, rare.vocabulary)
             bits = {split: m['bits_per_character'] for split, m in spelling.measure(spelled, rare.words).items()}
