@@ -55,7 +55,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     'quick, 8,000 words': ('quick', {'corpus.max_vocabulary': 8000}),
     'quick, 30,000 words': ('quick', {'corpus.max_vocabulary': 30_000, 'corpus.min_count': 1}),
 }
-ORDERS = 4, 5, 6  # of n-grams over characters
+ORDERS = 4, 6, 8  # of n-grams over characters; the last one is that of the network
 NUM_WRITTEN = 30
 
 
@@ -83,31 +83,40 @@ def last_span(corpus: Corpus, boundary_tokens: bool) -> Span:
     return Span(starts[-num_texts], len(corpus.words))
 
 
-def measure(name: str, folder: pathlib.Path, spelled: Spelling) -> dict[str, Any]:
-    """Measures a run with the spelling of its unknown words, on the test words and on `last_texts`."""
+def measure(name: str, folder: pathlib.Path, spelled: Spelling, by_ngram: Spelling) -> dict[str, Any]:
+    """Measures a run with the spelling of its unknown words, on the test words and on `last_texts`.
+
+    Args:
+        name: The name of the row.
+        folder: The folder of the run.
+        spelled: The spelling by the network.
+        by_ngram: The spelling by an n-gram.
+    """
     settings, vocabulary, model = loading.load(folder)
     corpus = read_corpus(settings.corpus)
     words = corpus.words[corpus.test.start : corpus.test.stop]
     started = time.perf_counter()
     scored = OpenVocabulary(model, vocabulary, spelled).score(corpus.words, corpus.test)
     seconds = time.perf_counter() - started
-    spelled_bits = -OpenVocabulary(model, vocabulary, spelled).log_spellings(words).sum() / math.log(2)
-    closed = scored.log_p_T.sum() + spelled_bits * math.log(2)
+    spelled_nll, ngram_nll = (
+        -float(OpenVocabulary(model, vocabulary, part).log_spellings(words).sum()) for part in (spelled, by_ngram)
+    )
+    closed_nll = -float(scored.log_p_T.sum()) - spelled_nll
     last = last_span(corpus, settings.corpus.boundary_tokens)
-    last_bits = -scored.log_p_T[last.start - corpus.test.start :].sum() / math.log(2)
-    rare_characters = sum(len(word) + 1 for word, rare in zip(words, scored.spelled_T) if rare)
+    last_bits = -float(scored.log_p_T[last.start - corpus.test.start :].sum()) / math.log(2)
     return {
         'name': name,
         'family': settings.model.family,
         'vocabulary': len(vocabulary),
         'words': len(words),
         'rare': float(scored.spelled_T.mean()),
-        'closed_perplexity': math.exp(-closed / len(words)),
+        'closed_perplexity': math.exp(closed_nll / len(words)),
         'perplexity': scored.perplexity,
+        'perplexity_with_ngram': math.exp((closed_nll + ngram_nll) / len(words)),
         'characters': scored.num_characters,
         'bits_per_character': scored.bits_per_character,
-        'spelling_bits_per_character': float(spelled_bits) / scored.num_characters,
-        'bits_per_character_of_rare_words': float(spelled_bits) / rare_characters,
+        'bits_per_character_of_spelling': spelled_nll / math.log(2) / scored.num_characters,
+        'bits_per_character_with_ngram': (closed_nll + ngram_nll) / math.log(2) / scored.num_characters,
         'bits_per_printed_character': float(last_bits) / last_texts()[2],
         'seconds': round(seconds, 1),
     }
@@ -130,6 +139,13 @@ def train_runs(folder: pathlib.Path, command: str) -> dict[str, pathlib.Path]:
     return folders
 
 
+def count_ngrams(rare: spelling.RareWords, n: int) -> Spelling:
+    """Returns the spelling by a modified Kneser-Ney n-gram over characters."""
+    data = characters.build_dataset(rare.words, n - 1)
+    model = kneser_ney.fit_modified(data.tokens_T, data.train, n, len(data.vocabulary))
+    return Spelling(model, data.vocabulary, rare.vocabulary)
+
+
 def spellings(rare: spelling.RareWords, folders: Mapping[str, pathlib.Path], command: str) -> list[dict[str, Any]]:
     """Compares ways to spell: networks, in these folders, and n-grams, by what they are trained on."""
     rows = []
@@ -141,12 +157,12 @@ def spellings(rare: spelling.RareWords, folders: Mapping[str, pathlib.Path], com
         network = loading.load(folders[source])[2]
         models: dict[str, tuple[LanguageModel, Vocabulary, float]] = {'network': (network, data.vocabulary, seconds)}
         for n in ORDERS:
-            own, started = characters.build_dataset(some.words, n - 1), time.perf_counter()
-            counted = kneser_ney.fit_modified(own.tokens_T, own.train, n, len(own.vocabulary))
+            started = time.perf_counter()
+            counted = count_ngrams(some, n)
             seconds = round(time.perf_counter() - started, 1)
-            models[f'modified Kneser-Ney {n}-gram'] = counted, own.vocabulary, seconds
-        counted = kneser_ney.fit_modified(data.tokens_T, data.train, ORDERS[-1], len(data.vocabulary))
-        mixed = mixture.fit([network, counted], data.tokens_T, data.valid)
+            models[f'modified Kneser-Ney {n}-gram'] = counted.model, counted.characters, seconds
+        ngram = kneser_ney.fit_modified(data.tokens_T, data.train, ORDERS[-1], len(data.vocabulary))
+        mixed = mixture.fit([network, ngram], data.tokens_T, data.valid)
         models[f'network and {ORDERS[-1]}-gram mixed'] = mixed, data.vocabulary, models['network'][2]
         for name, (model, symbols, seconds) in models.items():
             spelled = Spelling(model, symbols, rare.vocabulary)
@@ -203,7 +219,7 @@ def study(folder: pathlib.Path, networks: Sequence[pathlib.Path], command: str) 
     """Trains, measures and returns the results."""
     process.set_up_process()
     folders = train_runs(folder, command)
-    trained: dict[tuple[str, ...], Spelling] = {}
+    trained: dict[tuple[str, ...], tuple[Spelling, Spelling]] = {}
     spelling_bits: list[dict[str, Any]] = []
     rows = []
     for name, run in {**folders, **{network.name: network for network in networks}}.items():
@@ -211,13 +227,13 @@ def study(folder: pathlib.Path, networks: Sequence[pathlib.Path], command: str) 
         if words not in trained:
             rare = spelling.read_rare_words(run)
             started = time.perf_counter()
-            trained[words] = spelling.train(run, rare, command=command)
+            trained[words] = spelling.train(run, rare, command=command), count_ngrams(rare, ORDERS[-1])
             seconds = round(time.perf_counter() - started, 1)
-            measured = spelling.measure(trained[words], rare.words)
+            measured = spelling.measure(trained[words][0], rare.words)
             spelling_bits.append({'name': name, **measured, 'seconds': seconds})
-        rows.append(measure(label(run) if run in networks else name, run, trained[words]))
+        rows.append(measure(label(run) if run in networks else name, run, *trained[words]))
         print(rows[-1], file=sys.stderr)
-    first = trained[loading.load(folders[KN5])[1].words]
+    first, _ = trained[loading.load(folders[KN5])[1].words]
     texts = {KN5: folders[KN5], **{label(network): network for network in networks}}
     by_source = {'occurrences': folders[KN5] / spelling.FOLDER, 'types': folder / 'spelling-types'}
     num_texts, num_words, num_characters = last_texts()
@@ -238,9 +254,9 @@ def study(folder: pathlib.Path, networks: Sequence[pathlib.Path], command: str) 
 def make() -> str:
     """Returns the tables."""
     recorded = results.read(RESULTS, 'open_vocabulary')
-    compress = [['-', name, '-', '-', '-', '-', f'{bits:.3f}'] for name, bits in recorded['compressed'].items()]
+    compress = [['-', name, *'------', f'{bits:.3f}'] for name, bits in recorded['compressed'].items()]
     main = [[f'{r["vocabulary"]:,}', r['name'], *_numbers(r)] for r in recorded['rows']]
-    header = ['words', 'model', 'spelled', 'closed', 'all words', 'bits / char', 'bits / printed char']
+    header = ['words', 'model', 'spelled', 'closed', 'all words', '8-gram', 'bits / char', '8-gram', 'printed']
     return '\n\n'.join(
         [
             markdown_table(header, main + compress),
@@ -272,8 +288,8 @@ def make() -> str:
 def _numbers(row: Mapping[str, Any]) -> list[str]:
     return [
         f'{row["rare"]:.2%}',
-        *(f'{row[key]:.1f}' for key in ('closed_perplexity', 'perplexity')),
-        *(f'{row[key]:.3f}' for key in ('bits_per_character', 'bits_per_printed_character')),
+        *(f'{row[key]:.1f}' for key in ('closed_perplexity', 'perplexity', 'perplexity_with_ngram')),
+        *(f'{row[f"bits_per_{key}"]:.3f}' for key in ('character', 'character_with_ngram', 'printed_character')),
     ]
 
 

@@ -16,7 +16,7 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand
 
 FOLDER = 'spelling'  # in the folder of the run
-UPDATES = 24_000  # at most; the number of passes over the words follows from it
+UPDATES = 20_000  # at most; the number of passes over the words follows from it
 # What differs from the settings of the run: a network of the paper's kind over characters, and how it is trained.
 NETWORK: Mapping[str, Any] = {
     'model.family': 'nplm',
@@ -25,7 +25,7 @@ NETWORK: Mapping[str, Any] = {
     'model.h': 200,
     'model.direct': False,
     'model.unigram_bias': True,
-    'model.dropout': 0.1,
+    'model.dropout': 0.0,
     'model.layers': 1,
     'model.tied': False,
     'model.output_dropout': -1.0,
@@ -36,7 +36,7 @@ NETWORK: Mapping[str, Any] = {
     'output.precision': 'float32',
     'output.block_size': 256,
     'optimizer.name': 'adam',
-    'optimizer.learning_rate': 0.002,
+    'optimizer.learning_rate': 0.005,
     'optimizer.schedule': 'cosine',
     'optimizer.warmup': 0,
     'optimizer.momentum': 0.0,
