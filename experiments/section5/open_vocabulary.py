@@ -28,21 +28,21 @@ from nplm_jax.cli import loaded_models
 from nplm_jax.data import brown, characters, corpora
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.tokenization import TEXT_BOUNDARY
-from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import generation
 from nplm_jax.models import mixture
-from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import kneser_ney
-from nplm_jax.models.open_vocabulary import OpenVocabulary, count_characters
+from nplm_jax.models.open_vocabulary import OpenVocabulary, bits_per_character, count_characters
+from nplm_jax.models.registry import is_network
 from nplm_jax.models.spelling import Spelling
-from nplm_jax.runs import experiment, loading, process, provenance, spelling, workdir
+from nplm_jax.runs import catalog, experiment, loading, process, provenance, spelling, workdir
+from nplm_jax.utils.io import read_json
 from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
 TEXT = HERE / 'open_vocabulary.txt'
 KN5 = 'modified_kneser_ney_5'
-# Name -> row of configs/brown.py and what differs from it. The spelling is trained once for each vocabulary.
+# Name -> row of configs/brown.py and what differs from it. A network spells for the vocabulary of the first.
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     KN5: (KN5, {}),
     'interpolated': ('interpolated', {}),
@@ -52,8 +52,6 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     f'{KN5}, 30,000 words': (KN5, {'corpus.max_vocabulary': 30_000, 'corpus.min_count': 1}),
     f'{KN5}, counted in training': (KN5, {'corpus.count_over': 'train'}),
     f'{KN5}, cased': (f'{KN5},cased', {}),
-    'quick, 8,000 words': ('quick', {'corpus.max_vocabulary': 8000}),
-    'quick, 30,000 words': ('quick', {'corpus.max_vocabulary': 30_000, 'corpus.min_count': 1}),
 }
 ORDERS = 4, 6, 8  # of n-grams over characters; the last one is that of the network
 NUM_WRITTEN = 30
@@ -83,43 +81,38 @@ def last_span(corpus: Corpus, boundary_tokens: bool) -> Span:
     return Span(starts[-num_texts], len(corpus.words))
 
 
-def measure(name: str, folder: pathlib.Path, spelled: Spelling, by_ngram: Spelling) -> dict[str, Any]:
+def measure(name: str, folder: pathlib.Path, by_ngram: Spelling, by_network: Spelling | None) -> dict[str, Any]:
     """Measures a run with the spelling of its unknown words, on the test words and on `last_texts`.
 
     Args:
         name: The name of the row.
-        folder: The folder of the run.
-        spelled: The spelling by the network.
+        folder: The folder of the run, whose results have the perplexity of the test words with <rare>.
         by_ngram: The spelling by an n-gram.
+        by_network: The spelling by a network; None where none was trained.
     """
     settings, vocabulary, model = loading.load(folder)
     corpus = read_corpus(settings.corpus)
     words = corpus.words[corpus.test.start : corpus.test.stop]
-    started = time.perf_counter()
-    scored = OpenVocabulary(model, vocabulary, spelled).score(corpus.words, corpus.test)
-    seconds = time.perf_counter() - started
-    spelled_nll, ngram_nll = (
-        -float(OpenVocabulary(model, vocabulary, part).log_spellings(words).sum()) for part in (spelled, by_ngram)
-    )
-    closed_nll = -float(scored.log_p_T.sum()) - spelled_nll
-    last = last_span(corpus, settings.corpus.boundary_tokens)
-    last_bits = -float(scored.log_p_T[last.start - corpus.test.start :].sum()) / math.log(2)
-    return {
+    closed = read_json(folder / catalog.RESULTS)['perplexity']['test']
+    row = {
         'name': name,
         'family': settings.model.family,
         'vocabulary': len(vocabulary),
         'words': len(words),
-        'rare': float(scored.spelled_T.mean()),
-        'closed_perplexity': math.exp(closed_nll / len(words)),
-        'perplexity': scored.perplexity,
-        'perplexity_with_ngram': math.exp((closed_nll + ngram_nll) / len(words)),
-        'characters': scored.num_characters,
-        'bits_per_character': scored.bits_per_character,
-        'bits_per_character_of_spelling': spelled_nll / math.log(2) / scored.num_characters,
-        'bits_per_character_with_ngram': (closed_nll + ngram_nll) / math.log(2) / scored.num_characters,
-        'bits_per_printed_character': float(last_bits) / last_texts()[2],
-        'seconds': round(seconds, 1),
+        'rare': sum(word not in vocabulary.ids for word in words) / len(words),
+        'characters': count_characters(words),
+        'closed_perplexity': closed,
     }
+    for key, spelled in {'ngram': by_ngram, 'network': by_network}.items():
+        if spelled is not None:
+            opened = OpenVocabulary(model, vocabulary, spelled)
+            log_p = float(opened.log_spellings(words).sum()) - len(words) * math.log(closed)
+            row[f'perplexity_{key}'] = math.exp(-log_p / len(words))
+            row[f'bits_{key}'] = bits_per_character(log_p, count_characters(words))
+    if not is_network(settings.model):  # which takes seconds
+        opened, last = OpenVocabulary(model, vocabulary, by_ngram), last_span(corpus, settings.corpus.boundary_tokens)
+        row['bits_printed'] = bits_per_character(float(opened.score(corpus.words, last).log_p_T.sum()), last_texts()[2])
+    return row
 
 
 @functools.cache
@@ -146,29 +139,35 @@ def count_ngrams(rare: spelling.RareWords, n: int) -> Spelling:
     return Spelling(model, data.vocabulary, rare.vocabulary)
 
 
-def spellings(rare: spelling.RareWords, folders: Mapping[str, pathlib.Path], command: str) -> list[dict[str, Any]]:
-    """Compares ways to spell: networks, in these folders, and n-grams, by what they are trained on."""
-    rows = []
-    train = {'occurrences': rare.words['train'], 'types': list(dict.fromkeys(rare.words['train']))}
-    for source, words in train.items():
-        some = rare._replace(words={**rare.words, 'train': words})
-        settings, data = spelling.prepare(some)
-        seconds = experiment.run(config_lib.to_dict(settings), folders[source], command, data)['seconds']
-        network = loading.load(folders[source])[2]
-        models: dict[str, tuple[LanguageModel, Vocabulary, float]] = {'network': (network, data.vocabulary, seconds)}
+def spellings(rare: spelling.RareWords, folder: pathlib.Path) -> list[dict[str, Any]]:
+    """Compares ways to spell: the network in a run's folder, n-grams, and both mixed."""
+    seconds_of_network = read_json(folder / spelling.FOLDER / catalog.RESULTS)['seconds']
+    _, symbols, network = loading.load(folder / spelling.FOLDER)
+    _, data = spelling.prepare(rare)
+    ngram = kneser_ney.fit_modified(data.tokens_T, data.train, ORDERS[-1], len(symbols))
+    mixed = mixture.fit([network, ngram], data.tokens_T, data.valid)
+    ways = [
+        (
+            'network',
+            'occurrences',
+            Spelling(network, symbols, rare.vocabulary),
+            seconds_of_network,
+        ),
+        (f'network and {ORDERS[-1]}-gram mixed', 'occurrences', Spelling(mixed, symbols, rare.vocabulary), None),
+    ]
+    for source, words in {
+        'occurrences': rare.words['train'],
+        'types': list(dict.fromkeys(rare.words['train'])),
+    }.items():
         for n in ORDERS:
             started = time.perf_counter()
-            counted = count_ngrams(some, n)
-            seconds = round(time.perf_counter() - started, 1)
-            models[f'modified Kneser-Ney {n}-gram'] = counted.model, counted.characters, seconds
-        ngram = kneser_ney.fit_modified(data.tokens_T, data.train, ORDERS[-1], len(data.vocabulary))
-        mixed = mixture.fit([network, ngram], data.tokens_T, data.valid)
-        models[f'network and {ORDERS[-1]}-gram mixed'] = mixed, data.vocabulary, models['network'][2]
-        for name, (model, symbols, seconds) in models.items():
-            spelled = Spelling(model, symbols, rare.vocabulary)
-            bits = {split: m['bits_per_character'] for split, m in spelling.measure(spelled, rare.words).items()}
-            outside = math.exp(spelled.log_outside)
-            rows.append({'name': name, 'trained_on': source, **bits, 'outside': outside, 'seconds': seconds})
+            counted = count_ngrams(rare._replace(words={**rare.words, 'train': words}), n)
+            ways.append((f'modified Kneser-Ney {n}-gram', source, counted, round(time.perf_counter() - started, 1)))
+    rows = []
+    for name, source, spelled, seconds in ways:
+        bits = {split: m['bits_per_character'] for split, m in spelling.measure(spelled, rare.words).items()}
+        outside = math.exp(spelled.log_outside)
+        rows.append({'name': name, 'trained_on': source, **bits, 'outside': outside, 'seconds': seconds})
     return rows
 
 
@@ -219,32 +218,27 @@ def study(folder: pathlib.Path, networks: Sequence[pathlib.Path], command: str) 
     """Trains, measures and returns the results."""
     process.set_up_process()
     folders = train_runs(folder, command)
-    trained: dict[tuple[str, ...], tuple[Spelling, Spelling]] = {}
-    spelling_bits: list[dict[str, Any]] = []
+    rare = spelling.read_rare_words(folders[KN5])
+    by_network = spelling.train(folders[KN5], rare, command=command)
+    by_ngram: dict[tuple[str, ...], Spelling] = {}
     rows = []
-    for name, run in {**folders, **{network.name: network for network in networks}}.items():
+    for name, run in {**folders, **{label(network): network for network in networks}}.items():
         words = loading.load(run)[1].words
-        if words not in trained:
-            rare = spelling.read_rare_words(run)
-            started = time.perf_counter()
-            trained[words] = spelling.train(run, rare, command=command), count_ngrams(rare, ORDERS[-1])
-            seconds = round(time.perf_counter() - started, 1)
-            measured = spelling.measure(trained[words][0], rare.words)
-            spelling_bits.append({'name': name, **measured, 'seconds': seconds})
-        rows.append(measure(label(run) if run in networks else name, run, *trained[words]))
-        print(rows[-1], file=sys.stderr)
-    first, _ = trained[loading.load(folders[KN5])[1].words]
-    texts = {KN5: folders[KN5], **{label(network): network for network in networks}}
-    by_source = {'occurrences': folders[KN5] / spelling.FOLDER, 'types': folder / 'spelling-types'}
+        if words not in by_ngram:
+            by_ngram[words] = count_ngrams(spelling.read_rare_words(run), ORDERS[-1])
+        rows.append(measure(name, run, by_ngram[words], by_network if words == rare.vocabulary.words else None))
+        print(rows[-1], file=sys.stderr, flush=True)
     num_texts, num_words, num_characters = last_texts()
     return {
         'rows': rows,
-        'spellings': spelling_bits,
-        'ways_to_spell': spellings(spelling.read_rare_words(folders[KN5]), by_source, command),
+        'ways_to_spell': spellings(rare, folders[KN5]),
         'last_texts': {'texts': num_texts, 'words': num_words, 'characters': num_characters},
         'compressed': compressed(),
-        'text': [score_text(run, name, first) for name, run in texts.items()],
-        'written': generation.spell(first, range(NUM_WRITTEN)),
+        'text': [
+            score_text(run, name, by_network)
+            for name, run in {KN5: folders[KN5], **{label(network): network for network in networks}}.items()
+        ],
+        'written': generation.spell(by_network, range(NUM_WRITTEN)),
         'seed': 1,
         'command': command,
         **provenance.provenance(),
@@ -256,22 +250,25 @@ def make() -> str:
     recorded = results.read(RESULTS, 'open_vocabulary')
     compress = [['-', name, *'------', f'{bits:.3f}'] for name, bits in recorded['compressed'].items()]
     main = [[f'{r["vocabulary"]:,}', r['name'], *_numbers(r)] for r in recorded['rows']]
-    header = ['words', 'model', 'spelled', 'closed', 'all words', '8-gram', 'bits / char', '8-gram', 'printed']
+    header = [
+        'words',
+        'model',
+        'spelled',
+        'closed',
+        'network',
+        '8-gram',
+        'network: bits',
+        '8-gram: bits',
+        'printed: bits',
+    ]
+    ways = [
+        [w['name'], w['trained_on'], *(f'{w[k]:.3f}' for k in ('valid', 'test', 'new', 'outside')), w['seconds'] or '-']
+        for w in recorded['ways_to_spell']
+    ]
     return '\n\n'.join(
         [
             markdown_table(header, main + compress),
-            markdown_table(
-                ['spelled by', 'trained on', 'valid', 'test', 'new in test', 'outside', 'seconds'],
-                [
-                    [
-                        w['name'],
-                        w['trained_on'],
-                        *(f'{w[k]:.3f}' for k in ('valid', 'test', 'new', 'outside')),
-                        w['seconds'],
-                    ]
-                    for w in recorded['ways_to_spell']
-                ],
-            ),
+            markdown_table(['spelled by', 'trained on', 'valid', 'test', 'new in test', 'outside', 'seconds'], ways),
             markdown_table(
                 ['invented text by', 'words', 'spelled', 'perplexity', 'bits / char'],
                 [
@@ -286,10 +283,12 @@ def make() -> str:
 
 
 def _numbers(row: Mapping[str, Any]) -> list[str]:
+    perplexities = (row.get(key) for key in ('closed_perplexity', 'perplexity_network', 'perplexity_ngram'))
+    bits = (row.get(f'bits_{key}') for key in ('network', 'ngram', 'printed'))
     return [
         f'{row["rare"]:.2%}',
-        *(f'{row[key]:.1f}' for key in ('closed_perplexity', 'perplexity', 'perplexity_with_ngram')),
-        *(f'{row[f"bits_per_{key}"]:.3f}' for key in ('character', 'character_with_ngram', 'printed_character')),
+        *('-' if number is None else f'{number:.1f}' for number in perplexities),
+        *('-' if number is None else f'{number:.3f}' for number in bits),
     ]
 
 

@@ -17,7 +17,7 @@ from nplm_jax.utils.io import expand
 
 FOLDER = 'spelling'  # in the folder of the run
 UPDATES = 20_000  # at most; the number of passes over the words follows from it
-# What differs from the settings of the run: a network of the paper's kind over characters, and how it is trained.
+# All keys but corpus.* and those of config.ADDED_KEYS: a network of the paper's kind over characters, and its training.
 NETWORK: Mapping[str, Any] = {
     'model.family': 'nplm',
     'model.n': 8,
@@ -26,15 +26,15 @@ NETWORK: Mapping[str, Any] = {
     'model.direct': False,
     'model.unigram_bias': True,
     'model.dropout': 0.0,
-    'model.layers': 1,
-    'model.tied': False,
-    'model.output_dropout': -1.0,
-    'model.word_dropout': 0.0,
-    'model.variational': False,
-    'model.precision': 'float32',
+    'ngram.delta': 0.1,
+    'ngram.classes': 10,
     'output.kind': 'full',
     'output.precision': 'float32',
     'output.block_size': 256,
+    'output.samples': 10,
+    'output.proposal': 'unigram',
+    'output.num_shortlist': 10,
+    'output.classes': 10,
     'optimizer.name': 'adam',
     'optimizer.learning_rate': 0.005,
     'optimizer.schedule': 'cosine',
@@ -42,13 +42,16 @@ NETWORK: Mapping[str, Any] = {
     'optimizer.momentum': 0.0,
     'optimizer.clip_norm': 1.0,
     'optimizer.decay': 0.0,
+    'optimizer.paper.epsilon_0': 1e-3,
+    'optimizer.paper.r': 1e-8,
+    'optimizer.paper.decay': 1e-4,
     'train.batch_size': 256,
-    'train.average': 0.0,
     'train.patience': 3,
     'train.evaluate_every': 2000,
     'train.checkpoint_every': 2000,
     'train.log_every': 250,
     'train.steps_per_execution': 50,
+    'train.bptt_length': 16,
     'eval.train_words': 20_000,
     'parallel.data': 1,
     'parallel.model': 1,
@@ -120,12 +123,13 @@ def prepare(
     rare: RareWords, seed: int = 1, changes: Mapping[str, Any] | None = None
 ) -> tuple[Settings, dataset.Dataset]:
     """Returns the settings and the corpus of characters with which `train` trains a network."""
-    keys = {**NETWORK, 'name': f'{rare.settings.name}-{FOLDER}', 'seed': seed, **(changes or {})}
+    run = config_lib.flatten(config_lib.to_dict(rare.settings))
+    corpus = {key: value for key, value in run.items() if key.startswith('corpus.')}
+    keys = {**corpus, **NETWORK, 'name': f'{rare.settings.name}-{FOLDER}', 'seed': seed, **(changes or {})}
     data = characters.build_dataset(rare.words, keys['model.n'] - 1)
-    batch_size = min(keys['train.batch_size'], len(data.train))
-    epochs = max(1, round(UPDATES * batch_size / len(data.train)))
-    settings = config_lib.replace(rare.settings, {'train.epochs': epochs, **keys, 'train.batch_size': batch_size})
-    return settings, data
+    keys['train.batch_size'] = min(keys['train.batch_size'], len(data.train))
+    epochs = max(1, round(UPDATES * keys['train.batch_size'] / len(data.train)))
+    return config_lib.from_config({'train.epochs': epochs, **keys}), data
 
 
 def load(*folders: Path) -> Spelling:
