@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from nplm_jax.models import mixture, nplm
     from nplm_jax.models.language_model import LanguageModel
     from nplm_jax.models.network import Network
+    from nplm_jax.models.open_vocabulary import OpenVocabulary
+    from nplm_jax.runs import spelling
     from nplm_jax.runs.command_line import load_config
     from nplm_jax.runs.experiment import load_settings, run
     from nplm_jax.runs.loading import load, load_dataset
@@ -34,6 +36,7 @@ __all__ = [
     'Choice',
     'LanguageModel',
     'Network',
+    'OpenVocabulary',
     'Vocabulary',
     'load',
     'load_config',
@@ -45,6 +48,7 @@ __all__ = [
     'perplexity',
     'run',
     'sample',
+    'spelling',
     'tokenize_prompt',
 ]
 
@@ -52,6 +56,7 @@ _MODULES = {  # where each name is defined, or for a module the room that it is 
     'Choice': 'inference.generation',
     'LanguageModel': 'models.language_model',
     'Network': 'models.network',
+    'OpenVocabulary': 'models.open_vocabulary',
     'Vocabulary': 'data.vocabulary',
     'load': 'runs.loading',
     'load_config': 'runs.command_line',
@@ -63,6 +68,7 @@ _MODULES = {  # where each name is defined, or for a module the room that it is 
     'perplexity': 'inference.perplexity',
     'run': 'runs.experiment',
     'sample': 'inference.generation',
+    'spelling': 'runs',
     'tokenize_prompt': 'data.tokenization',
 }
 

@@ -21,6 +21,7 @@ COMMANDS = {
     'score': Command('score', 'how likely a text is, word by word; re-ranking of alternatives'),
     'next': Command('next_words', 'the likeliest next words, model by model'),
     'mix': Command('mix', 'the mixture of trained models: its learned weights and its perplexity'),
+    'spell': Command('spell', 'the spelling of words outside the vocabulary, for score --open and generate --open'),
     'adapt': Command('adapt', 'models that adapt to what they read: caches and dynamic evaluation'),
     'features': Command('features', 'the learned word features: neighbours, maps, files for other tools'),
     'explore': Command('explore', 'trained models in a browser'),

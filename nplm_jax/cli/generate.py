@@ -2,9 +2,13 @@
 
     nplm generate runs/NAME --prompt="the jury said" --samples=5 --temperature=0.8
     nplm generate runs/NAME --beam=3 --words=10 --detokenize
+    nplm generate runs/NAME --open --samples=5
 
 Prints one text a line, the prompt first. Several runs are mixed, with --weights. With --json: the words of each text,
 and of a beam search also log10 P of what follows the prompt.
+
+--open writes a new word wherever the symbol for rare words is drawn, spelled by what `nplm spell RUN` has trained.
+--temperature, --top_k and --top_p choose among words, not among spellings.
 """
 
 from collections.abc import Sequence
@@ -30,6 +34,7 @@ def main(argv: Sequence[str]) -> None:
     searches.add_argument('--beam', type=int, help='the K likeliest texts by beam search of width K; default: draw')
     parser.add_argument('--seed', type=int, default=1, help='the seed of the samples')
     parser.add_argument('--rare', action='store_true', help='let the symbol for rare words be generated')
+    parser.add_argument('--open', action='store_true', help='spell a new word for each symbol for rare words')
     parser.add_argument(
         '--detokenize',
         action='store_true',
@@ -39,9 +44,9 @@ def main(argv: Sequence[str]) -> None:
     flags = parser.parse_args(argv)
     sampling = {key: getattr(flags, key) for key in ('samples', 'temperature', 'top_k', 'top_p')}
     sampling = {key: value for key, value in sampling.items() if value is not None}
-    for key, value in sampling.items():
-        search = flags.greedy or flags.beam is not None
-        require(not search, f'--{key}', value, 'belongs to sampling; not with --greedy or --beam')
+    is_search = flags.greedy or flags.beam is not None
+    for key, value in {**sampling, **({'open': True} if flags.open else {})}.items():
+        require(not is_search, f'--{key}', value, 'belongs to sampling; not with --greedy or --beam')
 
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.data.punctuation import detokenize
@@ -49,8 +54,9 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.inference.scoring import LOG_10
 
     samples = sampling.pop('samples', 1 if flags.greedy else 10)
-    choice = generation.Choice(**({'top_k': 1} if flags.greedy else sampling), rare=flags.rare)
+    choice = generation.Choice(**({'top_k': 1} if flags.greedy else sampling), rare=flags.rare or flags.open)
     models = load_models(flags.workdir, flags.weights)
+    spelling = models.with_spelling(flags.workdir).spelling if flags.open else None
     prompt = models.tokenize_prompt(flags.prompt, flags.tokens)
     models.warn_unknown(prompt)
     ids_N, log_p_K = models.context(prompt), None
@@ -58,9 +64,13 @@ def main(argv: Sequence[str]) -> None:
         ids_BxT = generation.sample(models.mixture, ids_N, flags.words, samples, choice, flags.seed)
     else:
         ids_BxT, log_p_K = generation.beam(models.mixture, ids_N, flags.words, flags.beam, flags.rare)
+    if spelling is None:
+        written = list(map(models.vocabulary.decode, ids_BxT))
+    else:
+        written = generation.decode_and_spell(spelling, ids_BxT, flags.seed)
     texts: list[dict[str, Any]] = []
-    for i, ids_T in enumerate(ids_BxT):
-        words = [*prompt, *models.vocabulary.decode(ids_T)]
+    for i, new_words in enumerate(written):
+        words = [*prompt, *new_words]
         texts.append({'text': detokenize(words) if flags.detokenize else ' '.join(words), 'words': words})
         texts[-1] |= {} if log_p_K is None else {'log10_p': float(log_p_K[i]) / LOG_10}
     if flags.json:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nplm_jax.data.dataset import Dataset
     from nplm_jax.inference.scoring import LineStart
     from nplm_jax.models.language_model import LanguageModel
+    from nplm_jax.models.open_vocabulary import OpenVocabulary
 
 _IMPORTED = 'nplm import arpa FILE --vocabulary=RUN gives an ARPA file those of a run'
 _MAX_NAMED = 12  # unknown words in a note
@@ -110,6 +111,13 @@ class LoadedModels:
             same = settings.corpus == self.settings[0].corpus
             require(same, 'RUN', folder, f'its corpus.* are not those of {folders[0]}; {_IMPORTED}')
         return loading.prepare_recorded(self.settings[0], *folders)
+
+    def with_spelling(self, folders: Sequence[str]) -> OpenVocabulary:
+        """Returns the mixture with the spelling of unknown words. Raises BadInput if no run's folder has one."""
+        from nplm_jax.models.open_vocabulary import OpenVocabulary
+        from nplm_jax.runs import spelling
+
+        return OpenVocabulary(self.mixture, self.vocabulary, spelling.load(*folders))
 
     def context(self, words: Sequence[str]) -> np.ndarray:
         """Returns the ids of the beginning of a line, int32, with what stands before the line."""

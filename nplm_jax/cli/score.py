@@ -2,11 +2,16 @@
 
     nplm score runs/NAME < text
     nplm score runs/NAME --nbest --score_weights=1,0.5 < alternatives
+    nplm score runs/NAME --open < text
 
 Reads stdin. Prints for each line `word=id length log10p`, separated by tabs, then its total and the number of its words
 outside the vocabulary (OOV, id 0, scored as the one word <rare>); at the end the perplexity of all lines. `length` is
 that of the n-gram that predicts the word, for a back-off model the longest that it has. Several runs are mixed, with
 --weights.
+
+--open scores words outside the vocabulary too: their P is that of <rare> times that of their spelling, which
+`nplm spell RUN` has trained. A line more has the bits per character: of each word, of one blank or line end after it,
+and of one line end for each mark.
 
 The score of a line does not depend on its neighbours. --stream reads all lines as one stream, without adding marks
 between them, which is how a run's own perplexities are computed. The end of a line is scored only with --end: as the
@@ -32,7 +37,8 @@ from nplm_jax.utils.text import to_json
 
 if TYPE_CHECKING:
     from nplm_jax.cli.loaded_models import LoadedModels
-    from nplm_jax.inference.scoring import Line
+    from nplm_jax.inference.scoring import Line, Totals
+    from nplm_jax.models.open_vocabulary import OpenVocabulary
 
 _MAX_BYTES = 2**28  # of stdin, which may have no end
 
@@ -45,6 +51,7 @@ def main(argv: Sequence[str]) -> None:
     modes.add_argument('--stream', action='store_true', help='score all lines as one stream')
     modes.add_argument('--nbest', action='store_true', help='re-rank alternatives')
     modes.add_argument('--next', help='==SUPPRESS==')  # its name until it became a command
+    parser.add_argument('--open', action='store_true', help='score unknown words by their spelling')
     parser.add_argument('--end', action='store_true', help='score the end of each line too')
     parser.add_argument('--score_weights', default='', help='with --nbest: numbers such as 1,0.5; default: none')
     parser.add_argument('--model_weight', type=float, default=1.0, help="with --score_weights: the weight of the run's")
@@ -62,19 +69,26 @@ def main(argv: Sequence[str]) -> None:
     texts = read_stdin().split('\n')
     alternatives = nbest.parse(texts, len(weights)) if flags.nbest else []
     models = load_models(flags.workdir, flags.weights)
+    model = models.with_spelling(flags.workdir) if flags.open else None
     if flags.nbest:
-        words, lines = score_texts(models, [a.words for a in alternatives], flags.tokens, end=flags.end)
+        words, lines = score_texts(models, [a.words for a in alternatives], flags.tokens, end=flags.end, model=model)
         ranked = nbest.rank(alternatives, [line.log10_p_T.sum() for line in lines], flags.model_weight, weights)
         print(to_json({'alternatives': nbest.to_dicts(ranked)}) if flags.json else nbest.to_text(ranked))
         return
-    words, lines = score_texts(models, texts, flags.tokens, flags.stream, flags.end)
-    print(to_json(describe(words, lines)) if flags.json else '\n'.join(query(words, lines)))
+    words, lines = score_texts(models, texts, flags.tokens, flags.stream, flags.end, model)
+    output = describe(words, lines, flags.open) if flags.json else query(words, lines, flags.open)
+    print(to_json(output) if isinstance(output, dict) else '\n'.join(output))
 
 
 def score_texts(
-    models: LoadedModels, texts: Sequence[str], kind: str, stream: bool = False, end: bool = False
+    models: LoadedModels,
+    texts: Sequence[str],
+    kind: str,
+    stream: bool = False,
+    end: bool = False,
+    model: OpenVocabulary | None = None,
 ) -> tuple[list[list[str]], Sequence[Line]]:
-    """Returns the words of each line and their scores, and names the unknown words on stderr.
+    """Returns the words of each line and their scores, and names on stderr the words that are read as <rare>.
 
     Args:
         models: The models, of which the mixture scores.
@@ -82,6 +96,7 @@ def score_texts(
         kind: How they are cut into words, as in `tokenize_prompt`.
         stream: Whether they are one stream.
         end: Whether the end of each line is scored too.
+        model: The mixture with the spelling of unknown words, which then scores in its place.
 
     Raises:
         BadInput: No line has a word, or `end` is set and the corpus has no marks.
@@ -91,19 +106,22 @@ def score_texts(
     words = [models.tokenize(text, kind) for text in texts]
     if not any(words):
         raise BadInput('stdin: holds no words')
-    models.warn_unknown([word for line_words in words for word in line_words])
+    if model is None:
+        models.warn_unknown([word for line_words in words for word in line_words])
     if end:
         require(
             bool(models.line_start.prefix), '--end', True, "the run's corpus has no paragraph marks, which end lines"
         )
         mark = models.vocabulary.decode(models.line_start.prefix)
         words = [line_words + mark for line_words in words]
+    if model is not None:
+        return words, scoring.score_words(model, words, models.line_start, stream)
     encoded = [models.vocabulary.encode(line_words) for line_words in words]
     return words, scoring.score(models.mixture, encoded, models.line_start, stream)
 
 
-def query(words: Sequence[Sequence[str]], lines: Sequence[Line]) -> list[str]:
-    """Returns the lines that KenLM's query would print."""
+def query(words: Sequence[Sequence[str]], lines: Sequence[Line], with_spelling: bool = False) -> list[str]:
+    """Returns the lines that KenLM's query would print; of scores with the spelling also the bits per character."""
     from nplm_jax.inference import scoring
 
     output = []
@@ -118,10 +136,11 @@ def query(words: Sequence[Sequence[str]], lines: Sequence[Line]) -> list[str]:
         f'Perplexity excluding OOVs:\t{total.perplexity_known:.6f}',
         f'OOVs:\t{total.oovs}',
         f'Tokens:\t{total.tokens}',
+        *([f'Bits per character:\t{_bits_per_character(words, total):.6f}'] if with_spelling else []),
     ]
 
 
-def describe(words: Sequence[Sequence[str]], lines: Sequence[Line]) -> dict[str, Any]:
+def describe(words: Sequence[Sequence[str]], lines: Sequence[Line], with_spelling: bool = False) -> dict[str, Any]:
     """Returns what `query` prints, for JSON."""
     from nplm_jax.inference import scoring
 
@@ -141,7 +160,15 @@ def describe(words: Sequence[Sequence[str]], lines: Sequence[Line]) -> dict[str,
         'perplexity_without_oovs': total.perplexity_known,
         'oovs': total.oovs,
         'tokens': total.tokens,
+        **({'bits_per_character': _bits_per_character(words, total)} if with_spelling else {}),
     }
+
+
+def _bits_per_character(words: Sequence[Sequence[str]], total: Totals) -> float:
+    from nplm_jax.inference.scoring import LOG_10
+    from nplm_jax.models.open_vocabulary import bits_per_character, count_characters
+
+    return bits_per_character(total.log10_p * LOG_10, sum(map(count_characters, words)))
 
 
 def read_stdin() -> str:

@@ -16,6 +16,7 @@ from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.inference.perplexity import check_not_nan
 from nplm_jax.models.language_model import LanguageModel, join_lines
+from nplm_jax.models.open_vocabulary import OpenVocabulary
 
 LOG_10 = math.log(10)
 
@@ -132,6 +133,24 @@ def score(
         lengths = np.minimum(lengths_T[place], reach_T)[len(prefix) :]
         scored.append(Line(line, log_p_T[len(prefix) :].astype(np.float64) / LOG_10, lengths))
     return scored
+
+
+def score_words(
+    model: OpenVocabulary, lines: Sequence[Sequence[str]], start: LineStart = LineStart(), stream: bool = False
+) -> list[Line]:
+    """Scores lines of words as `score` does; the P of a word outside the vocabulary includes that of its spelling.
+
+    Args:
+        model: A model with the spelling of the words that it does not know.
+        lines: The words of each line.
+        start: As in `score`.
+        stream: As in `score`.
+    """
+    encoded = [model.vocabulary.encode(line) for line in lines]
+    return [
+        dataclasses.replace(line, log10_p_T=line.log10_p_T + model.log_spellings(words) / LOG_10)
+        for line, words in zip(score(model.model, encoded, start, stream), lines)
+    ]
 
 
 def total(lines: Sequence[Line]) -> Totals:

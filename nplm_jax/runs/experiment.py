@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.data import corpora, neighbours
+from nplm_jax.data.dataset import Dataset
 from nplm_jax.models.ngram import factory
 from nplm_jax.models.registry import body_class, check_family, is_network
 from nplm_jax.outputs.registry import output_layer_class
@@ -45,7 +46,7 @@ def load_settings(config: Config) -> Settings:
     return settings
 
 
-def run(config: Config, folder: Path, command: str = '') -> dict[str, Any]:
+def run(config: Config, folder: Path, command: str = '', data: Dataset | None = None) -> dict[str, Any]:
     """Trains or estimates one model and evaluates it, or goes on where an earlier start of the same run ended.
 
     With several processes each calls this. All but the first train along, write nothing and return nothing.
@@ -54,6 +55,7 @@ def run(config: Config, folder: Path, command: str = '') -> dict[str, Any]:
         config: A ConfigDict like those in `configs/`, or the dictionary of a config.json.
         folder: Where the run's files lie. A finished run is not trained again.
         command: What results.json names as the command.
+        data: The corpus; None reads the one that the config names.
 
     Returns:
         What `results.json` holds.
@@ -64,7 +66,7 @@ def run(config: Config, folder: Path, command: str = '') -> dict[str, Any]:
         NonFiniteError: A number is not finite.
     """
     settings = load_settings(config)
-    with open_session(settings, folder, command, Inputs(settings)) as session:
+    with open_session(settings, folder, command, Inputs(settings, data)) as session:
         if session.trains:
             with interruptible() as interrupted:
                 try:

@@ -34,14 +34,15 @@ from nplm_jax.utils.text import to_json
 class Inputs:
     """The corpus and its interpolated trigram, each made when first asked for; runs on the same text share them."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Takes the settings, of which `corpus.*` is read."""
+    def __init__(self, settings: Settings, data: dataset.Dataset | None = None) -> None:
+        """Takes the settings, of which `corpus.*` is read, or the corpus."""
         self._settings = settings
+        self._data = data
 
     @functools.cached_property
     def data(self) -> dataset.Dataset:
         """The corpus."""
-        return load_dataset(self._settings)
+        return load_dataset(self._settings) if self._data is None else self._data
 
     @functools.cached_property
     def trigram(self) -> evaluation.Trigram:

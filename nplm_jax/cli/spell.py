@@ -1,0 +1,72 @@
+"""The spelling of the words that a run does not know, so that it scores and writes any word.
+
+    nplm spell runs/NAME
+    nplm spell runs/NAME --family=modified_kneser_ney --n=6
+    nplm score runs/NAME --open < text
+    nplm generate runs/NAME --open
+
+Trains a small network of the paper's kind on the characters of the training words outside the run's vocabulary, in a
+minute or less, and saves it as runs/NAME/spelling; the same command goes on with a training that was stopped. Any
+other model.family may spell, --family=modified_kneser_ney in a second. Then
+
+    P(w | context) = P(<rare> | context) P(spelling of w | w is outside the vocabulary)
+
+for a word outside the vocabulary, and no string without blanks is impossible. Prints the bits per character of the
+validation and the test words outside the vocabulary, the end of a word counted as a character, and some words that the
+network writes. Training reports on stderr.
+"""
+
+import contextlib
+import sys
+from collections.abc import Sequence
+
+from nplm_jax.cli.parser import Parser
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.shell import command_line, nplm_command
+from nplm_jax.utils.text import markdown_table, to_json
+
+_SHOWN = 10  # words that the network writes
+_NAMES = {'valid': 'validation', 'test': 'test', 'new': 'test, not among those of training'}
+
+
+def main(argv: Sequence[str]) -> None:
+    """Trains and measures the spelling."""
+    parser = Parser('spell', __doc__)
+    parser.add_runs(1)
+    parser.add_argument('--family', default='nplm', help='the model of characters, a value of model.family')
+    parser.add_argument(
+        '--n', type=int, help='its order: it reads the n - 1 characters before; default: that of the network'
+    )
+    parser.add_argument('--seed', type=int, default=1, help='the seed of the training and of the words that are shown')
+    parser.add_json()
+    flags = parser.parse_args(argv)
+    require(0 <= flags.seed < 2**31, '--seed', flags.seed, 'must be at least 0 and below 2**31')
+    changes = {'model.family': flags.family, **({} if flags.n is None else {'model.n': flags.n})}
+
+    from nplm_jax.cli.loaded_models import check_finished
+    from nplm_jax.inference import generation
+    from nplm_jax.runs import process, spelling
+    from nplm_jax.training.loop import Interrupted
+
+    check_finished(flags.workdir)
+    process.set_up_process()
+    (folder,), command = flags.workdir, command_line([*nplm_command(), 'spell', *argv])
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            rare = spelling.read_rare_words(folder)
+            trained = spelling.train(folder, rare, flags.seed, command, changes)
+    except Interrupted as stop:
+        print(f'{stop}; resume with: {command}', file=sys.stderr)
+        sys.exit(128 + stop.signal_number)
+    measured = spelling.measure(trained, rare.words)
+    words = generation.spell(trained, range(_SHOWN), flags.seed)
+    if flags.json:
+        print(to_json({**measured, 'words': words}))
+        return
+    header = ['words outside the vocabulary', 'words', 'types', 'characters', 'bits / character']
+    rows = [
+        [_NAMES[split], *(f'{m[key]:,}' for key in ('words', 'types', 'characters')), f'{m["bits_per_character"]:.3f}']
+        for split, m in measured.items()
+    ]
+    print(markdown_table(header, rows))
+    print(f'written: {" ".join(words)}')

@@ -1,0 +1,89 @@
+"""Words as sequences of characters, and the words outside a vocabulary as a corpus of characters.
+
+Dims: N context characters.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from nplm_jax.data import vocabulary as vocabularies
+from nplm_jax.data.corpora import Corpus, Span
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.utils.errors import require
+
+END = '<end>'  # the symbol after the last character of a word; no character has its name
+MIN_COUNT = 2  # rarer characters of the training words are read as the rare symbol, which stands for every other one
+BLANKS = frozenset(c for c in map(chr, range(0x3001)) if c.isspace())  # U+3000 is the last of them
+# Code points that a word may hold: all but blanks and surrogates.
+NUM_CHARACTERS = 0x110000 - 0x800 - len(BLANKS)
+
+
+def is_character(symbol: str) -> bool:
+    """Tells whether a symbol is one character that a word may hold."""
+    return len(symbol) == 1 and symbol not in BLANKS and not '\ud800' <= symbol <= '\udfff'
+
+
+def is_word(word: str) -> bool:
+    """Tells whether a string can be spelled: it has a character or more, and no blank or unpaired surrogate."""
+    return bool(word) and all(map(is_character, word))
+
+
+def check_word(word: str) -> None:
+    """Raises BadInput unless `is_word`."""
+    require(is_word(word), 'word', word, 'must be one character or more, without blanks and unpaired surrogates')
+
+
+def rare_words(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, list[str]]:
+    """Returns the words outside the vocabulary by split, in the order of the text, repeated as often as there.
+
+    Boundary tokens are no words; a text of one file has one <text>, which may be outside the vocabulary.
+    """
+    known = {*vocabulary.words, TEXT_BOUNDARY, PARAGRAPH_BOUNDARY}
+    return {
+        split: [word for word in corpus.words[span.start : span.stop] if word not in known]
+        for split, span in corpus.splits.items()
+    }
+
+
+def spell_out(words: Sequence[str], num_context: int) -> list[str]:
+    """Returns the characters of words as one stream.
+
+    `num_context` end symbols follow each word, and stand before the first. So the N symbols before a character are
+    characters of its own word and end symbols. The end symbols after the first follow with certainty.
+
+    Args:
+        words: The words.
+        num_context: N.
+
+    Examples:
+        >>> spell_out(['ab', 'c'], num_context=2)
+        ['<end>', '<end>', 'a', 'b', '<end>', '<end>', 'c', '<end>', '<end>']
+    """
+    ends = [END] * num_context
+    return [*ends, *(symbol for word in words for symbol in (*word, *ends))]
+
+
+def build_dataset(words: Mapping[str, Sequence[str]], num_context: int) -> Dataset:
+    """Returns words as a corpus of characters.
+
+    The training words alone decide which characters are in its vocabulary: those that occur twice or more.
+
+    Args:
+        words: The words of each split: train, valid and test.
+        num_context: N of the model that will be trained.
+
+    Raises:
+        BadInput: A split has no word, or a word cannot be spelled.
+    """
+    symbols: list[str] = []
+    spans = {}
+    for split, split_words in words.items():
+        require(len(split_words) > 0, split, [], 'has no words to spell')
+        for word in set(split_words):
+            check_word(word)
+        start = len(symbols)
+        symbols += spell_out(split_words, num_context)
+        spans[split] = Span(start, len(symbols))
+    characters = vocabularies.build(symbols[spans['train'].start : spans['train'].stop], MIN_COUNT)
+    return Dataset(**spans, tokens_T=characters.encode(symbols), vocabulary=characters)

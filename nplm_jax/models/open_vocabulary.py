@@ -1,0 +1,110 @@
+"""P of any word: a model over a closed vocabulary, and the spelling of the words outside it.
+
+P(w | context) = P(<rare> | context) P(spelling of w | w is outside the vocabulary) for a word outside; the others keep
+their P. So the probabilities of all strings sum to one after every context.
+
+Dims: T words of a text.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from nplm_jax.data.corpora import Span
+from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
+from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.spelling import Spelling
+from nplm_jax.utils.errors import require
+
+_MARKS = (PARAGRAPH_BOUNDARY, TEXT_BOUNDARY)
+
+
+class WordScores(NamedTuple):
+    """The scores of the words of a text.
+
+    Attributes:
+        log_p_T: log P of each word, float64, nats.
+        spelled_T: Whether the word is outside the vocabulary, so that its spelling has been scored.
+        num_characters: Number of characters of the text, see `count_characters`.
+    """
+
+    log_p_T: np.ndarray
+    spelled_T: np.ndarray
+    num_characters: int
+
+    @property
+    def perplexity(self) -> float:
+        """The perplexity of all words."""
+        nll = -float(self.log_p_T.mean())
+        return math.exp(nll) if nll < 709 else math.inf
+
+    @property
+    def bits_per_character(self) -> float:
+        """The bits of all words per character of the text."""
+        return bits_per_character(float(self.log_p_T.sum()), self.num_characters)
+
+
+class OpenVocabulary:
+    """A model of any kind together with the spelling of the words that it does not know.
+
+    A spelled word stands as <rare> in the contexts of the words after it, as in the model's training.
+
+    Attributes:
+        model: A model over `vocabulary`.
+        vocabulary: Its vocabulary.
+        spelling: The distribution over the words outside it.
+    """
+
+    def __init__(self, model: LanguageModel, vocabulary: Vocabulary, spelling: Spelling) -> None:
+        """Takes the parts. Raises BadInput if the spelling is that of the words outside another vocabulary."""
+        same = spelling.vocabulary.words == vocabulary.words
+        sizes = f'{len(spelling.vocabulary):,} words'
+        require(same, 'spelling.vocabulary', sizes, f'must be the vocabulary of the model, {len(vocabulary):,} words')
+        self.model = model
+        self.vocabulary = vocabulary
+        self.spelling = spelling
+
+    def score(self, words_T: Sequence[str], span: Span | None = None) -> WordScores:
+        """Scores words of a stream, each after the words before it in the stream.
+
+        Args:
+            words_T: The words of the stream, tokenized as the model's corpus was.
+            span: The words to score; None for all.
+        """
+        span = Span(0, len(words_T)) if span is None else span
+        ids_T = self.vocabulary.encode(words_T)
+        words = words_T[span.start : span.stop]
+        log_p_T = self.model.score(ids_T, span) + self.log_spellings(words)
+        return WordScores(log_p_T, ids_T[span.start : span.stop] == RARE_ID, count_characters(words))
+
+    def log_spellings(self, words_T: Sequence[str]) -> np.ndarray:
+        """Returns log P(spelling | <rare>) of each word outside the vocabulary and 0 for the others, float64, T, nats.
+
+        Raises:
+            BadInput: A word outside the vocabulary is empty, or has a blank or an unpaired surrogate.
+        """
+        log_p_T = np.zeros(len(words_T))
+        spelled_S = np.flatnonzero(self.vocabulary.encode(words_T) == RARE_ID).tolist()
+        log_p_T[spelled_S] = self.spelling.log_probabilities([words_T[t] for t in spelled_S])
+        return log_p_T
+
+
+def count_characters(words_T: Sequence[str]) -> int:
+    """Returns the number of characters of tokenized words as a text.
+
+    These are the characters of each word and one blank or line end after it. The marks <text> and <p> count as one
+    character: the line end of an empty line.
+
+    Examples:
+        >>> count_characters(['<p>', 'the', 'dog', '.'])
+        11
+    """
+    return sum(1 if word in _MARKS else len(word) + 1 for word in words_T)
+
+
+def bits_per_character(log_p: float, num_characters: int) -> float:
+    """Returns the bits per character of a text whose probability has this logarithm, in nats."""
+    return -log_p / math.log(2) / num_characters if num_characters else math.nan

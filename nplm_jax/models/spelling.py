@@ -1,0 +1,78 @@
+"""The probability of a spelling: a distribution over all words outside a vocabulary, by a model of their characters.
+
+Dims: W words, T characters of a word with its end symbol.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from nplm_jax.data.characters import END, NUM_CHARACTERS, check_word, is_character, is_word
+from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.utils.errors import require
+
+
+class Spelling:
+    """P(w | w is outside the vocabulary) of every string w that can be a word.
+
+    Q(c_1 ... c_k) = product over t of P(c_t | c_1 ... c_{t-1}) times P(end | c_1 ... c_k) is what the model of
+    characters gives to a string. Its rare symbol stands for all characters outside its own vocabulary, which are
+    equally likely. Q is then divided by the share that it gives to the strings outside the vocabulary, so that
+    P sums to one over them.
+
+    Attributes:
+        model: A language model over `characters`, trained on what `data.characters.build_dataset` makes.
+        characters: Its vocabulary.
+        vocabulary: The words that are never spelled.
+        prefix: The ids before the first character of a word.
+    """
+
+    def __init__(self, model: LanguageModel, characters: Vocabulary, vocabulary: Vocabulary) -> None:
+        """Takes the model, its vocabulary, and the vocabulary outside which the spelled words are."""
+        allowed = f'must have {END}, as a vocabulary of characters has; nplm spell RUN makes one'
+        require(END in characters.ids, 'characters', characters.words[:3], allowed)
+        self.model = model
+        self.characters = characters
+        self.vocabulary = vocabulary
+        self.end_id = characters.ids[END]
+        self.prefix = np.full((model.n or 2) - 1, self.end_id, np.int32)
+
+    @functools.cached_property
+    def num_other_characters(self) -> int:
+        """Number of characters that the rare symbol stands for."""
+        return NUM_CHARACTERS - sum(map(is_character, self.characters.words))
+
+    @functools.cached_property
+    def log_outside(self) -> float:
+        """Log of the share that Q gives to the strings that are one character or more and outside the vocabulary."""
+        inside = [word for word in self.vocabulary.words[RARE_ID + 1 :] if is_word(word)]
+        return math.log1p(-float(np.exp(self._log_q(['', *inside])).sum()))
+
+    def log_probabilities(self, words_W: Sequence[str]) -> np.ndarray:
+        """Returns log P(w | w is outside the vocabulary) of each word, float64, W, nats; -inf for a word inside it.
+
+        Raises:
+            BadInput: A word is empty, or has a blank or an unpaired surrogate.
+        """
+        types = list(dict.fromkeys(words_W))
+        for word in types:
+            check_word(word)
+        log_p = dict(zip(types, self._log_q(types) - self.log_outside)) if types else {}
+        inside = self.vocabulary.words[RARE_ID + 1 :]
+        log_p |= dict.fromkeys(log_p.keys() & set(inside), -math.inf)
+        return np.array([log_p[word] for word in words_W], np.float64)
+
+    def _log_q(self, words_W: Sequence[str]) -> np.ndarray:
+        """Returns log Q of each string, float64, W."""
+        log_share = -math.log(self.num_other_characters)
+        encoded = [np.append(self.characters.encode(list(word)), self.end_id).astype(np.int32) for word in words_W]
+        scores = self.model.score_lines([np.concatenate([self.prefix, ids_T]) for ids_T in encoded])
+        return np.array(
+            [
+                log_p_T[len(self.prefix) :].sum(dtype=np.float64) + log_share * np.sum(ids_T == RARE_ID)
+                for ids_T, log_p_T in zip(encoded, scores)
+            ]
+        )

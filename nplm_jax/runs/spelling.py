@@ -1,0 +1,173 @@
+"""The spelling of the words outside a run's vocabulary: a run of its own over characters, in the run's folder."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from nplm_jax import config as config_lib
+from nplm_jax.config import Settings
+from nplm_jax.data import characters, corpora, dataset, vocabulary
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.models.open_vocabulary import bits_per_character, count_characters
+from nplm_jax.models.spelling import Spelling
+from nplm_jax.runs import catalog, experiment, loading, workdir
+from nplm_jax.runs.loading import Path
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import expand
+
+FOLDER = 'spelling'  # in the folder of the run
+UPDATES = 20_000  # at most; the number of passes over the words follows from it
+# All keys but corpus.* and those of config.ADDED_KEYS: a network of the paper's kind over characters, and its training.
+NETWORK: Mapping[str, Any] = {
+    'model.family': 'nplm',
+    'model.n': 8,
+    'model.m': 24,
+    'model.h': 200,
+    'model.direct': False,
+    'model.unigram_bias': True,
+    'model.dropout': 0.0,
+    'ngram.delta': 0.1,
+    'ngram.classes': 10,
+    'output.kind': 'full',
+    'output.precision': 'float32',
+    'output.block_size': 256,
+    'output.samples': 10,
+    'output.proposal': 'unigram',
+    'output.num_shortlist': 10,
+    'output.classes': 10,
+    'optimizer.name': 'adam',
+    'optimizer.learning_rate': 0.005,
+    'optimizer.schedule': 'cosine',
+    'optimizer.warmup': 0,
+    'optimizer.momentum': 0.0,
+    'optimizer.clip_norm': 1.0,
+    'optimizer.decay': 0.0,
+    'optimizer.paper.epsilon_0': 1e-3,
+    'optimizer.paper.r': 1e-8,
+    'optimizer.paper.decay': 1e-4,
+    'train.batch_size': 256,
+    'train.patience': 3,
+    'train.evaluate_every': 2000,
+    'train.checkpoint_every': 2000,
+    'train.log_every': 250,
+    'train.steps_per_execution': 50,
+    'train.bptt_length': 16,
+    'eval.train_words': 20_000,
+    'parallel.data': 1,
+    'parallel.model': 1,
+    'parallel.mode': 'shard_map',
+    'paper.row': '',
+    'paper.train': 0.0,
+    'paper.valid': 0.0,
+    'paper.test': 0.0,
+}
+
+
+class RareWords(NamedTuple):
+    """The words outside a run's vocabulary.
+
+    Attributes:
+        settings: The settings of the run.
+        vocabulary: Its vocabulary.
+        words: The words outside it by split, in the order of the text, repeated as often as there.
+    """
+
+    settings: Settings
+    vocabulary: Vocabulary
+    words: dict[str, list[str]]
+
+
+def read_rare_words(folder: Path) -> RareWords:
+    """Reads the corpus of a run again for the words outside its vocabulary.
+
+    Raises:
+        BadInput: No run was started there, its text has changed, or a split has no word outside the vocabulary.
+    """
+    folder = expand('--workdir', folder)
+    settings = workdir.read_settings(folder)
+    corpus = corpora.load(settings.corpus)
+    known = vocabulary.for_corpus(corpus, settings.corpus)
+    workdir.record_inputs(folder, settings, dataset.from_corpus(corpus, known))
+    words = characters.rare_words(corpus, known)
+    if empty := [split for split, split_words in words.items() if not split_words]:
+        counts = f'corpus.min_count={settings.corpus.min_count}, corpus.max_vocabulary={settings.corpus.max_vocabulary}'
+        raise BadInput(f'RUN={str(folder)!r}: no {empty[0]} word is outside its vocabulary ({counts}): none to spell')
+    return RareWords(settings, known, words)
+
+
+def train(
+    folder: Path, rare: RareWords, seed: int = 1, command: str = '', changes: Mapping[str, Any] | None = None
+) -> Spelling:
+    """Trains the spelling of the words outside a run's vocabulary, or goes on where an earlier start ended.
+
+    The network learns from each occurrence of a word in the training text, because P(spelling | <rare>) is that of an
+    occurrence and not of a type. What comes out is an ordinary run's folder, FOLDER in that of the run.
+
+    Args:
+        folder: The folder of the run.
+        rare: What `read_rare_words` returns for it.
+        seed: The seed.
+        command: What the results name as the command.
+        changes: Values by flattened key in place of those of NETWORK.
+
+    Raises:
+        BadInput: Another spelling lies there.
+        training.loop.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
+    """
+    settings, data = prepare(rare, seed, changes)
+    experiment.run(config_lib.to_dict(settings), expand('--workdir', folder) / FOLDER, command, data)
+    return load(folder)
+
+
+def prepare(
+    rare: RareWords, seed: int = 1, changes: Mapping[str, Any] | None = None
+) -> tuple[Settings, dataset.Dataset]:
+    """Returns the settings and the corpus of characters with which `train` trains a network."""
+    run = config_lib.flatten(config_lib.to_dict(rare.settings))
+    corpus = {key: value for key, value in run.items() if key.startswith('corpus.')}
+    keys = {**corpus, **NETWORK, 'name': f'{rare.settings.name}-{FOLDER}', 'seed': seed, **(changes or {})}
+    data = characters.build_dataset(rare.words, keys['model.n'] - 1)
+    keys['train.batch_size'] = min(keys['train.batch_size'], len(data.train))
+    epochs = max(1, round(UPDATES * keys['train.batch_size'] / len(data.train)))
+    return config_lib.from_config({'train.epochs': epochs, **keys}), data
+
+
+def load(*folders: Path) -> Spelling:
+    """Returns the spelling that lies in the folder of a run, or of the first of several runs of one vocabulary.
+
+    Raises:
+        BadInput: None has one, or its files are damaged.
+    """
+    paths = [expand('--workdir', folder) for folder in folders]
+    found = next((path for path in paths if catalog.is_finished(path / FOLDER)), None)
+    if found is None:
+        names = ' '.join(map(str, paths))
+        raise BadInput(f'{names}: no spelling of the words outside the vocabulary lies there; nplm spell RUN trains it')
+    _, symbols, model = loading.load(found / FOLDER)
+    return Spelling(model, symbols, vocabulary.load(pathlib.Path(found) / catalog.VOCABULARY))
+
+
+def measure(spelling: Spelling, words: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
+    """Measures a spelling on words that it was not trained on.
+
+    Args:
+        spelling: The spelling.
+        words: What `RareWords.words` holds.
+
+    Returns:
+        For `valid`, `test` and `new`, the test words that the training words do not have: `words`, `types`,
+        `characters` (of the words, and one for the end of each) and `bits_per_character`.
+    """
+    known = set(words['train'])
+    held_out = {'valid': words['valid'], 'test': words['test']}
+    held_out['new'] = [word for word in words['test'] if word not in known]
+    measured = {}
+    for split, split_words in held_out.items():
+        log_p, size = float(spelling.log_probabilities(split_words).sum()), count_characters(split_words)
+        measured[split] = {
+            'words': len(split_words),
+            'types': len(set(split_words)),
+            'characters': size,
+            'bits_per_character': bits_per_character(log_p, size),
+        }
+    return measured
