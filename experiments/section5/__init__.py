@@ -1,0 +1,1 @@
+"""The paper's section 5: what it leaves to future work."""
