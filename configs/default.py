@@ -98,9 +98,9 @@ def _ngram() -> ConfigDict:
 def _output() -> ConfigDict:
     """Returns `output.*`: how training computes the loss over all |V| words; evaluation is exact and in float32."""
     c = ConfigDict()
-    # full | sampled (importance sampling, section 5.2) | importance (the same, with samples of each example that depend
-    # on its context) | nce (noise-contrastive estimation) | two_level (predicts the class of the word, then the word in
-    # the class).
+    # full | sampled (importance sampling, section 5.2) | nce (noise-contrastive estimation) | two_level (predicts the
+    # class of the word, then the word in the class) | importance (importance sampling from a bigram that follows the
+    # network: each example draws its own words).
     c.kind = 'full'
     # Of full, sampled and nce: products with |V| in float32 | bfloat16 | auto (bfloat16 where the processor or the
     # accelerator has instructions for it); sums and parameters stay float32.

@@ -12,8 +12,8 @@ OUTPUT_LAYERS: dict[str, type[OutputLayer]] = {
     'full': FullSoftmax,
     'sampled': SampledSoftmax,
     'nce': NoiseContrastive,
-    'importance': ImportanceSampling,
     'two_level': TwoLevelSoftmax,
+    'importance': ImportanceSampling,
 }
 
 

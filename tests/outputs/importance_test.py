@@ -203,9 +203,3 @@ def test_a_replayed_update_is_the_update(tmp_path):
     last = run.schedule.total_steps
     assert replay.replay_update(run, store, last - 1).loss == pytest.approx(reporter.nll[last - 2], rel=1e-5)
     store.close()
-
-
-def test_impossible_values_are_one_line():
-    for key, allowed in (('output.adaptation', 'must be 0 or more'), ('output.min_ess', 'must be 0 or more')):
-        with pytest.raises(Exception, match=f'^{key}=-1.0: {allowed}'):
-            small_settings({key: -1.0})
