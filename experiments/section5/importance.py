@@ -2,9 +2,9 @@
 
     python -m experiments.section5.importance
 
-For each loss: one pass over a quarter of the words with each of RATES (`search`), EPOCHS passes with the best one (`runs`),
-the time of an update (`timing`), and of its parts (`parts`). What is in the results already is not measured again.
-`python -m experiments.section5.importance_table` prints the tables.
+For each loss: one pass over a quarter of the words with each of RATES (`search`), EPOCHS passes over all words with the
+best one (`runs`), the time of an update (`timing`), and of its parts (`parts`). What the results have already is not
+measured again. `python -m experiments.section5.importance_table` prints the tables.
 """
 
 from __future__ import annotations
