@@ -117,14 +117,20 @@ def _output() -> ConfigDict:
     """Returns `output.*`: how training computes the loss over all |V| words; evaluation is exact and in float32."""
     c = ConfigDict()
     # full | sampled (importance sampling, section 5.2) | nce (noise-contrastive estimation) | two_level (predicts the
-    # class of the word, then the word in the class) | tree (a binary decision at each node above the word).
+    # class of the word, then the word in the class) | tree (a binary decision at each node above the word) | importance
+    # (importance sampling from a bigram that follows the network: each example draws its own words).
     c.kind = 'full'
     # Of full, sampled and nce: products with |V| in float32 | bfloat16 | auto (bfloat16 where the processor or the
     # accelerator has instructions for it); sums and parameters stay float32.
     c.precision = 'auto'
     c.block_size = 256  # of full: examples whose |V| scores are in memory at once; 1024 suits a GPU
-    c.samples = 1000  # of sampled and nce: distinct words drawn a step, which all examples of the batch share
+    # Of sampled and nce: distinct words drawn a step, which all examples of the batch share. Of importance: the largest
+    # number of words that each example draws.
+    c.samples = 1000
     c.proposal = 'unigram'  # of sampled and nce: unigram (by training count) | log_uniform (by rank)
+    c.exact_target = True  # of importance: samples stand for other words than the target; the paper: for all words
+    c.min_ess = 0.0  # of importance: mean effective sample size that output.samples is lowered to; 0: not lowered
+    c.adaptation = 1.0  # of importance: weight of the network's words beside training words in Q; 0: fixed counts
     c.num_shortlist = 1000  # of two_level: the most frequent words, each of which is a class
     c.classes = 500  # of two_level: largest number of classes of the other words, which have one size
     c.tree = 'huffman'  # of tree: huffman | random | a file with lines `word<TAB>code`, codes of 0 and 1

@@ -32,6 +32,9 @@ ADDED_KEYS = {
     'model.word_dropout': 0.0,
     'model.variational': False,
     'model.precision': 'float32',
+    'output.exact_target': True,
+    'output.min_ess': 0.0,
+    'output.adaptation': 1.0,
     'recurrent.weight_dropout': 0.0,
     'recurrent.activation_penalty': 0.0,
     'recurrent.slowness_penalty': 0.0,
@@ -179,6 +182,9 @@ class OutputSettings:
     block_size: Count
     samples: Count
     proposal: Literal['unigram', 'log_uniform']
+    exact_target: bool
+    min_ess: NonNegative
+    adaptation: NonNegative
     num_shortlist: CountOrZero
     classes: Count
     tree: str

@@ -108,6 +108,8 @@ IMPOSSIBLE = [
     ('output.block_size', 0, 'must be 1 or more'),
     ('output.samples', 0, 'must be 1 or more'),
     ('output.proposal', 'uniform', 'must be one of unigram, log_uniform'),
+    ('output.min_ess', -1.0, 'must be 0 or more'),
+    ('output.adaptation', -1.0, 'must be 0 or more'),
     ('output.num_shortlist', -1, 'must be 0 or more'),
     ('output.classes', 0, 'must be 1 or more'),
     ('senses.number', 0, 'must be 1 or more'),

@@ -25,6 +25,11 @@ class Dataset(Splits):
     tokens_T: np.ndarray
     vocabulary: Vocabulary
 
+    @property
+    def train_words(self) -> np.ndarray:
+        """The ids of the training words in reading order."""
+        return self.tokens_T[self.train.start : self.train.stop]
+
 
 def from_corpus(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
     """Returns a corpus as the ids of its words."""
@@ -98,8 +103,7 @@ def stream_order(seed: int, epoch: int, train: Span, num_streams: int, bptt_leng
     return (train.start + (starts_S[None, :, None] + steps_UxT[:, None, :]) % len(train)).reshape(-1).astype(jnp.int32)
 
 
-def unigram_log_probabilities(data: Dataset) -> np.ndarray:
-    """Returns the log relative frequencies of the training words after adding 1/2 to each count, float32, V."""
-    span = data.train
-    counts_V = np.bincount(data.tokens_T[span.start : span.stop], minlength=len(data.vocabulary)) + 0.5
+def unigram_log_probabilities(words_T: np.ndarray, vocabulary_size: int) -> np.ndarray:
+    """Returns the log relative frequencies of words after adding 1/2 to each of the V counts, float32, V."""
+    counts_V = np.bincount(words_T, minlength=vocabulary_size) + 0.5
     return np.log(counts_V / counts_V.sum()).astype(np.float32)

@@ -59,9 +59,46 @@ class OutputLayer(abc.ABC):
         matrices = {name: nn.uniform(keys[name], shape, shape[1] ** -0.5) for name, shape in shapes.items()}
         return {**matrices, BIAS: bias_V}
 
-    def make_proposal(self, unigram_log_prob_V: np.ndarray) -> Any:
-        """Returns the distribution that training samples words from; None for a layer without sampling."""
+    def make_proposal(self, train_T: np.ndarray, vocabulary_size: int) -> Any:
+        """Returns the distribution that training samples words from; None for a layer without sampling.
+
+        Args:
+            train_T: The training words in reading order, int32.
+            vocabulary_size: V.
+        """
         return None
+
+    def init_proposal_state(self, vocabulary_size: int) -> Any:
+        """Returns what training changes of the proposal, before the first update; None for one that stays as it is.
+
+        Its shapes depend on V alone.
+        """
+        return None
+
+    def adapt_proposal(self, proposal: Any, state: Any) -> Any:
+        """Returns the proposal of the next updates.
+
+        Args:
+            proposal: The result of `make_proposal`.
+            state: What training has changed, as `init_proposal_state` describes it.
+        """
+        return proposal
+
+    def choose_size(self, state: Any) -> Self:
+        """Returns the layer for the next updates, with another number of samples where training chooses it."""
+        return self
+
+    def update_proposal_state(self, state: Any, proposal: Any, rows: Any, bias_grads_BxL: jax.Array) -> Any:
+        """Returns what an update leaves of `state`.
+
+        Args:
+            state: What training has changed of the proposal before it.
+            proposal: The result of `adapt_proposal`.
+            rows: The `training.sparse_rows.Rows` of the update.
+            bias_grads_BxL: The gradient of the loss with respect to the rows of b that belong to each example. Where
+                the loss has an estimated normaliser, that of a sample is its normalised importance weight over B.
+        """
+        return state
 
     @abc.abstractmethod
     def loss(self, params: Params, features: Features, targets_B: jax.Array, axis: str | None = None) -> jax.Array:
@@ -90,11 +127,13 @@ class Gathered(NamedTuple):
         shared: The parameters, but only the rows `shared_S` of the output matrices and of b.
         per_example: The rows of the output matrices that belong to each example, B x L x D, and of b, B x L.
         shared_S: The numbers of the shared rows, as `SparseOutputLayer.rows` returned them.
+        draws: What else it returned of the rows of each example.
     """
 
     shared: Params
     per_example: Params
     shared_S: jax.Array
+    draws: Any = None
 
 
 class SparseOutputLayer(OutputLayer):
@@ -107,12 +146,15 @@ class SparseOutputLayer(OutputLayer):
         return self.nll(params, features, targets_B).mean()
 
     @abc.abstractmethod
-    def rows(self, targets_B: jax.Array, proposal: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def rows(self, contexts_BxN: jax.Array, targets_B: jax.Array, proposal: Any, key: jax.Array) -> tuple[Any, ...]:
         """Returns the output rows that `sparse_loss` needs: B x L of the examples, S that all share; int32.
 
+        A layer may return a third value, the `draws` of `Gathered`: a tree of arrays with one row per example.
+
         Args:
+            contexts_BxN: The words before the targets, the most recent one last, int32.
             targets_B: Word ids, int32.
-            proposal: The result of `make_proposal`.
+            proposal: The result of `adapt_proposal`.
             key: A random key.
         """
 
@@ -124,5 +166,5 @@ class SparseOutputLayer(OutputLayer):
             gathered: The parameters in the rows that `rows` returned.
             features: The body's features of these examples.
             targets_B: Word ids, int32.
-            proposal: The result of `make_proposal`.
+            proposal: The result of `adapt_proposal`.
         """

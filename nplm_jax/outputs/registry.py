@@ -1,6 +1,7 @@
 """Registry of output layers by `output.kind`. To add one, write its module in this package and add a line here."""
 
 from nplm_jax.config import OutputSettings
+from nplm_jax.outputs.importance import ImportanceSampling
 from nplm_jax.outputs.output_layer import OutputLayer
 from nplm_jax.outputs.sampled import NoiseContrastive, SampledSoftmax
 from nplm_jax.outputs.softmax import FullSoftmax
@@ -14,6 +15,7 @@ OUTPUT_LAYERS: dict[str, type[OutputLayer]] = {
     'nce': NoiseContrastive,
     'two_level': TwoLevelSoftmax,
     'tree': TreeSoftmax,
+    'importance': ImportanceSampling,
 }
 
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.config import OutputSettings
+from nplm_jax.data.dataset import unigram_log_probabilities
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
@@ -65,13 +66,15 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
         require(settings.samples <= vocabulary_size, 'output.samples', settings.samples, allowed)
         return cls(settings.samples, settings.proposal, resolve_precision(settings.precision))
 
-    def make_proposal(self, unigram_log_prob_V: np.ndarray) -> ProposalDistribution:
-        """Returns the distribution that words are drawn from."""
+    def make_proposal(self, train_T: np.ndarray, vocabulary_size: int) -> ProposalDistribution:
+        """See `OutputLayer.make_proposal`."""
         unigram = self.proposal == 'unigram'
-        log_q_V = unigram_log_prob_V if unigram else log_uniform(len(unigram_log_prob_V))
+        log_q_V = unigram_log_probabilities(train_T, vocabulary_size) if unigram else log_uniform(vocabulary_size)
         return inclusion_distribution(log_q_V, self.num_samples)
 
-    def rows(self, targets_B: jax.Array, proposal: ProposalDistribution, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def rows(
+        self, contexts_BxN: jax.Array, targets_B: jax.Array, proposal: ProposalDistribution, key: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
         """Returns the target's row of each example, B x 1, and the S sampled words."""
         return targets_B[:, None], draw(key, proposal, self.num_samples)
 

@@ -63,10 +63,15 @@ class TreeSoftmax(SparseOutputLayer):
         b_T = jnp.where(ones_T > 0, jnp.log(jnp.maximum(ones_T, 1e-30)) - jnp.log(jnp.maximum(zeros_T, 1e-30)), 0)
         return super().init(key, keys, widths, b_T)
 
-    def rows(self, targets_B: jax.Array, proposal: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def rows(
+        self, contexts_BxN: jax.Array, targets_B: jax.Array, proposal: Any, key: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
         """Returns the rows of the nodes above each target, B x L, and no others."""
-        nodes_BxRxD = jnp.asarray(self.tree.nodes_VxRxD)[targets_B]
-        return nodes_BxRxD.reshape(len(targets_B), -1), jnp.zeros(0, jnp.int32)
+        return self.node_rows(targets_B), jnp.zeros(0, jnp.int32)
+
+    def node_rows(self, targets_B: jax.Array) -> jax.Array:
+        """Returns the nodes above each target, B x L, int32."""
+        return jnp.asarray(self.tree.nodes_VxRxD)[targets_B].reshape(len(targets_B), -1)
 
     def sparse_loss(self, gathered: Gathered, features: Features, targets_B: jax.Array, proposal: Any) -> Losses:
         """See `SparseOutputLayer.sparse_loss`. The loss is the exact mean NLL."""
@@ -75,7 +80,7 @@ class TreeSoftmax(SparseOutputLayer):
 
     def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
         """See `OutputLayer.nll`. Computes only the scores of the nodes above each target."""
-        rows_BxL, _ = self.rows(targets_B, None, jax.random.key(0))
+        rows_BxL = self.node_rows(targets_B)
         return self._nll({name: params[name][rows_BxL] for name in (*features, BIAS)}, features, targets_B)
 
     def _nll(self, per_example: Params, features: Features, targets_B: jax.Array) -> jax.Array:

@@ -68,7 +68,9 @@ class TwoLevelSoftmax(SparseOutputLayer):
         classes[CLASS_BIAS] = jax.nn.logsumexp(tail_GL.reshape(G, L), axis=1)
         return super().init(key, keys, widths, bias_V) | {CLASSES: classes}
 
-    def rows(self, targets_B: jax.Array, proposal: Any, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def rows(
+        self, contexts_BxN: jax.Array, targets_B: jax.Array, proposal: Any, key: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
         """Returns the rows of the words of each target's class, and the shortlist's."""
         return self.class_rows(targets_B), jnp.arange(self.num_shortlist, dtype=jnp.int32)
 

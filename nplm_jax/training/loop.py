@@ -80,11 +80,13 @@ class TrainingRun:
         """Returns the chunk after update `step`."""
         epoch, first = divmod(step, self.schedule.steps_per_epoch)
         num_steps = self.schedule.next_boundary(step) - step
-        return Chunk(self.program, state, self.positions(epoch), first, num_steps, self.inputs)
+        program = step_lib.choose_size(self.program, state)
+        return Chunk(program, state, self.positions(epoch), first, num_steps, self.inputs)
 
     def init_state(self) -> TrainState:
         """Returns the state before the first update, on one device."""
-        bias_V = dataset.unigram_log_probabilities(self.data) if self.settings.model.unigram_bias else None
+        words = self.data.train_words, len(self.data.vocabulary)
+        bias_V = dataset.unigram_log_probabilities(*words) if self.settings.model.unigram_bias else None
         return step_lib.init_state(self.program, self.inputs.hyperparameters, bias_V)
 
 
@@ -99,7 +101,7 @@ def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
     body, batch_size = network.body, settings.train.batch_size
     uses_sparse_updates = network.output.uses_sparse_updates
     mesh = sharding.make_sharding(settings.parallel, batch_size, body.num_streams(batch_size), uses_sparse_updates)
-    proposal = network.output.make_proposal(dataset.unigram_log_probabilities(data))
+    proposal = network.output.make_proposal(data.train_words, len(data.vocabulary))
     arrays = jnp.asarray(data.tokens_T), proposal, make_neighbours(settings, data)
     return TrainingRun(
         settings=settings,

@@ -23,12 +23,14 @@ class Gradients(NamedTuple):
         grads: Dense: one tree like the parameters. Sparse: the pair (shared, per_example), as `gather_rows` returns it.
         rows: The gathered rows of sparse gradients; None for dense ones.
         carry: The carry of the body after the batch.
+        proposal_state: What training has changed of the output layer's proposal after the batch.
     """
 
     nll: jax.Array
     grads: Any
     rows: Rows | None
     carry: Carry
+    proposal_state: Any = None
 
 
 def regulariser(params: Params, weight_decay: jax.Array | float) -> jax.Array:
@@ -87,22 +89,23 @@ def sparse_gradients(
     output = cast(SparseOutputLayer, network.output)
     network.check_contexts(contexts_BxN)
     key, key_rows = jax.random.split(key)
-    rows = Rows(contexts_BxN, *output.rows(targets_B, proposal, key_rows))
+    rows = Rows(contexts_BxN, *output.rows(contexts_BxN, targets_B, proposal, key_rows))
     # Replicated: otherwise XLA divides the row numbers too, and sums whole arrays of V rows at the end.
     rows, targets_B = sharding.constrain_replicated((rows, targets_B))
     gathered = sharding.constrain_replicated(gather_rows(params, rows, network.output_tables))
 
     def device_loss(
-        shared: Params, per_example: Params, targets_B: Any, carry: Carry, replicated: Any, axes: MeshAxes = NO_AXES
+        shared: Params, per_example: Params, batch: Any, carry: Carry, replicated: Any, axes: MeshAxes = NO_AXES
     ) -> tuple[Any, Carry]:
+        targets_B, draws = batch
         key, shared_S, proposal = replicated
         features, carry = network.body.features(shared, per_example[CONTEXTS], carry, key, axes.data)
-        loss, nll = output.sparse_loss(Gathered(shared, per_example, shared_S), features, targets_B, proposal)
+        loss, nll = output.sparse_loss(Gathered(shared, per_example, shared_S, draws), features, targets_B, proposal)
         return (loss + network.body.penalty(features), nll), carry
 
     def loss(shared: Params, per_example: Params) -> tuple[jax.Array, tuple[jax.Array, Carry]]:
         mapped, replicated = sharding.map_sparse_loss(device_loss), (key, rows.shared_S, proposal)
-        (loss, nll), new_carry = mapped(shared, per_example, targets_B, carry, replicated)
+        (loss, nll), new_carry = mapped(shared, per_example, (targets_B, rows.draws), carry, replicated)
         return loss, (nll, new_carry)
 
     (_, (nll, new_carry)), grads = jax.value_and_grad(loss, (0, 1), has_aux=True)(*gathered)

@@ -134,11 +134,13 @@ def _replay_chunk(run: TrainingRun, state: TrainState, step: int, last: int) -> 
     """Replays the updates of the chunk after `step` one by one, up to `last` or the first non-finite one."""
     epoch, B = step // run.schedule.steps_per_epoch, run.program.batch_size
     positions_T, boundary = run.positions(epoch), run.schedule.next_boundary(step)
+    program = step_lib.choose_size(run.program, state)
+    inputs = step_lib.adapt_inputs(program, state, run.inputs)
     for number in range(step + 1, last + 1):
         first = (number - 1) % run.schedule.steps_per_epoch * B
         positions_B = positions_T[first : first + B]
         num_decayed = boundary - step if number == boundary else 0
-        new_state, nll, grads = _update(run.program, state, positions_B, run.inputs, num_decayed)
+        new_state, nll, grads = _update(program, state, positions_B, inputs, num_decayed)
         non_finite = _first_non_finite(state, nll, grads, new_state)
         if number == last or non_finite is not None:
             break

@@ -5,7 +5,7 @@ R rows that are updated, with repetitions.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,17 +17,19 @@ CONTEXTS = 'e_BxNxM'  # the features of the context words, among the parameters 
 
 
 class Rows(NamedTuple):
-    """The row numbers that one update reads, int32.
+    """The row numbers that one update reads, int32. The last three are what `SparseOutputLayer.rows` returns.
 
     Attributes:
         contexts_BxN: Rows of C: the context words of each example.
         example_rows_BxL: Rows of the output tables that belong to each example.
         shared_S: Rows of the output tables that all examples share.
+        draws: What the output layer knows of the rows of each example; None for nothing.
     """
 
     contexts_BxN: jax.Array
     example_rows_BxL: jax.Array
     shared_S: jax.Array
+    draws: Any = None
 
 
 def gather_rows(params: Params, rows: Rows, tables: Sequence[str]) -> tuple[Params, Params]:

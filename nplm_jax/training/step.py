@@ -18,7 +18,7 @@ from nplm_jax.data import dataset
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import EMBEDDING, Carry
 from nplm_jax.models.network import Network
-from nplm_jax.outputs.output_layer import Params
+from nplm_jax.outputs.output_layer import BIAS, Params
 from nplm_jax.training.objective import Gradients, penalised_nll, sparse_gradients
 from nplm_jax.training.optimizers import Hyperparameters, LearningRate, learning_rate_schedule, make_optimizer
 from nplm_jax.training.prior import draw_to_neighbours
@@ -35,6 +35,7 @@ class TrainState:
         step: The number of updates made, int32.
         carry: The body's carry for the next update; None for a window.
         average: The running average of the parameters; None where `train.average` is 0.
+        proposal_state: What training changes of the output layer's proposal; None for one that stays as it is.
     """
 
     params: Params
@@ -42,6 +43,7 @@ class TrainState:
     step: jax.Array
     carry: Carry = None
     average: Params | None = None
+    proposal_state: Any = None
 
 
 @flax.struct.dataclass
@@ -130,7 +132,22 @@ def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.nd
     params = network.init(key, bias_V)
     carry = network.body.start(network.body.num_streams(program.batch_size))
     average = params if program.average_decay else None
-    return TrainState(params, program.optimizer.init(params), jnp.zeros((), jnp.int32), carry, average)
+    proposal_state = network.output.init_proposal_state(network.vocabulary_size)
+    opt_state = program.optimizer.init(params)
+    return TrainState(params, opt_state, jnp.zeros((), jnp.int32), carry, average, proposal_state)
+
+
+def choose_size(program: Program, state: TrainState) -> Program:
+    """Returns the program of the next chunk: see `OutputLayer.choose_size`."""
+    network = program.network
+    network = dataclasses.replace(network, output=network.output.choose_size(state.proposal_state))
+    return dataclasses.replace(program, network=network)
+
+
+def adapt_inputs(program: Program, state: TrainState, inputs: RunInputs) -> RunInputs:
+    """Returns the inputs of the next chunk: see `OutputLayer.adapt_proposal`."""
+    proposal = program.network.output.adapt_proposal(inputs.proposal, state.proposal_state)
+    return dataclasses.replace(inputs, proposal=proposal)
 
 
 def compute_gradients(
@@ -144,7 +161,12 @@ def compute_gradients(
     carry = jax.tree.map(lambda first, carried: jnp.where(starts_epoch, first, carried), start, state.carry)
     batch, rest = (state.params, network, contexts_BxN, targets_B), (carry, key, program.sharding)
     if network.output.uses_sparse_updates:
-        return sparse_gradients(*batch, inputs.proposal, *rest)
+        gradients = sparse_gradients(*batch, inputs.proposal, *rest)
+        bias_grads = program.sharding.constrain_replicated(gradients.grads[1][BIAS])
+        proposal = state.proposal_state, inputs.proposal
+        return gradients._replace(
+            proposal_state=network.output.update_proposal_state(*proposal, gradients.rows, bias_grads)
+        )
     gradient = jax.value_and_grad(penalised_nll, has_aux=True)
     (_, (nll, carry)), grads = gradient(*batch, inputs.hyperparameters.weight_decay, *rest)
     return Gradients(nll, grads, None, carry)
@@ -167,7 +189,16 @@ def apply_gradients(
             grads = jax.tree.map(lambda g, p: g + decay * p if p.ndim > 1 else g, grads, state.params)
         updates, opt_state = update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-    return program.sharding.constrain(TrainState(params, opt_state, state.step + 1, gradients.carry, state.average))
+    return program.sharding.constrain(
+        dataclasses.replace(
+            state,
+            params=params,
+            opt_state=opt_state,
+            step=state.step + 1,
+            carry=gradients.carry,
+            proposal_state=gradients.proposal_state,
+        )
+    )
 
 
 def dense_grads(program: Program, params: Params, gradients: Gradients) -> Params:
@@ -229,6 +260,7 @@ def train_steps(
     Returns:
         The new state and the mean NLL of each batch, float32, S.
     """
+    inputs = adapt_inputs(program, state, inputs)
 
     def step(state: TrainState, positions_B: jax.Array) -> tuple[TrainState, jax.Array]:
         batch = dataset.windows(inputs.tokens_T, positions_B, program.network.body.training_context)

@@ -26,5 +26,5 @@ def test_unigrams_are_of_the_training_words_and_none_is_impossible():
     data = dataset.from_corpus(corpus, vocabulary.build(corpus.words))
     assert data.vocabulary.words == ('<rare>', 'a', 'b', 'c')
     np.testing.assert_allclose(
-        np.exp(dataset.unigram_log_probabilities(data)), np.array([0.5, 3.5, 1.5, 0.5]) / 6, 1e-6
+        np.exp(dataset.unigram_log_probabilities(data.train_words, 4)), np.array([0.5, 3.5, 1.5, 0.5]) / 6, 1e-6
     )

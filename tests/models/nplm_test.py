@@ -157,7 +157,7 @@ def test_contexts_of_another_width_are_refused(family, n, kind):
     program, state, inputs = start_training(settings, V, 9)
     network, params, N = program.network, state.params, program.network.body.num_context
     targets_B, carry = jnp.arange(6), network.body.start(6)
-    inputs = inputs.replace(proposal=network.output.make_proposal(np.zeros(V)))
+    inputs = inputs.replace(proposal=network.output.make_proposal(np.arange(V), V))
     for shape in ((6, N + 1), (6, N - 1), (6,), (6, N, 1)):
         contexts = jnp.zeros(shape, jnp.int32)
         calls = [

@@ -79,8 +79,13 @@ def dense_loss(params, network, contexts, targets, carry, key, proposal):
     if proposal is None:  # two_level's loss is exact
         return network.output.nll(params, features, targets).mean(), carry
     y_VxB = network.output.scorer.scores(params, features)
+    if type(network.output) is OUTPUT_LAYERS['importance']:
+        words_BxL, _, draws = network.output.rows(contexts, targets, proposal, key_rows)
+        y_BxL = jnp.take_along_axis(y_VxB.T, words_BxL, axis=1)
+        others_BxL = jnp.exp(y_BxL - draws.log_q_BxL)[:, 1:] * (words_BxL != targets[:, None])[:, 1:]
+        return jnp.mean(jnp.log(jnp.exp(y_BxL[:, 0]) + others_BxL.mean(axis=1)) - y_BxL[:, 0]), carry
     log_odds_VxB = y_VxB - proposal.log_inclusion_prob_V[:, None]
-    _, samples_S = network.output.rows(targets, proposal, key_rows)
+    _, samples_S = network.output.rows(contexts, targets, proposal, key_rows)
     y_target_B = y_VxB[targets, jnp.arange(16)]
     if type(network.output) is OUTPUT_LAYERS['nce']:
         told_B = jax.nn.softplus(-log_odds_VxB[targets, jnp.arange(16)])
@@ -100,7 +105,7 @@ def start(settings):
     """A training of parameters far from their small initial values, its batch and what its output layer draws from."""
     program, state, inputs = start_training(settings, V, 100)
     state = state.replace(params=jax.tree.map(lambda x: 3 * x + 0.1, state.params))
-    proposal = program.network.output.make_proposal(dataset.unigram_log_probabilities(DATA))
+    proposal = program.network.output.make_proposal(DATA.train_words, V)
     contexts, targets = dataset.windows(DATA.tokens_T, POSITIONS, program.network.body.training_context)
     return program, state, inputs.replace(proposal=proposal), contexts, targets
 

@@ -60,9 +60,11 @@ def test_the_log_uniform_proposal_is_a_distribution_by_falling_frequency():
 
 
 def test_a_layer_draws_by_the_proposal_that_its_settings_name():
-    log_q_V = np.log(np.random.default_rng(0).dirichlet(np.ones(V)))
+    words_T = np.minimum(np.random.default_rng(0).geometric(0.02, 5000), V - 1)
+    log_q_V = np.log((np.bincount(words_T, minlength=V) + 0.5) / (5000 + V / 2)).astype(np.float32)
     by_name = {
-        name: sampled.SampledSoftmax(20, name, 'float32').make_proposal(log_q_V) for name in ('unigram', 'log_uniform')
+        name: sampled.SampledSoftmax(20, name, 'float32').make_proposal(words_T, V)
+        for name in ('unigram', 'log_uniform')
     }
     for name, expected in (('unigram', log_q_V), ('log_uniform', sampled.log_uniform(V))):
         np.testing.assert_array_equal(
@@ -167,7 +169,7 @@ def test_updates_with_every_word_a_sample_are_those_of_the_full_loss(n, m, h, di
         settings = small_settings({**changes, 'output.kind': kind, 'optimizer.decay': decay})
         program, state, inputs = start_training(settings, 23, 12)
         assert program.scatters_updates == (kind == 'sampled')
-        inputs = inputs.replace(tokens_T=tokens_T, proposal=program.network.output.make_proposal(np.zeros(23)))
+        inputs = inputs.replace(tokens_T=tokens_T, proposal=program.network.output.make_proposal(np.arange(23), 23))
         state, nll_S = TRAIN_STEPS(program, state, positions_SxB, inputs)
         return np.concatenate([np.ravel(x) for x in (*jax.tree.leaves(state.params), nll_S)])
 
@@ -183,7 +185,7 @@ def test_only_the_rows_of_the_batch_and_the_samples_move():
     program, before, inputs = start_training(settings, V, 9)
     contexts_BxN, targets_B = jnp.asarray([[3, 4], [4, 5]]), jnp.asarray([7, 7])
     output = program.network.output
-    proposal = output.make_proposal(np.zeros(V))
+    proposal = output.make_proposal(np.arange(V), V)
     after, _ = step.train_step(program, before, contexts_BxN, targets_B, inputs.replace(proposal=proposal))
 
     def moved(name):
@@ -192,5 +194,5 @@ def test_only_the_rows_of_the_batch_and_the_samples_move():
 
     assert moved('C_VxM') == {3, 4, 5}
     assert 7 in moved('U_VxK') == moved('W_VxP') == moved('b_V') and len(moved('b_V')) == 3
-    example_rows_BxL, shared_S = output.rows(targets_B, proposal, jax.random.key(0))
+    example_rows_BxL, shared_S = output.rows(contexts_BxN, targets_B, proposal, jax.random.key(0))
     assert example_rows_BxL.tolist() == [[7], [7]] and shared_S.shape == (2,)

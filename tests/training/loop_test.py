@@ -36,7 +36,7 @@ def test_training_learns(tmp_path):
     assert len(reporter.valid) == 30 and min(reporter.valid) == progress.best_valid_nll
 
 
-@pytest.mark.parametrize('kind', ['sampled', 'nce', 'two_level'])
+@pytest.mark.parametrize('kind', ['sampled', 'nce', 'two_level', 'importance'])
 def test_sparse_gradients_learn(tmp_path, kind):
     settings = small_settings({**LONG, **SPARSE, 'output.kind': kind})
     best, progress, _ = train(settings, tmp_path)

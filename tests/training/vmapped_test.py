@@ -69,6 +69,7 @@ LSTM = {'model.family': 'lstm', 'train.bptt_length': 2}
         {'output.kind': 'full', 'optimizer.name': 'adam'},
         {'output.kind': 'nce', 'optimizer.name': 'paper'},
         {'output.kind': 'two_level', 'optimizer.name': 'sgd'},
+        {'output.kind': 'importance', 'optimizer.name': 'sgd'},
         {'output.kind': 'sampled', 'optimizer.name': 'adam', **LSTM},
     ],
     ids=lambda changes: ' '.join(changes[key] for key in ('output.kind', 'optimizer.name')),

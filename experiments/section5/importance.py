@@ -1,0 +1,291 @@
+"""Measures losses from samples on Brown's MLP9: seconds and updates to a validation perplexity, effective sample sizes.
+
+    python -m experiments.section5.importance
+
+For each loss: one pass over a quarter of the words with each of RATES (`search`), EPOCHS passes over all words with the
+best one (`runs`), the time of an update (`timing`), and of its parts (`parts`). What the results have already is not
+measured again. `python -m experiments.section5.importance_table` prints the tables.
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from configs import brown
+from experiments import results
+from nplm_jax import config as config_lib
+from nplm_jax.config import Settings
+from nplm_jax.data import dataset
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.outputs import bigram_proposal, importance, sampled
+from nplm_jax.runs.loading import load_dataset
+from nplm_jax.runs.provenance import provenance
+from nplm_jax.training import sparse_rows, step
+from nplm_jax.training.loop import TrainingRun, prepare_run
+from nplm_jax.training.step import TrainState
+from nplm_jax.utils.io import read_json
+
+FILE = pathlib.Path(__file__).parent / 'results' / 'importance.json'
+TARGET = 280.0  # the paper's validation perplexity of MLP9
+RATES = (2.0, 3.5)
+EPOCHS = 3
+VALIDATIONS = (1.0, 2.0, 2.5, 3.0)  # epochs
+SEARCH = {'corpus.train': 200_000.0, 'corpus.valid': 40_000.0}  # the words of the search
+PROBE = 512  # training contexts over which effective sample sizes and divergences are averaged
+DRAWS = 100  # words that each of them draws from each proposal
+_CONTEXT = {'output.kind': 'importance', 'output.adaptation': 0.0}
+LOSSES: dict[str, dict[str, Any]] = {
+    'sampled': {'output.kind': 'sampled', 'output.samples': 1000},
+    'nce': {'output.kind': 'nce', 'output.samples': 1000},
+    'nce, 250': {'output.kind': 'nce', 'output.samples': 250},
+    'bigram': {**_CONTEXT, 'output.samples': 16},
+    'adaptive': {**_CONTEXT, 'output.samples': 16, 'output.adaptation': 4.0},
+    'adaptive, ESS 50': {
+        **_CONTEXT,
+        'output.samples': 200,
+        'output.adaptation': 4.0,
+        'output.min_ess': 50.0,
+        'output.exact_target': False,
+    },
+    'adaptive, 16 of 2003': {
+        **_CONTEXT,
+        'output.samples': 16,
+        'output.adaptation': 4.0,
+        'output.exact_target': False,
+    },
+}
+ORDER = ['nce', 'adaptive', 'bigram', 'sampled', 'nce, 250', 'adaptive, ESS 50']  # of the runs
+SEARCHED = [name for name in LOSSES if name != 'adaptive, 16 of 2003']  # that one diverges: one run shows it
+
+
+def make_settings(name: str, rate: float, epochs: int, changes: dict[str, Any] | None = None) -> Settings:
+    """Returns MLP9's settings with one of LOSSES."""
+    settings = config_lib.from_config(brown.get_config('mlp9'))
+    recipe = {'optimizer.learning_rate': rate, 'train.epochs': epochs}
+    return config_lib.replace(settings, {**LOSSES[name], **recipe, **(changes or {})})
+
+
+def train(settings: Settings, data: dataset.Dataset, stops: list[int], look: Callable[..., dict[str, Any]]) -> Any:
+    """Trains, and looks at the state after some updates.
+
+    Args:
+        settings: The run's settings.
+        data: Brown.
+        stops: Numbers of updates.
+        look: Returns what is recorded of a run and its state.
+
+    Returns:
+        A row for each stop: what `look` returned, updates, seconds inside updates, and samples (the mean number).
+        Where a chunk's program was compiled, the median time of its other chunks counts.
+    """
+    run = prepare_run(settings, data)
+    state, made, chunks, rows = run.init_state(), 0, [], []
+    seconds: dict[tuple[int, int], list[float]] = {}  # by number of samples and updates; the first compiles
+    while made < stops[-1]:
+        chunk = run.chunk(state, made)
+        kind = chunk.program.network.output.num_samples, chunk.num_steps
+        started = time.perf_counter()
+        state, nll_S = step.execute_steps(*chunk)
+        finite = bool(np.isfinite(np.asarray(nll_S)).all())
+        seconds.setdefault(kind, []).append(time.perf_counter() - started)
+        chunks.append((kind, len(seconds[kind]) - 1))
+        before, made = made, made + chunk.num_steps
+        if any(before < stop <= made for stop in stops) or not finite:
+            times = [seconds[k][i] if i else statistics.median(seconds[k][1:] or seconds[k]) for k, i in chunks]
+            num_samples = float(np.mean([k[0] for k, _ in chunks[-20:]]))
+            rows.append({'updates': made, 'seconds': sum(times), 'samples': num_samples, **look(run, state)})
+            print(f'  {rows[-1]}', file=sys.stderr, flush=True)
+        if not finite:
+            break
+    return rows
+
+
+def validate(run: TrainingRun, state: TrainState) -> float:
+    """Returns the exact validation perplexity."""
+    log_p = NeuralLanguageModel(run.program.network, state.params).score(run.data.tokens_T, run.data.valid)
+    return float(np.exp(-np.mean(log_p, dtype=np.float64)))
+
+
+@functools.partial(jax.jit, static_argnames=('network', 'num_shared'))
+def sample_sizes(
+    network: Any, params: Any, proposals: dict[str, Any], unigram: Any, batch: Any, num_shared: int
+) -> dict[str, Any]:
+    """Returns mean effective sample sizes of the network's distributions after some contexts, and KL(P || Q) in nats.
+
+    `shared`: of `num_shared` distinct words of the unigram that all contexts share. Otherwise of DRAWS words that each
+    context draws, by the name of the proposal; `unigram` draws them from the counts of all words.
+    """
+    contexts_BxN, _ = batch
+    features, _ = network.features(params, contexts_BxN)
+    log_p_BxV = network.output.log_probabilities(params, features)
+    V, key, mean_ess = log_p_BxV.shape[1], jax.random.key(0), lambda w: importance.effective_sample_size(w).mean()
+    samples_S = sampled.draw(key, unigram, num_shared)
+    measured = {'shared': mean_ess(jnp.exp(log_p_BxV[:, samples_S] - unigram.log_inclusion_prob_V[samples_S]))}
+    words_BxV = jnp.broadcast_to(jnp.arange(V), log_p_BxV.shape)
+    for name, proposal in proposals.items():
+        previous_B = contexts_BxN[:, -1]
+        words_BxL = bigram_proposal.draw(key, proposal, previous_B, DRAWS)
+        log_q_BxV = bigram_proposal.look_up(proposal, previous_B, words_BxV).log_q_BxL
+        measured[f'{name}, KL'] = jnp.sum(jnp.exp(log_p_BxV) * (log_p_BxV - log_q_BxV), axis=1).mean()
+        log_w_BxV = log_p_BxV - log_q_BxV
+        measured[name] = mean_ess(jnp.exp(jnp.take_along_axis(log_w_BxV, words_BxL, axis=1)))
+    return measured
+
+
+def probe(run: TrainingRun, state: TrainState) -> dict[str, Any]:
+    """Returns the validation perplexity, and `sample_sizes` at contexts of training words."""
+    network, data = run.program.network, run.data
+    V, random = len(data.vocabulary), np.random.default_rng(0)
+    positions = np.sort(random.choice(np.arange(data.train.start, data.train.stop), PROBE, replace=False))
+    batch = dataset.windows(data.tokens_T, jnp.asarray(positions, jnp.int32), network.body.num_context)
+    bigram = bigram_proposal.estimate(data.train_words, V)
+    proposals = {'unigram': unigram_rows(bigram), 'bigram': bigram}
+    if isinstance(network.output, importance.ImportanceSampling):
+        proposals['adaptive'] = network.output.adapt_proposal(bigram, state.proposal_state)
+    log_q_V = dataset.unigram_log_probabilities(data.train_words, V)
+    unigram = sampled.inclusion_distribution(log_q_V, 1000)
+    sizes = sample_sizes(network, state.params, proposals, unigram, batch, 1000)
+    return {'valid': validate(run, state), **{name: float(value) for name, value in sizes.items()}}
+
+
+def unigram_rows(proposal: bigram_proposal.BigramProposal) -> bigram_proposal.BigramProposal:
+    """Returns the proposal without its pairs of words: every context draws from the unigram."""
+    V = len(proposal.first_R) - 2
+    is_pair_G = (proposal.row_G < V) & (proposal.word_G < V)
+    return bigram_proposal.add_counts(proposal, jnp.where(is_pair_G, -proposal.count_G, 0))
+
+
+def search(name: str, data: dataset.Dataset, rates: tuple[float, ...] = RATES) -> list[dict[str, float]]:
+    """Returns the validation perplexity after one pass over SEARCH's words with each rate."""
+    rows = []
+    for rate in rates:
+        settings = make_settings(name, rate, 1, SEARCH)
+        stops = [len(data.train) // settings.train.batch_size]
+        found = train(settings, data, stops, lambda run, state: {'valid': validate(run, state)})
+        rows.append({'rate': rate, **found[-1]})
+    return rows
+
+
+def train_to_target(name: str, rate: float, data: dataset.Dataset) -> dict[str, Any]:
+    """Returns the rows of EPOCHS passes."""
+    settings = make_settings(name, rate, EPOCHS)
+    per_epoch = len(data.train) // settings.train.batch_size
+    return {'rate': rate, 'rows': train(settings, data, [int(per_epoch * epochs) for epochs in VALIDATIONS], probe)}
+
+
+def time_updates(data: dataset.Dataset, rounds: int = 8) -> dict[str, Any]:
+    """Returns the milliseconds of an update of each loss: chunks of all losses in turn, the least and the median."""
+    runs = {name: prepare_run(make_settings(name, 2.0, 1), data) for name in LOSSES if '2003' not in name}
+    states, milliseconds = {name: run.init_state() for name, run in runs.items()}, {name: [] for name in runs}
+    for _ in range(rounds + 1):
+        for name, run in runs.items():
+            chunk = run.chunk(states[name], int(states[name].step))
+            started = time.perf_counter()
+            states[name], nll_S = step.execute_steps(*chunk)
+            jax.block_until_ready(nll_S)
+            milliseconds[name].append(1e3 * (time.perf_counter() - started) / chunk.num_steps)
+    return {
+        name: {
+            'least': min(values[1:]),
+            'median': statistics.median(values[1:]),
+            'samples': samples(states[name], runs[name]),
+        }
+        for name, values in milliseconds.items()
+    }
+
+
+def samples(state: TrainState, run: TrainingRun) -> int:
+    """Returns the number of samples that the next chunk draws."""
+    return run.chunk(state, int(state.step)).program.network.output.num_samples
+
+
+def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
+    """Returns the milliseconds of parts of an update, each compiled alone: the least of 30 calls."""
+    run = prepare_run(make_settings(name, 2.0, 1), data)
+    network, proposal, state = run.program.network, run.inputs.proposal, run.init_state()
+    positions_B = run.positions(0)[: run.program.batch_size]
+    contexts, targets = dataset.windows(run.inputs.tokens_T, positions_B, network.body.num_context)
+    key, tables = jax.random.key(1), network.output_tables
+
+    def least(function: Callable[..., Any], *arguments: Any) -> float:
+        jax.block_until_ready(function(*arguments))
+        times = []
+        for _ in range(30):
+            started = time.perf_counter()
+            jax.block_until_ready(function(*arguments))
+            times.append(time.perf_counter() - started)
+        return 1e3 * min(times)
+
+    draw = jax.jit(lambda key: sparse_rows.Rows(contexts, *network.output.rows(contexts, targets, proposal, key)))
+    rows = draw(key)
+    gather = jax.jit(lambda params: sparse_rows.gather_rows(params, rows, tables))
+    gradient = jax.jit(lambda state: step.compute_gradients(run.program, state, contexts, targets, run.inputs).grads)
+    grads = gradient(state)
+    scatter = jax.jit(
+        lambda params: jax.lax.fori_loop(
+            0, 10, lambda _, p: sparse_rows.scatter_add_rows(p, *grads, rows, tables), params
+        )
+    )
+    parts = {
+        'draw': least(draw, key),
+        'gather': least(gather, state.params),
+        'draw, gather, loss and gradient': least(gradient, state),
+        'scatter': least(scatter, state.params) / 10,
+        'rows': float(rows.example_rows_BxL.size + rows.shared_S.size),
+    }
+    if state.proposal_state is not None and state.proposal_state.added_G is not None:
+        added_G = state.proposal_state.added_G
+        weights_BxL = jnp.ones(rows.example_rows_BxL.shape)
+        count = jax.jit(
+            lambda added_G: jax.lax.fori_loop(
+                0,
+                10,
+                lambda _, a: bigram_proposal.expected_counts(proposal, a, contexts[:, -1], rows.draws, weights_BxL),
+                added_G,
+            )
+        )
+        parts['count'] = least(count, added_G) / 10
+        parts['adapt, once in an execution'] = least(network.output.adapt_proposal, proposal, state.proposal_state)
+    return parts
+
+
+def main() -> None:
+    """Measures what the results lack, and writes them after every step."""
+    FILE.parent.mkdir(exist_ok=True)
+    measured = read_json(FILE) if FILE.exists() else {}
+    data = load_dataset(make_settings('nce', 2.0, 1))
+    measured |= {'command': 'python -m experiments.section5.importance', 'seed': 1, **provenance()}
+
+    def keep(section: str, name: str, measure: Callable[[], Any]) -> None:
+        if name in measured.setdefault(section, {}):
+            return
+        print(f'{section}: {name}', file=sys.stderr, flush=True)
+        started = time.perf_counter()
+        measured[section][name] = measure()
+        measured.setdefault('seconds', {})[f'{section}: {name}'] = time.perf_counter() - started
+        results.write(FILE, measured)
+
+    keep('timing', 'updates', lambda: time_updates(data))
+    for name in ('nce', 'adaptive'):
+        keep('parts', name, lambda name=name: time_parts(name, data))
+    less = load_dataset(make_settings('nce', 2.0, 1, SEARCH))
+    for name in SEARCHED:
+        keep('search', name, lambda name=name: search(name, less))
+    keep('diverges', 'adaptive, 16 of 2003', lambda: search('adaptive, 16 of 2003', less, RATES[:1]))
+    for name in sorted(SEARCHED, key=ORDER.index):
+        best = min(measured['search'][name], key=lambda row: row['valid'])
+        keep('runs', name, lambda name=name, best=best: train_to_target(name, best['rate'], data))
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,142 @@
+"""Importance sampling with a proposal for each context, which follows the network: the paper's section 5.2.
+
+Each example draws L words w_i from Q(. | its last context word), a bigram. The gradient of the log of the normaliser,
+sum over all words of P(w) dy_w, becomes sum_i r_i dy_i / sum_i r_i with r_i = exp(y_i) / Q(w_i): biased, and exact for
+many samples. Dims: V vocabulary, B batch, L words of an example, G entries of the bigram.
+
+References:
+    Bengio and Senecal, Quick training of probabilistic neural nets by importance sampling, AISTATS 2003.
+    Bengio and Senecal, Adaptive importance sampling to accelerate training of a neural probabilistic language model,
+    IEEE Transactions on Neural Networks 19(4), 2008.
+    Kong, A note on importance sampling using standardized weights, 1992 (effective sample size).
+"""
+
+import dataclasses
+from typing import Any, Self
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nplm_jax.config import OutputSettings
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.outputs import bigram_proposal, softmax
+from nplm_jax.outputs.bigram_proposal import BigramProposal, Draws
+from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
+
+NUM_SIZES = 4  # numbers of samples that are compiled for: the largest, and 1/2, 1/4 and 1/8 of it
+MEAN_DECAY = 0.98  # decay an update of the running mean of the effective sample size
+MASKED = -1e30  # log of a term that is left out of the normaliser
+
+
+@flax.struct.dataclass
+class ProposalState:
+    """What training changes of a proposal.
+
+    Attributes:
+        added_G: Counts added to the bigram, float32; None for a proposal that stays as it is.
+        ess_per_sample: Running mean of the effective sample size as a fraction of L, float32; it begins with 0.
+    """
+
+    added_G: jax.Array | None
+    ess_per_sample: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
+    """The layer.
+
+    Attributes:
+        max_samples: The largest number of samples.
+        exact_target: Whether the normaliser has exp(y) of the target itself, and the samples stand for other words.
+            Otherwise the samples stand for all words, as in the references.
+        adaptation: Weight of the network's words beside the training words in Q; 0: Q stays as it is.
+        min_ess: An effective sample size: `choose_size` takes the least of NUM_SIZES numbers of samples that has it on
+            average. 0: always `max_samples`.
+        num_samples: The number of samples that an example draws.
+    """
+
+    max_samples: int
+    exact_target: bool
+    adaptation: float
+    min_ess: float
+    num_samples: int
+
+    @classmethod
+    def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
+        """Returns the layer with the largest number of samples; every vocabulary fits."""
+        samples = settings.samples
+        return cls(samples, settings.exact_target, settings.adaptation, settings.min_ess, samples)
+
+    def make_proposal(self, train_T: np.ndarray, vocabulary_size: int) -> BigramProposal:
+        """See `OutputLayer.make_proposal`."""
+        return bigram_proposal.estimate(train_T, vocabulary_size)
+
+    def init_proposal_state(self, vocabulary_size: int) -> ProposalState:
+        """See `OutputLayer.init_proposal_state`."""
+        added_G = jnp.zeros(bigram_proposal.num_entries(vocabulary_size)) if self.adaptation else None
+        return ProposalState(added_G, jnp.zeros(()))
+
+    def adapt_proposal(self, proposal: BigramProposal, state: ProposalState) -> BigramProposal:
+        """See `OutputLayer.adapt_proposal`."""
+        return proposal if state.added_G is None else bigram_proposal.add_counts(proposal, state.added_G)
+
+    def choose_size(self, state: ProposalState) -> Self:
+        """See `OutputLayer.choose_size`."""
+        if not self.min_ess:
+            return self
+        needed = self.min_ess / max(float(state.ess_per_sample), 1e-6)
+        sizes = [-(-self.max_samples // 2**k) for k in range(NUM_SIZES)]
+        size = min((size for size in sizes if size >= needed), default=self.max_samples)
+        return dataclasses.replace(self, num_samples=size)
+
+    def rows(
+        self, contexts_BxN: jax.Array, targets_B: jax.Array, proposal: BigramProposal, key: jax.Array
+    ) -> tuple[jax.Array, jax.Array, Draws]:
+        """Returns the rows of each example's target and samples, no shared rows, and the target and samples."""
+        previous_B = contexts_BxN[:, -1]
+        samples_BxL = bigram_proposal.draw(key, proposal, previous_B, self.num_samples)
+        words_BxL = jnp.concatenate([targets_B[:, None], samples_BxL], axis=1)
+        return words_BxL, jnp.zeros(0, jnp.int32), bigram_proposal.look_up(proposal, previous_B, words_BxL)
+
+    def sparse_loss(
+        self, gathered: Gathered, features: Features, targets_B: jax.Array, proposal: BigramProposal
+    ) -> Losses:
+        """See `SparseOutputLayer.sparse_loss`. Loss and mean NLL are the estimate whose gradient is the biased one."""
+        y_BxL, draws = softmax.gathered_scores(gathered.per_example, features), gathered.draws
+        terms_BxL = y_BxL - draws.log_q_BxL - np.log(self.num_samples)
+        if self.exact_target:
+            is_target_BxL = draws.word_BxL == targets_B[:, None]
+            terms_BxL = jnp.where(is_target_BxL, MASKED, terms_BxL).at[:, 0].set(y_BxL[:, 0])
+        else:
+            terms_BxL = terms_BxL.at[:, 0].set(MASKED)
+        nll = jnp.mean(jax.nn.logsumexp(terms_BxL, axis=1) - y_BxL[:, 0])
+        return nll, nll
+
+    def update_proposal_state(
+        self, state: ProposalState, proposal: BigramProposal, rows: Any, bias_grads_BxL: jax.Array
+    ) -> ProposalState:
+        """See `OutputLayer.update_proposal_state`. Adds the estimated P(w) of each example's words to the counts."""
+        weights_BxL = normalised_weights(bias_grads_BxL)
+        fraction = jnp.mean(effective_sample_size(weights_BxL[:, 1:])) / self.num_samples
+        mean, added_G = MEAN_DECAY * state.ess_per_sample + (1 - MEAN_DECAY) * fraction, state.added_G
+        if added_G is not None:
+            weighted = rows.contexts_BxN[:, -1], rows.draws, self.adaptation * weights_BxL
+            added_G = bigram_proposal.expected_counts(proposal, added_G, *weighted)
+        return ProposalState(added_G, mean)
+
+
+def normalised_weights(bias_grads_BxL: jax.Array) -> jax.Array:
+    """Returns the importance weights of each example's words, target first, with the sum 1, float32.
+
+    Args:
+        bias_grads_BxL: The gradient of the loss with respect to the words' biases: that of -log P(target) is P(w),
+            minus 1 for the target, over B.
+    """
+    return (len(bias_grads_BxL) * bias_grads_BxL).at[:, 0].add(1)
+
+
+def effective_sample_size(weights_BxL: jax.Array) -> jax.Array:
+    """Returns (sum w)**2 / sum w**2 of each example's weights, float32, B: from 1 to L, and 0 where all are 0."""
+    return jnp.sum(weights_BxL, axis=1) ** 2 / jnp.maximum(jnp.sum(weights_BxL**2, axis=1), 1e-30)
