@@ -18,6 +18,8 @@ from nplm_jax.utils.nn import Precision, matmul, resolve_precision
 class Softmax(OutputLayer):
     """P(w) = exp(y_w) / sum over all words of exp(y); subclasses define the training loss."""
 
+    takes_new_words = True
+
     def log_probabilities(self, params: Params, features: Features) -> jax.Array:
         """See `OutputLayer.log_probabilities`."""
         return log_softmax(scores(params, features)).T

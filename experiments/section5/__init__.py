@@ -1,0 +1,1 @@
+"""Section 5 of the paper: what it leaves to later work."""
