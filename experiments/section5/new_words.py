@@ -25,6 +25,7 @@ from configs import brown
 from experiments import results
 from experiments.section5 import new_words_table
 from nplm_jax.config import Settings
+from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.inference import new_words
@@ -39,17 +40,20 @@ from nplm_jax.training.reporter import Reporter
 from nplm_jax.utils.io import expand
 
 SEED = 1  # of the choice of the words and of the bootstrap
-NUM_WORDS, NUM_VALID = 500, 150  # the first of them choose the variant, the others test it
+NUM_WORDS, NUM_VALID = 500, 100  # the first of them choose the variant, the others test it
 COUNTS = 20, 60  # occurrences of such a word in all
 MIN_TRAIN, MIN_LATER = 10, 3  # occurrences in the training part, and after it
-SHOWN = 1, 2, 5, 10  # occurrences from which a word is induced
+MOST_SHOWN = 10
 NUM_AFTER = 4  # J
 BATCH = 256  # occurrences that are scored at once
 RARE_COUNT = 10  # largest count of the words whose mean is a baseline
-NEIGHBOURS, NEIGHBOURS_OF, NEIGHBOURS_SHOWN = 8, 10, 5
-NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {  # row of configs/brown.py and changed keys
-    'window': ('quick', {}),
-    'residual': ('', {'model.m': 100, 'model.h': 200, 'train.epochs': 3}),
+NEIGHBOURS, NEIGHBOURS_OF = 8, 10
+SHOWN_ONCE = 5  # occurrences from which words are induced for the neighbours and the effect on other words
+OTHER_WORDS = 20_000  # validation words on which that effect is measured
+# Row of configs/brown.py, changed keys, and the numbers of occurrences from which words are induced.
+NETWORKS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
+    'window': ('quick', {}, (1, 2, 5, 10)),
+    'residual': ('', {'model.m': 100, 'model.h': 200, 'train.epochs': 3}, (1, 5)),
 }
 FIRST = 'window'  # on which the variant is chosen
 VARIANTS = {  # the weights, and a power to which they are raised
@@ -142,7 +146,7 @@ def make_task(data: Dataset) -> Task:
         full=dataclasses.replace(data, vocabulary=Vocabulary(words, tuple(train_V.tolist()))),
         left_out=dataclasses.replace(data, tokens_T=new_ids_V[tokens_T], vocabulary=vocabulary),
         ids_W=ids_W,
-        shown_WxK=np.stack([positions[: SHOWN[-1]] for positions in occurrences]),
+        shown_WxK=np.stack([positions[:MOST_SHOWN] for positions in occurrences]),
         later_words_B=np.repeat(np.arange(len(ids_W)), [len(positions) for positions in later]),
         later_positions_B=np.concatenate(later),
     )
@@ -223,33 +227,33 @@ def references(full: NeuralLanguageModel, left_out: NeuralLanguageModel, task: T
     }
 
 
-def find_neighbours(full: NeuralLanguageModel, left_out: NeuralLanguageModel, task: Task, variant: str) -> list[Any]:
+def find_neighbours(
+    full: NeuralLanguageModel, left_out: NeuralLanguageModel, task: Task, weights_WxV: np.ndarray
+) -> list[dict[str, Any]]:
     """Returns the neighbours of the first words by their induced features and by those that full training learned."""
-    task, vocabulary = task.select(slice(NEIGHBOURS_OF)), task.left_out.vocabulary
-    C_VxM = np.asarray(left_out.params[EMBEDDING])
-    rows_WxM = variant_weights(left_out, task, variant, NEIGHBOURS_SHOWN) @ C_VxM
-    trained = neighbours(np.asarray(full.params[EMBEDDING]), task.ids_W.tolist(), NEIGHBOURS)[0]
+    C_VxM, vocabulary = np.asarray(left_out.params[EMBEDDING]), task.left_out.vocabulary
+    ids_W = task.ids_W[:NEIGHBOURS_OF].tolist()
+    trained = neighbours(np.asarray(full.params[EMBEDDING]), ids_W, NEIGHBOURS)[0]
     found = []
-    for word, row_M, trained_ids in zip(task.words, rows_WxM, trained):
+    for word, row_M, trained_ids in zip(task.words, weights_WxV @ C_VxM, trained):
         ids = neighbours(np.vstack([C_VxM, row_M]), [len(C_VxM)], NEIGHBOURS)[0][0]
         words = {'induced': vocabulary.decode(ids), 'trained': task.full.vocabulary.decode(trained_ids)}
         found.append({'word': word, **words})
     return found
 
 
-def effect_on_others(model: NeuralLanguageModel, task: Task, variant: str) -> dict[str, float]:
-    """Returns how log P of the other validation words changes on average when all words of the task are added."""
-    weights_WxV = variant_weights(model, task, variant, NEIGHBOURS_SHOWN)
+def effect_on_others(model: NeuralLanguageModel, task: Task, weights_WxV: np.ndarray) -> float:
+    """Returns how log P of other validation words changes on average when all words of the task are added, nats."""
     grown = new_words.append_words(model, task.left_out.vocabulary, task.words, task.counts_W.tolist(), weights_WxV)[1]
-    span, tokens_T = task.full.valid, task.left_out.tokens_T
+    start, tokens_T = task.full.valid.start, task.left_out.tokens_T
+    span = Span(start, min(start + OTHER_WORDS, task.full.valid.stop))
     change_T = grown.score(task.grown_tokens(), span) - model.score(tokens_T, span)
-    known_T = tokens_T[span.start : span.stop] != RARE_ID
-    return {'mean': float(change_T[known_T].mean()), 'largest': float(np.abs(change_T[known_T]).max())}
+    return float(change_T[tokens_T[span.start : span.stop] != RARE_ID].mean())
 
 
 def study(name: str, variants: Sequence[str], folder: pathlib.Path) -> dict[str, Any]:
     """Trains, chooses a variant on the validation words, and measures it on the test words."""
-    started, source, (row, changes) = time.perf_counter(), provenance.provenance(), NETWORKS[name]
+    started, source, (row, changes, shown) = time.perf_counter(), provenance.provenance(), NETWORKS[name]
     config = brown.get_config(row)
     config.update_from_flattened_dict(changes)
     settings = experiment.load_settings(config)
@@ -258,14 +262,18 @@ def study(name: str, variants: Sequence[str], folder: pathlib.Path) -> dict[str,
     left_out, left_out_facts = fit(settings, task.left_out, folder / f'{name}_left_out')
     valid, test = task.select(slice(NUM_VALID)), task.select(slice(NUM_VALID, NUM_WORDS))
 
-    def measure_variant(part: Task, variant: str) -> dict[str, Any]:
-        print(f'{name}: {variant}, {len(part.ids_W)} words', file=sys.stderr)
-        return {str(k): induced(left_out, part, variant_weights(left_out, part, variant, k)) for k in SHOWN}
+    def weigh(part: Task, variant: str) -> dict[int, np.ndarray]:
+        print(f'{name}: {variant}, {len(part.ids_W)} words, {time.perf_counter() - started:.0f} s', file=sys.stderr)
+        return {k: variant_weights(left_out, part, variant, k) for k in shown}
 
-    choice = {variant: measure_variant(valid, variant) for variant in variants}
+    def measure_all(part: Task, weights: dict[int, np.ndarray]) -> dict[str, Any]:
+        return {str(k): induced(left_out, part, weights_WxV) for k, weights_WxV in weights.items()}
+
+    choice = {variant: measure_all(valid, weigh(valid, variant)) for variant in variants}
     chosen = max(choice, key=lambda variant: np.mean([log_p_W.mean() for log_p_W, _ in choice[variant].values()]))
-    measured = {variant: measure_variant(test, variant) for variant in dict.fromkeys((next(iter(VARIANTS)), chosen))}
-    read_W = np.stack([np.log(k) - np.log(test.shown_WxK[:, k - 1] + 1.0) for k in SHOWN])
+    paper, weights = next(iter(VARIANTS)), weigh(test, chosen)
+    measured = {paper: measure_all(test, weigh(test, paper)), chosen: measure_all(test, weights)}
+    read_W = np.stack([np.log(k) - np.log(test.shown_WxK[:, k - 1] + 1.0) for k in shown])
     return {
         'network': name,
         'row': row,
@@ -276,9 +284,9 @@ def study(name: str, variants: Sequence[str], folder: pathlib.Path) -> dict[str,
         'chosen': chosen,
         'valid': _lists({**references(full, left_out, valid), **choice}),
         'test': _lists({**references(full, left_out, test), **measured}),
-        'log_rate_from_reading': (read_W - np.log(test.counts_W / len(task.full.train))).tolist(),
-        'neighbours': find_neighbours(full, left_out, test, chosen),
-        'effect_on_others': effect_on_others(left_out, test, chosen),
+        'log_rate_from_reading': (read_W - np.log(test.counts_W / len(task.full.train))).mean(axis=1).tolist(),
+        'neighbours': find_neighbours(full, left_out, test, weights[SHOWN_ONCE][:NEIGHBOURS_OF]),
+        'effect_on_others': effect_on_others(left_out, test, weights[SHOWN_ONCE]),
         'seed': SEED,
         'seconds': round(time.perf_counter() - started, 1),
         'load': os.getloadavg()[0],

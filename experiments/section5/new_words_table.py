@@ -75,11 +75,14 @@ def test_table(measured: dict[str, Any], kind: str) -> str:
 
 def share_table(networks: Sequence[dict[str, Any]]) -> str:
     """Returns how far the chosen variant is on the way from the share of <rare> to full training, with intervals."""
-    rows = []
+    rows, all_shown = [], shown_of(networks[0])
     for measured in networks:
         for kind, name in KINDS.items():
             cells = []
-            for shown in shown_of(measured):
+            for shown in all_shown:
+                if shown not in shown_of(measured):
+                    cells.append('-')
+                    continue
                 arguments = measured, 'test', measured['chosen'], kind, shown
                 low, high = interval(
                     lambda numbers_W, a=arguments: share_of_the_way(*a, numbers_W),
@@ -88,7 +91,7 @@ def share_table(networks: Sequence[dict[str, Any]]) -> str:
                 )
                 cells.append(f'{share_of_the_way(*arguments):.2f} ({low:.2f}, {high:.2f})')
             rows.append([measured['network'], name, *cells])
-    return markdown_table(['network', 'log P of', *shown_of(networks[0])], rows)
+    return markdown_table(['network', 'log P of', *all_shown], rows)
 
 
 def choice_table(measured: dict[str, Any]) -> str:
@@ -111,14 +114,13 @@ def neighbour_table(measured: dict[str, Any]) -> str:
 
 def facts(measured: dict[str, Any]) -> str:
     """Returns the further numbers in sentences."""
-    change, log_rate_KxW = measured['effect_on_others'], np.asarray(measured['log_rate_from_reading'])
     later, words = measured['later_occurrences'], measured['words']
-    shift = ', '.join(f'{shift:+.2f}' for shift in log_rate_KxW.mean(axis=1))
+    shift = ', '.join(f'{shift:+.2f}' for shift in measured['log_rate_from_reading'])
     trainings = ' and '.join(f'{network["seconds"]:.0f} s' for network in measured['networks'].values())
     return (
         f'{measured["network"]}: {len(words["valid"])} validation words with {later["valid"]:,} later occurrences, '
         f'{len(words["test"])} test words with {later["test"]:,}; two trainings of {trainings}. With the test words '
-        f'added, the mean log P of the other validation words changes by {change["mean"]:+.4f} nats. With the rate of '
+        f'added, the mean log P of the other validation words changes by {measured["effect_on_others"]:+.4f} nats. With the rate of '
         f'a word as read up to its last shown occurrence, each log P of a new word but the trained one changes by '
         f'{shift} nats on average.'
     )
