@@ -117,12 +117,13 @@ def facts(measured: dict[str, Any]) -> str:
     later, words = measured['later_occurrences'], measured['words']
     shift = ', '.join(f'{shift:+.2f}' for shift in measured['log_rate_from_reading'])
     trainings = ' and '.join(f'{network["seconds"]:.0f} s' for network in measured['networks'].values())
+    change = measured['effect_on_others']
     return (
         f'{measured["network"]}: {len(words["valid"])} validation words with {later["valid"]:,} later occurrences, '
         f'{len(words["test"])} test words with {later["test"]:,}; two trainings of {trainings}. With the test words '
-        f'added, the mean log P of the other validation words changes by {measured["effect_on_others"]:+.4f} nats. With the rate of '
-        f'a word as read up to its last shown occurrence, each log P of a new word but the trained one changes by '
-        f'{shift} nats on average.'
+        f'added, the mean log P of other validation words changes by {change:+.4f} nats. With the rate of a word as '
+        f'read up to its last shown occurrence, each log P of a new word but the trained one changes by {shift} nats '
+        f'on average.'
     )
 
 

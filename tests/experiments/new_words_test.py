@@ -7,19 +7,21 @@ import pytest
 from helpers import make_corpus
 
 from configs import text
-from experiments.section5 import new_words, new_words_table
+from experiments.section5 import new_words, new_words_table, new_words_task
 from nplm_jax.data import dataset, vocabulary
 from nplm_jax.data.tokenization import RARE
 from nplm_jax.data.vocabulary import RARE_ID
 
 CORPUS = make_corpus(num_words=1500)
 DATA = dataset.from_corpus(CORPUS, vocabulary.build(CORPUS.words))
-SMALL = {
+SMALL_TASK = {
     'COUNTS': (20, 95),
     'MIN_TRAIN': 4,
     'NUM_WORDS': 6,
-    'NUM_VALID': 2,
     'MOST_SHOWN': 3,
+}
+SMALL_STUDY = {
+    'NUM_VALID': 2,
     'NETWORKS': {'window': ('', {}, (1, 3))},
     'RARE_COUNT': 99,
     'NEIGHBOURS_OF': 2,
@@ -29,12 +31,13 @@ SMALL = {
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    for name, value in SMALL.items():
-        monkeypatch.setattr(new_words, name, value)
+    for module, values in ((new_words_task, SMALL_TASK), (new_words, SMALL_STUDY)):
+        for name, value in values.items():
+            monkeypatch.setattr(module, name, value)
 
 
 def test_the_words_are_rare_in_training_and_their_first_occurrences_are_shown():
-    task = new_words.make_task(DATA)
+    task = new_words_task.make_task(DATA)
     assert len(set(task.words)) == 6 and RARE not in task.words
     stop = DATA.train.stop
     for word, count, shown_K in zip(task.words, task.counts_W, task.shown_WxK):
@@ -53,7 +56,7 @@ def test_the_words_are_rare_in_training_and_their_first_occurrences_are_shown():
 
 
 def test_a_part_of_the_task_has_its_words_alone_and_leaves_out_the_others():
-    task = new_words.make_task(DATA)
+    task = new_words_task.make_task(DATA)
     part = task.select(slice(2, 4))
     assert part.words == task.words[2:4] and set(part.later_words_B) == {0, 1}
     others = {*task.words} - {*part.words}
@@ -67,7 +70,7 @@ def test_a_part_of_the_task_has_its_words_alone_and_leaves_out_the_others():
 
 def test_a_model_that_predicts_by_counts_is_measured_word_by_word():
     """A network without features predicts by its bias, so that the means are those of the log-frequencies."""
-    task = new_words.make_task(DATA).select(slice(0, 2))
+    task = new_words_task.make_task(DATA).select(slice(0, 2))
     log_p_V = np.log((np.asarray(task.full.vocabulary.counts) + 1.0) / 9e3)
 
     class Unigram:
