@@ -139,12 +139,12 @@ def references(full: NeuralLanguageModel, left_out: NeuralLanguageModel, task: T
 
 
 def find_neighbours(
-    full: NeuralLanguageModel, left_out: NeuralLanguageModel, task: Task, weights_WxV: np.ndarray
+    full: NeuralLanguageModel, left_out: NeuralLanguageModel, task: Task, variant: str
 ) -> list[dict[str, Any]]:
-    """Returns the neighbours of the first words by their induced features and by those that full training learned."""
+    """Returns the neighbours of the words by their induced features and by those that full training learned."""
+    weights_WxV = variant_weights(left_out, task, variant, SHOWN_ONCE)
     C_VxM, vocabulary = np.asarray(left_out.params[EMBEDDING]), task.left_out.vocabulary
-    ids_W = task.ids_W[:NEIGHBOURS_OF].tolist()
-    trained = neighbours(np.asarray(full.params[EMBEDDING]), ids_W, NEIGHBOURS)[0]
+    trained = neighbours(np.asarray(full.params[EMBEDDING]), task.ids_W.tolist(), NEIGHBOURS)[0]
     found = []
     for word, row_M, trained_ids in zip(task.words, weights_WxV @ C_VxM, trained):
         ids = neighbours(np.vstack([C_VxM, row_M]), [len(C_VxM)], NEIGHBOURS)[0][0]
@@ -153,13 +153,28 @@ def find_neighbours(
     return found
 
 
-def effect_on_others(model: NeuralLanguageModel, task: Task, weights_WxV: np.ndarray) -> float:
+def effect_on_others(model: NeuralLanguageModel, task: Task, variant: str) -> float:
     """Returns how log P of other validation words changes on average when all words of the task are added, nats."""
+    weights_WxV = variant_weights(model, task, variant, SHOWN_ONCE)
     grown = new_words.append_words(model, task.left_out.vocabulary, task.words, task.counts_W.tolist(), weights_WxV)[1]
     start, tokens_T = task.full.valid.start, task.left_out.tokens_T
     span = Span(start, min(start + OTHER_WORDS, task.full.valid.stop))
     change_T = grown.score(task.grown_tokens(), span) - model.score(tokens_T, span)
     return float(change_T[tokens_T[span.start : span.stop] != RARE_ID].mean())
+
+
+def measure_or_read(
+    file: pathlib.Path, model: NeuralLanguageModel, task: Task, variant: str, num_shown: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns `induced` of a variant after so many occurrences; reads what an earlier start of the study has written."""
+    if not file.exists():
+        print(f'{variant}: {len(task.ids_W)} words from {num_shown} occurrences', file=sys.stderr)
+        log_p_W, after_W = induced(model, task, variant_weights(model, task, variant, num_shown))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(file.with_suffix('.part.npz'), log_p_W=log_p_W, after_W=after_W)
+        file.with_suffix('.part.npz').rename(file)
+    with np.load(file) as arrays:
+        return arrays['log_p_W'], arrays['after_W']
 
 
 def study(name: str, variants: Sequence[str], folder: pathlib.Path) -> dict[str, Any]:
@@ -173,17 +188,14 @@ def study(name: str, variants: Sequence[str], folder: pathlib.Path) -> dict[str,
     left_out, left_out_facts = fit(settings, task.left_out, folder / f'{name}_left_out')
     valid, test = task.select(slice(NUM_VALID)), task.select(slice(NUM_VALID, None))
 
-    def weigh(part: Task, variant: str) -> dict[int, np.ndarray]:
-        print(f'{name}: {variant}, {len(part.ids_W)} words, {time.perf_counter() - started:.0f} s', file=sys.stderr)
-        return {k: variant_weights(left_out, part, variant, k) for k in shown}
+    def measure_variant(split: str, variant: str) -> dict[str, Any]:
+        part, number = {'valid': valid, 'test': test}[split], list(VARIANTS).index(variant)
+        files = {k: folder / name / f'{split}_{number}_{k}.npz' for k in shown}
+        return {str(k): measure_or_read(file, left_out, part, variant, k) for k, file in files.items()}
 
-    def measure_all(part: Task, weights: dict[int, np.ndarray]) -> dict[str, Any]:
-        return {str(k): induced(left_out, part, weights_WxV) for k, weights_WxV in weights.items()}
-
-    choice = {variant: measure_all(valid, weigh(valid, variant)) for variant in variants}
+    choice = {variant: measure_variant('valid', variant) for variant in variants}
     chosen = max(choice, key=lambda variant: np.mean([log_p_W.mean() for log_p_W, _ in choice[variant].values()]))
-    paper, weights = next(iter(VARIANTS)), weigh(test, chosen)
-    measured = {paper: measure_all(test, weigh(test, paper)), chosen: measure_all(test, weights)}
+    measured = {variant: measure_variant('test', variant) for variant in (next(iter(VARIANTS)), chosen)}
     read_W = np.stack([np.log(k) - np.log(test.shown_WxK[:, k - 1] + 1.0) for k in shown])
     return {
         'network': name,
@@ -196,8 +208,8 @@ def study(name: str, variants: Sequence[str], folder: pathlib.Path) -> dict[str,
         'valid': _lists({**references(full, left_out, valid), **choice}),
         'test': _lists({**references(full, left_out, test), **measured}),
         'log_rate_from_reading': (read_W - np.log(test.counts_W / len(task.full.train))).mean(axis=1).tolist(),
-        'neighbours': find_neighbours(full, left_out, test, weights[SHOWN_ONCE][:NEIGHBOURS_OF]),
-        'effect_on_others': effect_on_others(left_out, test, weights[SHOWN_ONCE]),
+        'neighbours': find_neighbours(full, left_out, test.select(slice(NEIGHBOURS_OF)), chosen),
+        'effect_on_others': effect_on_others(left_out, valid, chosen),
         'seed': SEED,
         'seconds': round(time.perf_counter() - started, 1),
         'load': os.getloadavg()[0],

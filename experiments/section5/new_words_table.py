@@ -120,8 +120,8 @@ def facts(measured: dict[str, Any]) -> str:
     change = measured['effect_on_others']
     return (
         f'{measured["network"]}: {len(words["valid"])} validation words with {later["valid"]:,} later occurrences, '
-        f'{len(words["test"])} test words with {later["test"]:,}; two trainings of {trainings}. With the test words '
-        f'added, the mean log P of other validation words changes by {change:+.4f} nats. With the rate of a word as '
+        f'{len(words["test"])} test words with {later["test"]:,}; two trainings of {trainings}. With the validation '
+        f'words added, the mean log P of other words changes by {change:+.4f} nats. With the rate of a word as '
         f'read up to its last shown occurrence, each log P of a new word but the trained one changes by {shift} nats '
         f'on average.'
     )
