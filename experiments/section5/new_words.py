@@ -39,7 +39,7 @@ from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.utils.io import expand
 
-NUM_VALID = 100  # words that choose the variant; the others test it
+NUM_VALID, NUM_TEST = 100, 400  # words that choose the variant, and words after these that test it
 BATCH = 256  # occurrences that are scored at once
 RARE_COUNT = 10  # largest count of the words whose mean is a baseline
 NEIGHBOURS, NEIGHBOURS_OF = 8, 10
@@ -59,7 +59,6 @@ VARIANTS = {  # the weights, and a power to which they are raised
     'these, to the power of 0.5': (Weighting(following=0), 0.5),
     'these, to the power of 1.5': (Weighting(following=0), 1.5),
     'these, with the next word': (Weighting(following=1), 1.0),
-    'these, with the next two words': (Weighting(following=2), 1.0),
 }
 
 
@@ -166,7 +165,7 @@ def effect_on_others(model: NeuralLanguageModel, task: Task, variant: str) -> fl
 def measure_or_read(
     file: pathlib.Path, model: NeuralLanguageModel, task: Task, variant: str, num_shown: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns `induced` of a variant after so many occurrences; reads what an earlier start of the study has written."""
+    """Returns `induced` of a variant after so many occurrences; reads what an earlier start has written."""
     if not file.exists():
         print(f'{variant}: {len(task.ids_W)} words from {num_shown} occurrences', file=sys.stderr)
         log_p_W, after_W = induced(model, task, variant_weights(model, task, variant, num_shown))
@@ -177,7 +176,7 @@ def measure_or_read(
         return arrays['log_p_W'], arrays['after_W']
 
 
-def study(name: str, variants: Sequence[str], folder: pathlib.Path) -> dict[str, Any]:
+def study(name: str, variants: Sequence[str], folder: pathlib.Path, num_words: tuple[int, int]) -> dict[str, Any]:
     """Trains, chooses a variant on the validation words, and measures it on the test words."""
     started, source, (row, changes, shown) = time.perf_counter(), provenance.provenance(), NETWORKS[name]
     config = brown.get_config(row)
@@ -186,11 +185,12 @@ def study(name: str, variants: Sequence[str], folder: pathlib.Path) -> dict[str,
     task = make_task(loading.load_dataset(settings))
     full, full_facts = fit(settings, task.full, folder / f'{name}_full')
     left_out, left_out_facts = fit(settings, task.left_out, folder / f'{name}_left_out')
-    valid, test = task.select(slice(NUM_VALID)), task.select(slice(NUM_VALID, None))
+    valid = task.select(slice(num_words[0]))
+    test = task.select(slice(NUM_VALID, NUM_VALID + num_words[1]))
 
     def measure_variant(split: str, variant: str) -> dict[str, Any]:
         part, number = {'valid': valid, 'test': test}[split], list(VARIANTS).index(variant)
-        files = {k: folder / name / f'{split}_{number}_{k}.npz' for k in shown}
+        files = {k: folder / name / f'{split}_{len(part.ids_W)}_{number}_{k}.npz' for k in shown}
         return {str(k): measure_or_read(file, left_out, part, variant, k) for k, file in files.items()}
 
     choice = {variant: measure_variant('valid', variant) for variant in variants}
@@ -231,12 +231,14 @@ def main() -> None:
     parser.add_argument('--show', action='store_true', help='print the tables of the existing results')
     parser.add_argument('--networks', nargs='+', choices=NETWORKS, default=list(NETWORKS), help='which to measure')
     parser.add_argument('--runs', default='runs/section5/new_words', help='the folder of the trained networks')
+    parser.add_argument('--valid', type=int, default=NUM_VALID, help='number of words that choose the variant')
+    parser.add_argument('--test', type=int, default=NUM_TEST, help='number of words that test it')
     flags = parser.parse_args()
     if not flags.show:
         process.set_up_process()
         for name in flags.networks:
             variants = list(VARIANTS) if name == FIRST else [new_words_table.read(FIRST)['chosen']]
-            measured = study(name, variants, expand('--runs', flags.runs))
+            measured = study(name, variants, expand('--runs', flags.runs), (flags.valid, flags.test))
             results.write(new_words_table.RESULTS / f'new_words_{name}.json', measured)
     results.show(lambda: new_words_table.make(list(NETWORKS)))
 

@@ -107,7 +107,7 @@ def test_the_study_goes_from_two_trainings_to_its_tables(tmp_path, monkeypatch):
 
     monkeypatch.setattr(new_words.brown, 'get_config', get_config)
     variants = ["the paper's weights", 'these, with the next word']
-    measured = new_words.study('window', variants, tmp_path / 'runs')
+    measured = new_words.study('window', variants, tmp_path / 'runs', (2, 4))
     assert measured['chosen'] in variants and len(measured['words']['test']) == 4
     for split, num_words in (('valid', 2), ('test', 4)):
         for method in measured[split]:
