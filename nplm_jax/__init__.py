@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nplm_jax.data.vocabulary import Vocabulary
     from nplm_jax.inference.embeddings import neighbours
     from nplm_jax.inference.generation import Choice, sample
+    from nplm_jax.inference.new_words import induce
     from nplm_jax.inference.perplexity import perplexity
     from nplm_jax.models import mixture, nplm
     from nplm_jax.models.language_model import LanguageModel
@@ -38,6 +39,7 @@ __all__ = [
     'Network',
     'OpenVocabulary',
     'Vocabulary',
+    'induce',
     'load',
     'load_config',
     'load_dataset',
@@ -58,6 +60,7 @@ _MODULES = {  # where each name is defined, or for a module the room that it is 
     'Network': 'models.network',
     'OpenVocabulary': 'models.open_vocabulary',
     'Vocabulary': 'data.vocabulary',
+    'induce': 'inference.new_words',
     'load': 'runs.loading',
     'load_config': 'runs.command_line',
     'load_dataset': 'runs.loading',

@@ -18,7 +18,7 @@ from nplm_jax.models.registry import body_class
 from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
 from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.outputs.softmax import LINEAR
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.nn import AxisName, Key
 
 
@@ -75,6 +75,23 @@ class Network:
         """Returns the number of free parameters."""
         shapes = jax.eval_shape(lambda: self.init(jax.random.key(0)))
         return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+
+    def check_takes_new_words(self) -> None:
+        """Raises BadInput if the output layer has more than one row per word."""
+        allowed = 'cannot take new words; the networks of output.kind full, sampled and nce can'
+        require(self.output.takes_new_words, 'output layer', type(self.output).__name__, allowed)
+
+    def append_words(self, params: Params, rows: Params) -> tuple[Self, Params]:
+        """Returns the network and the parameters with more words, whose ids follow the last one.
+
+        Args:
+            params: The parameters.
+            rows: The rows of the new words: of C, of the output matrices and of b.
+        """
+        self.check_takes_new_words()
+        names = {EMBEDDING, *self.output_tables}
+        longer = {name: jnp.concatenate([params[name], rows[name]]) for name in names}
+        return dataclasses.replace(self, vocabulary_size=self.vocabulary_size + len(rows[BIAS])), params | longer
 
     def features(
         self, params: Params, contexts_BxN: jax.Array, carry: Carry = None, key: Key = None, axis: AxisName = None

@@ -31,9 +31,11 @@ class OutputLayer(abc.ABC):
     Attributes:
         uses_sparse_updates: Whether a training step reads and changes only some rows of the output matrices. See
             `SparseOutputLayer`.
+        takes_new_words: Whether P(w) depends on nothing but one row per word, so that rows of further words can follow.
     """
 
     uses_sparse_updates = False
+    takes_new_words = False
 
     @classmethod
     @abc.abstractmethod

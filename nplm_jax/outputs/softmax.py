@@ -49,6 +49,7 @@ class Softmax(OutputLayer):
     """
 
     scorer = LINEAR
+    takes_new_words = True
 
     def log_probabilities(self, params: Params, features: Features) -> jax.Array:
         """See `OutputLayer.log_probabilities`."""
