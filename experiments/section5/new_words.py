@@ -55,10 +55,10 @@ VARIANTS = {  # the weights, and a power to which they are raised
     "the paper's weights": (Weighting('mean'), 1.0),
     'posterior over all words': (Weighting(following=0, candidates=10**6, min_count=0), 1.0),
     'over the best 1024 of count 20': (Weighting(following=0, candidates=1024), 1.0),
-    'over the best 256 of count 20': (Weighting(following=0), 1.0),
-    'these, to the power of 0.5': (Weighting(following=0), 0.5),
-    'these, to the power of 1.5': (Weighting(following=0), 1.5),
-    'these, with the next word': (Weighting(following=1), 1.0),
+    'over the best 256 of count 20': (Weighting(following=0, candidates=256), 1.0),
+    'these, to the power of 0.5': (Weighting(following=0, candidates=256), 0.5),
+    'these, to the power of 1.5': (Weighting(following=0, candidates=256), 1.5),
+    'these, with the next word': (Weighting(following=1, candidates=256), 1.0),
 }
 
 

@@ -128,8 +128,8 @@ def facts(measured: dict[str, Any]) -> str:
 
 
 def make(names: Sequence[str]) -> str:
-    """Returns all tables."""
-    networks = [read(name) for name in names]
+    """Returns the tables of the networks that were measured, the first of which must be."""
+    networks = [read(name) for name in names if name == names[0] or (RESULTS / f'new_words_{name}.json').exists()]
     parts = [share_table(networks)]
     parts += [test_table(measured, kind) for measured in networks for kind in KINDS]
     parts += [choice_table(networks[0]), *(neighbour_table(measured) for measured in networks)]

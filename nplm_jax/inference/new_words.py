@@ -4,7 +4,8 @@ The paper's section 5: the features of a word that training never saw are a weig
 of the words that could stand in its place. A new word w was seen k times, the i-th time between the words before_i and
 after_i. Its rows in C and in the output matrices are sums over the known words v with the weights
 
-    q(v) = product_i [P(v | before_i) / P(v) * P(after_i | before_i, v)], divided by its sum over the candidates v,
+    q(v) = product_i [P(v | before_i) / P(v) * P(after_i | before_i, v)], divided by its sum over the candidates v
+    (the last factor if words after are evidence),
 
 by Bayes' rule the probability that v is the word that all these contexts surround, if every candidate is as likely as
 any other before they are read. `Weighting(rule='mean')` has the weights of the paper, q(v) = mean_i P(v | before_i).
@@ -48,15 +49,16 @@ class Weighting:
 
     Attributes:
         rule: `posterior` for the module's equation, `mean` for the paper's, which uses no other attribute.
-        following: Number of words after the new word that are evidence.
+        following: Number of words after the new word that are evidence. Each costs the probabilities of K contexts for
+            each occurrence.
         candidates: K, the largest number of words with a weight: those that the words before fit best.
         min_count: Words with a lower count are no candidates, since training hardly moved their features. If fewer than
             `candidates` words have it, the most frequent words are candidates.
     """
 
     rule: Literal['posterior', 'mean'] = 'posterior'
-    following: int = 1
-    candidates: int = 256
+    following: int = 0
+    candidates: int = 1024
     min_count: int = 20
 
     def __post_init__(self) -> None:

@@ -11,7 +11,9 @@ from experiments.section5 import new_words, new_words_table, new_words_task
 from nplm_jax.data import dataset, vocabulary
 from nplm_jax.data.tokenization import RARE
 from nplm_jax.data.vocabulary import RARE_ID
+from nplm_jax.inference.new_words import Weighting
 
+SHOWN_NETWORKS = tuple(new_words.NETWORKS)
 CORPUS = make_corpus(num_words=1500)
 DATA = dataset.from_corpus(CORPUS, vocabulary.build(CORPUS.words))
 SMALL_TASK = {
@@ -137,3 +139,13 @@ def test_the_share_of_the_way_and_its_interval_by_hand():
     error = x_W.std() / 1000**0.5
     assert low == pytest.approx(499.5 - 1.96 * error, abs=0.1 * error)
     assert high == pytest.approx(499.5 + 1.96 * error, abs=0.1 * error)
+
+
+def test_the_tables_of_the_page_are_of_the_committed_results():
+    page = (new_words_table.RESULTS.parent / 'new_words.md').read_text()
+    for part in new_words_table.make(list(SHOWN_NETWORKS)).split('\n\n'):
+        assert part in page, part
+    measured = new_words_table.read('window')
+    share = new_words_table.share_of_the_way(measured, 'test', measured['chosen'], 'word', '5')
+    assert share > 0.5 and 'is more than half way' in page
+    assert new_words.VARIANTS[measured['chosen']] == (Weighting(), 1.0)  # the default is the variant that was chosen

@@ -71,7 +71,7 @@ def by_hand():
         ('a wug b wug', Weighting('mean'), [(0.1 + 1 / 13) / 2, (0.3 + 6 / 13) / 2, (0.6 + 6 / 13) / 2]),
         ('b wug', Weighting(following=0), [1 / 10.5, 6 / 30.5, 6 / 60.5]),
         ('b wug a', Weighting(following=0), [1 / 10.5, 6 / 30.5, 6 / 60.5]),
-        ('b wug a', Weighting(), [1 / 10.5 * 0.3, 6 / 30.5 * 0.3, 6 / 60.5 * 6 / 13]),
+        ('b wug a', Weighting(following=1), [1 / 10.5 * 0.3, 6 / 30.5 * 0.3, 6 / 60.5 * 6 / 13]),
         ('b wug a b', Weighting(following=2), [1 / 10.5 * 0.3, 6 / 30.5 * 0.3, 6 / 60.5 * 6 / 13]),
         ('b wug a wug', Weighting(following=0), [1 * 0.1 / 10.5**2, 6 * 0.3 / 30.5**2, 6 * 0.6 / 60.5**2]),
         ('b wug', Weighting(following=0, candidates=1), [0, 1, 0]),
@@ -141,7 +141,7 @@ def test_weights_are_those_of_reading_each_line_with_each_word_in_the_place_of_t
             scores_V[v] += model.score_lines([ids[: t + 2]])[0][t:].astype(np.float64).sum() - np.log(counts[v])
     expected_V = np.exp(log_softmax(scores_V))
     seen = [new_words.find_occurrences(VOCABULARY, 'wug', lines)]
-    found_V = new_words.word_weights(model, VOCABULARY, seen)[0]
+    found_V = new_words.word_weights(model, VOCABULARY, seen, Weighting(following=1))[0]
     np.testing.assert_allclose(found_V, expected_V, atol=2e-5)
 
 
