@@ -35,6 +35,7 @@ include_patterns = [
     'CHANGELOG.md',
     'CONTRIBUTING.md',
     'experiments/**/README.md',
+    'experiments/section5/*.md',
     'experiments/notebooks/*.ipynb',
     'tests/*/README.md',
 ]
