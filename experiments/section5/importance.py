@@ -1,10 +1,10 @@
 """Measures losses from samples on Brown's MLP9: seconds and updates to a validation perplexity, effective sample sizes.
 
-    python -m experiments.section5.importance
+    python -m experiments.section5.importance [SECTION ...]
 
 For each loss: one pass over a quarter of the words with each of RATES (`search`), EPOCHS passes over all words with the
 best one (`runs`), the time of an update (`timing`), and of its parts (`parts`). What the results have already is not
-measured again. `python -m experiments.section5.importance_table` prints the tables.
+measured again; SECTIONs measure only those. `python -m experiments.section5.importance_table` prints the tables.
 """
 
 from __future__ import annotations
@@ -176,6 +176,11 @@ def search(name: str, data: dataset.Dataset, rates: tuple[float, ...] = RATES) -
     return rows
 
 
+def best_rate(found: list[dict[str, float]]) -> float:
+    """Returns the rate of a search with the lowest validation perplexity."""
+    return min(found, key=lambda row: row['valid'])['rate']
+
+
 def train_to_target(name: str, rate: float, data: dataset.Dataset) -> dict[str, Any]:
     """Returns the rows of EPOCHS passes."""
     settings = make_settings(name, rate, EPOCHS)
@@ -259,15 +264,15 @@ def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
     return parts
 
 
-def main() -> None:
-    """Measures what the results lack, and writes them after every step."""
+def main(sections: list[str]) -> None:
+    """Measures what the results lack, of these sections or of all, and writes them after every step."""
     FILE.parent.mkdir(exist_ok=True)
     measured = read_json(FILE) if FILE.exists() else {}
     data = load_dataset(make_settings('nce', 2.0, 1))
     measured |= {'command': 'python -m experiments.section5.importance', 'seed': 1, **provenance()}
 
     def keep(section: str, name: str, measure: Callable[[], Any]) -> None:
-        if name in measured.setdefault(section, {}):
+        if (sections and section not in sections) or name in measured.setdefault(section, {}):
             return
         print(f'{section}: {name}', file=sys.stderr, flush=True)
         started = time.perf_counter()
@@ -283,9 +288,8 @@ def main() -> None:
         keep('search', name, lambda name=name: search(name, less))
     keep('diverges', 'adaptive, 16 of 2003', lambda: search('adaptive, 16 of 2003', less, RATES[:1]))
     for name in sorted(SEARCHED, key=ORDER.index):
-        best = min(measured['search'][name], key=lambda row: row['valid'])
-        keep('runs', name, lambda name=name, best=best: train_to_target(name, best['rate'], data))
+        keep('runs', name, lambda name=name: train_to_target(name, best_rate(measured['search'][name]), data))
 
 
 if __name__ == '__main__':
-    main()
+    main(sys.argv[1:])
