@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from experiments import results
-from experiments.section5.importance import DRAWS, FILE, TARGET
+from experiments.section5.importance import FILE, TARGET
 from nplm_jax.utils.text import markdown_table
 
 RUNS = ['loss', 'rate', 'samples', 'ms an update', 'updates to 280', 'seconds to 280', 'measured s', 'valid']
 SIZES = ['updates', 'shared unigram', 'unigram', 'bigram', 'adaptive', 'KL: unigram', 'KL: bigram', 'KL: adaptive']
 PARTS = ['part', 'nce, ms', 'adaptive, ms']
+TIMING = ['loss', 'samples', 'least ms an update', 'median']
 SEARCH = ['loss', 'rate', 'updates', 'samples', 'valid']
 
 
@@ -63,6 +64,14 @@ def size_rows() -> list[list[str]]:
     return rows
 
 
+def timing_rows() -> list[list[str]]:
+    """Returns the milliseconds of an update of each loss."""
+    return [
+        [name, f'{row["samples"]}', f'{row["least"]:.2f}', f'{row["median"]:.2f}']
+        for name, row in measured()['timing']['updates'].items()
+    ]
+
+
 def part_rows() -> list[list[str]]:
     """Returns the milliseconds of the parts of an update."""
     parts = measured()['parts']
@@ -77,24 +86,25 @@ def part_rows() -> list[list[str]]:
 
 
 def search_rows() -> list[list[str]]:
-    """Returns the searches for a learning rate, and the run that diverges."""
+    """Returns the searches for a learning rate; with few samples, the largest rate alone."""
     found = measured()
     return [
         [name, f'{row["rate"]:g}', f'{row["updates"]:,}', f'{row["samples"]:.0f}', f'{row["valid"]:,.1f}']
-        for name, rows in {**found['search'], **found['diverges']}.items()
+        for name, rows in {**found['search'], **found['few']}.items()
         for row in rows
     ]
 
 
 def tables() -> list[str]:
     """Returns the tables in the order of importance.md."""
+    of_runs = [markdown_table(RUNS, run_rows()), markdown_table(SIZES, size_rows())] if 'runs' in measured() else []
     return [
-        markdown_table(RUNS, run_rows()),
-        markdown_table(SIZES, size_rows()),
-        markdown_table(PARTS, part_rows()),
         markdown_table(SEARCH, search_rows()),
+        markdown_table(TIMING, timing_rows()),
+        markdown_table(PARTS, part_rows()),
+        *of_runs,
     ]
 
 
 if __name__ == '__main__':
-    results.show(lambda: f'ESS: of {DRAWS} draws; shared: of 1000 words\n\n' + '\n\n'.join(tables()))
+    results.show(lambda: '\n\n'.join(tables()))
