@@ -90,7 +90,7 @@ def search_rows() -> list[list[str]]:
     found = measured()
     return [
         [name, f'{row["rate"]:g}', f'{row["updates"]:,}', f'{row["samples"]:.0f}', f'{row["valid"]:,.1f}']
-        for name, rows in {**found['search'], **found['few']}.items()
+        for name, rows in {**found['search'], **found.get('few', {})}.items()
         for row in rows
     ]
 
