@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import pathlib
 import shlex
@@ -21,7 +22,7 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.inference.perplexity import summarize
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.runs import provenance
+from nplm_jax.runs import loading, provenance
 from nplm_jax.training import loop
 from nplm_jax.training.checkpoints import Store
 from nplm_jax.training.loop import TrainingRun
@@ -29,6 +30,8 @@ from nplm_jax.training.reporter import Reporter
 
 SEEDS = (1, 2, 3)
 SPLITS = ('valid', 'test')
+EPOCHS = 1  # passes over the training words
+VALID_WORDS = 50_000  # that choose a strength
 # Occurrences in training, lowest and highest, of the words of a band.
 BANDS = ((0, 0), (1, 3), (4, 10), (11, 30), (31, 100), (101, 1000), (1001, 10**9))
 
@@ -36,9 +39,15 @@ Change = Callable[[TrainingRun], TrainingRun]
 
 
 def quick(changes: dict[str, Any]) -> Settings:
-    """Returns the settings of configs/brown.py:quick, validated once, with some flattened keys changed."""
+    """Returns the settings of configs/brown.py:quick, in EPOCHS passes, with some flattened keys changed."""
     settings = config_lib.from_config(brown.get_config('quick'))
-    return config_lib.replace(settings, {'train.evaluate_every': 10_000, **changes})  # of 9,375 updates
+    return config_lib.replace(settings, {'train.epochs': EPOCHS, 'train.evaluate_every': 10**6, **changes})
+
+
+def load_data() -> Dataset:
+    """Returns Brown, of whose validation words the first VALID_WORDS are used."""
+    data = loading.load_dataset(quick({}))
+    return dataclasses.replace(data, valid=Span(data.valid.start, data.valid.start + VALID_WORDS))
 
 
 def measure(settings: Settings, data: Dataset, change: Change = lambda run: run) -> tuple[NeuralLanguageModel, Any]:
