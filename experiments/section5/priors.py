@@ -1,7 +1,8 @@
 """Prior knowledge of which words are alike: WordNet's relations and parts of speech, by a penalty on C.
 
-    python -m experiments.section5.priors           measures, writes results/priors.json and prints the tables
+    python -m experiments.section5.priors           measures what results/priors.json lacks, and prints the tables
     python -m experiments.section5.priors --show    prints the tables of the committed results
+    python -m experiments.section5.priors --page    writes them into priors.md
 
 The strength of each prior is that of the grid which is best on validation with seed 1. In `shuffled` each word has the
 neighbours of another word, drawn by the seed: what then remains is no knowledge.
@@ -106,10 +107,14 @@ def main() -> None:
     """Measures unless told only to show, and prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--show', action='store_true', help='print the tables of the existing results')
-    if not parser.parse_args().show:
+    parser.add_argument('--page', action='store_true', help='write them into priors.md')
+    flags = parser.parse_args()
+    if not (flags.show or flags.page):
         process.set_up_process()
         measure(paired.Record(RESULTS / 'priors.json', MODULE))
     results.show(lambda: make_tables(results.read(RESULTS, 'priors')))
+    if flags.page:
+        paired.write_tables(RESULTS.parent / 'priors.md', {'tables': make_tables(results.read(RESULTS, 'priors'))})
 
 
 if __name__ == '__main__':

@@ -188,11 +188,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--show', action='store_true', help='print the tables of the existing results')
     parser.add_argument('--words', action='store_true', help='print the senses of twenty words')
+    parser.add_argument('--page', action='store_true', help='write both into senses.md')
     flags = parser.parse_args()
-    if not (flags.show or flags.words):
+    if not (flags.show or flags.words or flags.page):
         process.set_up_process()
         measure(paired.Record(RESULTS / 'senses.json', MODULE))
     results.show(lambda: (make_words if flags.words else make_table)(read()))
+    if flags.page:
+        content = read()
+        tables = {'tables': make_table(content), 'words': make_words(content)}
+        paired.write_tables(RESULTS.parent / 'senses.md', tables)
 
 
 if __name__ == '__main__':

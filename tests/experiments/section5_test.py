@@ -11,6 +11,7 @@ from experiments import results
 from experiments.section5 import paired, priors, senses
 from nplm_jax.data import neighbours
 from nplm_jax.training.loop import prepare_run
+from nplm_jax.utils.errors import BadInput
 
 HERE = pathlib.Path(priors.__file__).parent
 
@@ -73,3 +74,14 @@ def test_the_word_in_the_middle_of_a_window_is_the_one_whose_sense_is_chosen():
     probs_BxS = senses.choose(model, windows)
     _, expected_BxNxS = model.network.body.choose(model.params['C_VxM'][jnp.asarray(windows)])
     np.testing.assert_allclose(probs_BxS, expected_BxNxS[:, senses.PLACE], rtol=1e-6)
+
+
+def test_tables_are_written_between_their_marks(tmp_path):
+    page = tmp_path / 'page.md'
+    page.write_text('a\n<!-- one -->\nold\n<!-- end -->\nb\n<!-- two -->\n<!-- end -->\nc\n')
+    for table in ('1', '2'):
+        paired.write_tables(page, {'one': table, 'two': 'x'})
+        expected = f'a\n<!-- one -->\n\n{table}\n\n<!-- end -->\nb\n<!-- two -->\n\nx\n\n<!-- end -->\nc\n'
+        assert page.read_text() == expected
+    with pytest.raises(BadInput, match="page.md='three': needs the lines <!-- three --> and <!-- end -->"):
+        paired.write_tables(page, {'three': 'y'})
