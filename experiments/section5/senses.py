@@ -162,9 +162,8 @@ def make_table(content: dict[str, Any]) -> str:
         runs = paired.seeds_of(content, name)
         perplexities = [paired.mean_and_spread([r[s] for r in runs]) for s in paired.SPLITS]
         change = paired.mean_and_spread(paired.gains(content, SHOWN, name), 2) if name != SHOWN else ''
-        seconds = f'{np.mean([r["seconds"] for r in runs]):.0f}'
-        rows.append([name, f'{runs[0]["parameters"]:,}', *perplexities, change, seconds])
-    table = markdown_table(['model', 'parameters', 'valid', 'test', 'senses against it, %', 'seconds'], rows)
+        rows.append([name, f'{runs[0]["parameters"]:,}', *perplexities, change])
+    table = markdown_table(['model', 'parameters', 'valid', 'test', 'senses against it, %'], rows)
     chosen = [run['usage'] for run in paired.seeds_of(content, SHOWN)]
     lines = [[seed, f'{u["largest"]:.3f}', f'{u["both"]:.1%}', u['frequent_words']] for seed, u in zip(SEEDS, chosen)]
     header = ['seed', 'mean of the larger pi', 'words with both senses', 'of words']
