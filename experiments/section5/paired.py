@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import pathlib
 import shlex
@@ -21,14 +22,18 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.inference.perplexity import summarize
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.runs import provenance
+from nplm_jax.runs import loading, provenance
 from nplm_jax.training import loop
 from nplm_jax.training.checkpoints import Store
 from nplm_jax.training.loop import TrainingRun
 from nplm_jax.training.reporter import Reporter
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import write_atomically
 
 SEEDS = (1, 2, 3)
 SPLITS = ('valid', 'test')
+EPOCHS = 1  # passes over the training words
+VALID_WORDS = 50_000  # that choose a strength
 # Occurrences in training, lowest and highest, of the words of a band.
 BANDS = ((0, 0), (1, 3), (4, 10), (11, 30), (31, 100), (101, 1000), (1001, 10**9))
 
@@ -36,9 +41,15 @@ Change = Callable[[TrainingRun], TrainingRun]
 
 
 def quick(changes: dict[str, Any]) -> Settings:
-    """Returns the settings of configs/brown.py:quick, validated once, with some flattened keys changed."""
+    """Returns the settings of configs/brown.py:quick, in EPOCHS passes, with some flattened keys changed."""
     settings = config_lib.from_config(brown.get_config('quick'))
-    return config_lib.replace(settings, {'train.evaluate_every': 10_000, **changes})  # of 9,375 updates
+    return config_lib.replace(settings, {'train.epochs': EPOCHS, 'train.evaluate_every': 10**6, **changes})
+
+
+def load_data() -> Dataset:
+    """Returns Brown, of whose validation words the first VALID_WORDS are used."""
+    data = loading.load_dataset(quick({}))
+    return dataclasses.replace(data, valid=Span(data.valid.start, data.valid.start + VALID_WORDS))
 
 
 def measure(settings: Settings, data: Dataset, change: Change = lambda run: run) -> tuple[NeuralLanguageModel, Any]:
@@ -115,6 +126,17 @@ class Record:
         """Writes the file, with further entries."""
         self.content |= {**further, **self._facts}
         results.write(self._path, self.content)
+
+
+def write_tables(page: pathlib.Path, tables: dict[str, str]) -> None:
+    """Writes tables into a page, each after the line <!-- NAME --> up to the next <!-- end -->."""
+    text = page.read_text()
+    for name, table in tables.items():
+        before, marker, rest = text.partition(f'<!-- {name} -->\n')
+        _, end, after = rest.partition('<!-- end -->')
+        require(bool(marker and end), str(page), name, f'needs the lines <!-- {name} --> and <!-- end -->')
+        text = f'{before}{marker}\n{table}\n\n{end}{after}'
+    write_atomically(page, text)
 
 
 def seeds_of(content: dict[str, Any], name: str) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """Prior knowledge of which words are alike: WordNet's relations and parts of speech, by a penalty on C.
 
-    python -m experiments.section5.priors           measures, writes results/priors.json and prints the tables
+    python -m experiments.section5.priors           measures what results/priors.json lacks, and prints the tables
     python -m experiments.section5.priors --show    prints the tables of the committed results
+    python -m experiments.section5.priors --page    writes them into priors.md
 
 The strength of each prior is that of the grid which is best on validation with seed 1. In `shuffled` each word has the
 neighbours of another word, drawn by the seed: what then remains is no knowledge.
@@ -21,13 +22,13 @@ from experiments import results
 from experiments.section5 import paired
 from experiments.section5.paired import BANDS, SEEDS
 from nplm_jax.data.neighbours import Neighbours, make_neighbours
-from nplm_jax.runs import loading, process
+from nplm_jax.runs import process
 from nplm_jax.training.loop import TrainingRun
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 KINDS = ('wordnet', 'tags')
-STRENGTHS = (1e-5, 1e-4, 1e-3)
+STRENGTHS = (1e-4, 1e-3)
 MODULE = 'experiments.section5.priors'
 
 
@@ -43,7 +44,7 @@ def shuffle(run: TrainingRun) -> TrainingRun:
 
 def measure(record: paired.Record) -> None:
     """Trains all networks that the record lacks."""
-    data = loading.load_dataset(paired.quick({}))
+    data = paired.load_data()
 
     def run(name: str, seed: int, kind: str, strength: float, change: paired.Change = lambda run: run) -> Any:
         keys = {'seed': seed, 'prior.kind': kind, 'prior.strength': strength}
@@ -58,7 +59,6 @@ def measure(record: paired.Record) -> None:
         run('none', seed, 'none', 0.0)
         for kind in KINDS:
             run(f'{kind} {best[kind]:g}', seed, kind, best[kind])
-            run(f'{kind} shuffled {best[kind]:g}', seed, kind, best[kind], shuffle)
     coverage = {}
     for kind in KINDS:
         neighbours = make_neighbours(paired.quick({'prior.kind': kind}), data)
@@ -66,11 +66,15 @@ def measure(record: paired.Record) -> None:
         coverage[kind] = (neighbours.ids_VxL[:, 0] != np.arange(len(data.vocabulary))).mean()
     words = paired.band_words(data)
     record.write({'best': best, 'coverage': {k: float(v) for k, v in coverage.items()}, 'band_words': words})
+    for seed in SEEDS:
+        for kind in KINDS:
+            run(f'{kind} shuffled {best[kind]:g}', seed, kind, best[kind], shuffle)
 
 
 def compared(content: dict[str, Any]) -> list[str]:
-    """Returns the names of the runs with three seeds that are compared with no prior."""
-    return [f'{kind}{how} {content["best"][kind]:g}' for kind in KINDS for how in ('', ' shuffled')]
+    """Returns the names of the runs that are compared with no prior: those with three seeds."""
+    names = [f'{kind}{how} {content["best"][kind]:g}' for kind in KINDS for how in ('', ' shuffled')]
+    return [name for name in names if all(f'{name}, seed {seed}' in content['runs'] for seed in SEEDS)]
 
 
 def make_tables(content: dict[str, Any]) -> str:
@@ -103,10 +107,14 @@ def main() -> None:
     """Measures unless told only to show, and prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--show', action='store_true', help='print the tables of the existing results')
-    if not parser.parse_args().show:
+    parser.add_argument('--page', action='store_true', help='write them into priors.md')
+    flags = parser.parse_args()
+    if not (flags.show or flags.page):
         process.set_up_process()
         measure(paired.Record(RESULTS / 'priors.json', MODULE))
     results.show(lambda: make_tables(results.read(RESULTS, 'priors')))
+    if flags.page:
+        paired.write_tables(RESULTS.parent / 'priors.md', {'tables': make_tables(results.read(RESULTS, 'priors'))})
 
 
 if __name__ == '__main__':

@@ -24,14 +24,14 @@ from nplm_jax.data.dataset import Dataset
 from nplm_jax.inference.embeddings import neighbours
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.senses import Senses
-from nplm_jax.runs import loading, process
+from nplm_jax.runs import process
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 MODULE = 'experiments.section5.senses'
 M = 50  # features a word of configs/brown.py:quick
+BASELINE = 'nplm, m=50'  # the runs without a prior of results/priors.json
 MODELS = {  # what differs from it
-    'nplm, m=50': {},
     'nplm, m=150': {'model.m': 3 * M},
     'senses, S=2, m=50': {'model.family': 'senses'},
 }
@@ -48,7 +48,7 @@ PLACE = 1  # of the word in the windows that choose its sense: one word before i
 
 def measure(record: paired.Record) -> None:
     """Trains all networks that the record lacks."""
-    data = loading.load_dataset(paired.quick({}))
+    data = paired.load_data()
 
     def run(name: str, seed: int) -> dict[str, Any]:
         model, scored = paired.measure(paired.quick({**MODELS[name], 'seed': seed}), data)
@@ -58,8 +58,8 @@ def measure(record: paired.Record) -> None:
                 record.write({'words': describe_words(model, data)})
         return scored
 
-    for name in MODELS:
-        for seed in SEEDS:
+    for seed in SEEDS:
+        for name in reversed(MODELS):
             record.add(name, seed, lambda name=name, seed=seed: run(name, seed))
     record.write({})
 
@@ -148,16 +148,22 @@ def mark(data: Dataset, window: Sequence[int]) -> str:
     return ' '.join([*words[:PLACE], f'[{words[PLACE]}]', *words[PLACE + 1 :]])
 
 
+def read() -> dict[str, Any]:
+    """Returns the results, those of the baseline too."""
+    content, others = (results.read(RESULTS, name) for name in ('senses', 'priors'))
+    content['runs'] |= {f'{BASELINE}, seed {seed}': others['runs'][f'none, seed {seed}'] for seed in SEEDS}
+    return content
+
+
 def make_table(content: dict[str, Any]) -> str:
     """Returns the table of the models, and how decidedly contexts choose."""
     rows: list[list[Any]] = []
-    for name in MODELS:
+    for name in (BASELINE, *MODELS):
         runs = paired.seeds_of(content, name)
         perplexities = [paired.mean_and_spread([r[s] for r in runs]) for s in paired.SPLITS]
         change = paired.mean_and_spread(paired.gains(content, SHOWN, name), 2) if name != SHOWN else ''
-        seconds = f'{np.mean([r["seconds"] for r in runs]):.0f}'
-        rows.append([name, f'{runs[0]["parameters"]:,}', *perplexities, change, seconds])
-    table = markdown_table(['model', 'parameters', 'valid', 'test', 'senses against it, %', 'seconds'], rows)
+        rows.append([name, f'{runs[0]["parameters"]:,}', *perplexities, change])
+    table = markdown_table(['model', 'parameters', 'valid', 'test', 'senses against it, %'], rows)
     chosen = [run['usage'] for run in paired.seeds_of(content, SHOWN)]
     lines = [[seed, f'{u["largest"]:.3f}', f'{u["both"]:.1%}', u['frequent_words']] for seed, u in zip(SEEDS, chosen)]
     header = ['seed', 'mean of the larger pi', 'words with both senses', 'of words']
@@ -181,11 +187,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--show', action='store_true', help='print the tables of the existing results')
     parser.add_argument('--words', action='store_true', help='print the senses of twenty words')
+    parser.add_argument('--page', action='store_true', help='write both into senses.md')
     flags = parser.parse_args()
-    if not (flags.show or flags.words):
+    if not (flags.show or flags.words or flags.page):
         process.set_up_process()
         measure(paired.Record(RESULTS / 'senses.json', MODULE))
-    results.show(lambda: (make_words if flags.words else make_table)(results.read(RESULTS, 'senses')))
+    results.show(lambda: (make_words if flags.words else make_table)(read()))
+    if flags.page:
+        content = read()
+        tables = {'tables': make_table(content), 'words': make_words(content)}
+        paired.write_tables(RESULTS.parent / 'senses.md', tables)
 
 
 if __name__ == '__main__':

@@ -1,0 +1,87 @@
+"""The studies of section 5: their tables are those of the committed results, and what they compute."""
+
+import pathlib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import DATA, make_model, small_settings
+
+from experiments import results
+from experiments.section5 import paired, priors, senses
+from nplm_jax.data import neighbours
+from nplm_jax.training.loop import prepare_run
+from nplm_jax.utils.errors import BadInput
+
+HERE = pathlib.Path(priors.__file__).parent
+
+
+@pytest.mark.parametrize(
+    'page,read,tables',
+    [
+        ('priors', lambda: results.read(HERE / 'results', 'priors'), [priors.make_tables]),
+        ('senses', senses.read, [senses.make_table, senses.make_words]),
+    ],
+)
+def test_the_tables_of_a_page_are_those_of_the_committed_results(page, read, tables):
+    content = read()
+    text = (HERE / f'{page}.md').read_text()
+    for make in tables:
+        assert make(content) in text
+    assert content['commit'] and content['device'] and content['versions']['jax']
+
+
+def test_changes_are_relative_to_the_run_with_the_same_seed():
+    runs = {}
+    for seed, (test, nll) in enumerate([(100.0, 1.0), (200.0, 1.0), (50.0, 1.0)], 1):
+        runs[f'a, seed {seed}'] = {'test': test, 'bands': {'before': [nll]}}
+        runs[f'b, seed {seed}'] = {'test': test * (1 - seed / 100), 'bands': {'before': [nll + np.log(1.1)]}}
+    content = {'runs': runs}
+    np.testing.assert_allclose(paired.gains(content, 'b', 'a'), [-1, -2, -3])
+    np.testing.assert_allclose(paired.band_gains(content, 'b', 'a', 'before', 0), [10, 10, 10])
+    assert paired.mean_and_spread([-1, -2, -3], 2) == '-2.00 ± 1.00'
+
+
+def test_the_bands_have_every_test_word_once():
+    model = make_model(len(DATA.vocabulary))
+    log_p_T = model.score(DATA.tokens_T, DATA.test)
+    nll, words = paired.band_nll(log_p_T, DATA), paired.band_words(DATA)
+    for by in ('predicted', 'before'):
+        assert sum(words[by]) == len(DATA.test)
+        total = sum(count * mean for count, mean in zip(words[by], nll[by]) if count)
+        assert total == pytest.approx(-log_p_T.sum(), rel=1e-5)
+        assert all((count == 0) == (mean is None) for count, mean in zip(words[by], nll[by]))
+
+
+def test_shuffled_lists_are_the_same_lists_at_other_words(monkeypatch):
+    lists = neighbours.pad([[], [0, 2], [1], [], [3], [5], [4, 3]] + [[1]] * (len(DATA.vocabulary) - 7))
+    monkeypatch.setitem(neighbours.PRIORS, 'wordnet', lambda settings, data: lists)
+    run = prepare_run(small_settings({'prior.kind': 'wordnet'}), DATA)
+    shuffled = priors.shuffle(run).inputs.neighbours
+    before, after = (sorted(map(tuple, np.asarray(n.ids_VxL)[:, :2].tolist())) for n in (lists, shuffled))
+    rows = np.asarray(shuffled.ids_VxL), np.asarray(shuffled.weights_VxL)
+    assert (rows[0] != lists.ids_VxL).any() and (rows[0][[0, 3]] == lists.ids_VxL[[0, 3]]).all()
+    assert sorted(rows[1].max(axis=1)) == sorted(lists.weights_VxL.max(axis=1))
+    assert [pair[0] for pair in before] == [pair[0] for pair in after]
+
+
+def test_the_word_in_the_middle_of_a_window_is_the_one_whose_sense_is_chosen():
+    N = paired.quick({}).model.n - 1
+    windows = senses.training_windows(DATA, np.array([0, 1, 7, DATA.train.stop - 1]))
+    expected = [DATA.tokens_T[p - senses.PLACE : p - senses.PLACE + N] for p in (1, 7)]
+    assert windows.tolist() == [list(e) for e in expected]
+    model = make_model(len(DATA.vocabulary), {'model.family': 'senses', 'model.n': N + 1})
+    probs_BxS = senses.choose(model, windows)
+    _, expected_BxNxS = model.network.body.choose(model.params['C_VxM'][jnp.asarray(windows)])
+    np.testing.assert_allclose(probs_BxS, expected_BxNxS[:, senses.PLACE], rtol=1e-6)
+
+
+def test_tables_are_written_between_their_marks(tmp_path):
+    page = tmp_path / 'page.md'
+    page.write_text('a\n<!-- one -->\nold\n<!-- end -->\nb\n<!-- two -->\n<!-- end -->\nc\n')
+    for table in ('1', '2'):
+        paired.write_tables(page, {'one': table, 'two': 'x'})
+        expected = f'a\n<!-- one -->\n\n{table}\n\n<!-- end -->\nb\n<!-- two -->\n\nx\n\n<!-- end -->\nc\n'
+        assert page.read_text() == expected
+    with pytest.raises(BadInput, match="page.md='three': needs the lines <!-- three --> and <!-- end -->"):
+        paired.write_tables(page, {'three': 'y'})

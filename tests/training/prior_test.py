@@ -1,0 +1,161 @@
+"""The penalty that draws the features of each word to those of related words."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import DATA, SPARSE, same_bits, small_settings, train, train_in_parts
+
+from nplm_jax.config import replace
+from nplm_jax.data import neighbours
+from nplm_jax.data.neighbours import MAX_NEIGHBOURS
+from nplm_jax.training import prior, replay, vmapped
+from nplm_jax.training.checkpoints import Store
+from nplm_jax.training.loop import prepare_run, run_chunk
+
+V = len(DATA.vocabulary)
+SGD = {'optimizer.momentum': 0.0, 'optimizer.schedule': 'constant', 'optimizer.learning_rate': 0.5}
+NCE = {**SPARSE, **SGD, 'output.kind': 'nce'}
+ADAM = {'optimizer.name': 'adam', 'optimizer.momentum': 0.0, 'optimizer.learning_rate': 0.01}
+PRIOR = {'prior.kind': 'pairs', 'prior.strength': 0.03}
+
+
+def some_lists(num_words):
+    """Lists of different lengths: word 0 has no neighbours, word 1 one, word 2 two and so on."""
+    return neighbours.pad([[(word + i) % num_words for i in range(1, 1 + word % 7)] for word in range(num_words)])
+
+
+@pytest.fixture(autouse=True)
+def one_line_in_the_registry(monkeypatch):
+    monkeypatch.setitem(neighbours.PRIORS, 'pairs', lambda settings, data: some_lists(len(data.vocabulary)))
+
+
+def numpy_means(C_VxM, lists):
+    return np.stack([sum(w * C_VxM[i] for i, w in zip(*row)) for row in zip(*lists)])
+
+
+def test_penalty_and_gradient_are_numpys_in_float64():
+    C_VxM, lists, strength = np.random.default_rng(0).normal(size=(13, 3)), some_lists(13), 0.7
+    means_VxM = numpy_means(C_VxM, lists)
+
+    def expected_penalty(C_VxM):
+        return 0.5 * strength * ((C_VxM - means_VxM) ** 2).sum()  # the means are held fixed
+
+    expected = np.zeros_like(C_VxM)
+    for i in np.ndindex(*C_VxM.shape):
+        step = np.zeros_like(C_VxM)
+        step[i] = 1e-5
+        expected[i] = (expected_penalty(C_VxM + step) - expected_penalty(C_VxM - step)) / 2e-5
+    C = jnp.asarray(C_VxM, jnp.float32)
+    np.testing.assert_allclose(prior.neighbour_means(C, lists), means_VxM, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(prior.penalty(C, lists, strength), expected_penalty(C_VxM), rtol=1e-5)
+    grads = jax.grad(prior.penalty)(C, lists, strength)
+    np.testing.assert_allclose(grads, expected, rtol=1e-4, atol=1e-5)
+    assert not grads[0].any() and grads[1:7].any(axis=1).all()  # word 0 has no neighbours
+
+
+def test_many_updates_at_once_are_updates_by_the_gradient_with_the_same_means():
+    C = jnp.asarray(np.random.default_rng(1).normal(size=(13, 3)), jnp.float32)
+    lists, rates, strength = some_lists(13), [0.5, 0.4, 0.3], 0.2
+    means_VxM, expected = prior.neighbour_means(C, lists), C
+    for rate in rates:
+        expected = expected - rate * strength * (expected - means_VxM)
+    factor = jnp.prod(1 - strength * jnp.asarray(rates))
+    np.testing.assert_allclose(prior.draw_to_neighbours(C, lists, factor), expected, rtol=1e-5, atol=1e-6)
+    gradient_step = C - rates[0] * jax.grad(prior.penalty)(C, lists, strength)
+    once = prior.draw_to_neighbours(C, lists, jnp.float32(1 - rates[0] * strength))
+    np.testing.assert_allclose(once, gradient_step, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('recipe', [SGD, ADAM, NCE], ids=['sgd', 'adam', 'nce'])
+def test_a_chunk_ends_with_the_pull_of_its_updates(recipe):
+    without = prepare_run(small_settings(recipe), DATA)
+    with_prior = prepare_run(replace(without.settings, PRIOR), DATA)
+    expected, nll_S, _ = run_chunk(without.chunk(without.init_state(), 0))
+    state, other_nll_S, _ = run_chunk(with_prior.chunk(with_prior.init_state(), 0))
+    assert nll_S.tolist() == other_nll_S.tolist() and len(nll_S) == 4
+    rates = [float(without.program.learning_rate(with_prior.inputs.hyperparameters, s)) for s in range(4)]
+    C = np.asarray(expected.params['C_VxM'], np.float64)
+    factor = np.prod([1 - 0.03 * rate for rate in rates])
+    drawn = C + (1 - factor) * (numpy_means(C, some_lists(V)) - C)
+    np.testing.assert_allclose(state.params['C_VxM'], drawn, rtol=1e-4, atol=1e-6)
+    assert np.abs(drawn - C).max() > 1e-4
+    for name in expected.params.keys() - {'C_VxM'}:
+        assert same_bits(state.params[name], expected.params[name])
+
+
+@pytest.mark.parametrize('recipe', [{}, NCE], ids=['full', 'nce'])
+def test_strength_zero_is_no_prior_bit_for_bit(recipe, tmp_path):
+    settings = small_settings(recipe)
+    expected, _, _ = train(settings, tmp_path / 'none')
+    zero, _, _ = train(replace(settings, {**PRIOR, 'prior.strength': 0.0}), tmp_path / 'zero')
+    some, _, _ = train(replace(settings, PRIOR), tmp_path / 'some')
+    assert same_bits(zero, expected) and not same_bits(some, expected)
+
+
+def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
+    settings = small_settings({**NCE, **PRIOR})
+    expected, _, uninterrupted = train(settings, tmp_path / 'uninterrupted')
+    (best, _, last_part), _ = train_in_parts(settings, tmp_path / 'parts', 6)
+    assert 0 < len(last_part.nll) < len(uninterrupted.nll)
+    assert same_bits(best, expected)
+
+
+def test_runs_of_different_strengths_train_together_as_alone():
+    settings = [small_settings({**NCE, **PRIOR, 'prior.strength': strength}) for strength in (0.0, 0.03, 0.3)]
+    assert vmapped.group_compatible([*settings, small_settings(NCE)]) == [[0, 1, 2], [3]]
+    runs = [prepare_run(s, DATA) for s in settings]
+    assert runs[0].program == runs[2].program
+    together = vmapped.run_chunks([run.chunk(run.init_state(), 0) for run in runs], 3)
+    features = []
+    for run, (state, _, _) in zip(runs, together):
+        expected, _, _ = run_chunk(run.chunk(run.init_state(), 0))
+        np.testing.assert_allclose(state.params['C_VxM'], expected.params['C_VxM'], rtol=1e-4, atol=1e-6)
+        features.append(np.asarray(state.params['C_VxM']))
+    assert np.abs(features[0] - features[2]).max() > 1e-4
+
+
+def test_a_replayed_chunk_has_the_pull_too():
+    run = prepare_run(small_settings({**NCE, **PRIOR}), DATA)
+    expected, _, _ = run_chunk(run.chunk(run.init_state(), 0))
+    state = run.init_state()
+    for number in range(4):
+        positions_B = run.positions(0)[7 * number : 7 * number + 7]
+        state, _, _ = replay._update(run.program, state, positions_B, run.inputs, 4 if number == 3 else 0)
+    np.testing.assert_allclose(state.params['C_VxM'], expected.params['C_VxM'], rtol=1e-5, atol=1e-6)
+    assert replay.find_non_finite(run, Store(), 6) is None
+
+
+def test_unseen_words_come_to_their_neighbours():
+    """Words that training never reads keep their random features without a prior."""
+    data = dataclasses.replace(DATA, tokens_T=np.where(DATA.tokens_T > 9, 1, DATA.tokens_T))
+    distances = []
+    for strength in (0.0, 0.3):
+        run = prepare_run(small_settings({**NCE, **PRIOR, 'prior.strength': strength}), data)
+        state, _, _ = run_chunk(run.chunk(run.init_state(), 0))
+        C_VxM = np.asarray(state.params['C_VxM'])
+        distances.append(np.linalg.norm(C_VxM[10:13] - numpy_means(C_VxM, some_lists(V))[10:13]))
+    assert distances[1] < 0.7 * distances[0]
+    assert MAX_NEIGHBOURS > 7
+
+
+@pytest.mark.eight_devices
+@pytest.mark.parametrize(
+    'recipe,data,model,mode',
+    [({}, 2, 4, 'shard_map'), (NCE, 4, 2, 'shard_map'), (NCE, 8, 1, 'pmap')],
+    ids=['full', 'nce', 'nce with pmap'],
+)
+def test_eight_devices_draw_as_one(recipe, data, model, mode):
+    changes = {**recipe, **PRIOR, 'train.batch_size': 16, 'optimizer.clip_norm': 0.0}
+    one = prepare_run(small_settings(changes), DATA)
+    mesh = {'parallel.data': data, 'parallel.model': model, 'parallel.mode': mode}
+    eight = prepare_run(small_settings({**changes, **mesh}), DATA)
+    expected, state = one.init_state(), eight.program.sharding.shard(eight.init_state())
+    for step in (0, 4, 8):
+        expected, _, _ = run_chunk(one.chunk(expected, step))
+        state, _, _ = run_chunk(eight.chunk(state, step))
+    params = eight.program.sharding.unshard(state.params, V)
+    for name, value in expected.params.items():
+        np.testing.assert_allclose(params[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
