@@ -102,7 +102,7 @@ IMPOSSIBLE = [
     ('corpus.max_vocabulary', 2, r'must be 0 \(no limit\) or 3 or more'),
     ('corpus.train', 0.0, 'must be above 0 and below 1, a fraction of the stream, or 2 or more words'),
     ('corpus.valid', 1.0, 'must be above 0 and below 1'),
-    ('model.family', 'trigram', 'must be one of nplm, energy, residual, '),
+    ('model.family', 'trigram', 'must be one of nplm, energy, senses, residual, '),
     ('output.kind', 'hierarchical', 'must be one of full, sampled, nce, two_level'),
     ('output.precision', 'float16', 'must be one of float32, bfloat16, auto'),
     ('output.block_size', 0, 'must be 1 or more'),

@@ -37,7 +37,7 @@ from nplm_jax.runs import experiment, loading, process, provenance
 from nplm_jax.training import loop
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.reporter import Reporter
-from nplm_jax.utils.io import expand
+from nplm_jax.utils.io import expand, read_json
 
 NUM_VALID, NUM_TEST = 100, 400  # words that choose the variant, and words after these that test it
 BATCH = 256  # occurrences that are scored at once
@@ -170,10 +170,9 @@ def measure_or_read(
         print(f'{variant}: {len(task.ids_W)} words from {num_shown} occurrences', file=sys.stderr)
         log_p_W, after_W = induced(model, task, variant_weights(model, task, variant, num_shown))
         file.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(file.with_suffix('.part.npz'), log_p_W=log_p_W, after_W=after_W)
-        file.with_suffix('.part.npz').rename(file)
-    with np.load(file) as arrays:
-        return arrays['log_p_W'], arrays['after_W']
+        results.write(file, {'log_p_W': log_p_W.tolist(), 'after_W': after_W.tolist()})
+    measured = read_json(file)
+    return np.asarray(measured['log_p_W']), np.asarray(measured['after_W'])
 
 
 def study(name: str, variants: Sequence[str], folder: pathlib.Path, num_words: tuple[int, int]) -> dict[str, Any]:
@@ -190,7 +189,7 @@ def study(name: str, variants: Sequence[str], folder: pathlib.Path, num_words: t
 
     def measure_variant(split: str, variant: str) -> dict[str, Any]:
         part, number = {'valid': valid, 'test': test}[split], list(VARIANTS).index(variant)
-        files = {k: folder / name / f'{split}_{len(part.ids_W)}_{number}_{k}.npz' for k in shown}
+        files = {k: folder / name / f'{split}_{len(part.ids_W)}_{number}_{k}.json' for k in shown}
         return {str(k): measure_or_read(file, left_out, part, variant, k) for k, file in files.items()}
 
     choice = {variant: measure_variant('valid', variant) for variant in variants}
