@@ -6,13 +6,13 @@ that a registry knows (`model.family`, `output.kind`) are checked there: `runs.e
 
 import dataclasses
 import math
-import typing
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from ml_collections import ConfigDict
 
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.checked_fields import Check, at_least, build, flatten
+from nplm_jax.utils.errors import require
 
 # Keys and values of earlier versions, which a config.json may still have.
 KEY_ALIASES = {
@@ -45,23 +45,6 @@ ADDED_KEYS = {
     'prior.strength': 0.0,
     'train.average': 0.0,
 }
-
-
-class Check(NamedTuple):
-    """A condition on a value.
-
-    Attributes:
-        allowed: What is allowed, for the error message.
-        holds: Tells whether a value is allowed.
-    """
-
-    allowed: str
-    holds: Callable[[Any], bool]
-
-
-def at_least(least: float) -> Check:
-    """Returns the check of a finite number that has a least value."""
-    return Check(f'must be {least} or more', lambda value: math.isfinite(value) and value >= least)
 
 
 Precision = Literal['float32', 'bfloat16', 'auto']
@@ -308,17 +291,7 @@ def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
     for (key, old_value), new_value in VALUE_ALIASES.items():
         if flat.get(key) == old_value:
             flat[key] = new_value
-    return _from_flat(flat)
-
-
-def flatten(values: ConfigDict | Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
-    """Returns the values of a config, or of nested dictionaries, by flattened key: {'model.h': 50}."""
-    flat: dict[str, Any] = {}
-    values = values.to_dict() if isinstance(values, ConfigDict) else values
-    for key, value in values.items():
-        is_section = isinstance(value, Mapping) and value
-        flat |= flatten(value, f'{prefix}{key}.') if is_section else {f'{prefix}{key}': value}
-    return flat
+    return build(Settings, flat)
 
 
 def to_dict(settings: Settings) -> dict[str, Any]:
@@ -328,49 +301,4 @@ def to_dict(settings: Settings) -> dict[str, Any]:
 
 def replace(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     """Returns settings with other values of some flattened keys: `replace(settings, {'model.h': 50})`."""
-    return _from_flat({**flatten(to_dict(settings)), **changes})
-
-
-def _from_flat(flat: dict[str, Any]) -> Settings:
-    remaining = dict(flat)
-    settings = _build_section(Settings, remaining, '')
-    for key in remaining:
-        *sections, _ = key.split('.')
-        allowed = to_dict(settings)
-        for name in sections:
-            allowed = allowed[name] if isinstance(allowed.get(name), dict) else {}
-        raise BadInput(f'{key}: unknown key; allowed here: {", ".join(allowed) or "none"}')
-    return settings
-
-
-def _build_section(section_class: type, flat: dict[str, Any], prefix: str) -> Any:
-    """Removes the keys of a section from `flat`, checks their values and returns the section."""
-    values = {}
-    for name, kind in typing.get_type_hints(section_class, include_extras=True).items():
-        key = f'{prefix}{name}'
-        if dataclasses.is_dataclass(kind):
-            value = flat.pop(key, {})  # `flatten` leaves only an empty section, or a value that is no section
-            require(value == {}, key, value, 'must be a section of keys')
-            values[name] = _build_section(typing.cast(type, kind), flat, f'{key}.')
-        elif key in flat:
-            values[name] = _checked(flat.pop(key), kind, key)
-        else:
-            raise BadInput(f'{key}: missing; configs/default.py has every key')
-    return section_class(**values)
-
-
-def _checked(value: Any, kind: Any, key: str) -> Any:
-    """Returns the value, an int as a float where `kind` is one. Raises BadInput unless it has that type and range."""
-    checks = getattr(kind, '__metadata__', ())
-    expected = kind.__origin__ if checks else kind
-    if typing.get_origin(kind) is Literal:
-        allowed, expected = typing.get_args(kind), str
-        checks = (Check(f'must be one of {", ".join(allowed)}', lambda value: value in allowed),)
-    if isinstance(value, int):
-        require(-(2**31) <= value < 2**31, key, value, 'must be below 2**31')
-    if expected is float and type(value) is int:
-        value = float(value)
-    require(type(value) is expected, key, value, f'must be of type {expected.__name__}')
-    for check in checks:
-        require(check.holds(value), key, value, check.allowed)
-    return value
+    return build(Settings, {**flatten(to_dict(settings)), **changes})

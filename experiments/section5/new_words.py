@@ -31,8 +31,8 @@ from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.inference import new_words
 from nplm_jax.inference.embeddings import neighbours
 from nplm_jax.inference.new_words import CONTEXT_WORDS, Weighting
-from nplm_jax.models.body import EMBEDDING
 from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.outputs.output_layer import EMBEDDING
 from nplm_jax.runs import experiment, loading, process, provenance
 from nplm_jax.training import loop
 from nplm_jax.training.checkpoints import CheckpointStore

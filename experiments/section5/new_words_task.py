@@ -81,7 +81,7 @@ class Task:
 def make_task(data: Dataset) -> Task:
     """Chooses the words and leaves them out."""
     tokens_T, V = data.tokens_T, len(data.vocabulary)
-    train_V = np.bincount(tokens_T[data.train.start : data.train.stop], minlength=V)
+    train_V = np.bincount(data.train_words, minlength=V)
     all_V = np.bincount(tokens_T, minlength=V)
     ok_V = (all_V >= COUNTS[0]) & (all_V <= COUNTS[1]) & (train_V >= MIN_TRAIN) & (all_V - train_V >= MIN_LATER)
     ok_V[RARE_ID] = False

@@ -91,7 +91,7 @@ def band_nll(log_p_T: np.ndarray, data: Dataset) -> dict[str, list[float | None]
 
 def test_bands(data: Dataset) -> dict[str, np.ndarray]:
     """Returns the band of each test word and of the word before it: indices into BANDS."""
-    counts_V = np.bincount(data.tokens_T[data.train.start : data.train.stop], minlength=len(data.vocabulary))
+    counts_V = np.bincount(data.train_words, minlength=len(data.vocabulary))
     bands_V = np.searchsorted([highest for _, highest in BANDS], counts_V)
     spans = {'predicted': data.test, 'before': Span(data.test.start - 1, data.test.stop - 1)}
     return {name: bands_V[data.tokens_T[span.start : span.stop]] for name, span in spans.items()}

@@ -102,7 +102,7 @@ def usage(model: NeuralLanguageModel, data: Dataset) -> dict[str, float]:
 
 def describe_words(model: NeuralLanguageModel, data: Dataset) -> list[dict[str, Any]]:
     """Returns, for each of twenty words, its senses with their nearest neighbours and contexts."""
-    counts_V = np.bincount(data.tokens_T[data.train.start : data.train.stop], minlength=len(data.vocabulary))
+    counts_V = np.bincount(data.train_words, minlength=len(data.vocabulary))
     (candidates,) = np.nonzero((counts_V >= DRAWN_COUNTS[0]) & (counts_V <= DRAWN_COUNTS[1]))
     drawn = np.random.default_rng(1).choice(candidates, DRAWN, replace=False)
     ids = [*(data.vocabulary.ids[word] for word in AMBIGUOUS), *drawn.tolist()]

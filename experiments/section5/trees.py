@@ -12,7 +12,6 @@ The trees are trained by launch.py, which trees.md shows.
 from __future__ import annotations
 
 import collections
-import heapq
 import os
 import pathlib
 import shlex
@@ -62,14 +61,9 @@ Subtree = tuple[int, list[tuple[int, str]]]  # the count of its words, and each 
 
 def join(children: Sequence[Subtree]) -> Subtree:
     """Returns one binary tree over some trees: Huffman's over their counts, so that frequent ones are near the root."""
-    heap = [(count, i, codes) for i, (count, codes) in enumerate(children)]
-    heapq.heapify(heap)
-    while len(heap) > 1:
-        (count_0, i, codes_0), (count_1, _, codes_1) = heapq.heappop(heap), heapq.heappop(heap)
-        codes = [(w, '0' + c) for w, c in codes_0] + [(w, '1' + c) for w, c in codes_1]
-        heapq.heappush(heap, (count_0 + count_1, i, codes))
-    count, _, codes = heap[0]
-    return count, codes
+    prefixes = word_codes.huffman([count for count, _ in children])
+    codes = [(w, prefix + code) for prefix, (_, codes) in zip(prefixes, children) for w, code in codes]
+    return sum(count for count, _ in children), codes
 
 
 def wordnet_codes(words: vocabulary.Vocabulary) -> list[str]:

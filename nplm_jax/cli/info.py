@@ -60,7 +60,7 @@ def describe(run: Run) -> dict[str, Any]:
 
 def make_text(info: Mapping[str, Any]) -> str:
     """Returns the text that the command prints."""
-    from nplm_jax.config import flatten
+    from nplm_jax.utils.checked_fields import flatten
 
     results, words = info['results'], info['vocabulary']
     lines = [f'{info["name"]}: {info["state"]}, {info["date"]}; folder {info["folder"]}']

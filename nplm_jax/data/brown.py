@@ -61,8 +61,7 @@ def texts() -> list[str]:
 
 def paragraphs(text: str) -> list[list[str]]:
     """Splits a tagged text ('The/at Fulton/np-tl ...') at blank lines into paragraphs of words without their tags."""
-    blocks = (block.split() for block in re.split(r'\n\s*\n', text))
-    return [[token.rpartition('/')[0] for token in block] for block in blocks if block]
+    return [[word for word, _ in paragraph] for paragraph in _tagged_paragraphs(text)]
 
 
 def tags(settings: CorpusSettings) -> list[str]:
@@ -74,10 +73,9 @@ def tags(settings: CorpusSettings) -> list[str]:
     stream = []
     for text in texts():
         stream += [TEXT_BOUNDARY] * settings.boundary_tokens
-        for block in filter(None, (block.split() for block in re.split(r'\n\s*\n', text))):
+        for paragraph in _tagged_paragraphs(text):
             stream += [PARAGRAPH_BOUNDARY] * settings.boundary_tokens
-            for token in block:
-                word, _, tag = token.rpartition('/')
+            for word, tag in paragraph:
                 tag = re.sub(r'^fw-|(?<=.)-(?:tl|hl|nc)\b', '', tag.lower())
                 if len(split_possessives([word], settings)) == 1:
                     stream.append(tag)
@@ -98,6 +96,12 @@ def parts_of_speech() -> dict[str, str]:
         part = next((p for p, prefix in _TAG_PREFIXES.items() if re.match(prefix, tag.removeprefix('fw-'))), 'other')
         counts[word.removesuffix("'s") or word][part] += 1
     return {word: parts.most_common(1)[0][0] for word, parts in counts.items()}
+
+
+def _tagged_paragraphs(text: str) -> list[list[tuple[str, str]]]:
+    """Splits a tagged text at blank lines into paragraphs of (word, tag)."""
+    blocks = (block.split() for block in re.split(r'\n\s*\n', text))
+    return [[(word, tag) for word, _, tag in (token.rpartition('/') for token in block)] for block in blocks if block]
 
 
 def _unzip(data: bytes, origin: str) -> list[str]:

@@ -4,6 +4,7 @@ Dims: T words of a stream, B batch, N context words (the paper's n-1), S streams
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -105,5 +106,10 @@ def stream_order(seed: int, epoch: int, train: Span, num_streams: int, bptt_leng
 
 def unigram_log_probabilities(words_T: np.ndarray, vocabulary_size: int) -> np.ndarray:
     """Returns the log relative frequencies of words after adding 1/2 to each of the V counts, float32, V."""
-    counts_V = np.bincount(words_T, minlength=vocabulary_size) + 0.5
-    return np.log(counts_V / counts_V.sum()).astype(np.float32)
+    return log_frequencies(np.bincount(words_T, minlength=vocabulary_size)).astype(np.float32)
+
+
+def log_frequencies(counts_V: np.ndarray | Sequence[int]) -> np.ndarray:
+    """Returns the log of each count's share of all after adding 1/2 to each, float64."""
+    smoothed_V = np.asarray(counts_V) + 0.5
+    return np.log(smoothed_V / smoothed_V.sum())

@@ -121,15 +121,13 @@ def from_tags(ids_T: np.ndarray, tags_T: Iterable[str], vocabulary_size: int) ->
 
 
 def _wordnet(settings: Settings, data: Dataset) -> Neighbours:
-    train_T = data.tokens_T[data.train.start : data.train.stop]
-    counts_V = np.bincount(train_T, minlength=len(data.vocabulary)).tolist()
+    counts_V = np.bincount(data.train_words, minlength=len(data.vocabulary)).tolist()
     return from_wordnet(data.vocabulary.words, counts_V, wordnet.load())
 
 
 def _tags(settings: Settings, data: Dataset) -> Neighbours:
-    span = data.train
-    tags_T = brown.tags(settings.corpus)[span.start : span.stop]
-    return from_tags(data.tokens_T[span.start : span.stop], tags_T, len(data.vocabulary))
+    tags_T = brown.tags(settings.corpus)[data.train.start : data.train.stop]
+    return from_tags(data.train_words, tags_T, len(data.vocabulary))
 
 
 # prior.kind -> the function that makes the lists

@@ -79,21 +79,16 @@ def adapt(
         if 'ngram_cache' in methods:
             if not caches:
                 watch('n-gram cache: choosing')
-                candidates = _grid(lambda *values: NgramCache(len(data.vocabulary), *values), NGRAM_CACHE)
-                cache, chosen = choose(candidates, data.tokens_T, tuning, static[name])
-                caches['n-gram cache'] = mixture.CachedScores(cache)
+                caches['n-gram cache'], chosen = choose_ngram_cache(data, tuning, static[name])
             measure(f'{name} + n-gram cache', {name: static[name], **caches}, chosen)
         own = {}
         if network and 'neural_cache' in methods:
             watch(f'{name} + neural cache: choosing')
-            candidates = _grid(lambda *values, of=network: NeuralCache(of, *values), NEURAL_CACHE)
-            cache, values = choose(candidates, data.tokens_T, tuning, static[name])
-            own['neural cache'] = mixture.CachedScores(cache)
+            own['neural cache'], values = choose_neural_cache(network, data.tokens_T, tuning, static[name])
             measure(f'{name} + neural cache', {name: static[name], **own}, values)
         if network and 'dynamic' in methods:
             watch(f'{name}, dynamic evaluation: choosing')
-            dynamic, values = choose_dynamic(network, data.tokens_T, data.train, tuning)
-            adapted[name] = mixture.CachedScores(dynamic)
+            adapted[name], values = choose_dynamic(network, data.tokens_T, data.train, tuning)
             measure(f'{name}, dynamic evaluation', {name: adapted[name]}, values)
             if caches or own:
                 measure(f'{name}, dynamic evaluation + caches', {name: adapted[name], **caches, **own})
@@ -127,12 +122,23 @@ def choose(
     def perplexity(choice: Choice) -> float:
         parts = [choice.model, *([] if beside is None else [beside])]
         try:
-            mixed = mixture.fit([mixture.CachedScores(part) for part in parts], tokens_T, span)
+            mixed = mixture.fit(parts, tokens_T, span)
             return evaluate(mixed, tokens_T, span).perplexity
         except NonFiniteError:  # a rate too large
             return math.inf
 
     return min(candidates, key=perplexity)
+
+
+def choose_ngram_cache(data: Dataset, span: Span, beside: LanguageModel) -> Choice:
+    """Returns the n-gram cache that predicts `span` best together with a model."""
+    candidates = _grid(lambda *values: NgramCache(len(data.vocabulary), *values), NGRAM_CACHE)
+    return choose(candidates, data.tokens_T, span, beside)
+
+
+def choose_neural_cache(model: NeuralLanguageModel, tokens_T: np.ndarray, span: Span, beside: LanguageModel) -> Choice:
+    """Returns the neural cache of a network's hidden units that predicts `span` best together with a model."""
+    return choose(_grid(lambda *values: NeuralCache(model, *values), NEURAL_CACHE), tokens_T, span, beside)
 
 
 def choose_dynamic(model: NeuralLanguageModel, tokens_T: np.ndarray, train: Span, span: Span) -> Choice:
@@ -149,6 +155,6 @@ def choose_dynamic(model: NeuralLanguageModel, tokens_T: np.ndarray, train: Span
 
 
 def _grid(make: Callable[..., LanguageModel], grid: Mapping[str, Sequence[float]]) -> Iterator[Choice]:
-    """Yields `make` of each combination of values."""
+    """Yields `make` of each combination of values, with its scores kept."""
     for values in itertools.product(*grid.values()):
-        yield Choice(make(*values), dict(zip(grid, values)))
+        yield Choice(mixture.CachedScores(make(*values)), dict(zip(grid, values)))

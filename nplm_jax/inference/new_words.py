@@ -27,13 +27,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nplm_jax.data.dataset import log_frequencies
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.inference.generation import Choice, sample
-from nplm_jax.models.body import EMBEDDING
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel, jit_float32
-from nplm_jax.outputs.output_layer import BIAS, Features, Params
+from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, Params
 from nplm_jax.utils.errors import BadInput, require
 
 CONTEXT_WORDS = 63  # words before a new word that a network without an order reads: with <rare>, four times 16
@@ -159,7 +159,7 @@ def word_weights(
     if weighting.rule == 'mean':
         sums_WxV = _sum_over_contexts(model, seen, np.exp)
         return sums_WxV / sums_WxV.sum(axis=1, keepdims=True)
-    counts_V, log_unigram_V = np.asarray(vocabulary.counts), log_unigram(vocabulary)
+    counts_V, log_unigram_V = np.asarray(vocabulary.counts), log_frequencies(vocabulary.counts)
     scores_WxV = _sum_over_contexts(model, seen, lambda log_p_BxV: log_p_BxV - log_unigram_V)
     is_candidate_V = counts_V >= weighting.min_count
     num_candidates = min(weighting.candidates, len(counts_V))
@@ -173,12 +173,6 @@ def word_weights(
         unnormalized_K = np.exp(scores_K - scores_K.max())
         weights_V[ids_K] = unnormalized_K / unnormalized_K.sum()
     return weights_WxV
-
-
-def log_unigram(vocabulary: Vocabulary) -> np.ndarray:
-    """Returns the log relative frequencies of the words after adding 1/2 to each count, float64, V."""
-    counts_V = np.asarray(vocabulary.counts, np.float64) + 0.5
-    return np.log(counts_V) - np.log(counts_V.sum())
 
 
 def append_words(
@@ -207,7 +201,7 @@ def append_words(
     mean = functools.partial(jnp.matmul, jnp.asarray(weights_WxV, jnp.float32), precision='float32')
     rows = {name: mean(model.params[name]) for name in tables}
     # A first guess, which takes as the score of a word less its log-frequency what it is in the mean of the words.
-    rows[BIAS] = mean(model.params[BIAS] - log_unigram(vocabulary).astype(np.float32)) + log_share_W
+    rows[BIAS] = mean(model.params[BIAS] - log_frequencies(vocabulary.counts).astype(np.float32)) + log_share_W
     network, params = model.network.append_words(model.params, rows)
     blocks = _sampled_features(model)
     log_rare = np.log(_mean_probabilities(model.network, model.params, blocks, np.asarray([RARE_ID])))

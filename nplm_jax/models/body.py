@@ -18,7 +18,6 @@ from nplm_jax.outputs.softmax import LINEAR, Scorer
 from nplm_jax.utils.nn import AxisName, Key
 
 Carry = Any  # a pytree of arrays with one row per stream; None for a body without state
-EMBEDDING = 'C_VxM'  # every body's parameters have the word features under this name
 
 
 class Body(abc.ABC):

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 
 from nplm_jax.config import Settings
 from nplm_jax.models import nplm
-from nplm_jax.models.body import EMBEDDING, Carry
-from nplm_jax.outputs.output_layer import BIAS, Features, Params
+from nplm_jax.models.body import Carry
+from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, Params
 from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.outputs.sampled import SampledSoftmax
 from nplm_jax.outputs.softmax import Scorer

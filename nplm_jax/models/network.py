@@ -13,9 +13,9 @@ import numpy as np
 from nplm_jax.config import Settings
 from nplm_jax.data.vocabulary import Vocabulary, numbered
 from nplm_jax.distributed.sharding import NO_AXES, MeshAxes
-from nplm_jax.models.body import EMBEDDING, Body, Carry
+from nplm_jax.models.body import Body, Carry
 from nplm_jax.models.registry import body_class
-from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
+from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, OutputLayer, Params
 from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.outputs.softmax import LINEAR
 from nplm_jax.utils.errors import BadInput, require

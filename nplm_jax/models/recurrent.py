@@ -23,9 +23,9 @@ import jax.numpy as jnp
 
 from nplm_jax.config import Settings
 from nplm_jax.models import lstm
-from nplm_jax.models.body import EMBEDDING, Carry
+from nplm_jax.models.body import Carry
 from nplm_jax.models.stream_body import StreamBody
-from nplm_jax.outputs.output_layer import Features, Params
+from nplm_jax.outputs.output_layer import EMBEDDING, Features, Params
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
 

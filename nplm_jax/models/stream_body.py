@@ -11,7 +11,8 @@ import jax
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
-from nplm_jax.models.body import EMBEDDING, Body
+from nplm_jax.models.body import Body
+from nplm_jax.outputs.output_layer import EMBEDDING
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import Precision, resolve_precision
 

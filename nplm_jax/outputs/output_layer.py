@@ -23,6 +23,7 @@ Params = dict[str, Any]  # arrays by the paper's letters, float32
 Features = dict[str, jax.Array]  # name of an output matrix -> the features that it multiplies, B x D, float32
 Losses = tuple[jax.Array, jax.Array]  # the loss and the mean NLL, float32 scalars in nats per word
 BIAS = 'b_V'
+EMBEDDING = 'C_VxM'  # the word features, which every body has, and whose rows are output rows where they are tied
 
 
 class OutputLayer(abc.ABC):

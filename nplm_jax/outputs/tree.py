@@ -21,10 +21,8 @@ from nplm_jax.config import OutputSettings
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.data.word_codes import Tree, codes_of, make_tree
 from nplm_jax.outputs import softmax
-from nplm_jax.outputs.output_layer import BIAS, Features, Gathered, Losses, Params, SparseOutputLayer
+from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, Gathered, Losses, Params, SparseOutputLayer
 from nplm_jax.utils.errors import require
-
-TIED = 'C_VxM'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +48,7 @@ class TreeSoftmax(SparseOutputLayer):
         self, key: jax.Array, keys: Mapping[str, jax.Array], widths: Mapping[str, int], bias_V: jax.Array
     ) -> Params:
         """See `OutputLayer.init`. The nodes' biases give each word the probability that `bias_V` gives it."""
-        require(TIED not in widths, 'model.tied', True, 'must be False for output.kind=tree: nodes are not words')
+        require(EMBEDDING not in widths, 'model.tied', True, 'must be False for output.kind=tree: nodes are not words')
         signs_VxRxD = self.tree.signs_VxRxD
         has_leaf_VxR = signs_VxRxD[:, :, 0] != 0
         mass_VxRx1 = (jax.nn.softmax(bias_V)[:, None] / has_leaf_VxR.sum(1, keepdims=True))[:, :, None]

@@ -12,7 +12,8 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict
 
-from nplm_jax.config import KEY_ALIASES, flatten
+from nplm_jax.config import KEY_ALIASES
+from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput, first_line
 
 _CLONE = pathlib.Path(__file__).parents[2]  # with configs/, unless the package was installed from a wheel

@@ -12,6 +12,7 @@ from nplm_jax.models.open_vocabulary import bits_per_character, count_characters
 from nplm_jax.models.spelling import Spelling
 from nplm_jax.runs import catalog, experiment, loading, workdir
 from nplm_jax.runs.loading import Path
+from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand
 
@@ -123,7 +124,7 @@ def prepare(
     rare: RareWords, seed: int = 1, changes: Mapping[str, Any] | None = None
 ) -> tuple[Settings, dataset.Dataset]:
     """Returns the settings and the corpus of characters with which `train` trains a network."""
-    run = config_lib.flatten(config_lib.to_dict(rare.settings))
+    run = flatten(config_lib.to_dict(rare.settings))
     corpus = {key: value for key, value in run.items() if key.startswith('corpus.')}
     keys = {**corpus, **NETWORK, 'name': f'{rare.settings.name}-{FOLDER}', 'seed': seed, **(changes or {})}
     data = characters.build_dataset(rare.words, keys['model.n'] - 1)

@@ -11,11 +11,11 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from nplm_jax.config import flatten
 from nplm_jax.runs import experiment, figures, loading
 from nplm_jax.runs.command_line import describe_unknown_key
 from nplm_jax.runs.workdir import run_name
 from nplm_jax.training import vmapped
+from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput, NonFiniteError, require
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.text import markdown_table, null_to_inf

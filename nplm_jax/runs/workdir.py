@@ -22,6 +22,7 @@ from nplm_jax.data import vocabulary
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.distributed import multihost
 from nplm_jax.runs.catalog import CONFIG, CORPUS, VOCABULARY
+from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_json, remove_leftovers, write_atomically
 
@@ -64,10 +65,10 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
             if any(not p.name.startswith('.') and p.name not in _WRITTEN_BEFORE_CONFIG for p in folder.iterdir()):
                 raise BadInput(f'--workdir={folder}: is not empty and no run of this program; give another folder')
             return
-        recorded = config_lib.flatten(config_lib.to_dict(read_settings(folder)))
+        recorded = flatten(config_lib.to_dict(read_settings(folder)))
     except OSError as error:
         raise BadInput(f'--workdir={folder}: cannot be used ({error.strerror})') from None
-    current = config_lib.flatten(config_lib.to_dict(settings))
+    current = flatten(config_lib.to_dict(settings))
     keys = sorted(k for k in current if current[k] != recorded[k] and not k.startswith('parallel.'))
     if differences := '; '.join(f'{k}={recorded[k]!r} there, {current[k]!r} now' for k in keys):
         raise BadInput(f'--workdir={folder}: belongs to another config ({differences}); {_give_another(folder)}')
@@ -176,7 +177,7 @@ def check_config(settings: Settings) -> None:
     """
     if jax.process_count() == 1:
         return
-    text = json.dumps(config_lib.flatten(config_lib.to_dict(settings))).encode()
+    text = json.dumps(flatten(config_lib.to_dict(settings))).encode()
     padded = text.ljust(multihost.allreduce_max(len(text)))
     primary = json.loads(multihost.broadcast_from_primary(np.frombuffer(padded, np.uint8)).tobytes())
     local = json.loads(text)

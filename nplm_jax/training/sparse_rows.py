@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.models.body import EMBEDDING
-from nplm_jax.outputs.output_layer import Params
+from nplm_jax.outputs.output_layer import EMBEDDING, Params
 
 CONTEXTS = 'e_BxNxM'  # the features of the context words, among the parameters per example
 

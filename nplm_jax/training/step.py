@@ -16,9 +16,9 @@ import optax
 from nplm_jax.config import OptimizerSettings, Settings
 from nplm_jax.data import dataset
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
-from nplm_jax.models.body import EMBEDDING, Carry
+from nplm_jax.models.body import Carry
 from nplm_jax.models.network import Network
-from nplm_jax.outputs.output_layer import BIAS, Params
+from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Params
 from nplm_jax.training.objective import Gradients, penalised_nll, sparse_gradients
 from nplm_jax.training.optimizers import Hyperparameters, LearningRate, learning_rate_schedule, make_optimizer
 from nplm_jax.training.prior import draw_to_neighbours

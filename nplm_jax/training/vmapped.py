@@ -18,6 +18,7 @@ from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.training.loop import Chunk, Interrupted, Trainer, out_of_memory_as_bad_input, run_chunk
 from nplm_jax.training.step import Program, RunInputs, TrainState, train_steps
+from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 # The keys in which runs that train together may differ: no compiled program depends on them (`Hyperparameters`).
@@ -48,7 +49,7 @@ def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
     may_differ = (*BATCHED_HYPERPARAMETERS, 'name')
     for number, settings in enumerate(all_settings):
         one_device = settings.parallel.data == settings.parallel.model == 1
-        values = config_lib.flatten(config_lib.to_dict(settings))
+        values = flatten(config_lib.to_dict(settings))
         common = tuple((k, v) for k, v in values.items() if k not in may_differ and not k.startswith('paper.'))
         members.setdefault(common if one_device else number, []).append(number)
     return list(members.values())

@@ -19,9 +19,9 @@ from helpers import ROOT, command, launch, outcome
 from configs import sentences as sentences_config
 from configs import text as text_config
 from nplm_jax import config as config_lib
-from nplm_jax.config import flatten
 from nplm_jax.runs import experiment, loading, workdir
 from nplm_jax.training.checkpoints import CheckpointStore
+from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
 
 # --- three sentences -------------------------------------------------------------------------------------

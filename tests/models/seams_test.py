@@ -68,7 +68,7 @@ def test_updates_lower_the_loss_of_one_distribution(body, kind):
     assert nll_B.mean() < before - 0.3
     assert log_p_BxV.shape == (len(DATA.train), V) and log_p_BxV.dtype == jnp.float32
     np.testing.assert_allclose(np.exp(np.float64(log_p_BxV)).sum(1), 1, atol=1e-6)
-    targets = np.asarray(DATA.tokens_T[DATA.train.start : DATA.train.stop])
+    targets = np.asarray(DATA.train_words)
     np.testing.assert_allclose(nll_B, -np.asarray(log_p_BxV)[np.arange(len(targets)), targets], rtol=1e-5, atol=1e-5)
 
 

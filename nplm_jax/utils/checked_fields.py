@@ -1,0 +1,94 @@
+"""Dataclasses of values whose annotations say what each may be: a section of a config is such a dataclass."""
+
+import dataclasses
+import math
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from ml_collections import ConfigDict
+
+from nplm_jax.utils.errors import BadInput, require
+
+T = TypeVar('T')
+
+
+class Check(NamedTuple):
+    """A condition on a value.
+
+    Attributes:
+        allowed: What is allowed, for the error message.
+        holds: Tells whether a value is allowed.
+    """
+
+    allowed: str
+    holds: Callable[[Any], bool]
+
+
+def at_least(least: float) -> Check:
+    """Returns the check of a finite number that has a least value."""
+    return Check(f'must be {least} or more', lambda value: math.isfinite(value) and value >= least)
+
+
+def build(settings_class: type[T], flat: Mapping[str, Any]) -> T:
+    """Returns a dataclass, and those in its fields, made of values by flattened key.
+
+    Args:
+        settings_class: The dataclass. The annotation of each field says what its value may be.
+        flat: The values.
+
+    Raises:
+        BadInput: A key is unknown or missing, or has a wrong type or an impossible value.
+    """
+    remaining = dict(flat)
+    settings = _build_section(settings_class, remaining, '')
+    for key in remaining:
+        *sections, _ = key.split('.')
+        allowed = dataclasses.asdict(settings)
+        for name in sections:
+            allowed = allowed[name] if isinstance(allowed.get(name), dict) else {}
+        raise BadInput(f'{key}: unknown key; allowed here: {", ".join(allowed) or "none"}')
+    return typing.cast(T, settings)
+
+
+def _build_section(section_class: type, flat: dict[str, Any], prefix: str) -> Any:
+    """Removes the keys of a section from `flat`, checks their values and returns the section."""
+    values = {}
+    for name, kind in typing.get_type_hints(section_class, include_extras=True).items():
+        key = f'{prefix}{name}'
+        if dataclasses.is_dataclass(kind):
+            value = flat.pop(key, {})  # `flatten` leaves only an empty section, or a value that is no section
+            require(value == {}, key, value, 'must be a section of keys')
+            values[name] = _build_section(typing.cast(type, kind), flat, f'{key}.')
+        elif key in flat:
+            values[name] = _checked(flat.pop(key), kind, key)
+        else:
+            raise BadInput(f'{key}: missing; configs/default.py has every key')
+    return section_class(**values)
+
+
+def _checked(value: Any, kind: Any, key: str) -> Any:
+    """Returns the value, an int as a float where `kind` is one. Raises BadInput unless it has that type and range."""
+    checks = getattr(kind, '__metadata__', ())
+    expected = kind.__origin__ if checks else kind
+    if typing.get_origin(kind) is Literal:
+        allowed, expected = typing.get_args(kind), str
+        checks = (Check(f'must be one of {", ".join(allowed)}', lambda value: value in allowed),)
+    if isinstance(value, int):
+        require(-(2**31) <= value < 2**31, key, value, 'must be below 2**31')
+    if expected is float and type(value) is int:
+        value = float(value)
+    require(type(value) is expected, key, value, f'must be of type {expected.__name__}')
+    for check in checks:
+        require(check.holds(value), key, value, check.allowed)
+    return value
+
+
+def flatten(values: ConfigDict | Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+    """Returns the values of a config, or of nested dictionaries, by flattened key: {'model.h': 50}."""
+    flat: dict[str, Any] = {}
+    values = values.to_dict() if isinstance(values, ConfigDict) else values
+    for key, value in values.items():
+        is_section = isinstance(value, Mapping) and value
+        flat |= flatten(value, f'{prefix}{key}.') if is_section else {f'{prefix}{key}': value}
+    return flat
