@@ -34,6 +34,7 @@ def _corpus() -> ConfigDict:
     c.path = ''  # text: a UTF-8 file, or a folder whose files are read by name; ap_news and wikitext2: a folder
     c.valid_path = ''  # text, ap_news: files to validate and test on; corpus.train and corpus.valid are then not used
     c.test_path = ''
+    c.column = 'text'  # of JSON lines, Parquet and Hugging Face datasets: the column with the text
     c.tokens = 'words'  # of text, ap_news: words (splits off punctuation) | whitespace (text that is tokenized already)
     c.lowercase = True  # merge upper and lower case; the paper (section 4): true
     c.split_possessive = True  # dog's -> dog 's
@@ -166,6 +167,7 @@ def _train() -> ConfigDict:
     c.log_every = 250  # updates between lines of metrics.jsonl
     c.steps_per_execution = 50  # updates in one call of the compiled program; what is due within waits for its end
     c.bptt_length = 16  # of recurrent networks: words a stream an update; batch_size / bptt_length streams in parallel
+    c.input = 'auto'  # device: all words on the device | mapped: read from the disk; auto: mapped above 2**25 words
     return c
 
 
@@ -173,6 +175,7 @@ def _eval() -> ConfigDict:
     """Returns `eval.*`: how the finished model is evaluated."""
     c = ConfigDict()
     c.train_words = 20_000  # training words that the train perplexity is of, a sample spread evenly; 0: all of them
+    c.words = 0  # validation and test words of a sample, spread evenly, for long splits; 0: all, the exact perplexity
     return c
 
 

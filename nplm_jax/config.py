@@ -24,6 +24,9 @@ KEY_ALIASES = {
 VALUE_ALIASES = {('output.kind', 'classes'): 'two_level'}
 # Keys that a config.json of an earlier version lacks, and what it meant without them.
 ADDED_KEYS = {
+    'corpus.column': 'text',
+    'train.input': 'auto',
+    'eval.words': 0,
     'eval.train_words': 0,
     'output.tree': 'huffman',
     'model.layers': 1,
@@ -84,6 +87,7 @@ class CorpusSettings:
     path: str
     valid_path: str
     test_path: str
+    column: str
     tokens: Literal['words', 'whitespace']
     lowercase: bool
     split_possessive: bool
@@ -219,6 +223,7 @@ class TrainSettings:
     log_every: Count
     steps_per_execution: Count
     bptt_length: Count
+    input: Literal['auto', 'device', 'mapped']
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,6 +231,7 @@ class EvalSettings:
     """`eval.*`: how the finished model is evaluated."""
 
     train_words: CountOrZero
+    words: CountOrZero
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,6 +20,7 @@ from nplm_jax import config as config_lib
 from nplm_jax.config import CorpusSettings, Settings
 from nplm_jax.data import dataset, vocabulary
 from nplm_jax.data.corpora import Corpus, Span
+from nplm_jax.data.word_stream import WordStream
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
@@ -102,7 +103,7 @@ def make_corpus(num_words: int = 300, num_types: int = 17) -> Corpus:
     """Returns a stream in which each word all but decides the next."""
     rng = np.random.default_rng(0)
     ids = np.cumsum(1 + (rng.random(num_words) < 0.2)) % num_types
-    return Corpus(Span(0, 220), Span(220, 260), Span(260, num_words), [f'w{i}' for i in ids])
+    return Corpus(Span(0, 220), Span(220, 260), Span(260, num_words), WordStream.from_words(f'w{i}' for i in ids))
 
 
 DATA = dataset.from_corpus(make_corpus(), vocabulary.build(make_corpus().words))

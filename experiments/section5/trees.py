@@ -29,6 +29,7 @@ from experiments import results
 from nplm_jax import config as config_lib
 from nplm_jax.data import dataset, vocabulary, word_codes, wordnet
 from nplm_jax.data.corpora import Corpus, Span
+from nplm_jax.data.word_stream import WordStream
 from nplm_jax.runs import provenance
 from nplm_jax.runs.loading import load
 from nplm_jax.training import step
@@ -152,7 +153,12 @@ def generated(size: int, num_words: int = 600_000) -> dataset.Dataset:
     probability_V = 1 / np.arange(1, size)
     ids = np.random.default_rng(0).choice(size - 1, num_words, p=probability_V / probability_V.sum())
     train = num_words - 2000
-    corpus = Corpus(Span(0, train), Span(train, train + 1000), Span(train + 1000, num_words), [f'w{i}' for i in ids])
+    corpus = Corpus(
+        Span(0, train),
+        Span(train, train + 1000),
+        Span(train + 1000, num_words),
+        WordStream.from_words(f'w{i}' for i in ids),
+    )
     counts = np.bincount(ids, minlength=size - 1)
     words = vocabulary.Vocabulary(('<rare>', *(f'w{i}' for i in range(size - 1))), (1, *counts.tolist()))
     return dataset.from_corpus(corpus, words)

@@ -5,11 +5,14 @@ Dims: N context characters.
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from nplm_jax.data import vocabulary as vocabularies
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
 from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import require
 
 END = '<end>'  # the symbol after the last character of a word; no character has its name
@@ -40,10 +43,10 @@ def rare_words(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, list[str]]:
     Boundary tokens are no words; a text of one file has one <text>, which may be outside the vocabulary.
     """
     known = {*vocabulary.words, TEXT_BOUNDARY, PARAGRAPH_BOUNDARY}
-    return {
-        split: [word for word in corpus.words[span.start : span.stop] if word not in known]
-        for split, span in corpus.splits.items()
-    }
+    types, type_ids_L = corpus.stream
+    is_rare_K = np.array([word not in known for word in types], bool)
+    spans = {split: type_ids_L[span.start : span.stop] for split, span in corpus.splits.items()}
+    return {split: WordStream(types, ids[is_rare_K[ids]]).words() for split, ids in spans.items()}
 
 
 def spell_out(words: Sequence[str], num_context: int) -> list[str]:

@@ -4,14 +4,22 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
 
 from nplm_jax.config import CorpusSettings
-from nplm_jax.data import brown, wikitext2
-from nplm_jax.data.tokenization import paragraphs, require_words, token_streams
+from nplm_jax.data import brown, preparation, sources, wikitext2
+from nplm_jax.data.prepared_texts import Prepared
+from nplm_jax.data.sources import Piece
+from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY, paragraphs
+from nplm_jax.data.word_stream import WordStream
+from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand, read_text
+from nplm_jax.utils.io import expand
 
+_TEXT_PATH = 'a UTF-8 text file or a folder of such files'
 _SENTENCES = 'i like dog\n\ni love coffee\n\ni hate milk'
 
 
@@ -46,15 +54,23 @@ class Splits:
         return {'train': self.train, 'valid': self.valid, 'test': self.test}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Corpus(Splits):
     """One stream of words and its splits.
 
     Attributes:
-        words: The stream.
+        stream: The words, as numbers of the different words.
     """
 
-    words: list[str]
+    stream: WordStream
+
+    @property
+    def words(self) -> list[str]:
+        """The stream as a list, made anew at each call."""
+        return self.stream.words()
+
+    def __len__(self) -> int:
+        return len(self.stream.type_ids_L)
 
 
 def check_settings(settings: CorpusSettings) -> None:
@@ -79,41 +95,49 @@ def load(settings: CorpusSettings) -> Corpus:
     for name, span in corpus.splits.items():
         if len(span) < 1:
             sizes = f'corpus.train={settings.train:g}, corpus.valid={settings.valid:g}'
-            raise BadInput(f'{sizes}: leave no {name} words; the corpus has {len(corpus.words):,} words')
+            raise BadInput(f'{sizes}: leave no {name} words; the corpus has {len(corpus):,} words')
     return corpus
 
 
-def _split(words: list[str], settings: CorpusSettings) -> Corpus:
+def _split(prepared: Prepared, settings: CorpusSettings) -> Corpus:
     """Splits a stream in order; `settings.train` and `.valid` below 1 are fractions of it, else numbers of words."""
-    sizes = [round(s * len(words)) if s < 1 else int(s) for s in (settings.train, settings.valid)]
-    train = min(sizes[0], len(words))
-    valid = min(train + sizes[1], len(words))
-    return Corpus(Span(0, train), Span(train, valid), Span(valid, len(words)), words)
+    (num_words,) = prepared.lengths
+    sizes = [round(s * num_words) if s < 1 else int(s) for s in (settings.train, settings.valid)]
+    train = min(sizes[0], num_words)
+    valid = min(train + sizes[1], num_words)
+    return Corpus(Span(0, train), Span(train, valid), Span(valid, num_words), prepared.stream)
 
 
-def _concatenate(split_words: list[list[str]]) -> Corpus:
-    """Joins the training, the validation and the test words to one stream."""
-    ends = [0, *itertools.accumulate(map(len, split_words))]
+def _in_parts(prepared: Prepared, settings: CorpusSettings) -> Corpus:
+    """Returns a stream whose parts are the splits; one part alone is split by its sizes."""
+    if len(prepared.lengths) == 1:
+        return _split(prepared, settings)
+    ends = [0, *itertools.accumulate(prepared.lengths)]
     train, valid, test = map(Span, ends, ends[1:])
-    return Corpus(train, valid, test, list(itertools.chain(*split_words)))
+    return Corpus(train, valid, test, prepared.stream)
+
+
+def _of_texts(texts: Iterable[str]) -> list[Piece]:
+    """Returns texts as pieces, one each."""
+    return [Piece(text, True) for text in texts]
 
 
 def _load_sentences(settings: CorpusSettings) -> Corpus:
-    (words,) = token_streams([[_SENTENCES]], lambda text: paragraphs(text, 'whitespace'), settings)
-    everything = Span(0, len(words))
-    return Corpus(everything, everything, everything, words)
+    split_paragraphs = functools.partial(paragraphs, kind='whitespace')
+    prepared = preparation.prepare([_of_texts([_SENTENCES])], split_paragraphs, settings)
+    everything = Span(0, len(prepared.stream.type_ids_L))
+    return Corpus(everything, everything, everything, prepared.stream)
 
 
 def _load_brown(settings: CorpusSettings) -> Corpus:
-    (words,) = token_streams([brown.texts()], brown.paragraphs, settings)
-    return _split(words, settings)
+    return _split(preparation.prepare([_of_texts(brown.texts())], brown.paragraphs, settings), settings)
 
 
 def _load_wikitext2(settings: CorpusSettings) -> Corpus:
-    split_words = token_streams(wikitext2.texts(settings.path), wikitext2.paragraphs, settings)
-    for split, words in zip(wikitext2.FILES, split_words):
-        require_words(f'corpus.path ({split} file)', settings.path, words)
-    return _concatenate(split_words)
+    parts = [_of_texts(texts) for texts in wikitext2.texts(settings.path)]
+    prepared = preparation.prepare(parts, wikitext2.paragraphs, settings)
+    _require_words({f'corpus.path ({split} file)': settings.path for split in wikitext2.FILES}, prepared)
+    return _in_parts(prepared, settings)
 
 
 def _load_ap_news(settings: CorpusSettings) -> Corpus:
@@ -130,32 +154,48 @@ def _load_ap_news(settings: CorpusSettings) -> Corpus:
 
 def _load_text(settings: CorpusSettings) -> Corpus:
     """Loads the user's text, split by the sizes of the config or by separate validation and test files."""
-    require(bool(settings.path), 'corpus.path', settings.path, 'a UTF-8 text file or a folder of such files')
-    keys = ['path']
+    require(bool(settings.path), 'corpus.path', settings.path, _TEXT_PATH)
+    paths = {'corpus.path': settings.path}
     if settings.valid_path or settings.test_path:
         require(bool(settings.valid_path), 'corpus.valid_path', '', 'needed when corpus.test_path is given')
         require(bool(settings.test_path), 'corpus.test_path', '', 'needed when corpus.valid_path is given')
-        keys += ['valid_path', 'test_path']
-    texts = [_read_texts(f'corpus.{key}', getattr(settings, key)) for key in keys]
-    split_words = token_streams(texts, functools.partial(paragraphs, kind=settings.tokens), settings)
-    for key, words in zip(keys, split_words):
-        require_words(f'corpus.{key}', getattr(settings, key), words)
-    return _concatenate(split_words) if len(split_words) == 3 else _split(split_words[0], settings)
+        paths |= {'corpus.valid_path': settings.valid_path, 'corpus.test_path': settings.test_path}
+    files = {key: sources.find_files(key, path) for key, path in paths.items()}
+    parts = [(part, FilePieces(key, part, settings.column)) for key, part in files.items()]
+    split_paragraphs = functools.partial(paragraphs, kind=settings.tokens)
+    prepared = preparation.prepare_files(parts, split_paragraphs, settings)
+    _require_words(paths, prepared)
+    return _in_parts(prepared, settings)
 
 
-def _read_texts(key: str, path: str) -> list[str]:
-    """Returns the text of a file, or of all files in a folder in the order of their paths.
+class FilePieces:
+    """The pieces of some files, read anew at each iteration."""
 
-    Hidden files and symbolic links inside the folder are left out.
+    def __init__(self, key: str, files: Sequence[pathlib.Path], column: str) -> None:
+        """Takes the config key that names the files, for errors, and what `sources.read_pieces` takes."""
+        self._key, self._files, self._column = key, files, column
+
+    def __iter__(self) -> Iterator[Piece]:
+        for file in self._files:
+            yield from sources.read_pieces(self._key, file, self._column)
+
+
+def _require_words(values: Mapping[str, str], prepared: Prepared) -> None:
+    """Raises BadInput unless each part has at least two types beside the boundary tokens.
+
+    Args:
+        values: The path of each part by its config key, for the message.
+        prepared: The words of the parts.
     """
-    root = expand(key, path)
-    require(os.path.exists(root), key, path, 'no such file or folder')
-    files = [root]
-    if os.path.isdir(root):
-        regular = (p for p in root.rglob('*') if os.path.isfile(p) and not p.is_symlink())
-        files = sorted(p for p in regular if not any(part.startswith('.') for part in p.relative_to(root).parts))
-    require(bool(files), key, path, 'this folder holds no file')
-    return [read_text(key, file) for file in files]
+    types = prepared.stream.types
+    is_word_K = np.array([word not in (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY) for word in types], bool)
+    start = 0
+    for (key, value), length in zip(values.items(), prepared.lengths):
+        ids = prepared.stream.type_ids_L[start : start + length]
+        num_types = int((is_word_K & (mapped_arrays.bincount(ids, len(types)) > 0)).sum())
+        require(num_types > 0, key, value, 'holds no words')
+        require(num_types > 1, key, value, 'holds one word only; two different words or more are needed')
+        start += length
 
 
 # name -> the function that loads it, and the path keys of `corpus.*` that it reads

@@ -1,6 +1,6 @@
 """Corpora as token ids, their context windows, and the order in which training visits the positions.
 
-Dims: T words of a stream, B batch, N context words (the paper's n-1), S streams, U updates, V vocabulary.
+Dims: T words of a stream, B batch, N context words (the paper's n-1), S streams, V vocabulary.
 """
 
 import dataclasses
@@ -10,8 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nplm_jax.data import prepared_texts
 from nplm_jax.data.corpora import Corpus, Span, Splits
+from nplm_jax.data.keyed_permutation import permute
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.utils import mapped_arrays
+
+LARGE = 2**25  # words of a stream that is not held in memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +24,7 @@ class Dataset(Splits):
     """A corpus as token ids, and its splits.
 
     Attributes:
-        tokens_T: The whole stream, int32.
+        tokens_T: The whole stream, int32; memory-mapped if it is longer than LARGE.
         vocabulary: The words of the ids.
     """
 
@@ -33,8 +38,12 @@ class Dataset(Splits):
 
 
 def from_corpus(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
-    """Returns a corpus as the ids of its words."""
-    return Dataset(corpus.train, corpus.valid, corpus.test, vocabulary.encode(corpus.words), vocabulary)
+    """Returns a corpus as the ids of its words; those of a large one are mapped from a file of the cache."""
+    types, type_ids_T = corpus.stream
+    token_ids_K = vocabulary.encode(types)
+    is_large = isinstance(type_ids_T, np.memmap) and len(type_ids_T) > LARGE
+    tokens_T = prepared_texts.encode(type_ids_T, token_ids_K) if is_large else token_ids_K[type_ids_T]
+    return Dataset(corpus.train, corpus.valid, corpus.test, tokens_T, vocabulary)
 
 
 def windows(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:
@@ -80,8 +89,25 @@ def epoch_order(seed: int, epoch: int, train: Span) -> jax.Array:
     return jax.random.permutation(key, jnp.arange(train.start, train.stop, dtype=jnp.int32))
 
 
-def stream_order(seed: int, epoch: int, train: Span, num_streams: int, bptt_length: int) -> jax.Array:
-    """Returns an order in which parallel streams read the training words, for truncated back-propagation through time.
+def shuffled_positions(seed: int, epoch: int, train: Span, indices: np.ndarray) -> np.ndarray:
+    """Returns elements of a random permutation of the training positions, which is computed where it is read.
+
+    Args:
+        seed: The run's seed.
+        epoch: The epoch, from 0.
+        train: The training positions.
+        indices: Indices of elements.
+
+    Returns:
+        The positions, int64. The permutation is a pure function of (seed, epoch), and another than `epoch_order`'s.
+    """
+    return train.start + permute(indices, len(train), (seed, 1, epoch))
+
+
+def stream_positions(
+    seed: int, epoch: int, train: Span, num_streams: int, bptt_length: int, indices: np.ndarray
+) -> np.ndarray:
+    """Returns elements of the order in which parallel streams read the training words, for truncated back-propagation.
 
     Update u takes elements [u*B, (u+1)*B), B = S * bptt_length: the next `bptt_length` positions of the first stream,
     then those of the second, and so on. The streams read contiguous parts of equal length, the first from a random
@@ -93,20 +119,28 @@ def stream_order(seed: int, epoch: int, train: Span, num_streams: int, bptt_leng
         train: The training positions.
         num_streams: S, the number of parallel streams.
         bptt_length: The number of words that a stream reads in an update.
+        indices: Indices of elements; an epoch has `stream_epoch_size` of them.
 
     Returns:
-        positions, int32, of length U*B.
+        The positions, int64.
     """
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), epoch)
-    updates = len(train) // (num_streams * bptt_length)
-    starts_S = jax.random.randint(key, (), 0, len(train)) + updates * bptt_length * jnp.arange(num_streams)
-    steps_UxT = jnp.arange(updates * bptt_length).reshape(updates, bptt_length)
-    return (train.start + (starts_S[None, :, None] + steps_UxT[:, None, :]) % len(train)).reshape(-1).astype(jnp.int32)
+    first = int(jax.random.randint(key, (), 0, len(train)))
+    stream_length = stream_epoch_size(train, num_streams, bptt_length) // num_streams
+    update, rest = np.divmod(indices.astype(np.int64), num_streams * bptt_length)
+    stream, word = np.divmod(rest, bptt_length)
+    return train.start + (first + stream * stream_length + update * bptt_length + word) % len(train)
+
+
+def stream_epoch_size(train: Span, num_streams: int, bptt_length: int) -> int:
+    """Returns the number of training words that parallel streams read in an epoch: whole updates only."""
+    batch_size = num_streams * bptt_length
+    return len(train) // batch_size * batch_size
 
 
 def unigram_log_probabilities(words_T: np.ndarray, vocabulary_size: int) -> np.ndarray:
     """Returns the log relative frequencies of words after adding 1/2 to each of the V counts, float32, V."""
-    return log_frequencies(np.bincount(words_T, minlength=vocabulary_size)).astype(np.float32)
+    return log_frequencies(mapped_arrays.bincount(words_T, vocabulary_size)).astype(np.float32)
 
 
 def log_frequencies(counts_V: np.ndarray | Sequence[int]) -> np.ndarray:

@@ -3,15 +3,15 @@
 import collections
 import dataclasses
 import re
-import sys
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
 import regex
 
 from nplm_jax.config import CorpusSettings
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.data.word_stream import WordStream
+from nplm_jax.utils.errors import BadInput
 
 TEXT_BOUNDARY = '<text>'  # before each text of a corpus
 PARAGRAPH_BOUNDARY = '<p>'  # before each paragraph
@@ -55,59 +55,60 @@ def paragraphs(text: str, kind: str) -> list[Paragraph]:
     return [words for block in _BLANK_LINES.split(normalized) if (words := split(block))]
 
 
-def token_streams(
-    parts: Sequence[Sequence[str]], split_paragraphs: Callable[[str], list[Paragraph]], settings: CorpusSettings
-) -> list[list[str]]:
-    """Tokenizes each part of a corpus; proper nouns are searched over all parts together.
+class ProperNounCounts(NamedTuple):
+    """How often a text writes each word, in lower case, with and without a capital; see `find_proper_nouns`.
 
-    Args:
-        parts: For each part (the whole corpus, or its training, validation and test files) its texts.
-        split_paragraphs: Splits a text into paragraphs of raw words.
-        settings: The `corpus.*` choices.
-
-    Returns:
-        One stream of tokens for each part.
-
-    Raises:
-        BadInput: The settings ask for proper nouns and no word has a capital.
+    Attributes:
+        capital: Occurrences with a capital inside a sentence.
+        lower: Occurrences without a capital.
+        has_capitals: Whether any word has a capital.
     """
-    proper_nouns: Collection[str] = ()
-    if settings.proper_nouns:
-        raw = (p for part in parts for text in part for p in split_paragraphs(text))
-        proper_nouns = find_proper_nouns(split_possessives(p, settings) for p in raw)
-    return [tokenize(map(split_paragraphs, part), settings, proper_nouns) for part in parts]
+
+    capital: collections.Counter[str]
+    lower: collections.Counter[str]
+    has_capitals: bool
 
 
 def tokenize(
-    texts: Iterable[list[Paragraph]], settings: CorpusSettings, proper_nouns: Collection[str] = ()
-) -> list[str]:
-    """Applies the `corpus.*` choices to texts of raw words and joins them to one stream of tokens.
+    raw: Iterable[Paragraph],
+    settings: CorpusSettings,
+    proper_nouns: Collection[str] = (),
+    begins_text: bool = True,
+) -> WordStream:
+    """Applies the `corpus.*` choices to paragraphs of raw words and joins them to one stream of tokens.
 
-    Each text begins with two boundary tokens, <text> and the <p> of its first paragraph. With the default settings
+    A text begins with two boundary tokens, <text> and the <p> of its first paragraph. With the default settings
     Brown becomes 1,183,224 tokens of 48,132 types (the paper, section 4: 1,181,041 and 47,578).
 
     Args:
-        texts: For each text its paragraphs.
+        raw: The paragraphs.
         settings: The `corpus.*` choices.
         proper_nouns: Proper nouns in lower case, from `find_proper_nouns`; their capitalised occurrences become
             <proper>.
+        begins_text: Whether the first paragraph is the first one of its text.
     """
-    stream: list[str] = []
-    for text in texts:
+    words: list[str] = [TEXT_BOUNDARY] if begins_text and settings.boundary_tokens else []
+    for paragraph in raw:
         if settings.boundary_tokens:
-            stream.append(TEXT_BOUNDARY)
-        for paragraph in text:
-            if settings.boundary_tokens:
-                stream.append(PARAGRAPH_BOUNDARY)
-            words: Iterable[str] = split_possessives(paragraph, settings)
-            if settings.numbers:
-                words = (NUMBER if is_number(w) else w for w in words)
-            if proper_nouns:
-                words = (PROPER if w[:1].isupper() and w.lower() in proper_nouns else w for w in words)
-            if settings.lowercase:
-                words = (w.lower() for w in words)
-            stream.extend(map(sys.intern, words))  # equal words share one string, which saves memory
-    return stream
+            words.append(PARAGRAPH_BOUNDARY)
+        words += paragraph
+    # What becomes of a raw word does not depend on its neighbours, so each different word is looked at once.
+    stream = WordStream.from_words(words)
+    return stream.replace_types([tokenize_word(word, settings, proper_nouns) for word in stream.types])
+
+
+def tokenize_word(word: str, settings: CorpusSettings, proper_nouns: Collection[str] = ()) -> list[str]:
+    """Applies the `corpus.*` choices to a raw word.
+
+    Returns:
+        Its token; for a possessive under `corpus.split_possessive` those of its noun and of the 's.
+    """
+    tokens = split_possessives([word], settings)
+    if settings.numbers:
+        tokens = [NUMBER if is_number(w) else w for w in tokens]
+    if proper_nouns:
+        tokens = [PROPER if w[:1].isupper() and w.lower() in proper_nouns else w for w in tokens]
+    return [w.lower() for w in tokens] if settings.lowercase else tokens
 
 
 def tokenize_prompt(text: str, settings: CorpusSettings, known: Collection[str], kind: str = '') -> list[str]:
@@ -129,7 +130,7 @@ def tokenize_prompt(text: str, settings: CorpusSettings, known: Collection[str],
     if settings.proper_nouns:
         words = {w for paragraph in raw for w in split_possessives(paragraph, settings)}
         proper_nouns = {w.lower() for w in words if w not in known and w.lower() not in known}
-    return tokenize([raw], dataclasses.replace(settings, boundary_tokens=False), proper_nouns)
+    return tokenize(raw, dataclasses.replace(settings, boundary_tokens=False), proper_nouns).words()
 
 
 def is_number(word: str) -> bool:
@@ -140,7 +141,30 @@ def is_number(word: str) -> bool:
     return _NUMBER.fullmatch(word) is not None
 
 
-def find_proper_nouns(raw: Iterable[Paragraph]) -> frozenset[str]:
+def count_proper_nouns(raw: Iterable[Paragraph], settings: CorpusSettings) -> ProperNounCounts:
+    """Counts what `find_proper_nouns` needs; the counts of several pieces of a text can be added.
+
+    Args:
+        raw: Paragraphs of words in their original case.
+        settings: The `corpus.*` choices, of which `corpus.split_possessive` counts.
+    """
+    capital: collections.Counter[str] = collections.Counter()
+    lower: collections.Counter[str] = collections.Counter()
+    has_capitals = False
+    for paragraph in raw:
+        previous = '.'
+        for word in split_possessives(paragraph, settings):
+            if word[:1].isupper():
+                has_capitals = True
+                if previous[-1:] not in _SENTENCE_OPENERS and not _PRONOUN.fullmatch(word):
+                    capital[word.lower()] += 1
+            elif word[:1].islower():
+                lower[word] += 1
+            previous = word
+    return ProperNounCounts(capital, lower, has_capitals)
+
+
+def find_proper_nouns(pieces: Iterable[ProperNounCounts]) -> frozenset[str]:
     """Finds the types that a text nearly always capitalises inside sentences.
 
     A type is a proper noun if it has a capital inside a sentence at least once, and if such occurrences are at least
@@ -152,7 +176,7 @@ def find_proper_nouns(raw: Iterable[Paragraph]) -> frozenset[str]:
     no tagger; it takes Monday, American, Mr and B52 for proper nouns too.
 
     Args:
-        raw: Paragraphs of words in their original case.
+        pieces: The counts of the pieces of a text.
 
     Returns:
         The proper nouns in lower case.
@@ -163,26 +187,13 @@ def find_proper_nouns(raw: Iterable[Paragraph]) -> frozenset[str]:
     capital: collections.Counter[str] = collections.Counter()
     lower: collections.Counter[str] = collections.Counter()
     has_capitals = False
-    for paragraph in raw:
-        previous = '.'
-        for word in paragraph:
-            if word[:1].isupper():
-                has_capitals = True
-                if previous[-1:] not in _SENTENCE_OPENERS and not _PRONOUN.fullmatch(word):
-                    capital[word.lower()] += 1
-            elif word[:1].islower():
-                lower[word] += 1
-            previous = word
+    for piece in pieces:
+        capital.update(piece.capital)
+        lower.update(piece.lower)
+        has_capitals |= piece.has_capitals
     if not has_capitals:
         raise BadInput('corpus.proper_nouns=True: this text has no capital letter, by which proper nouns are found')
     return frozenset(w for w, c in capital.items() if c >= MIN_CAPITALISED_SHARE * (c + lower[w]))
-
-
-def require_words(key: str, value: Any, words: list[str]) -> None:
-    """Raises BadInput unless `words` has at least two types beside the boundary tokens."""
-    num_types = len(set(words) - {TEXT_BOUNDARY, PARAGRAPH_BOUNDARY})
-    require(num_types > 0, key, value, 'holds no words')
-    require(num_types > 1, key, value, 'holds one word only; two different words or more are needed')
 
 
 def split_possessives(words: Paragraph, settings: CorpusSettings) -> Paragraph:

@@ -4,13 +4,14 @@ import collections
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from nplm_jax.config import CorpusSettings
-from nplm_jax.data.corpora import Corpus
+from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.tokenization import RARE
+from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import read_numbers, write_atomically
 
@@ -83,12 +84,22 @@ def build(words: Sequence[str], min_count: int = 1, max_vocabulary: int = 0) -> 
         >>> vocabulary.encode(['the', 'cat']).tolist()
         [1, 0]
     """
-    frequencies = collections.Counter(words)
-    frequencies.pop(RARE, None)
-    kept = [(w, c) for w, c in frequencies.most_common() if c >= min_count]
+    return from_counts(collections.Counter(words), min_count, max_vocabulary)
+
+
+def from_counts(frequencies: Mapping[str, int], min_count: int = 1, max_vocabulary: int = 0) -> Vocabulary:
+    """Builds the vocabulary of the most frequent words, as `build` does.
+
+    Args:
+        frequencies: The occurrences of each word, in the order of their first occurrences.
+        min_count: Words with fewer occurrences are left out.
+        max_vocabulary: The largest |V|; 0 sets no limit.
+    """
+    kept = [(w, c) for w, c in frequencies.items() if c >= min_count and w != RARE]
+    kept.sort(key=lambda item: -item[1])  # keeps the order of words of equal count
     if max_vocabulary:
         kept = kept[: max_vocabulary - 1]
-    num_rare = len(words) - sum(c for _, c in kept)
+    num_rare = sum(frequencies.values()) - sum(c for _, c in kept)
     return Vocabulary((RARE, *(w for w, _ in kept)), (num_rare, *(c for _, c in kept)))
 
 
@@ -98,8 +109,11 @@ def for_corpus(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
     Raises:
         BadInput: The vocabulary has fewer than two words beside the rare-word symbol.
     """
-    words = corpus.words if settings.count_over == 'all' else corpus.words[corpus.train.start : corpus.train.stop]
-    vocabulary = build(words, settings.min_count, settings.max_vocabulary)
+    span = Span(0, len(corpus)) if settings.count_over == 'all' else corpus.train
+    types, type_ids_L = corpus.stream
+    counts = mapped_arrays.bincount(type_ids_L[span.start : span.stop], len(types)).tolist()
+    frequencies = {word: count for word, count in zip(types, counts) if count}
+    vocabulary = from_counts(frequencies, settings.min_count, settings.max_vocabulary)
     require(len(vocabulary) > 2, 'corpus.min_count', settings.min_count, 'leaves fewer than two words')
     return vocabulary
 

@@ -54,11 +54,13 @@ class Score(NamedTuple):
         words: Number of predicted words.
         nll: Total negative log-likelihood, nats.
         impossible: Number of words with probability zero; one such word makes the perplexity infinite.
+        nll_error: The standard error of the mean NLL per word, nats; 0 where every word of the span was predicted.
     """
 
     words: int
     nll: float
     impossible: int = 0
+    nll_error: float = 0.0
 
     @property
     def nll_per_word(self) -> float:
@@ -69,6 +71,11 @@ class Score(NamedTuple):
     def perplexity(self) -> float:
         """exp(total NLL / words); infinite where a word has probability zero."""
         return nll_to_perplexity(self.nll_per_word)
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error of the perplexity, to first order: perplexity * `nll_error`."""
+        return self.perplexity * self.nll_error
 
 
 class WatchedModel(LanguageModel):
@@ -114,6 +121,8 @@ def summarize(log_p_T: np.ndarray, span: Span) -> Score:
 def evaluate_sample(model: LanguageModel, tokens_T: np.ndarray, span: Span, num_words: int) -> Score:
     """Predicts some words of `span`: 16 stretches of one length, spread evenly, `num_words` together at most.
 
+    The standard error is that of a mean of 16 stretches, which are taken as independent.
+
     Args:
         model: The model.
         tokens_T: Ids of the stream.
@@ -128,7 +137,15 @@ def evaluate_sample(model: LanguageModel, tokens_T: np.ndarray, span: Span, num_
     parts = min(_SAMPLE_PARTS, num_words)
     starts = (span.start + part * len(span) // parts for part in range(parts))
     scores = [evaluate(model, tokens_T, Span(start, start + num_words // parts)) for start in starts]
-    return Score(*(sum(values) for values in zip(*scores)))
+    means = [score.nll_per_word for score in scores]
+    share_left_out = 1 - sum(score.words for score in scores) / len(span)
+    error = float(np.std(means, ddof=1)) * math.sqrt(share_left_out / parts) if parts > 1 else math.inf
+    return Score(
+        words=sum(score.words for score in scores),
+        nll=sum(score.nll for score in scores),
+        impossible=sum(score.impossible for score in scores),
+        nll_error=error,
+    )
 
 
 def check_not_nan(log_p_T: np.ndarray, start: int) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import jax
+import numpy as np
 
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset
@@ -105,3 +106,7 @@ class Body(abc.ABC):
     def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
         """Returns the positions in the corpus in the order in which an epoch trains on them, int32."""
         return dataset.epoch_order(seed, epoch, train)
+
+    def positions_at(self, seed: int, epoch: int, train: Span, batch_size: int, indices: np.ndarray) -> np.ndarray:
+        """Returns some elements of the order in which an epoch trains on a corpus that is too long for one array."""
+        return dataset.shuffled_positions(seed, epoch, train, indices)

@@ -17,6 +17,7 @@ from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.models.body import Carry
 from nplm_jax.models.language_model import LanguageModel, check_contexts
 from nplm_jax.models.network import Network
+from nplm_jax.models.ngram.counts import with_history
 from nplm_jax.outputs.output_layer import Features, Params
 
 SCORING_BATCH = 256  # words scored at once: a V x B block of scores that stays in the processor's cache
@@ -43,9 +44,10 @@ class NeuralLanguageModel(LanguageModel):
 
     def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score`. A body with a carry reads `burn_in` words before the span first."""
-        start = max(0, span.start - self.network.body.burn_in)
-        positions_SxB = dataset.consecutive_positions(Span(start, span.stop), SCORING_BATCH)
-        log_p = _score_stream(self.network, self.params, jnp.asarray(tokens_T), positions_SxB)
+        start, N = max(0, span.start - self.network.body.burn_in), self.network.body.num_context
+        words_L = with_history(tokens_T, Span(start, span.stop), N).astype(np.int32)
+        positions_SxB = dataset.consecutive_positions(Span(N, len(words_L)), SCORING_BATCH)
+        log_p = _score_stream(self.network, self.params, words_L, positions_SxB)
         return np.asarray(log_p).reshape(-1)[span.start - start : span.stop - start]
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:

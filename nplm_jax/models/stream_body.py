@@ -7,6 +7,8 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset
@@ -76,4 +78,9 @@ class StreamBody(Body):
 
     def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
         """See `Body.epoch_positions`: the next words of each stream."""
-        return dataset.stream_order(seed, epoch, train, self.num_streams(batch_size), self.bptt_length)
+        size = dataset.stream_epoch_size(train, self.num_streams(batch_size), self.bptt_length)
+        return jnp.asarray(self.positions_at(seed, epoch, train, batch_size, np.arange(size)), jnp.int32)
+
+    def positions_at(self, seed: int, epoch: int, train: Span, batch_size: int, indices: np.ndarray) -> np.ndarray:
+        """See `Body.positions_at`: elements of `epoch_positions`."""
+        return dataset.stream_positions(seed, epoch, train, self.num_streams(batch_size), self.bptt_length, indices)

@@ -127,7 +127,14 @@ def is_complete(results: Mapping[str, Any]) -> bool:
         and has_numbers(impossible, impossible)
         and None not in impossible.values()
         and type(results.get('evaluated_train_words', 0)) is int
+        and ('sample' not in results or _is_sample(results['sample']))
     )
+
+
+def _is_sample(sample: Any) -> bool:
+    """Returns whether a value says how many words a sample has, and its standard errors."""
+    keys = ('words', 'standard_error')
+    return isinstance(sample, Mapping) and all(has_numbers(sample.get(key), SPLITS[1:]) for key in keys)
 
 
 def has_numbers(value: Any, keys: Iterable[str]) -> bool:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import tqdm
 
+from nplm_jax.config import EvalSettings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
-from nplm_jax.inference.perplexity import WatchedModel, evaluate, evaluate_sample
+from nplm_jax.inference.perplexity import Score, WatchedModel, evaluate, evaluate_sample
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import interpolated
@@ -33,32 +34,32 @@ def fit_trigram(data: Dataset) -> Trigram:
 def measure(
     model: LanguageModel,
     data: Dataset,
-    train_words: int = 0,
+    settings: EvalSettings,
     trigram: Callable[[], Trigram] | None = None,
     known: Mapping[Span, np.ndarray] | None = None,
 ) -> dict[str, Any]:
-    """Computes the exact perplexity of a model on the three splits.
+    """Computes the perplexity of a model on the three splits, exact or of the samples that the settings ask for.
 
     Args:
         model: Any model.
         data: The corpus.
-        train_words: The number of training words to predict, spread evenly; 0 for all.
-        trigram: Returns the trigram to mix the model with; None for no mixture.
+        settings: How many words of each split to predict.
+        trigram: Returns the trigram to mix the model with; None for no mixture. A sample of the words has none.
         known: Scores of the model that training has computed already.
 
     Returns:
         The values for results.json.
     """
-    num_train = min(train_words, len(data.train)) or len(data.train)
-    total = num_train + len(data.valid) + len(data.test) - sum(map(len, known or ()))
+    samples = {'valid': settings.words, 'test': settings.words, 'train': settings.train_words}
+    totals = {name: min(samples[name], len(span)) or len(span) for name, span in data.splits.items()}
+    total = sum(totals.values()) - sum(map(len, known or ()))
     with tqdm.tqdm(total=total, disable=None, unit=' words', unit_scale=True, dynamic_ncols=True) as bar:
         cached, scores = mixture.CachedScores(WatchedModel(model, bar.update), known), {}
-        for name in ('valid', 'test', 'train'):  # the quick ones first, so that the time that is left shows soon
+        for name, sample in samples.items():  # the quick ones first, so that the time that is left shows soon
             bar.set_description(f'evaluating on the {name} words')
-            sample = train_words if name == 'train' else 0
             scores[name] = evaluate_sample(cached, data.tokens_T, data.splits[name], sample)
         mixed = {}
-        if trigram:
+        if trigram and not settings.words:
             bar.set_description('estimating the trigram')
             fitted = trigram()
             bar.set_description('mixing with the trigram')
@@ -68,7 +69,17 @@ def measure(
         'perplexity': {name: scores[name].perplexity for name in data.splits},
         'impossible_words': {name: scores[name].impossible for name in data.splits},
         **({'evaluated_train_words': scores['train'].words} if scores['train'].words < len(data.train) else {}),
+        **({'sample': _describe_sample(scores)} if settings.words else {}),
         **mixed,
+    }
+
+
+def _describe_sample(scores: Mapping[str, Score]) -> dict[str, Any]:
+    """Returns how many validation and test words were predicted, and the standard errors of the perplexities."""
+    splits = ('valid', 'test')
+    return {
+        'words': {name: scores[name].words for name in splits},
+        'standard_error': {name: scores[name].standard_error for name in splits},
     }
 
 

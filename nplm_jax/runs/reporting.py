@@ -219,6 +219,10 @@ def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
     lines = [markdown_table(['perplexity', *SPLITS], rows)]
     if evaluated := results.get('evaluated_train_words'):
         lines.append(f'train: of a sample of {evaluated:,} training words (eval.train_words)')
+    if sample := results.get('sample'):
+        errors = ', '.join(f'{s} +- {null_to_inf(sample["standard_error"][s]):.1f}' for s in SPLITS[1:])
+        words = f'{sample["words"]["valid"]:,} validation and {sample["words"]["test"]:,} test words'
+        lines.append(f'of a sample of {words} (eval.words); standard error: {errors}')
     if results.get('mixture'):
         lines.append(_MIXTURES)
     for split, count in results.get('impossible_words', {}).items():

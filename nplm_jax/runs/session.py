@@ -145,7 +145,7 @@ class RunSession:
         started, data, settings = time.perf_counter(), self.inputs.data, self.settings
         trigram = (lambda: self.inputs.trigram) if self.trains else None
         known = self.trainer.best_scores if self.trainer else {}
-        measured = evaluation.measure(model, data, settings.eval.train_words, trigram, known)
+        measured = evaluation.measure(model, data, settings.eval, trigram, known)
         if table := evaluation.predictions_table(model, data):
             print(table)
         return {

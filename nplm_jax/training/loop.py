@@ -7,7 +7,6 @@ Dims: S updates of a chunk, T positions of an epoch.
 
 import contextlib
 import dataclasses
-import functools
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -22,12 +21,13 @@ from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.neighbours import make_neighbours
 from nplm_jax.distributed import multihost, sharding
-from nplm_jax.inference.perplexity import summarize
+from nplm_jax.inference.perplexity import evaluate_sample, summarize
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import Store
+from nplm_jax.training.inputs import WordSource, make_word_source
 from nplm_jax.training.optimizers import Hyperparameters
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.schedule import Progress, Schedule, make_schedule
@@ -65,8 +65,8 @@ class TrainingRun:
         data: Its corpus.
         schedule: When it logs, validates and saves.
         program: The static part of an update.
-        inputs: The arrays that every update reads, on every device.
-        positions: Returns the order of training positions of an epoch, on every device; the last epoch is cached.
+        inputs: The arrays that every update reads, on every device, without the corpus.
+        words: Reads the words of each chunk.
     """
 
     settings: Settings
@@ -74,14 +74,16 @@ class TrainingRun:
     schedule: Schedule
     program: Program
     inputs: RunInputs
-    positions: Callable[[int], jax.Array]
+    words: WordSource
 
     def chunk(self, state: TrainState, step: int) -> Chunk:
         """Returns the chunk after update `step`."""
         epoch, first = divmod(step, self.schedule.steps_per_epoch)
         num_steps = self.schedule.next_boundary(step) - step
-        program = step_lib.choose_size(self.program, state)
-        return Chunk(program, state, self.positions(epoch), first, num_steps, self.inputs)
+        program, B = step_lib.choose_size(self.program, state), self.program.batch_size
+        words = self.words.read(epoch, first * B, num_steps * B)
+        inputs = dataclasses.replace(self.inputs, tokens_T=words.tokens_L)
+        return Chunk(program, state, words.positions, words.first, num_steps, inputs)
 
     def init_state(self) -> TrainState:
         """Returns the state before the first update, on one device."""
@@ -102,16 +104,14 @@ def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
     uses_sparse_updates = network.output.uses_sparse_updates
     mesh = sharding.make_sharding(settings.parallel, batch_size, body.num_streams(batch_size), uses_sparse_updates)
     proposal = network.output.make_proposal(data.train_words, len(data.vocabulary))
-    arrays = jnp.asarray(data.tokens_T), proposal, make_neighbours(settings, data)
+    arrays = None, proposal, make_neighbours(settings, data)
     return TrainingRun(
         settings=settings,
         data=data,
         schedule=schedule,
         program=step_lib.make_program(settings, network, schedule.steps_per_epoch, mesh),
         inputs=RunInputs(Hyperparameters.from_settings(settings), *mesh.replicate(jax.tree.map(jnp.asarray, arrays))),
-        positions=functools.lru_cache(maxsize=1)(
-            lambda epoch: mesh.replicate(body.epoch_positions(settings.seed, epoch, data.train, batch_size))
-        ),
+        words=make_word_source(settings, data, body, mesh),
     )
 
 
@@ -209,11 +209,16 @@ class Trainer:
         run, progress = self.run, self.progress
         params = self._state.params if self._state.average is None else self._state.average
         params = run.program.sharding.unshard(params, run.program.network.num_rows)
-        log_p_T = NeuralLanguageModel(run.program.network, params).score(run.data.tokens_T, run.data.valid)
-        score = summarize(log_p_T, run.data.valid)
+        model, tokens_T, valid = NeuralLanguageModel(run.program.network, params), run.data.tokens_T, run.data.valid
+        scores: dict[Span, np.ndarray] = {}
+        if run.settings.eval.words:
+            score = evaluate_sample(model, tokens_T, valid, run.settings.eval.words)
+        else:
+            scores[valid] = model.score(tokens_T, valid)
+            score = summarize(scores[valid], valid)
         nll = float(multihost.broadcast_from_primary(np.float64(score.nll_per_word)))
         if improved := nll < progress.best_valid_nll:
-            self.best, self.best_scores = jax.tree.map(jnp.copy, params), {run.data.valid: log_p_T}
+            self.best, self.best_scores = jax.tree.map(jnp.copy, params), scores
         evaluations_since_best = 0 if improved else progress.evaluations_since_best + 1
         self.progress = dataclasses.replace(
             progress,

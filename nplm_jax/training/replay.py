@@ -133,24 +133,25 @@ def describe(update: ReplayedUpdate) -> list[str]:
 def _replay_chunk(run: TrainingRun, state: TrainState, step: int, last: int) -> ReplayedUpdate:
     """Replays the updates of the chunk after `step` one by one, up to `last` or the first non-finite one."""
     epoch, B = step // run.schedule.steps_per_epoch, run.program.batch_size
-    positions_T, boundary = run.positions(epoch), run.schedule.next_boundary(step)
-    program = step_lib.choose_size(run.program, state)
-    inputs = step_lib.adapt_inputs(program, state, run.inputs)
+    chunk, boundary = run.chunk(state, step), run.schedule.next_boundary(step)
+    program = chunk.program
+    inputs = step_lib.adapt_inputs(program, state, chunk.inputs)
     for number in range(step + 1, last + 1):
-        first = (number - 1) % run.schedule.steps_per_epoch * B
-        positions_B = positions_T[first : first + B]
+        start = chunk.first + (number - 1 - step) * B
+        positions_B = chunk.positions_T[start : start + B]
         num_decayed = boundary - step if number == boundary else 0
         new_state, nll, grads = _update(program, state, positions_B, inputs, num_decayed)
         non_finite = _first_non_finite(state, nll, grads, new_state)
         if number == last or non_finite is not None:
             break
         state = new_state
+    first = (number - 1) % run.schedule.steps_per_epoch * B
     unshard = functools.partial(run.program.sharding.unshard, num_rows=run.program.network.num_rows)
     return ReplayedUpdate(
         number=number,
         epoch=epoch,
         first=first,
-        positions=tuple(np.asarray(positions_B).tolist()),
+        positions=tuple(run.words.positions(epoch, first, B).tolist()),
         loss=float(np.asarray(nll)),
         norms=finite.norms(unshard(state.params)),
         gradient_norms=finite.norms(unshard(grads)),

@@ -52,7 +52,7 @@ class RunInputs:
 
     Attributes:
         hyperparameters: The run's `Hyperparameters`.
-        tokens_T: The corpus, int32; None for updates whose batches are given.
+        tokens_T: The words to which positions refer, int32: those of `inputs.Words`; None where batches are given.
         proposal: The distribution that a sampled loss draws words from; None for other losses.
         neighbours: The words that a prior relates to each word; None without a prior.
     """
@@ -289,10 +289,10 @@ def update_average(
 def execute_steps(
     program: Program, state: TrainState, positions_T: jax.Array, first: int, num_steps: int, inputs: RunInputs
 ) -> tuple[TrainState, jax.Array]:
-    """Compiles and runs `train_steps` on the positions of one epoch from update `first` of the epoch on.
+    """Compiles and runs `train_steps` on consecutive elements of `positions_T`, from index `first` on.
 
     The state is donated: use only the one returned.
     """
     B = program.batch_size
-    positions_SxB = jax.lax.dynamic_slice(positions_T, (first * B,), (num_steps * B,)).reshape(num_steps, B)
+    positions_SxB = jax.lax.dynamic_slice(positions_T, (first,), (num_steps * B,)).reshape(num_steps, B)
     return train_steps(program, state, positions_SxB, inputs)

@@ -106,15 +106,19 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[tuple[TrainState,
     padded = [*chunks, *[chunks[-1]] * (size - len(chunks))]
     program, first, num_steps = chunks[0].program, chunks[0].first, chunks[0].num_steps
     B = program.batch_size
+    tokens, offsets = _join_words([c.inputs.tokens_T for c in padded])
     positions_RxSxB = np.stack(
-        [np.asarray(c.positions_T)[first * B : (first + num_steps) * B].reshape(num_steps, B) for c in padded]
+        [
+            offset + np.asarray(c.positions_T)[first : first + num_steps * B].reshape(num_steps, B)
+            for offset, c in zip(offsets, padded)
+        ]
     )
     stack = functools.partial(jax.tree.map, lambda *leaves: np.stack(leaves))
     runs = stack(*(c.state for c in padded)), positions_RxSxB, stack(*(c.inputs.hyperparameters for c in padded))
     mesh = _mesh(size)
     divided, replicated = (NamedSharding(mesh, spec) for spec in (PartitionSpec(RUNS), PartitionSpec()))
     states, positions_RxSxB, hyperparameters = jax.device_put(runs, divided)
-    shared = jax.tree.map(np.asarray, dataclasses.replace(chunks[0].inputs, hyperparameters=None))
+    shared = jax.tree.map(np.asarray, dataclasses.replace(chunks[0].inputs, hyperparameters=None, tokens_T=tokens))
     inputs = dataclasses.replace(jax.device_put(shared, replicated), hyperparameters=hyperparameters)
     started = time.perf_counter()
     states, nll_RxS = _execute(program, mesh, states, positions_RxSxB, inputs)
@@ -122,6 +126,18 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[tuple[TrainState,
     seconds = time.perf_counter() - started
     states = jax.tree.map(np.asarray, states)  # NumPy arrays: `run_chunk` places them itself
     return [(jax.tree.map(operator.itemgetter(r), states), nll_RxS[r], seconds) for r in range(len(chunks))]
+
+
+def _join_words(tokens: Sequence[jax.Array]) -> tuple[np.ndarray, list[int]]:
+    """Returns the words of all runs as one array, and where those of each run start in it.
+
+    Runs that read the same corpus share it; a run that reads its words from a mapped file has others than the next.
+    """
+    different = list({id(array): array for array in tokens}.values())
+    starts = np.cumsum([0, *map(len, different)])
+    first = {id(array): int(start) for array, start in zip(different, starts)}
+    joined = np.asarray(different[0]) if len(different) == 1 else np.concatenate(different)
+    return joined, [first[id(array)] for array in tokens]
 
 
 @functools.partial(jax.jit, static_argnames=('program', 'mesh'), donate_argnames='states')

@@ -3,6 +3,7 @@ import numpy as np
 
 from nplm_jax.data import corpora, dataset, vocabulary
 from nplm_jax.data.corpora import Span
+from nplm_jax.data.word_stream import WordStream
 
 
 def test_windows_by_hand():
@@ -22,7 +23,7 @@ def test_order_is_a_pure_function_of_seed_and_epoch():
 
 
 def test_unigrams_are_of_the_training_words_and_none_is_impossible():
-    corpus = corpora.Corpus(Span(0, 4), Span(4, 5), Span(4, 5), 'a b a a c'.split())
+    corpus = corpora.Corpus(Span(0, 4), Span(4, 5), Span(4, 5), WordStream.from_words('a b a a c'.split()))
     data = dataset.from_corpus(corpus, vocabulary.build(corpus.words))
     assert data.vocabulary.words == ('<rare>', 'a', 'b', 'c')
     np.testing.assert_allclose(

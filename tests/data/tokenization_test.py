@@ -68,7 +68,9 @@ def test_no_numbers(word):
 
 
 def proper_nouns(*paragraphs):
-    return tokenization.find_proper_nouns(p.split() for p in paragraphs)
+    return tokenization.find_proper_nouns(
+        [tokenization.count_proper_nouns([p.split() for p in paragraphs], corpus_settings('text'))]
+    )
 
 
 def test_the_start_of_a_sentence_says_nothing():

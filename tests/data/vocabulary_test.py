@@ -4,6 +4,7 @@ from helpers import corpus_settings
 
 from nplm_jax.data import corpora, vocabulary
 from nplm_jax.data.corpora import Span
+from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import BadInput
 
 WORDS = 'the cat the dog a cat the bird a mouse'.split()
@@ -34,14 +35,14 @@ def test_the_largest_vocabulary_counts_the_rare_symbol():
 
 
 def test_counting_over_train_only():
-    corpus = corpora.Corpus(Span(0, 6), Span(6, 8), Span(8, 10), WORDS)
+    corpus = corpora.Corpus(Span(0, 6), Span(6, 8), Span(8, 10), WordStream.from_words(WORDS))
     v = vocabulary.for_corpus(corpus, corpus_settings('text', count_over='train'))
     assert set(v.words) == {'<rare>', 'the', 'cat', 'dog', 'a'}
     assert 'mouse' in vocabulary.for_corpus(corpus, corpus_settings('text')).words
 
 
 def test_nothing_left_is_refused():
-    corpus = corpora.Corpus(Span(0, 6), Span(6, 8), Span(8, 10), WORDS)
+    corpus = corpora.Corpus(Span(0, 6), Span(6, 8), Span(8, 10), WordStream.from_words(WORDS))
     with pytest.raises(BadInput, match=r'corpus.min_count=9: leaves fewer than two words'):
         vocabulary.for_corpus(corpus, corpus_settings('text', min_count=9))
 

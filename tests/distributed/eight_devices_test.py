@@ -16,6 +16,7 @@ from experiments.parallel import counts, program
 from nplm_jax.config import ParallelSettings
 from nplm_jax.data import dataset, vocabulary
 from nplm_jax.data.corpora import Corpus, Span
+from nplm_jax.data.word_stream import WordStream
 from nplm_jax.distributed import sharding
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh
 from nplm_jax.inference.perplexity import evaluate
@@ -291,7 +292,7 @@ def many_words():
     random = np.random.default_rng(4)
     ids = np.concatenate([random.permutation(8011), np.minimum(random.zipf(1.3, 2000), 8011) - 1])
     words = [f'w{i}' for i in ids]
-    corpus = Corpus(Span(0, 9800), Span(9800, 9900), Span(9900, 10011), words)
+    corpus = Corpus(Span(0, 9800), Span(9800, 9900), Span(9900, 10011), WordStream.from_words(words))
     return dataset.from_corpus(corpus, vocabulary.build(words))
 
 

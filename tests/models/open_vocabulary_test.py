@@ -11,6 +11,7 @@ from nplm_jax.data import characters
 from nplm_jax.data.characters import END, NUM_CHARACTERS
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary, build
+from nplm_jax.data.word_stream import WordStream
 from nplm_jax.models import mixture
 from nplm_jax.models.adaptive.ngram_cache import NgramCache
 from nplm_jax.models.language_model import LanguageModel
@@ -108,7 +109,9 @@ def test_a_vocabulary_of_words_is_no_vocabulary_of_characters():
 
 
 def test_the_contexts_of_a_character_do_not_reach_into_another_word():
-    corpus = Corpus(Span(0, 6), Span(6, 8), Span(8, 10), 'the ab the cab the ab the x the aé'.split())
+    corpus = Corpus(
+        Span(0, 6), Span(6, 8), Span(8, 10), WordStream.from_words('the ab the cab the ab the x the aé'.split())
+    )
     words = characters.rare_words(corpus, build(corpus.words, min_count=3))
     assert words == {'train': ['ab', 'cab', 'ab'], 'valid': ['x'], 'test': ['aé']}
     data = characters.build_dataset(words, num_context=3)

@@ -120,10 +120,10 @@ def test_runs_of_different_strengths_train_together_as_alone():
 def test_a_replayed_chunk_has_the_pull_too():
     run = prepare_run(small_settings({**NCE, **PRIOR}), DATA)
     expected, _, _ = run_chunk(run.chunk(run.init_state(), 0))
-    state = run.init_state()
+    state, chunk = run.init_state(), run.chunk(run.init_state(), 0)
     for number in range(4):
-        positions_B = run.positions(0)[7 * number : 7 * number + 7]
-        state, _, _ = replay._update(run.program, state, positions_B, run.inputs, 4 if number == 3 else 0)
+        positions_B = chunk.positions_T[7 * number : 7 * number + 7]
+        state, _, _ = replay._update(run.program, state, positions_B, chunk.inputs, 4 if number == 3 else 0)
     np.testing.assert_allclose(state.params['C_VxM'], expected.params['C_VxM'], rtol=1e-5, atol=1e-6)
     assert replay.find_non_finite(run, Store(), 6) is None
 

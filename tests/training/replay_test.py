@@ -76,8 +76,8 @@ def test_the_first_update_that_is_not_finite_is_found(kind, store, tmp_path):
     assert update.non_finite and all(math.isfinite(norm) for norm in update.norms.values())
     B = settings.train.batch_size
     assert update.first == (update.number - 1 - update.epoch * (220 // B)) * B
-    positions_T = prepare_run(settings, DATA).positions(update.epoch)
-    assert update.positions == tuple(positions_T[update.first : update.first + B].tolist())
+    positions_B = prepare_run(settings, DATA).words.positions(update.epoch, update.first, B)
+    assert update.positions == tuple(positions_B.tolist())
     sound = replay.replay_update(prepare_run(settings, DATA), store, saved)
     assert sound.number == saved and sound.non_finite is None and set(sound.gradient_norms) == set(sound.norms)
     assert sound.loss == pytest.approx(losses[saved - 1], rel=1e-5)
@@ -96,7 +96,7 @@ def test_norms_are_those_of_the_gradient(store):
     run = prepare_run(settings, DATA)
     update = replay.replay_update(run, store, 1)
     params = run.init_state().params
-    batch = dataset.windows(run.inputs.tokens_T, jnp.asarray(update.positions), 3)
+    batch = dataset.windows(DATA.tokens_T, jnp.asarray(update.positions), 3)
     grads = jax.grad(lambda p: penalised_nll(p, run.program.network, *batch, 1e-4)[0])(params)
     assert set(update.gradient_norms) == set(grads)
     for name, norm in update.gradient_norms.items():
@@ -109,7 +109,7 @@ def test_norms_of_rows_that_are_needed_twice_are_those_of_their_sum(store):
     run = prepare_run(settings, DATA)
     update = replay.replay_update(run, store, 1)
     before = run.init_state()
-    batch = dataset.windows(run.inputs.tokens_T, jnp.asarray(update.positions), 3)
+    batch = dataset.windows(DATA.tokens_T, jnp.asarray(update.positions), 3)
     after, _ = step_lib.train_step(run.program, before, *batch, run.inputs)
     rate = run.program.learning_rate(run.inputs.hyperparameters, 0)
     for name, norm in update.gradient_norms.items():

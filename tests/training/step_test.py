@@ -17,18 +17,20 @@ LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 't
 
 def first_batch(run):
     """Returns the contexts and the targets of a run's first update."""
-    positions_B = run.positions(0)[: run.program.batch_size]
-    return dataset.windows(run.inputs.tokens_T, positions_B, run.program.network.body.num_context)
+    words = run.words.read(0, 0, run.program.batch_size)
+    positions_B = words.positions[: run.program.batch_size]
+    return dataset.windows(words.tokens_L, positions_B, run.program.network.body.num_context)
 
 
 @pytest.mark.parametrize('changes', [{}, LSTM], ids=['nplm', 'lstm'])
 def test_many_updates_in_one_execution_equal_one_at_a_time(changes):
     run = prepare_run(small_settings(changes), DATA)
     # The state is donated: each execution gets its own.
-    together, nll = execute_steps(run.program, run.init_state(), run.positions(0), 3, 6, run.inputs)
+    B, chunk = run.program.batch_size, run.chunk(run.init_state(), 0)
+    together, nll = execute_steps(run.program, run.init_state(), chunk.positions_T, 3 * B, 6, chunk.inputs)
     state, one_by_one = run.init_state(), []
     for first in range(3, 9):
-        state, nll_S = execute_steps(run.program, state, run.positions(0), first, 1, run.inputs)
+        state, nll_S = execute_steps(run.program, state, chunk.positions_T, first * B, 1, chunk.inputs)
         one_by_one.extend(nll_S.tolist())
     np.testing.assert_allclose(nll, one_by_one, rtol=1e-6)
     for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(state), strict=True):

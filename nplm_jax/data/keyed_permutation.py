@@ -1,0 +1,45 @@
+"""A random permutation of 0, 1, ..., size - 1 whose elements are computed one by one, without an array of its size.
+
+References:
+    Black and Rogaway, Ciphers with arbitrary finite domains, CT-RSA 2002: a Feistel network with cycle walking.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+NUM_ROUNDS = 6
+
+
+def permute(indices: np.ndarray, size: int, key: Sequence[int]) -> np.ndarray:
+    """Returns the elements of a permutation at some indices.
+
+    Args:
+        indices: Indices below `size`, of any integer type.
+        size: The number of elements.
+        key: Which permutation: numbers of 0 or more.
+
+    Returns:
+        The elements, int64. All indices together give each of 0 ... size - 1 once.
+    """
+    half = np.uint64(max(((size - 1).bit_length() + 1) // 2, 1))  # bits of each half of a block
+    mask = np.uint64((1 << int(half)) - 1)
+    keys = np.random.SeedSequence(key).generate_state(NUM_ROUNDS, np.uint64)
+
+    def encrypt(blocks: np.ndarray) -> np.ndarray:
+        left, right = blocks >> half, blocks & mask
+        for round_key in keys:
+            left, right = right, left ^ (_mix(right + round_key) & mask)
+        return (left << half) | right
+
+    blocks = encrypt(indices.astype(np.uint64))
+    while (outside := blocks >= size).any():  # a block has 4 * size values at most
+        blocks[outside] = encrypt(blocks[outside])
+    return blocks.astype(np.int64)
+
+
+def _mix(values: np.ndarray) -> np.ndarray:
+    """Returns 64 bits that depend on all bits of each value: the last steps of SplitMix64."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

@@ -1,0 +1,146 @@
+"""Texts to one stream of words: cut into words in pieces, by several processes where there is much of it.
+
+Proper nouns, which depend on all of the text, take a first pass over it.
+"""
+
+import functools
+import itertools
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tqdm
+
+from nplm_jax.config import CorpusSettings
+from nplm_jax.data import prepared_texts, sources, tokenization
+from nplm_jax.data.prepared_texts import Prepared
+from nplm_jax.data.sources import Piece
+from nplm_jax.data.tokenization import Paragraph, ProperNounCounts
+from nplm_jax.data.word_stream import TypeNumbers, WordStream, renumber
+from nplm_jax.utils.processes import map_in_processes, num_processors
+
+SplitParagraphs = Callable[[str], list[Paragraph]]
+Pieces = Iterable[Piece]
+KEPT_BYTES = 2**24  # texts of more bytes are cut by several processes, and kept in the cache
+
+
+def prepare(
+    parts: Sequence[Pieces],
+    split_paragraphs: SplitParagraphs,
+    settings: CorpusSettings,
+    num_processes: int = 1,
+    write: Callable[[np.ndarray], Any] | None = None,
+) -> Prepared:
+    """Cuts texts into one stream of words; proper nouns are searched over all parts together.
+
+    Args:
+        parts: For each part of a corpus (all of it, or its training, validation and test texts) its pieces, which may
+            be read twice.
+        split_paragraphs: Splits the text of a piece into paragraphs of raw words.
+        settings: The `corpus.*` choices.
+        num_processes: The number of processes that cut.
+        write: Takes the numbers of the words of each piece, int32; then the stream that is returned has none.
+
+    Raises:
+        BadInput: The settings ask for proper nouns and no word has a capital.
+    """
+    cut: Callable[..., Iterator[Any]] = functools.partial(map_in_processes, num_processes=num_processes)
+    proper_nouns: frozenset[str] = frozenset()
+    if settings.proper_nouns:
+        count = functools.partial(_count_proper_nouns, split_paragraphs, settings)
+        proper_nouns = tokenization.find_proper_nouns(cut(count, itertools.chain.from_iterable(parts)))
+    kept = [np.zeros(0, np.int32)]
+    numbers, lengths = TypeNumbers(), []
+    for part in parts:
+        lengths.append(0)
+        tokenize = functools.partial(_tokenize, split_paragraphs, settings, proper_nouns)
+        for type_ids in renumber(cut(tokenize, part), numbers):
+            (write or kept.append)(type_ids)
+            lengths[-1] += len(type_ids)
+    return Prepared(WordStream(list(numbers), np.concatenate(kept)), tuple(lengths))
+
+
+def prepare_files(
+    parts: Sequence[tuple[Sequence[pathlib.Path], Pieces]], split_paragraphs: SplitParagraphs, settings: CorpusSettings
+) -> Prepared:
+    """Cuts files into one stream of words; a large text only once, as long as its files do not change.
+
+    Args:
+        parts: For each part of a corpus its files and their pieces, which may be read twice.
+        split_paragraphs: See `prepare`.
+        settings: The `corpus.*` choices.
+
+    Raises:
+        BadInput: A file is missing, damaged or no text, or changed while it was read; or the cache cannot be written.
+    """
+    files = [file for part, _ in parts for file in part]
+    num_bytes = sum(file.stat().st_size for file in files)
+    if num_bytes < KEPT_BYTES:
+        return prepare([pieces for _, pieces in parts], split_paragraphs, settings)
+    is_plain_text = not any(sources.is_compressed(file) for file in files)
+
+    def make(write: Callable[[np.ndarray], Any]) -> Prepared:
+        with _Progress(num_bytes if is_plain_text else None) as progress:
+            watched = [progress.watch(pieces) for _, pieces in parts]
+
+            def write_and_show(type_ids: np.ndarray) -> None:
+                write(type_ids)
+                progress.add(len(type_ids))
+
+            return prepare(watched, split_paragraphs, settings, num_processors(), write_and_show)
+
+    choices = {name: getattr(settings, name) for name in prepared_texts.SETTINGS}
+    choices |= {'parts': [[str(file.absolute()) for file in part] for part, _ in parts]}
+    return prepared_texts.load_or_make(choices, files, make)
+
+
+class _Progress:
+    """A progress bar in words, whose total follows from the share of the bytes that has been read."""
+
+    def __init__(self, num_bytes: int | None) -> None:
+        """Takes the bytes of the text; None where they are unknown."""
+        self._num_bytes, self._read = num_bytes, 0
+        self._bar = tqdm.tqdm(desc='cutting', disable=None, unit=' words', unit_scale=True, dynamic_ncols=True)
+
+    def __enter__(self) -> '_Progress':
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._bar.close()
+
+    def watch(self, pieces: Pieces) -> Pieces:
+        """Returns the pieces, whose sizes are counted while they are read."""
+        return _WatchedPieces(pieces, self)
+
+    def read(self, piece: Piece) -> None:
+        """Counts a piece that was read."""
+        self._read += len(piece.text)
+
+    def add(self, num_words: int) -> None:
+        """Shows that so many words more were cut."""
+        if self._num_bytes and self._read:
+            self._bar.total = int((self._bar.n + num_words) * max(self._num_bytes / self._read, 1))
+        self._bar.update(num_words)
+
+
+class _WatchedPieces:
+    """Pieces that may be read several times, each reported to a progress bar."""
+
+    def __init__(self, pieces: Pieces, progress: _Progress) -> None:
+        self._pieces, self._progress = pieces, progress
+
+    def __iter__(self) -> Iterator[Piece]:
+        for piece in self._pieces:
+            self._progress.read(piece)
+            yield piece
+
+
+def _tokenize(
+    split_paragraphs: SplitParagraphs, settings: CorpusSettings, proper_nouns: frozenset[str], piece: Piece
+) -> WordStream:
+    return tokenization.tokenize(split_paragraphs(piece.text), settings, proper_nouns, piece.begins_text)
+
+
+def _count_proper_nouns(split_paragraphs: SplitParagraphs, settings: CorpusSettings, piece: Piece) -> ProperNounCounts:
+    return tokenization.count_proper_nouns(split_paragraphs(piece.text), settings)

@@ -1,0 +1,72 @@
+"""A stream of words as numbers: each different word (a type) is stored once, the stream holds its number.
+
+Dims: L words of a stream.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class TypeNumbers(dict[str, int]):
+    """The number of each type, in the order of first occurrence; a new type gets the next number when it is read."""
+
+    def __missing__(self, word: str) -> int:
+        number = self[word] = len(self)
+        return number
+
+    def number(self, words: Iterable[str]) -> np.ndarray:
+        """Returns the number of each word, int32."""
+        return np.fromiter(map(self.__getitem__, words), np.int32)
+
+
+class WordStream(NamedTuple):
+    """A stream of words.
+
+    Attributes:
+        types: The different words in the order of their first occurrence.
+        type_ids_L: The index in `types` of each word, int32.
+    """
+
+    types: Sequence[str]
+    type_ids_L: np.ndarray
+
+    @classmethod
+    def from_words(cls, words: Iterable[str]) -> 'WordStream':
+        """Returns a list of words as a stream."""
+        numbers = TypeNumbers()
+        type_ids_L = numbers.number(words)
+        return cls(list(numbers), type_ids_L)
+
+    def words(self) -> list[str]:
+        """Returns the stream as a list of words."""
+        types = list(self.types)
+        return [types[i] for i in self.type_ids_L.tolist()]
+
+    def replace_types(self, parts: Sequence[Sequence[str]]) -> 'WordStream':
+        """Replaces each type by one or two types.
+
+        Args:
+            parts: What replaces each type: one word or two.
+        """
+        numbers = TypeNumbers()
+        ids_Px2 = np.full((len(parts), 2), -1, np.int32)
+        for row, words in enumerate(parts):
+            for column, word in enumerate(words):
+                ids_Px2[row, column] = numbers[word]
+        if (ids_Px2[:, 1] < 0).all():
+            return WordStream(list(numbers), ids_Px2[:, 0][self.type_ids_L])
+        ids_Lx2 = ids_Px2[self.type_ids_L]
+        return WordStream(list(numbers), ids_Lx2[ids_Lx2 >= 0])
+
+
+def renumber(streams: Iterable[WordStream], numbers: TypeNumbers) -> Iterator[np.ndarray]:
+    """Yields the words of streams as numbers of one list of types, which grows by the types of each stream.
+
+    Args:
+        streams: The streams in reading order.
+        numbers: The types so far.
+    """
+    for stream in streams:
+        yield numbers.number(stream.types)[stream.type_ids_L]

@@ -1,0 +1,112 @@
+"""Where updates read their words: from the corpus on the device, or from a mapped file by the host, chunk by chunk.
+
+In both the order of the words is a pure function of (seed, epoch, update). Dims: T words of the corpus, L words that
+are read together, N context words, P words to predict.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nplm_jax.config import Settings
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.vocabulary import RARE_ID
+from nplm_jax.distributed.sharding import MeshSharding
+from nplm_jax.models.body import Body
+from nplm_jax.utils import mapped_arrays
+
+
+class Words(NamedTuple):
+    """The words of some consecutive updates of an epoch, on every device.
+
+    Attributes:
+        tokens_L: Ids of words in reading order, int32.
+        positions: The positions in `tokens_L` of words to predict, int32, in the order of the updates.
+        first: The index in `positions` of the first word of these updates.
+    """
+
+    tokens_L: jax.Array
+    positions: jax.Array
+    first: int
+
+
+class WordSource(Protocol):
+    """Reads the words of updates."""
+
+    def read(self, epoch: int, first: int, size: int) -> Words:
+        """Returns the words that an epoch predicts from the one with index `first` on, `size` of them."""
+
+    def positions(self, epoch: int, first: int, size: int) -> np.ndarray:
+        """Returns the positions of these words in the corpus."""
+
+
+class DeviceWords:
+    """The whole corpus, and the order of an epoch, on every device."""
+
+    def __init__(self, tokens_T: jax.Array, order: Callable[[int], jax.Array]) -> None:
+        """Takes the corpus on every device, and a function that returns the positions of an epoch there."""
+        self._tokens_T = tokens_T
+        self._order = functools.lru_cache(maxsize=1)(order)
+
+    def read(self, epoch: int, first: int, size: int) -> Words:
+        """See `WordSource.read`. Returns everything there is."""
+        return Words(self._tokens_T, self._order(epoch), first)
+
+    def positions(self, epoch: int, first: int, size: int) -> np.ndarray:
+        """See `WordSource.positions`."""
+        return np.asarray(self._order(epoch)[first : first + size])
+
+
+class MappedWords:
+    """A corpus on the disk, of which only the windows of a chunk are read; memory does not grow with its length."""
+
+    def __init__(
+        self,
+        tokens_T: np.ndarray,
+        order: Callable[[int, np.ndarray], np.ndarray],
+        num_context: int,
+        replicate: Callable[[Any], Any],
+    ) -> None:
+        """Takes what reads and places the words.
+
+        Args:
+            tokens_T: The corpus, mapped.
+            order: Returns the positions of an epoch's words at some indices.
+            num_context: N.
+            replicate: Copies arrays to every device.
+        """
+        self._tokens_T, self._order, self._num_context, self._replicate = tokens_T, order, num_context, replicate
+
+    def read(self, epoch: int, first: int, size: int) -> Words:
+        """See `WordSource.read`. The windows follow each other in `tokens_L`."""
+        N = self._num_context
+        indices_PxL = self.positions(epoch, first, size)[:, None] + np.arange(-N, 1)
+        windows_PxL = np.where(indices_PxL >= 0, self._tokens_T[np.maximum(indices_PxL, 0)], RARE_ID)
+        mapped_arrays.release(self._tokens_T)
+        ends_P = np.arange(N, windows_PxL.size, N + 1, dtype=np.int32)
+        tokens_L, positions = self._replicate((jnp.asarray(windows_PxL.reshape(-1)), jnp.asarray(ends_P)))
+        return Words(tokens_L, positions, 0)
+
+    def positions(self, epoch: int, first: int, size: int) -> np.ndarray:
+        """See `WordSource.positions`."""
+        return self._order(epoch, np.arange(first, first + size))
+
+
+def make_word_source(settings: Settings, data: Dataset, body: Body, sharding: MeshSharding) -> WordSource:
+    """Returns the source that `train.input` names; `auto` reads a mapped corpus from its file."""
+    kind, seed, batch_size = settings.train.input, settings.seed, settings.train.batch_size
+    if kind == 'mapped' or (kind == 'auto' and isinstance(data.tokens_T, np.memmap)):
+        return MappedWords(
+            data.tokens_T,
+            lambda epoch, indices: body.positions_at(seed, epoch, data.train, batch_size, indices),
+            body.training_context,
+            sharding.replicate,
+        )
+    return DeviceWords(
+        sharding.replicate(jnp.asarray(data.tokens_T)),
+        lambda epoch: sharding.replicate(body.epoch_positions(seed, epoch, data.train, batch_size)),
+    )

@@ -1,0 +1,30 @@
+"""Arrays that are mapped into memory from files: read in parts, so that memory holds one part at a time."""
+
+import mmap
+from collections.abc import Iterator
+
+import numpy as np
+
+PART = 2**22  # numbers that are read at once
+
+
+def parts(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Yields the elements of an array, a copy of some million at a time."""
+    for start in range(0, len(array), PART):
+        yield np.array(array[start : start + PART])
+        release(array)
+
+
+def release(array: np.ndarray) -> None:
+    """Gives back the memory of the pages of a mapped file that were read; does nothing for another array."""
+    mapped = getattr(array, '_mmap', None)
+    if isinstance(mapped, mmap.mmap) and hasattr(mmap, 'MADV_DONTNEED'):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def bincount(ids: np.ndarray, minlength: int) -> np.ndarray:
+    """Returns how often each number occurs, int64, as `np.bincount` does, but in parts."""
+    counts = np.zeros(minlength, np.int64)
+    for part in parts(ids):
+        counts += np.bincount(part, minlength=minlength)
+    return counts
