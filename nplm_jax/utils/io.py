@@ -82,20 +82,37 @@ def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> by
     Raises:
         BadInput: The file is missing, not regular, unreadable or too large.
     """
-    try:
-        with open(file, 'rb', opener=_open_without_blocking) as opened:
-            status = os.fstat(opened.fileno())
-            fits = status.st_size <= max_bytes
-            data = opened.read(status.st_size + 1) if stat.S_ISREG(status.st_mode) and fits else b''
-    except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
-        raise BadInput(f'{name}: cannot be read ({getattr(error, "strerror", None) or error})') from None
-    if not stat.S_ISREG(status.st_mode):
-        raise BadInput(f'{name}: cannot be read (neither a file nor a folder)')
-    if not fits:
-        raise BadInput(f'{name}: too large ({status.st_size:,} bytes; {max_bytes:,} at most)')
-    if len(data) > status.st_size:
+    with open_regular(name, file) as opened:
+        num_bytes = os.fstat(opened.fileno()).st_size
+        if num_bytes > max_bytes:
+            raise BadInput(f'{name}: too large ({num_bytes:,} bytes; {max_bytes:,} at most)')
+        try:
+            data = opened.read(num_bytes + 1)
+        except OSError as error:
+            raise BadInput(f'{name}: cannot be read ({error.strerror})') from None
+    if len(data) > num_bytes:
         raise BadInput(f'{name}: grew while it was read')
     return data
+
+
+def open_regular(name: str, file: pathlib.Path) -> io.BufferedReader:
+    """Opens a regular file to read its bytes; refuses a FIFO, which would block, and a device, which would not end.
+
+    Args:
+        name: The beginning of error messages.
+        file: The file.
+
+    Raises:
+        BadInput: The file is missing, not regular or unreadable.
+    """
+    try:
+        opened = open(file, 'rb', opener=_open_without_blocking)
+    except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
+        raise BadInput(f'{name}: cannot be read ({getattr(error, "strerror", None) or error})') from None
+    if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+        opened.close()
+        raise BadInput(f'{name}: cannot be read (neither a file nor a folder)')
+    return opened
 
 
 def read_text(key: str, file: pathlib.Path) -> str:

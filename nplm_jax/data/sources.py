@@ -1,0 +1,181 @@
+"""Files of text, of any length: finds them, and reads them in pieces of about a million characters.
+
+A .txt file, or one with a suffix that is not named here, is one text in UTF-8. In .jsonl (a JSON object a line),
+.parquet and .arrow (a folder that Hugging Face's `datasets` saved), each row is a text. Text and .jsonl may be
+compressed: .gz, .zst.
+"""
+
+import glob
+import hashlib
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from nplm_jax.data import formats
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import expand, open_regular, read_json
+
+PIECE_CHARACTERS = 2**20
+_PART_CHARACTERS = 2**18  # after which a border is looked for
+_BLANK_LINES = re.compile(r'\n\s*\n')  # as in tokenization.paragraphs
+
+
+class Piece(NamedTuple):
+    """Consecutive paragraphs of one text. The pieces of a text, joined, are the text.
+
+    Attributes:
+        text: About PIECE_CHARACTERS at most. A border between pieces is a blank line if there is one, else, inside a
+            long paragraph, white space, a line end first. It never splits a word.
+        begins_text: True for the first piece of a text.
+        begins_paragraph: False if the piece goes on with the paragraph in which the previous piece ended.
+    """
+
+    text: str
+    begins_text: bool
+    begins_paragraph: bool = True
+
+
+def find_files(key: str, path: str) -> list[pathlib.Path]:
+    """Finds the files that a path of the config names.
+
+    Args:
+        key: The config's key, for error messages.
+        path: A file; a folder, with the files below it; a folder that `datasets` saved, whose split `train` is taken if
+            it has splits; or a pattern with *, ?, [ or **, unless a file of that name exists. Hidden files, and
+            symbolic links that are not the path itself, are left out.
+
+    Returns:
+        The files in the order of their paths; those of a `datasets` folder in the order of its rows.
+
+    Raises:
+        BadInput: There is no such file.
+    """
+    root = expand(key, path)
+    if not os.path.exists(root) and glob.has_magic(path):
+        matches = sorted(map(pathlib.Path, glob.glob(str(root), recursive=True)))
+        files = [p for p in matches if p.is_file() and not p.is_symlink()]
+        require(bool(files), key, path, 'no file matches this pattern (hidden files and links do not count)')
+        return files
+    require(os.path.exists(root), key, path, 'no such file or folder')
+    if not os.path.isdir(root):
+        return [root]
+    if files := _find_dataset(key, root):
+        return files
+    regular = (p for p in root.rglob('*') if os.path.isfile(p) and not p.is_symlink())
+    files = sorted(p for p in regular if not any(part.startswith('.') for part in p.relative_to(root).parts))
+    require(bool(files), key, path, 'this folder holds no file')
+    return files
+
+
+def _find_dataset(key: str, root: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the .arrow files of a folder that `datasets` saved; an empty list for another folder."""
+    if (root / 'dataset_dict.json').is_file():
+        splits = sorted(p.parent.name for p in root.glob('*/state.json'))
+        message = f'these data have no split `train`; give the folder of a split, {" or ".join(splits)}'
+        require('train' in splits, key, str(root), message)
+        root = root / 'train'
+    state = root / 'state.json'
+    if not (state.is_file() and (root / 'dataset_info.json').is_file()):
+        return []
+    try:
+        names = [str(data_file['filename']) for data_file in read_json(state)['_data_files']]
+    except (KeyError, TypeError):
+        raise BadInput(f'{state}: does not list the files as `datasets` does') from None
+    require(bool(names), key, str(root), 'these data have no file')
+    return [root / pathlib.Path(name).name for name in names]
+
+
+def fingerprint(files: Iterable[pathlib.Path]) -> list[dict[str, Any]]:
+    """Returns for each file its `name`, `bytes`, `mtime_ns` and the `sha256` of its content, which is read once.
+
+    Raises:
+        BadInput: A file cannot be read, or changes while it is read.
+    """
+    prints = []
+    for file in files:
+        with open_regular(str(file), file) as opened:
+            before = os.fstat(opened.fileno())
+            try:
+                digest = hashlib.file_digest(opened, 'sha256').hexdigest()
+            except OSError as error:
+                raise BadInput(f'{file}: cannot be read ({error.strerror})') from None
+            after = os.fstat(opened.fileno())
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise BadInput(f'{file}: changed while it was read')
+        prints.append({'name': str(file), 'bytes': after.st_size, 'mtime_ns': after.st_mtime_ns, 'sha256': digest})
+    return prints
+
+
+def read_pieces(key: str, file: pathlib.Path, column: str) -> Iterator[Piece]:
+    """Reads the texts of a file in pieces, in the memory of a few of them, of a row and of a block of rows.
+
+    A row without a word is no text; a file without a word is an empty one.
+
+    Args:
+        key: The config's key, for error messages.
+        file: The file.
+        column: The column of .jsonl, .parquet and .arrow that holds the text.
+
+    Raises:
+        BadInput: The file is missing, damaged, ends in the middle or is not text; a row lacks the column; or the
+            package that reads the file is missing.
+    """
+    name = f'{key}={str(file)!r}'
+    suffixes = [suffix.lower() for suffix in file.suffixes[-2:]]
+    compression = suffixes.pop() if suffixes and suffixes[-1] in formats.COMPRESSIONS else ''
+    kind = suffixes[-1] if suffixes else ''
+    if kind in formats.TABLES and compression:
+        raise BadInput(f'{name}: {kind} inside {compression} is not read; decompress it')
+    with open_regular(name, file) as opened:
+        if kind in formats.TABLES:
+            rows = formats.read_table(name, opened, kind, column)
+        elif kind == '.jsonl':
+            rows = formats.read_json_lines(file, formats.read_blocks(name, opened, compression), column)
+        else:
+            yield from cut(formats.decode_blocks(name, formats.read_blocks(name, opened, compression)))
+            return
+        for row in rows:
+            if row and not row.isspace():
+                yield from cut([row])
+
+
+def cut(parts: Iterable[str]) -> Iterator[Piece]:
+    """Cuts a text, given in parts of any length, into pieces; the parts of an empty text make one empty piece."""
+    held: list[str] = []
+    num_held, limit = 0, PIECE_CHARACTERS
+    begins_text = begins_paragraph = True
+    for part in parts:
+        for start in range(0, len(part), _PART_CHARACTERS):
+            held.append(part[start : start + _PART_CHARACTERS])
+            num_held += len(held[-1])
+            if num_held < limit:
+                continue
+            text = ''.join(held)
+            border, is_blank_line = _find_border(text)
+            if border:
+                yield Piece(text[:border], begins_text, begins_paragraph)
+                begins_text, begins_paragraph = False, is_blank_line
+            held, num_held = [text[border:]], len(text) - border
+            limit = PIECE_CHARACTERS if border else 2 * num_held  # so that a long word takes linear time
+    text = ''.join(held)
+    if text or begins_text:
+        yield Piece(text, begins_text, begins_paragraph)
+
+
+def _find_border(text: str) -> tuple[int, bool]:
+    """Returns the last position at which a text may be cut, 0 for none, and whether a blank line is before it.
+
+    After a border that is no blank line a word follows, and one is before it, so that no blank line is split.
+    """
+    border = 0
+    for match in _BLANK_LINES.finditer(text):
+        border = match.end()
+    if border:
+        return border, True
+    words = text.rstrip()
+    border = words.rfind('\n') + 1
+    if not words[:border].strip():
+        border = len(words) - len(words.rsplit(None, 1)[-1]) if words else 0
+    return (border if words[:border].strip() else 0), False

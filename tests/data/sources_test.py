@@ -1,0 +1,386 @@
+"""Files are found, read in pieces that hold the same paragraphs as the whole text, and refused in one line."""
+
+import codecs
+import gzip
+import hashlib
+import json
+import os
+import sys
+import tracemalloc
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from nplm_jax.data import formats, sources, tokenization
+from nplm_jax.data.sources import Piece, find_files, fingerprint, read_pieces
+from nplm_jax.utils.errors import BadInput
+
+TEXT = 'One two.\nThree\n\nfour \u00e9 five\r\n\r\nsix'
+CHARACTERS = ('\n', '\n\n', '\r\n', ' ', '\t', '\u2003', '\x1d', 'a', 'bc', '3.', '-', "'", '\u0301', 'e', '\ufeff')
+
+
+def read(file, column='text'):
+    return list(read_pieces('corpus.path', file, column))
+
+
+def texts(pieces):
+    """The texts of pieces, joined again."""
+    joined = []
+    for piece in pieces:
+        if piece.begins_text:
+            joined.append('')
+        joined[-1] += piece.text
+    return joined
+
+
+def paragraphs_of(pieces, kind):
+    """The paragraphs of the pieces, each split alone."""
+    joined = []
+    for piece in pieces:
+        first, *others = tokenization.paragraphs(piece.text, kind) or [None]
+        if first and piece.begins_paragraph:
+            joined.append(first)
+        elif first:
+            joined[-1] = joined[-1] + first
+        joined += others
+    return joined
+
+
+def zstd(data):
+    return pytest.importorskip('zstandard').ZstdCompressor().compress(data)
+
+
+# --- pieces ------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(CHARACTERS)
+        | st.text(max_size=4).filter(lambda text: '\0' not in text),
+        max_size=60,
+    ),
+    st.sampled_from(['words', 'whitespace']),
+    st.integers(1, 30),
+    st.integers(1, 9),
+)  # fmt: skip
+@example(['a', '\n', ' \n', 'b'], 'words', 2, 1)
+@example(['a\n\n', '\u0301b\u0327\u0301', '\n\n', '\n', 'c d\ne'], 'words', 3, 2)
+def test_the_pieces_have_the_paragraphs_of_the_whole_text(parts, kind, size, part_size):
+    text = ''.join(parts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, 'PIECE_CHARACTERS', size)
+        patch.setattr(sources, '_PART_CHARACTERS', part_size)
+        pieces = list(sources.cut(parts))
+    assert ''.join(piece.text for piece in pieces) == text
+    assert [piece.begins_text for piece in pieces] == [True] + [False] * (len(pieces) - 1)
+    assert paragraphs_of(pieces, kind) == tokenization.paragraphs(text, kind)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=40).filter(lambda text: '\0' not in text), st.booleans(), st.integers(1, 9))
+def test_blocks_decode_to_the_text_wherever_they_split(text, has_mark, size):
+    data = b'\xef\xbb\xbf' * has_mark + text.encode()
+    blocks = [data[i : i + size] for i in range(0, len(data), size)]
+    assert ''.join(formats.decode_blocks('it', blocks)) == data.decode('utf-8-sig')
+
+
+def test_a_piece_ends_at_a_blank_line_or_inside_a_long_paragraph_at_a_line_end(monkeypatch):
+    monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 8)
+    monkeypatch.setattr(sources, '_PART_CHARACTERS', 4)
+    pieces = list(sources.cut(['ab\n\ncd ef\ngh ij\nk lmnopqrstuv\n\nw xyz abc']))
+    assert pieces == [
+        Piece('ab\n\n', True),
+        Piece('cd ef\n', False),
+        Piece('gh ij\n', False, False),
+        Piece('k ', False, False),
+        Piece('lmnopqrstuv\n\n', False, False),
+        Piece('w xyz abc', False),
+    ]
+
+
+def test_a_long_text_without_a_blank_line_is_read_in_little_memory(tmp_path):
+    file = tmp_path / 'a.txt.gz'
+    file.write_bytes(gzip.compress(b'some words of a line\n' * 600_000, 1))  # 12.6 MB of text
+    tracemalloc.start()
+    try:
+        sizes = [len(piece.text) for piece in read_pieces('corpus.path', file, '')]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sum(sizes) == 12_600_000 and max(sizes) < 1.3 * 2**20 and peak < 8 * 2**20
+
+
+# --- formats -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('name', ['a.txt', 'a', 'a.md', 'a.train', 'a.GZ', 'a.txt.gz', 'a.txt.zst', 'a.zst'])
+def test_a_file_of_text_is_one_text(tmp_path, name):
+    (tmp_path / name).write_bytes(TEXT.encode())
+    if name.lower().endswith('gz'):
+        (tmp_path / name).write_bytes(gzip.compress(TEXT[:9].encode()) + gzip.compress(TEXT[9:].encode()))
+    elif name.endswith('zst'):
+        skipped = b'\x50\x2a\x4d\x18' + (4).to_bytes(4, 'little') + b'abcd'
+        (tmp_path / name).write_bytes(zstd(TEXT[:9].encode()) + skipped + zstd(TEXT[9:].encode()))
+    assert read(tmp_path / name) == [Piece(TEXT, True)]
+
+
+@pytest.mark.parametrize('data', [b'', b'\xef\xbb\xbf'])
+def test_an_empty_file_is_an_empty_text(tmp_path, data):
+    (tmp_path / 'a.txt').write_bytes(data)
+    assert read(tmp_path / 'a.txt') == [Piece('', True)]
+
+
+@pytest.mark.parametrize('suffix', ['.jsonl', '.jsonl.gz', '.jsonl.zst'])
+def test_each_line_of_json_is_a_text(tmp_path, suffix, monkeypatch):
+    monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 8)
+    rows = [
+        {'text': 'a b'},
+        {'n': [float('nan')], 'text': 'c\n\nd e f g h'},
+        {'text': ' \n'},
+        {'text': None},
+        {'text': 'i'},
+    ]
+    data = b'\xef\xbb\xbf' + '\n\r\n'.join(map(json.dumps, rows)).encode()
+    compress = {'.jsonl': bytes, '.jsonl.gz': gzip.compress, '.jsonl.zst': zstd}[suffix]
+    (tmp_path / f'a{suffix}').write_bytes(compress(data))
+    pieces = read(tmp_path / f'a{suffix}')
+    assert texts(pieces) == ['a b', 'c\n\nd e f g h', 'i'] and len(pieces) == 4
+
+
+def test_each_row_of_parquet_is_a_text(tmp_path, monkeypatch):
+    pyarrow = pytest.importorskip('pyarrow')
+    parquet = pytest.importorskip('pyarrow.parquet')
+
+    monkeypatch.setattr(formats, '_ROWS', 3)
+    words = ['a b', None, 'c\n\nd', '', *map(str, range(20))]
+    for kind in (pyarrow.string(), pyarrow.large_string(), pyarrow.dictionary(pyarrow.int32(), pyarrow.string())):
+        column = pyarrow.array(words, pyarrow.string()).cast(kind)
+        table = pyarrow.table({'n': range(len(words)), 'text': column, 'body': column})
+        parquet.write_table(table, tmp_path / 'a.parquet', row_group_size=10)
+        for name in ('text', 'body'):
+            assert texts(read(tmp_path / 'a.parquet', name)) == [word for word in words if word]
+
+
+def save_dataset(folder, shards):
+    """Writes what `Dataset.save_to_disk` writes, a file a shard."""
+    pyarrow = pytest.importorskip('pyarrow')
+    folder.mkdir(parents=True)
+    names = [f'data-{i:05d}-of-{len(shards):05d}.arrow' for i in range(len(shards))]
+    for name, rows in zip(names, shards):
+        table = pyarrow.table({'text': rows})
+        with pyarrow.ipc.new_stream(str(folder / name), table.schema) as stream:
+            stream.write_table(table, max_chunksize=2)
+    (folder / 'state.json').write_text(json.dumps({'_data_files': [{'filename': n} for n in names], '_split': 'train'}))
+    (folder / 'dataset_info.json').write_text('{"features": {}}')
+    return [folder / name for name in names]
+
+
+def test_a_datasets_folder_is_read_in_the_order_of_its_rows(tmp_path):
+    shards = [['a', 'b b', 'c'], ['d\n\ne']]
+    files = save_dataset(tmp_path / 'data', shards)
+    assert find_files('corpus.path', str(tmp_path / 'data')) == files
+    assert [texts(read(file)) for file in files] == shards
+
+
+def test_of_a_datasets_folder_with_splits_train_is_read(tmp_path):
+    test = save_dataset(tmp_path / 'all' / 'test', [['a']])
+    (tmp_path / 'all' / 'dataset_dict.json').write_text('{"splits": ["test"]}')
+    with pytest.raises(BadInput, match='^corpus.path=.*no split `train`; give the folder of a split, test$'):
+        find_files('corpus.path', str(tmp_path / 'all'))
+    train = save_dataset(tmp_path / 'all' / 'train', [['b'], ['c']])
+    assert find_files('corpus.path', str(tmp_path / 'all')) == train
+    assert find_files('corpus.path', str(tmp_path / 'all' / 'test')) == test
+    (tmp_path / 'all' / 'test' / 'state.json').write_text('{"_data_files": [7]}')
+    with pytest.raises(BadInput, match=r'state.json: does not list the files as `datasets` does$'):
+        find_files('corpus.path', str(tmp_path / 'all' / 'test'))
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for name in ('b.txt', 'a/c.txt', 'a/d/e.gz', '.hidden', 'a/.git/f.txt'):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / 'link.txt').symlink_to(tmp_path / 'b.txt')
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    'path, expected',
+    [
+        ('b.txt', ['b.txt']),
+        ('link.txt', ['link.txt']),
+        ('', ['a/c.txt', 'a/d/e.gz', 'b.txt']),
+        ('*.txt', ['b.txt']),
+        ('?.txt', ['b.txt']),
+        ('**/[a-d].txt', ['a/c.txt', 'b.txt']),
+        ('**', ['a/c.txt', 'a/d/e.gz', 'b.txt']),
+        ('a/*/*.gz', ['a/d/e.gz']),
+    ],
+)
+def test_files_of_a_folder_and_of_a_pattern(tree, path, expected):
+    assert find_files('corpus.path', str(tree / path)) == [tree / name for name in expected]
+
+
+def test_a_file_named_like_a_pattern_is_that_file(tree):
+    (tree / '[b].txt').write_text('')
+    assert find_files('corpus.path', str(tree / '[b].txt')) == [tree / '[b].txt']
+
+
+@pytest.mark.parametrize(
+    'path, message',
+    [
+        ('nowhere', 'no such file or folder'),
+        ('nowhere/*.txt', 'no file matches this pattern'),
+        ('*/d', 'no file matches this pattern'),
+        ('empty', 'this folder holds no file'),
+    ],
+)
+def test_paths_without_a_file_are_one_line(tree, path, message):
+    (tree / 'empty').mkdir()
+    with pytest.raises(BadInput, match=f"^corpus.path='.*{path.replace('*', '.')}': {message}"):
+        find_files('corpus.path', str(tree / path))
+
+
+def test_a_fingerprint_changes_with_the_content(tree):
+    files = find_files('corpus.path', str(tree))
+    prints = fingerprint(files)
+    status = (tree / 'b.txt').stat()
+    assert prints[2] == {
+        'name': str(tree / 'b.txt'),
+        'bytes': 5,
+        'mtime_ns': status.st_mtime_ns,
+        'sha256': hashlib.sha256(b'b.txt').hexdigest(),
+    }
+    assert fingerprint(files) == prints
+    (tree / 'b.txt').write_text('c.txt')
+    os.utime(tree / 'b.txt', ns=(status.st_atime_ns, status.st_mtime_ns))
+    changed = fingerprint(files)
+    assert changed[:2] == prints[:2] and changed[2]['sha256'] != prints[2]['sha256']
+    (tree / 'b.txt').unlink()
+    with pytest.raises(BadInput, match=r'b.txt: cannot be read \(No such file'):
+        fingerprint(files)
+
+
+# --- what cannot be read -----------------------------------------------------------------------------------------
+
+SOURCE = 'words and words\n\n' * 9000
+BAD = [
+    ('a.txt', b'abc \xff', r"^corpus.path='.*a.txt': not UTF-8 text \(byte 4\); convert it first$"),
+    ('a.txt', b'\xef\xbb\xbfabc \xff', r'not UTF-8 text \(byte 7\)'),
+    ('a.txt', b'abc \xe2\x82', r'not UTF-8 text \(byte 4\)'),  # a character ends in the middle
+    ('a.txt', b'x' * 300_000 + b'\xff' + b'x' * 99, r'not UTF-8 text \(byte 300,000\)'),
+    ('a.txt', '\u00e9'.encode() * 200_000 + b'\0', r'binary, not text \(NUL at character 200,000\)$'),
+    ('a.txt', b'\x89PNG\r\n\x1a\n\x00', r'not UTF-8 text \(byte 0\)'),
+    ('a.gz', b'abc', r"^corpus.path='.*a.gz': damaged or not .gz \(Not a gzipped file"),
+    ('a.gz', b'', r'a.gz.: ends in the middle; the file is not whole$'),
+    ('a.txt.gz', gzip.compress(SOURCE.encode())[:-9], r'a.txt.gz.: ends in the middle; the file is not whole$'),
+    ('a.gz', gzip.compress(SOURCE.encode())[:-8] + b'\0' * 8, r'damaged or not .gz \(CRC check failed'),
+    ('a.gz', gzip.compress(b'abc \xff'), r'not UTF-8 text \(byte 4\)'),
+    ('a.jsonl', b'{"text": "a"}\n7\n', r'^/.*a.jsonl:2: not a JSON object$'),
+    ('a.jsonl', b'{"text": "a"}\n{"text": \n', r'a.jsonl:2: not JSON \(Expecting value'),
+    ('a.jsonl', b'\n{"body": "a", "id": 3}', r"a.jsonl:2: no column 'text'; it has 'body', 'id'$"),
+    ('a.jsonl', b'{}', r"a.jsonl:1: no column 'text'; it has none$"),
+    ('a.jsonl', b'{"text": 3}', r"a.jsonl:1: column 'text' holds int, not text$"),
+    ('a.jsonl', b'{"text": "a\xff"}', r'a.jsonl:1: not UTF-8 text \(byte 11 of the line\)$'),
+    ('a.jsonl', b'{"text": "a\\u0000"}', r'a.jsonl:1: binary, not text \(NUL at character 1\)$'),
+    ('a.jsonl', b'{"text": "a\\ud800"}', r'a.jsonl:1: not valid Unicode \(character 1\)$'),
+    ('a.jsonl', b'{"text": ' + b'[' * 99_999, r'a.jsonl:1: '),
+    ('a.jsonl', b'{"text": ' + b'1' * 9999 + b'}', r'a.jsonl:1: JSON that cannot be read \(Exceeds the limit'),
+    ('a.parquet.gz', b'', r"^corpus.path='.*a.parquet.gz': .parquet inside .gz is not read; decompress it$"),
+]
+
+
+@pytest.mark.parametrize('name, data, message', BAD, ids=range(len(BAD)))
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path, name, data, message):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(BadInput, match=message):
+        read(tmp_path / name)
+
+
+def test_the_offset_of_a_bad_byte_is_right_beyond_four_gigabytes(monkeypatch):
+    decode = codecs.utf_8_decode
+    long = {b'first': ('first', 2**32 + 5)}  # as if the first block were so long
+    monkeypatch.setattr(codecs, 'utf_8_decode', lambda data, *rest: long.get(data) or decode(data, *rest))
+    with pytest.raises(BadInput, match=r'^it: not UTF-8 text \(byte 4,294,967,303\)'):
+        list(formats.decode_blocks('it', [b'first', b'ab\xff']))
+
+
+def test_a_zst_that_is_damaged_or_ends_in_the_middle(tmp_path):
+    data = zstd(SOURCE.encode() + os.urandom(20_000).hex().encode())
+    file = tmp_path / 'a.zst'
+    for end in (0, 3, 100, len(data) - 1):
+        file.write_bytes(data[:end])
+        with pytest.raises(BadInput, match=r'a.zst.: ends in the middle; the file is not whole$'):
+            read(file)
+    for damaged in (b'no zstd at all', data + b'more'):
+        file.write_bytes(damaged)
+        with pytest.raises(BadInput, match=r'a.zst.: (damaged or not .zst \(|ends in the middle)'):
+            read(file)
+
+
+def test_a_fifo_and_a_folder_are_refused(tmp_path):
+    os.mkfifo(tmp_path / 'fifo.jsonl')
+    for name in ('fifo.jsonl', '.'):
+        with pytest.raises(BadInput, match=r'cannot be read \((neither a file nor a folder|Is a directory)'):
+            read(tmp_path / name)
+    with pytest.raises(BadInput, match='neither a file nor a folder'):
+        fingerprint([tmp_path / 'fifo.jsonl'])
+
+
+def test_a_line_of_json_without_an_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, '_MAX_LINE_BYTES', 99)
+    monkeypatch.setattr(formats, '_BLOCK_BYTES', 32)
+    (tmp_path / 'a.jsonl').write_text('{"text": "a"}\n{"text": "' + 'a' * 200)
+    with pytest.raises(BadInput, match=r'a.jsonl:2: a line of more than 99 bytes; one JSON object a line$'):
+        read(tmp_path / 'a.jsonl')
+
+
+def test_a_table_that_cannot_be_read_is_one_line(tmp_path, monkeypatch):
+    pyarrow = pytest.importorskip('pyarrow')
+    parquet = pytest.importorskip('pyarrow.parquet')
+
+    monkeypatch.setattr(formats, '_ROWS', 2)
+    bad = pyarrow.array([b'a', b'b', b'\xff']).view(pyarrow.string())
+    table = pyarrow.table({'body': ['a', 'b', 'c'], 'n': [1, 2, 3], 'nul': ['a', 'a\0', 'a'], 'bad': bad})
+    for file in (tmp_path / 'a.parquet', tmp_path / 'a.arrow'):
+        if file.suffix == '.parquet':
+            parquet.write_table(table, file)
+        else:
+            with pyarrow.ipc.new_stream(str(file), table.schema) as stream:
+                stream.write_table(table)
+        for column, message in {
+            'text': "': no column 'text'; it has 'body', 'n', 'nul', 'bad'$",
+            'n': "': column 'n' holds int64, not text$",
+            'nul': r"', rows 1 to 2: binary, not text \(NUL at character 1\)$",
+            'bad': "', rows 3 to 3: not UTF-8 text$",
+        }.items():
+            with pytest.raises(BadInput, match=f"^corpus.path='.*{file.name}{message}"):
+                read(file, column)
+        data = file.read_bytes()
+        for damaged in (b'', b'no table', data[: len(data) // 2]):
+            file.write_bytes(damaged)
+            with pytest.raises(BadInput, match=f"^corpus.path='.*{file.name}': damaged or not {file.suffix} "):
+                read(file, 'body')
+
+
+@pytest.mark.parametrize('name, package', [('a.zst', 'zstandard'), ('a.parquet', 'pyarrow'), ('a.arrow', 'pyarrow')])
+def test_a_missing_package_is_named(tmp_path, monkeypatch, name, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    (tmp_path / name).write_bytes(b'abc')
+    with pytest.raises(
+        BadInput, match=rf"^corpus.path='.*{name}': needs {package}: pip install \"nplm-jax\[corpora\]\"$"
+    ):
+        read(tmp_path / name)
+
+
+def test_pieces_of_several_files_follow_the_paths(tree):
+    pieces = [piece for file in find_files('corpus.path', str(tree / 'a' / '*.txt')) for piece in read(file)]
+    assert pieces == [Piece('a/c.txt', True)]
+    files = find_files('corpus.path', str(tree))
+    assert all(a < b for a, b in pairwise(files))
