@@ -13,7 +13,8 @@ import numpy as np
 import tqdm
 
 from nplm_jax.config import CorpusSettings
-from nplm_jax.data import prepared_texts, sources, tokenization
+from nplm_jax.data import prepared_texts, tokenization
+from nplm_jax.data.formats import COMPRESSIONS, TABLES
 from nplm_jax.data.prepared_texts import Prepared
 from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenization import Paragraph, ProperNounCounts
@@ -78,7 +79,7 @@ def prepare_files(
     num_bytes = sum(file.stat().st_size for file in files)
     if num_bytes < KEPT_BYTES:
         return prepare([pieces for _, pieces in parts], split_paragraphs, settings)
-    is_plain_text = not any(sources.is_compressed(file) for file in files)
+    is_plain_text = not any(file.suffix.lower() in (*COMPRESSIONS, *TABLES) for file in files)
 
     def make(write: Callable[[np.ndarray], Any]) -> Prepared:
         with _Progress(num_bytes if is_plain_text else None) as progress:
@@ -139,7 +140,8 @@ class _WatchedPieces:
 def _tokenize(
     split_paragraphs: SplitParagraphs, settings: CorpusSettings, proper_nouns: frozenset[str], piece: Piece
 ) -> WordStream:
-    return tokenization.tokenize(split_paragraphs(piece.text), settings, proper_nouns, piece.begins_text)
+    text, *begins = piece
+    return tokenization.tokenize(split_paragraphs(text), settings, proper_nouns, *begins)
 
 
 def _count_proper_nouns(split_paragraphs: SplitParagraphs, settings: CorpusSettings, piece: Piece) -> ProperNounCounts:

@@ -139,7 +139,7 @@ def _read(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> Prepared | Non
 def _is_unchanged(file: pathlib.Path, facts: Mapping[str, Any]) -> bool:
     """Tells whether a file is as a fingerprint says; compares SHA-256 only where the time of change differs."""
     status = file.stat()
-    if status.st_size != facts['size']:
+    if status.st_size != facts['bytes']:
         return False
     return status.st_mtime_ns == facts['mtime_ns'] or sources.fingerprint([file])[0]['sha256'] == facts['sha256']
 

@@ -74,6 +74,7 @@ def tokenize(
     settings: CorpusSettings,
     proper_nouns: Collection[str] = (),
     begins_text: bool = True,
+    begins_paragraph: bool = True,
 ) -> WordStream:
     """Applies the `corpus.*` choices to paragraphs of raw words and joins them to one stream of tokens.
 
@@ -86,10 +87,11 @@ def tokenize(
         proper_nouns: Proper nouns in lower case, from `find_proper_nouns`; their capitalised occurrences become
             <proper>.
         begins_text: Whether the first paragraph is the first one of its text.
+        begins_paragraph: Whether the first paragraph is a whole one, and not the rest of one.
     """
     words: list[str] = [TEXT_BOUNDARY] if begins_text and settings.boundary_tokens else []
-    for paragraph in raw:
-        if settings.boundary_tokens:
+    for number, paragraph in enumerate(raw):
+        if settings.boundary_tokens and (number or begins_paragraph):
             words.append(PARAGRAPH_BOUNDARY)
         words += paragraph
     # What becomes of a raw word does not depend on its neighbours, so each different word is looked at once.

@@ -22,6 +22,7 @@ from nplm_jax.data import vocabulary
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.distributed import multihost
 from nplm_jax.runs.catalog import CONFIG, CORPUS, VOCABULARY
+from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_json, remove_leftovers, write_atomically
@@ -207,7 +208,9 @@ def check_text(data: Dataset) -> None:
 
 def _digest(data: Dataset) -> bytes:
     """Computes the SHA-256 of the words, the vocabulary and the splits."""
-    digest = hashlib.sha256(np.asarray(data.tokens_T).tobytes())
+    digest = hashlib.sha256()
+    for part_L in mapped_arrays.parts(data.tokens_T):
+        digest.update(part_L)
     digest.update(repr((data.vocabulary.words, data.splits)).encode())
     return digest.digest()
 

@@ -1,0 +1,150 @@
+"""Texts that are cut in pieces, by several processes, and kept."""
+
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from helpers import corpus_settings
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nplm_jax.data import corpora, dataset, preparation, prepared_texts, sources, tokenization, vocabulary
+from nplm_jax.data.sources import Piece
+from nplm_jax.utils import mapped_arrays
+from nplm_jax.utils.errors import BadInput
+
+TEXT = "The dog's bone , 3.5 of them .\n\nMr Smith saw Mr Smith\n \nand the Dogs'\n\n\nI said , Mr Smith came\n"
+SPLIT = functools.partial(tokenization.paragraphs, kind='words')
+CHOICES = dict.fromkeys(('lowercase', 'split_possessive', 'boundary_tokens', 'numbers', 'proper_nouns'), st.booleans())
+
+
+@given(st.fixed_dictionaries(CHOICES), st.sampled_from([10, 25, 60, 1000]))
+def test_pieces_make_the_stream_of_the_whole_text(choices, size):
+    settings = corpus_settings('text', **choices)
+    (whole,) = preparation.prepare([[Piece(TEXT, True)]], SPLIT, settings)[:1]
+    borders = [0, *(i for i in range(size, len(TEXT)) if TEXT[:i].endswith('\n\n')), len(TEXT)]
+    pieces = [Piece(TEXT[a:b], a == 0) for a, b in zip(borders, borders[1:])]
+    in_pieces, lengths = preparation.prepare([pieces], SPLIT, settings)
+    assert in_pieces.words() == whole.words() and lengths == (len(whole.words()),)
+
+
+def test_a_piece_may_go_on_with_a_paragraph():
+    pieces = [Piece('a b ', True), Piece('c\n\nd', False, False), Piece('e', True)]
+    stream, _ = preparation.prepare([pieces], SPLIT, corpus_settings('text', boundary_tokens=True))
+    assert stream.words() == '<text> <p> a b c <p> d <text> <p> e'.split()
+
+
+@pytest.fixture
+def large(tmp_path, monkeypatch):
+    """A text that counts as large, and a cache of its own."""
+    monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
+    monkeypatch.setattr(preparation, 'KEPT_BYTES', 100)
+    monkeypatch.setattr(dataset, 'LARGE', 50)
+    monkeypatch.setattr(mapped_arrays, 'PART', 64)
+    monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 200)
+    monkeypatch.setattr(sources, '_PART_CHARACTERS', 100)
+    words = np.random.default_rng(1).zipf(1.5, 600) % 40
+    text = '\n\n'.join(' '.join(f'W{w}' for w in words[i : i + 20]) for i in range(0, 600, 20))
+    (tmp_path / 'text.txt').write_text(text)
+    return corpus_settings('text', path=str(tmp_path / 'text.txt'))
+
+
+def in_memory(settings):
+    text = pathlib.Path(settings.path).read_text()
+    (stream,) = preparation.prepare([[Piece(text, True)]], SPLIT, settings)[:1]
+    return stream
+
+
+def test_a_large_text_is_cut_once_and_mapped(large, monkeypatch):
+    expected = in_memory(large)
+    corpus = corpora.load(large)
+    assert isinstance(corpus.stream.type_ids_L, np.memmap)
+    assert corpus.words == expected.words() and list(corpus.stream.types) == list(expected.types)
+    monkeypatch.setattr(tokenization, 'tokenize', None)  # nothing is cut again
+    again = corpora.load(large)
+    assert again.words == corpus.words and again.splits == corpus.splits
+    words = vocabulary.for_corpus(again, large)
+    assert words == vocabulary.build(expected.words())
+    data = dataset.from_corpus(again, words)
+    assert isinstance(data.tokens_T, np.memmap) and data.tokens_T.dtype == np.int32
+    np.testing.assert_array_equal(data.tokens_T, words.encode(expected.words()))
+    np.testing.assert_array_equal(dataset.from_corpus(again, words).tokens_T, data.tokens_T)
+
+
+def test_other_choices_are_kept_beside_it(large):
+    corpora.load(large)
+    cased = dataclasses.replace(large, lowercase=False)
+    assert corpora.load(cased).words == in_memory(cased).words() != corpora.load(large).words
+
+
+def test_a_changed_file_is_cut_again(large, capsys):
+    before = corpora.load(large).words
+    path = pathlib.Path(large.path)
+    os.utime(path, ns=(1, 1))  # only the time differs
+    assert corpora.load(large).words == before and capsys.readouterr().err == ''
+    path.write_text(path.read_text().replace('W1', 'X1'))
+    assert corpora.load(large).words == in_memory(large).words() != before
+    assert 'has changed; it is cut into words again' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('damage', ['no manifest', 'short ids', 'short types'])
+def test_what_is_not_complete_is_made_again(large, damage):
+    before = corpora.load(large).words
+    (folder,) = (prepared_texts.download.cache_folder() / 'texts').iterdir()
+    if damage == 'no manifest':
+        (folder / 'manifest.json').unlink()
+        (folder / 'type_ids.i32').write_bytes(b'half')
+    else:
+        file = folder / {'short ids': 'type_ids.i32', 'short types': 'types.txt'}[damage]
+        file.write_bytes(file.read_bytes()[:-4])
+    assert corpora.load(large).words == before
+
+
+def test_a_file_that_changes_meanwhile_is_one_line(large, monkeypatch):
+    read_pieces = sources.read_pieces
+
+    def write_meanwhile(key, file, column):
+        yield from read_pieces(key, file, column)
+        file.write_text(file.read_text() + ' more')
+
+    monkeypatch.setattr(sources, 'read_pieces', write_meanwhile)
+    with pytest.raises(BadInput, match='changed while it was read; run again'):
+        corpora.load(large)
+    monkeypatch.undo()
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(large, monkeypatch, tmp_path):
+    (tmp_path / 'file').write_text('')
+    monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'file' / 'cache'))
+    with pytest.raises(BadInput, match='cannot be written .*; set NPLM_JAX_CACHE to a folder with space'):
+        corpora.load(large)
+
+
+def test_killed_in_the_middle_leaves_nothing_that_is_used(large, tmp_path):
+    script = (
+        'import os, signal, sys\n'
+        'from helpers import corpus_settings\n'
+        'from nplm_jax.data import corpora, preparation, sources\n'
+        'preparation.KEPT_BYTES, sources.PIECE_CHARACTERS, sources._PART_CHARACTERS = 100, 200, 100\n'
+        'read_pieces = sources.read_pieces\n'
+        'def killed(*arguments):\n'
+        '    for number, piece in enumerate(read_pieces(*arguments)):\n'
+        '        yield piece\n'
+        '        if number == 4:\n'
+        '            os.kill(os.getpid(), signal.SIGKILL)\n'
+        'sources.read_pieces = killed\n'
+        "corpora.load(corpus_settings('text', path=sys.argv[1]))\n"
+    )
+    root = pathlib.Path(__file__).parents[2]
+    env = {**os.environ, 'PYTHONPATH': os.pathsep.join(map(str, (root, root / 'tests')))}
+    assert subprocess.run([sys.executable, '-c', script, large.path], env=env).returncode == -9
+    (folder,) = (tmp_path / 'cache' / 'texts').iterdir()
+    assert not (folder / 'manifest.json').exists()
+    assert corpora.load(large).words == in_memory(large).words()
+    assert json.loads((folder / 'manifest.json').read_text())['num_types'] == len(corpora.load(large).stream.types)

@@ -1,0 +1,84 @@
+"""Words that updates read from a mapped file."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from helpers import DATA, SPARSE, same_bits, small_settings, train, train_in_parts
+
+from nplm_jax.data import dataset
+from nplm_jax.training import replay, vmapped
+from nplm_jax.training.checkpoints import Store
+from nplm_jax.training.loop import prepare_run, run_chunk
+
+MAPPED = {'train.input': 'mapped'}
+LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
+
+
+def batches(run, steps):
+    """The contexts and targets of all updates of some chunks."""
+    out = []
+    for step in steps:
+        chunk = run.chunk(run.init_state(), step)
+        size = chunk.num_steps * run.program.batch_size
+        positions = chunk.positions_T[chunk.first : chunk.first + size]
+        out.append(dataset.windows(chunk.inputs.tokens_T, positions, run.program.network.body.training_context))
+    return [np.concatenate(arrays) for arrays in zip(*out)]
+
+
+def test_streams_are_the_same_from_a_file():
+    run, mapped = (prepare_run(small_settings({**LSTM, **changes}), DATA) for changes in ({}, MAPPED))
+    size = run.schedule.steps_per_execution
+    for a, b in zip(batches(run, [0, size]), batches(mapped, [0, size])):
+        np.testing.assert_array_equal(a, b)
+    states = [run_chunk(r.chunk(r.init_state(), 0))[0] for r in (run, mapped)]
+    assert same_bits(*states)
+
+
+def test_an_epoch_of_windows_has_every_word_once():
+    run = prepare_run(small_settings(MAPPED), DATA)
+    epoch, B = run.schedule.steps_per_epoch, run.program.batch_size
+    positions = run.words.positions(0, 0, epoch * B)
+    assert len(set(positions.tolist())) == epoch * B and set(positions) <= set(range(220))
+    steps = range(0, epoch, run.schedule.steps_per_execution)
+    contexts, targets = batches(run, steps)
+    expected = dataset.windows(DATA.tokens_T, positions.astype(np.int32), contexts.shape[1])
+    np.testing.assert_array_equal(contexts, expected[0])
+    np.testing.assert_array_equal(targets, expected[1])
+    assert (run.words.positions(1, 0, epoch * B) != positions).any()
+
+
+@pytest.mark.parametrize('changes', [{}, LSTM, {**SPARSE, 'output.kind': 'nce'}], ids=['nplm', 'lstm', 'nce'])
+def test_stopped_and_resumed_is_bit_for_bit_the_same(changes, tmp_path):
+    settings = small_settings({**changes, **MAPPED})
+    expected, _, uninterrupted = train(settings, tmp_path / 'uninterrupted')
+    (best, _, last_part), _ = train_in_parts(settings, tmp_path / 'parts', 6)
+    assert 0 < len(last_part.nll) < len(uninterrupted.nll)
+    assert same_bits(best, expected)
+
+
+def test_runs_with_different_seeds_train_together_as_alone():
+    settings = [small_settings({**MAPPED, 'seed': seed}) for seed in (1, 2, 3)]
+    runs = [prepare_run(s, DATA) for s in settings]
+    together = vmapped.run_chunks([run.chunk(run.init_state(), 0) for run in runs], 3)
+    for run, (state, _, _) in zip(runs, together):
+        expected, _, _ = run_chunk(run.chunk(run.init_state(), 0))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), state.params, expected.params)
+
+
+def test_a_replayed_update_names_the_words_of_the_corpus():
+    run = prepare_run(small_settings(MAPPED), DATA)
+    update = replay.replay_update(run, Store(), 3)
+    B = run.program.batch_size
+    assert update.first == 2 * B
+    np.testing.assert_array_equal(update.positions, run.words.positions(0, 2 * B, B))
+
+
+def test_a_mapped_corpus_is_read_from_its_file(tmp_path):
+    np.asarray(DATA.tokens_T).tofile(tmp_path / 'tokens')
+    data = dataclasses.replace(DATA, tokens_T=np.memmap(tmp_path / 'tokens', np.int32, 'r'))
+    automatic, device = (prepare_run(small_settings({'train.input': kind}), data) for kind in ('auto', 'device'))
+    chunk = automatic.chunk(automatic.init_state(), 0)
+    assert chunk.inputs.tokens_T.size == chunk.num_steps * 7 * 4  # windows of 3 words before a word
+    assert device.chunk(device.init_state(), 0).inputs.tokens_T.size == len(DATA.tokens_T)

@@ -1,0 +1,40 @@
+"""Functions that are mapped over items in several processes."""
+
+import functools
+import operator
+import os
+import signal
+
+import pytest
+
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.processes import map_in_processes
+
+
+@pytest.mark.parametrize('num_processes', [1, 2])
+def test_results_come_in_order_and_items_are_read_as_they_are_needed(num_processes):
+    num_read = 0
+
+    def items():
+        nonlocal num_read
+        for number in range(40):
+            num_read += 1
+            yield number
+
+    results = map_in_processes(functools.partial(operator.add, 100), items(), num_processes)
+    assert next(results) == 100 and num_read <= 2 * num_processes + 1
+    assert list(results) == list(range(101, 140))
+
+
+def test_an_error_of_the_function_is_raised_here():
+    with pytest.raises(ZeroDivisionError):
+        list(map_in_processes(functools.partial(operator.truediv, 1), [1, 0, 1], 2))
+
+
+def test_a_killed_process_is_one_line():
+    with pytest.raises(BadInput, match='a helper process was ended from outside'):
+        list(map_in_processes(_kill_self, [1, 2, 3], 2))
+
+
+def _kill_self(item):
+    os.kill(os.getpid(), signal.SIGKILL)
