@@ -205,7 +205,9 @@ def _copy_words(
 ) -> np.ndarray:
     """Returns the same words as `with_history`, int32 where the vocabulary fits, checked. Raises: BadInput."""
     words_L = scratch.empty(num_context + len(span), node_dtype(vocabulary_size))
-    words_L[:num_context] = check_ids(with_history(tokens_T, Span(span.start, span.start), num_context), vocabulary_size)
+    words_L[:num_context] = check_ids(
+        with_history(tokens_T, Span(span.start, span.start), num_context), vocabulary_size
+    )
     for block in blocks(len(span), scratch.block):
         piece = np.asarray(tokens_T[span.start + block.start : span.start + block.stop])
         words_L[num_context + block.start : num_context + block.stop] = check_ids(piece, vocabulary_size)

@@ -95,7 +95,7 @@ class Writer:
         self._file = self._file or self._scratch.open()
         try:
             for piece in self._pieces:
-                data = memoryview(piece).cast('B')
+                data = piece.data.cast('B')
                 while len(data):
                     data = data[self._file.write(data) :]
         except OSError as error:
@@ -116,7 +116,7 @@ def release(*arrays: Any) -> None:
         arrays: Arrays; those in memory stay as they are.
     """
     for array in arrays:
-        base = array
+        base: Any = array
         while isinstance(base, (np.ndarray, memoryview)):
             base = base.obj if isinstance(base, memoryview) else base.base
         if isinstance(base, mmap.mmap):

@@ -53,7 +53,7 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
         BadInput: The disk is full.
     """
     dtype = node_dtype(len(words_L))
-    orders = [_Order(*map(scratch.writer, (np.int64, dtype, dtype))) for _ in range(2, n + 1)]
+    orders = [_Order(*(scratch.writer(x) for x in (np.int64, dtype, dtype))) for _ in range(2, n + 1)]
     # nodes_at[k-1][i] is the node of the k-gram that starts at word i; at the highest order no one asks for it.
     nodes_at = [words_L, *(scratch.empty(len(words_L), dtype) for _ in range(2, n))]
     sizes = [0] * len(orders)
