@@ -9,7 +9,7 @@ import pathlib
 import re
 import stat
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 from nplm_jax.utils.errors import BadInput
 
@@ -19,10 +19,7 @@ _MAX_JSON_DEPTH = 50
 
 
 def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
-    """Writes a file atomically: after a crash or on a full disk either the old or the new content remains.
-
-    It writes to a temporary name beside `path`, flushes the file to the disk, renames it and flushes the folder, so
-    that no later write reaches the disk without this one.
+    """Writes a file as `open_atomically` does.
 
     Args:
         path: The file.
@@ -31,10 +28,30 @@ def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
     Raises:
         OSError: The disk refuses; an earlier file at `path` is unchanged.
     """
+    with open_atomically(path) as file:
+        file.write(data.encode('utf-8') if isinstance(data, str) else data)
+
+
+@contextlib.contextmanager
+def open_atomically(path: pathlib.Path) -> Iterator[IO[bytes]]:
+    """Opens a file to be written atomically: after a crash or on a full disk the old or the new content remains.
+
+    The file has a temporary name beside `path`. When the block ends without an exception, it is flushed to the disk and
+    renamed, and the folder is flushed, so that no later write reaches the disk without this one.
+
+    Args:
+        path: The file.
+
+    Yields:
+        The file, for writing and reading.
+
+    Raises:
+        OSError: The disk refuses; an earlier file at `path` is unchanged.
+    """
     temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
     try:
-        with temporary.open('wb') as file:
-            file.write(data.encode('utf-8') if isinstance(data, str) else data)
+        with temporary.open('w+b') as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -82,20 +99,39 @@ def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> by
     Raises:
         BadInput: The file is missing, not regular, unreadable or too large.
     """
-    try:
-        with open(file, 'rb', opener=_open_without_blocking) as opened:
-            status = os.fstat(opened.fileno())
-            fits = status.st_size <= max_bytes
-            data = opened.read(status.st_size + 1) if stat.S_ISREG(status.st_mode) and fits else b''
-    except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
-        raise BadInput(f'{name}: cannot be read ({getattr(error, "strerror", None) or error})') from None
-    if not stat.S_ISREG(status.st_mode):
-        raise BadInput(f'{name}: cannot be read (neither a file nor a folder)')
-    if not fits:
-        raise BadInput(f'{name}: too large ({status.st_size:,} bytes; {max_bytes:,} at most)')
-    if len(data) > status.st_size:
+    with open_regular(name, file) as opened:
+        size = os.fstat(opened.fileno()).st_size
+        if size > max_bytes:
+            raise BadInput(f'{name}: too large ({size:,} bytes; {max_bytes:,} at most)')
+        data = opened.read(size + 1)
+    if len(data) > size:
         raise BadInput(f'{name}: grew while it was read')
     return data
+
+
+@contextlib.contextmanager
+def open_regular(name: str, file: pathlib.Path) -> Iterator[IO[bytes]]:
+    """Opens a regular file; refuses a FIFO, which would block, and a device, which would not end.
+
+    Args:
+        name: The beginning of error messages.
+        file: The file.
+
+    Yields:
+        The file, for reading.
+
+    Raises:
+        BadInput: The file is missing, not regular or unreadable, also when it is read in the block.
+    """
+    try:
+        with open(file, 'rb', opener=_open_without_blocking) as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise BadInput(f'{name}: cannot be read (neither a file nor a folder)')
+            yield opened
+    except BadInput:
+        raise
+    except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
+        raise BadInput(f'{name}: cannot be read ({getattr(error, "strerror", None) or error})') from None
 
 
 def read_text(key: str, file: pathlib.Path) -> str:

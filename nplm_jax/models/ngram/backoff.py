@@ -4,7 +4,8 @@ P(w | h) = p(h w) if the n-gram h w is in the table, else b(h) P(w | h without i
 with b(h) = 1 for a context that is not in the table.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram.counts import NgramTable
 from nplm_jax.models.ngram.sorting import blocks
 
+Values = Any  # a float64 array, or a quantization.QuantizedArray, which is read like one
 _WORDS = 2**20  # words that are scored at once
 
 
@@ -25,10 +27,10 @@ class BackoffModel(LanguageModel):
         log_b: log_b[k-1] holds log b of each context of length k, k = 1..n-1, float64, one per node of order k; nats.
     """
 
-    def __init__(self, table: NgramTable, log_p: list[np.ndarray], log_b: list[np.ndarray]) -> None:
+    def __init__(self, table: NgramTable, log_p: Sequence[Values], log_b: Sequence[Values]) -> None:
         self.table = table
-        self.log_p = log_p
-        self.log_b = log_b
+        self.log_p = list(log_p)
+        self.log_b = list(log_b)
         self.n: int = len(log_p)
 
     def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:

@@ -5,11 +5,12 @@ contexts from the number of different words that stand before an n-gram, not fro
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from nplm_jax.data.corpora import Span
+from nplm_jax.models.ngram import pruning
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import Block, NgramCounts, count
 from nplm_jax.models.ngram.scratch import BLOCK, Scratch, release
@@ -71,8 +72,8 @@ def fit_backoff(
     def estimate_block(block: Block, order: int, lower: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         block_adjusted = adjusted[order - 1][block.nodes]
         order_min_count = min_count if order > 2 else 1
-        kept, freed, total = _apply_discounts(block, block_adjusted, discounts[order - 1], order_min_count)
         is_seen = block_adjusted >= order_min_count
+        kept, freed, total = _apply_discounts(block, block_adjusted, discounts[order - 1], ~is_seen)
         followers = block.sum_by_context(is_seen)
         unseen_mass = 1 - block.sum_by_context(lower * is_seen)
         backs_off = (total > 0) & (followers < vocabulary_size)
@@ -89,6 +90,7 @@ def fit_modified(
     train: Span,
     n: int,
     vocabulary_size: int,
+    thresholds: Sequence[int] = (),
     scratch: Scratch | None = None,
 ) -> BackoffModel:
     """Estimates a modified interpolated Kneser-Ney model of any order, and writes it in back-off form.
@@ -103,6 +105,8 @@ def fit_modified(
         train: The words to count.
         n: The order.
         vocabulary_size: |V|.
+        thresholds: For each order the largest number of occurrences of n-grams that are left out; their counts lose
+            all mass, after the discounts have been estimated from all n-grams, as in lmplz. Empty: no n-gram is.
         scratch: Where large arrays are kept; None is the system's temporary folder.
 
     Raises:
@@ -119,10 +123,13 @@ def fit_modified(
     discounts = _estimate_discounts(_modified_discounts, adjusted, FALLBACK_MODIFIED)
 
     def estimate_block(block: Block, order: int, lower: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        kept, freed, _ = _apply_discounts(block, adjusted[order - 1][block.nodes], discounts[order - 1])
+        is_lost = ~is_kept[order - 1][block.nodes] if is_kept else np.False_
+        kept, freed, _ = _apply_discounts(block, adjusted[order - 1][block.nodes], discounts[order - 1], is_lost)
         return kept + freed[block.prefixes] * lower, freed
 
-    return _estimate_orders(counts, _unigrams(counts, adjusted[0], discounts[0]), estimate_block)
+    is_kept = pruning.keep_frequent(counts, thresholds) if any(thresholds) else []
+    model = _estimate_orders(counts, _unigrams(counts, adjusted[0], discounts[0]), estimate_block)
+    return pruning.drop(model, is_kept, scratch) if is_kept else model
 
 
 def _estimate_orders(
@@ -206,7 +213,7 @@ def _modified_discounts(n1: int, n2: int, n3: int, n4: int) -> Discounts | None:
 
 
 def _apply_discounts(
-    block: Block, adjusted: np.ndarray, discounts: np.ndarray, min_count: int = 1
+    block: Block, adjusted: np.ndarray, discounts: np.ndarray, is_lost: np.ndarray | np.bool = np.False_
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Discounts the counts of a block.
 
@@ -214,13 +221,13 @@ def _apply_discounts(
         block: The n-grams.
         adjusted: The adjusted count of each.
         discounts: The discounts of the counts 0, 1, 2, 3+.
-        min_count: N-grams with a smaller adjusted count lose all of it.
+        is_lost: Whether each loses all of its count.
 
     Returns:
         The share of its context that each n-gram keeps; the share of each context that is freed, 1 for a context that
         only stands before the span; and the total adjusted count of each context.
     """
-    subtracted = np.where(adjusted < min_count, adjusted, discounts[np.minimum(adjusted, 3)])
+    subtracted = np.where(is_lost, adjusted, discounts[np.minimum(adjusted, 3)])
     total = block.sum_by_context(adjusted)
     freed = block.sum_by_context(subtracted)
     share = np.divide(freed, total, out=np.ones_like(total), where=total > 0)

@@ -15,7 +15,7 @@ import numpy as np
 from nplm_jax.utils.errors import BadInput
 
 BLOCK = 2**22  # n-grams that are sorted or computed at once: about half a gigabyte of working memory
-_IN_MEMORY = 2**26  # bytes of an array that stays in memory
+IN_MEMORY = 2**26  # bytes of an array that stays in memory
 
 
 class Scratch:
@@ -27,7 +27,7 @@ class Scratch:
         in_memory: The size of the largest array that stays in memory, bytes.
     """
 
-    def __init__(self, folder: pathlib.Path | None = None, block: int = BLOCK, in_memory: int = _IN_MEMORY) -> None:
+    def __init__(self, folder: pathlib.Path | None = None, block: int = BLOCK, in_memory: int = IN_MEMORY) -> None:
         self.folder = folder
         self.block = block
         self.in_memory = in_memory
