@@ -44,6 +44,8 @@ ADDED_KEYS = {
     'residual.averages': 3,
     'residual.expansion': 2,
     'senses.number': 2,
+    'ngram.prune': '0',
+    'ngram.bits': 0,
     'prior.kind': 'none',
     'prior.strength': 0.0,
     'train.average': 0.0,
@@ -158,6 +160,8 @@ class NgramSettings:
 
     delta: Annotated[float, Check('must be at least 0 and at most 1e6', lambda value: 0 <= value <= 1e6)]
     classes: Count
+    prune: str
+    bits: Annotated[int, Check('must be 0 (64-bit numbers), 8 or 16', lambda value: value in (0, 8, 16))]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,10 +19,7 @@ _MAX_JSON_DEPTH = 50
 
 
 def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
-    """Writes a file atomically: after a crash or on a full disk either the old or the new content remains.
-
-    It writes to a temporary name beside `path`, flushes the file to the disk, renames it and flushes the folder, so
-    that no later write reaches the disk without this one.
+    """Writes a file as `open_atomically` does.
 
     Args:
         path: The file.
@@ -31,10 +28,30 @@ def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
     Raises:
         OSError: The disk refuses; an earlier file at `path` is unchanged.
     """
+    with open_atomically(path) as file:
+        file.write(data.encode('utf-8') if isinstance(data, str) else data)
+
+
+@contextlib.contextmanager
+def open_atomically(path: pathlib.Path) -> Iterator[io.BufferedReader]:
+    """Opens a file to be written atomically: after a crash or on a full disk the old or the new content remains.
+
+    The file has a temporary name beside `path`. When the block ends without an exception, it is flushed to the disk and
+    renamed, and the folder is flushed, so that no later write reaches the disk without this one.
+
+    Args:
+        path: The file.
+
+    Yields:
+        The file, for writing and reading.
+
+    Raises:
+        OSError: The disk refuses; an earlier file at `path` is unchanged.
+    """
     temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
     try:
-        with temporary.open('wb') as file:
-            file.write(data.encode('utf-8') if isinstance(data, str) else data)
+        with temporary.open('w+b') as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -83,36 +100,38 @@ def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> by
         BadInput: The file is missing, not regular, unreadable or too large.
     """
     with open_regular(name, file) as opened:
-        num_bytes = os.fstat(opened.fileno()).st_size
-        if num_bytes > max_bytes:
-            raise BadInput(f'{name}: too large ({num_bytes:,} bytes; {max_bytes:,} at most)')
-        try:
-            data = opened.read(num_bytes + 1)
-        except OSError as error:
-            raise BadInput(f'{name}: cannot be read ({error.strerror})') from None
-    if len(data) > num_bytes:
+        size = os.fstat(opened.fileno()).st_size
+        if size > max_bytes:
+            raise BadInput(f'{name}: too large ({size:,} bytes; {max_bytes:,} at most)')
+        data = opened.read(size + 1)
+    if len(data) > size:
         raise BadInput(f'{name}: grew while it was read')
     return data
 
 
-def open_regular(name: str, file: pathlib.Path) -> io.BufferedReader:
-    """Opens a regular file to read its bytes; refuses a FIFO, which would block, and a device, which would not end.
+@contextlib.contextmanager
+def open_regular(name: str, file: pathlib.Path) -> Iterator[io.BufferedReader]:
+    """Opens a regular file; refuses a FIFO, which would block, and a device, which would not end.
 
     Args:
         name: The beginning of error messages.
         file: The file.
 
+    Yields:
+        The file, for reading.
+
     Raises:
-        BadInput: The file is missing, not regular or unreadable.
+        BadInput: The file is missing, not regular or unreadable, also when it is read in the block.
     """
     try:
-        opened = open(file, 'rb', opener=_open_without_blocking)
+        with open(file, 'rb', opener=_open_without_blocking) as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise BadInput(f'{name}: cannot be read (neither a file nor a folder)')
+            yield opened
+    except BadInput:
+        raise
     except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
         raise BadInput(f'{name}: cannot be read ({getattr(error, "strerror", None) or error})') from None
-    if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-        opened.close()
-        raise BadInput(f'{name}: cannot be read (neither a file nor a folder)')
-    return opened
 
 
 def read_text(key: str, file: pathlib.Path) -> str:

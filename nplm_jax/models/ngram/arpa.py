@@ -56,7 +56,7 @@ def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> No
         if k == model.n:
             lines += [f'{p:.7g}\t{ngram}' for p, ngram in zip(log_p, ngrams)]
         else:
-            log_b = _nats_to_log10(model.log_b[k - 1])
+            log_b = _nats_to_log10(np.asarray(model.log_b[k - 1]))
             lines += [f'{p:.7g}\t{ngram}\t{b:.7g}' for p, ngram, b in zip(log_p, ngrams, log_b)]
     write_atomically(path, '\n'.join([*lines, '\n\\end\\\n']))
 

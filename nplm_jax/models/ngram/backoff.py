@@ -4,11 +4,18 @@ P(w | h) = p(h w) if the n-gram h w is in the table, else b(h) P(w | h without i
 with b(h) = 1 for a context that is not in the table.
 """
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram.counts import NgramTable
+from nplm_jax.models.ngram.sorting import blocks
+
+Values = Any  # a float64 array, or a quantization.QuantizedArray, which is read like one
+_WORDS = 2**20  # words that are scored at once
 
 
 class BackoffModel(LanguageModel):
@@ -20,23 +27,40 @@ class BackoffModel(LanguageModel):
         log_b: log_b[k-1] holds log b of each context of length k, k = 1..n-1, float64, one per node of order k; nats.
     """
 
-    def __init__(self, table: NgramTable, log_p: list[np.ndarray], log_b: list[np.ndarray]) -> None:
+    def __init__(self, table: NgramTable, log_p: Sequence[Values], log_b: Sequence[Values]) -> None:
         self.table = table
-        self.log_p = log_p
-        self.log_b = log_b
+        self.log_p = list(log_p)
+        self.log_b = list(log_b)
         self.n: int = len(log_p)
 
     def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns log P(w_t | the n-1 words before it) for each t in `span`. float32, nats."""
+        return self._by_block(tokens_T, span, np.dtype(np.float32), self._log_p)
+
+    def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """Returns the length of the longest n-gram of the table that ends at each word of `span`."""
+        return self._by_block(tokens_T, span, np.dtype(int), self._lengths)
+
+    def _by_block(
+        self, tokens_T: np.ndarray, span: Span, dtype: np.dtype, compute: Callable[[np.ndarray, Span], np.ndarray]
+    ) -> np.ndarray:
+        """Computes one value for each word of `span`, for many words at once, which bounds the memory."""
+        values_T = np.empty(len(span), dtype)
+        for block in blocks(len(span), _WORDS):
+            values_T[block] = compute(tokens_T, Span(span.start + block.start, span.start + block.stop))
+        return values_T
+
+    def _log_p(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """Returns log P of each word of `span`. float64."""
         nodes, contexts = self.table.stream_nodes(tokens_T, span, self.n)
         log_p_T = self.log_p[0][nodes[1]]
         for log_p, log_b, nodes_T, contexts_T in zip(self.log_p[1:], self.log_b, nodes[2:], contexts[1:]):
             backed_off_T = log_p_T + np.where(contexts_T >= 0, log_b[contexts_T], 0)
             log_p_T = np.where(nodes_T >= 0, log_p[nodes_T], backed_off_T)
-        return log_p_T.astype(np.float32)
+        return log_p_T
 
-    def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Returns the length of the longest n-gram of the table that ends at each word of `span`."""
+    def _lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """Returns the length of the longest n-gram that ends at each word of `span`."""
         lengths_T = np.ones(len(span), int)
         for k, nodes_T in enumerate(self.table.stream_nodes(tokens_T, span, self.n)[0][2:], start=2):
             lengths_T[nodes_T >= 0] = k

@@ -8,15 +8,38 @@ Dims: T words of a span, B contexts, L words of a sequence, k order, V vocabular
 """
 
 import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.models.language_model import check_contexts
+from nplm_jax.models.ngram.scratch import Scratch
+from nplm_jax.models.ngram.sorting import blocks, count_words, node_dtype, sort_ngrams, sort_with_order
 from nplm_jax.utils.errors import BadInput
 
 _MAX_KEY = np.iinfo(np.int64).max
+_SORTED_QUERIES = 4096  # from so many queries on sorting them takes less time than it saves
+
+
+class Block(NamedTuple):
+    """A part of the n-grams of one order, and all the contexts that they follow.
+
+    Attributes:
+        nodes: The n-grams.
+        contexts: The contexts, nodes of the order below.
+        prefixes: The context of each n-gram, counted from the first one of `contexts`. int64.
+    """
+
+    nodes: slice
+    contexts: slice
+    prefixes: np.ndarray
+
+    def sum_by_context(self, values: np.ndarray) -> np.ndarray:
+        """Sums a value of each n-gram over the n-grams of one context. Returns float64, one per context."""
+        return np.bincount(self.prefixes, values, self.contexts.stop - self.contexts.start)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +103,23 @@ class NgramTable:
         words_BxN = np.pad(recent_BxN, ((0, 0), (n - recent_BxN.shape[1], 0)), constant_values=RARE_ID)
         return [x[:, -1] for x in self.nodes(words_BxN, n - 1)]
 
+    def blocks(self, order: int, size: int) -> Iterator[Block]:
+        """Yields the n-grams of an order, block by block; those of one context are in one block.
+
+        Args:
+            order: The order.
+            size: The number of n-grams in a block; more where one context has more.
+        """
+        keys, num_contexts = self.keys[order - 1], self.size(order - 1)
+        start = first = 0
+        while first < num_contexts:
+            stop, last = len(keys), num_contexts
+            if start + size < stop:
+                last = max(int(keys[start + size]) // self.vocabulary_size, first + 1)
+                stop = int(np.searchsorted(keys, last * self.vocabulary_size))
+            yield Block(slice(start, stop), slice(first, last), keys[start:stop] // self.vocabulary_size - first)
+            start, first = stop, last
+
     def successors(self, order: int, contexts_B: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Finds all n-grams that begin with given contexts.
 
@@ -105,14 +145,17 @@ class NgramCounts:
 
     Attributes:
         table: The n-grams.
-        counts: counts[k-1] holds the counts of order k, int64, one per node. A count can be 0: the words before the
-            span are in the table only as contexts, and a word of the vocabulary may be absent from the span.
-        suffix_nodes: suffix_nodes[k-1] holds for each node of order k the node of order k-1 without its first word.
+        counts: counts[k-1] holds the counts of order k, int32 or int64, one per node. A count can be 0: the words
+            before the span are in the table only as contexts, and a word of the vocabulary may be absent from the span.
+        suffix_nodes: suffix_nodes[k-1] holds for each node of order k the node of order k-1 without its first word;
+            int32 or int64.
+        scratch: Where the arrays are kept that are computed from these.
     """
 
     table: NgramTable
     counts: tuple[np.ndarray, ...]
     suffix_nodes: tuple[np.ndarray, ...]
+    scratch: Scratch = dataclasses.field(default_factory=Scratch)
 
     def totals(self, order: int) -> np.ndarray:
         """Returns how often each context of length `order - 1` precedes a counted word. float64."""
@@ -123,31 +166,52 @@ class NgramCounts:
         return np.bincount(self.table.prefixes(order), values, self.table.size(order - 1))
 
 
-def count(tokens_T: np.ndarray, span: Span, n: int, vocabulary_size: int) -> NgramCounts:
+def count(
+    tokens_T: np.ndarray, span: Span, n: int, vocabulary_size: int, scratch: Scratch | None = None
+) -> NgramCounts:
     """Counts the n-grams of orders 1..n that end at the words of `span`.
 
     Every word counts once in every order. The contexts of the first words reach back to the words before the span,
     and before the start of the stream to the rare-word symbol, as a network's contexts do.
 
+    Args:
+        tokens_T: Ids of the stream.
+        span: The words to count.
+        n: The highest order.
+        vocabulary_size: |V|.
+        scratch: Where large arrays are kept; None is the system's temporary folder.
+
     Raises:
-        BadInput: The span is empty, n is below 1, an id is outside the vocabulary, or int64 cannot pack the n-grams.
+        BadInput: The span is empty, n is below 1, an id is outside the vocabulary, int64 cannot pack the n-grams, or
+            the disk is full.
     """
     if len(span) < 1 or n < 1:
         raise BadInput(f'n={n}, {len(span)} words: counting n-grams needs n >= 1 and one word or more')
-    words_L = check_ids(with_history(tokens_T, span, n - 1), vocabulary_size)
-    if len(words_L) > _MAX_KEY // vocabulary_size:
-        raise BadInput(f'{len(words_L):,} words and a vocabulary of {vocabulary_size:,}: too large to pack in 64 bits')
-    keys, counts = [np.arange(vocabulary_size)], [np.bincount(words_L[n - 1 :], minlength=vocabulary_size)]
-    suffix_nodes = [np.zeros(vocabulary_size, np.int64)]
-    nodes_L = words_L  # the nodes of order k-1 that end at words k-2, k-1, ...
-    for k in range(2, n + 1):
-        unique_keys, next_nodes_L = np.unique(nodes_L[:-1] * vocabulary_size + words_L[k - 1 :], return_inverse=True)
-        keys.append(unique_keys)
-        counts.append(np.bincount(next_nodes_L[n - k :], minlength=len(unique_keys)))
-        suffix_nodes.append(np.empty(len(unique_keys), np.int64))
-        suffix_nodes[-1][next_nodes_L] = nodes_L[1:]
-        nodes_L = next_nodes_L
-    return NgramCounts(NgramTable(vocabulary_size, tuple(keys)), tuple(counts), tuple(suffix_nodes))
+    num_words = n - 1 + len(span)
+    if num_words > _MAX_KEY // vocabulary_size:
+        raise BadInput(f'{num_words:,} words and a vocabulary of {vocabulary_size:,}: too large to pack in 64 bits')
+    scratch = scratch or Scratch()
+    words_L = _copy_words(tokens_T, span, n - 1, vocabulary_size, scratch)
+    dtype = node_dtype(num_words)
+    unigrams = count_words(words_L[n - 1 :], vocabulary_size, scratch.block).astype(dtype)
+    longer = sort_ngrams(words_L, n, vocabulary_size, scratch)
+    keys, counts, suffix_nodes = (tuple(arrays) for arrays in zip(*longer)) if longer else ((), (), ())
+    table = NgramTable(vocabulary_size, (np.arange(vocabulary_size), *keys))
+    return NgramCounts(table, (unigrams, *counts), (np.zeros(vocabulary_size, dtype), *suffix_nodes), scratch)
+
+
+def _copy_words(
+    tokens_T: np.ndarray, span: Span, num_context: int, vocabulary_size: int, scratch: Scratch
+) -> np.ndarray:
+    """Returns the same words as `with_history`, int32 where the vocabulary fits, checked. Raises: BadInput."""
+    words_L = scratch.empty(num_context + len(span), node_dtype(vocabulary_size))
+    words_L[:num_context] = check_ids(
+        with_history(tokens_T, Span(span.start, span.start), num_context), vocabulary_size
+    )
+    for block in blocks(len(span), scratch.block):
+        piece = np.asarray(tokens_T[span.start + block.start : span.start + block.stop])
+        words_L[num_context + block.start : num_context + block.stop] = check_ids(piece, vocabulary_size)
+    return words_L
 
 
 def with_history(tokens_T: np.ndarray, span: Span, num_context: int) -> np.ndarray:
@@ -172,5 +236,17 @@ def find(keys: np.ndarray, queries: np.ndarray) -> np.ndarray:
     """Returns the index of each query among the sorted `keys`, or -1 where it is absent."""
     if not len(keys):
         return np.full_like(queries, -1)
+    if queries.size < _SORTED_QUERIES:
+        return _find_in_order(keys, queries)
+    # Sorted queries walk through the table; those in any other order miss the caches at each step of the search.
+    nodes = np.full(queries.size, -1, np.int64)
+    possible = np.flatnonzero(queries >= 0)
+    sorted_queries, order = sort_with_order(queries.reshape(-1)[possible])
+    nodes[possible[order]] = _find_in_order(keys, sorted_queries)
+    return nodes.reshape(queries.shape)
+
+
+def _find_in_order(keys: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """Returns the same as `find` for keys that are not empty, searching for one query after the other."""
     indices = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)
     return np.where(keys[indices] == queries, indices, -1)

@@ -9,8 +9,11 @@ from nplm_jax.config import Settings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.ngram import class_ngram, interpolated, kneser_ney, storage
+from nplm_jax.models.ngram import class_ngram, interpolated, kneser_ney, pruning, storage
+from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import count
+from nplm_jax.models.ngram.quantization import quantize
+from nplm_jax.models.ngram.scratch import Scratch
 from nplm_jax.models.ngram.unsmoothed import add_delta, unsmoothed_backoff
 from nplm_jax.utils.errors import require
 
@@ -20,9 +23,14 @@ Builder = Callable[[Settings, Dataset, pathlib.Path], LanguageModel]
 
 
 def check_settings(settings: Settings) -> None:
-    """Raises BadInput for an order that the model cannot have."""
+    """Raises BadInput for an order, thresholds or bits that the model cannot have."""
     if settings.model.family == 'interpolated':
         require(settings.model.n == 3, 'model.n', settings.model.n, 'must be 3: the interpolated model is a trigram')
+    thresholds = pruning.parse_thresholds('ngram.prune', settings.ngram.prune, settings.model.n)
+    is_prunable = settings.model.family == 'modified_kneser_ney'
+    require(is_prunable or not any(thresholds), 'ngram.prune', settings.ngram.prune, 'needs modified_kneser_ney, or 0')
+    is_backoff = settings.model.family not in ('interpolated', 'classes')
+    require(is_backoff or not settings.ngram.bits, 'ngram.bits', settings.ngram.bits, 'must be 0 for this model.family')
 
 
 def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
@@ -39,7 +47,7 @@ def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> Languag
     Raises:
         BadInput: A setting does not fit the corpus, or a file in `folder` is malformed.
     """
-    model = NGRAM_MODELS[settings.model.family](settings, data, folder)
+    model = _build(settings, data, folder)
     storage.save(model, folder / storage.MODEL_FILE)
     return model
 
@@ -48,7 +56,24 @@ def estimate_again(settings: Settings, data: Dataset, folder: pathlib.Path) -> L
     """Estimates the model of a run whose folder does not have it, from an earlier version; writes no model."""
     family = settings.model.family
     require(family in NGRAM_MODELS, str(folder), family, 'its model is missing; import it again')
-    return NGRAM_MODELS[family](settings, data, folder)
+    return _build(settings, data, folder)
+
+
+def _build(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
+    """Estimates the model, in fewer bits if the settings say so."""
+    model = NGRAM_MODELS[settings.model.family](settings, data, folder)
+    if settings.ngram.bits and isinstance(model, BackoffModel):
+        return quantize(model, settings.ngram.bits, Scratch(folder))
+    return model
+
+
+def _fit_kneser_ney(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
+    return kneser_ney.fit_backoff(*_train_args(settings, data), scratch=Scratch(folder))
+
+
+def _fit_modified(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
+    thresholds = pruning.parse_thresholds('ngram.prune', settings.ngram.prune, settings.model.n)
+    return kneser_ney.fit_modified(*_train_args(settings, data), thresholds, Scratch(folder))
 
 
 def _train_args(settings: Settings, data: Dataset) -> tuple[np.ndarray, Span, int, int]:
@@ -68,11 +93,15 @@ def _build_class_ngram(settings: Settings, data: Dataset, folder: pathlib.Path) 
 
 
 NGRAM_MODELS: dict[str, Builder] = {
-    'maximum_likelihood': lambda settings, data, _: add_delta(count(*_train_args(settings, data))),
-    'add_delta': lambda settings, data, _: add_delta(count(*_train_args(settings, data)), settings.ngram.delta),
-    'backoff': lambda settings, data, _: unsmoothed_backoff(count(*_train_args(settings, data))),
+    'maximum_likelihood': lambda settings, data, folder: add_delta(
+        count(*_train_args(settings, data), Scratch(folder))
+    ),
+    'add_delta': lambda settings, data, folder: add_delta(
+        count(*_train_args(settings, data), Scratch(folder)), settings.ngram.delta
+    ),
+    'backoff': lambda settings, data, folder: unsmoothed_backoff(count(*_train_args(settings, data), Scratch(folder))),
     'interpolated': lambda _, data, __: interpolated.fit(data.tokens_T, data.train, data.valid, len(data.vocabulary)),
-    'kneser_ney': lambda settings, data, _: kneser_ney.fit_backoff(*_train_args(settings, data)),
-    'modified_kneser_ney': lambda settings, data, _: kneser_ney.fit_modified(*_train_args(settings, data)),
+    'kneser_ney': _fit_kneser_ney,
+    'modified_kneser_ney': _fit_modified,
     'classes': _build_class_ngram,
 }

@@ -5,13 +5,16 @@ contexts from the number of different words that stand before an n-gram, not fro
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from nplm_jax.data.corpora import Span
+from nplm_jax.models.ngram import pruning
 from nplm_jax.models.ngram.backoff import BackoffModel
-from nplm_jax.models.ngram.counts import NgramCounts, count
+from nplm_jax.models.ngram.counts import Block, NgramCounts, count
+from nplm_jax.models.ngram.scratch import BLOCK, Scratch, release
+from nplm_jax.models.ngram.sorting import blocks, node_dtype, progress_bar
 
 FALLBACK_BACKOFF = (0.5, 0.5, 0.5)  # discounts of the counts 1, 2, 3 and more, where they cannot be estimated
 FALLBACK_MODIFIED = (0.5, 1.0, 1.5)
@@ -23,7 +26,14 @@ class DiscountWarning(UserWarning):
     """The text is too small or too regular to estimate a discount from it; a fixed discount is used."""
 
 
-def fit_backoff(tokens_T: np.ndarray, train: Span, n: int, vocabulary_size: int, min_count: int = 2) -> BackoffModel:
+def fit_backoff(
+    tokens_T: np.ndarray,
+    train: Span,
+    n: int,
+    vocabulary_size: int,
+    min_count: int = 2,
+    scratch: Scratch | None = None,
+) -> BackoffModel:
     """Estimates a back-off Kneser-Ney model of any order (the paper's section 4.1).
 
     P(w | h) = (c(h w) - D) / c(h) for n-grams seen in training, else b(h) P(w | shorter h); D = n1 / (n1 + 2 n2)
@@ -41,6 +51,7 @@ def fit_backoff(tokens_T: np.ndarray, train: Span, n: int, vocabulary_size: int,
         vocabulary_size: |V|.
         min_count: N-grams of order 3 and more with a smaller (adjusted) count are left to the shorter context. 1 is
             the method as published.
+        scratch: Where large arrays are kept; None is the system's temporary folder.
 
     Returns:
         The model.
@@ -54,33 +65,49 @@ def fit_backoff(tokens_T: np.ndarray, train: Span, n: int, vocabulary_size: int,
     References:
         Kneser & Ney, 1995: Improved backing-off for m-gram language modeling.
     """
-    counts = count(tokens_T, train, n, vocabulary_size)
+    counts = count(tokens_T, train, n, vocabulary_size, scratch)
     adjusted = _adjusted_counts(counts)
     discounts = _estimate_discounts(_kneser_ney_discounts, adjusted, FALLBACK_BACKOFF)
-    p, b = [_unigrams(counts, adjusted[0], discounts[0])], []
-    for k in range(2, n + 1):
-        lower = p[-1][counts.suffix_nodes[k - 1]]
-        order_min_count = min_count if k > 2 else 1
-        kept, freed, total = _apply_discounts(counts, k, adjusted[k - 1], discounts[k - 1], order_min_count)
-        is_seen = adjusted[k - 1] >= order_min_count
-        followers = counts.sum_by_context(k, is_seen)
-        unseen_mass = 1 - counts.sum_by_context(k, lower * is_seen)
+
+    def estimate_block(block: Block, order: int, lower: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        block_adjusted = adjusted[order - 1][block.nodes]
+        order_min_count = min_count if order > 2 else 1
+        is_seen = block_adjusted >= order_min_count
+        kept, freed, total = _apply_discounts(block, block_adjusted, discounts[order - 1], ~is_seen)
+        followers = block.sum_by_context(is_seen)
+        unseen_mass = 1 - block.sum_by_context(lower * is_seen)
         backs_off = (total > 0) & (followers < vocabulary_size)
-        b.append(np.divide(freed, unseen_mass, out=np.ones_like(freed), where=backs_off))
-        contexts = counts.table.prefixes(k)
-        undiscounted = adjusted[k - 1] / np.maximum(total, 1)[contexts]
-        kept = np.where((followers == vocabulary_size)[contexts], undiscounted, kept)
-        p.append(np.where(is_seen, kept, b[-1][contexts] * lower))
-    return BackoffModel(counts.table, _log(p), _log(b))
+        b = np.divide(freed, unseen_mass, out=np.ones_like(freed), where=backs_off)
+        undiscounted = block_adjusted / np.maximum(total, 1)[block.prefixes]
+        kept = np.where((followers == vocabulary_size)[block.prefixes], undiscounted, kept)
+        return np.where(is_seen, kept, b[block.prefixes] * lower), b
+
+    return _estimate_orders(counts, _unigrams(counts, adjusted[0], discounts[0]), estimate_block)
 
 
-def fit_modified(tokens_T: np.ndarray, train: Span, n: int, vocabulary_size: int) -> BackoffModel:
+def fit_modified(
+    tokens_T: np.ndarray,
+    train: Span,
+    n: int,
+    vocabulary_size: int,
+    thresholds: Sequence[int] = (),
+    scratch: Scratch | None = None,
+) -> BackoffModel:
     """Estimates a modified interpolated Kneser-Ney model of any order, and writes it in back-off form.
 
     P(w | h) = (c(h w) - D(c(h w))) / c(h) + b(h) P(w | shorter h), with a discount for each of the counts 1, 2,
     3 and more of each order: D_j = j - (j + 1) Y n_{j+1} / n_j, Y = n1 / (n1 + 2 n2). Order 1 is interpolated
     with 1 / |V|, so every word has a positive probability. The usual toolkits compute the same numbers, except that
     they open and close lines with boundary tokens, where this is one stream.
+
+    Args:
+        tokens_T: Ids of the stream.
+        train: The words to count.
+        n: The order.
+        vocabulary_size: |V|.
+        thresholds: For each order the largest number of occurrences of n-grams that are left out; their counts lose
+            all mass, after the discounts have been estimated from all n-grams, as in lmplz. Empty: no n-gram is.
+        scratch: Where large arrays are kept; None is the system's temporary folder.
 
     Raises:
         BadInput: See `counts.count`.
@@ -91,24 +118,65 @@ def fit_modified(tokens_T: np.ndarray, train: Span, n: int, vocabulary_size: int
     References:
         Chen & Goodman, 1998: An empirical study of smoothing techniques for language modeling.
     """
-    counts = count(tokens_T, train, n, vocabulary_size)
+    counts = count(tokens_T, train, n, vocabulary_size, scratch)
     adjusted = _adjusted_counts(counts)
     discounts = _estimate_discounts(_modified_discounts, adjusted, FALLBACK_MODIFIED)
-    p, b = [_unigrams(counts, adjusted[0], discounts[0])], []
-    for k in range(2, n + 1):
-        kept, freed, _ = _apply_discounts(counts, k, adjusted[k - 1], discounts[k - 1])
-        b.append(freed)
-        p.append(kept + freed[counts.table.prefixes(k)] * p[-1][counts.suffix_nodes[k - 1]])
-    return BackoffModel(counts.table, _log(p), _log(b))
+
+    def estimate_block(block: Block, order: int, lower: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        is_lost = ~is_kept[order - 1][block.nodes] if is_kept else np.False_
+        kept, freed, _ = _apply_discounts(block, adjusted[order - 1][block.nodes], discounts[order - 1], is_lost)
+        return kept + freed[block.prefixes] * lower, freed
+
+    is_kept = pruning.keep_frequent(counts, thresholds) if any(thresholds) else []
+    model = _estimate_orders(counts, _unigrams(counts, adjusted[0], discounts[0]), estimate_block)
+    return pruning.drop(model, is_kept, scratch) if is_kept else model
+
+
+def _estimate_orders(
+    counts: NgramCounts,
+    unigrams_V: np.ndarray,
+    estimate_block: Callable[[Block, int, np.ndarray], tuple[np.ndarray, np.ndarray]],
+) -> BackoffModel:
+    """Estimates the orders from the second on, block by block.
+
+    Args:
+        counts: The n-grams.
+        unigrams_V: P(w).
+        estimate_block: Returns p of the n-grams of a block and b of its contexts. It takes the block, its order, and
+            for each n-gram p of the n-gram without its first word.
+    """
+    scratch, table = counts.scratch, counts.table
+    p, log_p, log_b = unigrams_V, [np.log(unigrams_V)], []
+    with progress_bar(sum(map(table.size, range(2, table.n + 1))), 'estimating n-grams', ' n-grams') as bar:
+        for k in range(2, table.n + 1):
+            p_writer, log_p_writer, log_b_writer = (scratch.writer(np.float64) for _ in range(3))
+            for block in table.blocks(k, scratch.block):
+                block_p, b = estimate_block(block, k, p[counts.suffix_nodes[k - 1][block.nodes]])
+                log_p_writer.append(np.log(block_p))
+                log_b_writer.append(np.log(b))
+                if k < table.n:
+                    p_writer.append(block_p)
+                bar.update(len(block_p))
+            p = p_writer.finish()
+            log_p.append(log_p_writer.finish())
+            log_b.append(log_b_writer.finish())
+            release(table.keys[k - 1], counts.suffix_nodes[k - 1])
+    return BackoffModel(table, log_p, log_b)
 
 
 def _adjusted_counts(counts: NgramCounts) -> list[np.ndarray]:
     """Returns occurrences at the highest order, and below it the number of different words before each n-gram."""
-    lower_orders = [
-        np.bincount(counts.suffix_nodes[k][counts.counts[k] > 0], minlength=counts.table.size(k))
-        for k in range(1, counts.table.n)
-    ]
-    return [*lower_orders, counts.counts[-1]]
+    scratch, dtype = counts.scratch, node_dtype(counts.table.size(counts.table.n))
+    adjusted = []
+    for k in range(1, counts.table.n):
+        lower_order = scratch.empty(counts.table.size(k), dtype)
+        lower_order[:] = 0
+        for block in blocks(counts.table.size(k + 1), scratch.block):
+            is_counted = counts.counts[k][block] > 0
+            np.add.at(lower_order, counts.suffix_nodes[k][block][is_counted].astype(np.int64), dtype(1))
+        release(counts.counts[k], counts.suffix_nodes[k], lower_order)
+        adjusted.append(lower_order)
+    return [*adjusted, counts.counts[-1]]
 
 
 def _estimate_discounts(
@@ -117,7 +185,8 @@ def _estimate_discounts(
     """Returns the discounts of the counts 0, 1, 2, 3+ of every order; warns and uses the fallback without them."""
     discounts, failed_orders = [], []
     for k, c in enumerate(adjusted, start=1):
-        estimated = estimator(*np.bincount(np.minimum(c, 5), minlength=6)[1:5])
+        parts = [np.bincount(np.minimum(c[block], 5), minlength=6) for block in blocks(len(c), BLOCK)]
+        estimated = estimator(*np.sum(parts, axis=0)[1:5].tolist())
         if estimated is None:
             failed_orders.append(k)
         discounts.append(np.array([0.0, *(fallback if estimated is None else estimated)]))
@@ -144,35 +213,29 @@ def _modified_discounts(n1: int, n2: int, n3: int, n4: int) -> Discounts | None:
 
 
 def _apply_discounts(
-    counts: NgramCounts, order: int, adjusted: np.ndarray, discounts: np.ndarray, min_count: int = 1
+    block: Block, adjusted: np.ndarray, discounts: np.ndarray, is_lost: np.ndarray | np.bool = np.False_
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Discounts the counts of one order.
+    """Discounts the counts of a block.
 
     Args:
-        counts: The n-grams.
-        order: Their order.
-        adjusted: The adjusted count of each n-gram of this order.
+        block: The n-grams.
+        adjusted: The adjusted count of each.
         discounts: The discounts of the counts 0, 1, 2, 3+.
-        min_count: N-grams with a smaller adjusted count lose all of it.
+        is_lost: Whether each loses all of its count.
 
     Returns:
         The share of its context that each n-gram keeps; the share of each context that is freed, 1 for a context that
         only stands before the span; and the total adjusted count of each context.
     """
-    contexts = counts.table.prefixes(order)
-    subtracted = np.where(adjusted < min_count, adjusted, discounts[np.minimum(adjusted, 3)])
-    total = counts.sum_by_context(order, adjusted)
-    freed = counts.sum_by_context(order, subtracted)
+    subtracted = np.where(is_lost, adjusted, discounts[np.minimum(adjusted, 3)])
+    total = block.sum_by_context(adjusted)
+    freed = block.sum_by_context(subtracted)
     share = np.divide(freed, total, out=np.ones_like(total), where=total > 0)
-    return (adjusted - subtracted) / np.maximum(total, 1)[contexts], share, total
+    return (adjusted - subtracted) / np.maximum(total, 1)[block.prefixes], share, total
 
 
 def _unigrams(counts: NgramCounts, adjusted: np.ndarray, discounts: np.ndarray) -> np.ndarray:
     """Returns P(w), the freed mass spread evenly over all |V| words."""
-    kept, freed, _ = _apply_discounts(counts, 1, adjusted, discounts)
+    (block,) = counts.table.blocks(1, counts.table.vocabulary_size)
+    kept, freed, _ = _apply_discounts(block, adjusted, discounts)
     return kept + freed / counts.table.vocabulary_size
-
-
-def _log(arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Returns the natural logarithm of each array."""
-    return [np.log(a) for a in arrays]

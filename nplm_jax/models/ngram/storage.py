@@ -1,31 +1,25 @@
-"""Count-based models as files: arrays in NumPy's npz format, nothing but numbers and text, with a checksum.
+"""Count-based models as files: arrays in NumPy's npz format, nothing but numbers and text, with a checksum."""
 
-The comment that closes a zip archive, which an npz file is, holds the SHA-256 of the archive without comment.
-"""
-
-import hashlib
-import io
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import Mixture
-from nplm_jax.models.ngram.backoff import BackoffModel
+from nplm_jax.models.ngram import archives
+from nplm_jax.models.ngram.backoff import BackoffModel, Values
 from nplm_jax.models.ngram.class_ngram import ClassNgram
 from nplm_jax.models.ngram.counts import NgramTable
 from nplm_jax.models.ngram.interpolated import FrequencyBins, InterpolatedTrigram
 from nplm_jax.models.ngram.mapped import MappedModel
-from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import read_bytes, write_atomically
+from nplm_jax.models.ngram.quantization import QuantizedArray
+from nplm_jax.utils.errors import require
 
 MODEL_FILE = 'model.npz'
 _KIND = 'kind'  # the array with the name of the format
 _VOCABULARY_SIZE = 'vocabulary_size'
-_NO_COMMENT = b'\0\0'  # how an archive without comment ends: the length of the comment
-_DIGEST_LENGTH = 64
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -51,10 +45,7 @@ def save(model: LanguageModel, path: pathlib.Path) -> None:
         model: A model of a class in FORMATS.
         path: The file.
     """
-    np.savez(file := io.BytesIO(), allow_pickle=False, **to_arrays(model))
-    data = file.getvalue()
-    digest = hashlib.sha256(data).hexdigest().encode()
-    write_atomically(path, data[: -len(_NO_COMMENT)] + len(digest).to_bytes(2, 'little') + digest)
+    archives.write(path, to_arrays(model))
 
 
 def to_arrays(model: LanguageModel) -> dict[str, np.ndarray]:
@@ -75,13 +66,7 @@ def load(path: pathlib.Path, vocabulary_size: int) -> LanguageModel:
     Raises:
         BadInput: The file is damaged, or of another vocabulary.
     """
-    data = read_bytes(str(path), path)
-    digest = data[-_DIGEST_LENGTH:]
-    archive = data[: -_DIGEST_LENGTH - len(_NO_COMMENT)] + _NO_COMMENT
-    if hashlib.sha256(archive).hexdigest().encode() != digest:
-        raise BadInput(f'{path}: damaged (its checksum is wrong); delete it, and the model is estimated again')
-    with np.load(io.BytesIO(archive), allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+    arrays = archives.read(path)
     size = int(arrays[_VOCABULARY_SIZE])
     require(size == vocabulary_size, str(path), size, f"has so many words, and the run's vocabulary {vocabulary_size}")
     return FORMATS[str(arrays[_KIND])].from_arrays(arrays)
@@ -106,12 +91,26 @@ def _number(name: str, arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
     return {f'{name}_{k}': array for k, array in enumerate(arrays, start=1)}
 
 
+def _values_to_arrays(name: str, values: Sequence[Values]) -> dict[str, np.ndarray]:
+    """Writes quantised numbers as codes, and the values of the codes as another array."""
+    arrays = _number(name, [x.codes if isinstance(x, QuantizedArray) else x for x in values])
+    values_of_codes = {k: x.values for k, x in enumerate(values, start=1) if isinstance(x, QuantizedArray)}
+    return arrays | {f'values_{name}_{k}': x for k, x in values_of_codes.items()}
+
+
+def _values(arrays: Arrays, name: str) -> list[Values]:
+    """Returns the arrays `name_1`, `name_2`, ..., those of codes with their values."""
+    values_of_codes = [arrays.get(f'values_{name}_{k}') for k in range(1, len(arrays) + 1)]
+    return [x if v is None else QuantizedArray(x, v) for x, v in zip(_series(arrays, name), values_of_codes)]
+
+
 def _backoff_to_arrays(model: BackoffModel) -> dict[str, np.ndarray]:
-    return {**_table_to_arrays(model.table), **_number('logp', model.log_p), **_number('logb', model.log_b)}
+    values = {**_values_to_arrays('logp', model.log_p), **_values_to_arrays('logb', model.log_b)}
+    return {**_table_to_arrays(model.table), **values}
 
 
 def _backoff(arrays: Arrays) -> BackoffModel:
-    return BackoffModel(_table(arrays), _series(arrays, 'logp'), _series(arrays, 'logb'))
+    return BackoffModel(_table(arrays), _values(arrays, 'logp'), _values(arrays, 'logb'))
 
 
 def _interpolated_to_arrays(model: InterpolatedTrigram) -> dict[str, np.ndarray]:

@@ -1,0 +1,1 @@
+"""What words cost: seconds, memory and disk from a million words on."""
