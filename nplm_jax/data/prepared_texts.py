@@ -8,11 +8,10 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import os
 import pathlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from nplm_jax.data import download, sources
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import read_json, remove_leftovers, write_atomically
+from nplm_jax.utils.io import open_atomically, read_json, remove_leftovers, write_atomically
 
 VERSION = 1  # of these files, and of the rules that cut a text into words
 # The keys of `corpus.*` that a stream of words depends on.
@@ -90,12 +89,9 @@ def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
     try:
         with _locked(folder):
             if not path.exists():
-                temporary = folder / f'.{path.name}.tmp'
-                with temporary.open('wb') as file:
+                with open_atomically(path) as file:
                     for part_L in mapped_arrays.parts(type_ids_L):
-                        token_ids_K[part_L].tofile(file)
-                    _flush(file)
-                os.replace(temporary, path)
+                        file.write(token_ids_K[part_L].data)
     except OSError as error:
         raise BadInput(f'{path}: cannot be written ({error.strerror})') from None
     return np.memmap(path, np.int32, 'r')
@@ -106,9 +102,8 @@ def _make(
 ) -> None:
     """Writes the files of a folder."""
     before = sources.fingerprint(files)
-    with (folder / TYPE_IDS).open('wb') as file:
-        made = make(lambda type_ids: type_ids.tofile(file))
-        _flush(file)
+    with open_atomically(folder / TYPE_IDS) as file:
+        made = make(lambda type_ids: file.write(type_ids.data))
     for path, facts in zip(files, before):
         if not _is_unchanged(path, facts):
             raise BadInput(f'{path}: changed while it was read; run again')
@@ -142,12 +137,6 @@ def _is_unchanged(file: pathlib.Path, facts: Mapping[str, Any]) -> bool:
     if status.st_size != facts['bytes']:
         return False
     return status.st_mtime_ns == facts['mtime_ns'] or sources.fingerprint([file])[0]['sha256'] == facts['sha256']
-
-
-def _flush(file: BinaryIO) -> None:
-    """Flushes a file to the disk."""
-    file.flush()
-    os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

@@ -210,7 +210,7 @@ def _digest(data: Dataset) -> bytes:
     """Computes the SHA-256 of the words, the vocabulary and the splits."""
     digest = hashlib.sha256()
     for part_L in mapped_arrays.parts(data.tokens_T):
-        digest.update(part_L)
+        digest.update(part_L.data)
     digest.update(repr((data.vocabulary.words, data.splits)).encode())
     return digest.digest()
 

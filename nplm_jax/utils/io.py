@@ -9,7 +9,7 @@ import pathlib
 import re
 import stat
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 from nplm_jax.utils.errors import BadInput
 
@@ -33,7 +33,7 @@ def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
 
 
 @contextlib.contextmanager
-def open_atomically(path: pathlib.Path) -> Iterator[io.BufferedReader]:
+def open_atomically(path: pathlib.Path) -> Iterator[IO[bytes]]:
     """Opens a file to be written atomically: after a crash or on a full disk the old or the new content remains.
 
     The file has a temporary name beside `path`. When the block ends without an exception, it is flushed to the disk and
