@@ -1,0 +1,94 @@
+"""Speed and memory of training on a long text that is read from the disk, beside Brown on the device.
+
+    python -m experiments.scale.training TEXT [--rounds=10] [--output=results/training.json]
+
+Both have |V| = 16,383 and the same network (configs/brown.py:large with noise-contrastive estimation). In each round
+each trains the same number of updates, one after the other; speeds are compared by the median of the rounds' ratios.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import statistics
+import time
+from typing import Any
+
+import jax
+from absl import app, flags
+
+from configs import brown
+from experiments import results
+from nplm_jax.config import Settings
+from nplm_jax.runs import provenance
+from nplm_jax.runs.experiment import load_settings
+from nplm_jax.runs.loading import load_dataset
+from nplm_jax.training.loop import TrainingRun, prepare_run, run_chunk
+from nplm_jax.training.step import TrainState
+from nplm_jax.utils.text import markdown_table
+
+_ROUNDS = flags.DEFINE_integer('rounds', 10, 'Rounds.')
+_CHUNKS = flags.DEFINE_integer('chunks', 20, 'Chunks of updates of a contestant in a round.')
+_OUTPUT = flags.DEFINE_string('output', '', 'File to write the results to.')
+CONTESTANTS = {  # name -> changes of the config
+    'Brown, on the device': {},
+    'Brown, from the disk': {'train.input': 'mapped'},
+    'the text, from the disk': {'train.input': 'mapped', 'corpus.name': 'text', 'corpus.tokens': 'whitespace'},
+}
+
+
+def make_settings(name: str, path: str) -> Settings:
+    """Returns the settings of a contestant."""
+    config = brown.get_config('large')
+    config.update_from_flattened_dict({'output.kind': 'nce', **CONTESTANTS[name]})
+    if config.corpus.name == 'text':
+        config.update_from_flattened_dict({'corpus.path': path, 'corpus.train': 0.99, 'corpus.valid': 0.005})
+    return load_settings(config)
+
+
+def memory() -> dict[str, int]:
+    """Returns the resident megabytes of this process: its own, and those of files that are mapped."""
+    status = pathlib.Path('/proc/self/status').read_text()
+    return {name: int(re.findall(rf'{name}:\s+(\d+)', status)[0]) // 1024 for name in ('RssAnon', 'RssFile', 'VmHWM')}
+
+
+def train(run: TrainingRun, state: TrainState, step: int) -> tuple[TrainState, int, float]:
+    """Trains some chunks. Returns the state, its update, and the words a second."""
+    started, first = time.perf_counter(), step
+    for _ in range(_CHUNKS.value):
+        chunk = run.chunk(state, step)
+        state, _, _ = run_chunk(chunk)
+        step += chunk.num_steps
+    return state, step, (step - first) * run.program.batch_size / (time.perf_counter() - started)
+
+
+def main(arguments: list[str]) -> None:
+    """Measures, prints the table, and writes the results."""
+    (path,) = arguments[1:]
+    runs = {name: prepare_run(s, load_dataset(s)) for name in CONTESTANTS for s in [make_settings(name, path)]}
+    states: dict[str, Any] = {name: (run.init_state(), 0, 0.0) for name, run in runs.items()}
+    states = {name: train(runs[name], *state[:2]) for name, state in states.items()}  # compiles
+    speeds: dict[str, list[float]] = {name: [] for name in runs}
+    resident = [memory()]
+    for _ in range(_ROUNDS.value):
+        for name, run in runs.items():
+            states[name] = train(run, *states[name][:2])
+            speeds[name].append(states[name][2])
+        resident.append(memory())
+    first = next(iter(runs))
+    ratios = {n: statistics.median(a / b for a, b in zip(speeds[n], speeds[first])) for n in runs}
+    rows = [
+        [name, f'{len(runs[name].data.train):,}', f'{statistics.median(speeds[name]):,.0f}', f'{ratios[name]:.2f}']
+        for name in runs
+    ]
+    print(markdown_table(['text', 'training words', 'words/s', 'ratio'], rows))
+    print(f'resident megabytes: {resident[0]} after the first round, {resident[-1]} after the last')
+    if _OUTPUT.value:
+        words = {name: len(run.data.train) for name, run in runs.items()}
+        facts = {'words': words, 'speeds': speeds, 'ratios': ratios, 'resident': resident}
+        results.write(pathlib.Path(_OUTPUT.value), {**facts, **provenance.provenance()})
+
+
+if __name__ == '__main__':
+    jax.config.config_with_absl()
+    app.run(main)
