@@ -30,7 +30,7 @@ def get_config() -> ConfigDict:
 def _corpus() -> ConfigDict:
     """Returns `corpus.*`: which text, how it is tokenized, which words are rare, how it is split."""
     c = ConfigDict()
-    c.name = 'brown'  # brown | ap_news | wikitext2 | text | sentences
+    c.name = 'brown'  # brown | gutenberg | ap_news | wikitext2 | wikitext103 | text | sentences
     c.path = ''  # text: a UTF-8 file, or a folder whose files are read by name; ap_news and wikitext2: a folder
     c.valid_path = ''  # text, ap_news: files to validate and test on; corpus.train and corpus.valid are then not used
     c.test_path = ''

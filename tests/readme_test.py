@@ -59,6 +59,7 @@ TABLES = [
     ('experiments/recurrent/README.md', 'recurrent.table'),
     ('experiments/frontier/README.md', 'frontier.table'),
     ('experiments/section5/trees.md', 'section5.trees'),
+    ('experiments/section5/energy.md', 'section5.energy'),
     ('experiments/speed/README.md', 'speed.forms --show'),
     ('experiments/speed/README.md', 'speed.race --show'),
     ('experiments/speed/README.md', 'speed.race --show --output=experiments/speed/results/race_amx.json'),

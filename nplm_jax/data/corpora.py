@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from nplm_jax.config import CorpusSettings
-from nplm_jax.data import brown, preparation, sources, wikitext2
+from nplm_jax.data import brown, gutenberg, preparation, sources, wikitext2, wikitext103
 from nplm_jax.data.prepared_texts import Prepared
-from nplm_jax.data.sources import Piece
+from nplm_jax.data.sources import Piece, Pieces
 from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY, paragraphs
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils import mapped_arrays
@@ -140,6 +140,18 @@ def _load_wikitext2(settings: CorpusSettings) -> Corpus:
     return _in_parts(prepared, settings)
 
 
+def _load_wikitext103(settings: CorpusSettings) -> Corpus:
+    files = wikitext103.find(settings.path)
+    parts = [(files, Pieces(wikitext103.checked_pieces, settings.path))]
+    parts += [([], Pieces(wikitext103.pieces, settings.path, split)) for split in ('valid', 'test')]
+    return _in_parts(preparation.prepare_files(parts, wikitext2.paragraphs, settings), settings)
+
+
+def _load_gutenberg(settings: CorpusSettings) -> Corpus:
+    split_paragraphs = functools.partial(paragraphs, kind=settings.tokens)
+    return _split(preparation.prepare([_of_texts(gutenberg.texts())], split_paragraphs, settings), settings)
+
+
 def _load_ap_news(settings: CorpusSettings) -> Corpus:
     """Loads a folder of text; the paper's preparation is in the keys that configs/ap_news.py sets."""
     is_folder = bool(settings.path) and os.path.isdir(expand('corpus.path', settings.path))
@@ -161,23 +173,17 @@ def _load_text(settings: CorpusSettings) -> Corpus:
         require(bool(settings.test_path), 'corpus.test_path', '', 'needed when corpus.valid_path is given')
         paths |= {'corpus.valid_path': settings.valid_path, 'corpus.test_path': settings.test_path}
     files = {key: sources.find_files(key, path) for key, path in paths.items()}
-    parts = [(part, FilePieces(key, part, settings.column)) for key, part in files.items()]
+    parts = [(part, Pieces(_read_files, key, part, settings.column)) for key, part in files.items()]
     split_paragraphs = functools.partial(paragraphs, kind=settings.tokens)
     prepared = preparation.prepare_files(parts, split_paragraphs, settings)
     _require_words(paths, prepared)
     return _in_parts(prepared, settings)
 
 
-class FilePieces:
-    """The pieces of some files, read anew at each iteration."""
-
-    def __init__(self, key: str, files: Sequence[pathlib.Path], column: str) -> None:
-        """Takes the config key that names the files, for errors, and what `sources.read_pieces` takes."""
-        self._key, self._files, self._column = key, files, column
-
-    def __iter__(self) -> Iterator[Piece]:
-        for file in self._files:
-            yield from sources.read_pieces(self._key, file, self._column)
+def _read_files(key: str, files: Sequence[pathlib.Path], column: str) -> Iterator[Piece]:
+    """Reads the pieces of files one after the other."""
+    for file in files:
+        yield from sources.read_pieces(key, file, column)
 
 
 def _require_words(values: Mapping[str, str], prepared: Prepared) -> None:
@@ -203,6 +209,8 @@ _CORPORA: dict[str, tuple[Callable[[CorpusSettings], Corpus], tuple[str, ...]]] 
     'brown': (_load_brown, ()),
     'ap_news': (_load_ap_news, ('path', 'valid_path', 'test_path')),
     'wikitext2': (_load_wikitext2, ('path',)),
+    'wikitext103': (_load_wikitext103, ('path',)),
+    'gutenberg': (_load_gutenberg, ()),
     'text': (_load_text, ('path', 'valid_path', 'test_path')),
     'sentences': (_load_sentences, ()),
 }

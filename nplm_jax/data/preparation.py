@@ -16,18 +16,17 @@ from nplm_jax.config import CorpusSettings
 from nplm_jax.data import prepared_texts, tokenization
 from nplm_jax.data.formats import COMPRESSIONS, TABLES
 from nplm_jax.data.prepared_texts import Prepared
-from nplm_jax.data.sources import Piece
+from nplm_jax.data.sources import Piece, Pieces
 from nplm_jax.data.tokenization import Paragraph, ProperNounCounts
 from nplm_jax.data.word_stream import TypeNumbers, WordStream, renumber
 from nplm_jax.utils.processes import map_in_processes, num_processors
 
 SplitParagraphs = Callable[[str], list[Paragraph]]
-Pieces = Iterable[Piece]
 KEPT_BYTES = 2**24  # texts of more bytes are cut by several processes, and kept in the cache
 
 
 def prepare(
-    parts: Sequence[Pieces],
+    parts: Sequence[Iterable[Piece]],
     split_paragraphs: SplitParagraphs,
     settings: CorpusSettings,
     num_processes: int = 1,
@@ -63,7 +62,9 @@ def prepare(
 
 
 def prepare_files(
-    parts: Sequence[tuple[Sequence[pathlib.Path], Pieces]], split_paragraphs: SplitParagraphs, settings: CorpusSettings
+    parts: Sequence[tuple[Sequence[pathlib.Path], Iterable[Piece]]],
+    split_paragraphs: SplitParagraphs,
+    settings: CorpusSettings,
 ) -> Prepared:
     """Cuts files into one stream of words; a large text only once, as long as its files do not change.
 
@@ -79,11 +80,11 @@ def prepare_files(
     num_bytes = sum(file.stat().st_size for file in files)
     if num_bytes < KEPT_BYTES:
         return prepare([pieces for _, pieces in parts], split_paragraphs, settings)
-    is_plain_text = not any(file.suffix.lower() in (*COMPRESSIONS, *TABLES) for file in files)
+    is_plain_text = not any(file.suffix.lower() in (*COMPRESSIONS, *TABLES, '.zip') for file in files)
 
     def make(write: Callable[[np.ndarray], Any]) -> Prepared:
         with _Progress(num_bytes if is_plain_text else None) as progress:
-            watched = [progress.watch(pieces) for _, pieces in parts]
+            watched = [Pieces(progress.watch, pieces) for _, pieces in parts]
 
             def write_and_show(type_ids: np.ndarray) -> None:
                 write(type_ids)
@@ -110,31 +111,17 @@ class _Progress:
     def __exit__(self, *_: Any) -> None:
         self._bar.close()
 
-    def watch(self, pieces: Pieces) -> Pieces:
-        """Returns the pieces, whose sizes are counted while they are read."""
-        return _WatchedPieces(pieces, self)
-
-    def read(self, piece: Piece) -> None:
-        """Counts a piece that was read."""
-        self._read += len(piece.text)
+    def watch(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """Counts the size of the pieces while they are read."""
+        for piece in pieces:
+            self._read += len(piece.text)
+            yield piece
 
     def add(self, num_words: int) -> None:
         """Shows that so many words more were cut."""
         if self._num_bytes and self._read:
             self._bar.total = int((self._bar.n + num_words) * max(self._num_bytes / self._read, 1))
         self._bar.update(num_words)
-
-
-class _WatchedPieces:
-    """Pieces that may be read several times, each reported to a progress bar."""
-
-    def __init__(self, pieces: Pieces, progress: _Progress) -> None:
-        self._pieces, self._progress = pieces, progress
-
-    def __iter__(self) -> Iterator[Piece]:
-        for piece in self._pieces:
-            self._progress.read(piece)
-            yield piece
 
 
 def _tokenize(

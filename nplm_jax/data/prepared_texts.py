@@ -23,7 +23,7 @@ from nplm_jax.utils.io import open_atomically, read_json, remove_leftovers, writ
 
 VERSION = 1  # of these files, and of the rules that cut a text into words
 # The keys of `corpus.*` that a stream of words depends on.
-SETTINGS = ('tokens', 'lowercase', 'split_possessive', 'boundary_tokens', 'numbers', 'proper_nouns', 'column')
+SETTINGS = ('name', 'tokens', 'lowercase', 'split_possessive', 'boundary_tokens', 'numbers', 'proper_nouns', 'column')
 MANIFEST, TYPES, TYPE_IDS = 'manifest.json', 'types.txt', 'type_ids.i32'
 
 Write = Callable[[np.ndarray], Any]

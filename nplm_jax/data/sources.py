@@ -5,12 +5,13 @@ A .txt file, or one with a suffix that is not named here, is one text in UTF-8. 
 compressed: .gz, .zst.
 """
 
+import functools
 import glob
 import hashlib
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from nplm_jax.data import formats
@@ -35,6 +36,17 @@ class Piece(NamedTuple):
     text: str
     begins_text: bool
     begins_paragraph: bool = True
+
+
+class Pieces:
+    """The pieces of some texts, which each iteration reads anew."""
+
+    def __init__(self, read: Callable[..., Iterable[Piece]], *arguments: Any) -> None:
+        """Takes the function that reads them, and its arguments."""
+        self._read = functools.partial(read, *arguments)
+
+    def __iter__(self) -> Iterator[Piece]:
+        return iter(self._read())
 
 
 def find_files(key: str, path: str) -> list[pathlib.Path]:

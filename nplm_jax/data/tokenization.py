@@ -19,6 +19,8 @@ RARE = '<rare>'  # all words that are not in the vocabulary
 NUMBER = '<number>'  # all numeric forms, under corpus.numbers
 PROPER = '<proper>'  # all proper nouns, under corpus.proper_nouns
 
+RAW_TEXTS = ('text', 'ap_news', 'gutenberg')  # corpora that `corpus.tokens` splits; the others are split already
+
 Paragraph = list[str]  # of raw words
 
 MIN_CAPITALISED_SHARE = 0.95  # of a proper noun's occurrences
@@ -116,7 +118,7 @@ def tokenize_word(word: str, settings: CorpusSettings, proper_nouns: Collection[
 def tokenize_prompt(text: str, settings: CorpusSettings, known: Collection[str], kind: str = '') -> list[str]:
     """Tokenizes a user's text for a trained model as its corpus was tokenized, without boundary tokens.
 
-    Brown, WikiText-2 and `sentences` separate their words by white space, so the text has to do so for their models.
+    Brown, WikiText and `sentences` separate their words by white space, so the text has to do so for their models.
     Under corpus.proper_nouns a capitalised word outside the vocabulary in both cases becomes <proper>, because a run
     does not store the proper nouns of its corpus.
 
@@ -126,7 +128,7 @@ def tokenize_prompt(text: str, settings: CorpusSettings, known: Collection[str],
         known: The words of the vocabulary.
         kind: `words` or `whitespace`, as in `paragraphs`; '' splits as the corpus was split.
     """
-    kind = kind or (settings.tokens if settings.name in ('text', 'ap_news') else 'whitespace')
+    kind = kind or (settings.tokens if settings.name in RAW_TEXTS else 'whitespace')
     raw = paragraphs(text, kind)
     proper_nouns: Collection[str] = ()
     if settings.proper_nouns:

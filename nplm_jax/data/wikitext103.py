@@ -33,15 +33,21 @@ _MEMBER = 'wikitext-103/wiki.{}.tokens'
 _EXPECTED = 'give wikitext-103-v1.zip, or the folder with wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens'
 
 
-def check(path: str) -> list[pathlib.Path]:
-    """Returns the published files, after a check of all their bytes: the archive, or the three files of the folder.
+def find(path: str) -> list[pathlib.Path]:
+    """Returns the archive, or the three files of the folder.
 
     Args:
         path: The value of corpus.path: the archive, or the folder of the unpacked files or the one above it.
 
     Raises:
-        BadInput: A file is missing, or is not the published one.
+        BadInput: A file is missing.
     """
+    root = _find(path)
+    return [root / f'wiki.{split}.tokens' for split in FILES] if os.path.isdir(root) else [root]
+
+
+def check(path: str) -> None:
+    """Checks all bytes of the files. Raises: BadInput if one is missing, or is not the published one."""
     root = _find(path)
     if not os.path.isdir(root):
         with open_regular(str(root), root) as opened:
@@ -50,14 +56,17 @@ def check(path: str) -> list[pathlib.Path]:
         if not is_published:
             sizes = f'{num_bytes:,} bytes, {ARCHIVE[0]:,} expected, or another sha256'
             raise BadInput(f'{root}: damaged or not wikitext-103-v1.zip ({sizes})')
-        return [root]
-    files = []
-    for split, sha1 in FILES.items():
-        files.append(root / f'wiki.{split}.tokens')
-        with open_regular(str(files[-1]), files[-1]) as opened:
-            if _digest(files[-1], opened, 'sha1') != sha1:
-                raise BadInput(f"{files[-1]}: damaged or not WikiText-103's {split} file (another sha1)")
-    return files
+        return
+    for file, (split, sha1) in zip(find(path), FILES.items()):
+        with open_regular(str(file), file) as opened:
+            if _digest(file, opened, 'sha1') != sha1:
+                raise BadInput(f"{file}: damaged or not WikiText-103's {split} file (another sha1)")
+
+
+def checked_pieces(path: str) -> Iterator[Piece]:
+    """Reads the training file after a check of all files, so that they are checked once and not at each start."""
+    check(path)
+    yield from pieces(path, 'train')
 
 
 def pieces(path: str, split: str) -> Iterator[Piece]:
