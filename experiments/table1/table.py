@@ -10,8 +10,11 @@ alone, --seeds prints rows that were run with several seeds (ROW_seedN.json of s
 from __future__ import annotations
 
 import argparse
+import functools
+import math
 import pathlib
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -24,6 +27,7 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
+SECTION5 = HERE.parent / 'section5' / 'results'
 MIXTURES = {  # the paper's rows of a network mixed with the trigram: valid, test
     'mlp1': ('MLP2', 275.0, 257.0),
     'mlp3': ('MLP4', 286.0, 272.0),
@@ -32,7 +36,7 @@ MIXTURES = {  # the paper's rows of a network mixed with the trigram: valid, tes
     'mlp9': ('MLP10', 265.0, 252.0),
 }
 SHAPE = ['', 'n', 'c', 'h', 'm', 'direct', 'mixed']
-HEADER = [*SHAPE, 'train', 'valid', 'test', 'paper: train', 'valid', 'test', 'ratio', 'paper']
+HEADER = [*SHAPE, 'train', 'valid', 'test', 'paper: train', 'valid', 'test', 'ratio', 'paper', 'bits']
 SHORT_HEADER = ['network', 'paper: valid', 'test', 'here: valid', 'test', 'mixed: valid', 'test', 'minutes', 'words/s']
 
 
@@ -50,15 +54,34 @@ def result(row: str, config: ConfigDict, seed: int = 1) -> dict[str, Any]:
     return recorded
 
 
+def bits_per_character(perplexity: float, spelled: Mapping[str, Any]) -> float:
+    """Returns the bits per character of all test words, with unknown words spelled by the 8-gram of characters.
+
+    The spellings cost each model of one vocabulary the same, so that the perplexity of a model is all that is needed.
+
+    Args:
+        perplexity: The test perplexity of a model with <rare> as one word.
+        spelled: A row of section5/results/open_vocabulary.json with the same vocabulary.
+    """
+    words_per_character = spelled['words'] / spelled['characters']
+    spelling = spelled['bits_ngram'] - words_per_character * math.log2(spelled['closed_perplexity'])
+    return words_per_character * math.log2(perplexity) + spelling
+
+
 def rows() -> list[list[Any]]:
-    """Returns one row a model and one a mixture. Ratios are test perplexities over the 5-gram Kneser-Ney back-off's."""
+    """Returns one row a model and one a mixture.
+
+    Ratios are test perplexities over the 5-gram Kneser-Ney back-off's; bits are `bits_per_character`.
+    """
     reference = results.read(HERE / 'results', 'kneser_ney_5')['perplexity']['test']
     paper_reference = brown.PAPER['kneser_ney_5'][2]
+    spelled = results.read(SECTION5, 'open_vocabulary')['rows'][0]
+    bits = functools.partial(bits_per_character, spelled=spelled)
 
     def line(name: str, shape: list[Any], mixed: str, ours: list[Any], paper: list[float]) -> list[Any]:
         printed = [f'{p:.0f}' if p else '-' for p in paper]
         ratio = f'{paper[2] / paper_reference:.2f}' if paper[2] else '-'
-        return [name, *shape, mixed, *ours, *printed, f'{ours[2] / reference:.2f}', ratio]
+        return [name, *shape, mixed, *ours, *printed, f'{ours[2] / reference:.2f}', ratio, f'{bits(ours[2]):.3f}']
 
     table = []
     for row in (*brown.NETWORKS, 'mlp9,paper', 'large', *(r for r in brown.ROWS if r not in brown.NETWORKS)):
