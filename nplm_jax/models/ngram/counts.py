@@ -39,7 +39,8 @@ class Block(NamedTuple):
 
     def sum_by_context(self, values: np.ndarray) -> np.ndarray:
         """Sums a value of each n-gram over the n-grams of one context. Returns float64, one per context."""
-        return np.bincount(self.prefixes, values, self.contexts.stop - self.contexts.start)
+        sums = np.bincount(self.prefixes, values, self.contexts.stop - self.contexts.start)
+        return sums.astype(np.float64, copy=False)  # integers where the block has no n-gram
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,11 +1,14 @@
 """A count-based model comes back from its file as it was, whatever its family; a damaged file is refused."""
 
+import hashlib
+import io
+
 import numpy as np
 import pytest
 from helpers import DATA, default_settings
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.models.ngram import factory, kneser_ney, storage
+from nplm_jax.models.ngram import archives, factory, kneser_ney, storage
 from nplm_jax.models.ngram.mapped import MappedModel
 from nplm_jax.utils.errors import BadInput
 
@@ -65,3 +68,24 @@ def test_another_vocabulary_is_refused(tmp_path):
     storage.save(kneser_ney.fit_modified(DATA.tokens_T, DATA.train, 2, V), path := tmp_path / 'model.npz')
     with pytest.raises(BadInput, match=f"={V}: has so many words, and the run's vocabulary {V + 1}"):
         storage.load(path, V + 1)
+
+
+def test_large_arrays_are_mapped_and_aligned(tmp_path):
+    arrays = {'a': np.arange(5), 'name': np.array('text'), 'b': np.arange(6.0).reshape(2, 3), 'none': np.empty(0)}
+    archives.write(path := tmp_path / 'a.npz', arrays)
+    read = archives.read(path, in_memory=0)
+    assert list(read) == list(arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(read[name], array)
+        assert read[name].flags.aligned and read[name].dtype == array.dtype
+    assert not read['a'].flags.writeable and archives.read(path)['a'].flags.writeable
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path):
+    model = kneser_ney.fit_modified(DATA.tokens_T, DATA.train, 2, V)
+    np.savez(file := io.BytesIO(), allow_pickle=False, **storage.to_arrays(model))
+    digest = hashlib.sha256(file.getvalue()).hexdigest().encode()
+    path = tmp_path / 'model.npz'
+    path.write_bytes(file.getvalue()[:-2] + len(digest).to_bytes(2, 'little') + digest)
+    same_predictions(storage.load(path, V), model)
+    np.testing.assert_array_equal(archives.read(path, in_memory=0)['keys_2'], model.table.keys[1])
