@@ -70,15 +70,13 @@ def table() -> str:
     """Returns a row for each text; the peak is that of the process and of two helper processes."""
     rows = []
     for measured in results.read(RESULTS, 'preparation')['texts']:
-        first, second = (
-            {'s': s['cut_seconds'] + s['encode_seconds'], **s} for s in (measured['first'], measured['second'])
-        )
+        first, second = measured['first'], measured['second']
+        seconds, again = (s['cut_seconds'] + s['encode_seconds'] for s in (first, second))
         peak = first['peak_bytes'] + 2 * first['helper_peak_bytes']
-        sizes = f'{measured["text_bytes"] / 1e6:,.0f}', f'{first["types"]:,}', f'{first["s"]:,.1f}'
-        speeds = f'{first["words"] / first["s"]:,.0f}', f'{second["s"]:,.2f}'
-        rows.append(
-            [f'{first["words"]:,}', *sizes, *speeds, f'{peak / 1e6:,.0f}', f'{measured["cache_bytes"] / 1e6:,.0f}']
-        )
+        megabytes = [f'{size / 1e6:,.0f}' for size in (measured['text_bytes'], peak, measured['cache_bytes'])]
+        counts = [f'{number:,}' for number in (first['words'], first['types'], round(first['words'] / seconds))]
+        times = f'{seconds:,.1f}', f'{again:,.2f}'
+        rows.append([counts[0], megabytes[0], counts[1], times[0], counts[2], times[1], *megabytes[1:]])
     return markdown_table(HEADER, rows)
 
 
