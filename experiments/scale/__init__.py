@@ -1,0 +1,1 @@
+"""What words cost, from a million to hundreds of millions."""
