@@ -167,7 +167,8 @@ def _check_text(where: str, column: str, text: Any) -> str:
     if '\0' in text:
         raise BadInput(f'{where}: binary, not text (NUL at character {text.index(chr(0)):,})')
     try:
-        text.encode('utf-8')
+        if not text.isascii():
+            text.encode('utf-8')
     except UnicodeEncodeError as error:
         raise BadInput(f'{where}: not valid Unicode (character {error.start:,})') from None
     return text

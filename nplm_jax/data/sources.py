@@ -150,7 +150,7 @@ def read_pieces(key: str, file: pathlib.Path, column: str) -> Iterator[Piece]:
             return
         for row in rows:
             if row and not row.isspace():
-                yield from cut([row])
+                yield from [Piece(row, True)] if len(row) < PIECE_CHARACTERS else cut([row])
 
 
 def cut(parts: Iterable[str]) -> Iterator[Piece]:

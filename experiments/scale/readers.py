@@ -1,0 +1,129 @@
+"""Speed and memory of `nplm_jax.data.sources.read_pieces`, on the same text in each format.
+
+    python -m experiments.scale.readers                 prints the table of results/readers.json
+    python -m experiments.scale.readers --measure       measures it: writes 200 MB a format to a temporary folder
+
+The text is generated: words of 1 to 9 letters, the shorter the more frequent, in lines of 12 and paragraphs of 5 lines;
+a tenth of it is written ten times. The files with rows have a paragraph a row. Each format is read in a process of its
+own. Seconds of the processor say more than those of the clock where other programs run.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from absl import app, flags
+
+from experiments import results
+from nplm_jax.runs import provenance
+
+_MEASURE = flags.DEFINE_bool('measure', False, 'Measure, and write results/readers.json.')
+_MEGABYTES = flags.DEFINE_integer('megabytes', 200, 'Megabytes of text.')
+_RESULTS = pathlib.Path(__file__).parent / 'results' / 'readers.json'
+_FORMATS = ('.txt', '.no_blank_lines', '.txt.gz', '.txt.zst', '.jsonl', '.jsonl.gz', '.parquet', '.arrow')
+_REPEATS = 10
+_CHILD = """
+import json, pathlib, re, sys, time
+from nplm_jax.data import sources
+def memory(field):
+    return int(re.findall(field + r':\\s+(\\d+) kB', pathlib.Path('/proc/self/status').read_text())[0]) * 1024
+start = memory('VmRSS')
+wall, processor = time.perf_counter(), time.process_time()
+characters = pieces = longest = 0
+for piece in sources.read_pieces('file', pathlib.Path(sys.argv[1]), 'text'):
+    characters += len(piece.text)
+    pieces += 1
+    longest = max(longest, len(piece.text))
+seconds, processor = time.perf_counter() - wall, time.process_time() - processor
+print(json.dumps({'characters': characters, 'pieces': pieces, 'longest_piece': longest, 'seconds': seconds,
+                  'processor_seconds': processor, 'start_bytes': start, 'peak_bytes': memory('VmHWM')}))
+"""
+
+
+def _paragraphs(num_bytes: int) -> Iterator[str]:
+    """Yields paragraphs of about `num_bytes` in all."""
+    rng = np.random.default_rng(0)
+    letters = np.array(list('etaoinshrdlucmfwypvbgkjqxz'))
+    words = np.array([''.join(rng.choice(letters, min(9, 1 + i // 100))) for i in range(20_000)])
+    while num_bytes > 0:
+        ids = np.minimum(rng.zipf(1.2, (1000, 5, 12)) - 1, len(words) - 1)
+        for lines in words[ids]:
+            paragraph = '\n'.join(map(' '.join, lines))
+            num_bytes -= len(paragraph) + 2
+            yield paragraph
+
+
+def _write(path: pathlib.Path, paragraphs: list[str]) -> None:
+    """Writes the paragraphs in the format that the suffix names."""
+    suffix = path.name.removeprefix('a')
+    if suffix in ('.parquet', '.arrow'):
+        import pyarrow.parquet  # noqa: PLC0415 (an optional package)
+
+        table = pyarrow.table({'text': paragraphs * _REPEATS})
+        if suffix == '.parquet':
+            pyarrow.parquet.write_table(table, path)
+            return
+        with pyarrow.ipc.new_stream(str(path), table.schema) as stream:
+            stream.write_table(table, max_chunksize=1000)  # as `datasets` does
+        return
+    if '.jsonl' in suffix:
+        data = ''.join(json.dumps({'text': paragraph}) + '\n' for paragraph in paragraphs).encode()
+    else:
+        data = ''.join(p + ('\n' if suffix == '.no_blank_lines' else '\n\n') for p in paragraphs).encode()
+    if suffix.endswith('.gz'):
+        data = gzip.compress(data, 6)
+    if suffix.endswith('.zst'):
+        import zstandard  # noqa: PLC0415 (an optional package)
+
+        data = zstandard.ZstdCompressor().compress(data)
+    with path.open('wb') as file:
+        for _ in range(_REPEATS):
+            file.write(data)
+
+
+def measure(megabytes: int) -> dict[str, Any]:
+    """Returns what each format took."""
+    paragraphs = list(_paragraphs(megabytes * 10**6 // _REPEATS))
+    measured: dict[str, Any] = {'provenance': provenance.provenance(), 'megabytes': megabytes, 'formats': {}}
+    with tempfile.TemporaryDirectory() as folder:
+        for suffix in _FORMATS:
+            path = pathlib.Path(folder) / f'a{suffix}'
+            _write(path, paragraphs)
+            command = [sys.executable, '-c', _CHILD, str(path)]
+            output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            measured['formats'][suffix] = {'file_bytes': path.stat().st_size} | json.loads(output)
+            path.unlink()
+    return measured
+
+
+def table() -> str:
+    """Returns the table of results/readers.json."""
+    lines = [
+        '| file | MB on disk | MB of text a second | a processor second | peak MiB | of it at the start |',
+        '| --- | ---: | ---: | ---: | ---: | ---: |',
+    ]
+    for suffix, row in results.read(_RESULTS.parent, _RESULTS.stem)['formats'].items():
+        speeds = [row['characters'] / 1e6 / row[key] for key in ('seconds', 'processor_seconds')]
+        memory = [row[key] / 2**20 for key in ('peak_bytes', 'start_bytes')]
+        figures = (row['file_bytes'] / 1e6, *speeds, *memory)
+        lines.append(f'| {suffix} | {" | ".join(f"{figure:.0f}" for figure in figures)} |')
+    return '\n'.join(lines)
+
+
+def main(_: list[str]) -> None:
+    """Measures if asked to, and prints the table."""
+    if _MEASURE.value:
+        results.write(_RESULTS, measure(_MEGABYTES.value))
+    results.show(table)
+
+
+if __name__ == '__main__':
+    app.run(main)
