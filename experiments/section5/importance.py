@@ -37,7 +37,7 @@ from nplm_jax.utils.io import read_json
 
 FILE = pathlib.Path(__file__).parent / 'results' / 'importance.json'
 TARGET = 280.0  # the paper's validation perplexity of MLP9
-RATES = (2.0, 3.5)
+RATES = (2.0, 3.5, 6.0, 10.0)
 EPOCHS = 3
 VALIDATIONS = (1.0, 2.0, 2.5, 3.0)  # epochs
 SEARCH = {'corpus.train': 200_000.0, 'corpus.valid': 40_000.0}  # the words of the search
