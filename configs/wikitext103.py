@@ -1,0 +1,42 @@
+"""WikiText-103: 103 million words of Wikipedia to train on, from the official archive, wikitext-103-v1.zip.
+
+    python launch.py --config=configs/wikitext103.py:mlp10 --config.corpus.path=ZIP          the network of the paper's
+                                 Table 2
+    python launch.py --config=configs/wikitext103.py:kneser_ney_5 --config.corpus.path=ZIP   a count-based model:
+                                 interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to _5
+    python launch.py --config=configs/wikitext103.py:tied_lstm --config.corpus.path=ZIP      a better network than the
+                                 paper's: residual, tied_lstm
+
+ZIP is the archive or the folder of its files, which are checked by SHA-256 or SHA-1; nothing is downloaded. Words are
+prepared as those of WikiText-2 (configs/wikitext2.py), so that published perplexities, which predict an <eos> after
+every line, cannot be compared with those here.
+
+Nobody has run this config on the archive. The losses of `mlp10` and of the better networks are sampled, because the
+vocabulary has 267,735 words.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import default, rows
+from nplm_jax.utils.errors import BadInput
+
+ROWS = ('mlp10', *rows.NGRAMS)
+
+
+def get_config(row: str = 'mlp10') -> ConfigDict:
+    """Returns the config of a row of the paper's Table 2 on this corpus, for which the paper prints nothing."""
+    c = default.get_config()
+    c.name = f'wikitext103-{row}'
+    c.corpus.name = 'wikitext103'
+    c.corpus.lowercase = c.corpus.split_possessive = False
+    if row in rows.NGRAMS:
+        rows.set_ngram(c, row, {})
+    elif row in rows.NETWORKS:
+        rows.NETWORKS[row](c)
+    elif row == 'mlp10':
+        rows.set_table2_network(c)
+        c.output.kind, c.output.samples = 'nce', 1000
+        c.optimizer.learning_rate = 6.0
+    else:
+        raise BadInput(f'configs/wikitext103.py:{row}: no such row; rows are {", ".join((*ROWS, *rows.NETWORKS))}')
+    return c
