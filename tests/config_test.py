@@ -94,7 +94,7 @@ IMPOSSIBLE = [
     ('optimizer.paper.r', float('inf'), 'must be 0 or more'),
     ('optimizer.paper.epsilon_0', -1.0, 'must be above 0'),
     ('optimizer.paper.decay', -1.0, 'must be 0 or more'),
-    ('corpus.name', 'browne', 'must be one of brown, ap_news, wikitext2, text, sentences'),
+    ('corpus.name', 'browne', 'must be one of brown, ap_news, wikitext2, wikitext103, gutenberg, text, sentences'),
     ('corpus.path', 'my.txt', 'corpus.name=brown does not read it'),
     ('corpus.tokens', 'letters', 'must be one of words, whitespace'),
     ('corpus.count_over', 'test', 'must be one of all, train'),

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 from flax.traverse_util import flatten_dict
 
-from configs import ap_news, brown, default, rows, sentences, text, wikitext2
+from configs import ap_news, babylm, brown, default, gutenberg, rows, sentences, text, wikitext2, wikitext103
 from nplm_jax.config import PaperRow
 from nplm_jax.data.corpora import Span
 from nplm_jax.models import nplm
@@ -24,11 +24,14 @@ NO_FIGURES = PaperRow('', 0, 0, 0)
 
 def test_every_config_file_is_tested_here():
     assert {p.stem for p in pathlib.Path(brown.__file__).parent.glob('*.py')} == {
-        '__init__', 'ap_news', 'brown', 'default', 'rows', 'sentences', 'text', 'wikitext2',
+        '__init__', 'ap_news', 'babylm', 'brown', 'default', 'gutenberg', 'rows', 'sentences', 'text', 'wikitext103',
+        'wikitext2',
     }  # fmt: skip
 
 
-@pytest.mark.parametrize('module', [default, brown, ap_news, wikitext2, sentences, text])
+@pytest.mark.parametrize(
+    'module', [default, brown, ap_news, wikitext2, sentences, text, babylm, gutenberg, wikitext103]
+)
 def test_a_config_builds_has_every_key_and_is_locked(module):
     config = module.get_config()
     load_settings(config)
