@@ -1,6 +1,7 @@
 """Speed and memory of training on a long text that is read from the disk, beside Brown on the device.
 
-    python -m experiments.scale.training TEXT [--rounds=10] [--output=results/training.json]
+    python -m experiments.scale.training TEXT [--rounds=10]     measures, and writes results/training.json
+    python -m experiments.scale.training                        prints the table of the committed results
 
 Both have |V| = 16,383 and the same network (configs/brown.py:large with noise-contrastive estimation). In each round
 each trains the same number of updates, one after the other; speeds are compared by the median of the rounds' ratios.
@@ -10,7 +11,9 @@ from __future__ import annotations
 
 import pathlib
 import re
+import shlex
 import statistics
+import sys
 import time
 from typing import Any
 
@@ -29,7 +32,7 @@ from nplm_jax.utils.text import markdown_table
 
 _ROUNDS = flags.DEFINE_integer('rounds', 10, 'Rounds.')
 _CHUNKS = flags.DEFINE_integer('chunks', 20, 'Chunks of updates of a contestant in a round.')
-_OUTPUT = flags.DEFINE_string('output', '', 'File to write the results to.')
+RESULTS = pathlib.Path(__file__).parent / 'results'
 CONTESTANTS = {  # name -> changes of the config
     'Brown, on the device': {},
     'Brown, from the disk': {'train.input': 'mapped'},
@@ -62,8 +65,25 @@ def train(run: TrainingRun, state: TrainState, step: int) -> tuple[TrainState, i
     return state, step, (step - first) * run.program.batch_size / (time.perf_counter() - started)
 
 
+def table() -> str:
+    """Returns a row for each contestant of the committed results, and the resident memory."""
+    measured = results.read(RESULTS, 'training')
+    speeds, ratios = ({n: measured[key][n] for n in CONTESTANTS} for key in ('speeds', 'ratios'))
+    rows = [
+        [name, f'{measured["words"][name]:,}', f'{statistics.median(speeds[name]):,.0f}', f'{ratios[name]:.2f}']
+        for name in CONTESTANTS
+    ]
+    first, last = (measured['resident'][i] for i in (0, -1))
+    memory = [f'{m["RssAnon"]} + {m["RssFile"]} of mapped files' for m in (first, last)]
+    line = f'Resident megabytes: {memory[0]} after the first round, {memory[1]} after the last.'
+    return markdown_table(['text', 'training words', 'words/s', 'ratio'], rows) + '\n\n' + line
+
+
 def main(arguments: list[str]) -> None:
-    """Measures, prints the table, and writes the results."""
+    """Measures and writes the results, or prints the table."""
+    if not arguments[1:]:
+        results.show(table)
+        return
     (path,) = arguments[1:]
     runs = {name: prepare_run(s, load_dataset(s)) for name in CONTESTANTS for s in [make_settings(name, path)]}
     states: dict[str, Any] = {name: (run.init_state(), 0, 0.0) for name, run in runs.items()}
@@ -76,17 +96,15 @@ def main(arguments: list[str]) -> None:
             speeds[name].append(states[name][2])
         resident.append(memory())
     first = next(iter(runs))
-    ratios = {n: statistics.median(a / b for a, b in zip(speeds[n], speeds[first])) for n in runs}
-    rows = [
-        [name, f'{len(runs[name].data.train):,}', f'{statistics.median(speeds[name]):,.0f}', f'{ratios[name]:.2f}']
-        for name in runs
-    ]
-    print(markdown_table(['text', 'training words', 'words/s', 'ratio'], rows))
-    print(f'resident megabytes: {resident[0]} after the first round, {resident[-1]} after the last')
-    if _OUTPUT.value:
-        words = {name: len(run.data.train) for name, run in runs.items()}
-        facts = {'words': words, 'speeds': speeds, 'ratios': ratios, 'resident': resident}
-        results.write(pathlib.Path(_OUTPUT.value), {**facts, **provenance.provenance()})
+    facts = {
+        'words': {name: len(run.data.train) for name, run in runs.items()},
+        'speeds': speeds,
+        'ratios': {n: statistics.median(a / b for a, b in zip(speeds[n], speeds[first])) for n in runs},
+        'resident': resident,
+        'command': shlex.join(['python', '-m', 'experiments.scale.training', *sys.argv[1:]]),
+        **provenance.provenance(),
+    }
+    results.write(RESULTS / 'training.json', facts)
 
 
 if __name__ == '__main__':
