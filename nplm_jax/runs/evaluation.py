@@ -22,6 +22,8 @@ from nplm_jax.utils.text import markdown_table
 _MAX_WORDS = 100  # of the test words, for a table of predicted words
 _NUM_PREDICTED = 3  # words that the table shows after a context
 
+ALL_WORDS = EvalSettings(train_words=0, words=0)
+
 Trigram = tuple[mixture.CachedScores, mixture.ContextBins]
 
 
@@ -34,7 +36,7 @@ def fit_trigram(data: Dataset) -> Trigram:
 def measure(
     model: LanguageModel,
     data: Dataset,
-    settings: EvalSettings,
+    settings: EvalSettings = ALL_WORDS,
     trigram: Callable[[], Trigram] | None = None,
     known: Mapping[Span, np.ndarray] | None = None,
 ) -> dict[str, Any]:

@@ -9,10 +9,12 @@ import pytest
 from helpers import DATA, make_model
 
 from configs import sentences
+from nplm_jax.config import EvalSettings
 from nplm_jax.inference.perplexity import evaluate
-from nplm_jax.runs import evaluation, experiment, loading
+from nplm_jax.runs import catalog, evaluation, experiment, loading, reporting
 
 MODEL = make_model(len(DATA.vocabulary))
+ALL_OF_THEM = {'words': {'valid': 40, 'test': 40}, 'standard_error': {'valid': 0, 'test': 0}}
 
 
 def test_all_words_are_measured_and_a_sample_says_its_size():
@@ -20,11 +22,11 @@ def test_all_words_are_measured_and_a_sample_says_its_size():
     for name, span in DATA.splits.items():
         assert whole['perplexity'][name] == evaluate(MODEL, DATA.tokens_T, span).perplexity
     assert 'evaluated_train_words' not in whole and whole['words'] == {'train': 220, 'valid': 40, 'test': 40}
-    sample = evaluation.measure(MODEL, DATA, train_words=100)
+    sample = evaluation.measure(MODEL, DATA, EvalSettings(train_words=100, words=0))
     assert sample['evaluated_train_words'] == 96 and sample['words'] == whole['words']  # 16 stretches of 6 words
     assert sample['perplexity'] == whole['perplexity'] | {'train': sample['perplexity']['train']}
     assert sample['perplexity']['train'] == pytest.approx(whole['perplexity']['train'], rel=0.2)
-    assert evaluation.measure(MODEL, DATA, train_words=220) == whole
+    assert evaluation.measure(MODEL, DATA, EvalSettings(train_words=220, words=40)) == {**whole, 'sample': ALL_OF_THEM}
 
 
 def test_results_say_of_how_many_training_words_their_perplexity_is(tmp_path):
@@ -33,6 +35,29 @@ def test_results_say_of_how_many_training_words_their_perplexity_is(tmp_path):
     results = experiment.run(config, tmp_path / 'run')
     assert results['evaluated_train_words'] == 7 and results['words']['train'] == 13
     assert json.loads((tmp_path / 'run' / 'results.json').read_text()) == results
+
+
+def test_a_sample_of_the_held_out_words_has_a_standard_error(tmp_path):
+    measured = evaluation.measure(MODEL, DATA, EvalSettings(0, words=33), trigram=lambda: evaluation.fit_trigram(DATA))
+    assert 'mixture' not in measured  # its weights would need all words
+    for name in ('valid', 'test'):
+        span, log_p_T = DATA.splits[name], MODEL.score(DATA.tokens_T, DATA.splits[name])
+        stretches = np.array([log_p_T[i * 40 // 16 :][:2] for i in range(16)], np.float64)
+        error = stretches.mean(1).std(ddof=1) / 4 * np.sqrt(1 - 32 / len(span))
+        assert measured['sample']['words'][name] == 32
+        assert measured['perplexity'][name] == pytest.approx(np.exp(-stretches.mean()), rel=1e-6)
+        assert measured['sample']['standard_error'][name] == pytest.approx(np.exp(-stretches.mean()) * error, rel=1e-5)
+
+
+def test_a_run_may_validate_and_be_tested_on_samples(tmp_path):
+    config = sentences.get_config()
+    config.train.epochs, config.eval.words = 2, 5
+    results = experiment.run(config, tmp_path / 'run')
+    assert results['sample']['words'] == {'valid': 5, 'test': 5} and catalog.is_complete(results)
+    assert not catalog.is_complete({**results, 'sample': {'words': {'valid': 5}}})
+    assert 'of a sample of 5 validation and 5 test words (eval.words)' in reporting.results_table(
+        results, {'row': '', 'train': 0, 'valid': 0, 'test': 0}
+    )
 
 
 def test_a_terminal_sees_which_evaluation_is_under_way(monkeypatch):
