@@ -14,7 +14,7 @@ import numpy as np
 
 from nplm_jax.utils.errors import BadInput
 
-BLOCK = 2**22  # n-grams that are sorted or computed at once: about half a gigabyte of working memory
+BLOCK = 2**21  # n-grams that are sorted or computed at once: about a quarter of a gigabyte of working memory
 IN_MEMORY = 2**26  # bytes of an array that stays in memory
 
 
