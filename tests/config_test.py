@@ -117,6 +117,7 @@ IMPOSSIBLE = [
     ('prior.strength', -1.0, 'must be 0 or more'),
     ('ngram.delta', -1.0, 'must be at least 0 and at most 1e6'),
     ('ngram.classes', 0, 'must be 1 or more'),
+    ('ngram.bits', 4, r'must be 0 \(64-bit numbers\), 8 or 16'),
     ('parallel.data', 0, r'must be -1 \(all remaining devices\) or 1 or more'),
     ('parallel.model', -2, 'must be -1'),
     ('parallel.mode', 'pjit', 'must be one of shard_map, pmap'),
