@@ -9,7 +9,7 @@ import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -57,6 +57,7 @@ LONG_RUN = (
     '--config=configs/sentences.py', '--config.train.epochs=4000', '--config.train.checkpoint_every=300',
     '--config.train.evaluate_every=3000', '--config.train.patience=99', '--config.train.log_every=300',
 )  # fmt: skip
+COMPILER = ('JAX_DISABLE_MOST_OPTIMIZATIONS', 'XLA_FLAGS')  # environment variables that conftest.py sets
 SPARSE = {'output.samples': 9, 'output.num_shortlist': 5, 'output.classes': 4, 'optimizer.momentum': 0.0}
 
 
@@ -172,6 +173,11 @@ def launch(
     return subprocess.run(command(*flags), capture_output=True, text=True, cwd=cwd, env=env, timeout=300)
 
 
+def usual_environment() -> dict[str, str]:
+    """Returns the environment without what conftest.py adds to it: programs are compiled as a user's are."""
+    return {key: value for key, value in os.environ.items() if key not in COMPILER}
+
+
 def outcome(folder: pathlib.Path) -> tuple[dict[str, float], int, list[bytes]]:
     """Returns what must not depend on how often a run was stopped: perplexities, updates and parameters."""
     results = json.loads((folder / 'results.json').read_text())
@@ -190,3 +196,29 @@ def wait_until(condition: Callable[[], Any], seconds: float, explain: Callable[[
     while not condition():
         assert time.monotonic() < deadline, explain()
         time.sleep(0.1)
+
+
+def covering_pairs(
+    kinds_of: Mapping[str, Sequence[str]], with_all: Collection[str], always: str | None = None
+) -> list[tuple[str, str]]:
+    """Chooses pairs of a body and an output layer for a test, where all pairs would take minutes and show no more.
+
+    The two meet in one place, where the layer multiplies the body's features. So a few bodies, one of each kind of
+    that place, meet every layer; each other body meets two layers, which change from body to body.
+
+    Args:
+        kinds_of: The output layers that each body can have.
+        with_all: The bodies that meet every layer.
+        always: One of the two layers, if it is to be the same for all bodies.
+
+    Returns:
+        Pairs of body and output layer.
+    """
+    pairs, turn = [], 0
+    for body, kinds in kinds_of.items():
+        if body not in with_all and len(kinds) > 2:
+            others, first = [kind for kind in kinds if kind != always], [] if always is None else [always]
+            kinds = first + [others[i % len(others)] for i in range(turn, turn + 2 - len(first))]
+            turn += 2 - len(first)
+        pairs += [(body, kind) for kind in kinds]
+    return pairs

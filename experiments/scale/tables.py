@@ -12,6 +12,7 @@ HEADER = [
     'words',
     'n-grams',
     'program',
+    'seconds',
     'processor s',
     'peak MB',
     'MB on disk meanwhile',
@@ -29,7 +30,7 @@ def table() -> str:
             first = [f'{size["words"]:,}', f'{sum(size["nplm_jax"]["ngrams"]):,}'] if key == 'nplm_jax' else ['', '']
             megabytes = [f'{r[k] / 1e6:,.0f}' for k in ('peak_bytes', 'peak_disk_bytes', 'model_bytes')]
             perplexity = f'{r["perplexity"]:.2f}' if 'perplexity' in r else '-'
-            rows.append([*first, name, f'{r["cpu_seconds"]:,.1f}', *megabytes, perplexity])
+            rows.append([*first, name, f'{r["seconds"]:,.1f}', f'{r["cpu_seconds"]:,.1f}', *megabytes, perplexity])
     return markdown_table(HEADER, rows)
 
 

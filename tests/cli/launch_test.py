@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers import ROOT, command, launch, outcome
+from helpers import ROOT, command, launch, outcome, usual_environment
 
 from configs import sentences as sentences_config
 from configs import text as text_config
@@ -31,7 +31,7 @@ from nplm_jax.utils.errors import BadInput
 def sentences(tmp_path_factory):
     folder = tmp_path_factory.mktemp('sentences') / 'run'
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = launch('--config=configs/sentences.py', f'--workdir={folder}')
+    done = launch('--config=configs/sentences.py', f'--workdir={folder}', env=usual_environment())
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return folder, done, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
