@@ -3,16 +3,26 @@
 import fcntl
 import functools
 import gc
+import importlib.metadata
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import threading
 import warnings
 
 _SHARED = pathlib.Path(__file__).parents[2] / 'shared' / 'nltk_data'
 if _SHARED.is_dir():
     os.environ.setdefault('NLTK_DATA', str(_SHARED))
+
+# Compiling takes most of the time of these tests, and their programs run for milliseconds. So XLA does little to make
+# programs fast, here and in the processes that tests start. With JAX_DISABLE_MOST_OPTIMIZATIONS=0 it does all.
+if os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1') == '1':
+    _FLAG = '--xla_cpu_use_fusion_emitters=false'  # LLVM compiles half as long without; XLA ends at an unknown flag
+    _JAXLIB = tuple(map(int, importlib.metadata.version('jaxlib').split('.')[:2]))
+    if _FLAG not in os.environ.get('XLA_FLAGS', '') and _JAXLIB == (0, 10):
+        os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {_FLAG}'.strip()
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
@@ -39,15 +49,17 @@ def pytest_collection_modifyitems(config, items):
 
 EIGHT_DEVICES = 'eight_devices'  # the marker
 REPORT = 'EIGHT_DEVICES_REPORT'  # the environment variable with the file to which that process writes its outcomes
+EIGHT_DEVICES_PROCESS = pytest.StashKey()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
     """Reports what a test that needs eight devices did in the process that has them."""
-    if not pyfuncitem.get_closest_marker(EIGHT_DEVICES) or jax.device_count() >= 8:
+    if not _needs_the_other_process(pyfuncitem):
         return None
-    outcomes = _outcomes_on_eight_devices(pyfuncitem.session)
-    outcome, text = outcomes.get(pyfuncitem.nodeid, ('failed', f'it did not run: {outcomes[""][1]}'))
+    outcomes = _outcomes_on_eight_devices(_eight_devices_file(pyfuncitem.config))
+    ended = outcomes.get('', ('', 'it was stopped'))[1]
+    outcome, text = outcomes.get(pyfuncitem.nodeid, ('failed', f'it did not run: {ended}'))
     {'passed': lambda _: None, 'skipped': pytest.skip}.get(outcome, functools.partial(pytest.fail, pytrace=False))(text)
     return True
 
@@ -59,21 +71,58 @@ def pytest_runtest_logreport(report):
             file.write(json.dumps([report.nodeid, report.outcome, report.longreprtext]) + '\n')
 
 
-def _outcomes_on_eight_devices(session):
-    """Returns outcome and text by node id; by '' how that process ended. It runs once, however many workers ask."""
-    folder = session.config._tmp_path_factory.getbasetemp()  # of this worker; its parent is that of all workers
-    path = (folder.parent if hasattr(session.config, 'workerinput') else folder) / 'eight_devices.jsonl'
-    with open(path.with_suffix('.lock'), 'w') as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
-            selected = [item.nodeid for item in session.items if item.get_closest_marker(EIGHT_DEVICES)]
-            env = {key: value for key, value in os.environ.items() if not key.startswith('PYTEST_')}
-            env |= {'JAX_NUM_CPU_DEVICES': '8', 'JAX_PLATFORMS': 'cpu', REPORT: str(path)}
-            env['JAX_DISABLE_MOST_OPTIMIZATIONS'] = '1'  # compiling takes most of the time
-            command = [sys.executable, '-m', 'pytest', '-p', 'no:cacheprovider', '-m', EIGHT_DEVICES, *selected]
-            process = subprocess.run(command, cwd=session.config.rootpath, env=env, capture_output=True, text=True)
-            with path.open('a', encoding='utf-8') as file:
-                file.write(json.dumps(['', process.returncode, process.stdout[-2000:] + process.stderr[-2000:]]) + '\n')
+def pytest_collection_finish(session):
+    """Starts the process with eight devices, once however many workers there are; it runs beside the other tests."""
+    selected = [item.nodeid for item in session.items if _needs_the_other_process(item)]
+    path = _eight_devices_file(session.config)
+    if not selected or session.config.option.collectonly:
+        return
+    lock = open(path.with_suffix('.lock'), 'w')  # this worker locks it until that process has ended
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.touch(exist_ok=False)
+    except (BlockingIOError, FileExistsError):
+        return lock.close()
+    env = {key: value for key, value in os.environ.items() if not key.startswith('PYTEST_')}
+    env |= {'JAX_NUM_CPU_DEVICES': '8', 'JAX_PLATFORMS': 'cpu', REPORT: str(path)}
+    command = [sys.executable, '-m', 'pytest', '-p', 'no:cacheprovider', '-m', EIGHT_DEVICES, *selected]
+    pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.STDOUT, 'text': True}
+    process = subprocess.Popen(command, cwd=session.config.rootpath, env=env, **pipes)
+
+    def wait():
+        with lock, path.open('a', encoding='utf-8') as file:
+            text = process.communicate()[0]
+            file.write(json.dumps(['', process.returncode, text[-4000:]]) + '\n')
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    session.config.stash[EIGHT_DEVICES_PROCESS] = process, thread
+
+
+def pytest_sessionfinish(session, exitstatus):
+    """Waits for the process with eight devices, which another worker may wait for; ends it where the tests were."""
+    process, thread = session.config.stash.get(EIGHT_DEVICES_PROCESS, (None, None))
+    if process:
+        if session.shouldstop or session.shouldfail or exitstatus == pytest.ExitCode.INTERRUPTED:
+            process.terminate()
+        thread.join()
+
+
+def _needs_the_other_process(item):
+    return item.get_closest_marker(EIGHT_DEVICES) and jax.device_count() < 8
+
+
+def _eight_devices_file(config):
+    """Returns the file of outcomes, which all workers share."""
+    folder = config._tmp_path_factory.getbasetemp()  # of this worker; its parent is that of all workers
+    return (folder.parent if hasattr(config, 'workerinput') else folder) / 'eight_devices.jsonl'
+
+
+@functools.cache
+def _outcomes_on_eight_devices(path):
+    """Waits for that process. Returns outcome and text by node id; by '' how it ended."""
+    with open(path.with_suffix('.lock')) as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
     rows = [json.loads(line) for line in path.read_text(encoding='utf-8').splitlines()]
     return {nodeid: (outcome, text) for nodeid, outcome, text in rows}
 

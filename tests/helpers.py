@@ -56,6 +56,7 @@ LONG_RUN = (
     '--config=configs/sentences.py', '--config.train.epochs=4000', '--config.train.checkpoint_every=300',
     '--config.train.evaluate_every=3000', '--config.train.patience=99', '--config.train.log_every=300',
 )  # fmt: skip
+COMPILER = ('JAX_DISABLE_MOST_OPTIMIZATIONS', 'XLA_FLAGS')  # environment variables that conftest.py sets
 SPARSE = {'output.samples': 9, 'output.num_shortlist': 5, 'output.classes': 4, 'optimizer.momentum': 0.0}
 
 
@@ -169,6 +170,11 @@ def launch(
 ) -> subprocess.CompletedProcess[str]:
     """Runs launch.py in a folder, by default the repository's root."""
     return subprocess.run(command(*flags), capture_output=True, text=True, cwd=cwd, env=env, timeout=300)
+
+
+def usual_environment() -> dict[str, str]:
+    """Returns the environment without what conftest.py adds to it: programs are compiled as a user's are."""
+    return {key: value for key, value in os.environ.items() if key not in COMPILER}
 
 
 def outcome(folder: pathlib.Path) -> tuple[dict[str, float], int, list[bytes]]:

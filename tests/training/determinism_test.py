@@ -2,12 +2,11 @@
 
 import contextlib
 import json
-import os
 
 import jax
 import numpy as np
 import pytest
-from helpers import launch
+from helpers import launch, usual_environment
 
 from nplm_jax import config as config_lib
 from nplm_jax.runs import experiment, loading
@@ -31,7 +30,7 @@ def final_bits(folder):
 
 @pytest.mark.parametrize('devices,flags', [(1, ()), (8, OVER_EIGHT)])
 def test_the_same_seed_gives_the_same_bits_in_another_process(tmp_path, devices, flags):
-    env = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'JAX_NUM_CPU_DEVICES': str(devices)}
+    env = {**usual_environment(), 'JAX_PLATFORMS': 'cpu', 'JAX_NUM_CPU_DEVICES': str(devices)}
     env['JAX_ENABLE_COMPILATION_CACHE'] = 'false'  # each process compiles for itself
     changes = ('--config.train.epochs=40', '--config.model.dropout=0.2', '--config.optimizer.momentum=0.9')
     for name in ('one', 'two'):
