@@ -9,7 +9,7 @@ import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -195,3 +195,29 @@ def wait_until(condition: Callable[[], Any], seconds: float, explain: Callable[[
     while not condition():
         assert time.monotonic() < deadline, explain()
         time.sleep(0.1)
+
+
+def covering_pairs(
+    kinds_of: Mapping[str, Sequence[str]], with_all: Collection[str], always: str | None = None
+) -> list[tuple[str, str]]:
+    """Chooses pairs of a body and an output layer for a test, where all pairs would take minutes and show no more.
+
+    The two meet in one place, where the layer multiplies the body's features. So a few bodies, one of each kind of
+    that place, meet every layer; each other body meets two layers, which change from body to body.
+
+    Args:
+        kinds_of: The output layers that each body can have.
+        with_all: The bodies that meet every layer.
+        always: One of the two layers, if it is to be the same for all bodies.
+
+    Returns:
+        Pairs of body and output layer.
+    """
+    pairs, turn = [], 0
+    for body, kinds in kinds_of.items():
+        if body not in with_all and len(kinds) > 2:
+            others, first = [kind for kind in kinds if kind != always], [] if always is None else [always]
+            kinds = first + [others[i % len(others)] for i in range(turn, turn + 2 - len(first))]
+            turn += 2 - len(first)
+        pairs += [(body, kind) for kind in kinds]
+    return pairs

@@ -1,13 +1,14 @@
 """Every program that a run executes lowers for GPUs and TPUs, on a machine that has neither."""
 
 import functools
+import itertools
 import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, small_settings
+from helpers import DATA, SPARSE, covering_pairs, small_settings
 
 from nplm_jax.models import neural
 from nplm_jax.models.registry import BODIES
@@ -19,12 +20,12 @@ from nplm_jax.training.step import execute_steps
 PLATFORMS = ('cuda', 'rocm', 'tpu')
 NUM_STEPS = 11
 V = len(DATA.vocabulary)
-OUTPUTS = [{'output.kind': kind} for kind in OUTPUT_LAYERS] + [{'output.kind': 'full', 'output.precision': 'bfloat16'}]
+OUTPUTS = {kind: {'output.kind': kind} for kind in OUTPUT_LAYERS}
+OUTPUTS['full bfloat16'] = {'output.kind': 'full', 'output.precision': 'bfloat16'}
 SHAPE = {'model.n': 3, 'model.m': 3, 'model.h': 5, 'train.batch_size': 8, 'train.bptt_length': 4, 'train.epochs': 9}
 SHAPE |= {'train.steps_per_execution': NUM_STEPS, 'model.unigram_bias': False}
-
-
-PAIRS = [(f, o) for f in BODIES for o in OUTPUTS if f != 'energy' or o['output.kind'] in ('sampled', 'nce')]
+KINDS = {family: ('sampled', 'nce') if family == 'energy' else tuple(OUTPUT_LAYERS) for family in BODIES}
+WITH_ALL = ('nplm', 'lstm')  # a window; a state that is carried on
 
 
 def name_of(changes):
@@ -43,10 +44,9 @@ def run_of(changes):
 
 
 def lower(function, *arguments, static=()):
-    """Traces a function anew, lowers it for each platform, and yields the texts."""
+    """Traces a function anew, and returns the text of one program for all platforms."""
     traced = jax.jit(lambda *arguments: function(*arguments), static_argnums=static).trace(*arguments)
-    for platform in PLATFORMS:
-        yield traced.lower(lowering_platforms=(platform,)).as_text()
+    return traced.lower(lowering_platforms=PLATFORMS).as_text()
 
 
 def lower_updates(run):
@@ -61,15 +61,18 @@ def check_types(text, precision='float32'):
 
 
 @pytest.mark.usefixtures('no_cpu')
-@pytest.mark.parametrize('family,output', PAIRS, ids=lambda x: x if isinstance(x, str) else name_of(x))
+@pytest.mark.parametrize(
+    'family,output',
+    [*covering_pairs(KINDS, WITH_ALL, always='full'), *((family, 'full bfloat16') for family in WITH_ALL)],
+)
 def test_updates_lower_for_every_platform_as_one_loop(family, output):
-    run = run_of({**output, 'model.family': family})
-    for text in lower_updates(run):
-        # The loop over the updates ends at their number.
-        assert 'stablehlo.while' in text and f'dense<{NUM_STEPS}> : tensor<i32>' in text
-        check_types(text, run.settings.output.precision)
-        has_all_scores = re.search(rf'tensor<(8x{V}|{V}x8)x', text) is not None
-        assert has_all_scores == (run.settings.output.kind == 'full')
+    run = run_of({**OUTPUTS[output], 'model.family': family})
+    text = lower_updates(run)
+    # The loop over the updates ends at their number.
+    assert 'stablehlo.while' in text and f'dense<{NUM_STEPS}> : tensor<i32>' in text
+    check_types(text, run.settings.output.precision)
+    has_all_scores = re.search(rf'tensor<(8x{V}|{V}x8)x', text) is not None
+    assert has_all_scores == (run.settings.output.kind == 'full')
 
 
 @pytest.mark.usefixtures('no_cpu')
@@ -84,23 +87,23 @@ def test_updates_lower_for_every_platform_as_one_loop(family, output):
     ids=name_of,
 )
 def test_every_optimizer_lowers_for_every_platform(optimizer):
-    for text in lower_updates(run_of(optimizer)):
-        assert f'dense<{NUM_STEPS}> : tensor<i32>' in text
-        check_types(text)
+    text = lower_updates(run_of(optimizer))
+    assert f'dense<{NUM_STEPS}> : tensor<i32>' in text
+    check_types(text)
 
 
 @pytest.mark.usefixtures('no_cpu')
-@pytest.mark.parametrize('family,kind', [(f, o['output.kind']) for f, o in PAIRS if len(o) == 1])
+@pytest.mark.parametrize('family,kind', covering_pairs(KINDS, WITH_ALL))
 def test_evaluation_lowers_for_every_platform_in_float32(family, kind):
     network = run_of({'model.family': family, 'output.kind': kind}).program.network
     params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
     positions_SxB = np.zeros((5, 3), np.int32)
     score = neural._score_stream.__wrapped__
-    for text in lower(score, network, params, DATA.tokens_T, positions_SxB, static=(0,)):
-        assert 'tensor<5x3xf32>' in text
-        check_types(text)
-        # An accelerator would round to fewer bits unless it is told not to.
-        assert 'DEFAULT' not in text and 'HIGHEST' in text
+    text = lower(score, network, params, DATA.tokens_T, positions_SxB, static=(0,))
+    assert 'tensor<5x3xf32>' in text
+    check_types(text)
+    # An accelerator would round to fewer bits unless it is told not to.
+    assert 'DEFAULT' not in text and 'HIGHEST' in text
 
 
 @pytest.mark.usefixtures('no_cpu')
@@ -111,21 +114,25 @@ def test_runs_that_train_together_lower_for_every_platform():
     positions_RxSxB = jnp.zeros((3, NUM_STEPS, 8), jnp.int32)
     arguments = state, positions_RxSxB, run.inputs.replace(hyperparameters=hyperparameters)
     execute = functools.partial(vmapped._execute.__wrapped__, run.program, vmapped._mesh(1))
-    for text in lower(execute, *arguments):
-        assert f'dense<{NUM_STEPS}> : tensor<i32>' in text and f'tensor<3x{V}x5xf32>' in text
-        check_types(text)
+    text = lower(execute, *arguments)
+    assert f'dense<{NUM_STEPS}> : tensor<i32>' in text and f'tensor<3x{V}x5xf32>' in text
+    check_types(text)
 
 
 @pytest.mark.usefixtures('no_cpu')
 @pytest.mark.eight_devices
-@pytest.mark.parametrize('data,model', [(8, 1), (1, 8), (4, 2)])
-@pytest.mark.parametrize('output', OUTPUTS, ids=name_of)
+@pytest.mark.parametrize(
+    'output,data,model',
+    # A mesh of both axes for every output layer; the others, which divide less, for one layer of each way to gather.
+    [(output, 4, 2) for output in OUTPUTS]
+    + [(output, *mesh) for output, mesh in itertools.product(('full', 'sampled', 'two_level'), [(8, 1), (1, 8)])],
+)
 def test_updates_over_a_mesh_lower_for_every_platform(output, data, model):
-    run = run_of({**output, 'parallel.data': data, 'parallel.model': model})
+    run = run_of({**OUTPUTS[output], 'parallel.data': data, 'parallel.model': model})
     state = run.program.sharding.shard(run.init_state())
-    for text in lower(execute_steps.__wrapped__, *run.chunk(state, 0), static=(0, 4)):
-        assert 'num_partitions = 8' in text and 'stablehlo.all_reduce' in text
-        assert f'dense<{NUM_STEPS}> : tensor<i32>' in text
-        check_types(text, run.settings.output.precision)
-        # Of the output matrices a device holds its share of the words, padded to the mesh.
-        assert f'tensor<{-(-V // model) * model}x5xf32>' in text
+    text = lower(execute_steps.__wrapped__, *run.chunk(state, 0), static=(0, 4))
+    assert 'num_partitions = 8' in text and 'stablehlo.all_reduce' in text
+    assert f'dense<{NUM_STEPS}> : tensor<i32>' in text
+    check_types(text, run.settings.output.precision)
+    # Of the output matrices a device holds its share of the words, padded to the mesh.
+    assert f'tensor<{-(-V // model) * model}x5xf32>' in text
