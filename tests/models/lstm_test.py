@@ -27,7 +27,7 @@ def test_states_and_gradients_are_those_of_flax(precision, tolerance):
             (c, h), h_TxSxK = read(params, carry, x)
             return jnp.sum(jnp.sin(c)) + jnp.sum(h * h) + jnp.sum(jnp.cos(h_TxSxK)), (c, h, h_TxSxK)
 
-        return jax.value_and_grad(value, (0, 1, 2), has_aux=True)(params, tuple(carry), x)
+        return jax.jit(jax.value_and_grad(value, (0, 1, 2), has_aux=True))(params, tuple(carry), x)
 
     actual = objective(lambda *arguments: lstm.read(*arguments, precision))
     expected = objective(flax_read)

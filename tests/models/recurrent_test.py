@@ -19,6 +19,9 @@ from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import experiment, loading
 from nplm_jax.training import objective
+from nplm_jax.training.checkpoints import Store
+from nplm_jax.training.loop import Trainer, fit, prepare_run
+from nplm_jax.training.reporter import Reporter
 from nplm_jax.utils.errors import BadInput
 
 FAMILIES = ('rnn', 'gru', 'lstm')
@@ -51,6 +54,9 @@ def loss(network, params, before_SxT, targets_SxT, carry, key=None):
     return network.loss(params, jnp.asarray(before_SxT).reshape(-1, 1), targets_SxT.reshape(-1), carry, key)
 
 
+LOSS = jax.jit(loss, static_argnums=0)
+
+
 @pytest.mark.parametrize(
     'changes,message',
     [
@@ -76,7 +82,7 @@ def test_penalties_change_the_gradient_and_not_the_loss():
     for changes in ({}, penalties):
         network, params = make('gru', **changes)
         value = lambda params: loss(network, params, before_SxT, targets_SxT, random_carry(network))[0]  # noqa: B023, E731
-        gradients.append(jax.value_and_grad(value)(params))
+        gradients.append(jax.jit(jax.value_and_grad(value))(params))
     assert gradients[0][0] == gradients[1][0]
 
     def penalty(params):
@@ -84,7 +90,7 @@ def test_penalties_change_the_gradient_and_not_the_loss():
         h_SxTxK = features['U_VxK'].reshape(2, 4, K)
         return 2 * jnp.mean(h_SxTxK**2) + 3 * jnp.mean((h_SxTxK[:, 1:] - h_SxTxK[:, :-1]) ** 2)
 
-    expected = jax.tree.map(jnp.add, gradients[0][1], jax.grad(penalty)(params))
+    expected = jax.tree.map(jnp.add, gradients[0][1], jax.jit(jax.grad(penalty))(params))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradients[1][1], expected)
 
 
@@ -135,7 +141,7 @@ def back_propagation_through_time(params, before_SxT, targets_SxT, h_SxK):
 def test_gradients_of_the_rnn_are_those_of_back_propagation_through_time():
     network, params = make('rnn')
     words, carry = batch(), random_carry(network)
-    nll, grads = jax.value_and_grad(lambda p: loss(network, p, *words, carry)[0])(params)
+    nll, grads = jax.jit(jax.value_and_grad(lambda p: loss(network, p, *words, carry)[0]))(params)
     expected_nll, expected = back_propagation_through_time(params, *words, carry)
     assert float(nll) == pytest.approx(expected_nll, rel=1e-6)
     cell = grads['cell']
@@ -157,8 +163,8 @@ def test_gradients_are_those_of_the_unrolled_network(family):
             losses.append(-log_p_SxV[jnp.arange(len(log_p_SxV)), targets_SxT[:, t]])
         return jnp.mean(jnp.stack(losses))
 
-    nll, grads = jax.value_and_grad(lambda p: loss(network, p, before_SxT, targets_SxT, start)[0])(params)
-    expected_nll, expected = jax.value_and_grad(unrolled)(params)
+    nll, grads = jax.jit(jax.value_and_grad(lambda p: loss(network, p, before_SxT, targets_SxT, start)[0]))(params)
+    expected_nll, expected = jax.jit(jax.value_and_grad(unrolled))(params)
     assert float(nll) == pytest.approx(float(expected_nll), rel=1e-6)
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), grads, expected)
 
@@ -169,7 +175,7 @@ def test_two_updates_carry_the_state_of_one_long_pass_and_no_gradient(family):
     before_SxT, targets_SxT = batch(words=8)
 
     def run(carry, start, stop):
-        return loss(network, params, before_SxT[:, start:stop], targets_SxT[:, start:stop], carry)
+        return LOSS(network, params, before_SxT[:, start:stop], targets_SxT[:, start:stop], carry)
 
     long, end = run(network.body.start(2), 0, 8)
     first, middle = run(network.body.start(2), 0, 3)
@@ -232,9 +238,9 @@ SLOW_FAMILIES = [pytest.param(family, marks=pytest.mark.slow) for family in ('rn
 
 
 @pytest.mark.parametrize('family', ['lstm', *SLOW_FAMILIES])
-def test_training_learns(family, tmp_path):
-    settings = settings_of(family, **{'train.epochs': 30, 'train.patience': 30})
-    best, progress, _ = train(settings, tmp_path)
+def test_training_learns(family):
+    settings = settings_of(family, **{'train.epochs': 30, 'train.patience': 30, 'train.steps_per_execution': 18})
+    best, progress = fit(Trainer(prepare_run(settings, DATA), Store(), Reporter()))
     model = NeuralLanguageModel(Network.from_settings(settings, len(DATA.vocabulary)), best)
     perplexity = evaluate(model, DATA.tokens_T, DATA.valid).perplexity
     assert perplexity < 5  # the source's own is 1.65; a unigram model reaches 17
@@ -253,9 +259,9 @@ def test_dropout_is_off_the_path_from_state_to_state():
     network, params = make('rnn', dropout=0.5)
     words, carry = batch(), random_carry(network)
     nothing_read = params | {'C_VxM': 0 * params['C_VxM']}
-    kept, _ = loss(network, params, *words, carry)
-    dropped, dropped_carry = loss(network, nothing_read, *words, carry, jax.random.key(0))
-    without_key, expected_carry = loss(network, nothing_read, *words, carry)
+    kept, _ = LOSS(network, params, *words, carry)
+    dropped, dropped_carry = LOSS(network, nothing_read, *words, carry, jax.random.key(0))
+    without_key, expected_carry = LOSS(network, nothing_read, *words, carry)
     assert float(kept) != float(dropped) != float(without_key)
     np.testing.assert_array_equal(dropped_carry, expected_carry)  # with nothing read, only dropped states could differ
 

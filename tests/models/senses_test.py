@@ -39,8 +39,8 @@ def numpy_features(rows_NxR, S):
 def test_features_are_numpys_in_float64():
     network, params = make(**{'model.direct': True})
     contexts = jnp.asarray(np.random.default_rng(0).integers(0, V, (7, N)))
-    features, carry = network.features(params, contexts)
-    _, probs_BxNxS = network.body.choose(params['C_VxM'][contexts])
+    features, carry = jax.jit(network.features)(params, contexts)
+    _, probs_BxNxS = jax.jit(network.body.choose)(params['C_VxM'][contexts])
     assert carry is None and np.ptp(probs_BxNxS) > 0.5
     np.testing.assert_allclose(probs_BxNxS.sum(axis=2), 1, rtol=1e-6)
     for b, row in enumerate(np.asarray(contexts)):
@@ -61,7 +61,7 @@ def test_gradients_are_numpys_in_float64():
         vectors_BxNxSxM, probs_BxNxS = network.body.choose(rows_NxR[None])
         return jnp.sum(weights_NxM * jnp.einsum('bnsm,bns->bnm', vectors_BxNxSxM, probs_BxNxS)[0])
 
-    grads, expected = jax.grad(mixed)(jnp.asarray(rows, jnp.float32)), np.zeros_like(rows)
+    grads, expected = jax.jit(jax.grad(mixed))(jnp.asarray(rows, jnp.float32)), np.zeros_like(rows)
     for i in np.ndindex(*rows.shape):
         step = np.zeros_like(rows)
         step[i] = 1e-5
@@ -85,8 +85,8 @@ def test_words_with_equal_senses_are_words_with_one():
     gates_VxG = params['C_VxM'][:, S * M :]
     equal = params | {'C_VxM': jnp.concatenate([*[vectors_VxM] * S, gates_VxG], axis=1)}
     plain, contexts = make_network(V), jnp.asarray(np.random.default_rng(3).integers(0, V, (5, N)))
-    expected, _ = plain.features(params | {'C_VxM': vectors_VxM}, contexts)
-    actual, _ = network.features(equal, contexts)
+    expected, _ = jax.jit(plain.features)(params | {'C_VxM': vectors_VxM}, contexts)
+    actual, _ = jax.jit(network.features)(equal, contexts)
     for name in expected:
         np.testing.assert_allclose(actual[name], expected[name], rtol=1e-5, atol=1e-6)
 

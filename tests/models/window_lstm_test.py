@@ -41,8 +41,8 @@ def test_a_window_is_what_an_lstm_of_the_same_parameters_reads_from_its_start():
     network, params = make('window_lstm')
     lstm, _ = make('lstm')
     windows_BxN = jnp.asarray(np.lib.stride_tricks.sliding_window_view(WORDS_T, N)[:7])
-    expected, _ = lstm.features(params, windows_BxN.reshape(-1, 1), lstm.body.start(7))
-    actual, carry = network.features(params, windows_BxN)
+    expected, _ = jax.jit(lstm.features)(params, windows_BxN.reshape(-1, 1), lstm.body.start(7))
+    actual, carry = jax.jit(network.features)(params, windows_BxN)
     assert carry is None
     np.testing.assert_allclose(actual['C_VxM'], expected['C_VxM'].reshape(7, N, -1)[:, -1], rtol=1e-5, atol=1e-6)
 
@@ -51,8 +51,8 @@ def test_training_predicts_each_word_of_a_stretch_from_the_words_of_it_before():
     network, params = make('window_lstm')
     lstm, _ = make('lstm')
     words_10x1 = jnp.asarray(WORDS_T[:10, None])  # two stretches of five words
-    expected, _ = lstm.features(params, words_10x1, lstm.body.start(2))
-    actual, _ = network.features(params, words_10x1, key=None)
+    expected, _ = jax.jit(lstm.features)(params, words_10x1, lstm.body.start(2))
+    actual, _ = jax.jit(network.features)(params, words_10x1, key=None)
     np.testing.assert_allclose(actual['C_VxM'], expected['C_VxM'], rtol=1e-5, atol=1e-6)
 
 

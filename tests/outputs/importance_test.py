@@ -43,6 +43,12 @@ def estimated(layer, rows, terms, b_V, targets_B):
     return layer.sparse_loss(Gathered(shared, per_example, shared_S, draws), features, targets_B, None)[0]
 
 
+def draw(layer, contexts_BxN, targets_B, seed):
+    """The rows that a batch reads, and the proposal."""
+    proposal = layer.make_proposal(TRAIN, V)
+    return jax.jit(layer.rows)(contexts_BxN, targets_B, proposal, jax.random.key(seed)), proposal
+
+
 def exact(terms, b_V, targets_B):
     return softmax.cross_entropy(softmax.scores(*named(terms, b_V)), targets_B).mean()
 
@@ -51,12 +57,11 @@ def exact(terms, b_V, targets_B):
 def test_the_loss_and_its_gradient_equal_the_formula_in_float64(exact_target):
     terms, b_V, contexts_BxN, targets_B = problem()
     layer = ImportanceSampling(12, exact_target, 0.0, 0.0, 12)
-    proposal = layer.make_proposal(TRAIN, V)
-    rows = layer.rows(contexts_BxN, targets_B, proposal, jax.random.key(0))
+    rows, proposal = draw(layer, contexts_BxN, targets_B, 0)
     words_BxL = np.asarray(rows[0])
     np.testing.assert_array_equal(words_BxL[:, 0], targets_B)
     assert words_BxL.shape == (B, 13) and any(target in draws for target, *draws in words_BxL.tolist())
-    q_BxV = np.exp(np.float64(bigram_proposal.look_up(proposal, contexts_BxN[:, -1], words_of(B)).log_q_BxL))
+    q_BxV = np.exp(np.float64(jax.jit(bigram_proposal.look_up)(proposal, contexts_BxN[:, -1], words_of(B)).log_q_BxL))
     y_BxV = sum(np.float64(x) @ np.float64(w).T for w, x in terms) + np.float64(b_V)
     loss, gradient_BxV = 0.0, np.zeros((B, V))
     for i, (target, *samples) in enumerate(words_BxL.tolist()):
@@ -67,7 +72,8 @@ def test_the_loss_and_its_gradient_equal_the_formula_in_float64(exact_target):
             term_V[target] = np.exp(y_BxV[i, target])
         loss += (np.log(term_V.sum()) - y_BxV[i, target]) / B
         gradient_BxV[i] = (term_V / term_V.sum() - np.eye(V)[target]) / B
-    value, grads = jax.value_and_grad(lambda *a: estimated(layer, rows, *a, targets_B), (0, 1))(terms, b_V)
+    loss_and_gradients = jax.jit(jax.value_and_grad(lambda *a: estimated(layer, rows, *a, targets_B), (0, 1)))
+    value, grads = loss_and_gradients(terms, b_V)
     assert float(value) == pytest.approx(loss, rel=1e-5)
     np.testing.assert_allclose(grads[1], gradient_BxV.sum(0), atol=1e-6)
     for (dw, dx), (w, x) in zip(grads[0], terms):
@@ -82,12 +88,13 @@ def words_of(batch):
 @pytest.mark.parametrize('exact_target', [True, False])
 def test_the_gradient_of_many_samples_is_the_exact_one(exact_target):
     terms, b_V, contexts_BxN, targets_B = problem()
-    expected = jax.tree.leaves(jax.grad(exact, (0, 1))(terms, b_V, targets_B))
+    expected = jax.tree.leaves(jax.jit(jax.grad(exact, (0, 1)))(terms, b_V, targets_B))
     distances = []
     for samples in (20, 2_000, 200_000):
         layer = ImportanceSampling(samples, exact_target, 0.0, 0.0, samples)
-        rows = layer.rows(contexts_BxN, targets_B, layer.make_proposal(TRAIN, V), jax.random.key(4))
-        grads = jax.tree.leaves(jax.grad(lambda *a: estimated(layer, rows, *a, targets_B), (0, 1))(terms, b_V))  # noqa: B023
+        rows, _ = draw(layer, contexts_BxN, targets_B, 4)
+        gradients = jax.jit(jax.grad(lambda rows, *a: estimated(layer, rows, *a, targets_B), (1, 2)))  # noqa: B023
+        grads = jax.tree.leaves(gradients(rows, terms, b_V))
         scale = max(float(jnp.abs(e).max()) for e in expected)
         distances.append(max(float(jnp.abs(g - e).max()) for g, e in zip(grads, expected)) / scale)
     assert distances[2] < distances[1] < distances[0] and distances[2] < 5e-3
@@ -116,7 +123,7 @@ def test_the_normaliser_is_without_bias_and_a_proposal_of_the_networks_own_has_t
         exact_B = softmax.cross_entropy(y_VxB, targets_B)[:2]
         return jnp.exp(jnp.stack(single) - exact_B)
 
-    ratios = np.asarray(jax.vmap(ratio)(jax.random.split(jax.random.key(0), 4000)))
+    ratios = np.asarray(jax.jit(jax.vmap(ratio))(jax.random.split(jax.random.key(0), 4000)))
     assert (np.abs(ratios.mean(0) - 1) < 4 * ratios.std(0) / 4000**0.5).all()
 
 
@@ -129,7 +136,7 @@ def test_the_weights_of_a_batch_are_the_estimated_probabilities():
     """They come from the gradient; here from the scores, and for all words as samples."""
     terms, b_V, contexts_BxN, targets_B = problem()
     layer = ImportanceSampling(12, True, 0.0, 0.0, 12)
-    rows = layer.rows(contexts_BxN, targets_B, layer.make_proposal(TRAIN, V), jax.random.key(0))
+    rows, _ = draw(layer, contexts_BxN, targets_B, 0)
     draws, (params, features) = rows[2], named(terms, b_V)
     per_example = {name: table[rows[0]] for name, table in params.items()}
 
@@ -137,7 +144,7 @@ def test_the_weights_of_a_batch_are_the_estimated_probabilities():
         gathered = Gathered(params, per_example | {'b_V': bias_BxL}, rows[1], draws)
         return layer.sparse_loss(gathered, features, targets_B, None)[0]
 
-    weights_BxL = importance.normalised_weights(jax.grad(loss)(per_example['b_V']))
+    weights_BxL = importance.normalised_weights(jax.jit(jax.grad(loss))(per_example['b_V']))
     y_BxL = np.float64(softmax.gathered_scores(per_example, features))
     terms_BxL = np.exp(y_BxL) / np.exp(np.float64(draws.log_q_BxL)) / 12
     terms_BxL[np.asarray(draws.word_BxL) == np.asarray(targets_B)[:, None]] = 0

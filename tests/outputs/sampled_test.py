@@ -43,7 +43,7 @@ def full_loss(terms, b_V, targets_B):
 def test_a_draw_is_of_distinct_words_each_with_its_inclusion_probability(samples):
     proposal = sampled.inclusion_distribution(sampled.log_uniform(V), samples)
     keys = jax.random.split(jax.random.key(0), 4000)
-    draws_NxS = np.asarray(jax.vmap(lambda key: sampled.draw(key, proposal, samples))(keys))
+    draws_NxS = np.asarray(jax.jit(jax.vmap(lambda key: sampled.draw(key, proposal, samples)))(keys))
     assert all(len(set(draw)) == samples for draw in draws_NxS[:100].tolist())
     inclusion_prob_V = np.exp(np.asarray(proposal.log_inclusion_prob_V, np.float64))
     assert inclusion_prob_V.max() <= 1 + 1e-6 and inclusion_prob_V.sum() == pytest.approx(samples, rel=1e-5)
@@ -88,14 +88,14 @@ def test_with_every_word_a_sample_it_is_the_full_softmax():
 
     jax.tree.map(
         lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6),
-        jax.value_and_grad(sampled_loss, (0, 1))(terms, b_V),
-        jax.value_and_grad(full_loss, (0, 1))(terms, b_V, targets_B),
+        jax.jit(jax.value_and_grad(sampled_loss, (0, 1)))(terms, b_V),
+        jax.jit(jax.value_and_grad(full_loss, (0, 1)))(terms, b_V, targets_B),
     )
 
 
 def test_the_normaliser_is_without_bias_and_the_gradient_nears_the_full_one():
     terms, b_V, targets_B, log_q_V = problem()
-    exact = jax.grad(full_loss)(terms, b_V, targets_B)
+    exact = jax.jit(jax.grad(full_loss))(terms, b_V, targets_B)
     keys = jax.random.split(jax.random.key(0), 2000)
     distance = []
     for samples in (10, 50, 150):
@@ -105,7 +105,7 @@ def test_the_normaliser_is_without_bias_and_the_gradient_nears_the_full_one():
             samples_S = sampled.draw(key, proposal, samples)
             return loss('sampled', samples_S, proposal.log_inclusion_prob_V, terms, b_V, targets_B)[0]
 
-        grads = jax.vmap(jax.grad(loss_of_draw, 1), (0, None))(keys, terms)
+        grads = jax.jit(jax.vmap(jax.grad(loss_of_draw, 1), (0, None)))(keys, terms)
         off = jax.tree.map(lambda g, e: jnp.abs(g.mean(0) - e).max() / jnp.abs(e).max(), grads, exact)
         distance.append(max(jax.tree.leaves(off)))
     assert distance[2] < distance[1] < distance[0] and distance[2] < 0.02
@@ -116,7 +116,7 @@ def test_the_normaliser_is_without_bias_and_the_gradient_nears_the_full_one():
         drawn = jnp.exp(y_V[samples_S] - proposal.log_inclusion_prob_V[samples_S])
         return jnp.sum(drawn) / jnp.sum(jnp.exp(y_V))
 
-    ratios = np.asarray(jax.vmap(ratio)(keys))
+    ratios = np.asarray(jax.jit(jax.vmap(ratio))(keys))
     assert abs(ratios.mean() - 1) < 4 * ratios.std() / 2000**0.5
 
 
@@ -186,7 +186,8 @@ def test_only_the_rows_of_the_batch_and_the_samples_move():
     contexts_BxN, targets_B = jnp.asarray([[3, 4], [4, 5]]), jnp.asarray([7, 7])
     output = program.network.output
     proposal = output.make_proposal(np.arange(V), V)
-    after, _ = step.train_step(program, before, contexts_BxN, targets_B, inputs.replace(proposal=proposal))
+    train_step = jax.jit(step.train_step, static_argnames='program')
+    after, _ = train_step(program, before, contexts_BxN, targets_B, inputs.replace(proposal=proposal))
 
     def moved(name):
         rows = np.asarray(after.params[name] - before.params[name]).reshape(V, -1)

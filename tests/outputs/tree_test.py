@@ -40,7 +40,7 @@ def made(request, tmp_path):
 
 def reference(network, params, contexts):
     """log P of all words by a walk down from the root to each leaf, float64."""
-    features = {name: np.asarray(x, np.float64) for name, x in network.features(params, contexts)[0].items()}
+    features = {name: np.asarray(x, np.float64) for name, x in jax.jit(network.features)(params, contexts)[0].items()}
     tables = {name: np.asarray(params[name], np.float64) for name in (*features, 'b_V')}
     y_BxT = tables['b_V'] + sum(x @ tables[name].T for name, x in features.items())
     tree = network.output.tree
@@ -55,10 +55,11 @@ def reference(network, params, contexts):
 
 def test_every_words_probability_is_the_product_of_the_decisions_on_its_way(made):
     network, params = made
-    log_p_BxV = network.output.log_probabilities(params, network.features(params, CONTEXTS)[0])
+    features = jax.jit(network.features)(params, CONTEXTS)[0]
+    log_p_BxV = jax.jit(network.output.log_probabilities)(params, features)
     np.testing.assert_allclose(log_p_BxV, reference(network, params, CONTEXTS), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(np.exp(np.float64(log_p_BxV)).sum(1), 1, atol=1e-6)
-    nll_B = network.output.nll(params, network.features(params, CONTEXTS)[0], TARGETS)
+    nll_B = jax.jit(network.output.nll)(params, features, TARGETS)
     np.testing.assert_allclose(nll_B, -log_p_BxV[jnp.arange(9), TARGETS], rtol=1e-5, atol=1e-5)
 
 
@@ -69,8 +70,9 @@ def test_the_losss_gradients_are_those_of_the_exact_probabilities(made):
         log_p_BxV = network.output.log_probabilities(params, network.features(params, CONTEXTS)[0])
         return -log_p_BxV[jnp.arange(9), TARGETS].mean()
 
-    grads = jax.grad(lambda params: network.loss(params, CONTEXTS, TARGETS)[0])(params)
-    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(grads), jax.tree.leaves(jax.grad(exact)(params))):
+    grads = jax.jit(jax.grad(lambda params: network.loss(params, CONTEXTS, TARGETS)[0]))(params)
+    expected = jax.jit(jax.grad(exact))(params)
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(grads), jax.tree.leaves(expected)):
         assert bool(jnp.isfinite(a).all())
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6, err_msg=jax.tree_util.keystr(path))
 
@@ -80,7 +82,7 @@ def test_the_first_biases_make_the_unigram_distribution(made):
     log_q_V = jax.nn.log_softmax(jnp.linspace(-1, 2, V))
     params = network.init(jax.random.key(0), np.asarray(log_q_V))
     quiet = jax.tree.map(jnp.zeros_like, params) | {'b_V': params['b_V']}
-    log_p_BxV = network.output.log_probabilities(quiet, network.features(quiet, CONTEXTS)[0])
+    log_p_BxV = jax.jit(network.output.log_probabilities)(quiet, jax.jit(network.features)(quiet, CONTEXTS)[0])
     np.testing.assert_allclose(log_p_BxV[0], log_q_V, atol=1e-5)
 
 

@@ -1,5 +1,7 @@
 """The two-level softmax: one distribution, however it is computed, and the gradients of the plain formula."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -61,11 +63,11 @@ def test_it_is_one_distribution_and_score_agrees_with_next_word(num_shortlist, m
     assert len(params['classes']['b_G']) == network.output.num_classes == made
     of_classes = made * (1 + h + (9 if direct else 0))
     assert network.num_parameters() == nplm.num_parameters(4, 3, h, direct, V) + of_classes
-    features = network.features(params, CONTEXTS)[0]
+    features = jax.jit(network.features)(params, CONTEXTS)[0]
     log_p_BxV = jax.jit(network.output.log_probabilities)(params, features)
     np.testing.assert_allclose(np.exp(np.asarray(log_p_BxV, np.float64)).sum(1), 1, atol=1e-6)
-    np.testing.assert_allclose(log_p_BxV, plain(network, params, CONTEXTS), atol=1e-5)
-    nll_B = network.output.nll(params, features, TARGETS)
+    np.testing.assert_allclose(log_p_BxV, jax.jit(functools.partial(plain, network))(params, CONTEXTS), atol=1e-5)
+    nll_B = jax.jit(network.output.nll)(params, features, TARGETS)
     np.testing.assert_allclose(nll_B, -log_p_BxV[jnp.arange(9), TARGETS], atol=1e-5)
     tokens_T = np.asarray(TARGETS)
     model = NeuralLanguageModel(network, params)
@@ -96,11 +98,13 @@ def test_an_update_is_that_of_the_plain_formulas_gradient(num_shortlist, max_cla
 def test_scores_of_ten_thousand_stay_finite():
     network, params = make(10, 8)
     params |= {'b_V': 1e4 * params['b_V'], 'classes': params['classes'] | {'b_G': 1e4 * params['classes']['b_G']}}
-    features = network.features(params, CONTEXTS)[0]
-    log_p_BxV = network.output.log_probabilities(params, features)
+    features = jax.jit(network.features)(params, CONTEXTS)[0]
+    log_p_BxV = jax.jit(network.output.log_probabilities)(params, features)
     assert bool(jnp.isfinite(log_p_BxV).all())
-    np.testing.assert_allclose(network.output.nll(params, features, TARGETS), -log_p_BxV[jnp.arange(9), TARGETS])
-    grads = jax.grad(lambda params: network.loss(params, CONTEXTS, TARGETS)[0])(params)
+    np.testing.assert_allclose(
+        jax.jit(network.output.nll)(params, features, TARGETS), -log_p_BxV[jnp.arange(9), TARGETS]
+    )
+    grads = jax.jit(jax.grad(lambda params: network.loss(params, CONTEXTS, TARGETS)[0]))(params)
     assert all(bool(jnp.isfinite(grad).all()) for grad in jax.tree.leaves(grads))
 
 

@@ -18,7 +18,14 @@ from nplm_jax.training.reporter import Reporter
 from nplm_jax.utils.errors import NonFiniteError
 
 BASE = small_settings()
-LONG = {'model.h': 16, 'model.m': 8, 'model.dropout': 0.0, 'train.epochs': 30, 'train.patience': 30}
+LONG = {
+    'model.h': 16,
+    'model.m': 8,
+    'model.dropout': 0.0,
+    'train.epochs': 30,
+    'train.patience': 30,
+    'train.steps_per_execution': 31,
+}
 
 
 def validation_score(settings, params):
@@ -26,9 +33,14 @@ def validation_score(settings, params):
     return evaluate(NeuralLanguageModel(network, params), DATA.tokens_T, DATA.valid)
 
 
-def test_training_learns(tmp_path):
-    settings = small_settings({**LONG, 'optimizer.learning_rate': 0.1})
-    best, progress, reporter = train(settings, tmp_path)
+def train_unsaved(settings):
+    """Trains to the end without checkpoints. Returns: best parameters, progress, reporter."""
+    reporter = RecordingReporter()
+    return *fit(Trainer(prepare_run(settings, DATA), Store(), reporter)), reporter
+
+
+def test_training_learns():
+    best, progress, reporter = train_unsaved(settings := small_settings({**LONG, 'optimizer.learning_rate': 0.1}))
     assert progress.step == 30 * (220 // 7) and progress.finished
     perplexity = validation_score(settings, best).perplexity
     assert perplexity < 5  # the source's own is 1.65; a unigram model reaches 17
@@ -37,9 +49,9 @@ def test_training_learns(tmp_path):
 
 
 @pytest.mark.parametrize('kind', ['sampled', 'nce', 'two_level', 'importance'])
-def test_sparse_gradients_learn(tmp_path, kind):
+def test_sparse_gradients_learn(kind):
     settings = small_settings({**LONG, **SPARSE, 'output.kind': kind})
-    best, progress, _ = train(settings, tmp_path)
+    best, progress, _ = train_unsaved(settings)
     perplexity = validation_score(settings, best).perplexity
     assert perplexity < 5 and progress.best_valid_nll == pytest.approx(np.log(perplexity), rel=1e-6)
 
@@ -86,11 +98,11 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path):
     assert same_bits(first, again) and not same_bits(first, second)
 
 
-def test_early_stopping_keeps_the_best(tmp_path):
+def test_early_stopping_keeps_the_best():
     changes = {'optimizer.learning_rate': 3.0, 'optimizer.schedule': 'constant', 'optimizer.momentum': 0.0}
     shape = {'model.h': 64, 'model.m': 16, 'model.dropout': 0.0, 'train.epochs': 60, 'train.patience': 3}
     settings = small_settings({**changes, **shape})
-    best, progress, reporter = train(settings, tmp_path)
+    best, progress, reporter = train_unsaved(settings)
     assert progress.step < 60 * 31 and len(reporter.valid) == progress.step // 31
     assert progress.evaluations_since_best == 3
     assert np.argmin(reporter.valid) == len(reporter.valid) - 4

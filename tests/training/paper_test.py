@@ -61,6 +61,9 @@ def paper_gradients(theta, context, word):
     return -np.log(p[word]), grads
 
 
+LOSS_AND_GRADIENTS = jax.jit(jax.value_and_grad(objective.penalised_nll, has_aux=True), static_argnums=1)
+
+
 def random_params(settings, seed=0):
     params = Network.from_settings(settings, V).init(jax.random.key(seed))
     rng = np.random.default_rng(seed)  # no parameter may be zero, else a term could hide
@@ -85,7 +88,7 @@ def test_gradient_of_the_mean_is_the_papers(n, m, h, direct):
     contexts, words = rng.integers(0, V, (6, n - 1)), rng.integers(0, V, 6)
     contexts[0] = contexts[0, 0]  # one word in every place of a context: its features get several gradients
     decay = 0.03
-    (_, (nll, _)), grads = jax.value_and_grad(objective.penalised_nll, has_aux=True)(
+    (_, (nll, _)), grads = LOSS_AND_GRADIENTS(
         params, Network.from_settings(settings, V), jnp.asarray(contexts), jnp.asarray(words), decay
     )
     theta = as_float64(params, n, m)

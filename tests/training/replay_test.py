@@ -97,7 +97,7 @@ def test_norms_are_those_of_the_gradient(store):
     update = replay.replay_update(run, store, 1)
     params = run.init_state().params
     batch = dataset.windows(run.inputs.tokens_T, jnp.asarray(update.positions), 3)
-    grads = jax.grad(lambda p: penalised_nll(p, run.program.network, *batch, 1e-4)[0])(params)
+    grads = jax.jit(jax.grad(lambda p: penalised_nll(p, run.program.network, *batch, 1e-4)[0]))(params)
     assert set(update.gradient_norms) == set(grads)
     for name, norm in update.gradient_norms.items():
         assert norm == pytest.approx(float(jnp.linalg.norm(grads[name])), rel=1e-5)
@@ -110,7 +110,7 @@ def test_norms_of_rows_that_are_needed_twice_are_those_of_their_sum(store):
     update = replay.replay_update(run, store, 1)
     before = run.init_state()
     batch = dataset.windows(run.inputs.tokens_T, jnp.asarray(update.positions), 3)
-    after, _ = step_lib.train_step(run.program, before, *batch, run.inputs)
+    after, _ = jax.jit(step_lib.train_step, static_argnums=0)(run.program, before, *batch, run.inputs)
     rate = run.program.learning_rate(run.inputs.hyperparameters, 0)
     for name, norm in update.gradient_norms.items():
         change = jnp.linalg.norm(after.params[name] - before.params[name])

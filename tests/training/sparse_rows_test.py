@@ -23,13 +23,13 @@ def test_rows_are_gathered_by_number_and_updates_added_once_for_each_time_a_row_
     rows = sparse_rows.Rows(CONTEXTS, *network.output.rows(CONTEXTS, TARGETS, None, jax.random.key(0)))
     tables = network.output_tables
     assert set(tables) == {'U_VxK', 'W_VxP', 'b_V'}
-    shared, per_example = sparse_rows.gather_rows(params, rows, tables)
+    shared, per_example = jax.jit(sparse_rows.gather_rows, static_argnums=2)(params, rows, tables)
     for name in tables:
         np.testing.assert_array_equal(shared[name], params[name][:7])
         np.testing.assert_array_equal(per_example[name], params[name][rows.example_rows_BxL])
     np.testing.assert_array_equal(per_example['e_BxNxM'], params['C_VxM'][CONTEXTS])
     ones = jax.tree.map(jnp.ones_like, (shared, per_example))
-    updated = sparse_rows.scatter_add_rows(params, *ones, rows, tables)
+    updated = jax.jit(sparse_rows.scatter_add_rows, static_argnums=4)(params, *ones, rows, tables)
     assert jax.tree.structure(updated) == jax.tree.structure(params)
     for name, ids in {'C_VxM': [CONTEXTS], **dict.fromkeys(tables, rows[1:3])}.items():
         times_V = sum(np.bincount(np.ravel(x), minlength=V) for x in ids)

@@ -15,6 +15,10 @@ NO_DROPOUT = {'model.dropout': 0.0, 'optimizer.decay': 0.0}
 LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
 
 
+COMPUTE_GRADIENTS = jax.jit(step_lib.compute_gradients, static_argnums=0)
+TRAIN_STEP = jax.jit(step_lib.train_step, static_argnums=0)
+
+
 def first_batch(run):
     """Returns the contexts and the targets of a run's first update."""
     positions_B = run.positions(0)[: run.program.batch_size]
@@ -63,8 +67,8 @@ def test_sparse_gradients_of_an_exact_loss_are_jaxs_of_the_mean_nll(body):
         features, _ = network.features(params, contexts, state.carry)
         return network.output.nll(params, features, targets).mean()
 
-    gradients = step_lib.compute_gradients(run.program, state, contexts, targets, run.inputs)
-    nll, expected = jax.value_and_grad(nll_per_word)(state.params)
+    gradients = COMPUTE_GRADIENTS(run.program, state, contexts, targets, run.inputs)
+    nll, expected = jax.jit(jax.value_and_grad(nll_per_word))(state.params)
     assert float(gradients.nll) == pytest.approx(float(nll), rel=1e-6)
     dense = step_lib.dense_grads(run.program, state.params, gradients)
     assert jax.tree.structure(dense) == jax.tree.structure(expected)
@@ -100,8 +104,8 @@ def test_with_other_optimizers_a_sparse_output_layer_decays_the_weights_in_each_
         features, _ = network.features(params, contexts)
         return network.output.nll(params, features, targets).mean() + regulariser(params, 0.1)
 
-    after, _ = step_lib.train_step(run.program, state, contexts, targets, run.inputs)
-    grads = jax.grad(penalised)(state.params)
+    after, _ = TRAIN_STEP(run.program, state, contexts, targets, run.inputs)
+    grads = jax.jit(jax.grad(penalised))(state.params)
     updates, _ = run.program.optimizer.update(grads, state.opt_state, hyperparameters=run.inputs.hyperparameters)
     for a, b, c in zip(*map(jax.tree.leaves, (after.params, state.params, updates)), strict=True):
         np.testing.assert_allclose(a, b + c, rtol=1e-4, atol=1e-6)
@@ -114,7 +118,7 @@ def test_streams_start_anew_with_each_epoch():
 
     def nll(step, carry):
         state = initial.replace(step=jnp.int32(step), carry=carry)
-        return float(step_lib.train_step(run.program, state, *batch, run.inputs)[1])
+        return float(TRAIN_STEP(run.program, state, *batch, run.inputs)[1])
 
     carried = jax.tree.map(jnp.ones_like, initial.carry)
     assert nll(per_epoch, carried) == nll(0, carried) == nll(0, initial.carry) == nll(1, initial.carry)

@@ -1,5 +1,7 @@
 """Models that adapt: each predicts a word before it sees it, by the formula that it states."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,11 +28,13 @@ FAMILIES = {
 }  # fmt: skip
 
 
+@functools.cache
 def network_model(family):
     network = make_network(V, FAMILIES[family])
     return NeuralLanguageModel(network, jax.tree.map(lambda x: 2 * x, network.init(jax.random.key(0))))
 
 
+@functools.cache
 def dynamic(family, rate=0.02, decay=0.01, segment=5):
     model = network_model(family)
     rms = dynamic_evaluation.root_mean_square_gradients(model, WORDS, Span(0, 200), segment, 20)
@@ -48,7 +52,7 @@ MODELS = {
 }
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=MODELS, scope='module')
 def model(request):
     return MODELS[request.param]()
 
@@ -102,7 +106,7 @@ def test_the_neural_cache_is_its_formula(family):
     cache, words = NeuralCache(model, 40, 3.0), WORDS[:100]
     contexts, _ = dataset.windows(words, jnp.arange(100), model.network.body.num_context)
     features = np.concatenate(
-        list(model.network.features(model.params, contexts, model.network.body.start(1))[0].values()), 1
+        list(jax.jit(model.network.features)(model.params, contexts, model.network.body.start(1))[0].values()), 1
     )
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     expected = []
@@ -127,9 +131,10 @@ def test_dynamic_evaluation_is_its_formula(family):
 
     sizes = jax.tree.leaves(jax.tree.map(jnp.size, model.root_mean_squares))
     mean = sum(map(float, jax.tree.leaves(jax.tree.map(jnp.sum, model.root_mean_squares)))) / sum(sizes)
+    gradients = jax.jit(jax.grad(loss, has_aux=True))
     params, carry, expected = trained, network.body.start(1), []
     for first in range(0, 40, 5):
-        grads, (log_p, carry) = jax.grad(loss, has_aux=True)(params, jnp.arange(first, first + 5), carry)
+        grads, (log_p, carry) = gradients(params, jnp.arange(first, first + 5), carry)
         expected.append(log_p)
         params = jax.tree.map(
             lambda theta, theta_0, g, rms: theta
@@ -158,6 +163,7 @@ def test_the_mean_squares_of_gradients():
         return -model.network.output.log_probabilities(params, features)[jnp.arange(5), targets].mean()
 
     starts = [stretch + 5 * i for stretch in (0, 60) for i in range(16)]
-    grads = [jax.grad(loss)(model.params, start + jnp.arange(5)) for start in starts]
+    gradient = jax.jit(jax.grad(loss))
+    grads = [gradient(model.params, start + jnp.arange(5)) for start in starts]
     expected = jax.tree.map(lambda *g: np.sqrt(np.mean(np.square(g), axis=0)), *grads)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), found, expected)
