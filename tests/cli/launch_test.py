@@ -30,14 +30,14 @@ from nplm_jax.utils.errors import BadInput
 @pytest.fixture(scope='module')
 def sentences(tmp_path_factory):
     folder = tmp_path_factory.mktemp('sentences') / 'run'
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return folder, launch('--config=configs/sentences.py', f'--workdir={folder}')
+
+
+def test_sentences_predicts_dog_coffee_milk_within_thirty_seconds(tmp_path):
+    folder, before = tmp_path / 'run', resource.getrusage(resource.RUSAGE_CHILDREN)
     done = launch('--config=configs/sentences.py', f'--workdir={folder}', env=usual_environment())
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return folder, done, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-
-
-def test_sentences_predicts_dog_coffee_milk_within_thirty_seconds(sentences):
-    folder, done, seconds = sentences
+    seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     assert done.returncode == 0, done.stderr
     assert seconds < 30  # of one process, as CPU time: a loaded machine's wall time says nothing
     _, vocabulary, model = experiment.load(folder)
