@@ -111,8 +111,8 @@ def _ngram() -> ConfigDict:
     c = ConfigDict()
     c.delta = 0.1  # of add_delta: added to every count
     c.classes = 500  # of classes: number of word classes; the paper: 150 to 2000
-    # Of modified_kneser_ney, as lmplz --prune: n-grams that occur so often or less are left out, a number for each
-    # order from 1 on (the first is 0); the last is also that of the orders above: '0 0 1' drops trigrams seen once.
+    # Of modified_kneser_ney, as lmplz --prune: the largest number of occurrences that is left out, for each order from
+    # 1 on (the first is 0); the last is also that of the orders above: '0 0 1' leaves out trigrams that occur once.
     c.prune = '0'
     c.bits = 0  # of a table that backs off: 8 or 16 bits for each log p and log b, nearly the same; 0: 64 bits
     return c

@@ -4,6 +4,7 @@ Dims: T words of a stream, B batch, N context words (the paper's n-1), S streams
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -35,6 +36,11 @@ class Dataset(Splits):
     def train_words(self) -> np.ndarray:
         """The ids of the training words in reading order."""
         return self.tokens_T[self.train.start : self.train.stop]
+
+    @functools.cached_property
+    def device_tokens_T(self) -> jax.Array:
+        """The whole stream on the device; all runs on this corpus share it."""
+        return jnp.asarray(self.tokens_T)
 
 
 def from_corpus(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
@@ -125,7 +131,7 @@ def stream_positions(
         The positions, int64.
     """
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), epoch)
-    first = int(jax.random.randint(key, (), 0, len(train)))
+    first = int(jax.random.randint(key, (), 0, min(len(train), 2**31 - 1)))
     stream_length = stream_epoch_size(train, num_streams, bptt_length) // num_streams
     update, rest = np.divmod(indices.astype(np.int64), num_streams * bptt_length)
     stream, word = np.divmod(rest, bptt_length)

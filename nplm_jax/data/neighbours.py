@@ -13,6 +13,7 @@ from nplm_jax.config import Settings
 from nplm_jax.data import brown, wordnet
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.vocabulary import RARE_ID
+from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import require
 
 MAX_NEIGHBOURS = 16  # L
@@ -121,7 +122,7 @@ def from_tags(ids_T: np.ndarray, tags_T: Iterable[str], vocabulary_size: int) ->
 
 
 def _wordnet(settings: Settings, data: Dataset) -> Neighbours:
-    counts_V = np.bincount(data.train_words, minlength=len(data.vocabulary)).tolist()
+    counts_V = mapped_arrays.bincount(data.train_words, len(data.vocabulary)).tolist()
     return from_wordnet(data.vocabulary.words, counts_V, wordnet.load())
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import tqdm
 
 from nplm_jax.config import CorpusSettings
-from nplm_jax.data import prepared_texts, tokenization
+from nplm_jax.data import prepared_texts, sources, tokenization
 from nplm_jax.data.formats import COMPRESSIONS, TABLES
 from nplm_jax.data.prepared_texts import Prepared
 from nplm_jax.data.sources import Piece, Pieces
@@ -22,7 +22,9 @@ from nplm_jax.data.word_stream import TypeNumbers, WordStream, renumber
 from nplm_jax.utils.processes import map_in_processes, num_processors
 
 SplitParagraphs = Callable[[str], list[Paragraph]]
-KEPT_BYTES = 2**24  # texts of more bytes are cut by several processes, and kept in the cache
+MIN_CACHED_BYTES = 2**24  # of a text that is tokenized by several processes, and kept in the cache
+COMPRESSION = 8  # bytes of text in a compressed byte, about
+MAX_PROCESSES = 16
 
 
 def prepare(
@@ -39,24 +41,25 @@ def prepare(
             be read twice.
         split_paragraphs: Splits the text of a piece into paragraphs of raw words.
         settings: The `corpus.*` choices.
-        num_processes: The number of processes that cut.
+        num_processes: The number of processes that tokenize.
         write: Takes the numbers of the words of each piece, int32; then the stream that is returned has none.
 
     Raises:
         BadInput: The settings ask for proper nouns and no word has a capital.
     """
-    cut: Callable[..., Iterator[Any]] = functools.partial(map_in_processes, num_processes=num_processes)
+    parallel_map: Callable[..., Iterator[Any]] = functools.partial(map_in_processes, num_processes=num_processes)
     proper_nouns: frozenset[str] = frozenset()
     if settings.proper_nouns:
         count = functools.partial(_count_proper_nouns, split_paragraphs, settings)
-        proper_nouns = tokenization.find_proper_nouns(cut(count, itertools.chain.from_iterable(parts)))
+        proper_nouns = tokenization.find_proper_nouns(parallel_map(count, itertools.chain.from_iterable(parts)))
     kept = [np.zeros(0, np.int32)]
+    append = write or kept.append
     numbers, lengths = TypeNumbers(), []
     for part in parts:
         lengths.append(0)
         tokenize = functools.partial(_tokenize, split_paragraphs, settings, proper_nouns)
-        for type_ids in renumber(cut(tokenize, part), numbers):
-            (write or kept.append)(type_ids)
+        for type_ids in renumber(parallel_map(tokenize, part), numbers):
+            append(type_ids)
             lengths[-1] += len(type_ids)
     return Prepared(WordStream(list(numbers), np.concatenate(kept)), tuple(lengths))
 
@@ -77,10 +80,11 @@ def prepare_files(
         BadInput: A file is missing, damaged or no text, or changed while it was read; or the cache cannot be written.
     """
     files = [file for part, _ in parts for file in part]
-    num_bytes = sum(file.stat().st_size for file in files)
-    if num_bytes < KEPT_BYTES:
-        return prepare([pieces for _, pieces in parts], split_paragraphs, settings)
+    num_bytes = sum(sources.stat(file).st_size for file in files)
     is_plain_text = not any(file.suffix.lower() in (*COMPRESSIONS, *TABLES, '.zip') for file in files)
+
+    if num_bytes * (1 if is_plain_text else COMPRESSION) < MIN_CACHED_BYTES:
+        return prepare([pieces for _, pieces in parts], split_paragraphs, settings)
 
     def make(write: Callable[[np.ndarray], Any]) -> Prepared:
         with _Progress(num_bytes if is_plain_text else None) as progress:
@@ -90,7 +94,7 @@ def prepare_files(
                 write(type_ids)
                 progress.add(len(type_ids))
 
-            return prepare(watched, split_paragraphs, settings, num_processors(), write_and_show)
+            return prepare(watched, split_paragraphs, settings, min(num_processors(), MAX_PROCESSES), write_and_show)
 
     choices = {name: getattr(settings, name) for name in prepared_texts.SETTINGS}
     choices |= {'parts': [[str(file.absolute()) for file in part] for part, _ in parts]}
@@ -103,7 +107,7 @@ class _Progress:
     def __init__(self, num_bytes: int | None) -> None:
         """Takes the bytes of the text; None where they are unknown."""
         self._num_bytes, self._read = num_bytes, 0
-        self._bar = tqdm.tqdm(desc='cutting', disable=None, unit=' words', unit_scale=True, dynamic_ncols=True)
+        self._bar = tqdm.tqdm(desc='tokenizing', disable=None, unit=' words', unit_scale=True, dynamic_ncols=True)
 
     def __enter__(self) -> '_Progress':
         return self
@@ -114,11 +118,11 @@ class _Progress:
     def watch(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """Counts the size of the pieces while they are read."""
         for piece in pieces:
-            self._read += len(piece.text)
+            self._read += len(piece.text.encode())
             yield piece
 
     def add(self, num_words: int) -> None:
-        """Shows that so many words more were cut."""
+        """Shows that so many words more were tokenized."""
         if self._num_bytes and self._read:
             self._bar.total = int((self._bar.n + num_words) * max(self._num_bytes / self._read, 1))
         self._bar.update(num_words)
@@ -132,4 +136,4 @@ def _tokenize(
 
 
 def _count_proper_nouns(split_paragraphs: SplitParagraphs, settings: CorpusSettings, piece: Piece) -> ProperNounCounts:
-    return tokenization.count_proper_nouns(split_paragraphs(piece.text), settings)
+    return tokenization.count_proper_nouns(split_paragraphs(piece.text), settings, piece.begins_paragraph)

@@ -1,7 +1,8 @@
-"""Large texts that were cut into words once: a folder of the cache for each, whose arrays are mapped into memory.
+"""Large texts that were tokenized once: a folder of the cache for each, whose arrays are mapped into memory.
 
-`types.txt` has the different words, a line each; `type_ids.i32` their numbers in reading order; `manifest.json`, which
-is written last, what they were made from. `tokens-*.i32` has the ids of the words in a vocabulary.
+`types.txt` has the different words, a line each; `type_ids-*.i32` their numbers in reading order, int32, named by the
+content of the text; `manifest.json`, which is written last, what they were made from. `tokens-*.i32` has the ids of
+the words in a vocabulary.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ from nplm_jax.utils.io import open_atomically, read_json, remove_leftovers, writ
 VERSION = 1  # of these files, and of the rules that cut a text into words
 # The keys of `corpus.*` that a stream of words depends on.
 SETTINGS = ('name', 'tokens', 'lowercase', 'split_possessive', 'boundary_tokens', 'numbers', 'proper_nouns', 'column')
-MANIFEST, TYPES, TYPE_IDS = 'manifest.json', 'types.txt', 'type_ids.i32'
+MANIFEST, TYPES = 'manifest.json', 'types.txt'
 
 Write = Callable[[np.ndarray], Any]
 
@@ -46,6 +47,8 @@ def load_or_make(
 ) -> Prepared:
     """Returns the prepared words of some files from the cache, or makes them and maps them.
 
+    They lie in a folder of `download.cache_folder() / 'texts'`, which is locked meanwhile.
+
     What is there counts only if it is complete, was made with the same choices, and the files are the same: by size
     and time of change, else by SHA-256. An interrupted preparation leaves nothing that is used.
 
@@ -57,23 +60,17 @@ def load_or_make(
     Raises:
         BadInput: The cache cannot be written, or a file changed while it was read.
     """
-    choices = {'version': VERSION, **choices}
-    name = hashlib.sha256(json.dumps(choices).encode()).hexdigest()[:16]
+    name = hashlib.sha256(json.dumps({'version': VERSION, **choices}).encode()).hexdigest()[:16]
     folder = download.cache_folder() / 'texts' / name
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
-            if (prepared := _read(folder, files)) is None:
-                remove_leftovers(folder)
-                for file in folder.glob('[!.]*'):
-                    file.unlink()  # and not emptied: another process may have mapped it
-                _make(folder, choices, files, make)
-                prepared = _read(folder, files)
-            assert prepared is not None
-            return prepared
-    except OSError as error:
-        message = f'cannot be written ({error.strerror}); set NPLM_JAX_CACHE to a folder with space'
-        raise BadInput(f'{folder}: {message}') from None
+    with _locked(folder):
+        if (prepared := _read(folder, files)) is None:
+            for file in folder.glob('[!.]*'):
+                file.unlink()  # and not emptied: another process may have mapped it
+            _make(folder, files, make)
+            prepared = _read(folder, files)
+        if prepared is None:
+            raise BadInput(f'{folder}: what was written cannot be read back; run again')
+        return prepared
 
 
 def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
@@ -82,58 +79,70 @@ def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
     Args:
         type_ids_L: The words, from `load_or_make`.
         token_ids_K: The id of each type.
+
+    Raises:
+        BadInput: The cache cannot be written.
     """
     assert isinstance(type_ids_L, np.memmap)
-    folder = pathlib.Path(str(type_ids_L.filename)).parent
-    path = folder / f'tokens-{hashlib.sha256(token_ids_K.tobytes()).hexdigest()[:16]}.i32'
-    try:
-        with _locked(folder):
-            if not path.exists():
-                with open_atomically(path) as file:
-                    for part_L in mapped_arrays.parts(type_ids_L):
-                        file.write(token_ids_K[part_L].data)
-    except OSError as error:
-        raise BadInput(f'{path}: cannot be written ({error.strerror})') from None
-    return np.memmap(path, np.int32, 'r')
+    source = pathlib.Path(str(type_ids_L.filename))
+    digest = hashlib.sha256(source.name.encode() + token_ids_K.tobytes()).hexdigest()[:16]
+    path = source.with_name(f'tokens-{digest}.i32')
+    with _locked(path.parent):
+        if not path.exists():
+            with open_atomically(path) as file:
+                for part_L in mapped_arrays.parts(type_ids_L):
+                    file.write(token_ids_K[part_L].data)
+        return np.memmap(path, np.int32, 'r')
 
 
-def _make(
-    folder: pathlib.Path, choices: Mapping[str, Any], files: Sequence[pathlib.Path], make: Callable[[Write], Prepared]
-) -> None:
+def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Callable[[Write], Prepared]) -> None:
     """Writes the files of a folder."""
-    before = sources.fingerprint(files)
-    with open_atomically(folder / TYPE_IDS) as file:
+    expected = [_without_name(facts) for facts in sources.fingerprint(files)]
+    digest = hashlib.sha256(json.dumps([facts['sha256'] for facts in expected]).encode()).hexdigest()[:16]
+    name = f'type_ids-{digest}.i32'
+    with open_atomically(folder / name) as file:
         made = make(lambda type_ids: file.write(type_ids.data))
-    for path, facts in zip(files, before):
+    for path, facts in zip(files, expected):
         if not _is_unchanged(path, facts):
             raise BadInput(f'{path}: changed while it was read; run again')
     types = '\n'.join(made.stream.types).encode()
     write_atomically(folder / TYPES, types)
-    facts = {'lengths': made.lengths, 'num_types': len(made.stream.types), 'types_bytes': len(types)}
-    manifest = {**choices, 'sources': before, **facts}
-    write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1) + '\n')
+    manifest = {'sources': expected, 'lengths': made.lengths, 'types_bytes': len(types), 'type_ids': name}
+    write_atomically(folder / MANIFEST, json.dumps(manifest) + '\n')
 
 
 def _read(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> Prepared | None:
     """Returns what a folder holds; None unless it is complete and was made from these files as they are."""
     if not (folder / MANIFEST).exists():
         return None
-    manifest = read_json(folder / MANIFEST)
-    for file, facts in zip(files, manifest['sources']):
-        if not _is_unchanged(file, facts):
-            print(f'{file}: has changed; it is cut into words again', file=sys.stderr)
-            return None
-    num_words = sum(manifest['lengths'])
-    types = (folder / TYPES).read_bytes()
-    if len(types) != manifest['types_bytes'] or (folder / TYPE_IDS).stat().st_size != 4 * num_words:
+    try:
+        manifest = read_json(folder / MANIFEST)
+        expected, lengths = manifest['sources'], tuple(manifest['lengths'])
+        types, path = (folder / TYPES).read_bytes(), folder / manifest['type_ids']
+        is_complete = len(types) == manifest['types_bytes'] and path.stat().st_size == 4 * sum(lengths)
+    except (BadInput, OSError, KeyError, TypeError):
         return None
-    type_ids_L = np.memmap(folder / TYPE_IDS, np.int32, 'r') if num_words else np.zeros(0, np.int32)
-    return Prepared(WordStream(types.decode().split('\n'), type_ids_L), tuple(manifest['lengths']))
+    if not is_complete:
+        return None
+    for file, facts in zip(files, expected):
+        if not _is_unchanged(file, facts):
+            print(f'{file}: has changed; it is tokenized again', file=sys.stderr)
+            return None
+    current = [{**facts, 'mtime_ns': sources.stat(file).st_mtime_ns} for file, facts in zip(files, expected)]
+    if current != expected:  # so that the next start need not compare the content
+        write_atomically(folder / MANIFEST, json.dumps({**manifest, 'sources': current}) + '\n')
+    type_ids_L = np.memmap(path, np.int32, 'r') if sum(lengths) else np.zeros(0, np.int32)
+    return Prepared(WordStream(types.decode().split('\n'), type_ids_L), lengths)
+
+
+def _without_name(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fingerprint of a file without its name, which the name of the folder stands for."""
+    return {key: value for key, value in facts.items() if key != 'name'}
 
 
 def _is_unchanged(file: pathlib.Path, facts: Mapping[str, Any]) -> bool:
     """Tells whether a file is as a fingerprint says; compares SHA-256 only where the time of change differs."""
-    status = file.stat()
+    status = sources.stat(file)
     if status.st_size != facts['bytes']:
         return False
     return status.st_mtime_ns == facts['mtime_ns'] or sources.fingerprint([file])[0]['sha256'] == facts['sha256']
@@ -141,11 +150,21 @@ def _is_unchanged(file: pathlib.Path, facts: Mapping[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def _locked(folder: pathlib.Path) -> Iterator[None]:
-    """Waits for other processes that prepare or read this folder. The operating system frees the lock at the end."""
-    with open(folder / '.lock', 'a') as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f'{folder}: waiting for another process, which prepares this text', file=sys.stderr)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    """Makes a folder and locks it; waits for other processes that do. The system frees the lock at the end.
+
+    Raises:
+        BadInput: The folder cannot be written, now or inside the block.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / '.lock', 'a') as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print(f'{folder}: waiting for another process, which prepares or reads this text', file=sys.stderr)
+                fcntl.flock(file, fcntl.LOCK_EX)
+            remove_leftovers(folder)
+            yield
+    except OSError as error:
+        message = f'cannot be written ({error.strerror}); set NPLM_JAX_CACHE to a folder with space'
+        raise BadInput(f'{folder}: {message}') from None

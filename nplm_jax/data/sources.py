@@ -96,7 +96,18 @@ def _find_dataset(key: str, root: pathlib.Path) -> list[pathlib.Path]:
     except (KeyError, TypeError):
         raise BadInput(f'{state}: does not list the files as `datasets` does') from None
     require(bool(names), key, str(root), 'these data have no file')
-    return [root / pathlib.Path(name).name for name in names]
+    files = [root / pathlib.Path(name).name for name in names]
+    for file in files:
+        require(file.is_file(), key, str(root), f'{file.name}, which state.json names, is missing')
+    return files
+
+
+def stat(file: pathlib.Path) -> os.stat_result:
+    """Returns the size of a file and the time of its last change. Raises: BadInput if it is missing."""
+    try:
+        return file.stat()
+    except OSError as error:
+        raise BadInput(f'{file}: cannot be read ({error.strerror})') from None
 
 
 def fingerprint(files: Iterable[pathlib.Path]) -> list[dict[str, Any]]:

@@ -145,18 +145,21 @@ def is_number(word: str) -> bool:
     return _NUMBER.fullmatch(word) is not None
 
 
-def count_proper_nouns(raw: Iterable[Paragraph], settings: CorpusSettings) -> ProperNounCounts:
+def count_proper_nouns(
+    raw: Iterable[Paragraph], settings: CorpusSettings, begins_paragraph: bool = True
+) -> ProperNounCounts:
     """Counts what `find_proper_nouns` needs; the counts of several pieces of a text can be added.
 
     Args:
         raw: Paragraphs of words in their original case.
         settings: The `corpus.*` choices, of which `corpus.split_possessive` counts.
+        begins_paragraph: Whether the first paragraph is a whole one, and not the rest of one.
     """
     capital: collections.Counter[str] = collections.Counter()
     lower: collections.Counter[str] = collections.Counter()
     has_capitals = False
-    for paragraph in raw:
-        previous = '.'
+    for number, paragraph in enumerate(raw):
+        previous = '.' if number or begins_paragraph else 'a'
         for word in split_possessives(paragraph, settings):
             if word[:1].isupper():
                 has_capitals = True

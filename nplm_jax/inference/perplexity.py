@@ -139,7 +139,9 @@ def evaluate_sample(model: LanguageModel, tokens_T: np.ndarray, span: Span, num_
     scores = [evaluate(model, tokens_T, Span(start, start + num_words // parts)) for start in starts]
     means = [score.nll_per_word for score in scores]
     share_left_out = 1 - sum(score.words for score in scores) / len(span)
-    error = float(np.std(means, ddof=1)) * math.sqrt(share_left_out / parts) if parts > 1 else math.inf
+    error = math.inf  # of one stretch, or with an impossible word
+    if parts > 1 and all(map(math.isfinite, means)):
+        error = float(np.std(means, ddof=1)) * math.sqrt(share_left_out / parts)
     return Score(
         words=sum(score.words for score in scores),
         nll=sum(score.nll for score in scores),

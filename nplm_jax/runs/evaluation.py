@@ -52,16 +52,17 @@ def measure(
     Returns:
         The values for results.json.
     """
-    samples = {'valid': settings.words, 'test': settings.words, 'train': settings.train_words}
-    totals = {name: min(samples[name], len(span)) or len(span) for name, span in data.splits.items()}
+    num_words = {'valid': settings.words, 'test': settings.words, 'train': settings.train_words}
+    totals = {name: min(num_words[name], len(span)) or len(span) for name, span in data.splits.items()}
+    is_sample = any(totals[name] < len(data.splits[name]) for name in ('valid', 'test'))
     total = sum(totals.values()) - sum(map(len, known or ()))
     with tqdm.tqdm(total=total, disable=None, unit=' words', unit_scale=True, dynamic_ncols=True) as bar:
         cached, scores = mixture.CachedScores(WatchedModel(model, bar.update), known), {}
-        for name, sample in samples.items():  # the quick ones first, so that the time that is left shows soon
+        for name, num_sampled in num_words.items():  # the quick ones first, so that the time that is left shows soon
             bar.set_description(f'evaluating on the {name} words')
-            scores[name] = evaluate_sample(cached, data.tokens_T, data.splits[name], sample)
+            scores[name] = evaluate_sample(cached, data.tokens_T, data.splits[name], num_sampled)
         mixed = {}
-        if trigram and not settings.words:
+        if trigram and not is_sample:
             bar.set_description('estimating the trigram')
             fitted = trigram()
             bar.set_description('mixing with the trigram')
@@ -71,7 +72,7 @@ def measure(
         'perplexity': {name: scores[name].perplexity for name in data.splits},
         'impossible_words': {name: scores[name].impossible for name in data.splits},
         **({'evaluated_train_words': scores['train'].words} if scores['train'].words < len(data.train) else {}),
-        **({'sample': _describe_sample(scores)} if settings.words else {}),
+        **({'sample': _describe_sample(scores)} if is_sample else {}),
         **mixed,
     }
 

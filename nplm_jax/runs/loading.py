@@ -57,7 +57,7 @@ def _load_network(folder: pathlib.Path, settings: Settings, words: vocabulary.Vo
 
 
 def load_dataset(settings: Settings) -> dataset.Dataset:
-    """Reads the corpus that the settings name and puts it on the device."""
+    """Reads the corpus that the settings name."""
     corpus = corpora.load(settings.corpus)
     return dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, settings.corpus))
 

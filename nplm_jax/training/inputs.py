@@ -18,6 +18,7 @@ from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.distributed.sharding import MeshSharding
 from nplm_jax.models.body import Body
 from nplm_jax.utils import mapped_arrays
+from nplm_jax.utils.errors import require
 
 
 class Words(NamedTuple):
@@ -97,8 +98,14 @@ class MappedWords:
 
 
 def make_word_source(settings: Settings, data: Dataset, body: Body, sharding: MeshSharding) -> WordSource:
-    """Returns the source that `train.input` names; `auto` reads a mapped corpus from its file."""
+    """Returns the source that `train.input` names; `auto` reads a mapped corpus from its file.
+
+    Raises:
+        BadInput: The corpus is too long for positions of 32 bits, and is not to be read from its file.
+    """
     kind, seed, batch_size = settings.train.input, settings.seed, settings.train.batch_size
+    allowed = 'must be auto or mapped for a text of 2**31 words or more'
+    require(kind != 'device' or len(data.tokens_T) < 2**31, 'train.input', kind, allowed)
     if kind == 'mapped' or (kind == 'auto' and isinstance(data.tokens_T, np.memmap)):
         return MappedWords(
             data.tokens_T,
@@ -107,6 +114,6 @@ def make_word_source(settings: Settings, data: Dataset, body: Body, sharding: Me
             sharding.replicate,
         )
     return DeviceWords(
-        sharding.replicate(jnp.asarray(data.tokens_T)),
+        sharding.replicate(data.device_tokens_T),
         lambda epoch: sharding.replicate(body.epoch_positions(seed, epoch, data.train, batch_size)),
     )

@@ -16,6 +16,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
+from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.training.loop import Chunk, Interrupted, Trainer, out_of_memory_as_bad_input, run_chunk
 from nplm_jax.training.step import Program, RunInputs, TrainState, train_steps
 from nplm_jax.utils.checked_fields import flatten
@@ -106,7 +107,7 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[tuple[TrainState,
     padded = [*chunks, *[chunks[-1]] * (size - len(chunks))]
     program, first, num_steps = chunks[0].program, chunks[0].first, chunks[0].num_steps
     B = program.batch_size
-    tokens, offsets = _join_words([c.inputs.tokens_T for c in padded])
+    tokens, offsets = _join_words([c.inputs.tokens_T for c in padded], program.network.body.training_context)
     positions_RxSxB = np.stack(
         [
             offset + np.asarray(c.positions_T)[first : first + num_steps * B].reshape(num_steps, B)
@@ -128,16 +129,20 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[tuple[TrainState,
     return [(jax.tree.map(operator.itemgetter(r), states), nll_RxS[r], seconds) for r in range(len(chunks))]
 
 
-def _join_words(tokens: Sequence[jax.Array]) -> tuple[np.ndarray, list[int]]:
+def _join_words(tokens: Sequence[jax.Array], num_context: int) -> tuple[np.ndarray, list[int]]:
     """Returns the words of all runs as one array, and where those of each run start in it.
 
-    Runs that read the same corpus share it; a run that reads its words from a mapped file has others than the next.
+    Runs on one corpus share it (`Dataset.device_tokens_T`); runs that read it from a mapped file have their own words.
+
+    Args:
+        tokens: The words of each run.
+        num_context: The rare-word symbols before those of each run, so that no context reaches into another run's.
     """
-    different = list({id(array): array for array in tokens}.values())
-    starts = np.cumsum([0, *map(len, different)])
-    first = {id(array): int(start) for array, start in zip(different, starts)}
-    joined = np.asarray(different[0]) if len(different) == 1 else np.concatenate(different)
-    return joined, [first[id(array)] for array in tokens]
+    if all(array is tokens[0] for array in tokens):
+        return np.asarray(tokens[0]), [0] * len(tokens)
+    padded = [np.pad(np.asarray(array), (num_context, 0), constant_values=RARE_ID) for array in tokens]
+    starts = np.cumsum([0, *map(len, padded)]) + num_context
+    return np.concatenate(padded), starts[:-1].tolist()
 
 
 @functools.partial(jax.jit, static_argnames=('program', 'mesh'), donate_argnames='states')

@@ -2,6 +2,7 @@
 
 import mmap
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +16,18 @@ def parts(array: np.ndarray) -> Iterator[np.ndarray]:
         release(array)
 
 
-def release(array: np.ndarray) -> None:
-    """Gives back the memory of the pages of a mapped file that were read; does nothing for another array."""
-    mapped = getattr(array, '_mmap', None)
-    if isinstance(mapped, mmap.mmap) and hasattr(mmap, 'MADV_DONTNEED'):
-        mapped.madvise(mmap.MADV_DONTNEED)
+def release(*arrays: Any) -> None:
+    """Gives the memory of mapped arrays back to the system, which reads the pages again on use.
+
+    Args:
+        arrays: Arrays; those in memory stay as they are.
+    """
+    for array in arrays:
+        base = array
+        while isinstance(base, (np.ndarray, memoryview)):
+            base = base.obj if isinstance(base, memoryview) else base.base
+        if isinstance(base, mmap.mmap) and hasattr(mmap, 'MADV_DONTNEED'):
+            base.madvise(mmap.MADV_DONTNEED)
 
 
 def bincount(ids: np.ndarray, minlength: int) -> np.ndarray:

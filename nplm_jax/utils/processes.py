@@ -1,7 +1,7 @@
 """Maps a function over items in several processes, in order.
 
 `multiprocessing` is not used: its processes import the caller's script again, or copy a process that runs JAX's
-threads. These processes import the function's module only, ignore Ctrl-C, and end when their parent ends.
+threads. These processes import what the function's module imports, ignore Ctrl-C, and end when their parent ends.
 """
 
 import collections
@@ -20,6 +20,7 @@ from nplm_jax.utils.errors import BadInput
 
 Item = TypeVar('Item')
 Result = TypeVar('Result')
+_LOST = 'a helper process was ended from outside, or ran out of memory; run again'
 
 
 def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], num_processes: int) -> Iterator[Result]:
@@ -34,14 +35,15 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
         BadInput: A process ended before its work was done.
         Exception: What `function` raises.
     """
-    if num_processes < 2:
+    if num_processes < 2 or not sys.executable or getattr(sys, 'frozen', False):
         yield from map(function, items)
         return
     with contextlib.ExitStack() as stack:
         idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
         for _ in range(num_processes):
             idle.put(stack.enter_context(_start(function)))
-        threads = stack.enter_context(concurrent.futures.ThreadPoolExecutor(num_processes))
+        threads = concurrent.futures.ThreadPoolExecutor(num_processes)
+        stack.callback(threads.shutdown, wait=False, cancel_futures=True)  # before the processes end, and their answers
 
         def apply(item: Item) -> Any:
             process = idle.get()
@@ -67,12 +69,15 @@ def num_processors() -> int:
 @contextlib.contextmanager
 def _start(function: Callable[..., Any]) -> Iterator['subprocess.Popen[bytes]']:
     """Starts a process that serves a function; ends it afterwards."""
-    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, '-c', f'from {__name__} import serve; serve()']
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    # The same modules as here: -P leaves the working directory out, unless it is in sys.path.
+    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join(str(path) or os.getcwd() for path in sys.path)}
+    command = [sys.executable, '-P', '-c', f'from {__name__} import serve; serve()']
     try:
-        assert process.stdin is not None
-        pickle.dump(function, process.stdin)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    except OSError as error:
+        raise BadInput(f'a helper process cannot be started ({error.strerror})') from None
+    try:
+        _send(process, function)
         yield process
     finally:
         process.kill()
@@ -81,16 +86,25 @@ def _start(function: Callable[..., Any]) -> Iterator['subprocess.Popen[bytes]']:
 
 def _ask(process: 'subprocess.Popen[bytes]', item: Any) -> Any:
     """Returns the result of a process for an item."""
-    assert process.stdin is not None and process.stdout is not None
+    assert process.stdout is not None
+    _send(process, item)
     try:
-        pickle.dump(item, process.stdin, pickle.HIGHEST_PROTOCOL)
-        process.stdin.flush()
         failed, result = pickle.load(process.stdout)
-    except (OSError, EOFError):
-        raise BadInput('a helper process was ended from outside, or ran out of memory; run again') from None
+    except (OSError, EOFError, pickle.UnpicklingError):
+        raise BadInput(_LOST) from None
     if failed:
         raise result
     return result
+
+
+def _send(process: 'subprocess.Popen[bytes]', item: Any) -> None:
+    """Sends an item to a process. Raises BadInput if the process has ended."""
+    assert process.stdin is not None
+    try:
+        pickle.dump(item, process.stdin, pickle.HIGHEST_PROTOCOL)
+        process.stdin.flush()
+    except OSError:
+        raise BadInput(_LOST) from None
 
 
 def serve() -> None:
@@ -102,11 +116,14 @@ def serve() -> None:
     while True:
         try:
             item = pickle.load(items)
-        except EOFError:
+        except (EOFError, pickle.UnpicklingError):  # the parent has ended
             return
         try:
-            result = False, function(item)
+            answer = pickle.dumps((False, function(item)), pickle.HIGHEST_PROTOCOL)
         except Exception as error:  # noqa: BLE001 (the parent raises it)
-            result = True, error
-        pickle.dump(result, results, pickle.HIGHEST_PROTOCOL)
-        results.flush()
+            answer = pickle.dumps((True, error), pickle.HIGHEST_PROTOCOL)
+        try:
+            results.write(answer)
+            results.flush()
+        except BrokenPipeError:
+            os._exit(0)

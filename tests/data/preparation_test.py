@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import os
 import pathlib
 import subprocess
@@ -44,7 +43,7 @@ def test_a_piece_may_go_on_with_a_paragraph():
 def large(tmp_path, monkeypatch):
     """A text that counts as large, and a cache of its own."""
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
-    monkeypatch.setattr(preparation, 'KEPT_BYTES', 100)
+    monkeypatch.setattr(preparation, 'MIN_CACHED_BYTES', 100)
     monkeypatch.setattr(dataset, 'LARGE', 50)
     monkeypatch.setattr(mapped_arrays, 'PART', 64)
     monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 200)
@@ -90,7 +89,20 @@ def test_a_changed_file_is_cut_again(large, capsys):
     assert corpora.load(large).words == before and capsys.readouterr().err == ''
     path.write_text(path.read_text().replace('W1', 'X1'))
     assert corpora.load(large).words == in_memory(large).words() != before
-    assert 'has changed; it is cut into words again' in capsys.readouterr().err
+    assert 'has changed; it is tokenized again' in capsys.readouterr().err
+
+
+def test_tokens_of_an_earlier_text_are_not_those_of_the_next(large):
+    before = corpora.load(large)
+    words = vocabulary.for_corpus(before, large)
+    path = pathlib.Path(large.path)
+    path.write_text(path.read_text().replace('W1 ', 'W2 '))
+    after = corpora.load(large)
+    token_ids = np.arange(len(before.stream.types), dtype=np.int32)
+    for stream in (before.stream, after.stream):  # the same ids of types
+        tokens_T = prepared_texts.encode(stream.type_ids_L, token_ids)
+        np.testing.assert_array_equal(tokens_T, token_ids[np.asarray(stream.type_ids_L)])
+    assert words != vocabulary.for_corpus(after, large)
 
 
 @pytest.mark.parametrize('damage', ['no manifest', 'short ids', 'short types'])
@@ -99,9 +111,9 @@ def test_what_is_not_complete_is_made_again(large, damage):
     (folder,) = (prepared_texts.download.cache_folder() / 'texts').iterdir()
     if damage == 'no manifest':
         (folder / 'manifest.json').unlink()
-        (folder / 'type_ids.i32').write_bytes(b'half')
+        next(folder.glob('type_ids-*')).write_bytes(b'half')
     else:
-        file = folder / {'short ids': 'type_ids.i32', 'short types': 'types.txt'}[damage]
+        (file,) = folder.glob({'short ids': 'type_ids-*', 'short types': 'types.txt'}[damage])
         file.write_bytes(file.read_bytes()[:-4])
     assert corpora.load(large).words == before
 
@@ -131,7 +143,7 @@ def test_killed_in_the_middle_leaves_nothing_that_is_used(large, tmp_path):
         'import os, signal, sys\n'
         'from helpers import corpus_settings\n'
         'from nplm_jax.data import corpora, preparation, sources\n'
-        'preparation.KEPT_BYTES, sources.PIECE_CHARACTERS, sources._PART_CHARACTERS = 100, 200, 100\n'
+        'preparation.MIN_CACHED_BYTES, sources.PIECE_CHARACTERS, sources._PART_CHARACTERS = 100, 200, 100\n'
         'read_pieces = sources.read_pieces\n'
         'def killed(*arguments):\n'
         '    for number, piece in enumerate(read_pieces(*arguments)):\n'
@@ -147,4 +159,4 @@ def test_killed_in_the_middle_leaves_nothing_that_is_used(large, tmp_path):
     (folder,) = (tmp_path / 'cache' / 'texts').iterdir()
     assert not (folder / 'manifest.json').exists()
     assert corpora.load(large).words == in_memory(large).words()
-    assert json.loads((folder / 'manifest.json').read_text())['num_types'] == len(corpora.load(large).stream.types)
+    assert (folder / 'manifest.json').exists() and not list(folder.glob('.*.tmp'))

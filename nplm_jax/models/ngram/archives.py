@@ -14,9 +14,10 @@ from typing import IO
 
 import numpy as np
 
-from nplm_jax.models.ngram.scratch import IN_MEMORY, release
+from nplm_jax.models.ngram.scratch import IN_MEMORY
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import open_atomically, open_regular
+from nplm_jax.utils.mapped_arrays import release
 
 _NO_COMMENT = b'\0\0'  # how an archive without comment ends: the length of the comment
 _DIGEST_LENGTH = 64

@@ -17,8 +17,9 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.models.language_model import check_contexts
 from nplm_jax.models.ngram.scratch import Scratch
-from nplm_jax.models.ngram.sorting import blocks, count_words, node_dtype, sort_ngrams, sort_with_order
+from nplm_jax.models.ngram.sorting import blocks, node_dtype, sort_ngrams, sort_with_order
 from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.mapped_arrays import bincount
 
 _MAX_KEY = np.iinfo(np.int64).max
 _SORTED_QUERIES = 4096  # from so many queries on sorting them takes less time than it saves
@@ -194,7 +195,7 @@ def count(
     scratch = scratch or Scratch()
     words_L = _copy_words(tokens_T, span, n - 1, vocabulary_size, scratch)
     dtype = node_dtype(num_words)
-    unigrams = count_words(words_L[n - 1 :], vocabulary_size, scratch.block).astype(dtype)
+    unigrams = bincount(words_L[n - 1 :], vocabulary_size).astype(dtype)
     longer = sort_ngrams(words_L, n, vocabulary_size, scratch)
     keys, counts, suffix_nodes = (tuple(arrays) for arrays in zip(*longer)) if longer else ((), (), ())
     table = NgramTable(vocabulary_size, (np.arange(vocabulary_size), *keys))

@@ -13,8 +13,9 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.models.ngram import pruning
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import Block, NgramCounts, count
-from nplm_jax.models.ngram.scratch import BLOCK, Scratch, release
+from nplm_jax.models.ngram.scratch import BLOCK, Scratch
 from nplm_jax.models.ngram.sorting import blocks, node_dtype, progress_bar
+from nplm_jax.utils.mapped_arrays import release
 
 FALLBACK_BACKOFF = (0.5, 0.5, 0.5)  # discounts of the counts 1, 2, 3 and more, where they cannot be estimated
 FALLBACK_MODIFIED = (0.5, 1.0, 1.5)
@@ -110,7 +111,7 @@ def fit_modified(
         scratch: Where large arrays are kept; None is the system's temporary folder.
 
     Raises:
-        BadInput: See `counts.count`.
+        BadInput: See `counts.count`; or the thresholds leave no n-gram of an order.
 
     Warns:
         DiscountWarning: A discount cannot be estimated; the discounts are 0.5, 1 and 1.5.
@@ -122,12 +123,13 @@ def fit_modified(
     adjusted = _adjusted_counts(counts)
     discounts = _estimate_discounts(_modified_discounts, adjusted, FALLBACK_MODIFIED)
 
+    is_kept = pruning.keep_frequent(counts, thresholds) if any(thresholds) else []
+
     def estimate_block(block: Block, order: int, lower: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        is_lost = ~is_kept[order - 1][block.nodes] if is_kept else np.False_
-        kept, freed, _ = _apply_discounts(block, adjusted[order - 1][block.nodes], discounts[order - 1], is_lost)
+        is_pruned = ~is_kept[order - 1][block.nodes] if is_kept else np.False_
+        kept, freed, _ = _apply_discounts(block, adjusted[order - 1][block.nodes], discounts[order - 1], is_pruned)
         return kept + freed[block.prefixes] * lower, freed
 
-    is_kept = pruning.keep_frequent(counts, thresholds) if any(thresholds) else []
     model = _estimate_orders(counts, _unigrams(counts, adjusted[0], discounts[0]), estimate_block)
     return pruning.drop(model, is_kept, scratch) if is_kept else model
 

@@ -6,12 +6,13 @@ import numpy as np
 
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import NgramCounts, NgramTable
-from nplm_jax.models.ngram.scratch import Scratch, release
+from nplm_jax.models.ngram.scratch import Scratch
 from nplm_jax.utils.errors import require
+from nplm_jax.utils.mapped_arrays import release
 
 
 def parse_thresholds(key: str, text: str, n: int) -> tuple[int, ...]:
-    """Returns the threshold of each order 1..n: n-grams that occur so often or less are left out.
+    """Returns the threshold of each order 1..n: the largest number of occurrences that is left out.
 
     Args:
         key: The config's key, for the error message.
@@ -35,6 +36,9 @@ def keep_frequent(counts: NgramCounts, thresholds: Sequence[int]) -> list[np.nda
     Args:
         counts: The n-grams.
         thresholds: For each order the largest number of occurrences that is left out; 0 for order 1.
+
+    Raises:
+        BadInput: No n-gram of an order is left.
     """
     table = counts.table
     is_kept = [np.ones(table.size(1), bool)]
@@ -43,6 +47,9 @@ def keep_frequent(counts: NgramCounts, thresholds: Sequence[int]) -> list[np.nda
         # A context may occur less often than what follows it: the words before the span are not counted.
         for block in table.blocks(k, counts.scratch.block):
             is_kept[k - 2][block.contexts] |= block.sum_by_context(is_kept[k - 1][block.nodes]) > 0
+    emptied = next((k for k, kept in enumerate(is_kept, start=1) if not kept.any()), 0)
+    value = ' '.join(map(str, thresholds))
+    require(not emptied, 'ngram.prune', value, f'leaves no n-gram of order {emptied}; give smaller numbers')
     return is_kept
 
 

@@ -3,8 +3,9 @@
 import numpy as np
 
 from nplm_jax.models.ngram.backoff import BackoffModel
-from nplm_jax.models.ngram.scratch import Scratch, release
+from nplm_jax.models.ngram.scratch import Scratch
 from nplm_jax.models.ngram.sorting import blocks
+from nplm_jax.utils.mapped_arrays import release
 
 BITS = (8, 16)
 _EXACT = (0.0, -np.inf)  # values that stay as they are: a context without a following word, a word that cannot follow
@@ -55,13 +56,15 @@ def quantize(model: BackoffModel, bits: int, scratch: Scratch | None = None) -> 
 def _quantize(array: np.ndarray, bits: int, scratch: Scratch) -> QuantizedArray:
     """Returns an array with the values of its bins: bins of equally many numbers, each with their mean.
 
-    Numbers of fewer different values than there are codes stay exact.
+    Up to 2**22 numbers of fewer different values than there are codes stay exact.
 
     References:
         Federico & Bertoldi, 2006: How many bits are needed to store probabilities for phrase-based translation?
     """
-    sample = np.sort(array[:: -(-len(array) // _SAMPLE)])
+    sample = np.sort(array[:: max(-(-len(array) // _SAMPLE), 1)])
     sample = sample[~np.isin(sample, _EXACT)]
+    if not len(sample):  # the rest is rare: all of it
+        sample = np.sort(array[~np.isin(array, _EXACT)])
     centers, num_bins = np.unique(sample), 2**bits - len(_EXACT)
     if len(centers) > num_bins:
         first = np.arange(num_bins) * len(sample) // num_bins

@@ -15,6 +15,7 @@ import numpy as np
 from nplm_jax.utils.errors import BadInput
 
 BLOCK = 2**21  # n-grams that are sorted or computed at once: about a quarter of a gigabyte of working memory
+_ZEROS = 2**22  # bytes that are written at once
 IN_MEMORY = 2**24  # bytes of an array that stays in memory
 
 
@@ -33,7 +34,7 @@ class Scratch:
         self.in_memory = in_memory
 
     def empty(self, size: int, dtype: type[np.generic]) -> np.ndarray:
-        """Returns a flat array of zeros, or of any values if it is in memory.
+        """Returns a flat array: uninitialised in memory, zeros in a file.
 
         Raises:
             BadInput: The disk is full.
@@ -44,9 +45,9 @@ class Scratch:
         with self.open() as file:
             try:
                 # The blocks are allocated now: a page of a mapped file that the disk cannot hold kills the process.
-                os.posix_fallocate(file.fileno(), 0, num_bytes)
+                _allocate(file, num_bytes)
             except OSError as error:
-                raise self.refuse(error, num_bytes) from None
+                raise self.disk_error(error, num_bytes) from None
             return map_file(file, dtype)
 
     def writer(self, dtype: type[np.generic]) -> 'Writer':
@@ -58,9 +59,9 @@ class Scratch:
         try:
             return tempfile.TemporaryFile(dir=self.folder, buffering=0)
         except OSError as error:
-            raise self.refuse(error, 0) from None
+            raise self.disk_error(error, 0) from None
 
-    def refuse(self, error: OSError, num_bytes: int) -> BadInput:
+    def disk_error(self, error: OSError, num_bytes: int) -> BadInput:
         """Returns the error of a folder that cannot hold an array of `num_bytes`."""
         folder = self.folder or tempfile.gettempdir()
         return BadInput(f'{folder}: cannot hold the n-grams ({error.strerror}; {num_bytes:,} bytes of one array)')
@@ -100,7 +101,7 @@ class Writer:
                     data = data[self._file.write(data) :]
         except OSError as error:
             self._file.close()
-            raise self._scratch.refuse(error, self._num_bytes) from None
+            raise self._scratch.disk_error(error, self._num_bytes) from None
         self._pieces = []
 
 
@@ -109,15 +110,10 @@ def map_file(file: IO[bytes], dtype: Any) -> np.ndarray:
     return np.frombuffer(mmap.mmap(file.fileno(), 0), dtype)
 
 
-def release(*arrays: Any) -> None:
-    """Gives the memory of mapped arrays back to the system, which reads the pages again on use.
-
-    Args:
-        arrays: Arrays; those in memory stay as they are.
-    """
-    for array in arrays:
-        base: Any = array
-        while isinstance(base, (np.ndarray, memoryview)):
-            base = base.obj if isinstance(base, memoryview) else base.base
-        if isinstance(base, mmap.mmap):
-            base.madvise(mmap.MADV_DONTNEED)
+def _allocate(file: IO[bytes], num_bytes: int) -> None:
+    """Fills a file with zeros on the disk. Raises: OSError when the disk is full."""
+    if hasattr(os, 'posix_fallocate'):
+        os.posix_fallocate(file.fileno(), 0, num_bytes)
+        return
+    for start in range(0, num_bytes, _ZEROS):  # macOS
+        file.write(bytes(min(_ZEROS, num_bytes - start)))

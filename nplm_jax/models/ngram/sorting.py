@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import tqdm
 
-from nplm_jax.models.ngram.scratch import Scratch, Writer, release
+from nplm_jax.models.ngram.scratch import Scratch, Writer
+from nplm_jax.utils.mapped_arrays import bincount, release
 
 _BITS = 63  # of a sorted number
 
@@ -162,7 +163,7 @@ def _buckets(words_L: np.ndarray, vocabulary_size: int, size: int) -> Iterator[n
         vocabulary_size: |V|.
         size: The number of positions in a bucket. A bucket is larger only where two words follow each other more often.
     """
-    counts_V = count_words(words_L[:-1], vocabulary_size, size)
+    counts_V = bincount(words_L[:-1], vocabulary_size)
     for first, stop in _ranges(counts_V, size):
         # `first` as an offset makes two comparisons one: smaller words become large unsigned numbers.
         offset, unsigned = words_L.dtype.type(first), np.dtype(f'u{words_L.itemsize}')
@@ -177,14 +178,6 @@ def _buckets(words_L: np.ndarray, vocabulary_size: int, size: int) -> Iterator[n
         next_words_S = words_L[starts_S + 1]
         for next_first, next_stop in _ranges(np.bincount(next_words_S, minlength=vocabulary_size), size):
             yield starts_S[(next_words_S >= next_first) & (next_words_S < next_stop)]
-
-
-def count_words(words_L: np.ndarray, vocabulary_size: int, block: int) -> np.ndarray:
-    """Returns how often each word occurs. int64, V."""
-    counts_V = np.zeros(vocabulary_size, np.int64)
-    for piece in blocks(len(words_L), block):
-        counts_V += np.bincount(words_L[piece], minlength=vocabulary_size)
-    return counts_V
 
 
 def _ranges(counts: np.ndarray, size: int) -> Iterator[tuple[int, int]]:

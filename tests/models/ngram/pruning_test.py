@@ -32,6 +32,11 @@ def test_other_thresholds_are_refused(text):
         pruning.parse_thresholds('ngram.prune', text, 4)
 
 
+def test_thresholds_that_leave_no_ngram_of_an_order_are_refused():
+    with pytest.raises(BadInput, match="ngram.prune='0 9 9 9999': leaves no n-gram of order 4; give smaller numbers"):
+        fit((0, 9, 9, 9999))
+
+
 def test_the_ngrams_that_stay_are_those_above_the_threshold():
     counts, model = count(TOKENS, TRAIN, 4, 50), fit((0, 0, 1, 2))
     assert [model.table.size(k) for k in (1, 2)] == [50, counts.table.size(2)]
