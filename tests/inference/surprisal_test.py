@@ -229,14 +229,14 @@ def test_a_list_has_none_where_a_number_is_missing():
 
 
 OTHER = vocabulary.Vocabulary((*WORDS[:-1], 'fox'), VOCABULARY.counts)
-PUNCTUATION_KEPT = loaded(MODELS['window'], split_possessive=False)
+CASE_KEPT = loaded(MODELS['window'], lowercase=False)
 WRONG = [
     ({}, {}, 'model={}: give one or more'),
     ({'b': (loaded(None)[0], OTHER, None)}, {}, "model='b': its vocabulary (12 words) is not that of 'a' (12)"),
     (
-        {'b': PUNCTUATION_KEPT},
-        {'frame': ['a', "dog's"]},
-        "the list, row 2, column 'word': the models cut \"dog's\" differently, into ['dog', \"'s\"] and [\"dog's\"]",
+        {'b': CASE_KEPT},
+        {'frame': ['a', 'Dog']},
+        "the list, row 2, column 'word': the models cut 'Dog' differently, into ['dog'] and ['Dog']",
     ),
     ({}, {'frame': 'the dog'}, "frame='str': must be a pandas or a Polars frame, or a list of words"),
     ({}, {'frame': []}, 'the list: no row'),
@@ -247,7 +247,7 @@ WRONG = [
 
 @pytest.mark.parametrize('others,arguments,message', WRONG)
 def test_one_clear_line(others, arguments, message):
-    models = {} if 'model={}' in message else {'a': loaded(MODELS['window']), **others}
+    models = {} if message.startswith('model={}') else {'a': loaded(MODELS['window']), **others}
     with pytest.raises(BadInput) as error:
         nplm_jax.surprisal(models, **{'frame': ['a'], **arguments})
     assert str(error.value).startswith(message)
