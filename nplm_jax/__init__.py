@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nplm_jax.inference.generation import Choice, sample
     from nplm_jax.inference.new_words import induce
     from nplm_jax.inference.perplexity import perplexity
+    from nplm_jax.inference.surprisal import surprisal
     from nplm_jax.models import mixture, nplm
     from nplm_jax.models.language_model import LanguageModel
     from nplm_jax.models.network import Network
@@ -51,6 +52,7 @@ __all__ = [
     'run',
     'sample',
     'spelling',
+    'surprisal',
     'tokenize_prompt',
 ]
 
@@ -72,6 +74,7 @@ _MODULES = {  # where each name is defined, or for a module the room that it is 
     'run': 'runs.experiment',
     'sample': 'inference.generation',
     'spelling': 'runs',
+    'surprisal': 'inference.surprisal',
     'tokenize_prompt': 'data.tokenization',
 }
 

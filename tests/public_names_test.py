@@ -14,7 +14,7 @@ import nplm_jax
 NAMES = {
     *('load_config', 'load_settings', 'load_dataset', 'run', 'load'),
     *('Vocabulary', 'tokenize_prompt', 'LanguageModel', 'Network', 'nplm', 'mixture'),
-    *('perplexity', 'sample', 'Choice', 'neighbours', 'OpenVocabulary', 'spelling', 'induce'),
+    *('perplexity', 'sample', 'Choice', 'neighbours', 'OpenVocabulary', 'spelling', 'induce', 'surprisal'),
 }
 
 

@@ -19,6 +19,7 @@ class Command(NamedTuple):
 COMMANDS = {
     'generate': Command('generate', 'text from trained models'),
     'score': Command('score', 'how likely a text is, word by word; re-ranking of alternatives'),
+    'surprisal': Command('surprisal', 'surprisal, entropy and rank of the words of an experiment, as a table'),
     'next': Command('next_words', 'the likeliest next words, model by model'),
     'mix': Command('mix', 'the mixture of trained models: its learned weights and its perplexity'),
     'spell': Command('spell', 'the spelling of words outside the vocabulary, for score --open and generate --open'),
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ['--help']
     try:
         if name in ('-h', '--help'):
-            print(USAGE + '\n'.join(f'  {key:10}{command.summary}' for key, command in COMMANDS.items()))
+            print(USAGE + '\n'.join(f'  {key:11}{command.summary}' for key, command in COMMANDS.items()))
         elif name in COMMANDS:
             importlib.import_module(f'nplm_jax.cli.{COMMANDS[name].module}').main(arguments)
         else:

@@ -4,12 +4,14 @@ Dims: M models, T words of a span, B contexts, V vocabulary, Q bins of contexts.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+import jax
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.models.language_model import LanguageModel, join_lines
+from nplm_jax.models.language_model import LanguageModel, State, join_lines
 from nplm_jax.models.ngram.counts import with_history
 from nplm_jax.utils.errors import require
 
@@ -33,6 +35,13 @@ class ContextBins:
         """Returns the bin of the context of each word of `span`. Integers, T."""
         words_L = with_history(tokens_T, span, self.num_context)
         return self.of_contexts(sliding_window_view(words_L, self.num_context)[: len(span)])
+
+
+class MixtureState(NamedTuple):
+    """Decoding state of a mixture: the contexts, which decide the weights, and the state of each model."""
+
+    contexts_BxN: np.ndarray
+    parts: tuple[State, ...]
 
 
 class Mixture(LanguageModel):
@@ -66,8 +75,26 @@ class Mixture(LanguageModel):
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`."""
-        log_p_MxBxV = np.stack([m.next_word(contexts_BxN) for m in self.models])
-        return _log_weighted_sum(log_p_MxBxV, self.weights_QxM.T[:, self.bins.of_contexts(contexts_BxN), None])
+        return self._mix([model.next_word(contexts_BxN) for model in self.models], contexts_BxN)
+
+    def begin(self, contexts_BxN: np.ndarray) -> MixtureState:
+        """See `LanguageModel.begin`."""
+        return MixtureState(contexts_BxN, tuple(model.begin(contexts_BxN) for model in self.models))
+
+    def predict(self, state: MixtureState) -> np.ndarray:
+        """See `LanguageModel.predict`."""
+        log_p = [np.asarray(model.predict(part)) for model, part in zip(self.models, state.parts)]
+        return self._mix(log_p, state.contexts_BxN)
+
+    def advance(self, state: MixtureState, ids_B: jax.Array | np.ndarray) -> MixtureState:
+        """See `LanguageModel.advance`. Each model keeps its own state, so that none reads a context again."""
+        parts = (model.advance(part, ids_B) for model, part in zip(self.models, state.parts))
+        return MixtureState(super().advance(state.contexts_BxN, ids_B), tuple(parts))
+
+    def _mix(self, log_p: Sequence[np.ndarray], contexts_BxN: np.ndarray) -> np.ndarray:
+        """Returns log P of all words by the mixture from that by each model, float32, B x V."""
+        weights_MxBx1 = self.weights_QxM.T[:, self.bins.of_contexts(contexts_BxN), None]
+        return _log_weighted_sum(np.stack(log_p), weights_MxBx1)
 
 
 class CachedScores(LanguageModel):

@@ -1,5 +1,6 @@
 """The commands for any word: spell trains, score --open scores, generate --open writes."""
 
+import csv
 import io
 import json
 import math
@@ -75,6 +76,27 @@ def test_spell_says_how_well_it_does_on_words_it_has_not_seen_and_writes_some(ru
     assert {key: found[key] for key in measured} == measured and len(found['words']) == 10
     assert written == f'written: {" ".join(found["words"])}'
     assert any('is finished' in line for line in progress)
+
+
+def test_surprisal_open_adds_up_to_score_open(runs, score, monkeypatch, lines):
+    line, *_ = score(TEXT, runs / 'first', '--open')[0]
+    log10_p = float(line.partition('Total: ')[2].split()[0])
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    cli.main(['surprisal', str(runs / 'first'), '--open', '--context=paragraph'])
+    rows = list(csv.DictReader(lines()[0], delimiter='\t'))
+    bits = [float(row['surprisal_first']) for row in rows if row['item'] == '1']
+    assert len(bits) == 5 and sum(bits) == pytest.approx(-log10_p / math.log10(2), rel=1e-5)
+    assert [row['scored_as'] for row in rows] == [
+        'word',
+        'word',
+        'spelled',
+        'word',
+        'word',
+        'word',
+        'word',
+        'spelled',
+        'word',
+    ]
 
 
 def test_score_open_has_every_word_by_its_spelling(runs, score):

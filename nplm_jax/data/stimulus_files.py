@@ -1,0 +1,171 @@
+"""Files of stimuli: TSV, CSV and Parquet tables, read into `Stimuli` and written with the columns of a model."""
+
+import csv
+import io
+import math
+import pathlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+from nplm_jax.data.stimuli import COLUMN_NAMES, ColumnNames, Columns, Stimuli, from_columns
+from nplm_jax.utils.errors import BadInput, first_line, require
+from nplm_jax.utils.io import open_regular, read_bytes, write_atomically
+
+SUFFIXES = ('.tsv', '.csv', '.parquet')
+
+_MAX_BYTES = 2**28
+_INSTALL = 'pip install "nplm-jax[corpora]"'
+
+Rows = Iterator[tuple[int, list[str]]]
+
+
+def check_suffix(key: str, path: pathlib.Path) -> None:
+    """Raises BadInput unless the name of the file, the value of the flag `key`, ends in one of SUFFIXES."""
+    require(path.suffix.lower() in SUFFIXES, key, str(path), f'must end in {", ".join(SUFFIXES)}')
+
+
+def read(path: pathlib.Path, names: ColumnNames = COLUMN_NAMES) -> Stimuli:
+    """Reads a table of stimuli; the first line of a TSV or CSV file has the names of its columns.
+
+    Args:
+        path: The file, whose kind its suffix tells.
+        names: The names of the columns of items, zones and words.
+
+    Raises:
+        BadInput: The file cannot be read or is no such table, or `stimuli.from_columns` refuses it.
+    """
+    check_suffix('--table', path)
+    if path.suffix.lower() == '.parquet':
+        return from_columns(_read_parquet(path), str(path), names)
+    text = _decode(path)
+    rows = _read_csv(path, text) if path.suffix.lower() == '.csv' else _read_tsv(text)
+    columns, lines = _transpose(path, rows)
+    place: Callable[[int], str] = lambda row: f'{path}:{lines[row]}'  # noqa: E731
+    return from_columns(columns, str(path), names, place)
+
+
+def _decode(path: pathlib.Path) -> str:
+    """Returns the text of a file. Raises BadInput, which names the line, where it is not UTF-8."""
+    data = read_bytes(str(path), path, _MAX_BYTES)
+    try:
+        return data.decode('utf-8-sig')
+    except UnicodeDecodeError as error:
+        line = data.count(b'\n', 0, error.start) + 1
+        raise BadInput(f'{path}:{line}: not UTF-8 text (byte {error.start:,} of the file); convert it first') from None
+
+
+def _read_csv(path: pathlib.Path, text: str) -> Rows:
+    """Yields line number and cells of each row of comma-separated values."""
+    reader = csv.reader(io.StringIO(text, newline=''), strict=True)
+    try:
+        for cells in reader:
+            yield reader.line_num, cells
+    except csv.Error as error:
+        raise BadInput(f'{path}:{reader.line_num}: not CSV ({error})') from None
+
+
+def _read_tsv(text: str) -> Rows:
+    """Yields line number and cells of each line. A cell between two quotation marks is a quoted one."""
+    for number, line in enumerate(text.split('\n'), start=1):
+        line = line.removesuffix('\r')
+        yield number, [_unquote(cell) for cell in line.split('\t')] if line else []
+
+
+def _unquote(cell: str) -> str:
+    quoted = len(cell) >= 2 and cell[0] == cell[-1] == '"'
+    return cell[1:-1].replace('""', '"') if quoted else cell
+
+
+def _transpose(path: pathlib.Path, rows: Rows) -> tuple[dict[str, list[str]], list[int]]:
+    """Returns the columns by name, and the line of each row; blank lines are left out."""
+    header = next((cells for _, cells in rows if cells), [])
+    repeated = next((name for i, name in enumerate(header) if name in header[:i]), None)
+    require(repeated is None, 'column', repeated, f'{path} has two of this name')
+    columns: dict[str, list[str]] = {name: [] for name in header}
+    lines = []
+    for line, cells in rows:
+        if not cells:
+            continue
+        if len(cells) != len(header):
+            raise BadInput(f'{path}:{line}: {len(cells)} cells; the header has {len(header)}')
+        lines.append(line)
+        for column, cell in zip(columns.values(), cells):
+            column.append(cell)
+    return columns, lines
+
+
+def _read_parquet(path: pathlib.Path) -> dict[str, list[Any]]:
+    """Returns the columns of a Parquet file; those of dictionaries as their values."""
+    pyarrow = _import_pyarrow(path)
+    try:
+        with open_regular(str(path), path) as file:
+            table = pyarrow.parquet.read_table(file, use_threads=False)
+            repeated = next((n for i, n in enumerate(table.column_names) if n in table.column_names[:i]), None)
+            require(repeated is None, 'column', repeated, f'{path} has two of this name')
+            return {name: table.column(name).to_pylist() for name in table.column_names}
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
+        raise BadInput(f'{path}: damaged or not .parquet ({first_line(error)})') from None
+
+
+def _import_pyarrow(path: pathlib.Path) -> Any:
+    try:
+        import pyarrow.parquet  # noqa: PLC0415 (an optional package)
+    except ImportError:
+        raise BadInput(f'{path}: needs pyarrow: {_INSTALL}') from None
+    return pyarrow
+
+
+def to_text(columns: Columns, separator: str = '\t') -> str:
+    """Returns a table of text with a header. A missing number is an empty cell.
+
+    Args:
+        columns: The columns, of one length.
+        separator: What separates the cells.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=separator, lineterminator='\n')
+    writer.writerow(columns)
+    writer.writerows(zip(*([_format(cell) for cell in column] for column in columns.values())))
+    return text.getvalue()
+
+
+def _format(cell: Any) -> str:
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return ''
+    return f'{cell:.9g}' if isinstance(cell, float) else str(cell)
+
+
+def write(path: pathlib.Path, columns: Columns, text_columns: Collection[str] = ()) -> None:
+    """Writes a table into a file, whose kind its suffix tells.
+
+    Args:
+        path: The file.
+        columns: The columns, of one length.
+        text_columns: The columns that stay text in Parquet, where another column of written numbers becomes numbers.
+
+    Raises:
+        BadInput: The suffix is none of SUFFIXES, or pyarrow is missing.
+        OSError: The disk refuses.
+    """
+    check_suffix('--output', path)
+    if path.suffix.lower() != '.parquet':
+        write_atomically(path, to_text(columns, ',' if path.suffix.lower() == '.csv' else '\t'))
+        return
+    pyarrow = _import_pyarrow(path)
+    cells = {name: column if name in text_columns else _to_numbers(column) for name, column in columns.items()}
+    arrays = {name: pyarrow.array(column, from_pandas=True) for name, column in cells.items()}
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(arrays), buffer)
+    write_atomically(path, buffer.getvalue())
+
+
+def _to_numbers(column: Sequence[Any]) -> Sequence[Any]:
+    """Returns the cells of a text table's column as numbers if all are numbers, else as they are."""
+    if not all(isinstance(cell, str) for cell in column):
+        return column
+    for kind in (int, float):
+        try:
+            return [kind(cell) for cell in column]
+        except ValueError:
+            continue
+    return column

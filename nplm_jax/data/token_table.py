@@ -1,0 +1,72 @@
+"""The tokens of the words of an experiment, in one stream, and which of them count in the surprisal of their word.
+
+Dims: T tokens of all items, W words.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from nplm_jax.data.stimuli import Stimuli
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.data.word_tokens import WordCutter, is_punctuation
+from nplm_jax.utils.errors import BadInput
+
+
+class TokenTable(NamedTuple):
+    """The tokens of all items of an experiment.
+
+    Attributes:
+        tokens_T: The tokens.
+        ids_T: Their ids, int32.
+        words_T: The row of the word of each token.
+        is_head_T: Whether a token is no punctuation, or its word has nothing else.
+        counted_T: Whether the surprisal of a token counts in that of its word.
+        lines: The tokens of each item.
+    """
+
+    tokens_T: list[str]
+    ids_T: np.ndarray
+    words_T: np.ndarray
+    is_head_T: np.ndarray
+    counted_T: np.ndarray
+    lines: list[slice]
+
+    @classmethod
+    def of(
+        cls, cutters: Sequence[WordCutter], vocabulary: Vocabulary, stimuli: Stimuli, punctuation: str = 'attached'
+    ) -> Self:
+        """Cuts the words of stimuli.
+
+        Args:
+            cutters: The ways in which the models cut words, which must give the same tokens.
+            vocabulary: The vocabulary of the models.
+            stimuli: The words.
+            punctuation: `attached` if all tokens of a word count, `word` if its punctuation does not.
+
+        Raises:
+            BadInput: A word has no token, or models cut it differently.
+        """
+        first, *others = cutters
+        cut = {word: first.cut(word) for word in dict.fromkeys(stimuli.words)}
+        for row, word in enumerate(stimuli.words):
+            if not cut[word]:
+                raise BadInput(f'{stimuli.place_word(row)}: {word!r} has no token')
+            if wrong := next((tokens for c in others if (tokens := c.cut(word)) != cut[word]), None):
+                message = f'the models cut {word!r} differently, into {cut[word]} and {wrong}'
+                raise BadInput(f'{stimuli.place_word(row)}: {message}')
+        is_head = {word: _find_heads(tokens) for word, tokens in cut.items()}
+        tokens_T = [token for word in stimuli.words for token in cut[word]]
+        is_head_T = np.array([head for word in stimuli.words for head in is_head[word]])
+        counted_T = is_head_T if punctuation == 'word' else np.ones(len(tokens_T), bool)
+        sizes_W = np.array([len(cut[word]) for word in stimuli.words])
+        stops_W = [0, *np.cumsum(sizes_W).tolist()]
+        lines = [slice(stops_W[rows.start], stops_W[rows.stop]) for rows in stimuli.items]
+        words_T = np.repeat(np.arange(len(sizes_W)), sizes_W)
+        return cls(tokens_T, vocabulary.encode(tokens_T), words_T, is_head_T, counted_T, lines)
+
+
+def _find_heads(tokens: Sequence[str]) -> list[bool]:
+    is_head = [not is_punctuation(token) for token in tokens]
+    return is_head if any(is_head) else [True] * len(tokens)

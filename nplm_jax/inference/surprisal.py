@@ -1,0 +1,275 @@
+"""Surprisal, entropy and rank of the words of an experiment, by one or several models of one vocabulary.
+
+A word may be cut into several tokens. Their log-probabilities add up to that of the word, by the chain rule.
+
+Dims: T tokens of all items, W words.
+"""
+
+import dataclasses
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nplm_jax.config import CorpusSettings, Settings
+from nplm_jax.data import stimuli as stimuli_lib
+from nplm_jax.data.dataset import log_frequencies
+from nplm_jax.data.stimuli import ColumnNames, Stimuli
+from nplm_jax.data.token_table import TokenTable
+from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, RARE, TEXT_BOUNDARY
+from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.data.word_tokens import WordCutter, is_punctuation
+from nplm_jax.inference.next_word_statistics import LineStatistics, next_word_statistics
+from nplm_jax.inference.scoring import LineStart
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.open_vocabulary import OpenVocabulary
+from nplm_jax.models.spelling import Spelling
+from nplm_jax.utils.errors import require
+
+CHOICES = {
+    'punctuation': ('attached', 'word'),
+    'context': ('text', 'paragraph', 'none'),
+    'tokens': ('', 'words', 'whitespace'),
+    'hyphens': ('keep', 'split'),
+}
+WORD_COLUMNS = ('tokens', 'num_tokens', 'length', 'log_frequency', 'in_vocabulary', 'scored_as', 'starts_after')
+MODEL_COLUMNS = ('surprisal', 'entropy', 'entropy_reduction', 'rank')
+
+LoadedModel = tuple[Settings, Vocabulary, LanguageModel]
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How words are measured.
+
+    Attributes:
+        punctuation: `attached` counts the punctuation tokens of a word in its surprisal; `word` leaves them out, and
+            reads them as context all the same.
+        context: What stands before an item, where the vocabulary has these marks: `text` is the beginning of a text,
+            <text> <p>; `paragraph` that of a paragraph, <p>; `none` is nothing.
+        tokens: How a word is cut, see `WordCutter`.
+        hyphens: `split` cuts a word outside the vocabulary at its hyphens if the vocabulary has all parts.
+        spillover: The number of words before each word whose columns are repeated beside it.
+    """
+
+    punctuation: str = 'attached'
+    context: str = 'text'
+    tokens: str = ''
+    hyphens: str = 'keep'
+    spillover: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises BadInput for a value that is not allowed."""
+        for key, values in CHOICES.items():
+            allowed = ', '.join(repr(value) for value in values)
+            require(getattr(self, key) in values, key, getattr(self, key), f'must be one of {allowed}')
+        is_count = isinstance(self.spillover, int) and self.spillover >= 0
+        require(is_count, 'spillover', self.spillover, 'must be 0 or a larger whole number')
+
+
+def surprisal(
+    model: LoadedModel | Mapping[str, LoadedModel],
+    frame: Any,
+    *,
+    item: str = 'item',
+    zone: str = 'zone',
+    word: str = 'word',
+    punctuation: str = 'attached',
+    context: str = 'text',
+    tokens: str = '',
+    hyphens: str = 'keep',
+    spillover: int = 0,
+    spelling: Spelling | None = None,
+) -> Any:
+    """Adds surprisal, entropy and other columns to the words of an experiment; docs/reference/surprisal.md has all.
+
+    Args:
+        model: What `nplm_jax.load` returns, or several of these by the names that the columns are to have. They must
+            have one vocabulary.
+        frame: A pandas or a Polars frame with one row a word, the rows of an item together and in the order of their
+            zones; or a list of words, which are one item.
+        item: The column of items: texts that do not depend on one another.
+        zone: The column of the places of the words in their item.
+        word: The column of words, with their punctuation.
+        punctuation: See `Options`, as for the four that follow.
+        context: What stands before an item.
+        tokens: How a word is cut.
+        hyphens: Whether unknown words are cut at hyphens.
+        spillover: How many words before each have columns.
+        spelling: What `nplm_jax.spelling.load` returns, to spell the words outside the vocabulary; by default they are
+            scored as the one word <rare>.
+
+    Returns:
+        A frame of the same kind, with more columns; of a list a list of dicts, one a word.
+
+    Raises:
+        BadInput: The frame is not as described; the message names row and column.
+    """
+    models = dict(model) if isinstance(model, Mapping) else {model[0].name: model}
+    options = Options(punctuation, context, tokens, hyphens, spillover)
+    names = ColumnNames(item, zone, word)
+    pandas, polars = sys.modules.get('pandas'), sys.modules.get('polars')  # whose frame it is has been imported
+    if pandas is not None and isinstance(frame, pandas.DataFrame):
+        require(frame.columns.is_unique, 'frame', list(frame.columns), 'has two columns of one name')
+        cells = {c: frame[c].astype(object).where(frame[c].notna(), None).tolist() for c in names if c in frame}
+        added = measure(models, _check_frame(frame.columns, cells, names), options, spelling)
+        return pandas.concat([frame, pandas.DataFrame(added, index=frame.index)], axis=1)
+    if polars is not None and isinstance(frame, polars.DataFrame):
+        cells = {c: frame[c].to_list() for c in names if c in frame.columns}
+        added = measure(models, _check_frame(frame.columns, cells, names), options, spelling)
+        return frame.with_columns(polars.Series(name, _with_none(column)) for name, column in added.items())
+    is_list = isinstance(frame, (list, tuple))
+    allowed = 'must be a pandas or a Polars frame, or a list of words; split a string into words first'
+    require(is_list, 'frame', type(frame).__name__, allowed)
+    columns = {'item': [1] * len(frame), 'zone': list(range(1, len(frame) + 1)), 'word': list(frame)}
+    columns |= measure(models, stimuli_lib.from_columns(columns, 'the list'), options, spelling)
+    return [dict(zip(columns, cells)) for cells in zip(*map(_with_none, columns.values()))]
+
+
+def _check_frame(all_columns: Sequence[str], cells: Mapping[str, list[Any]], names: ColumnNames) -> Stimuli:
+    return stimuli_lib.from_columns({c: cells.get(c, ()) for c in all_columns}, 'the frame', names)
+
+
+def _with_none(column: Sequence[Any]) -> list[Any]:
+    """Returns a column with None in place of nan."""
+    return [None if isinstance(cell, float) and math.isnan(cell) else cell for cell in column]
+
+
+def measure(
+    models: Mapping[str, LoadedModel], stimuli: Stimuli, options: Options = Options(), spelling: Spelling | None = None
+) -> dict[str, list[Any]]:
+    """Returns the columns that models add to stimuli; a missing number is nan.
+
+    Args:
+        models: The models by name; they must have one vocabulary.
+        stimuli: The words.
+        options: How they are measured.
+        spelling: The spelling of the words outside the vocabulary; without it they are scored as <rare>.
+
+    Raises:
+        BadInput: The models differ in their vocabularies, or cut a word differently; a word has no token; or the
+            stimuli have a column of a name that is added.
+        NonFiniteError: A log-probability is not a number.
+    """
+    vocabulary = _check_models(models)
+    taken = next((key for key in _added_columns(models, options) if key in stimuli.columns), None)
+    require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
+    table = TokenTable.of(_make_cutters(models, options), vocabulary, stimuli, options.punctuation)
+    lines = [table.ids_T[line] for line in table.lines]
+    start = _find_start(vocabulary, next(iter(models.values()))[0].corpus, options.context)
+    prefixes = [start.before(line) for line in lines]
+    columns = _describe_words(stimuli, table, vocabulary, options, spelling is not None)
+    marks = [' '.join(vocabulary.decode(prefix)) for prefix in prefixes]
+    columns['starts_after'] = [mark for mark, rows in zip(marks, stimuli.items) for _ in rows]
+    log_spellings_T: np.ndarray | None = None
+    for name, (_, _, model) in models.items():
+        statistics = next_word_statistics(model, lines, prefixes, len(vocabulary))
+        if spelling is not None and log_spellings_T is None:
+            log_spellings_T = OpenVocabulary(model, vocabulary, spelling).log_spellings(table.tokens_T)
+        columns |= _measure_words(name, statistics, table, log_spellings_T)
+    for key, distance in _spillover(models, options):
+        columns[f'{key}_prev{distance}'] = _shift(columns[key], stimuli, distance)
+    return columns
+
+
+def _added_columns(models: Iterable[str], options: Options) -> list[str]:
+    """Returns the names of the columns that `measure` adds."""
+    of_models = [f'{key}_{name}' for name in models for key in MODEL_COLUMNS]
+    before = [f'{key}_prev{distance}' for key, distance in _spillover(models, options)]
+    return [*WORD_COLUMNS, *of_models, *before]
+
+
+def _spillover(models: Iterable[str], options: Options) -> list[tuple[str, int]]:
+    """Returns the columns that are repeated, and from how many words before."""
+    repeated = ['length', 'log_frequency', *(f'surprisal_{name}' for name in models)]
+    return [(key, distance) for distance in range(1, options.spillover + 1) for key in repeated]
+
+
+def _check_models(models: Mapping[str, LoadedModel]) -> Vocabulary:
+    """Returns the vocabulary of all models."""
+    require(len(models) > 0, 'model', dict(models), 'give one or more')
+    vocabularies = {name: vocabulary for name, (_, vocabulary, _) in models.items()}
+    first, vocabulary = next(iter(vocabularies.items()))
+    for name, other in vocabularies.items():
+        sizes = f'its vocabulary ({len(other):,} words) is not that of {first!r} ({len(vocabulary):,})'
+        require(other.words == vocabulary.words, 'model', name, f'{sizes}; measure them one after the other')
+    return vocabulary
+
+
+def _make_cutters(models: Mapping[str, LoadedModel], options: Options) -> list[WordCutter]:
+    """Returns what cuts words for the models, each way of cutting once."""
+    corpora = dict.fromkeys(settings.corpus for settings, _, _ in models.values())
+    known = next(iter(models.values()))[1].ids
+    return [WordCutter(corpus, known, options.tokens, options.hyphens == 'split') for corpus in corpora]
+
+
+def _find_start(vocabulary: Vocabulary, corpus: CorpusSettings, context: str) -> LineStart:
+    """Returns what stands before an item: nothing before one that begins with a mark itself."""
+    marks = [TEXT_BOUNDARY, PARAGRAPH_BOUNDARY] if corpus.boundary_tokens else []
+    known = [mark for mark in marks if mark in vocabulary.ids]
+    before = {'text': known, 'paragraph': [m for m in known if m == PARAGRAPH_BOUNDARY], 'none': []}[context]
+    return LineStart(tuple(vocabulary.ids[m] for m in before), tuple(vocabulary.ids[m] for m in known))
+
+
+def _describe_words(
+    stimuli: Stimuli, table: TokenTable, vocabulary: Vocabulary, options: Options, is_spelled: bool
+) -> dict[str, list[Any]]:
+    """Returns the columns that no model is needed for."""
+    num_words, words_T = len(stimuli.words), table.words_T
+    sizes_W = np.bincount(words_T, minlength=num_words)
+    tokens = np.split(np.array(table.tokens_T, object), np.cumsum(sizes_W)[:-1])
+    log_f_V = log_frequencies(vocabulary.counts)
+    unseen = log_f_V[RARE_ID] + math.log(0.5 / (vocabulary.counts[RARE_ID] + 0.5))
+    log_f_T = np.where(table.ids_T == RARE_ID, unseen, log_f_V[table.ids_T])
+    rare_T = (table.ids_T == RARE_ID) & table.counted_T
+    is_known_W = np.bincount(words_T[rare_T], minlength=num_words) == 0
+    return {
+        'tokens': [' '.join(word_tokens) for word_tokens in tokens],
+        'num_tokens': sizes_W.tolist(),
+        'length': [_length(word, options.punctuation) for word in stimuli.words],
+        'log_frequency': _sum_by_word(log_f_T, words_T, table.is_head_T, num_words).tolist(),
+        'in_vocabulary': is_known_W.tolist(),
+        'scored_as': ['word' if known else 'spelled' if is_spelled else RARE for known in is_known_W.tolist()],
+    }
+
+
+def _length(word: str, punctuation: str) -> int:
+    """Returns the number of characters of a word, for `word` without the punctuation at its ends."""
+    kept = [i for i, c in enumerate(word.strip()) if not is_punctuation(c)]
+    return kept[-1] - kept[0] + 1 if kept and punctuation == 'word' else len(word.strip())
+
+
+def _sum_by_word(values_T: np.ndarray, words_T: np.ndarray, mask_T: np.ndarray, num_words: int) -> np.ndarray:
+    return np.bincount(words_T[mask_T], values_T[mask_T], minlength=num_words)
+
+
+def _measure_words(
+    name: str, statistics: Sequence[LineStatistics], table: TokenTable, log_spellings_T: np.ndarray | None
+) -> dict[str, list[Any]]:
+    """Returns the columns of a model."""
+    log_p_T, rank_T, before_T, after_T = (np.concatenate(parts) for parts in zip(*statistics))
+    counted_C = np.flatnonzero(table.counted_T)
+    words_C = table.words_T[counted_C]
+    is_first_C = np.diff(words_C, prepend=-1) != 0
+    first_W, last_W = counted_C[is_first_C], counted_C[np.append(is_first_C[1:], True)]
+    heads_H = np.flatnonzero(table.is_head_T)
+    head_W = heads_H[np.diff(table.words_T[heads_H], prepend=-1) != 0]
+    log_p_T = log_p_T if log_spellings_T is None else log_p_T + log_spellings_T
+    surprisal_T = -log_p_T / math.log(2)
+    return {
+        f'surprisal_{name}': _sum_by_word(surprisal_T, table.words_T, table.counted_T, len(first_W)).tolist(),
+        f'entropy_{name}': (before_T[first_W] / math.log(2)).tolist(),
+        f'entropy_reduction_{name}': ((before_T[first_W] - after_T[last_W]) / math.log(2)).tolist(),
+        f'rank_{name}': rank_T[head_W].tolist(),
+    }
+
+
+def _shift(column: Sequence[Any], stimuli: Stimuli, distance: int) -> list[float]:
+    """Returns for each word the value of the word so many places before it in its item, nan where there is none."""
+    shifted = [math.nan] * len(column)
+    for rows in stimuli.items:
+        for row in rows[distance:]:
+            shifted[row] = float(column[row - distance])
+    return shifted

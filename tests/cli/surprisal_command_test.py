@@ -1,0 +1,100 @@
+"""The command surprisal: text or a table in, a table out."""
+
+import csv
+import io
+import sys
+
+import pytest
+
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.runs import loading
+
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+
+ROWS = 'story\tzone\tword\trt\na\t1\tI\t300\na\t2\tlike\t310.5\na\t3\tzzz,\t\nb\t1\tdog\t1\n'
+
+
+@pytest.fixture
+def surprisal(monkeypatch, lines):
+    """Runs the command. Returns its rows, and what it wrote to stderr."""
+
+    def call(*arguments, text=''):
+        lines()
+        monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text.encode())))
+        cli.main(['surprisal', *map(str, arguments)])
+        stdout, stderr = lines()
+        return list(csv.DictReader(stdout, delimiter='\t')), stderr
+
+    return call
+
+
+def test_text_of_two_runs_and_their_mixture(folders, surprisal):
+    rows, stderr = surprisal(
+        folders / 'network', folders / 'counts', '--weights=0.5,0.5', '--spillover=1', text='i like zzz\n\ni hate'
+    )
+    assert [(row['item'], row['zone'], row['word']) for row in rows] == [
+        ('1', '1', 'i'), ('1', '2', 'like'), ('1', '3', 'zzz'), ('2', '1', 'i'), ('2', '2', 'hate'),
+    ]  # fmt: skip
+    for row in rows:
+        p = [2 ** -float(row[f'surprisal_{name}']) for name in ('network', 'counts', 'mixture')]
+        assert p[2] == pytest.approx((p[0] + p[1]) / 2, rel=1e-5)
+    assert rows[3]['length_prev1'] == '' and rows[4]['length_prev1'] == '1'
+    assert [row['scored_as'] for row in rows] == ['word', 'word', '<rare>', 'word', 'word']
+    assert rows[0]['starts_after'] == '<text> <p>' and stderr == ['not in the vocabulary, read as <rare>: zzz']
+
+
+def test_a_table_keeps_its_columns_and_goes_into_files(folders, surprisal, tmp_path):
+    (tmp_path / 'in.tsv').write_text(ROWS)
+    arguments = [folders / 'network', f'--table={tmp_path / "in.tsv"}', '--item=story']
+    rows, _ = surprisal(*arguments)
+    assert [row['rt'] for row in rows] == ['300', '310.5', '', '1']
+    assert list(rows[0])[:4] == [
+        'story',
+        'zone',
+        'word',
+        'rt',
+    ]
+    assert surprisal(*arguments, f'--output={tmp_path / "out.csv"}')[0] == []
+    with (tmp_path / 'out.csv').open(newline='') as file:
+        assert list(csv.DictReader(file)) == rows
+    parquet = pytest.importorskip('pyarrow.parquet')
+    surprisal(*arguments, f'--output={tmp_path / "out.parquet"}')
+    table = parquet.read_table(tmp_path / 'out.parquet').to_pydict()
+    assert table['surprisal_network'] == pytest.approx([float(row['surprisal_network']) for row in rows], rel=1e-7)
+    assert table['in_vocabulary'] == [True, True, False, True] and table['zone'] == [1, 2, 3, 1]
+
+
+def test_flags_reach_the_measurement(folders, surprisal):
+    _, words, model = loading.load(folders / 'network')
+    (row,), _ = surprisal(folders / 'network', '--context=none', text='i')
+    expected = -model.next_word(words.encode([])[None])[0, words.ids['i']] / 0.6931471805599453
+    assert float(row['surprisal_network']) == pytest.approx(expected, rel=1e-5) and row['starts_after'] == ''
+    (row,), _ = surprisal(folders / 'network', '--punctuation=word', text='"dog",')
+    assert row['tokens'] == '" dog " ,' and row['length'] == '3'
+    (row,), _ = surprisal(folders / 'network', '--tokens=whitespace', text='dog,')
+    assert row['tokens'] == 'dog,'
+    (row,), _ = surprisal(folders / 'network', '--hyphens=split', text='dog-milk')
+    assert row['tokens'] == 'dog milk' and row['num_tokens'] == '2'
+
+
+WRONG = [
+    (['--table=in.tsv'], "item column='item': in.tsv has no such column; it has 'story', 'zone', 'word', 'rt'"),
+    (['--table=in.tsv', '--item=story', '--word=rt'], "in.tsv:4, column 'rt': empty"),
+    (['--table=nowhere.csv'], 'nowhere.csv: cannot be read'),
+    (['--output=x.txt'], "--output='x.txt': must end in .tsv, .csv, .parquet"),
+    (['--spillover=-1'], 'spillover=-1: must be 0 or a larger whole number'),
+    (['--open'], 'no spelling of the words outside the vocabulary lies there'),
+    (['OTHER'], 'is not that of'),
+    ([], 'stdin: holds no words'),
+]
+
+
+@pytest.mark.parametrize('arguments,message', WRONG)
+def test_one_clear_line_and_exit_code_two(arguments, message, folders, surprisal, lines, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'in.tsv').write_text(ROWS)
+    arguments = [argument.replace('OTHER', str(folders / 'other')) for argument in arguments]
+    with pytest.raises(SystemExit) as stop:
+        surprisal(folders / 'network', *arguments, text='i' if arguments else '')
+    _, stderr = lines()
+    assert stop.value.code == 2 and message in stderr[0] and len(stderr) == 1, stderr

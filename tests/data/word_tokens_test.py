@@ -1,0 +1,86 @@
+"""How the words of an experiment are cut into tokens."""
+
+import pytest
+from helpers import corpus_settings
+
+from nplm_jax.data.tokenization import tokenize_prompt
+from nplm_jax.data.word_tokens import WordCutter, is_punctuation
+
+BROWN = {
+    *('the', 'town', 'mr.', 'u.s.', 'well-known', 'cold', 'ice', "don't", "'s", 'dog', "o'clock", '<p>', '<number>'),
+    *(',', '.', '``', "''", '--', ';', '?', "'"),
+}
+CASES = {
+    'town': ['town'],
+    'Town,': ['town', ','],
+    'Mr.': ['mr.'],
+    'Mr.,': ['mr.', ','],
+    'U.S.".': ['u.s.', "''", '.'],
+    '"The': ['``', 'the'],
+    'dog."': ['dog', '.', "''"],
+    '“Town”': ['``', 'town', "''"],
+    "'town'": ["'", 'town', "'"],
+    "dog's,": ['dog', "'s", ','],
+    'don’t': ["don't"],
+    'well-known': ['well-known'],
+    'ice-cold': ['ice-cold'],
+    'town—the': ['town', '--', 'the'],
+    'town--the,': ['town', '--', 'the', ','],
+    '--': ['--'],
+    '—': ['--'],
+    '?!': ['?', '!'],
+    '1,990,': ['<number>', ','],
+    '<p>': ['<p>'],
+    'the town': ['the', 'town'],
+    ' \x1f ': [],
+}
+
+
+@pytest.mark.parametrize('word', CASES)
+def test_punctuation_is_split_off_words_of_a_corpus_that_separates_it(word):
+    settings = corpus_settings('brown', numbers=True)
+    assert settings.lowercase and settings.split_possessive
+    assert WordCutter(settings, BROWN).cut(word) == CASES[word]
+
+
+def test_a_corpus_that_leaves_punctuation_at_its_words_has_it_there():
+    text = corpus_settings('text', 'x', tokens='whitespace')
+    assert WordCutter(text, {'dog,', 'dog', ','}).cut('dog,') == ['dog,']
+    assert WordCutter(text, {'dog', ','}).cut('dog,') == ['dog', ',']
+    assert WordCutter(text, {'dog', ','}, 'whitespace').cut('dog,') == ['dog,']
+
+
+@pytest.mark.parametrize('word', ['dog,', 'Mr.', "don't", 'well-known', '"(a)"', 'a/b', '3.14'])
+def test_a_corpus_that_this_program_cut_is_cut_the_same_way(word):
+    text, known = corpus_settings('text', 'x'), {'dog', 'mr'}
+    assert WordCutter(text, known).cut(word) == tokenize_prompt(word, text, known)
+
+
+def test_a_contraction_is_cut_where_the_vocabulary_has_its_parts():
+    text = corpus_settings('text', 'x', tokens='whitespace', split_possessive=False)
+    assert WordCutter(text, {'do', "n't", 'we', "'ll"}).cut("Don't") == ['do', "n't"]
+    assert WordCutter(text, {'do', "n't", 'we', "'ll", '.'}).cut('we’ll.') == ['we', "'ll", '.']
+    assert WordCutter(text, {'we', "'ll"}).cut("don't") == ["don't"]
+
+
+def test_hyphens_are_cut_on_demand_if_the_parts_are_known():
+    cutter = WordCutter(corpus_settings('brown'), BROWN, splits_hyphens=True)
+    assert cutter.cut('Ice-cold,') == ['ice', 'cold', ',']
+    assert cutter.cut('well-known') == ['well-known'] and cutter.cut('ice-blue') == ['ice-blue']
+    assert WordCutter(corpus_settings('brown'), {*BROWN, '-'}, splits_hyphens=True).cut('ice-cold') == [
+        'ice',
+        '-',
+        'cold',
+    ]
+
+
+def test_a_proper_noun_loses_its_comma_first():
+    settings = corpus_settings('brown', proper_nouns=True)
+    cutter = WordCutter(settings, {'<proper>', 'the', ','})
+    assert (
+        cutter.cut('Smith,') == ['<proper>', ','] and cutter.cut('The') == ['the'] and cutter.cut('smith') == ['smith']
+    )
+
+
+def test_symbols_with_a_meaning_are_no_punctuation():
+    assert [is_punctuation(token) for token in ('.', '``', '...', '$', '<p>', "'s", '7')] == [True] * 3 + [False] * 4
