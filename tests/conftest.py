@@ -127,6 +127,17 @@ def _outcomes_on_eight_devices(path):
     return {nodeid: (outcome, text) for nodeid, outcome, text in rows}
 
 
+@pytest.fixture
+def optimised():
+    """Has XLA optimise the programs of a test: for one that finds equal bits in two programs."""
+    before = jax.config.read('jax_disable_most_optimizations')
+    jax.clear_caches()  # what was compiled before is another program
+    jax.config.update('jax_disable_most_optimizations', False)
+    yield
+    jax.config.update('jax_disable_most_optimizations', before)
+    jax.clear_caches()
+
+
 MAX_MEMORY_MAPS = 20_000  # Linux allows a process 65,530; every compiled program takes some
 
 

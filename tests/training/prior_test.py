@@ -69,6 +69,7 @@ def test_many_updates_at_once_are_updates_by_the_gradient_with_the_same_means():
     np.testing.assert_allclose(once, gradient_step, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.usefixtures('optimised')
 @pytest.mark.parametrize('recipe', [SGD, ADAM, NCE], ids=['sgd', 'adam', 'nce'])
 def test_a_chunk_ends_with_the_pull_of_its_updates(recipe):
     without = prepare_run(small_settings(recipe), DATA)
