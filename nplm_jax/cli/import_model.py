@@ -164,6 +164,8 @@ def make_settings(path: pathlib.Path, n: int, vocabulary: Vocabulary) -> Setting
     values['corpus'] |= {'name': 'text', 'tokens': 'whitespace', 'count_over': 'all', 'max_vocabulary': 0}
     values['corpus']['boundary_tokens'] = PARAGRAPH_BOUNDARY in vocabulary.ids
     values['model'] |= {'family': FAMILY, 'n': max(n, 2)}
+    values['ngram'] |= {'prune': '0', 'bits': 0}
+    values['eval'] |= {'words': 0, 'train_words': 0}
     values['output'] |= {'kind': 'full', 'proposal': 'unigram'}
     values['optimizer'] |= {'name': 'sgd', 'schedule': 'constant'}
     values['parallel'] |= {'mode': 'shard_map'}

@@ -1,8 +1,8 @@
 """Large texts that were tokenized once: a folder of the cache for each, whose arrays are mapped into memory.
 
 `types.txt` has the different words, a line each; `type_ids-*.i32` their numbers in reading order, int32, named by the
-content of the text; `manifest.json`, which is written last, what they were made from. `tokens-*.i32` has the ids of
-the words in a vocabulary.
+sizes and times of change of the files; `manifest.json`, which is written last, what they were made from. `tokens-*.i32`
+has the ids of the words in a vocabulary.
 """
 
 import contextlib
@@ -97,13 +97,13 @@ def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
 
 def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Callable[[Write], Prepared]) -> None:
     """Writes the files of a folder."""
-    expected = [_without_name(facts) for facts in sources.fingerprint(files)]
-    digest = hashlib.sha256(json.dumps([facts['sha256'] for facts in expected]).encode()).hexdigest()[:16]
-    name = f'type_ids-{digest}.i32'
+    before = [(status.st_size, status.st_mtime_ns) for status in map(sources.stat, files)]
+    name = f'type_ids-{hashlib.sha256(json.dumps(before).encode()).hexdigest()[:16]}.i32'
     with open_atomically(folder / name) as file:
         made = make(lambda type_ids: file.write(type_ids.data))
-    for path, facts in zip(files, expected):
-        if not _is_unchanged(path, facts):
+    expected = [_without_name(facts) for facts in sources.fingerprint(files)]
+    for path, facts, status in zip(files, expected, before):
+        if (facts['bytes'], facts['mtime_ns']) != status:
             raise BadInput(f'{path}: changed while it was read; run again')
     types = '\n'.join(made.stream.types).encode()
     write_atomically(folder / TYPES, types)

@@ -54,7 +54,7 @@ def test_the_predicted_last_words_are_printed(sentences):
 
 
 def test_the_folder_holds_what_the_readme_says(sentences):
-    folder, done, _ = sentences
+    folder, done = sentences
     names = {p.name for p in folder.iterdir() if p.name != '.lock'}
     assert names == {
         'config.json', 'vocabulary.txt', 'metrics.jsonl', 'tensorboard', 'learning_curve.png', 'checkpoints',
@@ -75,7 +75,7 @@ def test_the_folder_holds_what_the_readme_says(sentences):
 
 
 def test_a_finished_run_reprints_its_result(sentences):
-    folder, done, _ = sentences
+    folder, done = sentences
     before = (folder / 'results.json').stat().st_mtime_ns, (folder / 'metrics.jsonl').stat().st_mtime_ns
     again = launch('--config=configs/sentences.py', f'--workdir={folder}')
     assert again.returncode == 0
@@ -85,7 +85,7 @@ def test_a_finished_run_reprints_its_result(sentences):
 
 
 def test_another_config_in_the_folder_is_refused_with_the_keys(sentences):
-    folder, _, _ = sentences
+    folder, _ = sentences
     done = launch('--config=configs/sentences.py', f'--workdir={folder}', '--config.model.h=7', '--config.seed=3')
     assert done.returncode == 2
     assert done.stderr.splitlines() == [

@@ -80,12 +80,14 @@ def test_a_fifo_a_device_and_a_folder_are_refused_and_nothing_waits(tmp_path, re
             assert 'folder.json: cannot be read (Is a directory)' in refusal(READERS[reader], tmp_path / 'folder.json')
 
 
-def test_a_file_too_large_is_not_read(tmp_path):
+def test_a_file_too_large_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
     with (tmp_path / 'row.json').open('wb') as file:
         file.truncate(2**40)  # a hole
     with within(20, megabytes=30):
-        for reader in READERS:
-            assert 'too large (1,099,511,627,776 bytes; ' in refusal(READERS[reader], tmp_path / 'row.json')
+        for reader in READERS:  # a text may have any length, and is refused at its first block
+            expected = 'NUL' if 'text' in reader else 'too large (1,099,511,627,776 bytes; '
+            assert expected in refusal(READERS[reader], tmp_path / 'row.json')
 
 
 def test_the_folder_of_a_run_made_of_fifos(tmp_path):
@@ -297,6 +299,7 @@ def test_nothing_that_a_file_says_is_ever_run():
     """A config file and its sweep() are Python, and named so; all else is data. NumPy reads and writes no objects."""
     sources = [*ROOT.glob('nplm_jax/**/*.py'), *ROOT.glob('experiments/**/*.py'), *ROOT.glob('configs/*.py')]
     assert len(sources) > 60
+    sources.remove(ROOT / 'nplm_jax/utils/processes.py')  # pickles for processes that it starts, and from them
     for path in [*sources, ROOT / 'launch.py']:
         for number, line in enumerate(path.read_text().splitlines(), start=1):
             safe = re.sub(r'np\.(load|savez)\((?=.*allow_pickle=False)|allow_pickle=False', '', line)
