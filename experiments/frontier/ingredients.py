@@ -1,0 +1,59 @@
+"""What each part of `configs/brown.py:one_minute`, a regularised LSTM, buys: one left out or exchanged at a time.
+
+    python launch.py --config=experiments/frontier/ingredients.py:one_minute --sweep
+    python -m experiments.frontier.ingredients             the table of the committed results
+
+All points make the two passes of `one_minute`. The results.json of each is committed as
+results/ingredients/NAME.json, with `processor_seconds`.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+from configs.brown import get_config
+from experiments import results
+from nplm_jax.utils.text import markdown_table
+
+__all__ = ['get_config', 'sweep', 'POINTS']
+RESULTS = pathlib.Path(__file__).parent / 'results' / 'ingredients'
+POINTS = {
+    'one_minute': {},
+    'untied': {'model.tied': False},
+    'mask_a_word': {'model.variational': False},
+    'no_dropout': {'model.dropout': 0.0, 'model.output_dropout': 0.0},
+    'sampled': {'output.kind': 'sampled'},
+    'full': {'output.kind': 'full'},
+    'adam': {'optimizer.name': 'adam', 'optimizer.learning_rate': 0.003, 'optimizer.clip_norm': 1.0},
+    'zero_bias': {'model.unigram_bias': False},
+    'gru': {'model.family': 'gru'},
+    'rnn': {'model.family': 'rnn', 'optimizer.learning_rate': 5.0},
+}
+
+
+def sweep() -> Iterator[dict[str, Any]]:
+    """Yields the points."""
+    for name, keys in POINTS.items():
+        yield {'name': name, **keys}
+
+
+def rows() -> list[list[Any]]:
+    """Returns a row a point: what is changed, the perplexities, the processor seconds relative to the first's."""
+    table = []
+    for name, keys in POINTS.items():
+        recorded = results.read(RESULTS, name)
+        if recorded['name'] != name:
+            raise ValueError(f'{name}.json is of {recorded["name"]}')
+        seconds = recorded['processor_seconds']
+        reference = results.read(RESULTS, 'one_minute')['processor_seconds']
+        changed = ', '.join(f'{key}={value}' for key, value in keys.items())
+        perplexities = [recorded['perplexity'][split] for split in ('valid', 'test')]
+        table.append([name, changed, *perplexities, f'{seconds:,.0f}', f'{seconds / reference:.2f}'])
+    return table
+
+
+if __name__ == '__main__':
+    header = ['point', 'changed', 'valid', 'test', 'processor s', 'ratio']
+    results.show(lambda: markdown_table(header, rows()))
