@@ -113,6 +113,29 @@ class MeshSharding:
         sharding = NamedSharding(self.mesh, PartitionSpec())
         return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), sharding), tree)
 
+    def read_rows(self, read: Callable[[int, int], np.ndarray], num_rows: int) -> jax.Array:
+        """Returns rows on every device of which each process reads only the shares of its own devices.
+
+        Args:
+            read: Returns the rows from a first to a last one, which is left out.
+            num_rows: The number of rows.
+
+        Returns:
+            The rows, and after them copies of the last one up to a multiple of the number of devices.
+        """
+        if self.mesh is None:
+            return jnp.asarray(read(0, num_rows))
+        share = -(-num_rows // self.mesh.size)
+
+        def read_share(index: tuple[slice, ...]) -> np.ndarray:
+            first = index[0].start or 0
+            rows = read(min(first, num_rows - 1), min(first + share, num_rows))
+            return np.pad(rows, ((0, share - len(rows)), (0, 0)), mode='edge')
+
+        shape = (share * self.mesh.size, *read(0, 1).shape[1:])
+        sharding = NamedSharding(self.mesh, PartitionSpec(self.mesh.axis_names))
+        return _all_gather(jax.make_array_from_callback(shape, sharding, read_share), self.mesh)
+
     def constrain(self, tree: Tree) -> Tree:
         """Inside jit: constrains each array of a training state to the sharding that `shard` gives it."""
         return tree if self.mesh is None else jax.lax.with_sharding_constraint(tree, self._shardings(tree))

@@ -6,7 +6,7 @@ are read together, N context words, P words to predict.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -70,7 +70,7 @@ class MappedWords:
         tokens_T: np.ndarray,
         order: Callable[[int, np.ndarray], np.ndarray],
         num_context: int,
-        replicate: Callable[[Any], Any],
+        sharding: MeshSharding,
     ) -> None:
         """Takes what reads and places the words.
 
@@ -78,19 +78,22 @@ class MappedWords:
             tokens_T: The corpus, mapped.
             order: Returns the positions of an epoch's words at some indices.
             num_context: N.
-            replicate: Copies arrays to every device.
+            sharding: Places the words on every device.
         """
-        self._tokens_T, self._order, self._num_context, self._replicate = tokens_T, order, num_context, replicate
+        self._tokens_T, self._order, self._num_context, self._sharding = tokens_T, order, num_context, sharding
 
     def read(self, epoch: int, first: int, size: int) -> Words:
-        """See `WordSource.read`. The windows follow each other in `tokens_L`."""
+        """See `WordSource.read`. Windows follow each other in `tokens_L`; each process reads those of its devices."""
         N = self._num_context
-        indices_PxL = self.positions(epoch, first, size)[:, None] + np.arange(-N, 1)
-        windows_PxL = np.where(indices_PxL >= 0, self._tokens_T[np.maximum(indices_PxL, 0)], RARE_ID)
+
+        def read_windows(start: int, stop: int) -> np.ndarray:
+            indices_PxL = self.positions(epoch, first + start, stop - start)[:, None] + np.arange(-N, 1)
+            return np.where(indices_PxL >= 0, self._tokens_T[np.maximum(indices_PxL, 0)], RARE_ID)
+
+        tokens_L = self._sharding.read_rows(read_windows, size).reshape(-1)
         mapped_arrays.release(self._tokens_T)
-        ends_P = np.arange(N, windows_PxL.size, N + 1, dtype=np.int32)
-        tokens_L, positions = self._replicate((jnp.asarray(windows_PxL.reshape(-1)), jnp.asarray(ends_P)))
-        return Words(tokens_L, positions, 0)
+        ends_P = np.arange(N, size * (N + 1), N + 1, dtype=np.int32)
+        return Words(tokens_L, self._sharding.replicate(jnp.asarray(ends_P)), 0)
 
     def positions(self, epoch: int, first: int, size: int) -> np.ndarray:
         """See `WordSource.positions`."""
@@ -111,7 +114,7 @@ def make_word_source(settings: Settings, data: Dataset, body: Body, sharding: Me
             data.tokens_T,
             lambda epoch, indices: body.positions_at(seed, epoch, data.train, batch_size, indices),
             body.training_context,
-            sharding.replicate,
+            sharding,
         )
     return DeviceWords(
         sharding.replicate(data.device_tokens_T),

@@ -95,6 +95,21 @@ def test_a_new_body_needs_nothing_for_a_mesh(data, model, mode):
     check_loss_and_gradients(mesh_sharding(data, model, mode), network, 1e-5)
 
 
+@pytest.mark.parametrize('data,model,mode', LAYOUTS)
+@pytest.mark.parametrize('num_rows', [3, 16, 21])
+def test_devices_read_rows_in_shares(data, model, mode, num_rows):
+    rows, shares = np.arange(3 * num_rows).reshape(num_rows, 3), []
+
+    def read(first, last):
+        shares.append(last - first)
+        return rows[first:last]
+
+    on_all = mesh_sharding(data, model, mode).read_rows(read, num_rows)
+    assert on_all.is_fully_replicated and max(shares) <= -(-num_rows // (data * model))
+    np.testing.assert_array_equal(on_all[:num_rows], rows)
+    np.testing.assert_array_equal(on_all[num_rows:], np.tile(rows[-1], (len(on_all) - num_rows, 1)))
+
+
 # --- many updates ----------------------------------------------------------------------------------------
 
 

@@ -48,12 +48,14 @@ def outcome(folder):
     return [*results['perplexity'].values(), results['updates']]
 
 
-def test_two_processes_reach_one_processs_numbers(tmp_path):
-    finish(start(tmp_path / 'one', SENTENCES))
-    (first, _), (second, _) = finish(*start_two(tmp_path / 'two', SENTENCES))
+@pytest.mark.parametrize('source', ['device', 'mapped'])
+def test_two_processes_reach_one_processs_numbers(tmp_path, source):
+    flags = (*SENTENCES, f'--config.train.input={source}')
+    finish(start(tmp_path / 'one', flags))
+    (first, _), (second, _) = finish(*start_two(tmp_path / 'two', flags))
     assert outcome(tmp_path / 'two') == pytest.approx(outcome(tmp_path / 'one'), rel=1e-5)
     assert '| sentences' in first and '| sentences' not in second  # only the first one prints and writes
-    again, _ = finish(*start_two(tmp_path / 'two', SENTENCES))[0]
+    again, _ = finish(*start_two(tmp_path / 'two', flags))[0]
     assert 'is finished; this is its result' in again
 
 
