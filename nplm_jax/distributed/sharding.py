@@ -127,7 +127,8 @@ class MeshSharding:
             return jnp.asarray(read(0, num_rows))
         share = -(-num_rows // self.mesh.size)
 
-        def read_share(index: tuple[slice, ...]) -> np.ndarray:
+        def read_share(index: tuple[slice, ...] | None) -> np.ndarray:
+            assert index is not None
             first = index[0].start or 0
             rows = read(min(first, num_rows - 1), min(first + share, num_rows))
             return np.pad(rows, ((0, share - len(rows)), (0, 0)), mode='edge')
