@@ -1,7 +1,7 @@
 """Any word: bits per character of models whose unknown words are spelled, over vocabularies and tokenisations.
 
     python -m experiments.section5.open_vocabulary DIR [RUN ...]     trains what is cheap in DIR, measures, writes JSON
-    python -m experiments.section5.open_vocabulary                   prints the tables
+    python -m experiments.section5.open_vocabulary_table             prints the tables
 
 Each RUN is the folder of a finished run on Brown with the vocabulary of configs/brown.py.
 """
@@ -16,7 +16,7 @@ import pathlib
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,6 @@ from nplm_jax.models.registry import is_network
 from nplm_jax.models.spelling import Spelling
 from nplm_jax.runs import catalog, experiment, loading, process, provenance, spelling, workdir
 from nplm_jax.utils.io import read_json
-from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
@@ -245,62 +244,9 @@ def study(folder: pathlib.Path, networks: Sequence[pathlib.Path], command: str) 
     }
 
 
-def make() -> str:
-    """Returns the tables."""
-    recorded = results.read(RESULTS, 'open_vocabulary')
-    compress = [['-', name, *'------', f'{bits:.3f}'] for name, bits in recorded['compressed'].items()]
-    main = [[f'{r["vocabulary"]:,}', r['name'], *_numbers(r)] for r in recorded['rows']]
-    header = [
-        'words',
-        'model',
-        'spelled',
-        'closed',
-        'network',
-        '8-gram',
-        'network: bits',
-        '8-gram: bits',
-        'printed: bits',
-    ]
-    ways = [
-        [w['name'], w['trained_on'], *(f'{w[k]:.3f}' for k in ('valid', 'test', 'new', 'outside')), w['seconds'] or '-']
-        for w in recorded['ways_to_spell']
-    ]
-    return '\n\n'.join(
-        [
-            markdown_table(header, main + compress),
-            markdown_table(['spelled by', 'trained on', 'valid', 'test', 'new in test', 'outside', 'seconds'], ways),
-            markdown_table(
-                ['invented text by', 'words', 'spelled', 'perplexity', 'bits / char'],
-                [
-                    [t['name'], t['words'], t['spelled'], t['perplexity'], f'{t["bits_per_character"]:.3f}']
-                    for t in recorded['text']
-                ],
-            ),
-            _spelled_words(recorded['text']),
-            f'written: {" ".join(recorded["written"])}',
-        ]
-    )
-
-
-def _numbers(row: Mapping[str, Any]) -> list[str]:
-    perplexities = (row.get(key) for key in ('closed_perplexity', 'perplexity_network', 'perplexity_ngram'))
-    bits = (row.get(f'bits_{key}') for key in ('network', 'ngram', 'printed'))
-    return [
-        f'{row["rare"]:.2%}',
-        *('-' if number is None else f'{number:.1f}' for number in perplexities),
-        *('-' if number is None else f'{number:.3f}' for number in bits),
-    ]
-
-
-def _spelled_words(texts: Sequence[Mapping[str, Any]]) -> str:
-    """Returns a table of the words of the text that were spelled, with the bits of each by each model."""
-    body = [[word, *(t['spelled_words'][word] for t in texts)] for word in texts[0]['spelled_words']]
-    return markdown_table(['bits of', *(t['name'] for t in texts)], body)
-
-
 if __name__ == '__main__':
-    if arguments := sys.argv[1:]:
-        line = shlex.join(['python', '-m', 'experiments.section5.open_vocabulary', *arguments])
-        first_folder, *run_folders = map(pathlib.Path, arguments)
-        results.write(RESULTS / 'open_vocabulary.json', study(first_folder, run_folders, line))
-    results.show(make)
+    line = shlex.join(['python', '-m', 'experiments.section5.open_vocabulary', *sys.argv[1:]])
+    if not sys.argv[1:]:
+        sys.exit('give the folder DIR for the runs that are trained; the tables: open_vocabulary_table')
+    first_folder, *run_folders = map(pathlib.Path, sys.argv[1:])
+    results.write(RESULTS / 'open_vocabulary.json', study(first_folder, run_folders, line))

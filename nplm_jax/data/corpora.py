@@ -11,7 +11,7 @@ import numpy as np
 
 from nplm_jax.config import CorpusSettings
 from nplm_jax.data import brown, gutenberg, preparation, sources, wikitext2, wikitext103
-from nplm_jax.data.prepared_texts import Prepared
+from nplm_jax.data.prepared_texts import PreparedText
 from nplm_jax.data.sources import Piece, Pieces
 from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY, paragraphs
 from nplm_jax.data.word_stream import WordStream
@@ -99,7 +99,7 @@ def load(settings: CorpusSettings) -> Corpus:
     return corpus
 
 
-def _split(prepared: Prepared, settings: CorpusSettings) -> Corpus:
+def _split(prepared: PreparedText, settings: CorpusSettings) -> Corpus:
     """Splits a stream in order; `settings.train` and `.valid` below 1 are fractions of it, else numbers of words."""
     (num_words,) = prepared.lengths
     sizes = [round(s * num_words) if s < 1 else int(s) for s in (settings.train, settings.valid)]
@@ -108,7 +108,7 @@ def _split(prepared: Prepared, settings: CorpusSettings) -> Corpus:
     return Corpus(Span(0, train), Span(train, valid), Span(valid, num_words), prepared.stream)
 
 
-def _in_parts(prepared: Prepared, settings: CorpusSettings) -> Corpus:
+def _in_parts(prepared: PreparedText, settings: CorpusSettings) -> Corpus:
     """Returns a stream whose parts are the splits; one part alone is split by its sizes."""
     if len(prepared.lengths) == 1:
         return _split(prepared, settings)
@@ -186,7 +186,7 @@ def _read_files(key: str, files: Sequence[pathlib.Path], column: str) -> Iterato
         yield from sources.read_pieces(key, file, column)
 
 
-def _require_words(values: Mapping[str, str], prepared: Prepared) -> None:
+def _require_words(values: Mapping[str, str], prepared: PreparedText) -> None:
     """Raises BadInput unless each part has at least two types beside the boundary tokens.
 
     Args:

@@ -17,7 +17,7 @@ from nplm_jax.data.keyed_permutation import permute
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.utils import mapped_arrays
 
-LARGE = 2**25  # words of a stream that is not held in memory
+MAX_WORDS_IN_MEMORY = 2**25  # words of a stream that is not held in memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Dataset(Splits):
     """A corpus as token ids, and its splits.
 
     Attributes:
-        tokens_T: The whole stream, int32; memory-mapped if it is longer than LARGE.
+        tokens_T: The whole stream, int32; memory-mapped if it is longer than MAX_WORDS_IN_MEMORY.
         vocabulary: The words of the ids.
     """
 
@@ -47,7 +47,7 @@ def from_corpus(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
     """Returns a corpus as the ids of its words; those of a large one are mapped from a file of the cache."""
     types, type_ids_T = corpus.stream
     token_ids_K = vocabulary.encode(types)
-    is_large = isinstance(type_ids_T, np.memmap) and len(type_ids_T) > LARGE
+    is_large = isinstance(type_ids_T, np.memmap) and len(type_ids_T) > MAX_WORDS_IN_MEMORY
     tokens_T = prepared_texts.encode(type_ids_T, token_ids_K) if is_large else token_ids_K[type_ids_T]
     return Dataset(corpus.train, corpus.valid, corpus.test, tokens_T, vocabulary)
 

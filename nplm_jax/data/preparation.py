@@ -15,7 +15,7 @@ import tqdm
 from nplm_jax.config import CorpusSettings
 from nplm_jax.data import prepared_texts, sources, tokenization
 from nplm_jax.data.formats import COMPRESSIONS, TABLES
-from nplm_jax.data.prepared_texts import Prepared
+from nplm_jax.data.prepared_texts import PreparedText
 from nplm_jax.data.sources import Piece, Pieces
 from nplm_jax.data.tokenization import Paragraph, ProperNounCounts
 from nplm_jax.data.word_stream import TypeNumbers, WordStream, renumber
@@ -33,7 +33,7 @@ def prepare(
     settings: CorpusSettings,
     num_processes: int = 1,
     write: Callable[[np.ndarray], Any] | None = None,
-) -> Prepared:
+) -> PreparedText:
     """Cuts texts into one stream of words; proper nouns are searched over all parts together.
 
     Args:
@@ -61,14 +61,14 @@ def prepare(
         for type_ids in renumber(parallel_map(tokenize, part), numbers):
             append(type_ids)
             lengths[-1] += len(type_ids)
-    return Prepared(WordStream(list(numbers), np.concatenate(kept)), tuple(lengths))
+    return PreparedText(WordStream(list(numbers), np.concatenate(kept)), tuple(lengths))
 
 
 def prepare_files(
     parts: Sequence[tuple[Sequence[pathlib.Path], Iterable[Piece]]],
     split_paragraphs: SplitParagraphs,
     settings: CorpusSettings,
-) -> Prepared:
+) -> PreparedText:
     """Cuts files into one stream of words; a large text only once, as long as its files do not change.
 
     Args:
@@ -86,7 +86,7 @@ def prepare_files(
     if num_bytes * (1 if is_plain_text else COMPRESSION) < MIN_CACHED_BYTES:
         return prepare([pieces for _, pieces in parts], split_paragraphs, settings)
 
-    def make(write: Callable[[np.ndarray], Any]) -> Prepared:
+    def make(write: Callable[[np.ndarray], Any]) -> PreparedText:
         with _Progress(num_bytes if is_plain_text else None) as progress:
             watched = [Pieces(progress.watch, pieces) for _, pieces in parts]
 

@@ -30,7 +30,7 @@ MANIFEST, TYPES = 'manifest.json', 'types.txt'
 Write = Callable[[np.ndarray], Any]
 
 
-class Prepared(NamedTuple):
+class PreparedText(NamedTuple):
     """The words of a corpus.
 
     Attributes:
@@ -43,8 +43,8 @@ class Prepared(NamedTuple):
 
 
 def load_or_make(
-    choices: Mapping[str, Any], files: Sequence[pathlib.Path], make: Callable[[Write], Prepared]
-) -> Prepared:
+    choices: Mapping[str, Any], files: Sequence[pathlib.Path], make: Callable[[Write], PreparedText]
+) -> PreparedText:
     """Returns the prepared words of some files from the cache, or makes them and maps them.
 
     They lie in a folder of `download.cache_folder() / 'texts'`, which is locked meanwhile.
@@ -95,7 +95,7 @@ def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
         return np.memmap(path, np.int32, 'r')
 
 
-def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Callable[[Write], Prepared]) -> None:
+def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Callable[[Write], PreparedText]) -> None:
     """Writes the files of a folder."""
     before = [(status.st_size, status.st_mtime_ns) for status in map(sources.stat, files)]
     name = f'type_ids-{hashlib.sha256(json.dumps(before).encode()).hexdigest()[:16]}.i32'
@@ -111,7 +111,7 @@ def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Callable[[W
     write_atomically(folder / MANIFEST, json.dumps(manifest) + '\n')
 
 
-def _read(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> Prepared | None:
+def _read(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> PreparedText | None:
     """Returns what a folder holds; None unless it is complete and was made from these files as they are."""
     if not (folder / MANIFEST).exists():
         return None
@@ -132,7 +132,7 @@ def _read(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> Prepared | Non
     if current != expected:  # so that the next start need not compare the content
         write_atomically(folder / MANIFEST, json.dumps({**manifest, 'sources': current}) + '\n')
     type_ids_L = np.memmap(path, np.int32, 'r') if sum(lengths) else np.zeros(0, np.int32)
-    return Prepared(WordStream(types.decode().split('\n'), type_ids_L), lengths)
+    return PreparedText(WordStream(types.decode().split('\n'), type_ids_L), lengths)
 
 
 def _without_name(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class WordSource(Protocol):
     def read(self, epoch: int, first: int, size: int) -> Words:
         """Returns the words that an epoch predicts from the one with index `first` on, `size` of them."""
 
-    def positions(self, epoch: int, first: int, size: int) -> np.ndarray:
+    def corpus_positions(self, epoch: int, first: int, size: int) -> np.ndarray:
         """Returns the positions of these words in the corpus."""
 
 
@@ -57,8 +57,8 @@ class DeviceWords:
         """See `WordSource.read`. Returns everything there is."""
         return Words(self._tokens_T, self._order(epoch), first)
 
-    def positions(self, epoch: int, first: int, size: int) -> np.ndarray:
-        """See `WordSource.positions`."""
+    def corpus_positions(self, epoch: int, first: int, size: int) -> np.ndarray:
+        """See `WordSource.corpus_positions`."""
         return np.asarray(self._order(epoch)[first : first + size])
 
 
@@ -87,7 +87,7 @@ class MappedWords:
         N = self._num_context
 
         def read_windows(start: int, stop: int) -> np.ndarray:
-            indices_PxL = self.positions(epoch, first + start, stop - start)[:, None] + np.arange(-N, 1)
+            indices_PxL = self.corpus_positions(epoch, first + start, stop - start)[:, None] + np.arange(-N, 1)
             return np.where(indices_PxL >= 0, self._tokens_T[np.maximum(indices_PxL, 0)], RARE_ID)
 
         tokens_L = self._sharding.read_rows(read_windows, size).reshape(-1)
@@ -95,8 +95,8 @@ class MappedWords:
         ends_P = np.arange(N, size * (N + 1), N + 1, dtype=np.int32)
         return Words(tokens_L, self._sharding.replicate(jnp.asarray(ends_P)), 0)
 
-    def positions(self, epoch: int, first: int, size: int) -> np.ndarray:
-        """See `WordSource.positions`."""
+    def corpus_positions(self, epoch: int, first: int, size: int) -> np.ndarray:
+        """See `WordSource.corpus_positions`."""
         return self._order(epoch, np.arange(first, first + size))
 
 

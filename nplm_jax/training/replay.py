@@ -151,7 +151,7 @@ def _replay_chunk(run: TrainingRun, state: TrainState, step: int, last: int) -> 
         number=number,
         epoch=epoch,
         first=first,
-        positions=tuple(run.words.positions(epoch, first, B).tolist()),
+        positions=tuple(run.words.corpus_positions(epoch, first, B).tolist()),
         loss=float(np.asarray(nll)),
         norms=finite.norms(unshard(state.params)),
         gradient_norms=finite.norms(unshard(grads)),

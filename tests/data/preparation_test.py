@@ -44,7 +44,7 @@ def large(tmp_path, monkeypatch):
     """A text that counts as large, and a cache of its own."""
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
     monkeypatch.setattr(preparation, 'MIN_CACHED_BYTES', 100)
-    monkeypatch.setattr(dataset, 'LARGE', 50)
+    monkeypatch.setattr(dataset, 'MAX_WORDS_IN_MEMORY', 50)
     monkeypatch.setattr(mapped_arrays, 'PART', 64)
     monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 200)
     monkeypatch.setattr(sources, '_PART_CHARACTERS', 100)

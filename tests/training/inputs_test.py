@@ -40,14 +40,14 @@ def test_streams_are_the_same_from_a_file():
 def test_an_epoch_of_windows_has_every_word_once():
     run = prepare_run(small_settings(MAPPED), DATA)
     epoch, B = run.schedule.steps_per_epoch, run.program.batch_size
-    positions = run.words.positions(0, 0, epoch * B)
+    positions = run.words.corpus_positions(0, 0, epoch * B)
     assert len(set(positions.tolist())) == epoch * B and set(positions) <= set(range(220))
     steps = range(0, epoch, run.schedule.steps_per_execution)
     contexts, targets = batches(run, steps)
     expected = dataset.windows(DATA.tokens_T, positions.astype(np.int32), contexts.shape[1])
     np.testing.assert_array_equal(contexts, expected[0])
     np.testing.assert_array_equal(targets, expected[1])
-    assert (run.words.positions(1, 0, epoch * B) != positions).any()
+    assert (run.words.corpus_positions(1, 0, epoch * B) != positions).any()
 
 
 @pytest.mark.parametrize('changes', [{}, LSTM, {**SPARSE, 'output.kind': 'nce'}], ids=['nplm', 'lstm', 'nce'])
@@ -87,7 +87,7 @@ def test_a_replayed_update_names_the_words_of_the_corpus():
     update = replay.replay_update(run, Store(), 3)
     B = run.program.batch_size
     assert update.first == 2 * B
-    np.testing.assert_array_equal(update.positions, run.words.positions(0, 2 * B, B))
+    np.testing.assert_array_equal(update.positions, run.words.corpus_positions(0, 2 * B, B))
 
 
 def test_a_mapped_corpus_is_read_from_its_file(tmp_path):

@@ -76,7 +76,7 @@ def test_the_first_update_that_is_not_finite_is_found(kind, store, tmp_path):
     assert update.non_finite and all(math.isfinite(norm) for norm in update.norms.values())
     B = settings.train.batch_size
     assert update.first == (update.number - 1 - update.epoch * (220 // B)) * B
-    positions_B = prepare_run(settings, DATA).words.positions(update.epoch, update.first, B)
+    positions_B = prepare_run(settings, DATA).words.corpus_positions(update.epoch, update.first, B)
     assert update.positions == tuple(positions_B.tolist())
     sound = replay.replay_update(prepare_run(settings, DATA), store, saved)
     assert sound.number == saved and sound.non_finite is None and set(sound.gradient_norms) == set(sound.norms)
