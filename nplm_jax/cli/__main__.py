@@ -27,7 +27,7 @@ COMMANDS = {
     'features': Command('features', 'the learned word features: neighbours, maps, files for other tools'),
     'explore': Command('explore', 'trained models in a browser'),
     'compare': Command('compare', 'any runs side by side, with a figure'),
-    'export': Command('export', 'a model as ARPA, word2vec, npz, safetensors or ONNX'),
+    'export': Command('export', 'a model as ARPA, word2vec, npz, safetensors, ONNX, or for Hugging Face transformers'),
     'import': Command('import_model', "an ARPA file of KenLM or SRILM as a run's folder"),
     'info': Command('info', 'all that is known of a run'),
     'runs': Command('list_runs', 'the runs below a folder'),

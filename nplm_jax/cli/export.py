@@ -9,6 +9,8 @@ Formats:
     npz          all arrays by the paper's letters (C_VxM, H_KxP, ...), words and config, for NumPy
     safetensors  the same, with words and config as metadata (pip install safetensors)
     onnx         the paper's network from word ids to log-probabilities, for any runtime (pip install onnx)
+    hf           a folder for Hugging Face transformers, as a causal language model with its tokenizer: of the families
+                 nplm, residual, rnn, gru, lstm and window_lstm (pip install safetensors tokenizers)
 
 Prints the file and its size.
 """
@@ -26,7 +28,7 @@ from nplm_jax.utils.io import expand
 if TYPE_CHECKING:
     from nplm_jax.cli.loaded_models import LoadedModels
 
-FORMATS = ('arpa', 'word2vec', 'npz', 'safetensors', 'onnx')
+FORMATS = ('arpa', 'word2vec', 'npz', 'safetensors', 'onnx', 'hf')
 
 
 def main(argv: Sequence[str]) -> None:
@@ -34,7 +36,7 @@ def main(argv: Sequence[str]) -> None:
     parser = Parser('export', __doc__)
     parser.add_runs(1)
     parser.add_argument('--to', choices=FORMATS, required=True, help='the format; required')
-    parser.add_argument('--output', required=True, metavar='FILE', help='the file to write; required')
+    parser.add_argument('--output', required=True, metavar='FILE', help='the file to write, of hf the folder; required')
     flags = parser.parse_args(argv)
     path = expand('--output', flags.output)
 
@@ -42,7 +44,8 @@ def main(argv: Sequence[str]) -> None:
 
     try:
         write(load_models(flags.workdir), flags.to, path)
-        print(f'{path}: {path.stat().st_size:,} bytes')
+        files = [path] if path.is_file() else path.iterdir()
+        print(f'{path}: {sum(file.stat().st_size for file in files):,} bytes')
     except OSError as error:
         raise BadInput(f'--output={str(path)!r}: cannot be written ({error.strerror})') from None
 
@@ -58,7 +61,7 @@ def write(models: LoadedModels, format: str, path: pathlib.Path) -> None:
     Raises:
         BadInput: The format cannot hold this model, or a package is missing.
     """
-    from nplm_jax.inference import embeddings, exporting
+    from nplm_jax.inference import embeddings, exporting, huggingface
     from nplm_jax.models.ngram import arpa
     from nplm_jax.models.ngram.backoff import BackoffModel
 
@@ -77,5 +80,6 @@ def write(models: LoadedModels, format: str, path: pathlib.Path) -> None:
             'npz': exporting.write_npz,
             'safetensors': exporting.write_safetensors,
             'onnx': exporting.write_onnx,
+            'hf': huggingface.write_folder,
         }
         writers[format](model, vocabulary, models.settings[0], path)

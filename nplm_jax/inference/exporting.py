@@ -46,17 +46,23 @@ def write_npz(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, 
 
 def write_safetensors(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, path: pathlib.Path) -> None:
     """Writes all arrays as tensors, and words and config as JSON in the metadata. Needs the package safetensors."""
-    try:
-        from safetensors.numpy import save  # noqa: PLC0415 (an extra)
-    except ImportError:
-        raise BadInput(
-            'safetensors: not installed: pip install "nplm-jax[export]", or pip install safetensors'
-        ) from None
+    safetensors = import_safetensors()
     arrays = arrays_of(model)
     texts = _metadata(vocabulary, settings)
     texts |= {name: str(array) for name, array in arrays.items() if array.dtype.kind == 'U'}
     tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items() if array.dtype.kind != 'U'}
-    write_atomically(path, save(tensors, texts))
+    write_atomically(path, safetensors.save(tensors, texts))
+
+
+def import_safetensors() -> Any:
+    """Returns the module safetensors.numpy. Raises BadInput if the package is missing."""
+    try:
+        import safetensors.numpy  # noqa: PLC0415 (an extra)
+    except ImportError:
+        raise BadInput(
+            'safetensors: not installed: pip install "nplm-jax[export]", or pip install safetensors'
+        ) from None
+    return safetensors.numpy
 
 
 def write_onnx(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, path: pathlib.Path) -> None:
