@@ -10,15 +10,19 @@ Each item is read anew, and does not depend on the others.
 Writes the table with more columns: the tokens that the word was cut into, its length, log frequency, whether it is in
 the vocabulary and how it was scored; for each run surprisal_RUN (the sum over the word's tokens), entropy_RUN (of the
 next word, before this one), entropy_reduction_RUN and rank_RUN. docs/reference/surprisal.md says what each is.
+
+--format=lm-zoo writes a row for each token instead, in the columns of `lm-zoo get-surprisals`: sentence_id, token_id,
+token and surprisal, of one run or of a mixture. Then each line of stdin is an item.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import Parser
+from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 
 if TYPE_CHECKING:
@@ -48,12 +52,17 @@ def main(argv: Sequence[str]) -> None:
     options = surprisal.Options(flags.punctuation, flags.context, flags.tokens, flags.hyphens, flags.spillover)
     models = load_models(flags.workdir, flags.weights)
     spelled = spelling.load(*flags.workdir) if flags.open else None
-    columns = surprisal.measure(_name_models(models, bool(flags.weights)), stimuli, options, spelled)
-    if not spelled:
-        models.warn_unknown([token for tokens in columns['tokens'] for token in tokens.split(' ')])
-    table = {**stimuli.columns, **columns}
+    named = _name_models(models, bool(flags.weights))
+    table: dict[str, Sequence[Any]]
+    if flags.format == 'lm-zoo':
+        table = {**surprisal.measure_tokens(list(named.values())[-1], stimuli, options, spelled)}
+    else:
+        columns = surprisal.measure(named, stimuli, options, spelled)
+        if not spelled:
+            models.warn_unknown([token for tokens in columns['tokens'] for token in tokens.split(' ')])
+        table = {**stimuli.columns, **columns}
     if output:
-        stimulus_files.write(output, table, text_columns=(stimuli.names.word, 'tokens'))
+        stimulus_files.write(output, table, text_columns=(stimuli.names.word, 'tokens', 'token'))
     else:
         sys.stdout.write(stimulus_files.to_text(table))
 
@@ -68,6 +77,7 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         'context': 'what stands before an item, if the corpus has the marks: <text> <p>, <p> or nothing',
         'tokens': 'how a word is cut: at punctuation, or not at all; default: as the corpus of the runs was, '
         'punctuation split off where the vocabulary needs it',
+        'format': 'a row for each word, or for each token as lm-zoo has it',
         'hyphens': 'split cuts an unknown word at its hyphens if all parts are known',
     }
     parser.add_argument('--table', default='', help='the words; default: the text on stdin')
@@ -81,7 +91,14 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument('--spillover', type=int, default=0, metavar='K', help='add columns of the K words before')
     parser.add_argument('--open', action='store_true', help='spell unknown words, as `nplm spell RUN` has learned to')
     parser.add_argument('--weights', default='', help=helps['weights'])
-    return parser.parse_args(argv)
+    parser.add_argument('--format', default='words', choices=('words', 'lm-zoo'), help=helps['format'])
+    flags = parser.parse_args(argv)
+    if flags.format == 'lm-zoo':
+        one = len(flags.workdir) == 1 or bool(flags.weights)
+        require(one, 'RUN', flags.workdir, 'give one for --format=lm-zoo, or --weights for the mixture')
+        require(not flags.spillover, '--spillover', flags.spillover, 'belongs to --format=words')
+        require(flags.punctuation == 'attached', '--punctuation', flags.punctuation, 'belongs to --format=words')
+    return flags
 
 
 def _read_stimuli(flags: argparse.Namespace) -> Stimuli:
@@ -89,7 +106,8 @@ def _read_stimuli(flags: argparse.Namespace) -> Stimuli:
     from nplm_jax.data import stimuli, stimulus_files
 
     if not flags.table:
-        return stimuli.from_text(read_stdin(), 'stdin')
+        text = read_stdin()
+        return stimuli.from_text(text.replace('\n', '\n\n') if flags.format == 'lm-zoo' else text, 'stdin')
     names = stimuli.ColumnNames(flags.item, flags.zone, flags.word)
     return stimulus_files.read(expand('--table', flags.table), names)
 

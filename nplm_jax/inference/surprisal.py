@@ -174,6 +174,38 @@ def measure(
     return columns
 
 
+def measure_tokens(
+    model: LoadedModel, stimuli: Stimuli, options: Options = Options(), spelling: Spelling | None = None
+) -> dict[str, list[Any]]:
+    """Returns a table of tokens in the columns of lm-zoo's `get-surprisals`, an item being a sentence.
+
+    Args:
+        model: The model.
+        stimuli: The words.
+        options: How they are cut, and what stands before an item.
+        spelling: The spelling of the words outside the vocabulary; without it their token is <rare>.
+
+    Returns:
+        sentence_id, the item; token_id, the place of the token in it, from 1; token; surprisal, -log2 P(token | the
+        item before it), in bits.
+    """
+    settings, vocabulary, language_model = model
+    table = TokenTable.of(_make_cutters({'': model}, options), vocabulary, stimuli)
+    lines = [table.ids_T[line] for line in table.lines]
+    start = _find_start(vocabulary, settings.corpus, options.context)
+    statistics = next_word_statistics(language_model, lines, [start.before(line) for line in lines], len(vocabulary))
+    log_p_T = np.concatenate([line.log_p_T for line in statistics])
+    if spelling is not None:
+        log_p_T = log_p_T + OpenVocabulary(language_model, vocabulary, spelling).log_spellings(table.tokens_T)
+    items = stimuli.columns[stimuli.names.item]
+    return {
+        'sentence_id': [items[word] for word in table.words_T.tolist()],
+        'token_id': [number for line in lines for number in range(1, len(line) + 1)],
+        'token': table.tokens_T if spelling is not None else vocabulary.decode(table.ids_T),
+        'surprisal': (-log_p_T / math.log(2)).tolist(),
+    }
+
+
 def _added_columns(models: Iterable[str], options: Options) -> list[str]:
     """Returns the names of the columns that `measure` adds."""
     of_models = [f'{key}_{name}' for name in models for key in MODEL_COLUMNS]

@@ -77,7 +77,34 @@ def test_flags_reach_the_measurement(folders, surprisal):
     assert row['tokens'] == 'dog milk' and row['num_tokens'] == '2'
 
 
+def test_the_table_of_lm_zoo_has_a_row_for_each_token_in_bits(folders, surprisal):
+    rows, _ = surprisal(folders / 'network', '--format=lm-zoo', text='I like, zzz\n\ni hate\n')
+    assert [(row['sentence_id'], row['token_id'], row['token']) for row in rows] == [
+        ('1', '1', 'i'), ('1', '2', 'like'), ('1', '3', '<rare>'), ('1', '4', '<rare>'),
+        ('2', '1', 'i'), ('2', '2', 'hate'),
+    ]  # fmt: skip
+    assert list(rows[0]) == ['sentence_id', 'token_id', 'token', 'surprisal']
+    words, _ = surprisal(folders / 'network', text='I like, zzz\n\ni hate\n')
+    bits = [float(row['surprisal']) for row in rows]
+    expected = [float(row['surprisal_network']) for row in words]
+    assert [bits[0], bits[1] + bits[2], bits[3], bits[4], bits[5]] == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_table_of_lm_zoo_is_of_the_mixture_where_there_are_several_runs(folders, surprisal, tmp_path):
+    (tmp_path / 'in.csv').write_text('item,zone,word\na,1,i\nb,1,dog\n')
+    flags = '--format=lm-zoo', f'--table={tmp_path / "in.csv"}'
+    pair = folders / 'network', folders / 'counts'
+    each = [surprisal(run, *flags)[0] for run in pair]
+    mixed, _ = surprisal(*pair, '--weights=0.5,0.5', *flags)
+    assert [row['sentence_id'] for row in mixed] == ['a', 'b']
+    for rows in zip(mixed, *each):
+        p, first, second = (2 ** -float(row['surprisal']) for row in rows)
+        assert p == pytest.approx((first + second) / 2, rel=1e-6)
+
+
 WRONG = [
+    (['--format=lm-zoo', '--spillover=1'], '--spillover=1: belongs to --format=words'),
+    (['--format=lm-zoo', 'OTHER'], 'give one for --format=lm-zoo, or --weights for the mixture'),
     (['--table=in.tsv'], "item column='item': in.tsv has no such column; it has 'story', 'zone', 'word', 'rt'"),
     (['--table=in.tsv', '--item=story', '--word=rt'], "in.tsv:4, column 'rt': empty"),
     (['--table=nowhere.csv'], 'nowhere.csv: cannot be read'),
