@@ -2,6 +2,7 @@
 
     nplm score runs/NAME < text
     nplm score runs/NAME --nbest --score_weights=1,0.5 < alternatives
+    nplm score runs/NAME --nbest --tune=references < alternatives
     nplm score runs/NAME --open < text
 
 Reads stdin. Prints for each line `word=id length log10p`, separated by tabs, then its total and the number of its words
@@ -20,11 +21,20 @@ paragraph mark <p>, which the run's corpus has to have.
 --nbest reads lines `id ||| words ||| scores ||| ...`, the format of Moses, of which only the first two fields are
 needed, and prints the alternatives of each id, likeliest first, with ` ||| log10p` appended. With --score_weights the
 numbers in the third field (names such as `LM0=` are skipped) are weighed in: ` ||| log10p ||| total` is appended, the
-total being --model_weight times log10p plus the sum of each weight times its number, and the largest total is first.
+total being --model_weight times log10p, plus --word_weight times the number of words, plus the sum of each weight times
+its number, and the largest total is first. --format=kaldi reads lines `UTTERANCE-N words`, and the numbers, which are
+costs and want negative weights, from the files of --score_files, `UTTERANCE-N number`: nbest-to-linear writes both. It
+prints the lines in the new order.
+
+--tune=FILE prints weights as flags instead, and on stderr what they gain. They make the word error rate of the first
+alternatives small, or 1 - BLEU with --measure=bleu: by exact searches along one weight after another (Och, 2003), from
+five starts. FILE has a reference for each id: of Moses in the line of the id, counted from 0; of Kaldi in a line
+`UTTERANCE words`. Tune on other lists than those that you report.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 from collections.abc import Sequence
@@ -32,11 +42,14 @@ from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import LINE_START, Parser
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import decode
+from nplm_jax.utils.io import decode, expand
 from nplm_jax.utils.text import to_json
 
 if TYPE_CHECKING:
+    import argparse
+
     from nplm_jax.cli.loaded_models import LoadedModels
+    from nplm_jax.cli.nbest import Alternative, Weights
     from nplm_jax.inference.scoring import Line, Totals
     from nplm_jax.models.open_vocabulary import OpenVocabulary
 
@@ -54,30 +67,75 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--open', action='store_true', help='score unknown words by their spelling')
     parser.add_argument('--end', action='store_true', help='score the end of each line too')
     parser.add_argument('--score_weights', default='', help='with --nbest: numbers such as 1,0.5; default: none')
-    parser.add_argument('--model_weight', type=float, default=1.0, help="with --score_weights: the weight of the run's")
+    parser.add_argument('--model_weight', type=float, default=1.0, help="with other weights: the weight of the run's")
+    parser.add_argument('--word_weight', type=float, default=0.0, help='with --nbest: what each word adds')
+    parser.add_argument('--format', default='moses', choices=('moses', 'kaldi'), help='of --nbest')
+    parser.add_argument('--score_files', default='', help='with --format=kaldi: such as ac.txt,lm.txt; default: none')
+    parser.add_argument('--tune', default='', metavar='FILE', help='with --nbest: print weights; default: re-rank')
+    parser.add_argument('--measure', default='wer', choices=('wer', 'bleu'), help='what --tune makes good')
     parser.add_json()
     flags = parser.parse_args(argv)
     require(math.isfinite(flags.model_weight), '--model_weight', flags.model_weight, 'must be finite')
+    require(math.isfinite(flags.word_weight), '--word_weight', flags.word_weight, 'must be finite')
     require(flags.next is None, '--next', flags.next, 'is a command: nplm next RUN --prompt=TEXT --count=K')
 
     from nplm_jax.cli import nbest
     from nplm_jax.cli.loaded_models import check_finished, load_models
 
     check_finished(flags.workdir)  # before stdin is waited for
-    weights = nbest.parse_score_weights(flags.score_weights)
-    require(flags.nbest or not weights, '--score_weights', flags.score_weights, 'belongs to --nbest')
+    weights = nbest.Weights(flags.model_weight, flags.word_weight, nbest.parse_score_weights(flags.score_weights))
+    for key in ('score_weights', 'word_weight', 'score_files', 'tune'):
+        value = getattr(flags, key)
+        require(flags.nbest or not value, f'--{key}', value, 'belongs to --nbest')
     texts = read_stdin().split('\n')
-    alternatives = nbest.parse(texts, len(weights)) if flags.nbest else []
+    alternatives = _read_alternatives(flags, texts, weights) if flags.nbest else []
+    references = nbest.read_references(expand('--tune', flags.tune), alternatives, flags.format) if flags.tune else []
     models = load_models(flags.workdir, flags.weights)
     model = models.with_spelling(flags.workdir) if flags.open else None
     if flags.nbest:
         words, lines = score_texts(models, [a.words for a in alternatives], flags.tokens, end=flags.end, model=model)
-        ranked = nbest.rank(alternatives, [line.log10_p_T.sum() for line in lines], flags.model_weight, weights)
-        print(to_json({'alternatives': nbest.to_dicts(ranked)}) if flags.json else nbest.to_text(ranked))
+        log10_p = [float(line.log10_p_T.sum()) for line in lines]
+        if flags.tune:
+            _tune(flags, alternatives, log10_p, references)
+            return
+        ranked = nbest.rank(alternatives, log10_p, weights)
+        text = nbest.to_text(ranked, flags.format, weights)
+        print(to_json({'alternatives': nbest.to_dicts(ranked)}) if flags.json else text)
         return
     words, lines = score_texts(models, texts, flags.tokens, flags.stream, flags.end, model)
     output = describe(words, lines, flags.open) if flags.json else query(words, lines, flags.open)
     print(to_json(output) if isinstance(output, dict) else '\n'.join(output))
+
+
+def _read_alternatives(flags: argparse.Namespace, texts: Sequence[str], weights: Weights) -> list[Alternative]:
+    from nplm_jax.cli import nbest
+
+    if flags.format == 'moses':
+        require(not flags.score_files, '--score_files', flags.score_files, 'belongs to --format=kaldi')
+        return nbest.parse(texts, None if flags.tune else len(weights.scores))
+    files = [expand('--score_files', name) for name in flags.score_files.split(',') if name]
+    allowed = f'must be as many as --score_files, {len(files)}'
+    require(bool(flags.tune) or len(weights.scores) == len(files), '--score_weights', flags.score_weights, allowed)
+    return nbest.parse_kaldi(texts, files)
+
+
+def _tune(
+    flags: argparse.Namespace,
+    alternatives: Sequence[Alternative],
+    log10_p: Sequence[float],
+    references: Sequence[Sequence[str]],
+) -> None:
+    """Prints tuned weights, and on stderr what they gain."""
+    from nplm_jax.cli import nbest
+    from nplm_jax.inference.reranking import MEASURES
+
+    weights, errors = nbest.tune(alternatives, log10_p, references, flags.measure)
+    if flags.json:
+        print(to_json({**dataclasses.asdict(weights), 'measure': flags.measure, 'errors': dict(errors)}))
+        return
+    texts = ', '.join(f'{error:.4f} {choice}' for choice, error in errors)
+    print(f'{MEASURES[flags.measure].name}: {texts}', file=sys.stderr)
+    print(weights.flags())
 
 
 def score_texts(

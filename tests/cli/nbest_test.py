@@ -1,0 +1,110 @@
+"""Re-ranking of n-best lists of Moses and Kaldi, with weights that are given or tuned."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from nplm_jax.cli import __main__ as cli
+
+# The network likes `i like dog` best; the list's own score is right about the second and the third list alone.
+MOSES = """0 ||| i like dog ||| LM= -9
+0 ||| i dog ||| LM= -1
+1 ||| i love coffee ||| LM= -2
+1 ||| coffee i i ||| LM= -1"""
+KALDI = 'u-a-1 i like dog\nu-a-2 i dog\nu-b-1 i love coffee\nu-b-2\n'
+COSTS = 'u-a-1 9\nu-a-2 1\nu-b-2 7\nu-b-1 2\n'
+
+
+@pytest.fixture
+def score(monkeypatch, lines, folders, tmp_path):
+    """Runs the command with --nbest on the network in a folder with files. Returns what it printed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'costs.txt').write_text(COSTS)
+    (tmp_path / 'references').write_text('i dog\ni love coffee\n')
+    (tmp_path / 'longer').write_text('i i i i dog\ni i i i love coffee\n')
+    (tmp_path / 'text').write_text('u-b i love coffee\nu-a i dog\n')
+
+    def call(text, *arguments):
+        lines()
+        monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text.encode())))
+        cli.main(['score', str(folders / 'network'), '--nbest', *map(str, arguments)])
+        return lines()
+
+    return call
+
+
+def test_each_word_adds_its_weight(score):
+    (with_weight, *_), _ = score(MOSES, '--word_weight=-100')
+    *_, log10_p, total = with_weight.split(' ||| ')
+    assert with_weight.startswith('0 ||| i dog ||| ') and float(total) == pytest.approx(float(log10_p) - 200)
+    (without, *_), _ = score(MOSES)
+    assert without.startswith('0 ||| i like dog') and without.count(' ||| ') == 3
+
+
+def test_kaldis_lists_are_ranked_with_costs_from_files(score):
+    assert score(KALDI, '--format=kaldi')[0] == ['u-a-1 i like dog', 'u-a-2 i dog', 'u-b-2', 'u-b-1 i love coffee']
+    flags = '--format=kaldi', '--score_files=costs.txt', '--score_weights=-100'
+    assert score(KALDI, *flags)[0] == ['u-a-2 i dog', 'u-a-1 i like dog', 'u-b-1 i love coffee', 'u-b-2']
+    (line,), _ = score(KALDI, *flags, '--json')
+    first, *_ = json.loads(line)['alternatives']
+    assert (first['id'], first['fields'], first['total']) == ('u-a', ['2'], pytest.approx(first['log10_p'] - 100))
+
+
+@pytest.mark.parametrize(
+    'text, flags',
+    [
+        (MOSES, ['--tune=references']),
+        (MOSES.replace('||| i ', '||| i i i i '), ['--tune=longer', '--measure=bleu']),
+        (KALDI, ['--tune=text', '--format=kaldi', '--score_files=costs.txt']),
+    ],
+)
+def test_tuned_weights_put_the_references_first(text, flags, score):
+    (weights,), (gains,) = score(text, *flags)
+    assert weights.startswith('--model_weight=') and ' tuned' in gains and ' by the run alone' in gains
+    again = [flag for flag in flags if not flag.startswith(('--tune', '--measure'))]
+    ranked, _ = score(text, *again, *weights.split())
+    assert 'i dog' in ranked[0] and 'i love' in ranked[2]
+
+
+def test_json_has_the_weights_and_the_errors(score):
+    (line,), stderr = score(MOSES, '--tune=references', '--json')
+    tuned = json.loads(line)
+    assert list(tuned) == ['model', 'word', 'scores', 'measure', 'errors'] and len(tuned['scores']) == 1
+    assert tuned['errors']['tuned'] == tuned['errors']['nearest of each list'] == 0 and not stderr
+    assert tuned['errors']['first of each list'] == pytest.approx(1 / 5)
+
+
+WRONG = [
+    ('a b c', ['--format=kaldi'], 'stdin:1: expected UTTERANCE-N words'),
+    ('u-1 a\nu-x b', ['--format=kaldi'], 'stdin:2: expected UTTERANCE-N words'),
+    (KALDI + 'u-c-1 a', ['--format=kaldi', '--score_files=costs.txt', '--score_weights=1'],
+     'stdin:5: costs.txt has no score of u-c-1'),
+    (KALDI, ['--format=kaldi', '--score_files=text', '--score_weights=1'], 'stdin:1: text has no score of u-a-1'),
+    ('u-b i', ['--format=kaldi', '--score_files=bad', '--score_weights=1'], 'stdin:1: expected UTTERANCE-N words'),
+    ('u-b-1 i', ['--format=kaldi', '--score_files=bad', '--score_weights=1'], 'bad:2: expected UTTERANCE-N and'),
+    (KALDI, ['--format=kaldi', '--score_weights=1'], "--score_weights='1': must be as many as --score_files, 0"),
+    (KALDI, ['--format=kaldi', '--tune=references'], "stdin:1: references has no reference of 'u-a'; it needs lines"),
+    (MOSES + '\n2 ||| a ||| 1', ['--tune=references'], "stdin:5: references has no reference of '2'; it needs the"),
+    (MOSES + '\n1 ||| a', ['--tune=references'], 'stdin:5: expected id ||| words ||| a number'),
+    (MOSES, ['--tune=nowhere'], 'nowhere: cannot be read'),
+    (MOSES, ['--score_files=costs.txt'], "--score_files='costs.txt': belongs to --format=kaldi"),
+    (MOSES, ['--word_weight=nan'], '--word_weight=nan: must be finite'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize('text, arguments, message', WRONG)
+def test_one_line_names_file_and_line(text, arguments, message, score, lines, tmp_path):
+    (tmp_path / 'bad').write_text('u-a-1 1\nu-b-1 one\n')
+    with pytest.raises(SystemExit) as stop:
+        score(text, *arguments)
+    _, stderr = lines()
+    assert stop.value.code == 2 and message in stderr[0] and len(stderr) == 1, stderr
+
+
+def test_what_belongs_to_lists_is_refused_without_them(folders, lines):
+    for flag in ('--tune=x', '--word_weight=1.0', '--score_files=x'):
+        with pytest.raises(SystemExit):
+            cli.main(['score', str(folders / 'network'), flag])
+        assert lines()[1][-1].endswith('belongs to --nbest')
