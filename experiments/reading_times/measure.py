@@ -169,7 +169,7 @@ def variants(folders: Sequence[pathlib.Path]) -> Iterator[tuple[str, train.Run, 
 def measure_all(folders: Sequence[pathlib.Path], data_folder: str, cache: pathlib.Path) -> dict[str, Any]:
     """Returns what results/gains.json holds."""
     stories = natural_stories.read(data_folder)
-    found = list(variants(folders))
+    found = sorted(variants(folders), key=lambda variant: variant[0] == ADAPTED)  # which takes minutes, last
     if not found:
         raise BadInput(f'--runs={folders[0]}: no finished run; train them with experiments.reading_times.train')
     texts = read_texts(stories, loading.load(found[0][2][0]))
