@@ -45,6 +45,23 @@ WEIGHT_WORDS = 50_000  # validation words that the weights of the mixture are le
 MEASURES = {'log': 'log_rt_W', 'mean': 'mean_rt_W'}  # of reading time
 
 
+class Uniform(LanguageModel):
+    """P = 1 / |V|: a model for columns that need none."""
+
+    n = 1
+
+    def __init__(self, vocabulary_size: int) -> None:
+        self._size = vocabulary_size
+
+    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.score`."""
+        return np.full(len(span), -math.log(self._size), np.float32)
+
+    def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
+        """See `LanguageModel.next_word`."""
+        return np.full((len(contexts_BxN), self._size), -math.log(self._size), np.float32)
+
+
 class Texts(NamedTuple):
     """The stories as the models read them.
 
@@ -64,8 +81,9 @@ class Texts(NamedTuple):
 def read_texts(stories: Stories, loaded: surprisal.LoadedModel) -> Texts:
     """Cuts the words of the stories into tokens. The model, any of Brown, has the vocabulary."""
     columns = {'item': stories.story_W.tolist(), 'zone': stories.zone_W.tolist(), 'word': stories.words}
-    measured = surprisal.measure({'model': loaded}, stimuli_lib.from_columns(columns, 'the stories'))
-    vocabulary = loaded[1]
+    settings, vocabulary, _ = loaded
+    uniform = settings, vocabulary, Uniform(len(vocabulary))
+    measured = surprisal.measure({'uniform': uniform}, stimuli_lib.from_columns(columns, 'the stories'))
     cut = [vocabulary.encode(tokens.split()) for tokens in measured['tokens']]
     lines = [np.concatenate([cut[i] for i in np.flatnonzero(stories.story_W == s)]) for s in np.unique(stories.story_W)]
     kept = {name: np.array(measured[name]) for name in ('length', 'log_frequency', 'in_vocabulary')}

@@ -27,6 +27,7 @@ from nplm_jax.data.tokenization import TEXT_BOUNDARY
 from nplm_jax.models.registry import is_network
 from nplm_jax.runs import experiment, loading, process
 from nplm_jax.runs.command_line import load_config
+from nplm_jax.training.loop import Interrupted
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 
@@ -160,7 +161,7 @@ def main() -> None:
             assert data is not None
             command = shlex.join(['python', '-m', 'experiments.reading_times.train', *sys.argv[1:]])
             train(run, folder / run.folder, data, command)
-    except BadInput as error:
+    except (BadInput, Interrupted) as error:
         sys.exit(str(error))
 
 
