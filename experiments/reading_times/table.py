@@ -121,7 +121,7 @@ def make_questions(measured: dict[str, Any]) -> str:
     anchor = found['GPT-3', '']
     value, (low, high) = above_line(own, anchor)
     lines.append(
-        ['GPT-3 above the line through these', f'{1000 * value:.1f}', f'{1000 * low:.1f} to {1000 * high:.1f}']
+        ['GPT-3 above the line through all sizes', f'{1000 * value:.1f}', f'{1000 * low:.1f} to {1000 * high:.1f}']
     )
     pairs = [((name, ALL_WORDS), (name, '100000')) for name in ('lstm', 'mlp9', 'kneser_ney_5')]
     pairs += [((name, ALL_WORDS), (KN5, ALL_WORDS)) for name in ('lstm', 'residual')]
@@ -179,27 +179,31 @@ def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
     """Draws the gain of each model against its perplexity, the sizes of a family joined by a line."""
     import matplotlib.figure  # noqa: PLC0415 (only the figure needs it)
 
-    axes = (figure := matplotlib.figure.Figure(figsize=(8, 5), layout='constrained')).subplots()
+    figure = matplotlib.figure.Figure(figsize=(8, 5), layout='constrained')
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(6, 1))
     families: dict[str, list[Model]] = {}
     for model in models(measured):
         if 'shuffled' not in model.name:
             families.setdefault(model.name, []).append(model)
     for name, sizes in families.items():
-        low_high = [gains.interval(gains.mean_gain(m.sums_S, m.counts_S), len(m.counts_S)) for m in sizes]
-        errors = np.abs(1000 * (np.array(low_high) - np.array([[m.gain] for m in sizes]))).T
-        x, y = [m.perplexity for m in sizes], [1000 * m.gain for m in sizes]
+        axes, last = (right if name == 'GPT-3' else left), sizes[-1]
         colour = next((c for family, c in COLOURS.items() if family in name.split(' + ')[0]), 'black')
-        marker = '*' if ',' in name or '+' in name else 's' if name == 'GPT-3' else 'o'
-        axes.plot(x, y, marker, linestyle='-', color=colour, markersize=5, linewidth=1, alpha=0.8)
-        axes.errorbar(x[-1:], y[-1:], errors[:, -1:], color=colour, linewidth=0.6, alpha=0.35)
-        axes.annotate(f' {name}', (x[-1], y[-1]), fontsize=7, color=colour)
-    axes.axhline(0, color='black', linewidth=0.8)
-    axes.set(xscale='log', xlabel='perplexity on the stories, per word (lower is better, to the right)')
-    axes.set(ylabel='gain, thousandths of a nat per word', title='Reading times: lines join 100,000 to 800,000 words')
-    axes.invert_xaxis()
-    axes.xaxis.set_major_formatter('{x:.0f}')
-    axes.xaxis.set_minor_formatter('{x:.0f}')
-    axes.grid(alpha=0.3)
+        marker = '*' if ',' in name or '+' in name else name[-1] if 'kneser_ney' in name else 'o'
+        marker = f'${marker}$' if marker.isdigit() else marker
+        x, y = [m.perplexity for m in sizes], [1000 * m.gain for m in sizes]
+        axes.plot(x, y, marker=marker, color=colour, markersize=6, linewidth=1, alpha=0.8, label=name)
+        ends = gains.interval(gains.mean_gain(last.sums_S, last.counts_S), len(last.counts_S))
+        axes.plot([last.perplexity] * 2, [1000 * end for end in ends], color=colour, linewidth=0.8, alpha=0.35)
+    for axes, ticks in ((left, (1400, 1200, 1000, 800, 700, 600, 500, 400)), (right, (20, 10, 5))):
+        axes.set(xscale='log', xlim=(ticks[0] * 1.1, ticks[-1] / 1.1))
+        axes.set_xticks(ticks, map(str, ticks))
+        axes.set_xticks([], minor=True)
+        axes.axhline(0, color='black', linewidth=0.8)
+        axes.grid(alpha=0.3)
+    left.set(xlabel='perplexity on the stories, per word', ylabel='gain, thousandths of a nat per word')
+    left.set(title='Reading times: lines join 100,000 to 800,000 words')
+    left.legend(fontsize=8, loc='upper left')
+    right.set(title='GPT-3')
     save_figure(figure, path)
 
 
