@@ -63,6 +63,8 @@ TABLES = [
     ('experiments/scale/README.md', 'scale.preparation'),
     ('experiments/scale/README.md', 'scale.training'),
     ('experiments/scale/README.md', 'scale.tables'),
+    ('experiments/reading_times/README.md', 'reading_times.table'),
+    ('experiments/reading_times/README.md', 'reading_times.table --questions'),
     ('experiments/speed/README.md', 'speed.forms --show'),
     ('experiments/speed/README.md', 'speed.race --show'),
     ('experiments/speed/README.md', 'speed.race --show --output=experiments/speed/results/race_amx.json'),

@@ -1,0 +1,1 @@
+"""Do the models' surprisals predict how long people read a word?"""

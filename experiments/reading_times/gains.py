@@ -1,0 +1,159 @@
+"""How much better reading times are predicted with a model's surprisals than without.
+
+Dims: W words, S stories, B columns of the baseline, A columns of a model, R resamples.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+NUM_BEFORE = 2  # words before a word whose columns are beside it
+RESAMPLES = 10_000
+NO_SENTENCE_END = ('mr.', 'mrs.', 'ms.', 'dr.', 'st.')
+_CLOSING = '\'"”’)]'
+
+
+@dataclasses.dataclass(frozen=True)
+class Gain:
+    """What a model adds to the baseline.
+
+    Attributes:
+        sums_S: The log-likelihood of the words of each story with the model minus that without, nats; the story was
+            left out of the fit.
+        counts_S: The words of each story.
+    """
+
+    sums_S: np.ndarray
+    counts_S: np.ndarray
+
+    @property
+    def per_word(self) -> float:
+        """The gain per word, nats."""
+        return float(self.sums_S.sum() / self.counts_S.sum())
+
+
+def with_words_before(values_W: np.ndarray, story_W: np.ndarray) -> np.ndarray:
+    """Returns the values of each word and of the words before it in the story, W x (1 + NUM_BEFORE); nan for none."""
+    columns = [np.asarray(values_W, float)]
+    for distance in range(1, NUM_BEFORE + 1):
+        shifted_W = np.full(len(values_W), np.nan)
+        shifted_W[distance:] = columns[0][:-distance]
+        shifted_W[distance:][story_W[distance:] != story_W[:-distance]] = np.nan
+        columns.append(shifted_W)
+    return np.stack(columns, axis=1)
+
+
+def ends_sentence(word: str) -> bool:
+    """Returns whether a sentence ends with this word."""
+    return word.rstrip(_CLOSING).endswith(('.', '?', '!')) and word.lower() not in NO_SENTENCE_END
+
+
+def sentence_places(words: list[str], story_W: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the place of each word in its sentence, from 1, and whether it is the first and the last one.
+
+    A story ends its last sentence.
+    """
+    last_W = np.array([ends_sentence(word) for word in words])
+    last_W |= np.append(story_W[1:] != story_W[:-1], True)
+    first_W = np.append(True, last_W[:-1])
+    starts = np.flatnonzero(first_W)
+    place_W = np.arange(len(words)) - np.repeat(starts, np.diff(np.append(starts, len(words)))) + 1
+    return place_W, first_W, last_W
+
+
+def make_baseline(
+    words: list[str], story_W: np.ndarray, zone_W: np.ndarray, length_W: np.ndarray, log_frequency_W: np.ndarray
+) -> np.ndarray:
+    """Returns the columns of the baseline, W x B; nan where there is no word before."""
+    place_W, _, _ = sentence_places(words, story_W)
+    punctuation_W = np.array([not (word[0].isalnum() and word[-1].isalnum()) for word in words])
+    return np.column_stack(
+        [
+            *(with_words_before(x_W, story_W) for x_W in (length_W, log_frequency_W, length_W * log_frequency_W)),
+            with_words_before(punctuation_W, story_W)[:, :2],
+            place_W,
+            zone_W,
+            np.log(zone_W),
+        ]
+    )
+
+
+def choose_words(words: list[str], story_W: np.ndarray, zone_W: np.ndarray, in_vocabulary_W: np.ndarray) -> np.ndarray:
+    """Returns which words are analysed."""
+    _, first_W, last_W = sentence_places(words, story_W)
+    known_W = in_vocabulary_W & np.append(True, in_vocabulary_W[:-1])
+    return known_W & ~first_W & ~last_W & (zone_W > NUM_BEFORE + 1)  # GPT-3 has no surprisal of a first word
+
+
+def centre(values: np.ndarray, story_W: np.ndarray) -> np.ndarray:
+    """Subtracts from each column the mean of its story."""
+    values = np.array(values, float)
+    for story in np.unique(story_W):
+        values[story_W == story] -= values[story_W == story].mean(0)
+    return values
+
+
+def gain(times_W: np.ndarray, story_W: np.ndarray, baseline_WxB: np.ndarray, added_WxA: np.ndarray) -> Gain:
+    """Returns the gain of columns over a baseline, each story predicted from the others.
+
+    Args:
+        times_W: The reading times.
+        story_W: The stories.
+        baseline_WxB: The columns of the baseline.
+        added_WxA: The columns of the model, finite.
+    """
+    both_WxC = np.column_stack([baseline_WxB, added_WxA])
+    log_p_W = held_out(times_W, story_W, both_WxC) - held_out(times_W, story_W, baseline_WxB)
+    stories = np.unique(story_W)
+    sums_S = np.array([log_p_W[story_W == story].sum() for story in stories])
+    return Gain(sums_S, np.array([(story_W == story).sum() for story in stories]))
+
+
+def held_out(times_W: np.ndarray, story_W: np.ndarray, columns_WxC: np.ndarray) -> np.ndarray:
+    """Returns the log-likelihood of each time, nats, under the regression that was fitted to the other stories."""
+    from statsmodels.regression.linear_model import OLS  # noqa: PLC0415 (an optional package)
+
+    times_W, columns_WxC = centre(times_W, story_W), centre(columns_WxC, story_W)
+    log_p_W = np.empty(len(times_W))
+    for story in np.unique(story_W):
+        is_left_out = story_W == story
+        fitted = OLS(times_W[~is_left_out], columns_WxC[~is_left_out]).fit()
+        variance = fitted.ssr / fitted.nobs
+        residuals = times_W[is_left_out] - fitted.predict(columns_WxC[is_left_out])
+        log_p_W[is_left_out] = -0.5 * (np.log(2 * np.pi * variance) + residuals**2 / variance)
+    return log_p_W
+
+
+def explained_variance(times_W: np.ndarray, story_W: np.ndarray, columns_WxC: np.ndarray) -> float:
+    """Returns the share of the variance within stories that a regression on all stories explains."""
+    from statsmodels.regression.linear_model import OLS  # noqa: PLC0415 (an optional package)
+
+    return float(OLS(centre(times_W, story_W), centre(columns_WxC, story_W)).fit().rsquared)
+
+
+def slopes(times_W: np.ndarray, story_W: np.ndarray, baseline_WxB: np.ndarray, added_WxA: np.ndarray) -> list[float]:
+    """Returns the slopes of the model's columns, fitted to all stories."""
+    from statsmodels.regression.linear_model import OLS  # noqa: PLC0415 (an optional package)
+
+    columns_WxC = centre(np.column_stack([baseline_WxB, added_WxA]), story_W)
+    return OLS(centre(times_W, story_W), columns_WxC).fit().params[baseline_WxB.shape[1] :].tolist()
+
+
+def interval(statistic: Callable[[np.ndarray], np.ndarray], num_stories: int, seed: int = 0) -> tuple[float, float]:
+    """Returns the 95% interval of a statistic over resamples of the stories.
+
+    Args:
+        statistic: Returns its value for each resample, R, from how often each story is in it, R x S.
+        num_stories: S.
+        seed: Of the resamples.
+    """
+    picked = np.random.default_rng(seed).integers(num_stories, size=(RESAMPLES, num_stories))
+    times_RxS = (picked[:, :, None] == np.arange(num_stories)).sum(1)
+    low, high = np.quantile(statistic(times_RxS), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def mean_gain(sums_S: np.ndarray, counts_S: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns the statistic of `interval` that is the gain per word."""
+    return lambda times_RxS: (times_RxS @ sums_S) / (times_RxS @ counts_S)

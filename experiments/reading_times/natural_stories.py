@@ -1,0 +1,132 @@
+"""The Natural Stories corpus: its words, their reading times, and GPT-3's surprisals, which come with it.
+
+    git clone https://github.com/languageMIT/naturalstories
+    git -C naturalstories checkout 4700daad696e942f5aba23c957a7423d0de66612
+
+Its licence is CC BY-NC-SA 4.0. Nothing of it is in this repository.
+
+Dims: W words of all stories, T tokens of a story.
+
+References:
+    Futrell, Gibson, Tily, Blank, Vishnevetsky, Piantadosi and Fedorenko, The Natural Stories corpus, 2021.
+"""
+
+import csv
+import dataclasses
+import hashlib
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import expand, read_bytes
+
+COMMIT = '4700daad696e942f5aba23c957a7423d0de66612'
+REPOSITORY = 'https://github.com/languageMIT/naturalstories'
+FILES = {  # path in the repository -> SHA-256
+    'naturalstories_RTS/processed_wordinfo.tsv': '047d2a0b84eff99d90535d1517f7fa7d466b81fbd60e990f2f08caac04d8aa56',
+    'probs/all_stories_gpt3.csv': '6ccee02c20a688d5f7e69a023025d725e8fb06d87e2c7f997b399384c200a0ad',
+}
+MAX_DIFFERENT = 0.005  # of the words of a story may be spelled otherwise in the text that GPT-3 read
+
+
+@dataclasses.dataclass(frozen=True)
+class Stories:
+    """The words of the stories, in order.
+
+    Attributes:
+        words: The words as they were shown, punctuation included.
+        story_W: The number of the story, from 1.
+        zone_W: The place in the story, from 1.
+        log_rt_W: The mean over readers of the log reading time in ms.
+        mean_rt_W: The mean reading time in ms.
+        gpt3_W: GPT-3's surprisal in nats; nan for the first word of a story, for which there is none.
+    """
+
+    words: list[str]
+    story_W: np.ndarray
+    zone_W: np.ndarray
+    log_rt_W: np.ndarray
+    mean_rt_W: np.ndarray
+    gpt3_W: np.ndarray
+
+
+def read(folder: str) -> Stories:
+    """Reads the corpus from a clone of its repository, or from a folder with the two files.
+
+    Raises:
+        BadInput: A file is missing or another version.
+    """
+    times, gpt3 = (_read_file(folder, path, sha256).decode() for path, sha256 in FILES.items())
+    header, *lines = (line.split('\t') for line in times.splitlines())  # quotation marks belong to the words
+    cells = [dict(zip(header, line)) for line in lines]
+    cells.sort(key=lambda cell: (int(cell['item']), int(cell['zone'])))
+    words = [cell['word'] for cell in cells]
+    story_W = np.array([int(cell['item']) for cell in cells])
+    tokens = list(csv.DictReader(gpt3.splitlines()))
+    gpt3_W = np.full(len(words), np.nan)
+    for story in np.unique(story_W).tolist():
+        rows = [row for row in tokens if int(row['story']) == story - 1]  # counted from 0 there
+        is_story_W = story_W == story
+        gpt3_W[is_story_W] = sum_tokens(
+            [word for word, is_story in zip(words, is_story_W) if is_story],
+            [row['token'] for row in rows],
+            [float(row['logprob'] or 'nan') for row in rows],
+            [int(row['offset']) for row in rows],
+        )
+    return Stories(
+        words,
+        story_W,
+        np.array([int(cell['zone']) for cell in cells]),
+        np.log([float(cell['gmeanItemRT']) for cell in cells]),
+        np.array([float(cell['meanItemRT']) for cell in cells]),
+        gpt3_W,
+    )
+
+
+def sum_tokens(
+    words: Sequence[str], tokens: Sequence[str], log_p: Sequence[float], offsets: Sequence[int]
+) -> np.ndarray:
+    """Returns the surprisal of each word, the sum over its tokens, in nats.
+
+    Args:
+        words: The words of a text, which have one blank between them.
+        tokens: The tokens of the text, whose beginning may be blanks.
+        log_p: The log-probability of each token, nats.
+        offsets: The place of the first character of each token in the text.
+
+    Raises:
+        BadInput: A token has characters of two words, a word has no token, or too many characters are others.
+    """
+    text = ' '.join(words)
+    stops_W = np.cumsum([len(word) + 1 for word in words]) - 1
+    starts_W = stops_W - [len(word) for word in words]
+    surprisal_W, num_tokens_W, different = np.zeros(len(words)), np.zeros(len(words), int), set()
+    for token, log_p_of_token, offset in zip(tokens, log_p, offsets, strict=True):
+        core = token.strip()
+        start = offset + len(token) - len(token.lstrip())
+        word = int(np.searchsorted(starts_W, start, side='right')) - 1
+        if start + len(core) > stops_W[word]:
+            raise BadInput(f'token {token!r} at character {offset:,}: is not within one word')
+        if text[start : start + len(core)] != core:
+            different.add(word)
+        surprisal_W[word] -= log_p_of_token
+        num_tokens_W[word] += 1
+    if not num_tokens_W.all():
+        raise BadInput(f'word {int(np.argmin(num_tokens_W)) + 1:,}: has no token')
+    if len(different) > MAX_DIFFERENT * len(words):
+        raise BadInput(f'{len(different):,} of {len(words):,} words are not those of the tokens at their offsets')
+    return surprisal_W
+
+
+def _read_file(folder: str, path: str, sha256: str) -> bytes:
+    """Returns a file of the repository, checked, from its place there or directly in the folder."""
+    root = expand('--data', folder)
+    found = next((p for p in (root / path, root / pathlib.Path(path).name) if p.is_file()), None)
+    if found is None:
+        raise BadInput(f'--data={folder}: has no {path}; give a clone of {REPOSITORY} at commit {COMMIT}')
+    data = read_bytes(str(found), found)
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise BadInput(f'{found}: another version (sha256 differs); check out commit {COMMIT} of {REPOSITORY}')
+    return data

@@ -1,0 +1,220 @@
+"""The study of reading times: its data, its regression, its training samples, and the whole on a made-up corpus."""
+
+import hashlib
+import importlib.util
+import math
+import random
+
+import numpy as np
+import pytest
+
+from configs import text
+from experiments.reading_times import gains, measure, natural_stories, table, train
+from nplm_jax.config import to_dict
+from nplm_jax.data.corpora import Span
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.inference import surprisal
+from nplm_jax.runs import experiment, loading
+from nplm_jax.utils.errors import BadInput
+
+needs_statsmodels = pytest.mark.skipif(
+    importlib.util.find_spec('statsmodels') is None, reason='needs what pip install ".[studies]" brings'
+)
+
+
+def test_tokens_are_summed_to_the_words_that_they_stand_in():
+    # 'He said, "no."' in tokens that begin with blanks, split words, and split off punctuation
+    tokens = {'He': math.nan, ' s': -1.0, 'aid': -2.0, ',': -0.5, ' "': -4.0, 'no': -8.0, '."': -16.0}
+    words, offsets = ['He', 'said,', '"no."'], [0, 2, 4, 7, 8, 10, 12]
+    sums = natural_stories.sum_tokens(words, list(tokens), list(tokens.values()), offsets)
+    np.testing.assert_array_equal(sums, [math.nan, 3.5, 28.0])
+
+
+@pytest.mark.parametrize(
+    'tokens,offsets,message',
+    [
+        (['He', ' said, "no', '."'], [0, 2, 12], 'not within one word'),
+        (['He', ' said,'], [0, 2], 'word 3: has no token'),
+        (['He', ' sang,', ' "no."'], [0, 2, 8], '1 of 3 words are not those'),
+        (['He', ' said,', ' "no."'], [0, 3, 9], 'not within one word'),
+    ],
+)
+def test_tokens_of_another_text_are_refused(tokens, offsets, message):
+    with pytest.raises(BadInput, match=message):
+        natural_stories.sum_tokens(['He', 'said,', '"no."'], tokens, [-1.0] * len(tokens), offsets)
+
+
+def test_missing_and_changed_files_are_refused(tmp_path):
+    with pytest.raises(BadInput, match=f'has no naturalstories_RTS/.*at commit {natural_stories.COMMIT}'):
+        natural_stories.read(str(tmp_path))
+    (tmp_path / 'processed_wordinfo.tsv').write_text('word\tzone\n')
+    with pytest.raises(BadInput, match=r'processed_wordinfo.tsv: another version \(sha256 differs\)'):
+        natural_stories.read(str(tmp_path))
+
+
+def test_words_before_do_not_reach_into_the_story_before():
+    columns = gains.with_words_before(np.array([1.0, 2, 3, 4, 5]), np.array([1, 1, 1, 2, 2]))
+    np.testing.assert_array_equal(
+        columns, [[1, np.nan, np.nan], [2, 1, np.nan], [3, 2, 1], [4, np.nan, np.nan], [5, 4, np.nan]]
+    )
+
+
+def test_sentences_end_at_their_marks_and_at_the_end_of_a_story():
+    words = ['Mr.', 'Fox', 'ran.', "'Why?'", 'said', 'she']
+    places_W, first_W, last_W = gains.sentence_places(words, np.array([1, 1, 1, 1, 1, 2]))
+    assert places_W.tolist() == [1, 2, 3, 1, 1, 1]
+    assert first_W.tolist() == [True, False, False, True, True, True]
+    assert last_W.tolist() == [False, False, True, True, True, True]
+
+
+def test_the_words_that_are_left_out():
+    words = ['One', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight.']
+    known_W = np.array([True, True, True, False, True, True, True, True])
+    kept_W = gains.choose_words(words, np.ones(8, int), np.arange(8) + 1, known_W)
+    assert [word for word, is_kept in zip(words, kept_W) if is_kept] == ['six', 'seven']
+
+
+@needs_statsmodels
+def test_a_story_is_predicted_by_the_regression_of_the_other():
+    # Slopes 1 and 1.5, variance 0.5 in both fits; found by hand. The means of the stories, 7 and 90, do not matter.
+    times_W = np.array([-1.5, 1, 0.5, -2, 1, 1]) + np.repeat([7, 90], 3)
+    columns_Wx1 = np.array([[-1.0], [0], [1], [-1], [0], [1]])
+    log_p_W = gains.held_out(times_W, np.repeat([1, 2], 3), columns_Wx1)
+    np.testing.assert_allclose(log_p_W, -0.5 * math.log(math.pi) - np.array([0, 1, 1, 1, 1, 0]), atol=1e-12)
+
+
+@needs_statsmodels
+@pytest.mark.parametrize('effect', [0.0, 0.5])
+def test_the_gain_is_that_of_the_effect(effect):
+    rng, story_W = np.random.default_rng(1), np.repeat(np.arange(10), 2000)
+    baseline_WxB, added_Wx1 = rng.normal(size=(len(story_W), 3)), rng.normal(size=(len(story_W), 1))
+    times_W = baseline_WxB @ [1.0, -2.0, 3.0] + effect * added_Wx1[:, 0] + story_W + rng.normal(size=len(story_W))
+    gain = gains.gain(times_W, story_W, baseline_WxB, added_Wx1)
+    expected = 0.5 * math.log(1 + effect**2)  # nats per word, by which a variance of 1 + effect**2 falls to 1
+    assert gain.per_word == pytest.approx(expected, abs=0.012)
+    low, high = gains.interval(gains.mean_gain(gain.sums_S, gain.counts_S), 10)
+    assert low < expected < high and high - low < 0.05
+    assert gain.per_word > 0.05 or gain.per_word < 1e-4
+
+
+@needs_statsmodels
+def test_slopes_are_those_of_the_models_columns():
+    rng, story_W = np.random.default_rng(1), np.repeat([1, 2], 50)
+    columns_WxC = rng.normal(size=(100, 4))
+    found = gains.slopes(columns_WxC @ [5.0, 6, 7, 8] + story_W, story_W, columns_WxC[:, :2], columns_WxC[:, 2:])
+    np.testing.assert_allclose(found, [7, 8], atol=1e-9)
+    times_W = columns_WxC[:, 0] + 3 * story_W
+    assert gains.explained_variance(times_W, story_W, columns_WxC[:, :1]) == pytest.approx(1)
+    correlation = np.corrcoef(*(gains.centre(x, story_W) for x in (times_W, columns_WxC[:, 1])))[0, 1]
+    assert gains.explained_variance(times_W, story_W, columns_WxC[:, 1:2]) == pytest.approx(correlation**2)
+
+
+def test_an_interval_is_over_stories():
+    statistic = gains.mean_gain(np.array([10.0, 10, 10]), np.array([100, 100, 100]))
+    assert gains.interval(statistic, 3) == (pytest.approx(0.1), pytest.approx(0.1))
+    low, high = gains.interval(gains.mean_gain(np.array([0.0, 30]), np.array([100, 100])), 2)
+    assert (low, high) == (0, pytest.approx(0.3))  # a quarter of the resamples have one story twice
+
+
+def test_a_sample_has_whole_texts_evenly_and_the_rest_stays(monkeypatch):
+    monkeypatch.setattr(train, 'ALL_WORDS', 12)
+    monkeypatch.setattr(train, 'SIZES', (6, 12))
+    vocabulary = Vocabulary(('<rare>', '<text>', 'a'), (0, 5, 15))
+    tokens_T = np.array([1, 2, 2, 1, 0, 0, 1, 0, 2, 1, 0, 2, 7, 8, 9], np.int32)
+    data = Dataset(Span(0, 12), Span(12, 14), Span(14, 15), tokens_T, vocabulary)
+    sample = train.sample_texts(data, 6)
+    assert sample.train_words.tolist() == [1, 2, 2, 1, 0, 2]  # the first and the third text
+    assert [sample.tokens_T[s.start : s.stop].tolist() for s in (sample.valid, sample.test)] == [[7, 8], [9]]
+    with pytest.raises(BadInput, match='--words=7: must be among 6, 12'):
+        train.sample_texts(data, 7)
+
+
+def test_smaller_samples_are_read_more_often_and_validated_as_often():
+    configs = {words: train.make_config(train.Run('mlp9', 3, words)) for words in (100_000, 400_000, 800_000)}
+    assert [c.train.epochs for c in configs.values()] == [17, 8, 6]
+    assert [c.train.evaluate_every for c in configs.values()] == [390 * 17 // 6, 1562 * 8 // 6, 0]
+    assert {(c.seed, c.output.kind, c.train.batch_size) for c in configs.values()} == {(3, 'nce', 256)}
+    everything = {row: experiment.load_settings(train.make_config(train.Run(row, 1, 800_000))) for row in train.ROWS}
+    assert all(to_dict(settings)['corpus']['train'] == 800_000 for settings in everything.values())
+    assert everything['kneser_ney_4'].model.n == 4 and everything['rnn'].model.family == 'rnn'
+
+
+def test_runs_have_folders_of_their_own():
+    names = [run.folder for run in train.runs(['kneser_ney_5', 'lstm'], (1, 2), (100_000, 800_000))]
+    lstms = ['lstm-1-100000', 'lstm-1', 'lstm-2-100000', 'lstm-2']
+    assert names == ['kneser_ney_5-100000', 'kneser_ney_5', *lstms]
+
+
+def test_shuffled_surprisals_stay_in_their_story():
+    story_W = np.repeat([1, 2], 50)
+    surprisal_W = np.append(np.arange(99.0), 99)
+    surprisal_W[[0, 50]] = np.nan
+    other_W = measure.shuffled(surprisal_W, story_W)
+    assert np.isnan(other_W[[0, 50]]).all() and (other_W != surprisal_W).mean() > 0.9
+    assert sorted(other_W[1:50]) == list(range(1, 50)) and sorted(other_W[51:]) == list(range(51, 100))
+
+
+def _make_text(rng, num_sentences, new_word=''):
+    """Returns a made-up text with a comma here and there, and with a word that may be new."""
+    words = ['bo' * (i % 5 + 1) + 'abcdefghij'[i % 10] for i in range(20)] + ([new_word] if new_word else [])
+    sentences = (rng.choices(words, k=rng.randint(5, 9)) for _ in range(num_sentences))
+    return ' '.join(' '.join(w + ',' * (rng.random() < 0.2) for w in s).rstrip(',') + '.' for s in sentences)
+
+
+def _write_corpus(folder):
+    """Writes three made-up stories with made-up times, and tokens that are words. Returns: the files' checksums."""
+    rng = random.Random(1)
+    times, tokens = ['word\tzone\titem\tnItem\tmeanItemRT\tsdItemRT\tgmeanItemRT\tgsdItemRT'], []
+    for story in (3, 1, 2):
+        words = _make_text(rng, 20, 'newword').split()
+        for zone, word in enumerate(words, start=1):
+            time = rng.uniform(250, 400)
+            times.append(f'{word}\t{zone}\t{story}\t80\t{time + 20}\t99\t{time}\t1.5')
+        offset = 0
+        for token in [words[0], *(f' {word}' for word in words[1:])]:
+            log_p = rng.uniform(-9, 0) if offset else ''
+            tokens.append(f'"{token}",{log_p},{offset},{story - 1}')
+            offset += len(token)
+    (folder / 'processed_wordinfo.tsv').write_text('\n'.join(times))
+    (folder / 'all_stories_gpt3.csv').write_text('\n'.join(['token,logprob,offset,story', *tokens]))
+    return {
+        path: hashlib.sha256((folder / path.split('/')[1]).read_bytes()).hexdigest() for path in natural_stories.FILES
+    }
+
+
+@needs_statsmodels
+@pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+def test_the_study_on_a_made_up_corpus(tmp_path, monkeypatch):
+    monkeypatch.setattr(natural_stories, 'FILES', _write_corpus(tmp_path))
+    rng = random.Random(2)
+    (tmp_path / 'text.txt').write_text('\n\n'.join(_make_text(rng, 3) for _ in range(60)))
+    for name, n in (('kneser_ney_2', 2), ('kneser_ney_5', 5)):
+        config = text.get_config('kneser_ney_5')
+        config.model.n, config.corpus.path = n, str(tmp_path / 'text.txt')
+        experiment.run(config, tmp_path / 'runs' / name)
+    measured = measure.measure_all([tmp_path / 'runs'], str(tmp_path), tmp_path / 'cache')
+    assert set(measured['models']) == {'kneser_ney_2', 'kneser_ney_5'} and len(measured['stories']['counts']) == 3
+    stories = natural_stories.read(str(tmp_path))
+    assert measured['stories']['in_vocabulary'] == sum('newword' not in word for word in stories.words) > 0
+    loaded = loading.load(tmp_path / 'runs' / 'kneser_ney_2')
+    cached = measure.Surprisals(None, None, tmp_path / 'cache').of('kneser_ney_2', [tmp_path / 'runs' / 'kneser_ney_2'])
+    for story in (1, 2, 3):
+        is_story_W = stories.story_W == story
+        words = [word for word, is_story in zip(stories.words, is_story_W) if is_story]
+        bits = [row['surprisal_model'] for row in surprisal.surprisal({'model': loaded}, words)]
+        np.testing.assert_allclose(np.array(cached)[is_story_W], np.array(bits) * math.log(2), rtol=1e-5)
+    assert table.make_table(measured).count('\n') == 5
+    monkeypatch.setattr(measure, 'word_surprisals', None)  # the second time all comes from the cache
+    assert measure.measure_all([tmp_path / 'runs'], str(tmp_path), tmp_path / 'cache') == measured
+    with pytest.raises(BadInput, match='no finished run'):
+        measure.measure_all([tmp_path], str(tmp_path), tmp_path / 'cache')
+
+
+def test_the_correlation_and_the_line_are_those_of_the_models():
+    counts_S = np.full(10, 100)
+    own = [table.Model('m', '1', math.exp(x), np.full(10, 100 * y), counts_S, [y]) for x, y in [(6, 1), (5, 2), (4, 3)]]
+    value, (low, high) = table.correlate(own)
+    assert (value, low, high) == (pytest.approx(-1), pytest.approx(-1), pytest.approx(-1))
+    anchor = table.Model('GPT-3', '', math.exp(2), np.full(10, 400.0), counts_S, [4.0])
+    assert table.above_line(own, anchor)[0] == pytest.approx(4 - 5)
