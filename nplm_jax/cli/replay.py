@@ -37,8 +37,9 @@ def main(argv: Sequence[str]) -> None:
 
     process.set_up_process()
     folder = expand('--workdir', flags.workdir[0])
-    settings = _fit_devices(workdir.read_settings(folder))
+    settings = workdir.read_settings(folder)
     require(is_network(settings.model), 'RUN', flags.workdir[0], 'a count-based model has no updates')
+    settings = _fit_devices(settings)
     data = loading.prepare_recorded(settings, folder)
     results = loading.finished(folder) or {}
     run = loop.prepare_run(settings, data)
