@@ -2,12 +2,12 @@
 
 import contextlib
 
-from nicegui import app, ui
+from nicegui import Client, app, ui
 
 from nplm_jax.cli.explorer import view
 from nplm_jax.cli.explorer.header import TITLE
-from nplm_jax.cli.explorer.hosts import HostCheck
-from nplm_jax.cli.explorer.page import ExplorerPage
+from nplm_jax.cli.explorer.hosts import HostCheck, VisitorLimit
+from nplm_jax.cli.explorer.page import ExplorerPage, Prepared
 from nplm_jax.cli.explorer.state import PageState
 from nplm_jax.cli.loaded_models import LoadedModels
 from nplm_jax.utils.errors import BadInput
@@ -26,10 +26,12 @@ def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: b
             state = PageState.from_query(ui.context.client.request.query_params, len(models.models))
         except BadInput as error:
             state, problem = PageState(), f'the link cannot be restored: {error}'
-        ExplorerPage(models, kind, state).build(problem)
+        ExplorerPage(models, kind, state, prepared).build(problem)
 
+    prepared = Prepared.of(models)
     view.predict(models, models.vocabulary.words[:1], 1)  # compiles, before the first visitor comes
-    app.add_middleware(HostCheck, host=host)
+    app.add_middleware(VisitorLimit, num_visitors=lambda: len(Client.instances))
+    app.add_middleware(HostCheck, host=host)  # the last one added is the first one asked
     address = f'http://[{host}]:{port}' if ':' in host else f'http://{host}:{port}'
     app.on_startup(lambda: print(f'{address} shows {", ".join(models.names)}; Ctrl-C ends it', flush=True))
     with contextlib.suppress(KeyboardInterrupt):
