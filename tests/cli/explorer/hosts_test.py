@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from nplm_jax.cli.explorer.hosts import HostCheck
+from nplm_jax.cli.explorer.hosts import HostCheck, VisitorLimit
 
 
 def answer(host, headers, kind='http'):
@@ -88,6 +88,19 @@ def test_on_all_addresses_a_number_and_the_machines_name_are_answered_but_no_oth
         assert answer(host, [('host', name)]) == ['passed']
     for name in ('evil.example', '192.168.1.2.evil.example', '1.2.3'):
         assert answer(host, [('host', name)])[0] == 403
+
+
+def test_more_visitors_than_the_page_takes_are_asked_to_wait():
+    async def app(scope, receive, send):
+        await send('passed')
+
+    async def send(message):
+        sent.append(message if message == 'passed' else message.get('status'))
+
+    for path, num_visitors, expected in (('/', 199, 'passed'), ('/', 200, 503), ('/_nicegui/x', 200, 'passed')):
+        sent = []
+        asyncio.run(VisitorLimit(app, lambda n=num_visitors: n)({'type': 'http', 'path': path}, None, send))
+        assert sent[0] == expected
 
 
 def test_messages_that_are_no_request_pass():
