@@ -63,6 +63,7 @@ TABLES = [
     ('experiments/scale/README.md', 'scale.preparation'),
     ('experiments/scale/README.md', 'scale.training'),
     ('experiments/scale/README.md', 'scale.tables'),
+    ('experiments/soak/README.md', 'soak.soak'),
     ('experiments/speed/README.md', 'speed.forms --show'),
     ('experiments/speed/README.md', 'speed.race --show'),
     ('experiments/speed/README.md', 'speed.race --show --output=experiments/speed/results/race_amx.json'),

@@ -127,14 +127,16 @@ async def _run(
     return looks, [answer._replace(at=answer.at - began) for answer in answers]
 
 
-def _look(pid: int) -> dict[str, int]:
-    """Returns resident memory, open files and threads of a process."""
+def _look(pid: int) -> dict[str, float]:
+    """Returns resident memory, open files, threads and processor seconds of a process."""
+    times = pathlib.Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[11:13]
     status = dict(line.split(':', 1) for line in pathlib.Path(f'/proc/{pid}/status').read_text().splitlines())
     files = len(os.listdir(f'/proc/{pid}/fd'))
     return {
         'resident_kilobytes': int(status['VmRSS'].split()[0]),
         'open_files': files,
         'threads': int(status['Threads']),
+        'cpu_seconds': sum(map(int, times)) / os.sysconf('SC_CLK_TCK'),
     }
 
 
@@ -171,6 +173,8 @@ def _summary(
         'checkpoints': saves,
         'parts': parts,
         'all_answers': _latencies(answers, looks[-1]['seconds']),
+        'explorer_cpu_seconds': round(looks[-1]['explorer']['cpu_seconds'] - looks[0]['explorer']['cpu_seconds'], 1),
+        'load_average': round(os.getloadavg()[1], 1),
         'errors': sorted({answer.note for answer in answers if answer.kind == 'error'})[:10],
         'ends': ends,
         'lines_on_stderr': len(log.splitlines()),
@@ -181,7 +185,7 @@ def _summary(
     }
 
 
-def _medians(rows: Sequence[dict[str, int]]) -> dict[str, float]:
+def _medians(rows: Sequence[dict[str, float]]) -> dict[str, float]:
     return {key: statistics.median(row[key] for row in rows) for key in rows[0]}
 
 
