@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument('--output', default=str(RESULTS / 'soak.json'), help='the file with the results')
     flags = parser.parse_args()
     if not flags.minutes:
-        return results.show(lambda: '\n\n'.join(make_table(name) for name in ('soak', 'load')))
+        return results.show(lambda: '\n\n'.join(make_table(path.stem) for path in sorted(RESULTS.glob('*.json'))))
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(flags.workdir or temporary)
         folder.mkdir(parents=True, exist_ok=True)
