@@ -16,7 +16,13 @@ PAGES = [
     *sorted(ROOT.glob('docs/[a-z]*/*.md')),
 ]
 # Commands that are not run, by what stands in them, and why.
-NOT_RUN = {'pip install': 'installs', 'uv pip': 'installs', '--launcher=slurm': 'needs a cluster'}
+NOT_RUN = {
+    'pip install': 'installs',
+    'cyclonedx-py': 'is not installed',
+    'pip-audit': 'needs the internet',
+    'uv pip': 'installs',
+    '--launcher=slurm': 'needs a cluster',
+}
 # The small corpus has no word outside its vocabulary: tests/cli/spell_test.py runs these.
 NOT_RUN |= dict.fromkeys(('nplm spell', 'score runs/brown-mlp9 --open'), 'needs rare words')
 # Commands that stand in .ci/run as they are printed.

@@ -65,6 +65,7 @@ TABLES = [
     ('experiments/scale/README.md', 'scale.tables'),
     ('experiments/reading_times/README.md', 'reading_times.table'),
     ('experiments/reading_times/README.md', 'reading_times.table --questions'),
+    ('experiments/soak/README.md', 'soak.soak'),
     ('experiments/speed/README.md', 'speed.forms --show'),
     ('experiments/speed/README.md', 'speed.race --show'),
     ('experiments/speed/README.md', 'speed.race --show --output=experiments/speed/results/race_amx.json'),

@@ -8,7 +8,9 @@ Reads the files of the run's folder; loads no model, so that it answers at once,
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import Parser
@@ -99,8 +101,9 @@ def _value(value: Any) -> str:
     return f'{value:,}' if type(value) is int else str(value)
 
 
-def _size(path: Any) -> int:
-    """Returns the bytes of a file, or of all files in a folder."""
-    if path.is_dir():
-        return sum(p.stat().st_size for p in path.rglob('*') if p.is_file())
-    return path.stat().st_size
+def _size(path: Path) -> int:
+    """Returns the bytes of a file, or of all files in a folder; a link is not followed and counts as its own bytes."""
+    if path.is_dir() and not path.is_symlink():
+        files = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+        return sum(os.lstat(file).st_size for file in files)
+    return path.lstat().st_size

@@ -37,9 +37,11 @@ def main(argv: Sequence[str]) -> None:
 
     process.set_up_process()
     folder = expand('--workdir', flags.workdir[0])
-    settings = _fit_devices(workdir.read_settings(folder))
+    settings = workdir.read_settings(folder)
     require(is_network(settings.model), 'RUN', flags.workdir[0], 'a count-based model has no updates')
+    settings = _fit_devices(settings)
     data = loading.prepare_recorded(settings, folder)
+    loading.example_state(folder, settings, data.vocabulary)  # refuses what the memory does not hold
     results = loading.finished(folder) or {}
     run = loop.prepare_run(settings, data)
     total = results.get('updates') or run.schedule.total_steps

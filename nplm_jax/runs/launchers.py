@@ -140,7 +140,7 @@ class Task:
         child = subprocess.Popen(words, env=environment)
         self.child_pid = child.pid
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        os.waitid(os.P_PID, self.child_pid, os.WEXITED | os.WNOWAIT)
+        _wait_without_reaping(self.child_pid)
         if code := child.wait():
             raise SystemExit(code if code > 0 else 128 - code)  # submitit then stores no result
 
@@ -149,7 +149,7 @@ class Task:
         if self.child_pid:
             self._stop_child()
             with contextlib.suppress(ChildProcessError):
-                os.waitid(os.P_PID, self.child_pid, os.WEXITED | os.WNOWAIT)
+                _wait_without_reaping(self.child_pid) or os.waitpid(self.child_pid, 0)
         return _import_submitit().helpers.DelayedSubmission(dataclasses.replace(self))
 
     def command_line(self, job: Any) -> tuple[list[str], dict[str, str]]:
@@ -172,6 +172,19 @@ class Task:
             self.stopping = True
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.child_pid, signal.SIGTERM)
+
+
+def _wait_without_reaping(pid: int) -> bool:
+    """Waits for the end of a child, which a signal handler may do at the same time; the child can still be reaped.
+
+    Returns:
+        False, at once, where the system has no such call: macOS before Python 3.13. There `Popen.wait` waits instead,
+        and a handler that reaps the child ends the process itself.
+    """
+    if not hasattr(os, 'waitid'):
+        return False
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    return True
 
 
 class _Slurm:

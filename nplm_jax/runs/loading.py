@@ -1,9 +1,11 @@
 """Runs that exist: their corpus, their results, their model."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import pathlib
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 
@@ -15,6 +17,10 @@ from nplm_jax.models.registry import is_network
 from nplm_jax.runs import catalog, workdir
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_json
+
+if TYPE_CHECKING:
+    from nplm_jax.models.network import Network
+    from nplm_jax.training.step import TrainState
 
 Path: TypeAlias = str | os.PathLike[str]
 
@@ -40,20 +46,45 @@ def load(folder: Path) -> tuple[Settings, vocabulary.Vocabulary, LanguageModel]:
 def _load_network(folder: pathlib.Path, settings: Settings, words: vocabulary.Vocabulary) -> LanguageModel:
     """Returns the network of a run with its best parameters."""
     # Orbax takes a second to import, which a count-based model does not need.
-    from nplm_jax.models.network import Network  # noqa: PLC0415
     from nplm_jax.models.neural import NeuralLanguageModel  # noqa: PLC0415
-    from nplm_jax.training import checkpoints, step  # noqa: PLC0415
-    from nplm_jax.training.optimizers import Hyperparameters  # noqa: PLC0415
+    from nplm_jax.training import checkpoints  # noqa: PLC0415
 
     if not (folder / 'checkpoints').is_dir():
         raise BadInput(f'{folder}: holds no checkpoint yet')
+    network, state = example_state(folder, settings, words)
+    with contextlib.closing(checkpoints.CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
+        return NeuralLanguageModel(network, store.restore_best(state, state.params))
+
+
+def example_state(folder: pathlib.Path, settings: Settings, words: vocabulary.Vocabulary) -> tuple[Network, TrainState]:
+    """Returns a run's network and the shapes and types of its training state, without arrays.
+
+    Raises:
+        BadInput: The state is larger than this machine's memory. Zeros take little room in a checkpoint, so that a
+            small folder can declare any size.
+    """
+    from nplm_jax.models.network import Network  # noqa: PLC0415
+    from nplm_jax.training import step  # noqa: PLC0415
+    from nplm_jax.training.optimizers import Hyperparameters  # noqa: PLC0415
+
     network = Network.from_settings(settings, words)
     # An optimizer's state depends on neither the data nor the devices, and its structure is all that is needed.
     program = step.make_program(settings, network, steps_per_epoch=1)
     hyperparameters = Hyperparameters.from_settings(settings)
     state = jax.eval_shape(lambda: step.init_state(program, hyperparameters))
-    with contextlib.closing(checkpoints.CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
-        return NeuralLanguageModel(network, store.restore_best(state, state.params))
+    size, memory = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state)), machine_memory()
+    if size > memory:
+        sizes = f'{size / 1e9:,.0f} GB with its training state; this machine has {memory / 1e9:,.0f} GB of memory'
+        raise BadInput(f'{folder}: its config describes a network of {sizes}')
+    return network, state
+
+
+def machine_memory() -> float:
+    """Returns the bytes of this machine's memory; infinity where the system does not tell."""
+    try:
+        return os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+    except (ValueError, OSError):
+        return float('inf')
 
 
 def load_dataset(settings: Settings) -> dataset.Dataset:

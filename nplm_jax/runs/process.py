@@ -1,11 +1,18 @@
 """What a process does before JAX starts."""
 
+import glob
 import os
+import pathlib
+import re
+import warnings
+from typing import Any
 
 import jax
 from absl import logging
 
 from nplm_jax.data import download
+
+_UNREADABLE = re.compile(r"Error reading persistent compilation cache entry for '([\w.<>-]+)'")
 
 
 def set_up_process(all_cores: bool = False) -> None:
@@ -21,3 +28,31 @@ def set_up_process(all_cores: bool = False) -> None:
     logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
     if not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]  # JAX_COMPILATION_CACHE_DIR sets another
         jax.config.update('jax_compilation_cache_dir', str(download.cache_folder() / 'compiled'))
+    if not isinstance(warnings.showwarning, _ShowWarning):
+        warnings.showwarning = _ShowWarning(warnings.showwarning)
+
+
+def forget_unreadable_program(warning: str) -> None:
+    """Deletes the compiled programs of which JAX warns that it cannot read one.
+
+    JAX writes them in place, so that a kill may cut one short, and never over one that is there: without this it would
+    compile the program again at every start.
+
+    Args:
+        warning: The text of a warning, which names the program's function; programs of that name are deleted.
+    """
+    folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    if folder and (match := _UNREADABLE.match(warning)):
+        for path in pathlib.Path(folder).glob(f'{glob.escape(match[1])}-*-cache'):
+            path.unlink(missing_ok=True)
+
+
+class _ShowWarning:
+    """Takes the place of `warnings.showwarning`."""
+
+    def __init__(self, show: Any) -> None:
+        self._show = show
+
+    def __call__(self, message: Any, *arguments: Any, **options: Any) -> None:
+        forget_unreadable_program(str(message))
+        self._show(message, *arguments, **options)

@@ -91,7 +91,30 @@ def make_optimizer(settings: OptimizerSettings, learning_rate: LearningRate) -> 
     }[settings.name]()
     optimizer = optax.chain(direction, _scale_by_learning_rate(learning_rate))
     clips = settings.clip_norm and settings.name != 'paper'
-    return optax.chain(optax.clip_by_global_norm(settings.clip_norm), optimizer) if clips else optimizer
+    return optax.chain(clip_by_global_norm(settings.clip_norm), optimizer) if clips else optimizer
+
+
+def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
+    """Returns `optax.clip_by_global_norm`, except where the sum of squares overflows float32.
+
+    That sum is infinite from a norm of 1.8e19 on, and Optax then makes the update zero without a word. Such a gradient
+    is divided by its largest element first. One that is not finite gives an update that is not finite, which stops
+    the run.
+
+    Args:
+        max_norm: The largest norm of all gradients together.
+    """
+    clip = optax.clip_by_global_norm(max_norm)
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        def divide(grads: Any) -> Any:
+            largest = jnp.max(jnp.stack([jnp.max(jnp.abs(g)) for g in jax.tree.leaves(grads)]))
+            return jax.tree.map(lambda g: g / largest.astype(g.dtype) * max_norm, grads)  # a norm of max_norm or more
+
+        overflows = jnp.isinf(optax.tree.norm(updates))
+        return clip.update(jax.lax.cond(overflows, divide, lambda grads: grads, updates), state, params)
+
+    return optax.GradientTransformation(clip.init, update)
 
 
 def _scale_by_learning_rate(learning_rate: LearningRate) -> optax.GradientTransformationExtraArgs:

@@ -40,13 +40,13 @@ def damaged(rng: random.Random, reader: Reader) -> bytes:
     """Returns one of the reader's valid files with some edits."""
     data = rng.choice(reader.valid)
     if reader.is_json and rng.random() < 0.5:
-        return _damaged_json(rng, data)
+        return damaged_json(rng, data)
     for _ in range(rng.choice([1, 1, 1, 2, 3, 4])):
-        data = _edited(rng, data)
+        data = edited(rng, data)
     return data
 
 
-def _edited(rng: random.Random, data: bytes) -> bytes:
+def edited(rng: random.Random, data: bytes) -> bytes:
     kind = rng.choice(['flip', 'insert', 'replace', 'delete', 'repeat', 'move', 'cut', 'line'])
     if kind == 'line':  # or what lies between two line ends
         parts = data.split(b'\n')
@@ -71,7 +71,7 @@ def _edited(rng: random.Random, data: bytes) -> bytes:
     return before + middle + after
 
 
-def _damaged_json(rng: random.Random, data: bytes) -> bytes:
+def damaged_json(rng: random.Random, data: bytes) -> bytes:
     """Replaces values or keys of a JSON file."""
     lines = data.decode().splitlines() if data.count(b'}\n{') else [data.decode()]
     i = rng.randrange(len(lines))

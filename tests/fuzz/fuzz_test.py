@@ -6,6 +6,8 @@ import pathlib
 import pytest
 
 from tests.fuzz import search
+from tests.fuzz.folders import make_runs
+from tests.fuzz.folders import search as search_folders
 from tests.fuzz.readers import READERS
 
 each = pytest.mark.parametrize('reader', READERS, ids=lambda reader: reader.name)
@@ -20,6 +22,16 @@ def test_a_few_damaged_files(reader):
 @each
 def test_many_damaged_files(reader):
     search.search_many(reader, reader.cases[1])
+
+
+def test_a_damaged_folder_in_every_command(folders):
+    """One case of each, on the network and the model by counting that other tests use too."""
+    search_folders(1, [folders / 'network', folders / 'counts'])
+
+
+@pytest.mark.fuzz
+def test_many_damaged_folders_in_every_command(tmp_path):
+    search_folders(40, make_runs(tmp_path))
 
 
 def test_the_table_is_what_was_found():

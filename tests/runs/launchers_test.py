@@ -1,3 +1,4 @@
+import gc
 import json
 import os
 import signal
@@ -80,6 +81,47 @@ def test_what_a_task_starts(monkeypatch):
     assert line('local', 1) == ([], None) and line('local', 1, '3') == ([], '3')
     together = ['--distributed', '--coordinator=localhost:1234', '--processes=2', '--process_id=1']
     assert line('local', 2) == (together, None)
+
+
+@pytest.fixture(params=[True, False], ids=['waitid', 'as macOS before Python 3.13'])
+def task(request, monkeypatch):
+    """Returns a function that makes a task of Python code, without submitit."""
+    if not request.param:
+        monkeypatch.delattr(os, 'waitid')
+    job = types.SimpleNamespace(cluster='local', num_tasks=1, global_rank=0)
+    helpers = types.SimpleNamespace(DelayedSubmission=lambda task: task)
+    submitit = types.SimpleNamespace(JobEnvironment=lambda: job, helpers=helpers)
+    monkeypatch.setattr(launchers, '_import_submitit', lambda: submitit)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)}
+    yield lambda code: launchers.Task(('-S', '-c', code), 'localhost:1')
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def test_a_task_ends_with_the_exit_code_of_its_command(task):
+    assert task('pass')() is None
+    for code, expected in (('import sys; sys.exit(3)', 3), ('import os; os.kill(os.getpid(), 15)', 143)):
+        with pytest.raises(SystemExit) as end:
+            task(code)()
+        assert end.value.code == expected
+
+
+@pytest.mark.filterwarnings('ignore::ResourceWarning')
+def test_a_signal_handler_waits_for_the_command_that_the_task_waits_for(task):
+    sleeping, requeued = task('import time; time.sleep(60)'), []
+
+    def ring(*_):  # as submitit's handler does
+        requeued.append(sleeping.checkpoint())
+        sys.exit(9)
+
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    with pytest.raises(SystemExit, match='9'):
+        sleeping()
+    assert requeued[0].child_pid == 0 and sleeping.stopping
+    gc.collect()  # reaps what the task left, and warns of it
+    with pytest.raises(ProcessLookupError):
+        os.kill(sleeping.child_pid, 0)
 
 
 def test_a_sweep_as_jobs_of_this_machine(tmp_path):

@@ -3,6 +3,7 @@ import shutil
 
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from absl import logging
 
@@ -169,3 +170,13 @@ def test_the_best_of_an_empty_folder_is_an_error(tmp_path):
     with pytest.raises(BadInput, match='holds no checkpoint'):
         store.restore_best(STATE, BEST)
     store.close()
+
+
+@pytest.mark.filterwarnings('ignore::DeprecationWarning')
+def test_the_coming_interface_of_orbax_reads_the_same_arrays(tmp_path):
+    v1 = getattr(ocp, 'v1', None) or pytest.skip('this Orbax has no v1')
+    read = v1.load_checkpointables(filled(tmp_path / 'c') / '3')
+    state, best = at(3)
+    np.testing.assert_array_equal(read['state']['w'], state['w'])
+    np.testing.assert_array_equal(read['best']['w'], best['w'])
+    assert int(read['state']['step']) == 3 and read['state']['n'] is None and read['progress']['seconds'] == 1.5

@@ -1,5 +1,6 @@
 """The part of the explorer's page in which a model continues the text."""
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,6 +12,8 @@ from nplm_jax.cli.explorer.state import FIELDS, PageState
 from nplm_jax.cli.loaded_models import LoadedModels
 from nplm_jax.inference.generation import Choice
 from nplm_jax.utils.errors import BadInput, require
+
+_WRITERS = asyncio.Semaphore(2)  # visitors for whom models write at once; the others wait
 
 
 class Continuations:
@@ -55,7 +58,9 @@ class Continuations:
         try:
             words, samples, seed, *choice = (_value(key, value) for key, value in self.state.numbers.items())
             arguments = self.models, self.state.source, self.tokenize(), words, samples, Choice(*choice), seed
-            lines = await run.io_bound(view.continue_text, *arguments, self.state.weights)
+            async with _WRITERS:
+                if not self.lines.is_deleted:
+                    lines = await run.io_bound(view.continue_text, *arguments, self.state.weights)
         except BadInput as error:
             lines, problem = [], str(error)
         if lines is None or self.lines.is_deleted:  # the page was closed meanwhile
@@ -77,7 +82,7 @@ class Continuations:
 
 
 def _value(key: str, value: float | None) -> Any:
-    """Returns the value of a field, as an int if its minimum is one. Raises BadInput if a required field is empty."""
+    """Returns the value of a field, as an int if its minimum is one. Raises BadInput if it is empty or out of range."""
     field = FIELDS[key]
     require(value is not None or field.initial is None, field.label, value, 'give a number')
-    return int(value) if value is not None and isinstance(field.minimum, int) else value
+    return None if value is None else field.check(value)

@@ -81,5 +81,5 @@ def _theme_button() -> None:
     with button:
         tooltip = ui.tooltip('')
     show('auto')
-    ui.on('theme', lambda event: show(event.args if event.args in THEMES else 'auto'))
+    ui.on('theme', lambda event: show(event.args if event.args in names else 'auto'))
     ui.run_javascript('emitEvent("theme", localStorage.getItem("theme"))')

@@ -1,18 +1,38 @@
 """The explorer's page: what a visitor sees and does. Each visitor has a separate text, and an address that keeps it."""
 
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import NamedTuple, Self
 
 from nicegui import events, ui
 
 from nplm_jax.cli.explorer import feature_map, parts, style, view
 from nplm_jax.cli.explorer.continuations import Continuations
 from nplm_jax.cli.explorer.header import build_header
-from nplm_jax.cli.explorer.state import MAX_COUNT, PageState
+from nplm_jax.cli.explorer.state import MAX_COUNT, MAX_TEXT, MAX_WORD, PageState
 from nplm_jax.cli.explorer.weights import Weights
 from nplm_jax.cli.loaded_models import LoadedModels
 from nplm_jax.data.vocabulary import RARE
 
 NUM_EXPECTED = 5  # words that an explanation lists
+
+
+class Prepared(NamedTuple):
+    """What all visitors see alike, computed once.
+
+    Attributes:
+        maps: The map of the features of each network, by its name.
+        beginnings: Texts to try.
+    """
+
+    maps: Mapping[str, feature_map.FeatureMap]
+    beginnings: Sequence[str]
+
+    @classmethod
+    def of(cls, models: LoadedModels) -> Self:
+        """Computes them."""
+        maps = {name: feature_map.project(C_VxM) for name, C_VxM in models.word_features()}
+        return cls(maps, view.examples(models))
 
 
 class ExplorerPage:
@@ -22,15 +42,17 @@ class ExplorerPage:
         models: The models.
         kind: How text is split, as in `tokenize_prompt`.
         state: What the visitor has chosen.
+        maps: See `Prepared`.
+        beginnings: See `Prepared`.
         lit: The row of the framed list that the arrow keys have reached.
     """
 
-    def __init__(self, models: LoadedModels, kind: str, state: PageState) -> None:
+    def __init__(self, models: LoadedModels, kind: str, state: PageState, prepared: Prepared) -> None:
         self.models = models
         self.kind = kind
         self.state = state
         self.lit: int | None = None
-        self.maps = {name: feature_map.project(C_VxM) for name, C_VxM in models.word_features()}
+        self.maps, self.beginnings = prepared
 
     # --- layout ------------------------------------------------------------------------------------------
 
@@ -107,10 +129,12 @@ class ExplorerPage:
         """Shows beginnings to try where there is no text, else which words are unknown."""
         words = self.tokenize()
         parts.note(self.models.describe_unknown(words))
+        if len(self.state.text) == MAX_TEXT:
+            parts.note(f'only the first {MAX_TEXT:,} characters are read')
         if not words:
             with ui.element('div').classes('hint flex items-center gap-2'):
                 ui.label('Type the beginning of a text, or try one:').classes('quiet')
-                for text in view.examples(self.models):
+                for text in self.beginnings:
                     ui.button(text, on_click=partial(self.set_text, text)).classes('example').props(
                         'outline dense no-caps padding="2px 10px" rounded'
                     )
@@ -218,14 +242,14 @@ class ExplorerPage:
         ui.navigate.history.replace(f'?{query}' if query else '.')
 
     def _change_text(self, event: events.ValueChangeEventArguments) -> None:
-        self.state.text, self.lit = event.value or '', None
+        self.state.text, self.lit = str(event.value or '')[:MAX_TEXT], None
         if self.state.position is not None and self.state.position >= len(self.tokenize()):
             self.state.position = None
         self.show_examples.refresh()
         self._show_predictions()
 
     def _change_word(self, event: events.ValueChangeEventArguments) -> None:
-        self.state.word = (event.value or '').strip()
+        self.state.word = str(event.value or '').strip()[:MAX_WORD]
         self._show_features()
 
     def _explain_word(self, position: int) -> None:
@@ -237,7 +261,7 @@ class ExplorerPage:
         self.save_link()
 
     def _set_count(self, count: int) -> None:
-        self.state.count, self.lit = count, None
+        self.state.count, self.lit = min(max(count, 1), MAX_COUNT), None
         self._show_predictions()
         if self.maps:
             self._show_features()

@@ -1,18 +1,32 @@
 """Serves the explorer's page."""
 
 import contextlib
+import logging
 
-from nicegui import app, ui
+from nicegui import Client, app, ui
 
 from nplm_jax.cli.explorer import view
 from nplm_jax.cli.explorer.header import TITLE
-from nplm_jax.cli.explorer.hosts import HostCheck
-from nplm_jax.cli.explorer.page import ExplorerPage
+from nplm_jax.cli.explorer.hosts import HostCheck, VisitorLimit
+from nplm_jax.cli.explorer.page import ExplorerPage, Prepared
 from nplm_jax.cli.explorer.state import PageState
 from nplm_jax.cli.loaded_models import LoadedModels
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, first_line
 
 FAVICON = '📖'
+_LOGGERS = ('asyncio', 'nicegui', 'engineio.server', 'socketio.server')
+
+
+class _OneLine(logging.Filter):
+    """Reports a message of a visitor that cannot be handled in one line, without the traceback."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Shortens a record that has an exception; passes all."""
+        if record.exc_info and record.exc_info[1] is not None:
+            error, record.exc_info, record.exc_text = record.exc_info[1], None, None
+            what = f'{type(error).__name__}: {first_line(error)}'[:200]
+            record.msg, record.args = f'a message of a visitor cannot be handled ({what})', ()
+        return True
 
 
 def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: bool) -> None:
@@ -26,10 +40,14 @@ def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: b
             state = PageState.from_query(ui.context.client.request.query_params, len(models.models))
         except BadInput as error:
             state, problem = PageState(), f'the link cannot be restored: {error}'
-        ExplorerPage(models, kind, state).build(problem)
+        ExplorerPage(models, kind, state, prepared).build(problem)
 
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_OneLine())
+    prepared = Prepared.of(models)
     view.predict(models, models.vocabulary.words[:1], 1)  # compiles, before the first visitor comes
-    app.add_middleware(HostCheck, host=host)
+    app.add_middleware(VisitorLimit, num_visitors=lambda: len(Client.instances))
+    app.add_middleware(HostCheck, host=host)  # the last one added is the first one asked
     address = f'http://[{host}]:{port}' if ':' in host else f'http://{host}:{port}'
     app.on_startup(lambda: print(f'{address} shows {", ".join(models.names)}; Ctrl-C ends it', flush=True))
     with contextlib.suppress(KeyboardInterrupt):

@@ -3,11 +3,13 @@
 import dataclasses
 import urllib.parse
 from collections.abc import Mapping
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from nplm_jax.utils.errors import BadInput, require
 
 MAX_COUNT = 50  # words listed
+MAX_TEXT = 5000  # characters of a text; longer ones are cut, since every model reads it anew at each change
+MAX_WORD = 200  # characters of the selected word
 WEIGHT_DIGITS = 3  # of a weight in a link
 
 
@@ -23,11 +25,22 @@ class Field(NamedTuple):
         """Returns the number that a link holds. Raises BadInput if it is none, or out of range."""
         if not text:
             return None
-        value = _number(self.label, text, whole=isinstance(self.minimum, int))
+        return self.check(_number(self.label, text, whole=isinstance(self.minimum, int)), text)
+
+    def check(self, value: Any, text: str = '') -> float:
+        """Returns a number if it is in range; a browser sends any value. Raises BadInput otherwise.
+
+        Args:
+            value: The value.
+            text: How it was written; empty for the value itself.
+        """
+        is_whole = isinstance(self.minimum, int)
+        is_number = type(value) in (int, float) and abs(value) < 2**53 and (not is_whole or value == int(value))
+        require(is_number, self.label, text or value, f'must be a {"whole " if is_whole else ""}number')
         in_range = self.minimum <= value and (self.maximum is None or value <= self.maximum)
         upper = '' if self.maximum is None else f' and at most {self.maximum}'
-        require(in_range, self.label, text, f'must be at least {self.minimum}{upper}')
-        return value
+        require(in_range, self.label, text or value, f'must be at least {self.minimum}{upper}')
+        return int(value) if is_whole else value
 
 
 FIELDS = {
@@ -93,6 +106,9 @@ class PageState:
         """
         num_lists = num_models + (num_models > 1)
         state = cls(query.get('text', ''), query.get('word', ''))
+        for key, text, most in (('text', state.text, MAX_TEXT), ('word', state.word, MAX_WORD)):
+            if len(text) > most:
+                raise BadInput(f'{key}: {len(text):,} characters; {most:,} at most')
         state.count = _index('list', query, 1, MAX_COUNT, cls.count)
         state.model = _index('model', query, 0, num_lists - 1, cls.model)
         state.source = _index('source', query, 0, num_lists - 1, cls.source)

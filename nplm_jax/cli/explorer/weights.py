@@ -35,12 +35,15 @@ class Weights:
             with ui.element('div').classes('flex no-wrap justify-between gap-2'):
                 ui.label(name).classes('text-sm truncate')
                 share = ui.label().classes('share number text-sm')
-            slider = ui.slider(min=0, max=1, step=0.01, value=round(weight, 2)).props(f'aria-label="weight of {name}"')
+            slider = ui.slider(min=0, max=1, step=0.01, value=round(weight, 2))
+            slider.props['aria-label'] = f'weight of {name}'  # a name may hold quotation marks
             slider.on_value_change(self._set)
         return slider, share
 
     def _set(self) -> None:
         weights = tuple(slider.value for slider, _ in self.sliders)
+        if not all(type(weight) in (int, float) and 0 <= weight <= 1 for weight in weights):  # no slider sends this
+            return
         self.state.weights = weights if sum(weights) > 0 else None
         self._label()
         self.on_change()

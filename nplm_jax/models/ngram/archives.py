@@ -15,7 +15,7 @@ from typing import IO
 import numpy as np
 
 from nplm_jax.models.ngram.scratch import IN_MEMORY
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, first_line
 from nplm_jax.utils.io import open_atomically, open_regular
 from nplm_jax.utils.mapped_arrays import release
 
@@ -24,6 +24,9 @@ _DIGEST_LENGTH = 64
 _PIECE = 2**22  # bytes
 _ALIGNMENT = 64  # of arrays in the file, bytes
 _LOCAL_HEADER, _ZIP64_FIELD, _FIELD_HEADER = 30, 20, 4  # sizes in a zip archive, bytes
+_MAX_ARRAYS = 1000  # a model of order 100, the highest of an ARPA file, has 500
+# What a header raises that is not of this form; its checksum does not exclude that somebody made it so.
+_MALFORMED = (zipfile.BadZipFile, struct.error, ValueError, TypeError, OverflowError, NotImplementedError, SyntaxError)
 _PADDING_ID = 0xD935  # of an extra field that pads; Android's
 
 
@@ -63,9 +66,14 @@ def read(path: pathlib.Path, in_memory: int = IN_MEMORY) -> dict[str, np.ndarray
         if not is_intact:
             raise BadInput(f'{path}: damaged (its checksum is wrong); delete it, and the model is estimated again')
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        with zipfile.ZipFile(file) as archive:
-            members = archive.infolist()
-        return {member.filename.removesuffix('.npy'): _array(file, data, member, in_memory) for member in members}
+        try:
+            with zipfile.ZipFile(file) as archive:
+                members = archive.infolist()
+            if len(members) > _MAX_ARRAYS:  # which may all be the same bytes
+                raise ValueError(f'{len(members):,} arrays')
+            return {member.filename.removesuffix('.npy'): _array(file, data, member, in_memory) for member in members}
+        except _MALFORMED as error:
+            raise BadInput(f'{path}: damaged, not the archive of a model ({first_line(error)[:200]})') from None
 
 
 def _digest(file: IO[bytes], size: int) -> bytes:
@@ -95,6 +103,8 @@ def _array(file: IO[bytes], data: mmap.mmap, member: zipfile.ZipInfo, in_memory:
     version = np.lib.format.read_magic(file)
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, is_fortran, dtype = read_header(file)
+    if dtype.kind not in 'biufU' or not dtype.isnative:
+        raise ValueError(f'an array of {dtype}')
     array = np.ndarray(shape, dtype, data, file.tell(), order='F' if is_fortran else 'C')
     # Earlier versions did not align their arrays.
     return array if array.flags.aligned and array.nbytes > in_memory else array.copy()

@@ -8,14 +8,14 @@ import numpy as np
 
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import Mixture
-from nplm_jax.models.ngram import archives
+from nplm_jax.models.ngram import archives, checks
 from nplm_jax.models.ngram.backoff import BackoffModel, Values
 from nplm_jax.models.ngram.class_ngram import ClassNgram
 from nplm_jax.models.ngram.counts import NgramTable
 from nplm_jax.models.ngram.interpolated import FrequencyBins, InterpolatedTrigram
 from nplm_jax.models.ngram.mapped import MappedModel
 from nplm_jax.models.ngram.quantization import QuantizedArray
-from nplm_jax.utils.errors import require
+from nplm_jax.utils.errors import BadInput, first_line, require
 
 MODEL_FILE = 'model.npz'
 _KIND = 'kind'  # the array with the name of the format
@@ -64,12 +64,26 @@ def load(path: pathlib.Path, vocabulary_size: int) -> LanguageModel:
         vocabulary_size: |V| of the run.
 
     Raises:
-        BadInput: The file is damaged, or of another vocabulary.
+        BadInput: The file is damaged, or of another vocabulary, or its arrays are not those of a model.
     """
     arrays = archives.read(path)
+    try:
+        checks.check_scalars(arrays, {_KIND: 'U', _VOCABULARY_SIZE: 'iu'})
+        checks.check(str(arrays[_KIND]) in FORMATS, 'kind is no model of this version')
+    except ValueError as error:
+        raise _not_a_model(path, error) from None
     size = int(arrays[_VOCABULARY_SIZE])
     require(size == vocabulary_size, str(path), size, f"has so many words, and the run's vocabulary {vocabulary_size}")
-    return FORMATS[str(arrays[_KIND])].from_arrays(arrays)
+    try:
+        model = FORMATS[str(arrays[_KIND])].from_arrays(arrays)
+        checks.check_model(model)
+    except (BadInput, LookupError, TypeError, ValueError) as error:  # arrays that are missing, or of another form
+        raise _not_a_model(path, error) from None
+    return model
+
+
+def _not_a_model(path: pathlib.Path, error: Exception) -> BadInput:
+    return BadInput(f'{path}: damaged, its arrays are not those of a model ({first_line(error)[:200]})')
 
 
 def _table_to_arrays(table: NgramTable) -> dict[str, np.ndarray]:

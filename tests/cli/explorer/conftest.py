@@ -17,8 +17,15 @@ ROOT = pathlib.Path(__file__).parents[3]
 @pytest.fixture(scope='module')
 def served(folders):
     """The process that serves both models, and its address."""
+    with serving(*(folders / name for name in ('network', 'counts'))) as process_and_address:
+        yield process_and_address
+
+
+@contextlib.contextmanager
+def serving(*folders):
+    """Yields a process that serves the models of runs, and its address."""
     pytest.importorskip('nicegui', reason='needs NiceGUI: pip install nicegui')
-    flags = [f'--workdir={folders / name}' for name in ('network', 'counts')]
+    flags = [f'--workdir={folder}' for folder in folders]
     line = [sys.executable, '-m', 'nplm_jax.cli', 'explore', *flags, '--port=0', '--no_browser']
     env = {**os.environ, 'PYTHONWARNINGS': 'ignore'}  # about so little text
     env.pop('PYTEST_CURRENT_TEST', None)  # NiceGUI looks at it
@@ -40,3 +47,9 @@ def listens(port):
             return
         time.sleep(0.1)
     pytest.fail(f'nothing listens at {port}')
+
+
+@pytest.fixture
+def serve():
+    """What serves other models."""
+    return serving

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from nplm_jax.cli.explorer.hosts import HostCheck
+from nplm_jax.cli.explorer.hosts import HostCheck, VisitorLimit
 
 
 def answer(host, headers, kind='http'):
@@ -57,12 +57,50 @@ def test_other_hosts_and_origins_are_refused(headers):
     assert answer('127.0.0.1', headers, 'websocket') == ['websocket.close']
 
 
+@pytest.mark.parametrize('site', ['cross-site', 'same-site', 'same-origin', 'none'])
+@pytest.mark.parametrize('dest', ['image', 'script', 'iframe', 'empty', 'document'])
+def test_another_site_may_link_to_the_page_and_not_use_it(site, dest):
+    """A picture or a frame sends no Origin; a page at another port of this machine is of the same site."""
+    headers = [('host', 'localhost:8080'), ('sec-fetch-site', site), ('sec-fetch-dest', dest)]
+    refused = site in ('cross-site', 'same-site') and dest != 'document'
+    assert answer('127.0.0.1', headers)[0] == (403 if refused else 'passed')
+
+
+def test_every_answer_tells_the_browser_that_no_other_site_may_frame_it():
+    async def app(scope, receive, send):
+        await send({'type': 'http.response.start', 'status': 200, 'headers': [(b'a', b'b')]})
+        await send({'type': 'http.response.body', 'body': b''})
+
+    async def send(message):
+        messages.append(message)
+
+    for host, status in (('localhost', 200), ('evil.example', 403)):
+        messages = []
+        scope = {'type': 'http', 'headers': [(b'host', host.encode())]}
+        asyncio.run(HostCheck(app, '127.0.0.1')(scope, None, send))
+        assert messages[0]['status'] == status and (b'x-frame-options', b'DENY') in messages[0]['headers']
+        assert [m['type'] for m in messages] == ['http.response.start', 'http.response.body']
+
+
 @pytest.mark.parametrize('host', ['0.0.0.0', '::'])
 def test_on_all_addresses_a_number_and_the_machines_name_are_answered_but_no_other_name(host):
     for name in ('192.168.1.2:8080', '[fe80::1]:8080', socket.gethostname()):
         assert answer(host, [('host', name)]) == ['passed']
     for name in ('evil.example', '192.168.1.2.evil.example', '1.2.3'):
         assert answer(host, [('host', name)])[0] == 403
+
+
+def test_more_visitors_than_the_page_takes_are_asked_to_wait():
+    async def app(scope, receive, send):
+        await send('passed')
+
+    async def send(message):
+        sent.append(message if message == 'passed' else message.get('status'))
+
+    for path, num_visitors, expected in (('/', 199, 'passed'), ('/', 200, 503), ('/_nicegui/x', 200, 'passed')):
+        sent = []
+        asyncio.run(VisitorLimit(app, lambda n=num_visitors: n)({'type': 'http', 'path': path}, None, send))
+        assert sent[0] == expected
 
 
 def test_messages_that_are_no_request_pass():

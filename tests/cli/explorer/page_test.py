@@ -7,7 +7,9 @@ import urllib.parse
 
 import pytest
 
+from configs import text as text_config
 from nplm_jax.cli.explorer.state import PageState
+from nplm_jax.runs import experiment
 
 webdriver = pytest.importorskip('selenium.webdriver', reason='needs Selenium: pip install selenium')
 
@@ -106,6 +108,55 @@ def click(browser, css, text):
 
 def query(browser):
     return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(browser.current_url).query))
+
+
+SCRIPT = '<img/src=x/onerror=pwned=1>'  # a word, since it has no blank
+
+
+def test_words_and_names_that_are_scripts_are_shown_and_not_run(driver, serve, tmp_path):
+    words = [
+        SCRIPT,
+        '{{pwned=1}}',
+        '${pwned=1}',
+        '`+(pwned=1)+`',
+        '"onclick="pwned=1',
+        '</script><script>pwned=1</script>',
+    ]
+    (tmp_path / 'text').write_text(' '.join(words * 40))
+    config = text_config.get_config()
+    config.corpus.path, config.corpus.boundary_tokens, config.corpus.tokens = (
+        str(tmp_path / 'text'),
+        False,
+        'whitespace',
+    )
+    config.corpus.lowercase, config.train.epochs, config.model.h, config.model.n = False, 1, 3, 3
+    names = ['" :style="pwned=1" x="', '<img src=x onerror="pwned=1">']
+    for name in names:
+        experiment.run(config.copy_and_resolve_references(), tmp_path / name)
+        config.model.family = 'add_delta'
+    with serve(*(tmp_path / name for name in names)) as served:
+        query = urllib.parse.urlencode({'text': f'{SCRIPT} </script> {words[1]}', 'word': SCRIPT, 'at': 1})
+        driver.get(f'{served[1]}/?{query}')
+        until(driver, '.next .name', lambda x: x == ['mixture', *names])
+        until(driver, '.surprise', lambda x: x[:3] == [SCRIPT, '</script>', words[1]])
+        assert texts(driver, '.note') == ['not in the vocabulary, read as <rare>: </script>']
+        assert set(words) <= set(texts(driver, '.next:nth-child(2) .word'))
+        for css in ('.surprise', '.weights .q-slider', '.map text', '.neighbours .entry'):
+            webdriver.ActionChains(driver).move_to_element(driver.find_elements('css selector', css)[0]).perform()
+        labels = [x.get_attribute('aria-label') for x in driver.find_elements('css selector', '.weights .q-slider')]
+        assert labels == [f'weight of {name}' for name in names]
+        click(driver, '.next:nth-child(2) .word', words[-1])
+        until(driver, '.surprise', lambda x: len(x) == 12 and x[3] == words[-1])
+        time.sleep(0.5)
+        assert driver.execute_script('return [window.pwned ?? null, document.images.length]') == [None, 0]
+
+
+def test_a_long_text_is_cut_and_the_page_says_so(browser):
+    field = browser.find_element('css selector', TEXT)
+    paste = 'arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event("input"))'
+    browser.execute_script(paste, field, 'i ' * 20_000)
+    until(browser, '.note', lambda x: x == ['only the first 5,000 characters are read'])
+    until(browser, '.reading .text:nth-child(2) .quiet', lambda x: x == ['… 2,440 words'])
 
 
 def test_a_visitor_types_clicks_and_reads(browser):

@@ -63,12 +63,22 @@ def test_a_new_page_has_a_bare_address_and_a_link_says_only_what_was_chosen():
         ('temperature=0', "temperature='0': must be at least 0.05 and at most 10"),
         ('samples=1e3', "samples='1e3': must be a whole number"),
         ('top_k=0', "top k='0': must be at least 1"),
+        ('text=' + 'a' * 5001, 'text: 5,001 characters; 5,000 at most'),
+        ('word=' + 'a' * 201, 'word: 201 characters; 200 at most'),
     ],
 )
 def test_an_impossible_link_is_named(query, message):
     with pytest.raises(BadInput) as error:
         restore(query)
     assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize('value', [0, 501, -1, 10**400, 2.5, float('nan'), float('inf'), True, '3', [3], {}, None])
+def test_a_number_that_no_field_sends_is_refused(value):
+    """A page's script can send anything."""
+    with pytest.raises(BadInput, match='^words='):
+        FIELDS['words'].check(value)
+    assert FIELDS['words'].check(3.0) == 3 and type(FIELDS['words'].check(3.0)) is int
 
 
 def test_one_model_needs_no_weights():

@@ -5,6 +5,7 @@ import io
 
 import numpy as np
 import pytest
+from fuzz.folders import sealed
 from helpers import DATA, default_settings
 
 from nplm_jax.data.corpora import Span
@@ -53,6 +54,50 @@ def test_a_damaged_file_is_refused(tmp_path):
     for length in (0, 10, len(data) // 2, len(data) - 1):
         path.write_bytes(data[:length])
         with pytest.raises(BadInput, match='damaged'):
+            storage.load(path, V)
+
+
+# Each change is one that a stranger can make, who writes the right checksum under it.
+NOT_A_MODEL = {
+    'an array is missing': lambda a: a.pop('logp_1') is None or a,
+    'an order is missing': lambda a: a.pop('keys_2') is None or a,
+    'another kind': lambda a: a | {'kind': np.array('pickle')},
+    'no kind': lambda a: a | {'kind': np.array([1, 2])},
+    'no size': lambda a: a | {'vocabulary_size': np.arange(3)},
+    'n-grams that are not sorted': lambda a: a | {'keys_2': a['keys_2'][::-1].copy()},
+    'repeated n-grams': lambda a: a | {'keys_2': np.zeros_like(a['keys_2'])},
+    'n-grams below zero': lambda a: a | {'keys_2': a['keys_2'] - a['keys_2'].max()},
+    'n-grams without a context': lambda a: a | {'keys_2': a['keys_2'] + V**2},
+    'too few words': lambda a: a | {'keys_1': a['keys_1'][:-1]},
+    'too few numbers': lambda a: a | {'logp_2': a['logp_2'][:-1]},
+    'two axes': lambda a: a | {'logp_2': a['logp_2'][None]},
+    'text': lambda a: a | {'logp_2': a['logp_2'].astype('U')},
+    'complex numbers': lambda a: a | {'logp_2': a['logp_2'].astype(complex)},
+    'not a number': lambda a: a | {'logp_2': np.full_like(a['logp_2'], np.nan)},
+    'infinite numbers': lambda a: a | {'logb_1': np.full_like(a['logb_1'], np.inf)},
+    'a code without value': lambda a: (
+        a | {'logp_2': np.full(len(a['logp_2']), 9, np.uint8), 'values_logp_2': np.zeros(9)}
+    ),
+    'a thousand arrays': lambda a: a | {f'x{i}': np.zeros(1) for i in range(1000)},
+}
+
+
+@pytest.mark.parametrize('change', NOT_A_MODEL)
+def test_arrays_that_are_no_model_are_refused_under_a_right_checksum(change, tmp_path):
+    storage.save(kneser_ney.fit_modified(DATA.tokens_T, DATA.train, 2, V), path := tmp_path / 'model.npz')
+    archives.write(path, NOT_A_MODEL[change](archives.read(path)))
+    with pytest.raises(BadInput, match='model.npz: damaged, '):
+        storage.load(path, V)
+
+
+def test_what_is_no_archive_is_refused_under_a_right_checksum(tmp_path):
+    storage.save(kneser_ney.fit_modified(DATA.tokens_T, DATA.train, 2, V), path := tmp_path / 'model.npz')
+    data = path.read_bytes()
+    header = f"{{'descr': '<i8', 'fortran_order': False, 'shape': ({10**15},), }}".encode()
+    huge = data.replace(data[data.index(b"{'descr': '<i8'") :][: len(header)], header, 1)
+    for content in (b'', b'no archive', b'PK\5\6' + bytes(18), data[1000:], huge):
+        path.write_bytes(sealed(content))
+        with pytest.raises(BadInput, match='model.npz: (damaged|cannot be read)'):
             storage.load(path, V)
 
 

@@ -1,0 +1,122 @@
+"""Visitors of the explorer without a browser: each opens the page, types texts, reads the answers and leaves.
+
+A visitor speaks as the page's own script does: one request for the page, then a socket on which it sends each text and
+waits for the first change of the page that follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import re
+import time
+import urllib.parse
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import aiohttp
+import socketio
+
+_ELEMENTS = re.compile(r'parseElements\(String\.raw`(.*?)`\)', re.DOTALL)
+_QUERY = re.compile(r"'client_id': '([^']+)'")
+_PATH = '/_nicegui_ws/socket.io'
+_TIMEOUT = 120.0  # seconds
+TEXTS_PER_PAGE = 6
+THINKING = 0.5, 2.0  # seconds between an answer and the next text
+
+
+class Answer(NamedTuple):
+    """One request.
+
+    Attributes:
+        kind: `page`, `text`, or `error`.
+        at: When it was answered, on the monotonic clock.
+        seconds: How long that took.
+        note: The error.
+    """
+
+    kind: str
+    at: float
+    seconds: float
+    note: str = ''
+
+
+async def visit(address: str, number: int, words: Sequence[str], stop: float, answers: list[Answer]) -> None:
+    """Opens page after page until `stop` on the monotonic clock, and appends what was answered.
+
+    Args:
+        address: Where the explorer listens.
+        number: The number of the visitor, its seed.
+        words: The words that it types.
+        stop: When it leaves.
+        answers: The list to which the answers are appended.
+    """
+    rng = random.Random(number)
+    while time.monotonic() < stop:
+        began = time.monotonic()
+        try:
+            await _open_page(address, rng, words, stop, answers)
+        except (aiohttp.ClientError, socketio.exceptions.SocketIOError, OSError, ValueError, TimeoutError) as error:
+            now = time.monotonic()
+            answers.append(Answer('error', now, now - began, repr(error)[:200]))
+            await asyncio.sleep(1)
+
+
+async def _open_page(
+    address: str, rng: random.Random, words: Sequence[str], stop: float, answers: list[Answer]
+) -> None:
+    query = urllib.parse.urlencode({'text': _text(rng, words)})
+    began = time.monotonic()
+    timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
+    async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f'{address}/?{query}') as response:
+        page = await response.text()
+        if response.status != 200:
+            raise ValueError(f'status {response.status}')
+    answers.append(Answer('page', time.monotonic(), time.monotonic() - began))
+    client_id, element, listener = _text_field(page)
+    socket, changed = socketio.AsyncClient(reconnection=False), asyncio.Event()
+    socket.on('update', lambda *_: changed.set())
+    handshake = {'client_id': client_id, 'tab_id': client_id, 'document_id': client_id, 'next_message_id': '0'}
+    handshake['implicit_handshake'] = 'true'
+    await socket.connect(
+        f'{address}?{urllib.parse.urlencode(handshake)}',
+        socketio_path=_PATH, transports=['websocket'], wait_timeout=int(_TIMEOUT),
+    )  # fmt: skip
+    try:
+        for _ in range(TEXTS_PER_PAGE):
+            await asyncio.sleep(rng.uniform(*THINKING))
+            if time.monotonic() >= stop:
+                return
+            changed.clear()
+            began = time.monotonic()
+            event = {
+                'id': element,
+                'client_id': client_id,
+                'listener_id': listener,
+                'args': [json.dumps(_text(rng, words))],
+            }
+            await socket.emit('event', event)
+            await asyncio.wait_for(changed.wait(), _TIMEOUT)
+            answers.append(Answer('text', time.monotonic(), time.monotonic() - began))
+    finally:
+        with contextlib.suppress(Exception):
+            await socket.disconnect()
+
+
+def _text(rng: random.Random, words: Sequence[str]) -> str:
+    return ' '.join(rng.choice(words) for _ in range(rng.randint(3, 25)))
+
+
+def _text_field(page: str) -> tuple[str, int, str]:
+    """Returns the client's id, and the number and the listener of the text field of a page."""
+    elements, query = _ELEMENTS.search(page), _QUERY.search(page)
+    if elements is None or query is None:
+        raise ValueError('the page has another form than that of NiceGUI 3')
+    for number, element in json.loads(elements[1].replace('&lt;', '<').replace('&amp;', '&')).items():
+        if element.get('props', {}).get('label') == 'a beginning':
+            for event in element['events']:
+                if event['type'].startswith('update'):
+                    return query[1], int(number), event['listener_id']
+    raise ValueError('the page has no text field')

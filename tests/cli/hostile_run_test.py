@@ -1,0 +1,65 @@
+"""A run's folder from a stranger: links, sizes and dates that its maker chose."""
+
+import json
+import os
+import shutil
+
+import pytest
+from fuzz.folders import limited
+
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli import info
+
+
+@pytest.fixture
+def run(folders, tmp_path):
+    """A copy of a network's folder."""
+    return shutil.copytree(folders / 'network', tmp_path / 'run')
+
+
+def refuse(lines, *arguments):
+    """Returns the one line in which a command refuses the folder, within bounds of time and memory."""
+    lines()
+    with limited(), pytest.raises(SystemExit) as end:
+        cli.main(list(map(str, arguments)))
+    stdout, stderr = lines()
+    assert end.value.code == 2 and stdout == [] and len(stderr) == 1, stderr
+    return stderr[0]
+
+
+@pytest.mark.parametrize('command', [['next'], ['replay', '--step=1']])
+def test_a_network_larger_than_the_memory_is_refused_before_anything_is_read(run, command, lines):
+    config = json.loads((run / 'config.json').read_text())
+    config['model'] |= {'h': 10**6, 'm': 10**6}
+    (run / 'config.json').write_text(json.dumps(config))
+    message = refuse(lines, command[0], run, *command[1:])
+    assert message.startswith(
+        f'{run}: its config describes a network of 8,000 GB with its training state; this machine'
+    )
+
+
+def test_info_follows_no_link_and_counts_it_as_a_link(run, nplm_command):
+    (run / 'everything').symlink_to('/')
+    (run / 'loop').symlink_to('loop')
+    (run / 'nowhere').symlink_to('/nowhere')
+    (run / 'checkpoints' / 'up').symlink_to('..')
+    with limited():
+        (text,), _ = nplm_command('info', run, '--json')
+    files = json.loads(text)['files']
+    assert (files['everything'], files['loop'], files['nowhere']) == (1, 4, 8)
+    assert files['checkpoints'] == info._size(run / 'checkpoints') < 10**6
+
+
+@pytest.mark.parametrize('date', [2**40, -(2**40)])
+def test_a_date_beyond_all_calendars_is_unknown(run, nplm_command, date):
+    try:
+        os.utime(run / 'results.json', (date, date))
+    except OverflowError:
+        pytest.skip('the file system has no such date')
+    rows, _ = nplm_command('runs', run)
+    assert len(rows) == 3
+
+
+def test_replay_of_a_count_based_run_is_refused(folders, lines):
+    message = refuse(lines, 'replay', folders / 'counts', '--step=1')
+    assert message.endswith('a count-based model has no updates')
