@@ -26,6 +26,7 @@ from experiments import results
 from experiments.minimal_pairs import pairs as pairs_lib
 from experiments.minimal_pairs.pairs import EncodedPairs, Pair
 from nplm_jax.config import Settings
+from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.data.word_tokens import WordCutter
 from nplm_jax.inference import scoring
@@ -38,6 +39,7 @@ from nplm_jax.utils.io import expand
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 TIE = 1e-5  # nats: rounding of float32 in two orders of the same sum
+MIXING_WORDS = 50_000  # validation words that decide the weights of a mixture, as in experiments/reading_times
 MIXED, COUNTED = 'lstm', 'modified_kneser_ney_5'  # the families of the mixture
 
 
@@ -98,10 +100,11 @@ def find_runs(folder: pathlib.Path, names: Sequence[str]) -> list[str]:
 
 
 def fit_mixture(folder: pathlib.Path, name: str, models: Sequence[LanguageModel]) -> mixture.Mixture:
-    """Returns the mixture of a network and a count-based model, with weights learned on the validation words."""
+    """Returns the mixture of a network and a count-based model, with weights learned on validation words."""
     paths = [folder / name, folder / COUNTED]
     data = loading.prepare_recorded(workdir.read_settings(paths[0]), *paths)
-    return mixture.fit(models, data.tokens_T, data.valid)
+    first = Span(data.valid.start, min(data.valid.start + MIXING_WORDS, data.valid.stop))
+    return mixture.fit(models, data.tokens_T, first)
 
 
 def measured(

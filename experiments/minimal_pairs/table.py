@@ -107,8 +107,20 @@ def _by_group(found: Results, published: Mapping[str, Any], rows: Mapping[str, S
         )
         others = [100 * statistics.mean(published['accuracy'][p][key] for p in paradigms) for key in PUBLISHED]
         cells = [of_seeds(found[model], 'all', paradigms) for model in shown]
-        table.append([name, f'{len(paradigms)}', f'{known:.0%}', *cells, *(f'{value:.1f}' for value in others)])
-    return markdown_table([title, 'paradigms', 'all words known', *shown, *PUBLISHED.values()], table)
+        table.append([name, f'{known:.0%}', *cells, *(f'{value:.1f}' for value in others)])
+    return markdown_table([title, 'all words known', *shown, *PUBLISHED.values()], table)
+
+
+def times(found: Results) -> str:
+    """Says how long the scoring took."""
+    seconds = {model: [seed['processor_seconds'] for seed in seeds] for model, seeds in found.items()}
+    total, number = sum(map(sum, seconds.values())), sum(map(len, seconds.values()))
+    slowest = max(seconds, key=lambda model: statistics.mean(seconds[model]))
+    mean = statistics.mean(seconds[slowest])
+    return (
+        f'Processor time of the {number} measurements, of both cores together: {total / 60:.0f} minutes, of a '
+        f'{slowest} {mean:.0f} s.'
+    )
 
 
 def draw(found: Results, published: Mapping[str, Any], path: pathlib.Path) -> None:
@@ -135,7 +147,7 @@ def make(with_paradigms: bool = False) -> str:
     found, published = read(), results.read(HERE / 'results', 'published')
     if with_paradigms:
         return paradigms_table(found, published)
-    return f'{subsets_table(found, published)}\n\n{phenomena_table(found, published)}'
+    return '\n\n'.join([subsets_table(found, published), phenomena_table(found, published), times(found)])
 
 
 def main() -> None:

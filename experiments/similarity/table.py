@@ -51,11 +51,13 @@ def cell(seeds: Sequence[Mapping[str, Any]], task: str) -> str:
 
 
 def make(folder: pathlib.Path = HERE / 'results') -> str:
-    """Returns the table; its header has the coverage, which is that of the vocabulary."""
-    body = rows(folder)
-    run = read_json(sorted(folder.glob('*.json'))[0])
-    found = next(iter(run['vectors'].values()))
-    titles = [f'{title} ({found[task]["counted"]:,} of {found[task]["of"]:,})' for task, title in TASKS.items()]
+    """Returns the table; its header has the numbers of pairs and questions whose words the vectors have."""
+    found = [vectors for path in sorted(folder.glob('*.json')) for vectors in read_json(path)['vectors'].values()]
+    body, sizes = rows(folder), {}
+    for task in TASKS:
+        counted = [vectors[task]['counted'] for vectors in found]
+        sizes[task] = f'{min(counted):,}' + (f' to {max(counted):,}' if min(counted) < max(counted) else '')
+    titles = [f'{title} ({sizes[task]} of {found[0][task]["of"]:,})' for task, title in TASKS.items()]
     return markdown_table(['vectors', 'rows of', 'dimension', 'seeds', *titles], body)
 
 

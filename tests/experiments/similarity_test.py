@@ -1,5 +1,6 @@
 """Similarity and analogies of made-up vectors whose answers are known."""
 
+import json
 import types
 
 import numpy as np
@@ -107,3 +108,23 @@ def test_the_table_has_the_mean_of_the_seeds(tmp_path):
     assert table.cell([{'analogies': {'accuracy': None, 'interval': None}}], 'analogies') == '-'
     with pytest.raises(BadInput, match='holds no results'):
         table.rows(tmp_path)
+
+
+def test_the_table_has_a_row_for_each_matrix_and_the_coverage(tmp_path):
+    def found(dimension, counted):
+        rated = {'spearman': 0.25, 'interval': [0.1, 0.4], 'counted': counted, 'of': 9}
+        answered = {'accuracy': 0.5, 'interval': [0.4, 0.6], 'counted': 4, 'of': 8}
+        return {'dimension': dimension, 'simlex999': rated, 'wordsim353': rated, 'analogies': answered}
+
+    for seed in (1, 2):
+        vectors = {'C_VxM': found(30, 8), 'U_VxK': found(20, 8)}
+        (tmp_path / f'mlp-{seed}.json').write_text(json.dumps({'model': 'mlp', 'seed': seed, 'vectors': vectors}))
+    cbow = {'model': 'cbow', 'seed': 1, 'vectors': {'': found(30, 7)}}
+    (tmp_path / 'cbow-30.json').write_text(json.dumps(cbow))
+    assert [row[:4] for row in table.rows(tmp_path)] == [
+        ['mlp', 'U', '20', '2'],
+        ['cbow', '', '30', '1'],
+        ['mlp', 'C', '30', '2'],
+    ]
+    header = table.make(tmp_path).splitlines()[0]
+    assert 'SimLex-999 (7 to 8 of 9)' in header and 'analogies, % (4 of 8)' in header
