@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from nplm_jax.config import CorpusSettings
 from nplm_jax.data.punctuation import match_quotes
@@ -59,6 +59,16 @@ class WordCutter:
             chunks = [piece for chunk in chunks for piece in self._split_hyphens(chunk)]
         tokens = (tokenize_prompt(chunk, self.settings, self.known, 'whitespace') for chunk in chunks)
         return match_quotes([token for chunk_tokens in tokens for token in chunk_tokens], self.known)
+
+    def cut_texts(self, texts: Iterable[str]) -> list[list[str]]:
+        """Returns the tokens of each text: of its words between white space. Each different word is cut once."""
+        cut: dict[str, list[str]] = {}
+        tokens = []
+        for text in texts:
+            words = text.split()
+            cut |= {word: self.cut(word) for word in words if word not in cut}
+            tokens.append([token for word in words for token in cut[word]])
+        return tokens
 
     def _is_known(self, piece: str) -> bool:
         return all(t in self.known for t in match_quotes(tokenize_word(piece, self.settings), self.known))

@@ -65,7 +65,7 @@ class Totals:
 
 @dataclasses.dataclass(frozen=True)
 class LineStart:
-    """What stands before a line and is not scored: the paragraph mark, or nothing.
+    """What stands before a line and is not scored: marks, or nothing.
 
     Attributes:
         prefix: the ids before a line.
@@ -76,17 +76,18 @@ class LineStart:
     marks: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, vocabulary: Vocabulary, corpus: CorpusSettings) -> Self:
+    def of(cls, vocabulary: Vocabulary, corpus: CorpusSettings, context: str = 'paragraph') -> Self:
         """Returns the start of a line for models of this vocabulary: after the paragraph mark if the corpus has marks.
 
         Args:
             vocabulary: The vocabulary of the models.
             corpus: The `corpus.*` choices of their runs.
+            context: `text` for the beginning of a text, <text> <p>; `paragraph` for that of a paragraph, <p>; `none`
+                for nothing. Marks that the vocabulary lacks are left out.
         """
-        if not corpus.boundary_tokens or PARAGRAPH_BOUNDARY not in vocabulary.ids:
-            return cls()
-        marks = (vocabulary.ids[mark] for mark in (PARAGRAPH_BOUNDARY, TEXT_BOUNDARY) if mark in vocabulary.ids)
-        return cls((vocabulary.ids[PARAGRAPH_BOUNDARY],), tuple(marks))
+        known = [m for m in (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY) if corpus.boundary_tokens and m in vocabulary.ids]
+        before = {'text': known, 'paragraph': [m for m in known if m == PARAGRAPH_BOUNDARY], 'none': []}[context]
+        return cls(tuple(vocabulary.ids[m] for m in before), tuple(vocabulary.ids[m] for m in known))
 
     def before(self, ids_T: np.ndarray) -> np.ndarray:
         """Returns what stands before a line of these ids, int32: nothing if it goes on after a mark of its own."""

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.config import CorpusSettings, Settings
+from nplm_jax.config import Settings
 from nplm_jax.data import stimuli as stimuli_lib
 from nplm_jax.data.dataset import log_frequencies
 from nplm_jax.data.stimuli import ColumnNames, Stimuli
 from nplm_jax.data.token_table import TokenTable
-from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, RARE, TEXT_BOUNDARY
+from nplm_jax.data.tokenization import RARE
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.data.word_tokens import WordCutter, is_punctuation
 from nplm_jax.inference.next_word_statistics import LineStatistics, next_word_statistics
@@ -158,7 +158,7 @@ def measure(
     require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
     table = TokenTable.of(_make_cutters(models, options), vocabulary, stimuli, options.punctuation)
     lines = [table.ids_T[line] for line in table.lines]
-    start = _find_start(vocabulary, next(iter(models.values()))[0].corpus, options.context)
+    start = LineStart.of(vocabulary, next(iter(models.values()))[0].corpus, options.context)
     prefixes = [start.before(line) for line in lines]
     columns = _describe_words(stimuli, table, vocabulary, options, spelling is not None)
     marks = [' '.join(vocabulary.decode(prefix)) for prefix in prefixes]
@@ -235,14 +235,6 @@ def _make_cutters(models: Mapping[str, LoadedModel], options: Options) -> list[W
     corpora = dict.fromkeys(settings.corpus for settings, _, _ in models.values())
     known = next(iter(models.values()))[1].ids
     return [WordCutter(corpus, known, options.tokens, options.hyphens == 'split') for corpus in corpora]
-
-
-def _find_start(vocabulary: Vocabulary, corpus: CorpusSettings, context: str) -> LineStart:
-    """Returns what stands before an item: nothing before one that begins with a mark itself."""
-    marks = [TEXT_BOUNDARY, PARAGRAPH_BOUNDARY] if corpus.boundary_tokens else []
-    known = [mark for mark in marks if mark in vocabulary.ids]
-    before = {'text': known, 'paragraph': [m for m in known if m == PARAGRAPH_BOUNDARY], 'none': []}[context]
-    return LineStart(tuple(vocabulary.ids[m] for m in before), tuple(vocabulary.ids[m] for m in known))
 
 
 def _describe_words(

@@ -3,7 +3,6 @@
 Dims: V vocabulary, N context words, B contexts, lines or words of a block, T words of a stream or a line.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -21,8 +20,9 @@ from nplm_jax.models.ngram.counts import with_history
 from nplm_jax.outputs.output_layer import Features, Params
 
 SCORING_BATCH = 256  # words scored at once: a V x B block of scores that stays in the processor's cache
-LINES_PER_BATCH = 64  # lines scored in parallel; SCORING_BATCH / LINES_PER_BATCH divides LENGTH_MULTIPLE
-LENGTH_MULTIPLE = 16  # lengths are rounded up to it, so that lines of similar length share a compiled program
+LENGTH_MULTIPLE = 16  # words of a line that are read at once, and what lengths are rounded up to: few programs compile
+MIN_LINES, MAX_LINES = 64, 1024  # lines read in parallel
+_NO_WORD = -1  # after the end of a line
 
 
 class DecodingState(NamedTuple):
@@ -51,27 +51,53 @@ class NeuralLanguageModel(LanguageModel):
         return np.asarray(log_p).reshape(-1)[span.start - start : span.stop - start]
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """See `LanguageModel.score_lines`. Lines of similar length are scored in parallel."""
+        """See `LanguageModel.score_lines`. Lines are read in parallel; of equal beginnings only one is scored."""
         log_p = [np.zeros(0, np.float32)] * len(lines)
-        order = sorted((i for i in range(len(lines)) if len(lines[i])), key=lambda i: len(lines[i]))
-        for first in range(0, len(order), LINES_PER_BATCH):
-            batch = order[first : first + LINES_PER_BATCH]
-            longest = -(-len(lines[batch[-1]]) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
-            lines_BxT = np.full((LINES_PER_BATCH, longest), RARE_ID, np.int32)
+        blocks, order = group_lines(lines)
+        num_lines = min(MAX_LINES, max(MIN_LINES, 1 << max(0, len(order) - 1).bit_length()))
+        for first in range(0, len(order), num_lines):
+            batch = order[first : first + num_lines]
+            lines_BxT = np.full((num_lines, LENGTH_MULTIPLE * blocks[batch[-1]]), _NO_WORD, np.int32)
             for row_T, i in zip(lines_BxT, batch):
                 row_T[: len(lines[i])] = lines[i]
             for row_T, i in zip(self._score_batch(lines_BxT), batch):
-                log_p[i] = row_T[: len(lines[i])]
+                log_p[i] = row_T[: len(lines[i])].copy()
         return log_p
 
     def _score_batch(self, lines_BxT: np.ndarray) -> np.ndarray:
-        """Returns log P of each word after the words before it in its line, B x T, nats."""
-        (B, T), N, size = lines_BxT.shape, self.network.body.num_context, SCORING_BATCH // LINES_PER_BATCH
-        stream_L = np.pad(lines_BxT, ((0, 0), (N, 0)), constant_values=RARE_ID).reshape(-1)
-        positions_BxT = (N + T) * np.arange(B, dtype=np.int32)[:, None] + np.arange(N, N + T, dtype=np.int32)[None, :]
-        positions_SxB = positions_BxT.reshape(B, -1, size).swapaxes(0, 1).reshape(T // size, -1)
-        log_p = _score_stream(self.network, self.params, stream_L, positions_SxB, num_streams=B)
-        return np.asarray(log_p).reshape(-1, B, size).swapaxes(0, 1).reshape(B, T)
+        """Returns log P of each word after the words before it in its line, B x T, nats; 0 after the end of a line.
+
+        Args:
+            lines_BxT: Word ids, then _NO_WORD. Lines with equal beginnings are next to each other.
+        """
+        (B, T), N = lines_BxT.shape, self.network.body.num_context
+        scored_as_BxT = first_rows(lines_BxT)
+        is_scored_BxT = (scored_as_BxT == np.arange(B)[:, None]) & (lines_BxT != _NO_WORD)
+        words_BxL = np.pad(
+            np.where(lines_BxT == _NO_WORD, RARE_ID, lines_BxT), ((0, 0), (N, 0)), constant_values=RARE_ID
+        )
+        log_p_BxT, carry = np.zeros((B, T), np.float32), self.network.body.start(B)
+        for start in range(0, T, LENGTH_MULTIPLE):
+            stop = start + LENGTH_MULTIPLE
+            features, carry = _read_lines(self.network, self.params, words_BxL[:, start : stop + N - 1], carry)
+            positions_E = np.flatnonzero(is_scored_BxT[:, start:stop])
+            targets_E = lines_BxT[:, start:stop].reshape(-1)[positions_E]
+            log_p_E = self._score_examples(features, positions_E, targets_E)
+            log_p_BxT[positions_E // LENGTH_MULTIPLE, start + positions_E % LENGTH_MULTIPLE] = log_p_E
+        return np.take_along_axis(log_p_BxT, scored_as_BxT, axis=0)
+
+    def _score_examples(self, features: Features, positions_E: np.ndarray, targets_E: np.ndarray) -> np.ndarray:
+        """Returns log P of E targets, nats, each predicted from the features at its position."""
+        num_blocks, size = -(-len(targets_E) // SCORING_BATCH), len(next(iter(features.values())))
+        padding = (
+            0,
+            -(-size // SCORING_BATCH) * SCORING_BATCH - len(targets_E),
+        )  # one shape, so that one program compiles
+        positions_KxB, targets_KxB = (
+            np.pad(x, padding).astype(np.int32).reshape(-1, SCORING_BATCH) for x in (positions_E, targets_E)
+        )
+        log_p_KxB = _score_blocks(self.network, self.params, features, positions_KxB, targets_KxB, num_blocks)
+        return np.asarray(log_p_KxB).reshape(-1)[: len(targets_E)]
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`."""
@@ -97,23 +123,78 @@ class NeuralLanguageModel(LanguageModel):
         return _advance(self.network, self.params, state, jnp.asarray(ids_B))
 
 
+def group_lines(lines: Sequence[np.ndarray]) -> tuple[list[int], list[int]]:
+    """Returns how many blocks of LENGTH_MULTIPLE words each line has, and the order in which lines are scored.
+
+    Lines of as many blocks follow each other, and among these lines with equal beginnings. Empty lines are left out.
+    """
+    blocks = [-(-len(line) // LENGTH_MULTIPLE) for line in lines]
+    kept = (i for i, number in enumerate(blocks) if number)
+    return blocks, sorted(kept, key=lambda i: (blocks[i], np.asarray(lines[i], np.int32).tobytes()))
+
+
+def first_rows(lines_BxT: np.ndarray) -> np.ndarray:
+    """Returns for each word the first of the rows above it, without a gap, that are equal up to this word, B x T.
+
+    Examples:
+        >>> first_rows(np.array([[5, 6, 7], [5, 6, 8], [5, 9, 8]]))
+        array([[0, 0, 0],
+               [0, 0, 1],
+               [0, 2, 2]])
+    """
+    differs_BxT = np.ones(lines_BxT.shape, bool)
+    differs_BxT[1:] = np.logical_or.accumulate(lines_BxT[1:] != lines_BxT[:-1], axis=1)
+    rows_Bx1 = np.arange(len(lines_BxT))[:, None]
+    return np.maximum.accumulate(np.where(differs_BxT, rows_Bx1, 0), axis=0)
+
+
 def jit_float32(function: Callable[..., Any], static_argnames: Sequence[str] = ('network',)) -> Any:
     """Compiles a function of a network with full float32 products (accelerators default to fewer bits)."""
     return jax.jit(jax.default_matmul_precision('float32')(function), static_argnames=static_argnames)
 
 
-@functools.partial(jit_float32, static_argnames=('network', 'num_streams'))
-def _score_stream(
-    network: Network, params: Params, tokens_T: jax.Array, positions_SxB: jax.Array, num_streams: int = 1
-) -> jax.Array:
-    """Returns log P of the words at these positions, S x B, nats; B / num_streams consecutive words of each stream."""
+@jit_float32
+def _score_stream(network: Network, params: Params, tokens_T: jax.Array, positions_SxB: jax.Array) -> jax.Array:
+    """Returns log P of the words at these positions, which are consecutive, S x B, nats."""
 
     def score_block(carry: Carry, positions_B: jax.Array) -> tuple[Carry, jax.Array]:
         contexts_BxN, targets_B = dataset.windows(tokens_T, positions_B, network.body.num_context)
         features, carry = network.features(params, contexts_BxN, carry)
         return carry, -network.output.nll(params, features, targets_B)
 
-    return jax.lax.scan(score_block, network.body.start(num_streams), positions_SxB)[1]
+    return jax.lax.scan(score_block, network.body.start(1), positions_SxB)[1]
+
+
+@jit_float32
+def _read_lines(network: Network, params: Params, words_BxL: jax.Array, carry: Carry) -> tuple[Features, Carry]:
+    """Returns the features that predict the words of each line after its first N, line by line, and the next carry.
+
+    The last word of a line is predicted and not read, so L is N - 1 more than the words that are predicted.
+    """
+    N = network.body.num_context
+    windows_TxN = jnp.arange(words_BxL.shape[1] - N + 1)[:, None] + jnp.arange(N)[None, :]
+    return network.features(params, words_BxL[:, windows_TxN].reshape(-1, N), carry)
+
+
+@jit_float32
+def _score_blocks(
+    network: Network,
+    params: Params,
+    features: Features,
+    positions_KxB: jax.Array,
+    targets_KxB: jax.Array,
+    num_blocks: jax.Array,
+) -> jax.Array:
+    """Returns log P of the targets in the first blocks, K x B, nats, each predicted from the features at its position.
+
+    One program for any number of blocks: each call would allocate the V x B scores anew.
+    """
+
+    def score_block(k: jax.Array, log_p_KxB: jax.Array) -> jax.Array:
+        block = jax.tree.map(lambda x: x[positions_KxB[k]], features)
+        return log_p_KxB.at[k].set(-network.output.nll(params, block, targets_KxB[k]))
+
+    return jax.lax.fori_loop(0, num_blocks, score_block, jnp.zeros(positions_KxB.shape))
 
 
 @jit_float32

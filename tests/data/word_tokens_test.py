@@ -84,3 +84,9 @@ def test_a_proper_noun_loses_its_comma_first():
 
 def test_symbols_with_a_meaning_are_no_punctuation():
     assert [is_punctuation(token) for token in ('.', '``', '...', '$', '<p>', "'s", '7')] == [True] * 3 + [False] * 4
+
+
+def test_texts_are_cut_as_their_words_are():
+    cutter = WordCutter(corpus_settings('brown'), BROWN)
+    texts = ['  ', *CASES, ' '.join(CASES), f'{next(iter(CASES))}  \n{next(iter(CASES))}']
+    assert cutter.cut_texts(texts) == [[t for word in text.split() for t in cutter.cut(word)] for text in texts]

@@ -1,0 +1,1 @@
+"""Minimal pairs of sentences: which of two a trained model finds likelier."""

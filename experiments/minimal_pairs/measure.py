@@ -1,0 +1,178 @@
+"""Accuracy of trained models on BLiMP's 67,000 minimal pairs, by the probability of whole sentences.
+
+    python -m experiments.minimal_pairs.measure --runs=runs/ladder       every finished run of the folder
+    python -m experiments.minimal_pairs.measure --runs=runs/ladder --models kneser_ney_5 lstm-1
+
+Writes results/NAME.json for each run, and for the mixture of each lstm with modified_kneser_ney_5; a result that exists
+is kept, unless --again. `python -m experiments.reading_times.train --runs=FOLDER` trains the runs. BLiMP is downloaded,
+or read from --data=PATH or ../shared/data/blimp.zip. The tables are those of experiments.minimal_pairs.table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import re
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments import results
+from experiments.minimal_pairs import pairs as pairs_lib
+from experiments.minimal_pairs.pairs import EncodedPairs, Pair
+from nplm_jax.config import Settings
+from nplm_jax.data.corpora import Span
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.data.word_tokens import WordCutter
+from nplm_jax.inference import scoring
+from nplm_jax.inference.scoring import LineStart
+from nplm_jax.models import mixture
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.runs import catalog, loading, process, provenance, workdir
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import expand
+
+RESULTS = pathlib.Path(__file__).parent / 'results'
+TIE = 1e-5  # nats: rounding of float32 in two orders of the same sum
+MIXING_WORDS = 50_000  # validation words that decide the weights of a mixture, as in experiments/reading_times
+MIXED, COUNTED = 'lstm', 'modified_kneser_ney_5'  # the families of the mixture
+
+
+class Sentences:
+    """The pairs, encoded once for all models of one vocabulary and one way of cutting words."""
+
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        """Takes the pairs."""
+        self.pairs = pairs
+        self._encoded: dict[Any, EncodedPairs] = {}
+
+    def encode(self, settings: Settings, vocabulary: Vocabulary) -> EncodedPairs:
+        """Returns the pairs as models of these settings and this vocabulary read them."""
+        key = settings.corpus, tuple(vocabulary.words)
+        if key not in self._encoded:
+            self._encoded = {key: pairs_lib.encode(self.pairs, WordCutter(settings.corpus, vocabulary.ids), vocabulary)}
+        return self._encoded[key]
+
+
+def sentence_log_p(model: LanguageModel, lines: Sequence[np.ndarray], start: LineStart) -> np.ndarray:
+    """Returns log P of each sentence after what stands before it, float64, nats."""
+    scored = scoring.score(model, lines, start)
+    return np.array([line.log10_p_T.sum() for line in scored]) * scoring.LOG_10
+
+
+def evaluate(model: LanguageModel, settings: Settings, vocabulary: Vocabulary, sentences: Sentences) -> dict[str, Any]:
+    """Returns the counts of a model by subset and paradigm, as `pairs.count` describes them.
+
+    Each sentence begins a text: it stands after <text> <p>, which are not scored, as `nplm surprisal` reads an item.
+    """
+    encoded = sentences.encode(settings, vocabulary)
+    log_p_L = sentence_log_p(model, encoded.lines, LineStart.of(vocabulary, settings.corpus, 'text'))
+    log_p_Px2 = log_p_L[encoded.rows_Px2]
+    counts = {name: pairs_lib.count(log_p_Px2, sentences.pairs, mask, TIE) for name, mask in encoded.subsets.items()}
+    same = int((encoded.rows_Px2[:, 0] == encoded.rows_Px2[:, 1]).sum())
+    return {'counts': counts, 'read_as_one_sentence': same, 'paradigms': pairs_lib.phenomena(sentences.pairs)}
+
+
+def split_name(name: str) -> tuple[str, int | None]:
+    """Returns the family and the seed of a run's folder, NAME or NAME-SEED."""
+    match = re.fullmatch(r'(.+)-(\d{1,3})', name)
+    return (match[1], int(match[2])) if match else (name, None)
+
+
+def find_runs(folder: pathlib.Path, names: Sequence[str]) -> list[str]:
+    """Returns the names of the finished runs of a folder, or checks the given ones.
+
+    Raises:
+        BadInput: There is none, or a named one is not finished.
+    """
+    finished = sorted(path.name for path in folder.glob('*') if catalog.is_finished(path))
+    require(
+        len(finished) > 0, '--runs', str(folder), 'holds no finished run; experiments.reading_times.train trains them'
+    )
+    for name in names:
+        require(name in finished, '--models', name, f'is no finished run; {folder} has {", ".join(finished)}')
+    return list(names) or finished
+
+
+def fit_mixture(folder: pathlib.Path, name: str, models: Sequence[LanguageModel]) -> mixture.Mixture:
+    """Returns the mixture of a network and a count-based model, with weights learned on validation words."""
+    paths = [folder / name, folder / COUNTED]
+    data = loading.prepare_recorded(workdir.read_settings(paths[0]), *paths)
+    first = Span(data.valid.start, min(data.valid.start + MIXING_WORDS, data.valid.stop))
+    return mixture.fit(models, data.tokens_T, first)
+
+
+def measured(
+    folder: pathlib.Path, name: str, sentences: Sentences, output: pathlib.Path, again: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the results of a run, and of its mixture if it has one, that are not there yet, by their names."""
+    family, seed = split_name(name)
+    mixed = f'mixture-{seed}' if family == MIXED and catalog.is_finished(folder / COUNTED) else ''
+    missing = [n for n in (name, mixed) if n and (again or not (output / f'{n}.json').exists())]
+    if not missing:
+        return
+    settings, vocabulary, loaded = loading.load(folder / name)
+    model = mixture.CachedScores(loaded) if mixed else loaded
+    if name in missing:
+        perplexity = (loading.finished(folder / name) or {}).get('perplexity', {})
+        yield (
+            name,
+            _timed(model, settings, vocabulary, sentences, {'model': family, 'seed': seed, 'perplexity': perplexity}),
+        )
+    if mixed in missing:
+        _, words, counted = loading.load(folder / COUNTED)
+        require(words.words == vocabulary.words, '--runs', COUNTED, f'has another vocabulary than {name}')
+        both = fit_mixture(folder, name, [model, counted])
+        facts = {'model': 'mixture', 'seed': seed, 'of': [name, COUNTED], 'weights': both.weights_QxM[0].tolist()}
+        yield mixed, _timed(both, settings, vocabulary, sentences, facts)
+
+
+def _timed(
+    model: LanguageModel,
+    settings: Settings,
+    vocabulary: Vocabulary,
+    sentences: Sentences,
+    facts: Mapping[str, Any],
+) -> dict[str, Any]:
+    started, processor = time.perf_counter(), time.process_time()
+    found = evaluate(model, settings, vocabulary, sentences)
+    times = {'seconds': time.perf_counter() - started, 'processor_seconds': time.process_time() - processor}
+    source = {
+        **{key: round(value, 1) for key, value in times.items()},
+        'load': os.getloadavg()[0],
+        'command': shlex.join(['python', '-m', 'experiments.minimal_pairs.measure', *sys.argv[1:]]),
+        **provenance.provenance(),
+    }
+    return {**facts, **found, **source}
+
+
+def main() -> None:
+    """Measures what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--runs', required=True, help='the folder of the trained models')
+    parser.add_argument('--models', nargs='+', default=[], help='names of runs; default: all that are finished')
+    parser.add_argument('--data', default='', help='BLiMP.zip; default: ../shared/data/blimp.zip, else a download')
+    parser.add_argument('--output', default=str(RESULTS), help='the folder of the results')
+    parser.add_argument('--again', action='store_true', help='measure what has been measured too')
+    flags = parser.parse_args()
+    process.set_up_process()
+    try:
+        folder, output = expand('--runs', flags.runs), expand('--output', flags.output)
+        names = find_runs(folder, flags.models)
+        sentences = Sentences(pairs_lib.load(flags.data))
+        output.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            for result, facts in measured(folder, name, sentences, output, flags.again):
+                results.write(output / f'{result}.json', facts)
+                print(f'{result}: {facts["seconds"]:.0f} s', file=sys.stderr, flush=True)
+    except BadInput as error:
+        sys.exit(str(error))
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,1 @@
+"""Word features against human judgements of similarity, and analogies."""

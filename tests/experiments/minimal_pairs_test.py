@@ -1,0 +1,143 @@
+"""Minimal pairs: which sentence is likelier, ties, the pairs that a vocabulary covers, and files that are damaged."""
+
+import io
+import json
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+from helpers import corpus_settings, default_settings
+
+from experiments.minimal_pairs import measure, pairs, table
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.data.word_tokens import WordCutter
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.utils.errors import BadInput
+
+WORDS = ('<rare>', '<text>', '<p>', 'the', 'cat', 'cats', 'sleep', 'sleeps', '.')
+VOCABULARY = Vocabulary(WORDS, (1,) * len(WORDS))
+PAIRS = [
+    pairs.Pair('The cats sleep.', 'The cats sleeps.', 'agreement', 'verbs', 'syntax'),
+    pairs.Pair('The zebra sleeps.', 'The zebra sleep.', 'agreement', 'verbs', 'syntax'),
+    pairs.Pair('The cats sleep.', 'The zebras sleep.', 'nouns', 'nouns', 'semantics'),
+    pairs.Pair('The zebra sleeps.', 'The okapi sleeps.', 'nouns', 'nouns', 'semantics'),
+]
+
+
+class Favourite(LanguageModel):
+    """Gives a word log P -0.5, any other -1."""
+
+    n = 3
+
+    def __init__(self, word):
+        self.id = VOCABULARY.ids[word]
+
+    def score(self, tokens_T, span):
+        return np.where(tokens_T[span.start : span.stop] == self.id, -0.5, -1).astype(np.float32)
+
+    def next_word(self, contexts_BxN):
+        raise NotImplementedError
+
+
+def entry(**changes):
+    line = {'sentence_good': 'A.', 'sentence_bad': 'B.', 'UID': 'u', 'linguistics_term': 't', 'field': 'f', 'x': 1}
+    return json.dumps({**line, **changes})
+
+
+def archive(**files):
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, 'w') as file:
+        for name, text in files.items():
+            file.writestr(name.replace('__', '/') + '.jsonl', text)
+    return written.getvalue()
+
+
+def brown():
+    return default_settings({f'corpus.{k}': v for k, v in vars(corpus_settings('brown')).items()})
+
+
+def test_the_pairs_of_a_zip_are_read_by_file():
+    data = archive(data__b=entry(UID='b'), data__a=entry() + '\n' + entry(field='syntax_semantics'), other__c='x')
+    read = pairs.parse(data, 'zip')
+    assert [pair.paradigm for pair in read] == ['u', 'u', 'b']
+    assert read[0] == pairs.Pair('A.', 'B.', 'u', 't', 'f') and read[1].field == 'syntax/semantics'
+
+
+@pytest.mark.parametrize(
+    'data,message',
+    [
+        (b'no zip', 'zip: is no readable zip'),
+        (archive(other__c='x'), 'zip: holds no data/\\*.jsonl'),
+        (archive(data__a=''), 'pairs=0: zip holds none'),
+        (archive(data__a=entry() + '\n{"sentence_good": "A."}'), 'data/a.jsonl, line 2: lacks sentence_bad, UID, li'),
+        (archive(data__a=entry(sentence_bad=3)), 'line 1: lacks sentence_bad$'),
+        (archive(data__a=entry(sentence_good=' ')), 'line 1: lacks sentence_good$'),
+        (archive(data__a='[1]'), 'line 1: lacks sentence_good, sentence_bad'),
+        (archive(data__a=entry() + '\nno'), 'line 2: is no JSON'),
+    ],
+)
+def test_a_file_that_holds_no_pairs_is_one_line(data, message):
+    with pytest.raises(BadInput, match=message) as error:
+        pairs.parse(data, 'zip')
+    assert '\n' not in str(error.value)
+
+
+def test_the_words_that_differ_are_between_what_both_share():
+    assert pairs.differing_words(['a', 'b', 'c'], ['a', 'c']) == ['b']
+    assert pairs.differing_words(['a', 'a'], ['a']) == ['a']
+    assert pairs.differing_words(['a', 'b'], ['a', 'b']) == []
+    assert pairs.differing_words([], ['a']) == ['a']
+
+
+def test_a_vocabulary_covers_pairs_by_their_differing_words_or_in_full():
+    encoded = pairs.encode(PAIRS, WordCutter(corpus_settings('brown'), VOCABULARY.ids), VOCABULARY)
+    assert encoded.subsets['all'].tolist() == [True] * 4
+    assert encoded.subsets['differing'].tolist() == [True, True, False, False]
+    assert encoded.subsets['full'].tolist() == [True, False, False, False]
+    assert encoded.rows_Px2.tolist() == [[0, 1], [2, 3], [0, 3], [2, 2]]  # sentences that are read alike are one
+    assert VOCABULARY.decode(encoded.lines[2]) == ['the', '<rare>', 'sleeps', '.']
+    with pytest.raises(BadInput, match="agreement: the sentence ' ' has no token"):
+        pairs.encode([PAIRS[0]._replace(bad=' ')], WordCutter(corpus_settings('brown'), VOCABULARY.ids), VOCABULARY)
+
+
+def test_a_model_is_right_where_the_good_sentence_is_likelier_and_ties_are_counted():
+    found = measure.evaluate(Favourite('sleep'), brown(), VOCABULARY, measure.Sentences(PAIRS))
+    assert found['counts']['all'] == {'agreement': [2, 1, 0], 'nouns': [2, 0, 2]}
+    assert found['counts']['differing'] == {'agreement': [2, 1, 0], 'nouns': [0, 0, 0]}
+    assert found['counts']['full'] == {'agreement': [1, 1, 0], 'nouns': [0, 0, 0]}
+    assert found['read_as_one_sentence'] == 1
+    assert found['paradigms'] == {'agreement': ['verbs', 'syntax'], 'nouns': ['nouns', 'semantics']}
+    marks = measure.evaluate(Favourite('<p>'), brown(), VOCABULARY, measure.Sentences(PAIRS[:2]))
+    assert marks['counts']['all'] == {'agreement': [2, 0, 2]}  # what stands before a sentence is not scored
+
+
+def test_rounding_is_a_tie_and_so_are_two_impossible_sentences():
+    log_p = np.array([[-3.0, -3.0 - 1e-7], [-np.inf, -np.inf], [-3.0, -np.inf], [-np.inf, -3.0]])
+    everything = np.ones(4, bool)
+    assert pairs.count(log_p, PAIRS, everything, 1e-5) == {'agreement': [2, 0, 2], 'nouns': [2, 1, 0]}
+    with pytest.raises(BadInput, match='no probability'):
+        pairs.count(np.full((4, 2), np.nan), PAIRS, everything, 1e-5)
+
+
+def test_a_tie_is_half_a_point_and_seeds_have_a_spread():
+    assert table.accuracy([[4, 1, 2], [1, 1, 0]]) == 0.6
+    assert np.isnan(table.accuracy([[0, 0, 0]]))
+    seeds = [{'counts': {'all': {'a': [10, n, 0]}}} for n in (4, 6)]
+    assert table.of_seeds(seeds, 'all', ['a']) == '50.0 ± 14.1'
+    assert table.of_seeds(seeds[:1], 'all', ['a']) == '40.0'
+
+
+def test_names_of_runs():
+    assert measure.split_name('lstm-2') == ('lstm', 2)
+    assert measure.split_name('kneser_ney_5') == ('kneser_ney_5', None)
+    assert measure.split_name('lstm-2-100000') == ('lstm-2-100000', None)
+
+
+def test_a_folder_without_runs_is_one_line(tmp_path):
+    command = [sys.executable, '-m', 'experiments.minimal_pairs.measure', f'--runs={tmp_path}']
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and 'holds no finished run' in done.stderr and done.stderr.count('\n') == 1
+    with pytest.raises(BadInput, match='holds no results'):
+        table.read(tmp_path)

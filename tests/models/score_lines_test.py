@@ -1,0 +1,59 @@
+"""A network scores many lines as it scores each alone, however long they are and whatever they share."""
+
+import numpy as np
+import pytest
+from helpers import make_model
+
+from nplm_jax.data.corpora import Span
+from nplm_jax.models import mixture, neural
+
+V = 17
+GRU = {'model.family': 'gru', 'model.direct': False, 'train.batch_size': 16}
+
+
+@pytest.mark.parametrize('changes', [{}, GRU], ids=['window', 'gru'])
+def test_each_line_is_scored_as_alone(changes, monkeypatch):
+    monkeypatch.setattr(neural, 'MIN_LINES', 2)  # so that a few lines need several batches, of one shape
+    monkeypatch.setattr(neural, 'MAX_LINES', 4)
+    model, rng = make_model(V, changes), np.random.default_rng(1)
+    long = rng.integers(0, V, 2 * neural.LENGTH_MULTIPLE + 3)
+    shared = long[:5]
+    parts = [long, shared, [], long[:18], [*shared, 1], [*shared, 2], shared, [0], [0, 0], long[:16], [*long[:17], 3]]
+    lines = [np.array(part, np.int32) for part in parts]
+    scores = model.score_lines(lines)
+    assert [len(log_p_T) for log_p_T in scores] == [len(line) for line in lines]
+    padding = np.zeros(model.network.body.num_context, np.int32)
+    for line, log_p_T in zip(lines, scores):
+        span = Span(0, len(line)) if model.n is None else Span(len(padding), len(padding) + len(line))
+        alone_T = model.score(line if model.n is None else np.append(padding, line), span) if len(line) else []
+        np.testing.assert_allclose(log_p_T, alone_T, atol=2e-6)
+    np.testing.assert_array_equal(scores[1], scores[6])  # equal lines, and equal beginnings, have equal bits
+    np.testing.assert_array_equal(scores[4][:5], scores[1])
+
+
+def test_a_beginning_that_lines_share_is_scored_once(monkeypatch):
+    model, scored = make_model(V), []
+    score = model._score_examples
+    monkeypatch.setattr(model, '_score_examples', lambda *x: scored.append(len(x[2])) or score(*x))
+    line = np.arange(10, dtype=np.int32)
+    model.score_lines([line, np.append(line[:7], 9), line, line[:7]])
+    assert scored == [10 + 1]
+
+
+def test_a_batch_of_long_lines_is_read_in_blocks(monkeypatch):
+    model, read = make_model(V, GRU), []
+    batch = neural._read_lines
+    monkeypatch.setattr(neural, '_read_lines', lambda n, p, words, c: read.append(words.shape) or batch(n, p, words, c))
+    model.score_lines([np.zeros(33, np.int32), np.zeros(3, np.int32)])
+    width = neural.LENGTH_MULTIPLE + model.network.body.num_context - 1
+    assert read == [(neural.MIN_LINES, width)] * 3
+
+
+def test_cached_scores_of_lines_are_the_models():
+    model, lines = make_model(V), [np.array([1, 2], np.int32), np.array([3], np.int32)]
+    cached = mixture.CachedScores(model)
+    first = cached.score_lines(lines)
+    assert cached.score_lines(lines) is first
+    np.testing.assert_array_equal(np.concatenate(first), np.concatenate(model.score_lines(lines)))
+    (other,) = cached.score_lines(lines[1:])
+    np.testing.assert_array_equal(other, model.score_lines(lines[1:])[0])
