@@ -192,7 +192,7 @@ def measure_tokens(
     settings, vocabulary, language_model = model
     table = TokenTable.of(_make_cutters({'': model}, options), vocabulary, stimuli)
     lines = [table.ids_T[line] for line in table.lines]
-    start = _find_start(vocabulary, settings.corpus, options.context)
+    start = LineStart.of(vocabulary, settings.corpus, options.context)
     statistics = next_word_statistics(language_model, lines, [start.before(line) for line in lines], len(vocabulary))
     log_p_T = np.concatenate([line.log_p_T for line in statistics])
     if spelling is not None:
