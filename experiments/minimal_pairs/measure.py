@@ -116,8 +116,7 @@ def measured(
     missing = [n for n in (name, mixed) if n and (again or not (output / f'{n}.json').exists())]
     if not missing:
         return
-    settings, vocabulary, loaded = loading.load(folder / name)
-    model = mixture.CachedScores(loaded) if mixed else loaded
+    settings, vocabulary, model = loading.load(folder / name)
     if name in missing:
         perplexity = (loading.finished(folder / name) or {}).get('perplexity', {})
         yield (

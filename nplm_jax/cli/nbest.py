@@ -114,8 +114,14 @@ def parse_kaldi(lines: Sequence[str], score_files: Sequence[pathlib.Path]) -> li
 def _read_table(path: pathlib.Path) -> dict[str, tuple[int, str]]:
     """Returns what stands after the first word of each line of a file, by that word, with the number of the line."""
     text = decode(str(path), read_bytes(str(path), path))
-    rows = ((number, *line.strip().partition(' ')) for number, line in enumerate(text.split('\n'), start=1))
-    return {key: (number, rest.strip()) for number, key, _, rest in rows if key}
+    table: dict[str, tuple[int, str]] = {}
+    for number, line in enumerate(text.split('\n'), start=1):
+        key, *rest = line.split(None, 1)[:2] or ['']
+        if key in table:
+            raise BadInput(f'{path}:{number}: {key} stands in line {table[key][0]} already')
+        if key:
+            table[key] = number, ''.join(rest).strip()
+    return table
 
 
 def _read_score(path: pathlib.Path, table: dict[str, tuple[int, str]], key: str, number: int) -> float:
@@ -171,7 +177,7 @@ class Weights:
     @property
     def is_plain(self) -> bool:
         """Whether the total is log10 P."""
-        return not self.word and not self.scores
+        return self.model == 1 and not self.word and not self.scores
 
     def flags(self) -> str:
         """Returns the flags of `nplm score` that give these weights."""
@@ -235,7 +241,6 @@ def rank(alternatives: Sequence[Alternative], log10_p: Sequence[float], weights:
     for alternative, p in zip(alternatives, log10_p):
         total = weights.model * p + weights.word * len(alternative.words.split())
         total += sum(w * s for w, s in zip(weights.scores, alternative.scores))
-        total = p if weights.is_plain else total
         scored.append(dataclasses.replace(alternative, log10_p=float(p), total=float(total)))
     ranks = {key: i for i, key in enumerate(dict.fromkeys(a.fields[0] for a in scored))}
     return sorted(scored, key=lambda a: (ranks[a.fields[0]], -a.total))

@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--format', default='moses', choices=('moses', 'kaldi'), help='of --nbest')
     parser.add_argument('--score_files', default='', help='with --format=kaldi: such as ac.txt,lm.txt; default: none')
     parser.add_argument('--tune', default='', metavar='FILE', help='with --nbest: print weights; default: re-rank')
-    parser.add_argument('--measure', default='wer', choices=('wer', 'bleu'), help='what --tune makes good')
+    parser.add_argument('--measure', default='wer', choices=('wer', 'bleu'), help='the error that --tune minimises')
     parser.add_json()
     flags = parser.parse_args(argv)
     require(math.isfinite(flags.model_weight), '--model_weight', flags.model_weight, 'must be finite')
@@ -87,6 +87,10 @@ def main(argv: Sequence[str]) -> None:
     for key in ('score_weights', 'word_weight', 'score_files', 'tune'):
         value = getattr(flags, key)
         require(flags.nbest or not value, f'--{key}', value, 'belongs to --nbest')
+    require(flags.nbest or flags.format == 'moses', '--format', flags.format, 'belongs to --nbest')
+    require(bool(flags.tune) or flags.measure == 'wer', '--measure', flags.measure, 'belongs to --tune')
+    weight_flags = flags.score_weights or flags.word_weight or (flags.model_weight if flags.model_weight != 1 else '')
+    require(not flags.tune or not weight_flags, '--tune', flags.tune, 'finds the weights: give none')
     texts = read_stdin().split('\n')
     alternatives = _read_alternatives(flags, texts, weights) if flags.nbest else []
     references = nbest.read_references(expand('--tune', flags.tune), alternatives, flags.format) if flags.tune else []

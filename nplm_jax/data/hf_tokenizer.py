@@ -13,7 +13,7 @@ PAD = '<pad>'  # its id is V, which no word has
 _WORD = r"<[a-z]+>|[\w\p{M}]+(?:[-'’.,][\w\p{M}]+)*|[^\w\s\x1c-\x1f]"
 _S = "['’][sS]"  # of a possessive
 _SUFFIX = '(?i:st|nd|rd|th|s)?'
-_NUMBERS = {  # what does not stand before it, a number, what does not follow
+_NUMBERS = {  # lookbehind, number, lookahead
     'whitespace': (r'(?<!\S)', rf'[-+$£€]?\.?\d+(?:[-.,:/]\d+)*{_SUFFIX}%?', r'(?!\S)'),
     'words': (
         r"(?<![\w\p{M}])(?<![\w\p{M}][-'’.,])",
@@ -78,7 +78,7 @@ def make_tokenizer(vocabulary: Vocabulary, settings: CorpusSettings) -> Any:
 
 
 def _quotes(vocabulary: Vocabulary, kind: str) -> dict[str, str]:
-    """Returns the apostrophes and quotation marks that no word has, and what the words have in their place.
+    """Returns replacements for apostrophes and quotation marks that no word of the vocabulary has.
 
     As `punctuation.match_quotes`, for vocabularies that write them in one way.
     """

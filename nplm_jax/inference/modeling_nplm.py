@@ -154,6 +154,7 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
     """
 
     config_class = NplmConfig
+    accepts_loss_kwargs = False  # the loss is a mean over the words of this batch alone
 
     def __init__(self, config: NplmConfig) -> None:
         super().__init__(config)

@@ -104,11 +104,12 @@ def tune(
     Returns:
         The best weights, whose absolute values sum to one, and their error; those of `start_F` if none are better.
     """
-    scale_F = np.maximum(scores_AxF.std(axis=0), 1e-12)  # steps of one size for all scores
+    std_F = scores_AxF.std(axis=0)
+    scale_F = np.where(std_F > 0, std_F, 1)  # steps of one size for all scores
     scaled_AxF, rng = scores_AxF / scale_F[None, :], np.random.default_rng(seed)
     best_F, best = start_F * scale_F, math.inf
     for number in range(num_starts):
-        weights_F = start_F * scale_F if number == 0 else rng.normal(size=len(start_F))
+        weights_F = start_F * scale_F if number == 0 else rng.normal(size=len(start_F)) * (std_F > 0)
         current = first_error(scaled_AxF @ weights_F, lists, statistics_AxS, error)
         if number == 0:
             best = current
@@ -117,9 +118,9 @@ def tune(
             improved = False
             for f in range(len(weights_F)):
                 others_A = scaled_AxF @ np.where(np.arange(len(weights_F)) == f, 0, weights_F)
-                weight, found = search_line(others_A, scaled_AxF[:, f], lists, statistics_AxS, error)
-                if found < current - _MIN_GAIN:
-                    weights_F[f], current, improved = weight, found, True
+                weight, line_error = search_line(others_A, scaled_AxF[:, f], lists, statistics_AxS, error)
+                if line_error < current - _MIN_GAIN:
+                    weights_F[f], current, improved = weight, line_error, True
         if current < best - _MIN_GAIN:
             best_F, best = weights_F.copy(), current
     weights_F = best_F / scale_F
@@ -141,16 +142,16 @@ def search_line(
         counts as `MAX_STEP` wide.
     """
     sums_S = np.zeros(statistics_AxS.shape[1])
-    meetings, changes = [], []
+    crossings, statistics_changes = [], []
     for rows in lists:
         envelope = upper_envelope(offsets_A[rows], slopes_A[rows])
         sums_S += statistics_AxS[rows[envelope[0][1]]]
         for (_, before), (t, after) in zip(envelope, envelope[1:]):
-            meetings.append(t)
-            changes.append(statistics_AxS[rows[after]] - statistics_AxS[rows[before]])
-    order = np.argsort(meetings, kind='stable')
-    t_I = np.array(meetings)[order]
-    changes_IxS = np.array(changes).reshape(len(changes), len(sums_S))[order]
+            crossings.append(t)
+            statistics_changes.append(statistics_AxS[rows[after]] - statistics_AxS[rows[before]])
+    order = np.argsort(crossings, kind='stable')
+    t_I = np.array(crossings)[order]
+    changes_IxS = np.array(statistics_changes).reshape(len(statistics_changes), len(sums_S))[order]
     sums_IxS = np.concatenate([sums_S[None, :], sums_S[None, :] + np.cumsum(changes_IxS, axis=0)])
     ends = [t_I[0] - MAX_STEP, *t_I, t_I[-1] + MAX_STEP] if len(t_I) else [0.0, 0.0]
     widths_I = np.diff(ends)
@@ -163,7 +164,7 @@ def search_line(
 
 
 def upper_envelope(offsets_K: np.ndarray, slopes_K: np.ndarray) -> list[tuple[float, int]]:
-    """Returns from which t on each line that is ever the highest is so, by rising t, and the number of the line."""
+    """Returns the lines that are the highest for some t, by rising t: (the t from which on it is, its index)."""
     envelope: list[tuple[float, int]] = []
     for i in np.lexsort((-np.arange(len(offsets_K)), offsets_K, slopes_K)).tolist():
         start = -math.inf

@@ -98,13 +98,12 @@ class Mixture(LanguageModel):
 
 
 class CachedScores(LanguageModel):
-    """A model that computes its scores of each span or list of lines once, for use in several mixtures."""
+    """A model that computes its scores of each span once, for use in several mixtures."""
 
     def __init__(self, model: LanguageModel, scores: Mapping[Span, np.ndarray] | None = None) -> None:
         """Takes the model, and scores of it that are known already."""
         self._model = model
         self._scores: dict[Span, np.ndarray] = dict(scores or {})
-        self._lines: tuple[Sequence[np.ndarray], list[np.ndarray]] | None = None
         self.n = model.n
 
     def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
@@ -114,10 +113,8 @@ class CachedScores(LanguageModel):
         return self._scores[span]
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Returns the model's scores. Those of the last list are kept; it must not have been changed."""
-        if self._lines is None or self._lines[0] is not lines:
-            self._lines = lines, self._model.score_lines(lines)
-        return self._lines[1]
+        """See `LanguageModel.score_lines`; not cached."""
+        return self._model.score_lines(lines)
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`; not cached."""

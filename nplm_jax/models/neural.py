@@ -71,8 +71,8 @@ class NeuralLanguageModel(LanguageModel):
             lines_BxT: Word ids, then _NO_WORD. Lines with equal beginnings are next to each other.
         """
         (B, T), N = lines_BxT.shape, self.network.body.num_context
-        scored_as_BxT = first_rows(lines_BxT)
-        is_scored_BxT = (scored_as_BxT == np.arange(B)[:, None]) & (lines_BxT != _NO_WORD)
+        source_rows_BxT = first_rows(lines_BxT)
+        is_scored_BxT = (source_rows_BxT == np.arange(B)[:, None]) & (lines_BxT != _NO_WORD)
         words_BxL = np.pad(
             np.where(lines_BxT == _NO_WORD, RARE_ID, lines_BxT), ((0, 0), (N, 0)), constant_values=RARE_ID
         )
@@ -84,7 +84,7 @@ class NeuralLanguageModel(LanguageModel):
             targets_E = lines_BxT[:, start:stop].reshape(-1)[positions_E]
             log_p_E = self._score_examples(features, positions_E, targets_E)
             log_p_BxT[positions_E // LENGTH_MULTIPLE, start + positions_E % LENGTH_MULTIPLE] = log_p_E
-        return np.take_along_axis(log_p_BxT, scored_as_BxT, axis=0)
+        return np.take_along_axis(log_p_BxT, source_rows_BxT, axis=0)
 
     def _score_examples(self, features: Features, positions_E: np.ndarray, targets_E: np.ndarray) -> np.ndarray:
         """Returns log P of E targets, nats, each predicted from the features at its position."""
@@ -134,7 +134,7 @@ def group_lines(lines: Sequence[np.ndarray]) -> tuple[list[int], list[int]]:
 
 
 def first_rows(lines_BxT: np.ndarray) -> np.ndarray:
-    """Returns for each word the first of the rows above it, without a gap, that are equal up to this word, B x T.
+    """Returns for each word the first of the adjacent rows that share the prefix ending at this word, B x T.
 
     Examples:
         >>> first_rows(np.array([[5, 6, 7], [5, 6, 8], [5, 9, 8]]))

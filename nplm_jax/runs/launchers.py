@@ -149,7 +149,8 @@ class Task:
         if self.child_pid:
             self._stop_child()
             with contextlib.suppress(ChildProcessError):
-                _wait_without_reaping(self.child_pid) or os.waitpid(self.child_pid, 0)
+                if not _wait_without_reaping(self.child_pid):
+                    os.waitpid(self.child_pid, 0)
         return _import_submitit().helpers.DelayedSubmission(dataclasses.replace(self))
 
     def command_line(self, job: Any) -> tuple[list[str], dict[str, str]]:
@@ -175,7 +176,7 @@ class Task:
 
 
 def _wait_without_reaping(pid: int) -> bool:
-    """Waits for the end of a child, which a signal handler may do at the same time; the child can still be reaped.
+    """Waits until a child has ended, without reaping it, so that a signal handler may wait for it too.
 
     Returns:
         False, at once, where the system has no such call: macOS before Python 3.13. There `Popen.wait` waits instead,

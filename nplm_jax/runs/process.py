@@ -1,5 +1,6 @@
 """What a process does before JAX starts."""
 
+import contextlib
 import glob
 import os
 import pathlib
@@ -44,7 +45,8 @@ def forget_unreadable_program(warning: str) -> None:
     folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
     if folder and (match := _UNREADABLE.match(warning)):
         for path in pathlib.Path(folder).glob(f'{glob.escape(match[1])}-*-cache'):
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a cache that others own; the program is compiled all the same
+                path.unlink()
 
 
 class _ShowWarning:

@@ -85,7 +85,10 @@ WRONG = [
     ('u-b i', ['--format=kaldi', '--score_files=bad', '--score_weights=1'], 'stdin:1: expected UTTERANCE-N words'),
     ('u-b-1 i', ['--format=kaldi', '--score_files=bad', '--score_weights=1'], 'bad:2: expected UTTERANCE-N and'),
     (KALDI, ['--format=kaldi', '--score_weights=1'], "--score_weights='1': must be as many as --score_files, 0"),
-    (KALDI, ['--format=kaldi', '--tune=references'], "stdin:1: references has no reference of 'u-a'; it needs lines"),
+    (KALDI, ['--format=kaldi', '--tune=bad'], "stdin:1: bad has no reference of 'u-a'; it needs lines"),
+    (KALDI, ['--format=kaldi', '--tune=references'], 'references:2: i stands in line 1 already'),
+    (MOSES, ['--tune=references', '--word_weight=1'], "--tune='references': finds the weights: give none"),
+    (MOSES, ['--measure=bleu'], "--measure='bleu': belongs to --tune"),
     (MOSES + '\n2 ||| a ||| 1', ['--tune=references'], "stdin:5: references has no reference of '2'; it needs the"),
     (MOSES + '\n1 ||| a', ['--tune=references'], 'stdin:5: expected id ||| words ||| a number'),
     (MOSES, ['--tune=nowhere'], 'nowhere: cannot be read'),
@@ -108,3 +111,9 @@ def test_what_belongs_to_lists_is_refused_without_them(folders, lines):
         with pytest.raises(SystemExit):
             cli.main(['score', str(folders / 'network'), flag])
         assert lines()[1][-1].endswith('belongs to --nbest')
+
+
+def test_a_weight_of_the_model_counts_alone_too(score):
+    best, _ = score(MOSES)
+    worst, _ = score(MOSES, '--model_weight=-1')
+    assert best[0].split(' ||| ')[1] != worst[0].split(' ||| ')[1]

@@ -73,6 +73,14 @@ def test_a_score_that_knows_the_errors_is_found_whatever_its_sign_and_scale():
     assert reranking.first_error(totals_A, lists, statistics_AxS, reranking.word_error_rate) == pytest.approx(best)
 
 
+@pytest.mark.parametrize('seed', range(5))
+def test_a_score_that_is_the_same_everywhere_gets_no_weight(seed):
+    scores_AxF, lists, statistics_AxS = random_lists(np.random.default_rng(seed))
+    scores_AxF[:, 1] = 7
+    weights_F, _ = reranking.tune(scores_AxF, lists, statistics_AxS, reranking.word_error_rate, np.eye(3)[0])
+    assert weights_F[1] == 0 and np.abs(weights_F[[0, 2]]).max() > 1e-3
+
+
 @pytest.mark.parametrize('seed', range(3))
 def test_tuned_weights_are_never_worse_than_those_at_the_start(seed):
     scores_AxF, lists, statistics_AxS = random_lists(np.random.default_rng(seed), num_lists=3, size=2)

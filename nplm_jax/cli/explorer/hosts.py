@@ -56,7 +56,7 @@ class HostCheck:
         elif scope['type'] == 'websocket':
             await send({'type': 'websocket.close', 'code': 1008})  # before it is accepted: answered with 403
         else:
-            await _refuse(send, 403, REFUSAL)
+            await _refuse(functools.partial(_send_with_headers, send), 403, REFUSAL)
 
     def accepts(self, headers: Headers) -> bool:
         """Tells whether there is one Host, a name of the server, and no other site has made the request."""
@@ -90,7 +90,7 @@ class VisitorLimit:
 
 
 async def _refuse(send: Send, status: int, text: bytes) -> None:
-    headers = [(b'content-type', b'text/plain; charset=utf-8'), *ANSWER_HEADERS]
+    headers = [(b'content-type', b'text/plain; charset=utf-8')]
     await send({'type': 'http.response.start', 'status': status, 'headers': headers})
     await send({'type': 'http.response.body', 'body': text})
 

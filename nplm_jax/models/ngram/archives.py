@@ -25,8 +25,18 @@ _PIECE = 2**22  # bytes
 _ALIGNMENT = 64  # of arrays in the file, bytes
 _LOCAL_HEADER, _ZIP64_FIELD, _FIELD_HEADER = 30, 20, 4  # sizes in a zip archive, bytes
 _MAX_ARRAYS = 1000  # a model of order 100, the highest of an ARPA file, has 500
-# What a header raises that is not of this form; its checksum does not exclude that somebody made it so.
-_MALFORMED = (zipfile.BadZipFile, struct.error, ValueError, TypeError, OverflowError, NotImplementedError, SyntaxError)
+# Errors of a malformed zip archive or array header; such a file can carry a right checksum.
+_MALFORMED = (
+    zipfile.BadZipFile,
+    struct.error,
+    ValueError,
+    TypeError,
+    OverflowError,
+    NotImplementedError,
+    SyntaxError,
+    MemoryError,  # this and the next: a header that is nested too deep for Python's parser
+    RecursionError,
+)
 _PADDING_ID = 0xD935  # of an extra field that pads; Android's
 
 

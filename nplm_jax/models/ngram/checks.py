@@ -1,4 +1,4 @@
-"""Whether the arrays of a file make a count-based model: a checksum finds damage, and a stranger can compute one too.
+"""Checks that the arrays of a file form a valid count-based model, which a right checksum does not prove.
 
 An array of another shape or type, or n-grams that are not sorted, would end in a traceback when the model is used.
 
@@ -28,15 +28,17 @@ def check(condition: bool, what: str) -> None:
         raise ValueError(what)
 
 
-def check_model(model: Any) -> None:
-    """Checks a model that was read from a file. Raises ValueError if its arrays do not fit each other."""
+def check_model(model: Any, vocabulary_size: int) -> None:
+    """Checks a model that was read from a file. Raises ValueError if its arrays do not fit each other and V."""
     if isinstance(model, BackoffModel):
         _check_backoff(model)
     elif isinstance(model, InterpolatedTrigram):
         _check_interpolated(model)
     elif isinstance(model, ClassNgram):
+        check(len(model.classes_V) == vocabulary_size, f'{len(model.classes_V):,} words have a class')
         _check_classes(model)
     elif isinstance(model, MappedModel):
+        check(len(model.inner_ids_V) == vocabulary_size, f'inner_ids has {len(model.inner_ids_V):,} words')
         _check_backoff(model.inner)
 
 

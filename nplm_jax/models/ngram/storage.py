@@ -76,7 +76,7 @@ def load(path: pathlib.Path, vocabulary_size: int) -> LanguageModel:
     require(size == vocabulary_size, str(path), size, f"has so many words, and the run's vocabulary {vocabulary_size}")
     try:
         model = FORMATS[str(arrays[_KIND])].from_arrays(arrays)
-        checks.check_model(model)
+        checks.check_model(model, size)
     except (BadInput, LookupError, TypeError, ValueError) as error:  # arrays that are missing, or of another form
         raise _not_a_model(path, error) from None
     return model
