@@ -116,7 +116,8 @@ def measured(
     missing = [n for n in (name, mixed) if n and (again or not (output / f'{n}.json').exists())]
     if not missing:
         return
-    settings, vocabulary, model = loading.load(folder / name)
+    settings, vocabulary, loaded = loading.load(folder / name)
+    model = mixture.CachedScores(loaded) if mixed else loaded
     if name in missing:
         perplexity = (loading.finished(folder / name) or {}).get('perplexity', {})
         yield (

@@ -98,12 +98,14 @@ class Mixture(LanguageModel):
 
 
 class CachedScores(LanguageModel):
-    """A model that computes its scores of each span once, for use in several mixtures."""
+    """A model that keeps its scores of each span and of the last lines, for use in several mixtures."""
 
     def __init__(self, model: LanguageModel, scores: Mapping[Span, np.ndarray] | None = None) -> None:
         """Takes the model, and scores of it that are known already."""
         self._model = model
         self._scores: dict[Span, np.ndarray] = dict(scores or {})
+        self._lines: list[bytes] = []
+        self._scores_of_lines: list[np.ndarray] = []
         self.n = model.n
 
     def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
@@ -113,8 +115,11 @@ class CachedScores(LanguageModel):
         return self._scores[span]
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """See `LanguageModel.score_lines`; not cached."""
-        return self._model.score_lines(lines)
+        """Returns the model's scores; those of the last lines are kept."""
+        contents = [np.asarray(line, np.int32).tobytes() for line in lines]
+        if contents != self._lines:
+            self._lines, self._scores_of_lines = contents, self._model.score_lines(lines)
+        return self._scores_of_lines
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`; not cached."""

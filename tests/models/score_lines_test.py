@@ -52,5 +52,7 @@ def test_a_batch_of_long_lines_is_read_in_blocks(monkeypatch):
 def test_cached_scores_of_lines_are_the_models():
     model, lines = make_model(V), [np.array([1, 2], np.int32), np.array([3], np.int32)]
     cached = mixture.CachedScores(model)
-    for part in (lines, lines[1:]):  # the spans of different lines are alike: their scores are not cached
-        np.testing.assert_array_equal(np.concatenate(cached.score_lines(part)), np.concatenate(model.score_lines(part)))
+    for part in (lines, lines[1:]):
+        first = cached.score_lines(part)
+        assert cached.score_lines([line.copy() for line in part]) is first
+        np.testing.assert_array_equal(np.concatenate(first), np.concatenate(model.score_lines(part)))
