@@ -16,9 +16,11 @@ The same command resumes a run that was stopped. Exit codes: 0 finished, 1 faile
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pathlib
 import sys
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -50,20 +52,25 @@ _SLURM = flags.DEFINE_list('slurm', [], 'Options of SLURM jobs: KEY=VALUE,... su
 _JOBS = flags.DEFINE_integer('jobs', None, 'Points that run at once; default: all on SLURM, 1 on this machine.', 1)
 _HEARTBEAT = flags.DEFINE_integer('heartbeat', 10, 'Seconds of silence after which a process counts as lost.', 5)
 
+_ending = threading.Lock()  # held by the thread that says why the process ends
+_exit_code: list[int] = []  # decided, once a process waits for nothing but the exit of the others
+
 
 def main(argv: list[str]) -> None:
     """Runs the command; every expected failure ends in one line and its exit code."""
     command = command_line([python_command(), *argv])
     try:
         run(command)
+        if _DISTRIBUTED.value:
+            _end_with_the_others()
     except BadInput as error:
         exit_with(2, str(error))
     except OSError as error:
         exit_with(1, f'{error}; what was saved before is intact; resume with: {command}')
-    except RuntimeError as error:  # JAX raises it when another process does not answer
-        if not _DISTRIBUTED.value:
+    except (RuntimeError, ValueError) as error:
+        if not (_DISTRIBUTED.value and _is_lost_process(error)):
             raise
-        exit_with(1, f'another process was lost ({first_line(error)[:200]}); resume all processes with: {command}')
+        exit_with_loss(first_line(error)[:200], command)
     except (KeyboardInterrupt, Terminated) as stop:
         code = 143 if isinstance(stop, Terminated) else 130
         exit_with(code, f'stopped; what was saved before is intact; resume with: {command}')
@@ -85,7 +92,8 @@ def run(command: str) -> None:
     raise_on_sigterm()  # after the imports: an exception inside an extension module's import becomes an ImportError
     process.set_up_process(all_cores=_VECTORIZE.value)
     if _DISTRIBUTED.value:
-        multihost.start(_COORDINATOR.value, _PROCESSES.value, _PROCESS_ID.value, _HEARTBEAT.value)
+        on_loss = functools.partial(exit_with_loss, 'it has ended or is silent', command)
+        multihost.start(_COORDINATOR.value, _PROCESSES.value, _PROCESS_ID.value, _HEARTBEAT.value, on_loss)
     config = _CONFIG.value
     file = config_flags.get_config_filename(flags.FLAGS['config'])
     overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
@@ -192,6 +200,25 @@ def check_combinations() -> None:
         raise BadInput(f'--jobs={_JOBS.value}: needs --sweep or --grid, and --launcher')
 
 
+def exit_with_loss(reason: str, command: str) -> NoReturn:
+    """Ends this process of a --distributed run because another one is lost."""
+    exit_with(1, f'another process was lost ({reason}); resume all processes with: {command}')
+
+
+def _is_lost_process(error: Exception) -> bool:
+    from nplm_jax.distributed import multihost
+
+    return multihost.is_lost_process(error)
+
+
+def _end_with_the_others() -> None:
+    """Notes that the first process is done: it need not hear of the loss of one that it waits for at its exit."""
+    from nplm_jax.distributed import multihost
+
+    if multihost.is_primary():
+        _exit_code.append(0)
+
+
 def exit_with(code: int, message: str, collective: bool = False) -> NoReturn:
     """Prints the message on stderr and ends the process.
 
@@ -201,12 +228,22 @@ def exit_with(code: int, message: str, collective: bool = False) -> NoReturn:
         collective: all processes of a --distributed run exit here. A process that exits alone skips JAX's exit
             handlers, which would wait for the others.
     """
-    print(message, file=sys.stderr, flush=True)
-    if not collective and flags.FLAGS.is_parsed() and _DISTRIBUTED.value:
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-        os._exit(code)
+    with _ending:  # one line, though the main thread and JAX's may notice a loss at once
+        if _exit_code:
+            os._exit(_exit_code[0])
+        print(message, file=sys.stderr, flush=True)
+        if not collective and flags.FLAGS.is_parsed() and _DISTRIBUTED.value:
+            flush = threading.Thread(target=_flush_stdout, daemon=True)
+            flush.start()
+            flush.join(5)  # the main thread may hang in a print, with stdout locked
+            os._exit(code)
+        _exit_code.append(code)
     sys.exit(code)
+
+
+def _flush_stdout() -> None:
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
 
 
 if __name__ == '__main__':

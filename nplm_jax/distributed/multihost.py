@@ -3,18 +3,28 @@
 Every process runs the same program and calls these functions in the same order. Only the first process writes.
 """
 
-from typing import TypeVar
+import atexit
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from nplm_jax.distributed import lost_processes
 from nplm_jax.utils.errors import BadInput, first_line, require
 
 Tree = TypeVar('Tree')
 
 
-def start(coordinator: str | None, processes: int | None, process_id: int | None, heartbeat: int) -> None:
+def start(
+    coordinator: str | None,
+    processes: int | None,
+    process_id: int | None,
+    heartbeat: int,
+    on_loss: Callable[[], Any],
+) -> None:
     """Joins the other processes. Call it before JAX is first used.
 
     Args:
@@ -22,6 +32,7 @@ def start(coordinator: str | None, processes: int | None, process_id: int | None
         processes: The number of processes.
         process_id: The index of this process.
         heartbeat: Seconds of silence after which a process counts as lost.
+        on_loss: Ends this process when another one is lost. It is called in another thread.
 
     Raises:
         BadInput: The processes cannot be found.
@@ -30,13 +41,34 @@ def start(coordinator: str | None, processes: int | None, process_id: int | None
     ok = coordinator is None or (host and port.isascii() and port.isdecimal() and 0 < int(port) < 2**16)
     require(bool(ok), '--coordinator', coordinator, 'must be HOST:PORT')
     jax.config.update('jax_enable_preemption_service', False)  # it would take SIGTERM away from `fit`
+    if jax.config.jax_logging_level == 'NOTSET':  # type: ignore[attr-defined]
+        jax.config.update('jax_logging_level', 'CRITICAL')  # `on_loss` says it in one line
     try:
-        jax.distributed.initialize(
-            coordinator, processes, process_id, heartbeat_timeout_seconds=heartbeat, shutdown_timeout_seconds=24 * 3600
-        )
+        with lost_processes.reported_to(on_loss):
+            jax.distributed.initialize(
+                coordinator,
+                processes,
+                process_id,
+                heartbeat_timeout_seconds=heartbeat,
+                shutdown_timeout_seconds=24 * 3600,
+            )
     except (ValueError, RuntimeError) as error:
         reason = first_line(error)
         raise BadInput(f'--distributed: {reason}; give --coordinator, --processes and --process_id') from None
+    atexit.register(_leave, on_loss)
+
+
+def _leave(on_loss: Callable[[], Any]) -> None:
+    """Waits for the exit of all processes, as JAX's own exit handler would, with a traceback where one was lost."""
+    try:
+        jax.distributed.shutdown()
+    except RuntimeError:
+        on_loss()
+
+
+def is_lost_process(error: Exception) -> bool:
+    """Returns whether JAX raises `error` because another process does not answer: also ValueError with a status."""
+    return isinstance(error, RuntimeError) or bool(re.match('[A-Z_]+: .*(Gloo|oordination)', str(error)))
 
 
 def is_primary() -> bool:

@@ -1,0 +1,50 @@
+"""What a process says when another one of its run is gone while it does not wait for it."""
+
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+from helpers import ROOT
+
+from nplm_jax.distributed import multihost
+
+
+@pytest.mark.parametrize(
+    'error,expected',
+    [
+        (RuntimeError('anything'), True),
+        (ValueError('UNKNOWN: Gloo AllGather failed: [pair.cc:547] Connection closed by peer'), True),
+        (ValueError('operands could not be broadcast together'), False),
+        (ValueError('Gloo'), False),
+    ],
+)
+def test_a_status_of_a_collective_is_a_lost_process_and_a_mistake_in_python_is_not(error, expected):
+    assert multihost.is_lost_process(error) is expected
+
+
+@pytest.mark.parametrize('lost', [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_loss_is_one_line_outside_collectives_too(lost):
+    """JAX alone would log a stack trace and abort."""
+    with socket.socket() as free:
+        free.bind(('localhost', 0))
+        port = free.getsockname()[1]
+    code = (
+        'import os, signal, sys, time\n'
+        'from nplm_jax.distributed import multihost\n'
+        'end = lambda: (print("lost", file=sys.stderr, flush=True), os._exit(1))\n'
+        'number, lost = map(int, sys.argv[1:])\n'
+        f'multihost.start("localhost:{port}", 2, number, 5, end)\n'
+        'if number == lost:\n'
+        '    os.kill(os.getpid(), signal.SIGKILL)\n'
+        'time.sleep(60)\n'
+    )
+    both = [
+        subprocess.Popen([sys.executable, '-c', code, str(i), str(lost)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        for i in range(2)
+    ]
+    _, stderr = both[1 - lost].communicate(timeout=100)
+    assert both[1 - lost].returncode == 1 and stderr == 'lost\n', stderr
+    both[lost].communicate()
+    assert both[lost].returncode == -signal.SIGKILL
