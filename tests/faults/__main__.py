@@ -7,6 +7,7 @@ python -m tests.faults --soak=MINUTES
 
 import argparse
 import collections
+import functools
 import json
 import pathlib
 import random
@@ -17,7 +18,7 @@ import time
 from nplm_jax.runs import provenance
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.text import markdown_table
-from tests.faults import damage, disks, kills, network, runs, soak
+from tests.faults import damage, disks, group_plans, kills, network, runs, soak
 from tests.faults.child import PHASES
 
 HERE = pathlib.Path(__file__).parent
@@ -27,6 +28,10 @@ KINDS = {
     'disks': disks.measure,
     'damage': damage.measure,
     'network': network.measure,
+}
+MANY = {  # runs of several processes, or several runs
+    'pairs': functools.partial(group_plans.measure, 2),
+    'fours': functools.partial(group_plans.measure, 4),
 }
 HEADER = ['fault', 'in', 'tried', 'recovered', 'updates redone', 'exit code', 'said']
 
@@ -40,14 +45,26 @@ def measure(kind: str, source: dict, seed: int = 1) -> None:
         for record in KINDS[kind](folder, base, random.Random(seed)):
             print(record, flush=True)
             records.append(record)
-            head = {
-                'command': f'python -m tests.faults --measure {kind}',
-                'seed': seed,
-                'seconds': round(time.perf_counter() - started),
-                **source,
-            }
-            rows = ',\n'.join(json.dumps(row) for row in records)
-            write_atomically(HERE / 'results' / f'{kind}.json', f'{json.dumps(head)[:-1]}, "records": [\n{rows}\n]}}\n')
+            _write(kind, {'seed': seed, 'seconds': round(time.perf_counter() - started), **source}, records)
+
+
+def measure_many(kind: str, source: dict) -> None:
+    """Does what a kind in MANY has not done yet, and adds it to results/KIND.json: goes on where it was stopped."""
+    path, started = HERE / 'results' / f'{kind}.json', time.perf_counter()
+    former = json.loads(path.read_text()) if path.exists() else {'seconds': 0, 'records': []}
+    records = former['records']
+    with tempfile.TemporaryDirectory() as name:
+        for record in MANY[kind](pathlib.Path(name), {record['chain'] for record in records}):
+            print(record, flush=True)
+            records.append(record)
+            seconds = former['seconds'] + round(time.perf_counter() - started)
+            _write(kind, {'seconds': seconds, **source}, records)
+
+
+def _write(kind: str, head: dict, records: list[dict]) -> None:
+    head = {'command': f'python -m tests.faults --measure {kind}', **head}
+    rows = ',\n'.join(json.dumps(row) for row in records)
+    write_atomically(HERE / 'results' / f'{kind}.json', f'{json.dumps(head)[:-1]}, "records": [\n{rows}\n]}}\n')
 
 
 def recovered(record: dict) -> bool:
@@ -86,14 +103,14 @@ def _short(said: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--measure', nargs='*', choices=KINDS, metavar='KIND')
+    parser.add_argument('--measure', nargs='*', choices=[*KINDS, *MANY], metavar='KIND')
     parser.add_argument('--soak', type=float, metavar='MINUTES')
     asked = parser.parse_args()
     if asked.soak:
         soak.measure(asked.soak)
     source = provenance.provenance()  # before the first result changes a committed file
-    for kind in asked.measure or (KINDS if asked.measure is not None else ()):
-        measure(kind, source)
+    for kind in asked.measure or ([*KINDS, *MANY] if asked.measure is not None else ()):
+        measure_many(kind, source) if kind in MANY else measure(kind, source)
     print(f'{make_table()}\n\n{soak.make_table()}')
 
 

@@ -6,11 +6,13 @@ The program knows nothing of this: its functions are wrapped here, from outside.
 by which the clock then jumps.
 """
 
+import atexit
 import contextlib
 import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 PHASES = ('start', 'files', 'compile', 'step', 'evaluation', 'checkpoint', 'figure', 'mixture', 'result')
@@ -105,12 +107,43 @@ def _wrap_all(teller: Teller) -> None:
         teller.wrap_operation(operation)
 
 
-def forked(connection: Connection, flags: list[str], environment: dict[str, str], stderr: str) -> None:
-    """`main` in a process that multiprocessing forked once the imports were done."""
+def forked(
+    connection: Connection,
+    flags: list[str],
+    environment: dict[str, str],
+    stderr: str,
+    prepare: Callable[[], None] | None = None,
+) -> None:
+    """`main` in a process that multiprocessing forked once the imports were done, after `prepare`.
+
+    Runs the exit handlers, which multiprocessing leaves out: in JAX's the processes of a run wait for each other.
+    """
     for number, path in ((1, os.devnull), (2, stderr)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     os.environ.update(environment)
-    main(connection, flags)
+    _keep_all_programs()
+    if prepare:
+        prepare()
+    try:
+        main(connection, flags)
+    finally:
+        atexit._run_exitfuncs()
+
+
+def _keep_all_programs() -> None:
+    """Has JAX keep the compiled programs of every process; by itself it keeps those of a run's first process."""
+    from jax._src import compiler, distributed  # noqa: PLC0415
+
+    write, state = compiler._cache_write, distributed.global_state
+
+    def write_always(*args):
+        number, state.process_id = state.process_id, 0
+        try:
+            write(*args)
+        finally:
+            state.process_id = number
+
+    compiler._cache_write = write_always
 
 
 if __name__ == '__main__':

@@ -9,11 +9,13 @@ import multiprocessing
 import os
 import pathlib
 import random
+import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 import numpy as np
@@ -81,9 +83,17 @@ class Held:
     """The command as a process that waits at the beginning and end of each phase; see `child`.
 
     imported: it begins where the imports are done, which multiprocessing's forkserver does once for all.
+    prepare: what such a process calls before anything else.
     """
 
-    def __init__(self, folder: pathlib.Path, flags: tuple[str, ...], cache: pathlib.Path, imported: bool = False):
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        flags: tuple[str, ...],
+        cache: pathlib.Path,
+        imported: bool = False,
+        prepare: Callable[[], None] | None = None,
+    ):
         self._connection, child_end = multiprocessing.Pipe()
         self._waits = False  # for an answer
         number, name = tempfile.mkstemp()  # not beside the folder, whose disk may be full
@@ -91,16 +101,18 @@ class Held:
         self._stderr = pathlib.Path(name)
         flags, env = [*flags, f'--workdir={folder}'], environment(cache)
         if imported:
-            process = _forkserver().Process(target=child.forked, args=(child_end, flags, env, str(self._stderr)))
+            arguments = child_end, flags, env, str(self._stderr), prepare
+            process = _forkserver().Process(target=child.forked, args=arguments)
             process.start()
             self._wait = lambda seconds: process.join(seconds) or process.exitcode
+            self.alive = process.is_alive
         else:
             with self._stderr.open('w') as stderr:
                 process = subprocess.Popen(
                     [sys.executable, '-m', 'tests.faults.child', str(child_end.fileno()), *flags],
                     cwd=ROOT, env=env, pass_fds=[child_end.fileno()], stdout=subprocess.DEVNULL, stderr=stderr,
                 )  # fmt: skip
-            self._wait = process.wait
+            self._wait, self.alive = process.wait, lambda: process.poll() is None
         child_end.close()
         self.pid = process.pid
 
@@ -151,10 +163,12 @@ class Held:
         os.kill(self.pid, number)
         return self.end()
 
-    def end(self) -> tuple[int, str]:
-        """Lets it go to its end. Returns: the exit code, what it said on stderr."""
+    def end(self, seconds: float = 900) -> tuple[int | None, str]:
+        """Lets it go to its end. Returns: the exit code, None where it had to be killed; what it said on stderr."""
         self._connection.close()
-        code = self._wait(900)
+        if (code := self._wait(seconds)) is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self._wait(60)
         stderr = self._stderr.read_text()
         self._stderr.unlink()
         return code, stderr
@@ -232,4 +246,4 @@ def said(stderr: str, folder: pathlib.Path) -> str:
     if 'Traceback' in stderr or 'Exception ignored' in stderr:
         return stderr
     lines = [line for line in stderr.splitlines() if line.strip()]
-    return lines[-1].partition('; resume with')[0] if lines else ''
+    return re.split('; resume (all processes )?with', lines[-1])[0] if lines else ''
