@@ -18,7 +18,7 @@ import time
 from nplm_jax.runs import provenance
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.text import markdown_table
-from tests.faults import damage, disks, group_plans, kills, network, runs, soak
+from tests.faults import damage, disks, group_plans, job_faults, kills, many_table, network, runs, soak, sweep_faults
 from tests.faults.child import PHASES
 
 HERE = pathlib.Path(__file__).parent
@@ -30,8 +30,9 @@ KINDS = {
     'network': network.measure,
 }
 MANY = {  # runs of several processes, or several runs
-    'pairs': functools.partial(group_plans.measure, 2),
-    'fours': functools.partial(group_plans.measure, 4),
+    **{kind: functools.partial(group_plans.measure, kind) for kind in group_plans.PLANS},
+    'sweeps': sweep_faults.measure,
+    'jobs': job_faults.measure,
 }
 HEADER = ['fault', 'in', 'tried', 'recovered', 'updates redone', 'exit code', 'said']
 
@@ -111,7 +112,7 @@ def main() -> None:
     source = provenance.provenance()  # before the first result changes a committed file
     for kind in asked.measure or ([*KINDS, *MANY] if asked.measure is not None else ()):
         measure_many(kind, source) if kind in MANY else measure(kind, source)
-    print(f'{make_table()}\n\n{soak.make_table()}')
+    print(f'{make_table()}\n\n{many_table.make_table()}\n\n{soak.make_table()}')
 
 
 if __name__ == '__main__':

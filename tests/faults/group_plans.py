@@ -64,37 +64,41 @@ def _full(phase: str, folder: pathlib.Path, base: groups.Base, rng: random.Rando
     return many.full_disk(folder, base, phase, rng)
 
 
-PLANS: dict[int, list[list[Hurt]]] = {
-    2: [
+PLANS: dict[str, list[list[Hurt]]] = {
+    'pairs': [
         [*_kills(0), _clock('another', 'result', 1)],
         _frozen(('another', 'step', 'hangs'), ('first', 'evaluation', 'hangs'), ('another', 'compile', 'goes on late'),
                 ('another', 'step', 'goes on')),
-        _cut(('another', 'step', 'silent'), ('another', 'evaluation', 'closed'), ('another', 'checkpoint', 'closed'),
-             ('another', 'step', 'for a while')),
-        _cable(('another', 'step', 'for good'), ('first', 'step', 'for good'), ('another', 'checkpoint', 'for good'),
-               ('another', 'step', 'for a while')),
         _stops(0, ('compile', 'step', 'evaluation', 'checkpoint', 'figure', 'mixture')),
-        [_other('another', 'text'), _other('another', 'config'), *_kills(0, ('checkpoint', 'checkpoint')),
-         _other('another', 'text'), _other('first', 'config'), _other('first', 'text'), _other('another', 'config')],
-        [_two(same_port=False)],
-        [_two(same_port=True)],
-        _disk('compile', 'step', 'evaluation', 'checkpoint', 'figure', 'mixture', 'result'),
         [*_stops(2, ('step', 'checkpoint', 'evaluation', 'step'), (0.1, 0.05, 1, 0.4)), _clock('first', 'step', -1)],
         [*_kills(1), _clock('first', 'result', 1)],
         _frozen(('first', 'checkpoint', 'hangs'), ('first', 'step', 'goes on late'),
                 ('first', 'checkpoint', 'goes on')),
         _frozen(('another', 'figure', 'hangs'), ('first', 'figure', 'hangs'), ('first', 'mixture', 'goes on')),
+        _stops(1, ('compile', 'step', 'evaluation', 'checkpoint', 'figure', 'result')),
+        _kills(2),
+        _kills(0, ('mixture', 'result')),
+    ],
+    'cuts': [
+        _cut(('another', 'step', 'silent'), ('another', 'evaluation', 'closed'), ('another', 'checkpoint', 'closed'),
+             ('another', 'step', 'for a while')),
+        _cable(('another', 'step', 'for good'), ('first', 'step', 'for good'), ('another', 'checkpoint', 'for good'),
+               ('another', 'step', 'for a while')),
+        [_other('another', 'text'), _other('another', 'config'), *_kills(0, ('checkpoint', 'checkpoint')),
+         _other('another', 'text'), _other('first', 'config'), _other('first', 'text'), _other('another', 'config')],
+        [_two(same_port=False)],
+        [_two(same_port=True)],
+        _disk('compile', 'step', 'evaluation', 'checkpoint', 'figure', 'mixture', 'result'),
         _cut(('another', 'compile', 'silent'), ('another', 'figure', 'silent'), ('another', 'result', 'closed')),
         _cable(('first', 'evaluation', 'for good'), ('another', 'figure', 'for good'),
                ('first', 'checkpoint', 'for a while')),
-        _stops(1, ('compile', 'step', 'evaluation', 'checkpoint', 'figure', 'result')),
         [_clock('another', 'step', -1)],
         [_clock('first', 'checkpoint', 1)],
-        _kills(2),
         [_clock('another', 'evaluation', 1)],
         [_two(same_port=False)],
+        [_other('first', 'text'), _other('first', 'config')],
     ],
-    4: [
+    'fours': [
         _kills(1, PLACES[1:]),
         _frozen(('another', 'step', 'hangs'), ('first', 'step', 'hangs'), ('another', 'checkpoint', 'goes on late'),
                 ('another', 'evaluation', 'goes on')),
@@ -103,6 +107,7 @@ PLANS: dict[int, list[list[Hurt]]] = {
          *_cable(('first', 'step', 'for a while'))],
         [_other('another', 'text'), _other('another', 'config'), _two(same_port=False)],
         _disk('step', 'checkpoint', 'figure'),
+        _kills(0, ('figure', 'result')),
     ],
 }  # fmt: skip
 
@@ -114,13 +119,13 @@ def chain(folder: pathlib.Path, base: groups.Base, hurts: list[Hurt], rng: rando
     return [{**record, 'same': same} for record in records]
 
 
-def measure(processes: int, folder: pathlib.Path, done: set[str]) -> Iterator[dict]:
-    """All chains of so many processes but those in `done`; each record says of which chain it is."""
-    base = groups.unbroken(folder / 'base', processes)
-    for number, hurts in enumerate(PLANS[processes]):
-        if (name := f'{processes}.{number}') in done:
+def measure(kind: str, folder: pathlib.Path, done: set[str]) -> Iterator[dict]:
+    """All chains of a kind but those in `done`; each record says of which chain it is."""
+    base = groups.unbroken(folder / 'base', 4 if kind == 'fours' else 2)
+    for number, hurts in enumerate(PLANS[kind]):
+        if (name := f'{kind}.{number}') in done:
             continue
-        place, fills = folder / f'chain{name}', isinstance(hurts[0], functools.partial)
+        place, fills = folder / f'chain{number}', isinstance(hurts[0], functools.partial)
         with disks.small_disk(place) if fills else contextlib.nullcontext():
             place.mkdir(exist_ok=True)
             for record in chain(place / 'run', base, hurts, random.Random(name)):

@@ -29,13 +29,20 @@ def flags(folder: pathlib.Path) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def unbroken(folder: pathlib.Path, processes: int) -> Base:
-    """Trains without a fault; each process keeps its compiled programs."""
-    folder.mkdir()
-    base = Base((*flags(folder), f'--config.parallel.data={processes}'), folder / 'cache', {}, processes)
+def unbroken(folder: pathlib.Path, processes: int, own_flags: tuple[str, ...] = ()) -> Base:
+    """Trains without a fault, with `flags` or other ones; each process keeps its compiled programs."""
+    folder.mkdir(exist_ok=True)
+    mesh = f'--config.parallel.data={processes}'
+    base = Base((*(own_flags or flags(folder)), mesh), folder / 'cache', {}, processes)
     ends = Group(folder / 'unbroken', base).ends(900)
     assert [(c, s) for c, s in ends] == [(0, '')] * processes, ends
-    return dataclasses.replace(base, unbroken=runs.outcome(folder / 'unbroken'))
+    return dataclasses.replace(base, unbroken=outcome(folder / 'unbroken'))
+
+
+def outcome(folder: pathlib.Path) -> dict:
+    """Returns `runs.outcome`, of the checkpoints only the newest and the number: SIGTERM adds one where it comes."""
+    outcome = runs.outcome(folder)
+    return {**outcome, 'checkpoints': (outcome['checkpoints'][-1], len(outcome['checkpoints']))}
 
 
 def free_port() -> int:

@@ -196,4 +196,4 @@ def another_input(folder: pathlib.Path, base: Base, who: str, rng: random.Random
 def finished(folder: pathlib.Path, base: Base) -> bool:
     """Starts all once more. Returns: whether they end as the unbroken run did."""
     ends = Group(folder, base).ends(600)
-    return all(code == 0 for code, _ in ends) and runs.outcome(folder) == base.unbroken
+    return all(code == 0 for code, _ in ends) and groups.outcome(folder) == base.unbroken

@@ -93,6 +93,7 @@ def networks(count: int, name: str) -> Iterator[list[str]]:
         yield names
     finally:
         for network in names:
+            _ip('link', 'delete', f'{network}o', check=False)  # a network goes only when its last process has
             _ip('netns', 'delete', network, check=False)
         _ip('link', 'delete', bridge, check=False)
 

@@ -1,0 +1,162 @@
+"""Runs as jobs of this machine or of a SLURM: the command that waits, submitit's process or the training is hurt."""
+
+import contextlib
+import dataclasses
+import importlib.util
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+
+from tests.faults import groups, runs
+
+_SCRIPT = pathlib.Path(__file__).parents[1] / 'slurm_node.sh'
+_RANKS = ('SUBMITIT_LOCAL_GLOBALID=', 'SLURM_PROCID=')
+STARTS: dict[str, list[tuple[str, str]]] = {  # what is done to whom, one start after another
+    'local.1': [
+        ('kill -9', 'first'), ('SIGTERM', 'launcher'), ('kill -9', 'submitit'), ('SIGTERM', 'first'),
+        ('kill -9', 'launcher'), ('kill -9', 'all'), ('SIGSTOP, goes on', 'first'),
+    ],
+    'local.2': [
+        ('kill -9', 'first'), ('kill -9', 'another'), ('SIGTERM', 'another'), ('SIGSTOP, hangs', 'another'),
+        ('SIGTERM', 'launcher'), ('kill -9', 'submitit'), ('SIGSTOP, goes on', 'another'),
+    ],
+    'slurm.1': [('kill -9', 'first'), ('kill -9', 'submitit'), ('kill -9', 'launcher'), ('SIGTERM', 'first')],
+    'slurm.2': [('kill -9', 'first'), ('kill -9', 'another'), ('SIGSTOP, hangs', 'another'), ('SIGTERM', 'another')],
+}  # fmt: skip
+
+
+def flags(folder: pathlib.Path) -> tuple[str, ...]:
+    """Returns flags that make 400 updates and 16 checkpoints."""
+    return (*groups.flags(folder), '--config.train.epochs=4', '--config.train.patience=99')
+
+
+def unbroken(folder: pathlib.Path, processes: int) -> runs.Base:
+    """Trains without a fault and without a launcher."""
+    if processes > 1:
+        return groups.unbroken(folder, processes, flags(folder))
+    folder.mkdir(exist_ok=True)
+    base = runs.Base(flags(folder), folder / 'cache', {})
+    base.cache.mkdir()
+    code, stderr = runs.Held(folder / 'unbroken', base.flags, base.cache, imported=True).end()
+    assert code == 0 and not stderr, stderr
+    return dataclasses.replace(base, unbroken=groups.outcome(folder / 'unbroken'))
+
+
+@contextlib.contextmanager
+def slurm() -> Iterator[None]:
+    """A SLURM of this machine alone, where it is installed."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ['SLURM_CONF'] = f'{folder}/slurm.conf'
+        try:
+            subprocess.run([_SCRIPT, 'start', folder], check=True)
+            yield
+        finally:
+            subprocess.run([_SCRIPT, 'stop', folder], check=True)
+            del os.environ['SLURM_CONF']
+
+
+def start(folder: pathlib.Path, base: runs.Base, kind: str) -> subprocess.Popen:
+    """Starts the command that waits for the job."""
+    launcher, processes = kind.split('.')
+    group = ('--processes=2', f'--heartbeat={groups.HEARTBEAT}') if processes == '2' else ()
+    env = {**runs.environment(base.cache), 'JAX_NUM_CPU_DEVICES': '1'}
+    return runs.start(folder, (*base.flags, *group, f'--launcher={launcher}'), env=env)
+
+
+def members(folder: pathlib.Path) -> dict[str, list[int]]:
+    """Returns the processes of the job by role: submitit, first, another; those that only wait for it are not."""
+    found: dict[str, list[int]] = {'submitit': [], 'first': [], 'another': []}
+    for process in pathlib.Path('/proc').glob('[0-9]*'):
+        with contextlib.suppress(OSError):
+            words = (process / 'cmdline').read_bytes().decode().split('\0')
+            if not any(str(folder) in word for word in words) or any(w.startswith('--launcher') for w in words):
+                continue
+            environ = (process / 'environ').read_bytes().decode(errors='replace').split('\0')
+            rank = next((v.rpartition('=')[2] for v in environ if v.startswith(_RANKS)), '0')
+            if 'launch.py' in words[1:3]:
+                found['first' if rank == '0' else 'another'].append(int(process.name))
+            elif any('submitit.core._submit' in word for word in words) and 'srun' not in words[0]:
+                found['submitit'].append(int(process.name))
+    return found
+
+
+def wait_for(condition, seconds: float) -> bool:
+    """Waits until `condition()`. Returns: whether it came."""
+    until = time.monotonic() + seconds
+    while not (done := condition()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return bool(done)
+
+
+def hurt(folder: pathlib.Path, base: runs.Base, kind: str, fault: str, who: str) -> dict | None:
+    """One start, hurt once there is another checkpoint. Returns: what happened, None when it ended before."""
+    before, waiting = runs.saved_steps(folder), start(folder, base, kind)
+    wait_for(lambda: set(runs.saved_steps(folder)) - set(before) or waiting.poll() is not None, 300)
+    found = members(folder)
+    pids = [waiting.pid] if who == 'launcher' else sum(found.values(), []) if who == 'all' else found[who]
+    if waiting.poll() is not None or not pids:
+        print(f'{kind}: ended with {waiting.wait()} before {fault}: {runs.said(waiting.communicate()[1], folder)}')
+        return None
+    kept = runs.checkpoints(folder)
+    number = {'kill -9': signal.SIGKILL, 'SIGTERM': signal.SIGTERM}.get(fault, signal.SIGSTOP)
+    _send(number, [*pids, waiting.pid] if who == 'all' else pids)
+    if number == signal.SIGSTOP:
+        peers = [pid for role in ('first', 'another') for pid in found[role] if pid not in pids]
+        wait_for(lambda: not any(_runs(pid) for pid in peers), 60) if 'hangs' in fault else time.sleep(1.5)
+        _send(signal.SIGKILL if 'hangs' in fault else signal.SIGCONT, pids)
+    _, stderr = waiting.communicate(timeout=300)
+    wait_for(lambda: not any(members(folder).values()), 120)  # those of a launcher that was killed go on
+    last = runs.said(stderr, folder)
+    return {
+        'chain': kind, 'fault': fault, 'processes': int(kind[-1]), 'who': who, 'phase': kind[:-2],
+        'exit': [waiting.returncode], 'others': [], 'said': last, 'others_said': '',
+        'lines': 9 if 'Traceback' in last else 1, 'kept': not runs.lost(kept, runs.checkpoints(folder)),
+    }  # fmt: skip
+
+
+def _send(number: int, pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _runs(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return pathlib.Path(f'/proc/{pid}/stat').read_text().rsplit(')', 1)[1].split()[0] != 'Z'
+    return False
+
+
+def finished(folder: pathlib.Path, base: runs.Base, kind: str) -> bool:
+    """Starts it once more. Returns: whether it ends as the unbroken run did."""
+    waiting = start(folder, base, kind)
+    waiting.communicate(timeout=600)
+    if waiting.returncode:
+        return False
+    outcome = groups.outcome(folder)
+    return {**outcome, 'folder': [name for name in outcome['folder'] if name != '.jobs']} == base.unbroken
+
+
+def measure(folder: pathlib.Path, done: set[str]) -> Iterator[dict]:
+    """All starts of the kinds that are not in `done`, where submitit is installed; SLURM's where that is too."""
+    if importlib.util.find_spec('submitit') is None:
+        print('jobs: not without submitit: pip install submitit')
+        return
+    bases: dict[int, runs.Base] = {}
+    for kind, faults in STARTS.items():
+        on_slurm, processes = kind.startswith('slurm'), int(kind[-1])
+        if kind in done or (on_slurm and not shutil.which('slurmd')):
+            continue
+        if processes not in bases:
+            place = folder / f'base{processes}'
+            bases[processes] = unbroken(place, processes)
+        with slurm() if on_slurm else contextlib.nullcontext():
+            place = folder / kind
+            records = [r for fault, who in faults if (r := hurt(place, bases[processes], kind, fault, who))]
+            same = finished(place, bases[processes], kind)
+        for record in records:
+            yield {**record, 'same': same}
