@@ -16,6 +16,7 @@ from nplm_jax.distributed import lost_processes
 from nplm_jax.utils.errors import BadInput, first_line, require
 
 Tree = TypeVar('Tree')
+_JOIN_SECONDS = 300  # that a process waits for the others to come
 
 
 def start(
@@ -49,11 +50,14 @@ def start(
                 coordinator,
                 processes,
                 process_id,
+                initialization_timeout=_JOIN_SECONDS,
                 heartbeat_timeout_seconds=heartbeat,
                 shutdown_timeout_seconds=24 * 3600,
             )
     except (ValueError, RuntimeError) as error:
         reason = first_line(error)
+        if 'bad_cast' in reason:  # what `lost_processes` makes of a failure to join
+            reason = f'the processes did not find one another within {_JOIN_SECONDS} seconds'
         raise BadInput(f'--distributed: {reason}; give --coordinator, --processes and --process_id') from None
     atexit.register(_leave, on_loss)
 

@@ -48,3 +48,21 @@ def test_a_loss_is_one_line_outside_collectives_too(lost):
     assert both[1 - lost].returncode == 1 and stderr == 'lost\n', stderr
     both[lost].communicate()
     assert both[lost].returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize('number', [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_process_that_waits_in_vain_says_so(number):
+    with socket.socket() as free:
+        free.bind(('localhost', 0))
+        port = free.getsockname()[1]
+    code = (
+        'from nplm_jax.distributed import multihost\n'
+        'multihost._JOIN_SECONDS = 3\n'
+        'try:\n'
+        f'    multihost.start("localhost:{port}", 2, {number}, 5, exit)\n'
+        'except multihost.BadInput as error:\n'
+        '    print(error)\n'
+    )
+    done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    expected = '--distributed: the processes did not find one another within 3 seconds; give --coordinator, '
+    assert done.stdout.startswith(expected) and done.returncode == 0, done.stderr

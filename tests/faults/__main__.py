@@ -32,7 +32,7 @@ KINDS = {
 MANY = {  # runs of several processes, or several runs
     **{kind: functools.partial(group_plans.measure, kind) for kind in group_plans.PLANS},
     'sweeps': sweep_faults.measure,
-    'jobs': job_faults.measure,
+    **{launcher: functools.partial(job_faults.measure, launcher) for launcher in ('local', 'slurm')},
 }
 HEADER = ['fault', 'in', 'tried', 'recovered', 'updates redone', 'exit code', 'said']
 

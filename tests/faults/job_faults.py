@@ -19,11 +19,11 @@ _RANKS = ('SUBMITIT_LOCAL_GLOBALID=', 'SLURM_PROCID=')
 STARTS: dict[str, list[tuple[str, str]]] = {  # what is done to whom, one start after another
     'local.1': [
         ('kill -9', 'first'), ('SIGTERM', 'launcher'), ('kill -9', 'submitit'), ('SIGTERM', 'first'),
-        ('kill -9', 'launcher'), ('kill -9', 'all'), ('SIGSTOP, goes on', 'first'),
+        ('kill -9', 'launcher'), ('SIGSTOP, goes on', 'first'),
     ],
     'local.2': [
         ('kill -9', 'first'), ('kill -9', 'another'), ('SIGTERM', 'another'), ('SIGSTOP, hangs', 'another'),
-        ('SIGTERM', 'launcher'), ('kill -9', 'submitit'), ('SIGSTOP, goes on', 'another'),
+        ('kill -9', 'all'),
     ],
     'slurm.1': [('kill -9', 'first'), ('kill -9', 'submitit'), ('kill -9', 'launcher'), ('SIGTERM', 'first')],
     'slurm.2': [('kill -9', 'first'), ('kill -9', 'another'), ('SIGSTOP, hangs', 'another'), ('SIGTERM', 'another')],
@@ -102,7 +102,7 @@ def hurt(folder: pathlib.Path, base: runs.Base, kind: str, fault: str, who: str)
     if waiting.poll() is not None or not pids:
         print(f'{kind}: ended with {waiting.wait()} before {fault}: {runs.said(waiting.communicate()[1], folder)}')
         return None
-    kept = runs.checkpoints(folder)
+    saved = runs.saved_steps(folder)
     number = {'kill -9': signal.SIGKILL, 'SIGTERM': signal.SIGTERM}.get(fault, signal.SIGSTOP)
     _send(number, [*pids, waiting.pid] if who == 'all' else pids)
     if number == signal.SIGSTOP:
@@ -115,7 +115,7 @@ def hurt(folder: pathlib.Path, base: runs.Base, kind: str, fault: str, who: str)
     return {
         'chain': kind, 'fault': fault, 'processes': int(kind[-1]), 'who': who, 'phase': kind[:-2],
         'exit': [waiting.returncode], 'others': [], 'said': last, 'others_said': '',
-        'lines': 9 if 'Traceback' in last else 1, 'kept': not runs.lost(kept, runs.checkpoints(folder)),
+        'lines': 9 if 'Traceback' in last else 1, 'kept': max(runs.saved_steps(folder)) >= max(saved),
     }  # fmt: skip
 
 
@@ -141,15 +141,16 @@ def finished(folder: pathlib.Path, base: runs.Base, kind: str) -> bool:
     return {**outcome, 'folder': [name for name in outcome['folder'] if name != '.jobs']} == base.unbroken
 
 
-def measure(folder: pathlib.Path, done: set[str]) -> Iterator[dict]:
-    """All starts of the kinds that are not in `done`, where submitit is installed; SLURM's where that is too."""
-    if importlib.util.find_spec('submitit') is None:
-        print('jobs: not without submitit: pip install submitit')
+def measure(launcher: str, folder: pathlib.Path, done: set[str]) -> Iterator[dict]:
+    """All starts by a launcher that are not in `done`, where it is installed."""
+    on_slurm = launcher == 'slurm'
+    if importlib.util.find_spec('submitit') is None or (on_slurm and not shutil.which('slurmd')):
+        print(f'--launcher={launcher}: not without submitit{" and SLURM" if on_slurm else ""}')
         return
     bases: dict[int, runs.Base] = {}
     for kind, faults in STARTS.items():
-        on_slurm, processes = kind.startswith('slurm'), int(kind[-1])
-        if kind in done or (on_slurm and not shutil.which('slurmd')):
+        processes = int(kind[-1])
+        if kind in done or not kind.startswith(launcher):
             continue
         if processes not in bases:
             place = folder / f'base{processes}'

@@ -10,7 +10,7 @@ from tests.faults.child import PHASES
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 GROUPS = ('pairs', 'cuts', 'fours')
-FILES = (*GROUPS, 'sweeps', 'jobs')
+FILES = (*GROUPS, 'sweeps', 'local', 'slurm')
 HEADER = ['run', 'fault', 'to', 'in', 'tried', 'recovered', 'exit code', "the others'", 'said']
 CODES = {0, 1, 2, 143, -9, -15}
 
