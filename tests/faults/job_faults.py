@@ -16,17 +16,19 @@ from tests.faults import groups, runs
 
 _SCRIPT = pathlib.Path(__file__).parents[1] / 'slurm_node.sh'
 _RANKS = ('SUBMITIT_LOCAL_GLOBALID=', 'SLURM_PROCID=')
-STARTS: dict[str, list[tuple[str, str]]] = {  # what is done to whom, one start after another
-    'local.1': [
-        ('kill -9', 'first'), ('SIGTERM', 'launcher'), ('kill -9', 'submitit'), ('SIGTERM', 'first'),
-        ('kill -9', 'launcher'), ('SIGSTOP, goes on', 'first'),
-    ],
-    'local.2': [
+# Launcher, processes, number: what is done to whom, one start after another. What only loses the waiting command or
+# submitit's process comes last: the training goes on to its end.
+STARTS: dict[str, list[tuple[str, str]]] = {
+    'local.1.0': [('kill -9', 'first'), ('SIGTERM', 'launcher'), ('kill -9', 'submitit')],
+    'local.2.0': [
         ('kill -9', 'first'), ('kill -9', 'another'), ('SIGTERM', 'another'), ('SIGSTOP, hangs', 'another'),
         ('kill -9', 'all'),
     ],
-    'slurm.1': [('kill -9', 'first'), ('kill -9', 'submitit'), ('kill -9', 'launcher'), ('SIGTERM', 'first')],
-    'slurm.2': [('kill -9', 'first'), ('kill -9', 'another'), ('SIGSTOP, hangs', 'another'), ('SIGTERM', 'another')],
+    'local.1.1': [('SIGTERM', 'first'), ('kill -9', 'all'), ('kill -9', 'launcher')],
+    'local.1.2': [('SIGSTOP, goes on', 'first')],
+    'slurm.1.0': [('kill -9', 'first'), ('kill -9', 'submitit')],
+    'slurm.2.0': [('kill -9', 'first'), ('kill -9', 'another'), ('SIGSTOP, hangs', 'another'), ('SIGTERM', 'another')],
+    'slurm.1.1': [('SIGTERM', 'first'), ('kill -9', 'launcher')],
 }  # fmt: skip
 
 
@@ -50,7 +52,7 @@ def unbroken(folder: pathlib.Path, processes: int) -> runs.Base:
 @contextlib.contextmanager
 def slurm() -> Iterator[None]:
     """A SLURM of this machine alone, where it is installed."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ['SLURM_CONF'] = f'{folder}/slurm.conf'
         try:
             subprocess.run([_SCRIPT, 'start', folder], check=True)
@@ -62,7 +64,7 @@ def slurm() -> Iterator[None]:
 
 def start(folder: pathlib.Path, base: runs.Base, kind: str) -> subprocess.Popen:
     """Starts the command that waits for the job."""
-    launcher, processes = kind.split('.')
+    launcher, processes, _ = kind.split('.')
     group = ('--processes=2', f'--heartbeat={groups.HEARTBEAT}') if processes == '2' else ()
     env = {**runs.environment(base.cache), 'JAX_NUM_CPU_DEVICES': '1'}
     return runs.start(folder, (*base.flags, *group, f'--launcher={launcher}'), env=env)
@@ -113,7 +115,7 @@ def hurt(folder: pathlib.Path, base: runs.Base, kind: str, fault: str, who: str)
     wait_for(lambda: not any(members(folder).values()), 120)  # those of a launcher that was killed go on
     last = runs.said(stderr, folder)
     return {
-        'chain': kind, 'fault': fault, 'processes': int(kind[-1]), 'who': who, 'phase': kind[:-2],
+        'chain': kind, 'fault': fault, 'processes': int(kind.split('.')[1]), 'who': who, 'phase': 'training',
         'exit': [waiting.returncode], 'others': [], 'said': last, 'others_said': '',
         'lines': 9 if 'Traceback' in last else 1, 'kept': max(runs.saved_steps(folder)) >= max(saved),
     }  # fmt: skip
@@ -149,7 +151,7 @@ def measure(launcher: str, folder: pathlib.Path, done: set[str]) -> Iterator[dic
         return
     bases: dict[int, runs.Base] = {}
     for kind, faults in STARTS.items():
-        processes = int(kind[-1])
+        processes = int(kind.split('.')[1])
         if kind in done or not kind.startswith(launcher):
             continue
         if processes not in bases:

@@ -33,22 +33,22 @@ def recovered(record: dict) -> bool:
 
 
 def make_table() -> str:
-    """A row for each kind of run, fault and who was hurt."""
+    """A row for each kind of run and fault."""
     rows = collections.defaultdict(list)
     for record in records():
-        rows[record['run'], record['fault'], record['who']].append(record)
-    faults = list(dict.fromkeys(fault for _, fault, _ in rows))
-    kinds = list(dict.fromkeys(run for run, *_ in rows))
-    order = sorted(rows, key=lambda key: (kinds.index(key[0]), faults.index(key[1])))
+        rows[record['run'], record['fault']].append(record)
+    runs, faults = (list(dict.fromkeys(names)) for names in zip(*rows))
+    order = sorted(rows, key=lambda key: (runs.index(key[0]), faults.index(key[1])))
     return markdown_table(HEADER, [_row(*key, rows[key]) for key in order])
 
 
-def _row(run: str, fault: str, who: str, group: list[dict]) -> list:
+def _row(run: str, fault: str, group: list[dict]) -> list:
     phases = sorted({record['phase'] for record in group}, key=lambda p: PHASES.index(p) if p in PHASES else -1)
-    said = collections.Counter(_short(record['said'] or record['others_said']) for record in group)
+    said = collections.Counter(text for record in group if (text := _short(record['said'] or record['others_said'])))
+    who = ', '.join(dict.fromkeys(record['who'] for record in group))
     return [
         run, fault, who, ', '.join(phases), len(group), sum(map(recovered, group)), _codes(group, 'exit'),
-        _codes(group, 'others'), said.most_common(1)[0][0] or '-',
+        _codes(group, 'others'), max(said, key=said.get, default='-'),
     ]  # fmt: skip
 
 
@@ -60,5 +60,6 @@ def _codes(group: list[dict], key: str) -> str:
 def _short(said: str) -> str:
     """Returns the line without the log's time, numbers that differ, paths and what is in brackets at length."""
     said = re.sub(r'\b\d[\d,]*\b', 'N', re.sub(r'^[WE]\d+ .*?\] ', '', said)).replace('|', '\\|')
+    said = re.sub(r"='/[^']*'", "='...'", said)
     said = re.sub(r'\(UNKNOWN: (Gloo [\w-]+ failed).*?\)$', r'(\1 ...)', said)
     return said if len(said) < 110 else f'{said[:110]} ...'
