@@ -39,9 +39,9 @@ def flags(folder: pathlib.Path) -> tuple[str, ...]:
 
 def unbroken(folder: pathlib.Path, processes: int) -> runs.Base:
     """Trains without a fault and without a launcher."""
+    folder.mkdir(exist_ok=True)
     if processes > 1:
         return groups.unbroken(folder, processes, flags(folder))
-    folder.mkdir(exist_ok=True)
     base = runs.Base(flags(folder), folder / 'cache', {})
     base.cache.mkdir()
     code, stderr = runs.Held(folder / 'unbroken', base.flags, base.cache, imported=True).end()
