@@ -63,6 +63,7 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
 
 def num_processors() -> int:
     """Returns the number of processors that this process may use."""
+    # macOS has no sched_getaffinity.
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
 
 
