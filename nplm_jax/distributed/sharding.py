@@ -113,12 +113,13 @@ class MeshSharding:
         sharding = NamedSharding(self.mesh, PartitionSpec())
         return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), sharding), tree)
 
-    def read_rows(self, read: Callable[[int, int], np.ndarray], num_rows: int) -> jax.Array:
+    def read_rows(self, read: Callable[[int, int], np.ndarray], num_rows: int, width: int) -> jax.Array:
         """Returns rows on every device of which each process reads only the shares of its own devices.
 
         Args:
             read: Returns the rows from a first to a last one, which is left out.
             num_rows: The number of rows.
+            width: The length of a row.
 
         Returns:
             The rows, and after them copies of the last one up to a multiple of the number of devices.
@@ -133,9 +134,9 @@ class MeshSharding:
             rows = read(min(first, num_rows - 1), min(first + share, num_rows))
             return np.pad(rows, ((0, share - len(rows)), (0, 0)), mode='edge')
 
-        shape = (share * self.mesh.size, *read(0, 1).shape[1:])
         sharding = NamedSharding(self.mesh, PartitionSpec(self.mesh.axis_names))
-        return _all_gather(jax.make_array_from_callback(shape, sharding, read_share), self.mesh)
+        shares = jax.make_array_from_callback((share * self.mesh.size, width), sharding, read_share)
+        return _all_gather(shares, self.mesh)
 
     def constrain(self, tree: Tree) -> Tree:
         """Inside jit: constrains each array of a training state to the sharding that `shard` gives it."""

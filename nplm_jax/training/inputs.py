@@ -90,7 +90,7 @@ class MappedWords:
             indices_PxL = self.corpus_positions(epoch, first + start, stop - start)[:, None] + np.arange(-N, 1)
             return np.where(indices_PxL >= 0, self._tokens_T[np.maximum(indices_PxL, 0)], RARE_ID)
 
-        tokens_L = self._sharding.read_rows(read_windows, size).reshape(-1)
+        tokens_L = self._sharding.read_rows(read_windows, size, N + 1).reshape(-1)
         mapped_arrays.release(self._tokens_T)
         ends_P = np.arange(N, size * (N + 1), N + 1, dtype=np.int32)
         return Words(tokens_L, self._sharding.replicate(jnp.asarray(ends_P)), 0)

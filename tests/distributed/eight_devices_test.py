@@ -104,8 +104,9 @@ def test_devices_read_rows_in_shares(data, model, mode, num_rows):
         shares.append(last - first)
         return rows[first:last]
 
-    on_all = mesh_sharding(data, model, mode).read_rows(read, num_rows)
-    assert on_all.is_fully_replicated and max(shares) <= -(-num_rows // (data * model))
+    on_all = mesh_sharding(data, model, mode).read_rows(read, num_rows, 3)
+    assert on_all.is_fully_replicated and len(shares) == data * model
+    assert max(shares) <= -(-num_rows // (data * model))
     np.testing.assert_array_equal(on_all[:num_rows], rows)
     np.testing.assert_array_equal(on_all[num_rows:], np.tile(rows[-1], (len(on_all) - num_rows, 1)))
 
