@@ -36,7 +36,8 @@ def read_blocks(name: str, opened: BinaryIO, compression: str) -> Iterator[bytes
         compression: One of COMPRESSIONS, which is undone, or ''.
 
     Raises:
-        BadInput: The file is unreadable or damaged, it ends in the middle, or the package that decompresses is missing.
+        BadInput: The file is damaged, it ends in the middle, or the package that decompresses is missing.
+        OSError: The file is unreadable.
     """
     decompress = {'': _read, '.gz': _decompress_gzip, '.zst': _decompress_zstd}[compression]
     try:
@@ -47,8 +48,6 @@ def read_blocks(name: str, opened: BinaryIO, compression: str) -> Iterator[bytes
         raise BadInput(f'{name}: needs zstandard: {_INSTALL}') from None
     except (gzip.BadGzipFile, zlib.error, _DamagedError) as error:
         raise BadInput(f'{name}: damaged or not {compression} ({error})') from None
-    except OSError as error:
-        raise BadInput(f'{name}: cannot be read ({error.strerror})') from None
 
 
 def _read(opened: BinaryIO) -> Iterator[bytes]:

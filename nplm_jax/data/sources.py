@@ -120,10 +120,7 @@ def fingerprint(files: Iterable[pathlib.Path]) -> list[dict[str, Any]]:
     for file in files:
         with open_regular(str(file), file) as opened:
             before = os.fstat(opened.fileno())
-            try:
-                digest = hashlib.file_digest(opened, 'sha256').hexdigest()
-            except OSError as error:
-                raise BadInput(f'{file}: cannot be read ({error.strerror})') from None
+            digest = hashlib.file_digest(opened, 'sha256').hexdigest()
             after = os.fstat(opened.fileno())
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise BadInput(f'{file}: changed while it was read')
