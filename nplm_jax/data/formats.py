@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, first_line
 
 COMPRESSIONS = ('.gz', '.zst')
 TABLES = ('.parquet', '.arrow')
@@ -185,10 +185,7 @@ def read_table(name: str, opened: BinaryIO, kind: str, column: str) -> Iterator[
     Raises:
         BadInput: The file is damaged, or has no such column of strings; or pyarrow is missing.
     """
-    try:
-        import pyarrow  # noqa: PLC0415 (an optional package)
-    except ImportError:
-        raise BadInput(f'{name}: needs pyarrow: {_INSTALL}') from None
+    pyarrow = import_pyarrow(name)
     first, where = 1, name
     try:
         for batch in {'.parquet': _parquet_batches, '.arrow': _arrow_batches}[kind](name, opened, column):
@@ -201,8 +198,16 @@ def read_table(name: str, opened: BinaryIO, kind: str, column: str) -> Iterator[
     except UnicodeDecodeError:
         raise BadInput(f'{where}: not UTF-8 text') from None
     except (pyarrow.ArrowException, OSError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BadInput(f'{name}: damaged or not {kind} ({reason})') from None
+        raise BadInput(f'{name}: damaged or not {kind} ({first_line(error)})') from None
+
+
+def import_pyarrow(name: str) -> Any:
+    """Returns the package pyarrow with its module `parquet`. Raises: BadInput, which begins with `name`, without it."""
+    try:
+        import pyarrow.parquet  # noqa: PLC0415 (an optional package)
+    except ImportError:
+        raise BadInput(f'{name}: needs pyarrow: {_INSTALL}') from None
+    return pyarrow
 
 
 def _parquet_batches(name: str, opened: BinaryIO, column: str) -> Iterator[Any]:

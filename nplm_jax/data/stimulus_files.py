@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
+from nplm_jax.data.formats import import_pyarrow
 from nplm_jax.data.stimuli import COLUMN_NAMES, ColumnNames, Columns, Stimuli, from_columns
 from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.io import open_regular, read_bytes, write_atomically
@@ -14,7 +15,6 @@ from nplm_jax.utils.io import open_regular, read_bytes, write_atomically
 SUFFIXES = ('.tsv', '.csv', '.parquet')
 
 _MAX_BYTES = 2**28
-_INSTALL = 'pip install "nplm-jax[corpora]"'
 
 Rows = Iterator[tuple[int, list[str]]]
 
@@ -96,7 +96,7 @@ def _transpose(path: pathlib.Path, rows: Rows) -> tuple[dict[str, list[str]], li
 
 def _read_parquet(path: pathlib.Path) -> dict[str, list[Any]]:
     """Returns the columns of a Parquet file; those of dictionaries as their values."""
-    pyarrow = _import_pyarrow(path)
+    pyarrow = import_pyarrow(str(path))
     try:
         with open_regular(str(path), path) as file:
             table = pyarrow.parquet.read_table(file, use_threads=False)
@@ -105,14 +105,6 @@ def _read_parquet(path: pathlib.Path) -> dict[str, list[Any]]:
             return {name: table.column(name).to_pylist() for name in table.column_names}
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
         raise BadInput(f'{path}: damaged or not .parquet ({first_line(error)})') from None
-
-
-def _import_pyarrow(path: pathlib.Path) -> Any:
-    try:
-        import pyarrow.parquet  # noqa: PLC0415 (an optional package)
-    except ImportError:
-        raise BadInput(f'{path}: needs pyarrow: {_INSTALL}') from None
-    return pyarrow
 
 
 def to_text(columns: Columns, separator: str = '\t') -> str:
@@ -151,7 +143,7 @@ def write(path: pathlib.Path, columns: Columns, text_columns: Collection[str] = 
     if path.suffix.lower() != '.parquet':
         write_atomically(path, to_text(columns, ',' if path.suffix.lower() == '.csv' else '\t'))
         return
-    pyarrow = _import_pyarrow(path)
+    pyarrow = import_pyarrow(str(path))
     cells = {name: column if name in text_columns else _to_numbers(column) for name, column in columns.items()}
     arrays = {name: pyarrow.array(column, from_pandas=True) for name, column in cells.items()}
     buffer = io.BytesIO()
