@@ -82,12 +82,10 @@ def get_config(row: str = '') -> ConfigDict:
         c.model.n, c.ngram.classes, perplexities = CLASSES[name]
         rows.set_paper(c, 'class-based back-off', perplexities)
     elif name in NETWORKS:
-        (c.model.n, c.model.h, c.model.m, c.model.direct), perplexities = NETWORKS[name]
-        c.model.dropout, c.optimizer.learning_rate = (0.25, 1.5) if c.model.direct else (0.1, 2.0)
-        c.train.epochs = 6
+        set_network(c, name)
         direct = 'direct' if c.model.direct else 'no direct'
         shape = f'n={c.model.n} h={c.model.h} m={c.model.m}, {direct}'  # the paper's, also where a run overrides a key
-        rows.set_paper(c, f'{name.upper()}: {shape}', perplexities)
+        rows.set_paper(c, f'{name.upper()}: {shape}', NETWORKS[name][1])
     elif name in RECURRENT:
         _set_recurrent(c, name)
     elif name in MIXTURES:
@@ -108,6 +106,13 @@ def get_config(row: str = '') -> ConfigDict:
             raise BadInput(f'configs/brown.py:{row}: after the row may stand {" and ".join(_PRESETS)}')
         _PRESETS[preset](c)
     return c
+
+
+def set_network(c: ConfigDict, row: str) -> None:
+    """Sets a network of NETWORKS."""
+    c.model.n, c.model.h, c.model.m, c.model.direct = NETWORKS[row][0]
+    c.model.dropout, c.optimizer.learning_rate = (0.25, 1.5) if c.model.direct else (0.1, 2.0)
+    c.train.epochs = 6
 
 
 def _set_recurrent(c: ConfigDict, family: str) -> None:

@@ -15,12 +15,11 @@ Validation and test perplexity: interpolated 378.8 and 407.4, kneser_ney_5 392.6
 and 511.0. The networks have not been measured.
 """
 
+import functools
+
 from ml_collections import ConfigDict
 
 from configs import brown, default, rows
-from nplm_jax.utils.errors import BadInput
-
-ROWS = ('', *brown.NETWORKS, *rows.NGRAMS)
 
 
 def get_config(row: str = '') -> ConfigDict:
@@ -30,17 +29,6 @@ def get_config(row: str = '') -> ConfigDict:
     c.corpus.name = 'gutenberg'
     c.corpus.min_count = 4
     c.corpus.max_vocabulary = brown.VOCABULARY
-    if row in rows.NGRAMS:
-        rows.set_ngram(c, row, {})
-    elif row in rows.NETWORKS:
-        rows.NETWORKS[row](c)
-    elif row in brown.NETWORKS:
-        (c.model.n, c.model.h, c.model.m, c.model.direct), _ = brown.NETWORKS[row]
-        c.model.dropout, c.optimizer.learning_rate = (0.25, 1.5) if c.model.direct else (0.1, 2.0)
-        c.train.epochs = 6
-    elif not row:
-        rows.set_residual(c)
-    else:
-        known = ', '.join(filter(None, (*ROWS, *rows.NETWORKS)))
-        raise BadInput(f'configs/gutenberg.py:{row}: no such row; rows are {known}')
+    networks = {name: functools.partial(brown.set_network, row=name) for name in brown.NETWORKS}
+    rows.set_row(c, 'configs/gutenberg.py', row, {'': rows.set_residual, **networks})
     return c

@@ -1,6 +1,6 @@
 """Parts that the configs of several corpora share: rows of the paper's tables, and the paper's recipe."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ml_collections import ConfigDict
 
@@ -21,7 +21,7 @@ NGRAMS = {
 }
 
 
-def set_ngram(c: ConfigDict, row: str, paper: Mapping[str, Perplexities]) -> None:
+def set_ngram(c: ConfigDict, row: str, paper: Mapping[str, Perplexities] = {}) -> None:
     """Sets a count-based model.
 
     Args:
@@ -46,14 +46,31 @@ def get_row(c: ConfigDict, file: str, row: str) -> ConfigDict:
         BadInput: There is no such row.
     """
     if row:
-        if row in NGRAMS:
-            set_ngram(c, row, {})
-        elif row in NETWORKS:
-            NETWORKS[row](c)
-        else:
-            raise BadInput(f'{file}:{row}: no such row; rows are {", ".join((*NGRAMS, *NETWORKS))}')
+        set_row(c, file, row)
         c.name = f'{c.name}-{row}'
     return c
+
+
+def set_row(c: ConfigDict, file: str, row: str, more: Mapping[str, Callable[[ConfigDict], None]] = {}) -> None:
+    """Sets a shared row, or one that a corpus has besides.
+
+    Args:
+        c: The config to change.
+        file: The config file, for the message.
+        row: A key of NGRAMS, of NETWORKS or of `more`.
+        more: The rows of the corpus, and what sets each.
+
+    Raises:
+        BadInput: There is no such row.
+    """
+    networks = {**more, **NETWORKS}
+    if row in NGRAMS:
+        set_ngram(c, row)
+    elif row in networks:
+        networks[row](c)
+    else:
+        known = ', '.join(filter(None, (*more, *NGRAMS, *NETWORKS)))
+        raise BadInput(f'{file}:{row}: no such row; rows are {known}')
 
 
 def set_paper(c: ConfigDict, name: str, perplexities: Perplexities) -> None:

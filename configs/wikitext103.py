@@ -18,9 +18,6 @@ vocabulary has 267,735 words.
 from ml_collections import ConfigDict
 
 from configs import default, rows
-from nplm_jax.utils.errors import BadInput
-
-ROWS = ('mlp10', *rows.NGRAMS)
 
 
 def get_config(row: str = 'mlp10') -> ConfigDict:
@@ -29,14 +26,11 @@ def get_config(row: str = 'mlp10') -> ConfigDict:
     c.name = f'wikitext103-{row}'
     c.corpus.name = 'wikitext103'
     c.corpus.lowercase = c.corpus.split_possessive = False
-    if row in rows.NGRAMS:
-        rows.set_ngram(c, row, {})
-    elif row in rows.NETWORKS:
-        rows.NETWORKS[row](c)
-    elif row == 'mlp10':
-        rows.set_table2_network(c)
-        c.output.kind, c.output.samples = 'nce', 1000
-        c.optimizer.learning_rate = 6.0
-    else:
-        raise BadInput(f'configs/wikitext103.py:{row}: no such row; rows are {", ".join((*ROWS, *rows.NETWORKS))}')
+    rows.set_row(c, 'configs/wikitext103.py', row, {'mlp10': _set_sampled_table2_network})
     return c
+
+
+def _set_sampled_table2_network(c: ConfigDict) -> None:
+    rows.set_table2_network(c)
+    c.output.kind, c.output.samples = 'nce', 1000
+    c.optimizer.learning_rate = 6.0

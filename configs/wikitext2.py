@@ -18,7 +18,6 @@ Expected results and minutes: experiments/table2/README.md, which trains the net
 from ml_collections import ConfigDict
 
 from configs import default, rows
-from nplm_jax.utils.errors import BadInput
 
 ROWS = ('mlp10', *rows.NGRAMS)
 
@@ -29,12 +28,5 @@ def get_config(row: str = 'mlp10') -> ConfigDict:
     c.name = f'wikitext2-{row}'
     c.corpus.name = 'wikitext2'
     c.corpus.lowercase = c.corpus.split_possessive = False
-    if row in rows.NGRAMS:
-        rows.set_ngram(c, row, {})
-    elif row in rows.NETWORKS:
-        rows.NETWORKS[row](c)
-    elif row == 'mlp10':
-        rows.set_table2_network(c)
-    else:
-        raise BadInput(f'configs/wikitext2.py:{row}: no such row; rows are {", ".join((*ROWS, *rows.NETWORKS))}')
+    rows.set_row(c, 'configs/wikitext2.py', row, {'mlp10': rows.set_table2_network})
     return c
