@@ -14,7 +14,6 @@ import argparse
 import math
 import os
 import pathlib
-import shlex
 import sys
 import tempfile
 import time
@@ -127,7 +126,7 @@ def fit(settings: Settings, data: dataset.Dataset) -> tuple[LanguageModel, dict[
 
 def measure(words: int) -> dict[str, Any]:
     """Fits all models on so many training words. Returns: what the JSON file holds."""
-    source, data, models = provenance.provenance(), make_data(words), {}
+    source, data, models = provenance.of_module('experiments.generalization.study'), make_data(words), {}
     for settings in (*COUNTS, *(recipe(family, words) for family in NETWORKS)):
         started = time.perf_counter()
         model, facts = fit(settings, data)
@@ -146,7 +145,6 @@ def measure(words: int) -> dict[str, Any]:
         'models': models,
         'seeds': SEEDS,
         'load': os.getloadavg()[0],
-        'command': shlex.join(['python', '-m', 'experiments.generalization.study', *sys.argv[1:]]),
         **source,
     }
 

@@ -14,7 +14,6 @@ import argparse
 import os
 import pathlib
 import re
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -145,8 +144,7 @@ def _timed(
     source = {
         **{key: round(value, 1) for key, value in times.items()},
         'load': os.getloadavg()[0],
-        'command': shlex.join(['python', '-m', 'experiments.minimal_pairs.measure', *sys.argv[1:]]),
-        **provenance.provenance(),
+        **provenance.of_module('experiments.minimal_pairs.measure'),
     }
     return {**facts, **found, **source}
 

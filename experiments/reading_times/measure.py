@@ -15,7 +15,6 @@ import hashlib
 import json
 import math
 import pathlib
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -238,7 +237,7 @@ def main() -> None:
     parser.add_argument('--output', default=str(RESULTS / 'gains.json'), help='default: %(default)s')
     flags = parser.parse_args()
     process.set_up_process()
-    source = {**provenance.provenance(), 'command': shlex.join(['python', '-m', __spec__.name, *sys.argv[1:]])}
+    source = provenance.of_module(__spec__.name)
     try:
         folders = [expand('--runs', folder) for folder in flags.runs]
         cache = expand('--cache', flags.cache) if flags.cache else folders[0] / '.natural_stories'

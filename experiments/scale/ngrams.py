@@ -177,8 +177,8 @@ def main() -> None:
     if arguments.child:
         print(json.dumps(estimate(arguments.folder, sizes[0], arguments.child)))
         return
-    facts = {'command': shlex.join(['python', '-m', 'experiments.scale.ngrams', *sys.argv[1:]]), 'seed': generate.SEED}
-    facts |= {**provenance.provenance(), 'lmplz_memory': arguments.memory, 'load_before': os.getloadavg()}
+    facts = {**provenance.of_module('experiments.scale.ngrams'), 'seed': generate.SEED}
+    facts |= {'lmplz_memory': arguments.memory, 'load_before': os.getloadavg()}
     rows: list[dict[str, Any]] = []
     for words in sizes:
         rows.append(measure_size(arguments.folder, words, arguments.kenlm, arguments.memory))

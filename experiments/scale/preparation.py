@@ -13,7 +13,6 @@ import json
 import os
 import pathlib
 import resource
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -90,8 +89,7 @@ def main() -> None:
     if arguments.child:
         print(json.dumps(start(*arguments.texts)))
     elif arguments.texts:
-        facts = {'command': shlex.join(['python', '-m', 'experiments.scale.preparation', *sys.argv[1:]])}
-        facts |= {**provenance.provenance(), 'load_before': os.getloadavg()}
+        facts = {**provenance.of_module('experiments.scale.preparation'), 'load_before': os.getloadavg()}
         results.write(arguments.output, {'texts': [measure(path) for path in arguments.texts], **facts})
     else:
         results.show(table)

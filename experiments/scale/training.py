@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import pathlib
 import re
-import shlex
 import statistics
-import sys
 import time
 from typing import Any
 
@@ -101,8 +99,7 @@ def main(arguments: list[str]) -> None:
         'speeds': speeds,
         'ratios': {n: statistics.median(a / b for a, b in zip(speeds[n], speeds[first])) for n in runs},
         'resident': resident,
-        'command': shlex.join(['python', '-m', 'experiments.scale.training', *sys.argv[1:]]),
-        **provenance.provenance(),
+        **provenance.of_module('experiments.scale.training'),
     }
     results.write(RESULTS / 'training.json', facts)
 

@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import os
 import pathlib
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -177,7 +176,8 @@ def measure_or_read(
 
 def study(name: str, variants: Sequence[str], folder: pathlib.Path, num_words: tuple[int, int]) -> dict[str, Any]:
     """Trains, chooses a variant on the validation words, and measures it on the test words."""
-    started, source, (row, changes, shown) = time.perf_counter(), provenance.provenance(), NETWORKS[name]
+    started, source = time.perf_counter(), provenance.of_module('experiments.section5.new_words')
+    row, changes, shown = NETWORKS[name]
     config = brown.get_config(row)
     config.update_from_flattened_dict(changes)
     settings = experiment.load_settings(config)
@@ -212,7 +212,6 @@ def study(name: str, variants: Sequence[str], folder: pathlib.Path, num_words: t
         'seed': SEED,
         'seconds': round(time.perf_counter() - started, 1),
         'load': os.getloadavg()[0],
-        'command': shlex.join(['python', '-m', 'experiments.section5.new_words', *sys.argv[1:]]),
         **source,
     }
 

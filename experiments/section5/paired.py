@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-import shlex
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -109,7 +108,7 @@ class Record:
         """Reads the file if there is one; `module` is the study's, for the command that the file names."""
         self._path = path
         self.content: dict[str, Any] = results.read(path.parent, path.stem) if path.exists() else {'runs': {}}
-        self._facts = {'command': shlex.join(['python', '-m', module, *sys.argv[1:]]), **provenance.provenance()}
+        self._facts = provenance.of_module(module)
 
     def add(self, name: str, seed: int, measured: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Returns what a run scored; measures it unless the file has it."""

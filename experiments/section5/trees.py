@@ -14,8 +14,6 @@ from __future__ import annotations
 import collections
 import os
 import pathlib
-import shlex
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -231,8 +229,7 @@ def main(_: list[str]) -> None:
             take(*pair.split('='))
     elif _TIME.value:
         measured = {'load_before': os.getloadavg()[0], 'words_per_second': time_outputs()}
-        command = shlex.join(['python', '-m', 'experiments.section5.trees', *sys.argv[1:]])
-        results.write(RESULTS / 'tree_speed.json', {**measured, 'command': command, **provenance.provenance()})
+        results.write(RESULTS / 'tree_speed.json', {**measured, **provenance.of_module('experiments.section5.trees')})
     else:
         results.show(table)
 

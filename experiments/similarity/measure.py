@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import pathlib
 import re
-import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -73,9 +72,9 @@ def measure_run(folder: pathlib.Path, data: pathlib.Path) -> dict[str, Any] | No
 
 def save(name: str, found: Mapping[str, Any], started: float, output: pathlib.Path) -> None:
     """Writes the results of a model with where they are from."""
-    command = shlex.join(['python', '-m', 'experiments.similarity.measure', *sys.argv[1:]])
     seconds = round(time.perf_counter() - started, 1)
-    results.write(output / f'{name}.json', {**found, 'seconds': seconds, 'command': command, **provenance.provenance()})
+    source = provenance.of_module('experiments.similarity.measure')
+    results.write(output / f'{name}.json', {**found, 'seconds': seconds, **source})
     print(f'{name}: {seconds:.0f} s', file=sys.stderr, flush=True)
 
 

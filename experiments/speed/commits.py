@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import pathlib
-import shlex
 import statistics
 import subprocess
 import sys
@@ -174,8 +173,7 @@ def measure(base: pathlib.Path) -> dict[str, Any]:
         'load_before': load_before,
         'load_after': os.getloadavg()[0],
         'raced': raced,
-        'command': shlex.join(['python', '-m', 'experiments.speed.commits', *sys.argv[1:]]),
-        **provenance.provenance(),
+        **provenance.of_module('experiments.speed.commits'),
     }
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -122,8 +121,7 @@ def measure() -> dict[str, Any]:
         'warm': _WARM.value,
         **reached,
         'load_before': load,
-        'command': shlex.join(['python', '-m', 'experiments.speed.quality', *sys.argv[1:]]),
-        **provenance.provenance(),
+        **provenance.of_module('experiments.speed.quality'),
     }
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import shlex
 import sys
 from typing import Any
 
@@ -111,8 +110,7 @@ def main(_: list[str]) -> None:
             'rounds': _ROUNDS.value,
             'load_before': os.getloadavg()[0],
             'axes': {axis: measure_axis(axis) for axis in _AXES.value},
-            'command': shlex.join(['python', '-m', 'experiments.speed.scaling', *sys.argv[1:]]),
-            **provenance.provenance(),
+            **provenance.of_module('experiments.speed.scaling'),
         }
         results.write(path, measured)
         draw(measured, path.with_suffix('.png'))

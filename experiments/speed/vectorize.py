@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -116,8 +115,7 @@ def main(_: list[str]) -> None:
             'rounds': _ROUNDS.value,
             'load_before': os.getloadavg()[0],
             'rows': [measure(size) for size in _SIZES.value],
-            'command': shlex.join(['python', '-m', 'experiments.speed.vectorize', *sys.argv[1:]]),
-            **provenance.provenance(),
+            **provenance.of_module('experiments.speed.vectorize'),
         }
         results.write(path, measured)
     results.show(lambda: make_table(results.read(path.parent, path.stem)))
