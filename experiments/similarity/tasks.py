@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,9 +51,7 @@ def read_pairs(path: pathlib.Path) -> list[RatedPair]:
         BadInput: A line is not of this form, or there is no pair.
     """
     pairs = []
-    for number, line in enumerate(decode(str(path), read_bytes(str(path), path)).splitlines(), start=1):
-        if line.startswith('#') or not line.strip():
-            continue
+    for number, line in _read_lines(path, '#'):
         try:
             first, second, rating = line.split('\t')
             pairs.append(RatedPair(first.lower(), second.lower(), float(rating)))
@@ -70,15 +68,20 @@ def read_analogies(path: pathlib.Path) -> list[tuple[str, str, str, str]]:
         BadInput: A line has another number of words, or there is no question.
     """
     questions = []
-    for number, line in enumerate(decode(str(path), read_bytes(str(path), path)).splitlines(), start=1):
-        if line.startswith(':') or not line.strip():
-            continue
+    for number, line in _read_lines(path, ':'):
         words = line.lower().split()
         if len(words) != 4:
             raise BadInput(f'{path}, line {number}: must be four words')
         questions.append((words[0], words[1], words[2], words[3]))
     require(len(questions) > 0, 'questions', 0, f'{path} holds none')
     return questions
+
+
+def _read_lines(path: pathlib.Path, left_out: str) -> Iterator[tuple[int, str]]:
+    """Yields number, from 1, and text of each line that is not blank and does not begin with `left_out`."""
+    for number, line in enumerate(decode(str(path), read_bytes(str(path), path)).splitlines(), start=1):
+        if line.strip() and not line.startswith(left_out):
+            yield number, line
 
 
 def unit(vectors_VxD: np.ndarray) -> np.ndarray:
