@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,12 @@ def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
 def write(path: pathlib.Path, measured: dict[str, Any]) -> None:
     """Writes atomically what a study measured."""
     write_atomically(path, json.dumps(measured, indent=2) + '\n')
+
+
+def split_name(name: str) -> tuple[str, int | None]:
+    """Returns the family and the seed of a run's folder, NAME or NAME-SEED."""
+    match = re.fullmatch(r'(.+)-(\d{1,3})', name)
+    return (match[1], int(match[2])) if match else (name, None)
 
 
 def show(make: Callable[[], str]) -> None:

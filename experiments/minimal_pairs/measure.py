@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import pathlib
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,12 +76,6 @@ def evaluate(model: LanguageModel, settings: Settings, vocabulary: Vocabulary, s
     return {'counts': counts, 'read_as_one_sentence': same, 'paradigms': pairs_lib.phenomena(sentences.pairs)}
 
 
-def split_name(name: str) -> tuple[str, int | None]:
-    """Returns the family and the seed of a run's folder, NAME or NAME-SEED."""
-    match = re.fullmatch(r'(.+)-(\d{1,3})', name)
-    return (match[1], int(match[2])) if match else (name, None)
-
-
 def find_runs(folder: pathlib.Path, names: Sequence[str]) -> list[str]:
     """Returns the names of the finished runs of a folder, or checks the given ones.
 
@@ -110,7 +103,7 @@ def measured(
     folder: pathlib.Path, name: str, sentences: Sentences, output: pathlib.Path, again: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the results of a run, and of its mixture if it has one, that are not there yet, by their names."""
-    family, seed = split_name(name)
+    family, seed = results.split_name(name)
     mixed = f'mixture-{seed}' if family == MIXED and catalog.is_finished(folder / COUNTED) else ''
     missing = [n for n in (name, mixed) if n and (again or not (output / f'{n}.json').exists())]
     if not missing:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import pathlib
-import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -65,9 +64,9 @@ def measure_run(folder: pathlib.Path, data: pathlib.Path) -> dict[str, Any] | No
     _, vocabulary, model = loading.load(folder)
     if not isinstance(model, NeuralLanguageModel):
         return None
-    match = re.fullmatch(r'(.+)-(\d{1,3})', folder.name)
+    family, seed = results.split_name(folder.name)
     found = {name: tasks.measure(array, vocabulary.words, data) for name, array in vectors(model).items()}
-    return {'model': match[1] if match else folder.name, 'seed': int(match[2]) if match else None, 'vectors': found}
+    return {'model': family, 'seed': seed, 'vectors': found}
 
 
 def save(name: str, found: Mapping[str, Any], started: float, output: pathlib.Path) -> None:

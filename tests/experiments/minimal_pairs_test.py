@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers import corpus_settings, default_settings
 
+from experiments import results
 from experiments.minimal_pairs import measure, pairs, table
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.data.word_tokens import WordCutter
@@ -130,9 +131,9 @@ def test_a_tie_is_half_a_point_and_seeds_have_a_spread():
 
 
 def test_names_of_runs():
-    assert measure.split_name('lstm-2') == ('lstm', 2)
-    assert measure.split_name('kneser_ney_5') == ('kneser_ney_5', None)
-    assert measure.split_name('lstm-2-100000') == ('lstm-2-100000', None)
+    assert results.split_name('lstm-2') == ('lstm', 2)
+    assert results.split_name('kneser_ney_5') == ('kneser_ney_5', None)
+    assert results.split_name('lstm-2-100000') == ('lstm-2-100000', None)
 
 
 def test_a_folder_without_runs_is_one_line(tmp_path):
