@@ -26,8 +26,9 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.runs import loading
 from nplm_jax.training import step as step_lib
+from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run
+from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run, run_chunk
 from nplm_jax.training.optimizers import Hyperparameters
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
@@ -159,6 +160,45 @@ def same_bits(a: Any, b: Any) -> bool:
     """Returns whether two pytrees hold the same numbers."""
     leaves = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     return all((np.asarray(x) == np.asarray(y)).all() for x, y in leaves)
+
+
+def check_resumed(settings: Settings, folder: pathlib.Path, every: int = 6) -> Params:
+    """Checks that a training ends with the same bits if it is stopped at every n-th look; returns the parameters."""
+    expected, _, uninterrupted = train(settings, folder / 'uninterrupted')
+    (best, _, last_part), looks = train_in_parts(settings, folder / 'parts', every)
+    assert looks > every and 0 < len(last_part.nll) < len(uninterrupted.nll)
+    assert same_bits(best, expected) and last_part.nll == uninterrupted.nll[-len(last_part.nll) :]
+    return best
+
+
+def check_together(settings: Sequence[Settings]) -> list[Params]:
+    """Checks that a chunk of runs that train together is the chunk of each alone; returns their parameters."""
+    runs = [prepare_run(s, DATA) for s in settings]
+    assert all(run.program == runs[0].program for run in runs)
+    chunks = [run.chunk(run.init_state(), 0) for run in runs]
+    together = [state.params for state, _, _ in vmapped.run_chunks(chunks, len(chunks))]
+    for params, chunk in zip(together, chunks, strict=True):
+        assert_close(params, run_chunk(chunk)[0].params, rtol=1e-4, atol=1e-6)
+    return together
+
+
+def check_eight_devices(changes: Mapping[str, Any], data: int, model: int, mode: str) -> NeuralLanguageModel:
+    """Checks that three chunks over a mesh of eight devices are those of one device; returns the trained model."""
+    mesh, params = {'parallel.data': data, 'parallel.model': model, 'parallel.mode': mode}, []
+    for settings in (small_settings(changes), small_settings({**changes, **mesh})):
+        run = prepare_run(settings, DATA)
+        state = run.program.sharding.shard(run.init_state())
+        for step in (0, 4, 8):
+            state, _, _ = run_chunk(run.chunk(state, step))
+        params.append(run.program.sharding.unshard(state.params, len(DATA.vocabulary)))
+    assert_close(params[1], params[0], rtol=1e-4, atol=1e-5)
+    return NeuralLanguageModel(run.program.network, params[1])
+
+
+def assert_close(actual: Any, expected: Any, **tolerances: float) -> None:
+    """Checks that two pytrees hold about the same numbers, as `np.testing.assert_allclose` does."""
+    for (path, a), b in zip(jax.tree.leaves_with_path(actual), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, **tolerances, err_msg=jax.tree_util.keystr(path))
 
 
 def command(*flags: Any) -> list[str]:

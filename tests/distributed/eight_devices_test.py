@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from bag_of_features import BagOfFeatures
-from helpers import DATA, SPARSE, RecordingReporter, make_network, same_bits, small_settings
+from helpers import DATA, SPARSE, RecordingReporter, assert_close, make_network, same_bits, small_settings
 
 from experiments.parallel import counts, program
 from nplm_jax.config import ParallelSettings
@@ -46,11 +46,6 @@ def mesh_sharding(data, model, mode='shard_map'):
 def on_mesh(changes, data=1, model=1, mode='shard_map'):
     """Returns `small_settings(changes)` over a mesh."""
     return small_settings({**changes, 'parallel.data': data, 'parallel.model': model, 'parallel.mode': mode})
-
-
-def assert_close(arrays, expected, **tolerances):
-    for a, b in zip(jax.tree.leaves(arrays), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, **tolerances)
 
 
 # --- one batch -------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, make_network, small_settings, train, train_in_parts
+from helpers import DATA, check_resumed, make_network, small_settings
 from jax.test_util import check_grads
 
 from nplm_jax import config as config_lib
@@ -90,11 +90,7 @@ def test_gradients_of_the_sum_of_tanh():
 
 
 def test_a_resumed_training_has_the_bits_of_an_unbroken_one(tmp_path):
-    settings = small_settings(CHANGES)
-    best, progress, _ = train(settings, tmp_path / 'whole')
-    (resumed, _, _), looks = train_in_parts(settings, tmp_path / 'parts', every=3)
-    assert looks > 3
-    assert all((np.asarray(a) == np.asarray(b)).all() for a, b in zip(jax.tree.leaves(best), jax.tree.leaves(resumed)))
+    best = check_resumed(small_settings(CHANGES), tmp_path)
     model = NeuralLanguageModel(make_network(len(DATA.vocabulary), CHANGES), best)
     assert sample(model, np.array([3, 4]), words=5, samples=2).shape[0] == 2
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from bag_of_features import BagOfFeatures
-from helpers import make_corpus, same_bits, small_settings, train, train_in_parts
+from helpers import check_resumed, make_corpus, small_settings
 
 from configs import text
 from nplm_jax.data.corpora import Span
@@ -55,11 +55,9 @@ def test_a_run_goes_from_config_to_a_model_that_generates_and_scores(tmp_path):
 
 
 def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
-    settings = small_settings({'model.family': 'bag', 'optimizer.name': 'adam', 'optimizer.momentum': 0.0})
-    expected, _, uninterrupted = train(settings, tmp_path / 'uninterrupted')
-    (best, _, last_part), looks = train_in_parts(settings, tmp_path / 'parts', 6)
-    assert looks > 6 and 0 < len(last_part.nll) < len(uninterrupted.nll)
-    assert same_bits(best, expected) and last_part.nll == uninterrupted.nll[-len(last_part.nll) :]
+    check_resumed(
+        small_settings({'model.family': 'bag', 'optimizer.name': 'adam', 'optimizer.momentum': 0.0}), tmp_path
+    )
 
 
 def test_runs_that_train_together_end_as_each_alone(tmp_path):

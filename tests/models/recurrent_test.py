@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
-from helpers import DATA, make_model, make_network, same_bits, small_settings, train, train_in_parts
+from helpers import DATA, check_resumed, make_model, make_network, small_settings
 
 from configs import sentences
 from nplm_jax.data.corpora import Span
@@ -248,11 +248,7 @@ def test_training_learns(family):
 
 
 def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
-    settings = settings_of('lstm', **{'model.dropout': 0.2})
-    expected, _, uninterrupted = train(settings, tmp_path / 'uninterrupted')
-    (best, _, last_part), _ = train_in_parts(settings, tmp_path / 'parts', 5)
-    assert 0 < len(last_part.nll) < len(uninterrupted.nll)
-    assert same_bits(best, expected) and last_part.nll == uninterrupted.nll[-len(last_part.nll) :]
+    check_resumed(settings_of('lstm', **{'model.dropout': 0.2}), tmp_path, 5)
 
 
 def test_dropout_is_off_the_path_from_state_to_state():

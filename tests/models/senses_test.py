@@ -4,14 +4,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, make_model, make_network, same_bits, small_settings, train, train_in_parts
+from helpers import (
+    DATA,
+    SPARSE,
+    check_eight_devices,
+    check_resumed,
+    make_model,
+    make_network,
+    same_bits,
+    small_settings,
+    train,
+)
 from jax.test_util import check_grads
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference import exporting, generation
 from nplm_jax.inference.perplexity import evaluate
-from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.training.loop import prepare_run, run_chunk
 from nplm_jax.utils.errors import BadInput
 
 V, N, M, S = 13, 3, 3, 3
@@ -104,10 +112,7 @@ def test_probabilities_sum_to_one_and_it_generates(kind):
 
 
 def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
-    settings = small_settings({**SPARSE, **SENSES, 'output.kind': 'nce'})
-    expected, _, uninterrupted = train(settings, tmp_path / 'uninterrupted')
-    (best, _, last_part), _ = train_in_parts(settings, tmp_path / 'parts', 6)
-    assert 0 < len(last_part.nll) < len(uninterrupted.nll) and same_bits(best, expected)
+    check_resumed(small_settings({**SPARSE, **SENSES, 'output.kind': 'nce'}), tmp_path)
 
 
 def test_a_context_of_one_word_cannot_choose():
@@ -127,15 +132,5 @@ def test_onnx_refuses_it(tmp_path):
 )
 def test_eight_devices_train_as_one(kind, data, model, mode):
     changes = {**SPARSE, **SENSES, 'output.kind': kind, 'train.batch_size': 16, 'optimizer.learning_rate': 0.1}
-    mesh = {'parallel.data': data, 'parallel.model': model, 'parallel.mode': mode}
-    states = []
-    for settings in (small_settings(changes), small_settings({**changes, **mesh})):
-        run = prepare_run(settings, DATA)
-        state = run.program.sharding.shard(run.init_state())
-        for step in (0, 4, 8):
-            state, _, _ = run_chunk(run.chunk(state, step))
-        states.append(run.program.sharding.unshard(state.params, len(DATA.vocabulary)))
-    for name, value in states[0].items():
-        np.testing.assert_allclose(states[1][name], value, rtol=1e-4, atol=1e-5, err_msg=name)
-    model = NeuralLanguageModel(run.program.network, states[1])
-    assert evaluate(model, DATA.tokens_T, DATA.valid).perplexity < 100
+    trained = check_eight_devices(changes, data, model, mode)
+    assert evaluate(trained, DATA.tokens_T, DATA.valid).perplexity < 100

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, same_bits, small_settings, train, train_in_parts
+from helpers import DATA, SPARSE, assert_close, check_resumed, check_together, small_settings
 
 from nplm_jax.data import dataset
 from nplm_jax.training import replay, vmapped
@@ -34,7 +34,7 @@ def test_streams_are_the_same_from_a_file():
     for a, b in zip(batches(run, [0, size]), batches(mapped, [0, size])):
         np.testing.assert_array_equal(a, b)
     states = [run_chunk(r.chunk(r.init_state(), 0))[0] for r in (run, mapped)]
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), *states)
+    assert_close(*states, rtol=1e-5, atol=1e-7)
 
 
 def test_an_epoch_of_windows_has_every_word_once():
@@ -52,20 +52,11 @@ def test_an_epoch_of_windows_has_every_word_once():
 
 @pytest.mark.parametrize('changes', [{}, LSTM, {**SPARSE, 'output.kind': 'nce'}], ids=['nplm', 'lstm', 'nce'])
 def test_stopped_and_resumed_is_bit_for_bit_the_same(changes, tmp_path):
-    settings = small_settings({**changes, **MAPPED})
-    expected, _, uninterrupted = train(settings, tmp_path / 'uninterrupted')
-    (best, _, last_part), _ = train_in_parts(settings, tmp_path / 'parts', 6)
-    assert 0 < len(last_part.nll) < len(uninterrupted.nll)
-    assert same_bits(best, expected)
+    check_resumed(small_settings({**changes, **MAPPED}), tmp_path)
 
 
 def test_runs_with_different_seeds_train_together_as_alone():
-    settings = [small_settings({**MAPPED, 'seed': seed}) for seed in (1, 2, 3)]
-    runs = [prepare_run(s, DATA) for s in settings]
-    together = vmapped.run_chunks([run.chunk(run.init_state(), 0) for run in runs], 3)
-    for run, (state, _, _) in zip(runs, together):
-        expected, _, _ = run_chunk(run.chunk(run.init_state(), 0))
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), state.params, expected.params)
+    check_together([small_settings({**MAPPED, 'seed': seed}) for seed in (1, 2, 3)])
 
 
 def test_joined_words_are_shared_or_kept_apart():

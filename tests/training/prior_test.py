@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, same_bits, small_settings, train, train_in_parts
+from helpers import DATA, SPARSE, check_eight_devices, check_resumed, check_together, same_bits, small_settings, train
 
 from nplm_jax.config import replace
 from nplm_jax.data import neighbours
@@ -97,24 +97,13 @@ def test_strength_zero_is_no_prior_bit_for_bit(recipe, tmp_path):
 
 
 def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
-    settings = small_settings({**NCE, **PRIOR})
-    expected, _, uninterrupted = train(settings, tmp_path / 'uninterrupted')
-    (best, _, last_part), _ = train_in_parts(settings, tmp_path / 'parts', 6)
-    assert 0 < len(last_part.nll) < len(uninterrupted.nll)
-    assert same_bits(best, expected)
+    check_resumed(small_settings({**NCE, **PRIOR}), tmp_path)
 
 
 def test_runs_of_different_strengths_train_together_as_alone():
     settings = [small_settings({**NCE, **PRIOR, 'prior.strength': strength}) for strength in (0.0, 0.03, 0.3)]
     assert vmapped.group_compatible([*settings, small_settings(NCE)]) == [[0, 1, 2], [3]]
-    runs = [prepare_run(s, DATA) for s in settings]
-    assert runs[0].program == runs[2].program
-    together = vmapped.run_chunks([run.chunk(run.init_state(), 0) for run in runs], 3)
-    features = []
-    for run, (state, _, _) in zip(runs, together):
-        expected, _, _ = run_chunk(run.chunk(run.init_state(), 0))
-        np.testing.assert_allclose(state.params['C_VxM'], expected.params['C_VxM'], rtol=1e-4, atol=1e-6)
-        features.append(np.asarray(state.params['C_VxM']))
+    features = [np.asarray(params['C_VxM']) for params in check_together(settings)]
     assert np.abs(features[0] - features[2]).max() > 1e-4
 
 
@@ -150,13 +139,4 @@ def test_unseen_words_come_to_their_neighbours():
 )
 def test_eight_devices_draw_as_one(recipe, data, model, mode):
     changes = {**recipe, **PRIOR, 'train.batch_size': 16, 'optimizer.clip_norm': 0.0}
-    one = prepare_run(small_settings(changes), DATA)
-    mesh = {'parallel.data': data, 'parallel.model': model, 'parallel.mode': mode}
-    eight = prepare_run(small_settings({**changes, **mesh}), DATA)
-    expected, state = one.init_state(), eight.program.sharding.shard(eight.init_state())
-    for step in (0, 4, 8):
-        expected, _, _ = run_chunk(one.chunk(expected, step))
-        state, _, _ = run_chunk(eight.chunk(state, step))
-    params = eight.program.sharding.unshard(state.params, V)
-    for name, value in expected.params.items():
-        np.testing.assert_allclose(params[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+    check_eight_devices(changes, data, model, mode)
