@@ -88,16 +88,13 @@ class NeuralLanguageModel(LanguageModel):
 
     def _score_examples(self, features: Features, positions_E: np.ndarray, targets_E: np.ndarray) -> np.ndarray:
         """Returns log P of E targets, nats, each predicted from the features at its position."""
-        num_blocks, size = -(-len(targets_E) // SCORING_BATCH), len(next(iter(features.values())))
-        padding = (
-            0,
-            -(-size // SCORING_BATCH) * SCORING_BATCH - len(targets_E),
-        )  # one shape, so that one program compiles
-        positions_KxB, targets_KxB = (
-            np.pad(x, padding).astype(np.int32).reshape(-1, SCORING_BATCH) for x in (positions_E, targets_E)
-        )
+        E, num_positions = len(targets_E), len(next(iter(features.values())))
+        num_blocks, max_blocks = -(-E // SCORING_BATCH), -(-num_positions // SCORING_BATCH)
+        examples_2xL = np.zeros((2, max_blocks * SCORING_BATCH), np.int32)  # one shape, so that one program compiles
+        examples_2xL[:, :E] = positions_E, targets_E
+        positions_KxB, targets_KxB = examples_2xL.reshape(2, max_blocks, SCORING_BATCH)
         log_p_KxB = _score_blocks(self.network, self.params, features, positions_KxB, targets_KxB, num_blocks)
-        return np.asarray(log_p_KxB).reshape(-1)[: len(targets_E)]
+        return np.asarray(log_p_KxB).reshape(-1)[:E]
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`."""
