@@ -156,10 +156,7 @@ def measure(
     vocabulary = _check_models(models)
     taken = next((key for key in _added_columns(models, options) if key in stimuli.columns), None)
     require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
-    table = TokenTable.of(_make_cutters(models, options), vocabulary, stimuli, options.punctuation)
-    lines = [table.ids_T[line] for line in table.lines]
-    start = LineStart.of(vocabulary, next(iter(models.values()))[0].corpus, options.context)
-    prefixes = [start.before(line) for line in lines]
+    table, lines, prefixes = _cut_items(models, stimuli, options)
     columns = _describe_words(stimuli, table, vocabulary, options, spelling is not None)
     marks = [' '.join(vocabulary.decode(prefix)) for prefix in prefixes]
     columns['starts_after'] = [mark for mark, rows in zip(marks, stimuli.items) for _ in rows]
@@ -189,11 +186,9 @@ def measure_tokens(
         sentence_id, the item; token_id, the place of the token in it, from 1; token; surprisal, -log2 P(token | the
         item before it), in bits.
     """
-    settings, vocabulary, language_model = model
-    table = TokenTable.of(_make_cutters({'': model}, options), vocabulary, stimuli)
-    lines = [table.ids_T[line] for line in table.lines]
-    start = LineStart.of(vocabulary, settings.corpus, options.context)
-    statistics = next_word_statistics(language_model, lines, [start.before(line) for line in lines], len(vocabulary))
+    _, vocabulary, language_model = model
+    table, lines, prefixes = _cut_items({'': model}, stimuli, options)
+    statistics = next_word_statistics(language_model, lines, prefixes, len(vocabulary))
     log_p_T = np.concatenate([line.log_p_T for line in statistics])
     if spelling is not None:
         log_p_T = log_p_T + OpenVocabulary(language_model, vocabulary, spelling).log_spellings(table.tokens_T)
@@ -230,11 +225,17 @@ def _check_models(models: Mapping[str, LoadedModel]) -> Vocabulary:
     return vocabulary
 
 
-def _make_cutters(models: Mapping[str, LoadedModel], options: Options) -> list[WordCutter]:
-    """Returns what cuts words for the models, each way of cutting once."""
-    corpora = dict.fromkeys(settings.corpus for settings, _, _ in models.values())
-    known = next(iter(models.values()))[1].ids
-    return [WordCutter(corpus, known, options.tokens, options.hyphens == 'split') for corpus in corpora]
+def _cut_items(
+    models: Mapping[str, LoadedModel], stimuli: Stimuli, options: Options
+) -> tuple[TokenTable, list[np.ndarray], list[np.ndarray]]:
+    """Returns the tokens of all items, the ids of each item, and the ids of the marks before each item."""
+    settings, vocabulary, _ = next(iter(models.values()))
+    corpora = dict.fromkeys(other.corpus for other, _, _ in models.values())  # each way of cutting once
+    cutters = [WordCutter(c, vocabulary.ids, options.tokens, options.hyphens == 'split') for c in corpora]
+    table = TokenTable.of(cutters, vocabulary, stimuli, options.punctuation)
+    lines = [table.ids_T[line] for line in table.lines]
+    start = LineStart.of(vocabulary, settings.corpus, options.context)
+    return table, lines, [start.before(line) for line in lines]
 
 
 def _describe_words(
