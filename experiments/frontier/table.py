@@ -64,10 +64,10 @@ def points() -> list[Point]:
 
 def rows() -> list[list[Any]]:
     """Returns a row a run."""
-    found = points()
-    (reference,) = (point.test for point in found if point.name == KN5)
+    all_points = points()
+    (reference,) = (point.test for point in all_points if point.name == KN5)
     table = []
-    for name, recorded in found:
+    for name, recorded in all_points:
         numbers = [
             f'{recorded[key]:,.0f}' if key in recorded else '-'
             for key in ('parameters', 'epochs', 'seconds', 'processor_seconds')
@@ -79,10 +79,10 @@ def rows() -> list[list[Any]]:
     return table
 
 
-def frontier(found: list[Point]) -> list[Point]:
+def frontier(sorted_points: list[Point]) -> list[Point]:
     """Returns the runs that no quicker run beats."""
     best: list[Point] = []
-    for point in found:
+    for point in sorted_points:
         if not best or point.test < best[-1].test:
             best.append(point)
     return best
@@ -92,15 +92,15 @@ def draw(path: pathlib.Path) -> None:
     """Draws all runs and the frontier, on log axes."""
     import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
 
-    found = points()
+    all_points = points()
     figure = matplotlib.figure.Figure(figsize=(8, 4.6), layout='constrained')
     axes = figure.subplots()
-    for family in dict.fromkeys(point.recorded['family'] for point in found):
-        some = [point for point in found if point.recorded['family'] == family]
+    for family in dict.fromkeys(point.recorded['family'] for point in all_points):
+        some = [point for point in all_points if point.recorded['family'] == family]
         axes.plot([p.seconds for p in some], [p.test for p in some], 'o', label=family)
-    best = frontier(found)
+    best = frontier(all_points)
     axes.plot([p.seconds for p in best], [p.test for p in best], '-', color='gray', linewidth=1, zorder=0)
-    for point in found:
+    for point in all_points:
         axes.annotate(point.name, (point.seconds, point.test), (4, 4), textcoords='offset points', fontsize=7)
     for minutes in MINUTES:
         axes.axvline(60 * minutes, color='lightgray', linewidth=0.7, zorder=-1)

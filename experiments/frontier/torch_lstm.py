@@ -99,7 +99,7 @@ def main() -> None:
     train_T = tokens_T[data.train.start : data.train.stop]
     words_TxS = train_T[: len(train_T) // STREAMS * STREAMS].view(STREAMS, -1).t().contiguous()
     model = Lstm(len(data.vocabulary))
-    started, rate, best, epochs, found = seconds_used(), 20.0, math.inf, 0, {}
+    started, rate, best, epochs, perplexities = seconds_used(), 20.0, math.inf, 0, {}
     while seconds_used() - started < 60 * minutes:
         train_epoch(model, words_TxS, rate)
         epochs += 1
@@ -108,14 +108,14 @@ def main() -> None:
         if valid < best:
             best = valid
             seconds = seconds_used() - started
-            found = {'valid': valid, 'test': perplexity(model, tokens_T, data.test)}
+            perplexities = {'valid': valid, 'test': perplexity(model, tokens_T, data.test)}
         else:
             rate /= 4
     usage = resource.getrusage(resource.RUSAGE_SELF)
     measured = {
         'name': 'torch_lstm',
         'family': 'PyTorch LSTM',
-        'perplexity': found,
+        'perplexity': perplexities,
         'parameters': sum(parameter.numel() for parameter in model.parameters()),
         'epochs': epochs,
         'seconds': round(seconds, 1),

@@ -132,14 +132,14 @@ def _timed(
     facts: Mapping[str, Any],
 ) -> dict[str, Any]:
     started, processor = time.perf_counter(), time.process_time()
-    found = evaluate(model, settings, vocabulary, sentences)
+    evaluated = evaluate(model, settings, vocabulary, sentences)
     times = {'seconds': time.perf_counter() - started, 'processor_seconds': time.process_time() - processor}
     source = {
         **{key: round(value, 1) for key, value in times.items()},
         'load': os.getloadavg()[0],
         **provenance.of_module('experiments.minimal_pairs.measure'),
     }
-    return {**facts, **found, **source}
+    return {**facts, **evaluated, **source}
 
 
 def main() -> None:

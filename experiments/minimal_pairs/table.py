@@ -41,8 +41,8 @@ def read(folder: pathlib.Path = HERE / 'results') -> Results:
     runs = [read_json(path) for path in sorted(folder.glob('*.json')) if path.name != 'published.json']
     if not runs:
         raise BadInput(f'{folder}: holds no results; run experiments.minimal_pairs.measure')
-    found = {model: [run for run in runs if run['model'] == model] for model in MODELS}
-    return {model: seeds for model, seeds in found.items() if seeds}
+    by_model = {model: [run for run in runs if run['model'] == model] for model in MODELS}
+    return {model: seeds for model, seeds in by_model.items() if seeds}
 
 
 def accuracy(counts: Iterable[Sequence[int]]) -> float:
@@ -63,14 +63,14 @@ def of_seeds(seeds: Sequence[Mapping[str, Any]], subset: str, paradigms: Iterabl
     return f'{statistics.mean(values):.1f}{spread}'
 
 
-def subsets_table(found: Results, published: Mapping[str, Any]) -> str:
+def subsets_table(by_model: Results, published: Mapping[str, Any]) -> str:
     """Returns the accuracy of each model on each subset, with the published ones below."""
-    first = next(iter(found.values()))[0]
+    first = next(iter(by_model.values()))[0]
     sizes = [sum(row[0] for row in first['counts'][subset].values()) for subset in SUBSETS]
     titles = ('all pairs', 'differing words known', 'all words known')
     header = ['model', 'seeds', *(f'{title} ({size:,})' for title, size in zip(titles, sizes)), 'ties']
     rows = []
-    for model, seeds in found.items():
+    for model, seeds in by_model.items():
         ties = statistics.mean(sum(row[2] for row in seed['counts']['all'].values()) for seed in seeds)
         cells = [of_seeds(seeds, subset, first['paradigms']) for subset in SUBSETS]
         rows.append([model, str(len(seeds)), *cells, f'{ties:,.0f}'])
@@ -82,38 +82,38 @@ def subsets_table(found: Results, published: Mapping[str, Any]) -> str:
 
 def groups(first: Mapping[str, Any]) -> dict[str, list[str]]:
     """Returns the paradigms of each phenomenon, under its name and field."""
-    found: dict[str, list[str]] = {}
+    grouped: dict[str, list[str]] = {}
     for paradigm, (phenomenon, field) in first['paradigms'].items():
-        found.setdefault(f'{phenomenon.replace("_", " ")} ({field})', []).append(paradigm)
-    return dict(sorted(found.items()))
+        grouped.setdefault(f'{phenomenon.replace("_", " ")} ({field})', []).append(paradigm)
+    return dict(sorted(grouped.items()))
 
 
-def phenomena_table(found: Results, published: Mapping[str, Any]) -> str:
+def phenomena_table(by_model: Results, published: Mapping[str, Any]) -> str:
     """Returns the accuracy by phenomenon, on all pairs."""
-    return _by_group(found, published, groups(next(iter(found.values()))[0]), 'phenomenon (field)')
+    return _by_group(by_model, published, groups(next(iter(by_model.values()))[0]), 'phenomenon (field)')
 
 
-def paradigms_table(found: Results, published: Mapping[str, Any]) -> str:
+def paradigms_table(by_model: Results, published: Mapping[str, Any]) -> str:
     """Returns the accuracy by paradigm, on all pairs."""
-    return _by_group(found, published, {p: [p] for p in next(iter(found.values()))[0]['paradigms']}, 'paradigm')
+    return _by_group(by_model, published, {p: [p] for p in next(iter(by_model.values()))[0]['paradigms']}, 'paradigm')
 
 
-def _by_group(found: Results, published: Mapping[str, Any], rows: Mapping[str, Sequence[str]], title: str) -> str:
-    first, shown = next(iter(found.values()))[0], [model for model in SHOWN if model in found]
+def _by_group(by_model: Results, published: Mapping[str, Any], rows: Mapping[str, Sequence[str]], title: str) -> str:
+    first, shown = next(iter(by_model.values()))[0], [model for model in SHOWN if model in by_model]
     table = []
     for name, paradigms in rows.items():
         known = sum(first['counts']['full'][p][0] for p in paradigms) / sum(
             first['counts']['all'][p][0] for p in paradigms
         )
         others = [100 * statistics.mean(published['accuracy'][p][key] for p in paradigms) for key in PUBLISHED]
-        cells = [of_seeds(found[model], 'all', paradigms) for model in shown]
+        cells = [of_seeds(by_model[model], 'all', paradigms) for model in shown]
         table.append([name, f'{known:.0%}', *cells, *(f'{value:.1f}' for value in others)])
     return markdown_table([title, 'all words known', *shown, *PUBLISHED.values()], table)
 
 
-def times(found: Results) -> str:
+def times(by_model: Results) -> str:
     """Says how long the scoring took."""
-    seconds = {model: [seed['processor_seconds'] for seed in seeds] for model, seeds in found.items()}
+    seconds = {model: [seed['processor_seconds'] for seed in seeds] for model, seeds in by_model.items()}
     total, number = sum(map(sum, seconds.values())), sum(map(len, seconds.values()))
     slowest = max(seconds, key=lambda model: statistics.mean(seconds[model]))
     mean = statistics.mean(seconds[slowest])
@@ -123,13 +123,13 @@ def times(found: Results) -> str:
     )
 
 
-def draw(found: Results, published: Mapping[str, Any], path: pathlib.Path) -> None:
+def draw(by_model: Results, published: Mapping[str, Any], path: pathlib.Path) -> None:
     """Draws the accuracy by phenomenon, each model a row of points."""
     figure = matplotlib.figure.Figure(figsize=(9, 6), layout='constrained')
-    axes, rows = figure.subplots(), groups(next(iter(found.values()))[0])
+    axes, rows = figure.subplots(), groups(next(iter(by_model.values()))[0])
     places = range(len(rows))
-    for model, marker in zip((m for m in SHOWN if m in found), 'sDv^<>oP'):
-        values = [[accuracy(seed['counts']['all'][p] for p in ps) for seed in found[model]] for ps in rows.values()]
+    for model, marker in zip((m for m in SHOWN if m in by_model), 'sDv^<>oP'):
+        values = [[accuracy(seed['counts']['all'][p] for p in ps) for seed in by_model[model]] for ps in rows.values()]
         axes.plot([100 * statistics.mean(v) for v in values], places, marker, label=model, alpha=0.8)
     for key, marker in zip(PUBLISHED, '1234'):
         values = [100 * statistics.mean(published['accuracy'][p][key] for p in ps) for ps in rows.values()]
@@ -144,10 +144,10 @@ def draw(found: Results, published: Mapping[str, Any], path: pathlib.Path) -> No
 
 def make(with_paradigms: bool = False) -> str:
     """Returns the tables."""
-    found, published = read(), results.read(HERE / 'results', 'published')
+    by_model, published = read(), results.read(HERE / 'results', 'published')
     if with_paradigms:
-        return paradigms_table(found, published)
-    return '\n\n'.join([subsets_table(found, published), phenomena_table(found, published), times(found)])
+        return paradigms_table(by_model, published)
+    return '\n\n'.join([subsets_table(by_model, published), phenomena_table(by_model, published), times(by_model)])
 
 
 def main() -> None:

@@ -186,19 +186,19 @@ def variants(folders: Sequence[pathlib.Path]) -> Iterator[tuple[str, train.Run, 
 def measure_all(folders: Sequence[pathlib.Path], data_folder: str, cache: pathlib.Path) -> dict[str, Any]:
     """Returns what results/gains.json holds."""
     stories = natural_stories.read(data_folder)
-    found = sorted(variants(folders), key=lambda variant: variant[0] == ADAPTED)  # which takes minutes, last
-    if not found:
+    named_runs = sorted(variants(folders), key=lambda variant: variant[0] == ADAPTED)  # which takes minutes, last
+    if not named_runs:
         raise BadInput(f'--runs={folders[0]}: no finished run; train them with experiments.reading_times.train')
-    texts = read_texts(stories, loading.load(found[0][2][0]))
+    texts = read_texts(stories, loading.load(named_runs[0][2][0]))
     held: list[Dataset] = []
 
     def data() -> Dataset:
-        held[:] = held or [loading.load_dataset(loading.load(found[0][2][0])[0])]
+        held[:] = held or [loading.load_dataset(loading.load(named_runs[0][2][0])[0])]
         return held[0]
 
     surprisals = Surprisals(texts, data, cache)
     models: dict[str, Any] = collections.defaultdict(lambda: collections.defaultdict(dict))
-    for name, run, run_folders in found:
+    for name, run, run_folders in named_runs:
         measured = measure(np.array(surprisals.of(name, run_folders)), stories, texts)
         recorded = loading.finished(run_folders[0]) or {}
         own = {'valid': recorded['perplexity']['valid']} if name == run.row else {}

@@ -123,10 +123,10 @@ def sum_tokens(
 def _read_file(folder: str, path: str, sha256: str) -> bytes:
     """Returns a file of the repository, checked, from its place there or directly in the folder."""
     root = expand('--data', folder)
-    found = next((p for p in (root / path, root / pathlib.Path(path).name) if p.is_file()), None)
-    if found is None:
+    file = next((p for p in (root / path, root / pathlib.Path(path).name) if p.is_file()), None)
+    if file is None:
         raise BadInput(f'--data={folder}: has no {path}; give a clone of {REPOSITORY} at commit {COMMIT}')
-    data = read_bytes(str(found), found)
+    data = read_bytes(str(file), file)
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise BadInput(f'{found}: another version (sha256 differs); check out commit {COMMIT} of {REPOSITORY}')
+        raise BadInput(f'{file}: another version (sha256 differs); check out commit {COMMIT} of {REPOSITORY}')
     return data

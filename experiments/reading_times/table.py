@@ -61,13 +61,13 @@ def read(folder: pathlib.Path = RESULTS) -> dict[str, Any]:
 
 def models(measured: dict[str, Any], measure: str = 'log') -> list[Model]:
     """Returns all models by name and training words, GPT-3 and the control last."""
-    found = [
+    trained = [
         _model(name, words, list(seeds.values()), measured, measure)
         for name, sizes in measured['models'].items()
         for words, seeds in sorted(sizes.items(), key=lambda item: int(item[0]))
     ]
     anchors = measured['anchors'].items()
-    return found + [_model(name, '', [anchor], measured, measure) for name, anchor in anchors]
+    return trained + [_model(name, '', [anchor], measured, measure) for name, anchor in anchors]
 
 
 def _model(name: str, words: str, seeds: Sequence[Any], measured: dict[str, Any], measure: str) -> Model:
@@ -112,13 +112,13 @@ def _cells(sums_S: np.ndarray, counts_S: np.ndarray) -> tuple[str, str]:
 
 def make_questions(measured: dict[str, Any]) -> str:
     """Returns the answers to questions 2 to 4: a line each, with the interval over stories."""
-    found = {(model.name, model.words): model for model in models(measured)}
-    own = [model for (_, words), model in found.items() if words]
+    by_name = {(model.name, model.words): model for model in models(measured)}
+    own = [model for (_, words), model in by_name.items() if words]
     lines = []
     for name, chosen in {'all sizes': own, 'all words': [m for m in own if m.words == ALL_WORDS]}.items():
         value, (low, high) = correlate(chosen)
         lines.append([f'correlation of log perplexity with gain, {name}', f'{value:.2f}', f'{low:.2f} to {high:.2f}'])
-    anchor = found['GPT-3', '']
+    anchor = by_name['GPT-3', '']
     value, (low, high) = above_line(own, anchor)
     lines.append(
         ['GPT-3 above the line through all sizes', f'{1000 * value:.1f}', f'{1000 * low:.1f} to {1000 * high:.1f}']
@@ -127,10 +127,10 @@ def make_questions(measured: dict[str, Any]) -> str:
     pairs += [((name, ALL_WORDS), (KN5, ALL_WORDS)) for name in ('lstm', 'residual')]
     pairs += [(('lstm, adapted', ALL_WORDS), ('lstm', ALL_WORDS))]
     for first, second in pairs:
-        if first in found and second in found:
+        if first in by_name and second in by_name:
             names = [f'{name} on {int(words):,}' for name, words in (first, second)]
-            difference_S = found[first].sums_S - found[second].sums_S
-            lines.append([' minus '.join(names), *_cells(difference_S, found[first].counts_S)])
+            difference_S = by_name[first].sums_S - by_name[second].sums_S
+            lines.append([' minus '.join(names), *_cells(difference_S, by_name[first].counts_S)])
     return markdown_table(['question', 'answer', '95%'], lines)
 
 

@@ -168,14 +168,14 @@ def search(name: str, data: dataset.Dataset, rates: tuple[float, ...] = RATES) -
     for rate in rates:
         settings = make_settings(name, rate, 1, SEARCH)
         stops = [len(data.train) // settings.train.batch_size]
-        found = train(settings, data, stops, lambda run, state: {'valid': validate(run, state)})
-        rows.append({'rate': rate, **found[-1]})
+        looks = train(settings, data, stops, lambda run, state: {'valid': validate(run, state)})
+        rows.append({'rate': rate, **looks[-1]})
     return rows
 
 
-def best_rate(found: list[dict[str, float]]) -> float:
+def best_rate(rows: list[dict[str, float]]) -> float:
     """Returns the rate of a search with the lowest validation perplexity."""
-    return min(found, key=lambda row: row['valid'])['rate']
+    return min(rows, key=lambda row: row['valid'])['rate']
 
 
 def train_to_target(name: str, rate: float, data: dataset.Dataset) -> dict[str, Any]:

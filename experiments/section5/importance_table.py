@@ -36,10 +36,10 @@ def crossing(rows: list[dict[str, Any]], key: str) -> float | None:
 
 def run_rows() -> list[list[str]]:
     """Returns a row for each run; `seconds to 280` are the updates times the time of one in turn with the others."""
-    found = measured()
+    study = measured()
     rows = []
-    for name, run in found['runs'].items():
-        timing, last = found['timing']['updates'][name], run['rows'][-1]
+    for name, run in study['runs'].items():
+        timing, last = study['timing']['updates'][name], run['rows'][-1]
         updates, seconds = crossing(run['rows'], 'updates'), crossing(run['rows'], 'seconds')
         rows.append([
             name,
@@ -87,10 +87,10 @@ def part_rows() -> list[list[str]]:
 
 def search_rows() -> list[list[str]]:
     """Returns the searches for a learning rate; with few samples, the largest rate alone."""
-    found = measured()
+    study = measured()
     return [
         [name, f'{row["rate"]:g}', f'{row["updates"]:,}', f'{row["samples"]:.0f}', f'{row["valid"]:,.1f}']
-        for name, rows in {**found['search'], **found.get('few', {})}.items()
+        for name, rows in {**study['search'], **study.get('few', {})}.items()
         for row in rows
     ]
 

@@ -143,12 +143,12 @@ def find_neighbours(
     weights_WxV = variant_weights(left_out, task, variant, SHOWN_ONCE)
     C_VxM, vocabulary = np.asarray(left_out.params[EMBEDDING]), task.left_out.vocabulary
     trained = neighbours(np.asarray(full.params[EMBEDDING]), task.ids_W.tolist(), NEIGHBOURS)[0]
-    found = []
+    rows = []
     for word, row_M, trained_ids in zip(task.words, weights_WxV @ C_VxM, trained):
         ids = neighbours(np.vstack([C_VxM, row_M]), [len(C_VxM)], NEIGHBOURS)[0][0]
         words = {'induced': vocabulary.decode(ids), 'trained': task.full.vocabulary.decode(trained_ids)}
-        found.append({'word': word, **words})
-    return found
+        rows.append({'word': word, **words})
+    return rows
 
 
 def effect_on_others(model: NeuralLanguageModel, task: Task, variant: str) -> float:

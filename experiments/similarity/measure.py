@@ -65,15 +65,15 @@ def measure_run(folder: pathlib.Path, data: pathlib.Path) -> dict[str, Any] | No
     if not isinstance(model, NeuralLanguageModel):
         return None
     family, seed = results.split_name(folder.name)
-    found = {name: tasks.measure(array, vocabulary.words, data) for name, array in vectors(model).items()}
-    return {'model': family, 'seed': seed, 'vectors': found}
+    measured = {name: tasks.measure(array, vocabulary.words, data) for name, array in vectors(model).items()}
+    return {'model': family, 'seed': seed, 'vectors': measured}
 
 
-def save(name: str, found: Mapping[str, Any], started: float, output: pathlib.Path) -> None:
+def save(name: str, measured: Mapping[str, Any], started: float, output: pathlib.Path) -> None:
     """Writes the results of a model with where they are from."""
     seconds = round(time.perf_counter() - started, 1)
     source = provenance.of_module('experiments.similarity.measure')
-    results.write(output / f'{name}.json', {**found, 'seconds': seconds, **source})
+    results.write(output / f'{name}.json', {**measured, 'seconds': seconds, **source})
     print(f'{name}: {seconds:.0f} s', file=sys.stderr, flush=True)
 
 
@@ -94,8 +94,8 @@ def main() -> None:
         for run in runs:
             started = time.perf_counter()
             if flags.again or not (output / f'{run.name}.json').exists():
-                if found := measure_run(run, data):
-                    save(run.name, found, started, output)
+                if measured := measure_run(run, data):
+                    save(run.name, measured, started, output)
         if flags.word2vec:
             measure_word2vec(output, data, flags.again)
     except BadInput as error:
@@ -112,8 +112,8 @@ def measure_word2vec(output: pathlib.Path, data: pathlib.Path, again: bool) -> N
     for name in missing:
         started, (kind, size) = time.perf_counter(), named[name]
         array_VxD, words = train_word2vec(sentences, kind, size)
-        found = {'vectors': {'': tasks.measure(array_VxD, words, data)}}
-        save(name, {'model': kind, 'seed': WORD2VEC['seed'], 'word2vec': WORD2VEC, **found}, started, output)
+        measured = {'vectors': {'': tasks.measure(array_VxD, words, data)}}
+        save(name, {'model': kind, 'seed': WORD2VEC['seed'], 'word2vec': WORD2VEC, **measured}, started, output)
 
 
 if __name__ == '__main__':

@@ -32,8 +32,8 @@ def rows(folder: pathlib.Path = HERE / 'results') -> list[list[str]]:
         raise BadInput(f'{folder}: holds no results; run experiments.similarity.measure')
     groups: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
     for run in runs:
-        for name, found in run['vectors'].items():
-            groups.setdefault((run['model'], name, found['dimension']), []).append(found)
+        for name, vectors in run['vectors'].items():
+            groups.setdefault((run['model'], name, vectors['dimension']), []).append(vectors)
     return [
         [model, LETTERS[name], str(dimension), str(len(seeds)), *(cell(seeds, task) for task in TASKS)]
         for (model, name, dimension), seeds in sorted(groups.items(), key=lambda group: (group[0][2], group[0]))
@@ -52,12 +52,12 @@ def cell(seeds: Sequence[Mapping[str, Any]], task: str) -> str:
 
 def make(folder: pathlib.Path = HERE / 'results') -> str:
     """Returns the table; its header has the numbers of pairs and questions whose words the vectors have."""
-    found = [vectors for path in sorted(folder.glob('*.json')) for vectors in read_json(path)['vectors'].values()]
+    all_vectors = [vectors for path in sorted(folder.glob('*.json')) for vectors in read_json(path)['vectors'].values()]
     body, sizes = rows(folder), {}
     for task in TASKS:
-        counted = [vectors[task]['counted'] for vectors in found]
+        counted = [vectors[task]['counted'] for vectors in all_vectors]
         sizes[task] = f'{min(counted):,}' + (f' to {max(counted):,}' if min(counted) < max(counted) else '')
-    titles = [f'{title} ({sizes[task]} of {found[0][task]["of"]:,})' for task, title in TASKS.items()]
+    titles = [f'{title} ({sizes[task]} of {all_vectors[0][task]["of"]:,})' for task, title in TASKS.items()]
     return markdown_table(['vectors', 'rows of', 'dimension', 'seeds', *titles], body)
 
 

@@ -155,6 +155,6 @@ def measure(vectors_VxD: np.ndarray, words: Sequence[str], folder: pathlib.Path)
     """Returns the results of all tasks of a folder for vectors of these words."""
     require(len(vectors_VxD) == len(words), 'vectors', len(vectors_VxD), f'must be {len(words)}, one a word')
     ids = {word: i for i, word in enumerate(words)}
-    found = {name: rate(vectors_VxD, ids, read_pairs(folder / file)) for name, file in RATED.items()}
+    ratings = {name: rate(vectors_VxD, ids, read_pairs(folder / file)) for name, file in RATED.items()}
     analogies = answer(vectors_VxD, ids, read_analogies(folder / ANALOGIES))
-    return {'dimension': int(np.shape(vectors_VxD)[1]), **found, 'analogies': analogies}
+    return {'dimension': int(np.shape(vectors_VxD)[1]), **ratings, 'analogies': analogies}

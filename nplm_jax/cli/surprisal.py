@@ -115,7 +115,7 @@ def _read_stimuli(flags: argparse.Namespace) -> Stimuli:
 def _name_models(models: LoadedModels, with_mixture: bool) -> dict[str, LoadedModel]:
     """Returns the models by name, the mixture last if it is wanted."""
     named = zip(models.names, models.settings, models.models)
-    found = {name: (settings, models.vocabulary, model) for name, settings, model in named}
+    by_name = {name: (settings, models.vocabulary, model) for name, settings, model in named}
     if with_mixture and len(models.models) > 1:
-        found['mixture'] = (models.settings[0], models.vocabulary, models.mixture)
-    return found
+        by_name['mixture'] = (models.settings[0], models.vocabulary, models.mixture)
+    return by_name

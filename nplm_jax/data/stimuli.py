@@ -142,14 +142,14 @@ def _find_items(columns: Columns, names: ColumnNames, place: Callable[[int], str
         if (first := first_rows.setdefault(items[row], row)) != row:
             message = f'item {items[row]!r} began at row {first + 1:,} and another item came between; sort the table'
             raise BadInput(f'{place(row)}, column {names.item!r}: {message} by item and zone')
-    found = [range(start, stop) for start, stop in zip(starts, [*starts[1:], len(items)])]
-    for rows in found:
+    ranges = [range(start, stop) for start, stop in zip(starts, [*starts[1:], len(items)])]
+    for rows in ranges:
         numbers = [_to_number(zones[row]) for row in rows]
         for row, before, number in zip(rows[1:], numbers, numbers[1:]):
             if before is not None and number is not None and number <= before:
                 message = f'zone {zones[row]!r} comes after zone {zones[row - 1]!r} of the same item; sort the table'
                 raise BadInput(f'{place(row)}, column {names.zone!r}: {message} by item and zone')
-    return found
+    return ranges
 
 
 def _to_number(zone: Any) -> float | None:

@@ -98,9 +98,9 @@ def lemmas(wordnet: WordNet, word: str) -> list[Lemma]:
         >>> lemmas(empty, 'dogs'), lemmas(empty, 'mice')
         ([('n', 'dog'), ('v', 'dog')], [('n', 'mouse')])
     """
-    found = []
+    known_lemmas = []
     for pos, suffixes in _SUFFIXES.items():
         stems = [word, *wordnet.irregular.get((pos, word), ())]
         stems += [word[: -len(suffix)] + end for suffix, end in suffixes if word.endswith(suffix)]
-        found += [(pos, stem) for stem in dict.fromkeys(stems) if (pos, stem) in wordnet.senses]
-    return found
+        known_lemmas += [(pos, stem) for stem in dict.fromkeys(stems) if (pos, stem) in wordnet.senses]
+    return known_lemmas

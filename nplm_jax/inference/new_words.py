@@ -134,12 +134,12 @@ def check_model(model: LanguageModel, vocabulary: Vocabulary) -> NeuralLanguageM
 
 def find_occurrences(vocabulary: Vocabulary, word: str, lines: Sequence[Sequence[str]]) -> list[Occurrence]:
     """Returns the words around each occurrence of a new word."""
-    found = []
+    occurrences = []
     for line in lines:
         if word in line:
             ids_T = vocabulary.encode(line)
-            found += [Occurrence(ids_T[:t], ids_T[t + 1 :]) for t, other in enumerate(line) if other == word]
-    return found
+            occurrences += [Occurrence(ids_T[:t], ids_T[t + 1 :]) for t, other in enumerate(line) if other == word]
+    return occurrences
 
 
 def word_weights(

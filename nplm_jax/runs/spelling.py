@@ -1,6 +1,5 @@
 """The spelling of the words outside a run's vocabulary: a run of its own over characters, in the run's folder."""
 
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -140,12 +139,12 @@ def load(*folders: Path) -> Spelling:
         BadInput: None has one, or its files are damaged.
     """
     paths = [expand('--workdir', folder) for folder in folders]
-    found = next((path for path in paths if catalog.is_finished(path / FOLDER)), None)
-    if found is None:
+    run_folder = next((path for path in paths if catalog.is_finished(path / FOLDER)), None)
+    if run_folder is None:
         names = ' '.join(map(str, paths))
         raise BadInput(f'{names}: no spelling of the words outside the vocabulary lies there; nplm spell RUN trains it')
-    _, symbols, model = loading.load(found / FOLDER)
-    return Spelling(model, symbols, vocabulary.load(pathlib.Path(found) / catalog.VOCABULARY))
+    _, symbols, model = loading.load(run_folder / FOLDER)
+    return Spelling(model, symbols, vocabulary.load(run_folder / catalog.VOCABULARY))
 
 
 def measure(spelling: Spelling, words: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
