@@ -14,6 +14,7 @@ def get_config() -> ConfigDict:
     c.corpus = _corpus()
     c.model = _model()
     c.recurrent = _recurrent()
+    c.mogrifier = _mogrifier()
     c.residual = _residual()
     c.senses = _senses()
     c.prior = _prior()
@@ -53,7 +54,7 @@ def _model() -> ConfigDict:
     """Returns `model.*`: which model, and its shape."""
     c = ConfigDict()
     # The paper's network: nplm. Other networks that see the last words alone: energy | senses (section 5) | residual |
-    # window_lstm. Recurrent networks: rnn | gru | lstm. Count-based models (section 4.1): interpolated | kneser_ney |
+    # window_lstm. Recurrent networks: rnn | gru | lstm | mogrifier. Count-based models (section 4.1): interpolated | kneser_ney |
     # modified_kneser_ney | classes | maximum_likelihood | add_delta | backoff (which uses the shorter context where the
     # longer one was never seen).
     c.family = 'nplm'
@@ -79,6 +80,13 @@ def _recurrent() -> ConfigDict:
     c.weight_dropout = 0.0  # probability with which an update zeroes a weight from the state to itself
     c.activation_penalty = 0.0  # factor of the mean square of the last layer's output, after dropout
     c.slowness_penalty = 0.0  # factor of the mean square of its change from word to word
+    return c
+
+
+def _mogrifier() -> ConfigDict:
+    """Returns `mogrifier.*`: of mogrifier (Melis et al., 2020), beside `recurrent.*`."""
+    c = ConfigDict()
+    c.rounds = 5  # rounds in which the input and the state change each other before each word
     return c
 
 

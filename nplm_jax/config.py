@@ -43,6 +43,7 @@ ADDED_KEYS = {
     'recurrent.slowness_penalty': 0.0,
     'residual.averages': 3,
     'residual.expansion': 2,
+    'mogrifier.rounds': 5,
     'senses.number': 2,
     'ngram.prune': '0',
     'ngram.bits': 0,
@@ -129,6 +130,13 @@ class RecurrentSettings:
     weight_dropout: Share
     activation_penalty: NonNegative
     slowness_penalty: NonNegative
+
+
+@dataclasses.dataclass(frozen=True)
+class MogrifierSettings:
+    """`mogrifier.*`: the settings of the Mogrifier LSTM beside `recurrent.*`."""
+
+    rounds: Annotated[int, Check('must be at least 1 and at most 16', lambda value: 1 <= value <= 16)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,6 +278,7 @@ class Settings:
     corpus: CorpusSettings
     model: ModelSettings
     recurrent: RecurrentSettings
+    mogrifier: MogrifierSettings
     residual: ResidualSettings
     senses: SensesSettings
     prior: PriorSettings

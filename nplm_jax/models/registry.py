@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from nplm_jax.config import ModelSettings
 from nplm_jax.models.body import Body
 from nplm_jax.models.energy import Energy
+from nplm_jax.models.mogrifier import Mogrifier
 from nplm_jax.models.nplm import Window
 from nplm_jax.models.recurrent import Elman, Gru, Lstm
 from nplm_jax.models.residual import Residual
@@ -21,6 +22,7 @@ BODIES: dict[str, type[Body]] = {
     'rnn': Elman,
     'gru': Gru,
     'lstm': Lstm,
+    'mogrifier': Mogrifier,
 }
 
 
