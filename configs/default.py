@@ -54,9 +54,9 @@ def _model() -> ConfigDict:
     """Returns `model.*`: which model, and its shape."""
     c = ConfigDict()
     # The paper's network: nplm. Other networks that see the last words alone: energy | senses (section 5) | residual |
-    # window_lstm. Recurrent networks: rnn | gru | lstm | mogrifier. Count-based models (section 4.1): interpolated | kneser_ney |
-    # modified_kneser_ney | classes | maximum_likelihood | add_delta | backoff (which uses the shorter context where the
-    # longer one was never seen).
+    # window_lstm. Recurrent networks: rnn | gru | lstm | mogrifier. Count-based models (section 4.1): interpolated |
+    # kneser_ney | modified_kneser_ney | classes | maximum_likelihood | add_delta | backoff (which uses the shorter
+    # context where the longer one was never seen).
     c.family = 'nplm'
     c.n = 6  # order: the n-1 words before a word predict it; recurrent networks use all; the paper: 3 and 5
     c.m = 100  # of networks, as the keys below: features a word; the paper: 30 and 60
@@ -75,7 +75,7 @@ def _model() -> ConfigDict:
 
 
 def _recurrent() -> ConfigDict:
-    """Returns `recurrent.*`: of rnn, gru, lstm and window_lstm (Merity et al., 2018)."""
+    """Returns `recurrent.*`: of rnn, gru, lstm, mogrifier and window_lstm (Merity et al., 2018)."""
     c = ConfigDict()
     c.weight_dropout = 0.0  # probability with which an update zeroes a weight from the state to itself
     c.activation_penalty = 0.0  # factor of the mean square of the last layer's output, after dropout

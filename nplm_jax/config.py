@@ -125,7 +125,7 @@ class ModelSettings:
 
 @dataclasses.dataclass(frozen=True)
 class RecurrentSettings:
-    """`recurrent.*`: how rnn, gru and lstm are regularised."""
+    """`recurrent.*`: how rnn, gru, lstm and mogrifier are regularised."""
 
     weight_dropout: Share
     activation_penalty: NonNegative

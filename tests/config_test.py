@@ -47,7 +47,7 @@ def test_the_keys_of_the_default_config_are_the_fields_of_the_settings():
 
 def test_only_the_default_config_has_defaults():
     classes = [c for c in vars(config_lib).values() if dataclasses.is_dataclass(c)]
-    assert set(classes) == set(sections().values()) and len(classes) == 15
+    assert set(classes) == set(sections().values()) and len(classes) == 16
     for section in classes:
         for field in dataclasses.fields(section):
             assert field.default is field.default_factory is dataclasses.MISSING, f'{section.__name__}.{field.name}'
@@ -213,7 +213,7 @@ def test_a_config_json_without_a_later_key_means_what_it_meant():
     for key in ADDED_KEYS:
         section, name = key.split('.')
         del old[section][name]
-    del old['eval'], old['senses'], old['prior']  # sections of later keys alone
+    del old['eval'], old['senses'], old['prior'], old['mogrifier']  # sections of later keys alone
     assert flatten_dict(config_lib.to_dict(load_settings(old)), sep='.').items() >= ADDED_KEYS.items()
     with pytest.raises(BadInput, match='^eval=3: must be a section of keys$'):
         load_settings({**old, 'eval': 3})
