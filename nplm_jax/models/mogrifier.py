@@ -59,13 +59,13 @@ class Mogrifier(Lstm):
 
     def read(self, cell: Params, carry: Carry, e_TxSxD: jax.Array, precision: Precision) -> tuple[Carry, jax.Array]:
         """See `Recurrent.read`."""
-        T, S, _ = e_TxSxD.shape
         weights = {name: cell[name] for name in self.round_names}
-        offsets = {name: jnp.zeros((T, S, weight.shape[1])) for name, weight in weights.items()}
         kernels = [jnp.concatenate([cell[side + gate]['kernel'] for gate in GATES], axis=1) for side in 'ih']
-        b_G = jnp.concatenate([cell[f'h{gate}']['bias'] for gate in GATES])
         weights[GATES_WEIGHT] = jnp.concatenate(kernels)
-        offsets[GATES_WEIGHT] = jnp.broadcast_to(b_G, (T, S, len(b_G)))
+        # Made of the inputs, so that on a mesh each device has the gradients of the offsets for its own streams.
+        zeros_TxSx1 = 0 * e_TxSxD[:, :, :1]
+        offsets = {name: zeros_TxSx1 + jnp.zeros((1, 1, weight.shape[1])) for name, weight in weights.items()}
+        offsets[GATES_WEIGHT] += jnp.concatenate([cell[f'h{gate}']['bias'] for gate in GATES])[None, None]
         return _read(self.round_names, precision, weights, offsets, carry, e_TxSxD)
 
 
