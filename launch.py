@@ -32,7 +32,7 @@ from nplm_jax.runs import launchers
 from nplm_jax.runs.command_line import check_keys, describe_config, explain
 from nplm_jax.runs.signals import Terminated, raise_on_sigterm
 from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line
-from nplm_jax.utils.shell import command_line, python_command
+from nplm_jax.utils.shell import command_line, open_closed_streams, python_command
 
 if TYPE_CHECKING:
     from nplm_jax.runs.sweeps import Point
@@ -58,6 +58,7 @@ _exit_code: list[int] = []  # decided, once a process waits for nothing but the 
 
 def main(argv: list[str]) -> None:
     """Runs the command; every expected failure ends in one line and its exit code."""
+    open_closed_streams()
     command = command_line([python_command(), *argv])
     try:
         run(command)

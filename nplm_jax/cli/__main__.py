@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nplm_jax.utils.errors import BadInput, NonFiniteError
+from nplm_jax.utils.shell import open_closed_streams
 
 
 class Command(NamedTuple):
@@ -47,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Exits with 2 after bad input and with 1 after numbers that are not finite, both in one line, and with 1 in silence
     when the reader of its output has closed.
     """
+    open_closed_streams()
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ['--help']
     try:
         if name in ('-h', '--help'):

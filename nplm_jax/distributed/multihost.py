@@ -4,6 +4,7 @@ Every process runs the same program and calls these functions in the same order.
 """
 
 import atexit
+import concurrent.futures
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -46,7 +47,9 @@ def start(
         jax.config.update('jax_logging_level', 'CRITICAL')  # `on_loss` says it in one line
     try:
         with lost_processes.reported_to(on_loss):
-            jax.distributed.initialize(
+            # In a thread of its own, as the main thread hears of signals only when no C++ code blocks it.
+            joined = concurrent.futures.ThreadPoolExecutor(1).submit(
+                jax.distributed.initialize,
                 coordinator,
                 processes,
                 process_id,
@@ -54,10 +57,11 @@ def start(
                 heartbeat_timeout_seconds=heartbeat,
                 shutdown_timeout_seconds=24 * 3600,
             )
+            joined.result()
     except (ValueError, RuntimeError) as error:
         reason = first_line(error)
         if 'bad_cast' in reason:  # what `lost_processes` makes of a failure to join
-            reason = f'the processes did not find one another within {_JOIN_SECONDS} seconds'
+            reason = f'the processes must start within {_JOIN_SECONDS} seconds, each with a --process_id of its own'
         raise BadInput(f'--distributed: {reason}; give --coordinator, --processes and --process_id') from None
     atexit.register(_leave, on_loss)
 

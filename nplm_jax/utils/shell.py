@@ -1,4 +1,4 @@
-"""Command lines that a user can copy: how this Python and the command `nplm` are called from this folder."""
+"""Command lines that a user can copy, and the streams that a shell gives to this process."""
 
 import os
 import pathlib
@@ -33,6 +33,16 @@ def nplm_command() -> list[str]:
 def command_line(words: Iterable[str | os.PathLike[str]]) -> str:
     """Returns the words as one line for a shell, quoted where needed."""
     return shlex.join(map(str, words))
+
+
+def open_closed_streams() -> None:
+    """Opens os.devnull as stdout or stderr where the shell closed it (`2>&-`), so that printing does not fail.
+
+    Else a file that is opened later would have the number of the closed stream, and libraries would log into it.
+    """
+    for name in ('stdout', 'stderr'):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, 'w', encoding='utf-8'))
 
 
 def _shorten(path: str) -> str:

@@ -1,9 +1,11 @@
 """What a process says when another one of its run is gone while it does not wait for it."""
 
+import contextlib
 import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from helpers import ROOT
@@ -64,5 +66,23 @@ def test_a_process_that_waits_in_vain_says_so(number):
         '    print(error)\n'
     )
     done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=100)
-    expected = '--distributed: the processes did not find one another within 3 seconds; give --coordinator, '
+    expected = '--distributed: the processes must start within 3 seconds, each with a --process_id of its own'
     assert done.stdout.startswith(expected) and done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_process_that_waits_for_others_hears_sigterm_at_once(tmp_path):
+    with socket.socket() as free:
+        free.bind(('localhost', 0))
+        port = free.getsockname()[1]
+    flags = (f'--coordinator=localhost:{port}', '--processes=2', '--process_id=0', f'--workdir={tmp_path}/run')
+    command = [sys.executable, 'launch.py', '--config=configs/sentences.py', '--distributed', *flags]
+    waiting = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    while time.monotonic() < until:  # until it listens for the others
+        with contextlib.suppress(OSError), socket.create_connection(('localhost', port), timeout=1):
+            break
+        time.sleep(0.1)
+    waiting.send_signal(signal.SIGTERM)
+    _, stderr = waiting.communicate(timeout=20)
+    assert waiting.returncode == 143 and stderr.startswith('stopped; what was saved before is intact'), stderr

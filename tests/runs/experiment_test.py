@@ -64,6 +64,11 @@ def test_the_interpolated_model_is_a_trigram():
         experiment.load_settings(config('interpolated', 4))
 
 
+def test_an_order_that_no_text_needs_is_refused():
+    with pytest.raises(BadInput, match='^model.n=101: must be 100 or less for a count-based model$'):
+        experiment.load_settings(config('kneser_ney', 101))
+
+
 def test_an_infinite_perplexity_says_how_many_words_were_hit(tmp_path, lines):
     (tmp_path / 'text').write_text('a b c a b c a b c a b c a c b')
     c = config('maximum_likelihood', 2)

@@ -48,3 +48,19 @@ def test_a_command_line_is_quoted_for_a_shell():
     words = ['printf', '%s|', "it's", 'a b', pathlib.Path('c$d')]
     done = subprocess.run([shutil.which('sh'), '-c', shell.command_line(words)], capture_output=True, text=True)
     assert done.stdout == "it's|a b|c$d|"
+
+
+def test_streams_that_the_shell_closed_can_be_printed_to(monkeypatch):
+    for name in ('stdout', 'stderr'):
+        monkeypatch.setattr(sys, name, None)
+    shell.open_closed_streams()
+    for stream in (sys.stdout, sys.stderr):
+        assert stream.name == os.devnull
+        print('seen by nobody', file=stream, flush=True)
+        stream.close()
+
+
+def test_streams_that_are_open_stay_as_they_are():
+    before = sys.stdout, sys.stderr
+    shell.open_closed_streams()
+    assert (sys.stdout, sys.stderr) == before

@@ -24,6 +24,7 @@ Builder = Callable[[Settings, Dataset, pathlib.Path], LanguageModel]
 
 def check_settings(settings: Settings) -> None:
     """Raises BadInput for an order, thresholds or bits that the model cannot have."""
+    require(settings.model.n <= 100, 'model.n', settings.model.n, 'must be 100 or less for a count-based model')
     if settings.model.family == 'interpolated':
         require(settings.model.n == 3, 'model.n', settings.model.n, 'must be 3: the interpolated model is a trigram')
     thresholds = pruning.parse_thresholds('ngram.prune', settings.ngram.prune, settings.model.n)
