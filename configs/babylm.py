@@ -6,7 +6,7 @@ r"""BabyLM: what a child hears and reads, 10 or 100 million words, from your cop
         --config.corpus.valid_path=DIR/dev --config.corpus.test_path=DIR/test
     python launch.py --config=configs/babylm.py:10m,kneser_ney_5 ...   a count-based model: interpolated, kneser_ney_3
                                  to _5, modified_kneser_ney_3 to _5
-    python launch.py --config=configs/babylm.py:100m,tied_lstm ...     a better network: residual, tied_lstm
+    python launch.py --config=configs/babylm.py:100m,tied_lstm ...     a better network: residual, tied_lstm, mogrifier
 
 The folders hold a file a source (childes.train, simple_wiki.train and so on); each file is a text, read by name. Most
 have an utterance a line and no blank lines: such a file is one paragraph. Words that occur fewer than 3 times (10m) or

@@ -9,6 +9,7 @@
     python launch.py --config=configs/brown.py:lstm       a recurrent network: rnn, gru, lstm
     python launch.py --config=configs/brown.py:tied_lstm  a regularised lstm with C as its output matrix, in 12 passes;
                                  more or less of it: one_minute, five_minutes, one_hour
+    python launch.py --config=configs/brown.py:mogrifier  the best network for an hour
     python launch.py --config=configs/brown.py:mlp9,cased mlp9 on words in upper and lower case
     python launch.py --config=configs/brown.py:mlp9,paper mlp9 trained by the paper's recipe, one word an update
     python launch.py --config=configs/brown.py:mlp9 --config.model.h=50 --config.seed=2

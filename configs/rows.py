@@ -115,6 +115,15 @@ def set_tied_lstm(c: ConfigDict) -> None:
     c.train.checkpoint_every, c.train.log_every, c.train.steps_per_execution = 500, 100, 20
 
 
+def set_mogrifier(c: ConfigDict) -> None:
+    """Sets a Mogrifier LSTM with more dropout, for an hour."""
+    set_tied_lstm(c)
+    c.model.family, c.model.m = 'mogrifier', 400
+    c.model.dropout, c.model.output_dropout, c.model.word_dropout = 0.5, 0.6, 0.05
+    c.recurrent.weight_dropout = 0.2
+    c.train.epochs, c.train.evaluate_every, c.train.checkpoint_every = 26, 7810, 1000  # validated after 5 of Brown's
+
+
 def set_window_lstm(c: ConfigDict) -> None:
     """Sets that LSTM over the last 32 words, from zeros for every prediction."""
     set_tied_lstm(c)
@@ -125,7 +134,12 @@ def set_window_lstm(c: ConfigDict) -> None:
 
 
 # Networks for any corpus of a million words or more. Not in the paper.
-NETWORKS = {'residual': set_residual, 'tied_lstm': set_tied_lstm, 'window_lstm': set_window_lstm}
+NETWORKS = {
+    'residual': set_residual,
+    'tied_lstm': set_tied_lstm,
+    'mogrifier': set_mogrifier,
+    'window_lstm': set_window_lstm,
+}
 
 
 def set_paper_recipe(c: ConfigDict) -> None:

@@ -5,7 +5,7 @@
     python launch.py --config=configs/wikitext103.py:kneser_ney_5 --config.corpus.path=ZIP   a count-based model:
                                  interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to _5
     python launch.py --config=configs/wikitext103.py:tied_lstm --config.corpus.path=ZIP      a better network than the
-                                 paper's: residual, tied_lstm
+                                 paper's: residual, tied_lstm, mogrifier
 
 ZIP is the archive or the folder of its files, which are checked by SHA-256 or SHA-1; nothing is downloaded. Words are
 prepared as those of WikiText-2 (configs/wikitext2.py), so that published perplexities, which predict an <eos> after

@@ -3,7 +3,8 @@
     python launch.py --config=configs/wikitext2.py:mlp10          the network of the paper's Table 2
     python launch.py --config=configs/wikitext2.py:kneser_ney_5   a count-based model: interpolated, kneser_ney_3 to
                                  _5, modified_kneser_ney_3 to _5
-    python launch.py --config=configs/wikitext2.py:tied_lstm      a better network than the paper's: residual, tied_lstm
+    python launch.py --config=configs/wikitext2.py:tied_lstm      a better network than the paper's: residual,
+                                 tied_lstm, mogrifier
     python launch.py --config=configs/wikitext2.py:interpolated --config.corpus.path=DIR   your copy of train.txt,
                                  valid.txt and test.txt (or wiki.train.tokens and so on)
 

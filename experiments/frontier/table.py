@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from experiments import results
@@ -18,8 +19,9 @@ from nplm_jax.utils.text import markdown_table, save_figure
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
 ADAPTED = 'adapted', 'adapted_kn5'  # the second with the cache that is best beside the 5-gram
-# Folder of the results -> names of the files, which are rows of configs/brown.py.
-OTHERS = {'table1': ('modified_kneser_ney_5', 'mlp9', 'mlp1', 'large'), 'recurrent': ('rnn', 'gru', 'lstm')}
+# Folder of the results -> names of the files, which are rows of configs/brown.py and of configs/wikitext2.py.
+BROWN = {'table1': ('modified_kneser_ney_5', 'mlp9', 'mlp1', 'large'), 'recurrent': ('rnn', 'gru', 'lstm')}
+WIKITEXT2 = {'table2': ('modified_kneser_ney_5', 'mlp10')}
 HEADER = ['run', 'family', 'parameters', 'epochs', 'seconds', 'processor s', 'valid', 'test', '/ KN5', 'mixed: test']
 KN5 = 'modified_kneser_ney_5'
 MINUTES = (1, 5, 20, 60)
@@ -47,24 +49,20 @@ class Point(NamedTuple):
         return self.recorded['perplexity']['test']
 
 
-def points() -> list[Point]:
-    """Returns all runs, the quickest first."""
-    own = [
-        Point(path.stem, results.read(RESULTS, path.stem))
-        for path in RESULTS.glob('*.json')
-        if path.stem not in ADAPTED
-    ]
-    others = [
-        Point(name, results.read(HERE.parent / folder / 'results', name))
-        for folder, names in OTHERS.items()
+def points(folder: pathlib.Path, others: Mapping[str, Iterable[str]]) -> list[Point]:
+    """Returns all runs on a corpus, the quickest first: those in `folder`, and those of other experiments."""
+    own = [Point(path.stem, results.read(folder, path.stem)) for path in folder.glob('*.json')]
+    elsewhere = [
+        Point(name, results.read(HERE.parent / other / 'results', name))
+        for other, names in others.items()
         for name in names
     ]
-    return sorted([*own, *others], key=lambda point: point.seconds)
+    runs = [point for point in (*own, *elsewhere) if point.name not in ADAPTED]
+    return sorted(runs, key=lambda point: point.seconds)
 
 
-def rows() -> list[list[Any]]:
+def rows(all_points: Iterable[Point]) -> list[list[Any]]:
     """Returns a row a run."""
-    all_points = points()
     (reference,) = (point.test for point in all_points if point.name == KN5)
     table = []
     for name, recorded in all_points:
@@ -92,7 +90,7 @@ def draw(path: pathlib.Path) -> None:
     """Draws all runs and the frontier, on log axes."""
     import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
 
-    all_points = points()
+    all_points = points(RESULTS, BROWN)
     figure = matplotlib.figure.Figure(figsize=(8, 4.6), layout='constrained')
     axes = figure.subplots()
     for family in dict.fromkeys(point.recorded['family'] for point in all_points):
@@ -114,10 +112,10 @@ def draw(path: pathlib.Path) -> None:
 
 
 def make() -> str:
-    """Returns the table of the runs, and those of models that adapt."""
-    return '\n\n'.join(
-        [markdown_table(HEADER, rows()), *(adapt.make_table(results.read(RESULTS, name)['rows']) for name in ADAPTED)]
-    )
+    """Returns the tables of the runs on Brown and on WikiText-2, and those of models that adapt."""
+    corpora = points(RESULTS, BROWN), points(RESULTS / 'wikitext2', WIKITEXT2)
+    tables = [markdown_table(HEADER, rows(runs)) for runs in corpora]
+    return '\n\n'.join([*tables, *(adapt.make_table(results.read(RESULTS, name)['rows']) for name in ADAPTED)])
 
 
 if __name__ == '__main__':
