@@ -10,7 +10,7 @@ Formats:
     safetensors  the same, with words and config as metadata (pip install safetensors)
     onnx         the paper's network from word ids to log-probabilities, for any runtime (pip install onnx)
     hf           a folder for Hugging Face transformers, as a causal language model with its tokenizer: of the families
-                 nplm, residual, rnn, gru, lstm and window_lstm (pip install safetensors tokenizers)
+                 nplm, residual, rnn, gru, lstm, window_lstm and mogrifier (pip install safetensors tokenizers)
 
 Prints the file and its size.
 """

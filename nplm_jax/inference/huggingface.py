@@ -22,7 +22,7 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
 
 MODEL_FILE = pathlib.Path(__file__).with_name('modeling_nplm.py')
-_GATES = {'gru': 'rzn', 'lstm': 'ifgo', 'window_lstm': 'ifgo'}  # in the order of PyTorch's cells
+_GATES = {'gru': 'rzn', 'lstm': 'ifgo', 'window_lstm': 'ifgo', 'mogrifier': 'ifgo'}  # in the order of PyTorch's cells
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -68,7 +68,7 @@ def _to_json(values: Mapping[str, Any]) -> str:
 def _config(network: Any, family: str) -> dict[str, Any]:
     """Returns what config.json says of the model: the attributes of NplmConfig, and where its classes are."""
     module, body = MODEL_FILE.stem, network.body
-    names = ('num_context', 'm', 'h', 'direct', 'tied', 'layers', 'window', 'averages', 'expansion')
+    names = ('num_context', 'm', 'h', 'direct', 'tied', 'layers', 'window', 'averages', 'expansion', 'rounds')
     return {
         'model_type': 'nplm-jax',
         'architectures': ['NplmForCausalLM'],
@@ -123,6 +123,20 @@ def _recurrent(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
     return tensors
 
 
+def _mogrifier(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
+    """Returns the parameters of a cell of PyTorch for each layer, and Q_i and R_i by layer and round, both from 0."""
+    tensors = {}
+    for name, array in _recurrent(arrays, family).items():
+        matrix, layer = name.removeprefix('cell.').rsplit('_l', 1)
+        tensors[f'cells.{layer}.{matrix}'] = array
+    for name, array in arrays.items():
+        cell, _, weight = name.partition('.')
+        if weight.startswith(('Q_', 'R_')):
+            layer, number = cell.removeprefix('cell').removeprefix('_') or '0', int(weight.split('_')[1])
+            tensors[f'rounds.{layer}.{number - 1}.weight'] = array.T
+    return tensors
+
+
 def _gates(arrays: Arrays, cell: str, gates: str) -> list[np.ndarray]:
     """Returns the matrices of x and of h and the biases of both; Flax's cell has some of these biases, others are 0."""
     K = arrays[f'{cell}.h{gates[0]}.kernel'].shape[0]
@@ -139,4 +153,5 @@ _BODIES: dict[str, Callable[[Arrays, str], dict[str, np.ndarray]]] = {
     'gru': _recurrent,
     'lstm': _recurrent,
     'window_lstm': _recurrent,
+    'mogrifier': _mogrifier,
 }

@@ -27,7 +27,7 @@ class NplmConfig(PretrainedConfig):
     """The shape of a network.
 
     Attributes:
-        family: nplm, residual, rnn, gru, lstm or window_lstm.
+        family: nplm, residual, rnn, gru, lstm, window_lstm or mogrifier.
         vocab_size: V. The padding symbol of the tokenizer has id V and no row in any matrix.
         num_context: N; 1 for a network that reads the text as a stream.
         m: Features per word.
@@ -38,6 +38,7 @@ class NplmConfig(PretrainedConfig):
         window: Of residual: the last words whose features are inputs.
         averages: Of residual: averages of older words that are inputs.
         expansion: Of residual: units inside a layer, as a multiple of h.
+        rounds: Of mogrifier: rounds before a word.
     """
 
     model_type = 'nplm-jax'
@@ -55,11 +56,12 @@ class NplmConfig(PretrainedConfig):
         window: int = 1,
         averages: int = 0,
         expansion: int = 1,
+        rounds: int = 1,
         **kwargs: Any,
     ) -> None:
         self.family, self.vocab_size, self.num_context = family, vocab_size, num_context
         self.m, self.h, self.direct, self.tied, self.layers = m, h, direct, tied, layers
-        self.window, self.averages, self.expansion = window, averages, expansion
+        self.window, self.averages, self.expansion, self.rounds = window, averages, expansion, rounds
         self.hidden_size, self.num_hidden_layers = h, layers  # by the names of transformers
         super().__init__(**{'tie_word_embeddings': False, **kwargs})
 
@@ -101,6 +103,41 @@ class Recurrent(nn.Module):
             windows = e.unfold(1, self.num_context, 1).transpose(2, 3)
             h = self.cell(windows.flatten(0, 1))[0][:, -1].unflatten(0, windows.shape[:2])
         return h if self.P is None else self.P(h)
+
+
+class Mogrifier(nn.Module):
+    """LSTM layers; before each word the input x and the state h of a layer scale each other, in rounds."""
+
+    def __init__(self, config: NplmConfig) -> None:
+        super().__init__()
+        widths = [config.m] + [config.h] * (config.layers - 1)
+        self.cells = nn.ModuleList(nn.LSTMCell(width, config.h) for width in widths)
+        self.rounds = nn.ModuleList(
+            nn.ModuleList(
+                nn.Linear(width, config.h, bias=False) if i % 2 else nn.Linear(config.h, width, bias=False)
+                for i in range(config.rounds)
+            )
+            for width in widths
+        )
+        projected = config.tied and config.h != config.m
+        self.P = nn.Linear(config.h, config.m, bias=False) if projected else None
+        self.width = config.m if projected else config.h
+
+    def forward(self, e: Tensor) -> Tensor:
+        """Returns the features, B x (T + 1) x D."""
+        for cell, rounds in zip(self.cells, self.rounds):
+            h = c = e.new_zeros(e.shape[0], cell.hidden_size)
+            outputs = []
+            for x in e.unbind(1):
+                for i, weight in enumerate(rounds):
+                    if i % 2:
+                        h = 2 * torch.sigmoid(weight(x)) * h
+                    else:
+                        x = 2 * torch.sigmoid(weight(h)) * x
+                h, c = cell(x, (h, c))
+                outputs.append(h)
+            e = torch.stack(outputs, dim=1)
+        return e if self.P is None else self.P(e)
 
 
 class Layer(nn.Module):
@@ -159,7 +196,7 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
     def __init__(self, config: NplmConfig) -> None:
         super().__init__(config)
         self.C = nn.Embedding(config.vocab_size, config.m)
-        bodies: dict[str, Any] = {'nplm': Window, 'residual': Residual}
+        bodies: dict[str, Any] = {'nplm': Window, 'residual': Residual, 'mogrifier': Mogrifier}
         self.body = bodies.get(config.family, Recurrent)(config)
         self.U = None if config.tied else nn.Linear(self.body.width, config.vocab_size, bias=False)
         self.b = nn.Parameter(torch.zeros(config.vocab_size))

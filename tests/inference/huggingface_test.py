@@ -30,6 +30,7 @@ CASES = {
     'lstm': STREAMS | {'model.family': 'lstm', 'model.layers': 2},
     'lstm_tied': TIED | {'model.family': 'lstm', 'model.m': 5},
     'window_lstm': TIED | {'model.family': 'window_lstm'},
+    'mogrifier': TIED | {'model.family': 'mogrifier', 'model.m': 5},
 }
 
 
