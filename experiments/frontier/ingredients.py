@@ -28,6 +28,7 @@ POINTS = {
     'full': {'output.kind': 'full'},
     'adam': {'optimizer.name': 'adam', 'optimizer.learning_rate': 0.003, 'optimizer.clip_norm': 1.0},
     'zero_bias': {'model.unigram_bias': False},
+    'mogrifier': {'model.family': 'mogrifier'},
     'gru': {'model.family': 'gru'},
     'rnn': {'model.family': 'rnn', 'optimizer.learning_rate': 5.0},
 }
