@@ -75,12 +75,14 @@ TABLES = [
     ('experiments/speed/README.md', 'speed.quality --show'),
     ('experiments/speed/README.md', 'speed.scaling --show'),
     ('experiments/speed/README.md', 'speed.vectorize --show'),
+    ('tests/mutants/README.md', 'tests.mutants.table'),
 ]
 
 
 @pytest.mark.parametrize('file,script', TABLES)
 def test_the_tables_are_the_scripts_output(file, script):
-    command = [sys.executable, '-m', *f'experiments.{script}'.split()]
+    module = script if script.startswith('tests.') else f'experiments.{script}'
+    command = [sys.executable, '-m', *module.split()]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout in (ROOT / file).read_text()
 

@@ -22,6 +22,18 @@ def test_order_is_a_pure_function_of_seed_and_epoch():
         assert (first != other).mean() > 0.9
 
 
+def test_streams_read_equal_parts_side_by_side_from_one_word_on():
+    train = Span(10, 33)
+    assert dataset.stream_epoch_size(train, 2, 3) == 18  # three updates of two streams with three words
+    found = dataset.stream_positions(1, 0, train, 2, 3, np.arange(18)) - train.start
+    steps = [[0, 1, 2, 9, 10, 11], [3, 4, 5, 12, 13, 14], [6, 7, 8, 15, 16, 17]]
+    assert ((found - found[0]) % 23).reshape(3, 6).tolist() == steps
+    assert found.min() >= 0 and found.max() < 23
+    assert dataset.stream_positions(1, 0, train, 2, 3, np.array([7])).tolist() == [found[7] + 10]
+    starts = {int(dataset.stream_positions(1, epoch, train, 2, 3, np.array([0]))[0]) for epoch in range(5)}
+    assert len(starts) > 1
+
+
 def test_unigrams_are_of_the_training_words_and_none_is_impossible():
     corpus = corpora.Corpus(Span(0, 4), Span(4, 5), Span(4, 5), WordStream.from_words('a b a a c'.split()))
     data = dataset.from_corpus(corpus, vocabulary.build(corpus.words))

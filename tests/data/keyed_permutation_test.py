@@ -17,6 +17,10 @@ def test_elements_do_not_depend_on_which_are_asked_for():
     np.testing.assert_array_equal(permute(np.array([5, 10_006, 77], np.int32), 10_007, (3,)), whole[[5, 10_006, 77]])
 
 
+def test_a_run_of_an_earlier_version_goes_on_in_its_order():
+    assert permute(np.arange(10), 1000, (3, 1, 4)).tolist() == [318, 882, 178, 940, 298, 676, 796, 908, 287, 745]
+
+
 def test_keys_give_other_permutations_without_order():
     size = 10_007
     one, two = (permute(np.arange(size), size, (seed, 1, 0)) for seed in (1, 2))

@@ -31,6 +31,11 @@ def test_a_file_keeps_every_cell(suffix, tmp_path):
     assert found.columns == table and list(found.items) == [range(0, 2), range(2, 3)]
 
 
+def test_a_missing_number_is_an_empty_cell():
+    columns = {'word': ['a', 'b', 'c'], 'rt': [None, math.nan, 2.5]}
+    assert stimulus_files.to_text(columns) == 'word\trt\na\t\nb\t\nc\t2.5\n'
+
+
 def test_parquet_has_numbers_where_all_cells_are_numbers(tmp_path):
     parquet = pytest.importorskip('pyarrow.parquet')
     stimulus_files.write(tmp_path / 'x.parquet', {**TABLE, 'n': [math.nan, 1.5, 2.0]}, text_columns=['word'])

@@ -66,6 +66,7 @@ def test_a_contraction_is_cut_where_the_vocabulary_has_its_parts():
 def test_hyphens_are_cut_on_demand_if_the_parts_are_known():
     cutter = WordCutter(corpus_settings('brown'), BROWN, splits_hyphens=True)
     assert cutter.cut('Ice-cold,') == ['ice', 'cold', ',']
+    assert cutter.cut('ice-cold-town') == ['ice', 'cold', 'town']
     assert cutter.cut('well-known') == ['well-known'] and cutter.cut('ice-blue') == ['ice-blue']
     assert WordCutter(corpus_settings('brown'), {*BROWN, '-'}, splits_hyphens=True).cut('ice-cold') == [
         'ice',

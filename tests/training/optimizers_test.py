@@ -36,7 +36,9 @@ def test_schedules_end_at_zero_and_warm_up(name, end):
     _, rate, _ = make(changes)
     assert rate(0) == 2 and rate(100) == pytest.approx(end, abs=1e-6)
     _, rate, _ = make({**changes, 'optimizer.warmup': 10})
-    assert [rate(step) for step in (0, 5, 10)] == pytest.approx([0, 1, 2])
+    assert [rate(step) for step in (0, 5, 10, 100)] == pytest.approx([0, 1, 2, end], abs=1e-6)
+    halfway = rate(55)  # between the warm-up's end and the run's
+    assert halfway == pytest.approx((2.0 + end) / 2, abs=1e-6)
 
 
 @pytest.mark.parametrize('name', ['sgd', 'adam', 'adagrad'])

@@ -11,9 +11,10 @@ def test_a_batch_larger_than_the_corpus_is_refused():
     assert make_schedule(small_settings({'train.batch_size': 220}), DATA.train).steps_per_epoch == 1
 
 
-def test_a_warm_up_as_long_as_the_run_is_refused():
-    with pytest.raises(BadInput, match='^optimizer.warmup=93: must be below 93, all updates of the run$'):
-        make_schedule(small_settings({'optimizer.warmup': 93}), DATA.train)
+@pytest.mark.parametrize('warmup', [93, 94])
+def test_a_warm_up_as_long_as_the_run_or_longer_is_refused(warmup):
+    with pytest.raises(BadInput, match=f'^optimizer.warmup={warmup}: must be below 93, all updates of the run$'):
+        make_schedule(small_settings({'optimizer.warmup': warmup}), DATA.train)
 
 
 def test_chunks_have_two_lengths_only_and_end_with_each_epoch():

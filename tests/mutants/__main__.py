@@ -1,0 +1,43 @@
+"""Changes the package at random places, one at a time, and counts the changes that the tests notice.
+
+python -m tests.mutants --measure [--seed=1] [--size=180] [--rooms data models]    goes on where it was
+python -m tests.mutants --again --seed=1        runs again what survived, after tests were added
+python -m tests.mutants --report --seed=1       writes results/seed_1.json, which `python -m tests.mutants.table` prints
+python -m tests.mutants --coverage cli runs     finds which lines the tests of other rooms run
+"""
+
+import argparse
+import pathlib
+import tempfile
+
+from tests.mutants import covering, processes, study
+
+
+def measure_coverage(rooms: list[str]) -> None:
+    """Runs the tests of rooms unchanged, and keeps which lines they run."""
+    processes.import_heavy()
+    with tempfile.TemporaryDirectory() as folder:
+        root = processes.copy_repository(pathlib.Path(folder))
+        covering.measure(root, study.test_files(root, rooms))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--measure', action='store_true', help='run the mutants that were not run yet')
+    parser.add_argument('--again', action='store_true', help='run also those that survived')
+    parser.add_argument('--report', action='store_true', help='write the results')
+    parser.add_argument('--coverage', nargs='+', default=[], metavar='ROOM')
+    parser.add_argument('--seed', type=int, default=1)
+    parser.add_argument('--size', type=int, default=180)
+    parser.add_argument('--rooms', nargs='+', default=study.ROOMS, choices=study.ROOMS, metavar='ROOM')
+    asked = parser.parse_args()
+    if asked.coverage:
+        measure_coverage(asked.coverage)
+    if asked.measure or asked.again:
+        study.run(asked.seed, asked.size, asked.rooms, asked.again)
+    if asked.report:
+        study.report(asked.seed, asked.size)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,138 @@
+"""Runs the tests on each mutant of a sample; a run that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import tempfile
+from collections.abc import Iterable
+from importlib import metadata
+from typing import Any
+
+from nplm_jax.runs import provenance
+from nplm_jax.utils.io import write_atomically
+from tests.mutants import covering, processes, sites
+
+HERE = pathlib.Path(__file__).parent
+ROOMS = ('outputs', 'training', 'distributed', 'inference', 'data', 'models')
+ALSO = ('utils', 'cli', 'runs', 'experiments')  # asked, if measured, where no test of its own room runs a line
+BUDGET = 12.0  # seconds of tests for a mutant, as measured with coverage
+KILLED, TIMEOUT, SURVIVED, UNCOVERED = 'killed', 'timeout', 'survived', 'no test runs it'
+
+
+def run(seed: int, size: int, rooms: list[str], again: bool) -> None:
+    """Runs the tests on the mutants of a sample that have no outcome yet.
+
+    Args:
+        seed: Of the sample.
+        size: Number of mutants in the sample.
+        rooms: The rooms whose mutants are run.
+        again: Whether those that survived are run again.
+    """
+    processes.import_heavy()
+    with tempfile.TemporaryDirectory() as name:
+        root = processes.copy_repository(pathlib.Path(name))
+        sample, _ = sites.draw(find(root), root, size, seed)
+        before = {key(record): record for record in records(seed)}
+        todo = [mutant for mutant in sample if mutant.room in rooms and _is_due(before.get(key(mutant)), again)]
+        tests = covering.Tests(root, covering.measure(root, test_files(root, ROOMS + ALSO), kept_only=True))
+        for number, mutant in enumerate(todo, 1):
+            record = try_mutant(root, mutant, tests)
+            with _file(seed).open('a') as file:
+                file.write(json.dumps(record) + '\n')
+            said = f'{record["path"]}:{record["line"]}: {record["before"]}  ->  {record["after"]}'
+            print(f'{number}/{len(todo)} {record["outcome"]} {record["seconds"]} s {said}', flush=True)
+
+
+def find(root: pathlib.Path) -> list[sites.Mutant]:
+    """Returns all mutants, which takes half a minute for the first time."""
+    file = covering.CACHE / f'mutants-{covering.digest(root)}.json'
+    if not file.exists():
+        write_atomically(file, json.dumps([dataclasses.asdict(mutant) for mutant in sites.find(root)]))
+    rows = json.loads(file.read_text())
+    return [sites.Mutant(**{**row, 'start': tuple(row['start']), 'end': tuple(row['end'])}) for row in rows]
+
+
+def try_mutant(root: pathlib.Path, mutant: sites.Mutant, tests: covering.Tests) -> dict[str, Any]:
+    """Changes a copy of the repository, runs the tests and changes it back. Returns what is recorded."""
+    path, (files, nodeids) = root / mutant.path, tests.of(mutant)
+    source = path.read_text()
+    changed = mutant.apply(source)
+    failed, code, seconds = root.parent / 'failed', 0, 0.0
+    failed.unlink(missing_ok=True)
+    if files:
+        chosen = processes.Chosen(nodeids, BUDGET, failed)
+        try:
+            path.write_text(changed)
+            log = root.parent / 'mutant.log'
+            code, seconds = processes.run_pytest(root, ['-x', *files], chosen, log, 3 * BUDGET)
+        finally:
+            path.write_text(source)
+    if code == 5:
+        raise RuntimeError(f'{files}: no tests were collected')
+    stopped = code in (0, 2) and not failed.exists()  # 2: also where the time was over
+    outcome = UNCOVERED if not files else TIMEOUT if code is None else SURVIVED if stopped else KILLED
+    by = failed.read_text() if failed.exists() else ''
+    record = {**dataclasses.asdict(mutant), **_difference(source, changed), 'outcome': outcome}
+    return {**record, 'by': by, 'seconds': round(seconds, 1), 'whole_files': not nodeids}
+
+
+def report(seed: int, size: int) -> None:
+    """Writes results/seed_SEED.json: each mutant with its outcome when it was first run (`first`) and last run."""
+    with tempfile.TemporaryDirectory() as name:
+        root = processes.copy_repository(pathlib.Path(name))
+        sample, places = sites.draw(find(root), root, size, seed)
+    rows: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for record in records(seed):
+        rows[key(record)] = {**record, 'first': rows.get(key(record), record).get('first', record['outcome'])}
+    missing = [mutant for mutant in sample if key(mutant) not in rows]
+    if missing:
+        raise SystemExit(f'{len(missing)} of {len(sample)} mutants were not run, the first one: {missing[0]}')
+    fields = ('path', 'line', 'operator', 'before', 'after', 'first', 'outcome', 'by', 'seconds')
+    lines = ',\n'.join(json.dumps({field: rows[key(mutant)][field] for field in fields}) for mutant in sample)
+    head = {
+        'command': f'python -m tests.mutants --measure --seed={seed} --size={size}',
+        'seed': seed,
+        'places': places,
+        'budget_seconds': BUDGET,
+        'cosmic-ray': metadata.version('cosmic-ray'),
+        **provenance.provenance(),
+    }
+    path = HERE / 'results' / f'seed_{seed}.json'
+    write_atomically(path, f'{json.dumps(head)[:-1]}, "records": [\n{lines}\n]}}\n')
+
+
+def records(seed: int) -> list[dict[str, Any]]:
+    """Returns what was recorded so far, in that order."""
+    file = _file(seed)
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def key(mutant: sites.Mutant | dict[str, Any]) -> tuple[str, str, int]:
+    """Names a mutant."""
+    fields = mutant if isinstance(mutant, dict) else dataclasses.asdict(mutant)
+    return fields['path'], fields['operator'], fields['occurrence']
+
+
+def test_files(root: pathlib.Path, rooms: Iterable[str]) -> list[str]:
+    """Returns the test files of rooms, and files that are named themselves, below the root."""
+    folders = [root / 'tests' / room for room in rooms]
+    found = [path for f in folders for path in ([f] if f.is_file() else sorted(f.rglob('*_test.py')))]
+    return [path.relative_to(root).as_posix() for path in found]
+
+
+def _file(seed: int) -> pathlib.Path:
+    return covering.CACHE / f'seed_{seed}.jsonl'
+
+
+def _is_due(record: dict[str, Any] | None, again: bool) -> bool:
+    return record is None or (again and record['outcome'] in (SURVIVED, UNCOVERED))
+
+
+def _difference(source: str, changed: str) -> dict[str, Any]:
+    """Returns the first line that differs, before and after."""
+    pairs = enumerate(zip(source.splitlines(), changed.splitlines()), 1)
+    line, (before, after) = next((line, pair) for line, pair in pairs if pair[0] != pair[1])
+    shorter = len(changed.splitlines()) < len(source.splitlines())
+    return {'line': line, 'before': before.strip(), 'after': '' if shorter else after.strip()}
