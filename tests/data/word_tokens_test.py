@@ -66,13 +66,17 @@ def test_a_contraction_is_cut_where_the_vocabulary_has_its_parts():
 def test_hyphens_are_cut_on_demand_if_the_parts_are_known():
     cutter = WordCutter(corpus_settings('brown'), BROWN, splits_hyphens=True)
     assert cutter.cut('Ice-cold,') == ['ice', 'cold', ',']
-    assert cutter.cut('ice-cold-town') == ['ice', 'cold', 'town']
     assert cutter.cut('well-known') == ['well-known'] and cutter.cut('ice-blue') == ['ice-blue']
     assert WordCutter(corpus_settings('brown'), {*BROWN, '-'}, splits_hyphens=True).cut('ice-cold') == [
         'ice',
         '-',
         'cold',
     ]
+
+
+def test_a_chain_of_known_words_is_cut_at_each_hyphen():
+    cutter = WordCutter(corpus_settings('brown'), BROWN, splits_hyphens=True)
+    assert cutter.cut('ice-cold-town') == ['ice', 'cold', 'town']
 
 
 def test_a_proper_noun_loses_its_comma_first():

@@ -1,6 +1,6 @@
 """Changes the package at random places, one at a time, and counts the changes that the tests notice.
 
-python -m tests.mutants --measure [--seed=1] [--size=180] [--rooms data models]    goes on where it was
+python -m tests.mutants --measure [--seed=1] [--size=90] [--rooms data models]    goes on where it was
 python -m tests.mutants --again --seed=1        runs again what survived, after tests were added
 python -m tests.mutants --report --seed=1       writes results/seed_1.json, which `python -m tests.mutants.table` prints
 python -m tests.mutants --coverage cli runs     finds which lines the tests of other rooms run
@@ -28,15 +28,17 @@ def main() -> None:
     parser.add_argument('--report', action='store_true', help='write the results')
     parser.add_argument('--coverage', nargs='+', default=[], metavar='ROOM')
     parser.add_argument('--seed', type=int, default=1)
-    parser.add_argument('--size', type=int, default=180)
+    parser.add_argument('--size', type=int, default=90)
     parser.add_argument('--rooms', nargs='+', default=study.ROOMS, choices=study.ROOMS, metavar='ROOM')
+    parser.add_argument('--budget', type=float, default=study.BUDGET, help='seconds of computing for each mutant')
+    parser.add_argument('--base', default='main', help='the commit whose tests count as the first ones')
     asked = parser.parse_args()
     if asked.coverage:
         measure_coverage(asked.coverage)
     if asked.measure or asked.again:
-        study.run(asked.seed, asked.size, asked.rooms, asked.again)
+        study.run(asked.seed, asked.size, asked.rooms, asked.again, asked.budget)
     if asked.report:
-        study.report(asked.seed, asked.size)
+        study.report(asked.seed, asked.size, asked.rooms, asked.base)
 
 
 if __name__ == '__main__':

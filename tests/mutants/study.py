@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import pathlib
+import subprocess
 import tempfile
 from collections.abc import Iterable
 from importlib import metadata
@@ -17,11 +19,12 @@ from tests.mutants import covering, processes, sites
 HERE = pathlib.Path(__file__).parent
 ROOMS = ('outputs', 'training', 'distributed', 'inference', 'data', 'models')
 ALSO = ('utils', 'cli', 'runs', 'experiments')  # asked, if measured, where no test of its own room runs a line
-BUDGET = 12.0  # seconds of tests for a mutant, as measured with coverage
+BUDGET = 12.0  # seconds of computing for the tests of a mutant
 KILLED, TIMEOUT, SURVIVED, UNCOVERED = 'killed', 'timeout', 'survived', 'no test runs it'
+UNDECIDED = 'undecided'  # the machine gave too little time to tell
 
 
-def run(seed: int, size: int, rooms: list[str], again: bool) -> None:
+def run(seed: int, size: int, rooms: list[str], again: bool, budget: float) -> None:
     """Runs the tests on the mutants of a sample that have no outcome yet.
 
     Args:
@@ -29,6 +32,7 @@ def run(seed: int, size: int, rooms: list[str], again: bool) -> None:
         size: Number of mutants in the sample.
         rooms: The rooms whose mutants are run.
         again: Whether those that survived are run again.
+        budget: Seconds of computing for the tests of a mutant.
     """
     processes.import_heavy()
     with tempfile.TemporaryDirectory() as name:
@@ -38,7 +42,7 @@ def run(seed: int, size: int, rooms: list[str], again: bool) -> None:
         todo = [mutant for mutant in sample if mutant.room in rooms and _is_due(before.get(key(mutant)), again)]
         tests = covering.Tests(root, covering.measure(root, test_files(root, ROOMS + ALSO), kept_only=True))
         for number, mutant in enumerate(todo, 1):
-            record = try_mutant(root, mutant, tests)
+            record = try_mutant(root, mutant, tests, budget)
             with _file(seed).open('a') as file:
                 file.write(json.dumps(record) + '\n')
             said = f'{record["path"]}:{record["line"]}: {record["before"]}  ->  {record["after"]}'
@@ -54,7 +58,7 @@ def find(root: pathlib.Path) -> list[sites.Mutant]:
     return [sites.Mutant(**{**row, 'start': tuple(row['start']), 'end': tuple(row['end'])}) for row in rows]
 
 
-def try_mutant(root: pathlib.Path, mutant: sites.Mutant, tests: covering.Tests) -> dict[str, Any]:
+def try_mutant(root: pathlib.Path, mutant: sites.Mutant, tests: covering.Tests, budget: float) -> dict[str, Any]:
     """Changes a copy of the repository, runs the tests and changes it back. Returns what is recorded."""
     path, (files, nodeids) = root / mutant.path, tests.of(mutant)
     source = path.read_text()
@@ -62,40 +66,54 @@ def try_mutant(root: pathlib.Path, mutant: sites.Mutant, tests: covering.Tests) 
     failed, code, seconds = root.parent / 'failed', 0, 0.0
     failed.unlink(missing_ok=True)
     if files:
-        chosen = processes.Chosen(nodeids, BUDGET, failed)
+        chosen = processes.Chosen(nodeids, budget, failed)
         try:
             path.write_text(changed)
             log = root.parent / 'mutant.log'
-            code, seconds = processes.run_pytest(root, ['-x', *files], chosen, log, 3 * BUDGET)
+            code, seconds = processes.run_pytest(root, ['-x', *files], chosen, log, budget + 10)
         finally:
             path.write_text(source)
     if code == 5:
         raise RuntimeError(f'{files}: no tests were collected')
-    stopped = code in (0, 2) and not failed.exists()  # 2: also where the time was over
-    outcome = UNCOVERED if not files else TIMEOUT if code is None else SURVIVED if stopped else KILLED
+    if not files:
+        outcome = UNCOVERED
+    elif code is None:  # in an endless loop, or waiting for the machine
+        outcome = TIMEOUT if seconds >= budget else UNDECIDED
+    elif code in (0, 2) and not failed.exists():  # 2: the time was over before all tests had run
+        outcome = SURVIVED if code == 0 else UNDECIDED
+    else:
+        outcome = KILLED
     by = failed.read_text() if failed.exists() else ''
     record = {**dataclasses.asdict(mutant), **_difference(source, changed), 'outcome': outcome}
     return {**record, 'by': by, 'seconds': round(seconds, 1), 'whole_files': not nodeids}
 
 
-def report(seed: int, size: int) -> None:
-    """Writes results/seed_SEED.json: each mutant with its outcome when it was first run (`first`) and last run."""
+def report(seed: int, size: int, rooms: list[str], base: str) -> None:
+    """Writes results/seed_SEED.json: each mutant with its outcome by the tests of a commit (`first`), and by all.
+
+    A room's mutants, which are in random order, are those before the first that is not decided.
+    """
     with tempfile.TemporaryDirectory() as name:
         root = processes.copy_repository(pathlib.Path(name))
         sample, places = sites.draw(find(root), root, size, seed)
-    rows: dict[tuple[str, str, int], dict[str, Any]] = {}
-    for record in records(seed):
-        rows[key(record)] = {**record, 'first': rows.get(key(record), record).get('first', record['outcome'])}
-    missing = [mutant for mutant in sample if key(mutant) not in rows]
-    if missing:
-        raise SystemExit(f'{len(missing)} of {len(sample)} mutants were not run, the first one: {missing[0]}')
+    sample = [mutant for mutant in sample if mutant.room in rooms]
+    rows = {key(record): record for record in records(seed)}  # the last one of each
+    for row in rows.values():
+        row['first'] = (
+            row['outcome'] if row['outcome'] not in (KILLED, TIMEOUT) or _is_of(base, row['by']) else SURVIVED
+        )
+    decided = [
+        list(itertools.takewhile(lambda m: rows.get(key(m), {}).get('outcome', UNDECIDED) != UNDECIDED, in_room))
+        for in_room in ([m for m in sample if m.room == room] for room in rooms)
+    ]
+    sample = [mutant for mutants in decided for mutant in mutants]
     fields = ('path', 'line', 'operator', 'before', 'after', 'first', 'outcome', 'by', 'seconds')
     lines = ',\n'.join(json.dumps({field: rows[key(mutant)][field] for field in fields}) for mutant in sample)
     head = {
         'command': f'python -m tests.mutants --measure --seed={seed} --size={size}',
         'seed': seed,
-        'places': places,
-        'budget_seconds': BUDGET,
+        'places': {room: number for room, number in places.items() if room in rooms},
+        'first': _git('rev-parse', '--short=12', base).strip(),
         'cosmic-ray': metadata.version('cosmic-ray'),
         **provenance.provenance(),
     }
@@ -126,8 +144,18 @@ def _file(seed: int) -> pathlib.Path:
     return covering.CACHE / f'seed_{seed}.jsonl'
 
 
+def _is_of(base: str, test: str) -> bool:
+    """Returns whether a test, by its node id, is one of a commit; true for an import that fails or a time-out."""
+    file, _, name = test.partition('::')
+    return not name or f'def {name.split("[")[0]}(' in _git('show', f'{base}:{file}')
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(['git', *arguments], cwd=processes.ROOT, capture_output=True, text=True).stdout
+
+
 def _is_due(record: dict[str, Any] | None, again: bool) -> bool:
-    return record is None or (again and record['outcome'] in (SURVIVED, UNCOVERED))
+    return record is None or record['outcome'] == UNDECIDED or (again and record['outcome'] in (SURVIVED, UNCOVERED))
 
 
 def _difference(source: str, changed: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The blockwise loss against the plain one, in float64 and by finite differences."""
 
+import functools
 import math
 import re
 
@@ -54,6 +55,24 @@ def test_the_loss_alone_equals_the_loss_with_gradients_and_scales():
     assert float(alone(*arguments, 'float32', 5)) == pytest.approx(float(loss), rel=1e-6)
     tripled = jax.jit(jax.grad(lambda *g: 3 * blockwise_cross_entropy(*g, 'float32', 5), (0, 1)))(*arguments)
     assert_close(tripled, jax.tree.map(lambda x: 3 * x, gradients), 1e-6)
+
+
+def test_words_that_are_divided_give_the_loss_and_the_gradients_of_all():
+    terms, b_V, targets_B = problem(12, 5, (3, 2))
+    loss, (gradients, b_gradient_V) = LOSSES(terms, b_V, targets_B, 'float32', 5)
+    parts = tuple((weights.reshape(3, 4, -1), inputs) for weights, inputs in terms)
+
+    def of_a_part(parts, b):
+        loss = functools.partial(blockwise_cross_entropy, precision='float32', block_size=5, axis='words')
+        return jax.value_and_grad(lambda p, b: loss(p, b, targets_B), (0, 1))(parts, b)
+
+    mapped = jax.vmap(of_a_part, (((0, None),) * len(terms), 0), axis_name='words')
+    losses, (part_gradients, b_gradients) = jax.jit(mapped)(parts, b_V.reshape(3, 4))
+    np.testing.assert_allclose(losses, [loss] * 3, rtol=1e-6)
+    np.testing.assert_allclose(b_gradients.ravel(), b_gradient_V, atol=1e-7)
+    for (weights, inputs), (part_weights, part_inputs) in zip(gradients, part_gradients, strict=True):
+        np.testing.assert_allclose(part_weights.reshape(12, -1), weights, atol=1e-7)
+        np.testing.assert_allclose(part_inputs, [inputs] * 3, atol=1e-7)
 
 
 @pytest.mark.parametrize('precision', ['float32', 'bfloat16'])

@@ -1,0 +1,48 @@
+"""Scores of lines, by hand: a model whose log10 P of word i is -i, and whose n-grams have three words."""
+
+import math
+
+import numpy as np
+import pytest
+
+from nplm_jax.inference import scoring
+from nplm_jax.inference.scoring import LineStart, Totals
+from nplm_jax.models.language_model import LanguageModel
+
+MARKS = LineStart(prefix=(1,), marks=(1, 2))
+
+
+class Falling(LanguageModel):
+    """log10 P(word i) = -i."""
+
+    n = 3
+
+    def score(self, tokens_T, span):
+        return -np.log(10.0) * tokens_T[span.start : span.stop]
+
+    def next_word(self, contexts_BxN):
+        raise NotImplementedError
+
+    def matched_lengths(self, tokens_T, span):
+        return np.full(len(span), 3)
+
+
+@pytest.mark.parametrize('ids,prefix', [([3, 4], [1]), ([1, 4], []), ([2, 4], []), ([1], [1]), ([], [1])])
+def test_a_line_that_goes_on_after_its_own_mark_has_nothing_before_it(ids, prefix):
+    assert MARKS.before(np.array(ids, np.int32)).tolist() == prefix
+    assert LineStart().before(np.array(ids, np.int32)).tolist() == []
+
+
+@pytest.mark.parametrize('stream,lengths', [(False, [[2, 3, 3], [2]]), (True, [[2, 3, 3], [3]])])
+def test_no_ngram_reaches_over_the_beginning_of_a_line_or_of_the_stream(stream, lengths):
+    lines = scoring.score(Falling(), [np.array([5, 6, 7]), np.array([8])], MARKS, stream)
+    assert [line.lengths_T.tolist() for line in lines] == lengths
+    assert [line.ids_T.tolist() for line in lines] == [[5, 6, 7], [8]]
+    np.testing.assert_allclose(np.concatenate([line.log10_p_T for line in lines]), [-5, -6, -7, -8])
+
+
+def test_totals_count_words_outside_the_vocabulary_apart():
+    totals = scoring.total(scoring.score(Falling(), [np.array([2, 0, 3]), np.array([1])]))
+    assert (totals.tokens, totals.oovs, totals.log10_p, totals.log10_p_known) == pytest.approx((4, 1, -6, -6))
+    assert totals.perplexity == pytest.approx(10**1.5) and totals.perplexity_known == pytest.approx(100)
+    assert Totals(1, 0, -309.0, -309.0).perplexity == math.inf and math.isnan(Totals(1, 1, -1.0, 0.0).perplexity_known)
