@@ -58,3 +58,17 @@ def test_words_read_one_by_one_or_in_parts_give_the_same_features():
         features, carry = read(params, part.reshape(-1, 1), carry)
         parts.append(features['U_VxK'].reshape(2, -1, 5))
     np.testing.assert_allclose(jnp.concatenate(parts, 1), full['U_VxK'].reshape(2, 12, 5), rtol=1e-5, atol=1e-5)
+
+
+def test_matrices_start_in_the_range_that_their_inputs_call_for():
+    network, _ = make(**{'model.m': 8, 'model.h': 50})
+    params = network.init(jax.random.key(0))
+    largest = {
+        'C_VxM': 0.1,
+        'H_PxK': 10 / (4 * 8) ** 0.5,  # two words and two averages, of features ten times as small as z is to be
+    }
+    for name, limit in largest.items():
+        assert 0.8 * limit < float(jnp.abs(params[name]).max()) <= limit, name
+    layers = params['layers'].values()
+    assert all(0.8 * 50**-0.5 < float(jnp.abs(layer['A_KxF']).max()) <= 50**-0.5 for layer in layers)
+    assert not any(layer['B_FxK'].any() for layer in layers)

@@ -35,6 +35,7 @@ def test_a_word_is_predicted_from_the_words_in_its_window_alone():
     other_T[20] = (WORDS_T[20] + 1) % V
     differs_T = np.abs(model.score(other_T, Span(0, 40)) - log_p_T) > 1e-6
     assert np.flatnonzero(differs_T).tolist() == list(range(20, 20 + N + 1))
+    np.testing.assert_allclose(model.score(WORDS_T, Span(10, 40)), log_p_T[10:], rtol=1e-5)  # whatever is read before
 
 
 def test_a_window_is_what_an_lstm_of_the_same_parameters_reads_from_its_start():

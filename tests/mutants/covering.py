@@ -84,6 +84,11 @@ class Tests:
         order = sorted((own or by_file).items(), key=lambda f: (not f[0].endswith(mirror), f[1][len(f[1]) // 2]))
         return [file for file, _ in order], [test for _, tests in order for _, test in tests]
 
+    def slowest(self, tests: list[str]) -> float:
+        """Returns how many seconds the slowest of these tests computes without a change; 20 for tests of whole files."""
+        seconds = [data['seconds'].get(test, 0) for test in tests for data in self.measured.values()]
+        return max(seconds, default=20.0)
+
     def _naming(self, mutant: Mutant) -> list[str]:
         """Returns the test files that import a module, or else name it: its own first, then those of its room."""
         stem = pathlib.Path(mutant.path).stem

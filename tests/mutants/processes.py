@@ -74,7 +74,7 @@ def run_pytest(
         arguments: Arguments of pytest.
         plugin: A plugin of pytest; with a method `around` it runs pytest itself, between what comes before and after.
         log: File to which the tests' output goes.
-        limit: Seconds of computing, or ten times as many of waiting, after which the process and those that it
+        limit: Seconds of computing, or five times as many of waiting, after which the process and those that it
             started are killed.
 
     Returns:
@@ -93,7 +93,7 @@ def run_pytest(
         finally:
             sys.stderr.flush()
             os._exit(code)
-    deadline, done = time.monotonic() + 10 * limit, 0
+    deadline, done = time.monotonic() + 5 * limit, 0
     while not done and time.monotonic() < deadline:
         done, code, used = os.wait4(child, os.WNOHANG)
         time.sleep(0 if done else 0.02)

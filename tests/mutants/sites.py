@@ -48,10 +48,10 @@ class Mutant:
 
     def apply(self, source: str) -> str | None:
         """Returns the changed source, or None where it is not a program."""
-        changed = mutate_code(source, cosmic_ray.plugins.get_operator(self.operator)(), self.occurrence)
         try:
+            changed = mutate_code(source, cosmic_ray.plugins.get_operator(self.operator)(), self.occurrence)
             compile(changed or '1 +', self.path, 'exec')
-        except (SyntaxError, ValueError):
+        except (SyntaxError, ValueError, AttributeError):  # the last one by cosmic-ray: of `except module.Error`
             return None
         return changed
 

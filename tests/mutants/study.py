@@ -37,7 +37,7 @@ def run(seed: int, size: int, rooms: list[str], again: bool, budget: float) -> N
     processes.import_heavy()
     with tempfile.TemporaryDirectory() as name:
         root = processes.copy_repository(pathlib.Path(name))
-        sample, _ = sites.draw(find(root), root, size, seed)
+        sample, _ = draw(root, size, seed)
         before = {key(record): record for record in records(seed)}
         todo = [mutant for mutant in sample if mutant.room in rooms and _is_due(before.get(key(mutant)), again)]
         tests = covering.Tests(root, covering.measure(root, test_files(root, ROOMS + ALSO), kept_only=True))
@@ -49,13 +49,15 @@ def run(seed: int, size: int, rooms: list[str], again: bool, budget: float) -> N
             print(f'{number}/{len(todo)} {record["outcome"]} {record["seconds"]} s {said}', flush=True)
 
 
-def find(root: pathlib.Path) -> list[sites.Mutant]:
-    """Returns all mutants, which takes half a minute for the first time."""
-    file = covering.CACHE / f'mutants-{covering.digest(root)}.json'
+def draw(root: pathlib.Path, size: int, seed: int) -> tuple[list[sites.Mutant], dict[str, int]]:
+    """See `sites.draw`; it takes minutes for the first time, and the sample is kept."""
+    file = covering.CACHE / f'sample-{covering.digest(root)}-{size}-{seed}.json'
     if not file.exists():
-        write_atomically(file, json.dumps([dataclasses.asdict(mutant) for mutant in sites.find(root)]))
-    rows = json.loads(file.read_text())
-    return [sites.Mutant(**{**row, 'start': tuple(row['start']), 'end': tuple(row['end'])}) for row in rows]
+        sample, places = sites.draw(sites.find(root), root, size, seed)
+        write_atomically(file, json.dumps([[dataclasses.asdict(mutant) for mutant in sample], places]))
+    rows, places = json.loads(file.read_text())
+    sample = [sites.Mutant(**{**row, 'start': tuple(row['start']), 'end': tuple(row['end'])}) for row in rows]
+    return sample, places
 
 
 def try_mutant(root: pathlib.Path, mutant: sites.Mutant, tests: covering.Tests, budget: float) -> dict[str, Any]:
@@ -70,7 +72,8 @@ def try_mutant(root: pathlib.Path, mutant: sites.Mutant, tests: covering.Tests, 
         try:
             path.write_text(changed)
             log = root.parent / 'mutant.log'
-            code, seconds = processes.run_pytest(root, ['-x', *files], chosen, log, budget + 10)
+            limit = budget + 10 + 2 * tests.slowest(nodeids)  # a slow test that begins late is no endless loop
+            code, seconds = processes.run_pytest(root, ['-x', *files], chosen, log, limit)
         finally:
             path.write_text(source)
     if code == 5:
@@ -78,14 +81,14 @@ def try_mutant(root: pathlib.Path, mutant: sites.Mutant, tests: covering.Tests, 
     if not files:
         outcome = UNCOVERED
     elif code is None:  # in an endless loop, or waiting for the machine
-        outcome = TIMEOUT if seconds >= budget else UNDECIDED
+        outcome = TIMEOUT if seconds >= 0.9 * limit else UNDECIDED
     elif code in (0, 2) and not failed.exists():  # 2: the time was over before all tests had run
-        outcome = SURVIVED if code == 0 else UNDECIDED
+        outcome = SURVIVED
     else:
         outcome = KILLED
     by = failed.read_text() if failed.exists() else ''
     record = {**dataclasses.asdict(mutant), **_difference(source, changed), 'outcome': outcome}
-    return {**record, 'by': by, 'seconds': round(seconds, 1), 'whole_files': not nodeids}
+    return {**record, 'by': by, 'seconds': round(seconds, 1), 'whole_files': not nodeids, 'time_over': code == 2}
 
 
 def report(seed: int, size: int, rooms: list[str], base: str) -> None:
@@ -95,7 +98,7 @@ def report(seed: int, size: int, rooms: list[str], base: str) -> None:
     """
     with tempfile.TemporaryDirectory() as name:
         root = processes.copy_repository(pathlib.Path(name))
-        sample, places = sites.draw(find(root), root, size, seed)
+        sample, places = draw(root, size, seed)
     sample = [mutant for mutant in sample if mutant.room in rooms]
     rows = {key(record): record for record in records(seed)}  # the last one of each
     for row in rows.values():
@@ -159,8 +162,7 @@ def _is_due(record: dict[str, Any] | None, again: bool) -> bool:
 
 
 def _difference(source: str, changed: str) -> dict[str, Any]:
-    """Returns the first line that differs, before and after."""
-    pairs = enumerate(zip(source.splitlines(), changed.splitlines()), 1)
-    line, (before, after) = next((line, pair) for line, pair in pairs if pair[0] != pair[1])
-    shorter = len(changed.splitlines()) < len(source.splitlines())
-    return {'line': line, 'before': before.strip(), 'after': '' if shorter else after.strip()}
+    """Returns the first line that differs, before and after; no line after it where one was left out."""
+    before, after = ([(n, line) for n, line in enumerate(s.splitlines(), 1) if line.strip()] for s in (source, changed))
+    line, old, new = next((number, old, new) for (number, old), (_, new) in zip(before, after) if old != new)
+    return {'line': line, 'before': old.strip(), 'after': '' if len(after) < len(before) else new.strip()}
