@@ -90,6 +90,12 @@ def test_bytes_that_are_no_text_are_named_by_line(tmp_path):
         stimulus_files.read(tmp_path / 'x.tsv')
 
 
+def test_a_quoted_cell_with_nothing_in_it_is_empty(tmp_path):
+    (tmp_path / 'x.tsv').write_text('item\tzone\tword\n1\t1\t""\n')
+    with pytest.raises(BadInput, match="x.tsv:2, column 'word': empty$"):
+        stimulus_files.read(tmp_path / 'x.tsv')
+
+
 def test_other_files_are_refused(tmp_path):
     (tmp_path / 'x.parquet').write_text('no')
     with pytest.raises(BadInput, match='x.parquet: '):

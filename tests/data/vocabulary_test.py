@@ -67,3 +67,8 @@ def test_a_damaged_file_is_named(tmp_path, text, message):
     (tmp_path / 'v.txt').write_text(text)
     with pytest.raises(BadInput, match=message):
         vocabulary.load(tmp_path / 'v.txt')
+
+
+def test_words_without_names_are_numbered_from_one_after_the_rare_word():
+    numbered = vocabulary.numbered(4)
+    assert numbered.words == ('<rare>', 'w1', 'w2', 'w3') and numbered.counts == (1, 1, 1, 1)

@@ -279,6 +279,26 @@ def test_minus_one_takes_all_devices_that_are_left(data, model, shape):
     assert tuple(mesh.shape.values()) == shape
 
 
+def test_several_processes_use_all_devices_and_never_pmap(monkeypatch):
+    monkeypatch.setattr(jax, 'process_count', lambda: 2)
+    build = functools.partial(sharding.make_sharding, batch_size=16, num_streams=16, uses_sparse_updates=False)
+    assert build(ParallelSettings(4, 2, 'shard_map')).mesh.size == 8
+    with pytest.raises(BadInput, match='^parallel.data=2: times parallel.model=2 must use all 8 devices of the 2 proc'):
+        build(ParallelSettings(2, 2, 'shard_map'))
+    with pytest.raises(BadInput, match="^parallel.mode='pmap': must be shard_map for 2 processes$"):
+        build(ParallelSettings(8, 1, 'pmap'))
+
+
+def test_rows_that_pad_the_words_are_zeros_and_their_words_are_never_predicted():
+    params = {'U_VxK': jnp.ones((V, 3)), 'b_V': jnp.zeros(V), 'C_VxM': jnp.ones((V, 2))}
+    padded = mesh_sharding(2, 4).shard({'params': params, 'opt_state': {'b_V': jnp.zeros(V)}})
+    missing = -V % 4
+    assert missing and len(padded['params']['U_VxK']) == V + missing == len(padded['params']['b_V'])
+    assert not padded['params']['U_VxK'][V:].any() and not padded['opt_state']['b_V'].any()
+    assert (padded['params']['b_V'][V:] <= -1e8).all() and not padded['params']['b_V'][:V].any()
+    assert len(padded['params']['C_VxM']) == V
+
+
 def test_one_by_one_is_no_mesh():
     assert sharding.make_sharding(ParallelSettings(1, 1, 'shard_map'), 16, 16, uses_sparse_updates=False) is ONE_DEVICE
 

@@ -8,8 +8,13 @@ import socket
 import subprocess
 import time
 
+import jax
+import numpy as np
 import pytest
 from helpers import ROOT, command
+
+from nplm_jax.distributed import multihost
+from nplm_jax.utils.errors import BadInput
 
 MESH = ('--config.parallel.data=2', '--config.parallel.model=2')
 SENTENCES = ('--config=configs/sentences.py', '--config.train.epochs=20', '--config.train.steps_per_execution=3')
@@ -65,12 +70,9 @@ def test_two_processes_reach_one_processs_numbers(tmp_path, source):
         ((*SENTENCES, '--processes=2'), '--processes=2: needs --distributed'),
         ((*SENTENCES, '--distributed', '--sweep'), '--sweep: not with --distributed'),
         ((*SENTENCES, '--distributed'), '--distributed: '),
-        *(
-            (
-                (*SENTENCES, '--distributed', f'--coordinator={wrong}', '--processes=1', '--process_id=0'),
-                f"--coordinator='{wrong}': must be HOST:PORT",
-            )
-            for wrong in ('localhost', ':1234', 'localhost:12x', 'localhost:99999')
+        (
+            (*SENTENCES, '--distributed', '--coordinator=localhost', '--processes=1', '--process_id=0'),
+            "--coordinator='localhost': must be HOST:PORT",
         ),
     ],
 )
@@ -78,6 +80,39 @@ def test_wrong_flags_are_one_line(tmp_path, flags, message):
     process = start(tmp_path, flags)
     _, stderr = process.communicate(timeout=300)
     assert process.returncode == 2 and len(stderr.splitlines()) == 1 and stderr.startswith(message), stderr
+
+
+@pytest.fixture
+def joined(monkeypatch):
+    """The arguments with which JAX is asked to join other processes, which it is not."""
+    calls = []
+    monkeypatch.setattr(jax.distributed, 'initialize', lambda *args, **kwargs: calls.append((args, kwargs)))
+    before = jax.config.jax_enable_preemption_service
+    yield calls
+    jax.config.update('jax_enable_preemption_service', before)
+
+
+@pytest.mark.parametrize('wrong', ['', 'host', ':1234', 'host:', 'host:12x', 'host:\u0661', 'host:0', 'host:65536'])
+def test_a_coordinator_is_a_host_and_a_port(joined, wrong):
+    with pytest.raises(BadInput, match='^--coordinator=.*: must be HOST:PORT$'):
+        multihost.start(wrong, 1, 0, 100)
+    assert not joined
+
+
+@pytest.mark.parametrize('coordinator', ['host:1', '[::1]:65535', None])
+def test_jax_joins_the_processes_and_leaves_sigterm_to_the_run(joined, coordinator):
+    jax.config.update('jax_enable_preemption_service', True)
+    multihost.start(coordinator, 3, 2, 77)
+    ((arguments, options),) = joined
+    assert arguments == (coordinator, 3, 2) and options['heartbeat_timeout_seconds'] == 77
+    assert options['shutdown_timeout_seconds'] >= 3600  # the first process waits for what another one still writes
+    assert not jax.config.jax_enable_preemption_service
+
+
+def test_alone_a_process_is_the_first_and_needs_no_collective():
+    assert multihost.is_primary() and multihost.allreduce_max(7) == 7
+    tree = {'b_V': np.arange(3)}
+    assert multihost.broadcast_from_primary(tree) is tree
 
 
 def test_a_mesh_that_leaves_a_process_out_is_refused(tmp_path):

@@ -262,6 +262,19 @@ def test_dropout_is_off_the_path_from_state_to_state():
     np.testing.assert_array_equal(dropped_carry, expected_carry)  # with nothing read, only dropped states could differ
 
 
+def test_no_two_masks_of_dropout_share_their_random_numbers(monkeypatch):
+    network, params = make('rnn', dropout=0.5, **{'model.layers': 4})
+    keys, dropout = [], recurrent.dropout
+    monkeypatch.setattr(
+        recurrent, 'dropout', lambda key, *rest, **options: keys.append(key) or dropout(key, *rest, **options)
+    )
+    read = lambda self, cell, carry, x_TxSxD, precision: (carry, jnp.ones((*x_TxSxD.shape[:2], self.h)))  # noqa: E731
+    monkeypatch.setattr(recurrent.Recurrent, 'read', read)  # nothing to compile
+    network.body.features(params, jnp.ones((8, 1, M)), network.body.start(2), jax.random.key(0))
+    numbers = [tuple(jax.random.key_data(key).tolist()) for key in keys]
+    assert len(numbers) == len(set(numbers)) == 1 + 1 + 4 + 3 + 1  # words, inputs, weights, between layers, outputs
+
+
 def test_weights_decay_and_biases_do_not():
     _, params = make('lstm')
     grads = jax.grad(objective.regulariser)(params, 0.5)

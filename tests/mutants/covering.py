@@ -85,7 +85,7 @@ class Tests:
         return [file for file, _ in order], [test for _, tests in order for _, test in tests]
 
     def slowest(self, tests: list[str]) -> float:
-        """Returns how many seconds the slowest of these tests computes without a change; 20 for tests of whole files."""
+        """Returns the seconds of computing of the slowest of these tests without a change; 20 for whole files."""
         seconds = [data['seconds'].get(test, 0) for test in tests for data in self.measured.values()]
         return max(seconds, default=20.0)
 

@@ -56,6 +56,7 @@ def copy_repository(folder: pathlib.Path) -> pathlib.Path:
 
 def import_heavy() -> None:
     """Imports here what every forked process uses, in the surroundings that tests/conftest.py makes."""
+    assert 'jax' not in sys.modules, 'JAX reads these settings when it is imported'
     os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
     os.environ.setdefault('JAX_PLATFORMS', 'cpu')
     os.environ.update(COMPILED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import itertools
 import json
 import pathlib
@@ -12,7 +13,6 @@ from collections.abc import Iterable
 from importlib import metadata
 from typing import Any
 
-from nplm_jax.runs import provenance
 from nplm_jax.utils.io import write_atomically
 from tests.mutants import covering, processes, sites
 
@@ -118,7 +118,8 @@ def report(seed: int, size: int, rooms: list[str], base: str) -> None:
         'places': {room: number for room, number in places.items() if room in rooms},
         'first': _git('rev-parse', '--short=12', base).strip(),
         'cosmic-ray': metadata.version('cosmic-ray'),
-        **provenance.provenance(),
+        # It imports JAX, which `processes.import_heavy` has to do after its settings.
+        **importlib.import_module('nplm_jax.runs.provenance').provenance(),
     }
     path = HERE / 'results' / f'seed_{seed}.json'
     write_atomically(path, f'{json.dumps(head)[:-1]}, "records": [\n{lines}\n]}}\n')

@@ -44,6 +44,17 @@ def test_the_ngrams_that_stay_are_those_above_the_threshold():
     assert model.table.size(4) == (counts.counts[3] > 2).sum() < counts.table.size(4)
 
 
+def test_what_stays_keeps_its_contexts_of_all_orders():
+    tokens_T = np.array([1, 2, 3, 4, 1, 2, 3, 5, 6, 7, 8, 5, 6, 7, 8], np.int32)
+    counts = count(tokens_T, Span(2, 15), 4, 9)  # 1 2 3 occurs twice, and 1 2 once: the first one is before the span
+    is_kept = pruning.keep_frequent(counts, (0, 1, 1, 1))
+    assert is_kept[2].sum() == 3 and is_kept[3].sum() == 1
+    for k in (2, 3, 4):
+        for block in counts.table.blocks(k, counts.scratch.block):
+            contexts = block.prefixes[is_kept[k - 1][block.nodes]] + block.contexts.start
+            assert is_kept[k - 2][contexts].all()
+
+
 def test_a_pruned_model_is_the_estimate_in_which_seldom_ngrams_have_no_mass(monkeypatch):
     pruned = fit((0, 0, 1, 2))
     monkeypatch.setattr(pruning, 'drop', lambda model, *_: model)
