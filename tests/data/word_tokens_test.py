@@ -56,6 +56,14 @@ def test_a_corpus_that_this_program_cut_is_cut_the_same_way(word):
     assert WordCutter(text, known).cut(word) == tokenize_prompt(word, text, known)
 
 
+def test_up_to_three_marks_stay_at_a_word_that_is_known_with_them():
+    cutter = WordCutter(
+        corpus_settings('text', 'x', tokens='whitespace'), {'dog', 'dog...', 'dog....', '---a', '----a', ','}
+    )
+    assert cutter.cut('dog...,') == ['dog...', ','] and cutter.cut('dog....,') == ['dog...', '.', ',']
+    assert cutter.cut('---a,') == ['---a', ','] and cutter.cut(',----a,') == [',', '-', '---a', ',']
+
+
 def test_a_contraction_is_cut_where_the_vocabulary_has_its_parts():
     text = corpus_settings('text', 'x', tokens='whitespace', split_possessive=False)
     assert WordCutter(text, {'do', "n't", 'we', "'ll"}).cut("Don't") == ['do', "n't"]
