@@ -3,6 +3,7 @@
 python -m tests.mutants --measure [--seed=1] [--size=90] [--rooms data models]    goes on where it was
 python -m tests.mutants --again --seed=1        runs again what survived, after tests were added
 python -m tests.mutants --report --seed=1       writes results/seed_1.json, which `python -m tests.mutants.table` prints
+python -m tests.mutants --slow=3                lists tests of 3 s or more that run no line that no other test runs
 python -m tests.mutants --coverage cli runs     finds which lines the tests of other rooms run
 """
 
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument('--again', action='store_true', help='run also those that survived')
     parser.add_argument('--report', action='store_true', help='write the results')
     parser.add_argument('--coverage', nargs='+', default=[], metavar='ROOM')
+    parser.add_argument('--slow', type=float, metavar='SECONDS', help='list slow tests that run no line alone')
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--size', type=int, default=90)
     parser.add_argument('--rooms', nargs='+', default=study.ROOMS, choices=study.ROOMS, metavar='ROOM')
@@ -35,6 +37,10 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.coverage:
         measure_coverage(asked.coverage)
+    if asked.slow:
+        files = study.test_files(processes.ROOT, study.ROOMS + study.ALSO)
+        for seconds, test in covering.superfluous(covering.measure(processes.ROOT, files, kept_only=True), asked.slow):
+            print(f'{seconds:.1f} s {test}')
     if asked.measure or asked.again:
         study.run(asked.seed, asked.size, asked.rooms, asked.again, asked.budget)
     if asked.report:

@@ -46,6 +46,21 @@ def measure(root: pathlib.Path, files: list[str], limit: float = 1500, kept_only
     return found
 
 
+def superfluous(measured: dict[str, dict], slow: float) -> list[tuple[float, str]]:
+    """Returns seconds and name of the tests that take `slow` seconds or more and run no line of the package alone.
+
+    What they check of these lines may still be checked by no other test.
+    """
+    by_line: dict[tuple[str, str], set[str]] = {}
+    for data in measured.values():
+        for path, lines in data['lines'].items():
+            for line, tests in lines.items():
+                by_line.setdefault((path, line), set()).update(tests)
+    needed = {test for tests in by_line.values() if len(tests) == 1 for test in tests}
+    seconds = {test: number for data in measured.values() for test, number in data['seconds'].items()}
+    return sorted(((n, test) for test, n in seconds.items() if n >= slow and test not in needed), reverse=True)
+
+
 def _package(root: pathlib.Path) -> bytes:
     return b''.join(path.read_bytes() for path in sorted((root / 'nplm_jax').rglob('*.py')))
 

@@ -47,6 +47,14 @@ def test_samples_of_a_seed_are_drawn_once_and_of_every_room(tmp_path):
     assert sum(a != b for a, b in zip(source.splitlines(), small[0].apply(source).splitlines())) == 1
 
 
+def test_a_slow_test_is_superfluous_if_others_run_all_its_lines():
+    covering = pytest.importorskip('tests.mutants.covering', exc_type=ImportError)
+    lines = {'a.py': {'1': ['slow', 'quick'], '2': ['slow', 'other'], '3': ['other'], '4': ['needed']}}
+    seconds = {'slow': 9.0, 'quick': 0.1, 'other': 8.0, 'needed': 7.0}
+    measured = {'a_test.py': {'seconds': seconds, 'lines': lines}, 'b_test.py': {'seconds': {'b': 5.0}, 'lines': {}}}
+    assert covering.superfluous(measured, 5.0) == [(9.0, 'slow'), (5.0, 'b')]
+
+
 def test_the_table_leaves_out_equivalent_mutants():
     record = {
         'path': 'nplm_jax/data/a.py',
