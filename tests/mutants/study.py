@@ -72,8 +72,8 @@ def try_mutant(root: pathlib.Path, mutant: sites.Mutant, tests: covering.Tests, 
         try:
             path.write_text(changed)
             log = root.parent / 'mutant.log'
-            limit = budget + 10 + 2 * tests.slowest(nodeids)  # a slow test that begins late is no endless loop
-            code, seconds = processes.run_pytest(root, ['-x', *files], chosen, log, limit)
+            limit = budget + 2 * tests.slowest(nodeids)  # a slow test that begins late is no endless loop
+            code, seconds = processes.run_pytest(root, ['-x', *files], chosen, log, limit + 10)
         finally:
             path.write_text(source)
     if code == 5:
@@ -81,7 +81,7 @@ def try_mutant(root: pathlib.Path, mutant: sites.Mutant, tests: covering.Tests, 
     if not files:
         outcome = UNCOVERED
     elif code is None:  # in an endless loop, or waiting for the machine
-        outcome = TIMEOUT if seconds >= 0.9 * limit else UNDECIDED
+        outcome = TIMEOUT if seconds >= limit else UNDECIDED
     elif code in (0, 2) and not failed.exists():  # 2: the time was over before all tests had run
         outcome = SURVIVED
     else:

@@ -52,6 +52,12 @@ def test_pairs_that_the_table_has_no_room_for_are_left_to_the_unigram(monkeypatc
     np.testing.assert_allclose(probabilities(proposal), reference(TRAIN, V, kept=2 * V), rtol=1e-5)
 
 
+def test_a_word_whose_share_is_tiny_can_still_be_drawn():
+    proposal = bigram_proposal.estimate(TRAIN, V)
+    added_G = jnp.zeros_like(proposal.count_G).at[proposal.first_R[:-1]].set(1e12)  # the first entry of each row
+    assert (probabilities(bigram_proposal.add_counts(proposal, added_G)) > 0).all()
+
+
 def test_draws_follow_the_probabilities():
     proposal, samples = bigram_proposal.estimate(TRAIN, V), 40_000
     words_VxL = np.asarray(bigram_proposal.draw(jax.random.key(3), proposal, jnp.arange(V), samples))
