@@ -118,8 +118,10 @@ def _in_child(root: pathlib.Path, arguments: list[str], plugin: Any, log: pathli
     sys.path[:] = [str(root), *(path for path in sys.path if path not in ('', str(ROOT)))]
     os.environ['PYTHONPATH'] = str(root)  # of the processes that tests start
     pytest = importlib.import_module('pytest')
-    if any('eight_devices' in argument for argument in arguments):  # else these tests start another process
+    if any('eight_devices' in argument for argument in arguments):
         importlib.import_module('jax').config.update('jax_num_cpu_devices', 8)
+    else:  # else these tests would start another process
+        arguments = ['-m', 'not slow and not faults and not fuzz and not eight_devices', *arguments]
 
     def run() -> int:
         return pytest.main(['-p', 'no:cacheprovider', '-p', 'no:xdist', *arguments], plugins=[plugin])
