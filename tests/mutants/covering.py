@@ -81,7 +81,7 @@ class Tests:
 
         They are tests of the mutant's own room; of other rooms where no test of its own runs the line. For a line that
         runs at import they are those that run any line of the module. Where the files that name the module were not
-        measured, they are these files.
+        measured, or no test is known to run the line, as in a file that another program loads, they are these files.
         """
         first, last, at_import = self._statement(mutant)
         by_file = {}
@@ -93,8 +93,8 @@ class Tests:
                 by_file[file] = sorted((data['seconds'].get(test, 0), test) for test in tests)
         own = {file: tests for file, tests in by_file.items() if file.startswith(f'tests/{mutant.room}/')}
         others = [file for file in self._naming(mutant) if file not in self.measured]
-        if not own and others:
-            return others, []
+        if not by_file or (not own and others):
+            return others or self._naming(mutant), []
         mirror = f'{pathlib.Path(mutant.path).stem}_test.py'
         order = sorted((own or by_file).items(), key=lambda f: (not f[0].endswith(mirror), f[1][len(f[1]) // 2]))
         return [file for file, _ in order], [test for _, tests in order for _, test in tests]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -32,6 +33,7 @@ HEAVY = (
     'tensorboardX',
     'regex',
 )
+OPTIONAL = ('torch', 'transformers.modeling_utils', 'sklearn.manifold')
 # Most programs of a test are the same with and without a change elsewhere, and are compiled once for all mutants.
 COMPILED = {
     'JAX_COMPILATION_CACHE_DIR': str(ROOT / 'build' / 'mutants' / 'compiled'),
@@ -62,6 +64,9 @@ def import_heavy() -> None:
     os.environ.update(COMPILED)
     for name in HEAVY:
         importlib.import_module(name)
+    for name in OPTIONAL:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     warnings.filterwarnings('ignore', message='os.fork')
 
 

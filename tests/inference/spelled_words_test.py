@@ -1,0 +1,30 @@
+"""Words outside the vocabulary, drawn character by character."""
+
+import numpy as np
+
+from nplm_jax.data.characters import END
+from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.inference import generation
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.spelling import Spelling
+
+CHARACTERS = Vocabulary((RARE, END, 'a', 'b'), (1, 4, 3, 2))
+WORDS = Vocabulary((RARE, 'a', 'the'), (2, 4, 2))
+
+
+class Chain(LanguageModel):
+    """Writes an a after the start of a word, a b after an a, and ends after a b."""
+
+    n = 2
+
+    def score(self, tokens_T, span):
+        raise NotImplementedError
+
+    def next_word(self, contexts_BxN):
+        return np.where(np.arange(4) == np.array([1, 2, 3, 1])[contexts_BxN[:, -1:]], 0.0, -1e9).astype(np.float32)
+
+
+def test_a_spelling_ends_before_its_end_symbol():
+    spelling = Spelling(Chain(), CHARACTERS, WORDS)
+    assert generation.spell(spelling, [0, 5, 0]) == ['ab'] * 3
+    assert generation.decode_and_spell(spelling, np.array([[2, 0], [0, 1]])) == [['the', 'ab'], ['ab', 'a']]
