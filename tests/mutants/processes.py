@@ -33,7 +33,7 @@ HEAVY = (
     'tensorboardX',
     'regex',
 )
-OPTIONAL = ('torch', 'transformers.modeling_utils', 'sklearn.manifold')
+OPTIONAL = ('torch', 'sklearn.manifold')
 # Most programs of a test are the same with and without a change elsewhere, and are compiled once for all mutants.
 COMPILED = {
     'JAX_COMPILATION_CACHE_DIR': str(ROOT / 'build' / 'mutants' / 'compiled'),

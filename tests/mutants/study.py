@@ -84,8 +84,10 @@ def try_mutant(root: pathlib.Path, mutant: sites.Mutant, tests: covering.Tests, 
         outcome = TIMEOUT if seconds >= limit else UNDECIDED
     elif code in (0, 2) and not failed.exists():  # 2: the time was over before all tests had run
         outcome = SURVIVED
-    else:
+    elif failed.exists() or code < 0 or code == 4:  # 4: a module that the tests' surroundings import does not run
         outcome = KILLED
+    else:
+        raise RuntimeError(f'pytest ended with {code}: {log.read_text()[-2000:]}')
     by = failed.read_text() if failed.exists() else ''
     record = {**dataclasses.asdict(mutant), **_difference(source, changed), 'outcome': outcome}
     return {**record, 'by': by, 'seconds': round(seconds, 1), 'whole_files': not nodeids, 'time_over': code == 2}
