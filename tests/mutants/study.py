@@ -39,7 +39,8 @@ def run(seed: int, size: int, rooms: list[str], again: bool, budget: float) -> N
         root = processes.copy_repository(pathlib.Path(name))
         sample, _ = draw(root, size, seed)
         before = {key(record): record for record in records(seed)}
-        todo = [mutant for mutant in sample if mutant.room in rooms and _is_due(before.get(key(mutant)), again)]
+        todo = [mutant for mutant in _side_by_side(sample) if mutant.room in rooms]
+        todo = [mutant for mutant in todo if _is_due(before.get(key(mutant)), again)]
         tests = covering.Tests(root, covering.measure(root, test_files(root, ROOMS + ALSO), kept_only=True))
         for number, mutant in enumerate(todo, 1):
             record = try_mutant(root, mutant, tests, budget)
@@ -158,6 +159,13 @@ def _is_of(base: str, test: str) -> bool:
 
 def _git(*arguments: str) -> str:
     return subprocess.run(['git', *arguments], cwd=processes.ROOT, capture_output=True, text=True).stdout
+
+
+def _side_by_side(sample: list[sites.Mutant]) -> list[sites.Mutant]:
+    """Orders a sample so that a run which is stopped has tried the same share of each room, in its random order."""
+    by_room = [[m for m in sample if m.room == room] for room in sorted({m.room for m in sample})]
+    ranked = [(i / len(mutants), m.room, m) for mutants in by_room for i, m in enumerate(mutants)]
+    return [mutant for _, _, mutant in sorted(ranked, key=lambda r: r[:2])]
 
 
 def _is_due(record: dict[str, Any] | None, again: bool) -> bool:

@@ -47,8 +47,9 @@ def restored_step(folder):
 
 def test_the_newest_comes_back_and_old_ones_go(tmp_path):
     assert restored_step(tmp_path / 'none') is None
-    assert restored_step(filled(tmp_path / 'c', (1, 2, 3, 4, 5))) == 5
-    assert sorted(int(p.name) for p in (tmp_path / 'c').iterdir() if p.name.isdigit()) == [3, 4, 5]
+    folder = tmp_path / 'new' / 'c'
+    assert restored_step(filled(folder, (1, 2, 3, 4, 5))) == 5
+    assert sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) == [3, 4, 5]
 
 
 def test_a_relative_folder_works(tmp_path, monkeypatch):

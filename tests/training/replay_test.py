@@ -104,6 +104,14 @@ def test_norms_are_those_of_the_gradient(store):
         assert update.norms[name] == pytest.approx(float(jnp.linalg.norm(params[name])), rel=1e-5)
 
 
+def test_norms_of_a_late_update_are_those_before_it(store):
+    run = prepare_run(small_settings({'train.epochs': 40}), DATA)
+    state = run.init_state().replace(step=jnp.int32(300))
+    store.save(300, state, state.params, dataclasses.asdict(Progress(step=300)))
+    update = replay.replay_update(run, store, 301)
+    assert update.number == 301 and update.norms == finite.norms(state.params)
+
+
 def test_norms_of_rows_that_are_needed_twice_are_those_of_their_sum(store):
     settings = small_settings({**SPARSE, 'optimizer.decay': 0.0, 'output.kind': 'nce'})
     run = prepare_run(settings, DATA)
