@@ -135,6 +135,11 @@ def _in_child(root: pathlib.Path, arguments: list[str], plugin: Any, log: pathli
     return int(around(run) if around else run())
 
 
+def _computed() -> float:
+    """Returns the seconds of computing of this process and of those that it started and that have ended."""
+    return sum(os.times()[:4])
+
+
 class Chosen:
     """Runs only these tests, in this order, for so many seconds of computing, and ends at the first that fails.
 
@@ -165,7 +170,7 @@ class Chosen:
 
     def pytest_runtest_logfinish(self):
         """Ends where the time is over."""
-        if time.process_time() > self._budget:
+        if _computed() > self._budget:
             self._session.shouldstop = 'the time is over'
 
 
@@ -192,11 +197,11 @@ class Covered:
     def pytest_runtest_logstart(self, nodeid):
         """Gives the lines that follow to a test."""
         self._coverage.switch_context(nodeid)
-        self._started = time.process_time()
+        self._started = _computed()
 
     def pytest_runtest_logfinish(self, nodeid):
         """Keeps how long it computed."""
-        self._seconds[nodeid] = round(time.process_time() - self._started, 3)
+        self._seconds[nodeid] = round(_computed() - self._started, 3)
 
     def pytest_runtest_logreport(self, report):
         """Keeps which tests fail without a change."""
