@@ -57,6 +57,19 @@ def loss(network, params, before_SxT, targets_SxT, carry, key=None):
 LOSS = jax.jit(loss, static_argnums=0)
 
 
+def test_no_two_masks_of_dropout_share_their_random_numbers(monkeypatch):
+    network, params = make('rnn', dropout=0.5, **{'model.layers': 4})
+    keys, dropout = [], recurrent.dropout
+    monkeypatch.setattr(
+        recurrent, 'dropout', lambda key, *rest, **options: keys.append(key) or dropout(key, *rest, **options)
+    )
+    read = lambda self, cell, carry, x_TxSxD, precision: (carry, jnp.ones((*x_TxSxD.shape[:2], self.h)))  # noqa: E731
+    monkeypatch.setattr(recurrent.Recurrent, 'read', read)  # nothing to compile
+    network.body.features(params, jnp.ones((8, 1, M)), network.body.start(2), jax.random.key(0))
+    numbers = [tuple(jax.random.key_data(key).tolist()) for key in keys]
+    assert len(numbers) == len(set(numbers)) == 1 + 1 + 4 + 3 + 1  # words, inputs, weights, between layers, outputs
+
+
 @pytest.mark.parametrize(
     'changes,message',
     [
@@ -260,19 +273,6 @@ def test_dropout_is_off_the_path_from_state_to_state():
     without_key, expected_carry = LOSS(network, nothing_read, *words, carry)
     assert float(kept) != float(dropped) != float(without_key)
     np.testing.assert_array_equal(dropped_carry, expected_carry)  # with nothing read, only dropped states could differ
-
-
-def test_no_two_masks_of_dropout_share_their_random_numbers(monkeypatch):
-    network, params = make('rnn', dropout=0.5, **{'model.layers': 4})
-    keys, dropout = [], recurrent.dropout
-    monkeypatch.setattr(
-        recurrent, 'dropout', lambda key, *rest, **options: keys.append(key) or dropout(key, *rest, **options)
-    )
-    read = lambda self, cell, carry, x_TxSxD, precision: (carry, jnp.ones((*x_TxSxD.shape[:2], self.h)))  # noqa: E731
-    monkeypatch.setattr(recurrent.Recurrent, 'read', read)  # nothing to compile
-    network.body.features(params, jnp.ones((8, 1, M)), network.body.start(2), jax.random.key(0))
-    numbers = [tuple(jax.random.key_data(key).tolist()) for key in keys]
-    assert len(numbers) == len(set(numbers)) == 1 + 1 + 4 + 3 + 1  # words, inputs, weights, between layers, outputs
 
 
 def test_weights_decay_and_biases_do_not():

@@ -1,7 +1,7 @@
 """Changes the package at random places, one at a time, and counts the changes that the tests notice.
 
-python -m tests.mutants --measure [--seed=1] [--size=90] [--rooms data models]    goes on where it was
-python -m tests.mutants --again --seed=1        runs again what survived, after tests were added
+python -m tests.mutants --measure [--seed=1] [--size=240] [--rooms data models]    goes on where it was
+python -m tests.mutants --again --budget=12     runs again what survived, after tests were added
 python -m tests.mutants --report --seed=1       writes results/seed_1.json, which `python -m tests.mutants.table` prints
 python -m tests.mutants --slow=3                lists tests of 3 s or more that run no line that no other test runs
 python -m tests.mutants --coverage cli runs     finds which lines the tests of other rooms run
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument('--coverage', nargs='+', default=[], metavar='ROOM')
     parser.add_argument('--slow', type=float, metavar='SECONDS', help='list slow tests that run no line alone')
     parser.add_argument('--seed', type=int, default=1)
-    parser.add_argument('--size', type=int, default=90)
+    parser.add_argument('--size', type=int, default=240)
     parser.add_argument('--rooms', nargs='+', default=study.ROOMS, choices=study.ROOMS, metavar='ROOM')
     parser.add_argument('--budget', type=float, default=study.BUDGET, help='seconds of computing for each mutant')
     parser.add_argument('--base', default='main', help='the commit whose tests count as the first ones')

@@ -14,12 +14,12 @@ from importlib import metadata
 from typing import Any
 
 from nplm_jax.utils.io import write_atomically
-from tests.mutants import covering, processes, sites
+from tests.mutants import covering, processes, sites, table
 
 HERE = pathlib.Path(__file__).parent
 ROOMS = ('outputs', 'training', 'distributed', 'inference', 'data', 'models')
 ALSO = ('utils', 'cli', 'runs', 'experiments')  # asked, if measured, where no test of its own room runs a line
-BUDGET = 12.0  # seconds of computing for the tests of a mutant
+BUDGET = 4.0  # seconds of computing for the tests of a mutant
 KILLED, TIMEOUT, SURVIVED, UNCOVERED = 'killed', 'timeout', 'survived', 'no test runs it'
 UNDECIDED = 'undecided'  # the machine gave too little time to tell
 
@@ -31,7 +31,7 @@ def run(seed: int, size: int, rooms: list[str], again: bool, budget: float) -> N
         seed: Of the sample.
         size: Number of mutants in the sample.
         rooms: The rooms whose mutants are run.
-        again: Whether those that survived are run again.
+        again: Whether those that survived, but for equivalent ones, are run again.
         budget: Seconds of computing for the tests of a mutant.
     """
     processes.import_heavy()
@@ -41,6 +41,7 @@ def run(seed: int, size: int, rooms: list[str], again: bool, budget: float) -> N
         before = {key(record): record for record in records(seed)}
         todo = [mutant for mutant in _side_by_side(sample) if mutant.room in rooms]
         todo = [mutant for mutant in todo if _is_due(before.get(key(mutant)), again)]
+        todo.sort(key=lambda mutant: key(mutant) not in before)  # first those that survived
         tests = covering.Tests(root, covering.measure(root, test_files(root, ROOMS + ALSO), kept_only=True))
         for number, mutant in enumerate(todo, 1):
             record = try_mutant(root, mutant, tests, budget)
@@ -169,7 +170,9 @@ def _side_by_side(sample: list[sites.Mutant]) -> list[sites.Mutant]:
 
 
 def _is_due(record: dict[str, Any] | None, again: bool) -> bool:
-    return record is None or record['outcome'] == UNDECIDED or (again and record['outcome'] in (SURVIVED, UNCOVERED))
+    if record is None or record['outcome'] == UNDECIDED:
+        return True
+    return again and record['outcome'] in (SURVIVED, UNCOVERED) and table.key(record) not in table.equivalents()
 
 
 def _difference(source: str, changed: str) -> dict[str, Any]:

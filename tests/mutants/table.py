@@ -18,14 +18,13 @@ KILLED = ('killed', 'timeout')
 
 def rows() -> list[list[str]]:
     """Returns the table's rows: of each sample one for each room, and one for all."""
-    equivalents = {key(entry) for entry in json.loads((HERE / 'equivalents.json').read_text())}
     found = []
     for path in sorted((HERE / 'results').glob('seed_*.json')):
         result = json.loads(path.read_text())
         by_room = {room: [] for room in result['places']}
         for record in result['records']:
             by_room[record['path'].split('/')[1]].append(record)
-        summaries = {room: summary(records, equivalents) for room, records in by_room.items()}
+        summaries = {room: summary(records, equivalents()) for room, records in by_room.items()}
         shares = {room: result['places'][room] / sum(result['places'].values()) for room in by_room}
         for room, (tried, equivalent, first, now) in summaries.items():
             number = tried - equivalent
@@ -38,6 +37,11 @@ def rows() -> list[list[str]]:
         totals = [sum(result['places'].values()), *(sum(s[i] for s in summaries.values()) for i in (0, 1))]
         found.append([result['seed'], 'all', *totals, *_estimate(strata), now])
     return [[*map(str, row[:5]), f'{row[5]:.0%}', row[6], f'{row[7]:.0%}'] for row in found]
+
+
+def equivalents() -> set[tuple[str, ...]]:
+    """Returns the changes that compute the same."""
+    return {key(entry) for entry in json.loads((HERE / 'equivalents.json').read_text())}
 
 
 def summary(records: list[dict[str, Any]], equivalents: set[tuple[str, ...]]) -> tuple[int, int, int, int]:
