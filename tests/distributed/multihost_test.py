@@ -1,5 +1,6 @@
 """Two processes of two simulated devices each, on the loopback, as one run."""
 
+import contextlib
 import json
 import os
 import re
@@ -87,22 +88,25 @@ def joined(monkeypatch):
     """The arguments with which JAX is asked to join other processes, which it is not."""
     calls = []
     monkeypatch.setattr(jax.distributed, 'initialize', lambda *args, **kwargs: calls.append((args, kwargs)))
-    before = jax.config.jax_enable_preemption_service
+    monkeypatch.setattr(multihost.atexit, 'register', lambda *_: None)
+    monkeypatch.setattr(multihost.lost_processes, 'reported_to', lambda _: contextlib.nullcontext())
+    before = {name: getattr(jax.config, name) for name in ('jax_enable_preemption_service', 'jax_logging_level')}
     yield calls
-    jax.config.update('jax_enable_preemption_service', before)
+    for name, value in before.items():
+        jax.config.update(name, value)
 
 
 @pytest.mark.parametrize('wrong', ['', 'host', ':1234', 'host:', 'host:12x', 'host:\u0661', 'host:0', 'host:65536'])
 def test_a_coordinator_is_a_host_and_a_port(joined, wrong):
     with pytest.raises(BadInput, match='^--coordinator=.*: must be HOST:PORT$'):
-        multihost.start(wrong, 1, 0, 100)
+        multihost.start(wrong, 1, 0, 100, list)
     assert not joined
 
 
 @pytest.mark.parametrize('coordinator', ['host:1', '[::1]:65535', None])
 def test_jax_joins_the_processes_and_leaves_sigterm_to_the_run(joined, coordinator):
     jax.config.update('jax_enable_preemption_service', True)
-    multihost.start(coordinator, 3, 2, 77)
+    multihost.start(coordinator, 3, 2, 77, list)
     ((arguments, options),) = joined
     assert arguments == (coordinator, 3, 2) and options['heartbeat_timeout_seconds'] == 77
     assert options['shutdown_timeout_seconds'] >= 3600  # the first process waits for what another one still writes
