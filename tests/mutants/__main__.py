@@ -1,7 +1,7 @@
 """Changes the package at random places, one at a time, and counts the changes that the tests notice.
 
 python -m tests.mutants --measure [--seed=1] [--size=240] [--rooms data models]    goes on where it was
-python -m tests.mutants --again --budget=12     runs again what survived, after tests were added
+python -m tests.mutants --again --budget=8      runs again what survived, after tests were added
 python -m tests.mutants --report --seed=1       writes results/seed_1.json, which `python -m tests.mutants.table` prints
 python -m tests.mutants --slow=3                lists tests of 3 s or more that run no line that no other test runs
 python -m tests.mutants --coverage cli runs     finds which lines the tests of other rooms run
