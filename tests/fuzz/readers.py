@@ -195,7 +195,7 @@ def read_checkpoint(folder: pathlib.Path, data: bytes) -> None:
     """data: the files of a checkpoint, one after another in a tar of which only the contents may be damaged."""
     with tarfile.open(fileobj=io.BytesIO(_checkpoint()[0])) as archive:
         names = [m.name for m in archive if m.isfile()]
-        archive.extractall(folder, filter='data')
+        archive.extractall(folder, **({'filter': 'data'} if hasattr(tarfile, 'data_filter') else {}))  # from 3.11.4 on
     for name, content in zip(names, itertools.chain(data.split(_BETWEEN), itertools.repeat(None))):
         if content is None:
             (folder / name).unlink()
