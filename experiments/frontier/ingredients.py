@@ -22,8 +22,8 @@ RESULTS = pathlib.Path(__file__).parent / 'results' / 'ingredients'
 POINTS = {
     'one_minute': {},
     'untied': {'model.tied': False},
-    'mask_a_word': {'model.variational': False},
-    'no_dropout': {'model.dropout': 0.0, 'model.output_dropout': 0.0},
+    'dropout': {'model.dropout': 0.15, 'model.output_dropout': 0.25},
+    'mask_a_word': {'model.dropout': 0.15, 'model.output_dropout': 0.25, 'model.variational': False},
     'sampled': {'output.kind': 'sampled'},
     'full': {'output.kind': 'full'},
     'adam': {'optimizer.name': 'adam', 'optimizer.learning_rate': 0.003, 'optimizer.clip_norm': 1.0},
