@@ -31,12 +31,16 @@ def read(cell: Params, carry: Carry, x_TxSxD: jax.Array, precision: Precision) -
         c and h after the last word, and h after each word, T x S x K, float32.
     """
     T, S, D = x_TxSxD.shape
-    W_DxG = jnp.concatenate([cell[f'i{gate}']['kernel'] for gate in GATES], axis=1)
-    W_KxG = jnp.concatenate([cell[f'h{gate}']['kernel'] for gate in GATES], axis=1)
-    b_G = jnp.concatenate([cell[f'h{gate}']['bias'] for gate in GATES])
+    W_DxG, W_KxG, b_G = join_gates(cell)
     z_TxSxG = (matmul(x_TxSxD.reshape(T * S, D), W_DxG, precision) + b_G[None, :]).reshape(T, S, -1)
     h_TxSxK, carry = _scan(z_TxSxG, W_KxG, carry, precision)
     return carry, h_TxSxK
+
+
+def join_gates(cell: Params) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns the weights of the inputs, those of the state and the biases, of all gates side by side."""
+    W_DxG, W_KxG = (jnp.concatenate([cell[side + gate]['kernel'] for gate in GATES], axis=1) for side in 'ih')
+    return W_DxG, W_KxG, jnp.concatenate([cell[f'h{gate}']['bias'] for gate in GATES])
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -52,7 +56,7 @@ def _forward(
 
     def step(carry: Carry, z_SxG: jax.Array) -> tuple[Carry, tuple[jax.Array, ...]]:
         c_SxK, h_SxK = carry
-        i, f, g, o = jnp.split(z_SxG + _product(h_SxK, W_KxG), 4, axis=1)
+        i, f, g, o = jnp.split(z_SxG + product(h_SxK, W_KxG), 4, axis=1)
         i, f, g, o = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
         c_SxK = f * c_SxK + i * g
         h_SxK = o * jnp.tanh(c_SxK)
@@ -84,7 +88,7 @@ def _backward(
             ],
             axis=1,
         )
-        return (dc_SxK * f, _product(dz_SxG, W_GxK)), dz_SxG
+        return (dc_SxK * f, product(dz_SxG, W_GxK)), dz_SxG
 
     c_before_TxSxK, h_before_TxSxK = (
         jnp.concatenate([first[None], values[:-1]]) for first, values in ((c0_SxK, c_TxSxK), (h0_SxK, h_TxSxK))
@@ -99,5 +103,6 @@ def _backward(
 _scan.defvjp(_forward, _backward)
 
 
-def _product(left: jax.Array, right: jax.Array) -> jax.Array:
+def product(left: jax.Array, right: jax.Array) -> jax.Array:
+    """Returns the product, float32, of `left` rounded to the type of `right`, and `right`."""
     return jnp.dot(left.astype(right.dtype), right, preferred_element_type=jnp.float32)

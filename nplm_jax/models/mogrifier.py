@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config import Settings
-from nplm_jax.models.lstm import GATES, Carry
+from nplm_jax.models.lstm import Carry, join_gates, product
 from nplm_jax.models.recurrent import Lstm
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils.nn import Precision, matmul, uniform
@@ -60,12 +60,12 @@ class Mogrifier(Lstm):
     def read(self, cell: Params, carry: Carry, e_TxSxD: jax.Array, precision: Precision) -> tuple[Carry, jax.Array]:
         """See `Recurrent.read`."""
         weights = {name: cell[name] for name in self.round_names}
-        kernels = [jnp.concatenate([cell[side + gate]['kernel'] for gate in GATES], axis=1) for side in 'ih']
-        weights[GATES_WEIGHT] = jnp.concatenate(kernels)
+        W_DxG, W_KxG, b_G = join_gates(cell)
+        weights[GATES_WEIGHT] = jnp.concatenate([W_DxG, W_KxG])
         # Made of the inputs, so that on a mesh each device has the gradients of the offsets for its own streams.
         zeros_TxSx1 = 0 * e_TxSxD[:, :, :1]
         offsets = {name: zeros_TxSx1 + jnp.zeros((1, 1, weight.shape[1])) for name, weight in weights.items()}
-        offsets[GATES_WEIGHT] += jnp.concatenate([cell[f'h{gate}']['bias'] for gate in GATES])[None, None]
+        offsets[GATES_WEIGHT] += b_G[None, None]
         return _read(self.round_names, precision, weights, offsets, carry, e_TxSxD)
 
 
@@ -151,7 +151,7 @@ def _product(left_SxD: jax.Array, right_DxK: jax.Array, right_KxD: jax.Array) ->
 
     It has the gradient of the left factor alone, with the cotangent rounded.
     """
-    return jnp.dot(left_SxD.astype(right_DxK.dtype), right_DxK, preferred_element_type=jnp.float32)
+    return product(left_SxD, right_DxK)
 
 
 _product.defvjp(
