@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import os
 import pathlib
-import shlex
 import signal
 import statistics
 import subprocess
@@ -179,8 +178,7 @@ def _summary(
         'ends': ends,
         'lines_on_stderr': len(log.splitlines()),
         'tracebacks': log.count('Traceback'),
-        'command': shlex.join(sys.orig_argv),
-        **provenance.provenance(),
+        **provenance.of_module('experiments.soak.soak'),
         'looks': looks,
     }
 
