@@ -11,7 +11,6 @@ import os
 import pathlib
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.processes import free_port
 
 # The options of SLURM jobs that a user may set, by submitit's names.
 INTEGER_OPTIONS = ('time', 'nodes', 'cpus_per_task', 'gpus_per_node', 'signal_delay_s')
@@ -238,10 +238,7 @@ class _Local:
         self.submitted: dict[Job, Any] = {}
 
     def submit(self, job: Job) -> str:
-        with socket.socket() as free:
-            free.bind(('localhost', 0))
-            coordinator = f'localhost:{free.getsockname()[1]}'
-        task = Task(job.command, coordinator, os.environ.get('CUDA_VISIBLE_DEVICES'))
+        task = Task(job.command, f'localhost:{free_port()}', os.environ.get('CUDA_VISIBLE_DEVICES'))
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the waiting process: see `on_interrupt`
         try:
             self.submitted[job] = self.executor.submit(task)

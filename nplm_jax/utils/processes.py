@@ -1,4 +1,4 @@
-"""Maps a function over items in several processes, in order.
+"""Maps a function over items in several processes, in order; ports and processors for processes.
 
 `multiprocessing` is not used: its processes import the caller's script again, or copy a process that runs JAX's
 threads. These processes import what the function's module imports, ignore Ctrl-C, and end when their parent ends.
@@ -11,6 +11,7 @@ import os
 import pickle
 import queue
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -59,6 +60,13 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+
+
+def free_port() -> int:
+    """Returns a port of this machine that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(('localhost', 0))
+        return free.getsockname()[1]
 
 
 def num_processors() -> int:

@@ -5,12 +5,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
-from helpers import ROOT
+from helpers import ROOT, wait_until
 
 from nplm_jax.distributed import multihost
+from nplm_jax.utils.processes import free_port
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,7 @@ def test_a_status_of_a_collective_is_a_lost_process_and_a_mistake_in_python_is_n
 @pytest.mark.parametrize('lost', [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_loss_is_one_line_outside_collectives_too(lost):
     """JAX alone would log a stack trace and abort."""
-    with socket.socket() as free:
-        free.bind(('localhost', 0))
-        port = free.getsockname()[1]
+    port = free_port()
     code = (
         'import os, signal, sys, time\n'
         'from nplm_jax.distributed import multihost\n'
@@ -54,9 +52,7 @@ def test_a_loss_is_one_line_outside_collectives_too(lost):
 
 @pytest.mark.parametrize('number', [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_process_that_waits_in_vain_says_so(number):
-    with socket.socket() as free:
-        free.bind(('localhost', 0))
-        port = free.getsockname()[1]
+    port = free_port()
     code = (
         'from nplm_jax.distributed import multihost\n'
         'multihost._JOIN_SECONDS = 3\n'
@@ -70,19 +66,19 @@ def test_a_process_that_waits_in_vain_says_so(number):
     assert done.stdout.startswith(expected) and done.returncode == 0, done.stderr
 
 
+def listens(port):
+    with contextlib.suppress(OSError), socket.create_connection(('localhost', port), timeout=1):
+        return True
+    return False
+
+
 @pytest.mark.slow
 def test_a_process_that_waits_for_others_hears_sigterm_at_once(tmp_path):
-    with socket.socket() as free:
-        free.bind(('localhost', 0))
-        port = free.getsockname()[1]
+    port = free_port()
     flags = (f'--coordinator=localhost:{port}', '--processes=2', '--process_id=0', f'--workdir={tmp_path}/run')
     command = [sys.executable, 'launch.py', '--config=configs/sentences.py', '--distributed', *flags]
     waiting = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 60
-    while time.monotonic() < until:  # until it listens for the others
-        with contextlib.suppress(OSError), socket.create_connection(('localhost', port), timeout=1):
-            break
-        time.sleep(0.1)
+    wait_until(lambda: listens(port), 60)  # for the others
     waiting.send_signal(signal.SIGTERM)
     _, stderr = waiting.communicate(timeout=20)
     assert waiting.returncode == 143 and stderr.startswith('stopped; what was saved before is intact'), stderr

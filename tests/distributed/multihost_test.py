@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 
@@ -16,6 +15,7 @@ from helpers import ROOT, command
 
 from nplm_jax.distributed import multihost
 from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.processes import free_port
 
 MESH = ('--config.parallel.data=2', '--config.parallel.model=2')
 SENTENCES = ('--config=configs/sentences.py', '--config.train.epochs=20', '--config.train.steps_per_execution=3')
@@ -35,10 +35,7 @@ def start(folder, flags, **distributed):
 
 
 def start_two(folder, flags, flags_of=lambda i: ()):
-    with socket.socket() as free:
-        free.bind(('localhost', 0))
-        port = free.getsockname()[1]
-    distributed = {'coordinator': f'localhost:{port}', 'processes': 2}
+    distributed = {'coordinator': f'localhost:{free_port()}', 'processes': 2}
     return [start(folder, (*flags, *MESH, *flags_of(i)), process_id=i, **distributed) for i in range(2)]
 
 
@@ -120,10 +117,7 @@ def test_alone_a_process_is_the_first_and_needs_no_collective():
 
 
 def test_a_mesh_that_leaves_a_process_out_is_refused(tmp_path):
-    with socket.socket() as free:
-        free.bind(('localhost', 0))
-        port = free.getsockname()[1]
-    distributed = {'coordinator': f'localhost:{port}', 'processes': 1, 'process_id': 0}
+    distributed = {'coordinator': f'localhost:{free_port()}', 'processes': 1, 'process_id': 0}
     process = start(tmp_path, (*SENTENCES, '--config.parallel.data=3'), **distributed)
     _, stderr = process.communicate(timeout=300)
     assert process.returncode == 2

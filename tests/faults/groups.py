@@ -3,10 +3,10 @@
 import dataclasses
 import os
 import pathlib
-import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from nplm_jax.utils.processes import free_port
 from tests.faults import runs
 
 HEARTBEAT = 5  # seconds; the shortest that the program takes
@@ -43,13 +43,6 @@ def outcome(folder: pathlib.Path) -> dict:
     """Returns `runs.outcome`, of the checkpoints only the newest and the number: SIGTERM adds one where it comes."""
     outcome = runs.outcome(folder)
     return {**outcome, 'checkpoints': (outcome['checkpoints'][-1], len(outcome['checkpoints']))}
-
-
-def free_port() -> int:
-    """Returns a port that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(('localhost', 0))
-        return free.getsockname()[1]
 
 
 class Group:

@@ -72,7 +72,7 @@ def start(folder: pathlib.Path, base: runs.Base, kind: str) -> subprocess.Popen:
 
 def members(folder: pathlib.Path) -> dict[str, list[int]]:
     """Returns the processes of the job by role: submitit, first, another; those that only wait for it are not."""
-    found: dict[str, list[int]] = {'submitit': [], 'first': [], 'another': []}
+    pids_of_role: dict[str, list[int]] = {'submitit': [], 'first': [], 'another': []}
     for process in pathlib.Path('/proc').glob('[0-9]*'):
         with contextlib.suppress(OSError):
             words = (process / 'cmdline').read_bytes().decode().split('\0')
@@ -81,10 +81,10 @@ def members(folder: pathlib.Path) -> dict[str, list[int]]:
             environ = (process / 'environ').read_bytes().decode(errors='replace').split('\0')
             rank = next((v.rpartition('=')[2] for v in environ if v.startswith(_RANKS)), '0')
             if 'launch.py' in words[1:3]:
-                found['first' if rank == '0' else 'another'].append(int(process.name))
+                pids_of_role['first' if rank == '0' else 'another'].append(int(process.name))
             elif any('submitit.core._submit' in word for word in words) and 'srun' not in words[0]:
-                found['submitit'].append(int(process.name))
-    return found
+                pids_of_role['submitit'].append(int(process.name))
+    return pids_of_role
 
 
 def wait_for(condition, seconds: float) -> bool:
@@ -99,8 +99,8 @@ def hurt(folder: pathlib.Path, base: runs.Base, kind: str, fault: str, who: str)
     """One start, hurt once there is another checkpoint. Returns: what happened, None when it ended before."""
     before, waiting = runs.saved_steps(folder), start(folder, base, kind)
     wait_for(lambda: set(runs.saved_steps(folder)) - set(before) or waiting.poll() is not None, 300)
-    found = members(folder)
-    pids = [waiting.pid] if who == 'launcher' else sum(found.values(), []) if who == 'all' else found[who]
+    pids_of_role = members(folder)
+    pids = [waiting.pid] if who == 'launcher' else sum(pids_of_role.values(), []) if who == 'all' else pids_of_role[who]
     if waiting.poll() is not None or not pids:
         print(f'{kind}: ended with {waiting.wait()} before {fault}: {runs.said(waiting.communicate()[1], folder)}')
         return None
@@ -108,7 +108,7 @@ def hurt(folder: pathlib.Path, base: runs.Base, kind: str, fault: str, who: str)
     number = {'kill -9': signal.SIGKILL, 'SIGTERM': signal.SIGTERM}.get(fault, signal.SIGSTOP)
     _send(number, [*pids, waiting.pid] if who == 'all' else pids)
     if number == signal.SIGSTOP:
-        peers = [pid for role in ('first', 'another') for pid in found[role] if pid not in pids]
+        peers = [pid for role in ('first', 'another') for pid in pids_of_role[role] if pid not in pids]
         wait_for(lambda: not any(_runs(pid) for pid in peers), 60) if 'hangs' in fault else time.sleep(1.5)
         _send(signal.SIGKILL if 'hangs' in fault else signal.SIGCONT, pids)
     _, stderr = waiting.communicate(timeout=300)

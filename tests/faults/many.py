@@ -9,6 +9,7 @@ import random
 import signal
 import time
 
+from nplm_jax.utils.processes import free_port
 from tests.faults import disks, groups, kills, net, runs
 from tests.faults.groups import Base, Ends, Group
 
@@ -106,7 +107,7 @@ def coordinator_cut(
     folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.Random, how: str
 ) -> dict | None:
     """The connections of all others to the first process's coordinator are silent, for a while or on, or closed."""
-    proxy = net.Proxy(port := groups.free_port())
+    proxy = net.Proxy(port := free_port())
     addresses = [f'localhost:{port}', *[proxy.address] * (base.processes - 1)]
     with contextlib.closing(proxy):
         group, hurt = held(folder, base, who, phase, rng, addresses=addresses)
@@ -127,7 +128,7 @@ def coordinator_cut(
 def cable(folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.Random, how: str) -> dict | None:
     """Each process has a network of its own; the cable of one is pulled, for a while or for good."""
     with net.networks(base.processes, f'fx{base.processes}-') as names:
-        address = f'10.77.0.1:{groups.free_port()}'
+        address = f'10.77.0.1:{free_port()}'
         entering = {'prepare_of': lambda i: net.entering(names[i], i, base.cache)}
         group, hurt = held(folder, base, who, phase, rng, addresses=[address] * base.processes, **entering)
         if group is None:
@@ -158,7 +159,7 @@ def full_disk(folder: pathlib.Path, base: Base, phase: str, rng: random.Random) 
 
 def two_groups(folder: pathlib.Path, base: Base, same_port: bool, rng: random.Random) -> dict | None:
     """The same command twice; `hurt` are those of the second group, `others` those of the first."""
-    addresses = [f'localhost:{groups.free_port()}'] * base.processes
+    addresses = [f'localhost:{free_port()}'] * base.processes
     group, _ = held(folder, base, 'first', 'step', rng, addresses=addresses)
     if group is None:
         return None

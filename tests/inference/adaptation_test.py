@@ -37,8 +37,8 @@ def test_the_likeliest_is_chosen_and_a_rate_that_is_too_large_is_not():
 
 def test_all_combinations_are_tried():
     made = adaptation._grid(lambda *values: Fixed(sum(values)), {'rate': (0.25, 0.5), 'decay': (0.0, 0.125, 0.25)})
-    found = [(choice.values, float(choice.model.score(TOKENS_T, Span(1, 2))[0])) for choice in made]
-    assert found == [
+    scored = [(choice.values, float(choice.model.score(TOKENS_T, Span(1, 2))[0])) for choice in made]
+    assert scored == [
         ({'rate': rate, 'decay': decay}, math.log(rate + decay)) for rate in (0.25, 0.5) for decay in (0.0, 0.125, 0.25)
     ]
 
