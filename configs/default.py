@@ -172,6 +172,9 @@ def _train() -> ConfigDict:
     c = ConfigDict()
     c.batch_size = 128  # words an update; the paper: 1
     c.average = 0.0  # decay an update of the parameters' running average, which is then the result; 0: no average
+    # Whether training ends by fitting the output bias b to the validation words: one number for all words of about one
+    # training count (training/calibration.py). Of full, sampled, nce and importance; the paper: no.
+    c.calibrate = False
     c.epochs = 8  # largest number of passes over the training words; the paper on Brown: 10 to 20
     c.patience = 2  # training stops after so many validations without a better perplexity
     c.evaluate_every = 0  # updates between validations, 0: once an epoch

@@ -50,6 +50,7 @@ ADDED_KEYS = {
     'prior.kind': 'none',
     'prior.strength': 0.0,
     'train.average': 0.0,
+    'train.calibrate': False,
 }
 
 
@@ -228,6 +229,7 @@ class TrainSettings:
 
     batch_size: Count
     average: Share
+    calibrate: bool
     epochs: Count
     patience: Count
     evaluate_every: CountOrZero

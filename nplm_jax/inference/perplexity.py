@@ -134,9 +134,8 @@ def evaluate_sample(model: LanguageModel, tokens_T: np.ndarray, span: Span, num_
     """
     if not 0 < num_words < len(span):
         return evaluate(model, tokens_T, span)
-    parts = min(_SAMPLE_PARTS, num_words)
-    starts = (span.start + part * len(span) // parts for part in range(parts))
-    scores = [evaluate(model, tokens_T, Span(start, start + num_words // parts)) for start in starts]
+    scores = [evaluate(model, tokens_T, part) for part in sample_spans(span, num_words)]
+    parts = len(scores)
     means = [score.nll_per_word for score in scores]
     share_left_out = 1 - sum(score.words for score in scores) / len(span)
     error = math.inf  # of one stretch, or with an impossible word
@@ -148,6 +147,24 @@ def evaluate_sample(model: LanguageModel, tokens_T: np.ndarray, span: Span, num_
         impossible=sum(score.impossible for score in scores),
         nll_error=error,
     )
+
+
+def sample_spans(span: Span, num_words: int) -> list[Span]:
+    """Returns 16 stretches of one length, spread evenly over a span, `num_words` together at most.
+
+    Args:
+        span: The words to sample from.
+        num_words: The number of words, 1 or more; the whole span where it has no more.
+
+    Examples:
+        >>> sample_spans(Span(100, 260), 40)[:2]
+        [Span(start=100, stop=102), Span(start=110, stop=112)]
+    """
+    if num_words >= len(span):
+        return [span]
+    parts = min(_SAMPLE_PARTS, num_words)
+    starts = (span.start + part * len(span) // parts for part in range(parts))
+    return [Span(start, start + num_words // parts) for start in starts]
 
 
 def check_not_nan(log_p_T: np.ndarray, start: int) -> None:

@@ -1,8 +1,10 @@
 """A trained network as a language model.
 
-Dims: V vocabulary, N context words, B contexts, lines or words of a block, T words of a stream or a line.
+Dims: V vocabulary, N context words, B contexts, lines or words of a block, T words of a stream or a line, G groups of
+words.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -44,11 +46,29 @@ class NeuralLanguageModel(LanguageModel):
 
     def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score`. A body with a carry reads `burn_in` words before the span first."""
+        return self._read_span(_score_stream, tokens_T, span)
+
+    def group_probabilities(self, tokens_T: np.ndarray, span: Span, groups_V: np.ndarray) -> np.ndarray:
+        """Returns the probability that each group of words has at each position of a span.
+
+        Args:
+            tokens_T: Ids of the stream.
+            span: The positions; the probabilities are those given the words before each.
+            groups_V: The group of each word, from 0 on.
+
+        Returns:
+            The sums of P(w) over the words w of each group, len(span) x G, float32.
+        """
+        is_member_VxG = jax.nn.one_hot(groups_V, int(np.max(groups_V)) + 1)
+        return self._read_span(functools.partial(_sum_groups, is_member_VxG), tokens_T, span)
+
+    def _read_span(self, read: Callable[..., jax.Array], tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """Returns what `read` computes at each position of a span, in blocks of SCORING_BATCH positions."""
         start, N = max(0, span.start - self.network.body.burn_in), self.network.body.num_context
         words_L = with_history(tokens_T, Span(start, span.stop), N).astype(np.int32)
         positions_SxB = dataset.consecutive_positions(Span(N, len(words_L)), SCORING_BATCH)
-        log_p = _score_stream(self.network, self.params, words_L, positions_SxB)
-        return np.asarray(log_p).reshape(-1)[span.start - start : span.stop - start]
+        values_SxB = np.asarray(read(self.network, self.params, words_L, positions_SxB))
+        return values_SxB.reshape(-1, *values_SxB.shape[2:])[span.start - start : span.stop - start]
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
         """See `LanguageModel.score_lines`. Lines are read in parallel; of equal beginnings only one is scored."""
@@ -153,13 +173,44 @@ def jit_float32(function: Callable[..., Any], static_argnames: Sequence[str] = (
 @jit_float32
 def _score_stream(network: Network, params: Params, tokens_T: jax.Array, positions_SxB: jax.Array) -> jax.Array:
     """Returns log P of the words at these positions, which are consecutive, S x B, nats."""
+    return _map_blocks(
+        lambda features, targets_B: -network.output.nll(params, features, targets_B),
+        network,
+        params,
+        tokens_T,
+        positions_SxB,
+    )
 
-    def score_block(carry: Carry, positions_B: jax.Array) -> tuple[Carry, jax.Array]:
+
+@jit_float32
+def _sum_groups(
+    is_member_VxG: jax.Array, network: Network, params: Params, tokens_T: jax.Array, positions_SxB: jax.Array
+) -> jax.Array:
+    """Returns the probability of each group of words at these positions, which are consecutive, S x B x G."""
+    return _map_blocks(
+        lambda features, targets_B: jnp.exp(network.output.log_probabilities(params, features)) @ is_member_VxG,
+        network,
+        params,
+        tokens_T,
+        positions_SxB,
+    )
+
+
+def _map_blocks(
+    predict: Callable[[Features, jax.Array], jax.Array],
+    network: Network,
+    params: Params,
+    tokens_T: jax.Array,
+    positions_SxB: jax.Array,
+) -> jax.Array:
+    """Returns `predict` of the features and the words at these positions, which are consecutive, block by block."""
+
+    def predict_block(carry: Carry, positions_B: jax.Array) -> tuple[Carry, jax.Array]:
         contexts_BxN, targets_B = dataset.windows(tokens_T, positions_B, network.body.num_context)
         features, carry = network.features(params, contexts_BxN, carry)
-        return carry, -network.output.nll(params, features, targets_B)
+        return carry, predict(features, targets_B)
 
-    return jax.lax.scan(score_block, network.body.start(1), positions_SxB)[1]
+    return jax.lax.scan(predict_block, network.body.start(1), positions_SxB)[1]
 
 
 @jit_float32

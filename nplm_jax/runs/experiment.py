@@ -17,6 +17,7 @@ from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.runs.loading import Path, load
 from nplm_jax.runs.session import Inputs, RunSession, open_session
 from nplm_jax.runs.signals import interruptible
+from nplm_jax.training import calibration
 from nplm_jax.training.loop import Trainer, fit
 from nplm_jax.training.vmapped import RUN_ERRORS, fit_many
 from nplm_jax.utils.errors import BadInput, NonFiniteError
@@ -41,6 +42,7 @@ def load_settings(config: Config) -> Settings:
     if is_network(settings.model):
         body_class(settings.model).from_settings(settings)
         neighbours.check_settings(settings)
+        calibration.check_settings(settings)
     else:
         factory.check_settings(settings)
     return settings

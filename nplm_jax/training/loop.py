@@ -25,6 +25,7 @@ from nplm_jax.inference.perplexity import evaluate_sample, summarize
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
+from nplm_jax.training import calibration
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import Store
 from nplm_jax.training.inputs import WordSource, make_word_source
@@ -196,6 +197,8 @@ class Trainer:
         if evaluate:
             self.validate()
             self._reporter.validated(self.progress)
+        if self.done and self.run.settings.train.calibrate:
+            self.calibrate()
         if save or self.done:
             self.save()
         if self.done:
@@ -228,6 +231,11 @@ class Trainer:
             evaluations_since_best=evaluations_since_best,
             finished=progress.step >= run.schedule.total_steps or evaluations_since_best >= run.settings.train.patience,
         )
+
+    def calibrate(self) -> None:
+        """Fits the output bias of the best parameters to the validation words."""
+        model = NeuralLanguageModel(self.run.program.network, self.best)
+        self.best, self.best_scores = calibration.calibrate(model, self.run.data), {}
 
     def save(self) -> None:
         """Writes a checkpoint. Raises NonFiniteError instead if a number is not finite."""

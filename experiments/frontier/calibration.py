@@ -1,0 +1,116 @@
+"""What the calibration of each word's probability by its training count buys, also for a model that is counted.
+
+    python -m experiments.frontier.calibration RUN...    measures runs and writes results/calibration/NAME.json
+    python -m experiments.frontier.calibration           the table of the committed results
+
+`train.calibrate` ends the training of a network so (nplm_jax/training/calibration.py); here the same numbers are fitted
+to finished models, so that the 5-gram is compared fairly. Run networks with `--config.train.calibrate=False` for it.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from typing import Any
+
+import numpy as np
+import tqdm
+
+from experiments import results
+from nplm_jax.data.corpora import Span
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.inference.perplexity import nll_to_perplexity, sample_spans
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.models.ngram.counts import with_history
+from nplm_jax.runs import loading, provenance
+from nplm_jax.training import calibration
+from nplm_jax.utils import mapped_arrays
+from nplm_jax.utils.text import markdown_table
+
+RESULTS = pathlib.Path(__file__).parent / 'results' / 'calibration'
+BATCH = 256  # contexts of which a count-based model computes all next words at once
+
+
+def group_probabilities(model: LanguageModel, tokens_T: np.ndarray, span: Span, groups_V: np.ndarray) -> np.ndarray:
+    """Returns the probability that each group of words has at each position of a span, len(span) x G."""
+    if isinstance(model, NeuralLanguageModel):
+        return model.group_probabilities(tokens_T, span, groups_V)
+    assert model.n is not None
+    num_before = model.n - 1
+    contexts_TxN = np.lib.stride_tricks.sliding_window_view(with_history(tokens_T, span, num_before), num_before)
+    is_member_VxG = np.eye(groups_V.max() + 1, dtype=np.float32)[groups_V]
+    blocks = [
+        np.exp(model.next_word(contexts_TxN[start : min(start + BATCH, len(span))])) @ is_member_VxG
+        for start in tqdm.trange(0, len(span), BATCH, disable=None)
+    ]
+    return np.concatenate(blocks)
+
+
+def measure(model: LanguageModel, data: Dataset) -> dict[str, Any]:
+    """Returns the perplexities before and after, and for each group its training counts, its words and d.
+
+    Args:
+        model: A model that is not calibrated.
+        data: Its corpus.
+    """
+    counts_V = mapped_arrays.bincount(data.train_words, len(data.vocabulary))
+    groups_V = calibration.group_by_count(counts_V)
+    tokens_T = np.asarray(data.tokens_T)
+    spans = {name: data.splits[name] for name in ('valid', 'test')}
+    probabilities = {name: group_probabilities(model, tokens_T, span, groups_V) for name, span in spans.items()}
+    groups = {name: groups_V[tokens_T[span.start : span.stop]] for name, span in spans.items()}
+    start = data.valid.start
+    sample = np.concatenate(
+        [np.arange(s.start, s.stop) - start for s in sample_spans(data.valid, calibration.NUM_WORDS)]
+    )
+    d_G = calibration.fit_offsets(probabilities['valid'][sample], groups['valid'][sample])
+    before, after = {}, {}
+    for name, span in spans.items():
+        log_p_T = model.score(tokens_T, span).astype(np.float64)
+        gains_T = d_G[groups[name]] - np.log(probabilities[name] @ np.exp(d_G))
+        before[name], after[name] = (nll_to_perplexity(-np.mean(x)) for x in (log_p_T, log_p_T + gains_T))
+    return {
+        'before': before,
+        'after': after,
+        'groups': [
+            {
+                'counts': [int(counts_V[groups_V == group].min()), int(counts_V[groups_V == group].max())],
+                'words': int((groups_V == group).sum()),
+                'share': float(np.mean(groups['valid'] == group)),
+                'probability': float(probabilities['valid'][:, group].mean()),
+                'd': float(d_G[group]),
+            }
+            for group in np.unique(groups_V).tolist()
+        ],
+    }
+
+
+def table() -> str:
+    """Returns a row a model, and the groups with the fewest occurrences."""
+    header = ['model', 'valid', 'calibrated', 'test', 'calibrated', 'gain', 'P of words seen 0, 1, 2 times', 'share']
+    rows = []
+    for path in sorted(RESULTS.glob('*.json')):
+        recorded = results.read(RESULTS, path.stem)
+        before, after = recorded['before'], recorded['after']
+        rare = [group for group in recorded['groups'] if group['counts'][1] <= 2]
+        shown = [', '.join(f'{group[key]:.2%}' for group in rare) for key in ('probability', 'share')]
+        perplexities = [number for split in ('valid', 'test') for number in (before[split], after[split])]
+        rows.append([path.stem, *perplexities, f'{1 - after["test"] / before["test"]:.1%}', *shown])
+    return markdown_table(header, rows)
+
+
+def main() -> None:
+    """Runs the study."""
+    for folder in sys.argv[1:]:
+        settings, _, model = loading.load(folder)
+        data = loading.prepare_recorded(settings, folder)
+        measured = {'name': settings.name, **measure(model, data), **provenance.provenance()}
+        RESULTS.mkdir(exist_ok=True)
+        results.write(RESULTS / f'{settings.name.replace("brown-", "")}.json', measured)
+    if len(sys.argv) == 1:
+        results.show(table)
+
+
+if __name__ == '__main__':
+    main()
