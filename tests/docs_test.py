@@ -86,7 +86,12 @@ def test_the_reference_names_every_file_and_result_of_a_run(folders):
     for run in (folders / 'network', folders / 'counts'):
         results |= json.loads((run / 'results.json').read_text()).keys()
         files |= {path.name for path in run.iterdir()}
-    assert _first_column('results.md') - results == {'trained_together', 'evaluated_train_words', 'sample'}
+    assert _first_column('results.md') - results == {
+        'trained_together',
+        'evaluated_train_words',
+        'calibration_words',
+        'sample',
+    }
     assert _first_column('files.md') - files == {'not_finite.json', 'classes.txt', 'spelling'}
     assert results | files <= _first_column('results.md') | _first_column('files.md')
 

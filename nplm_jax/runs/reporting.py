@@ -208,7 +208,8 @@ def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
         paper: The section `paper.*` of its config; its row is shown below where it has one.
 
     Returns:
-        A Markdown table; lines about a sample of the training words, the mixtures, and words of probability zero.
+        A Markdown table; lines about a sample of the training words, the calibration, the mixtures, and words of
+        probability zero.
     """
     rows = [[results['name'], *(null_to_inf(results['perplexity'][s]) for s in SPLITS)]]
     for kind, mixed in results.get('mixture', {}).items():
@@ -219,6 +220,8 @@ def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
     lines = [markdown_table(['perplexity', *SPLITS], rows)]
     if evaluated := results.get('evaluated_train_words'):
         lines.append(f'train: of a sample of {evaluated:,} training words (eval.train_words)')
+    if fitted := results.get('calibration_words'):
+        lines.append(f'calibrated: the output bias was fitted to {fitted:,} validation words (train.calibrate)')
     if sample := results.get('sample'):
         errors = ', '.join(f'{s} +- {null_to_inf(sample["standard_error"][s]):.1f}' for s in SPLITS[1:])
         words = f'{sample["words"]["valid"]:,} validation and {sample["words"]["test"]:,} test words'

@@ -23,7 +23,7 @@ from nplm_jax.models.registry import body_class, is_network
 from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.runs import evaluation, figures, provenance, reporting, workdir
 from nplm_jax.runs.loading import Path, finished, load_dataset
-from nplm_jax.training import checkpoints, replay
+from nplm_jax.training import calibration, checkpoints, replay
 from nplm_jax.training.loop import Trainer, TrainingRun, prepare_run
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.utils.errors import NonFiniteError
@@ -122,6 +122,7 @@ class RunSession:
         figures.draw_learning_curve(self.folder, self.settings.name, self.settings.paper.valid)
         network, progress = self.trainer.run.program.network, self.trainer.progress
         batch_size = self.settings.train.batch_size
+        calibration_words = min(calibration.NUM_WORDS, len(self.inputs.data.valid))
         return NeuralLanguageModel(network, self.trainer.best), {
             'parameters': network.num_parameters(),
             'epochs': progress.step / self.trainer.run.schedule.steps_per_epoch,
@@ -130,6 +131,7 @@ class RunSession:
             'seconds': round(progress.seconds, 1),
             'words_per_second': round(progress.step * batch_size / progress.train_seconds),
             **({'trained_together': self.num_batched} if self.num_batched > 1 else {}),
+            **({'calibration_words': calibration_words} if self.settings.train.calibrate else {}),
         }
 
     def _estimated(self) -> tuple[LanguageModel, dict[str, Any]]:

@@ -236,6 +236,7 @@ class Trainer:
         """Fits the output bias of the best parameters to the validation words."""
         model = NeuralLanguageModel(self.run.program.network, self.best)
         self.best, self.best_scores = calibration.calibrate(model, self.run.data), {}
+        self.progress = dataclasses.replace(self.progress, seconds=time.perf_counter() - self._started)
 
     def save(self) -> None:
         """Writes a checkpoint. Raises NonFiniteError instead if a number is not finite."""

@@ -138,5 +138,6 @@ def test_the_table_has_the_mixtures_and_the_papers_row_where_there_are_any():
     assert cells[1] == ['paper, MLP1', '-', '284.0', '268.0']
     assert table[5].startswith('weights of the mixtures: fixed, 0.5 for the model')
     assert table[7:] == ['4 test words had probability zero: the test perplexity is infinite']
-    results = {**results, 'evaluated_train_words': 1000}
+    results = {**results, 'evaluated_train_words': 1000, 'calibration_words': 2000}
     assert 'train: of a sample of 1,000 training words' in results_table(results, no_row)
+    assert 'calibrated: the output bias was fitted to 2,000 validation words' in results_table(results, no_row)
