@@ -11,48 +11,9 @@ from typing import Annotated, Any, Literal
 
 from ml_collections import ConfigDict
 
+from nplm_jax.earlier_versions import translate
 from nplm_jax.utils.checked_fields import Check, at_least, build, flatten
 from nplm_jax.utils.errors import require
-
-# Keys and values of earlier versions, which a config.json may still have.
-KEY_ALIASES = {
-    'corpus.marks': 'corpus.boundary_tokens',
-    'output.head': 'output.num_shortlist',
-    'train.steps_per_dispatch': 'train.steps_per_execution',
-    'train.unroll': 'train.bptt_length',
-}
-VALUE_ALIASES = {('output.kind', 'classes'): 'two_level'}
-# Keys that a config.json of an earlier version lacks, and what it meant without them.
-ADDED_KEYS = {
-    'corpus.column': 'text',
-    'train.input': 'auto',
-    'eval.words': 0,
-    'eval.train_words': 0,
-    'output.tree': 'huffman',
-    'model.layers': 1,
-    'model.tied': False,
-    'model.output_dropout': -1.0,
-    'model.word_dropout': 0.0,
-    'model.variational': False,
-    'model.precision': 'float32',
-    'output.exact_target': True,
-    'output.min_ess': 0.0,
-    'output.adaptation': 1.0,
-    'recurrent.weight_dropout': 0.0,
-    'recurrent.activation_penalty': 0.0,
-    'recurrent.slowness_penalty': 0.0,
-    'residual.averages': 3,
-    'residual.expansion': 2,
-    'mogrifier.rounds': 5,
-    'senses.number': 2,
-    'ngram.prune': '0',
-    'ngram.bits': 0,
-    'prior.kind': 'none',
-    'prior.strength': 0.0,
-    'train.average': 0.0,
-    'train.calibrate': False,
-}
-
 
 Precision = Literal['float32', 'bfloat16', 'auto']
 Count = Annotated[int, at_least(1)]
@@ -298,7 +259,7 @@ def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
 
     Args:
         config: A ConfigDict, or a nested or flattened dictionary like that of a `config.json`, also of an earlier
-            version (KEY_ALIASES, ADDED_KEYS).
+            version.
 
     Returns:
         The settings. `runs.experiment.load_settings` checks them against the registries as well.
@@ -306,13 +267,7 @@ def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
     Raises:
         BadInput: A key is unknown or missing, or has a wrong type or an impossible value.
     """
-    flat = flatten(config)
-    renamed = {new: flat.pop(old) for old, new in KEY_ALIASES.items() if old in flat}
-    flat = {**ADDED_KEYS, **renamed, **flat}
-    for (key, old_value), new_value in VALUE_ALIASES.items():
-        if flat.get(key) == old_value:
-            flat[key] = new_value
-    return build(Settings, flat)
+    return build(Settings, translate(flatten(config)))
 
 
 def to_dict(settings: Settings) -> dict[str, Any]:

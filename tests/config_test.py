@@ -10,7 +10,8 @@ from helpers import default_settings, launch
 
 from configs import default
 from nplm_jax import config as config_lib
-from nplm_jax.config import ADDED_KEYS, KEY_ALIASES, VALUE_ALIASES, Settings
+from nplm_jax.config import Settings
+from nplm_jax.earlier_versions import ADDED_KEYS, KEY_ALIASES, VALUE_ALIASES
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.registry import OUTPUT_LAYERS
 from nplm_jax.runs.experiment import load_settings

@@ -22,7 +22,10 @@ ADAPTED = 'adapted', 'adapted_kn5'  # the second with the cache that is best bes
 # Folder of the results -> names of the files, which are rows of configs/brown.py and of configs/wikitext2.py.
 BROWN = {'table1': ('modified_kneser_ney_5', 'mlp9', 'mlp1', 'large'), 'recurrent': ('rnn', 'gru', 'lstm')}
 WIKITEXT2 = {'table2': ('modified_kneser_ney_5', 'mlp10')}
-HEADER = ['run', 'family', 'parameters', 'epochs', 'seconds', 'processor s', 'valid', 'test', '/ KN5', 'mixed: test']
+HEADER = [
+    'run', 'family', 'parameters', 'epochs', 'seconds', 'processor s', 'calibrated', 'valid', 'test', '/ KN5',
+    'mixed: test',
+]  # fmt: skip
 KN5 = 'modified_kneser_ney_5'
 MINUTES = (1, 5, 20, 60)
 
@@ -70,10 +73,11 @@ def rows(all_points: Iterable[Point]) -> list[list[Any]]:
             f'{recorded[key]:,.0f}' if key in recorded else '-'
             for key in ('parameters', 'epochs', 'seconds', 'processor_seconds')
         ]
+        calibrated = 'yes' if 'calibration_words' in recorded else '-'
         perplexities = [recorded['perplexity'][split] for split in ('valid', 'test')]
         ratio = f'{perplexities[1] / reference:.2f}'
         mixed = recorded.get('mixture', {}).get('by_frequency', {}).get('test', '-')
-        table.append([name, recorded['family'], *numbers, *perplexities, ratio, mixed])
+        table.append([name, recorded['family'], *numbers, calibrated, *perplexities, ratio, mixed])
     return table
 
 
@@ -102,7 +106,7 @@ def draw(path: pathlib.Path) -> None:
         axes.annotate(point.name, (point.seconds, point.test), (4, 4), textcoords='offset points', fontsize=7)
     for minutes in MINUTES:
         axes.axvline(60 * minutes, color='lightgray', linewidth=0.7, zorder=-1)
-    ticks = (150, 175, 200, 225, 250, 275, 300)
+    ticks = (140, 150, 175, 200, 225, 250, 275, 300)
     axes.set(xscale='log', yscale='log', xlabel='seconds of training on 2 cores', ylabel='test perplexity on Brown')
     axes.set_yticks(ticks, [str(tick) for tick in ticks])
     axes.minorticks_off()

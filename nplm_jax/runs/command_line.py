@@ -12,7 +12,7 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict
 
-from nplm_jax.config import KEY_ALIASES
+from nplm_jax.earlier_versions import KEY_ALIASES
 from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput, first_line
 

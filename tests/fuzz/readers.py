@@ -23,6 +23,7 @@ import numpy as np
 from configs import sentences
 from experiments import results
 from nplm_jax import config as config_lib
+from nplm_jax import earlier_versions
 from nplm_jax.cli import score
 from nplm_jax.data import corpora, tokenization, vocabulary, wikitext2
 from nplm_jax.data.vocabulary import RARE, Vocabulary
@@ -259,7 +260,7 @@ def _config() -> bytes:
 def _earlier_config() -> bytes:
     """The same with the keys of earlier versions."""
     text = _config().decode().replace('"full"', '"classes"')
-    for old, new in config_lib.KEY_ALIASES.items():
+    for old, new in earlier_versions.KEY_ALIASES.items():
         text = text.replace(f'"{new.split(".")[1]}"', f'"{old.split(".")[1]}"')
     return text.encode()
 
