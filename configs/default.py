@@ -172,8 +172,8 @@ def _train() -> ConfigDict:
     c = ConfigDict()
     c.batch_size = 128  # words an update; the paper: 1
     c.average = 0.0  # decay an update of the parameters' running average, which is then the result; 0: no average
-    # Whether training ends by fitting the output bias b to the validation words: one number for all words of about one
-    # training count (training/calibration.py). Of full, sampled, nce and importance; the paper: no.
+    # Whether to fit the output bias b to validation words after training, with one offset for all words of similar
+    # training count (training/calibration.py); output.kind must be full, sampled, nce or importance. The paper: no.
     c.calibrate = False
     c.epochs = 8  # largest number of passes over the training words; the paper on Brown: 10 to 20
     c.patience = 2  # training stops after so many validations without a better perplexity

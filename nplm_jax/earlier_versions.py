@@ -1,4 +1,4 @@
-"""What a config.json of an earlier version meant: keys that have other names now, and keys that it lacks."""
+"""Translates the config.json of earlier versions: renamed keys and values, and the values of keys added since."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,7 +44,7 @@ ADDED_KEYS = {
 
 
 def translate(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a flattened config of this or an earlier version with the keys and values of this one."""
+    """Returns a flattened config, of this or an earlier version, with current keys and values."""
     renamed = {new: flat[old] for old, new in KEY_ALIASES.items() if old in flat}
     kept = {key: value for key, value in flat.items() if key not in KEY_ALIASES}
     config = {**ADDED_KEYS, **renamed, **kept}

@@ -1,10 +1,10 @@
-"""What the calibration of each word's probability by its training count buys, also for a model that is counted.
+"""Measures the perplexity gain from calibration, for networks and for count-based models.
 
     python -m experiments.frontier.calibration RUN...    measures runs and writes results/calibration/NAME.json
     python -m experiments.frontier.calibration           the table of the committed results
 
-`train.calibrate` ends the training of a network so (nplm_jax/training/calibration.py); here the same numbers are fitted
-to finished models, so that the 5-gram is compared fairly. Run networks with `--config.train.calibrate=False` for it.
+`train.calibrate` does this at the end of training (nplm_jax/training/calibration.py). Train the networks with
+`--config.train.calibrate=False`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import tqdm
 from experiments import results
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.inference.perplexity import nll_to_perplexity, sample_spans
+from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram.counts import with_history
 from nplm_jax.runs import loading, provenance
 from nplm_jax.training import calibration
 from nplm_jax.utils import mapped_arrays
+from nplm_jax.utils.errors import require
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'calibration'
@@ -33,7 +34,7 @@ BATCH = 256  # contexts of which a count-based model computes all next words at 
 
 
 def group_probabilities(model: LanguageModel, tokens_T: np.ndarray, span: Span, groups_V: np.ndarray) -> np.ndarray:
-    """Returns the probability that each group of words has at each position of a span, len(span) x G."""
+    """Returns the total probability of each group of words at each position of a span, len(span) x G."""
     if isinstance(model, NeuralLanguageModel):
         return model.group_probabilities(tokens_T, span, groups_V)
     assert model.n is not None
@@ -48,7 +49,7 @@ def group_probabilities(model: LanguageModel, tokens_T: np.ndarray, span: Span, 
 
 
 def measure(model: LanguageModel, data: Dataset) -> dict[str, Any]:
-    """Returns the perplexities before and after, and for each group its training counts, its words and d.
+    """Returns the perplexities before and after calibration, and what describes each group of words.
 
     Args:
         model: A model that is not calibrated.
@@ -61,9 +62,7 @@ def measure(model: LanguageModel, data: Dataset) -> dict[str, Any]:
     probabilities = {name: group_probabilities(model, tokens_T, span, groups_V) for name, span in spans.items()}
     groups = {name: groups_V[tokens_T[span.start : span.stop]] for name, span in spans.items()}
     start = data.valid.start
-    sample = np.concatenate(
-        [np.arange(s.start, s.stop) - start for s in sample_spans(data.valid, calibration.NUM_WORDS)]
-    )
+    sample = np.concatenate([np.arange(s.start, s.stop) - start for s in calibration.calibration_spans(data)])
     d_G = calibration.fit_offsets(probabilities['valid'][sample], groups['valid'][sample])
     before, after = {}, {}
     for name, span in spans.items():
@@ -76,10 +75,10 @@ def measure(model: LanguageModel, data: Dataset) -> dict[str, Any]:
         'groups': [
             {
                 'counts': [int(counts_V[groups_V == group].min()), int(counts_V[groups_V == group].max())],
-                'words': int((groups_V == group).sum()),
+                'num_words': int((groups_V == group).sum()),
                 'share': float(np.mean(groups['valid'] == group)),
                 'probability': float(probabilities['valid'][:, group].mean()),
-                'd': float(d_G[group]),
+                'offset': float(d_G[group]),
             }
             for group in np.unique(groups_V).tolist()
         ],
@@ -87,14 +86,17 @@ def measure(model: LanguageModel, data: Dataset) -> dict[str, Any]:
 
 
 def table() -> str:
-    """Returns a row a model, and the groups with the fewest occurrences."""
-    header = ['model', 'valid', 'calibrated', 'test', 'calibrated', 'gain', 'P of words seen 0, 1, 2 times', 'share']
+    """Returns one row per model, with the groups of words seen at most twice in training."""
+    header = [
+        'model', 'valid', 'valid calibrated', 'test', 'test calibrated', 'gain', 'P(count 0, 1, 2)',
+        'share of valid words',
+    ]  # fmt: skip
     rows = []
     for path in sorted(RESULTS.glob('*.json')):
         recorded = results.read(RESULTS, path.stem)
         before, after = recorded['before'], recorded['after']
         rare = [group for group in recorded['groups'] if group['counts'][1] <= 2]
-        shown = [', '.join(f'{group[key]:.2%}' for group in rare) for key in ('probability', 'share')]
+        shown = [', '.join(f'{group[key]:.2%}' for group in rare) or '-' for key in ('probability', 'share')]
         perplexities = [number for split in ('valid', 'test') for number in (before[split], after[split])]
         rows.append([path.stem, *perplexities, f'{1 - after["test"] / before["test"]:.1%}', *shown])
     return markdown_table(header, rows)
@@ -104,6 +106,8 @@ def main() -> None:
     """Runs the study."""
     for folder in sys.argv[1:]:
         settings, _, model = loading.load(folder)
+        allowed = 'must be False: the run is calibrated already'
+        require(not settings.train.calibrate, 'train.calibrate', settings.train.calibrate, allowed)
         data = loading.prepare_recorded(settings, folder)
         measured = {'name': settings.name, **measure(model, data), **provenance.provenance()}
         RESULTS.mkdir(exist_ok=True)

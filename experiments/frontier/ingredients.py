@@ -23,15 +23,11 @@ POINTS = {
     'one_minute': {},
     'untied': {'model.tied': False},
     'dropout': {'model.dropout': 0.15, 'model.output_dropout': 0.25},
-    'mask_a_word': {'model.dropout': 0.15, 'model.output_dropout': 0.25, 'model.variational': False},
     'sampled': {'output.kind': 'sampled'},
     'full': {'output.kind': 'full'},
-    'uncalibrated': {'train.calibrate': False},
     'adam': {'optimizer.name': 'adam', 'optimizer.learning_rate': 0.003, 'optimizer.clip_norm': 1.0},
     'zero_bias': {'model.unigram_bias': False},
     'mogrifier': {'model.family': 'mogrifier'},
-    'gru': {'model.family': 'gru'},
-    'rnn': {'model.family': 'rnn', 'optimizer.learning_rate': 5.0},
 }
 
 

@@ -65,8 +65,9 @@ def points(folder: pathlib.Path, others: Mapping[str, Iterable[str]]) -> list[Po
 
 
 def rows(all_points: Iterable[Point]) -> list[list[Any]]:
-    """Returns a row a run."""
+    """Returns a row a run. A calibrated network is compared with the calibrated 5-gram of Brown."""
     (reference,) = (point.test for point in all_points if point.name == KN5)
+    references = {'-': reference, 'yes': results.read(RESULTS / 'calibration', KN5)['after']['test']}
     table = []
     for name, recorded in all_points:
         numbers = [
@@ -75,7 +76,7 @@ def rows(all_points: Iterable[Point]) -> list[list[Any]]:
         ]
         calibrated = 'yes' if 'calibration_words' in recorded else '-'
         perplexities = [recorded['perplexity'][split] for split in ('valid', 'test')]
-        ratio = f'{perplexities[1] / reference:.2f}'
+        ratio = f'{perplexities[1] / references[calibrated]:.2f}'
         mixed = recorded.get('mixture', {}).get('by_frequency', {}).get('test', '-')
         table.append([name, recorded['family'], *numbers, calibrated, *perplexities, ratio, mixed])
     return table

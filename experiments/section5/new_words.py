@@ -47,7 +47,7 @@ OTHER_WORDS = 20_000  # validation words on which that effect is measured
 # Row of configs/brown.py, changed keys, and the numbers of occurrences from which words are induced.
 NETWORKS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
     'window': ('quick', {}, (1, 2, 5, 10)),
-    'residual': ('', {'model.m': 100, 'model.h': 200, 'train.epochs': 3}, (1, 5)),
+    'residual': ('', {'model.m': 100, 'model.h': 200, 'train.epochs': 3, 'train.calibrate': False}, (1, 5)),
 }
 FIRST = 'window'  # on which the variant is chosen
 VARIANTS = {  # the weights, and a power to which they are raised

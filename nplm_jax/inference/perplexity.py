@@ -150,11 +150,11 @@ def evaluate_sample(model: LanguageModel, tokens_T: np.ndarray, span: Span, num_
 
 
 def sample_spans(span: Span, num_words: int) -> list[Span]:
-    """Returns 16 stretches of one length, spread evenly over a span, `num_words` together at most.
+    """Returns up to 16 spans of equal length, evenly spaced, with at most `num_words` words in total.
 
     Args:
         span: The words to sample from.
-        num_words: The number of words, 1 or more; the whole span where it has no more.
+        num_words: The largest number of words, 1 or more; a span that has no more is returned whole.
 
     Examples:
         >>> sample_spans(Span(100, 260), 40)[:2]

@@ -46,29 +46,29 @@ class NeuralLanguageModel(LanguageModel):
 
     def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score`. A body with a carry reads `burn_in` words before the span first."""
-        return self._read_span(_score_stream, tokens_T, span)
+        return self._apply_to_span(_score_stream, tokens_T, span)
 
     def group_probabilities(self, tokens_T: np.ndarray, span: Span, groups_V: np.ndarray) -> np.ndarray:
         """Returns the probability that each group of words has at each position of a span.
 
         Args:
             tokens_T: Ids of the stream.
-            span: The positions; the probabilities are those given the words before each.
-            groups_V: The group of each word, from 0 on.
+            span: The positions to predict.
+            groups_V: The group of each word, numbered from 0.
 
         Returns:
             The sums of P(w) over the words w of each group, len(span) x G, float32.
         """
-        is_member_VxG = jax.nn.one_hot(groups_V, int(np.max(groups_V)) + 1)
-        return self._read_span(functools.partial(_sum_groups, is_member_VxG), tokens_T, span)
+        one_hot_VxG = jax.nn.one_hot(groups_V, int(np.max(groups_V)) + 1)
+        return self._apply_to_span(functools.partial(_group_probabilities, one_hot_VxG), tokens_T, span)
 
-    def _read_span(self, read: Callable[..., jax.Array], tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Returns what `read` computes at each position of a span, in blocks of SCORING_BATCH positions."""
+    def _apply_to_span(self, function: Callable[..., jax.Array], tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """Applies a compiled function to blocks of consecutive positions, and returns its results in order."""
         start, N = max(0, span.start - self.network.body.burn_in), self.network.body.num_context
         words_L = with_history(tokens_T, Span(start, span.stop), N).astype(np.int32)
         positions_SxB = dataset.consecutive_positions(Span(N, len(words_L)), SCORING_BATCH)
-        values_SxB = np.asarray(read(self.network, self.params, words_L, positions_SxB))
-        return values_SxB.reshape(-1, *values_SxB.shape[2:])[span.start - start : span.stop - start]
+        blocks = np.asarray(function(self.network, self.params, words_L, positions_SxB))
+        return blocks.reshape(-1, *blocks.shape[2:])[span.start - start : span.stop - start]
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
         """See `LanguageModel.score_lines`. Lines are read in parallel; of equal beginnings only one is scored."""
@@ -183,12 +183,12 @@ def _score_stream(network: Network, params: Params, tokens_T: jax.Array, positio
 
 
 @jit_float32
-def _sum_groups(
-    is_member_VxG: jax.Array, network: Network, params: Params, tokens_T: jax.Array, positions_SxB: jax.Array
+def _group_probabilities(
+    one_hot_VxG: jax.Array, network: Network, params: Params, tokens_T: jax.Array, positions_SxB: jax.Array
 ) -> jax.Array:
     """Returns the probability of each group of words at these positions, which are consecutive, S x B x G."""
     return _map_blocks(
-        lambda features, targets_B: jnp.exp(network.output.log_probabilities(params, features)) @ is_member_VxG,
+        lambda features, targets_B: jnp.exp(network.output.log_probabilities(params, features)) @ one_hot_VxG,
         network,
         params,
         tokens_T,
@@ -197,20 +197,20 @@ def _sum_groups(
 
 
 def _map_blocks(
-    predict: Callable[[Features, jax.Array], jax.Array],
+    function: Callable[[Features, jax.Array], jax.Array],
     network: Network,
     params: Params,
     tokens_T: jax.Array,
     positions_SxB: jax.Array,
 ) -> jax.Array:
-    """Returns `predict` of the features and the words at these positions, which are consecutive, block by block."""
+    """Applies a function to the features and the targets of each block of consecutive positions."""
 
-    def predict_block(carry: Carry, positions_B: jax.Array) -> tuple[Carry, jax.Array]:
+    def apply_to_block(carry: Carry, positions_B: jax.Array) -> tuple[Carry, jax.Array]:
         contexts_BxN, targets_B = dataset.windows(tokens_T, positions_B, network.body.num_context)
         features, carry = network.features(params, contexts_BxN, carry)
-        return carry, predict(features, targets_B)
+        return carry, function(features, targets_B)
 
-    return jax.lax.scan(predict_block, network.body.start(1), positions_SxB)[1]
+    return jax.lax.scan(apply_to_block, network.body.start(1), positions_SxB)[1]
 
 
 @jit_float32

@@ -221,7 +221,7 @@ def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
     if evaluated := results.get('evaluated_train_words'):
         lines.append(f'train: of a sample of {evaluated:,} training words (eval.train_words)')
     if fitted := results.get('calibration_words'):
-        lines.append(f'calibrated: the output bias was fitted to {fitted:,} validation words (train.calibrate)')
+        lines.append(f'calibrated: the output bias was fitted to {fitted:,} of the validation words (train.calibrate)')
     if sample := results.get('sample'):
         errors = ', '.join(f'{s} +- {null_to_inf(sample["standard_error"][s]):.1f}' for s in SPLITS[1:])
         words = f'{sample["words"]["valid"]:,} validation and {sample["words"]["test"]:,} test words'

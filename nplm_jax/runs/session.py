@@ -122,7 +122,7 @@ class RunSession:
         figures.draw_learning_curve(self.folder, self.settings.name, self.settings.paper.valid)
         network, progress = self.trainer.run.program.network, self.trainer.progress
         batch_size = self.settings.train.batch_size
-        calibration_words = min(calibration.NUM_WORDS, len(self.inputs.data.valid))
+        calibration_words = sum(map(len, calibration.calibration_spans(self.inputs.data)))
         return NeuralLanguageModel(network, self.trainer.best), {
             'parameters': network.num_parameters(),
             'epochs': progress.step / self.trainer.run.schedule.steps_per_epoch,

@@ -17,7 +17,7 @@ from nplm_jax.utils.io import expand
 
 FOLDER = 'spelling'  # in the folder of the run
 UPDATES = 20_000  # at most; the number of passes over the words follows from it
-# All keys but corpus.* and earlier_versions.ADDED_KEYS: a network of the paper's kind over characters, its training.
+# Sets every key except corpus.* and earlier_versions.ADDED_KEYS: a small window network over characters.
 NETWORK: Mapping[str, Any] = {
     'model.family': 'nplm',
     'model.n': 8,

@@ -126,9 +126,9 @@ class Trainer:
 
     Attributes:
         run: The constants of the run.
-        best: The parameters with the best validation NLL, on one device.
+        best: The parameters with the best validation NLL, on one device; calibrated at the end if that is set.
         progress: The progress of the run.
-        best_scores: log P of the validation words by `best`; empty where another start of the run found `best`.
+        best_scores: log P of the validation words by `best`; empty where another start found `best`, or if calibrated.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class Trainer:
             self.validate()
             self._reporter.validated(self.progress)
         if self.done and self.run.settings.train.calibrate:
-            self.calibrate()
+            self.calibrate()  # before the last save, since a checkpoint is never written twice
         if save or self.done:
             self.save()
         if self.done:
@@ -233,10 +233,11 @@ class Trainer:
         )
 
     def calibrate(self) -> None:
-        """Fits the output bias of the best parameters to the validation words."""
-        model = NeuralLanguageModel(self.run.program.network, self.best)
+        """Replaces the best parameters by calibrated ones (`training.calibration`), and counts the seconds of it."""
+        started, model = time.perf_counter(), NeuralLanguageModel(self.run.program.network, self.best)
         self.best, self.best_scores = calibration.calibrate(model, self.run.data), {}
-        self.progress = dataclasses.replace(self.progress, seconds=time.perf_counter() - self._started)
+        seconds = self.progress.seconds + time.perf_counter() - started
+        self.progress = dataclasses.replace(self.progress, seconds=seconds)
 
     def save(self) -> None:
         """Writes a checkpoint. Raises NonFiniteError instead if a number is not finite."""
@@ -278,7 +279,7 @@ def fit(trainer: Trainer) -> tuple[Params, Progress]:
     """Trains to the last epoch, or until validation has not improved for `train.patience` evaluations.
 
     Returns:
-        The parameters with the best validation NLL, and the final progress.
+        The parameters with the best validation NLL, calibrated if `train.calibrate` is set, and the final progress.
 
     Raises:
         NonFiniteError: A loss or parameter is not finite; `training.replay.explain` finds the update.

@@ -18,7 +18,10 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.processes import free_port
 
 MESH = ('--config.parallel.data=2', '--config.parallel.model=2')
-SENTENCES = ('--config=configs/sentences.py', '--config.train.epochs=20', '--config.train.steps_per_execution=3')
+SENTENCES = (
+    '--config=configs/sentences.py', '--config.train.epochs=20', '--config.train.steps_per_execution=3',
+    '--config.train.calibrate=True',
+)  # fmt: skip
 
 
 def start(folder, flags, **distributed):

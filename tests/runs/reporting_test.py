@@ -140,4 +140,4 @@ def test_the_table_has_the_mixtures_and_the_papers_row_where_there_are_any():
     assert table[7:] == ['4 test words had probability zero: the test perplexity is infinite']
     results = {**results, 'evaluated_train_words': 1000, 'calibration_words': 2000}
     assert 'train: of a sample of 1,000 training words' in results_table(results, no_row)
-    assert 'calibrated: the output bias was fitted to 2,000 validation words' in results_table(results, no_row)
+    assert 'calibrated: the output bias was fitted to 2,000 of the validation words' in results_table(results, no_row)

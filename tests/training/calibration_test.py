@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, RecordingReporter, check_resumed, make_model, small_settings, train
+from helpers import DATA, SPARSE, RecordingReporter, assert_close, check_resumed, make_model, small_settings, train
 
 from configs import default
 from nplm_jax.inference import perplexity
@@ -14,7 +14,7 @@ from nplm_jax.runs import experiment
 from nplm_jax.training import calibration, vmapped
 from nplm_jax.training.checkpoints import Store
 from nplm_jax.training.loop import Trainer, fit, prepare_run
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 V = len(DATA.vocabulary)
 TIED_LSTM = {
@@ -35,7 +35,7 @@ def numpy_nll(d_G, probabilities_TxG, groups_T):
     return np.mean(log_sums_T - d_G[groups_T]) + 0.5 * (d_G**2).sum() / len(groups_T)
 
 
-def test_groups_double_every_second_group():
+def test_there_are_two_groups_per_doubling_of_the_count():
     counts_V = np.arange(1, 5000)
     groups_V = calibration.group_by_count(counts_V)
     expected = [1 + math.floor(2 * math.log2(count)) for count in counts_V.tolist()]
@@ -61,6 +61,14 @@ def test_a_model_without_context_gets_the_shares_of_the_groups():
     d_G = calibration.fit_offsets(np.tile(P_G, (len(groups_T), 1)), groups_T)
     calibrated_G = P_G * np.exp(d_G)
     np.testing.assert_allclose(calibrated_G / calibrated_G.sum(), [0.1, 0.3, 0.6], rtol=1e-3)
+
+
+def test_probabilities_that_float32_rounds_to_zero_give_finite_offsets():
+    probabilities_TxG = np.tile(np.array([1, 0], np.float32), (2000, 1))
+    d_G = calibration.fit_offsets(probabilities_TxG, np.repeat([0, 1], [1200, 800]))
+    assert np.isfinite(d_G).all() and d_G[1] - d_G[0] > 10
+    with pytest.raises(NonFiniteError, match='train.calibrate are not finite'):
+        calibration.fit_offsets(np.full((5, 2), np.nan), np.zeros(5, int))
 
 
 @pytest.mark.parametrize('family', FAMILIES)
@@ -92,7 +100,7 @@ def test_the_calibrated_network_scales_each_words_probability_by_its_groups_fact
     assert after < before
 
 
-def test_training_ends_with_it_and_changes_only_b(tmp_path):
+def test_training_ends_with_calibration_which_changes_only_b(tmp_path):
     plain, progress, _ = train(small_settings(), tmp_path / 'plain')
     best, calibrated_progress, _ = train(small_settings(CALIBRATE), tmp_path / 'calibrated')
     assert calibrated_progress.best_valid_nll == progress.best_valid_nll  # metrics.jsonl has it before calibration
@@ -120,7 +128,16 @@ def test_runs_that_train_together_are_each_calibrated():
         np.testing.assert_allclose(trainer.best[BIAS], alone[BIAS], atol=1e-3)
 
 
-def test_an_output_layer_without_a_bias_for_each_word_is_refused():
+@pytest.mark.eight_devices
+def test_on_eight_devices_it_is_that_of_one(tmp_path):
+    changes = {'train.batch_size': 8, **CALIBRATE}
+    mesh = {'parallel.data': 2, 'parallel.model': 4}  # which does not divide the words
+    alone, on_mesh = (train(small_settings({**changes, **keys}), tmp_path / str(len(keys)))[0] for keys in ({}, mesh))
+    assert V % 4 and on_mesh[BIAS].shape == (V,)
+    assert_close(on_mesh, alone, rtol=1e-3, atol=1e-3)
+
+
+def test_an_output_layer_that_is_no_softmax_over_all_words_is_refused():
     c = default.get_config()
     c.train.calibrate, c.output.kind = True, 'tree'
     with pytest.raises(BadInput, match="output.kind='tree'.*must be full, sampled, nce or importance"):
