@@ -172,6 +172,9 @@ def _train() -> ConfigDict:
     c = ConfigDict()
     c.batch_size = 128  # words an update; the paper: 1
     c.average = 0.0  # decay an update of the parameters' running average, which is then the result; 0: no average
+    # Whether to smooth the rows of C, U and W after training: the count at which a word's own row weighs as much as the
+    # mean over words with its ending (training/suffix_smoothing.py); 0: no. Before train.calibrate. The paper: no.
+    c.suffix_smoothing = 0.0
     # Whether to fit the output bias b to validation words after training, with one offset for all words of similar
     # training count (training/calibration.py); output.kind must be full, sampled, nce or importance. The paper: no.
     c.calibrate = False

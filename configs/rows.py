@@ -98,7 +98,7 @@ def set_residual(c: ConfigDict) -> None:
     c.model.tied = c.model.variational = True
     c.model.dropout = 0.25
     c.output.kind = 'nce'
-    c.train.calibrate = True
+    c.train.suffix_smoothing, c.train.calibrate = 3.0, True
     c.optimizer.name, c.optimizer.learning_rate, c.optimizer.clip_norm, c.optimizer.decay = 'adam', 0.003, 1.0, 0.0
     c.train.batch_size, c.train.bptt_length, c.train.epochs = 1024, 32, 4
     c.train.checkpoint_every, c.train.log_every, c.train.steps_per_execution = 500, 100, 20
@@ -110,7 +110,7 @@ def set_tied_lstm(c: ConfigDict) -> None:
     c.model.tied = c.model.variational = True
     c.model.dropout, c.model.output_dropout = 0.35, 0.45
     c.output.kind = 'nce'
-    c.train.calibrate = True
+    c.train.suffix_smoothing, c.train.calibrate = 3.0, True
     c.optimizer.learning_rate, c.optimizer.clip_norm, c.optimizer.decay = 20.0, 0.25, 3e-6
     c.train.batch_size, c.train.bptt_length, c.train.epochs = 512, 16, 12
     c.train.evaluate_every, c.train.patience = 4686, 4  # three epochs

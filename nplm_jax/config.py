@@ -190,6 +190,7 @@ class TrainSettings:
 
     batch_size: Count
     average: Share
+    suffix_smoothing: NonNegative
     calibrate: bool
     epochs: Count
     patience: Count

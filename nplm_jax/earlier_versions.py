@@ -40,6 +40,7 @@ ADDED_KEYS = {
     'prior.strength': 0.0,
     'train.average': 0.0,
     'train.calibrate': False,
+    'train.suffix_smoothing': 0.0,
 }
 
 

@@ -44,10 +44,11 @@ RARE_COUNT = 10  # largest count of the words whose mean is a baseline
 NEIGHBOURS, NEIGHBOURS_OF = 8, 10
 SHOWN_ONCE = 5  # occurrences from which words are induced for the neighbours and the effect on other words
 OTHER_WORDS = 20_000  # validation words on which that effect is measured
+UNSMOOTHED = {'train.suffix_smoothing': 0.0, 'train.calibrate': False}  # as in the committed results
 # Row of configs/brown.py, changed keys, and the numbers of occurrences from which words are induced.
 NETWORKS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
     'window': ('quick', {}, (1, 2, 5, 10)),
-    'residual': ('', {'model.m': 100, 'model.h': 200, 'train.epochs': 3, 'train.calibrate': False}, (1, 5)),
+    'residual': ('', {'model.m': 100, 'model.h': 200, 'train.epochs': 3, **UNSMOOTHED}, (1, 5)),
 }
 FIRST = 'window'  # on which the variant is chosen
 VARIANTS = {  # the weights, and a power to which they are raised

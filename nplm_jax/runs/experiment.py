@@ -17,10 +17,9 @@ from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.runs.loading import Path, load
 from nplm_jax.runs.session import Inputs, RunSession, open_session
 from nplm_jax.runs.signals import interruptible
-from nplm_jax.training import calibration
 from nplm_jax.training.loop import Trainer, fit
 from nplm_jax.training.vmapped import RUN_ERRORS, fit_many
-from nplm_jax.utils.errors import BadInput, NonFiniteError
+from nplm_jax.utils.errors import BadInput, NonFiniteError, require
 
 __all__ = ['load', 'load_settings', 'run', 'run_many']
 Config: TypeAlias = ConfigDict | Mapping[str, Any]
@@ -42,10 +41,18 @@ def load_settings(config: Config) -> Settings:
     if is_network(settings.model):
         body_class(settings.model).from_settings(settings)
         neighbours.check_settings(settings)
-        calibration.check_settings(settings)
+        _check_postprocessing(settings)
     else:
         factory.check_settings(settings)
     return settings
+
+
+def _check_postprocessing(settings: Settings) -> None:
+    """Raises BadInput where the output layer is no softmax over all words, which smoothing and calibration need."""
+    is_softmax = output_layer_class(settings.output).takes_new_words
+    for key in ('suffix_smoothing', 'calibrate'):
+        allowed = f'must be full, sampled, nce or importance, or train.{key} be turned off'
+        require(is_softmax or not getattr(settings.train, key), 'output.kind', settings.output.kind, allowed)
 
 
 def run(config: Config, folder: Path, command: str = '', data: Dataset | None = None) -> dict[str, Any]:

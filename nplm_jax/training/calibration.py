@@ -12,26 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
-from nplm_jax.config import Settings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.distributed import multihost
 from nplm_jax.inference.perplexity import sample_spans
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import BIAS, Params
-from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.utils import mapped_arrays
-from nplm_jax.utils.errors import NonFiniteError, require
+from nplm_jax.utils.errors import NonFiniteError
 
 MAX_WORDS = 50_000  # largest number of validation words for the fit, spread evenly
 _MIN_PROBABILITY = 1e-30  # of a group: smaller ones are rounded to zero in float32, whose logarithm is not finite
-
-
-def check_settings(settings: Settings) -> None:
-    """Raises BadInput unless the output layer is a softmax over all words, or there is no calibration."""
-    is_softmax = output_layer_class(settings.output).takes_new_words
-    allowed = 'must be full, sampled, nce or importance for train.calibrate=True; or set train.calibrate=False'
-    require(is_softmax or not settings.train.calibrate, 'output.kind', settings.output.kind, allowed)
 
 
 def calibrate(model: NeuralLanguageModel, data: Dataset) -> Params:

@@ -25,7 +25,7 @@ from nplm_jax.inference.perplexity import evaluate_sample, summarize
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.training import calibration
+from nplm_jax.training import calibration, suffix_smoothing
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import Store
 from nplm_jax.training.inputs import WordSource, make_word_source
@@ -126,9 +126,9 @@ class Trainer:
 
     Attributes:
         run: The constants of the run.
-        best: The parameters with the best validation NLL, on one device; calibrated at the end if that is set.
+        best: The parameters with the best validation NLL, on one device; post-processed at the end.
         progress: The progress of the run.
-        best_scores: log P of the validation words by `best`; empty where another start found `best`, or if calibrated.
+        best_scores: log P of the validation words by `best`; empty where another start found `best`, or post-processed.
     """
 
     def __init__(
@@ -197,8 +197,8 @@ class Trainer:
         if evaluate:
             self.validate()
             self._reporter.validated(self.progress)
-        if self.done and self.run.settings.train.calibrate:
-            self.calibrate()  # before the last save, since a checkpoint is never written twice
+        if self.done:
+            self.postprocess()  # before the last save, since a checkpoint is never written twice
         if save or self.done:
             self.save()
         if self.done:
@@ -232,12 +232,17 @@ class Trainer:
             finished=progress.step >= run.schedule.total_steps or evaluations_since_best >= run.settings.train.patience,
         )
 
-    def calibrate(self) -> None:
-        """Replaces the best parameters by calibrated ones (`training.calibration`), and counts the seconds of it."""
-        started, model = time.perf_counter(), NeuralLanguageModel(self.run.program.network, self.best)
-        self.best, self.best_scores = calibration.calibrate(model, self.run.data), {}
+    def postprocess(self) -> None:
+        """Smooths and calibrates the best parameters as the settings ask for, and counts the seconds of it."""
+        started, network, train = time.perf_counter(), self.run.program.network, self.run.settings.train
+        if not (train.suffix_smoothing or train.calibrate):
+            return
+        if train.suffix_smoothing:
+            self.best = suffix_smoothing.smooth(network, self.best, self.run.data, train.suffix_smoothing)
+        if train.calibrate:
+            self.best = calibration.calibrate(NeuralLanguageModel(network, self.best), self.run.data)
         seconds = self.progress.seconds + time.perf_counter() - started
-        self.progress = dataclasses.replace(self.progress, seconds=seconds)
+        self.best_scores, self.progress = {}, dataclasses.replace(self.progress, seconds=seconds)
 
     def save(self) -> None:
         """Writes a checkpoint. Raises NonFiniteError instead if a number is not finite."""
@@ -279,7 +284,7 @@ def fit(trainer: Trainer) -> tuple[Params, Progress]:
     """Trains to the last epoch, or until validation has not improved for `train.patience` evaluations.
 
     Returns:
-        The parameters with the best validation NLL, calibrated if `train.calibrate` is set, and the final progress.
+        The parameters with the best validation NLL, after `Trainer.postprocess`, and the final progress.
 
     Raises:
         NonFiniteError: A loss or parameter is not finite; `training.replay.explain` finds the update.

@@ -1,0 +1,62 @@
+"""Smooths the parameters of rare words with those of words that have the same ending.
+
+Let c_w be the row of word w in a table with one row per word, n_w its training count and a_w = n_w / (n_w + k). The
+smoothed row is a_w c_w + (1 - a_w) mu(s), where s are the last four letters of w. The mean mu(s) of the words that end
+in s is itself smoothed with that of the ending without its first letter, from s = '' on:
+mu(s) = (sum over w that end in s of a_w c_w + k mu(s[1:])) / (sum of a_w + k).
+Dims: V vocabulary, D columns, E endings.
+
+References:
+    Brants, TnT: a statistical part-of-speech tagger, 2000: the same back-off over endings, for unknown words.
+"""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.models.network import Network
+from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Params
+from nplm_jax.utils import mapped_arrays
+
+MAX_LETTERS = 4  # of an ending
+
+
+def smooth(network: Network, params: Params, data: Dataset, k: float) -> Params:
+    """Returns the parameters with C and the output matrices smoothed.
+
+    Args:
+        network: The network; its output layer is a softmax over all words.
+        params: Its parameters.
+        data: Its corpus: the vocabulary, and the training words, which are counted.
+        k: The count at which a word's own row and the mean of its ending have equal weights.
+    """
+    words = data.vocabulary.words
+    counts_V = mapped_arrays.bincount(data.train_words, len(words))
+    names = {EMBEDDING, *network.output_tables} - {BIAS}
+    return params | {name: jnp.asarray(smooth_rows(np.asarray(params[name]), words, counts_V, k)) for name in names}
+
+
+def smooth_rows(table_VxD: np.ndarray, words: Sequence[str], counts_V: np.ndarray, k: float) -> np.ndarray:
+    """Returns a table with its rows smoothed, of the type of the table.
+
+    Args:
+        table_VxD: A row per word.
+        words: The words, by id.
+        counts_V: Their training counts; some are above zero.
+        k: The count at which a word's own row and the mean of its ending have equal weights; above 0.
+    """
+    weights_Vx1 = (counts_V / (counts_V + k))[:, None]
+    weighted_VxD = weights_Vx1 * table_VxD.astype(np.float64)
+    means_VxD = np.tile(weighted_VxD.sum(axis=0) / weights_Vx1.sum(), (len(words), 1))  # of the ending of each word
+    for length in range(1, MAX_LETTERS + 1):
+        ids = np.flatnonzero([len(word) >= length for word in words])
+        letters = np.array([words[i][-length:] for i in ids], object)
+        _, first, endings = np.unique(letters, return_index=True, return_inverse=True)
+        sums_ExD, totals_Ex1 = np.zeros((len(first), table_VxD.shape[1])), np.zeros((len(first), 1))
+        np.add.at(sums_ExD, endings, weighted_VxD[ids])
+        np.add.at(totals_Ex1, endings, weights_Vx1[ids])
+        means_ExD = (sums_ExD + k * means_VxD[ids[first]]) / (totals_Ex1 + k)
+        means_VxD[ids] = means_ExD[endings]
+    return (weighted_VxD + (1 - weights_Vx1) * means_VxD).astype(table_VxD.dtype)
