@@ -52,8 +52,8 @@ def smooth_rows(table_VxD: np.ndarray, words: Sequence[str], counts_V: np.ndarra
     means_VxD = np.tile(weighted_VxD.sum(axis=0) / weights_Vx1.sum(), (len(words), 1))  # of the ending of each word
     for length in range(1, MAX_LETTERS + 1):
         ids = np.flatnonzero([len(word) >= length for word in words])
-        letters = np.array([words[i][-length:] for i in ids], object)
-        _, first, endings = np.unique(letters, return_index=True, return_inverse=True)
+        letters = [word[-length:] for word in words if len(word) >= length]
+        _, first, endings = np.unique(np.array(letters, str), return_index=True, return_inverse=True)
         sums_ExD, totals_Ex1 = np.zeros((len(first), table_VxD.shape[1])), np.zeros((len(first), 1))
         np.add.at(sums_ExD, endings, weighted_VxD[ids])
         np.add.at(totals_Ex1, endings, weights_Vx1[ids])
