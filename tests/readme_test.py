@@ -58,6 +58,7 @@ TABLES = [
     ('experiments/table1/README.md', 'table1.table --seeds'),
     ('experiments/recurrent/README.md', 'recurrent.table'),
     ('experiments/frontier/README.md', 'frontier.table'),
+    ('experiments/frontier/README.md', 'frontier.calibration'),
     ('experiments/section5/trees.md', 'section5.trees'),
     ('experiments/section5/energy.md', 'section5.energy'),
     ('experiments/scale/README.md', 'scale.preparation'),

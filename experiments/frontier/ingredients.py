@@ -21,12 +21,11 @@ __all__ = ['get_config', 'sweep', 'POINTS']
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'ingredients'
 POINTS = {
     'one_minute': {},
+    'unsmoothed': {'train.suffix_smoothing': 0.0},
+    'uncalibrated': {'train.suffix_smoothing': 0.0, 'train.calibrate': False},
     'untied': {'model.tied': False},
-    'dropout': {'model.dropout': 0.15, 'model.output_dropout': 0.25},
     'sampled': {'output.kind': 'sampled'},
-    'full': {'output.kind': 'full'},
     'adam': {'optimizer.name': 'adam', 'optimizer.learning_rate': 0.003, 'optimizer.clip_norm': 1.0},
-    'zero_bias': {'model.unigram_bias': False},
     'mogrifier': {'model.family': 'mogrifier'},
 }
 
