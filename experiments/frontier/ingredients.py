@@ -4,7 +4,7 @@
     python -m experiments.frontier.ingredients             the table of the committed results
 
 All points make the two passes of `one_minute`. The results.json of each is committed as
-results/ingredients/NAME.json, with `processor_seconds`.
+results/ingredients/NAME.json, with `processor_seconds` where the machine did nothing else.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ def sweep() -> Iterator[dict[str, Any]]:
 def rows() -> list[list[Any]]:
     """Returns a row a point: what is changed, the perplexities, the processor seconds relative to the first's."""
     table = []
+    reference = results.read(RESULTS, 'one_minute')['processor_seconds']
     for name, keys in POINTS.items():
         recorded = results.read(RESULTS, name)
         if recorded['name'] != name:
             raise ValueError(f'{name}.json is of {recorded["name"]}')
-        seconds = recorded['processor_seconds']
-        reference = results.read(RESULTS, 'one_minute')['processor_seconds']
         changed = ', '.join(f'{key}={value}' for key, value in keys.items())
         perplexities = [recorded['perplexity'][split] for split in ('valid', 'test')]
-        table.append([name, changed, *perplexities, f'{seconds:,.0f}', f'{seconds / reference:.2f}'])
+        seconds = recorded.get('processor_seconds')
+        times = (f'{seconds:,}', f'{seconds / reference:.2f}') if seconds else ('-', '-')
+        table.append([name, changed, *perplexities, *times])
     return table
 
 
