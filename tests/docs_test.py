@@ -121,7 +121,14 @@ def test_numbers_in_sentences_are_those_of_committed_results():
     lstm, gru = (_recorded(f'recurrent/results/{name}.json')['perplexity'] for name in ('lstm', 'gru'))
     assert f'LSTM reaches {lstm["valid"]:.1f} on validation and {lstm["test"]:.1f} on test' in tables
     assert f'a GRU {gru["valid"]:.1f} and {gru["test"]:.1f}' in tables
-    assert f'An LSTM reaches {lstm["test"]:.1f} on test' in (ROOT / 'README.md').read_text()
+    minute, residual, mogrifier = (
+        _recorded(f'frontier/results/{name}.json')['perplexity']['test']
+        for name in ('one_minute', 'residual', 'mogrifier')
+    )
+    readme = ' '.join((ROOT / 'README.md').read_text().split())
+    assert f'test perplexity {residual:.0f})' in readme
+    assert f'LSTM reaches {minute:.1f} on test in one minute, a window network {residual:.1f} in four' in readme
+    assert f'a Mogrifier LSTM {mogrifier:.1f} in an hour' in readme
 
 
 @pytest.mark.parametrize('path', EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
