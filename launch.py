@@ -2,9 +2,9 @@
 
     python launch.py --config=configs/brown.py:mlp9 [--workdir=DIR] [--config.model.h=50 ...]
 
---config.KEY=VALUE sets a key; --print_config shows every key with its value and default, and trains nothing.
---grid=model.m=10,30 --grid=model.h=20,60 runs each combination of these values, each in its own folder, and prints a
-table of all; --sweep runs every point that the config file's sweep() yields.
+--config.KEY=VALUE sets a key; --print_config prints every key with its value and default, and exits.
+--grid=model.m=10,30 --grid=model.h=20,60 runs every combination of these values, each in its own folder, prints a table
+and draws a figure; --sweep runs every point that the config file's sweep() yields.
 --vectorize with either trains points that differ only in seed, learning rate or decay together, by jax.vmap.
 --distributed makes this process one of several that train together; start the same command in each.
 --launcher=slurm submits the run, or each point of the sweep, as a SLURM job and waits for the jobs;
@@ -37,19 +37,21 @@ from nplm_jax.utils.shell import command_line, open_closed_streams, python_comma
 if TYPE_CHECKING:
     from nplm_jax.runs.sweeps import Point
 
-_CONFIG = config_flags.DEFINE_config_file('config', None, 'The config file, with the row after a colon.')
-_PRINT_CONFIG = flags.DEFINE_boolean('print_config', False, 'Print every key of the config, and train nothing.')
-_SWEEP = flags.DEFINE_boolean('sweep', False, 'Run every point that the sweep() of the config file yields.')
-_GRID = flags.DEFINE_multi_string('grid', [], 'KEY=VALUE,VALUE,...: run each combination of these values; repeatable.')
-_VECTORIZE = flags.DEFINE_boolean('vectorize', False, 'In a sweep: train points of one shape together, by jax.vmap.')
-_WORKDIR = flags.DEFINE_string('workdir', None, 'The folder of the run; default: runs/NAME, with what is overridden.')
-_DISTRIBUTED = flags.DEFINE_boolean('distributed', False, 'Train together with other processes, on one mesh.')
+_CONFIG = config_flags.DEFINE_config_file(
+    'config', None, 'Config file, and a row after a colon: configs/brown.py:mlp9.'
+)
+_PRINT_CONFIG = flags.DEFINE_boolean('print_config', False, 'Print every config key and exit.')
+_SWEEP = flags.DEFINE_boolean('sweep', False, "Run every point that the config file's sweep() yields.")
+_GRID = flags.DEFINE_multi_string('grid', [], 'KEY=VALUE,VALUE,...: run every combination of values; repeatable.')
+_VECTORIZE = flags.DEFINE_boolean('vectorize', False, 'Train sweep points of equal shapes together, by jax.vmap.')
+_WORKDIR = flags.DEFINE_string('workdir', None, 'Output directory; default: runs/NAME and the overridden keys.')
+_DISTRIBUTED = flags.DEFINE_boolean('distributed', False, 'Train with other processes on one mesh.')
 _COORDINATOR = flags.DEFINE_string('coordinator', None, 'HOST:PORT of the first process; default: from SLURM.')
-_PROCESSES = flags.DEFINE_integer('processes', None, 'The number of processes; default: from SLURM.', 1)
-_PROCESS_ID = flags.DEFINE_integer('process_id', None, 'The number of this process; default: from SLURM.', 0)
+_PROCESSES = flags.DEFINE_integer('processes', None, 'Number of processes; default: from SLURM.', 1)
+_PROCESS_ID = flags.DEFINE_integer('process_id', None, 'Index of this process, from 0; default: from SLURM.', 0)
 _LAUNCHER = flags.DEFINE_enum('launcher', None, ['local', 'slurm'], 'Run as jobs; default: in this process.')
-_SLURM = flags.DEFINE_list('slurm', [], 'Options of SLURM jobs: KEY=VALUE,... such as partition=gpu,time=60.')
-_JOBS = flags.DEFINE_integer('jobs', None, 'Points that run at once; default: all on SLURM, 1 on this machine.', 1)
+_SLURM = flags.DEFINE_list('slurm', [], 'SLURM options: KEY=VALUE,..., such as partition=gpu,time=60.')
+_JOBS = flags.DEFINE_integer('jobs', None, 'Most points to run at once; default: all on SLURM, 1 on this machine.', 1)
 _HEARTBEAT = flags.DEFINE_integer('heartbeat', 10, 'Seconds of silence after which a process counts as lost.', 5)
 
 _ending = threading.Lock()  # held by the thread that says why the process ends
@@ -67,14 +69,14 @@ def main(argv: list[str]) -> None:
     except BadInput as error:
         exit_with(2, str(error))
     except OSError as error:
-        exit_with(1, f'{error}; what was saved before is intact; resume with: {command}')
+        exit_with(1, f'{error}; saved progress is intact; resume with: {command}')
     except (RuntimeError, ValueError) as error:
         if not (_DISTRIBUTED.value and _is_lost_process(error)):
             raise
         exit_with_loss(first_line(error)[:200], command)
     except (KeyboardInterrupt, Terminated) as stop:
         code = 143 if isinstance(stop, Terminated) else 130
-        exit_with(code, f'stopped; what was saved before is intact; resume with: {command}')
+        exit_with(code, f'stopped; saved progress is intact; resume with: {command}')
 
 
 def run(command: str) -> None:
@@ -93,7 +95,7 @@ def run(command: str) -> None:
     raise_on_sigterm()  # after the imports: an exception inside an extension module's import becomes an ImportError
     process.set_up_process(all_cores=_VECTORIZE.value)
     if _DISTRIBUTED.value:
-        on_loss = functools.partial(exit_with_loss, 'it has ended or is silent', command)
+        on_loss = functools.partial(exit_with_loss, 'it ended or stopped responding', command)
         multihost.start(_COORDINATOR.value, _PROCESSES.value, _PROCESS_ID.value, _HEARTBEAT.value, on_loss)
     config = _CONFIG.value
     file = config_flags.get_config_filename(flags.FLAGS['config'])
@@ -144,9 +146,11 @@ def run_jobs(points: Sequence[Point], folder: pathlib.Path, file: str, overrides
     Returns:
         The names of the points whose jobs ended without a result.
     """
-    from nplm_jax.runs import experiment, loading, workdir
+    from nplm_jax.runs import experiment, loading, sweeps, workdir
 
     jobs = []
+    if is_sweep():
+        sweeps.check_begun(points, folder)
     for point in points:
         point_folder = folder / point.name if is_sweep() else folder
         workdir.check(point_folder, experiment.load_settings(point.config))
@@ -173,7 +177,7 @@ def parse_flags(argv: list[str]) -> list[str]:
         if not isinstance(_CONFIG.value.name, str):  # the first access raises if the file could not be loaded
             raise BadInput('--config: name must be a string')
         if words and not _GRID.value:
-            raise BadInput(f'{words[0]}: not a flag; write --config.KEY=VALUE')
+            raise BadInput(f'{words[0]}: not a flag; set a config key with --config.KEY=VALUE')
         _GRID.value.extend(words)  # --grid model.m=10,30 model.h=20,60
         check_combinations()
     except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
@@ -187,13 +191,17 @@ def check_combinations() -> None:
         if flag.value is not None and not (_DISTRIBUTED.value or flag is _PROCESSES and _LAUNCHER.value):
             raise BadInput(f'--{flag.name}={flag.value}: needs --distributed')
     if _SWEEP.value and _GRID.value:
-        raise BadInput('--grid: not with --sweep, whose points the config file names')
+        raise BadInput('--grid: cannot be used with --sweep, whose points come from the config file')
     if _VECTORIZE.value and (_LAUNCHER.value or not is_sweep()):
-        raise BadInput('--vectorize: needs --sweep or --grid, and not --launcher, which gives each point a process')
+        raise BadInput('--vectorize: needs --sweep or --grid, and no --launcher, which starts a process for each point')
     if is_sweep() and _DISTRIBUTED.value:
-        raise BadInput(f'--{"grid" if _GRID.value else "sweep"}: not with --distributed; start its points one by one')
+        raise BadInput(
+            f'--{"grid" if _GRID.value else "sweep"}: cannot be used with --distributed; start its points one by one'
+        )
     if _LAUNCHER.value and _DISTRIBUTED.value:
-        raise BadInput(f'--launcher={_LAUNCHER.value}: not with --distributed; --processes=N starts all of them')
+        raise BadInput(
+            f'--launcher={_LAUNCHER.value}: cannot be used with --distributed; --processes=N starts all processes'
+        )
     if _SLURM.value and _LAUNCHER.value != 'slurm':
         raise BadInput(f'--slurm={",".join(_SLURM.value)}: needs --launcher=slurm')
     launchers.parse_slurm_options(_SLURM.value)

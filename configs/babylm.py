@@ -9,8 +9,8 @@ r"""BabyLM: what a child hears and reads, 10 or 100 million words, from your cop
     python launch.py --config=configs/babylm.py:100m,tied_lstm ...     a better network: residual, tied_lstm, mogrifier
 
 The folders hold a file a source (childes.train, simple_wiki.train and so on); each file is a text, read by name. Most
-have an utterance a line and no blank lines: such a file is one paragraph. Words that occur fewer than 3 times (10m) or
-10 times (100m) become <rare>.
+have an utterance a line and no blank lines: such a file is one paragraph; corpus.paragraphs=lines makes each line one.
+Words that occur fewer than 3 times (10m) or 10 times (100m) become <rare>.
 
 Nobody has run this config: no figures are known.
 """
@@ -32,6 +32,7 @@ def get_config(row: str = '10m') -> ConfigDict:
     c.name = f'babylm-{size}'
     c.corpus.name = 'text'
     c.corpus.min_count = MIN_COUNTS[size]
+    c.corpus.paragraphs = 'blank_lines'
     c.model.n, c.model.m, c.model.h = 6, 100, 200
     c.output.kind, c.output.samples = 'nce', 500
     c.optimizer.learning_rate = 6.0

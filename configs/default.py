@@ -37,6 +37,9 @@ def _corpus() -> ConfigDict:
     c.test_path = ''
     c.column = 'text'  # of JSON lines, Parquet and Hugging Face datasets: the column with the text
     c.tokens = 'words'  # of text, ap_news: words (splits off punctuation) | whitespace (text that is tokenized already)
+    # Of text, ap_news, what separates paragraphs: blank_lines | lines (each line is one, such as a sentence a line) |
+    # auto (lines where a text has no blank lines and its lines clearly are sentences, else blank_lines).
+    c.paragraphs = 'auto'
     c.lowercase = True  # merge upper and lower case; the paper (section 4): true
     c.split_possessive = True  # dog's -> dog 's
     c.boundary_tokens = True  # put <text> before each text and <p> before each paragraph
@@ -93,7 +96,7 @@ def _mogrifier() -> ConfigDict:
 def _residual() -> ConfigDict:
     """Returns `residual.*`: of residual (Sun and Iyyer, 2021)."""
     c = ConfigDict()
-    c.averages = 3  # averages of the n-1 words before the window, of the 2(n-1) before those, ...
+    c.averages = 3  # sums of the n-1 words before the window, of the 2(n-1) before those, ..., over sqrt(their number)
     c.expansion = 2  # units inside a layer, as a multiple of h
     return c
 
@@ -122,7 +125,9 @@ def _ngram() -> ConfigDict:
     # Of modified_kneser_ney, as lmplz --prune: the largest number of occurrences that is left out, for each order from
     # 1 on (the first is 0); the last is also that of the orders above: '0 0 1' leaves out trigrams that occur once.
     c.prune = '0'
-    c.bits = 0  # of a table that backs off: 8 or 16 bits for each log p and log b, nearly the same; 0: 64 bits
+    # Of a table that backs off: 8 or 16 bits for each log p above order 1, and 32 for each log b, such that the
+    # probabilities sum to one; 0: 64 bits for each.
+    c.bits = 0
     return c
 
 
@@ -137,8 +142,8 @@ def _output() -> ConfigDict:
     # accelerator has instructions for it); sums and parameters stay float32.
     c.precision = 'auto'
     c.block_size = 256  # of full: examples whose |V| scores are in memory at once; 1024 suits a GPU
-    # Of sampled and nce: distinct words drawn a step, which all examples of the batch share. Of importance: the largest
-    # number of words that each example draws.
+    # Of sampled and nce: distinct words drawn a step, which all examples of the batch share; all |V| words if there are
+    # fewer. Of importance: the largest number of words that each example draws.
     c.samples = 1000
     c.proposal = 'unigram'  # of sampled and nce: unigram (by training count) | log_uniform (by rank)
     c.exact_target = True  # of importance: samples stand for other words than the target; the paper: for all words
@@ -153,13 +158,21 @@ def _output() -> ConfigDict:
 def _optimizer() -> ConfigDict:
     """Returns `optimizer.*`: how a network is trained."""
     c = ConfigDict()
-    c.name = 'sgd'  # sgd | adam | adagrad (on the mean over a batch) | paper (section 2.1: on the sum over a batch)
+    # sgd | adam | adagrad | rowwise_adam (Adam, but each row of C, U, W and b has one second moment and no momentum, so
+    # that an update touches few rows unless output.kind is full) | paper (section 2.1). The gradient is the mean over
+    # a batch; with paper it is the sum.
+    c.name = 'sgd'
     c.learning_rate = 2.0  # not of paper; a batch half as large needs a rate half as large
     c.schedule = 'cosine'  # not of paper; cosine | linear (both fall to zero over all epochs) | constant
     c.warmup = 0  # not of paper; updates of linear warm-up
     c.momentum = 0.0  # of sgd
+    # Of rowwise_adam: 1, each row has its own second moment; 0, all rows of a parameter share one; between, a geometric
+    # mean of both. Below 1 the rows of rare words move less.
+    c.row_adaptivity = 1.0
     c.clip_norm = 0.0  # not of paper; largest norm of a gradient, 0: no limit
-    c.decay = 1e-5  # not of paper; R(theta) = decay/2 |theta|^2 over C, H, U, W
+    # Not of paper: R(theta) = decay/2 |theta|^2 over C, H, U, W. With rowwise_adam it is decoupled, as in AdamW:
+    # these weights are multiplied by 1 - rate * decay for each update, once per execution.
+    c.decay = 1e-5
     c.paper = ConfigDict()  # epsilon_t = epsilon_0 / (1 + r t), t in words
     c.paper.epsilon_0 = 1e-3  # the paper: 1e-3
     c.paper.r = 1e-8  # the paper: 1e-8

@@ -10,7 +10,8 @@ r"""Your UTF-8 text: a file, or a folder of files. Each file is a text, and blan
 
 Without --config.corpus.valid_path and test_path, the first 80% of the text are for training, the next 10% for
 validation, the last 10% for test. --config.corpus.tokens=whitespace is for text that is tokenized already. Words that
-occur fewer than three times become <rare>.
+occur fewer than three times in the training words become <rare>. --config.corpus.paragraphs=lines is for one sentence a
+line, which is recognised in most cases.
 """
 
 from ml_collections import ConfigDict
@@ -24,5 +25,6 @@ def get_config(row: str = '') -> ConfigDict:
     c.name = 'text'
     c.corpus.name = 'text'
     c.corpus.min_count = 3
+    c.corpus.count_over = 'train'
     c.model.n, c.model.m, c.model.h = 5, 60, 100
     return rows.get_row(c, 'configs/text.py', row)

@@ -17,13 +17,13 @@ import pkgutil
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nplm_jax.data.tokenization import tokenize_prompt
     from nplm_jax.data.vocabulary import Vocabulary
+    from nplm_jax.data.word_tokens import tokenize_prompt
     from nplm_jax.inference.embeddings import neighbours
-    from nplm_jax.inference.generation import Choice, sample
+    from nplm_jax.inference.generation import Choice, encode_prompt, sample
     from nplm_jax.inference.new_words import induce
     from nplm_jax.inference.perplexity import perplexity
-    from nplm_jax.inference.surprisal import surprisal
+    from nplm_jax.inference.surprisal_frames import surprisal
     from nplm_jax.models import mixture, nplm
     from nplm_jax.models.language_model import LanguageModel
     from nplm_jax.models.network import Network
@@ -40,6 +40,7 @@ __all__ = [
     'Network',
     'OpenVocabulary',
     'Vocabulary',
+    'encode_prompt',
     'induce',
     'load',
     'load_config',
@@ -62,6 +63,7 @@ _MODULES = {  # where each name is defined, or for a module the room that it is 
     'Network': 'models.network',
     'OpenVocabulary': 'models.open_vocabulary',
     'Vocabulary': 'data.vocabulary',
+    'encode_prompt': 'inference.generation',
     'induce': 'inference.new_words',
     'load': 'runs.loading',
     'load_config': 'runs.command_line',
@@ -74,8 +76,8 @@ _MODULES = {  # where each name is defined, or for a module the room that it is 
     'run': 'runs.experiment',
     'sample': 'inference.generation',
     'spelling': 'runs',
-    'surprisal': 'inference.surprisal',
-    'tokenize_prompt': 'data.tokenization',
+    'surprisal': 'inference.surprisal_frames',
+    'tokenize_prompt': 'data.word_tokens',
 }
 
 

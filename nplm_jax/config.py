@@ -54,6 +54,7 @@ class CorpusSettings:
     test_path: str
     column: str
     tokens: Literal['words', 'whitespace']
+    paragraphs: Literal['auto', 'blank_lines', 'lines']
     lowercase: bool
     split_possessive: bool
     boundary_tokens: bool
@@ -164,11 +165,12 @@ class PaperOptimizerSettings:
 class OptimizerSettings:
     """`optimizer.*`: how the penalised negative log-likelihood is minimised."""
 
-    name: Literal['sgd', 'adam', 'adagrad', 'paper']
+    name: Literal['sgd', 'adam', 'rowwise_adam', 'adagrad', 'paper']
     learning_rate: Positive
     schedule: Literal['constant', 'linear', 'cosine']
     warmup: CountOrZero
     momentum: Share
+    row_adaptivity: Annotated[float, Check('must be at least 0 and at most 1', lambda value: 0 <= value <= 1)]
     clip_norm: NonNegative
     decay: NonNegative
     paper: PaperOptimizerSettings
@@ -182,6 +184,11 @@ class OptimizerSettings:
     def is_plain_sgd(self) -> bool:
         """Whether an update is the gradient times a rate, so that each row of a parameter can be updated separately."""
         return self.name == 'paper' or (self.name == 'sgd' and not self.momentum and not self.clip_norm)
+
+    @property
+    def is_rowwise(self) -> bool:
+        """Whether the state of a row of a table is one number, so that rows can be updated separately."""
+        return self.name == 'rowwise_adam'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,7 +227,7 @@ class ParallelSettings:
 
     def __post_init__(self) -> None:
         both = self.data == self.model == -1
-        require(not both, 'parallel.model', self.model, 'must be 1 or more where parallel.data=-1 takes all')
+        require(not both, 'parallel.model', self.model, 'must be 1 or more with parallel.data=-1')
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,7 @@ VALUE_ALIASES = {('output.kind', 'classes'): 'two_level'}
 # Keys that a config.json of an earlier version lacks, and what it meant without them.
 ADDED_KEYS = {
     'corpus.column': 'text',
+    'corpus.paragraphs': 'blank_lines',
     'train.input': 'auto',
     'eval.words': 0,
     'eval.train_words': 0,
@@ -39,6 +40,7 @@ ADDED_KEYS = {
     'prior.kind': 'none',
     'prior.strength': 0.0,
     'train.average': 0.0,
+    'optimizer.row_adaptivity': 1.0,
     'train.calibrate': False,
     'train.suffix_smoothing': 0.0,
 }

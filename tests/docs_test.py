@@ -1,4 +1,7 @@
-"""The documentation agrees with the code. `python -m tests.docs_test` corrects the line numbers in equations.md."""
+"""The documentation agrees with the code.
+
+`python -m tests.docs_test` corrects the line numbers in equations.md, and the tables that are made from the code.
+"""
 
 import ast
 import doctest
@@ -17,8 +20,8 @@ from configs import default
 from nplm_jax import __version__
 
 ROOT = pathlib.Path(__file__).parents[1]
-sys.path.append(str(ROOT / 'docs' / '_ext'))
-import config_keys  # noqa: E402
+sys.path.append(str(ROOT / 'tests'))  # for `python -m`
+import reference_docs  # noqa: E402
 
 EQUATIONS = ROOT / 'docs' / 'equations.md'
 EQUATION_LINK = re.compile(r'\[([\w.]+)\]\(\.\./([\w/]+\.py)#L(\d+)\)')
@@ -68,11 +71,31 @@ def test_every_page_is_in_the_table_of_contents():
 
 
 def test_the_reference_of_the_config_has_every_key_with_its_value():
-    keys = [key for section in config_keys.sections().values() for key in section]
+    keys = [key for section in reference_docs.config_sections().values() for key in section]
     read = {key.name: ast.literal_eval(key.default) for key in keys}
     assert read == flatten_dict(default.get_config().to_dict(), sep='.')
     undocumented = {key.name for key in keys if not key.meaning and not key.name.startswith('paper.')}
     assert undocumented <= {'corpus.test_path'}  # which corpus.valid_path documents
+
+
+@pytest.mark.parametrize('page', reference_docs.PAGES)
+def test_what_a_page_takes_from_the_code_is_what_the_code_says(page):
+    found = reference_docs.parts(page)
+    assert found
+    for name, (written, said) in found.items():
+        assert written == said, f'{page}, {name}: python -m tests.docs_test writes it anew'
+
+
+def test_every_part_that_is_made_from_the_code_is_on_a_page():
+    assert {
+        name for page in reference_docs.PAGES for name in reference_docs.parts(page)
+    } == reference_docs.MAKERS.keys()
+
+
+def test_the_reference_can_be_read_without_building_it():
+    for page in ('config', 'commands', 'files', 'results', 'surprisal', 'api'):
+        text = (ROOT / 'docs' / 'reference' / f'{page}.md').read_text()
+        assert text.count('\n| ') > 10, page
 
 
 def _first_column(page: str) -> set[str]:
@@ -91,8 +114,9 @@ def test_the_reference_names_every_file_and_result_of_a_run(folders):
         'evaluated_train_words',
         'calibration_words',
         'sample',
+        'lowered',
     }
-    assert _first_column('files.md') - files == {'not_finite.json', 'classes.txt', 'spelling'}
+    assert _first_column('files.md') - files == {'not_finite.json', 'classes.txt', 'spelling', 'output.tree'}
     assert results | files <= _first_column('results.md') | _first_column('files.md')
 
 
@@ -121,14 +145,63 @@ def test_numbers_in_sentences_are_those_of_committed_results():
     lstm, gru = (_recorded(f'recurrent/results/{name}.json')['perplexity'] for name in ('lstm', 'gru'))
     assert f'LSTM reaches {lstm["valid"]:.1f} on validation and {lstm["test"]:.1f} on test' in tables
     assert f'a GRU {gru["valid"]:.1f} and {gru["test"]:.1f}' in tables
-    minute, residual, mogrifier = (
-        _recorded(f'frontier/results/{name}.json')['perplexity']['test']
-        for name in ('one_minute', 'residual', 'mogrifier')
+    default, minute, residual, mogrifier = (
+        _recorded(f'{name}.json')['perplexity']['test']
+        for name in (
+            'table1/results/default',
+            *(f'frontier/results/{row}' for row in ('one_minute', 'residual', 'mogrifier')),
+        )
     )
     readme = ' '.join((ROOT / 'README.md').read_text().split())
-    assert f'test perplexity {residual:.0f})' in readme
+    assert f'test perplexity {default:.0f})' in readme
     assert f'LSTM reaches {minute:.1f} on test in one minute, a window network {residual:.1f} in four' in readme
     assert f'a Mogrifier LSTM {mogrifier:.1f} in an hour' in readme
+
+
+def _table(path: str, header: str) -> dict[str, list[str]]:
+    """Returns the rows of the page's table that starts with `header`, by their first cell; of several, the last."""
+    (table,) = re.findall(rf'^\| {header} .*\n\|[-| ]+\n((?:\|.*\n)+)', (ROOT / path).read_text(), re.MULTILINE)
+    rows = [[cell.strip() for cell in line.strip('|').split('|')] for line in table.splitlines()]
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_the_choice_of_a_model_has_the_numbers_of_the_studies():
+    page = 'docs/howto/which_model.md'
+    folders = dict.fromkeys(('modified_kneser_ney_5', 'mlp9', 'default'), 'table1')
+    for row, seconds, memory, test in _table(page, 'you want').values():
+        (name,) = re.findall(r'`(\w+)`', row)
+        recorded = _recorded(f'{folders.get(name, "frontier")}/results/{name}.json')
+        expected = f'{recorded["peak_memory_megabytes"]:,} MB', f'{recorded["perplexity"]["test"]:.1f}'
+        digits = 1 if recorded['seconds'] < 1 else 0
+        assert (seconds, memory, test) == (f'{recorded["seconds"]:,.{digits}f} s', *expected)
+    reading = _table('experiments/reading_times/README.md', 'model')
+    pairs = _table('experiments/minimal_pairs/README.md', 'model')
+    similarity = (ROOT / 'experiments' / 'similarity' / 'README.md').read_text()
+    for name, perplexity, gain, accuracy, correlation in ([k, *v] for k, v in _table(page, 'model').items()):
+        _, _, theirs, value, interval, *_ = reading[name]
+        assert (perplexity, gain) == (theirs, f'{value} ({interval})')
+        assert accuracy == pairs[name][1].partition(' ')[0]
+        found = re.findall(rf'^\| {name} +\| C +\|.*?\| (-?0\.\d+) \[', similarity, re.MULTILINE)
+        assert found == ([] if correlation == '-' else [correlation])
+
+
+def _rows(page: str) -> list[list[str]]:
+    """Returns the cells of the rows of a page's tables."""
+    lines = (ROOT / page).read_text().splitlines()
+    return [[cell.strip() for cell in line.strip('|').split('|')] for line in lines if line.startswith('|')]
+
+
+def test_the_models_for_a_reading_experiment_have_the_numbers_of_the_studies():
+    times, pairs = (_rows(f'experiments/{study}/README.md') for study in ('reading_times', 'minimal_pairs'))
+    gains = {row[0]: f'{row[4]} ({row[5]})' for row in times if row[1:2] == ['800,000']}
+    gains |= {row[0]: f'{row[1]} ({row[2]})' for row in times if len(row) == 3}
+    correct = {row[0]: row[2].split()[0] for row in pairs if len(row) == 6 and row[1].isdigit()}
+    chosen = [row for row in _rows('docs/howto/surprisal.md') if row[0] in correct]
+    assert len(chosen) == 8
+    assert chosen == [[name, gains[name], correct[name]] for name, *_ in chosen]
+    text = ' '.join((ROOT / 'docs/howto/surprisal.md').read_text().split())
+    assert f'{gains["lstm on 800,000 minus modified_kneser_ney_5 on 800,000"]} more than' in text
+    assert f'the lstm {gains["lstm on 800,000 minus lstm on 100,000"].split()[0]} more' in text
 
 
 @pytest.mark.parametrize('path', EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -145,9 +218,11 @@ def test_the_citation_names_this_version():
 
 
 def main() -> None:
-    """Writes the right line numbers."""
+    """Writes the right line numbers, and what the code says."""
     text = EQUATION_LINK.sub(lambda m: f'[{m[1]}](../{m[2]}#L{definition_line(m[2], m[1])})', EQUATIONS.read_text())
     EQUATIONS.write_text(text)
+    for page in reference_docs.PAGES:
+        reference_docs.write(page)
 
 
 if __name__ == '__main__':

@@ -14,7 +14,17 @@ import nplm_jax
 NAMES = {
     *('load_config', 'load_settings', 'load_dataset', 'run', 'load'),
     *('Vocabulary', 'tokenize_prompt', 'LanguageModel', 'Network', 'nplm', 'mixture'),
-    *('perplexity', 'sample', 'Choice', 'neighbours', 'OpenVocabulary', 'spelling', 'induce', 'surprisal'),
+    *(
+        'perplexity',
+        'encode_prompt',
+        'sample',
+        'Choice',
+        'neighbours',
+        'OpenVocabulary',
+        'spelling',
+        'induce',
+        'surprisal',
+    ),
 }
 
 

@@ -94,7 +94,7 @@ def test_a_row_that_is_missing_or_another_runs_is_refused(tmp_path, monkeypatch)
     for file in (table1.HERE / 'results').glob('*.json'):
         shutil.copy(file, tmp_path / 'results')
     monkeypatch.setattr(table1, 'HERE', tmp_path)
-    assert len(table1.rows()) == 7 * 4 + 14
+    assert len(table1.rows()) == 8 * 4 + 14
     shutil.copy(tmp_path / 'results' / 'mlp3.json', tmp_path / 'results' / 'mlp1.json')
     with pytest.raises(BadInput, match='results/mlp1.json: is of another run, brown-mlp3'):
         table1.rows()

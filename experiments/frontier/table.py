@@ -20,7 +20,7 @@ HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
 ADAPTED = 'adapted', 'adapted_kn5'  # the second with the cache that is best beside the 5-gram
 # Folder of the results -> names of the files, which are rows of configs/brown.py and of configs/wikitext2.py.
-BROWN = {'table1': ('modified_kneser_ney_5', 'mlp9', 'mlp1', 'large'), 'recurrent': ('rnn', 'gru', 'lstm')}
+BROWN = {'table1': ('modified_kneser_ney_5', 'default', 'mlp9', 'mlp1', 'large'), 'recurrent': ('rnn', 'gru', 'lstm')}
 WIKITEXT2 = {'table2': ('modified_kneser_ney_5', 'mlp10')}
 HEADER = [
     'run', 'family', 'parameters', 'epochs', 'seconds', 'processor s', 'calibrated', 'valid', 'test', '/ KN5',

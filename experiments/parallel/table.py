@@ -88,10 +88,10 @@ def make(machine: counts.Machine) -> str:
     """All that the README shows."""
     share = counts.share_of_output_layer(MODEL, VOCABULARY)
     heading = (
-        f'n={MODEL.n} m={MODEL.m} h={MODEL.h}, |V| = {VOCABULARY:,}, {BATCH:,} words an update. '
-        f"{share:.1%} of the operations are the output\nlayer's. The paper shares "
-        f'{counts.numbers_a_word(MODEL):,} numbers a word, we '
-        f'{counts.sent_over_words(MODEL, 1) // counts.FLOAT:,}.'
+        f'n={MODEL.n} m={MODEL.m} h={MODEL.h}, |V| = {VOCABULARY:,}, {BATCH:,} words per update. '
+        f'The output layer has {share:.1%} of\nthe operations. '
+        f'The paper shares {counts.numbers_a_word(MODEL):,} numbers per word, '
+        f'this implementation {counts.sent_over_words(MODEL, 1) // counts.FLOAT:,}.'
     )
     assumed = ', '.join(f'{k} {v:.0e}' for k, v in dataclasses.asdict(machine).items())
     return f'{heading}\n\n{compiled()}\n\nPredicted with {assumed}:\n\n{predicted(machine)}'

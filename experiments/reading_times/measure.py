@@ -52,8 +52,8 @@ class Uniform(LanguageModel):
     def __init__(self, vocabulary_size: int) -> None:
         self._size = vocabulary_size
 
-    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score`."""
+    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.score_span`."""
         return np.full(len(span), -math.log(self._size), np.float32)
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:

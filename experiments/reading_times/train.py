@@ -65,7 +65,7 @@ NETWORKS = {
     'rnn': Row('rnn', {'output.kind': 'nce', 'output.samples': 500, 'train.epochs': 4}),
     'gru': Row('one_minute', {'model.family': 'gru', **_UNSMOOTHED}),
     'lstm': Row('five_minutes', _UNSMOOTHED),
-    'residual': Row('', _UNSMOOTHED),
+    'residual': Row('residual', _UNSMOOTHED),
     'mlp1': Row('mlp1', _NCE),
 }
 ROWS = {**COUNTS, **NETWORKS}
@@ -107,7 +107,7 @@ def make_config(run: Run) -> ConfigDict:
     small sample is neither read too seldom nor trained for as many updates as all words.
     """
     row = ROWS[run.row]
-    config = load_config(f'configs/brown.py:{row.config}' if row.config else 'configs/brown.py')
+    config = load_config(f'configs/brown.py:{row.config}')
     config.update_from_flattened_dict({**row.overrides, 'seed': run.seed})
     if run.words != ALL_WORDS:
         config.name = f'{config.name}-{run.words}'

@@ -236,7 +236,7 @@ def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
     grads = gradient(state)
     scatter = jax.jit(
         lambda params: jax.lax.fori_loop(
-            0, 10, lambda _, p: sparse_rows.scatter_add_rows(p, *grads, rows, tables), params
+            0, 10, lambda _, p: sparse_rows.add_rows(p, *sparse_rows.table_gradients(grads, rows, tables)), params
         )
     )
     parts = {

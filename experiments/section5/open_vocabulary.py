@@ -208,7 +208,7 @@ def score_text(folder: pathlib.Path, name: str, spelled: Spelling) -> dict[str, 
 
 
 def label(folder: pathlib.Path) -> str:
-    """Returns the name of a run's row of configs/brown.py; of the row without a name that of its family."""
+    """Returns the name of a run's row of configs/brown.py; for the default row its family."""
     settings = workdir.read_settings(folder)
     return settings.name.removeprefix('brown-') if settings.name != 'brown' else settings.model.family
 

@@ -2,7 +2,7 @@
 
     python -m experiments.table1.table [--short | --seeds | --figure]
 
-results/ROW.json is the results.json of `python launch.py --config=configs/brown.py:ROW`; `best` is
+results/ROW.json is the results.json of `python launch.py --config=configs/brown.py:ROW`; `default` is
 `configs/brown.py` without a row, and `mlp9_paper` is `mlp9,paper` with sums over 128 words. --short prints the networks
 alone, --seeds prints rows that were run with several seeds (ROW_seedN.json of seeds.py), --figure draws the table.
 """
@@ -40,6 +40,7 @@ HEADER = [*SHAPE, 'train', 'valid', 'test', 'paper: train', 'valid', 'test', 'ra
 SHORT_HEADER = ['network', 'paper: valid', 'test', 'here: valid', 'test', 'mixed: valid', 'test', 'minutes', 'words/s']
 
 
+OTHERS = {'default': '', 'large': 'large'}  # networks that are not in the paper, and their rows of configs/brown.py
 SEEDED = ('mlp1', 'mlp9')
 SEEDS_HEADER = ['network', 'seeds', 'valid', 'mean', 'spread', 'test', 'mean', 'spread']
 
@@ -84,8 +85,8 @@ def rows() -> list[list[Any]]:
         return [name, *shape, mixed, *ours, *printed, f'{ours[2] / reference:.2f}', ratio, f'{bits(ours[2]):.3f}']
 
     table = []
-    for row in (*brown.NETWORKS, 'mlp9,paper', 'large', *(r for r in brown.ROWS if r not in brown.NETWORKS)):
-        config = brown.get_config(row)
+    for row in (*brown.NETWORKS, 'mlp9,paper', *OTHERS, *(r for r in brown.ROWS if r not in brown.NETWORKS)):
+        config = brown.get_config(OTHERS.get(row, row))
         model = config.model
         ours = result(row.replace(',', '_'), config)
         splits = [ours['perplexity'][s] for s in ('train', 'valid', 'test')]
@@ -98,8 +99,8 @@ def rows() -> list[list[Any]]:
         shape = [model.n, '-', model.h, model.m, 'yes' if model.direct else 'no']
         network, _, recipe = row.partition(',')
         recipe = ", paper's recipe" if recipe else ''
-        table.append(line((network if row == 'large' else network.upper()) + recipe, shape, 'no', splits, paper))
-        name, *paper_mixed = MIXTURES.get(network, ('large', 0.0, 0.0))
+        table.append(line((network if row in OTHERS else network.upper()) + recipe, shape, 'no', splits, paper))
+        name, *paper_mixed = MIXTURES.get(network, (network, 0.0, 0.0))
         name += recipe
         for kind, mixed in ours['mixture'].items():
             paper = [0.0, *paper_mixed] if kind == 'fixed' else [0.0] * 3
@@ -110,8 +111,8 @@ def rows() -> list[list[Any]]:
 def short() -> list[list[Any]]:
     """Returns the networks alone, with their cost and their best mixture with the trigram."""
     table = []
-    for row in (*brown.NETWORKS, 'large'):
-        config = brown.get_config(row)
+    for row in (*brown.NETWORKS, *OTHERS):
+        config = brown.get_config(OTHERS.get(row, row))
         ours = result(row, config)
         paper = [f'{config.paper[s]:.0f}' if config.paper[s] else '-' for s in ('valid', 'test')]
         mixed = ours['mixture']['by_frequency']
@@ -119,7 +120,7 @@ def short() -> list[list[Any]]:
         perplexities = [*(ours['perplexity'][s] for s in ('valid', 'test')), mixed['valid'], mixed['test']]
         table.append(
             [
-                config.paper.row or f'large: n={config.model.n} h={config.model.h} m={config.model.m}, no direct',
+                config.paper.row or f'{row}: n={config.model.n} h={config.model.h} m={config.model.m}, no direct',
                 *paper,
                 *perplexities,
                 *cost,

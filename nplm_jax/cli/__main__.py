@@ -21,23 +21,23 @@ COMMANDS = {
     'generate': Command('generate', 'text from trained models'),
     'score': Command('score', 'how likely a text is, word by word; re-ranking of alternatives'),
     'surprisal': Command('surprisal', 'surprisal, entropy and rank of the words of an experiment, as a table'),
-    'next': Command('next_words', 'the likeliest next words, model by model'),
+    'next': Command('next_words', 'the most likely next words, by model'),
     'mix': Command('mix', 'the mixture of trained models: its learned weights and its perplexity'),
     'spell': Command('spell', 'the spelling of words outside the vocabulary, for score --open and generate --open'),
-    'adapt': Command('adapt', 'models that adapt to what they read: caches and dynamic evaluation'),
+    'adapt': Command('adapt', 'models that adapt to the text: caches and dynamic evaluation'),
     'features': Command('features', 'the learned word features: neighbours, maps, files for other tools'),
     'explore': Command('explore', 'trained models in a browser'),
-    'compare': Command('compare', 'any runs side by side, with a figure'),
+    'compare': Command('compare', 'runs side by side, with a figure'),
     'export': Command('export', 'a model as ARPA, word2vec, npz, safetensors, ONNX, or for Hugging Face transformers'),
     'import': Command('import_model', "an ARPA file of KenLM or SRILM as a run's folder"),
-    'info': Command('info', 'all that is known of a run'),
-    'runs': Command('list_runs', 'the runs below a folder'),
-    'replay': Command('replay', 'one update of a training run, made again'),
+    'info': Command('info', 'details of a run'),
+    'runs': Command('list_runs', 'list of the runs in a folder'),
+    'replay': Command('replay', 'repeat one update of a training run'),
 }
 USAGE = """usage: nplm COMMAND RUN ... [--flags]
 
 Uses trained models. RUN is the folder of a run that `python launch.py` made, or that `nplm import` made.
-`nplm COMMAND --help` has flags, defaults, an example and what comes out.
+`nplm COMMAND --help` shows flags, defaults, examples and what the command prints.
 
 """
 
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         elif name in COMMANDS:
             importlib.import_module(f'nplm_jax.cli.{COMMANDS[name].module}').main(arguments)
         else:
-            raise BadInput(f'{name}: no such command; there are {", ".join(COMMANDS)}')
+            raise BadInput(f'{name}: no such command; available: {", ".join(COMMANDS)}')
         sys.stdout.flush()
     except (BadInput, NonFiniteError) as error:
         print(error, file=sys.stderr)

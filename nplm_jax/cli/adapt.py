@@ -5,7 +5,7 @@
 Prints the perplexity of each model as it is, with an n-gram cache, and of a network also with a neural cache (Grave et
 al., 2017), under dynamic evaluation (Krause et al., 2018) and with both; for several runs also those of their mixture.
 The validation words choose: their first words the sizes and rates, all of them the weights of the mixtures. The models
-also learn from the test words, so these perplexities belong into a table of their own. The runs need one corpus, which
+also learn from the test words, so these perplexities belong in a table of their own. The runs need one corpus, which
 is read again. A network takes 20 minutes or more on 2 CPU cores; --methods=ngram_cache takes seconds.
 """
 
@@ -28,9 +28,13 @@ def main(argv: Sequence[str]) -> None:
     """Measures the models and prints the table."""
     parser = Parser('adapt', __doc__)
     parser.add_runs()
-    parser.add_argument('--methods', default=','.join(METHODS), help='some of them; default: %(default)s')
-    parser.add_argument('--tune_words', type=int, default=20_000, help='validation words that choose sizes and rates')
-    parser.add_argument('--output', default='', help='write the results into this JSON file; default: into none')
+    parser.add_argument(
+        '--methods', default=','.join(METHODS), help='methods to evaluate, separated by commas; default: %(default)s'
+    )
+    parser.add_argument(
+        '--tune_words', type=int, default=20_000, help='number of validation words that sizes and rates are tuned on'
+    )
+    parser.add_argument('--output', default='', help='JSON file to write the results to; default: none')
     parser.add_json()
     flags = parser.parse_args(argv)
     methods = flags.methods.split(',')

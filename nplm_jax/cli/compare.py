@@ -6,14 +6,17 @@
 Prints a table of the perplexities that each run recorded; `*` marks the best of the runs on the same words, and a
 warning on stderr says which runs are not on the same words, so that their perplexities are not comparable. --text=FILE
 adds the perplexity of each line of a text scored on its own, with the share of its words outside the vocabulary (oov),
-for each run, and for their mixture where all have one vocabulary. --figure=FILE.png draws learning curves and bars.
+for each run, and for their mixture where all have one vocabulary; `nplm score --help` says how it is cut into words. No
+run is marked as the best on a text of which more than 5% is unknown, or where the vocabularies differ.
+
+--figure=FILE.png draws learning curves and bars of the perplexities, that of the text included.
 """
 
 from __future__ import annotations
 
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import LINE_START, Parser
@@ -29,8 +32,8 @@ def main(argv: Sequence[str]) -> None:
     """Prints the table and draws the figure."""
     parser = Parser('compare', f'{__doc__}\n{LINE_START}')
     parser.add_model_flags()
-    parser.add_argument('--text', default='', metavar='FILE', help='a text to score with every run; default: none')
-    parser.add_argument('--figure', default='', metavar='FILE.png', help='draw into this file; default: no figure')
+    parser.add_argument('--text', default='', metavar='FILE', help='text file to score with every run; default: none')
+    parser.add_argument('--figure', default='', metavar='FILE.png', help='PNG file to draw; default: none')
     parser.add_json()
     flags = parser.parse_args(argv)
     require(flags.text or not flags.weights, '--weights', flags.weights, 'belongs to --text; nplm mix finds weights')
@@ -44,7 +47,10 @@ def main(argv: Sequence[str]) -> None:
 
     runs = [catalog.read_run(catalog.expand_run(folder)) for folder in flags.workdir]
     names = run_names(flags.workdir)
-    scores = score_text(flags.workdir, names, text.rstrip('\n').split('\n'), flags) if text else {}
+    scores: dict[str, dict[str, Any]] = {}
+    marked = False
+    if text:
+        scores, marked = score_text(flags.workdir, names, text.rstrip('\n').split('\n'), flags)
     for warning in warnings(runs, names):
         print(warning, file=sys.stderr)
     rows = [run_table.describe(run) for run in runs]
@@ -52,11 +58,11 @@ def main(argv: Sequence[str]) -> None:
         print(to_json({'runs': rows, **({'text': list(scores.values())} if text else {})}))
     else:
         columns = {'text': [scores[name]['perplexity'] for name in names]} if text else {}
-        print(run_table.make(runs, names, columns))
+        print(run_table.make(runs, names, columns, marked))
         for score in scores.values():
             print(f'{score["name"]}: text perplexity {score["perplexity"]:.1f}, {score["oov"]:.1%} oov')
     if flags.figure:
-        draw(runs, names, expand('--figure', flags.figure))
+        draw(runs, names, scores, expand('--figure', flags.figure))
 
 
 def warnings(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
@@ -70,7 +76,9 @@ def warnings(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
     return [f'{problem}; their perplexities are not comparable with its']
 
 
-def score_text(folders: Sequence[str], names: Sequence[str], lines: Sequence[str], flags: Any) -> dict[str, Any]:
+def score_text(
+    folders: Sequence[str], names: Sequence[str], lines: Sequence[str], flags: Any
+) -> tuple[dict[str, dict[str, Any]], bool]:
     """Scores a text with each run, and with their mixture where all have one vocabulary.
 
     Args:
@@ -80,10 +88,12 @@ def score_text(folders: Sequence[str], names: Sequence[str], lines: Sequence[str
         flags: The command's flags, of which --weights and --tokens are read.
 
     Returns:
-        For each name, and for `mixture`, the perplexity of all words and the share of words outside the vocabulary.
+        For each name, and for `mixture`, the perplexity of all words and the share of words outside the vocabulary;
+        and whether these perplexities say which run is the best. If not, a line on stderr says why.
     """
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.cli.mixture_weights import read_weights
+    from nplm_jax.data.text_checks import MAX_OOV
     from nplm_jax.inference import scoring
     from nplm_jax.models.mixture import ContextBins, Mixture
 
@@ -94,22 +104,34 @@ def score_text(folders: Sequence[str], names: Sequence[str], lines: Sequence[str
         raise BadInput(f'--weights={flags.weights!r}: these runs have different vocabularies and cannot be mixed')
     if not same:
         print('the vocabularies differ: the perplexities of the text are not comparable', file=sys.stderr)
-    for models in loaded[:1] if same else loaded:
-        models.warn_unknown([word for line in lines for word in models.tokenize(line, flags.tokens)])
-    scored = [(name, models, models.mixture) for name, models in zip(names, loaded)]
+    readers = loaded[:1] if same else loaded  # one vocabulary: the words of the first run for all
+    words = [models.read_lines(lines, flags.tokens) for models in readers] * (len(loaded) if same else 1)
+    scored = [(name, models, models.mixture, cut) for name, models, cut in zip(names, loaded, words)]
     if same and len(folders) > 1:
-        parts = [models.models[0] for models in loaded]
-        scored.append(('mixture', loaded[0], Mixture(parts, read_weights(flags.weights, folders), ContextBins())))
-    scores = {}
-    for name, models, model in scored:
-        encoded = [models.vocabulary.encode(models.tokenize(line, flags.tokens)) for line in lines]
+        mixture = Mixture([m.models[0] for m in loaded], read_weights(flags.weights, folders), ContextBins())
+        scored.append(('mixture', loaded[0], mixture, words[0]))
+    scores: dict[str, dict[str, Any]] = {}
+    for name, models, model, cut in scored:
+        encoded = [models.vocabulary.encode(line) for line in cut]
         total = scoring.total(scoring.score(model, encoded, models.line_start))
         scores[name] = {'name': name, 'perplexity': total.perplexity, 'oov': total.oovs / total.tokens}
-    return scores
+    is_known = all(score['oov'] <= MAX_OOV for score in scores.values())
+    if len(folders) > 1 and not is_known:
+        print('no run is marked as the best on the text: too many of its words are unknown', file=sys.stderr)
+    return scores, same and is_known
 
 
-def draw(runs: Sequence[Run], names: Sequence[str], path: pathlib.Path) -> None:
-    """Draws the validation perplexity against epochs, and bars of the recorded perplexities."""
+def draw(
+    runs: Sequence[Run], names: Sequence[str], scores: Mapping[str, Mapping[str, Any]], path: pathlib.Path
+) -> None:
+    """Draws the validation perplexity against epochs, and bars of the perplexities.
+
+    Args:
+        runs: The runs, whose recorded perplexities are drawn.
+        names: Their names.
+        scores: The perplexities of a text, from `score_text`; empty without one.
+        path: The PNG file to write.
+    """
     import matplotlib.figure
 
     from nplm_jax.runs.reporting import read_metrics
@@ -126,12 +148,19 @@ def draw(runs: Sequence[Run], names: Sequence[str], path: pathlib.Path) -> None:
         axes[0].set(xlabel='epoch', ylabel='validation perplexity')
         axes[0].grid(alpha=0.3)
         axes[0].legend()
-    for shift, split in ((-0.2, 'valid'), (0.2, 'test')):
-        heights = [run.perplexity(split) or 0 for run in runs]
+    bars = {split: [run.perplexity(split) or 0 for run in runs] for split in ('valid', 'test')}
+    ticks = [*names, *(name for name in scores if name not in names)]
+    if scores:
+        shares = sorted({f'{score["oov"]:.1%}' for score in scores.values()}, key=lambda s: float(s[:-1]))
+        unknown = ' to '.join(dict.fromkeys((shares[0], shares[-1])))
+        bars[f'text, {unknown} unknown'] = [scores[name]['perplexity'] for name in ticks]
+    width = 0.8 / len(bars)
+    for place, (label, heights) in enumerate(bars.items()):
         finite = [height if height < float('inf') else 0 for height in heights]
-        bars = axes[-1].bar([i + shift for i in range(len(runs))], finite, 0.4, label=split)
-        axes[-1].bar_label(bars, [f'{h:.0f}' if h else '' for h in finite], fontsize=8)
-    axes[-1].set_xticks(range(len(runs)), names, rotation=20, ha='right', parse_math=False)
+        where = [i + (place - (len(bars) - 1) / 2) * width for i in range(len(heights))]
+        drawn = axes[-1].bar(where, finite, width, label=label)
+        axes[-1].bar_label(drawn, [f'{h:.0f}' if h else '' for h in finite], fontsize=8)
+    axes[-1].set_xticks(range(len(ticks)), ticks, rotation=20, ha='right', parse_math=False)
     axes[-1].set_ylabel('perplexity')
-    axes[-1].legend()
+    axes[-1].legend(loc='lower center', bbox_to_anchor=(0.5, 1), ncols=len(bars), frameon=False)  # above the bars
     save_figure(figure, path)

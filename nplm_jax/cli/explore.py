@@ -10,20 +10,23 @@ keys. Needs NiceGUI (pip install nicegui) and no internet; Ctrl-C ends it.
 The page answers only to the names of this machine and to --host, and to no other site's scripts. It has no password.
 """
 
+import errno
 import socket
 from collections.abc import Sequence
 
-from nplm_jax.cli.parser import LINE_START, Parser
+from nplm_jax.cli.parser import PROMPT_START, Parser
 from nplm_jax.utils.errors import BadInput, require
 
 
 def main(argv: Sequence[str]) -> None:
     """Loads the models and serves the page until Ctrl-C."""
-    parser = Parser('explore', f'{__doc__}\n{LINE_START}')
+    parser = Parser('explore', f'{__doc__}\n{PROMPT_START}')
     parser.add_model_flags()
-    parser.add_argument('--host', default='127.0.0.1', help='the address to listen on; default: this machine alone')
-    parser.add_argument('--port', type=int, default=8080, help='the port, 0 for any free one; default: 8080')
-    parser.add_argument('--no_browser', action='store_true', help='print the address and open no browser')
+    parser.add_argument(
+        '--host', default='127.0.0.1', help='address to listen on; default: 127.0.0.1, this machine only'
+    )
+    parser.add_argument('--port', type=int, default=8080, help='port, or 0 for any free one; default: 8080')
+    parser.add_argument('--no_browser', action='store_true', help='print the address without opening a browser')
     flags = parser.parse_args(argv)
     port = find_port(flags.host, flags.port)
 
@@ -45,4 +48,5 @@ def find_port(host: str, port: int) -> int:
         with socket.create_server((host, port), family=family) as listener:
             return listener.getsockname()[1]
     except OSError as error:
-        raise BadInput(f'--host={host!r} --port={port}: cannot listen there ({error.strerror})') from None
+        hint = '; --port=0 takes any free port' if error.errno == errno.EADDRINUSE else ''
+        raise BadInput(f'--host={host!r} --port={port}: cannot listen there ({error.strerror}){hint}') from None

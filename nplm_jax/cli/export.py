@@ -4,7 +4,8 @@
     nplm export runs/brown-mlp9 --to=onnx --output=mlp9.onnx
 
 Formats:
-    arpa         back-off models of n-grams, for KenLM and SRILM: seven digits, <rare> as <unk>
+    arpa         back-off models of n-grams, for KenLM and SRILM: seven digits, <rare> as <unk>, <p> as </s> and <s>:
+                 KenLM's score of a line is that of `nplm score --end`
     word2vec     the word features of a network: text, or binary where FILE ends in .bin
     npz          all arrays by the paper's letters (C_VxM, H_KxP, ...), words and config, for NumPy
     safetensors  the same, with words and config as metadata (pip install safetensors)
@@ -35,8 +36,8 @@ def main(argv: Sequence[str]) -> None:
     """Writes the file."""
     parser = Parser('export', __doc__)
     parser.add_runs(1)
-    parser.add_argument('--to', choices=FORMATS, required=True, help='the format; required')
-    parser.add_argument('--output', required=True, metavar='FILE', help='the file to write, of hf the folder; required')
+    parser.add_argument('--to', choices=FORMATS, required=True, help='format; required')
+    parser.add_argument('--output', required=True, metavar='FILE', help='file to write, or folder for hf; required')
     flags = parser.parse_args(argv)
     path = expand('--output', flags.output)
 

@@ -14,27 +14,31 @@ and of a beam search also log10 P of what follows the prompt.
 from collections.abc import Sequence
 from typing import Any
 
-from nplm_jax.cli.parser import LINE_START, Parser
+from nplm_jax.cli.parser import PROMPT_START, Parser
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.text import to_json
 
 
 def main(argv: Sequence[str]) -> None:
     """Generates text and prints it."""
-    parser = Parser('generate', f'{__doc__}\n{LINE_START}')
+    parser = Parser('generate', f'{__doc__}\n{PROMPT_START}')
     parser.add_model_flags()
-    parser.add_argument('--prompt', default='', help='the beginning of the text; default: none')
-    parser.add_argument('--samples', type=int, help='how many texts are drawn; default: 10')
-    parser.add_argument('--words', type=int, default=50, help='how many words after the prompt')
-    parser.add_argument('--temperature', type=float, help='below 1 the likely words become likelier; default: 1')
-    parser.add_argument('--top_k', type=int, help='draw from the K likeliest words only; default: from all')
-    parser.add_argument('--top_p', type=float, help='draw from the likeliest words of total P only; default: from all')
+    parser.add_argument('--prompt', default='', help='beginning of the text; default: the start of a paragraph')
+    parser.add_argument('--samples', type=int, help='number of texts to draw; default: 10')
+    parser.add_argument('--words', type=int, default=50, help='number of words after the prompt')
+    parser.add_argument('--temperature', type=float, help='below 1, likely words become more likely; default: 1')
+    parser.add_argument('--top_k', type=int, help='draw only from the K most likely words; default: from all')
+    parser.add_argument(
+        '--top_p', type=float, help='draw only from the most likely words with total probability P; default: from all'
+    )
     searches = parser.add_mutually_exclusive_group()
-    searches.add_argument('--greedy', action='store_true', help='one text, always the likeliest word')
-    searches.add_argument('--beam', type=int, help='the K likeliest texts by beam search of width K; default: draw')
-    parser.add_argument('--seed', type=int, default=1, help='the seed of the samples')
-    parser.add_argument('--rare', action='store_true', help='let the symbol for rare words be generated')
-    parser.add_argument('--open', action='store_true', help='spell a new word for each symbol for rare words')
+    searches.add_argument('--greedy', action='store_true', help='one text, always with the most likely word')
+    searches.add_argument('--beam', type=int, help='the K most likely texts, by beam search of width K; default: draw')
+    parser.add_argument('--seed', type=int, default=1, help='random seed of the samples')
+    parser.add_argument('--rare', action='store_true', help='allow the symbol for rare words in the text')
+    parser.add_argument(
+        '--open', action='store_true', help='replace each symbol for rare words by a newly spelled word'
+    )
     parser.add_argument(
         '--detokenize',
         action='store_true',
@@ -59,7 +63,7 @@ def main(argv: Sequence[str]) -> None:
     spelling = models.with_spelling(flags.workdir).spelling if flags.open else None
     prompt = models.tokenize_prompt(flags.prompt, flags.tokens)
     models.warn_unknown(prompt)
-    ids_N, log_p_K = models.context(prompt), None
+    ids_N, log_p_K = models.encode_prompt(prompt), None
     if flags.beam is None:
         ids_BxT = generation.sample(models.mixture, ids_N, flags.words, samples, choice, flags.seed)
     else:

@@ -6,7 +6,8 @@
 
 Writes config.json, vocabulary.txt, the model and a results.json without perplexities, and prints the folder. The
 sentence marks <s> and </s> become the one paragraph mark <p>, so that lines begin after it and `nplm score --end`
-scores the end of a line; <unk> becomes <rare>. Words are cut at blanks and keep their case.
+scores the end of a line; <unk> or <UNK> becomes <rare>. Words keep their case; --tokens=whitespace of other commands
+splits text at blanks alone, as KenLM does.
 
 Models can be mixed only over the same words. --vocabulary=RUN gives the model the vocabulary and the text choices
 (`corpus.*`) of RUN: words that both have keep their probability; those that only RUN has share that of <unk> with
@@ -41,19 +42,23 @@ FAMILY = 'arpa'  # the `model.family` of an imported run
 def main(argv: Sequence[str]) -> None:
     """Imports the file."""
     parser = Parser('import', __doc__)
-    parser.add_argument('format', choices=['arpa'], help='the format of the file')
-    parser.add_argument('file', metavar='FILE', help='the file')
-    parser.add_argument('--workdir', required=True, metavar='DIR', help='the new folder; required')
-    parser.add_argument('--vocabulary', default='', metavar='RUN', help="take a run's vocabulary; default: the file's")
+    parser.add_argument('format', choices=['arpa'], help='format of the file')
+    parser.add_argument('file', metavar='FILE', help='model to import')
+    parser.add_argument('--workdir', required=True, metavar='DIR', help='output directory; required')
+    parser.add_argument(
+        '--vocabulary', default='', metavar='RUN', help='use the vocabulary of this run; default: that of the file'
+    )
     flags = parser.parse_args(argv)
 
-    from nplm_jax.models.ngram import arpa
+    from nplm_jax.models.ngram import arpa, sentence_marks
+    from nplm_jax.models.ngram.quantization import compact
     from nplm_jax.runs import catalog, workdir
 
     path, folder = expand('FILE', flags.file), expand('--workdir', flags.workdir)
     workdir.check_path(folder)
     require(not folder.exists() or not any(folder.iterdir()), '--workdir', flags.workdir, 'is not empty')
-    model, words = arpa.merge_sentence_marks(path, *arpa.read(path))
+    model, words = sentence_marks.merge(path, *arpa.read(path))
+    model = compact(model)
     sizes = f'{model.n}-gram model of {len(words):,} words'
     imported: LanguageModel = model
     files, vocabulary = [], words

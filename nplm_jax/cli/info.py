@@ -1,4 +1,4 @@
-"""All that is known of a run: its state, sizes, perplexities, how it was trained, files and config.
+"""Details of a run: its state, sizes, perplexities, how it was trained, files and config.
 
     nplm info runs/brown-mlp9
     nplm info runs/brown-mlp9 --json

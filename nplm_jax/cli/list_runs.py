@@ -17,7 +17,7 @@ from nplm_jax.utils.text import to_json
 def main(argv: Sequence[str]) -> None:
     """Lists the runs."""
     parser = Parser('runs', __doc__)
-    parser.add_argument('folder', nargs='?', metavar='DIR', default='runs', help='the folder; default: runs')
+    parser.add_argument('folder', nargs='?', metavar='DIR', default='runs', help='folder to search; default: runs')
     parser.add_json()
     flags = parser.parse_args(argv)
 

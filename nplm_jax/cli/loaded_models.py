@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,9 +13,9 @@ import numpy as np
 
 from nplm_jax.cli.mixture_weights import read_weights
 from nplm_jax.config import Settings
-from nplm_jax.data import tokenization
-from nplm_jax.data.punctuation import match_quotes
+from nplm_jax.data import text_checks
 from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.data.word_tokens import WordCutter
 from nplm_jax.utils.errors import BadInput, require
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from nplm_jax.models.language_model import LanguageModel
     from nplm_jax.models.open_vocabulary import OpenVocabulary
 
-_IMPORTED = 'nplm import arpa FILE --vocabulary=RUN gives an ARPA file those of a run'
 _MAX_NAMED = 12  # unknown words in a note
 
 
@@ -60,12 +60,22 @@ class LoadedModels:
         return [(name, np.asarray(network.params['C_VxM'])) for name, network in networks]
 
     def tokenize(self, text: str, kind: str) -> list[str]:
-        """Splits a user's text into words as the first run's corpus was, or as `kind` says (see `tokenize_prompt`).
+        """Cuts a user's text into words as the first run's corpus was, or as `kind` says (see `WordCutter`)."""
+        return self.tokenize_lines([text], kind)[0]
 
-        Apostrophes and quotation marks become those of the vocabulary.
-        """
-        known = self.vocabulary.ids
-        return match_quotes(tokenization.tokenize_prompt(text, self.settings[0].corpus, known, kind), known)
+    def tokenize_lines(self, texts: Sequence[str], kind: str) -> list[list[str]]:
+        """Returns the words of each text, as `tokenize` does, in less time."""
+        return WordCutter(self.settings[0].corpus, self.vocabulary.ids, kind).cut_texts(texts)
+
+    def read_lines(self, texts: Sequence[str], kind: str) -> list[list[str]]:
+        """Returns the words of each text; warns on stderr of unknown words and of a text without blanks."""
+        lines = self.tokenize_lines(texts, kind)
+        words = [word for line in lines for word in line]
+        self.warn_unknown(words)
+        share = sum(word not in self.vocabulary.ids for word in words) / max(len(words), 1)
+        for warning in filter(None, (text_checks.describe_oov(share), text_checks.describe_blanks(texts))):
+            print(warning, file=sys.stderr)
+        return lines
 
     def tokenize_prompt(self, text: str, kind: str) -> list[str]:
         """Returns the words of a prompt. Raises BadInput if it has words and the vocabulary has none of them."""
@@ -75,19 +85,14 @@ class LoadedModels:
         return words
 
     def describe_unknown(self, words: Sequence[str]) -> str:
-        """Returns a note that names the words outside the vocabulary; empty if there are none.
-
-        It says so where punctuation that was not split off makes a word unknown.
-        """
-        unknown = list(dict.fromkeys(word for word in words if word not in self.vocabulary.ids))
+        """Returns a note that counts and names the words outside the vocabulary; empty if there are none."""
+        unknown = [word for word in words if word not in self.vocabulary.ids]
         if not unknown:
             return ''
-        more = f' and {len(unknown) - _MAX_NAMED:,} more' if len(unknown) > _MAX_NAMED else ''
-        note = f'not in the vocabulary, read as {RARE}: {" ".join(unknown[:_MAX_NAMED])}{more}'
-        parts = (self.tokenize(word, 'words') for word in unknown[:_MAX_NAMED])
-        if any(len(words) > 1 and all(word in self.vocabulary.ids for word in words) for words in parts):
-            note += ' (this corpus is cut at blanks; --tokens=words splits punctuation off)'
-        return note
+        share, different = f'{len(unknown) / len(words):.1%}', list(dict.fromkeys(unknown))
+        more = f' and {len(different) - _MAX_NAMED:,} more' if len(different) > _MAX_NAMED else ''
+        count = f'{len(unknown):,} of {len(words):,} words ({share}) are not in the vocabulary, read as {RARE}'
+        return f'{count}: {" ".join(different[:_MAX_NAMED])}{more}'
 
     def warn_unknown(self, words: Sequence[str]) -> None:
         """Names the words outside the vocabulary on stderr."""
@@ -109,8 +114,11 @@ class LoadedModels:
 
         for folder, settings in zip(folders, self.settings):
             same = settings.corpus == self.settings[0].corpus
-            require(same, 'RUN', folder, f'its corpus.* are not those of {folders[0]}; {_IMPORTED}')
-        return loading.prepare_recorded(self.settings[0], *folders)
+            require(same, 'RUN', folder, f'its corpus.* are not those of {folders[0]}; {_import_advice(folders[0])}')
+        data = loading.prepare_recorded(self.settings[0], *folders)
+        if warning := text_checks.describe_oov(max(data.oov().values()), 'validation or test words'):
+            print(warning, file=sys.stderr)
+        return data
 
     def with_spelling(self, folders: Sequence[str]) -> OpenVocabulary:
         """Returns the mixture with the spelling of unknown words. Raises BadInput if no run's folder has one."""
@@ -119,10 +127,11 @@ class LoadedModels:
 
         return OpenVocabulary(self.mixture, self.vocabulary, spelling.load(*folders))
 
-    def context(self, words: Sequence[str]) -> np.ndarray:
-        """Returns the ids of the beginning of a line, int32, with what stands before the line."""
-        ids_T = self.vocabulary.encode(words)
-        return np.concatenate([self.line_start.before(ids_T), ids_T])
+    def encode_prompt(self, words: Sequence[str]) -> np.ndarray:
+        """Returns the ids of a prompt, int32, with what stands before it. See `generation.encode_prompt`."""
+        from nplm_jax.inference import generation
+
+        return generation.encode_prompt(words, self.vocabulary, self.settings[0].corpus)
 
 
 def load_models(folders: Sequence[str], weights: str = '') -> LoadedModels:
@@ -149,10 +158,17 @@ def load_models(folders: Sequence[str], weights: str = '') -> LoadedModels:
     for folder, vocabulary in zip(folders, vocabularies):
         same = vocabulary.words == vocabularies[0].words
         sizes = f'its vocabulary ({len(vocabulary):,} words) is not that of {folders[0]} ({len(vocabularies[0]):,})'
-        require(same, 'RUN', folder, f'{sizes}; models can be mixed only over the same words')
+        allowed = f'models can be mixed only over the same words; {_import_advice(folders[0])}'
+        require(same, 'RUN', folder, f'{sizes}; {allowed}')
     mixed = mixture.Mixture(models, weights_1xM, mixture.ContextBins()) if len(models) > 1 else models[0]
     start = LineStart.of(vocabularies[0], settings[0].corpus)
     return LoadedModels(run_names(folders), settings, vocabularies[0], models, mixed, start)
+
+
+def _import_advice(folder: str) -> str:
+    """Returns how a model that another toolkit has trained comes to the vocabulary and `corpus.*` of a run."""
+    command = f'nplm import arpa FILE --workdir=DIR --vocabulary={shlex.quote(folder)}'
+    return f'`{command}` gives an ARPA model those of {folder}'
 
 
 def check_finished(folders: Sequence[str]) -> None:
@@ -162,7 +178,7 @@ def check_finished(folders: Sequence[str]) -> None:
     for folder in folders:
         path = catalog.expand_run(folder)
         if not catalog.is_finished(path):
-            raise BadInput(f'RUN={folder!r}: no finished run lies there; {catalog.suggest(path)}')
+            raise BadInput(f'RUN={folder!r}: no finished run there; {catalog.suggest(path)}')
 
 
 def run_names(folders: Sequence[str]) -> list[str]:

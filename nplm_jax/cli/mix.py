@@ -5,7 +5,8 @@
 
 Prints each model and three mixtures: with equal weights, with weights learned by EM, and with weights learned for each
 frequency of the two words before (section 4.2). --output=FILE writes them as JSON; --weights=FILE of the other commands
-reads the learned weights from there. The runs need one corpus, which is read again.
+reads the learned weights from there. It has a digest of each run: a run may be moved or renamed, and another one of the
+same name is refused. The runs need one corpus, which is read again.
 """
 
 from __future__ import annotations
@@ -32,18 +33,19 @@ def main(argv: Sequence[str]) -> None:
     """Mixes the models and prints the table."""
     parser = Parser('mix', __doc__)
     parser.add_runs()
-    parser.add_argument('--output', default='', help='write the results into this JSON file; default: into none')
+    parser.add_argument('--output', default='', help='JSON file to write the results to; default: none')
     parser.add_json()
     flags = parser.parse_args(argv)
     require(len(flags.workdir) > 1, 'RUN', flags.workdir[0], 'give two or more')
 
     from nplm_jax.cli.loaded_models import load_models
-    from nplm_jax.runs import provenance
+    from nplm_jax.runs import catalog, provenance
 
     models = load_models(flags.workdir)
     results = mix(models, models.read_corpus(flags.workdir))
     for model, folder in zip(results['models'], flags.workdir):
-        model['folder'] = str(expand('--workdir', folder).resolve())
+        path = catalog.expand_run(folder)
+        model |= {'folder': str(path.resolve()), 'digest': catalog.digest(path)}
     results |= {'command': shlex.join(['nplm', 'mix', *argv]), **provenance.provenance()}
     print(to_json(results) if flags.json else make_table(results))
     if flags.output:

@@ -1,16 +1,14 @@
 """The weights of a mixture of runs: from the command line, or from the file that `nplm mix` wrote."""
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from nplm_jax.runs import catalog
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, read_json
-
-ROUNDING = 0.005  # of a weight that is printed with two digits
 
 
 def read_weights(text: str, folders: Sequence[str]) -> np.ndarray:
@@ -31,10 +29,10 @@ def read_weights(text: str, folders: Sequence[str]) -> np.ndarray:
     else:
         weights = _read_file(text, folders)
     require(len(weights) == len(folders), '--weights', text, f'must be {len(folders)} numbers, one a run')
-    weights_1xM = np.array([weights], np.float64)
-    close = bool((weights_1xM >= 0).all() and abs(weights_1xM.sum() - 1) <= ROUNDING * len(folders) + 1e-9)
-    require(close, '--weights', text, 'must be 0 or more each, and sum to one (up to rounding to two digits)')
-    return weights_1xM / weights_1xM.sum()
+
+    from nplm_jax.models.mixture import normalize_weights  # imports JAX
+
+    return normalize_weights('--weights', text, weights)
 
 
 def _parse_numbers(text: str) -> list[float]:
@@ -45,23 +43,25 @@ def _parse_numbers(text: str) -> list[float]:
 
 
 def _read_file(text: str, folders: Sequence[str]) -> list[float]:
-    """Returns the learned weights of a file of `nplm mix`, by the runs' folders, or by their names."""
+    """Returns the learned weights of a file of `nplm mix`, by the digests of the runs."""
     models = read_json(expand('--weights', text)).get('models')
     valid = isinstance(models, list) and all(_is_entry(model) for model in models)
     require(valid, '--weights', text, 'is no file that `nplm mix --output=FILE` wrote')
     assert isinstance(models, list)
-    by_name = {model['name']: model['weight'] for model in models}
-    by_folder = {model['folder']: model['weight'] for model in models if 'folder' in model}
-    weights = []
+    learned = ', '.join(model['folder'] for model in models)
+    weights, left = [], list(models)
     for folder in folders:
-        path = os.path.realpath(expand('RUN', folder))
-        weight = by_folder.get(path, by_name.get(os.path.basename(path)))
-        if weight is None:
-            raise BadInput(f'--weights={text!r}: has no weight for {folder}; it has {", ".join(by_name)}')
-        weights.append(float(weight))
-    require(len(models) == len(folders), '--weights', text, f'is of {len(models)} runs; give all: {", ".join(by_name)}')
+        run = catalog.digest(catalog.expand_run(folder))
+        model = next((model for model in left if model['digest'] == run), None)
+        if model is None:
+            raise BadInput(f'--weights={text!r}: has no weight for the run in {folder}; it has those of {learned}')
+        left.remove(model)
+        weights.append(model['weight'])
+    require(not left, '--weights', text, f'is of {len(models)} runs; give all: {learned}')
     return weights
 
 
 def _is_entry(model: Any) -> bool:
-    return isinstance(model, Mapping) and isinstance(model.get('name'), str) and type(model.get('weight')) is float
+    if not isinstance(model, Mapping) or type(model.get('weight')) is not float:
+        return False
+    return isinstance(model.get('folder'), str) and isinstance(model.get('digest'), str)

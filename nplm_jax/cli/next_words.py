@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nplm_jax.cli.parser import LINE_START, Parser
+from nplm_jax.cli.parser import PROMPT_START, Parser
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.text import markdown_table, to_json
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str]) -> None:
     """Lists next words."""
-    parser = Parser('next', f'{__doc__}\n{LINE_START}')
+    parser = Parser('next', f'{__doc__}\n{PROMPT_START}')
     parser.add_model_flags()
-    parser.add_argument('--prompt', default='', help='the beginning of the text; default: none')
-    parser.add_argument('--count', type=int, default=10, help='how many words are listed')
+    parser.add_argument('--prompt', default='', help='beginning of the text; default: the start of a paragraph')
+    parser.add_argument('--count', type=int, default=10, help='number of words to list')
     parser.add_json()
     flags = parser.parse_args(argv)
     require(flags.count >= 1, '--count', flags.count, 'must be 1 or more')
@@ -53,7 +53,7 @@ def next_words(models: LoadedModels, prompt: Sequence[str], count: int) -> list[
     """
     import numpy as np
 
-    context_1xN = models.context(prompt)[None]
+    context_1xN = models.encode_prompt(prompt)[None]
     names, language_models = zip(*models.with_mixture())
     p_MxV = np.exp([model.next_word(context_1xN)[0].astype(np.float64) for model in language_models])
     best = np.argsort(-p_MxV[0], kind='stable')[:count].tolist()

@@ -7,8 +7,10 @@ from typing import Any, NoReturn
 
 from nplm_jax.utils.errors import require
 
-LINE_START = """A line starts in one way in every command: after the paragraph mark <p>, which is not scored, if the
-run's corpus has marks and the line does not begin with a mark itself; else after nothing."""
+PROMPT_START = """A prompt begins a paragraph: it stands after `. <p>`, the end of a sentence and the paragraph mark, if
+the run's corpus has marks. So an empty prompt, or `<p>` alone, is the beginning of a paragraph."""
+LINE_START = """A line starts in one way in every command that scores lines: after the paragraph mark <p>, which is not
+scored, if the run's corpus has marks and the line does not begin with a mark itself; else after nothing."""
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -41,8 +43,8 @@ class Parser(argparse.ArgumentParser):
         """
         self._max_runs = at_most
         nargs = '?' if at_most == 1 else '*'
-        self.add_argument('runs', nargs=nargs, metavar='RUN', help='the folder of a run, for example runs/brown-mlp9')
-        self.add_argument('--workdir', action='append', metavar='RUN', help='another way to name RUN; default: none')
+        self.add_argument('runs', nargs=nargs, metavar='RUN', help='folder of a run, such as runs/brown-mlp9')
+        self.add_argument('--workdir', action='append', metavar='RUN', help='alternative to RUN; default: none')
 
     def add_model_flags(self, mixed: bool = True) -> None:
         """Adds the flags of the commands that load finished runs.
@@ -55,7 +57,7 @@ class Parser(argparse.ArgumentParser):
             self.add_argument(
                 '--weights',
                 default='',
-                help='of several runs in their mixture: numbers such as 0.7,0.3 that sum to one, or a file that '
+                help='mixture weights of several runs: numbers such as 0.7,0.3 that sum to one, or a file that '
                 '`nplm mix --output=FILE` wrote; default: equal',
             )
         kinds = ('words', 'whitespace')
@@ -63,12 +65,13 @@ class Parser(argparse.ArgumentParser):
             '--tokens',
             choices=kinds,
             default='',
-            help='how text is cut: words splits punctuation off; default: as the corpus of the first run was cut',
+            help='how to split text: words splits off punctuation, whitespace is for tokenized text; default: as the '
+            'corpus of the first run, with punctuation split off where its vocabulary needs it',
         )
 
     def add_json(self) -> None:
         """Adds --json."""
-        self.add_argument('--json', action='store_true', help='print one JSON object, for programs')
+        self.add_argument('--json', action='store_true', help='print one JSON object')
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
         """Parses flags and positional arguments in any order.

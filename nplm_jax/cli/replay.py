@@ -1,4 +1,4 @@
-"""One update of a run made again: its loss, and the norm of each parameter and of its gradient.
+"""One repeated update of a run: its loss, and the norm of each parameter and of its gradient.
 
     nplm replay runs/brown-mlp9 --step=1234
 
@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> None:
     """Makes the update again and prints its numbers."""
     parser = Parser('replay', __doc__)
     parser.add_runs(1)
-    parser.add_argument('--step', type=int, required=True, help='the number of the update, from 1; required')
+    parser.add_argument('--step', type=int, required=True, help='number of the update, from 1; required')
     flags = parser.parse_args(argv)
 
     from nplm_jax.models.registry import is_network

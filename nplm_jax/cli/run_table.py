@@ -75,24 +75,31 @@ def best_rows(columns: Sequence[float | None], groups: Sequence[str]) -> set[int
     return best
 
 
-def make(runs: Sequence[Run], names: Sequence[str], columns: Mapping[str, Sequence[float | None]] | None = None) -> str:
+def make(
+    runs: Sequence[Run],
+    names: Sequence[str],
+    columns: Mapping[str, Sequence[float | None]] | None = None,
+    marked: bool = True,
+) -> str:
     """Returns a Markdown table of runs; BEST marks the best of the runs on the same words.
 
     Args:
         runs: The runs.
         names: What each is called.
         columns: Further perplexities by header, one a run.
+        marked: Whether the best of each of these columns is marked.
     """
     groups = [text_of(run) for run in runs]
     perplexities: dict[str, Sequence[float | None]] = {s: [run.perplexity(s) for run in runs] for s in SPLITS}
     best = {split: best_rows(numbers, groups) for split, numbers in perplexities.items()}
-    best |= {header: best_rows(numbers, [''] * len(runs)) for header, numbers in (columns or {}).items()}
+    if marked:
+        best |= {header: best_rows(numbers, [''] * len(runs)) for header, numbers in (columns or {}).items()}
     best['train'] = set()  # the lowest training perplexity is no merit
     rows = []
     for i, run in enumerate(runs):
         row = describe(run)
         cells = {**perplexities, **(columns or {})}
-        numbers = [_cell(numbers[i], i in best[header]) for header, numbers in cells.items()]
+        numbers = [_cell(numbers[i], i in best.get(header, ())) for header, numbers in cells.items()]
         seconds = '-' if row['seconds'] is None else f'{row["seconds"]:,.0f}'
         if run.state != 'finished':
             seconds = run.state

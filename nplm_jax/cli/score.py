@@ -1,14 +1,18 @@
 """How likely a text is, in the columns of KenLM's `query`; also re-ranking of alternatives.
 
     nplm score runs/NAME < text
+    nplm score runs/NAME --summary < large_text
     nplm score runs/NAME --nbest --score_weights=1,0.5 < alternatives
     nplm score runs/NAME --nbest --tune=references < alternatives
     nplm score runs/NAME --open < text
 
 Reads stdin. Prints for each line `word=id length log10p`, separated by tabs, then its total and the number of its words
-outside the vocabulary (OOV, id 0, scored as the one word <rare>); at the end the perplexity of all lines. `length` is
-that of the n-gram that predicts the word, for a back-off model the longest that it has. Several runs are mixed, with
---weights.
+outside the vocabulary (OOV, id 0, scored as the one word <rare>); at the end the perplexity of all lines and the OOV
+rate, the share of such words. `length` is that of the n-gram that predicts the word, for a back-off model the longest
+that it has. Several runs are mixed, with --weights. --summary prints the end alone.
+
+Text is cut into words as the corpus of the first run was; if that came with its punctuation split off, as Brown did,
+punctuation is split off where the vocabulary needs it. --tokens=whitespace is for text that is tokenized already.
 
 --open scores words outside the vocabulary too: their P is that of <rare> times that of their spelling, which
 `nplm spell RUN` has trained. A line more has the bits per character: of each word, of one blank or line end after it,
@@ -63,21 +67,31 @@ def main(argv: Sequence[str]) -> None:
     modes = parser.add_mutually_exclusive_group()
     modes.add_argument('--stream', action='store_true', help='score all lines as one stream')
     modes.add_argument('--nbest', action='store_true', help='re-rank alternatives')
-    modes.add_argument('--next', help='==SUPPRESS==')  # its name until it became a command
+    parser.add_argument('--summary', action='store_true', help='print the perplexity and counts of the whole text only')
     parser.add_argument('--open', action='store_true', help='score unknown words by their spelling')
-    parser.add_argument('--end', action='store_true', help='score the end of each line too')
-    parser.add_argument('--score_weights', default='', help='with --nbest: numbers such as 1,0.5; default: none')
-    parser.add_argument('--model_weight', type=float, default=1.0, help="with other weights: the weight of the run's")
-    parser.add_argument('--word_weight', type=float, default=0.0, help='with --nbest: what each word adds')
-    parser.add_argument('--format', default='moses', choices=('moses', 'kaldi'), help='of --nbest')
-    parser.add_argument('--score_files', default='', help='with --format=kaldi: such as ac.txt,lm.txt; default: none')
-    parser.add_argument('--tune', default='', metavar='FILE', help='with --nbest: print weights; default: re-rank')
-    parser.add_argument('--measure', default='wer', choices=('wer', 'bleu'), help='the error that --tune minimises')
+    parser.add_argument('--end', action='store_true', help='also score the end of each line')
+    parser.add_argument(
+        '--score_weights', default='', help='with --nbest: weights of the scores, such as 1,0.5; default: none'
+    )
+    parser.add_argument('--model_weight', type=float, default=1.0, help="with --nbest: weight of the model's log10 P")
+    parser.add_argument('--word_weight', type=float, default=0.0, help='with --nbest: score added for each word')
+    parser.add_argument(
+        '--format', default='moses', choices=('moses', 'kaldi'), help='with --nbest: format of the lists'
+    )
+    parser.add_argument(
+        '--score_files', default='', help='with --format=kaldi: files of scores, such as ac.txt,lm.txt; default: none'
+    )
+    parser.add_argument(
+        '--tune',
+        default='',
+        metavar='FILE',
+        help='with --nbest: print weights tuned on these references; default: re-rank',
+    )
+    parser.add_argument('--measure', default='wer', choices=('wer', 'bleu'), help='with --tune: error to minimise')
     parser.add_json()
     flags = parser.parse_args(argv)
     require(math.isfinite(flags.model_weight), '--model_weight', flags.model_weight, 'must be finite')
     require(math.isfinite(flags.word_weight), '--word_weight', flags.word_weight, 'must be finite')
-    require(flags.next is None, '--next', flags.next, 'is a command: nplm next RUN --prompt=TEXT --count=K')
 
     from nplm_jax.cli import nbest
     from nplm_jax.cli.loaded_models import check_finished, load_models
@@ -87,6 +101,7 @@ def main(argv: Sequence[str]) -> None:
     for key in ('score_weights', 'word_weight', 'score_files', 'tune'):
         value = getattr(flags, key)
         require(flags.nbest or not value, f'--{key}', value, 'belongs to --nbest')
+    require(not (flags.nbest and flags.summary), '--summary', True, 'does not belong to --nbest')
     require(flags.nbest or flags.format == 'moses', '--format', flags.format, 'belongs to --nbest')
     require(bool(flags.tune) or flags.measure == 'wer', '--measure', flags.measure, 'belongs to --tune')
     weight_flags = flags.score_weights or flags.word_weight or (flags.model_weight if flags.model_weight != 1 else '')
@@ -107,8 +122,11 @@ def main(argv: Sequence[str]) -> None:
         print(to_json({'alternatives': nbest.to_dicts(ranked)}) if flags.json else text)
         return
     words, lines = score_texts(models, texts, flags.tokens, flags.stream, flags.end, model)
-    output = describe(words, lines, flags.open) if flags.json else query(words, lines, flags.open)
-    print(to_json(output) if isinstance(output, dict) else '\n'.join(output))
+    summary = summarize(words, lines, flags.open)
+    if flags.json:
+        print(to_json(summary if flags.summary else {'lines': describe(words, lines), **summary}))
+    else:
+        print(*([] if flags.summary else query(words, lines)), *summary_lines(summary), sep='\n')
 
 
 def _read_alternatives(flags: argparse.Namespace, texts: Sequence[str], weights: Weights) -> list[Alternative]:
@@ -155,7 +173,7 @@ def score_texts(
     Args:
         models: The models, of which the mixture scores.
         texts: The lines.
-        kind: How they are cut into words, as in `tokenize_prompt`.
+        kind: How they are cut into words, see `WordCutter`.
         stream: Whether they are one stream.
         end: Whether the end of each line is scored too.
         model: The mixture with the spelling of unknown words, which then scores in its place.
@@ -165,11 +183,9 @@ def score_texts(
     """
     from nplm_jax.inference import scoring
 
-    words = [models.tokenize(text, kind) for text in texts]
+    words = models.read_lines(texts, kind) if model is None else models.tokenize_lines(texts, kind)
     if not any(words):
         raise BadInput('stdin: holds no words')
-    if model is None:
-        models.warn_unknown([word for line_words in words for word in line_words])
     if end:
         require(
             bool(models.line_start.prefix), '--end', True, "the run's corpus has no paragraph marks, which end lines"
@@ -182,48 +198,56 @@ def score_texts(
     return words, scoring.score(models.mixture, encoded, models.line_start, stream)
 
 
-def query(words: Sequence[Sequence[str]], lines: Sequence[Line], with_spelling: bool = False) -> list[str]:
-    """Returns the lines that KenLM's query would print; of scores with the spelling also the bits per character."""
-    from nplm_jax.inference import scoring
-
+def query(words: Sequence[Sequence[str]], lines: Sequence[Line]) -> list[str]:
+    """Returns the lines that KenLM's query would print for the lines of a text."""
     output = []
     for line_words, line in zip(words, lines):
         columns = zip(line_words, line.ids_T.tolist(), line.lengths_T.tolist(), line.log10_p_T.tolist())
         scores = ''.join(f'{word}={i} {length} {p:.7g}\t' for word, i, length, p in columns)
         output.append(f'{scores}Total: {line.log10_p_T.sum():.8g} OOV: {int((line.ids_T == 0).sum())}')
-    total = scoring.total(lines)
+    return output
+
+
+def describe(words: Sequence[Sequence[str]], lines: Sequence[Line]) -> list[dict[str, Any]]:
+    """Returns what `query` prints, for JSON."""
     return [
-        *output,
-        f'Perplexity including OOVs:\t{total.perplexity:.6f}',
-        f'Perplexity excluding OOVs:\t{total.perplexity_known:.6f}',
-        f'OOVs:\t{total.oovs}',
-        f'Tokens:\t{total.tokens}',
-        *([f'Bits per character:\t{_bits_per_character(words, total):.6f}'] if with_spelling else []),
+        {
+            'words': list(line_words),
+            'ids': line.ids_T.tolist(),
+            'lengths': line.lengths_T.tolist(),
+            'log10_p': line.log10_p_T.tolist(),
+            'total': float(line.log10_p_T.sum()),
+        }
+        for line_words, line in zip(words, lines)
     ]
 
 
-def describe(words: Sequence[Sequence[str]], lines: Sequence[Line], with_spelling: bool = False) -> dict[str, Any]:
-    """Returns what `query` prints, for JSON."""
+def summarize(words: Sequence[Sequence[str]], lines: Sequence[Line], with_spelling: bool) -> dict[str, Any]:
+    """Returns the perplexities and counts of a text; of scores with the spelling also the bits per character."""
     from nplm_jax.inference import scoring
 
     total = scoring.total(lines)
     return {
-        'lines': [
-            {
-                'words': list(line_words),
-                'ids': line.ids_T.tolist(),
-                'lengths': line.lengths_T.tolist(),
-                'log10_p': line.log10_p_T.tolist(),
-                'total': float(line.log10_p_T.sum()),
-            }
-            for line_words, line in zip(words, lines)
-        ],
         'perplexity': total.perplexity,
         'perplexity_without_oovs': total.perplexity_known,
         'oovs': total.oovs,
+        'oov_rate': total.oovs / total.tokens,
         'tokens': total.tokens,
         **({'bits_per_character': _bits_per_character(words, total)} if with_spelling else {}),
     }
+
+
+def summary_lines(summary: dict[str, Any]) -> list[str]:
+    """Returns the last lines of the output: those of KenLM's query and the OOV rate."""
+    names = {
+        'perplexity': ('Perplexity including OOVs', '.6f'),
+        'perplexity_without_oovs': ('Perplexity excluding OOVs', '.6f'),
+        'oovs': ('OOVs', 'd'),
+        'oov_rate': ('OOV rate', '.2%'),
+        'tokens': ('Tokens', 'd'),
+        'bits_per_character': ('Bits per character', '.6f'),
+    }
+    return [f'{names[key][0]}:\t{value:{names[key][1]}}' for key, value in summary.items()]
 
 
 def _bits_per_character(words: Sequence[Sequence[str]], total: Totals) -> float:

@@ -33,11 +33,11 @@ def main(argv: Sequence[str]) -> None:
     """Trains and measures the spelling."""
     parser = Parser('spell', __doc__)
     parser.add_runs(1)
-    parser.add_argument('--family', default='nplm', help='the model of characters, a value of model.family')
+    parser.add_argument('--family', default='nplm', help='model of the characters, a value of model.family')
     parser.add_argument(
-        '--n', type=int, help='its order: it reads the n - 1 characters before; default: that of the network'
+        '--n', type=int, help='order of the model, which sees the n - 1 characters before; default: that of the network'
     )
-    parser.add_argument('--seed', type=int, default=1, help='the seed of the training and of the words that are shown')
+    parser.add_argument('--seed', type=int, default=1, help='random seed of the training and of the words shown')
     parser.add_json()
     flags = parser.parse_args(argv)
     require(0 <= flags.seed < 2**31, '--seed', flags.seed, 'must be at least 0 and below 2**31')

@@ -1,18 +1,21 @@
 """Surprisal in bits, entropy and rank of the words of an experiment, as a table.
 
     nplm surprisal runs/brown-mlp9 runs/brown-kneser_ney_5 --table=stimuli.tsv --spillover=2 --output=surprisal.tsv
-    nplm surprisal runs/brown-mlp9 < text
+    nplm surprisal runs/brown-mlp9 --table=items.csv --sentence=sentence --item=item,condition --figure=surprisal.png
+    nplm surprisal runs/brown-mlp9 < sentences.txt
 
 Reads a table with the columns item, zone and word, one row a word, the rows of an item together and in the order of
-their zones; .tsv, .csv or .parquet. Without --table it reads stdin: words between blanks, items between blank lines.
-Each item is read anew, and does not depend on the others.
+their zones; or with --sentence a table with one row an item. A table is .tsv, .csv (separated by commas or semicolons)
+or .parquet. Without --table it reads stdin, a line an item; if there are blank lines, these separate the items.
+Each item is read on its own and does not depend on the others.
 
 Writes the table with more columns: the tokens that the word was cut into, its length, log frequency, whether it is in
 the vocabulary and how it was scored; for each run surprisal_RUN (the sum over the word's tokens), entropy_RUN (of the
 next word, before this one), entropy_reduction_RUN and rank_RUN. docs/reference/surprisal.md says what each is.
+--figure=FILE.png draws the surprisal of each word, one panel per item.
 
 --format=lm-zoo writes a row for each token instead, in the columns of `lm-zoo get-surprisals`: sentence_id, token_id,
-token and surprisal, of one run or of a mixture. Then each line of stdin is an item.
+token and surprisal, of one run or of a mixture.
 """
 
 from __future__ import annotations
@@ -34,9 +37,10 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Writes the table."""
+    """Writes the table, and draws the figure."""
     flags = _parse_flags(argv)
 
+    from nplm_jax.cli import surprisal_figure
     from nplm_jax.cli.loaded_models import check_finished, load_models
     from nplm_jax.data import stimulus_files
     from nplm_jax.runs import spelling
@@ -45,7 +49,7 @@ def main(argv: Sequence[str]) -> None:
     output = expand('--output', flags.output) if flags.output else None
     if output:
         stimulus_files.check_suffix('--output', output)
-    stimuli = _read_stimuli(flags)
+    stimuli, *notes = _read_stimuli(flags)
 
     from nplm_jax.inference import surprisal
 
@@ -59,8 +63,15 @@ def main(argv: Sequence[str]) -> None:
     else:
         columns = surprisal.measure(named, stimuli, options, spelled)
         if not spelled:
-            models.warn_unknown([token for tokens in columns['tokens'] for token in tokens.split(' ')])
+            models.warn_unknown(
+                ' '.join([columns['starts_after'][0] if flags.context else '', *columns['tokens']]).split()
+            )
         table = {**stimuli.columns, **columns}
+    if flags.figure:
+        surprisals = {name: columns[f'surprisal_{name}'] for name in named}
+        path = expand('--figure', flags.figure)
+        notes.append(surprisal_figure.draw(stimuli, surprisals, columns['in_vocabulary'], path))
+    sys.stderr.writelines(f'{note}\n' for note in notes if note)
     if output:
         stimulus_files.write(output, table, text_columns=(stimuli.names.word, 'tokens', 'token'))
     else:
@@ -74,42 +85,58 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         'weights': 'measure the mixture of the runs too, as one more model named mixture: numbers such as 0.7,0.3, '
         'or a file of `nplm mix --output=FILE`; default: no mixture',
         'punctuation': 'whether the punctuation of a word counts in its surprisal and length, or the word alone',
-        'context': 'what stands before an item, if the corpus has the marks: <text> <p>, <p> or nothing',
+        'context': 'the words before each item, which are read and not scored; empty for none; default: the beginning '
+        'of a text, <text> <p>, if the corpus of the runs has these marks',
+        'item': 'the column of items, or several that together identify them, such as item,condition',
+        'sentence': 'the column of sentences of a table with one row an item; they are cut into words at blanks, and '
+        'the columns zone and word are added; default: one row a word',
+        'figure': 'draw the surprisal of each word into this file; default: no figure',
         'tokens': 'how a word is cut: at punctuation, or not at all; default: as the corpus of the runs was, '
         'punctuation split off where the vocabulary needs it',
         'format': 'a row for each word, or for each token as lm-zoo has it',
         'hyphens': 'split cuts an unknown word at its hyphens if all parts are known',
     }
-    parser.add_argument('--table', default='', help='the words; default: the text on stdin')
-    for column in ('item', 'zone', 'word'):
+    parser.add_argument('--table', default='', help='table of words; default: text on stdin')
+    parser.add_argument('--item', default='item', metavar='COLUMN[,COLUMN]', help=helps['item'])
+    for column in ('zone', 'word'):
         parser.add_argument(f'--{column}', default=column, metavar='COLUMN', help=f'the column of {column}s')
+    parser.add_argument('--sentence', default='', metavar='COLUMN', help=helps['sentence'])
     parser.add_argument('--output', default='', help='.tsv, .csv or .parquet; default: TSV on stdout')
     parser.add_argument('--punctuation', default='attached', choices=('attached', 'word'), help=helps['punctuation'])
-    parser.add_argument('--context', default='text', choices=('text', 'paragraph', 'none'), help=helps['context'])
+    parser.add_argument('--context', metavar='TEXT', help=helps['context'])
     parser.add_argument('--tokens', default='', choices=('words', 'whitespace'), help=helps['tokens'])
     parser.add_argument('--hyphens', default='keep', choices=('keep', 'split'), help=helps['hyphens'])
-    parser.add_argument('--spillover', type=int, default=0, metavar='K', help='add columns of the K words before')
-    parser.add_argument('--open', action='store_true', help='spell unknown words, as `nplm spell RUN` has learned to')
+    parser.add_argument('--spillover', type=int, default=0, metavar='K', help='add the columns of the K words before')
+    parser.add_argument(
+        '--open', action='store_true', help='score unknown words with the spelling model of `nplm spell RUN`'
+    )
     parser.add_argument('--weights', default='', help=helps['weights'])
     parser.add_argument('--format', default='words', choices=('words', 'lm-zoo'), help=helps['format'])
+    parser.add_argument('--figure', default='', metavar='FILE.png', help=helps['figure'])
     flags = parser.parse_args(argv)
+    require(flags.figure.endswith('.png') or not flags.figure, '--figure', flags.figure, 'must end in .png')
+    require(bool(flags.table) or not flags.sentence, '--sentence', flags.sentence, 'belongs to --table')
     if flags.format == 'lm-zoo':
         one = len(flags.workdir) == 1 or bool(flags.weights)
         require(one, 'RUN', flags.workdir, 'give one for --format=lm-zoo, or --weights for the mixture')
+        require(not flags.figure, '--figure', flags.figure, 'belongs to --format=words')
         require(not flags.spillover, '--spillover', flags.spillover, 'belongs to --format=words')
         require(flags.punctuation == 'attached', '--punctuation', flags.punctuation, 'belongs to --format=words')
     return flags
 
 
-def _read_stimuli(flags: argparse.Namespace) -> Stimuli:
+def _read_stimuli(flags: argparse.Namespace) -> tuple[Stimuli, str]:
+    """Returns the words, and of those on stdin a note that says how they are divided into items."""
     from nplm_jax.cli.score import read_stdin
     from nplm_jax.data import stimuli, stimulus_files
 
-    if not flags.table:
-        text = read_stdin()
-        return stimuli.from_text(text.replace('\n', '\n\n') if flags.format == 'lm-zoo' else text, 'stdin')
-    names = stimuli.ColumnNames(flags.item, flags.zone, flags.word)
-    return stimulus_files.read(expand('--table', flags.table), names)
+    if flags.table:
+        names = stimuli.ColumnNames(tuple(flags.item.split(',')), flags.zone, flags.word)
+        return stimulus_files.read(expand('--table', flags.table), names, flags.sentence), ''
+    text = read_stdin()
+    rule = 'separated by blank lines' if stimuli.has_blank_lines(text) else 'one per line'
+    found = stimuli.from_text(text, 'stdin')
+    return found, f'items: {len(found.items):,} ({rule})'
 
 
 def _name_models(models: LoadedModels, with_mixture: bool) -> dict[str, LoadedModel]:

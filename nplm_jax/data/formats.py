@@ -43,7 +43,7 @@ def read_blocks(name: str, opened: BinaryIO, compression: str) -> Iterator[bytes
     try:
         yield from decompress(opened)
     except EOFError:
-        raise BadInput(f'{name}: ends in the middle; the file is not whole') from None
+        raise BadInput(f'{name}: truncated') from None
     except ImportError:
         raise BadInput(f'{name}: needs zstandard: {_INSTALL}') from None
     except (gzip.BadGzipFile, zlib.error, _DamagedError) as error:
@@ -150,7 +150,9 @@ def _split_lines(file: pathlib.Path, blocks: Iterable[bytes]) -> Iterator[bytes]
         parts.append(first)
         num_bytes += len(first)
         if num_bytes > _MAX_LINE_BYTES:
-            raise BadInput(f'{file}:{number}: a line of more than {_MAX_LINE_BYTES:,} bytes; one JSON object a line')
+            raise BadInput(
+                f'{file}:{number}: a line of more than {_MAX_LINE_BYTES:,} bytes; expected one JSON object per line'
+            )
         for line in others:
             yield b''.join(parts)
             parts, num_bytes, number = [line], len(line), number + 1

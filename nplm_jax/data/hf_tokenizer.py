@@ -36,8 +36,10 @@ def special_words(vocabulary: Vocabulary) -> dict[str, str]:
 
 
 def make_tokenizer(vocabulary: Vocabulary, settings: CorpusSettings) -> Any:
-    """Returns a tokenizer that cuts a text as `tokenization.tokenize_prompt` does, and matches its quotation marks.
+    """Returns a tokenizer that cuts a text as `word_tokens.tokenize_prompt` does, with its quotation marks.
 
+    For a corpus that was split at white space, such as Brown, that is `tokenize_prompt` with kind `whitespace`: the
+    text has to have its punctuation split off.
     It cannot know proper nouns (corpus.proper_nouns): a text has to have <proper> in their place already.
 
     Args:
@@ -53,7 +55,7 @@ def make_tokenizer(vocabulary: Vocabulary, settings: CorpusSettings) -> Any:
     except ImportError:
         raise BadInput('tokenizers: not installed: pip install "nplm-jax[export]", or pip install tokenizers') from None
     if PAD in vocabulary.ids:
-        raise BadInput(f'--to=hf: the vocabulary has the word {PAD}, which is to be the padding symbol')
+        raise BadInput(f'--to=hf: the vocabulary has the word {PAD}, which is reserved for padding')
     kind = settings.tokens if settings.name in RAW_TEXTS else 'whitespace'
     word, steps = _WORD, [normalizers.NFC()]
     steps += [normalizers.Replace(old, new) for old, new in _quotes(vocabulary, kind).items()]

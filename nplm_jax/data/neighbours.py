@@ -40,7 +40,7 @@ def check_settings(settings: Settings) -> None:
     """Raises BadInput for an unknown `prior.kind`, or tags of a corpus that has none."""
     kind, corpus = settings.prior.kind, settings.corpus.name
     require(kind in PRIORS, 'prior.kind', kind, f'must be one of {", ".join(PRIORS)}')
-    allowed = f'must be another one for corpus.name={corpus}: only brown has tags'
+    allowed = f'must be none or wordnet for corpus.name={corpus}: only brown has tags'
     require(kind != 'tags' or corpus == 'brown', 'prior.kind', kind, allowed)
 
 

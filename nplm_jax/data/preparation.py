@@ -80,7 +80,7 @@ def prepare_files(
         BadInput: A file is missing, damaged or no text, or changed while it was read; or the cache cannot be written.
     """
     files = [file for part, _ in parts for file in part]
-    num_bytes = sum(sources.stat(file).st_size for file in files)
+    num_bytes = sum(sources.stat(file)['bytes'] for file in files)
     is_plain_text = not any(file.suffix.lower() in (*COMPRESSIONS, *TABLES, '.zip') for file in files)
 
     if num_bytes * (1 if is_plain_text else COMPRESSION) < MIN_CACHED_BYTES:

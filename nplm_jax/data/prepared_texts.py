@@ -1,7 +1,7 @@
 """Large texts that were tokenized once: a folder of the cache for each, whose arrays are mapped into memory.
 
-`types.txt` has the different words, a line each; `type_ids-*.i32` their numbers in reading order, int32, named by the
-sizes and times of change of the files; `manifest.json`, which is written last, what they were made from. `tokens-*.i32`
+`types.txt` has the different words, a line each; `type_ids-*.i32` their numbers in reading order, int32, named by what
+`sources.stat` says of the files; `manifest.json`, which is written last, what they were made from. `tokens-*.i32`
 has the ids of the words in a vocabulary.
 """
 
@@ -24,7 +24,10 @@ from nplm_jax.utils.io import open_atomically, read_json, remove_leftovers, writ
 
 VERSION = 1  # of these files, and of the rules that cut a text into words
 # The keys of `corpus.*` that a stream of words depends on.
-SETTINGS = ('name', 'tokens', 'lowercase', 'split_possessive', 'boundary_tokens', 'numbers', 'proper_nouns', 'column')
+SETTINGS = (
+    *('name', 'tokens', 'paragraphs', 'lowercase', 'split_possessive', 'boundary_tokens', 'numbers', 'proper_nouns'),
+    'column',
+)
 MANIFEST, TYPES = 'manifest.json', 'types.txt'
 
 Write = Callable[[np.ndarray], Any]
@@ -49,8 +52,8 @@ def load_or_make(
 
     They lie in a folder of `download.cache_folder() / 'texts'`, which is locked meanwhile.
 
-    What is there counts only if it is complete, was made with the same choices, and the files are the same: by size
-    and time of change, else by SHA-256. An interrupted preparation leaves nothing that is used.
+    What is there counts only if it is complete, was made with the same choices, and the files are the same: by
+    `sources.stat`, else by SHA-256. An interrupted preparation leaves nothing that is used.
 
     Args:
         choices: What the words depend on beside the content of the files: settings, and the paths by part.
@@ -69,7 +72,7 @@ def load_or_make(
             _make(folder, files, make)
             prepared = _read(folder, files)
         if prepared is None:
-            raise BadInput(f'{folder}: what was written cannot be read back; run again')
+            raise BadInput(f'{folder}: the files just written cannot be read back; run again')
         return prepared
 
 
@@ -97,17 +100,17 @@ def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
 
 def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Callable[[Write], PreparedText]) -> None:
     """Writes the files of a folder."""
-    before = [(status.st_size, status.st_mtime_ns) for status in map(sources.stat, files)]
+    before = [sources.stat(file) for file in files]
     name = f'type_ids-{hashlib.sha256(json.dumps(before).encode()).hexdigest()[:16]}.i32'
     with open_atomically(folder / name) as file:
         made = make(lambda type_ids: file.write(type_ids.data))
-    expected = [_without_name(facts) for facts in sources.fingerprint(files)]
-    for path, facts, status in zip(files, expected, before):
-        if (facts['bytes'], facts['mtime_ns']) != status:
+    prints = [sources.fingerprint(file) for file in files]
+    for path, facts, status in zip(files, prints, before):
+        if not status.items() <= facts.items():
             raise BadInput(f'{path}: changed while it was read; run again')
     types = '\n'.join(made.stream.types).encode()
     write_atomically(folder / TYPES, types)
-    manifest = {'sources': expected, 'lengths': made.lengths, 'types_bytes': len(types), 'type_ids': name}
+    manifest = {'sources': prints, 'lengths': made.lengths, 'types_bytes': len(types), 'type_ids': name}
     write_atomically(folder / MANIFEST, json.dumps(manifest) + '\n')
 
 
@@ -124,28 +127,16 @@ def _read(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> PreparedText |
         return None
     if not is_complete:
         return None
+    current = []
     for file, facts in zip(files, expected):
-        if not _is_unchanged(file, facts):
-            print(f'{file}: has changed; it is tokenized again', file=sys.stderr)
+        current.append(facts if sources.stat(file).items() <= facts.items() else sources.fingerprint(file))
+        if current[-1]['sha256'] != facts['sha256']:
+            print(f'{file}: has changed; tokenizing it again', file=sys.stderr)
             return None
-    current = [{**facts, 'mtime_ns': sources.stat(file).st_mtime_ns} for file, facts in zip(files, expected)]
     if current != expected:  # so that the next start need not compare the content
         write_atomically(folder / MANIFEST, json.dumps({**manifest, 'sources': current}) + '\n')
     type_ids_L = np.memmap(path, np.int32, 'r') if sum(lengths) else np.zeros(0, np.int32)
     return PreparedText(WordStream(types.decode().split('\n'), type_ids_L), lengths)
-
-
-def _without_name(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fingerprint of a file without its name, which the name of the folder stands for."""
-    return {key: value for key, value in facts.items() if key != 'name'}
-
-
-def _is_unchanged(file: pathlib.Path, facts: Mapping[str, Any]) -> bool:
-    """Tells whether a file is as a fingerprint says; compares SHA-256 only where the time of change differs."""
-    status = sources.stat(file)
-    if status.st_size != facts['bytes']:
-        return False
-    return status.st_mtime_ns == facts['mtime_ns'] or sources.fingerprint([file])[0]['sha256'] == facts['sha256']
 
 
 @contextlib.contextmanager
@@ -161,7 +152,7 @@ def _locked(folder: pathlib.Path) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                print(f'{folder}: waiting for another process, which prepares or reads this text', file=sys.stderr)
+                print(f'{folder}: waiting for another process that is preparing or reading this text', file=sys.stderr)
                 fcntl.flock(file, fcntl.LOCK_EX)
             remove_leftovers(folder)
             yield

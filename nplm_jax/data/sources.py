@@ -68,7 +68,7 @@ def find_files(key: str, path: str) -> list[pathlib.Path]:
     if not os.path.exists(root) and glob.has_magic(path):
         matches = sorted(map(pathlib.Path, glob.glob(str(root), recursive=True)))
         files = [p for p in matches if p.is_file() and not p.is_symlink()]
-        require(bool(files), key, path, 'no file matches this pattern (hidden files and links do not count)')
+        require(bool(files), key, path, 'no file matches this pattern (hidden files and links are ignored)')
         return files
     require(os.path.exists(root), key, path, 'no such file or folder')
     if not os.path.isdir(root):
@@ -77,7 +77,7 @@ def find_files(key: str, path: str) -> list[pathlib.Path]:
         return files
     regular = (p for p in root.rglob('*') if os.path.isfile(p) and not p.is_symlink())
     files = sorted(p for p in regular if not any(part.startswith('.') for part in p.relative_to(root).parts))
-    require(bool(files), key, path, 'this folder holds no file')
+    require(bool(files), key, path, 'this folder contains no files')
     return files
 
 
@@ -85,7 +85,7 @@ def _find_dataset(key: str, root: pathlib.Path) -> list[pathlib.Path]:
     """Returns the .arrow files of a folder that `datasets` saved; an empty list for another folder."""
     if (root / 'dataset_dict.json').is_file():
         splits = sorted(p.parent.name for p in root.glob('*/state.json'))
-        message = f'these data have no split `train`; give the folder of a split, {" or ".join(splits)}'
+        message = f'this dataset has no split `train`; give the folder of a split, {" or ".join(splits)}'
         require('train' in splits, key, str(root), message)
         root = root / 'train'
     state = root / 'state.json'
@@ -95,40 +95,52 @@ def _find_dataset(key: str, root: pathlib.Path) -> list[pathlib.Path]:
         names = [str(data_file['filename']) for data_file in read_json(state)['_data_files']]
     except (KeyError, TypeError):
         raise BadInput(f'{state}: does not list the files as `datasets` does') from None
-    require(bool(names), key, str(root), 'these data have no file')
+    require(bool(names), key, str(root), 'this dataset has no files')
     files = [root / pathlib.Path(name).name for name in names]
     for file in files:
         require(file.is_file(), key, str(root), f'{file.name}, which state.json names, is missing')
     return files
 
 
-def stat(file: pathlib.Path) -> os.stat_result:
-    """Returns the size of a file and the time of its last change. Raises: BadInput if it is missing."""
+def stat(file: pathlib.Path) -> dict[str, int]:
+    """Returns `bytes`, `mtime_ns`, `ctime_ns` and `inode` of a file, one of which differs if its content has changed.
+
+    The first two alone do not tell: `cp -p`, `rsync -t` and `tar` set the time of the last change.
+
+    Raises:
+        BadInput: The file is missing.
+    """
     try:
-        return file.stat()
+        return _facts(file.stat())
     except OSError as error:
         raise BadInput(f'{file}: cannot be read ({error.strerror})') from None
 
 
-def fingerprint(files: Iterable[pathlib.Path]) -> list[dict[str, Any]]:
-    """Returns for each file its `name`, `bytes`, `mtime_ns` and the `sha256` of its content, which is read once.
+def fingerprint(file: pathlib.Path) -> dict[str, Any]:
+    """Returns `stat` of a file and the `sha256` of its content, which is read once.
 
     Raises:
-        BadInput: A file cannot be read, or changes while it is read.
+        BadInput: The file cannot be read, or changes while it is read.
     """
-    prints = []
-    for file in files:
-        with open_regular(str(file), file) as opened:
-            before = os.fstat(opened.fileno())
-            digest = hashlib.file_digest(opened, 'sha256').hexdigest()
-            after = os.fstat(opened.fileno())
-        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            raise BadInput(f'{file}: changed while it was read')
-        prints.append({'name': str(file), 'bytes': after.st_size, 'mtime_ns': after.st_mtime_ns, 'sha256': digest})
-    return prints
+    with open_regular(str(file), file) as opened:
+        before = _facts(os.fstat(opened.fileno()))
+        digest = hashlib.file_digest(opened, 'sha256').hexdigest()
+        after = _facts(os.fstat(opened.fileno()))
+    if before != after:
+        raise BadInput(f'{file}: changed while it was read')
+    return {**after, 'sha256': digest}
 
 
-def read_pieces(key: str, file: pathlib.Path, column: str) -> Iterator[Piece]:
+def _facts(status: os.stat_result) -> dict[str, int]:
+    return {
+        'bytes': status.st_size,
+        'mtime_ns': status.st_mtime_ns,
+        'ctime_ns': status.st_ctime_ns,
+        'inode': status.st_ino,
+    }
+
+
+def read_pieces(key: str, file: pathlib.Path, column: str, lines: bool = False) -> Iterator[Piece]:
     """Reads the texts of a file in pieces, in the memory of a few of them, of a row and of a block of rows.
 
     A row without a word is no text; a file without a word is an empty one.
@@ -137,6 +149,7 @@ def read_pieces(key: str, file: pathlib.Path, column: str) -> Iterator[Piece]:
         key: The config's key, for error messages.
         file: The file.
         column: The column of .jsonl, .parquet and .arrow that holds the text.
+        lines: Whether each line is a paragraph; then a blank line is put after each.
 
     Raises:
         BadInput: The file is missing, damaged, ends in the middle or is not text; a row lacks the column; or the
@@ -147,18 +160,24 @@ def read_pieces(key: str, file: pathlib.Path, column: str) -> Iterator[Piece]:
     compression = suffixes.pop() if suffixes and suffixes[-1] in formats.COMPRESSIONS else ''
     kind = suffixes[-1] if suffixes else ''
     if kind in formats.TABLES and compression:
-        raise BadInput(f'{name}: {kind} inside {compression} is not read; decompress it')
+        raise BadInput(f'{name}: {kind} inside {compression} cannot be read; decompress it first')
     with open_regular(name, file) as opened:
         if kind in formats.TABLES:
             rows = formats.read_table(name, opened, kind, column)
         elif kind == '.jsonl':
             rows = formats.read_json_lines(file, formats.read_blocks(name, opened, compression), column)
         else:
-            yield from cut(formats.decode_blocks(name, formats.read_blocks(name, opened, compression)))
+            parts = formats.decode_blocks(name, formats.read_blocks(name, opened, compression))
+            yield from cut(map(_separate_lines, parts) if lines else parts)
             return
         for row in rows:
             if row and not row.isspace():
-                yield from [Piece(row, True)] if len(row) < PIECE_CHARACTERS else cut([row])
+                text = _separate_lines(row) if lines else row
+                yield from [Piece(text, True)] if len(text) < PIECE_CHARACTERS else cut([text])
+
+
+def _separate_lines(text: str) -> str:
+    return text.replace('\n', '\n\n')
 
 
 def cut(parts: Iterable[str]) -> Iterator[Piece]:

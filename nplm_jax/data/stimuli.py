@@ -6,6 +6,7 @@ An item is a text of its own: a sentence, or a story. A zone is the place of a w
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,13 +14,24 @@ from nplm_jax.utils.errors import BadInput, require
 
 MAX_CHARACTERS = 999  # of a word
 
+_BLANK_LINES = re.compile(r'\n\s*\n')
+_SORT = 'sort the table by item and zone'
+_ADD_COLUMNS = 'name all columns that tell items apart (--item=item,condition)'
+
 Columns = Mapping[str, Sequence[Any]]
+Place = Callable[[int], str]  # the beginning of an error message on a row, from 0
 
 
 class ColumnNames(NamedTuple):
-    """The names of the columns that a table of stimuli needs."""
+    """The names of the columns that a table of stimuli needs.
 
-    item: str = 'item'
+    Attributes:
+        item: The columns that together identify an item, such as those of items and conditions.
+        zone: The column of the places of the words in their item.
+        word: The column of the words.
+    """
+
+    item: tuple[str, ...] = ('item',)
     zone: str = 'zone'
     word: str = 'word'
 
@@ -41,20 +53,31 @@ class Stimuli:
     columns: Columns
     names: ColumnNames
     items: Sequence[range]
-    place: Callable[[int], str]
+    place: Place
 
     @property
     def words(self) -> Sequence[str]:
         """The word of each row."""
         return self.columns[self.names.word]
 
+    @property
+    def labels(self) -> list[str]:
+        """What identifies each item: its cell, or its cells in several columns."""
+        keys = _item_keys(self.columns, self.names)
+        return [_to_label(keys[rows.start]) for rows in self.items]
+
     def place_word(self, row: int) -> str:
         """Returns the beginning of an error message on the word of a row, from 0."""
         return f'{self.place(row)}, column {self.names.word!r}'
 
 
+def has_blank_lines(text: str) -> bool:
+    """Returns whether blank lines stand between the lines of a text; then they separate its items."""
+    return _BLANK_LINES.search(text.strip()) is not None
+
+
 def from_text(text: str, name: str) -> Stimuli:
-    """Reads words that are separated by white space, and items that are separated by blank lines.
+    """Reads words that are separated by white space. A line is an item, unless blank lines separate items.
 
     Items and zones are numbered from 1.
 
@@ -65,56 +88,91 @@ def from_text(text: str, name: str) -> Stimuli:
     Raises:
         BadInput: There is no word, or one is not allowed.
     """
-    items: list[int] = []
-    zones: list[int] = []
-    words: list[str] = []
-    blocks: list[list[str]] = [[]]
-    for line in text.split('\n'):
-        if line.strip():
-            blocks[-1] += line.split()
-        elif blocks[-1]:
-            blocks.append([])
-    for number, block in enumerate(filter(None, blocks), start=1):
-        items += [number] * len(block)
-        zones += range(1, len(block) + 1)
-        words += block
-    return from_columns({'item': items, 'zone': zones, 'word': words}, name)
+    items = _BLANK_LINES.split(text.strip()) if has_blank_lines(text) else text.strip().split('\n')
+    words = [item.split() for item in items]
+    columns: Columns = {
+        'item': [number for number, item in enumerate(words, start=1) for _ in item],
+        'zone': [zone for item in words for zone in range(1, len(item) + 1)],
+        'word': [word for item in words for word in item],
+    }
+    return from_columns(columns, name)
 
 
-def from_columns(
-    columns: Columns,
-    name: str,
-    names: ColumnNames = COLUMN_NAMES,
-    place: Callable[[int], str] | None = None,
-) -> Stimuli:
-    """Checks a table of stimuli.
+def from_columns(columns: Columns, name: str, names: ColumnNames = COLUMN_NAMES, place: Place | None = None) -> Stimuli:
+    """Checks a table of stimuli with one row a word.
 
     Args:
         columns: The columns, of one length; None stands for an empty cell.
         name: The table, for error messages.
         names: The names of the columns of items, zones and words.
-        place: As in `Stimuli`; by default the name and the number of the row, from 1.
+        place: Returns the beginning of an error message on a row, from 0; by default the name and the number of the
+            row, from 1.
 
     Raises:
         BadInput: A column is missing, there is no row, a cell is empty or not allowed, or the rows of an item are not
             together and in the order of their zones. The message names row and column.
     """
     place = place or functools.partial(_describe_row, name)
-    for role, column in zip(names._fields, names):
-        has = ', '.join(map(repr, columns)) or 'none'
-        require(column in columns, f'{role} column', column, f'{name} has no such column; it has {has}')
-    require(len(set(names)) == 3, 'columns', tuple(names), 'item, zone and word must be three columns')
-    if not len(columns[names.word]):
-        raise BadInput(f'{name}: no row')
-    for row, cells in enumerate(zip(*(columns[column] for column in names))):
-        for column, cell in zip(names, cells):
-            _check_cell(f'{place(row)}, column {column!r}', cell)
-        _check_word(f'{place(row)}, column {names.word!r}', cells[2])
+    items = [('item', column) for column in names.item]
+    _check_columns(columns, name, [*items, ('zone', names.zone), ('word', names.word)], place)
+    for row, word in enumerate(columns[names.word]):
+        _check_word(f'{place(row)}, column {names.word!r}', word)
     return Stimuli(columns, names, _find_items(columns, names, place), place)
+
+
+def from_sentences(
+    columns: Columns, sentence: str, name: str, names: ColumnNames = COLUMN_NAMES, place: Place | None = None
+) -> tuple[Stimuli, list[int]]:
+    """Cuts a table with one item a row into one with one word a row, at the white space of a column.
+
+    Args:
+        columns: The columns, as in `from_columns`. If there is no column `item`, it is added and numbers the rows.
+        sentence: The column of the texts of the items.
+        name: The table, for error messages.
+        names: The columns of items, and the two that are added: zones, numbered from 1, and words.
+        place: As in `from_columns`.
+
+    Returns:
+        The stimuli, which repeat the cells of an item's row for each of its words; and the row of each word.
+
+    Raises:
+        BadInput: As `from_columns`; or two rows are of one item, or there is a column of a name that is added.
+    """
+    place = place or functools.partial(_describe_row, name)
+    if names.item == COLUMN_NAMES.item and names.item[0] not in columns and sentence in columns:
+        columns = {names.item[0]: range(1, len(columns[sentence]) + 1), **columns}
+    _check_columns(columns, name, [*(('item', column) for column in names.item), ('sentence', sentence)], place)
+    for role, column in (('zone', names.zone), ('word', names.word)):
+        allowed = f'{name} has this column, and the words of {sentence!r} become another; give that another name'
+        require(column not in columns, f'{role} column', column, allowed)
+    for row, text in enumerate(columns[sentence]):
+        _check_text(f'{place(row)}, column {sentence!r}', text)
+    keys = _item_keys(columns, names)
+    _check_distinct(keys, range(len(keys)), names, place, f'; {_ADD_COLUMNS}')
+    words = [text.split() for text in columns[sentence]]
+    rows = [row for row, item in enumerate(words) for _ in item]
+    cut = {column: [cells[row] for row in rows] for column, cells in columns.items()}
+    cut[names.zone] = [zone for item in words for zone in range(1, len(item) + 1)]
+    cut[names.word] = [word for item in words for word in item]
+    return from_columns(cut, name, names, lambda row: place(rows[row])), rows
 
 
 def _describe_row(name: str, row: int) -> str:
     return f'{name}, row {row + 1:,}'
+
+
+def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]], place: Place) -> None:
+    """Raises BadInput unless the columns of these roles exist, differ, and have no empty cell."""
+    for role, column in roles:
+        has = ', '.join(map(repr, columns)) or 'none'
+        require(column in columns, f'{role} column', column, f'{name} has no such column; it has {has}')
+    names = [column for _, column in roles]
+    require(len(set(names)) == len(names), 'columns', tuple(names), f'{", ".join(r for r, _ in roles)} must differ')
+    if not len(columns[names[0]]):
+        raise BadInput(f'{name}: no row')
+    for row, cells in enumerate(zip(*(columns[column] for column in names))):
+        for column, cell in zip(names, cells):
+            _check_cell(f'{place(row)}, column {column!r}', cell)
 
 
 def _check_cell(where: str, cell: Any) -> None:
@@ -124,32 +182,52 @@ def _check_cell(where: str, cell: Any) -> None:
         raise BadInput(f'{where}: binary, not text (NUL at character {cell.index(chr(0)):,})')
 
 
-def _check_word(where: str, word: Any) -> None:
-    if not isinstance(word, str):
-        raise BadInput(f'{where}: holds {type(word).__name__}, not text')
-    if len(word) > MAX_CHARACTERS:
-        raise BadInput(f'{where}: a word of {len(word):,} characters; {MAX_CHARACTERS} at most')
-    if not word.isascii() and any('\ud800' <= c <= '\udfff' for c in word):
+def _check_text(where: str, text: Any) -> None:
+    if not isinstance(text, str):
+        raise BadInput(f'{where}: holds {type(text).__name__}, not text')
+    if not text.isascii() and any('\ud800' <= c <= '\udfff' for c in text):
         raise BadInput(f'{where}: not valid Unicode')
 
 
-def _find_items(columns: Columns, names: ColumnNames, place: Callable[[int], str]) -> list[range]:
-    """Returns the rows of each item. Raises BadInput unless they are consecutive and their zones increase."""
-    items, zones = columns[names.item], columns[names.zone]
-    starts = [row for row in range(len(items)) if row == 0 or items[row] != items[row - 1]]
+def _check_word(where: str, word: Any) -> None:
+    _check_text(where, word)
+    if len(word) > MAX_CHARACTERS:
+        raise BadInput(f'{where}: a word of {len(word):,} characters; {MAX_CHARACTERS} at most')
+
+
+def _item_keys(columns: Columns, names: ColumnNames) -> list[tuple[Any, ...]]:
+    """Returns what identifies the item of each row."""
+    return list(zip(*(columns[column] for column in names.item)))
+
+
+def _check_distinct(
+    keys: Sequence[tuple[Any, ...]], rows: Sequence[int], names: ColumnNames, place: Place, remedy: str
+) -> None:
+    """Raises BadInput unless the items that begin at these rows differ."""
     first_rows: dict[Any, int] = {}
-    for row in starts:
-        if (first := first_rows.setdefault(items[row], row)) != row:
-            message = f'item {items[row]!r} began at row {first + 1:,} and another item came between; sort the table'
-            raise BadInput(f'{place(row)}, column {names.item!r}: {message} by item and zone')
-    ranges = [range(start, stop) for start, stop in zip(starts, [*starts[1:], len(items)])]
+    for row in rows:
+        if (first := first_rows.setdefault(keys[row], row)) != row:
+            where = f'{place(row)}, column{"s" * (len(names.item) > 1)} {", ".join(map(repr, names.item))}'
+            raise BadInput(f'{where}: item {_to_label(keys[row])!r} began at row {first + 1:,}{remedy}')
+
+
+def _find_items(columns: Columns, names: ColumnNames, place: Place) -> list[range]:
+    """Returns the rows of each item. Raises BadInput unless they are consecutive and their zones increase."""
+    keys, zones = _item_keys(columns, names), columns[names.zone]
+    starts = [row for row in range(len(keys)) if row == 0 or keys[row] != keys[row - 1]]
+    _check_distinct(keys, starts, names, place, f' and another item came between; {_SORT}, or {_ADD_COLUMNS}')
+    ranges = [range(start, stop) for start, stop in zip(starts, [*starts[1:], len(keys)])]
     for rows in ranges:
         numbers = [_to_number(zones[row]) for row in rows]
         for row, before, number in zip(rows[1:], numbers, numbers[1:]):
             if before is not None and number is not None and number <= before:
-                message = f'zone {zones[row]!r} comes after zone {zones[row - 1]!r} of the same item; sort the table'
-                raise BadInput(f'{place(row)}, column {names.zone!r}: {message} by item and zone')
+                message = f'zone {zones[row]!r} comes after zone {zones[row - 1]!r} of the same item; {_SORT}'
+                raise BadInput(f'{place(row)}, column {names.zone!r}: {message}, or {_ADD_COLUMNS}')
     return ranges
+
+
+def _to_label(key: Sequence[Any]) -> str:
+    return ', '.join(map(str, key))
 
 
 def _to_number(zone: Any) -> float | None:

@@ -4,17 +4,20 @@ import csv
 import io
 import math
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from nplm_jax.data.formats import import_pyarrow
-from nplm_jax.data.stimuli import COLUMN_NAMES, ColumnNames, Columns, Stimuli, from_columns
+from nplm_jax.data.stimuli import COLUMN_NAMES, ColumnNames, Columns, Place, Stimuli, from_columns, from_sentences
 from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.io import open_regular, read_bytes, write_atomically
 
 SUFFIXES = ('.tsv', '.csv', '.parquet')
 
 _MAX_BYTES = 2**28
+_SEPARATORS = '\t,;'
+_SNIFFED_CHARACTERS = 2**16
 
 Rows = Iterator[tuple[int, list[str]]]
 
@@ -24,24 +27,46 @@ def check_suffix(key: str, path: pathlib.Path) -> None:
     require(path.suffix.lower() in SUFFIXES, key, str(path), f'must end in {", ".join(SUFFIXES)}')
 
 
-def read(path: pathlib.Path, names: ColumnNames = COLUMN_NAMES) -> Stimuli:
+def read(path: pathlib.Path, names: ColumnNames = COLUMN_NAMES, sentence: str = '') -> Stimuli:
     """Reads a table of stimuli; the first line of a TSV or CSV file has the names of its columns.
 
     Args:
-        path: The file, whose kind its suffix tells.
+        path: The file, whose kind its suffix tells. The cells of text are separated by tabs, commas or semicolons.
         names: The names of the columns of items, zones and words.
+        sentence: The column of sentences of a table with one item a row; empty for a table with one word a row.
 
     Raises:
         BadInput: The file cannot be read or is no such table, or `stimuli.from_columns` refuses it.
     """
     check_suffix('--table', path)
+    place: Place | None = None
     if path.suffix.lower() == '.parquet':
-        return from_columns(_read_parquet(path), str(path), names)
-    text = _decode(path)
-    rows = _read_csv(path, text) if path.suffix.lower() == '.csv' else _read_tsv(text)
-    columns, lines = _transpose(path, rows)
-    place: Callable[[int], str] = lambda row: f'{path}:{lines[row]}'  # noqa: E731
+        columns = _read_parquet(path)
+    else:
+        text = _decode(path)
+        separator = _find_separator(text, default=',' if path.suffix.lower() == '.csv' else '\t')
+        rows = _read_tsv(text) if separator == '\t' else _read_csv(path, text, separator)
+        columns, lines = _transpose(path, rows)
+        place = lambda row: f'{path}:{lines[row]}'  # noqa: E731
+    if sentence:
+        return from_sentences(columns, sentence, str(path), names, place)[0]
     return from_columns(columns, str(path), names, place)
+
+
+def _find_separator(text: str, default: str) -> str:
+    """Returns what separates the cells of a table: of the separators in the header, the one that cuts most rows alike.
+
+    Decides by the first lines. Separators between quotation marks do not count. Without one in the header it is the
+    default, as for a table of one column.
+    """
+    lines = [re.sub(r'"[^"]*"', '', line) for line in text[:_SNIFFED_CHARACTERS].split('\n') if line.strip()]
+    counts = [{s: line.count(s) for s in _SEPARATORS} for line in lines]
+    header = counts[0] if counts else {}
+
+    def rate(separator: str) -> tuple[int, int]:
+        return sum(row[separator] == header[separator] for row in counts), header[separator]
+
+    return max((s for s in _SEPARATORS if header.get(s)), key=rate, default=default)
 
 
 def _decode(path: pathlib.Path) -> str:
@@ -54,9 +79,9 @@ def _decode(path: pathlib.Path) -> str:
         raise BadInput(f'{path}:{line}: not UTF-8 text (byte {error.start:,} of the file); convert it first') from None
 
 
-def _read_csv(path: pathlib.Path, text: str) -> Rows:
-    """Yields line number and cells of each row of comma-separated values."""
-    reader = csv.reader(io.StringIO(text, newline=''), strict=True)
+def _read_csv(path: pathlib.Path, text: str, separator: str) -> Rows:
+    """Yields line number and cells of each row of CSV."""
+    reader = csv.reader(io.StringIO(text, newline=''), delimiter=separator, strict=True)
     try:
         for cells in reader:
             yield reader.line_num, cells

@@ -1,7 +1,6 @@
 """Raw words to tokens: boundary tokens, possessives, numbers, proper nouns, case (the paper, section 4)."""
 
 import collections
-import dataclasses
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable
@@ -113,28 +112,6 @@ def tokenize_word(word: str, settings: CorpusSettings, proper_nouns: Collection[
     if proper_nouns:
         tokens = [PROPER if w[:1].isupper() and w.lower() in proper_nouns else w for w in tokens]
     return [w.lower() for w in tokens] if settings.lowercase else tokens
-
-
-def tokenize_prompt(text: str, settings: CorpusSettings, known: Collection[str], kind: str = '') -> list[str]:
-    """Tokenizes a user's text for a trained model as its corpus was tokenized, without boundary tokens.
-
-    Brown, WikiText and `sentences` separate their words by white space, so the text has to do so for their models.
-    Under corpus.proper_nouns a capitalised word outside the vocabulary in both cases becomes <proper>, because a run
-    does not store the proper nouns of its corpus.
-
-    Args:
-        text: The text.
-        settings: The `corpus.*` choices of the model's run.
-        known: The words of the vocabulary.
-        kind: `words` or `whitespace`, as in `paragraphs`; '' splits as the corpus was split.
-    """
-    kind = kind or (settings.tokens if settings.name in RAW_TEXTS else 'whitespace')
-    raw = paragraphs(text, kind)
-    proper_nouns: Collection[str] = ()
-    if settings.proper_nouns:
-        words = {w for paragraph in raw for w in split_possessives(paragraph, settings)}
-        proper_nouns = {w.lower() for w in words if w not in known and w.lower() not in known}
-    return tokenize(raw, dataclasses.replace(settings, boundary_tokens=False), proper_nouns).words()
 
 
 def is_number(word: str) -> bool:

@@ -43,7 +43,7 @@ class Vocabulary:
         """Returns the id of each word, int32; a word outside the vocabulary gets id 0.
 
         Words are looked up as they are: where the corpus was lower-cased (`corpus.lowercase`), `The` is outside the
-        vocabulary. `tokenization.tokenize_prompt` makes words of a text as the corpus did.
+        vocabulary. `word_tokens.tokenize_prompt` makes words of a text as the corpus did.
 
         Raises:
             BadInput: `words` is a single string, which would be read as a sequence of letters.

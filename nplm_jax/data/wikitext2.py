@@ -9,6 +9,7 @@ import gzip
 import io
 import itertools
 import os
+import pathlib
 import re
 from collections.abc import Iterable, Iterator
 
@@ -44,7 +45,8 @@ def texts(path: str) -> list[list[str]]:
     Raises:
         BadInput: A file is missing or damaged, or the download fails.
     """
-    return [articles(text) for text in (_read_folder(path) if path else _read_cache())]
+    splits = [read_text('corpus.path', file) for file in find(path)] if path else _read_cache()
+    return [articles(text) for text in splits]
 
 
 def articles(text: str) -> list[str]:
@@ -88,18 +90,18 @@ def paragraphs(article: str) -> list[list[str]]:
     return [[RARE if word == UNKNOWN else word for word in line] for line in lines if line]
 
 
-def _read_folder(path: str) -> list[str]:
-    """Returns the texts of the three files in the user's folder; symbolic links are not followed."""
+def find(path: str) -> list[pathlib.Path]:
+    """Returns the three files in the user's folder, no links. Raises BadInput if one is missing."""
     folder = expand('corpus.path', path)
     message = 'no such folder; give one with train.txt, valid.txt and test.txt'
     require(os.path.isdir(folder), 'corpus.path', path, message)
-    splits = []
+    found = []
     for split in FILES:
         names = (f'{split}.txt', f'wiki.{split}.tokens')
         files = [folder / n for n in names if os.path.isfile(folder / n) and not (folder / n).is_symlink()]
-        require(bool(files), 'corpus.path', path, f'this folder has no {" or ".join(names)} (links do not count)')
-        splits.append(read_text('corpus.path', files[0]))
-    return splits
+        require(bool(files), 'corpus.path', path, f'this folder has no {" or ".join(names)} (links are ignored)')
+        found.append(files[0])
+    return found
 
 
 def _read_cache() -> list[str]:

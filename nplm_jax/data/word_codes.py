@@ -16,6 +16,8 @@ from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, read_lines
 
+BUILT_IN = ('huffman', 'random')  # names of codes that are made from the vocabulary alone
+
 Codes = Sequence[Sequence[str]]  # of each word the codes of its leaves, such as '0110'
 
 
@@ -75,7 +77,7 @@ def codes_of(vocabulary: Vocabulary, source: str) -> Codes:
             lines `word<TAB>code` or `word<TAB>code code ...`.
 
     Raises:
-        BadInput: The file is missing, or is not of that form, or has other words.
+        BadInput: The file is missing, is not of that form, has other words, or a word twice.
     """
     if source == 'huffman':
         return [[code] for code in huffman(vocabulary.counts)]
@@ -124,11 +126,14 @@ def read(path: str, vocabulary: Vocabulary) -> Codes:
     file = expand('output.tree', path)
     require(file.is_file(), 'output.tree', path, 'must be huffman, random or a file of codes')
     codes: dict[str, list[str]] = {}
+    first_lines: dict[str, int] = {}
     for number, line in read_lines(file):
         word, _, leaves = line.partition('\t')
         codes[word] = leaves.split()
         if not codes[word] or set(''.join(codes[word])) - {'0', '1'}:
             raise BadInput(f'{file}:{number}: must be a word, a tab, and codes of 0 and 1, separated by spaces')
+        if (first := first_lines.setdefault(word, number)) != number:
+            raise BadInput(f'{file}:{number}: {word!r} has codes in line {first} already; give all of them in one line')
     for word in vocabulary.words:
         if word not in codes:
             raise BadInput(f'{file}: has no code for {word!r}, which is in the vocabulary')

@@ -1,4 +1,4 @@
-"""The words of an experiment as the tokens of a model: how a word is cut, and which of its tokens are punctuation."""
+"""A user's text as the tokens of a trained model: how a word is cut, and which of its tokens are punctuation."""
 
 import dataclasses
 import re
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 from nplm_jax.config import CorpusSettings
 from nplm_jax.data.punctuation import match_quotes
-from nplm_jax.data.tokenization import RAW_TEXTS, paragraphs, tokenize_prompt, tokenize_word
+from nplm_jax.data.tokenization import RAW_TEXTS, paragraphs, split_possessives, tokenize_word
 
 MAX_KEPT = 3  # punctuation marks that may stay on one side of a word, as in `Mr.`
 
@@ -28,13 +28,28 @@ def is_punctuation(token: str) -> bool:
     return all(unicodedata.category(c).startswith('P') or c == '`' for c in token)
 
 
+def tokenize_prompt(text: str, settings: CorpusSettings, known: Collection[str], kind: str = '') -> list[str]:
+    """Returns a user's text as the tokens of a trained model, without boundary tokens.
+
+    Args:
+        text: The text.
+        settings: The `corpus.*` choices of the model's run.
+        known: The words of the vocabulary.
+        kind: How words are cut, see `WordCutter`; `whitespace` for text that is tokenized already.
+    """
+    return WordCutter(settings, known, kind).cut_texts([text])[0]
+
+
 @dataclasses.dataclass(frozen=True)
 class WordCutter:
-    """Cuts the words of an experiment, which punctuation is attached to, into tokens.
+    """Cuts words, which punctuation is attached to, into tokens. Every command reads text with it.
 
     With kind '' a word is cut as the corpus was. Where the corpus was separated at white space alone, punctuation is
     split off the two ends of a word unless the vocabulary has the word with it, as Brown has `Mr.`; a word outside the
     vocabulary is cut at dashes, and a contraction where the vocabulary has both parts, such as `do` and `n't`.
+
+    Apostrophes and quotation marks become those of the vocabulary. Under corpus.proper_nouns a capitalised word outside
+    the vocabulary in both cases becomes <proper>, because a run does not store the proper nouns of its corpus.
 
     Attributes:
         settings: The `corpus.*` choices of the model's run.
@@ -57,8 +72,8 @@ class WordCutter:
             chunks = [piece for chunk in chunks for piece in self._split_punctuation(chunk)]
         if self.splits_hyphens:
             chunks = [piece for chunk in chunks for piece in self._split_hyphens(chunk)]
-        tokens = (tokenize_prompt(chunk, self.settings, self.known, 'whitespace') for chunk in chunks)
-        return match_quotes([token for chunk_tokens in tokens for token in chunk_tokens], self.known)
+        tokens = [token for chunk in chunks for token in tokenize_word(chunk, self.settings, self._proper_nouns(chunk))]
+        return match_quotes(tokens, self.known)
 
     def cut_texts(self, texts: Iterable[str]) -> list[list[str]]:
         """Returns the tokens of each text: of its words between white space. Each different word is cut once."""
@@ -69,6 +84,11 @@ class WordCutter:
             cut |= {word: self.cut(word) for word in words if word not in cut}
             tokens.append([token for word in words for token in cut[word]])
         return tokens
+
+    def _proper_nouns(self, chunk: str) -> set[str]:
+        """Returns the words of a chunk that are taken for proper nouns, in lower case."""
+        words = split_possessives([chunk], self.settings) if self.settings.proper_nouns else []
+        return {w.lower() for w in words if w not in self.known and w.lower() not in self.known}
 
     def _is_known(self, piece: str) -> bool:
         return all(t in self.known for t in match_quotes(tokenize_word(piece, self.settings), self.known))

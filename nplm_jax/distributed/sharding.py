@@ -206,7 +206,7 @@ def make_sharding(
     message = f'times parallel.model={model} must use all {num_devices} devices of the {num_processes} processes'
     require(uses_all, 'parallel.data', data, message)
     num_batch_shards = data * model if uses_sparse_updates else data
-    allowed = f'must be a multiple of {num_batch_shards}, the devices that share it'
+    allowed = f'must be a multiple of {num_batch_shards}, the number of devices that divide it'
     require(batch_size % num_batch_shards == 0, 'train.batch_size', batch_size, allowed)
     allowed = f'must be a divisor of {num_streams}, the streams of train.batch_size / train.bptt_length'
     require(num_streams % num_batch_shards == 0, 'parallel.data', data, allowed)

@@ -12,9 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.data.vocabulary import RARE_ID
+from nplm_jax.config import CorpusSettings
+from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
+from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.spelling import Spelling
+from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput, require
 
 BLOCK = 32  # sequences written in parallel; their B x V arrays stay in a CPU's cache
@@ -42,13 +45,38 @@ class Choice:
 
     def __post_init__(self) -> None:
         ok = math.isfinite(self.temperature) and self.temperature >= 1e-6
-        require(ok, 'temperature', self.temperature, 'must be 1e-6 or more and finite; top_k=1 takes the likeliest')
-        require(self.top_k is None or self.top_k >= 1, 'top_k', self.top_k, 'must be 1 or more; leave it out for all')
+        require(
+            ok, 'temperature', self.temperature, 'must be 1e-6 or more and finite; for the most likely word use top_k=1'
+        )
+        require(
+            self.top_k is None or self.top_k >= 1,
+            'top_k',
+            self.top_k,
+            'must be 1 or more; omit it to draw from all words',
+        )
         ok = self.top_p is None or 0 < self.top_p <= 1
-        require(ok, 'top_p', self.top_p, 'must be above 0 and at most 1; leave it out for all')
+        require(ok, 'top_p', self.top_p, 'must be above 0 and at most 1; omit it to draw from all words')
 
 
 GREEDY = Choice(top_k=1)
+
+
+def encode_prompt(words: Sequence[str], vocabulary: Vocabulary, corpus: CorpusSettings) -> np.ndarray:
+    """Returns the ids of a prompt, int32, after what stands before it: a prompt begins a paragraph.
+
+    That is the end of a sentence and the paragraph mark, `. <p>`, as far as the vocabulary has them; nothing if the
+    corpus has no marks. Without the full stop a model would read `<rare> <p>`, and few paragraphs follow a rare word.
+
+    Args:
+        words: The words of the prompt; may be empty. A mark at their beginning takes the place of `<p>`.
+        vocabulary: The vocabulary of the model.
+        corpus: The `corpus.*` choices of its run.
+    """
+    if corpus.boundary_tokens:
+        begins_with_mark = len(words) > 0 and words[0] in (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY)
+        before = ['.'] if begins_with_mark else ['.', PARAGRAPH_BOUNDARY]
+        words = [*(word for word in before if word in vocabulary.ids), *words]
+    return vocabulary.encode(words)
 
 
 def sample(
@@ -72,6 +100,7 @@ def sample(
     require(words >= 1, 'words', words, 'must be 1 or more')
     require(samples >= 1, 'samples', samples, 'must be 1 or more')
     require(0 <= seed < 2**31, 'seed', seed, 'must be at least 0 and below 2**31')
+    jax_settings.check()
     num_blocks = -(-samples // BLOCK)
     size = -(-samples // num_blocks)
     prompt_BxN = np.tile(np.asarray(prompt_N, np.int32), (size, 1))
@@ -117,7 +146,7 @@ def beam(
         best_K = np.argsort(-log_p, kind='stable')[:width]
         best_K = best_K[np.isfinite(log_p[best_K])]
         if not len(best_K):
-            raise BadInput(f'beam={width}: after each beginning only the rare-word symbol is possible; allow it')
+            raise BadInput(f'beam={width}: only the rare-word symbol can follow; allow it')
         rows_K, ids_K = np.divmod(best_K, log_p_KxV.shape[1])
         contexts_KxN = np.concatenate([contexts_KxN[rows_K], ids_K[:, None].astype(np.int32)], axis=1)
         log_p_K = log_p[best_K]
@@ -140,6 +169,7 @@ def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str
     Raises:
         BadInput: A hundred words in a row were in the vocabulary or too long.
     """
+    jax_settings.check()
     words: dict[int, str] = {}
     for attempt in range(_MAX_ATTEMPTS):
         missing = [number for number in dict.fromkeys(numbers) if number not in words]
@@ -150,7 +180,7 @@ def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str
                 if word and not spelling.vocabulary.ids.get(word):
                     words[number] = word
     if any(number not in words for number in numbers):
-        raise BadInput(f'spelling: draws words of the vocabulary alone; {_MAX_ATTEMPTS} were drawn for each')
+        raise BadInput(f'spelling: only words of the vocabulary were drawn, in {_MAX_ATTEMPTS} attempts each')
     return [words[number] for number in numbers]
 
 

@@ -36,7 +36,7 @@ class NplmConfig(PretrainedConfig):
         tied: The word features are the output matrix too.
         layers: Of the others: layers.
         window: Of residual: the last words whose features are inputs.
-        averages: Of residual: averages of older words that are inputs.
+        averages: Of residual: scaled sums of older words that are inputs.
         expansion: Of residual: units inside a layer, as a multiple of h.
         rounds: Of mogrifier: rounds before a word.
     """

@@ -87,8 +87,8 @@ class WatchedModel(LanguageModel):
         self._scored = scored
         self.n = model.n
 
-    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score`. A model without an order, whose state runs through the span, gets it whole."""
+    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.score_span`. One without an order, whose state runs through the span, gets it whole."""
         size = len(span) if self.n is None else _PIECE
         starts = range(span.start, span.stop, max(size, 1))
         pieces = [np.zeros(0, np.float32)]

@@ -82,11 +82,11 @@ class LineStart:
         Args:
             vocabulary: The vocabulary of the models.
             corpus: The `corpus.*` choices of their runs.
-            context: `text` for the beginning of a text, <text> <p>; `paragraph` for that of a paragraph, <p>; `none`
-                for nothing. Marks that the vocabulary lacks are left out.
+            context: `text` for the beginning of a text, <text> <p>; `paragraph` for that of a paragraph, <p>.
+                Marks that the vocabulary lacks are left out.
         """
         known = [m for m in (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY) if corpus.boundary_tokens and m in vocabulary.ids]
-        before = {'text': known, 'paragraph': [m for m in known if m == PARAGRAPH_BOUNDARY], 'none': []}[context]
+        before = {'text': known, 'paragraph': [m for m in known if m == PARAGRAPH_BOUNDARY]}[context]
         return cls(tuple(vocabulary.ids[m] for m in before), tuple(vocabulary.ids[m] for m in known))
 
     def before(self, ids_T: np.ndarray) -> np.ndarray:

@@ -7,7 +7,6 @@ Dims: T tokens of all items, W words.
 
 import dataclasses
 import math
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from nplm_jax.config import Settings
 from nplm_jax.data import stimuli as stimuli_lib
 from nplm_jax.data.dataset import log_frequencies
-from nplm_jax.data.stimuli import ColumnNames, Stimuli
+from nplm_jax.data.stimuli import Stimuli
 from nplm_jax.data.token_table import TokenTable
 from nplm_jax.data.tokenization import RARE
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
@@ -24,17 +23,18 @@ from nplm_jax.data.word_tokens import WordCutter, is_punctuation
 from nplm_jax.inference.next_word_statistics import LineStatistics, next_word_statistics
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.mixture import ContextBins, Mixture, normalize_weights
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.models.spelling import Spelling
 from nplm_jax.utils.errors import require
 
 CHOICES = {
     'punctuation': ('attached', 'word'),
-    'context': ('text', 'paragraph', 'none'),
     'tokens': ('', 'words', 'whitespace'),
     'hyphens': ('keep', 'split'),
 }
 WORD_COLUMNS = ('tokens', 'num_tokens', 'length', 'log_frequency', 'in_vocabulary', 'scored_as', 'starts_after')
+MIXTURE = 'mixture'  # its name
 MODEL_COLUMNS = ('surprisal', 'entropy', 'entropy_reduction', 'rank')
 
 LoadedModel = tuple[Settings, Vocabulary, LanguageModel]
@@ -47,15 +47,15 @@ class Options:
     Attributes:
         punctuation: `attached` counts the punctuation tokens of a word in its surprisal; `word` leaves them out, and
             reads them as context all the same.
-        context: What stands before an item, where the vocabulary has these marks: `text` is the beginning of a text,
-            <text> <p>; `paragraph` that of a paragraph, <p>; `none` is nothing.
+        context: The words before each item, which are read and not scored. By default an item stands at the beginning
+            of a text: after <text> <p> if the corpus of the models has these marks and the item begins with none.
         tokens: How a word is cut, see `WordCutter`.
         hyphens: `split` cuts a word outside the vocabulary at its hyphens if the vocabulary has all parts.
         spillover: The number of words before each word whose columns are repeated beside it.
     """
 
     punctuation: str = 'attached'
-    context: str = 'text'
+    context: str | None = None
     tokens: str = ''
     hyphens: str = 'keep'
     spillover: int = 0
@@ -65,76 +65,29 @@ class Options:
         for key, values in CHOICES.items():
             allowed = ', '.join(repr(value) for value in values)
             require(getattr(self, key) in values, key, getattr(self, key), f'must be one of {allowed}')
+        is_text = self.context is None or isinstance(self.context, str)
+        require(is_text, 'context', self.context, 'must be a text; empty for none')
         is_count = isinstance(self.spillover, int) and self.spillover >= 0
         require(is_count, 'spillover', self.spillover, 'must be 0 or a larger whole number')
 
 
-def surprisal(
-    model: LoadedModel | Mapping[str, LoadedModel],
-    frame: Any,
-    *,
-    item: str = 'item',
-    zone: str = 'zone',
-    word: str = 'word',
-    punctuation: str = 'attached',
-    context: str = 'text',
-    tokens: str = '',
-    hyphens: str = 'keep',
-    spillover: int = 0,
-    spelling: Spelling | None = None,
-) -> Any:
-    """Adds surprisal, entropy and other columns to the words of an experiment; docs/reference/surprisal.md has all.
+def add_mixture(models: Mapping[str, LoadedModel], weights: Sequence[float]) -> dict[str, LoadedModel]:
+    """Returns the models, and their mixture under the name `mixture`.
 
     Args:
-        model: What `nplm_jax.load` returns, or several of these by the names that the columns are to have. They must
-            have one vocabulary.
-        frame: A pandas or a Polars frame with one row a word, the rows of an item together and in the order of their
-            zones; or a list of words, which are one item.
-        item: The column of items: texts that do not depend on one another.
-        zone: The column of the places of the words in their item.
-        word: The column of words, with their punctuation.
-        punctuation: See `Options`, as for the four that follow.
-        context: What stands before an item.
-        tokens: How a word is cut.
-        hyphens: Whether unknown words are cut at hyphens.
-        spillover: How many words before each have columns.
-        spelling: What `nplm_jax.spelling.load` returns, to spell the words outside the vocabulary; by default they are
-            scored as the one word <rare>.
-
-    Returns:
-        A frame of the same kind, with more columns; of a list a list of dicts, one a word.
+        models: Two models or more by name; they must have one vocabulary.
+        weights: The weight of each model; they sum to one.
 
     Raises:
-        BadInput: The frame is not as described; the message names row and column.
+        BadInput: The models or the weights are not as described.
     """
-    models = dict(model) if isinstance(model, Mapping) else {model[0].name: model}
-    options = Options(punctuation, context, tokens, hyphens, spillover)
-    names = ColumnNames(item, zone, word)
-    pandas, polars = sys.modules.get('pandas'), sys.modules.get('polars')  # whose frame it is has been imported
-    if pandas is not None and isinstance(frame, pandas.DataFrame):
-        require(frame.columns.is_unique, 'frame', list(frame.columns), 'has two columns of one name')
-        cells = {c: frame[c].astype(object).where(frame[c].notna(), None).tolist() for c in names if c in frame}
-        added = measure(models, _check_frame(frame.columns, cells, names), options, spelling)
-        return pandas.concat([frame, pandas.DataFrame(added, index=frame.index)], axis=1)
-    if polars is not None and isinstance(frame, polars.DataFrame):
-        cells = {c: frame[c].to_list() for c in names if c in frame.columns}
-        added = measure(models, _check_frame(frame.columns, cells, names), options, spelling)
-        return frame.with_columns(polars.Series(name, _with_none(column)) for name, column in added.items())
-    is_list = isinstance(frame, (list, tuple))
-    allowed = 'must be a pandas or a Polars frame, or a list of words; split a string into words first'
-    require(is_list, 'frame', type(frame).__name__, allowed)
-    columns = {'item': [1] * len(frame), 'zone': list(range(1, len(frame) + 1)), 'word': list(frame)}
-    columns |= measure(models, stimuli_lib.from_columns(columns, 'the list'), options, spelling)
-    return [dict(zip(columns, cells)) for cells in zip(*map(_with_none, columns.values()))]
-
-
-def _check_frame(all_columns: Sequence[str], cells: Mapping[str, list[Any]], names: ColumnNames) -> Stimuli:
-    return stimuli_lib.from_columns({c: cells.get(c, ()) for c in all_columns}, 'the frame', names)
-
-
-def _with_none(column: Sequence[Any]) -> list[Any]:
-    """Returns a column with None in place of nan."""
-    return [None if isinstance(cell, float) and math.isnan(cell) else cell for cell in column]
+    require(len(models) > 1, 'weights', list(weights), 'belong to two models or more')
+    require(MIXTURE not in models, 'model', MIXTURE, 'is the name of the mixture; give another')
+    require(len(weights) == len(models), 'weights', list(weights), f'must be {len(models)} numbers, one a model')
+    vocabulary, (settings, *_) = _check_models(models), next(iter(models.values()))
+    weights_1xM = normalize_weights('weights', list(weights), weights)
+    mixture = Mixture([model for _, _, model in models.values()], weights_1xM, ContextBins())
+    return {**models, MIXTURE: (settings, vocabulary, mixture)}
 
 
 def measure(
@@ -156,10 +109,10 @@ def measure(
     vocabulary = _check_models(models)
     taken = next((key for key in _added_columns(models, options) if key in stimuli.columns), None)
     require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
-    table, lines, prefixes = _cut_items(models, stimuli, options)
+    table, lines, contexts = _cut_items(models, stimuli, options)
+    prefixes = list(map(vocabulary.encode, contexts))
     columns = _describe_words(stimuli, table, vocabulary, options, spelling is not None)
-    marks = [' '.join(vocabulary.decode(prefix)) for prefix in prefixes]
-    columns['starts_after'] = [mark for mark, rows in zip(marks, stimuli.items) for _ in rows]
+    columns['starts_after'] = [' '.join(context) for context, rows in zip(contexts, stimuli.items) for _ in rows]
     log_spellings_T: np.ndarray | None = None
     for name, (_, _, model) in models.items():
         statistics = next_word_statistics(model, lines, prefixes, len(vocabulary))
@@ -187,14 +140,14 @@ def measure_tokens(
         item before it), in bits.
     """
     _, vocabulary, language_model = model
-    table, lines, prefixes = _cut_items({'': model}, stimuli, options)
+    table, lines, contexts = _cut_items({'': model}, stimuli, options)
+    prefixes = list(map(vocabulary.encode, contexts))
     statistics = next_word_statistics(language_model, lines, prefixes, len(vocabulary))
     log_p_T = np.concatenate([line.log_p_T for line in statistics])
     if spelling is not None:
         log_p_T = log_p_T + OpenVocabulary(language_model, vocabulary, spelling).log_spellings(table.tokens_T)
-    items = stimuli.columns[stimuli.names.item]
     return {
-        'sentence_id': [items[word] for word in table.words_T.tolist()],
+        'sentence_id': [label for label, line in zip(stimuli.labels, lines) for _ in line],
         'token_id': [number for line in lines for number in range(1, len(line) + 1)],
         'token': table.tokens_T if spelling is not None else vocabulary.decode(table.ids_T),
         'surprisal': (-log_p_T / math.log(2)).tolist(),
@@ -227,15 +180,19 @@ def _check_models(models: Mapping[str, LoadedModel]) -> Vocabulary:
 
 def _cut_items(
     models: Mapping[str, LoadedModel], stimuli: Stimuli, options: Options
-) -> tuple[TokenTable, list[np.ndarray], list[np.ndarray]]:
-    """Returns the tokens of all items, the ids of each item, and the ids of the marks before each item."""
+) -> tuple[TokenTable, list[np.ndarray], list[list[str]]]:
+    """Returns the tokens of all items, the ids of each item, and the tokens before each item."""
     settings, vocabulary, _ = next(iter(models.values()))
     corpora = dict.fromkeys(other.corpus for other, _, _ in models.values())  # each way of cutting once
     cutters = [WordCutter(c, vocabulary.ids, options.tokens, options.hyphens == 'split') for c in corpora]
     table = TokenTable.of(cutters, vocabulary, stimuli, options.punctuation)
     lines = [table.ids_T[line] for line in table.lines]
-    start = LineStart.of(vocabulary, settings.corpus, options.context)
-    return table, lines, [start.before(line) for line in lines]
+    if options.context is None:
+        start = LineStart.of(vocabulary, settings.corpus, 'text')
+        return table, lines, [vocabulary.decode(start.before(line)) for line in lines]
+    words = stimuli_lib.from_text(options.context, 'context') if options.context.strip() else None
+    context = TokenTable.of(cutters, vocabulary, words).tokens_T if words else []
+    return table, lines, [context] * len(lines)
 
 
 def _describe_words(

@@ -20,7 +20,9 @@ State = Any  # decoding state: what a model needs of the words read so far
 class LanguageModel(abc.ABC):
     """P(w_t | the words before it) over a closed vocabulary of V words.
 
-    A subclass defines `n`, `score` and `next_word`; the other methods then work, and may be overridden to be faster.
+    `score` reads whole texts, `next_word` contexts. For a decoder `begin` returns a state after some contexts,
+    `predict` the distribution of the next word, and `advance` the state after one more word of each context. A subclass
+    defines `n`, `score_span` and `next_word`; the other methods then work, and may be overridden to be faster.
 
     Attributes:
         n: The order: a word is predicted from the n - 1 words before it, or from all if None.
@@ -28,9 +30,22 @@ class LanguageModel(abc.ABC):
 
     n: int | None
 
+    def score(self, tokens_T: np.ndarray, span: Span | slice | None = None) -> np.ndarray:
+        """Returns log P(w_t | w_1 ... w_{t-1}) of words of a stream, float32, nats.
+
+        Args:
+            tokens_T: Ids of the stream.
+            span: Which words are scored: a Span, a slice without a step, or None for all.
+        """
+        if not isinstance(span, Span):
+            start, stop, step = (span or slice(None)).indices(len(tokens_T))
+            require(step == 1, 'span', span, 'must be a Span or a slice without a step')
+            span = Span(start, max(start, stop))
+        return self.score_span(tokens_T, span)
+
     @abc.abstractmethod
-    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Returns log P(w_t | w_1 ... w_{t-1}) for each t in `span` of the stream, float32, nats."""
+    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """Returns what `score` does, for the words of a Span."""
 
     @abc.abstractmethod
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ Dims: M models, T words of a span, B contexts, V vocabulary, Q bins of contexts.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -14,6 +14,8 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.models.language_model import LanguageModel, State, join_lines
 from nplm_jax.models.ngram.counts import with_history
 from nplm_jax.utils.errors import require
+
+ROUNDING = 0.005  # of a weight that is printed with two digits
 
 
 class ContextBins:
@@ -61,8 +63,8 @@ class Mixture(LanguageModel):
         orders = [model.n for model in models if model.n is not None]
         self.n = max(orders) if len(orders) == len(models) else None
 
-    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score`."""
+    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.score_span`."""
         weights_MxT = self.weights_QxM.T[:, self.bins.of_stream(tokens_T, span)]
         return _log_weighted_sum(_scores(self.models, tokens_T, span), weights_MxT)
 
@@ -108,7 +110,7 @@ class CachedScores(LanguageModel):
         self._scores_of_lines: list[np.ndarray] = []
         self.n = model.n
 
-    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns the model's scores. The cache knows only the span: `tokens_T` must always be the same stream."""
         if span not in self._scores:
             self._scores[span] = self._model.score(tokens_T, span)
@@ -129,6 +131,23 @@ class CachedScores(LanguageModel):
 def equal(models: Sequence[LanguageModel]) -> Mixture:
     """Mixes models with fixed equal weights (section 4.2: 0.5 for the network and 0.5 for the trigram)."""
     return Mixture(models, np.full((1, len(models)), 1 / len(models)), ContextBins())
+
+
+def normalize_weights(key: str, value: Any, weights: Sequence[float]) -> np.ndarray:
+    """Returns the given weights of models, float64, 1 x M, so that they sum to one exactly.
+
+    Args:
+        key: What gives the weights, for error messages.
+        value: Its value.
+        weights: A weight for each model.
+
+    Raises:
+        BadInput: A weight is negative, or they do not sum to one up to ROUNDING each.
+    """
+    weights_1xM = np.array([weights], np.float64)
+    close = bool((weights_1xM >= 0).all() and abs(weights_1xM.sum() - 1) <= ROUNDING * len(weights) + 1e-9)
+    require(close, key, value, 'must be 0 or more each, and sum to one (up to rounding to two digits)')
+    return weights_1xM / weights_1xM.sum()
 
 
 def fit(

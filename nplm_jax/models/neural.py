@@ -44,8 +44,8 @@ class NeuralLanguageModel(LanguageModel):
         self.params = params
         self.n = network.body.n
 
-    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score`. A body with a carry reads `burn_in` words before the span first."""
+    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.score_span`. A body with a carry reads `burn_in` words before the span first."""
         return self._apply_to_span(_score_stream, tokens_T, span)
 
     def group_probabilities(self, tokens_T: np.ndarray, span: Span, groups_V: np.ndarray) -> np.ndarray:

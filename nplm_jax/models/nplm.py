@@ -86,7 +86,7 @@ class Window(Body):
     def from_settings(cls, settings: Settings) -> Self:
         """Returns the body. Raises BadInput if the context would have no influence."""
         model = settings.model
-        message = 'no hidden layer needs model.direct=True, else the words before have no influence'
+        message = 'must be 1 or more, or model.direct=True; otherwise the context has no influence'
         require(model.h > 0 or model.direct, 'model.h', model.h, message)
         return cls(model.n - 1, model.m, model.h, model.direct, model.dropout)
 

@@ -56,7 +56,9 @@ class Recurrent(StreamBody):
     def from_settings(cls, settings: Settings) -> Self:
         """Returns the body. Raises BadInput for what it cannot have, such as direct connections or unequal streams."""
         name, model, bptt_length = settings.optimizer.name, settings.model, settings.train.bptt_length
-        require(name != 'paper', 'optimizer.name', name, f'must be another for model.family={model.family}')
+        require(
+            name != 'paper', 'optimizer.name', name, f'must be sgd, adam or adagrad for model.family={model.family}'
+        )
         allowed = f'must be float32 or auto for model.family={model.family}'
         require(model.precision in cls.precisions, 'model.precision', model.precision, allowed)
         slowness = settings.recurrent.slowness_penalty

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from nplm_jax.config import ModelSettings
+from nplm_jax.config import ModelSettings, Settings
 from nplm_jax.models.body import Body
 from nplm_jax.models.energy import Energy
 from nplm_jax.models.mogrifier import Mogrifier
@@ -11,6 +11,7 @@ from nplm_jax.models.recurrent import Elman, Gru, Lstm
 from nplm_jax.models.residual import Residual
 from nplm_jax.models.senses import Senses
 from nplm_jax.models.window_lstm import WindowLstm
+from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.utils.errors import require
 
 BODIES: dict[str, type[Body]] = {
@@ -34,6 +35,11 @@ def is_network(settings: ModelSettings) -> bool:
 def body_class(settings: ModelSettings) -> type[Body]:
     """Returns the class that `model.family` names."""
     return BODIES[settings.family]
+
+
+def model_files(settings: Settings) -> dict[str, str]:
+    """Returns the user's files that a model is made from, by config key. Raises BadInput for an unknown output."""
+    return output_layer_class(settings.output).files(settings.output) if is_network(settings.model) else {}
 
 
 def check_family(settings: ModelSettings, ngram_models: Iterable[str]) -> None:

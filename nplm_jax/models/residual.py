@@ -1,7 +1,9 @@
-"""A residual network over a window of words and averages of the words before it, with an optionally tied C.
+"""A residual network over a window of words and scaled sums of the words before it, with an optionally tied C.
 
-x = (e_t, ..., e_{t-n+2}, averages of the n-1 words before these, of the 2(n-1) before those, ...), e_t = C(w_{t-1});
-z_0 = H x + d; z_l = z_{l-1} + B_l relu(A_l norm(z_{l-1}) + a_l); y = b + C (P norm(z_L)).
+x = (e_t, ..., e_{t-n+2}, s_0, s_1, ...), e_t = C(w_{t-1}); s_0 is the sum of the n-1 words before these, divided by
+sqrt(n-1), s_1 that of the 2(n-1) words before those, divided by sqrt(2(n-1)), and so on;
+z_0 = H x + d; z_l = z_{l-1} + B_l relu(A_l norm_l(z_{l-1}) + a_l); y = b + C (P norm(z_L)), or b + U norm(z_L) untied.
+norm_l(z) = g_l * (z - mean(z)) / sqrt(var(z) + 1e-5), over the K units; the last norm has a g of its own.
 
 Words are read as parallel streams, so that each word's features are gathered once and not once per window.
 Dims: V vocabulary, M features per word (m), K hidden units (h), F units inside a layer, P inputs, S streams, T words
@@ -32,7 +34,7 @@ class Residual(StreamBody):
 
     Attributes:
         window: Number of last words whose features are inputs (n-1).
-        averages: Number of averages of older words that are inputs.
+        averages: Number of scaled sums of older words that are inputs.
         expansion: Units inside a layer, as a multiple of h.
     """
 

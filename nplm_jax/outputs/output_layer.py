@@ -43,6 +43,15 @@ class OutputLayer(abc.ABC):
     def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
         """Returns the layer. Raises BadInput if the settings do not fit the vocabulary."""
 
+    @classmethod
+    def files(cls, settings: OutputSettings) -> dict[str, str]:
+        """Returns the user's files that the layer is made from, by config key; a run keeps a copy of each."""
+        return {}
+
+    def fitted_settings(self) -> dict[str, Any]:
+        """Returns the values of the keys of `output.*` that the layer lowers to fit a small vocabulary, by key."""
+        return {}
+
     def num_rows(self, vocabulary_size: int) -> int:
         """Returns the number of rows of the output matrices and of b: V, unless rows are not of words."""
         return vocabulary_size

@@ -9,7 +9,7 @@ References:
 """
 
 import dataclasses
-from typing import Self
+from typing import Any, Self
 
 import flax.struct
 import jax
@@ -21,7 +21,6 @@ from nplm_jax.data.dataset import unigram_log_probabilities
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
-from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import Precision, resolve_precision
 
 _RESOLUTION = 2**30  # of the cumulative inclusion probabilities
@@ -60,11 +59,13 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
 
     @classmethod
     def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
-        """Returns the layer. Raises BadInput for more samples than words."""
-        vocabulary_size = len(vocabulary)
-        allowed = f'must be {vocabulary_size:,}, the vocabulary, or less'
-        require(settings.samples <= vocabulary_size, 'output.samples', settings.samples, allowed)
-        return cls(settings.samples, settings.proposal, resolve_precision(settings.precision))
+        """Returns the layer, which draws all words where the vocabulary has fewer than `output.samples`."""
+        num_samples = min(settings.samples, len(vocabulary))
+        return cls(num_samples, settings.proposal, resolve_precision(settings.precision))
+
+    def fitted_settings(self) -> dict[str, Any]:
+        """See `OutputLayer.fitted_settings`."""
+        return {'samples': self.num_samples}
 
     def make_proposal(self, train_T: np.ndarray, vocabulary_size: int) -> ProposalDistribution:
         """See `OutputLayer.make_proposal`."""

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from nplm_jax.config import OutputSettings
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.data.word_codes import Tree, codes_of, make_tree
+from nplm_jax.data.word_codes import BUILT_IN, Tree, codes_of, make_tree
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, Gathered, Losses, Params, SparseOutputLayer
 from nplm_jax.utils.errors import require
@@ -39,6 +39,11 @@ class TreeSoftmax(SparseOutputLayer):
     def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
         """Returns the layer. Raises BadInput for a file of codes that is no tree over the vocabulary."""
         return cls(make_tree(codes_of(vocabulary, settings.tree)))
+
+    @classmethod
+    def files(cls, settings: OutputSettings) -> dict[str, str]:
+        """See `OutputLayer.files`."""
+        return {} if settings.tree in BUILT_IN else {'output.tree': settings.tree}
 
     def num_rows(self, vocabulary_size: int) -> int:
         """See `OutputLayer.num_rows`. A row for each node, and for as many words."""

@@ -41,10 +41,10 @@ class TwoLevelSoftmax(SparseOutputLayer):
     def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
         """Returns the layer. Raises BadInput for a shortlist or classes that the vocabulary cannot fill."""
         vocabulary_size = len(vocabulary)
-        allowed = f'must be below {vocabulary_size:,}, the vocabulary'
+        allowed = f'must be below {vocabulary_size:,}, the size of the vocabulary'
         require(settings.num_shortlist < vocabulary_size, 'output.num_shortlist', settings.num_shortlist, allowed)
         num_tail = vocabulary_size - settings.num_shortlist
-        allowed = f'must be {num_tail:,} or less, the words after output.num_shortlist'
+        allowed = f'must be {num_tail:,} or less, the number of words outside output.num_shortlist'
         require(settings.classes <= num_tail, 'output.classes', settings.classes, allowed)
         return cls(settings.num_shortlist, -(-num_tail // settings.classes), vocabulary_size)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import hashlib
 import os
 import pathlib
 import shlex
@@ -11,7 +12,7 @@ from typing import Any
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import expand, read_json
+from nplm_jax.utils.io import expand, read_bytes, read_json
 
 RUNS = 'runs'  # where runs lie unless --workdir says otherwise
 # The files of a run's folder.
@@ -74,6 +75,21 @@ def is_finished(folder: pathlib.Path) -> bool:
     return (folder / CONFIG).is_file() and (folder / RESULTS).is_file()
 
 
+def digest(folder: pathlib.Path) -> str:
+    """Returns the SHA-256 of what a finished run's files say of it: config, text, vocabulary and results.
+
+    A moved or renamed folder keeps it. A run that is trained again gets another one: results.json has its seconds.
+
+    Raises:
+        BadInput: A file cannot be read.
+    """
+    total = hashlib.sha256()
+    for path in (folder / name for name in (CONFIG, CORPUS, VOCABULARY, RESULTS)):
+        content = read_bytes(str(path), path) if path.exists() else b''  # an imported run may have no corpus.json
+        total.update(hashlib.sha256(content).digest())
+    return total.hexdigest()
+
+
 def read_run(folder: pathlib.Path) -> Run:
     """Reads what the files of a run say.
 
@@ -81,14 +97,14 @@ def read_run(folder: pathlib.Path) -> Run:
         BadInput: No run lies there, or its files are damaged.
     """
     if not (folder / CONFIG).is_file():
-        raise BadInput(f'RUN={str(folder)!r}: no run lies there; {suggest(folder)}')
+        raise BadInput(f'RUN={str(folder)!r}: no run there; {suggest(folder)}')
     try:
         settings = config_lib.from_config(read_json(folder / CONFIG))
     except BadInput as error:
         raise BadInput(f'{folder / CONFIG}: damaged ({error})') from None
     results = read_json(folder / RESULTS) if (folder / RESULTS).is_file() else None
     if results is not None and not is_complete(results):
-        raise BadInput(f'{folder / RESULTS}: damaged; the same command of launch.py evaluates the run again')
+        raise BadInput(f'{folder / RESULTS}: damaged; run the same launch.py command again to evaluate the run again')
     return Run(folder, settings, results)
 
 
@@ -112,7 +128,7 @@ def suggest(wrong: pathlib.Path) -> str:
         return f'it is a file; nplm score RUN < {shlex.quote(str(wrong))} scores its text'
     lists = ([str(f) for f in find(root) if is_finished(f)] for root in (wrong, pathlib.Path(RUNS)))
     if not (finished := next(filter(None, lists), [])):
-        return 'python launch.py trains one'
+        return 'train one with python launch.py'
     more = f' and {len(finished) - _MAX_SUGGESTED} more (nplm runs)' if len(finished) > _MAX_SUGGESTED else ''
     return f'finished runs: {", ".join(finished[:_MAX_SUGGESTED])}{more}'
 
@@ -120,6 +136,7 @@ def suggest(wrong: pathlib.Path) -> str:
 def is_complete(results: Mapping[str, Any]) -> bool:
     """Returns whether a results.json has all that tables show of a finished run, with the right types."""
     mixtures, impossible = results.get('mixture', {}), results.get('impossible_words', {})
+    oov = results.get('oov', dict.fromkeys(SPLITS[1:], 0))
     return (
         isinstance(results.get('name'), str)
         and results.get('seconds') is not None
@@ -129,6 +146,8 @@ def is_complete(results: Mapping[str, Any]) -> bool:
         and all(has_numbers(mixed, SPLITS[1:]) for mixed in mixtures.values())
         and has_numbers(impossible, impossible)
         and None not in impossible.values()
+        and has_numbers(oov, SPLITS[1:])
+        and None not in oov.values()
         and type(results.get('evaluated_train_words', 0)) is int
         and ('sample' not in results or _is_sample(results['sample']))
     )

@@ -73,8 +73,8 @@ def describe_unknown_key(key: str, keys: Sequence[str]) -> str:
         return f'unknown key; allowed here: {", ".join(allowed)}'
     last = name.rpartition('.')[2] or section
     near = [known for known in keys if known.rpartition('.')[2] == last] or difflib.get_close_matches(key, keys)
-    perhaps = f'perhaps {", ".join(near)}; ' if near else ''
-    return f'unknown key; {perhaps}--print_config lists all keys'
+    suggestion = f'did you mean {" or ".join(near)}? ' if near else ''
+    return f'unknown key; {suggestion}--print_config lists all keys'
 
 
 def explain(error: BaseException, argv: Sequence[str], root: pathlib.Path) -> str:
@@ -92,7 +92,7 @@ def explain(error: BaseException, argv: Sequence[str], root: pathlib.Path) -> st
             if ',' in (match[2] or '') and match[0] in str(error)
         )
         if isinstance(error, flags.UnrecognizedFlagError) and '.' in error.flagname:
-            return f'{first_line(error)}; a key of the config is set by --config.{error.flagname}'
+            return f'{first_line(error)}; set a config key with --config.{error.flagname}'
         return first_line(error) + next(hints, '')
     while error.__context__:  # ml_collections and Absl raise what a config file raised again, as a traceback's text
         error = error.__context__
@@ -103,10 +103,10 @@ def explain(error: BaseException, argv: Sequence[str], root: pathlib.Path) -> st
     if not pathlib.Path(path.partition(':')[0]).is_file():
         files = root.glob('configs/[a-z]*.py')
         configs = sorted(os.path.relpath(file) for file in files if file.stem != 'rows')
-        known = f'; there are {", ".join(configs)}' if configs else ''
+        known = f'; available: {", ".join(configs)}' if configs else ''
         return f'--config={path}: no such config file{known}'
     if 'positional argument' in str(error):
-        return f'--config={path}: this config has no rows; leave out the colon and what follows'
+        return f'--config={path}: this config has no rows; omit the colon and what follows'
     return f'--config={path}: {type(error).__name__}: {first_line(error)}'
 
 

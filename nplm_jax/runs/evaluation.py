@@ -70,6 +70,7 @@ def measure(
     return {
         'words': {name: len(span) for name, span in data.splits.items()},
         'perplexity': {name: scores[name].perplexity for name in data.splits},
+        'oov': data.oov(),
         'impossible_words': {name: scores[name].impossible for name in data.splits},
         **({'evaluated_train_words': scores['train'].words} if scores['train'].words < len(data.train) else {}),
         **({'sample': _describe_sample(scores)} if is_sample else {}),
@@ -121,4 +122,4 @@ def predictions_table(model: LanguageModel, data: Dataset) -> str:
         likeliest = np.argsort(-log_p_V, kind='stable')[:_NUM_PREDICTED]
         predicted = ', '.join(f'{words[i]} {np.exp(log_p_V[i]):.3f}' for i in likeliest)
         rows.append([' '.join(words[tokens_T[t]] for t in before), words[tokens_T[last]], predicted])
-    return markdown_table(['words before', 'last word', 'predicted, with probability'], rows) if rows else ''
+    return markdown_table(['context', 'next word', 'predictions, with probabilities'], rows) if rows else ''

@@ -51,7 +51,7 @@ def _check_postprocessing(settings: Settings) -> None:
     """Raises BadInput where the output layer is no softmax over all words, which smoothing and calibration need."""
     is_softmax = output_layer_class(settings.output).takes_new_words
     for key in ('suffix_smoothing', 'calibrate'):
-        allowed = f'must be full, sampled, nce or importance, or train.{key} be turned off'
+        allowed = f'must be full, sampled, nce or importance with train.{key}'
         require(is_softmax or not getattr(settings.train, key), 'output.kind', settings.output.kind, allowed)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import pathlib
+import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nplm_jax.runs.reporting import read_metrics
 from nplm_jax.utils.text import save_figure
@@ -15,6 +18,11 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
+Point: TypeAlias = tuple[Mapping[str, Any], float]  # the keys that a point of a sweep overrides; its perplexity
+
+_BEST: Mapping[str, Any] = {'marker': '*', 'color': 'black', 'markersize': 14, 'linestyle': '', 'label': 'best'}
+_MAX_COLUMNS = 4  # of panels
+_MAX_LABEL = 20  # characters below a panel that lie side by side
 _ONE_DECADE = 10.0  # a logarithmic axis that spans less has its labels at round numbers instead of at 1, 2, 5 x 10^k
 
 
@@ -36,7 +44,7 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
         if points:
             axes.plot(*zip(*points), style, label=label, markersize=4)
     if paper_valid:
-        axes.axhline(paper_valid, color='grey', linestyle=':', label='the paper, validation')
+        axes.axhline(paper_valid, color='grey', linestyle=':', label='paper, validation')
     axes.set(xlabel='epoch', ylabel='perplexity', yscale='log')
     axes.set_title(title, parse_math=False)  # a `$` in a name is no formula
     label_log_axis(axes.yaxis)
@@ -45,25 +53,33 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
     return path
 
 
-def draw_sweep(points: Sequence[tuple[Mapping[str, Any], float]], path: pathlib.Path) -> pathlib.Path | None:
-    """Draws the validation perplexity of the points of a sweep in which one or two keys vary.
+def draw_sweep(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path | None:
+    """Draws the validation perplexity of the points of a sweep and marks the best.
+
+    Up to two keys that vary share one panel, with a line for each value of one; more have a panel each.
 
     Args:
         points: The flattened keys that each point overrides, and its validation perplexity.
         path: The PNG file to write.
 
     Returns:
-        The path; None, and no file, where no key varies or more than two do.
+        The path; None, and no file, where no key varies.
     """
     points = [(overrides, valid) for overrides, valid in points if math.isfinite(valid)]
     values: dict[str, list[Any]] = {}
     for key in dict.fromkeys(key for overrides, _ in points for key in overrides if key != 'name'):
         values[key] = list(dict.fromkeys(overrides.get(key) for overrides, _ in points))
-    varying = sorted((key for key in values if len(values[key]) > 1), key=lambda key: -len(values[key]))
-    if not 1 <= len(varying) <= 2:
+    varying = {key: values[key] for key in values if len(values[key]) > 1}
+    if not varying:
         return None
-    x, *others = varying
-    is_number = x != 'seed' and all(type(value) in (int, float) for value in values[x])  # seeds are names
+    save_figure(_draw_lines(points, varying) if len(varying) <= 2 else _draw_panels(points, varying), path)
+    return path
+
+
+def _draw_lines(points: Sequence[Point], values: Mapping[str, Sequence[Any]]) -> Figure:
+    """Draws perplexity against the key of the most values, with a line for each value of the other key if any."""
+    x, *others = sorted(values, key=lambda key: -len(values[key]))
+    is_number = _are_numbers(x, values[x])
     figure, axes = _new_figure()
     for line in values[others[0]] if others else [None]:
         chosen = [(o.get(x), valid) for o, valid in points if not others or o.get(others[0]) == line]
@@ -71,16 +87,79 @@ def draw_sweep(points: Sequence[tuple[Mapping[str, Any], float]], path: pathlib.
             chosen.sort()
         where: list[Any] = [value if is_number else str(value) for value, _ in chosen]
         axes.plot(where, [v for _, v in chosen], 'o-', label=f'{others[0]} = {line}' if others else None)
-    best, valid = min(points, key=lambda point: point[1])
-    axes.plot([best[x] if is_number else str(best.get(x))], [valid], '*', color='black', markersize=14, label='best')
+    best, valid = min(points, key=_perplexity)
+    axes.plot([best[x] if is_number else str(best.get(x))], [valid], **_BEST)
     axes.set(xlabel=x, ylabel='validation perplexity', yscale='log')
     if is_number and min(values[x]) > 0 and max(values[x]) >= _ONE_DECADE * min(values[x]):
         axes.set(xscale='log')
         label_log_axis(axes.xaxis)
     label_log_axis(axes.yaxis)
     axes.legend()
-    save_figure(figure, path)
-    return path
+    return figure
+
+
+def _draw_panels(points: Sequence[Point], values: Mapping[str, Sequence[Any]]) -> Figure:
+    """Draws a panel for each key, the key with the largest effect first.
+
+    Each point is a dot in every panel; thin lines join the points that differ in the panel's key alone.
+    """
+    import matplotlib.figure  # noqa: PLC0415 (half a second that only the end of a run needs)
+
+    means = {key: [_geometric_mean(points, key, value) for value in values[key]] for key in values}
+    keys = sorted(values, key=lambda key: -max(means[key]) / min(means[key]))
+    rows = -(-len(keys) // _MAX_COLUMNS)
+    columns = -(-len(keys) // rows)
+    figure = matplotlib.figure.Figure(figsize=(1.2 + 2.3 * columns, 1.4 + 2.6 * rows), layout='constrained')
+    panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    for axes, key in itertools.zip_longest(panels.flat, keys):
+        if key is None:
+            axes.remove()
+        else:
+            _draw_panel(axes, points, values, key)
+            axes.set_ylabel('validation perplexity' if axes.get_subplotspec().is_first_col() else '')
+    label_log_axis(panels[0, 0].yaxis)
+    best, valid = min(points, key=_perplexity)
+    settings = ', '.join(f'{key}={best.get(key)}' for key in values)
+    title = textwrap.fill(f'Best of {len(points)} points: {settings} ({valid:.4g})', 34 * columns)
+    figure.suptitle(title, fontsize='medium').set_parse_math(False)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=columns)
+    return figure
+
+
+def _draw_panel(axes: Axes, points: Sequence[Point], values: Mapping[str, Sequence[Any]], key: str) -> None:
+    """Draws all points against the values of one key, evenly spaced."""
+    order = sorted(values[key]) if _are_numbers(key, values[key]) else list(values[key])
+    same_otherwise: dict[tuple[Any, ...], list[tuple[int, float]]] = {}
+    for overrides, valid in points:
+        others = tuple(overrides.get(other) for other in values if other != key)
+        same_otherwise.setdefault(others, []).append((order.index(overrides.get(key)), valid))
+    alpha = max(0.05, 0.4 - 0.001 * len(points))
+    for number, line in enumerate(same_otherwise.values()):
+        label = 'points that differ in this key alone' if not number else None
+        axes.plot(*zip(*sorted(line)), 'o-', color='C0', alpha=alpha, linewidth=1, markersize=4, label=label)
+    means = [_geometric_mean(points, key, value) for value in order]
+    axes.plot(means, 's-', color='C1', linewidth=2, markersize=6, label='geometric mean')
+    best, valid = min(points, key=_perplexity)
+    axes.plot([order.index(best.get(key))], [valid], **_BEST)
+    names = [f'{value:g}' if isinstance(value, float) else str(value)[-_MAX_LABEL:] for value in order]
+    crowded = sum(map(len, names)) > _MAX_LABEL
+    axes.set_xticks(range(len(order)), names, rotation=45 if crowded else 0, ha='right' if crowded else 'center')
+    axes.set(xlabel=key, yscale='log', xlim=(-0.4, len(order) - 0.6))
+    axes.grid(alpha=0.3)
+
+
+def _geometric_mean(points: Sequence[Point], key: str, value: Any) -> float:
+    """Returns the geometric mean of the perplexities of the points with this value."""
+    return statistics.geometric_mean(valid for overrides, valid in points if overrides.get(key) == value)
+
+
+def _are_numbers(key: str, values: Sequence[Any]) -> bool:
+    """Returns whether the values of a key have an order and a distance. Seeds are names."""
+    return key != 'seed' and all(type(value) in (int, float) for value in values)
+
+
+def _perplexity(point: Point) -> float:
+    return point[1]
 
 
 def label_log_axis(axis: Axis) -> None:

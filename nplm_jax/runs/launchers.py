@@ -95,13 +95,13 @@ def run(
             while waiting and len(running) < max_running:
                 job = waiting.pop(0)
                 running[job] = job_id = backend.submit(job)
-                _print(f'{job.name}: job {job_id}, which writes to {logs}/{job_id}_*')
+                _print(f'{job.name}: submitted as job {job_id}; logs: {logs}/{job_id}_*')
             time.sleep(poll_seconds)
             poll_seconds = min(30, poll_seconds * backend.backoff)
             for job in backend.ended(running):
                 log = logs / f'{running.pop(job)}_0_log.err'
                 if finished(job.folder):
-                    _print(f'{job.name}: done, {len(waiting) + len(running)} to go')
+                    _print(f'{job.name}: finished, {len(waiting) + len(running)} to go')
                 else:
                     failed.append(job.name)
                     _print(f'{job.name}: ended without a result ({_last_line(log)}); see {log}')
@@ -200,7 +200,9 @@ class _Slurm:
         try:
             self.executor = submitit.SlurmExecutor(logs, _MAX_REQUEUES, python=_python_command())
         except RuntimeError:
-            raise BadInput('--launcher=slurm: this machine has no srun; give it where SLURM is, or use local') from None
+            raise BadInput(
+                '--launcher=slurm: srun not found; run this where SLURM is installed, or use --launcher=local'
+            ) from None
         requeue = {'requeue': True}
         defaults = {'time': _MINUTES_PER_DAY, 'ntasks_per_node': processes // nodes, 'additional_parameters': requeue}
         self.executor.update_parameters(**defaults | dict(options))
@@ -224,7 +226,7 @@ class _Slurm:
     def on_interrupt(self, running: Mapping[Job, str]) -> None:
         if running:
             ids = ' '.join(running.values())
-            _print(f'these jobs still run: {ids} (scancel {ids} ends them); the same command waits for them again')
+            _print(f'jobs still running: {ids} (cancel them with scancel {ids}); the same command waits for them again')
 
 
 class _Local:
@@ -281,7 +283,7 @@ def _python_command() -> str:
 def _last_line(log: pathlib.Path) -> str:
     """Returns at most 300 characters of the last line of a log that is not blank."""
     lines = log.read_text(errors='replace').split('\n') if log.exists() else []
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), 'it printed nothing')
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), 'no output')
 
 
 def _print(line: str) -> None:

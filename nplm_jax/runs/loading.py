@@ -13,8 +13,9 @@ from nplm_jax.config import Settings
 from nplm_jax.data import corpora, dataset, vocabulary
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import factory, storage
-from nplm_jax.models.registry import is_network
-from nplm_jax.runs import catalog, workdir
+from nplm_jax.models.registry import check_family, is_network
+from nplm_jax.runs import catalog, recorded_inputs, workdir
+from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_json
 
@@ -28,18 +29,25 @@ Path: TypeAlias = str | os.PathLike[str]
 def load(folder: Path) -> tuple[Settings, vocabulary.Vocabulary, LanguageModel]:
     """Returns the settings, the vocabulary and the best model of a run's folder.
 
-    A count-based model whose folder does not hold it, from an earlier version, is estimated again, from the corpus.
+    A count-based model whose file was deleted is estimated again, from the corpus.
 
     Raises:
-        BadInput: No run was started there, or its files are damaged, or its text has changed.
+        BadInput: No run was started there, its files are damaged, its text has changed, or its family is not installed;
+            or it has a network, and the settings of JAX cannot serve.
     """
     folder = expand('--workdir', folder)
     settings = workdir.read_settings(folder)
     words = vocabulary.load(folder / workdir.VOCABULARY)
     if is_network(settings.model):
         return settings, words, _load_network(folder, settings, words)
-    if (folder / storage.MODEL_FILE).exists():
-        return settings, words, storage.load(folder / storage.MODEL_FILE, len(words))
+    if (file := folder / storage.MODEL_FILE).exists():
+        return settings, words, storage.load(file, len(words))
+    if source := (finished(folder) or {}).get('imported'):
+        raise BadInput(f'{file}: missing; run `nplm import` again on {source}')
+    try:
+        check_family(settings.model, factory.NGRAM_MODELS)
+    except BadInput as error:
+        raise BadInput(f'{folder}: the code of its model is not installed ({error})') from None
     return settings, words, factory.estimate_again(settings, prepare_recorded(settings, folder), folder)
 
 
@@ -49,8 +57,9 @@ def _load_network(folder: pathlib.Path, settings: Settings, words: vocabulary.Vo
     from nplm_jax.models.neural import NeuralLanguageModel  # noqa: PLC0415
     from nplm_jax.training import checkpoints  # noqa: PLC0415
 
+    jax_settings.check()
     if not (folder / 'checkpoints').is_dir():
-        raise BadInput(f'{folder}: holds no checkpoint yet')
+        raise BadInput(f'{folder}: has no checkpoint yet')
     network, state = example_state(folder, settings, words)
     with contextlib.closing(checkpoints.CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
         return NeuralLanguageModel(network, store.restore_best(state, state.params))
@@ -74,8 +83,8 @@ def example_state(folder: pathlib.Path, settings: Settings, words: vocabulary.Vo
     state = jax.eval_shape(lambda: step.init_state(program, hyperparameters))
     size, memory = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state)), machine_memory()
     if size > memory:
-        sizes = f'{size / 1e9:,.0f} GB with its training state; this machine has {memory / 1e9:,.0f} GB of memory'
-        raise BadInput(f'{folder}: its config describes a network of {sizes}')
+        sizes = f'{size / 1e9:,.0f} GB with its training state, but this machine has {memory / 1e9:,.0f} GB of memory'
+        raise BadInput(f'{folder}: its network needs {sizes}')
     return network, state
 
 
@@ -105,7 +114,8 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
     """
     data = load_dataset(settings)
     for folder in folders:
-        workdir.record_inputs(expand('--workdir', folder), settings, data)
+        path = expand('--workdir', folder)
+        recorded_inputs.refuse_changes(path, recorded_inputs.difference_of_text(path, data))
     return data
 
 

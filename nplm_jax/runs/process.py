@@ -5,6 +5,7 @@ import glob
 import os
 import pathlib
 import re
+import sys
 import warnings
 from typing import Any
 
@@ -12,17 +13,22 @@ import jax
 from absl import logging
 
 from nplm_jax.data import download
+from nplm_jax.models.ngram.kneser_ney import DiscountWarning
+from nplm_jax.utils import jax_settings
 from nplm_jax.utils.processes import num_processors
 
 _UNREADABLE = re.compile(r"Error reading persistent compilation cache entry for '([\w.<>-]+)'")
 
 
 def set_up_process(all_cores: bool = False) -> None:
-    """Does what every command does before JAX starts: quiets Orbax, and keeps compiled programs between starts.
+    """Does what every command does before JAX starts.
+
+    Pins JAX's settings that results depend on, quiets Orbax, and keeps compiled programs between starts.
 
     Args:
         all_cores: Whether each core of the CPU becomes a device, unless JAX_NUM_CPU_DEVICES says how many there are.
     """
+    jax_settings.pin()
     if all_cores and 'JAX_NUM_CPU_DEVICES' not in os.environ:
         jax.config.update('jax_num_cpu_devices', num_processors())
     logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
@@ -49,11 +55,14 @@ def forget_unreadable_program(warning: str) -> None:
 
 
 class _ShowWarning:
-    """Takes the place of `warnings.showwarning`."""
+    """Takes the place of `warnings.showwarning`. A warning of too little text is one line, without a line of code."""
 
     def __init__(self, show: Any) -> None:
         self._show = show
 
     def __call__(self, message: Any, *arguments: Any, **options: Any) -> None:
         forget_unreadable_program(str(message))
-        self._show(message, *arguments, **options)
+        if isinstance(message, DiscountWarning):
+            print(message, file=sys.stderr, flush=True)
+        else:
+            self._show(message, *arguments, **options)

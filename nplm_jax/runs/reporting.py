@@ -17,6 +17,8 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import scalar
 
+from nplm_jax.data.text_checks import describe_oov
+from nplm_jax.data.tokenization import RARE
 from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.runs.catalog import SPLITS, has_numbers
 from nplm_jax.training import reporter
@@ -28,8 +30,8 @@ from nplm_jax.utils.text import markdown_table, null_to_inf, to_json
 
 _SECONDS_OF_RATE = 5.0  # of training, after which it is said how long the rest will take
 _MIXTURES = (
-    'weights of the mixtures: fixed, 0.5 for the model and 0.5 for the trigram; learned, one pair for all words, and\n'
-    'by frequency, a pair for each range of frequencies of the context, both found on the validation words'
+    'mixture weights: fixed, 0.5 each; learned, one pair for all words; by frequency, one pair for each range of\n'
+    'context frequencies; the last two are fitted to the validation words'
 )
 
 
@@ -68,8 +70,8 @@ class Reporter(reporter.Reporter):
             self._add_events(row, started + row['seconds'])
         # Where stderr is not a terminal (disable=None), the bar is silent, and only the lines of `validated` are shown.
         if progress.step:
-            then = 'training is over' if progress.finished else f'{schedule.total_steps:,} updates in all'
-            print(f'{self._label}resumed after update {progress.step:,}, epoch {self._epoch(progress):.2f}; {then}')
+            then = '; training is finished' if progress.finished else f' of {schedule.total_steps:,}'
+            print(f'{self._label}resumed at epoch {self._epoch(progress):.2f}, after update {progress.step:,}{then}')
         self._bar = tqdm.tqdm(
             total=schedule.total_steps * batch_size,
             initial=progress.step * batch_size,
@@ -136,7 +138,7 @@ class Reporter(reporter.Reporter):
             last = self._schedule.total_steps / self._schedule.steps_per_epoch
             about = f'{remaining / 60:.0f} minutes' if remaining > 90 else f'{remaining:.0f} seconds'
             self._bar.write(
-                f'{self._label}about {about} to the end of epoch {last:g}, without validations, at '
+                f'{self._label}about {about} of training left to epoch {last:g} (plus validation), at '
                 f'{rate * self._batch_size:,.0f} words/s'
             )
 
@@ -170,6 +172,7 @@ def _replace_events(folder: pathlib.Path) -> RecordWriter:
     folder.mkdir(exist_ok=True)
     for old in folder.glob('events.*'):
         old.unlink()
+    folder = folder.absolute()  # tensorboardX takes `gs:` and `s3:` at the beginning of a path for a bucket
     events = RecordWriter(str(folder / f'events.out.tfevents.{time.time():.0f}.{socket.gethostname()}'))
     events.write(Event(wall_time=time.time(), file_version='brain.Event:2').SerializeToString())
     return events
@@ -208,8 +211,8 @@ def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
         paper: The section `paper.*` of its config; its row is shown below where it has one.
 
     Returns:
-        A Markdown table; lines about a sample of the training words, the calibration, the mixtures, and words of
-        probability zero.
+        A Markdown table; lines about unknown words, a sample of the training words, the calibration, the mixtures, and
+        words of probability zero.
     """
     rows = [[results['name'], *(null_to_inf(results['perplexity'][s]) for s in SPLITS)]]
     for kind, mixed in results.get('mixture', {}).items():
@@ -218,19 +221,22 @@ def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
     if paper['row']:
         rows.append([f'paper, {paper["row"]}', *(float(paper[s]) if paper[s] else '-' for s in SPLITS)])
     lines = [markdown_table(['perplexity', *SPLITS], rows)]
+    if any((oov := results.get('oov', {})).values()):
+        lines.append(f'unknown words, scored as {RARE}: {oov["valid"]:.1%} of valid, {oov["test"]:.1%} of test')
+        lines += filter(None, [describe_oov(max(oov['valid'], oov['test']), 'validation or test words')])
     if evaluated := results.get('evaluated_train_words'):
-        lines.append(f'train: of a sample of {evaluated:,} training words (eval.train_words)')
+        lines.append(f'train: estimated on {evaluated:,} sampled training words (eval.train_words)')
     if fitted := results.get('calibration_words'):
-        lines.append(f'calibrated: the output bias was fitted to {fitted:,} of the validation words (train.calibrate)')
+        lines.append(f'calibrated: output bias fitted to {fitted:,} of the validation words (train.calibrate)')
     if sample := results.get('sample'):
         errors = ', '.join(f'{s} +- {null_to_inf(sample["standard_error"][s]):.1f}' for s in SPLITS[1:])
-        words = f'{sample["words"]["valid"]:,} validation and {sample["words"]["test"]:,} test words'
-        lines.append(f'of a sample of {words} (eval.words); standard error: {errors}')
+        words = f'{sample["words"]["valid"]:,} and {sample["words"]["test"]:,} sampled words'
+        lines.append(f'valid and test: estimated on {words} (eval.words); standard error: {errors}')
     if results.get('mixture'):
         lines.append(_MIXTURES)
     for split, count in results.get('impossible_words', {}).items():
         if count:
-            lines.append(f'{count:,} {split} words had probability zero: the {split} perplexity is infinite')
+            lines.append(f'{count:,} {split} words have probability zero, so the {split} perplexity is infinite')
     return '\n'.join(lines)
 
 
@@ -244,5 +250,5 @@ def next_steps(folder: pathlib.Path) -> str:
         f'{command_line([*nplm, "compare", folder])} OTHER_RUN ...',
     ]
     figure = folder / 'learning_curve.png'
-    where = [f'figure: {figure}'] if figure.exists() else []
-    return '\n'.join([*where, 'what to do next:', *(f'  {line}' for line in lines)])
+    where = [f'Figure: {figure}'] if figure.exists() else []
+    return '\n'.join([*where, 'Next steps:', *(f'  {line}' for line in lines)])

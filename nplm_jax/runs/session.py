@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import json
 import pathlib
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,12 +22,13 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram import factory
 from nplm_jax.models.registry import body_class, is_network
 from nplm_jax.outputs.registry import output_layer_class
-from nplm_jax.runs import evaluation, figures, provenance, reporting, workdir
+from nplm_jax.runs import evaluation, figures, provenance, recorded_inputs, reporting, workdir
 from nplm_jax.runs.loading import Path, finished, load_dataset
 from nplm_jax.training import calibration, checkpoints, replay
 from nplm_jax.training.loop import Trainer, TrainingRun, prepare_run
 from nplm_jax.training.reporter import Reporter
-from nplm_jax.utils.errors import NonFiniteError
+from nplm_jax.utils import jax_settings
+from nplm_jax.utils.errors import BadInput, NonFiniteError
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.text import to_json
 
@@ -40,9 +42,17 @@ class Inputs:
         self._data = data
 
     @functools.cached_property
+    def files(self) -> dict[str, str] | None:
+        """What `recorded_inputs.text_files` returns of the corpus; None for a corpus that was given."""
+        return recorded_inputs.text_files(self._settings) if self._data is None else None
+
+    @functools.cached_property
     def data(self) -> dataset.Dataset:
         """The corpus."""
-        return load_dataset(self._settings) if self._data is None else self._data
+        if self._data is not None:
+            return self._data
+        _ = self.files  # before the words: if a file changes in between, the recorded digest is not that of later files
+        return load_dataset(self._settings)
 
     @functools.cached_property
     def trigram(self) -> evaluation.Trigram:
@@ -112,7 +122,7 @@ class RunSession:
             write_atomically(self.folder / 'results.json', text)
             self.results = json.loads(text)
         else:
-            print(f'{self.folder} is finished; this is its result (another --workdir trains again)')
+            print(f'{self.folder} is already finished (give another --workdir to train again); its results:')
         print(reporting.results_table(self.results, config_lib.to_dict(self.settings)['paper']))
         return self.results
 
@@ -132,6 +142,7 @@ class RunSession:
             'words_per_second': round(progress.step * batch_size / progress.train_seconds),
             **({'trained_together': self.num_batched} if self.num_batched > 1 else {}),
             **({'calibration_words': calibration_words} if self.settings.train.calibrate else {}),
+            **({'lowered': lowered} if (lowered := _lowered(self.settings, network)) else {}),
         }
 
     def _estimated(self) -> tuple[LanguageModel, dict[str, Any]]:
@@ -182,11 +193,13 @@ def open_session(
         The run; with `results` if it is finished.
 
     Raises:
-        BadInput: The folder, the text or the devices cannot serve, or processes differ in config or text.
+        BadInput: The folder, the text, the devices or the settings of JAX cannot serve, the text or a file of the model
+            has changed since the run was started, or processes differ in config, text or files.
     """
+    jax_settings.check()
     session = RunSession(settings, expand('--workdir', folder), command, inputs, time.perf_counter())
     folder, primary, trains = session.folder, multihost.is_primary(), is_network(settings.model)
-    workdir.check_config(settings)
+    recorded_inputs.check_config(settings)
     with contextlib.ExitStack() as stack:
         if primary:
             is_new = not folder.exists()
@@ -194,19 +207,22 @@ def open_session(
             stack.enter_context(workdir.locked(folder, remove_unused=is_new))
             workdir.check(folder, settings)  # again: another process may have made it its own just now
             session.results = finished(folder)
+            if session.results is not None:
+                recorded_inputs.refuse_changes(folder, difference(folder, settings, inputs))
         is_finished = bool(multihost.broadcast_from_primary(np.bool(session.results is not None)))
         if is_finished or not (trains or primary):
             yield session
             return
         session.source, session.num_batched = provenance.provenance(), num_batched
         if primary:
-            print(f'{settings.name}: what comes out will lie in {folder}', flush=True)
+            print(f'Output directory: {folder}', flush=True)
+        digests = recorded_inputs.model_digests(settings)
         if trains:
             check_devices(settings)  # before anything is downloaded
-            workdir.check_text(inputs.data)
+            recorded_inputs.check_inputs(settings, inputs.data, digests)
             session.training_run = prepare_run(settings, inputs.data)
         if primary:
-            workdir.record_inputs(folder, settings, inputs.data)
+            recorded_inputs.record_inputs(folder, settings, inputs.data, inputs.files, digests)
             run = session.training_run
             _describe(settings, inputs.data, run.program.network if run else None)
         if trains and primary:
@@ -217,6 +233,26 @@ def open_session(
         yield session
 
 
+def difference(folder: pathlib.Path, settings: Settings, inputs: Inputs) -> str:
+    """Returns how the text or a file of the model differs from those that a run was started on; '' if none does.
+
+    The words are read only if the files are not those recorded. A text that is missing is not compared, which a note on
+    stderr says: a result outlives its text.
+
+    Raises:
+        BadInput: The files of the text have changed and cannot be read as a text.
+    """
+    if changed := recorded_inputs.difference_of_model(folder, settings, recorded_inputs.model_digests(settings)):
+        return changed
+    try:
+        files = inputs.files
+    except BadInput as error:
+        print(f'{error}; {folder} is not compared with its text', file=sys.stderr)
+        return ''
+    same = recorded_inputs.has_text_files(folder, files)
+    return '' if same else recorded_inputs.difference_of_text(folder, inputs.data)
+
+
 def check_devices(settings: Settings) -> None:
     """Raises: BadInput when there are too few devices, or they cannot divide the batch."""
     body = body_class(settings.model).from_settings(settings)
@@ -225,21 +261,30 @@ def check_devices(settings: Settings) -> None:
     sharding.make_sharding(settings.parallel, batch_size, body.num_streams(batch_size), uses_sparse_updates)
 
 
+def _lowered(settings: Settings, network: Network) -> dict[str, Any]:
+    """Returns the flattened keys that the network lowers to fit a small vocabulary, with the values that it uses."""
+    used = network.output.fitted_settings()
+    return {f'output.{key}': value for key, value in used.items() if value != getattr(settings.output, key)}
+
+
 def _describe(settings: Settings, data: dataset.Dataset, network: Network | None) -> None:
     """Prints the text and the model."""
     words = ' / '.join(f'{len(span):,}' for span in data.splits.values())
-    rare = float((data.tokens_T[data.valid.start : data.valid.stop] == vocabulary.RARE_ID).mean())
+    size = f'|V| = {len(data.vocabulary):,}'
+    print(f'Corpus: {settings.corpus.name}, {words} training / validation / test words, {size}', flush=True)
+    if rare := data.oov()['valid']:
+        note = 'rare words share one symbol, which lowers the perplexity'
+        print(f'{vocabulary.RARE}: {rare:.1%} of the validation words ({note})', flush=True)
+        if not data.vocabulary.counts[vocabulary.RARE_ID]:
+            advice = 'corpus.min_count=2 or more lets a model learn its probability'
+            print(f'no training word is {vocabulary.RARE}: {advice}', flush=True)
+    for key, value in (_lowered(settings, network) if network else {}).items():
+        configured = getattr(settings.output, key.partition('.')[2])
+        print(f'{key}={configured}: lowered to {value} to fit the vocabulary', flush=True)
     model = settings.model
-    shape = f'{model.family}, n={model.n}'
+    shape = f'n={model.n}'
     if network is not None:
-        size = f'm={model.m} h={model.h} direct={model.direct}'
         window = '' if NeuralLanguageModel(network, {}).n is None else f'n={model.n} '
-        shape = f'{model.family}: {window}{size}: {network.num_parameters():,} free parameters'
-    note = f'; {vocabulary.RARE} stands for all other words'
-    if rare:
-        note += f', {rare:.1%} of the validation words, which flatters the perplexity: no model has to tell them apart'
-    print(
-        f'{settings.corpus.name}: {words} words to train / validate / test on, |V| = {len(data.vocabulary):,}{note}\n'
-        f'{shape}',
-        flush=True,
-    )
+        size = f'{network.num_parameters():,} free parameters'
+        shape = f'{window}m={model.m} h={model.h} direct={model.direct}, {size}'
+    print(f'family: {model.family}, {shape}', flush=True)

@@ -9,7 +9,7 @@ from nplm_jax.data import characters, corpora, dataset, vocabulary
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.open_vocabulary import bits_per_character, count_characters
 from nplm_jax.models.spelling import Spelling
-from nplm_jax.runs import catalog, experiment, loading, workdir
+from nplm_jax.runs import catalog, experiment, loading, recorded_inputs, workdir
 from nplm_jax.runs.loading import Path
 from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
@@ -40,6 +40,7 @@ NETWORK: Mapping[str, Any] = {
     'optimizer.schedule': 'cosine',
     'optimizer.warmup': 0,
     'optimizer.momentum': 0.0,
+    'optimizer.row_adaptivity': 1.0,
     'optimizer.clip_norm': 1.0,
     'optimizer.decay': 0.0,
     'optimizer.paper.epsilon_0': 1e-3,
@@ -87,11 +88,14 @@ def read_rare_words(folder: Path) -> RareWords:
     settings = workdir.read_settings(folder)
     corpus = corpora.load(settings.corpus)
     known = vocabulary.for_corpus(corpus, settings.corpus)
-    workdir.record_inputs(folder, settings, dataset.from_corpus(corpus, known))
+    data = dataset.from_corpus(corpus, known)
+    recorded_inputs.refuse_changes(folder, recorded_inputs.difference_of_text(folder, data))
     words = characters.rare_words(corpus, known)
     if empty := [split for split, split_words in words.items() if not split_words]:
         counts = f'corpus.min_count={settings.corpus.min_count}, corpus.max_vocabulary={settings.corpus.max_vocabulary}'
-        raise BadInput(f'RUN={str(folder)!r}: no {empty[0]} word is outside its vocabulary ({counts}): none to spell')
+        raise BadInput(
+            f'RUN={str(folder)!r}: no {empty[0]} word is outside its vocabulary ({counts}); nothing to spell'
+        )
     return RareWords(settings, known, words)
 
 
@@ -111,11 +115,13 @@ def train(
         changes: Values by flattened key in place of those of NETWORK.
 
     Raises:
-        BadInput: Another spelling lies there.
+        BadInput: Another spelling lies there, or the folder holds a link.
         training.loop.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
     """
     settings, data = prepare(rare, seed, changes)
-    experiment.run(config_lib.to_dict(settings), expand('--workdir', folder) / FOLDER, command, data)
+    folder = expand('--workdir', folder)
+    workdir.refuse_links(folder)
+    experiment.run(config_lib.to_dict(settings), folder / FOLDER, command, data)
     return load(folder)
 
 
@@ -142,7 +148,7 @@ def load(*folders: Path) -> Spelling:
     run_folder = next((path for path in paths if catalog.is_finished(path / FOLDER)), None)
     if run_folder is None:
         names = ' '.join(map(str, paths))
-        raise BadInput(f'{names}: no spelling of the words outside the vocabulary lies there; nplm spell RUN trains it')
+        raise BadInput(f'{names}: no spelling model for words outside the vocabulary; train one with nplm spell RUN')
     _, symbols, model = loading.load(run_folder / FOLDER)
     return Spelling(model, symbols, vocabulary.load(run_folder / catalog.VOCABULARY))
 

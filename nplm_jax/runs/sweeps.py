@@ -11,7 +11,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from nplm_jax.runs import experiment, figures, loading
+from nplm_jax.config import CorpusSettings
+from nplm_jax.runs import catalog, experiment, figures, loading, recorded_inputs, session, workdir
 from nplm_jax.runs.command_line import describe_unknown_key
 from nplm_jax.runs.workdir import run_name
 from nplm_jax.training import vmapped
@@ -57,11 +58,11 @@ def load_points(path: str, config: ConfigDict) -> list[Point]:
         raise BadInput(f'--sweep: sweep() of {path} failed: {type(error).__name__}: {error}') from None
     if sweep is None:
         raise BadInput(
-            f'--sweep: {path} has no function sweep(); for each combination of some values, without a file, give '
+            f'--sweep: {path} defines no sweep(); for all combinations of some values give '
             '--grid=model.m=10,30 --grid=model.h=20,60'
         )
     if not overrides:
-        raise BadInput(f'--sweep: sweep() of {path} yields no point')
+        raise BadInput(f'--sweep: sweep() of {path} yields no points')
     points = [apply(config, point) for point in overrides]
     _check_names(points, f'--sweep: a point of {path}')
     return points
@@ -82,7 +83,7 @@ def grid_points(axes: Sequence[str], config: ConfigDict) -> list[Point]:
     for axis in axes:
         key, equals, texts = axis.partition('=')
         require(bool(key and equals), '--grid', axis, 'must be KEY=VALUE,VALUE,... such as model.m=10,30')
-        require(key not in values, '--grid', axis, 'this key is given twice')
+        require(key not in values, '--grid', axis, 'key given twice')
         parent, last = _find(config, key, '--grid')
         values[key] = [_parse(text, type(parent[last]), key) for text in texts.split(',')]
     combinations = itertools.product(*values.values())
@@ -106,7 +107,7 @@ def _check_names(points: Iterable[Point], one: str) -> None:
     """Raises BadInput, which begins with `one`, where two points have one name."""
     names = [*RESERVED_NAMES, *(point.name for point in points)]
     if taken := next((name for name in names if names.count(name) > 1), None):
-        raise BadInput(f'{one} is called {taken}, as another point or file of the sweep is')
+        raise BadInput(f'{one} is named {taken}, a name that another point or a file of the sweep has')
 
 
 def _find(config: ConfigDict, key: str, flag: str) -> tuple[ConfigDict, str]:
@@ -121,7 +122,11 @@ def _find(config: ConfigDict, key: str, flag: str) -> tuple[ConfigDict, str]:
 
 
 def apply(config: ConfigDict, overrides: Mapping[str, Any], flag: str = '--sweep') -> Point:
-    """Returns the point that changes some flattened keys of `config`. Raises BadInput naming the flag and the key."""
+    """Returns the point that changes some flattened keys of `config`.
+
+    Raises:
+        BadInput: A key or the whole point is impossible; the message names the flag, the point and the key.
+    """
     if not (isinstance(overrides, Mapping) and all(isinstance(key, str) for key in overrides)):
         raise BadInput(f'{flag}: {overrides!r}: a point must be a dictionary of keys')
     changed = config.copy_and_resolve_references()
@@ -133,8 +138,33 @@ def apply(config: ConfigDict, overrides: Mapping[str, Any], flag: str = '--sweep
             raise BadInput(f'{flag}: {key}={value!r}: must be of type {type(parent[last]).__name__}') from None
     name = overrides.get('name') or run_name(overrides) or config.name
     changed.name = name
-    experiment.load_settings(changed)
+    try:
+        experiment.load_settings(changed)
+    except BadInput as error:
+        keys = ','.join(f'{key}={value!r}' for key, value in overrides.items())
+        point = '' if str(error).startswith(f'{keys}: ') else f'{keys}: '
+        raise BadInput(f'{flag}: {point}{error}') from None
     return Point(name, changed, {**overrides, 'name': name})
+
+
+def check_begun(points: Iterable[Point], folder: pathlib.Path) -> None:
+    """Checks points that an earlier start began, before any other runs: a table has one text.
+
+    Args:
+        points: the points of the sweep.
+        folder: the folder of the sweep.
+
+    Raises:
+        BadInput: the folder of a point belongs to another config, or its text or a file of its model has changed.
+    """
+    shared: dict[CorpusSettings, session.Inputs] = {}
+    for point in points:
+        settings, path = experiment.load_settings(point.config), folder / point.name
+        if (path / catalog.CONFIG).exists():
+            workdir.check(path, settings)
+            inputs = shared.setdefault(settings.corpus, session.Inputs(settings))
+            if difference := session.difference(path, settings, inputs):
+                recorded_inputs.refuse_changes(folder, f'{point.name}: {difference}')
 
 
 def run(points: Sequence[Point], folder: pathlib.Path, command: str, vectorize: bool = False) -> str:
@@ -154,6 +184,7 @@ def run(points: Sequence[Point], folder: pathlib.Path, command: str, vectorize: 
     Raises:
         Exception: the other errors of `experiment.run`.
     """
+    check_begun(points, folder)
     failures = {}
     group_numbers = [[i] for i in range(len(points))]
     if vectorize:
@@ -167,8 +198,8 @@ def run(points: Sequence[Point], folder: pathlib.Path, command: str, vectorize: 
     return write_table(points, folder, failures)
 
 
-def write_table(points: Iterable[Point], folder: pathlib.Path, failures: Mapping[str, str]) -> str:
-    """Writes the perplexities of all points to `table.md`, and draws them where one or two keys vary.
+def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping[str, str]) -> str:
+    """Writes the perplexities of all points to `table.md`, and draws them where a key varies.
 
     Args:
         points: the points of the sweep.
@@ -177,25 +208,35 @@ def write_table(points: Iterable[Point], folder: pathlib.Path, failures: Mapping
 
     Returns:
         The table, which marks the point with the lowest validation perplexity, and where that point and the figure are.
+
+    Raises:
+        BadInput: finished points of one `corpus.*` were on different texts.
     """
+    texts: dict[CorpusSettings, tuple[str, str]] = {}  # the first point of each, and the digest of its text
     rows: list[list[Any]] = []
     drawn: list[tuple[Mapping[str, Any], float]] = []
+    keys = list(dict.fromkeys(key for point in points for key in point.overrides if key != 'name'))
     best, lowest = -1, math.inf
     for point in points:
         results = None if point.name in failures else loading.finished(folder / point.name)
         if results is None:
             rows.append([point.name, failures.get(point.name, 'missing'), '-', '-', '-'])
             continue
+        text = recorded_inputs.recorded_text(folder / point.name)
+        first, expected = texts.setdefault(experiment.load_settings(point.config).corpus, (point.name, text))
+        if text != expected:
+            recorded_inputs.refuse_changes(folder, f'{point.name} was started on a different text from {first}')
         perplexities = [null_to_inf(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
         if perplexities[1] < lowest:
             best, lowest = len(rows), perplexities[1]
         rows.append([point.name, *perplexities, float(results['seconds'])])
-        drawn.append((point.overrides, perplexities[1]))
+        values = flatten(point.config)
+        drawn.append(({key: values[key] for key in keys}, perplexities[1]))
     has_best = best >= 0 and len(rows) > 1
-    lines = [f'best on validation: {folder / rows[best][0]}'] if has_best else []
+    lines = [f'Best on validation: {folder / rows[best][0]}'] if has_best else []
     rows = [[*row, 'best on validation' if has_best and row is rows[best] else ''] for row in rows]
     table = markdown_table(['point', 'train', 'valid', 'test', 'seconds', ''], rows)
     write_atomically(folder / 'table.md', table + '\n')
     if figure := figures.draw_sweep(drawn, folder / 'table.png'):
-        lines.append(f'figure: {figure}')
+        lines.append(f'Figure: {figure}')
     return '\n'.join([table, *lines])

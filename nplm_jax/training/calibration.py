@@ -76,7 +76,7 @@ def fit_offsets(probabilities_TxG: np.ndarray, groups_T: np.ndarray) -> np.ndarr
         NonFiniteError: A probability is not finite.
     """
     if not np.isfinite(probabilities_TxG).all():
-        raise NonFiniteError('the probabilities of the words of train.calibrate are not finite')
+        raise NonFiniteError('train.calibrate: log-probabilities of validation words are not finite')
     T, G = probabilities_TxG.shape
     probabilities_TxG = np.maximum(probabilities_TxG.astype(np.float64), _MIN_PROBABILITY)
     shares_G = np.bincount(groups_T, minlength=G) / T

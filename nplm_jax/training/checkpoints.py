@@ -228,7 +228,7 @@ class CheckpointStore(Store):
     def restore_best(self, state: Any, best: Best) -> Best:
         """Returns the best parameters of the newest checkpoint. Raises BadInput if no checkpoint can be read."""
         if (restored := self.restore(state, best)) is None:
-            raise BadInput(f'{self._manager.directory}: holds no checkpoint')
+            raise BadInput(f'{self._manager.directory}: has no checkpoint')
         return restored[1]
 
     def close(self) -> None:

@@ -42,7 +42,7 @@ class Interrupted(Exception):
 
     def __init__(self, step: int, signal_number: int) -> None:
         """Takes the last update and the signal's number."""
-        super().__init__(f'stopped after update {step:,}, which is saved')
+        super().__init__(f'stopped after update {step:,} (saved)')
         self.signal_number = signal_number
 
 

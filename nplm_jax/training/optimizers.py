@@ -1,7 +1,7 @@
 """Optimizers and learning-rate schedules: the paper's, and Optax's."""
 
-from collections.abc import Callable
-from typing import Any, Self
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple, Self
 
 import flax.struct
 import jax
@@ -78,20 +78,99 @@ def learning_rate_schedule(settings: OptimizerSettings, total_steps: int, batch_
     return learning_rate
 
 
-def make_optimizer(settings: OptimizerSettings, learning_rate: LearningRate) -> optax.GradientTransformationExtraArgs:
+def make_optimizer(
+    settings: OptimizerSettings, learning_rate: LearningRate, tables: Collection[str] = ()
+) -> optax.GradientTransformationExtraArgs:
     """Returns the transformation `optimizer.name`; its `update` takes `hyperparameters` as an extra argument.
 
-    Weight decay is in the objective, not here.
+    Weight decay is not part of it.
+
+    Args:
+        settings: `optimizer.*`.
+        learning_rate: The function (hyperparameters, step) -> rate.
+        tables: The names of the parameters with one row per word.
     """
     direction = {
         'paper': optax.identity,
         'sgd': lambda: optax.trace(settings.momentum) if settings.momentum else optax.identity(),
         'adam': optax.scale_by_adam,
+        'rowwise_adam': lambda: scale_by_rowwise_adam(tables, settings.row_adaptivity),
         'adagrad': optax.scale_by_rss,
     }[settings.name]()
     optimizer = optax.chain(direction, _scale_by_learning_rate(learning_rate))
     clips = settings.clip_norm and settings.name != 'paper'
     return optax.chain(clip_by_global_norm(settings.clip_norm), optimizer) if clips else optimizer
+
+
+class RowwiseAdamState(NamedTuple):
+    """The state of `scale_by_rowwise_adam`.
+
+    Attributes:
+        count: The number of updates, int32.
+        adam: The state of Adam, for the parameters that are not tables.
+        nu: For each table the running mean of each row's mean squared gradient, float32, V.
+    """
+
+    count: jax.Array  # type: ignore[assignment]  # Optax's name for it; a tuple has a method of this name
+    adam: optax.OptState
+    nu: dict[str, jax.Array]
+
+
+def scale_by_rowwise_adam(
+    tables: Collection[str], adaptivity: float = 1.0, b2: float = 0.999, eps: float = 1e-8
+) -> optax.GradientTransformationExtraArgs:
+    """Divides each row of a table by the root of one second moment, without momentum; all else is Adam.
+
+    The divisor is nu_row^(p/2) nu_mean^((1-p)/2) with p = `adaptivity`, where nu_mean is the mean over the rows that
+    have had a gradient. With p = 1 the rows of rare words move as far in an update as those of frequent words; with
+    p = 0 all rows have one rate, as in gradient descent.
+
+    A row without a gradient does not change, so that an update need not touch it. Where `rows` is given, the gradients
+    of a table are those of the rows `rows[name]` alone, R x D. These row numbers are distinct, except that V stands for
+    no row.
+
+    Args:
+        tables: The names of the parameters with one row per word.
+        adaptivity: p, from 0 to 1.
+        b2: The decay of the second moments.
+        eps: Added to the root.
+
+    References:
+        Kingma and Ba, Adam, ICLR 2015. One second moment a row: Naumov et al., Deep learning recommendation model for
+        personalization and recommendation systems, 2019.
+        A smaller power of the second moment: Chen et al., Closing the generalization gap of adaptive gradient methods
+        in training deep neural networks (Padam), IJCAI 2020.
+    """
+    adam = optax.scale_by_adam(b2=b2, eps=eps)
+
+    def others(tree: Any) -> Any:
+        return {name: leaf for name, leaf in tree.items() if name not in tables}
+
+    def init(params: Any) -> RowwiseAdamState:
+        nu = {name: jnp.zeros(len(params[name])) for name in params if name in tables}
+        return RowwiseAdamState(jnp.zeros([], jnp.int32), adam.init(others(params)), nu)
+
+    def update(
+        updates: Any, state: RowwiseAdamState, params: Any = None, *, rows: Any = None, **_: Any
+    ) -> tuple[Any, RowwiseAdamState]:
+        scaled, adam_state = adam.update(others(updates), state.adam)
+        count = optax.safe_increment(state.count)
+        correction = 1 - b2**count
+        nu = {}
+        for name, old_V in state.nu.items():
+            g_RxD = updates[name]
+            squares_R = (1 - b2) * jnp.mean(jnp.square(g_RxD.reshape(len(g_RxD), -1)), axis=1)
+            index_R = slice(None) if rows is None else rows[name]
+            nu[name] = (b2 * old_V).at[index_R].add(squares_R, mode='drop')
+            nu_R = nu[name].at[index_R].get(mode='fill', fill_value=1)
+            if adaptivity < 1:
+                mean = jnp.sum(nu[name]) / jnp.maximum(jnp.count_nonzero(nu[name]), 1)  # padding rows never have one
+                nu_R = nu_R**adaptivity * mean ** (1 - adaptivity)
+            denominator_R = jnp.sqrt(nu_R / correction) + eps
+            scaled[name] = g_RxD / denominator_R.reshape(-1, *[1] * (g_RxD.ndim - 1))
+        return scaled, RowwiseAdamState(count, adam_state, nu)
+
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:

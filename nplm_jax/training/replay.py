@@ -106,7 +106,7 @@ def explain(error: NonFiniteError, run: TrainingRun, store: Store, folder: pathl
     lines = [
         f'update {update.number:,}: {update.non_finite} is not finite; {kept}; {REMEDY}',
         *describe(update),
-        f'norms before it (and of gradients): {", ".join(norms)}',
+        f'norms before the update (of gradients): {", ".join(norms)}',
     ]
     if multihost.is_primary():
         with contextlib.suppress(OSError):  # a full disk must not hide all this
@@ -116,7 +116,7 @@ def explain(error: NonFiniteError, run: TrainingRun, store: Store, folder: pathl
             write_atomically(folder / FILE, text + '\n')
             lines.append(f'all positions and norms: {folder / FILE}')
     command = [*nplm_command(), 'replay', f'--workdir={folder}', f'--step={update.number}']
-    lines.append(f'the same update again: {command_line(command)}')
+    lines.append(f'replay this update: {command_line(command)}')
     return NonFiniteError('\n'.join(lines), error.detected_at)
 
 
@@ -125,8 +125,8 @@ def describe(update: ReplayedUpdate) -> list[str]:
     last = update.first + len(update.positions) - 1
     positions = f'positions {min(update.positions):,} to {max(update.positions):,} of the text'
     return [
-        f'its batch: words {update.first:,} to {last:,} of the order of epoch {update.epoch}, {positions}',
-        f'its loss: {update.loss:.6g} nats per word',
+        f'batch: words {update.first:,} to {last:,} in the order of epoch {update.epoch}, {positions}',
+        f'loss: {update.loss:.6g} nats per word',
     ]
 
 

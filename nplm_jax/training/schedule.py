@@ -66,7 +66,7 @@ def make_schedule(settings: Settings, train: Span) -> Schedule:
     per_epoch = len(train) // batch_size
     total, warmup = per_epoch * settings.train.epochs, settings.optimizer.warmup
     require(total < 2**31, 'train.epochs', settings.train.epochs, f'must make fewer than 2**31 updates, not {total:,}')
-    require(warmup < total, 'optimizer.warmup', warmup, f'must be below {total:,}, all updates of the run')
+    require(warmup < total, 'optimizer.warmup', warmup, f'must be below {total:,}, the number of updates of the run')
     return Schedule(
         steps_per_epoch=per_epoch,
         total_steps=total,

@@ -49,19 +49,49 @@ def gather_rows(params: Params, rows: Rows, tables: Sequence[str]) -> tuple[Para
     return shared, per_example | {CONTEXTS: params[EMBEDDING][rows.contexts_BxN]}
 
 
-def scatter_add_rows(params: Params, shared: Params, per_example: Params, rows: Rows, tables: Sequence[str]) -> Params:
-    """Adds updates in the structure that `gather_rows` returned. A row that was gathered twice gets both updates."""
-    updated = {name: jax.tree.map(jnp.add, params[name], shared[name]) for name in shared if name not in tables}
+def table_gradients(
+    gathered: tuple[Params, Params], rows: Rows, tables: Sequence[str]
+) -> tuple[Params, dict[str, jax.Array]]:
+    """Joins what `gather_rows` returned, or gradients in that structure, table by table.
+
+    Returns:
+        A tree like the parameters, but with gathered rows, R x D, in place of each table; and the numbers of the rows
+        of each table, int32, R. A row that was gathered twice is there twice.
+    """
+    shared, per_example = gathered
+    joined, ids = dict(shared), {}
     for name in dict.fromkeys((*tables, EMBEDDING)):
-        ids, updates = [], []
+        parts = []
         if name in tables:
-            ids += [rows.example_rows_BxL, rows.shared_S]
-            updates += [per_example[name], shared[name]]
+            parts += [(rows.example_rows_BxL, per_example[name]), (rows.shared_S, shared[name])]
         if name == EMBEDDING:
-            ids.append(rows.contexts_BxN)
-            updates.append(per_example[CONTEXTS])
-        # One scatter for all rows: before a second one XLA may copy the whole table.
-        ids_R = jnp.concatenate([x.reshape(-1) for x in ids])
-        row_shape = params[name].shape[1:]
-        updated[name] = params[name].at[ids_R].add(jnp.concatenate([x.reshape(-1, *row_shape) for x in updates]))
-    return updated
+            parts.append((rows.contexts_BxN, per_example[CONTEXTS]))
+        row_shape = parts[0][1].shape[parts[0][0].ndim :]
+        ids[name] = jnp.concatenate([numbers.reshape(-1) for numbers, _ in parts])
+        joined[name] = jnp.concatenate([values.reshape(-1, *row_shape) for _, values in parts])
+    return joined, ids
+
+
+def sum_rows(ids_R: jax.Array, values_RxD: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Array]:
+    """Sums the values of each row.
+
+    Returns:
+        Distinct row numbers in rising order, padded with `num_rows`, which is no row; and their sums, R x D.
+    """
+    size = len(ids_R)
+    distinct_R, inverse_R = jnp.unique(ids_R, size=size, fill_value=num_rows, return_inverse=True)
+    return distinct_R, jax.ops.segment_sum(values_RxD, inverse_R, size)
+
+
+def add_rows(params: Params, updates: Params, ids: dict[str, jax.Array]) -> Params:
+    """Adds updates in the structure of `table_gradients`. A row that is there twice gets both updates.
+
+    Each table has one scatter for all its rows: before a second one XLA may copy the whole table.
+    """
+
+    def add(name: str) -> Any:
+        if name in ids:
+            return params[name].at[ids[name]].add(updates[name], mode='drop')
+        return jax.tree.map(jnp.add, params[name], updates[name])
+
+    return {name: add(name) for name in params}

@@ -22,7 +22,7 @@ from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Params
 from nplm_jax.training.objective import Gradients, penalised_nll, sparse_gradients
 from nplm_jax.training.optimizers import Hyperparameters, LearningRate, learning_rate_schedule, make_optimizer
 from nplm_jax.training.prior import draw_to_neighbours
-from nplm_jax.training.sparse_rows import scatter_add_rows
+from nplm_jax.training.sparse_rows import add_rows, sum_rows, table_gradients
 
 
 @flax.struct.dataclass
@@ -74,7 +74,9 @@ class Program:
         batch_size: Words per update.
         steps_per_epoch: Updates per epoch.
         scatters_updates: Whether an update changes only the rows that have a gradient. Needs a sparse output layer and
-            a stateless optimizer (plain SGD).
+            an optimizer whose state of a row is one number (`rowwise_adam`) or nothing (plain SGD).
+        is_rowwise: Whether the optimizer is `rowwise_adam`: the gradients of a row are summed first, and weight decay
+            is decoupled from them.
         average_decay: The decay of the parameters' average per update; 0 for no average.
         sharding: The sharding of the state.
     """
@@ -85,8 +87,14 @@ class Program:
     batch_size: int
     steps_per_epoch: int
     scatters_updates: bool
+    is_rowwise: bool = False
     average_decay: float = 0.0
     sharding: MeshSharding = ONE_DEVICE
+
+    @property
+    def decouples_decay(self) -> bool:
+        """Whether weight decay multiplies the weights after some updates, and is not a part of the gradients."""
+        return self.scatters_updates or self.is_rowwise
 
 
 def make_program(
@@ -97,14 +105,16 @@ def make_program(
     # Hyperparameters are arguments of the program and not a part of it.
     paper = dataclasses.replace(optimizer.paper, epsilon_0=1.0, r=0.0, decay=0.0)
     optimizer = dataclasses.replace(optimizer, learning_rate=1.0, decay=0.0, paper=paper)
-    optimizer_fn, learning_rate = _make_optimizer(optimizer, steps_per_epoch * train.epochs, train.batch_size)
+    tables = tuple(dict.fromkeys((*network.output_tables, EMBEDDING)))
+    optimizer_fn, learning_rate = _make_optimizer(optimizer, steps_per_epoch * train.epochs, train.batch_size, tables)
     return Program(
         network=network,
         optimizer=optimizer_fn,
         learning_rate=learning_rate,
         batch_size=train.batch_size,
         steps_per_epoch=steps_per_epoch,
-        scatters_updates=network.output.uses_sparse_updates and optimizer.is_plain_sgd,
+        scatters_updates=network.output.uses_sparse_updates and (optimizer.is_plain_sgd or optimizer.is_rowwise),
+        is_rowwise=optimizer.is_rowwise,
         average_decay=train.average,
         sharding=sharding,
     )
@@ -112,10 +122,10 @@ def make_program(
 
 @functools.cache  # equal arguments return the same functions, so that programs are equal
 def _make_optimizer(
-    settings: OptimizerSettings, total_steps: int, batch_size: int
+    settings: OptimizerSettings, total_steps: int, batch_size: int, tables: tuple[str, ...]
 ) -> tuple[optax.GradientTransformationExtraArgs, LearningRate]:
     learning_rate = learning_rate_schedule(settings, total_steps, batch_size)
-    return make_optimizer(settings, learning_rate), learning_rate
+    return make_optimizer(settings, learning_rate, tables), learning_rate
 
 
 @functools.partial(jax.jit, static_argnames='program')  # one compilation instead of one per operation
@@ -168,7 +178,8 @@ def compute_gradients(
             proposal_state=network.output.update_proposal_state(*proposal, gradients.rows, bias_grads)
         )
     gradient = jax.value_and_grad(penalised_nll, has_aux=True)
-    (_, (nll, carry)), grads = gradient(*batch, inputs.hyperparameters.weight_decay, *rest)
+    weight_decay = 0.0 if program.decouples_decay else inputs.hyperparameters.weight_decay
+    (_, (nll, carry)), grads = gradient(*batch, weight_decay, *rest)
     return Gradients(nll, grads, None, carry)
 
 
@@ -179,12 +190,15 @@ def apply_gradients(
     update = functools.partial(program.optimizer.update, hyperparameters=hyperparameters)
     if program.scatters_updates:
         assert gradients.rows is not None
-        updates, opt_state = update(gradients.grads, state.opt_state)
-        shared, per_example = program.sharding.constrain_replicated(updates)
-        params = scatter_add_rows(state.params, shared, per_example, gradients.rows, program.network.output_tables)
+        grads, rows = table_gradients(gradients.grads, gradients.rows, program.network.output_tables)
+        if program.is_rowwise:
+            for name, ids_R in rows.items():
+                rows[name], grads[name] = sum_rows(ids_R, grads[name], len(state.params[name]))
+        updates, opt_state = update(grads, state.opt_state, rows=rows)
+        params = add_rows(state.params, program.sharding.constrain_replicated(updates), rows)
     else:
         grads = dense_grads(program, state.params, gradients)
-        if gradients.rows is not None:  # sparse gradients leave R out
+        if gradients.rows is not None and not program.decouples_decay:  # sparse gradients leave R out
             decay = hyperparameters.weight_decay
             grads = jax.tree.map(lambda g, p: g + decay * p if p.ndim > 1 else g, grads, state.params)
         updates, opt_state = update(grads, state.opt_state, state.params)
@@ -205,9 +219,8 @@ def dense_grads(program: Program, params: Params, gradients: Gradients) -> Param
     """Returns gradients in the structure of the parameters, with zeros in the rows that sparse ones leave out."""
     if gradients.rows is None:
         return gradients.grads
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    shared, per_example = program.sharding.constrain_replicated(gradients.grads)
-    return scatter_add_rows(zeros, shared, per_example, gradients.rows, program.network.output_tables)
+    grads, rows = table_gradients(gradients.grads, gradients.rows, program.network.output_tables)
+    return add_rows(jax.tree.map(jnp.zeros_like, params), program.sharding.constrain_replicated(grads), rows)
 
 
 def train_step(
@@ -224,7 +237,7 @@ def train_step(
 
     Returns:
         The state after the update, and the batch's mean NLL before it, nats per word. The prior is left to
-        `apply_deferred_penalties`, and so is the regulariser with `program.scatters_updates`.
+        `apply_deferred_penalties`, and so is weight decay with `program.decouples_decay`.
     """
     gradients = compute_gradients(program, state, contexts_BxN, targets_B, inputs)
     return apply_gradients(program, state, gradients, inputs.hyperparameters), gradients.nll
@@ -240,7 +253,7 @@ def apply_deferred_penalties(
     """
     hyperparameters = inputs.hyperparameters
     rate_S = jax.vmap(lambda s: program.learning_rate(hyperparameters, s))(step + jnp.arange(num_steps))
-    if program.scatters_updates:
+    if program.decouples_decay:
         factor = jnp.prod(1 - rate_S * hyperparameters.weight_decay)
         params = jax.tree.map(lambda weight: weight * factor if weight.ndim > 1 else weight, params)
     if inputs.neighbours is not None:
@@ -254,7 +267,7 @@ def train_steps(
 ) -> tuple[TrainState, jax.Array]:
     """Makes S updates, each on the words at its positions.
 
-    Deviation: with `program.scatters_updates` weight decay is applied once after the S updates, by the product of their
+    Deviation: with `program.decouples_decay` weight decay is applied once after the S updates, by the product of their
     factors; the prior always is.
 
     Returns:

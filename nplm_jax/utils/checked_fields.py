@@ -58,7 +58,7 @@ def _build_section(section_class: type, flat: dict[str, Any], prefix: str) -> An
         key = f'{prefix}{name}'
         if dataclasses.is_dataclass(kind):
             value = flat.pop(key, {})  # `flatten` leaves only an empty section, or a value that is no section
-            require(value == {}, key, value, 'must be a section of keys')
+            require(value == {}, key, value, 'must be a section')
             values[name] = _build_section(typing.cast(type, kind), flat, f'{key}.')
         elif key in flat:
             values[name] = _checked(flat.pop(key), kind, key)

@@ -1,6 +1,8 @@
 """Atomic writes of files, and readers that refuse malformed files."""
 
 import contextlib
+import errno
+import hashlib
 import io
 import json
 import math
@@ -11,7 +13,7 @@ import stat
 from collections.abc import Iterator
 from typing import IO, Any
 
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, require
 
 _MAX_BYTES = 2**32
 _MAX_BYTES_JSON = 2**26
@@ -80,12 +82,17 @@ def expand(key: str, path: str | os.PathLike[str]) -> pathlib.Path:
     """Resolves a leading ~ in the path that `key` gives, because a shell does not do so after an equals sign.
 
     Raises:
-        BadInput: The home folder is unknown.
+        BadInput: The home folder is unknown, or no file can have this path, as with a NUL or a name of 256 letters.
     """
     try:
-        return pathlib.Path(path).expanduser()
-    except RuntimeError as error:
+        expanded = pathlib.Path(path).expanduser()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            expanded.lstat()
+    except (RuntimeError, ValueError) as error:
         raise BadInput(f'{key}={str(path)!r}: {error}') from None
+    except OSError as error:  # such as a folder that is not this user's: who opens the path says so
+        require(error.errno != errno.ENAMETOOLONG, key, str(path), 'is too long for a path')
+    return expanded
 
 
 def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> bytes:
@@ -132,6 +139,20 @@ def open_regular(name: str, file: pathlib.Path) -> Iterator[io.BufferedReader]:
         raise
     except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
         raise BadInput(f'{name}: cannot be read ({getattr(error, "strerror", None) or error})') from None
+
+
+def sha256(name: str, file: pathlib.Path) -> str:
+    """Returns the SHA-256 of a regular file's content in hexadecimal.
+
+    Args:
+        name: The beginning of error messages.
+        file: The file, of any size.
+
+    Raises:
+        BadInput: The file is missing, not regular or unreadable.
+    """
+    with open_regular(name, file) as opened:
+        return hashlib.file_digest(opened, 'sha256').hexdigest()
 
 
 def read_text(key: str, file: pathlib.Path) -> str:

@@ -21,7 +21,7 @@ from nplm_jax.utils.errors import BadInput
 
 Item = TypeVar('Item')
 Result = TypeVar('Result')
-_LOST = 'a helper process was ended from outside, or ran out of memory; run again'
+_LOST = 'a helper process was killed or ran out of memory; run again'
 
 
 def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], num_processes: int) -> Iterator[Result]:
@@ -84,7 +84,7 @@ def _start(function: Callable[..., Any]) -> Iterator['subprocess.Popen[bytes]']:
     try:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
     except OSError as error:
-        raise BadInput(f'a helper process cannot be started ({error.strerror})') from None
+        raise BadInput(f'could not start a helper process ({error.strerror})') from None
     try:
         _send(process, function)
         yield process

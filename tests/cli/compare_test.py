@@ -6,10 +6,11 @@ import shutil
 
 import pytest
 
+from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.cli import run_table
+from nplm_jax.cli import compare, run_table
 from nplm_jax.inference import scoring
-from nplm_jax.runs import loading
+from nplm_jax.runs import experiment, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -66,6 +67,45 @@ def test_a_text_is_scored_line_by_line_by_every_run_and_their_mixture(folders, n
     assert found['mixture']['perplexity'] == pytest.approx(math.exp(-total / words), rel=1e-5)
 
 
+@pytest.fixture(scope='module')
+def punctuated(tmp_path_factory):
+    """Two models of a text that came with its punctuation split off, as Brown does, one of them far too flat."""
+    root = tmp_path_factory.mktemp('punctuated')
+    (root / 'text').write_text('the dog , the cat and my brother . i said " no " ! mr. dog ; i like the cat .\n\n' * 20)
+    for delta in (0.1, 100.0):
+        config = text_config.get_config()
+        config.corpus.path, config.corpus.tokens = str(root / 'text'), 'whitespace'
+        config.model.family, config.model.n, config.ngram.delta = 'add_delta', 2, delta
+        experiment.run(config, root / f'{delta:g}')
+    return root / '0.1', root / '100'
+
+
+RAW = 'The dog, the cat and my brother. I said “no”! Mr. dog; I like the cat.\n' * 2
+CUT = 'the dog , the cat and my brother . i said " no " ! mr. dog ; i like the cat .\n' * 2
+
+
+def test_raw_text_is_scored_as_the_same_text_with_its_punctuation_split_off(punctuated, nplm_command, tmp_path):
+    found = []
+    for name, text in (('raw', RAW), ('cut', CUT)):
+        (tmp_path / name).write_text(text)
+        (output,), stderr = nplm_command('compare', *punctuated, f'--text={tmp_path / name}', '--json')
+        found.append(json.loads(output)['text'])
+        assert not stderr
+    assert found[0] == found[1] and found[0][0]['oov'] == 0
+
+
+def test_no_run_is_the_best_on_a_text_of_unknown_words(punctuated, nplm_command, tmp_path):
+    (tmp_path / 'text').write_text(RAW)
+    last = {}
+    for tokens in ('', 'whitespace'):
+        flags = [f'--text={tmp_path}/text', *([f'--tokens={tokens}'] if tokens else [])]
+        (_, _, *rows), stderr = nplm_command('compare', *punctuated, *flags)
+        last[tokens] = sum(cells(row)[7].endswith('*') for row in rows[:2]), stderr
+    assert last[''] == (1, [])
+    assert last['whitespace'][0] == 0
+    assert 'no run is marked as the best on the text: too many of its words are unknown' in last['whitespace'][1]
+
+
 def test_a_text_over_several_vocabularies_has_no_mixture(folders, nplm_command, text, lines):
     pair = folders / 'network', folders / 'other'
     rows, stderr = nplm_command('compare', *pair, f'--text={text}')
@@ -74,6 +114,22 @@ def test_a_text_over_several_vocabularies_has_no_mixture(folders, nplm_command, 
     with pytest.raises(SystemExit):
         cli.main(['compare', *map(str, pair), f'--text={text}', '--weights=0.5,0.5'])
     assert 'different vocabularies and cannot be mixed' in lines()[1][-1]
+
+
+def test_the_figure_has_the_perplexity_of_the_text_and_of_the_mixture(
+    folders, nplm_command, text, tmp_path, monkeypatch
+):
+    drawn = []
+    monkeypatch.setattr(compare, 'save_figure', lambda figure, path: drawn.append(figure))
+    pair = folders / 'network', folders / 'counts'
+    (output,), _ = nplm_command('compare', *pair, f'--text={text}', '--json', f'--figure={tmp_path}/a.png')
+    axes = drawn[0].axes[-1]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ['network', 'counts', 'mixture']
+    bars = {container.get_label(): container.datavalues.tolist() for container in axes.containers}
+    assert list(bars) == ['valid', 'test', 'text, 11.1% unknown']
+    scores = json.loads(output)['text']
+    assert bars['text, 11.1% unknown'] == pytest.approx([score['perplexity'] for score in scores])
+    assert bars['test'] == [recorded(folder)['perplexity']['test'] for folder in pair]
 
 
 def test_the_figure_is_drawn(folders, nplm_command, tmp_path):

@@ -10,7 +10,7 @@ from nplm_jax.cli import __main__ as cli
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
 WRONG = [
-    (['--workdir=/nowhere'], "RUN='/nowhere': no finished run lies there"),
+    (['--workdir=/nowhere'], "RUN='/nowhere': no finished run there"),
     (['--workdir=NETWORK', '--workdir=OTHER'], 'is not that of'),
     (['--workdir=NETWORK', '--port=70000'], '--port=70000: must be 0 to 65535'),
     (['--workdir=NETWORK', '--host=256.0.0.1', '--port=0'], "--host='256.0.0.1' --port=0: cannot listen there"),
@@ -39,12 +39,13 @@ def test_one_clear_line_and_exit_code_two(arguments, message, folders, call, mon
     assert not stdout and len(stderr) == 1 and message in stderr[0]
 
 
-def test_a_port_that_is_taken_is_named(folders, call):
+def test_a_port_that_is_taken_is_named_and_how_to_find_a_free_one(folders, call):
     with socket.create_server(('127.0.0.1', 0)) as listener:
         port = listener.getsockname()[1]
         _, stderr = call(f'--workdir={folders / "network"}', f'--port={port}')
     assert len(stderr) == 1
     assert f"--host='127.0.0.1' --port={port}: cannot listen there (Address already in use" in stderr[0]
+    assert stderr[0].endswith('; --port=0 takes any free port')
 
 
 def test_a_missing_toolkit_is_named(folders, call, monkeypatch):

@@ -1,6 +1,8 @@
 """Models as files of other tools, and ARPA files as runs: the same probabilities on the other side."""
 
+import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from configs import sentences
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import loaded_models
-from nplm_jax.models.ngram import arpa
+from nplm_jax.models.ngram import arpa, sentence_marks
 from nplm_jax.runs import experiment, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
@@ -207,10 +209,20 @@ def test_kenlm_scores_lines_as_the_imported_run_does(zebras, tmp_path):
     models = loaded_models.load_models([str(zebras)])
     for text in ('i like zebras', 'like like', 'zebras i i like', 'i zzz zebras', ''):
         words = text.split()
-        context = models.context(words)
-        ids = np.append(context, models.vocabulary.ids['<p>'])
+        line = models.vocabulary.encode([*words, '<p>'])
+        ids = np.append(models.line_start.before(line), line)
         log10 = [models.models[0].next_word(ids[None, :t])[0, ids[t]] / np.log(10) for t in range(1, len(ids))]
         assert sum(log10) == pytest.approx(reader.score(text, bos=True, eos=True), abs=1e-5)
+
+
+def test_kenlm_scores_lines_by_default_as_score_with_end_does(folders, tmp_path, nplm_command, monkeypatch):
+    kenlm = pytest.importorskip('kenlm', reason='pip install kenlm')
+    nplm_command('export', folders / 'counts', '--to=arpa', f'--output={tmp_path / "a.arpa"}')
+    reader, texts = kenlm.Model(str(tmp_path / 'a.arpa')), ('i like dog', 'i hate zebras', 'coffee')
+    monkeypatch.setattr('sys.stdin', io.TextIOWrapper(io.BytesIO('\n'.join(texts).encode())))
+    rows, _ = nplm_command('score', folders / 'counts', '--end')
+    for text, row in zip(texts, rows):
+        assert float(row.split('Total: ')[1].split()[0]) == pytest.approx(reader.score(text), abs=1e-5)
 
 
 def test_kenlm_reads_what_is_exported(folders, tmp_path, nplm_command):
@@ -219,12 +231,13 @@ def test_kenlm_reads_what_is_exported(folders, tmp_path, nplm_command):
     reader = kenlm.Model(str(tmp_path / 'a.arpa'))
     _, vocabulary, model = loading.load(folders / 'counts')
     differences = []
-    for context in vocabulary.words[1:]:
+    names = ['</s>' if word == '<p>' else word for word in vocabulary.words]
+    for context, name in zip(vocabulary.words[1:], names[1:]):
         state, after = kenlm.State(), kenlm.State()
         reader.NullContextWrite(state)
-        reader.BaseScore(state, context, after)
+        reader.BaseScore(state, name, after)
         log_p_V = model.next_word(vocabulary.encode([context])[None])[0] / np.log(10)
-        for i, word in enumerate(vocabulary.words[1:], start=1):
+        for i, word in enumerate(names[1:], start=1):
             differences.append(abs(reader.BaseScore(after, word, kenlm.State()) - log_p_V[i]))
     assert max(differences) < 2e-6
 
@@ -258,7 +271,7 @@ def test_over_a_runs_vocabulary_no_probability_is_lost_and_it_mixes_with_that_ru
 def arpa_sums(tmp_path, vocabulary):
     """The sums of the file's own probabilities after the same contexts, whose unknown words are <unk>."""
     path = tmp_path / 'zebras.arpa'
-    model, words = arpa.merge_sentence_marks(path, *arpa.read(path))
+    model, words = sentence_marks.merge(path, *arpa.read(path))
     contexts = random_contexts(vocabulary)
     inner = np.array([words.encode(vocabulary.decode(context)) for context in contexts])
     return np.exp(model.next_word(inner).astype(np.float64)).sum(1)
@@ -269,7 +282,7 @@ def arpa_sums(tmp_path, vocabulary):
     [
         (['NOT'], 'not an ARPA file'),
         (['/nowhere'], '/nowhere: cannot be read'),
-        (['GOOD', '--vocabulary=/nowhere'], "RUN='/nowhere': no run lies there"),
+        (['GOOD', '--vocabulary=/nowhere'], "RUN='/nowhere': no run there"),
         (['GOOD', '--vocabulary=OTHER'], 'has no word in common with the file'),
     ],
 )
@@ -296,4 +309,4 @@ def test_an_imported_model_whose_file_is_gone_says_so(zebras, lines, tmp_path, m
     monkeypatch.setattr(loading, 'prepare_recorded', lambda *_: None)
     with pytest.raises(SystemExit):
         cli.main(['next', str(zebras)])
-    assert 'its model is missing; import it again' in lines()[1][-1]
+    assert re.search('/model.npz: missing; run `nplm import` again on .*/zebras.arpa$', lines()[1][-1])

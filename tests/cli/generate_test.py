@@ -43,8 +43,8 @@ def test_a_prompts_curly_quotation_marks_are_those_of_the_vocabulary(quotes, cal
 def test_a_text_begins_as_a_paragraph(quotes):
     models = loaded_models.load_models([str(quotes)])
     _, words, model = loading.load(quotes)
-    ids_T = generation.sample(model, words.encode(['<p>']), 3, 1, generation.GREEDY)[0]
-    again_T = generation.sample(model, models.context([]), 3, 1, generation.GREEDY)[0]
+    ids_T = generation.sample(model, words.encode(['.', '<p>']), 3, 1, generation.GREEDY)[0]
+    again_T = generation.sample(model, models.encode_prompt([]), 3, 1, generation.GREEDY)[0]
     np.testing.assert_array_equal(ids_T, again_T)
     assert words.decode(ids_T) == ['"', 'i', "don't"]
 
@@ -58,11 +58,9 @@ def test_json_has_the_words_and_a_beams_probabilities(quotes, call):
     assert len(json.loads(output)['texts']) == 3 and 'log10_p' not in json.loads(output)['texts'][0]
 
 
-def test_punctuation_that_sticks_to_a_word_is_explained(quotes):
+def test_unknown_words_are_counted_and_named(quotes):
     models = loaded_models.load_models([str(quotes)])
-    note = models.describe_unknown(['aunt.', 'zzz'])
-    assert note.startswith(
-        'not in the vocabulary, read as <rare>: aunt. zzz (this corpus is cut at blanks; --tokens=words'
-    )
+    note = models.describe_unknown(['aunt', 'zzz', '.', 'zzz'])
+    assert note == '2 of 4 words (50.0%) are not in the vocabulary, read as <rare>: zzz'
     many = models.describe_unknown([f'z{i}' for i in range(5000)])
     assert many.endswith(' z11 and 4,988 more')

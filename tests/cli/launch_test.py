@@ -19,7 +19,7 @@ from helpers import ROOT, command, launch, outcome, usual_environment
 from configs import sentences as sentences_config
 from configs import text as text_config
 from nplm_jax import config as config_lib
-from nplm_jax.runs import experiment, loading, workdir
+from nplm_jax.runs import experiment, loading, recorded_inputs, workdir
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
@@ -67,8 +67,8 @@ def test_the_folder_holds_what_the_readme_says(sentences):
     } <= set(results)  # fmt: skip
     assert results['parameters'] == 10 * (1 + 2 + 5) + 5 * (1 + 2 * 2)
     assert '105 free parameters' in done.stdout and '| sentences' in done.stdout
-    assert done.stdout.startswith(f'sentences: what comes out will lie in {folder}\n')
-    assert f'figure: {folder / "learning_curve.png"}\n' in done.stdout
+    assert done.stdout.startswith(f'Output directory: {folder}\n')
+    assert f'Figure: {folder / "learning_curve.png"}\n' in done.stdout
     assert [f' {name} {folder}' in done.stdout for name in ('generate', 'score', 'explore', 'compare')] == [True] * 4
     assert results['words'] == {'train': 13, 'valid': 13, 'test': 13}
     assert 1 < results['perplexity']['test'] < 1.5  # only the word after "i" is a guess, one in three
@@ -79,7 +79,7 @@ def test_a_finished_run_reprints_its_result(sentences):
     before = (folder / 'results.json').stat().st_mtime_ns, (folder / 'metrics.jsonl').stat().st_mtime_ns
     again = launch('--config=configs/sentences.py', f'--workdir={folder}')
     assert again.returncode == 0
-    assert f'{folder} is finished; this is its result' in again.stdout
+    assert f'{folder} is already finished' in again.stdout
     assert again.stdout.splitlines()[-9:] == done.stdout.splitlines()[-9:]
     assert before == ((folder / 'results.json').stat().st_mtime_ns, (folder / 'metrics.jsonl').stat().st_mtime_ns)
 
@@ -100,7 +100,7 @@ WRONG = [
     (('--config=configs/sentences.py', '--workdir=~nosuchuser/x'), "--workdir='~nosuchuser/x': "),
     (
         ('--config=configs/sentences.py', '--config.corpus.path=x'),
-        "corpus.path='x': corpus.name=sentences does not read",
+        "corpus.path='x': corpus.name=sentences does not use",
     ),
     (
         (
@@ -109,11 +109,11 @@ WRONG = [
             '--config.model.n=3',
             '--config.ngram.classes=11',
         ),
-        'ngram.classes=11: must be 10, the vocabulary, or less',
+        'ngram.classes=11: must be 10, the size of the vocabulary, or less',
     ),
     ((), '--config: missing; for example --config=configs/sentences.py'),
-    (('--config=configs/nope.py',), '--config=configs/nope.py: no such config file; there are configs/ap_news.py, '),
-    (('--config=brown',), '--config=brown: no such config file; there are configs/ap_news.py, '),
+    (('--config=configs/nope.py',), '--config=configs/nope.py: no such config file; available: configs/ap_news.py, '),
+    (('--config=brown',), '--config=brown: no such config file; available: configs/ap_news.py, '),
     (('--config=README.md',), '--config=README.md: '),
     (('--config=configs/default.py:mlp9',), '--config=configs/default.py:mlp9: this config has no rows'),
     (('--config=configs/sentences.py:mlp9',), 'configs/sentences.py:mlp9: no such row; rows are interpolated, '),
@@ -152,30 +152,30 @@ WRONG = [
         ('--config=configs/sentences.py', '--grid', 'model.m=2', 'model.k=3'),
         '--grid: model.k: unknown key; allowed here: model.',
     ),
-    (('--config=configs/sentences.py', '--grid', 'model.m=2', 'model.m=3'), "--grid='model.m=3': this key is given "),
+    (('--config=configs/sentences.py', '--grid', 'model.m=2', 'model.m=3'), "--grid='model.m=3': key given twice"),
     (('--config=configs/sentences.py', '--grid=model.direct=1'), "--grid: model.direct='1': must be true or false"),
-    (('--config=configs/sentences.py', '--grid=model.m=3,3'), '--grid: a point is called m=3, as another point or '),
-    (('--config=configs/sentences.py', '--grid=model.n=3,1'), 'model.n=1: must be 2 or more'),
+    (('--config=configs/sentences.py', '--grid=model.m=3,3'), '--grid: a point is named m=3, a name that another '),
+    (('--config=configs/sentences.py', '--grid=model.n=3,1'), '--grid: model.n=1: must be 2 or more'),
     (
         ('--config=configs/sentences.py', '--grid=seed=1', '--sweep'),
-        '--grid: not with --sweep, whose points the ',
+        '--grid: cannot be used with --sweep, whose points ',
     ),
-    (('--config=configs/sentences.py', '--vectorize'), '--vectorize: needs --sweep or --grid, and not --launcher'),
+    (('--config=configs/sentences.py', '--vectorize'), '--vectorize: needs --sweep or --grid, and no --launcher'),
     (('--config=configs/sentences.py', '--print_config', '--config.model.family=x'), "model.family='x': must be one "),
     (
         ('--config=configs/sentences.py', '--config.model.h.x=3'),
         '--config.model.h.x: unknown key; allowed here: model.',
     ),
     (('--config=configs/sentences.py', '--config.hidden=3'), '--config.hidden: unknown key; --print_config lists all'),
-    (('--config=configs/sentences.py', '--config.h=3'), '--config.h: unknown key; perhaps model.h; --print_config '),
-    (('--config=configs/sentences.py', '--config.modle.h=3'), '--config.modle.h: unknown key; perhaps model.h; '),
+    (('--config=configs/sentences.py', '--config.h=3'), '--config.h: unknown key; did you mean model.h? --print_'),
+    (('--config=configs/sentences.py', '--config.modle.h=3'), '--config.modle.h: unknown key; did you mean model.h? '),
     (
         ('--config=configs/sentences.py', '--corpus.path=a'),
-        "Unknown command line flag 'corpus.path'; a key of the config is set by --config.corpus.path",
+        "Unknown command line flag 'corpus.path'; set a config key with --config.corpus.path",
     ),
     (('--config=configs/sentences.py', '--config.model.n=1'), 'model.n=1: must be 2 or more'),
     (('--config=configs/sentences.py', '--confg=3'), "Unknown command line flag 'confg'"),
-    (('--config=configs/sentences.py', 'model.h=3'), 'model.h=3: not a flag; write --config.KEY=VALUE'),
+    (('--config=configs/sentences.py', 'model.h=3'), 'model.h=3: not a flag; set a config key with --config.KEY=VALUE'),
     (('--config=configs/text.py',), "corpus.path='': a UTF-8 text file or a folder of such files"),
     (('--config=configs/sentences.py', '--config.train.batch_size=14'), 'train.batch_size=14: must be 13 '),
     (('--config=configs/sentences.py', '--config.train.epochs=900000000'), 'train.epochs=900000000: must make fewer '),
@@ -195,7 +195,7 @@ def test_one_clear_line_and_exit_code_two(arguments, message, tmp_path):
 def test_from_another_folder_the_configs_beside_launch_are_named(tmp_path):
     done = launch('--config=configs/nope.py', cwd=tmp_path)
     assert done.returncode == 2
-    message, _, names = done.stderr.removesuffix('\n').partition('; there are ')
+    message, _, names = done.stderr.removesuffix('\n').partition('; available: ')
     assert message == '--config=configs/nope.py: no such config file'
     assert all((tmp_path / name).samefile(ROOT / 'configs' / name.rpartition('/')[2]) for name in names.split(', '))
     assert 'sentences.py' in names
@@ -239,7 +239,7 @@ def test_a_foreign_or_unwritable_folder(tmp_path):
     (tmp_path / 'thesis.tex').write_text('years of work')
     done = launch('--config=configs/sentences.py', f'--workdir={tmp_path}')
     assert (done.returncode, done.stderr) == (
-        2, f'--workdir={tmp_path}: is not empty and no run of this program; give another folder\n'
+        2, f'--workdir={tmp_path}: is not empty and not a run; give another folder\n'
     )  # fmt: skip
     done = launch('--config=configs/sentences.py', f'--workdir={tmp_path}/thesis.tex/run')
     assert done.returncode == 2
@@ -249,7 +249,8 @@ def test_a_foreign_or_unwritable_folder(tmp_path):
 
 @pytest.mark.parametrize('name', ['r[1]', 'a*b', 'a?b', r'a\b', 'r[1]/run'])
 def test_a_folder_whose_checkpoints_could_not_be_read_is_refused(tmp_path, monkeypatch, name):
-    with pytest.raises(BadInput, match=r'^--workdir=.*: its checkpoints could not be read; .* without \[ \* \? \\$'):
+    message = r'^--workdir=.*: .* contains ., which checkpoints cannot handle; .* without \[ \* \? \\$'
+    with pytest.raises(BadInput, match=message):
         experiment.run(sentences_config.get_config(), tmp_path / name)
     assert not [*tmp_path.iterdir()]
     (tmp_path / name).mkdir(parents=True)
@@ -326,7 +327,7 @@ def test_a_link_in_the_folder_of_a_run_is_not_followed(sentences, tmp_path, name
             (run / 'results.json').unlink()  # goes on from its checkpoints
             shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink(missing_ok=True)
         (run / name).symlink_to(theirs / name)
-        with pytest.raises(BadInput, match=rf'^--workdir={run}: {name} is a link, which no run may hold; '):
+        with pytest.raises(BadInput, match=rf'^--workdir={run}: contains the symbolic link {name}; '):
             experiment.run(sentences_config.get_config(), run)
         assert before == {path: path.read_bytes() for path in theirs.rglob('*') if path.is_file()}
         shutil.rmtree(run)
@@ -388,9 +389,9 @@ def test_a_text_that_changed_is_noticed(tmp_path):
     config.corpus.path, config.train.epochs, config.model.h = str(tmp_path / 'text'), 2, 3
     data = loading.load_dataset(frozen := config_lib.from_config(config))
     (tmp_path / 'run').mkdir()
-    workdir.record_inputs(tmp_path / 'run', frozen, data)
+    recorded_inputs.record_inputs(tmp_path / 'run', frozen, data)
     (tmp_path / 'text').write_text(' '.join(words[:-1]) + ' h g f e d c b a')
-    with pytest.raises(BadInput, match='was started on another text; give another folder'):
+    with pytest.raises(BadInput, match='was started on a different text; give another folder'):
         experiment.run(config, tmp_path / 'run')
 
 
@@ -468,11 +469,11 @@ def test_stopped_by_a_signal_saves_and_says_how_to_go_on(novel, tmp_path, number
     assert os.path.samefile(shutil.which(interpreter), sys.executable)
     assert words == command(*flags, f'--workdir={tmp_path / "run"}')[1:]
     store = CheckpointStore(tmp_path / 'run' / 'checkpoints')
-    assert f'update {store.latest_step():,},' in last
+    assert f'update {store.latest_step():,} (saved)' in last
     store.close()
     assert not (tmp_path / 'run' / 'results.json').exists()
     done = launch(*flags, f'--workdir={tmp_path / "run"}')
-    assert done.returncode == 0 and 'resumed after update ' in done.stdout
+    assert done.returncode == 0 and 'resumed at epoch ' in done.stdout
     assert outcome(tmp_path / 'run') == outcome(whole)
 
 
@@ -483,7 +484,7 @@ def test_numbers_that_are_not_finite_stop_a_run_and_the_line_it_gives_shows_the_
     seen, first, *rest = done.stderr.splitlines()
     assert seen.startswith('the loss of update ') and seen.endswith('to find its cause ...')
     assert first.startswith('update ') and 'lower optimizer.learning_rate' in first and len(rest) == 5
-    assert rest[0].startswith('its batch: words ') and rest[2].startswith('norms before it (and of gradients): C_VxM ')
+    assert rest[0].startswith('batch: words ') and rest[2].startswith('norms before the update (of gradients): C_VxM ')
     replay = rest[-1].partition(': ')[2]
     again = subprocess.run(shlex.split(replay), capture_output=True, text=True, cwd=ROOT, timeout=300)
     assert again.returncode == 1 and again.stderr == ''

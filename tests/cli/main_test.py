@@ -21,6 +21,7 @@ def run_help(name, *options):
 @pytest.mark.parametrize('name', cli.COMMANDS)
 def test_help_has_an_example_what_comes_out_and_every_default(name):
     text = run_help(name).stdout
+    assert 'SUPPRESS' not in text and 'None' not in text
     assert text.startswith(f'usage: nplm {name}')
     assert re.search(f'^    nplm {name}( |$)', text, re.MULTILINE)
     options = text.partition('\noptions:')[2]
@@ -111,4 +112,4 @@ def test_a_mistyped_flag_is_no_run_even_with_a_blank_in_its_value(folders, lines
 def test_an_unknown_command_lists_those_there_are(lines):
     with pytest.raises(SystemExit) as stop:
         cli.main(['guess'])
-    assert stop.value.code == 2 and lines()[1][0].startswith('guess: no such command; there are generate, score, ')
+    assert stop.value.code == 2 and lines()[1][0].startswith('guess: no such command; available: generate, score, ')

@@ -62,6 +62,23 @@ def test_what_cannot_be_mixed_is_one_line(folders, lines):
         assert re.search(message, line)
 
 
+def test_a_model_over_other_words_is_mixed_after_the_import_that_its_refusal_names(
+    folders, tmp_path, lines, nplm_command
+):
+    config = sentences.get_config()
+    config.model.family, config.corpus.max_vocabulary = 'backoff', 5
+    experiment.run(config, tmp_path / 'small')
+    with pytest.raises(SystemExit):
+        cli.main(['mix', str(folders / 'add_delta'), str(tmp_path / 'small')])
+    advice = re.search('; `(nplm import arpa FILE --workdir=DIR --vocabulary=.*)` gives', lines()[1][-1])
+    nplm_command('export', tmp_path / 'small', '--to=arpa', f'--output={tmp_path}/small.arpa')
+    words = advice[1].replace('FILE', f'{tmp_path}/small.arpa').replace('DIR', f'{tmp_path}/imported').split()
+    nplm_command(*words[1:])
+    mixed = json.loads('\n'.join(nplm_command('mix', folders / 'add_delta', tmp_path / 'imported', '--json')[0]))
+    assert [model['name'] for model in mixed['models']] == ['add_delta', 'imported']
+    assert mixed['mixtures']['learned']['valid'] < 1.01 * min(model['valid'] for model in mixed['models'])
+
+
 def test_networks_whose_text_changed_are_not_mixed(tmp_path, lines):
     text, words = tmp_path / 'text', ['a b c d a c b d'] * 20
     text.write_text(' '.join(words))
@@ -79,7 +96,7 @@ def test_networks_whose_text_changed_are_not_mixed(tmp_path, lines):
             cli.main(['mix', f'--workdir={tmp_path}/{first}', f'--workdir={tmp_path}/{second}'])
         assert end.value.code == 2
         [line] = lines()[1]
-        assert line.startswith(f'--workdir={tmp_path}/{changed}: was started on another text; give another folder')
+        assert line.startswith(f'--workdir={tmp_path}/{changed}: was started on a different text; give another folder')
 
 
 def test_the_result_is_printed_also_where_its_file_cannot_be_written(folders, tmp_path, lines):

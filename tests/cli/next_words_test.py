@@ -4,11 +4,15 @@ import functools
 import json
 import math
 
+import numpy as np
 import pytest
 
+import nplm_jax
+from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import loaded_models
-from nplm_jax.runs import loading
+from nplm_jax.cli.explorer import view
+from nplm_jax.runs import experiment, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -25,7 +29,7 @@ def test_the_likeliest_next_words_with_each_model_beside(folders, call):
     word, *p = [c.strip() for c in first.strip('|').split('|')]
     assert word == 'coffee' and float(p[0]) == pytest.approx((float(p[1]) + float(p[2])) / 2, abs=5e-3)
     assert float(second.split('|')[2]) < float(p[0])
-    assert stderr == ['not in the vocabulary, read as <rare>: yyy']
+    assert stderr == ['1 of 3 words (33.3%) are not in the vocabulary, read as <rare>: yyy']
     assert call(pair[0], '--count=1', '--prompt=i hate')[0][0].count('|') == 3
 
 
@@ -47,10 +51,39 @@ def test_a_prompt_starts_after_the_paragraph_mark(folders, call, prompt, context
         assert math.log(entry['p']['network']) == pytest.approx(log_p_V[words.ids[entry['word']]], abs=1e-4)
 
 
+@pytest.fixture(scope='module')
+def headlines(tmp_path_factory):
+    """A model of paragraphs that begin with `the` after a sentence, and with `and` after a headline's rare word."""
+    root = tmp_path_factory.mktemp('headlines')
+    paragraphs = [text for i in range(40) for text in (*['the dog ran .'] * 3, f'a headline{i}', 'and so .')]
+    (root / 'text').write_text('\n\n'.join(paragraphs))
+    config = text_config.get_config()
+    config.corpus.path, config.corpus.min_count = str(root / 'text'), 3
+    config.model.family, config.model.n = 'backoff', 3
+    experiment.run(config, root / 'run')
+    return root / 'run'
+
+
+def test_an_empty_prompt_is_the_beginning_of_a_paragraph_everywhere(headlines, nplm_command):
+    settings, words, model = loading.load(headlines)
+    log_p_V = model.next_word(words.encode(['.', '<p>'])[None])[0]
+    assert words.words[log_p_V.argmax()] == 'the'
+    for prompt in ('', '<p>'):
+        (output,), _ = nplm_command('next', headlines, '--count=99', f'--prompt={prompt}', '--json')
+        p = {entry['word']: entry['p']['run'] for entry in json.loads(output)['next']}
+        assert [p[word] for word in words.words] == pytest.approx(np.exp(log_p_V).tolist(), abs=1e-6)
+        (text,), _ = nplm_command('generate', headlines, '--greedy', '--words=1', f'--prompt={prompt}')
+        assert text.split()[-1] == 'the'
+        models = loaded_models.load_models([str(headlines)])
+        assert view.predict(models, prompt.split(), 1)[0].next_words[0][0] == 'the'
+        ids_N = nplm_jax.encode_prompt(prompt.split(), words, settings.corpus)
+        assert words.decode(ids_N) == ['.', '<p>']
+
+
 def test_a_prompt_starts_after_nothing_where_the_corpus_has_no_marks(folders):
     models = loaded_models.load_models([str(folders / 'other')])
-    assert models.context(['other']).tolist() == [models.vocabulary.ids['other']]
-    assert models.context([]).tolist() == []
+    assert models.encode_prompt(['other']).tolist() == [models.vocabulary.ids['other']]
+    assert models.encode_prompt([]).tolist() == []
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ import pytest
 from helpers import ROOT, corpus_settings, make_model
 
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.data import tokenization
+from nplm_jax.data import word_tokens
 from nplm_jax.data.corpora import Span
+from nplm_jax.data.word_tokens import tokenize_prompt
 from nplm_jax.inference import scoring
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
@@ -42,7 +43,7 @@ def test_the_totals_of_ten_million_words_lose_nothing():
     class Even(LanguageModel):
         n = 1
 
-        def score(self, tokens_T, span):
+        def score_span(self, tokens_T, span):
             return np.resize(np.asarray([-1e-3, -17.123], np.float32), len(span))
 
         def next_word(self, contexts_BxN):
@@ -110,11 +111,12 @@ def test_totals_by_hand():
 def test_a_typed_text_becomes_words_as_the_corpus_did():
     known = {'the', 'dog', 'said', ',', "'s"}
     brown, text = corpus_settings('brown'), corpus_settings('text', 'x')
-    assert tokenization.tokenize_prompt("The dog's, said", brown, known) == ['the', "dog's,", 'said']
-    assert tokenization.tokenize_prompt("The dog's, said", text, known) == ['the', 'dog', "'s", ',', 'said']
-    assert tokenization.tokenize_prompt('<p> The, dog', brown, known, 'words') == ['<p>', 'the', ',', 'dog']
+    assert tokenize_prompt("The dog's, said", brown, known) == ['the', 'dog', "'s", ',', 'said']
+    assert tokenize_prompt("The dog's, said", brown, known, 'whitespace') == ['the', "dog's,", 'said']
+    assert tokenize_prompt("The dog's, said", text, known) == ['the', 'dog', "'s", ',', 'said']
+    assert tokenize_prompt('<p> The, dog', brown, known, 'words') == ['<p>', 'the', ',', 'dog']
     news = corpus_settings('text', 'x', numbers=True, proper_nouns=True)
-    assert tokenization.tokenize_prompt("The dog said Smith's 7", news, known) == [
+    assert tokenize_prompt("The dog said Smith's 7", news, known) == [
         'the',
         'dog',
         'said',
@@ -129,9 +131,9 @@ def test_a_typed_text_becomes_words_as_the_corpus_did():
 
 def parse(lines):
     """(word, id, length, log10 p) of each word of each line, the totals of the lines, the summary."""
-    words = [[re.fullmatch(r'(.+)=(\d+) (\d+) (\S+)', c).groups() for c in x.split('\t')[:-1]] for x in lines[:-4]]
-    totals = [re.fullmatch(r'Total: (\S+) OOV: (\d+)', x.split('\t')[-1]).groups() for x in lines[:-4]]
-    return words, totals, dict(x.split(':\t') for x in lines[-4:])
+    words = [[re.fullmatch(r'(.+)=(\d+) (\d+) (\S+)', c).groups() for c in x.split('\t')[:-1]] for x in lines[:-5]]
+    totals = [re.fullmatch(r'Total: (\S+) OOV: (\d+)', x.split('\t')[-1]).groups() for x in lines[:-5]]
+    return words, totals, dict(x.split(':\t') for x in lines[-5:])
 
 
 @pytest.mark.parametrize('name', ['network', 'counts'])
@@ -224,10 +226,32 @@ def test_a_corpus_without_marks_has_no_end_of_a_line(folders, call, lines):
     assert lines()[1] == ["--end=True: the run's corpus has no paragraph marks, which end lines"]
 
 
-def test_unknown_words_are_named_and_punctuation_that_sticks_to_a_word_explained(folders, call):
+def test_unknown_words_are_counted_and_named_and_many_of_them_warned_of(folders, call):
     _, stderr = call('i like dog. zzz', folders / 'network')
-    assert stderr[0].startswith('not in the vocabulary, read as <rare>: dog. zzz') and '--tokens' not in stderr[0]
+    assert stderr[0] == '2 of 5 words (40.0%) are not in the vocabulary, read as <rare>: . zzz'
+    assert stderr[1].startswith('warning: 40.0% of the words are unknown (<rare>), more than 5%: ') and len(stderr) == 2
+    assert len(call('i like dog ' * 10 + 'zzz', folders / 'network')[1]) == 1
     assert call('i like dog', folders / 'network')[1] == []
+
+
+def test_a_text_without_blanks_is_told_in_one_line(folders, call):
+    _, stderr = call('我喜欢狗，我爱咖啡，我讨厌牛奶，今天天气很好。', folders / 'network')
+    assert sum('almost no blanks (0.0% of the characters)' in line for line in stderr) == 1
+
+
+def test_the_summary_has_the_totals_without_the_words(folders, call):
+    whole = call(TEXT, folders / 'counts')[0]
+    summary = call(TEXT, folders / 'counts', '--summary')[0]
+    assert summary == whole[-5:] and summary[3] == 'OOV rate:\t11.11%'
+    (output,), _ = call(TEXT, folders / 'counts', '--summary', '--json')
+    assert 'lines' not in json.loads(output) and json.loads(output)['oov_rate'] == 1 / 9
+
+
+def test_a_large_text_looks_at_each_different_word_once(folders, call, monkeypatch):
+    cut = []
+    monkeypatch.setattr(word_tokens.WordCutter, 'cut', lambda self, word: cut.append(word) or [word])
+    call('i like dog\n' * 1000, folders / 'counts', '--summary')
+    assert cut == ['i', 'like', 'dog']
 
 
 def test_json_has_what_the_columns_show(folders, call):
@@ -257,7 +281,7 @@ WRONG = [
     (' \n\n', [], 'stdin: holds no words'),
     (b'caf\xe9', [], 'stdin: not UTF-8 text (byte 3)'),
     ('a', ['--workdir=OTHER'], 'is not that of'),
-    ('a', ['--workdir=/nowhere'], "RUN='/nowhere': no finished run lies there"),
+    ('a', ['--workdir=/nowhere'], "RUN='/nowhere': no finished run there"),
     ('0 ||| a\nb', ['--nbest'], 'stdin:2: expected id ||| words'),
     ('0 ||| ', ['--nbest'], 'stdin:1: expected id ||| words'),
     ('a', ['--nbest', '--stream'], 'argument --stream: not allowed with argument --nbest'),
@@ -266,7 +290,7 @@ WRONG = [
     ('0 ||| a ||| x', ['--nbest', '--score_weights=1'], 'stdin:1: expected id ||| words ||| a number'),
     ('0 ||| a ||| 1', ['--nbest', '--score_weights=1,b'], "--score_weights='1,b': must be finite numbers"),
     ('a', ['--score_weights=1'], "--score_weights='1': belongs to --nbest"),
-    ('a', ['--next=2'], "--next='2': is a command: nplm next RUN --prompt=TEXT --count=K"),
+    ('0 ||| a', ['--nbest', '--summary'], '--summary=True: does not belong to --nbest'),
     ('a', ['--prompt=i'], 'unrecognized arguments: --prompt=i; nplm score --help lists the flags'),
     ('a', ['--tokens=letters'], "argument --tokens: invalid choice: 'letters'"),
 ]
@@ -286,7 +310,7 @@ def test_an_unfinished_run_is_refused(folders, tmp_path, call, lines):
     with pytest.raises(SystemExit):
         call('a', f'--workdir={tmp_path}')
     (message,) = lines()[1]
-    assert message.startswith(f"RUN='{tmp_path}': no finished run lies there; ")
+    assert message.startswith(f"RUN='{tmp_path}': no finished run there; ")
 
 
 def test_a_run_given_twice_is_refused(folders, call, lines):

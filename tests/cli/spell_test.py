@@ -75,14 +75,14 @@ def test_spell_says_how_well_it_does_on_words_it_has_not_seen_and_writes_some(ru
     found = json.loads(output)
     assert {key: found[key] for key in measured} == measured and len(found['words']) == 10
     assert written == f'written: {" ".join(found["words"])}'
-    assert any('is finished' in line for line in progress)
+    assert any('is already finished' in line for line in progress)
 
 
 def test_surprisal_open_adds_up_to_score_open(runs, score, monkeypatch, lines):
     line, *_ = score(TEXT, runs / 'first', '--open')[0]
     log10_p = float(line.partition('Total: ')[2].split()[0])
     monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(TEXT.encode())))
-    cli.main(['surprisal', str(runs / 'first'), '--open', '--context=paragraph'])
+    cli.main(['surprisal', str(runs / 'first'), '--open', '--context=<p>'])
     rows = list(csv.DictReader(lines()[0], delimiter='\t'))
     bits = [float(row['surprisal_first']) for row in rows if row['item'] == '1']
     assert len(bits) == 5 and sum(bits) == pytest.approx(-log10_p / math.log10(2), rel=1e-5)
@@ -179,13 +179,13 @@ WRONG = [
     (['spell', 'second', '--n=1'], 'model.n=1: must be 2 or more'),
     (
         ['score', 'second', '--open'],
-        'second: no spelling of the words outside the vocabulary lies there; nplm spell RUN',
+        'second: no spelling model for words outside the vocabulary; train one with nplm spell RUN',
     ),
-    (['generate', 'second', '--open'], 'second: no spelling of the words outside the vocabulary lies there'),
+    (['generate', 'second', '--open'], 'second: no spelling model for words outside the vocabulary'),
     (['generate', 'first', '--open', '--beam=2'], '--open=True: belongs to sampling; not with --greedy or --beam'),
     (['generate', 'first', '--open', '--greedy'], '--open=True: belongs to sampling; not with --greedy or --beam'),
     (['spell', 'first', 'second'], 'unrecognized arguments: '),
-    (['spell', 'nowhere'], 'no finished run lies there'),
+    (['spell', 'nowhere'], 'no finished run there'),
     (['spell', 'first', '--seed=-1'], '--seed=-1: must be at least 0 and below 2**31'),
     (['spell', 'first', '--seed=3'], 'first/spelling: belongs to another config (seed=1 there, 3 now)'),
 ]
@@ -208,7 +208,7 @@ def test_a_run_without_rare_words_has_nothing_to_spell(folders, lines):
     assert stop.value.code == 2
     assert lines()[1] == [
         f"RUN='{folders / 'network'}': no train word is outside its vocabulary (corpus.min_count=1, "
-        'corpus.max_vocabulary=0): none to spell'
+        'corpus.max_vocabulary=0); nothing to spell'
     ]
 
 
@@ -221,5 +221,5 @@ def test_a_signal_ends_with_the_command_that_goes_on(runs, lines, monkeypatch, t
     with pytest.raises(SystemExit) as stop:
         cli.main(['spell', str(tmp_path)])
     assert stop.value.code == 143
-    assert lines()[1][-1].startswith('stopped after update 0, which is saved; resume with: ')
+    assert lines()[1][-1].startswith('stopped after update 0 (saved); resume with: ')
     assert not spelling.catalog.is_finished(tmp_path / 'spelling')

@@ -40,7 +40,10 @@ def test_text_of_two_runs_and_their_mixture(folders, surprisal):
         assert p[2] == pytest.approx((p[0] + p[1]) / 2, rel=1e-5)
     assert rows[3]['length_prev1'] == '' and rows[4]['length_prev1'] == '1'
     assert [row['scored_as'] for row in rows] == ['word', 'word', '<rare>', 'word', 'word']
-    assert rows[0]['starts_after'] == '<text> <p>' and stderr == ['not in the vocabulary, read as <rare>: zzz']
+    assert rows[0]['starts_after'] == '<text> <p>' and stderr == [
+        '1 of 5 words (20.0%) are not in the vocabulary, read as <rare>: zzz',
+        'items: 2 (separated by blank lines)',
+    ]
 
 
 def test_a_table_keeps_its_columns_and_goes_into_files(folders, surprisal, tmp_path):
@@ -66,15 +69,39 @@ def test_a_table_keeps_its_columns_and_goes_into_files(folders, surprisal, tmp_p
 
 def test_flags_reach_the_measurement(folders, surprisal):
     _, words, model = loading.load(folders / 'network')
-    (row,), _ = surprisal(folders / 'network', '--context=none', text='i')
+    (row,), _ = surprisal(folders / 'network', '--context=', text='i')
     expected = -model.next_word(words.encode([])[None])[0, words.ids['i']] / 0.6931471805599453
     assert float(row['surprisal_network']) == pytest.approx(expected, rel=1e-5) and row['starts_after'] == ''
+    (row,), stderr = surprisal(folders / 'network', '--context=I like yyy', text='dog')
+    expected = -model.next_word(words.encode(['i', 'like', 'yyy'])[None])[0, words.ids['dog']] / 0.6931471805599453
+    assert float(row['surprisal_network']) == pytest.approx(expected, rel=1e-5) and row['starts_after'] == 'i like yyy'
+    assert stderr == ['1 of 4 words (25.0%) are not in the vocabulary, read as <rare>: yyy', 'items: 1 (one per line)']
     (row,), _ = surprisal(folders / 'network', '--punctuation=word', text='"dog",')
     assert row['tokens'] == '" dog " ,' and row['length'] == '3'
     (row,), _ = surprisal(folders / 'network', '--tokens=whitespace', text='dog,')
     assert row['tokens'] == 'dog,'
     (row,), _ = surprisal(folders / 'network', '--hyphens=split', text='dog-milk')
     assert row['tokens'] == 'dog milk' and row['num_tokens'] == '2'
+
+
+@pytest.mark.parametrize('format', ['words', 'lm-zoo'])
+def test_a_line_is_an_item_in_every_format_and_the_command_says_how_many_it_read(format, folders, surprisal):
+    rows, stderr = surprisal(folders / 'network', f'--format={format}', text='i like dog\ni hate milk\n')
+    key = 'sentence_id' if format == 'lm-zoo' else 'item'
+    assert [row[key] for row in rows] == list('111222') and stderr == ['items: 2 (one per line)']
+
+
+def test_a_table_of_sentences_in_conditions(folders, surprisal, tmp_path):
+    (tmp_path / 'in.csv').write_text('nr;condition;text;rt\n1;a;I like dog,;3,5\n1;b;I hate milk;4,5\n')
+    arguments = [folders / 'network', f'--table={tmp_path / "in.csv"}', '--item=nr,condition', '--sentence=text']
+    rows, stderr = surprisal(*arguments)
+    assert [row['word'] for row in rows] == ['I', 'like', 'dog,', 'I', 'hate', 'milk']
+    assert stderr == ['1 of 7 words (14.3%) are not in the vocabulary, read as <rare>: ,']
+    assert [row['rt'] for row in rows] == ['3,5'] * 3 + ['4,5'] * 3
+    text, _ = surprisal(folders / 'network', text='I like dog,\nI hate milk')
+    assert [row['surprisal_network'] for row in rows] == [row['surprisal_network'] for row in text]
+    tokens, _ = surprisal(*arguments, '--format=lm-zoo')
+    assert [row['sentence_id'] for row in tokens] == ['1, a'] * 4 + ['1, b'] * 3
 
 
 def test_the_table_of_lm_zoo_has_a_row_for_each_token_in_bits(folders, surprisal):
@@ -103,6 +130,10 @@ def test_the_table_of_lm_zoo_is_of_the_mixture_where_there_are_several_runs(fold
 
 
 WRONG = [
+    (['--format=lm-zoo', '--figure=x.png'], "--figure='x.png': belongs to --format=words"),
+    (['--figure=x.pdf'], "--figure='x.pdf': must end in .png"),
+    (['--sentence=text'], "--sentence='text': belongs to --table"),
+    (['--table=in.tsv', '--item=story,', '--sentence=word'], "item column='': in.tsv has no such column"),
     (['--format=lm-zoo', '--spillover=1'], '--spillover=1: belongs to --format=words'),
     (['--format=lm-zoo', 'OTHER'], 'give one for --format=lm-zoo, or --weights for the mixture'),
     (['--table=in.tsv'], "item column='item': in.tsv has no such column; it has 'story', 'zone', 'word', 'rt'"),
@@ -110,7 +141,7 @@ WRONG = [
     (['--table=nowhere.csv'], 'nowhere.csv: cannot be read'),
     (['--output=x.txt'], "--output='x.txt': must end in .tsv, .csv, .parquet"),
     (['--spillover=-1'], 'spillover=-1: must be 0 or a larger whole number'),
-    (['--open'], 'no spelling of the words outside the vocabulary lies there'),
+    (['--open'], 'no spelling model for words outside the vocabulary'),
     (['OTHER'], 'is not that of'),
     ([], 'stdin: holds no words'),
 ]

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import shutil
 import sys
 
 import numpy as np
@@ -75,22 +76,29 @@ def test_the_file_of_mix_is_matched_to_the_runs_whatever_their_order(pair, learn
     np.testing.assert_allclose(read_weights(str(learned), pair[::-1])[0], expected[::-1])
 
 
-def test_runs_that_moved_are_matched_by_name(pair, learned):
-    np.testing.assert_array_equal(
-        read_weights(str(learned), ['elsewhere/counts', 'elsewhere/network']), read_weights(str(learned), pair[::-1])
-    )
+def test_runs_that_were_moved_and_renamed_keep_their_weights(pair, learned, tmp_path):
+    network, counts = (shutil.copytree(folder, tmp_path / name) for folder, name in zip(pair, ('counts', 'new')))
+    np.testing.assert_array_equal(read_weights(str(learned), [counts, network]), read_weights(str(learned), pair[::-1]))
+
+
+@pytest.mark.parametrize('same', [['results.json'], ['config.json', 'corpus.json', 'vocabulary.txt']])
+def test_weights_of_one_run_are_refused_for_another_of_the_same_name(pair, learned, folders, tmp_path, same):
+    other = shutil.copytree(folders / 'other', tmp_path / 'counts')
+    for name in same:
+        shutil.copy(folders / 'counts' / name, other)
+    message = f'has no weight for the run in {other}; it has those of {pair[0]}, {pair[1]}'
+    with pytest.raises(BadInput, match=f'^--weights={str(learned)!r}: {message}$'):
+        read_weights(str(learned), [pair[0], str(other)])
 
 
 def test_a_file_of_other_runs_is_refused(pair, learned, tmp_path):
-    with pytest.raises(BadInput, match='has no weight for runs/other; it has network, counts'):
-        read_weights(str(learned), [pair[0], 'runs/other'])
     (tmp_path / 'no.json').write_text('{"models": [{"name": 3}]}')
     with pytest.raises(BadInput, match='is no file that `nplm mix --output=FILE` wrote'):
         read_weights(str(tmp_path / 'no.json'), pair)
     models = json.loads(learned.read_text())
-    models['models'].append({'name': 'third', 'weight': 0.5})
+    models['models'].append({'folder': 'third', 'digest': '', 'weight': 0.5})
     (tmp_path / 'three.json').write_text(json.dumps(models))
-    with pytest.raises(BadInput, match='is of 3 runs; give all: network, counts, third'):
+    with pytest.raises(BadInput, match=f'is of 3 runs; give all: {pair[0]}, {pair[1]}, third'):
         read_weights(str(tmp_path / 'three.json'), pair)
 
 

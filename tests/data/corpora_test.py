@@ -1,7 +1,9 @@
+import json
+
 import pytest
 from helpers import corpus_settings
 
-from nplm_jax.data import corpora
+from nplm_jax.data import corpora, sources
 from nplm_jax.data.corpora import Span
 from nplm_jax.utils.errors import BadInput
 
@@ -25,6 +27,33 @@ def test_words_of_a_text_file(tmp_path):
     plain = dict(boundary_tokens=False, lowercase=False, split_possessive=False)
     assert text(tmp_path / 'a.txt', **plain).words[:6] == ['The', "cat's", 'hat', '.', '"', 'No']
     assert text(tmp_path / 'a.txt', tokens='whitespace', **plain).words[:4] == ['The', "cat's", 'hat.', '"No!"']
+
+
+LINES = ''.join(f'The dog number {i} ran.\n' for i in range(12))
+
+
+def test_a_sentence_a_line_is_a_paragraph_a_line_and_is_told(tmp_path, capsys):
+    (tmp_path / 'a.txt').write_text(LINES)
+    found = text(tmp_path / 'a.txt').words
+    assert found == text(tmp_path / 'a.txt', paragraphs='lines').words and found.count('<p>') == 12
+    assert 'one sentence a line, no blank lines: each line is read as a paragraph' in capsys.readouterr().err
+    assert text(tmp_path / 'a.txt', paragraphs='blank_lines').words.count('<p>') == 1
+    assert not capsys.readouterr().err
+
+
+def test_lines_of_a_text_in_several_pieces_are_paragraphs(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 100)
+    (tmp_path / 'a.txt').write_text(LINES)
+    (tmp_path / 'b.jsonl').write_text(json.dumps({'text': LINES}))
+    for name in ('a.txt', 'b.jsonl'):
+        words = text(tmp_path / name, paragraphs='lines').words
+        assert words[:9] == '<text> <p> the dog number 0 ran . <p>'.split() and words.count('<p>') == 12
+
+
+def test_a_text_without_blanks_is_told_before_training(tmp_path, capsys):
+    (tmp_path / 'a.txt').write_text('我喜欢狗，我爱咖啡，我讨厌牛奶，今天天气很好。')
+    text(tmp_path / 'a.txt')
+    assert 'a.txt: warning: almost no blanks (0.0% of the characters)' in capsys.readouterr().err
 
 
 def test_letters_keep_their_marks_and_curly_apostrophes_count(tmp_path):
@@ -73,7 +102,7 @@ def test_files_of_their_own_to_validate_and_test_on(tmp_path):
     [
         (b'', 'holds no words'),
         (b' \n\n ', 'holds no words'),
-        (b'word word word', 'one word only'),
+        (b'word word word', 'only one distinct word'),
         (b'\x89PNG\r\n\x1a\n\x00', 'not UTF-8 text \\(byte 0\\)'),
         (b'a b \0 c', 'binary, not text'),
     ],
@@ -90,7 +119,7 @@ def test_a_text_that_is_missing(tmp_path):
     with pytest.raises(BadInput, match="^corpus.path='': a UTF-8 text file or a folder of such files$"):
         text('')
     (tmp_path / 'empty').mkdir()
-    with pytest.raises(BadInput, match='this folder holds no file'):
+    with pytest.raises(BadInput, match='this folder contains no files'):
         text(tmp_path / 'empty')
 
 

@@ -73,5 +73,5 @@ def test_a_list_that_is_not_full_repeats_the_word_without_weight():
 
 def test_only_brown_has_tags():
     neighbours.check_settings(default_settings({'prior.kind': 'tags', 'corpus.name': 'brown'}))
-    with pytest.raises(BadInput, match='^prior.kind=.tags.: must be another one for corpus.name=text: only brown'):
+    with pytest.raises(BadInput, match='^prior.kind=.tags.: must be none or wordnet for corpus.name=text: only brown'):
         neighbours.check_settings(default_settings({'prior.kind': 'tags', 'corpus.name': 'text'}))

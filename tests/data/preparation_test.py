@@ -89,7 +89,42 @@ def test_a_changed_file_is_cut_again(large, capsys):
     assert corpora.load(large).words == before and capsys.readouterr().err == ''
     path.write_text(path.read_text().replace('W1', 'X1'))
     assert corpora.load(large).words == in_memory(large).words() != before
-    assert 'has changed; it is tokenized again' in capsys.readouterr().err
+    assert 'has changed; tokenizing it again' in capsys.readouterr().err
+
+
+def rewrite_keeping_the_time(path, text):
+    path.write_text(text)
+
+
+def replace_by_a_file_of_the_same_time(path, text):
+    other = path.with_suffix('.new')
+    other.write_text(text)
+    os.replace(other, path)
+
+
+@pytest.mark.parametrize('write', [rewrite_keeping_the_time, replace_by_a_file_of_the_same_time])
+def test_another_text_of_the_same_length_and_time_is_cut_again(large, write, capsys):
+    before = corpora.load(large)
+    path = pathlib.Path(large.path)
+    status = path.stat()
+    write(path, path.read_text().replace('W1 ', 'X1 '))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # as by `cp -p`, `rsync -t` or `tar`
+    after = corpora.load(large)
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+    assert after.words == in_memory(large).words() != before.words
+    assert 'has changed; tokenizing it again' in capsys.readouterr().err
+
+
+def test_a_copy_of_the_same_bytes_is_digested_once_and_not_cut_again(large, monkeypatch, capsys):
+    before = corpora.load(large).words
+    path = pathlib.Path(large.path)
+    replace_by_a_file_of_the_same_time(path, path.read_text())
+    digested, fingerprint = [], sources.fingerprint
+    monkeypatch.setattr(sources, 'fingerprint', lambda file: digested.append(file) or fingerprint(file))
+    monkeypatch.setattr(tokenization, 'tokenize', None)  # nothing is cut again
+    for _ in range(3):
+        assert corpora.load(large).words == before
+    assert digested == [path] and capsys.readouterr().err == ''
 
 
 def test_tokens_of_an_earlier_text_are_not_those_of_the_next(large):
@@ -121,8 +156,8 @@ def test_what_is_not_complete_is_made_again(large, damage):
 def test_a_file_that_changes_meanwhile_is_one_line(large, monkeypatch):
     read_pieces = sources.read_pieces
 
-    def write_meanwhile(key, file, column):
-        yield from read_pieces(key, file, column)
+    def write_meanwhile(key, file, *choices):
+        yield from read_pieces(key, file, *choices)
         file.write_text(file.read_text() + ' more')
 
     monkeypatch.setattr(sources, 'read_pieces', write_meanwhile)

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nplm_jax.data import formats, sources, tokenization
-from nplm_jax.data.sources import Piece, find_files, fingerprint, read_pieces
+from nplm_jax.data.sources import Piece, find_files, fingerprint, read_pieces, stat
 from nplm_jax.utils.errors import BadInput
 
 TEXT = 'One two.\nThree\n\nfour \u00e9 five\r\n\r\nsix'
@@ -238,7 +238,7 @@ def test_a_file_named_like_a_pattern_is_that_file(tree):
         ('nowhere', 'no such file or folder'),
         ('nowhere/*.txt', 'no file matches this pattern'),
         ('*/d', 'no file matches this pattern'),
-        ('empty', 'this folder holds no file'),
+        ('empty', 'this folder contains no files'),
     ],
 )
 def test_paths_without_a_file_are_one_line(tree, path, message):
@@ -248,23 +248,23 @@ def test_paths_without_a_file_are_one_line(tree, path, message):
 
 
 def test_a_fingerprint_changes_with_the_content(tree):
-    files = find_files('corpus.path', str(tree))
-    prints = fingerprint(files)
-    status = (tree / 'b.txt').stat()
-    assert prints[2] == {
-        'name': str(tree / 'b.txt'),
+    file = tree / 'b.txt'
+    status = file.stat()
+    before = fingerprint(file)
+    assert before == {
         'bytes': 5,
         'mtime_ns': status.st_mtime_ns,
+        'ctime_ns': status.st_ctime_ns,
+        'inode': status.st_ino,
         'sha256': hashlib.sha256(b'b.txt').hexdigest(),
     }
-    assert fingerprint(files) == prints
-    (tree / 'b.txt').write_text('c.txt')
-    os.utime(tree / 'b.txt', ns=(status.st_atime_ns, status.st_mtime_ns))
-    changed = fingerprint(files)
-    assert changed[:2] == prints[:2] and changed[2]['sha256'] != prints[2]['sha256']
-    (tree / 'b.txt').unlink()
+    assert fingerprint(file) == before and stat(file).items() <= before.items()
+    file.write_text('c.txt')
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert fingerprint(file)['sha256'] != before['sha256'] and not stat(file).items() <= before.items()
+    file.unlink()
     with pytest.raises(BadInput, match=r'b.txt: cannot be read \(No such file'):
-        fingerprint(files)
+        fingerprint(file)
 
 
 # --- what cannot be read -----------------------------------------------------------------------------------------
@@ -278,8 +278,8 @@ BAD = [
     ('a.txt', '\u00e9'.encode() * 200_000 + b'\0', r'binary, not text \(NUL at character 200,000\)$'),
     ('a.txt', b'\x89PNG\r\n\x1a\n\x00', r'not UTF-8 text \(byte 0\)'),
     ('a.gz', b'abc', r"^corpus.path='.*a.gz': damaged or not .gz \(Not a gzipped file"),
-    ('a.gz', b'', r'a.gz.: ends in the middle; the file is not whole$'),
-    ('a.txt.gz', gzip.compress(SOURCE.encode())[:-9], r'a.txt.gz.: ends in the middle; the file is not whole$'),
+    ('a.gz', b'', r'a.gz.: truncated$'),
+    ('a.txt.gz', gzip.compress(SOURCE.encode())[:-9], r'a.txt.gz.: truncated$'),
     ('a.gz', gzip.compress(SOURCE.encode())[:-8] + b'\0' * 8, r'damaged or not .gz \(CRC check failed'),
     ('a.gz', gzip.compress(b'abc \xff'), r'not UTF-8 text \(byte 4\)'),
     ('a.jsonl', b'{"text": "a"}\n7\n', r'^/.*a.jsonl:2: not a JSON object$'),
@@ -292,7 +292,7 @@ BAD = [
     ('a.jsonl', b'{"text": "a\\ud800"}', r'a.jsonl:1: not valid Unicode \(character 1\)$'),
     ('a.jsonl', b'{"text": ' + b'[' * 99_999, r'a.jsonl:1: '),
     ('a.jsonl', b'{"text": ' + b'1' * 9999 + b'}', r'a.jsonl:1: JSON that cannot be read \(Exceeds the limit'),
-    ('a.parquet.gz', b'', r"^corpus.path='.*a.parquet.gz': .parquet inside .gz is not read; decompress it$"),
+    ('a.parquet.gz', b'', r"^corpus.path='.*a.parquet.gz': .parquet inside .gz cannot be read; decompress it first$"),
 ]
 
 
@@ -316,11 +316,11 @@ def test_a_zst_that_is_damaged_or_ends_in_the_middle(tmp_path):
     file = tmp_path / 'a.zst'
     for end in (0, 3, 100, len(data) - 1):
         file.write_bytes(data[:end])
-        with pytest.raises(BadInput, match=r'a.zst.: ends in the middle; the file is not whole$'):
+        with pytest.raises(BadInput, match=r'a.zst.: truncated$'):
             read(file)
     for damaged in (b'no zstd at all', data + b'more'):
         file.write_bytes(damaged)
-        with pytest.raises(BadInput, match=r'a.zst.: (damaged or not .zst \(|ends in the middle)'):
+        with pytest.raises(BadInput, match=r'a.zst.: (damaged or not .zst \(|truncated)'):
             read(file)
 
 
@@ -330,14 +330,14 @@ def test_a_fifo_and_a_folder_are_refused(tmp_path):
         with pytest.raises(BadInput, match=r'cannot be read \((neither a file nor a folder|Is a directory)'):
             read(tmp_path / name)
     with pytest.raises(BadInput, match='neither a file nor a folder'):
-        fingerprint([tmp_path / 'fifo.jsonl'])
+        fingerprint(tmp_path / 'fifo.jsonl')
 
 
 def test_a_line_of_json_without_an_end_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(formats, '_MAX_LINE_BYTES', 99)
     monkeypatch.setattr(formats, '_BLOCK_BYTES', 32)
     (tmp_path / 'a.jsonl').write_text('{"text": "a"}\n{"text": "' + 'a' * 200)
-    with pytest.raises(BadInput, match=r'a.jsonl:2: a line of more than 99 bytes; one JSON object a line$'):
+    with pytest.raises(BadInput, match=r'a.jsonl:2: a line of more than 99 bytes; expected one JSON object per line$'):
         read(tmp_path / 'a.jsonl')
 
 

@@ -10,7 +10,14 @@ from nplm_jax.utils.errors import BadInput
 TABLE = {'item': ['1', '1', '2'], 'zone': ['1', '2', '1'], 'word': ['The', '"dog,"', 'I'], 'rt': ['3', '4.5', '5']}
 
 
-def test_a_text_is_words_between_blanks_and_items_between_blank_lines():
+def test_a_line_of_a_text_is_an_item():
+    found = stimuli.from_text('The jury said so.\r\nThe man was old.\n', 'stdin')
+    assert found.words == 'The jury said so. The man was old.'.split()
+    assert found.columns['item'] == [1, 1, 1, 1, 2, 2, 2, 2] and found.columns['zone'] == [1, 2, 3, 4, 1, 2, 3, 4]
+    assert not stimuli.has_blank_lines('\n a \n b\n\n') and stimuli.has_blank_lines('a\n \nb')
+
+
+def test_blank_lines_between_lines_separate_items_of_several_lines():
     found = stimuli.from_text('\n i like\n dog.\n\n \n I hate', 'stdin')
     assert found.columns == {
         'item': [1, 1, 1, 2, 2],
@@ -52,7 +59,7 @@ def test_a_quotation_mark_of_a_word_and_those_of_a_cell(tmp_path):
 
 def test_columns_of_other_names_and_zones_that_are_names(tmp_path):
     (tmp_path / 'x.tsv').write_text('s\tregion\tw\n1\tsubject\tdog\n1\tverb\tran\n')
-    found = stimulus_files.read(tmp_path / 'x.tsv', stimuli.ColumnNames('s', 'region', 'w'))
+    found = stimulus_files.read(tmp_path / 'x.tsv', stimuli.ColumnNames(('s',), 'region', 'w'))
     assert found.words == ['dog', 'ran']
 
 
@@ -66,9 +73,9 @@ WRONG = {
     HEAD + '1,1,a\n1,2,b\0': "PATH:3, column 'word': binary, not text (NUL at character 1)",
     HEAD + '1,1,' + 'a' * 1000: "PATH:2, column 'word': a word of 1,000 characters; 999 at most",
     HEAD + '1,1,a\n2,1,b\n1,2,c': "PATH:4, column 'item': item '1' began at row 1 and another item came between; "
-    'sort the table by item and zone',
+    'sort the table by item and zone, or name all columns that tell items apart (--item=item,condition)',
     HEAD + '1,9,a\n1,10,b\n1,10,c': "PATH:4, column 'zone': zone '10' comes after zone '10' of the same item; "
-    'sort the table by item and zone',
+    'sort the table by item and zone, or name all columns that tell items apart (--item=item,condition)',
     HEAD + '1,1,a\n1,2': 'PATH:3: 2 cells; the header has 3',
     HEAD + '1,1,"a': 'PATH:2: not CSV (unexpected end of data)',
     'item,zone,word,word\n1,1,a,b': "column='word': PATH has two of this name",
@@ -119,3 +126,78 @@ def test_cells_of_a_frame(cells, message):
     with pytest.raises(BadInput) as error:
         stimuli.from_columns({'item': [1, 1], 'zone': [1, 2], 'word': cells}, 'frame')
     assert str(error.value) == message
+
+
+CROSSED = {
+    'item': ['1', '1', '1', '1', '2'],
+    'condition': ['a', 'a', 'b', 'b', 'a'],
+    'zone': ['1', '2', '1', '2', '1'],
+    'word': ['The', 'dog', 'A', 'dog', 'I'],
+}
+
+
+def test_several_columns_identify_an_item_together():
+    found = stimuli.from_columns(CROSSED, 'table', stimuli.ColumnNames(('item', 'condition')))
+    assert list(found.items) == [range(0, 2), range(2, 4), range(4, 5)] and found.labels == ['1, a', '1, b', '2, a']
+    with pytest.raises(BadInput, match="zone '1' comes after zone '2' of the same item; .*--item=item,condition"):
+        stimuli.from_columns(CROSSED, 'table')
+    unsorted = {key: cells[2:] + cells[:2] + cells[2:3] for key, cells in CROSSED.items()}
+    with pytest.raises(BadInput, match="table, row 6, columns 'item', 'condition': item '1, b' began at row 1 and"):
+        stimuli.from_columns(unsorted, 'table', stimuli.ColumnNames(('item', 'condition')))
+
+
+SENTENCES = {'item': ['1', '1'], 'condition': ['a', 'b'], 'text': ['The  dog, ran.', 'I like it'], 'rt': ['3,5', '4']}
+
+
+def test_a_row_with_a_sentence_becomes_a_row_for_each_word():
+    names = stimuli.ColumnNames(('item', 'condition'))
+    found, rows = stimuli.from_sentences(SENTENCES, 'text', 'table', names)
+    assert found.words == ['The', 'dog,', 'ran.', 'I', 'like', 'it'] and rows == [0, 0, 0, 1, 1, 1]
+    assert found.columns['zone'] == [1, 2, 3, 1, 2, 3] and found.columns['rt'] == ['3,5'] * 3 + ['4'] * 3
+    assert list(found.columns) == [*SENTENCES, 'zone', 'word'] and list(found.items) == [range(0, 3), range(3, 6)]
+
+
+def test_rows_with_sentences_are_numbered_where_no_column_has_items():
+    found, _ = stimuli.from_sentences({'text': ['a b', 'a']}, 'text', 'table')
+    assert found.columns == {'item': [1, 1, 2], 'text': ['a b', 'a b', 'a'], 'zone': [1, 2, 1], 'word': ['a', 'b', 'a']}
+
+
+@pytest.mark.parametrize(
+    'changes,message',
+    [
+        ({}, "table, row 2, column 'item': item '1' began at row 1; name all columns that tell items apart (--item="),
+        ({'item': ['1', '2'], 'text': ['a', ' ']}, "table, row 2, column 'text': empty"),
+        ({'item': ['1', '2'], 'text': ['a', 7]}, "table, row 2, column 'text': holds int, not text"),
+        ({'item': ['1', '2'], 'text': ['a', 'b' * 1000]}, "table, row 2, column 'word': a word of 1,000 characters"),
+        (
+            {'item': ['1', '2'], 'word': ['a', 'b']},
+            "word column='word': table has this column, and the words of 'text'",
+        ),
+    ],
+)
+def test_one_line_says_what_is_wrong_with_sentences(changes, message):
+    with pytest.raises(BadInput) as error:
+        stimuli.from_sentences({**SENTENCES, **changes}, 'text', 'table')
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    'name,text,rt',
+    [
+        ('x.csv', '\ufeffitem;zone;word;rt\r\n1;1;"The; ""dog""";3,5\r\n1;2;a,;4,25\r\n', '3,5'),
+        ('x.csv', 'item\tzone\tword\trt\n1\t1\tThe; "dog"\t3,5\n1\t2\ta,\t4,25\n', '3,5'),
+        ('x.csv', 'item,zone,word,rt\n1,1,"The; ""dog""",3.5\n1,2,"a,",4.25\n', '3.5'),
+        ('x.tsv', 'item;zone;word;rt\n1;1;"The; ""dog""";3,5\n1;2;a,;4,25\n', '3,5'),
+        ('x.csv', 'item;zone;word;rt (first, second, all, mean)\n1;1;"The; ""dog""";3,5\n1;2;a,;4\n', '3,5'),
+    ],
+)
+def test_the_separator_of_a_table_is_recognised_and_decimal_commas_stay(name, text, rt, tmp_path):
+    (tmp_path / name).write_text(text, newline='')
+    found = stimulus_files.read(tmp_path / name)
+    assert found.words == ['The; "dog"', 'a,'] and list(found.columns.values())[3][0] == rt
+    assert list(found.columns)[:3] == ['item', 'zone', 'word']
+
+
+def test_sentences_with_many_commas_between_semicolons(tmp_path):
+    (tmp_path / 'x.csv').write_text('item;text\n1;The dog, the cat, and I\n2;So, then, we ran, too\n')
+    assert len(stimulus_files.read(tmp_path / 'x.csv', sentence='text').words) == 11

@@ -120,7 +120,7 @@ def test_what_is_no_folder_of_news(news):
         with pytest.raises(BadInput, match=f"^corpus.path='{path}': must be a folder of text files of AP News"):
             ap_news(path)
     (news / 'empty').mkdir()
-    with pytest.raises(BadInput, match='this folder holds no file'):
+    with pytest.raises(BadInput, match='this folder contains no files'):
         ap_news(news / 'empty')
 
 

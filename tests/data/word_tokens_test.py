@@ -3,8 +3,8 @@
 import pytest
 from helpers import corpus_settings
 
-from nplm_jax.data.tokenization import tokenize_prompt
-from nplm_jax.data.word_tokens import WordCutter, is_punctuation
+from nplm_jax.data.tokenization import paragraphs, tokenize
+from nplm_jax.data.word_tokens import WordCutter, is_punctuation, tokenize_prompt
 
 BROWN = {
     *('the', 'town', 'mr.', 'u.s.', 'well-known', 'cold', 'ice', "don't", "'s", 'dog', "o'clock", '<p>', '<number>'),
@@ -50,10 +50,11 @@ def test_a_corpus_that_leaves_punctuation_at_its_words_has_it_there():
     assert WordCutter(text, {'dog', ','}, 'whitespace').cut('dog,') == ['dog,']
 
 
-@pytest.mark.parametrize('word', ['dog,', 'Mr.', "don't", 'well-known', '"(a)"', 'a/b', '3.14'])
-def test_a_corpus_that_this_program_cut_is_cut_the_same_way(word):
-    text, known = corpus_settings('text', 'x'), {'dog', 'mr'}
-    assert WordCutter(text, known).cut(word) == tokenize_prompt(word, text, known)
+@pytest.mark.parametrize('text', ['dog,', 'Mr.', "don't", 'well-known', '"(a)"', 'a/b', "dog's e\u0301 3.14"])
+def test_a_corpus_that_this_program_cut_is_cut_the_same_way(text):
+    settings = corpus_settings('text', 'x', boundary_tokens=False)
+    expected = tokenize(paragraphs(text, settings.tokens), settings).words()
+    assert tokenize_prompt(text, settings, {'dog', 'mr'}) == expected
 
 
 def test_up_to_three_marks_stay_at_a_word_that_is_known_with_them():

@@ -140,9 +140,10 @@ def test_two_hundred_updates_end_at_one_devices_perplexity(data, model, mode):
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == network.num_parameters()
 
 
-@pytest.mark.parametrize('name', ['adam', 'adagrad'])
+@pytest.mark.parametrize('name', ['adam', 'adagrad', 'rowwise_adam'])
 def test_the_words_that_pad_the_vocabulary_never_move(name):
     changes = {**BASE, **EPOCH, 'optimizer.name': name, 'optimizer.learning_rate': 0.01, 'optimizer.clip_norm': 0.0}
+    changes['optimizer.row_adaptivity'] = 0.5
     run, state = train(on_mesh(changes, 2, 4), 16)
     params = state.params
     assert params['U_VxK'].shape == (20, 5) and not np.any(params['U_VxK'][V:]) and not np.any(params['W_VxP'][V:])
@@ -187,6 +188,16 @@ def test_with_momentum_sparse_gradients_train_as_on_one_device(kind):
     changes = {**SPARSE, **BASE, **EPOCH, 'output.kind': kind, 'optimizer.momentum': 0.9}
     run, state = train(on_mesh(changes, 2, 4), 2)
     assert not run.program.scatters_updates
+    _, expected = train(small_settings(changes), 2)
+    assert_close(run.program.sharding.unshard(state, V), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize('kind', ['sampled', 'two_level'])
+def test_rows_that_rowwise_adam_updates_alone_train_as_on_one_device(kind):
+    rule = {'optimizer.name': 'rowwise_adam', 'optimizer.learning_rate': 0.01, 'optimizer.row_adaptivity': 0.5}
+    changes = {**SPARSE, **BASE, **EPOCH, **rule, 'output.kind': kind, 'optimizer.decay': 0.1}
+    run, state = train(on_mesh(changes, 2, 4), 2)
+    assert run.program.scatters_updates
     _, expected = train(small_settings(changes), 2)
     assert_close(run.program.sharding.unshard(state, V), expected, rtol=1e-4, atol=1e-5)
 
@@ -251,7 +262,7 @@ def test_an_update_whose_numbers_are_not_finite_is_found(tmp_path, kind, shape):
         (9, 1, 'shard_map', r'^parallel.data=9: times parallel.model=1 exceeds the number of devices, 8$'),
         (-1, 9, 'shard_map', '^parallel.model=9: must be 8 or less'),
         (9, -1, 'shard_map', '^parallel.data=9: must be 8 or less'),
-        (5, 1, 'shard_map', '^train.batch_size=16: must be a multiple of 5, the devices that share it$'),
+        (5, 1, 'shard_map', '^train.batch_size=16: must be a multiple of 5, the number of devices that divide it$'),
         (2, 2, 'pmap', '^parallel.model=2: must be 1 with parallel.mode=pmap'),
     ],
 )
@@ -262,7 +273,9 @@ def test_what_the_devices_cannot_do_is_one_line(data, model, mode, message):
 
 def test_with_sparse_updates_all_devices_share_the_batch():
     build = functools.partial(sharding.make_sharding, batch_size=12, num_streams=12, uses_sparse_updates=True)
-    with pytest.raises(BadInput, match='^train.batch_size=12: must be a multiple of 8, the devices that share it$'):
+    with pytest.raises(
+        BadInput, match='^train.batch_size=12: must be a multiple of 8, the number of devices that divide it$'
+    ):
         build(ParallelSettings(2, 4, 'shard_map'))
     assert build(ParallelSettings(2, 3, 'shard_map')).mesh.shape == {'data': 2, 'model': 3}
 

@@ -13,7 +13,11 @@ import numpy as np
 import pytest
 from helpers import ROOT, command
 
+from configs import sentences
+from nplm_jax import config as config_lib
+from nplm_jax.data import word_codes
 from nplm_jax.distributed import multihost
+from nplm_jax.runs import loading
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.processes import free_port
 
@@ -24,22 +28,25 @@ SENTENCES = (
 )  # fmt: skip
 
 
-def start(folder, flags, **distributed):
+def start(folder, flags, home=None, **distributed):
     """Starts launch.py, with `distributed` as one of several processes."""
     flags = [*flags, f'--workdir={folder}', *['--distributed'] * bool(distributed)]
     env = {
         **os.environ,
         'PYTHONUNBUFFERED': '',
         'JAX_PLATFORMS': 'cpu',
+        **({'HOME': str(home)} if home else {}),
         'JAX_NUM_CPU_DEVICES': '2' if distributed else '1',
     }
     arguments = command(*flags, *(f'--{key}={value}' for key, value in distributed.items()))
     return subprocess.Popen(arguments, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def start_two(folder, flags, flags_of=lambda i: ()):
+def start_two(folder, flags, flags_of=lambda i: (), home_of=lambda i: None):
     distributed = {'coordinator': f'localhost:{free_port()}', 'processes': 2}
-    return [start(folder, (*flags, *MESH, *flags_of(i)), process_id=i, **distributed) for i in range(2)]
+    return [
+        start(folder, (*flags, *MESH, *flags_of(i)), home=home_of(i), process_id=i, **distributed) for i in range(2)
+    ]
 
 
 def finish(*processes):
@@ -62,14 +69,14 @@ def test_two_processes_reach_one_processs_numbers(tmp_path, source):
     assert outcome(tmp_path / 'two') == pytest.approx(outcome(tmp_path / 'one'), rel=1e-5)
     assert '| sentences' in first and '| sentences' not in second  # only the first one prints and writes
     again, _ = finish(*start_two(tmp_path / 'two', flags))[0]
-    assert 'is finished; this is its result' in again
+    assert 'is already finished' in again
 
 
 @pytest.mark.parametrize(
     'flags,message',
     [
         ((*SENTENCES, '--processes=2'), '--processes=2: needs --distributed'),
-        ((*SENTENCES, '--distributed', '--sweep'), '--sweep: not with --distributed'),
+        ((*SENTENCES, '--distributed', '--sweep'), '--sweep: cannot be used with --distributed'),
         ((*SENTENCES, '--distributed'), '--distributed: '),
         (
             (*SENTENCES, '--distributed', '--coordinator=localhost', '--processes=1', '--process_id=0'),
@@ -133,10 +140,28 @@ def test_another_text_in_one_process_is_reported_there(tmp_path):
     flags = ('--config=configs/text.py', '--config.train.batch_size=8', '--config.corpus.min_count=1')
     first, second = start_two(tmp_path / 'run', flags, lambda i: (f'--config.corpus.path={tmp_path / f"{i}.txt"}',))
     _, stderr = second.communicate(timeout=300)
-    assert second.returncode == 2 and stderr.startswith('--distributed: this process reads another text'), stderr
+    assert second.returncode == 2 and stderr.startswith('--distributed: this process reads a different text'), stderr
     stdout, stderr = first.communicate(timeout=300)
     assert first.returncode == 1 and stderr.splitlines()[-1].startswith('another process was lost ('), stderr
     assert '\ntext: ' in stdout, 'what was printed before is there, though it went into a pipe'
+
+
+def test_another_tree_in_one_process_is_reported_there_with_its_file(tmp_path):
+    settings = config_lib.from_config(sentences.get_config())
+    words = loading.load_dataset(settings).vocabulary.words
+    flags = ('--config=configs/sentences.py', '--config.output.kind=tree', '--config.output.tree=~/codes.tsv')
+    for i, order in enumerate((words, words[::-1])):
+        (tmp_path / str(i)).mkdir()
+        codes = ''.join(f'{word}\t{code}\n' for word, code in zip(order, word_codes.balanced(len(words))))
+        (tmp_path / str(i) / 'codes.tsv').write_text(codes)
+    first, second = start_two(tmp_path / 'run', flags, home_of=lambda i: tmp_path / str(i))
+    _, stderr = second.communicate(timeout=300)
+    expected = (
+        r"--distributed: output.tree='~/codes.tsv': differs from the file of the first process \(sha256 \w{12} here"
+    )
+    assert second.returncode == 2 and re.match(expected, stderr), stderr
+    first.communicate(timeout=300)
+    assert first.returncode == 1 and not (tmp_path / 'run' / 'config.json').exists()
 
 
 def test_another_config_in_one_process_is_reported_there_with_the_keys(tmp_path):
@@ -146,7 +171,7 @@ def test_another_config_in_one_process_is_reported_there_with_the_keys(tmp_path)
     _, stderr = second.communicate(timeout=300)
     assert second.returncode == 2 and len(stderr.splitlines()) == 1, stderr
     differences = re.fullmatch(
-        r"--distributed: the config of this process is not the first one's \((.*)\); .*\n", stderr
+        r'--distributed: the config of this process differs from that of the first \((.*)\); .*\n', stderr
     )[1]
     assert [t.partition('=')[0] for t in differences.split('; ')] == [
         'optimizer.learning_rate',
@@ -220,7 +245,7 @@ def test_sigterm_to_one_process_stops_all(brown_part, unbroken, tmp_path):
     processes[1].terminate()
     for process in processes:
         _, stderr = process.communicate(timeout=120)
-        assert process.returncode == 143 and 'which is saved' in stderr, stderr[-3000:]
+        assert process.returncode == 143 and '(saved)' in stderr, stderr[-3000:]
     finish(*start_two(tmp_path / 'run', brown_part))
     assert outcome(tmp_path / 'run') == unbroken
 

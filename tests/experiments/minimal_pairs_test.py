@@ -35,7 +35,7 @@ class Favourite(LanguageModel):
     def __init__(self, word):
         self.id = VOCABULARY.ids[word]
 
-    def score(self, tokens_T, span):
+    def score_span(self, tokens_T, span):
         return np.where(tokens_T[span.start : span.stop] == self.id, -0.5, -1).astype(np.float32)
 
     def next_word(self, contexts_BxN):

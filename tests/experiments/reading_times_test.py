@@ -14,7 +14,7 @@ from nplm_jax.config import to_dict
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.inference import surprisal
+from nplm_jax.inference import surprisal_frames
 from nplm_jax.runs import experiment, loading
 from nplm_jax.utils.errors import BadInput
 
@@ -202,7 +202,7 @@ def test_the_study_on_a_made_up_corpus(tmp_path, monkeypatch):
     for story in (1, 2, 3):
         is_story_W = stories.story_W == story
         words = [word for word, is_story in zip(stories.words, is_story_W) if is_story]
-        bits = [row['surprisal_model'] for row in surprisal.surprisal({'model': loaded}, words)]
+        bits = [row['surprisal_model'] for row in surprisal_frames.surprisal({'model': loaded}, words)]
         np.testing.assert_allclose(np.array(cached)[is_story_W], np.array(bits) * math.log(2), rtol=1e-5)
     assert table.make_table(measured).count('\n') == 5
     monkeypatch.setattr(measure, 'word_surprisals', None)  # the second time all comes from the cache

@@ -21,7 +21,7 @@ from nplm_jax.cli import score
 from nplm_jax.data import corpora, tokenization, vocabulary, wikitext2
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import arpa, class_ngram
-from nplm_jax.runs import loading, reporting, workdir
+from nplm_jax.runs import loading, recorded_inputs, reporting, workdir
 from nplm_jax.utils.errors import BadInput
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -97,7 +97,7 @@ def test_the_folder_of_a_run_made_of_fifos(tmp_path):
     with within(20):
         assert 'neither a file nor a folder' in refusal(workdir.check, tmp_path, settings)
         assert 'neither a file nor a folder' in refusal(
-            workdir.record_inputs, tmp_path, settings, loading.load_dataset(settings)
+            recorded_inputs.record_inputs, tmp_path, settings, loading.load_dataset(settings)
         )
         assert loading.finished(tmp_path) is None
 
@@ -127,7 +127,7 @@ def test_a_folder_of_text_is_read_without_what_it_links_to(tmp_path):
     for split in wikitext2.FILES:
         (folder / f'{split}.txt').symlink_to('../outside/secret.txt')
     message = refusal(corpora.load, corpus_settings('wikitext2', folder))
-    assert message.endswith('this folder has no train.txt or wiki.train.tokens (links do not count)')
+    assert message.endswith('this folder has no train.txt or wiki.train.tokens (links are ignored)')
 
 
 @pytest.mark.parametrize('path', ['a\0b', 'x' * 5000, '\ud800', '~nobody-of-this-name/x'])
@@ -260,7 +260,7 @@ def test_facts_of_the_corpus_that_are_none(tmp_path, text):
     settings = config_lib.from_config(sentences.get_config())
     (tmp_path / 'config.json').write_text('{}')
     (tmp_path / 'corpus.json').write_bytes(text)
-    refusal(workdir.record_inputs, tmp_path, settings, loading.load_dataset(settings))
+    refusal(recorded_inputs.record_inputs, tmp_path, settings, loading.load_dataset(settings))
 
 
 @pytest.mark.parametrize(

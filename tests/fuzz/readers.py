@@ -25,10 +25,10 @@ from experiments import results
 from nplm_jax import config as config_lib
 from nplm_jax import earlier_versions
 from nplm_jax.cli import score
-from nplm_jax.data import corpora, tokenization, vocabulary, wikitext2
+from nplm_jax.data import corpora, vocabulary, wikitext2, word_tokens
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import arpa, class_ngram, counts, storage, unsmoothed
-from nplm_jax.runs import loading, reporting, sweeps
+from nplm_jax.runs import loading, recorded_inputs, reporting, sweeps
 from nplm_jax.runs import workdir as run_folder
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
@@ -133,7 +133,7 @@ def read_config(folder: pathlib.Path, data: bytes) -> None:
 def read_corpus_facts(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, b'{}', 'config.json')
     _file(folder, data, 'corpus.json')
-    run_folder.record_inputs(folder, _settings(), _data())
+    recorded_inputs.record_inputs(folder, _settings(), _data())
 
 
 def read_results(folder: pathlib.Path, data: bytes) -> None:
@@ -189,7 +189,7 @@ def read_stdin(_folder: pathlib.Path, data: bytes) -> None:
     with mock.patch.object(sys, 'stdin', types.SimpleNamespace(buffer=io.BytesIO(data))):
         text = score.read_stdin()
     for line in text.split('\n'):
-        tokenization.tokenize_prompt(line, corpus_settings('text', 'x', proper_nouns=True), WORDS.ids)
+        word_tokens.tokenize_prompt(line, corpus_settings('text', 'x', proper_nouns=True), WORDS.ids)
 
 
 def read_checkpoint(folder: pathlib.Path, data: bytes) -> None:
@@ -241,7 +241,7 @@ def _data():
 
 def _corpus_facts() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        run_folder.record_inputs(pathlib.Path(folder), _settings(), _data())
+        recorded_inputs.record_inputs(pathlib.Path(folder), _settings(), _data())
         return (pathlib.Path(folder) / 'corpus.json').read_bytes()
 
 

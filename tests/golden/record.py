@@ -125,6 +125,7 @@ CASES: dict[str, dict[str, Any]] = {
     'classes_direct': {**DIRECT, **CLASSES},
     'classes_no_direct': {**NETWORK, **CLASSES},
     'adam': {**DIRECT, 'optimizer.name': 'adam', 'optimizer.learning_rate': 0.01},
+    'rowwise_adam': {**DIRECT, **SAMPLED, 'optimizer.name': 'rowwise_adam', 'optimizer.learning_rate': 0.01},
     'adagrad': {
         **DIRECT,
         'optimizer.name': 'adagrad',
@@ -217,7 +218,9 @@ def make_config(case: str, folder: pathlib.Path) -> ConfigDict:
         return config
     (path := folder / 'text.txt').write_text(make_text(), encoding='utf-8')
     config = text.get_config()
-    config.update_from_flattened_dict({'name': case, 'corpus.path': str(path), **CASES[case]})
+    config.update_from_flattened_dict(
+        {'name': case, 'corpus.path': str(path), 'corpus.count_over': 'all', **CASES[case]}
+    )
     return config
 
 

@@ -21,7 +21,7 @@ class Fixed(LanguageModel):
     def __init__(self, probability):
         self.probability = probability
 
-    def score(self, tokens_T, span):
+    def score_span(self, tokens_T, span):
         if self.probability is None:
             raise NonFiniteError('too large a rate')
         return np.full(len(span), math.log(self.probability))

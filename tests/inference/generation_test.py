@@ -33,7 +33,7 @@ class Table(LanguageModel):
         with np.errstate(divide='ignore'):
             self.log_p_VxV = np.log(np.array(p_VxV, np.float32))
 
-    def score(self, tokens_T, span):
+    def score_span(self, tokens_T, span):
         raise NotImplementedError
 
     def next_word(self, contexts_BxN):
@@ -48,7 +48,7 @@ class Wrapped(LanguageModel):
     def __init__(self, model):
         self.model = model
 
-    def score(self, tokens_T, span):
+    def score_span(self, tokens_T, span):
         return self.model.score(tokens_T, span)
 
     def next_word(self, contexts_BxN):
@@ -207,7 +207,7 @@ def test_where_only_the_rare_word_can_follow():
     stuck = Table([[1, 0, 0], [1, 0, 0], [0, 1, 0]])
     ids_BxT = generation.sample(stuck, START, 1, 400)
     np.testing.assert_allclose(np.bincount(ids_BxT[:, 0]) / 400, [0, 0.5, 0.5], atol=0.1)
-    with pytest.raises(BadInput, match='beam=2: after each beginning only the rare-word symbol'):
+    with pytest.raises(BadInput, match='beam=2: only the rare-word symbol'):
         generation.beam(stuck, START, 2, 2)
     assert (generation.beam(stuck, START, 2, 2, rare=True)[0] == 0).all()
 
@@ -239,7 +239,7 @@ def test_the_command(run, lines):
     lines()
     flags = f'--workdir={run}', '--prompt=zzz i love', '--words=1'
     cli.main(['generate', *flags, '--greedy'])
-    assert lines() == (['zzz i love coffee'], ['not in the vocabulary, read as <rare>: zzz'])
+    assert lines() == (['zzz i love coffee'], ['1 of 3 words (33.3%) are not in the vocabulary, read as <rare>: zzz'])
     cli.main(['generate', *flags, '--samples=3', '--temperature=0.1', '--top_k=2'])
     assert lines()[0] == ['zzz i love coffee'] * 3
     cli.main(['generate', f'--workdir={run}', '--words=2', '--beam=3', '--prompt=<p> i'])
@@ -266,7 +266,7 @@ WRONG = [
     (['--prompt=zzz yyy'], "--prompt='zzz yyy': no word of it is in the vocabulary"),
     (['--top_k=many'], "argument --top_k: invalid int value: 'many'"),
     (['--topk=3'], 'unrecognized arguments: --topk=3'),
-    (['--workdir=/nowhere'], "RUN='/nowhere': no finished run lies there"),
+    (['--workdir=/nowhere'], "RUN='/nowhere': no finished run there"),
 ]
 
 

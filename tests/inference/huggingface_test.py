@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from helpers import corpus_settings, make_model, small_settings
 
-from nplm_jax.data import hf_tokenizer, tokenization, vocabulary
-from nplm_jax.data.punctuation import match_quotes
+from nplm_jax.data import hf_tokenizer, vocabulary
+from nplm_jax.data.word_tokens import tokenize_prompt
 from nplm_jax.inference import huggingface
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import loading
@@ -205,12 +205,13 @@ def test_the_tokenizer_cuts_a_text_as_ours_does(name, tokens, choices):
     pytest.importorskip('tokenizers', reason='pip install tokenizers')
     keys = dict(zip(('lowercase', 'split_possessive', 'numbers'), map(bool, choices)))
     settings = corpus_settings(name, tokens=tokens, **keys)
-    cut = tokenization.tokenize_prompt(TEXT, settings, ())
+    kind = '' if (name, tokens) == ('text', 'words') else 'whitespace'  # text that is tokenized already
+    cut = tokenize_prompt(TEXT, settings, (), kind)
     for unused in ('‘’“”', '\'"`“”', '’‘"“”', ''):  # one way to write quotation marks, another one, Brown's, all
         words = vocabulary.build(['<p>', *(word for word in cut if not set(word) & set(unused))])
         tokenizer = hf_tokenizer.make_tokenizer(words, settings)
         text = TEXT if unused else TEXT.replace("''", '').replace('``', '')
-        expected = match_quotes(tokenization.tokenize_prompt(text, settings, words.ids), words.ids)
+        expected = tokenize_prompt(text, settings, words.ids, kind)
         assert tokenizer.encode(text).ids == words.encode(expected).tolist()
         assert tokenizer.token_to_id('<pad>') == len(words)
 

@@ -17,7 +17,7 @@ class Falling(LanguageModel):
 
     n = 3
 
-    def score(self, tokens_T, span):
+    def score_span(self, tokens_T, span):
         return -np.log(10.0) * tokens_T[span.start : span.stop]
 
     def next_word(self, contexts_BxN):

@@ -17,7 +17,7 @@ class Chain(LanguageModel):
 
     n = 2
 
-    def score(self, tokens_T, span):
+    def score_span(self, tokens_T, span):
         raise NotImplementedError
 
     def next_word(self, contexts_BxN):

@@ -32,7 +32,7 @@ class Uniform(LanguageModel):
 
     n = 2
 
-    def score(self, tokens_T, span):
+    def score_span(self, tokens_T, span):
         raise NotImplementedError
 
     def next_word(self, contexts_BxN):
@@ -46,11 +46,12 @@ def make_models(size=12):
     tokens_T = np.minimum(rng.geometric(0.2, 400) - 1, size - 1).astype(np.int32)
     gru = {'model.family': 'gru', 'model.direct': False, 'train.batch_size': 16}
     window, gru = make_model(size), make_model(size, gru, seed=1)
+    residual = make_model(size, {'model.family': 'residual', 'model.direct': False, 'train.batch_size': 16}, seed=2)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', kneser_ney.DiscountWarning)  # a short text
         trigram = kneser_ney.fit_modified(tokens_T, Span(0, 400), 3, size)
     unigram = add_delta(count(tokens_T, Span(0, 400), 1, size), 1.0)
-    models = {'window': window, 'trigram': trigram, 'unigram': unigram, 'gru': gru}
+    models = {'window': window, 'trigram': trigram, 'unigram': unigram, 'gru': gru, 'residual': residual}
     return models | {
         'mixture': mixture.equal([window, trigram]),
         'mixture without an order': mixture.equal([gru, trigram]),
@@ -104,7 +105,7 @@ def test_a_distribution_that_is_none_is_refused():
 @pytest.mark.parametrize('name', ['window', 'trigram', 'mixture'])
 def test_the_surprisals_of_a_text_add_up_to_its_perplexity(name):
     ids_T = np.random.default_rng(1).integers(1, 12, 700).astype(np.int32)
-    columns = measure(' '.join(VOCABULARY.decode(ids_T)), MODELS[name], context='none', tokens='whitespace')
+    columns = measure(' '.join(VOCABULARY.decode(ids_T)), MODELS[name], context='', tokens='whitespace')
     bits_W, test = np.array(columns['surprisal_net']), Span(500, 700)
     assert columns['num_tokens'] == [1] * 700
     expected = evaluate(MODELS[name], ids_T, test).perplexity
@@ -165,16 +166,42 @@ def test_an_unknown_word_is_spelled():
 
 
 @pytest.mark.parametrize(
-    'context,marks', [('text', ['<text>', '<p>']), ('paragraph', ['<p>']), ('none', [])], ids=lambda x: str(x)
+    'context,before',
+    [
+        (None, ['<text>', '<p>']),
+        ('<p>', ['<p>']),
+        ('', []),
+        ("<p> The dog's\nzebra,", ['<p>', 'the', 'dog', "'s", 'zebra', ',']),
+    ],
+    ids=str,
 )
-def test_what_stands_before_an_item(context, marks):
-    columns = measure('the dog\n\nthe cat\n\n<p> the', context=context)
-    log_p_V = MODELS['window'].next_word(VOCABULARY.encode(marks)[None])[0]
+@pytest.mark.parametrize('name', ['window', 'gru'])
+def test_the_context_is_read_before_every_item_and_not_scored(name, context, before):
+    columns = measure('the dog\n\nthe cat\n\n<p> the', MODELS[name], context=context)
+    log_p_V = MODELS[name].next_word(VOCABULARY.encode(before)[None])[0]
     expected = -log_p_V[VOCABULARY.ids['the']] / math.log(2)
     assert [columns['surprisal_net'][row] for row in (0, 2)] == pytest.approx([expected] * 2, abs=1e-5)
-    assert columns['starts_after'] == [' '.join(marks)] * 4 + [''] * 2
-    no_marks = measure('the', context=context, changes={'boundary_tokens': False})
-    assert no_marks['starts_after'] == ['']
+    marked = [] if context is None else before  # by default nothing stands before an item that begins with a mark
+    assert columns['starts_after'] == [' '.join(before)] * 4 + [' '.join(marked)] * 2
+
+
+def test_no_mark_stands_before_an_item_where_the_corpus_has_none():
+    assert measure('the', changes={'boundary_tokens': False})['starts_after'] == ['']
+
+
+def test_a_window_reads_rare_words_before_the_context_and_a_carry_starts_from_zeros_and_one_rare_word():
+    def bits(name, context):
+        return measure('the', MODELS[name], context=context)['surprisal_net'][0]
+
+    for name in ('window', 'trigram'):
+        assert bits(name, '') == pytest.approx(bits(name, '<rare> ' * 40), abs=1e-6)
+    for name in ('gru', 'residual'):
+        network, params = MODELS[name].network, MODELS[name].params
+        rare = VOCABULARY.encode(['<rare>'])[None]
+        features, _ = network.features(params, rare, network.body.start(1))
+        log_p_V = network.output.log_probabilities(params, features)[0]
+        assert bits(name, '') == pytest.approx(-float(log_p_V[VOCABULARY.ids['the']]) / math.log(2), abs=1e-5)
+        assert abs(bits(name, '') - bits(name, '<rare> ' * 40)) > 1e-3
 
 
 def test_spillover_stays_within_its_item():
@@ -193,6 +220,13 @@ def test_several_models_side_by_side_and_an_item_that_does_not_depend_on_others(
     together = measure('a cat ran .\n\nthe dog, ran', MODELS['gru'])
     for row, bits in zip(rows, together['surprisal_net'][4:]):
         assert row['surprisal_gru'] == pytest.approx(bits, abs=1e-5) and row['surprisal_window'] != row['surprisal_gru']
+
+
+def test_weights_add_the_mixture_of_the_models():
+    models = {name: loaded(MODELS[name]) for name in ('window', 'gru')}
+    for row in nplm_jax.surprisal(models, 'the dog, ran'.split(), weights=[0.7, 0.3], punctuation='word'):
+        p, first, second = (2 ** -row[f'surprisal_{name}'] for name in ('mixture', 'window', 'gru'))
+        assert p == pytest.approx(0.7 * first + 0.3 * second, rel=1e-5)
 
 
 def frame_module(name):
@@ -223,6 +257,18 @@ def test_a_polars_frame_keeps_its_columns():
     assert found['length_prev1'].to_list() == [None, 3, None]
 
 
+@pytest.mark.parametrize('name', ['pandas', 'polars'])
+def test_a_frame_of_sentences_becomes_one_of_words(name):
+    columns = {'item': [1, 1], 'condition': ['a', 'b'], 'text': ['the dog,', 'a'], 'rt': [300.5, None]}
+    frame = frame_module(name).DataFrame(columns)
+    found = nplm_jax.surprisal(loaded(MODELS['window']), frame, item=('item', 'condition'), sentence='text')
+    cells = {key: list(found[key]) for key in ('word', 'zone', 'condition', 'rt', 'surprisal_net')}
+    assert (
+        cells['word'] == ['the', 'dog,', 'a'] and cells['zone'] == [1, 2, 1] and cells['condition'] == ['a', 'a', 'b']
+    )
+    assert cells['rt'][:2] == [300.5, 300.5] and cells['surprisal_net'] == measure('the dog,\n\na')['surprisal_net']
+
+
 def test_a_list_has_none_where_a_number_is_missing():
     first, second = nplm_jax.surprisal(loaded(MODELS['window']), ['the', 'dog'], spillover=1)
     assert first['length_prev1'] is None and second['length_prev1'] == 3
@@ -242,6 +288,11 @@ WRONG = [
     ({}, {'frame': []}, 'the list: no row'),
     ({}, {'punctuation': 'none'}, "punctuation='none': must be one of 'attached', 'word'"),
     ({}, {'spillover': -1}, 'spillover=-1: must be 0 or a larger whole number'),
+    ({}, {'context': ['a']}, "context=['a']: must be a text; empty for none"),
+    ({}, {'weights': [1.0]}, 'weights=[1.0]: belong to two models or more'),
+    ({'b': loaded(MODELS['gru'])}, {'weights': [1.0]}, 'weights=[1.0]: must be 2 numbers, one a model'),
+    ({'b': loaded(MODELS['gru'])}, {'weights': [0.7, 0.7]}, 'weights=[0.7, 0.7]: must be 0 or more each, and sum to'),
+    ({'mixture': loaded(MODELS['gru'])}, {'weights': [0.5, 0.5]}, "model='mixture': is the name of the mixture"),
 ]
 
 

@@ -35,7 +35,7 @@ class Table(LanguageModel):
     def __init__(self, p_VxV):
         self.log_p_VxV = np.log(np.array(p_VxV, np.float32))
 
-    def score(self, tokens_T, span):
+    def score_span(self, tokens_T, span):
         before_T = np.concatenate([[0], tokens_T])[span.start : span.stop]
         return self.log_p_VxV[before_T, tokens_T[span.start : span.stop]]
 
@@ -90,7 +90,7 @@ def test_any_string_without_a_blank_has_a_probability_and_others_are_refused():
     words = ['x', '日本語', '\x00', '\U0010ffff', '<rare>', END, 'a' * 1000]
     assert np.isfinite(spelling.log_probabilities(words)).all()
     for word in ('', 'a b', 'a\n', '\u3000', '\x1c', '\ud800'):
-        with pytest.raises(BadInput, match='^word=.*must be one character or more, without blanks'):
+        with pytest.raises(BadInput, match='^word=.*must be one or more characters, without blanks'):
             spelling.log_probabilities(['b', word])
 
 

@@ -293,7 +293,7 @@ class Wrapped(LanguageModel):
     def __init__(self, model):
         self.model = model
 
-    def score(self, tokens_T, span):
+    def score_span(self, tokens_T, span):
         raise NotImplementedError
 
     def next_word(self, contexts_BxN):
@@ -351,7 +351,7 @@ def test_from_config_to_a_model_that_can_be_loaded(family, tmp_path):
         ('model.h', 0, 'model.h=0: must be 1 or more for model.family=gru'),
         ('train.bptt_length', 3, 'train.batch_size=4: must be a multiple of train.bptt_length=3'),
         ('train.bptt_length', 0, 'train.bptt_length=0: must be 1 or more'),
-        ('optimizer.name', 'paper', 'optimizer.name=.paper.: must be another for model.family=gru'),
+        ('optimizer.name', 'paper', 'optimizer.name=.paper.: must be sgd, adam or adagrad for model.family=gru'),
     ],
 )
 def test_what_cannot_be_is_refused(key, value, message):

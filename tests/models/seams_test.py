@@ -1,4 +1,9 @@
-"""Every body trains with every output layer, and sparse updates are what a dense computation gives."""
+"""Every body trains with every output layer, and sparse updates are what a dense computation gives.
+
+`BODY=NAME python -m pytest tests/models/seams_test.py` tests one body, with all output layers that it can have.
+"""
+
+import os
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +28,12 @@ SAMPLED = ('sampled', 'nce')
 KINDS = {body: SAMPLED if body == 'energy' else tuple(OUTPUT_LAYERS) for body in (*registry.BODIES, 'bag')}
 KINDS |= {body: tuple(kind for kind in OUTPUT_LAYERS if kind != 'tree') for body in TIED}
 SPARSE_KINDS = [kind for kind, layer in OUTPUT_LAYERS.items() if layer.uses_sparse_updates]
-WITH_ALL = ('nplm', 'lstm', 'lstm, tied')  # a window; a state that is carried on; one table of words and outputs
-UPDATED = covering_pairs(KINDS | dict.fromkeys(TIED, ('full', 'two_level')), WITH_ALL, always='full')
+ONLY = os.environ.get('BODY', '')
+assert not ONLY or ONLY in KINDS, f'BODY={ONLY}: must be one of {", ".join(KINDS)}'
+KINDS = {body: kinds for body, kinds in KINDS.items() if ONLY in ('', body)}
+WITH_ALL = (ONLY, 'nplm', 'lstm', 'lstm, tied')  # a window; a state that is carried on; one table of words and outputs
+FEW = {} if ONLY else dict.fromkeys(TIED, ('full', 'two_level'))
+UPDATED = covering_pairs(KINDS | FEW, WITH_ALL, always='full')
 COMPARED = covering_pairs({body: [k for k in SPARSE_KINDS if k in kinds] for body, kinds in KINDS.items()}, WITH_ALL)
 POSITIONS = np.arange(3, 19, dtype=np.int32)  # 4 streams of 4 words; words occur more than once
 

@@ -7,9 +7,11 @@ import pytest
 from helpers import small_settings, start_training
 from softmax_reference import named
 
+from configs import sentences
 from nplm_jax.outputs import sampled, softmax
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy
 from nplm_jax.outputs.output_layer import Gathered
+from nplm_jax.runs import experiment
 from nplm_jax.training import step
 
 V, B = 211, 9
@@ -197,3 +199,18 @@ def test_only_the_rows_of_the_batch_and_the_samples_move():
     assert 7 in moved('U_VxK') == moved('W_VxP') == moved('b_V') and len(moved('b_V')) == 3
     example_rows_BxL, shared_S = output.rows(contexts_BxN, targets_B, proposal, jax.random.key(0))
     assert example_rows_BxL.tolist() == [[7], [7]] and shared_S.shape == (2,)
+
+
+@pytest.mark.parametrize('kind', ['sampled', 'nce', 'importance'])
+def test_a_vocabulary_smaller_than_the_samples_is_trained_on_and_the_results_say_how_many_were_drawn(
+    kind, tmp_path, lines
+):
+    config = sentences.get_config()
+    config.output.kind, config.train.epochs = kind, 2
+    results = experiment.run(config, tmp_path / 'run')
+    said, note = lines()[0], 'output.samples=1000: lowered to 10 to fit the vocabulary'
+    if kind == 'importance':  # draws with replacement: any number of samples fits
+        assert 'lowered' not in results and note not in said
+    else:
+        assert results['lowered'] == {'output.samples': 10} and said.count(note) == 1
+        assert experiment.load(tmp_path / 'run')[2].network.output.num_samples == 10

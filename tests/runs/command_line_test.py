@@ -36,7 +36,7 @@ def test_a_file_in_the_working_folder_comes_first(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     'file,message',
     [
-        ('configs/nope.py', '^--config=configs/nope.py: no such config file; there are .*configs/ap_news.py'),
+        ('configs/nope.py', '^--config=configs/nope.py: no such config file; available: .*configs/ap_news.py'),
         ('configs/text.py:nope', ':nope: no such row; rows are interpolated'),
         ('configs/default.py:mlp9', 'this config has no rows'),
         ('broken.py', '^--config=broken.py: ZeroDivisionError: division by zero$'),

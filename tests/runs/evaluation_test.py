@@ -54,7 +54,7 @@ def test_a_run_may_validate_and_be_tested_on_samples(tmp_path):
     results = experiment.run(config, tmp_path / 'run')
     assert results['sample']['words'] == {'valid': 5, 'test': 5} and catalog.is_complete(results)
     assert not catalog.is_complete({**results, 'sample': {'words': {'valid': 5}}})
-    assert 'of a sample of 5 validation and 5 test words (eval.words)' in reporting.results_table(
+    assert 'valid and test: estimated on 5 and 5 sampled words (eval.words)' in reporting.results_table(
         results, {'row': '', 'train': 0, 'valid': 0, 'test': 0}
     )
 

@@ -2,14 +2,17 @@
 
 import json
 import math
+import re
 import warnings
 
 import numpy as np
 import pytest
+from bag_of_features import BagOfFeatures
 
-from configs import sentences
+from configs import sentences, text
 from nplm_jax.config import from_config
 from nplm_jax.inference.perplexity import evaluate
+from nplm_jax.models import registry
 from nplm_jax.models.mixture import CachedScores
 from nplm_jax.models.ngram import factory, interpolated, kneser_ney
 from nplm_jax.runs import experiment, loading
@@ -41,21 +44,33 @@ def test_a_count_based_run_writes_its_results_and_is_loaded_with_the_same_perple
     assert (tmp_path / 'run' / 'classes.txt').exists() == (family == 'classes')
 
 
-def test_a_count_based_run_is_loaded_without_its_text_and_an_old_one_estimated_only_from_the_same_text(tmp_path):
+def test_a_run_of_a_family_that_is_not_installed_names_it_and_those_that_are(tmp_path, monkeypatch):
+    monkeypatch.setitem(registry.BODIES, 'bag', BagOfFeatures)
+    experiment.run(config('bag'), tmp_path / 'run')
+    monkeypatch.undo()
+    known = ', '.join((*registry.BODIES, *factory.NGRAM_MODELS))
+    expected = (
+        f"{tmp_path / 'run'}: the code of its model is not installed (model.family='bag': must be one of {known})"
+    )
+    with pytest.raises(BadInput, match=f'^{re.escape(expected)}$'):
+        experiment.load(tmp_path / 'run')
+
+
+def test_a_count_based_run_is_loaded_without_its_text_and_without_its_model_only_from_the_same_text(tmp_path):
     (tmp_path / 'text').write_text('a b c a b c a b c a b c a c b')
     c = config('add_delta', 2)
     c.corpus.name, c.corpus.path = 'text', str(tmp_path / 'text')
     experiment.run(c, tmp_path / 'run')
     (tmp_path / 'text').rename(tmp_path / 'gone')
     _, words, model = experiment.load(tmp_path / 'run')
-    (tmp_path / 'run' / 'model.npz').unlink()  # earlier versions did not keep the model
+    (tmp_path / 'run' / 'model.npz').unlink()
     (tmp_path / 'gone').rename(tmp_path / 'text')
     contexts = np.arange(len(words))[:, None]
     again = experiment.load(tmp_path / 'run')[2]
     np.testing.assert_array_equal(model.next_word(contexts), again.next_word(contexts))
     assert not (tmp_path / 'run' / 'model.npz').exists()  # loading writes nothing
     (tmp_path / 'text').write_text('a b c a b c a b c a b c a c d')
-    with pytest.raises(BadInput, match='was started on another text'):
+    with pytest.raises(BadInput, match='was started on a different text'):
         experiment.load(tmp_path / 'run')
 
 
@@ -78,7 +93,9 @@ def test_an_infinite_perplexity_says_how_many_words_were_hit(tmp_path, lines):
     assert results['perplexity'] == {'train': pytest.approx(1), 'valid': None, 'test': None}  # null: infinite
     assert results['impossible_words'] == {'train': 0, 'valid': 1, 'test': 1}
     said = lines()[0]
-    assert said[-2:] == [f'1 {s} words had probability zero: the {s} perplexity is infinite' for s in ('valid', 'test')]
+    assert said[-2:] == [
+        f'1 {s} words have probability zero, so the {s} perplexity is infinite' for s in ('valid', 'test')
+    ]
     assert '| inf' in said[-3]
 
 
@@ -112,3 +129,38 @@ def test_cached_scores_ask_the_model_once(tmp_path):
     for _ in range(3):
         np.testing.assert_array_equal(cached.score(data.tokens_T, data.test), np.arange(13))
     assert model.calls == 1
+
+
+@pytest.mark.parametrize(
+    'folder, message',
+    [
+        ('x' * 256, f"--workdir='{'x' * 256}': is too long for a path"),
+        ('a\0b', r"--workdir='a\\x00b': embedded null byte"),
+        ('gs://bucket/run', '--workdir=gs:/bucket/run: is a URL; give a folder of this machine'),
+    ],
+)
+def test_a_path_that_cannot_be_a_folder_is_one_line(folder, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=f'^{message}$'):
+        experiment.run(config('nplm'), folder)
+    with pytest.raises(BadInput):
+        loading.load(folder)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_folder_whose_name_begins_like_a_bucket_is_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    results = experiment.run(config('nplm'), 'gs:x')
+    assert loading.finished(tmp_path / 'gs:x') == results and any((tmp_path / 'gs:x' / 'tensorboard').iterdir())
+    loading.load('gs:x')
+
+
+@pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+def test_words_of_the_test_text_alone_are_unknown_words_of_an_own_text(tmp_path, capsys):
+    (tmp_path / 'text').write_text('the dog ran . ' * 40 + 'the cat ran . ' * 5)
+    config = text.get_config('modified_kneser_ney_3')
+    config.corpus.path, config.corpus.min_count = str(tmp_path / 'text'), 1
+    results = experiment.run(config, tmp_path / 'run')
+    assert results['vocabulary'] == 7 and results['oov']['test'] > 0.2
+    assert math.isfinite(results['perplexity']['test'])
+    assert 'no training word is <rare>: corpus.min_count=2 or more lets a model' in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """The figures show their numbers: labels within sight, a line for each value, the best point."""
 
+import itertools
 import json
 
 import pytest
@@ -61,9 +62,40 @@ def test_seeds_are_drawn_by_name(tmp_path, drawn):
     assert [label.get_text() for label in drawn[0].axes[0].get_xticklabels()] == ['1', '2', '3']
 
 
+def test_a_sweep_over_three_keys_has_a_panel_for_each_the_largest_effect_first(tmp_path, drawn):
+    grid = itertools.product((100, 50), (2, 3), (False, True))
+    points = [({'model.h': h, 'model.n': n, 'model.direct': d}, 300.0 - h - 40 * n + d) for h, n, d in grid]
+    assert figures.draw_sweep(points, path := tmp_path / 'table.png') == path and path.exists()
+    panels = drawn[0].axes
+    assert [axes.get_xlabel() for axes in panels] == ['model.h', 'model.n', 'model.direct']
+    drawn[0].draw_without_rendering()
+    assert [label.get_text() for label in panels[0].get_xticklabels()] == ['50', '100']  # rising
+    for axes in panels:
+        *lines, mean, best = axes.lines
+        assert sum(len(line.get_xdata()) for line in lines) == 8 and len(lines) == 4
+        assert list(best.get_ydata()) == [80.0] and len(mean.get_xdata()) == 2
+    assert panels[1].lines[-2].get_ydata()[0] == pytest.approx((120 * 121 * 170 * 171) ** 0.25)
+    assert 'model.h=100, model.n=3, model.direct=False (80)' in drawn[0].get_suptitle()
+    assert len(labels(panels[0].yaxis)) >= 2
+
+
+def test_the_labels_of_many_long_values_do_not_overlap(tmp_path, drawn):
+    families, rates = ['nplm', 'residual', 'window_lstm', 'modified_kneser_ney'], [10.0**-i for i in range(9)]
+    grid = itertools.product(families, rates, (1, 2))
+    points = [({'model.family': f, 'optimizer.learning_rate': r, 'seed': s}, 100 + r + s) for f, r, s in grid]
+    figures.draw_sweep(points, tmp_path / 'table.png')
+    drawn[0].draw_without_rendering()
+    for axes in drawn[0].axes:
+        ticks = [label for label in axes.get_xticklabels() if label.get_text()]
+        angles = [label.get_rotation() for label in ticks]
+        places = [label.get_window_extent() for label in ticks]
+        apart = all(a.x1 < b.x0 for a, b in itertools.pairwise(places))
+        assert apart or set(angles) == {45.0} and all(a.x1 + 9 < b.x1 for a, b in itertools.pairwise(places))
+
+
 @pytest.mark.parametrize('keys', ['', 'abc'])
-def test_a_sweep_over_no_key_or_over_three_has_no_figure(tmp_path, keys):
-    points = [({f'{key}': i for key in keys}, 5.0 + i) for i in range(2)]
+def test_a_sweep_in_which_no_key_varies_has_no_figure(tmp_path, keys):
+    points = [(dict.fromkeys(keys, 1), 5.0)]
     assert figures.draw_sweep(points, tmp_path / 'table.png') is None and not [*tmp_path.iterdir()]
 
 

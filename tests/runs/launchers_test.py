@@ -29,7 +29,7 @@ def sweep():
     'flags,message',
     [
         (('--launcher=cloud',), "flag --launcher=cloud: value should be one of <local|slurm>"),
-        (('--launcher=slurm', '--distributed'), '--launcher=slurm: not with --distributed; --processes=N starts all'),
+        (('--launcher=slurm', '--distributed'), '--launcher=slurm: cannot be used with --distributed; --proc'),
         (('--launcher=local', '--process_id=1'), '--process_id=1: needs --distributed'),
         (('--launcher=local', '--slurm=time=60'), '--slurm=time=60: needs --launcher=slurm'),
         (('--launcher=local', '--jobs=2'), '--jobs=2: needs --sweep or --grid, and --launcher'),
@@ -63,7 +63,7 @@ def test_without_submitit_or_slurm(tmp_path, monkeypatch):
     monkeypatch.setenv('PATH', str(tmp_path))
     with pytest.raises(BadInput, match='^--processes=3: must be a multiple of nodes=2'):
         run(tmp_path, 'slurm', processes=3, asked={'nodes': 2})
-    with pytest.raises(BadInput, match='^--launcher=slurm: this machine has no srun'):
+    with pytest.raises(BadInput, match='^--launcher=slurm: srun not found'):
         run(tmp_path, 'slurm')
 
 
@@ -150,7 +150,7 @@ def test_ctrl_c_ends_the_jobs_of_this_machine_with_all_saved(tmp_path):
     os.killpg(waiting.pid, signal.SIGINT)  # as a terminal does: all processes get it
     _, stderr = waiting.communicate(timeout=60)
     assert waiting.returncode == 130 and 'Traceback' not in stderr
-    assert 'which is saved' in job_output(folder, 'err')
+    assert '(saved)' in job_output(folder, 'err')
     with workdir.locked(folder):  # nobody is left that uses it
         pass
     assert launch(*flags).returncode == 0

@@ -78,8 +78,8 @@ def test_a_full_disk_ends_in_the_disks_error_and_closes_everything(tmp_path):
     'progress,said',
     [
         (Progress(), []),
-        (Progress(step=6), ['resumed after update 6, epoch 1.50; 12 updates in all']),
-        (Progress(step=12, finished=True), ['resumed after update 12, epoch 3.00; training is over']),
+        (Progress(step=6), ['resumed at epoch 1.50, after update 6 of 12']),
+        (Progress(step=12, finished=True), ['resumed at epoch 3.00, after update 12; training is finished']),
     ],
 )
 def test_a_resumed_run_says_from_where(tmp_path, lines, progress, said):
@@ -91,8 +91,8 @@ def test_a_resumed_run_says_from_where(tmp_path, lines, progress, said):
     'seconds,said',
     [
         (1.0, []),  # over before anyone asks
-        (6.0, ['about 24 seconds to the end of epoch 3, without validations, at 100 words/s']),
-        (60.0, ['about 4 minutes to the end of epoch 3, without validations, at 10 words/s']),
+        (6.0, ['about 24 seconds of training left to epoch 3 (plus validation), at 100 words/s']),
+        (60.0, ['about 4 minutes of training left to epoch 3 (plus validation), at 10 words/s']),
     ],
 )
 def test_the_time_that_training_will_take_is_said_once_and_without_the_first_chunk(tmp_path, lines, seconds, said):
@@ -113,7 +113,7 @@ def test_the_time_leaves_out_the_compilation_of_each_size_of_chunk_and_validatio
         train_seconds += seconds
         reporter.trained(Progress(step=step, seconds=10 * train_seconds, train_seconds=train_seconds), np.ones(size))
     reporter.close()
-    assert lines()[0][1:] == ['about 10 minutes to the end of epoch 100, without validations, at 50 words/s']
+    assert lines()[0][1:] == ['about 10 minutes of training left to epoch 100 (plus validation), at 50 words/s']
 
 
 def test_what_to_do_next_quotes_the_folder(tmp_path):
@@ -124,7 +124,17 @@ def test_what_to_do_next_quotes_the_folder(tmp_path):
     commands = [shlex.split(line) for line in steps.splitlines()[1:]]
     assert [words[words.index(str(folder)) - 1] for words in commands] == ['generate', 'score', 'explore', 'compare']
     (folder / 'learning_curve.png').touch()
-    assert next_steps(folder).splitlines()[0] == f'figure: {folder}/learning_curve.png'
+    assert next_steps(folder).splitlines()[0] == f'Figure: {folder}/learning_curve.png'
+
+
+def test_the_table_tells_the_share_of_unknown_words_and_warns_of_many():
+    results = {'name': 'a', 'perplexity': {'train': 1, 'valid': 2, 'test': 3}}
+    no_row = {'row': '', 'train': 0, 'valid': 0, 'test': 0}
+    few, many = ({**results, 'oov': {'valid': 0.04, 'test': share}} for share in (0.05, 0.81))
+    assert results_table(few, no_row).splitlines()[3:] == [
+        'unknown words, scored as <rare>: 4.0% of valid, 5.0% of test'
+    ]
+    assert results_table(many, no_row).splitlines()[4].startswith('warning: 81.0% of the validation or test words are')
 
 
 def test_the_table_has_the_mixtures_and_the_papers_row_where_there_are_any():
@@ -136,8 +146,8 @@ def test_the_table_has_the_mixtures_and_the_papers_row_where_there_are_any():
     cells = [[cell.strip() for cell in line.split('|')[1:-1]] for line in table[3:5]]
     assert cells[0] == ['mixed with the trigram, by frequency', '-', '2.0', '3.0']
     assert cells[1] == ['paper, MLP1', '-', '284.0', '268.0']
-    assert table[5].startswith('weights of the mixtures: fixed, 0.5 for the model')
-    assert table[7:] == ['4 test words had probability zero: the test perplexity is infinite']
+    assert table[5].startswith('mixture weights: fixed, 0.5 each; learned')
+    assert table[7:] == ['4 test words have probability zero, so the test perplexity is infinite']
     results = {**results, 'evaluated_train_words': 1000, 'calibration_words': 2000}
-    assert 'train: of a sample of 1,000 training words' in results_table(results, no_row)
-    assert 'calibrated: the output bias was fitted to 2,000 of the validation words' in results_table(results, no_row)
+    assert 'train: estimated on 1,000 sampled training words' in results_table(results, no_row)
+    assert 'calibrated: output bias fitted to 2,000 of the validation words' in results_table(results, no_row)

@@ -7,6 +7,7 @@ import pytest
 from helpers import ROOT, command, launch
 
 from configs import brown, sentences
+from configs import text as text_config
 from nplm_jax import config as config_lib
 from nplm_jax.runs import sweeps, workdir
 from nplm_jax.utils.errors import BadInput
@@ -42,7 +43,9 @@ def test_every_point_of_the_brown_sweep_applies():
         ({'model.hidden': 3}, '--sweep: model.hidden: unknown key'),
         ({'model.h.x': 3}, '--sweep: model.h.x: unknown key'),
         ({'model.h': 'many'}, "--sweep: model.h='many': must be of type int"),
-        ({'model.n': 1}, 'model.n=1: must be 2 or more'),
+        ({'model.n': 1}, '--sweep: model.n=1: must be 2 or more'),
+        ({'model.m': 3, 'model.n': 1}, '--sweep: model.m=3,model.n=1: model.n=1: must be 2 or more'),
+        ({'model.h': 0}, '--sweep: model.h=0: '),
     ],
 )
 def test_a_stale_point_is_refused(overrides, message):
@@ -61,12 +64,12 @@ def test_a_stale_point_stops_the_sweep_before_its_first_run(study, tmp_path):
 @pytest.mark.parametrize(
     'body,message',
     [
-        ('return []', 'sweep\\(\\) of .* yields no point'),
+        ('return []', 'sweep\\(\\) of .* yields no points'),
         ('raise RuntimeError("boom")', 'sweep\\(\\) of .* failed: RuntimeError: boom'),
         ('yield {1: 2}', '{1: 2}: a point must be a dictionary of keys'),
-        ('yield {"name": "table.md"}', 'a point of .* is called table.md, as another'),
+        ('yield {"name": "table.md"}', 'a point of .* is named table.md, a name that another'),
         ('yield 3', '3: a point must be a dictionary of keys'),
-        ('yield {"seed": 2}\n    yield {"seed": 2}', 'a point of .* is called seed=2, as another'),
+        ('yield {"seed": 2}\n    yield {"seed": 2}', 'a point of .* is named seed=2, a name that another'),
     ],
 )
 def test_a_sweep_that_is_none(tmp_path, body, message):
@@ -87,8 +90,8 @@ def test_names_of_points():
 def test_a_file_without_a_sweep(tmp_path):
     done = launch('--config=configs/sentences.py', '--sweep', f'--workdir={tmp_path / "runs"}')
     assert done.returncode == 2 and done.stderr == (
-        '--sweep: configs/sentences.py has no function sweep(); for each combination of some values, without a file, '
-        'give --grid=model.m=10,30 --grid=model.h=20,60\n'
+        '--sweep: configs/sentences.py defines no sweep(); for all combinations of some values give '
+        '--grid=model.m=10,30 --grid=model.h=20,60\n'
     )
 
 
@@ -105,10 +108,10 @@ def test_a_killed_sweep_finishes_only_what_was_missing(study, tmp_path):
     done = launch(*flags)
     assert done.returncode == 0, done.stderr
     assert first.stat().st_mtime_ns == before
-    assert 'h=3,seed=2 is finished' in done.stdout
+    assert 'h=3,seed=2 is already finished' in done.stdout
     table = (runs / 'table.md').read_text()
-    assert done.stdout.partition(table)[2].startswith(f'best on validation: {runs}/h=')
-    assert done.stdout.endswith(f'figure: {runs}/table.png\n') and (runs / 'table.png').exists()
+    assert done.stdout.partition(table)[2].startswith(f'Best on validation: {runs}/h=')
+    assert done.stdout.endswith(f'Figure: {runs}/table.png\n') and (runs / 'table.png').exists()
     for h in (3, 5, 7):
         results = json.loads((runs / f'h={h},seed=2' / 'results.json').read_text())
         assert results['parameters'] == 10 * (1 + 2 + h) + h * (1 + 2 * 2) and results['seed'] == 2
@@ -122,6 +125,13 @@ def test_a_grid_has_a_point_for_each_combination_of_values_of_the_keys_types():
     assert points[0].name == 'direct=True,m=3,decay=0.0' and points[2].config.model.direct is False
 
 
+def test_an_impossible_point_of_a_grid_is_named_before_anything_trains(tmp_path):
+    grid = ['--grid', 'model.h=0,5', 'model.direct=False,True']
+    done = launch('--config=configs/sentences.py', f'--workdir={tmp_path / "runs"}', *grid)
+    assert done.returncode == 2 and done.stderr.startswith('--grid: model.h=0,model.direct=False: model.h=0: ')
+    assert done.stderr.count('\n') == 1 and not (tmp_path / 'runs').exists()
+
+
 def test_a_grid_on_the_command_line_is_trained_and_its_best_point_marked(tmp_path):
     flags = ['--config=configs/sentences.py', '--config.train.epochs=3', '--vectorize']
     done = launch(*flags, f'--workdir={tmp_path}/runs', '--grid', 'optimizer.learning_rate=1e-9,0.5', 'model.m=2,3')
@@ -131,8 +141,8 @@ def test_a_grid_on_the_command_line_is_trained_and_its_best_point_marked(tmp_pat
     results = {p.parent.name: json.loads(p.read_text()) for p in tmp_path.glob('runs/*/results.json')}
     assert len(results) == 4 and all(results[name]['trained_together'] == 2 for name in results)
     assert marked == [min(results, key=lambda name: results[name]['perplexity']['valid'])]
-    assert 'learning_rate=0.5' in marked[0] and f'best on validation: {tmp_path}/runs/{marked[0]}' in done.stdout
-    assert figure == f'figure: {tmp_path}/runs/table.png'
+    assert 'learning_rate=0.5' in marked[0] and f'Best on validation: {tmp_path}/runs/{marked[0]}' in done.stdout
+    assert figure == f'Figure: {tmp_path}/runs/table.png'
 
 
 def test_a_point_that_fails_does_not_stop_the_others(tmp_path, lines):
@@ -149,3 +159,51 @@ def test_a_point_that_fails_does_not_stop_the_others(tmp_path, lines):
     assert 'batch_size=14: train.batch_size=14: must be 13 or less' in said
     assert 'm=1000000000: out of memory (' in said
     assert 'learning_rate=1e+30,epochs=2: update ' in said and ' is not finite; ' in said
+
+
+@pytest.fixture
+def bigrams(tmp_path):
+    """The points of a sweep over a text, by values of ngram.delta."""
+    config = text_config.get_config()
+    config.model.family, config.model.n, config.corpus.min_count = 'add_delta', 2, 1
+    config.corpus.path = str(tmp_path / 'text')
+    (tmp_path / 'text').write_text('a b c d a c b d ' * 20)
+    return lambda *deltas: [sweeps.apply(config, {'ngram.delta': delta}) for delta in deltas]
+
+
+def test_a_sweep_whose_text_has_changed_is_refused_before_a_point_runs(bigrams, tmp_path):
+    sweeps.run(bigrams(0.1, 0.2), tmp_path / 'runs', '')
+    table = (tmp_path / 'runs' / 'table.md').read_text()
+    (tmp_path / 'text').write_text('a c b d a b c d ' * 20)
+    message = (
+        f'^--workdir={tmp_path}/runs: delta=0.1: was started on a different text; give another folder, such as .*-2$'
+    )
+    with pytest.raises(BadInput, match=message):
+        sweeps.run(bigrams(0.3, 0.1, 0.2), tmp_path / 'runs', '')
+    assert not (tmp_path / 'runs' / 'delta=0.3').exists() and (tmp_path / 'runs' / 'table.md').read_text() == table
+
+
+def test_jobs_of_a_sweep_whose_text_has_changed_do_not_start(bigrams, tmp_path):
+    sweeps.run(bigrams(0.1), tmp_path / 'runs', '')
+    (tmp_path / 'text').write_text('a c b d a b c d ' * 20)
+    keys = {'model.family': 'add_delta', 'model.n': 2, 'corpus.min_count': 1, 'corpus.path': tmp_path / 'text'}
+    flags = [f'--config.{key}={value}' for key, value in keys.items()]
+    grid = [f'--workdir={tmp_path}/runs', '--launcher=local', '--grid=ngram.delta=0.3,0.1']
+    done = launch('--config=configs/text.py', *flags, *grid)
+    assert done.returncode == 2 and 'delta=0.1: was started on a different text' in done.stderr, done.stderr
+    assert not (tmp_path / 'runs' / 'delta=0.3').exists()
+
+
+def test_a_table_over_two_texts_is_refused(bigrams, tmp_path):
+    for delta, text in ((0.1, 'a b c d a c b d '), (0.2, 'a c b d a b c d ')):
+        (tmp_path / 'text').write_text(text * 20)
+        sweeps.run(bigrams(delta), tmp_path / 'runs', '')
+    with pytest.raises(BadInput, match=r'runs: delta=0.2 was started on a different text from delta=0.1; give another'):
+        sweeps.write_table(bigrams(0.1, 0.2), tmp_path / 'runs', {})
+
+
+def test_a_finished_sweep_whose_text_is_gone_shows_its_table(bigrams, tmp_path, lines):
+    table = sweeps.run(bigrams(0.1, 0.2), tmp_path / 'runs', '')
+    (tmp_path / 'text').unlink()
+    assert sweeps.run(bigrams(0.1, 0.2), tmp_path / 'runs', '') == table
+    assert 'is not compared with its text' in lines()[1][-1]

@@ -170,7 +170,7 @@ def test_saving_below_the_newest_is_an_error_and_the_same_again_is_not(tmp_path)
 
 def test_the_best_of_an_empty_folder_is_an_error(tmp_path):
     store = CheckpointStore(tmp_path)
-    with pytest.raises(BadInput, match='holds no checkpoint'):
+    with pytest.raises(BadInput, match='has no checkpoint'):
         store.restore_best(STATE, BEST)
     store.close()
 

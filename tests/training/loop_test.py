@@ -79,7 +79,7 @@ def test_a_stop_during_the_last_validation_is_not_missed(tmp_path):
         def validated(self, progress):
             signals.append(2) if progress.finished else None
 
-    with pytest.raises(Interrupted, match='stopped after update 93, which is saved'):
+    with pytest.raises(Interrupted, match=r'stopped after update 93 \(saved\)'):
         train(BASE, tmp_path, lambda: signals[0] if signals else 0, reporter=SignalAtTheEnd())
     with contextlib.closing(CheckpointStore(tmp_path)) as store:
         assert store.latest_step() == 93

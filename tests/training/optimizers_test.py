@@ -11,6 +11,7 @@ from nplm_jax.training.optimizers import (
     learning_rate_schedule,
     make_optimizer,
     paper_schedule,
+    scale_by_rowwise_adam,
 )
 
 
@@ -39,6 +40,49 @@ def test_schedules_end_at_zero_and_warm_up(name, end):
     assert [rate(step) for step in (0, 5, 10, 100)] == pytest.approx([0, 1, 2, end], abs=1e-6)
     halfway = rate(55)  # between the warm-up's end and the run's
     assert halfway == pytest.approx((2.0 + end) / 2, abs=1e-6)
+
+
+def rowwise_adam_by_numpy(gradients, p=1.0, b2=0.999, eps=1e-8):
+    """Returns what the rule makes of the last of some gradients of a table, V x D, in float64."""
+    nu_V = np.zeros(len(gradients[0]))
+    for g_VxD in gradients:
+        nu_V = b2 * nu_V + (1 - b2) * np.mean(np.square(g_VxD), axis=1)
+    corrected_V = nu_V / (1 - b2 ** len(gradients))
+    return gradients[-1] / (np.sqrt(corrected_V**p * corrected_V[nu_V > 0].mean() ** (1 - p)) + eps)[:, None]
+
+
+@pytest.mark.parametrize('p', [0.0, 0.5, 1.0])
+def test_rowwise_adam_has_one_second_moment_a_row_of_a_table_and_is_adam_elsewhere(p):
+    rng = np.random.default_rng(0)
+    gradients = [
+        {'C_VxM': rng.normal(size=(5, 3)), 'b_V': rng.normal(size=5), 'H': rng.normal(size=(2, 2))} for _ in range(4)
+    ]
+    for g in gradients:
+        g['C_VxM'][rng.integers(5)] = 0
+    params = jax.tree.map(jnp.zeros_like, gradients[0])
+    rule, adam = scale_by_rowwise_adam(('C_VxM', 'b_V'), p), optax.scale_by_adam()
+    state, adam_state = rule.init(params), adam.init(params['H'])
+    for g in gradients:
+        updates, state = rule.update(g, state)
+        expected, adam_state = adam.update(g['H'], adam_state)
+    np.testing.assert_allclose(updates['C_VxM'], rowwise_adam_by_numpy([g['C_VxM'] for g in gradients], p), rtol=1e-5)
+    b_Vx1 = rowwise_adam_by_numpy([g['b_V'][:, None] for g in gradients], p)
+    np.testing.assert_allclose(updates['b_V'], b_Vx1[:, 0], rtol=1e-5)
+    np.testing.assert_array_equal(updates['H'], expected)
+
+
+def test_rowwise_adam_of_some_rows_is_that_of_all_rows_with_zeros_elsewhere():
+    rule = scale_by_rowwise_adam(('C_VxM',))
+    dense = sparse = rule.init({'C_VxM': jnp.zeros((5, 2))})
+    for rows in ([0, 3, 5], [3, 4, 5], [1, 3, 4]):  # 5 is no row
+        values = jnp.asarray(np.random.default_rng(rows).normal(size=(3, 2)), jnp.float32)
+        grads = jnp.zeros((5, 2)).at[jnp.asarray(rows)].add(values, mode='drop')
+        expected, dense = rule.update({'C_VxM': grads}, dense)
+        updates, sparse = rule.update({'C_VxM': values}, sparse, rows={'C_VxM': jnp.asarray(rows)})
+        for row, update in zip(rows, updates['C_VxM']):
+            if row < 5:
+                np.testing.assert_allclose(update, expected['C_VxM'][row], rtol=1e-6)
+        np.testing.assert_allclose(sparse.nu['C_VxM'], dense.nu['C_VxM'], rtol=1e-6)
 
 
 @pytest.mark.parametrize('name', ['sgd', 'adam', 'adagrad'])

@@ -128,7 +128,9 @@ def test_norms_of_rows_that_are_needed_twice_are_those_of_their_sum(store):
 # --- a finite loss whose gradient, parameters or optimizer state are not ---------------------------------
 
 
-@pytest.mark.parametrize('name,clip_norm', [('sgd', 0.0), ('sgd', 1.0), ('adam', 0.0), ('adagrad', 0.0)])
+@pytest.mark.parametrize(
+    'name,clip_norm', [('sgd', 0.0), ('sgd', 1.0), ('adam', 0.0), ('rowwise_adam', 0.0), ('adagrad', 0.0)]
+)
 def test_a_gradient_that_is_not_finite_below_a_finite_loss_is_found(name, clip_norm, store):
     optimizer = {'optimizer.name': name, 'optimizer.clip_norm': clip_norm, 'optimizer.momentum': 0.0}
     shape = {'model.h': 0, 'model.dropout': 0.0, 'train.steps_per_execution': 1, 'optimizer.decay': 0.0}

@@ -13,7 +13,9 @@ def test_a_batch_larger_than_the_corpus_is_refused():
 
 @pytest.mark.parametrize('warmup', [93, 94])
 def test_a_warm_up_as_long_as_the_run_or_longer_is_refused(warmup):
-    with pytest.raises(BadInput, match=f'^optimizer.warmup={warmup}: must be below 93, all updates of the run$'):
+    with pytest.raises(
+        BadInput, match=f'^optimizer.warmup={warmup}: must be below 93, the number of updates of the run$'
+    ):
         make_schedule(small_settings({'optimizer.warmup': warmup}), DATA.train)
 
 

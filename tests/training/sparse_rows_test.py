@@ -29,7 +29,8 @@ def test_rows_are_gathered_by_number_and_updates_added_once_for_each_time_a_row_
         np.testing.assert_array_equal(per_example[name], params[name][rows.example_rows_BxL])
     np.testing.assert_array_equal(per_example['e_BxNxM'], params['C_VxM'][CONTEXTS])
     ones = jax.tree.map(jnp.ones_like, (shared, per_example))
-    updated = jax.jit(sparse_rows.scatter_add_rows, static_argnums=4)(params, *ones, rows, tables)
+    updates, ids = jax.jit(sparse_rows.table_gradients, static_argnums=2)(ones, rows, tables)
+    updated = jax.jit(sparse_rows.add_rows)(params, updates, ids)
     assert jax.tree.structure(updated) == jax.tree.structure(params)
     for name, ids in {'C_VxM': [CONTEXTS], **dict.fromkeys(tables, rows[1:3])}.items():
         times_V = sum(np.bincount(np.ravel(x), minlength=V) for x in ids)
@@ -37,3 +38,14 @@ def test_rows_are_gathered_by_number_and_updates_added_once_for_each_time_a_row_
         np.testing.assert_allclose(added, np.broadcast_to(times_V[:, None], added.shape), atol=1e-5)
     np.testing.assert_allclose(updated['classes']['U_GxK'], params['classes']['U_GxK'] + 1)
     np.testing.assert_allclose(updated['H_KxP'], params['H_KxP'] + 1)
+
+
+def test_the_values_of_a_row_are_summed_and_no_row_is_named_twice():
+    ids_R = jnp.asarray([5, 2, 5, 30, 2, 2], jnp.int32)
+    values_RxD = jnp.arange(12.0).reshape(6, 2)
+    distinct_R, sums_RxD = jax.jit(sparse_rows.sum_rows, static_argnums=2)(ids_R, values_RxD, V)
+    np.testing.assert_array_equal(distinct_R, [2, 5, 30, V, V, V])
+    np.testing.assert_array_equal(sums_RxD, [[2 + 8 + 10, 3 + 9 + 11], [0 + 4, 1 + 5], [6, 7], [0, 0], [0, 0], [0, 0]])
+    added = sparse_rows.add_rows({'U_VxK': jnp.zeros((V, 2))}, {'U_VxK': sums_RxD}, {'U_VxK': distinct_R})
+    np.testing.assert_array_equal(added['U_VxK'][jnp.asarray([2, 5, 30])], sums_RxD[:3])
+    assert np.count_nonzero(np.any(added['U_VxK'], axis=1)) == 3

@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -90,6 +92,29 @@ def test_rows_that_are_updated_alone_end_as_in_an_update_of_all_rows(kind):
         states.append(execute_steps(*run.chunk(run.init_state(), 0))[0])
     for a, b in zip(*(jax.tree.leaves(state.params) for state in states), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('kind', ['sampled', 'nce', 'two_level'])
+def test_rowwise_adam_ends_alike_whether_some_rows_or_all_are_updated(kind):
+    rule = {'optimizer.name': 'rowwise_adam', 'optimizer.learning_rate': 0.01, 'optimizer.decay': 0.5}
+    run = prepare_run(small_settings({**SPARSE, **NO_DROPOUT, **rule, 'output.kind': kind}), DATA)
+    assert run.program.scatters_updates
+    chunk = run.chunk(run.init_state(), 0)
+    dense = chunk._replace(program=dataclasses.replace(chunk.program, scatters_updates=False), state=run.init_state())
+    for a, b in zip(*(jax.tree.leaves(execute_steps(*c)[0]) for c in (chunk, dense)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize('kind', ['full', 'nce'])
+def test_rowwise_adam_decays_the_weights_apart_from_the_gradients(kind):
+    rule = {'optimizer.name': 'rowwise_adam', 'optimizer.learning_rate': 0.01, 'optimizer.schedule': 'constant'}
+    states = []
+    for decay in (0.0, 0.5):
+        settings = {**SPARSE, **NO_DROPOUT, **rule, 'optimizer.decay': decay, 'output.kind': kind}
+        run = prepare_run(small_settings({**settings, 'train.steps_per_execution': 1}), DATA)
+        states.append(execute_steps(*run.chunk(run.init_state(), 0))[0].params)
+    for a, b in zip(*map(jax.tree.leaves, states), strict=True):
+        np.testing.assert_allclose(b, a * (1 - 0.01 * 0.5) if a.ndim > 1 else a, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,7 @@ LSTM = {'model.family': 'lstm', 'train.bptt_length': 2}
         {'output.kind': 'two_level', 'optimizer.name': 'sgd'},
         {'output.kind': 'importance', 'optimizer.name': 'sgd'},
         {'output.kind': 'sampled', 'optimizer.name': 'adam', **LSTM},
+        {'output.kind': 'nce', 'optimizer.name': 'rowwise_adam'},
     ],
     ids=lambda changes: ' '.join(changes[key] for key in ('output.kind', 'optimizer.name')),
 )
@@ -117,7 +118,7 @@ def test_stopped_by_a_signal_and_resumed_it_ends_the_same(tmp_path, monkeypatch)
 
     with monkeypatch.context() as patch:
         patch.setattr(reporting.Reporter, 'validated', stop)
-        with pytest.raises(Interrupted, match='stopped after update 15, which is saved'):
+        with pytest.raises(Interrupted, match=r'stopped after update 15 \(saved\)'):
             train(points, tmp_path / 'parts')
     saved = []
     for point in points:
@@ -194,7 +195,7 @@ def test_the_command_line(tmp_path):
     process = launch('--config=configs/sentences.py', '--vectorize', f'--workdir={tmp_path / "none"}')
     assert (process.returncode, process.stderr) == (
         2,
-        '--vectorize: needs --sweep or --grid, and not --launcher, which gives each point a process\n',
+        '--vectorize: needs --sweep or --grid, and no --launcher, which starts a process for each point\n',
     ) and not (tmp_path / 'none').exists()
     (tmp_path / 'study.py').write_text(
         'from configs.sentences import get_config\n'

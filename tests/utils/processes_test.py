@@ -32,7 +32,7 @@ def test_an_error_of_the_function_is_raised_here():
 
 
 def test_a_killed_process_is_one_line():
-    with pytest.raises(BadInput, match='a helper process was ended from outside'):
+    with pytest.raises(BadInput, match='a helper process was killed'):
         list(map_in_processes(_kill_self, [1, 2, 3], 2))
 
 

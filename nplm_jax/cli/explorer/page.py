@@ -40,7 +40,7 @@ class ExplorerPage:
 
     Attributes:
         models: The models.
-        kind: How text is split, as in `tokenize_prompt`.
+        kind: How text is split, as in `WordCutter`.
         state: What the visitor has chosen.
         maps: See `Prepared`.
         beginnings: See `Prepared`.
@@ -147,11 +147,13 @@ class ExplorerPage:
             return
         hint = 'The stronger its colour, the less likely a word was. Hover for numbers, click for what was expected.'
         with parts.panel('How much each word surprised', hint):
-            parts.legend()
-            parts.reading(words, self._predict(), position, self._explain_word)
+            known = self.models.vocabulary.ids
+            parts.legend(any(word not in known for word in words))
+            parts.reading(words, known, self._predict(), position, self._explain_word)
             if position is not None and position < len(words):
                 with ui.element('div').classes('flex items-center gap-2'):
-                    ui.label(f'Word {position + 1}, “{words[position]}”').classes('font-medium')
+                    scored = '' if words[position] in known else f', read as {RARE}'
+                    ui.label(f'Word {position + 1}, “{words[position]}”{scored}').classes('font-medium')
                     ui.button('close', on_click=partial(self._explain_word, position)).props('flat dense no-caps')
                 explanations = view.explain(self.models, words, position, NUM_EXPECTED, self.state.weights)
                 parts.explanation_cards(explanations, len(self.models.vocabulary), self.select_word)
@@ -159,6 +161,8 @@ class ExplorerPage:
     @ui.refreshable_method
     def show_next_words(self) -> None:
         """Shows the likeliest next words of each model; the keys stand for those of one of them."""
+        if not self.tokenize():
+            ui.label('Without a text: the words that begin a paragraph.').classes('beginning')
         with ui.element('div').classes('cards'):
             for i, prediction in enumerate(self._predict()):
                 framed = i == self.state.model

@@ -1,12 +1,13 @@
 """The parts of the explorer's page: NiceGUI elements that show data and know nothing of a visitor's state."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 
 from nicegui import ui
 
 from nplm_jax.cli.explorer import style
 from nplm_jax.cli.explorer.view import Explanation, Prediction, WeightedWords, describe_probability
+from nplm_jax.data.vocabulary import RARE
 
 MAX_COLOURED = 60  # the last words of a long text
 DIGIT_KEYS = '1234567890'  # they append the first ten words of a list
@@ -39,23 +40,32 @@ def button(on_click: Callable[[], object], classes: str = '') -> ui.element:
     return ui.element('button').props('type=button').classes(f'plain {classes}').on('click', lambda _: on_click())
 
 
-def legend() -> None:
-    """Shows what the colour of a word says."""
+def legend(any_unknown: bool) -> None:
+    """Shows what the colour of a word says, and its stripes if any word is unknown."""
     steps = range(0, style.MAX_BITS + 1, style.MAX_BITS // 4)
     with ui.element('div').classes('legend'):
         ui.element('div').classes('scale')
         with ui.element('div').classes('ticks quiet'):
             for bits in steps:
                 ui.label('certain' if bits == 0 else f'1 in {2**bits:,}').tooltip(f'{bits} bits')
+    if any_unknown:
+        with ui.element('div').classes('flex items-center gap-2 text-sm'):
+            ui.label('word').classes('unknown px-1')
+            ui.label(f'not in the vocabulary: all such words are read as {RARE}').classes('quiet')
 
 
 def reading(
-    words: Sequence[str], predictions: Sequence[Prediction], selected: int | None, on_click: Callable[[int], None]
+    words: Sequence[str],
+    known: Container[str],
+    predictions: Sequence[Prediction],
+    selected: int | None,
+    on_click: Callable[[int], None],
 ) -> None:
-    """Shows the text once for each model, each word coloured by its surprisal.
+    """Shows the text once for each model, each word coloured by its surprisal; an unknown word is striped instead.
 
     Args:
         words: The text.
+        known: The words of the vocabulary.
         predictions: What each model says of it.
         selected: The place of the word that is explained.
         on_click: Called with the place of a word that was clicked.
@@ -71,11 +81,13 @@ def reading(
                     ui.label(f'… {first:,} words').classes('quiet')
                 rows = zip(words, prediction.bits_T.tolist(), prediction.perplexities_T.tolist())
                 for position, (word, bits, perplexity) in list(enumerate(rows))[first:]:
-                    chosen = ' selected' if position == selected else ''
-                    with button(partial(on_click, position), f'surprise{chosen}').style(style.surprise(bits)):
+                    classes = 'surprise' + ' selected' * (position == selected) + ' unknown' * (word not in known)
+                    colour = style.surprise(bits) if word in known else ''
+                    with button(partial(on_click, position), classes).style(colour):
                         ui.label(word)
+                        scored = '' if word in known else f'not in the vocabulary; {RARE}: '
                         chance = describe_probability(2**-bits)
-                        ui.tooltip(f'{bits:.1f} bits ({chance}); perplexity up to here {perplexity:,.1f}')
+                        ui.tooltip(f'{scored}{bits:.1f} bits ({chance}); perplexity up to here {perplexity:,.1f}')
 
 
 def explanation_cards(explanations: Sequence[Explanation], num_words: int, on_click: Callable[[str], None]) -> None:

@@ -30,7 +30,7 @@ class _OneLine(logging.Filter):
 
 
 def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: bool) -> None:
-    """Serves the page until Ctrl-C. `kind` says how text is split, as in `tokenize_prompt`."""
+    """Serves the page until Ctrl-C. `kind` says how text is split, as in `WordCutter`."""
 
     @ui.page('/')
     def build() -> None:

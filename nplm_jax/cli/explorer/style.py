@@ -45,13 +45,17 @@ button.entry kbd { align-self: center; width: 1.2rem; text-align: center; paddin
 button.plain.pill { background: var(--page); border: 1px solid var(--line); padding: 0 .4rem; }
 .reading { width: 100%; display: grid; grid-template-columns: auto 1fr; gap: .35rem 1rem; align-items: baseline; }
 .text { display: flex; flex-wrap: wrap; gap: .2rem; }
-.surprise.selected { outline: 2px solid var(--text); }
+.unknown, button.plain.unknown {
+  border-radius: .25rem; outline: 1px dashed var(--quiet);
+  background: repeating-linear-gradient(-45deg, rgb(100 116 139 / 35%) 0 2px, transparent 2px 7px);
+}
+button.surprise.selected { outline: 2px solid var(--text); }
 .scale { height: .6rem; border-radius: .3rem; border: 1px solid var(--line);
   background: linear-gradient(to right, transparent, rgb(var(--surprise))); }
 .legend { width: 100%; max-width: 34rem; }
 .ticks { display: flex; justify-content: space-between; font-size: .75rem; }
 .split { width: 100%; display: grid; gap: 1rem; grid-template-columns: minmax(15rem, 1fr) 3fr; }
-.map { width: 100%; height: 32rem; }
+.map { width: 100%; height: 26rem; }
 .map text { font-family: Roboto, sans-serif !important; fill: var(--text) !important; }
 .map text { paint-order: stroke; stroke: var(--panel) !important; stroke-width: 3px; }
 .numbers { width: 100%; display: grid; gap: 0 1rem; grid-template-columns: repeat(auto-fill, minmax(6.5rem, 1fr)); }

@@ -84,8 +84,8 @@ class CachedModel(LanguageModel):
         self._next_word = functools.lru_cache(NUM_CACHED)(lambda *key: model.next_word(_array(*key)))
         self._score = functools.lru_cache(NUM_CACHED)(lambda span, *key: model.score(_array(*key), span))
 
-    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score`."""
+    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.score_span`."""
         return self._score(span, *_key(tokens_T))
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
@@ -131,7 +131,7 @@ def predict(
         k: How many next words each prediction lists.
         weights_M: The mixture's weights; see `with_mixture`.
     """
-    ids_T = models.context(words)
+    ids_T = models.encode_prompt(words)
     padded_T, text = np.pad(ids_T, (0, -len(ids_T) % BLOCK)), Span(len(ids_T) - len(words), len(ids_T))
     predictions = []
     for name, model in _cached_with_mixture(models, weights_M):
@@ -156,7 +156,7 @@ def explain(
         weights_M: The mixture's weights; see `with_mixture`.
     """
     require(0 <= position < len(words), 'position', position, f'must be one of the {len(words)} words')
-    ids_T = models.context(words)
+    ids_T = models.encode_prompt(words)
     place = len(ids_T) - len(words) + position
     explanations = []
     for name, model in _cached_with_mixture(models, weights_M):
@@ -199,7 +199,7 @@ def continue_text(
         weights_M: The mixture's weights; see `with_mixture`.
     """
     model = with_mixture(models, weights_M)[index][1]
-    ids_BxT = generation.sample(model, models.context(words), count, samples, choice, seed)
+    ids_BxT = generation.sample(model, models.encode_prompt(words), count, samples, choice, seed)
     return [' '.join(models.vocabulary.decode(ids_T)) for ids_T in ids_BxT]
 
 

@@ -47,8 +47,8 @@ class DynamicEvaluation(LanguageModel):
         self.model, self.root_mean_squares = model, root_mean_squares
         self.rate, self.decay, self.segment = rate, decay, segment
 
-    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score`. The parameters at the start of the span are the trained ones."""
+    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.score_span`. The parameters at the start of the span are the trained ones."""
         # Whole segments: those before the span fill the state, and the last one repeats the last word.
         num_static = min(-(-self.model.network.body.burn_in // self.segment), span.start // self.segment)
         first = span.start - num_static * self.segment

@@ -41,8 +41,8 @@ class NeuralCache(LanguageModel):
     def __init__(self, model: NeuralLanguageModel, num_remembered: int, sharpness: float) -> None:
         self.model, self.num_remembered, self.sharpness = model, num_remembered, sharpness
 
-    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score`. The cache holds the words before the span, too."""
+    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.score_span`. The cache holds the words before the span, too."""
         before = self.num_remembered + self.model.network.body.burn_in
         start = max(0, span.start - before)
         positions_SxB = dataset.consecutive_positions(Span(start, span.stop), BLOCK)

@@ -32,8 +32,8 @@ class NgramCache(LanguageModel):
         self._vocabulary_size = vocabulary_size
         self.order, self.num_remembered, self.concentration = order, num_remembered, concentration
 
-    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score`. The cache holds the words before the span, too."""
+    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.score_span`. The cache holds the words before the span, too."""
         first = max(0, span.start - self.num_remembered - self.order)
         words = np.asarray(tokens_T[first : span.stop]).tolist()
         counts, p_T = _Counts(self), np.empty(len(span))

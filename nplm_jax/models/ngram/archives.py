@@ -74,7 +74,7 @@ def read(path: pathlib.Path, in_memory: int = IN_MEMORY) -> dict[str, np.ndarray
         archive_size = size - _DIGEST_LENGTH - len(_NO_COMMENT)
         is_intact = archive_size > 0 and _digest(file, archive_size) == file.read()[-_DIGEST_LENGTH:]
         if not is_intact:
-            raise BadInput(f'{path}: damaged (its checksum is wrong); delete it, and the model is estimated again')
+            raise BadInput(f'{path}: damaged (its checksum is wrong); delete it to estimate the model again')
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         try:
             with zipfile.ZipFile(file) as archive:

@@ -3,8 +3,8 @@ r"""ARPA files: the text format in which n-gram toolkits exchange back-off model
 A file has a header `\data\` with the number of n-grams of each order, then for each order lines of
 `log10 p<TAB>words<TAB>log10 b`, then `\end\`. A log10 of -99 or less stands for probability zero.
 
-The rare-word symbol is written as `<unk>`. The sentence boundaries `<s>` and `</s>`, which other readers require,
-are written with probability zero, because a stream has no sentences; they are not words of the vocabulary.
+The rare-word symbol is written as `<unk>`, and the paragraph mark as the sentence marks `<s>` and `</s>`, as
+`sentence_marks.split` says. Other readers require both marks: without a paragraph mark they have probability zero.
 """
 
 import dataclasses
@@ -15,15 +15,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY
 from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.models.ngram import sentence_marks
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import NgramTable, find
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_lines, write_atomically
 
-UNKNOWN = '<unk>'
-SENTENCE_BOUNDARIES = ('<s>', '</s>')
+UNKNOWN, UNKNOWN_IN_CAPITALS = '<unk>', '<UNK>'
+SENTENCE_MARKS = (sentence_marks.BEGIN, sentence_marks.END)
 _ZERO = -99.0  # the log10 of probability zero
 _LOG_10 = math.log(10)
 _MAX_ORDER = 100
@@ -33,16 +33,18 @@ def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> No
     """Writes a model with seven digits.
 
     Raises:
-        BadInput: The vocabulary is not of the model's size, or has `<unk>`, `<s>` or `</s>` as a word.
+        BadInput: The vocabulary is not of the model's size, or has `<unk>`, `<UNK>`, `<s>` or `</s>` as a word.
     """
     if len(vocabulary) != model.table.vocabulary_size:
         raise BadInput(f'{path}: a vocabulary of {len(vocabulary)} words for a model of {model.table.vocabulary_size}')
-    reserved = [w for w in (UNKNOWN, *SENTENCE_BOUNDARIES) if w in vocabulary.ids]
+    reserved = [w for w in (UNKNOWN, UNKNOWN_IN_CAPITALS, *SENTENCE_MARKS) if w in vocabulary.ids]
     if reserved:
         raise BadInput(f'{path}: the vocabulary has {reserved[0]!r} as a word, which ARPA files reserve')
+    model, vocabulary = sentence_marks.split(model, vocabulary)
+    unused_marks = [mark for mark in SENTENCE_MARKS if mark not in vocabulary.ids]
     lines = ['\\data\\']
     for k in range(1, model.n + 1):
-        lines.append(f'ngram {k}={model.table.size(k) + (len(SENTENCE_BOUNDARIES) if k == 1 else 0)}')
+        lines.append(f'ngram {k}={model.table.size(k) + (len(unused_marks) if k == 1 else 0)}')
     words = [UNKNOWN, *vocabulary.words[1:]]
     ngrams = words
     for k in range(1, model.n + 1):
@@ -51,8 +53,8 @@ def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> No
             ngrams = [f'{ngrams[p]} {words[w]}' for p, w in zip(model.table.prefixes(k).tolist(), last.tolist())]
         lines.append(f'\n\\{k}-grams:')
         if k == 1:
-            lines += [f'{_ZERO:g}\t{boundary}' for boundary in SENTENCE_BOUNDARIES]
-        log_p = _nats_to_log10(np.minimum(model.log_p[k - 1], 0))
+            lines += [f'{_ZERO:g}\t{mark}' for mark in unused_marks]
+        log_p = _nats_to_log10(np.minimum(np.asarray(model.log_p[k - 1]), 0))
         if k == model.n:
             lines += [f'{p:.7g}\t{ngram}' for p, ngram in zip(log_p, ngrams)]
         else:
@@ -65,9 +67,9 @@ def read(path: pathlib.Path) -> tuple[BackoffModel, Vocabulary]:
     """Reads an ARPA file of any toolkit, of any order up to 100.
 
     Returns:
-        The model, and the vocabulary of its ids: `<unk>` as the rare-word symbol (with probability zero if the file
-        does not have it), then the words in the order of the file; all counts are 0. `<s>` and `</s>` are words only
-        if the file gives them a positive probability or a longer n-gram; then they keep the file's probabilities.
+        The model, and the vocabulary of its ids: `<unk>` or `<UNK>` as the rare-word symbol (with probability zero if
+        the file has neither), then the words in the order of the file; all counts are 0. `<s>` and `</s>` are words
+        only if the file gives them a positive probability or a longer n-gram; then they keep the file's probabilities.
 
     Raises:
         BadInput: The text is malformed, a section's number of n-grams differs from the header's, an n-gram is
@@ -80,7 +82,7 @@ def read(path: pathlib.Path) -> tuple[BackoffModel, Vocabulary]:
     first_uses = {ngram: i for i, ngram in reversed(list(enumerate(unigrams.ngrams)))}
     _check_unique(path, unigrams, list(first_uses.values()))
     is_word = [
-        p > _ZERO or w not in SENTENCE_BOUNDARIES or w in in_longer for p, (w,) in zip(unigrams.log_p, unigrams.ngrams)
+        p > _ZERO or w not in SENTENCE_MARKS or w in in_longer for p, (w,) in zip(unigrams.log_p, unigrams.ngrams)
     ]
     words = [w for (w,), is_kept in zip(unigrams.ngrams, is_word) if is_kept and w != UNKNOWN]
     if RARE in words:
@@ -101,55 +103,6 @@ def read(path: pathlib.Path) -> tuple[BackoffModel, Vocabulary]:
         log_p.append(_log10_to_nats(section.log_p)[order])
         log_b.append(_log10_to_nats(section.log_b)[order])
     return BackoffModel(NgramTable(len(ids), tuple(keys)), log_p, log_b[:-1]), vocabulary
-
-
-def merge_sentence_marks(
-    path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary
-) -> tuple[BackoffModel, Vocabulary]:
-    """Makes the one paragraph mark `<p>` of `<s>` and `</s>`: it ends a sentence, and the next one begins after it.
-
-    After it a word has the probability that it has after `<s>`; it has itself the probability of `</s>`, whether or not
-    `<s>` has one in the file, which no model predicts. No other probability changes.
-
-    Args:
-        path: The file that was read, for error messages.
-        model: A model that `read` returned.
-        vocabulary: Its vocabulary.
-
-    Returns:
-        The model and its vocabulary; both as they are unless they have both marks.
-
-    Raises:
-        BadInput: The vocabulary has `<p>` beside the marks, or `<s>` ends an n-gram, or `</s>` stands before a word.
-    """
-    if not all(mark in vocabulary.ids for mark in SENTENCE_BOUNDARIES):
-        return model, vocabulary
-    first, last = (vocabulary.ids[mark] for mark in SENTENCE_BOUNDARIES)
-    if PARAGRAPH_BOUNDARY in vocabulary.ids:
-        raise BadInput(
-            f'{path}: has {PARAGRAPH_BOUNDARY} as a word beside <s>, which would become {PARAGRAPH_BOUNDARY}'
-        )
-    renamed = dict.fromkeys(SENTENCE_BOUNDARIES, PARAGRAPH_BOUNDARY)
-    words = tuple(renamed.get(word, word) for word in vocabulary.words if word != SENTENCE_BOUNDARIES[0])
-    merged = Vocabulary(words, (0,) * len(words))
-    new_ids = merged.encode(renamed.get(word, word) for word in vocabulary.words).astype(np.int64)
-    keys = [np.arange(len(words))]
-    kept = [np.delete(np.arange(len(vocabulary)), first)]  # the old node of each new one, order by order
-    nodes, sentence_ends = new_ids, np.array([last])  # the new node of each old one; old nodes that end in </s>
-    for k in range(2, model.n + 1):
-        contexts, last_words = model.table.prefixes(k), model.table.keys[k - 1] % len(vocabulary)
-        if (last_words == first).any() or np.isin(contexts, sentence_ends).any():
-            raise BadInput(f'{path}: <s> ends a {k}-gram, or </s> stands before a word; they cannot become one mark')
-        packed = nodes[contexts] * len(words) + new_ids[last_words]
-        kept.append(np.argsort(packed))
-        keys.append(packed[kept[-1]])
-        nodes, sentence_ends = np.argsort(kept[-1]), np.flatnonzero(last_words == last)
-    log_b = [array.copy() for array in model.log_b]
-    for array in log_b[:1]:
-        array[last] = array[first]
-    table = NgramTable(len(words), tuple(keys))
-    log_p, log_b = ([array[i] for array, i in zip(arrays, kept)] for arrays in (model.log_p, log_b))
-    return BackoffModel(table, log_p, log_b), merged
 
 
 @dataclasses.dataclass
@@ -207,7 +160,10 @@ def _add_ngram(section: _Section, order: int, fields: list[str], number: int) ->
         return False
     if math.isnan(log_p) or math.isnan(log_b) or log_p > 0 or log_b == math.inf:
         return False
-    section.ngrams.append(tuple(fields[1 : order + 1]))
+    ngram = fields[1 : order + 1]
+    if UNKNOWN_IN_CAPITALS in ngram:  # KenLM takes both for the unknown word
+        ngram = [UNKNOWN if word == UNKNOWN_IN_CAPITALS else word for word in ngram]
+    section.ngrams.append(tuple(ngram))
     section.log_p.append(log_p)
     section.log_b.append(log_b)
     section.lines.append(number)

@@ -23,8 +23,10 @@ class BackoffModel(LanguageModel):
 
     Attributes:
         table: The n-grams; those longer than n are not used.
-        log_p: log_p[k-1] holds log p of each n-gram of order k, float64, one per node of the table; nats.
-        log_b: log_b[k-1] holds log b of each context of length k, k = 1..n-1, float64, one per node of order k; nats.
+        log_p: log_p[k-1] holds log p of each n-gram of order k, float64 or quantized, one per node of the
+            table; nats.
+        log_b: log_b[k-1] holds log b of each context of length k, k = 1..n-1, float64 or float32, one per node
+            of order k; nats.
     """
 
     def __init__(self, table: NgramTable, log_p: Sequence[Values], log_b: Sequence[Values]) -> None:
@@ -33,7 +35,7 @@ class BackoffModel(LanguageModel):
         self.log_b = list(log_b)
         self.n: int = len(log_p)
 
-    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns log P(w_t | the n-1 words before it) for each t in `span`. float32, nats."""
         return self._by_block(tokens_T, span, np.dtype(np.float32), self._log_p)
 

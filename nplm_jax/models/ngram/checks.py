@@ -96,8 +96,8 @@ def _check_interpolated(model: InterpolatedTrigram) -> None:
         assert isinstance(component, BackoffModel)
         _check_backoff(component)
     _check_vector('bins', bins.bins, 'i', bins.table.size(2) + 1)
-    check(int(bins.bins.min()) >= 0 and int(bins.bins.max()) < bins.num_bins, 'bins has a bin that is not there')
-    check(weights_QxM.shape == (bins.num_bins, 4) and weights_QxM.dtype == np.float64, 'weights has another form')
+    check(int(bins.bins.min()) >= 0 and int(bins.bins.max()) < bins.num_bins, 'bins refers to a missing bin')
+    check(weights_QxM.shape == (bins.num_bins, 4) and weights_QxM.dtype == np.float64, 'weights has the wrong shape')
     sums_to_one = np.abs(weights_QxM.sum(1) - 1).max() < _ROUNDING
     check(bool(sums_to_one and weights_QxM.min() >= 0), 'weights do not sum to one')
 
@@ -107,7 +107,7 @@ def _check_classes(model: ClassNgram) -> None:
     _check_backoff(model.class_ngram)
     _check_vector('classes_of_words', model.classes_V, 'i', V)
     within = V > 0 and int(model.classes_V.min()) >= 0 and int(model.classes_V.max()) < num_classes
-    check(within, 'classes_of_words has a class that is not there')
+    check(within, 'classes_of_words refers to a missing class')
     _check_vector('is_unseen', model.is_unseen_V, 'b', V)
     _check_logarithms('log_p', model.log_p_V, V)
     _check_vector('unseen_p', model.unseen_p_G, 'f', num_classes)
@@ -119,4 +119,4 @@ def _check_classes(model: ClassNgram) -> None:
 def _check_vector(name: str, array: np.ndarray, kind: str, size: int | None) -> None:
     """Checks the type and the length of an array with one axis; any length if `size` is None."""
     lengths = {size, len(array)} if array.ndim == 1 else set()
-    check(len(lengths - {None}) == 1 and array.dtype.kind in kind, f'{name} has another shape or type')
+    check(len(lengths - {None}) == 1 and array.dtype.kind in kind, f'{name} has the wrong shape or type')

@@ -76,7 +76,7 @@ class ClassNgram(LanguageModel):
         counts_V = np.bincount(tokens_T[train.start : train.stop], minlength=len(classes_V))
         return cls(classes_V, class_ngram, counts_V == 0, *_word_given_class(counts_V, classes_V, num_classes))
 
-    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns log P(w_t | the n-1 words before it) for each t in `span`. float32, nats."""
         classes_L = _to_classes(tokens_T[: span.stop], self.classes_V)
         words_T = tokens_T[span.start : span.stop]

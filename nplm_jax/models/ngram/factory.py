@@ -54,9 +54,7 @@ def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> Languag
 
 
 def estimate_again(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
-    """Estimates the model of a run whose folder does not have it, from an earlier version; writes no model."""
-    family = settings.model.family
-    require(family in NGRAM_MODELS, str(folder), family, 'its model is missing; import it again')
+    """Estimates the model of a run whose folder has lost it; writes no model."""
     return _build(settings, data, folder)
 
 
@@ -86,7 +84,7 @@ def _build_class_ngram(settings: Settings, data: Dataset, folder: pathlib.Path) 
     """Estimates a class n-gram; the classes, which take minutes to find, are kept in `folder`."""
     tokens_T, train, n, size = _train_args(settings, data)
     num_classes = settings.ngram.classes
-    require(num_classes <= size, 'ngram.classes', num_classes, f'must be {size:,}, the vocabulary, or less')
+    require(num_classes <= size, 'ngram.classes', num_classes, f'must be {size:,}, the size of the vocabulary, or less')
     path = folder / CLASSES_FILE
     if not path.exists():
         class_ngram.save(class_ngram.exchange(tokens_T, train, num_classes, size), data.vocabulary, path)

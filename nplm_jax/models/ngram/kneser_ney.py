@@ -193,8 +193,9 @@ def _estimate_discounts(
             failed_orders.append(k)
         discounts.append(np.array([0.0, *(fallback if estimated is None else estimated)]))
     if failed_orders:
-        orders = ', '.join(map(str, failed_orders))
-        message = f'too little text to estimate the discounts of order {orders}; {fallback} are used'
+        orders = f'order{"s"[: len(failed_orders) - 1]} {", ".join(map(str, failed_orders))}'
+        fixed = 'the fixed discount 0.5' if fallback == FALLBACK_BACKOFF else 'the fixed discounts 0.5, 1 and 1.5'
+        message = f'too little text to estimate the Kneser-Ney discounts of {orders}: using {fixed}'
         warnings.warn(message, DiscountWarning, stacklevel=3)
     return discounts
 

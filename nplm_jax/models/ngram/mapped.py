@@ -49,8 +49,8 @@ class MappedModel(LanguageModel):
         """
         return cls(inner, inner_vocabulary.encode(vocabulary.words).astype(np.int64))
 
-    def score(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score`."""
+    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.score_span`."""
         N = self.inner.n - 1
         words_L = with_history(tokens_T, span, N)
         inner_L = self.inner_ids_V[check_ids(words_L, len(self.inner_ids_V))]

@@ -1,15 +1,23 @@
-"""Smaller numbers of a back-off model: each log p and log b becomes one of 256 or 65,536 values of its order."""
+"""Smaller numbers of a back-off model: each log p above order 1 becomes one of 256 or 65,536 values of its order.
+
+The back-off weights are computed from these values and have 32 bits, so that the probabilities still sum to one:
+b(h) = (1 - sum of p(h w)) / (1 - sum of P(w | h without its oldest word)), where w runs over the words after h.
+"""
+
+from typing import Self
 
 import numpy as np
 
 from nplm_jax.models.ngram.backoff import BackoffModel
+from nplm_jax.models.ngram.counts import Block, NgramTable, find
 from nplm_jax.models.ngram.scratch import Scratch
-from nplm_jax.models.ngram.sorting import blocks
+from nplm_jax.models.ngram.sorting import blocks, node_dtype
 from nplm_jax.utils.mapped_arrays import release
 
 BITS = (8, 16)
-_EXACT = (0.0, -np.inf)  # values that stay as they are: a context without a following word, a word that cannot follow
 _SAMPLE = 2**22  # values from which the bins are computed
+_NOTHING = 1e-6  # a probability that is too small to be what quantized probabilities leave
+_ROUNDING = 1e-12  # of a sum of probabilities
 
 
 class QuantizedArray:
@@ -17,12 +25,38 @@ class QuantizedArray:
 
     Attributes:
         codes: The place of each number among the values, uint8 or uint16.
-        values: The values, float64.
+        values: The values, sorted, float64.
     """
 
     def __init__(self, codes: np.ndarray, values: np.ndarray) -> None:
         self.codes = codes
         self.values = values
+
+    @classmethod
+    def of(cls, array: np.ndarray, bits: int, scratch: Scratch) -> Self:
+        """Returns an array with the values of its bins: bins of equally many numbers, each with their mean.
+
+        -inf and the smallest number stay exact, and all numbers if there are up to 2**22, of fewer different values
+        than there are codes.
+
+        References:
+            Federico & Bertoldi, 2006: How many bits are needed to store probabilities for phrase-based translation?
+        """
+        pieces = [array[block] for block in blocks(len(array), scratch.block)]
+        smallest = min((piece.min(initial=np.inf, where=np.isfinite(piece)) for piece in pieces), default=np.inf)
+        sample = np.sort(array[:: max(-(-len(array) // _SAMPLE), 1)])
+        sample = sample[np.isfinite(sample)]
+        centers, num_bins = np.unique(sample), 2**bits - 2
+        if len(centers) > num_bins:
+            first = np.arange(num_bins) * len(sample) // num_bins
+            centers = np.unique(np.add.reduceat(sample, first) / np.diff(first, append=len(sample)))
+        values = np.unique([-np.inf, min(smallest, 0.0), *centers])
+        borders = (values[2:] + values[1:-1]) / 2
+        writer = scratch.writer(np.uint8 if bits == 8 else np.uint16)
+        for piece in pieces:
+            writer.append(np.where(np.isneginf(piece), 0, np.searchsorted(borders, piece) + 1))
+        release(array)
+        return cls(writer.finish(), values)
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -38,44 +72,113 @@ class QuantizedArray:
         """The size in memory, bytes."""
         return self.codes.nbytes + self.values.nbytes
 
+    def round_down(self, index: np.ndarray, numbers: np.ndarray) -> None:
+        """Gives some places the largest values that are not above these numbers."""
+        self.codes[index] = np.searchsorted(self.values, numbers, side='right') - 1
+
 
 def quantize(model: BackoffModel, bits: int, scratch: Scratch | None = None) -> BackoffModel:
-    """Returns a model whose numbers above order 1 take 8 or 16 bits; its probabilities sum to one only nearly.
+    """Returns a model whose log p above order 1 take 8 or 16 bits. Its probabilities sum to one as before.
+
+    An order in which the words after some context have all of its probability stays exact: no back-off weight makes up
+    for their rounding. It is one of an unsmoothed model, or of a vocabulary of some dozen words.
 
     Args:
-        model: The model.
+        model: A model whose probabilities sum to one.
         bits: 8 or 16.
         scratch: Where large arrays are kept; None is the system's temporary folder.
     """
-    scratch = scratch or Scratch()
-    log_p = [_quantize(array, bits, scratch) for array in model.log_p[1:]]
-    log_b = [_quantize(array, bits, scratch) for array in model.log_b[1:]]
-    return BackoffModel(model.table, [model.log_p[0], *log_p], [*model.log_b[:1], *log_b])
+    scratch, table = scratch or Scratch(), model.table
+    smaller, suffix_nodes = BackoffModel(table, model.log_p[:1], []), np.zeros(table.vocabulary_size, np.int64)
+    for k in range(2, model.n + 1):
+        suffix_nodes, exact = _suffix_nodes(table, k, suffix_nodes, scratch), model.log_p[k - 1]
+        is_exact = any((_left(block, exact) < _NOTHING).any() for block in table.blocks(k, scratch.block))
+        log_p = exact if is_exact else QuantizedArray.of(exact, bits, scratch)
+        log_b = _normalize(smaller, log_p, exact, suffix_nodes, scratch)
+        release(table.keys[k - 1], exact, suffix_nodes)
+        smaller = BackoffModel(table, [*smaller.log_p, log_p], [*smaller.log_b, log_b])
+    return smaller
 
 
-def _quantize(array: np.ndarray, bits: int, scratch: Scratch) -> QuantizedArray:
-    """Returns an array with the values of its bins: bins of equally many numbers, each with their mean.
+def compact(model: BackoffModel) -> BackoffModel:
+    """Returns a model of seven digits with less memory: log b of 32 bits, and log p as codes if it has few values."""
+    log_p = [model.log_p[0], *map(_as_codes, model.log_p[1:])]
+    return BackoffModel(model.table, log_p, [np.asarray(log_b, np.float32) for log_b in model.log_b])
 
-    Up to 2**22 numbers of fewer different values than there are codes stay exact.
 
-    References:
-        Federico & Bertoldi, 2006: How many bits are needed to store probabilities for phrase-based translation?
+def _as_codes(array: np.ndarray) -> np.ndarray | QuantizedArray:
+    """Returns the same numbers as codes, if there are so few values that these are smaller."""
+    values, codes = np.unique(array, return_inverse=True)
+    if len(values) > 2 ** BITS[-1]:
+        return array
+    coded = QuantizedArray(codes.astype(np.uint8 if len(values) <= 2 ** BITS[0] else np.uint16), values)
+    return coded if coded.nbytes < array.nbytes else array
+
+
+def _normalize(
+    lower: BackoffModel,
+    log_p: np.ndarray | QuantizedArray,
+    exact: np.ndarray,
+    suffix_nodes: np.ndarray,
+    scratch: Scratch,
+) -> np.ndarray:
+    """Returns log b of the contexts of the next order, with which its probabilities sum to one. float32.
+
+    Where rounding to the nearest value leaves too little to the words that do not follow a context, it rounds down.
+
+    Args:
+        lower: The model of the orders below.
+        log_p: The numbers of the next order, whose codes are changed in place.
+        exact: The same before they were rounded.
+        suffix_nodes: The node of each of its n-grams without the first word, or -1.
+        scratch: Makes the array.
     """
-    sample = np.sort(array[:: max(-(-len(array) // _SAMPLE), 1)])
-    sample = sample[~np.isin(sample, _EXACT)]
-    if not len(sample):  # the rest is rare: all of it
-        sample = np.sort(array[~np.isin(array, _EXACT)])
-    centers, num_bins = np.unique(sample), 2**bits - len(_EXACT)
-    if len(centers) > num_bins:
-        first = np.arange(num_bins) * len(sample) // num_bins
-        centers = np.unique(np.add.reduceat(sample, first) / np.diff(first, append=len(sample)))
-    borders = (centers[1:] + centers[:-1]) / 2
-    writer = scratch.writer(np.uint8 if bits == 8 else np.uint16)
-    for block in blocks(len(array), scratch.block):
-        piece = array[block]
-        codes = np.searchsorted(borders, piece) + len(_EXACT)
-        for code, value in enumerate(_EXACT):
-            codes[piece == value] = code
-        writer.append(codes)
-    release(array)
-    return QuantizedArray(writer.finish(), np.concatenate([_EXACT, centers]))
+    order, writer = lower.n + 1, scratch.writer(np.float32)
+    for block in lower.table.blocks(order, scratch.block):
+        nodes = suffix_nodes[block.nodes]
+        lower_log_p = lower.log_p[-1][nodes]
+        missing = np.flatnonzero(nodes < 0)
+        if len(missing):
+            lines = list(_words(lower.table, order, block.nodes.start + missing)[:, 1:])
+            lower_log_p[missing] = [line[-1] for line in lower.score_lines(lines)]
+        unseen = 1 - block.sum_by_context(np.exp(lower_log_p))
+        left = _left(block, log_p)
+        is_low = (left < _left(block, exact) / 2)[block.prefixes]
+        if isinstance(log_p, QuantizedArray) and is_low.any():
+            index = block.nodes.start + np.flatnonzero(is_low)
+            log_p.round_down(index, exact[index])
+            left = _left(block, log_p)
+        b = np.divide(left, unseen, out=np.zeros_like(left), where=(left > _ROUNDING) & (unseen > _ROUNDING))
+        with np.errstate(divide='ignore'):
+            writer.append(np.log(b))
+    return writer.finish()
+
+
+def _left(block: Block, log_p: np.ndarray | QuantizedArray) -> np.ndarray:
+    """Returns the probability that each context of a block leaves to the words that do not follow it."""
+    return 1 - block.sum_by_context(np.exp(log_p[block.nodes]))
+
+
+def _suffix_nodes(table: NgramTable, order: int, lower: np.ndarray, scratch: Scratch) -> np.ndarray:
+    """Returns the node of each n-gram of an order without its first word, or -1.
+
+    Args:
+        table: The n-grams.
+        order: The order.
+        lower: The same of the order below.
+        scratch: Makes the array.
+    """
+    writer = scratch.writer(node_dtype(table.size(order - 1)))
+    for block in blocks(table.size(order), scratch.block):
+        contexts, words = np.divmod(table.keys[order - 1][block], table.vocabulary_size)
+        writer.append(find(table.keys[order - 2], lower[contexts].astype(np.int64) * table.vocabulary_size + words))
+    return writer.finish()
+
+
+def _words(table: NgramTable, order: int, nodes_B: np.ndarray) -> np.ndarray:
+    """Returns the words of some n-grams, int64, B x K."""
+    words = []
+    for keys in table.keys[order - 1 :: -1]:
+        nodes_B, words_B = np.divmod(keys[nodes_B], table.vocabulary_size)
+        words.append(words_B)
+    return np.stack(words[::-1], axis=1)

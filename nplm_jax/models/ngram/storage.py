@@ -69,7 +69,7 @@ def load(path: pathlib.Path, vocabulary_size: int) -> LanguageModel:
     arrays = archives.read(path)
     try:
         checks.check_scalars(arrays, {_KIND: 'U', _VOCABULARY_SIZE: 'iu'})
-        checks.check(str(arrays[_KIND]) in FORMATS, 'kind is no model of this version')
+        checks.check(str(arrays[_KIND]) in FORMATS, 'unknown kind of model')
     except ValueError as error:
         raise _not_a_model(path, error) from None
     size = int(arrays[_VOCABULARY_SIZE])

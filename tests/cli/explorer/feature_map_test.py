@@ -19,26 +19,39 @@ def test_one_or_two_features_are_their_own_map():
     assert points.tolist() == [[1, 0], [3, 0]] and axes == ('feature 1', '')
 
 
-def test_the_map_is_the_plane_in_which_the_frequent_words_differ_most():
-    """Three directions with variances 16, 9 and 1; a rotation hides them."""
-    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
-    hidden = np.array([[4, 0, 0], [-4, 0, 0], [0, 3, 0], [0, -3, 0], [0, 0, 1], [0, 0, -1]], float)
-    points, axes = feature_map.project(hidden @ rotation + 7)
-    np.testing.assert_allclose(np.abs(points), np.abs(hidden[:, :2]), atol=1e-12)
-    assert axes == ('principal component 1: 62% of the variance', 'principal component 2: 35% of the variance')
+def clusters(num=12, size=20, seed=0):
+    """Points around `num` directions that are at right angles, more than a plane has."""
+    centres = np.repeat(np.eye(num), size, axis=0)
+    return centres + np.random.default_rng(seed).normal(scale=0.1, size=centres.shape), np.repeat(np.arange(num), size)
 
 
-def test_rare_words_do_not_turn_the_map():
-    frequent = np.random.default_rng(1).normal(size=(5, 4))
-    alone, axes = feature_map.project(frequent, 5)
-    points, same_axes = feature_map.project(np.concatenate([frequent, 1e3 * np.ones((1, 4))]), 5)
-    np.testing.assert_allclose(points[:5], alone, atol=1e-9)
-    assert axes == same_axes
+def test_words_with_similar_features_lie_together():
+    features, cluster = clusters()
+    points, axes = feature_map.project(features)
+    distances = np.linalg.norm(points[:, None] - points[None, :], axis=2)
+    np.fill_diagonal(distances, np.inf)
+    assert (cluster[np.argsort(distances, axis=1)[:, :10]] == cluster[:, None]).mean() > 0.99
+    assert 'directions mean nothing' in axes[0]
+    again, _ = feature_map.project(features * 8)  # lengths do not matter to the cosine
+    np.testing.assert_array_equal(again, points)
 
 
-def test_equal_features_have_a_map_as_well():
-    points, axes = feature_map.project(np.ones((4, 3)))
-    assert not points.any() and '0%' in axes[0]
+def test_a_rare_word_lies_amid_the_similar_frequent_ones_and_does_not_move_them():
+    features, cluster = clusters()
+    order = np.random.default_rng(1).permutation(len(features))
+    features, cluster = features[order], cluster[order]
+    alone, _ = feature_map.project(features[:180])
+    points, _ = feature_map.project(features, 180)
+    np.testing.assert_array_equal(points[:180], alone)
+    nearest = np.argmin(np.linalg.norm(points[180:, None] - points[None, :180], axis=2), axis=1)
+    np.testing.assert_array_equal(cluster[nearest], cluster[180:])
+
+
+@pytest.mark.parametrize('num_words', [3, 4, 30])
+def test_few_words_and_equal_features_have_a_map_as_well(num_words):
+    assert np.isfinite(feature_map.project(np.random.default_rng(0).normal(size=(num_words, 5)))[0]).all()
+    assert np.isfinite(feature_map.project(np.ones((num_words, 3)))[0]).all()
+    assert np.isfinite(feature_map.project(np.zeros((num_words, 3)), 2)[0]).all()
 
 
 @pytest.mark.parametrize('selected,near', [('', []), ('zzz', []), ('w2', ['w1', 'w450']), ('w460', ['w1'])])

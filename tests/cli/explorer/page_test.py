@@ -139,7 +139,7 @@ def test_words_and_names_that_are_scripts_are_shown_and_not_run(driver, serve, t
         driver.get(f'{served[1]}/?{query}')
         until(driver, '.next .name', lambda x: x == ['mixture', *names])
         until(driver, '.surprise', lambda x: x[:3] == [SCRIPT, '</script>', words[1]])
-        assert texts(driver, '.note') == ['not in the vocabulary, read as <rare>: </script>']
+        assert texts(driver, '.note') == ['1 of 3 words (33.3%) are not in the vocabulary, read as <rare>: </script>']
         assert set(words) <= set(texts(driver, '.next:nth-child(2) .word'))
         for css in ('.surprise', '.weights .q-slider', '.map text', '.neighbours .entry'):
             webdriver.ActionChains(driver).move_to_element(driver.find_elements('css selector', css)[0]).perform()
@@ -161,8 +161,16 @@ def test_a_long_text_is_cut_and_the_page_says_so(browser):
 
 def test_a_visitor_types_clicks_and_reads(browser):
     retype(browser.find_element('css selector', TEXT), 'i zzz')
-    until(browser, '.note', lambda x: x == ['not in the vocabulary, read as <rare>: zzz'])
+    until(browser, '.note', lambda x: x == ['1 of 2 words (50.0%) are not in the vocabulary, read as <rare>: zzz'])
+    until(browser, '.surprise.unknown', lambda x: x == ['zzz'] * 3)  # striped, and of no colour of a surprisal
+    backgrounds = 'return [...document.querySelectorAll(".surprise")].map(x => getComputedStyle(x).backgroundImage)'
+    assert ['gradient' in image for image in browser.execute_script(backgrounds)] == [False, True] * 3
+    assert (
+        'not in the vocabulary: all such words are read as <rare>'
+        in texts(browser, '.legend ~ div .quiet, .legend')[1:]
+    )
     type_text(browser, 'i love')
+    assert texts(browser, '.unknown') == []
     assert texts(browser, '.note') == texts(browser, '.neighbours') == []
     assert [words[0] for words in lists(browser)] == ['coffee'] * 3
     click(browser, '.next:nth-child(2) .word', 'coffee')
@@ -184,9 +192,10 @@ def lists(browser):
 def test_an_empty_page_says_what_to_do_and_an_example_is_a_click(browser):
     assert 'Type the beginning of a text' in texts(browser, '.hint')[0]
     assert texts(browser, 'h1') == ['nplm-jax explorer'] == [browser.title]
+    assert texts(browser, '.beginning') == ['Without a text: the words that begin a paragraph.']
     click(browser, '.example', 'i love')
     until(browser, '.surprise', lambda x: x == ['i', 'love'] * 3)
-    assert text(browser) == 'i love' and texts(browser, '.hint') == []
+    assert text(browser) == 'i love' and texts(browser, '.hint') == texts(browser, '.beginning') == []
     assert texts(browser, '.ticks') == ['certain\n1 in 16\n1 in 256\n1 in 4,096\n1 in 65,536']
 
 

@@ -23,7 +23,7 @@ def models(folders):
 
 
 def p(model, models, *words):
-    return np.exp(model.next_word(models.context(words)[None])[0].astype(np.float64))
+    return np.exp(model.next_word(models.encode_prompt(words)[None])[0].astype(np.float64))
 
 
 def test_the_likeliest_next_words_of_each_model_and_their_mixture(models):
@@ -137,7 +137,7 @@ def test_each_model_continues_a_text_as_generate_does(models, source, weights):
     choice = generation.Choice(top_k=2)
     found = view.continue_text(models, source, ['i', 'love'], 4, 2, choice, 3, weights)
     mixture = Mixture(models.models, np.array([[0.75, 0.25]]), ContextBins()) if weights else models.mixture
-    ids = generation.sample([mixture, models.models[0]][source], models.context(['i', 'love']), 4, 2, choice, 3)
+    ids = generation.sample([mixture, models.models[0]][source], models.encode_prompt(['i', 'love']), 4, 2, choice, 3)
     assert found == [' '.join(models.vocabulary.decode(x)) for x in ids]
 
 

@@ -95,6 +95,32 @@ def test_a_file_by_hand_is_read(tmp_path):
     np.testing.assert_allclose(log10, expected, rtol=1e-6)
 
 
+def test_the_unknown_word_in_capitals_is_the_unknown_word(tmp_path):
+    for name, text in (('small', FILE), ('capitals', FILE.replace('<unk>', '<UNK>').replace('a b', 'a <UNK>'))):
+        (tmp_path / name).write_text(text if name == 'capitals' else text.replace('a b', 'a <unk>'), encoding='utf-8')
+    (model, words), (expected, _) = (arpa.read(tmp_path / name) for name in ('capitals', 'small'))
+    assert words.words == (RARE, 'a', 'b')
+    contexts = np.arange(3)[:, None]
+    np.testing.assert_array_equal(model.next_word(contexts), expected.next_word(contexts))
+    assert np.isfinite(model.next_word(contexts)).all()
+
+
+def test_kenlm_scores_an_unknown_word_in_capitals_alike(tmp_path):
+    kenlm = pytest.importorskip('kenlm', reason='pip install kenlm')
+    path = tmp_path / 'model.arpa'
+    text = FILE.replace('<unk>', '<UNK>').replace('-99\t<s>', '-99\t<s>\n-99\t</s>').replace('ngram 1=4', 'ngram 1=5')
+    path.write_text(text, encoding='utf-8')
+    model, _ = arpa.read(path)
+    log10 = kenlm.Model(str(path)).score('a zebra', bos=False, eos=False)
+    assert log10 == pytest.approx((model.log_p[0][1] + model.next_word(np.array([[1]]))[0, 0]) / np.log(10), abs=1e-6)
+
+
+def test_a_file_with_both_unknown_words_is_refused(tmp_path):
+    (tmp_path / 'model.arpa').write_text(FILE.replace('-1\tb', '-1\t<UNK>'), encoding='utf-8')
+    with pytest.raises(BadInput, match=":10: '<unk>' stands twice"):
+        arpa.read(tmp_path / 'model.arpa')
+
+
 def test_sentence_marks_that_are_used_are_words(tmp_path):
     path = tmp_path / 'model.arpa'
     path.write_text(FILE.replace('a b', '<s> b').replace('-99\t<s>', '-99\t<s>\t-0.5'), encoding='utf-8')
@@ -195,70 +221,6 @@ def test_kenlm_reads_it_and_scores_each_word_alike(tmp_path, fit):
         state, before = kenlm.State(), state
         log_p.append(reader.BaseScore(before, word, state) * np.log(10))
     np.testing.assert_allclose(model.score(tokens, Span(2490, 3000))[2:], log_p[2:], atol=1e-4)
-
-
-SENTENCES = r"""
-\data\
-ngram 1=5
-ngram 2=5
-ngram 3=2
-
-\1-grams:
--1	<unk>	0
-0	<s>	-0.3
--0.5	</s>
--0.4	a	-0.2
--0.6	b	-0.1
-
-\2-grams:
--0.2	<s> a	-0.4
--0.7	a </s>
--0.3	a b	-0.6
--0.9	b a	-0.05
--1.5	<s> </s>
-
-\3-grams:
--0.15	<s> a b
--0.25	b a </s>
-
-\end\
-"""
-
-
-def merged(tmp_path, text=SENTENCES):
-    (tmp_path / 'model.arpa').write_text(text, encoding='utf-8')
-    return arpa.merge_sentence_marks(tmp_path / 'model.arpa', *arpa.read(tmp_path / 'model.arpa'))
-
-
-def test_sentence_marks_become_the_paragraph_mark(tmp_path):
-    model, words = merged(tmp_path)
-    assert words.words == (RARE, '<p>', 'a', 'b')
-    log10 = model.next_word(np.array([[3, 1], [1, 2], [2, 3], [3, 2]])) / np.log(10)  # b <p>, <p> a, a b, b a
-    expected = [
-        [-0.3 - 1, -1.5, -0.2, -0.3 - 0.6],  # after b </s> a sentence begins
-        [-0.4 - 0.2 - 1, -0.4 - 0.7, -0.4 - 0.2 - 0.4, -0.15],
-        [-0.6 - 0.1 - 1, -0.6 - 0.1 - 0.5, -0.6 - 0.9, -0.6 - 0.1 - 0.6],
-        [-0.05 - 0.2 - 1, -0.25, -0.05 - 0.2 - 0.4, -0.05 - 0.3],
-    ]
-    np.testing.assert_allclose(log10, expected, atol=1e-6)
-
-
-def test_a_file_without_used_sentence_marks_stays_as_it_is(tmp_path):
-    model, words = merged(tmp_path, FILE)
-    assert words.words == (RARE, 'a', 'b') and model.n == 2
-
-
-@pytest.mark.parametrize(
-    'old, new, message',
-    [
-        ('a b\t-0.6', 'a <s>\t-0.6', '<s> ends a 2-gram'),
-        ('b a\t-0.05', '</s> a\t-0.05', '</s> stands before a word'),
-    ],
-)
-def test_marks_that_cannot_become_one_are_refused(tmp_path, old, new, message):
-    text = SENTENCES.replace(old, new).replace('<s> a b', '<s> a a').replace('b a </s>', 'a </s> b')
-    with pytest.raises(BadInput, match=message):
-        merged(tmp_path, text)
 
 
 def test_the_rare_word_symbol_is_no_word_of_a_file(tmp_path):

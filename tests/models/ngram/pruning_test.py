@@ -1,14 +1,12 @@
-"""Tables without seldom n-grams, and with few bits a number."""
+"""Tables without seldom n-grams."""
 
 import numpy as np
 import pytest
 from helpers import DATA, default_settings
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.inference.perplexity import evaluate
-from nplm_jax.models.ngram import arpa, factory, kneser_ney, pruning, storage
+from nplm_jax.models.ngram import factory, kneser_ney, pruning
 from nplm_jax.models.ngram.counts import count
-from nplm_jax.models.ngram.quantization import QuantizedArray, quantize
 from nplm_jax.models.ngram.scratch import Scratch
 from nplm_jax.utils.errors import BadInput
 
@@ -81,50 +79,6 @@ def test_pruning_in_blocks_is_pruning_at_once():
     at_once = fit((0, 0, 1, 1))
     for a, b in zip((*blocks.table.keys, *blocks.log_p), (*at_once.table.keys, *at_once.log_p), strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize('bits, tolerance', [(8, 0.02), (16, 1e-6)])
-def test_few_bits_give_nearly_the_same_perplexity(bits, tolerance):
-    full = evaluate(fit(), TOKENS, TEST).perplexity
-    assert evaluate(quantize(fit(), bits), TOKENS, TEST).perplexity == pytest.approx(full, rel=tolerance)
-
-
-def test_each_number_becomes_the_nearest_mean_of_bins_of_equally_many():
-    values = np.concatenate([-np.random.default_rng(0).exponential(size=5000), np.zeros(50), np.full(50, -np.inf)])
-    array = quantize_values(values, 8)
-    read = np.asarray(array)
-    assert array.codes.dtype == np.uint8 and array.nbytes < values.nbytes / 5
-    np.testing.assert_array_equal(read[-100:], values[-100:])
-    sizes = np.bincount(array.codes[:-100])[2:]
-    assert len(sizes) == 254 and sizes.max() < 4 * 5000 / 254
-    finite = values < 0
-    finite[-50:] = False
-    nearest = np.abs(values[finite, None] - array.values[2:]).min(1)
-    np.testing.assert_array_equal(np.abs(read[finite] - values[finite]), nearest)
-    np.testing.assert_array_equal(array[np.array([3, 5001])], read[[3, 5001]])
-
-
-def test_few_different_numbers_stay_exact():
-    values = np.log(np.random.default_rng(0).integers(1, 200, 3000) / 200)
-    np.testing.assert_array_equal(np.asarray(quantize_values(values, 8)), values)
-
-
-def quantize_values(values, bits):
-    model = fit()
-    model.log_p[1] = values
-    return quantize(model, bits).log_p[1]
-
-
-def test_a_quantized_model_comes_back_from_its_file_and_exports(tmp_path):
-    model = quantize(kneser_ney.fit_modified(DATA.tokens_T, DATA.train, 3, len(DATA.vocabulary)), 8)
-    storage.save(model, path := tmp_path / 'model.npz')
-    loaded = storage.load(path, len(DATA.vocabulary))
-    assert isinstance(loaded.log_p[2], QuantizedArray) and loaded.log_p[2].codes.dtype == np.uint8
-    np.testing.assert_array_equal(loaded.score(DATA.tokens_T, DATA.test), model.score(DATA.tokens_T, DATA.test))
-    arpa.write(loaded, DATA.vocabulary, tmp_path / 'model.arpa')
-    read, _ = arpa.read(tmp_path / 'model.arpa')
-    scores = (m.score(DATA.tokens_T, DATA.test) for m in (read, model))
-    np.testing.assert_allclose(*scores, rtol=1e-4)
 
 
 def test_the_settings_reach_the_model(tmp_path):

@@ -1,0 +1,160 @@
+"""The paragraph mark `<p>` as the sentence marks `<s>` and `</s>` of other toolkits, and back.
+
+Other toolkits read one sentence at a time: `<s>` stands before it and `</s>` after it. Here `<p>` is both, and a stream
+continues across it. `<text>`, which opens a text, stays an ordinary word.
+"""
+
+import pathlib
+
+import numpy as np
+
+from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.models.ngram.backoff import BackoffModel
+from nplm_jax.models.ngram.counts import NgramTable, find
+from nplm_jax.utils.errors import BadInput
+
+BEGIN, END = '<s>', '</s>'
+_ROUNDING = 1e-4  # of logarithms with seven digits, and of their sums; nats
+
+
+def split(model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vocabulary]:
+    """Makes `</s>` of `<p>`, and adds `<s>` as the last word: what `nplm score` reads before a line.
+
+    The n-grams that begin with `<s>` have the probabilities after `<p>` with unknown words before it. No other
+    probability changes: `</s>` stays a word that others follow. `<s>` has probability zero.
+
+    Args:
+        model: A model.
+        vocabulary: Its vocabulary, without `<s>` and `</s>`.
+
+    Returns:
+        The model and its vocabulary; both as they are if the vocabulary has no `<p>`.
+    """
+    if PARAGRAPH_BOUNDARY not in vocabulary.ids:
+        return model, vocabulary
+    begin, table = _begin(model, vocabulary.ids[PARAGRAPH_BOUNDARY]), model.table
+    size = len(vocabulary) + 1
+    keys, log_p, log_b = [np.arange(size)], [np.append(model.log_p[0], -np.inf)], []
+    for k, (rows, words, begin_log_p, begin_log_b) in enumerate(begin, start=1):
+        if k > 1:
+            contexts = table.size(k - 1) + rows
+            keys.append(np.concatenate([table.keys[k - 1] + table.prefixes(k), contexts * size + words]))
+            log_p.append(np.append(model.log_p[k - 1], begin_log_p))
+        if k < model.n:
+            log_b.append(np.append(model.log_b[k - 1], begin_log_b))
+    renamed = (END if word == PARAGRAPH_BOUNDARY else word for word in vocabulary.words)
+    return BackoffModel(NgramTable(size, tuple(keys)), log_p, log_b), Vocabulary((*renamed, BEGIN), (0,) * size)
+
+
+def merge(path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vocabulary]:
+    """Makes the one paragraph mark `<p>` of `<s>` and `</s>`: it ends a sentence, and the next one begins after it.
+
+    After it a word has the probability that it has after `<s>`; it has itself the probability of `</s>`, whether or not
+    `<s>` has one in the file, which no model predicts. No other probability changes. What `split` returned becomes what
+    it was given.
+
+    Args:
+        path: The file that was read, for error messages.
+        model: A model that `arpa.read` returned.
+        vocabulary: Its vocabulary.
+
+    Returns:
+        The model and its vocabulary; both as they are unless they have `</s>`.
+
+    Raises:
+        BadInput: The vocabulary has `<p>` beside the marks, or `<s>` ends an n-gram, or `</s>` stands before a word.
+    """
+    if END not in vocabulary.ids:
+        return model, vocabulary
+    if PARAGRAPH_BOUNDARY in vocabulary.ids:
+        raise BadInput(
+            f'{path}: has {PARAGRAPH_BOUNDARY} as a word beside {END}, which would become {PARAGRAPH_BOUNDARY}'
+        )
+    words = tuple(PARAGRAPH_BOUNDARY if word == END else word for word in vocabulary.words if word != BEGIN)
+    merged = Vocabulary(words, (0,) * len(words))
+    if BEGIN not in vocabulary.ids:
+        return model, merged
+    stream = _without_begin(model)
+    if vocabulary.words[-1] == BEGIN and _is_same(split(stream, merged)[0], model):
+        return stream, merged
+    return _merge_ids(path, model, vocabulary, merged), merged
+
+
+def _begin(model: BackoffModel, mark: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Returns the n-grams that begin a line after the word `mark`, with unknown words before it.
+
+    Returns:
+        For each order k four arrays: of each n-gram its first k-1 words, as the index of theirs among those of the
+        order below, its last word, log p, and log b. At order 1 the one n-gram is `<s>`, whose log p is not used.
+    """
+    table, n, size = model.table, model.n, model.table.vocabulary_size
+    contexts = table.context_nodes(np.array([[mark]]), n)  # by length, of all words so far
+    zero = np.zeros(1, np.int64)
+    begin = [(zero, zero, zero, _sum_log_b(model, contexts, 1))]
+    for k in range(2, n + 1):
+        followers = [table.successors(length + 1, contexts[length])[:2] for length in range(k - 1, n)]
+        rows, words = np.divmod(np.unique(np.concatenate([rows * size + words for rows, words in followers])), size)
+        contexts = [nodes[rows] for nodes in contexts]
+        longer = [find(keys, nodes * size + words) for keys, nodes in zip(table.keys, contexts)]
+        log_p = model.log_p[0][words]
+        for length in range(1, n):
+            backed_off = log_p + np.where(contexts[length] >= 0, model.log_b[length - 1][contexts[length]], 0)
+            log_p = np.where(longer[length] >= 0, model.log_p[length][longer[length]], backed_off)
+        contexts = [np.zeros_like(rows), *longer[: n - 1]]
+        begin.append((rows, words, log_p, _sum_log_b(model, contexts, k)))
+    return begin
+
+
+def _sum_log_b(model: BackoffModel, contexts: list[np.ndarray], shortest: int) -> np.ndarray:
+    """Returns the sum of log b over the contexts of `shortest` words and more."""
+    lengths = range(shortest, model.n)
+    zero = np.zeros(len(contexts[0]))
+    return sum((np.where(contexts[i] >= 0, model.log_b[i - 1][contexts[i]], 0) for i in lengths), start=zero)
+
+
+def _without_begin(model: BackoffModel) -> BackoffModel:
+    """Returns a model without its last word and the n-grams that begin with it, which are the last of each order."""
+    size = model.table.vocabulary_size
+    keys = [np.arange(size - 1)]
+    for old_keys in model.table.keys[1:]:
+        kept = old_keys[: np.searchsorted(old_keys, len(keys[-1]) * size)]
+        keys.append(kept - kept // size)
+    log_p, log_b = ([x[: len(k)] for x, k in zip(arrays, keys)] for arrays in (model.log_p, model.log_b))
+    return BackoffModel(NgramTable(size - 1, tuple(keys)), log_p, log_b)
+
+
+def _is_same(a: BackoffModel, b: BackoffModel) -> bool:
+    """Returns whether two models have the same n-grams, with nearly the same numbers."""
+    return all(map(np.array_equal, a.table.keys, b.table.keys)) and all(
+        np.allclose(x, y, rtol=0, atol=_ROUNDING) for x, y in zip((*a.log_p, *a.log_b), (*b.log_p, *b.log_b))
+    )
+
+
+def _merge_ids(path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary, merged: Vocabulary) -> BackoffModel:
+    """Returns a model in which `<s>` and `</s>` are one word. `</s>` begins no n-gram, and `<s>` ends none.
+
+    Raises:
+        BadInput: They do.
+    """
+    first, last = vocabulary.ids[BEGIN], vocabulary.ids[END]
+    renamed = dict.fromkeys((BEGIN, END), PARAGRAPH_BOUNDARY)
+    new_ids = merged.encode(renamed.get(word, word) for word in vocabulary.words).astype(np.int64)
+    keys = [np.arange(len(merged))]
+    kept = [np.delete(np.arange(len(vocabulary)), first)]  # the old node of each new one, order by order
+    nodes, sentence_ends = new_ids, np.array([last])  # the new node of each old one; old nodes that end in </s>
+    for k in range(2, model.n + 1):
+        contexts, last_words = model.table.prefixes(k), model.table.keys[k - 1] % len(vocabulary)
+        if (last_words == first).any() or np.isin(contexts, sentence_ends).any():
+            raise BadInput(
+                f'{path}: {BEGIN} ends a {k}-gram, or {END} stands before a word; they cannot become one mark'
+            )
+        packed = nodes[contexts] * len(merged) + new_ids[last_words]
+        kept.append(np.argsort(packed))
+        keys.append(packed[kept[-1]])
+        nodes, sentence_ends = np.argsort(kept[-1]), np.flatnonzero(last_words == last)
+    log_b = [array.copy() for array in model.log_b]
+    for array in log_b[:1]:
+        array[last] = array[first]
+    log_p, log_b = ([array[i] for array, i in zip(arrays, kept)] for arrays in (model.log_p, log_b))
+    return BackoffModel(NgramTable(len(merged), tuple(keys)), log_p, log_b)

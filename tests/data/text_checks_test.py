@@ -1,0 +1,56 @@
+"""What is told of a text: which ones have a paragraph a line, few blanks or many unknown words."""
+
+import random
+import textwrap
+
+import pytest
+
+from nplm_jax.data import text_checks
+
+WORDS = 'the jury said that it was over and an old man in the city court would not like what it had done'.split()
+
+
+def sentences(count, end=' .'):
+    rng = random.Random(1)
+    return [' '.join(rng.choices(WORDS, k=rng.randint(3, 30))) + end for _ in range(count)]
+
+
+@pytest.mark.parametrize('end', [' .', '.', '!"', ''])  # without an end the lengths of the lines tell
+def test_a_sentence_a_line_is_recognised(end):
+    assert text_checks.has_line_paragraphs(['\n'.join(sentences(50, end)) + '\n'])
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        '\n'.join(textwrap.wrap(' '.join(sentences(50)), 70)),
+        '\n\n'.join(sentences(50)),
+        '\n'.join(sentences(50)) + '\n\n' + sentences(1)[0],
+        '\n'.join(sentences(9)),
+        '\n'.join(' '.join(sentences(50)).split()),
+        '\n'.join(sentences(50, ' and hy-')),
+        ' '.join(sentences(50)),
+        '',
+    ],
+    ids=['wrapped', 'blank lines', 'one blank line', 'few lines', 'a word a line', 'hyphens', 'one line', 'empty'],
+)
+def test_other_texts_are_not_taken_for_a_sentence_a_line(text):
+    assert not text_checks.has_line_paragraphs([text])
+
+
+@pytest.mark.parametrize(
+    'text, is_told',
+    [
+        ('我喜欢狗，我爱咖啡，我讨厌牛奶，今天天气很好。', True),
+        ('Die Donaudampfschifffahrtsgesellschaft beschäftigt Kapitäne', False),
+        ('well-known', False),
+        ('', False),
+    ],
+)
+def test_a_text_with_almost_no_blanks_is_told(text, is_told):
+    assert bool(text_checks.describe_blanks([text, ''])) == is_told
+
+
+def test_a_few_percent_of_unknown_words_are_no_warning():
+    assert not text_checks.describe_oov(0.05)
+    assert '24 of 29' not in text_checks.describe_oov(24 / 29) and '82.8%' in text_checks.describe_oov(24 / 29)

@@ -1,0 +1,74 @@
+"""Every model, be it a network, counts or a mixture, answers the same calls in the same way."""
+
+import numpy as np
+import pytest
+from helpers import DATA, make_model
+
+from nplm_jax.data.corpora import Span
+from nplm_jax.models import mixture
+from nplm_jax.models.adaptive.ngram_cache import NgramCache
+from nplm_jax.models.ngram import class_ngram, interpolated, kneser_ney
+from nplm_jax.utils.errors import BadInput
+
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+
+V = len(DATA.vocabulary)
+TEXT = np.asarray(DATA.tokens_T[:9])
+
+
+def network(family):
+    return make_model(V, {'model.family': family, 'model.direct': False, 'train.batch_size': 16})
+
+
+def classes():
+    classes_V = class_ngram.exchange(DATA.tokens_T, DATA.train, 3, V)
+    return class_ngram.ClassNgram.fit(DATA.tokens_T, DATA.train, 3, classes_V)
+
+
+def mixed():
+    trigram = interpolated.fit(DATA.tokens_T, DATA.train, DATA.valid, V)
+    models = [network('lstm'), network('nplm'), trigram]
+    return mixture.fit(models, DATA.tokens_T, DATA.valid, trigram.bins, 2)  # weights by the last two words
+
+
+MODELS = {
+    'network of a window': lambda: network('nplm'),
+    'recurrent network': lambda: network('lstm'),
+    'n-gram': lambda: kneser_ney.fit_modified(DATA.tokens_T, DATA.train, 4, V),
+    'class n-gram': classes,
+    'cache': lambda: NgramCache(V, 2, 50, 1.0),
+    'mixture': mixed,
+    'scores kept': lambda: mixture.CachedScores(network('nplm')),
+}
+
+
+@pytest.fixture(scope='module', params=MODELS)
+def model(request):
+    return MODELS[request.param]()
+
+
+def test_a_slice_a_span_and_nothing_choose_the_words_that_are_scored(model):
+    log_p_T = model.score(TEXT)
+    assert log_p_T.shape == (9,) and log_p_T.dtype == np.float32
+    for span, chosen in (
+        (slice(0, 3), slice(0, 3)),
+        (slice(2, None), slice(2, 9)),
+        (slice(-4, -1), slice(5, 8)),
+        (slice(5, 100), slice(5, 9)),
+        (Span(2, 6), slice(2, 6)),
+        (slice(7, 7), slice(0, 0)),
+    ):
+        np.testing.assert_allclose(model.score(TEXT, span), log_p_T[chosen], atol=1e-5)
+    with pytest.raises(BadInput, match='must be a Span or a slice without a step'):
+        model.score(TEXT, slice(0, 6, 2))
+
+
+def test_a_decoder_that_advances_word_by_word_sees_what_score_and_next_word_say(model):
+    log_p_T = model.score(TEXT)
+    for read in (0, 3):
+        state = model.begin(TEXT[None, :read])
+        for t in range(read, len(TEXT)):
+            log_p_V = np.asarray(model.predict(state))[0]
+            np.testing.assert_allclose(log_p_V, model.next_word(TEXT[None, :t])[0], atol=1e-5)
+            assert log_p_V[TEXT[t]] == pytest.approx(log_p_T[t], abs=1e-5)
+            state = model.advance(state, TEXT[t : t + 1])

@@ -1,0 +1,174 @@
+"""Sentence marks: other tools read of an exported model what it says of a sentence, and it comes back as it was."""
+
+import numpy as np
+import pytest
+
+from nplm_jax.data.corpora import Span
+from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.inference import scoring
+from nplm_jax.models.ngram import arpa, counts, kneser_ney, sentence_marks, unsmoothed
+from nplm_jax.models.ngram.quantization import quantize
+from nplm_jax.utils.errors import BadInput
+
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+
+V = 40
+WORDS = Vocabulary((RARE, '<text>', '<p>', *(f'w{i}' for i in range(3, V))), (1,) * V)
+TRAIN = Span(0, 4000)
+
+
+def stream():
+    """Texts of paragraphs that end in a word, in a rare word or in nothing."""
+    rng = np.random.default_rng(5)
+    tokens_T = np.minimum(rng.geometric(0.12, 4000) + 2, V - 1)
+    tokens_T[rng.random(4000) < 0.1] = 0
+    tokens_T[rng.random(4000) < 0.15] = 2
+    tokens_T[:-1][tokens_T[1:] == 2][::50] = 1
+    tokens_T[np.flatnonzero(tokens_T == 2)[::30] - 1] = 1
+    tokens_T[:2] = 1, 2
+    return tokens_T.astype(np.int32)
+
+
+MODELS = {
+    'plain': lambda t: kneser_ney.fit_modified(t, TRAIN, 4, V),
+    'back-off': lambda t: kneser_ney.fit_backoff(t, TRAIN, 5, V),
+    'bigram': lambda t: kneser_ney.fit_modified(t, TRAIN, 2, V),
+    'pruned': lambda t: kneser_ney.fit_modified(t, TRAIN, 4, V, (0, 0, 1, 2)),
+    'pruned, in the middle': lambda t: kneser_ney.fit_modified(t, Span(10, 3000), 4, V, (0, 1, 2, 3)),
+    'quantized': lambda t: quantize(kneser_ney.fit_modified(t, TRAIN, 4, V), 8),
+    'pruned and quantized': lambda t: quantize(kneser_ney.fit_modified(t, TRAIN, 4, V, (0, 0, 1, 1)), 16),
+}
+UNIGRAM = {'unigram': lambda t: kneser_ney.fit_modified(t, TRAIN, 1, V)}
+ZEROS = {'zeros': lambda t: unsmoothed.unsmoothed_backoff(counts.count(t, TRAIN, 3, V))}
+SCORED = ('w3 w4 w5 w3', 'w3', 'zzz w3 zzz zzz w7 w9', 'w39 w38 w37 w36 w35', '<text> w3', '', 'w3 w3 zzz')
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_kenlm_scores_a_sentence_by_default_as_we_score_it_between_two_marks(tmp_path, name):
+    kenlm = pytest.importorskip('kenlm', reason='pip install kenlm')
+    model = MODELS[name](stream())
+    arpa.write(model, WORDS, tmp_path / 'model.arpa')
+    reader = kenlm.Model(str(tmp_path / 'model.arpa'))
+    mark = WORDS.ids['<p>']
+    lines = [np.append(WORDS.encode(text.split()), mark).astype(np.int32) for text in SCORED]
+    for text, line in zip(SCORED, scoring.score(model, lines, scoring.LineStart((mark,)))):
+        assert reader.score(text) == pytest.approx(line.log10_p_T.sum(), abs=1e-5)
+        log10_p, lengths, is_unknown = zip(*reader.full_scores(text))
+        np.testing.assert_allclose(log10_p, line.log10_p_T, atol=2e-6)
+        assert lengths == tuple(line.lengths_T) and is_unknown == tuple(line.ids_T == 0)
+        assert reader.perplexity(text) == pytest.approx(scoring.total([line]).perplexity, rel=1e-5)
+
+
+@pytest.mark.parametrize('name', MODELS | UNIGRAM | ZEROS)
+def test_export_and_import_give_the_same_probabilities_also_across_marks(tmp_path, name):
+    model = (MODELS | UNIGRAM | ZEROS)[name](stream())
+    arpa.write(model, WORDS, path := tmp_path / 'model.arpa')
+    again, words = sentence_marks.merge(path, *arpa.read(path))
+    assert words.words == WORDS.words
+    assert [again.table.size(k + 1) for k in range(again.n)] == [model.table.size(k + 1) for k in range(again.n)]
+    contexts = np.random.default_rng(0).integers(0, V, (200, 4))
+    contexts[:100, 1:] = np.lib.stride_tricks.sliding_window_view(stream(), 3)[:100]
+    contexts[50:80, 2] = 2
+    np.testing.assert_allclose(again.next_word(contexts), model.next_word(contexts), rtol=5e-6, atol=5e-6)
+
+
+def test_a_file_has_sentence_marks_and_no_paragraph_mark(tmp_path):
+    model = kneser_ney.fit_modified(np.array([1, 2, 1, 3, 1, 2]), Span(0, 6), 2, 4)
+    arpa.write(model, Vocabulary((RARE, '<p>', 'a', 'b'), (0,) * 4), tmp_path / 'model.arpa')
+    lines = [line.split('\t')[:2] for line in (tmp_path / 'model.arpa').read_text().split('\n') if '\t' in line]
+    ngrams = [ngram for _, ngram in lines]
+    assert ngrams == [
+        '<unk>',
+        '</s>',
+        'a',
+        'b',
+        '<s>',
+        '<unk> </s>',
+        '</s> a',
+        '</s> b',
+        'a </s>',
+        'b </s>',
+        '<s> a',
+        '<s> b',
+    ]
+    assert lines[4][0] == '-99' and lines[6][0] == lines[10][0]
+
+
+def test_a_file_of_another_tool_whose_line_end_begins_ngrams_is_refused(tmp_path):
+    arpa.write(MODELS['plain'](stream()), WORDS, path := tmp_path / 'model.arpa')
+    text = path.read_text()
+    line = next(line for line in text.split('\n') if '\t<s> w3\t' in line)
+    path.write_text(text.replace(line, line.replace(line.split('\t')[0], '-0.5')))
+    with pytest.raises(BadInput, match='</s> stands before a word'):
+        sentence_marks.merge(path, *arpa.read(path))
+
+
+def test_a_vocabulary_without_paragraph_mark_has_no_sentences():
+    model = kneser_ney.fit_modified(stream(), TRAIN, 2, V)
+    words = Vocabulary(tuple(f'w{i}' for i in range(V)), (0,) * V)
+    assert sentence_marks.split(model, words) == (model, words)
+
+
+SENTENCES = r"""
+\data\
+ngram 1=5
+ngram 2=5
+ngram 3=2
+
+\1-grams:
+-1	<unk>	0
+0	<s>	-0.3
+-0.5	</s>
+-0.4	a	-0.2
+-0.6	b	-0.1
+
+\2-grams:
+-0.2	<s> a	-0.4
+-0.7	a </s>
+-0.3	a b	-0.6
+-0.9	b a	-0.05
+-1.5	<s> </s>
+
+\3-grams:
+-0.15	<s> a b
+-0.25	b a </s>
+
+\end\
+"""
+
+
+def merged(tmp_path, text=SENTENCES):
+    (tmp_path / 'model.arpa').write_text(text, encoding='utf-8')
+    return sentence_marks.merge(tmp_path / 'model.arpa', *arpa.read(tmp_path / 'model.arpa'))
+
+
+def test_sentence_marks_become_the_paragraph_mark(tmp_path):
+    model, words = merged(tmp_path)
+    assert words.words == (RARE, '<p>', 'a', 'b')
+    log10 = model.next_word(np.array([[3, 1], [1, 2], [2, 3], [3, 2]])) / np.log(10)  # b <p>, <p> a, a b, b a
+    expected = [
+        [-0.3 - 1, -1.5, -0.2, -0.3 - 0.6],  # after b </s> a sentence begins
+        [-0.4 - 0.2 - 1, -0.4 - 0.7, -0.4 - 0.2 - 0.4, -0.15],
+        [-0.6 - 0.1 - 1, -0.6 - 0.1 - 0.5, -0.6 - 0.9, -0.6 - 0.1 - 0.6],
+        [-0.05 - 0.2 - 1, -0.25, -0.05 - 0.2 - 0.4, -0.05 - 0.3],
+    ]
+    np.testing.assert_allclose(log10, expected, atol=1e-6)
+
+
+def test_a_file_without_used_sentence_marks_stays_as_it_is(tmp_path):
+    text = '\\data\\\nngram 1=4\n\\1-grams:\n-0.3\ta\n-99\t<s>\n-0.3\tb\n-99\t</s>\n\\end\\\n'
+    model, words = merged(tmp_path, text)
+    assert words.words == (RARE, 'a', 'b') and model.n == 1
+
+
+@pytest.mark.parametrize(
+    'old, new, message',
+    [
+        ('a b\t-0.6', 'a <s>\t-0.6', '<s> ends a 2-gram'),
+        ('b a\t-0.05', '</s> a\t-0.05', '</s> stands before a word'),
+    ],
+)
+def test_marks_that_cannot_become_one_are_refused(tmp_path, old, new, message):
+    text = SENTENCES.replace(old, new).replace('<s> a b', '<s> a a').replace('b a </s>', 'a </s> b')
+    with pytest.raises(BadInput, match=message):
+        merged(tmp_path, text)

@@ -1,0 +1,188 @@
+"""The parts of the documentation that are made from the code: `python -m tests.docs_test` writes them into the pages.
+
+Such a part of a page stands between `<!-- NAME: python -m tests.docs_test writes this -->` and `<!-- end -->`.
+"""
+
+import argparse
+import ast
+import contextlib
+import importlib
+import pathlib
+import re
+from typing import NamedTuple
+from unittest import mock
+
+import jax
+from absl import flags
+from helpers import SPARSE, small_settings
+
+import launch
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli import parser
+from nplm_jax.models import registry
+from nplm_jax.models.network import Network
+from nplm_jax.outputs.registry import OUTPUT_LAYERS
+from nplm_jax.utils.errors import BadInput
+
+ROOT = pathlib.Path(__file__).parents[1]
+PART = re.compile(r'(<!-- (\w+): python -m tests\.docs_test writes this -->\n\n).*?(\n\n<!-- end -->)', re.DOTALL)
+ROOMS = ('utils', 'config', 'data', 'distributed', 'outputs', 'models', 'inference', 'training', 'runs')  # upward
+
+_SECTION = re.compile(r'def _(\w+)\(\)')
+_SUMMARY = re.compile(r' +"""Returns `[\w.*]+`: (.*)"""')
+_COMMENT = re.compile(r' +# (.*)')
+_KEY = re.compile(r' +c\.([\w.]+) = (.+?)(?:  # (.*))?')
+
+
+class Key(NamedTuple):
+    """One key of the config.
+
+    Attributes:
+        name: The flattened key, such as model.h.
+        default: Its value in configs/default.py, as Python.
+        meaning: Its comment there: the lines above it, and what stands behind it.
+    """
+
+    name: str
+    default: str
+    meaning: str
+
+
+def config_sections() -> dict[str, list[Key]]:
+    """Returns the keys by the summary of their section, in the order of the file; '' has those outside a section."""
+    found: dict[str, list[Key]] = {'': []}
+    prefix, summary, comments = '', '', []
+    for line in (ROOT / 'configs' / 'default.py').read_text().splitlines():
+        if match := _SECTION.match(line):
+            prefix = f'{match[1]}.'
+        elif prefix and (match := _SUMMARY.fullmatch(line)):
+            found[summary := match[1]] = []
+        elif match := _COMMENT.fullmatch(line):
+            comments.append(match[1])
+        elif (match := _KEY.fullmatch(line)) and not match[2].endswith('()'):
+            meaning = ' '.join([*comments, match[3] or ''])
+            found[summary].append(Key(f'{prefix}{match[1]}', match[2], meaning.strip()))
+            comments = []
+    return found
+
+
+def config_keys() -> str:
+    """Returns a heading, a sentence and a table for each section of the config."""
+    parts = []
+    for summary, keys in config_sections().items():
+        rows = [[f'`{key.name}`', f'`{key.default}`', escape_cell(key.meaning)] for key in keys]
+        prefix = keys[0].name.rpartition('.')[0]
+        heading, sentence = f'## {f"{prefix}.*" if prefix else "The run"}', f'{summary[:1].upper()}{summary[1:]}'
+        parts += [part for part in (heading, sentence, table(['key', 'default', 'meaning'], rows)) if part]
+    return '\n\n'.join(parts)
+
+
+def launch_flags() -> str:
+    """Returns a table of the flags of launch.py."""
+    found = sorted(flags.FLAGS.get_key_flags_for_module(launch), key=lambda flag: flag.name)
+    return table(
+        ['flag', 'meaning'], [[f'`--{flag.name}`', escape_cell(' '.join(flag.help.split()))] for flag in found]
+    )
+
+
+def commands() -> str:
+    """Returns for each command of nplm a heading, its description, and a table of its arguments."""
+    parts = []
+    for name in cli.COMMANDS:
+        command = read_parser(name)
+        formatter = command._get_formatter()
+        rows = []
+        for action in command._actions:
+            if action.help != argparse.SUPPRESS and not isinstance(action, argparse._HelpAction):
+                argument = formatter._format_action_invocation(action)
+                meaning = ' '.join(formatter._expand_help(action).split())
+                rows.append([f'`{argument}`', escape_cell(meaning)])
+        parts += [f'### nplm {name}', f'~~~text\n{(command.description or "").strip()}\n~~~']
+        parts.append(table(['argument', 'meaning'], rows))
+    return '\n\n'.join(parts)
+
+
+def read_parser(name: str) -> parser.Parser:
+    """Returns the parser of a command of nplm, as it is when it parses."""
+    read: list[parser.Parser] = []
+
+    def parse_args(self: parser.Parser, *_: object) -> None:
+        read.append(self)
+        raise SystemExit
+
+    with mock.patch.object(parser.Parser, 'parse_args', parse_args), contextlib.suppress(SystemExit):
+        importlib.import_module(f'nplm_jax.cli.{cli.COMMANDS[name].module}').main([])
+    return read[0]
+
+
+def modules() -> str:
+    """Returns a table of the modules of each room, with the first line of their docstrings."""
+    parts = []
+    for room in ROOMS:
+        folder = ROOT / 'nplm_jax' / room
+        files = [folder.with_suffix('.py')] if not folder.is_dir() else sorted(folder.rglob('*.py'))
+        rows = []
+        for file in files:
+            path = file.relative_to(ROOT).as_posix()
+            summary = (ast.get_docstring(ast.parse(file.read_text())) or '').partition('\n')[0]
+            rows.append([f'[{path}](../../{path})', escape_cell(summary)])
+        parts.append(f'## {room}\n\n{table(["module", "what it has"], rows)}')
+    return '\n\n'.join(parts)
+
+
+def outputs_of_bodies() -> str:
+    """Returns a table that says which output layers a body can have, also with tied weights where it can tie them."""
+    rows = []
+    for body in registry.BODIES:
+        free, tied = (_outputs_of(body, is_tied) for is_tied in (False, True))
+        rows.append([f'`{body}`', *('yes' if kind in free else 'no' for kind in OUTPUT_LAYERS)])
+        if tied and set(tied.values()) != set(free.values()):  # C is an output matrix
+            rows.append([f'`{body}`, `model.tied`', *('yes' if kind in tied else 'no' for kind in OUTPUT_LAYERS)])
+    return table(['body', *(f'`{kind}`' for kind in OUTPUT_LAYERS)], rows)
+
+
+def _outputs_of(body: str, tied: bool) -> dict[str, tuple[str, ...]]:
+    """Returns the names of the output matrices by each output layer that a body can have."""
+    found = {}
+    for kind in OUTPUT_LAYERS:
+        changes = {'model.family': body, 'model.tied': tied, 'output.kind': kind, 'model.m': 6, 'model.h': 6}
+        streams = {'model.direct': False, 'train.batch_size': 16, 'train.bptt_length': 4}
+        with contextlib.suppress(BadInput):
+            network = Network.from_settings(small_settings({**SPARSE, **streams, **changes}), 18)
+            jax.eval_shape(network.init, jax.random.key(0))
+            found[kind] = tuple(network.body.widths)
+    return found
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """Returns a Markdown table without padding, so that a changed cell changes one line."""
+    rule = f'|{"---|" * len(header)}'
+    return '\n'.join([f'| {" | ".join(header)} |', rule, *(f'| {" | ".join(row)} |' for row in rows)])
+
+
+def escape_cell(text: str) -> str:
+    """Returns a text for a cell of a Markdown table."""
+    return text.replace('|', '\\|').replace('<', '\\<').replace('*', '\\*')
+
+
+MAKERS = {
+    'config_keys': config_keys,
+    'launch_flags': launch_flags,
+    'commands': commands,
+    'modules': modules,
+    'outputs_of_bodies': outputs_of_bodies,
+}
+PAGES = ('CONTRIBUTING.md', *(f'docs/reference/{name}.md' for name in ('config', 'commands', 'api')))
+
+
+def parts(page: str) -> dict[str, tuple[str, str]]:
+    """Returns what stands in each such part of a page, and what the code says, by its name."""
+    text = (ROOT / page).read_text()
+    found = {match[2]: match[0].removeprefix(match[1]).removesuffix(match[3]) for match in PART.finditer(text)}
+    return {name: (written, MAKERS[name]()) for name, written in found.items()}
+
+
+def write(page: str) -> None:
+    """Writes what the code says into the parts of a page."""
+    text = (ROOT / page).read_text()
+    (ROOT / page).write_text(PART.sub(lambda match: f'{match[1]}{MAKERS[match[2]]()}{match[3]}', text))

@@ -1,0 +1,132 @@
+"""What a run is made from: recorded in its folder, and compared at every later start."""
+
+import json
+
+import numpy as np
+import pytest
+
+from configs import sentences
+from configs import text as text_config
+from nplm_jax.data import corpora, word_codes
+from nplm_jax.runs import experiment, loading, recorded_inputs
+from nplm_jax.utils.errors import BadInput
+
+WORDS = ['a b c d a c b d'] * 20
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """A config whose training, validation and test texts are files of their own."""
+    config = text_config.get_config()
+    config.model.family, config.model.n, config.corpus.min_count = 'add_delta', 2, 1
+    for key in ('path', 'valid_path', 'test_path'):
+        (tmp_path / key).write_text(' '.join(WORDS))
+        setattr(config.corpus, key, str(tmp_path / key))
+    return config
+
+
+def load_data(config):
+    return loading.load_dataset(experiment.load_settings(config))
+
+
+def write_codes(path, words):
+    path.write_text(''.join(f'{word}\t{code}\n' for word, code in zip(words, word_codes.balanced(len(words)))))
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A config whose tree is a file, with the words of the file."""
+    config = sentences.get_config()
+    config.train.epochs, config.output.kind, config.output.tree = 2, 'tree', str(tmp_path / 'codes.tsv')
+    words = load_data(config).vocabulary.words
+    write_codes(tmp_path / 'codes.tsv', words)
+    return config, words
+
+
+@pytest.mark.parametrize('key', ['path', 'valid_path', 'test_path'])
+def test_a_finished_run_whose_text_has_changed_is_refused(texts, tmp_path, key):
+    experiment.run(texts, tmp_path / 'run')
+    (tmp_path / key).write_text(' '.join([*WORDS[:-1], 'd b c a d c b a']))
+    message = f'^--workdir={tmp_path}/run: was started on a different text; give another folder, such as --workdir='
+    with pytest.raises(BadInput, match=message):
+        experiment.run(texts, tmp_path / 'run')
+
+
+def test_a_finished_run_of_an_unchanged_text_is_printed_without_reading_its_words(texts, tmp_path, monkeypatch):
+    results = experiment.run(texts, tmp_path / 'run')
+    (tmp_path / 'path').touch()
+    monkeypatch.setattr(corpora, 'load', lambda _: pytest.fail('read'))
+    assert experiment.run(texts, tmp_path / 'run') == results
+
+
+def test_a_finished_run_whose_files_changed_and_whose_words_did_not_is_printed(texts, tmp_path):
+    results = experiment.run(texts, tmp_path / 'run')
+    (tmp_path / 'path').write_text('\n'.join(WORDS))
+    assert experiment.run(texts, tmp_path / 'run') == results
+
+
+def test_a_finished_run_whose_text_is_gone_is_printed_and_says_that_it_is_not_compared(texts, tmp_path, lines):
+    results = experiment.run(texts, tmp_path / 'run')
+    (tmp_path / 'path').unlink()
+    lines()
+    assert experiment.run(texts, tmp_path / 'run') == results
+    [note] = lines()[1]
+    where = f"corpus.path='{tmp_path}/path': no such file or folder"
+    assert note == f'{where}; {tmp_path}/run is not compared with its text'
+
+
+def test_a_finished_run_on_a_text_that_was_given_is_compared_with_it(texts, tmp_path):
+    data = load_data(texts)
+    results = experiment.run(texts, tmp_path / 'run', data=data)
+    assert json.loads((tmp_path / 'run' / 'corpus.json').read_text())['files'] is None
+    assert experiment.run(texts, tmp_path / 'run', data=data) == experiment.run(texts, tmp_path / 'run') == results
+    (tmp_path / 'path').write_text(' '.join(WORDS[1:]))
+    other = load_data(texts)
+    with pytest.raises(BadInput, match='was started on a different text'):
+        experiment.run(texts, tmp_path / 'run', data=other)
+
+
+def test_a_network_with_a_tree_from_a_file_is_loaded_with_the_tree_that_it_was_trained_with(tree, tmp_path):
+    config, words = tree
+    experiment.run(config, tmp_path / 'run')
+    contexts = np.arange(len(words))[:, None].repeat(config.model.n - 1, 1)
+    expected = experiment.load(tmp_path / 'run')[2].next_word(contexts)
+    write_codes(tmp_path / 'codes.tsv', words[::-1])
+    np.testing.assert_array_equal(experiment.load(tmp_path / 'run')[2].next_word(contexts), expected)
+    (tmp_path / 'codes.tsv').unlink()
+    (tmp_path / 'run').rename(tmp_path / 'moved')
+    np.testing.assert_array_equal(experiment.load(tmp_path / 'moved')[2].next_word(contexts), expected)
+
+
+@pytest.mark.parametrize('is_finished', [True, False])
+def test_a_run_whose_tree_has_changed_is_neither_resumed_nor_printed(tree, tmp_path, is_finished):
+    config, words = tree
+    results = experiment.run(config, tmp_path / 'run')
+    if not is_finished:
+        (tmp_path / 'run' / 'results.json').unlink()
+    write_codes(tmp_path / 'codes.tsv', words[::-1])
+    changed = f"output.tree='{tmp_path}/codes.tsv' has changed since the run was started"
+    message = rf'^--workdir={tmp_path}/run: {changed} \(sha256 \w{{12}} then, \w{{12}} now\); give another folder'
+    with pytest.raises(BadInput, match=message):
+        experiment.run(config, tmp_path / 'run')
+    (tmp_path / 'codes.tsv').write_bytes((tmp_path / 'run' / 'output.tree').read_bytes())
+    assert experiment.run(config, tmp_path / 'run')['perplexity'] == results['perplexity']
+
+
+def test_a_tree_that_changes_while_a_run_starts_is_refused_and_nothing_recorded(tree, tmp_path):
+    config, words = tree
+    settings = experiment.load_settings(config)
+    digests = recorded_inputs.model_digests(settings)
+    write_codes(tmp_path / 'codes.tsv', words[::-1])
+    (tmp_path / 'run').mkdir()
+    with pytest.raises(BadInput, match=r"^output.tree='.*codes.tsv': changed while it was read; run again$"):
+        recorded_inputs.record_inputs(tmp_path / 'run', settings, None, None, digests)
+    assert not list((tmp_path / 'run').iterdir())
+
+
+def test_a_start_that_was_killed_before_its_config_was_written_does_not_block_the_folder(tree, tmp_path):
+    config, words = tree
+    (tmp_path / 'run').mkdir()
+    write_codes(tmp_path / 'run' / 'output.tree', words[::-1])
+    experiment.run(config, tmp_path / 'run')
+    assert (tmp_path / 'run' / 'output.tree').read_bytes() == (tmp_path / 'codes.tsv').read_bytes()

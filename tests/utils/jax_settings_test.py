@@ -1,0 +1,94 @@
+"""The settings of JAX that results depend on: commands pin them, functions refuse others."""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from configs import sentences
+from nplm_jax.inference import generation
+from nplm_jax.runs import experiment, loading
+from nplm_jax.utils import jax_settings
+from nplm_jax.utils.errors import BadInput
+
+ROOT = pathlib.Path(__file__).parents[2]
+OTHERS = {
+    'JAX_ENABLE_X64': '1',
+    'JAX_NUMPY_DTYPE_PROMOTION': 'strict',
+    'JAX_DEFAULT_PRNG_IMPL': 'rbg',
+    'JAX_THREEFRY_PARTITIONABLE': '0',
+    'JAX_RANDOM_SEED_OFFSET': '7',
+    'JAX_HIGH_DYNAMIC_RANGE_GUMBEL': '1',
+}
+
+
+def start(*arguments, **variables):
+    command = [sys.executable, *map(str, arguments)]
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600)
+
+
+def test_a_run_and_a_command_give_the_same_in_every_environment(folders, tmp_path, nplm_command):
+    done = start('launch.py', '--config=configs/sentences.py', f'--workdir={tmp_path}/run', **OTHERS)
+    assert done.returncode == 0, done.stderr
+    for name in OTHERS:
+        assert f'{name}=' in done.stderr and f': ignored; runs use {name.lower()}=' in done.stderr
+    perplexities = [loading.finished(folder)['perplexity'] for folder in (folders / 'network', tmp_path / 'run')]
+    assert perplexities[0] == perplexities[1]
+    flags = ['generate', tmp_path / 'run', '--words=9', '--seed=3', '--json']
+    expected, _ = nplm_command(*flags)
+    done = start('-m', 'nplm_jax.cli', *flags, **OTHERS)
+    assert json.loads(done.stdout) == json.loads(*expected) and len(done.stderr.splitlines()) == len(OTHERS)
+
+
+@contextlib.contextmanager
+def seed_offset(value):
+    jax.config.update('jax_random_seed_offset', value)
+    try:
+        yield
+    finally:
+        jax.config.update('jax_random_seed_offset', 0)
+
+
+@pytest.mark.parametrize(
+    'setting, message',
+    [
+        (
+            lambda: jax.enable_x64(True),
+            r"jax_enable_x64=True: must be False: jax.config.update\('jax_enable_x64', False\)",
+        ),
+        (lambda: jax.numpy_dtype_promotion('strict'), "jax_numpy_dtype_promotion='strict': must be 'standard': "),
+        (lambda: jax.default_prng_impl('rbg'), "jax_default_prng_impl='rbg': must be 'threefry2x32': "),
+        (lambda: jax.threefry_partitionable(False), 'jax_threefry_partitionable=False: must be True: '),
+        (lambda: seed_offset(5), 'jax_random_seed_offset=5: must be 0: '),
+    ],
+)
+def test_functions_name_a_setting_that_does_not_work_and_leave_it(folders, tmp_path, setting, message):
+    _, _, model = loading.load(folders / 'counts')
+    calls = [
+        lambda: experiment.run(sentences.get_config(), tmp_path / 'run'),
+        lambda: loading.load(folders / 'network'),
+        lambda: generation.sample(model, [], 2, 1),
+    ]
+    with setting():
+        before = {name: getattr(jax.config, name) for name in jax_settings.REQUIRED}
+        for call in calls:
+            with pytest.raises(BadInput, match=f'^{message}'):
+                call()
+        assert before == {name: getattr(jax.config, name) for name in jax_settings.REQUIRED}
+    assert not (tmp_path / 'run').exists()
+
+
+def test_a_platform_that_jax_cannot_use_is_one_line(folders, tmp_path):
+    for arguments in (
+        ['launch.py', '--config=configs/sentences.py', f'--workdir={tmp_path}/run'],
+        ['-m', 'nplm_jax.cli', 'generate', folders / 'network'],
+    ):
+        done = start(*arguments, JAX_PLATFORMS='nonsense')
+        assert done.returncode == 2 and done.stderr.startswith('JAX_PLATFORMS=nonsense: cannot be used (')
+        assert len(done.stderr.splitlines()) == 1
