@@ -2,7 +2,7 @@
 
     python launch.py --config=configs/brown.py:mlp9 [--workdir=DIR] [--config.model.h=50 ...]
 
---config.KEY=VALUE sets a key; --print_config prints every key with its value and default, and exits.
+--config.KEY=VALUE sets a key; --print_config prints every key with its value, default and meaning, and exits.
 --grid=model.m=10,30 --grid=model.h=20,60 runs every combination of these values, each in its own folder, prints a table
 and draws a figure; --sweep runs every point that the config file's sweep() yields.
 --vectorize with either trains points that differ only in seed, learning rate or decay together, by jax.vmap.
@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from absl import app, flags
 from ml_collections import config_flags
 
-from configs import default
 from nplm_jax.runs import launchers
 from nplm_jax.runs.command_line import check_keys, describe_config, explain
 from nplm_jax.runs.signals import Terminated, raise_on_sigterm
@@ -111,7 +110,7 @@ def run(command: str) -> None:
         workdir.check_path(folder / point.name)  # before the first point trains
     if _PRINT_CONFIG.value:
         experiment.load_settings(config)  # refuses what no run could use
-        print(describe_config(config, default.get_config(), [point.overrides for point in points if is_sweep()]))
+        print(describe_config(config, [point.overrides for point in points if is_sweep()]))
         return
     try:
         failed = run_jobs(points, folder, file, overrides) if _LAUNCHER.value else []
@@ -169,7 +168,7 @@ def run_jobs(points: Sequence[Point], folder: pathlib.Path, file: str, overrides
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the flags for absl.app; a mistake ends the process with one line and exit code 2."""
     try:
-        check_keys(argv, default.get_config())
+        check_keys(argv)
         flags.FLAGS.set_gnu_getopt(True)  # flags may follow words
         words = flags.FLAGS(argv)[1:]
         if _CONFIG.value is None:

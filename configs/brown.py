@@ -173,7 +173,7 @@ def _paper(c: ConfigDict) -> None:
     c.train.epochs = 20
 
 
-# Rows that are not in the paper's tables. The empty row is the default; `large` is the network of configs/default.py.
+# Rows that are not in the paper's tables. The empty row is the default; `large` is the network of the defaults.
 OTHERS = {'': _set_default, 'quick': _set_quick, 'large': lambda c: None, **rows.NETWORKS}
 _PRESETS = {'cased': _cased, 'paper': _paper}
 

@@ -1,7 +1,8 @@
-"""The validated config: converts a ConfigDict to frozen dataclasses; an invalid value is a one-line error.
+"""Every key of an experiment: its type, what is allowed, its default and its meaning, once, on a dataclass field.
 
-`configs/default.py` says what each key means and has the only defaults; the types here say what each key may be. Names
-that a registry knows (`model.family`, `output.kind`) are checked there: `runs.experiment.load_settings` checks all.
+`configs/`, the reference in docs/, `--print_config` and the messages about wrong values are made from these fields. The
+defaults are the network of the paper's kind that is best on Brown after about ten minutes on 2 CPU cores. Names that a
+registry knows (`model.family`, `output.kind`) are checked there: `runs.experiment.load_settings` checks all.
 """
 
 import dataclasses
@@ -11,9 +12,10 @@ from typing import Annotated, Any, Literal
 
 from ml_collections import ConfigDict
 
-from nplm_jax.earlier_versions import translate
-from nplm_jax.utils.checked_fields import Check, at_least, build, flatten
-from nplm_jax.utils.errors import require
+from nplm_jax.utils.checked_fields import Check, at_least, build, flatten, key, list_fields
+from nplm_jax.utils.errors import BadInput, require
+
+FORMAT = 1  # of a run's folder, recorded in its config.json
 
 Precision = Literal['float32', 'bfloat16', 'auto']
 Count = Annotated[int, at_least(1)]
@@ -46,134 +48,217 @@ Name = Annotated[
 
 @dataclasses.dataclass(frozen=True)
 class CorpusSettings:
-    """`corpus.*`: which text, how it is cut into words, which words are rare, how it is split."""
+    """`corpus.*`: which text, how it is tokenized, which words are rare, how it is split."""
 
-    name: str
-    path: str
-    valid_path: str
-    test_path: str
-    column: str
-    tokens: Literal['words', 'whitespace']
-    paragraphs: Literal['auto', 'blank_lines', 'lines']
-    lowercase: bool
-    split_possessive: bool
-    boundary_tokens: bool
-    numbers: bool
-    proper_nouns: bool
-    min_count: Count
-    max_vocabulary: MaxVocabulary
-    count_over: Literal['all', 'train']
-    train: SplitSize
-    valid: SplitSize
+    name: str = key('brown', 'brown | gutenberg | ap_news | wikitext2 | wikitext103 | text | sentences')
+    path: str = key('', 'text: a UTF-8 file, or a folder whose files are read by name; ap_news and wikitext2: a folder')
+    valid_path: str = key('', 'text, ap_news: files to validate on; corpus.train and corpus.valid are then not used')
+    test_path: str = key('', 'text, ap_news: files to test on')
+    column: str = key('text', 'of JSON lines, Parquet and Hugging Face datasets: the column with the text')
+    tokens: Literal['words', 'whitespace'] = key(
+        'words', 'of text, ap_news: words (splits off punctuation) | whitespace (text that is tokenized already)'
+    )
+    paragraphs: Literal['auto', 'blank_lines', 'lines'] = key(
+        'auto',
+        'of text, ap_news, what separates paragraphs: blank_lines | lines (each line is one, such as a sentence a '
+        'line) | auto (lines where a text has no blank lines and its lines clearly are sentences, else blank_lines)',
+    )
+    lowercase: bool = key(True, 'merge upper and lower case; the paper (section 4): true')
+    split_possessive: bool = key(True, "dog's -> dog 's")
+    boundary_tokens: bool = key(True, 'put <text> before each text and <p> before each paragraph')
+    numbers: bool = key(False, 'replace numbers by <number>; the paper: true on AP News')
+    proper_nouns: bool = key(
+        False, 'replace proper nouns by <proper> (data/tokenization.py); the paper: true on AP News'
+    )
+    min_count: Count = key(1, 'words with a lower count become <rare>; the paper: 4')
+    max_vocabulary: MaxVocabulary = key(
+        0, 'largest |V|, with <rare>; 0: no limit; the paper: 16,383 on Brown, 17,964 on AP News'
+    )
+    count_over: Literal['all', 'train'] = key(
+        'all', "all | train: the words whose counts decide which are rare; the paper's figures fit all"
+    )
+    train: SplitSize = key(
+        0.8, 'training set: a fraction of the stream below 1, else words; the paper on Brown: 800,000'
+    )
+    valid: SplitSize = key(
+        0.1, 'validation set, in the same unit; the paper on Brown: 200,000; the test set is the rest'
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelSettings:
-    """`model.*`: which model, its order, and the shape of a network."""
+    """`model.*`: which model, and its shape."""
 
-    family: str
-    n: Annotated[int, at_least(2)]
-    m: Count
-    h: CountOrZero
-    direct: bool
-    unigram_bias: bool
-    dropout: Share
-    layers: Count
-    tied: bool
-    output_dropout: ShareOrDefault
-    word_dropout: Share
-    variational: bool
-    precision: Precision
+    family: str = key(
+        'nplm',
+        "the paper's network: nplm. Other networks that see the last words alone: energy | senses (section 5) | "
+        'residual | window_lstm. Recurrent networks: rnn | gru | lstm | mogrifier. Count-based models (section 4.1): '
+        'interpolated | kneser_ney | modified_kneser_ney | classes | maximum_likelihood | add_delta | backoff (which '
+        'uses the shorter context where the longer one was never seen)',
+    )
+    n: Annotated[int, at_least(2)] = key(
+        6, 'order: the n-1 words before a word predict it; recurrent networks use all; the paper: 3 and 5'
+    )
+    m: Count = key(100, 'features a word; the paper: 30 and 60')
+    h: CountOrZero = key(200, 'hidden units, 0 for no hidden layer; the paper: 0, 50 and 100')
+    direct: bool = key(False, 'direct connections W from the features to the output; the paper: both')
+    unigram_bias: bool = key(
+        True, 'initialise b with the log-frequencies of the training words; the paper does not say'
+    )
+    dropout: Share = key(0.25, 'probability with which training zeroes a feature or a hidden unit; the paper: 0')
+    layers: Count = key(1, 'layers')
+    tied: bool = key(False, 'use C as the output matrix too, so that U is C')
+    output_dropout: ShareOrDefault = key(-1.0, 'as dropout, of what the output matrix multiplies; -1: as dropout')
+    word_dropout: Share = key(0.0, 'probability with which training zeroes all features of a word')
+    variational: bool = key(False, 'use one dropout mask for all words of a stream in an update')
+    precision: Precision = key('auto', 'of products before the output layer, in training; as output.precision')
 
 
 @dataclasses.dataclass(frozen=True)
 class RecurrentSettings:
-    """`recurrent.*`: how rnn, gru, lstm and mogrifier are regularised."""
+    """`recurrent.*`: how a network over streams is regularised (Merity et al., 2018)."""
 
-    weight_dropout: Share
-    activation_penalty: NonNegative
-    slowness_penalty: NonNegative
+    weight_dropout: Share = key(0.0, 'probability with which an update zeroes a weight from the state to itself')
+    activation_penalty: NonNegative = key(0.0, "factor of the mean square of the last layer's output, after dropout")
+    slowness_penalty: NonNegative = key(0.0, 'factor of the mean square of its change from word to word')
 
 
 @dataclasses.dataclass(frozen=True)
 class MogrifierSettings:
-    """`mogrifier.*`: the settings of the Mogrifier LSTM beside `recurrent.*`."""
+    """`mogrifier.*`: of mogrifier (Melis et al., 2020), beside `recurrent.*`."""
 
-    rounds: Annotated[int, Check('must be at least 1 and at most 16', lambda value: 1 <= value <= 16)]
+    rounds: Annotated[int, Check('must be at least 1 and at most 16', lambda value: 1 <= value <= 16)] = key(
+        5, 'rounds in which the input and the state change each other before each word'
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class ResidualSettings:
-    """`residual.*`: the settings of the residual window network beside `model.*`."""
+    """`residual.*`: of residual (Sun and Iyyer, 2021)."""
 
-    averages: Annotated[int, Check('must be at least 0 and at most 16', lambda value: 0 <= value <= 16)]
-    expansion: Count
+    averages: Annotated[int, Check('must be at least 0 and at most 16', lambda value: 0 <= value <= 16)] = key(
+        3, 'sums of the n-1 words before the window, of the 2(n-1) before those, ..., over sqrt(their number)'
+    )
+    expansion: Count = key(2, 'units inside a layer, as a multiple of h')
 
 
 @dataclasses.dataclass(frozen=True)
 class SensesSettings:
-    """`senses.*`: the settings of the window network with several features a word."""
+    """`senses.*`: of senses, a window of words that have several features each (section 5)."""
 
-    number: Count
+    number: Count = key(2, 'senses a word: a word has so many feature vectors, of m features each')
 
 
 @dataclasses.dataclass(frozen=True)
 class PriorSettings:
-    """`prior.*`: which words are known to be alike, and how strongly their features are drawn to each other."""
+    """`prior.*`: which words are known to be alike; of networks (section 5)."""
 
-    kind: str
-    strength: NonNegative
+    kind: str = key(
+        'none',
+        'none | wordnet (synonyms, hypernyms, hyponyms) | tags (of brown: words with the same most frequent tag)',
+    )
+    strength: NonNegative = key(
+        0.0,
+        'not of none; as optimizer.decay, of R = strength/2 |C(w) - mean of C over related words|^2',
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class NgramSettings:
-    """`ngram.*`: further settings of count-based models."""
+    """`ngram.*`: what some count-based models need beside their order."""
 
-    delta: Annotated[float, Check('must be at least 0 and at most 1e6', lambda value: 0 <= value <= 1e6)]
-    classes: Count
-    prune: str
-    bits: Annotated[int, Check('must be 0 (64-bit numbers), 8 or 16', lambda value: value in (0, 8, 16))]
+    delta: Annotated[float, Check('must be at least 0 and at most 1e6', lambda value: 0 <= value <= 1e6)] = key(
+        0.1, 'of add_delta: added to every count'
+    )
+    classes: Count = key(500, 'of classes: number of word classes; the paper: 150 to 2000')
+    prune: str = key(
+        '0',
+        'of modified_kneser_ney, as lmplz --prune: the largest number of occurrences that is left out, for each order '
+        "from 1 on (the first is 0); the last is also that of the orders above: '0 0 1' leaves out trigrams that occur "
+        'once',
+    )
+    bits: Annotated[int, Check('must be 0 (64-bit numbers), 8 or 16', lambda value: value in (0, 8, 16))] = key(
+        0,
+        'of a table that backs off: 8 or 16 bits for each log p above order 1, and 32 for each log b, such that the '
+        'probabilities sum to one; 0: 64 bits for each',
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class OutputSettings:
-    """`output.*`: how the loss over all words is computed in training; evaluation is always exact and float32."""
+    """`output.*`: how training computes the loss over all |V| words; evaluation is exact and in float32."""
 
-    kind: str
-    precision: Precision
-    block_size: Count
-    samples: Count
-    proposal: Literal['unigram', 'log_uniform']
-    exact_target: bool
-    min_ess: NonNegative
-    adaptation: NonNegative
-    num_shortlist: CountOrZero
-    classes: Count
-    tree: str
+    kind: str = key(
+        'full',
+        'full | sampled (importance sampling, section 5.2) | nce (noise-contrastive estimation) | two_level (predicts '
+        'the class of the word, then the word in the class) | tree (a binary decision at each node above the word) | '
+        'importance (importance sampling from a bigram that follows the network: each example draws its own words)',
+    )
+    precision: Precision = key(
+        'auto',
+        'of full, sampled and nce: products with |V| in float32 | bfloat16 | auto (bfloat16 where the processor or the '
+        'accelerator has instructions for it); sums and parameters stay float32',
+    )
+    block_size: Count = key(256, 'of full: examples whose |V| scores are in memory at once; 1024 suits a GPU')
+    samples: Count = key(
+        1000,
+        'of sampled and nce: distinct words drawn a step, which all examples of the batch share; all |V| words if '
+        'there are fewer. Of importance: the largest number of words that each example draws',
+    )
+    proposal: Literal['unigram', 'log_uniform'] = key(
+        'unigram', 'of sampled and nce: unigram (by training count) | log_uniform (by rank)'
+    )
+    exact_target: bool = key(
+        True, 'of importance: samples stand for other words than the target; the paper: for all words'
+    )
+    min_ess: NonNegative = key(
+        0.0, 'of importance: mean effective sample size that output.samples is lowered to; 0: not lowered'
+    )
+    adaptation: NonNegative = key(
+        1.0, "of importance: weight of the network's words beside training words in Q; 0: fixed counts"
+    )
+    num_shortlist: CountOrZero = key(1000, 'of two_level: the most frequent words, each of which is a class')
+    classes: Count = key(500, 'of two_level: largest number of classes of the other words, which have one size')
+    tree: str = key('huffman', 'of tree: huffman | random | a file with lines `word<TAB>code`, codes of 0 and 1')
 
 
 @dataclasses.dataclass(frozen=True)
 class PaperOptimizerSettings:
-    """`optimizer.paper.*`: the rates of sections 2.1 and 4.2, per word."""
+    """`optimizer.paper.*`: the rate per word, epsilon_t = epsilon_0 / (1 + r t), t in words (sections 2.1 and 4.2)."""
 
-    epsilon_0: Positive
-    r: NonNegative
-    decay: NonNegative
+    epsilon_0: Positive = key(1e-3, 'the paper: 1e-3')
+    r: NonNegative = key(1e-8, 'the paper: 1e-8')
+    decay: NonNegative = key(1e-4, 'the paper: 1e-4 on Brown, 1e-5 on AP News')
 
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerSettings:
-    """`optimizer.*`: how the penalised negative log-likelihood is minimised."""
+    """`optimizer.*`: how a network is trained."""
 
-    name: Literal['sgd', 'adam', 'rowwise_adam', 'adagrad', 'paper']
-    learning_rate: Positive
-    schedule: Literal['constant', 'linear', 'cosine']
-    warmup: CountOrZero
-    momentum: Share
-    row_adaptivity: Annotated[float, Check('must be at least 0 and at most 1', lambda value: 0 <= value <= 1)]
-    clip_norm: NonNegative
-    decay: NonNegative
-    paper: PaperOptimizerSettings
+    name: Literal['sgd', 'adam', 'rowwise_adam', 'adagrad', 'paper'] = key(
+        'sgd',
+        'sgd | adam | adagrad | rowwise_adam (Adam, but each row of C, U, W and b has one second moment and no '
+        'momentum, so that an update touches few rows unless output.kind is full) | paper (section 2.1). The gradient '
+        'is the mean over a batch; with paper it is the sum',
+    )
+    learning_rate: Positive = key(2.0, 'not of paper; a batch half as large needs a rate half as large')
+    schedule: Literal['constant', 'linear', 'cosine'] = key(
+        'cosine', 'not of paper; cosine | linear (both fall to zero over all epochs) | constant'
+    )
+    warmup: CountOrZero = key(0, 'not of paper; updates of linear warm-up')
+    momentum: Share = key(0.0, 'of sgd')
+    row_adaptivity: Annotated[float, Check('must be at least 0 and at most 1', lambda value: 0 <= value <= 1)] = key(
+        1.0,
+        'of rowwise_adam: 1, each row has its own second moment; 0, all rows of a parameter share one; between, a '
+        'geometric mean of both. Below 1 the rows of rare words move less',
+    )
+    clip_norm: NonNegative = key(0.0, 'not of paper; largest norm of a gradient, 0: no limit')
+    decay: NonNegative = key(
+        1e-5,
+        'not of paper: R(theta) = decay/2 |theta|^2 over C, H, U, W. With rowwise_adam it is decoupled, as in AdamW: '
+        'these weights are multiplied by 1 - rate * decay for each update, once per execution',
+    )
+    paper: PaperOptimizerSettings = PaperOptimizerSettings()
 
     @property
     def weight_decay(self) -> float:
@@ -193,37 +278,63 @@ class OptimizerSettings:
 
 @dataclasses.dataclass(frozen=True)
 class TrainSettings:
-    """`train.*`: how long, in what batches, how often evaluated and saved."""
+    """`train.*`: how long, in which batches, how often it is validated, saved and logged."""
 
-    batch_size: Count
-    average: Share
-    suffix_smoothing: NonNegative
-    calibrate: bool
-    epochs: Count
-    patience: Count
-    evaluate_every: CountOrZero
-    checkpoint_every: Count
-    log_every: Count
-    steps_per_execution: Count
-    bptt_length: Count
-    input: Literal['auto', 'device', 'mapped']
+    batch_size: Count = key(128, 'words an update; the paper: 1')
+    average: Share = key(
+        0.0, "decay an update of the parameters' running average, which is then the result; 0: no average"
+    )
+    suffix_smoothing: NonNegative = key(
+        0.0,
+        "whether to smooth the rows of C, U and W after training: the count at which a word's own row weighs as much "
+        'as the mean over words with its ending (training/suffix_smoothing.py); 0: no. Before train.calibrate. The '
+        'paper: no',
+    )
+    calibrate: bool = key(
+        False,
+        'whether to fit the output bias b to validation words after training, with one offset for all words of '
+        'similar training count (training/calibration.py); output.kind must be full, sampled, nce or importance. The '
+        'paper: no',
+    )
+    epochs: Count = key(8, 'largest number of passes over the training words; the paper on Brown: 10 to 20')
+    patience: Count = key(2, 'training stops after so many validations without a better perplexity')
+    evaluate_every: CountOrZero = key(0, 'updates between validations, 0: once an epoch')
+    checkpoint_every: Count = key(2000, 'updates between checkpoints')
+    log_every: Count = key(250, 'updates between lines of metrics.jsonl')
+    steps_per_execution: Count = key(
+        50, 'updates in one call of the compiled program; what is due within waits for its end'
+    )
+    bptt_length: Count = key(
+        16, 'of networks over streams: words a stream an update; batch_size / bptt_length streams in parallel'
+    )
+    input: Literal['auto', 'device', 'mapped'] = key(
+        'auto', 'device: all words on the device | mapped: read from the disk; auto: mapped above 2**25 words'
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class EvalSettings:
     """`eval.*`: how the finished model is evaluated."""
 
-    train_words: CountOrZero
-    words: CountOrZero
+    train_words: CountOrZero = key(
+        20_000, 'training words that the train perplexity is of, a sample spread evenly; 0: all of them'
+    )
+    words: CountOrZero = key(
+        0, 'validation and test words of a sample, spread evenly, for long splits; 0: all, the exact perplexity'
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class ParallelSettings:
-    """`parallel.*`: over how many devices training is divided; its result does not depend on it."""
+    """`parallel.*`: over how many devices training is divided (section 3). Results do not depend on it."""
 
-    data: NumDevices
-    model: NumDevices
-    mode: Literal['shard_map', 'pmap']
+    data: NumDevices = key(1, 'devices that divide the batch (section 3.1), -1: all that are left')
+    model: NumDevices = key(
+        1,
+        'devices that divide the |V| output words (section 3.2), -1: all that are left. With another output.kind than '
+        'full they divide the rows of the output words in memory, and all data * model devices divide the batch',
+    )
+    mode: Literal['shard_map', 'pmap'] = key('shard_map', 'shard_map | pmap (which divides the batch only)')
 
     def __post_init__(self) -> None:
         both = self.data == self.model == -1
@@ -234,53 +345,81 @@ class ParallelSettings:
 class PaperRow:
     """`paper.*`: the perplexities that the paper prints for this row; 0 where it prints none."""
 
-    row: str
-    train: NonNegative
-    valid: NonNegative
-    test: NonNegative
+    row: str = key('', "the row's name in the paper's table")
+    train: NonNegative = key(0.0, 'of the training words')
+    valid: NonNegative = key(0.0, 'of the validation words')
+    test: NonNegative = key(0.0, 'of the test words')
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """One experiment: everything that its result depends on."""
 
-    name: Name
-    seed: CountOrZero
-    corpus: CorpusSettings
-    model: ModelSettings
-    recurrent: RecurrentSettings
-    mogrifier: MogrifierSettings
-    residual: ResidualSettings
-    senses: SensesSettings
-    prior: PriorSettings
-    ngram: NgramSettings
-    output: OutputSettings
-    optimizer: OptimizerSettings
-    train: TrainSettings
-    eval: EvalSettings
-    parallel: ParallelSettings
-    paper: PaperRow
+    name: Name = key('default', 'of the run: the name of its folder and of its row in a table')
+    seed: CountOrZero = key(
+        1, 'random seed of the initial parameters, the order of the words, dropout and sampled words'
+    )
+    corpus: CorpusSettings = CorpusSettings()
+    model: ModelSettings = ModelSettings()
+    recurrent: RecurrentSettings = RecurrentSettings()
+    mogrifier: MogrifierSettings = MogrifierSettings()
+    residual: ResidualSettings = ResidualSettings()
+    senses: SensesSettings = SensesSettings()
+    prior: PriorSettings = PriorSettings()
+    ngram: NgramSettings = NgramSettings()
+    output: OutputSettings = OutputSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    train: TrainSettings = TrainSettings()
+    eval: EvalSettings = EvalSettings()
+    parallel: ParallelSettings = ParallelSettings()
+    paper: PaperRow = PaperRow()
+
+
+FIELDS = dict(list_fields(Settings))  # by flattened key: {'model.h': ...}
+
+
+def default_config() -> ConfigDict:
+    """Returns the complete, locked config of the defaults, which the files in `configs/` change."""
+    return ConfigDict(to_dict(Settings())).lock()
 
 
 def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
     """Checks types and ranges of a config and freezes it.
 
     Args:
-        config: A ConfigDict, or a nested or flattened dictionary like that of a `config.json`, also of an earlier
-            version.
+        config: A ConfigDict, or a nested or flattened dictionary; a key that it lacks has its default.
 
     Returns:
         The settings. `runs.experiment.load_settings` checks them against the registries as well.
 
     Raises:
-        BadInput: A key is unknown or missing, or has a wrong type or an impossible value.
+        BadInput: A key is unknown, or has a wrong type or an impossible value.
     """
-    return build(Settings, translate(flatten(config)))
+    return build(Settings, flatten(config))
 
 
 def to_dict(settings: Settings) -> dict[str, Any]:
-    """Returns the nested dictionary that `from_config` reads, as `config.json` holds it."""
+    """Returns the nested dictionary that `from_config` reads."""
     return dataclasses.asdict(settings)
+
+
+def to_record(settings: Settings) -> dict[str, Any]:
+    """Returns what the config.json of a run's folder holds: every key, and the format of the folder."""
+    return {'format': FORMAT, **to_dict(settings)}
+
+
+def from_record(record: Mapping[str, Any]) -> Settings:
+    """Returns the settings that a config.json holds.
+
+    Raises:
+        BadInput: The folder has another format, or a key is missing, unknown or has an impossible value.
+    """
+    flat = flatten(record)
+    found = flat.pop('format', None)
+    require(found == FORMAT, 'format', found, f'must be {FORMAT}, the only format that this version reads')
+    if missing := next((name for name in FIELDS if name not in flat), None):
+        raise BadInput(f'{missing}: missing')
+    return build(Settings, flat)
 
 
 def replace(settings: Settings, changes: Mapping[str, Any]) -> Settings:

@@ -6,15 +6,16 @@ import typing
 
 import pytest
 from flax.traverse_util import flatten_dict
-from helpers import default_settings, launch
+from helpers import default_settings
 
 from configs import default
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
-from nplm_jax.earlier_versions import ADDED_KEYS, KEY_ALIASES, VALUE_ALIASES
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.registry import OUTPUT_LAYERS
+from nplm_jax.runs import catalog, workdir
 from nplm_jax.runs.experiment import load_settings
+from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
 
 
@@ -46,12 +47,17 @@ def test_the_keys_of_the_default_config_are_the_fields_of_the_settings():
     assert set(flatten_dict(default.get_config().to_dict(), sep='.')) == keys
 
 
-def test_only_the_default_config_has_defaults():
-    classes = [c for c in vars(config_lib).values() if dataclasses.is_dataclass(c)]
-    assert set(classes) == set(sections().values()) and len(classes) == 16
-    for section in classes:
-        for field in dataclasses.fields(section):
-            assert field.default is field.default_factory is dataclasses.MISSING, f'{section.__name__}.{field.name}'
+def test_every_key_has_a_default_that_it_allows_and_a_meaning():
+    assert config_lib.from_config(flatten(config_lib.to_dict(Settings()))) == Settings()
+    for name, field in config_lib.FIELDS.items():
+        assert field.metadata['meaning'], name
+
+
+def test_the_config_of_a_python_dictionary_may_be_partial():
+    assert config_lib.from_config({}) == Settings()
+    nested = config_lib.from_config({'model': {'h': 7}, 'optimizer': {'paper': {'r': 0.5}}})
+    assert nested == config_lib.from_config({'model.h': 7, 'optimizer.paper.r': 0.5})
+    assert nested == default_settings({'model.h': 7, 'optimizer.paper.r': 0.5})
 
 
 def test_settings_survive_json():
@@ -160,14 +166,12 @@ def test_a_shortlist_or_classes_that_the_vocabulary_cannot_fill_are_one_line():
             Network.from_settings(settings, 10)
 
 
-def test_an_unknown_a_missing_and_a_mistyped_key_are_one_line():
+def test_an_unknown_and_a_mistyped_key_are_one_line():
     tree = config().to_dict()
     tree['model']['hidden'] = 3
     with pytest.raises(BadInput, match='^model.hidden: unknown key; allowed here: family, n, m, h, direct'):
         config_lib.from_config(tree)
-    del tree['model']['hidden'], tree['train']['epochs']
-    with pytest.raises(BadInput, match='^train.epochs: missing'):
-        config_lib.from_config(tree)
+    del tree['model']['hidden']
     for value in ('6', 6.0, True, None):
         tree['train']['epochs'] = value
         with pytest.raises(BadInput, match='^train.epochs=.*must be of type int$'):
@@ -177,72 +181,26 @@ def test_an_unknown_a_missing_and_a_mistyped_key_are_one_line():
         config_lib.from_config(tree)
 
 
-# --- earlier names ---------------------------------------------------------------------------------------
+def test_a_config_json_has_every_key_and_one_format():
+    settings = default_settings({'model.h': 7})
+    record = config_lib.to_record(settings)
+    assert config_lib.from_record(json.loads(json.dumps(record))) == settings
+    for number in (2, None, '1'):
+        with pytest.raises(BadInput, match=f'^format={number!r}: must be 1, the only format that this version reads$'):
+            config_lib.from_record({**record, 'format': number})
+    with pytest.raises(BadInput, match='^format=None: must be 1'):
+        config_lib.from_record(config_lib.to_dict(settings))
+    del record['eval']['words']
+    with pytest.raises(BadInput, match='^eval.words: missing$'):
+        config_lib.from_record(record)
+    with pytest.raises(BadInput, match='^eval.hidden: unknown key; allowed here: train_words, words$'):
+        config_lib.from_record({**record, 'eval': {'train_words': 0, 'words': 0, 'hidden': 3}})
 
 
-def earlier(tree):
-    """The dictionary with the keys and values of earlier versions in place of today's."""
-    for old, new in KEY_ALIASES.items():
-        (section, old_key), new_key = old.split('.'), new.split('.')[1]
-        tree[section][old_key] = tree[section].pop(new_key)
-    for (key, old_value), new_value in VALUE_ALIASES.items():
-        section, name = key.split('.')
-        assert tree[section][name] == new_value
-        tree[section][name] = old_value
-    return tree
-
-
-def test_the_config_json_of_an_earlier_version_is_read():
-    changes = {
-        'corpus.boundary_tokens': False, 'output.kind': 'two_level', 'output.num_shortlist': 7,
-        'train.steps_per_execution': 9, 'train.bptt_length': 3,
-    }  # fmt: skip
-    assert set(changes) >= set(KEY_ALIASES.values()) | {key for key, _ in VALUE_ALIASES}
-    settings = default_settings(changes)
-    old = earlier(config_lib.to_dict(settings))
-    assert old['train']['unroll'] == 3 and old['output']['kind'] == 'classes' and 'marks' in old['corpus']
-    untouched = json.dumps(old)
-    assert load_settings(old) == settings
-    assert json.dumps(old) == untouched
-
-
-def test_a_config_json_without_a_later_key_means_what_it_meant():
-    settings = default_settings()
-    old = config_lib.to_dict(settings)
-    for key in ADDED_KEYS:
-        section, name = key.split('.')
-        del old[section][name]
-    del old['eval'], old['senses'], old['prior'], old['mogrifier']  # sections of later keys alone
-    assert flatten_dict(config_lib.to_dict(load_settings(old)), sep='.').items() >= ADDED_KEYS.items()
-    with pytest.raises(BadInput, match='^eval=3: must be a section$'):
-        load_settings({**old, 'eval': 3})
-
-
-def test_todays_name_wins_over_an_earlier_one():
-    tree = config().to_dict()
-    for number, (old, new) in enumerate(KEY_ALIASES.items()):
-        (section, old_key), new_key = old.split('.'), new.split('.')[1]
-        is_bool = isinstance(tree[section][new_key], bool)
-        tree[section] |= {old_key: False if is_bool else 90 + number, new_key: True if is_bool else 50 + number}
-    settings = flatten_dict(config_lib.to_dict(config_lib.from_config(tree)), sep='.')
-    assert [settings[new] for new in KEY_ALIASES.values()] == [True, 51, 52, 53]
-
-
-def test_an_impossible_value_under_an_earlier_name_is_told_under_todays():
-    tree = config().to_dict()
-    del tree['train']['bptt_length']
-    tree['train']['unroll'] = 0
-    with pytest.raises(BadInput, match='^train.bptt_length=0: must be 1 or more$'):
-        config_lib.from_config(tree)
-
-
-def test_no_earlier_name_is_a_key_of_today():
-    keys = flatten_dict(default.get_config().to_dict(), sep='.').keys()
-    assert set(KEY_ALIASES.values()) <= keys and not set(KEY_ALIASES) & keys
-
-
-def test_an_earlier_name_on_the_command_line_is_an_unknown_key_with_todays_name_beside_it():
-    ended = launch('--config=configs/sentences.py', '--config.train.unroll=8')
-    assert ended.returncode == 2
-    (line,) = ended.stderr.splitlines()
-    assert line == '--config.train.unroll: unknown key; it is now --config.train.bptt_length'
+@pytest.mark.parametrize('number', [2, None])
+def test_a_folder_of_another_format_is_refused_in_one_line_by_every_reader(tmp_path, number):
+    record = {**config_lib.to_record(default_settings()), 'format': number}
+    (tmp_path / 'config.json').write_text(json.dumps(record))
+    for read in (workdir.read_settings, catalog.read_run, lambda folder: workdir.check(folder, default_settings())):
+        with pytest.raises(BadInput, match=rf'config.json: cannot be read \(format={number}: must be 1, '):
+            read(tmp_path)

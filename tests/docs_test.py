@@ -14,9 +14,7 @@ import sys
 
 import pytest
 import yaml
-from flax.traverse_util import flatten_dict
 
-from configs import default
 from nplm_jax import __version__
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -68,14 +66,6 @@ def test_every_page_is_in_the_table_of_contents():
     notebooks = {f'../{p.relative_to(ROOT).with_suffix("")}' for p in ROOT.glob('experiments/notebooks/*.ipynb')}
     studies = {f'../{p.relative_to(ROOT).with_suffix("")}' for p in ROOT.glob('experiments/*/README.md')}
     assert pages | notebooks | studies <= listed
-
-
-def test_the_reference_of_the_config_has_every_key_with_its_value():
-    keys = [key for section in reference_docs.config_sections().values() for key in section]
-    read = {key.name: ast.literal_eval(key.default) for key in keys}
-    assert read == flatten_dict(default.get_config().to_dict(), sep='.')
-    undocumented = {key.name for key in keys if not key.meaning and not key.name.startswith('paper.')}
-    assert undocumented <= {'corpus.test_path'}  # which corpus.valid_path documents
 
 
 @pytest.mark.parametrize('page', reference_docs.PAGES)

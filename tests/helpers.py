@@ -63,7 +63,7 @@ SPARSE = {'output.samples': 9, 'output.num_shortlist': 5, 'output.classes': 4, '
 
 
 def default_settings(changes: Mapping[str, Any] | None = None) -> Settings:
-    """Returns configs/default.py's settings with some flattened keys changed."""
+    """Returns the default settings with some flattened keys changed."""
     return config_lib.replace(config_lib.from_config(default.get_config()), changes or {})
 
 
@@ -73,7 +73,7 @@ def small_settings(changes: Mapping[str, Any] | None = None) -> Settings:
 
 
 def corpus_settings(name: str, path: str | os.PathLike[str] = '', **changes: Any) -> CorpusSettings:
-    """Returns `corpus.*` of configs/default.py for another corpus, with some keys changed."""
+    """Returns `corpus.*` of the defaults for another corpus, with some keys changed."""
     keys = {'name': name, 'path': str(path), **changes}
     return default_settings({f'corpus.{key}': value for key, value in keys.items()}).corpus
 

@@ -6,10 +6,11 @@ Such a part of a page stands between `<!-- NAME: python -m tests.docs_test write
 import argparse
 import ast
 import contextlib
+import functools
 import importlib
+import itertools
 import pathlib
 import re
-from typing import NamedTuple
 from unittest import mock
 
 import jax
@@ -17,6 +18,7 @@ from absl import flags
 from helpers import SPARSE, small_settings
 
 import launch
+from nplm_jax import config
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import parser
 from nplm_jax.models import registry
@@ -28,52 +30,17 @@ ROOT = pathlib.Path(__file__).parents[1]
 PART = re.compile(r'(<!-- (\w+): python -m tests\.docs_test writes this -->\n\n).*?(\n\n<!-- end -->)', re.DOTALL)
 ROOMS = ('utils', 'config', 'data', 'distributed', 'outputs', 'models', 'inference', 'training', 'runs')  # upward
 
-_SECTION = re.compile(r'def _(\w+)\(\)')
-_SUMMARY = re.compile(r' +"""Returns `[\w.*]+`: (.*)"""')
-_COMMENT = re.compile(r' +# (.*)')
-_KEY = re.compile(r' +c\.([\w.]+) = (.+?)(?:  # (.*))?')
-
-
-class Key(NamedTuple):
-    """One key of the config.
-
-    Attributes:
-        name: The flattened key, such as model.h.
-        default: Its value in configs/default.py, as Python.
-        meaning: Its comment there: the lines above it, and what stands behind it.
-    """
-
-    name: str
-    default: str
-    meaning: str
-
-
-def config_sections() -> dict[str, list[Key]]:
-    """Returns the keys by the summary of their section, in the order of the file; '' has those outside a section."""
-    found: dict[str, list[Key]] = {'': []}
-    prefix, summary, comments = '', '', []
-    for line in (ROOT / 'configs' / 'default.py').read_text().splitlines():
-        if match := _SECTION.match(line):
-            prefix = f'{match[1]}.'
-        elif prefix and (match := _SUMMARY.fullmatch(line)):
-            found[summary := match[1]] = []
-        elif match := _COMMENT.fullmatch(line):
-            comments.append(match[1])
-        elif (match := _KEY.fullmatch(line)) and not match[2].endswith('()'):
-            meaning = ' '.join([*comments, match[3] or ''])
-            found[summary].append(Key(f'{prefix}{match[1]}', match[2], meaning.strip()))
-            comments = []
-    return found
-
 
 def config_keys() -> str:
     """Returns a heading, a sentence and a table for each section of the config."""
     parts = []
-    for summary, keys in config_sections().items():
-        rows = [[f'`{key.name}`', f'`{key.default}`', escape_cell(key.meaning)] for key in keys]
-        prefix = keys[0].name.rpartition('.')[0]
-        heading, sentence = f'## {f"{prefix}.*" if prefix else "The run"}', f'{summary[:1].upper()}{summary[1:]}'
-        parts += [part for part in (heading, sentence, table(['key', 'default', 'meaning'], rows)) if part]
+    for prefix, names in itertools.groupby(config.FIELDS, lambda name: name.rpartition('.')[0]):
+        section = functools.reduce(getattr, filter(None, prefix.split('.')), config.Settings())
+        summary = (type(section).__doc__ or '').partition(': ')[2].partition('\n')[0]
+        parts += [f'## {prefix}.*', f'{summary[:1].upper()}{summary[1:]}'] if prefix else ['## The run']
+        fields = [(name, config.FIELDS[name]) for name in names]
+        rows = [[f'`{name}`', f'`{field.default!r}`', escape_cell(field.metadata['meaning'])] for name, field in fields]
+        parts.append(table(['key', 'default', 'meaning'], rows))
     return '\n\n'.join(parts)
 
 

@@ -22,7 +22,6 @@ import hashlib
 import pathlib
 import shlex
 import shutil
-import typing
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -146,14 +145,14 @@ def write_run(
                 shutil.copyfile(file, folder / file.name)
         vocabulary_lib.save(vocabulary, folder / catalog.VOCABULARY)
         storage.save(model, folder / storage.MODEL_FILE)
-        write_atomically(folder / catalog.CONFIG, to_json(config_lib.to_dict(settings), indent=2) + '\n')
+        write_atomically(folder / catalog.CONFIG, to_json(config_lib.to_record(settings), indent=2) + '\n')
         write_atomically(folder / catalog.RESULTS, to_json(results, indent=2) + '\n')
     except OSError as error:
         raise BadInput(f'--workdir={folder}: cannot be written ({error.strerror})') from None
 
 
 def make_settings(path: pathlib.Path, n: int, vocabulary: Vocabulary) -> Settings:
-    """Returns the settings of an imported run. All keys that say how a network trains have a neutral value.
+    """Returns the settings of an imported run.
 
     Args:
         path: The file, which gives the name.
@@ -164,26 +163,12 @@ def make_settings(path: pathlib.Path, n: int, vocabulary: Vocabulary) -> Setting
     from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY
     from nplm_jax.runs import workdir
 
-    values = _neutral_values(config_lib.Settings)
-    values['name'] = workdir.safe_folder_name(path.stem)
-    values['corpus'] |= {'name': 'text', 'tokens': 'whitespace', 'count_over': 'all', 'max_vocabulary': 0}
-    values['corpus']['boundary_tokens'] = PARAGRAPH_BOUNDARY in vocabulary.ids
-    values['model'] |= {'family': FAMILY, 'n': max(n, 2)}
-    values['ngram'] |= {'prune': '0', 'bits': 0}
-    values['eval'] |= {'words': 0, 'train_words': 0}
-    values['output'] |= {'kind': 'full', 'proposal': 'unigram'}
-    values['optimizer'] |= {'name': 'sgd', 'schedule': 'constant'}
-    values['parallel'] |= {'mode': 'shard_map'}
-    return config_lib.from_config(values)
-
-
-def _neutral_values(section: type) -> dict[str, Any]:
-    """Returns a value of its type for each key: an empty string, 1, 0.5, False."""
-    values: dict[str, Any] = {}
-    for key, kind in typing.get_type_hints(section).items():
-        if dataclasses.is_dataclass(kind):
-            values[key] = _neutral_values(typing.cast(type, kind))
-        else:
-            values[key] = {str: '', int: 1, float: 0.5, bool: False}.get(kind) if isinstance(kind, type) else None
-            values[key] = typing.get_args(kind)[0] if values[key] is None else values[key]
-    return values
+    corpus = {
+        'name': 'text',
+        'tokens': 'whitespace',
+        'lowercase': False,
+        'split_possessive': False,
+        'boundary_tokens': PARAGRAPH_BOUNDARY in vocabulary.ids,
+    }
+    model = {'family': FAMILY, 'n': max(n, 2)}
+    return config_lib.from_config({'name': workdir.safe_folder_name(path.stem), 'corpus': corpus, 'model': model})

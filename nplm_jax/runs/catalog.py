@@ -99,9 +99,9 @@ def read_run(folder: pathlib.Path) -> Run:
     if not (folder / CONFIG).is_file():
         raise BadInput(f'RUN={str(folder)!r}: no run there; {suggest(folder)}')
     try:
-        settings = config_lib.from_config(read_json(folder / CONFIG))
+        settings = config_lib.from_record(read_json(folder / CONFIG))
     except BadInput as error:
-        raise BadInput(f'{folder / CONFIG}: damaged ({error})') from None
+        raise BadInput(f'{folder / CONFIG}: cannot be read ({error})') from None
     results = read_json(folder / RESULTS) if (folder / RESULTS).is_file() else None
     if results is not None and not is_complete(results):
         raise BadInput(f'{folder / RESULTS}: damaged; run the same launch.py command again to evaluate the run again')

@@ -12,7 +12,7 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict
 
-from nplm_jax.earlier_versions import KEY_ALIASES
+from nplm_jax.config import FIELDS
 from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput, first_line
 
@@ -47,32 +47,27 @@ def load_config(file: str) -> ConfigDict:
         sys.path[:] = search_path
 
 
-def check_keys(argv: Sequence[str], default: ConfigDict) -> None:
+def check_keys(argv: Sequence[str]) -> None:
     """Checks the keys of --config.KEY flags: ml_collections names neither the flag nor other keys.
 
     Args:
         argv: The words of the command line.
-        default: A config with every key.
 
     Raises:
         BadInput: No config has such a key.
     """
-    keys = list(flatten(default))
     for match in filter(None, map(_OVERRIDE.match, argv)):
-        if match[1] not in keys:
-            hint = describe_unknown_key(match[1], keys)
-            if match[1] in KEY_ALIASES:
-                hint = f'unknown key; it is now --config.{KEY_ALIASES[match[1]]}'
-            raise BadInput(f'--config.{match[1]}: {hint}')
+        if match[1] not in FIELDS:
+            raise BadInput(f'--config.{match[1]}: {describe_unknown_key(match[1])}')
 
 
-def describe_unknown_key(key: str, keys: Sequence[str]) -> str:
+def describe_unknown_key(key: str) -> str:
     """Says that no key is called `key`, and what is allowed in its section; of an unknown section, what is near it."""
     section, _, name = key.partition('.')
-    if allowed := [known for known in keys if known.startswith(f'{section}.')]:
+    if allowed := [known for known in FIELDS if known.startswith(f'{section}.')]:
         return f'unknown key; allowed here: {", ".join(allowed)}'
     last = name.rpartition('.')[2] or section
-    near = [known for known in keys if known.rpartition('.')[2] == last] or difflib.get_close_matches(key, keys)
+    near = [known for known in FIELDS if known.rpartition('.')[2] == last] or difflib.get_close_matches(key, FIELDS)
     suggestion = f'did you mean {" or ".join(near)}? ' if near else ''
     return f'unknown key; {suggestion}--print_config lists all keys'
 
@@ -110,17 +105,17 @@ def explain(error: BaseException, argv: Sequence[str], root: pathlib.Path) -> st
     return f'--config={path}: {type(error).__name__}: {first_line(error)}'
 
 
-def describe_config(config: ConfigDict, default: ConfigDict, points: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Formats a resolved config: a line for each key, and the default where the value is another.
+def describe_config(config: ConfigDict, points: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Formats a resolved config: a line for each key with its meaning, and the default where the value is another.
 
     Args:
         config: The config.
-        default: configs/default.py's.
         points: The overrides of each point of a sweep.
     """
-    defaults, lines = flatten(default), []
+    lines = []
     for key, value in flatten(config).items():
-        note = '' if value == defaults[key] else f'  # default: {defaults[key]!r}'
-        lines.append(f'{key} = {value!r}{note}')
+        default, meaning = FIELDS[key].default, FIELDS[key].metadata['meaning']
+        note = '' if value == default else f'default: {default!r}; '
+        lines.append(f'{key} = {value!r}  # {note}{meaning}')
     lines += [f'point {number}: {dict(point)}' for number, point in enumerate(points, start=1)]
     return '\n'.join(lines)

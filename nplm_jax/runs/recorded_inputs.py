@@ -71,7 +71,7 @@ def record_inputs(
             write_atomically(folder / key, content)
         write_atomically(folder / CORPUS, json.dumps({**_facts(data), 'files': files}, indent=2) + '\n')
         vocabulary.save(data.vocabulary, folder / VOCABULARY)
-        write_atomically(folder / CONFIG, json.dumps(config_lib.to_dict(settings), indent=2) + '\n')
+        write_atomically(folder / CONFIG, json.dumps(config_lib.to_record(settings), indent=2) + '\n')
     except OSError as error:
         raise BadInput(f'--workdir={folder}: cannot be written ({error.strerror})') from None
 

@@ -17,50 +17,19 @@ from nplm_jax.utils.io import expand
 
 FOLDER = 'spelling'  # in the folder of the run
 UPDATES = 20_000  # at most; the number of passes over the words follows from it
-# Sets every key except corpus.* and earlier_versions.ADDED_KEYS: a small window network over characters.
+# What differs from the defaults: a small window network over characters.
 NETWORK: Mapping[str, Any] = {
-    'model.family': 'nplm',
     'model.n': 8,
     'model.m': 24,
-    'model.h': 200,
-    'model.direct': False,
-    'model.unigram_bias': True,
     'model.dropout': 0.0,
-    'ngram.delta': 0.1,
-    'ngram.classes': 10,
-    'output.kind': 'full',
     'output.precision': 'float32',
-    'output.block_size': 256,
-    'output.samples': 10,
-    'output.proposal': 'unigram',
-    'output.num_shortlist': 10,
-    'output.classes': 10,
     'optimizer.name': 'adam',
     'optimizer.learning_rate': 0.005,
-    'optimizer.schedule': 'cosine',
-    'optimizer.warmup': 0,
-    'optimizer.momentum': 0.0,
-    'optimizer.row_adaptivity': 1.0,
     'optimizer.clip_norm': 1.0,
     'optimizer.decay': 0.0,
-    'optimizer.paper.epsilon_0': 1e-3,
-    'optimizer.paper.r': 1e-8,
-    'optimizer.paper.decay': 1e-4,
     'train.batch_size': 256,
     'train.patience': 3,
     'train.evaluate_every': 2000,
-    'train.checkpoint_every': 2000,
-    'train.log_every': 250,
-    'train.steps_per_execution': 50,
-    'train.bptt_length': 16,
-    'eval.train_words': 20_000,
-    'parallel.data': 1,
-    'parallel.model': 1,
-    'parallel.mode': 'shard_map',
-    'paper.row': '',
-    'paper.train': 0.0,
-    'paper.valid': 0.0,
-    'paper.test': 0.0,
 }
 
 

@@ -117,7 +117,7 @@ def _find(config: ConfigDict, key: str, flag: str) -> tuple[ConfigDict, str]:
     for section in sections:
         parent = parent[section] if isinstance(parent, ConfigDict) and section in parent else None
     if not isinstance(parent, ConfigDict) or last not in parent or isinstance(parent[last], ConfigDict):
-        raise BadInput(f'{flag}: {key}: {describe_unknown_key(key, list(flatten(config)))}')
+        raise BadInput(f'{flag}: {key}: {describe_unknown_key(key)}')
     return parent, last
 
 

@@ -104,9 +104,9 @@ def _read_config(folder: pathlib.Path) -> Settings:
     if not path.exists():
         raise BadInput(f'{folder}: no run was started there')
     try:
-        return config_lib.from_config(read_json(path))
+        return config_lib.from_record(read_json(path))
     except BadInput as error:
-        raise BadInput(f'{path}: damaged ({error}); delete the folder or give another --workdir') from None
+        raise BadInput(f'{path}: cannot be read ({error}); delete the folder or give another --workdir') from None
 
 
 @contextlib.contextmanager

@@ -28,7 +28,6 @@ Best = TypeVar('Best')
 Result = TypeVar('Result')
 MAX_TO_KEEP = 3  # newest checkpoints that stay on the disk
 CHECKSUM = 'crc32'
-OLD_CHECKSUM = 'checksum'  # of earlier versions, with other array names: their checkpoints load unverified
 
 
 class CheckpointError(Exception):
@@ -198,8 +197,7 @@ class CheckpointStore(Store):
             for item, example in examples.items()
         )
         progress = dict(restored.progress)
-        saved, is_old = progress.pop(CHECKSUM, None), progress.pop(OLD_CHECKSUM, None) is not None
-        if not is_old and saved != _checksum((state, best), progress):
+        if progress.pop(CHECKSUM, None) != _checksum((state, best), progress):
             raise ValueError('its checksum differs')
         return state, best, progress
 

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from ml_collections import ConfigDict
@@ -25,6 +25,11 @@ class Check(NamedTuple):
     holds: Callable[[Any], bool]
 
 
+def key(default: Any, meaning: str) -> Any:
+    """Returns a field with a default and a sentence that says what it means, for the reference of keys."""
+    return dataclasses.field(default=default, metadata={'meaning': meaning})
+
+
 def at_least(least: float) -> Check:
     """Returns the check of a finite number that has a least value."""
     return Check(f'must be {least} or more', lambda value: math.isfinite(value) and value >= least)
@@ -35,39 +40,37 @@ def build(settings_class: type[T], flat: Mapping[str, Any]) -> T:
 
     Args:
         settings_class: The dataclass. The annotation of each field says what its value may be.
-        flat: The values.
+        flat: The values; a key that is not among them has its default.
 
     Raises:
-        BadInput: A key is unknown or missing, or has a wrong type or an impossible value.
+        BadInput: A key is unknown, or has a wrong type or an impossible value.
     """
     remaining = dict(flat)
     settings = _build_section(settings_class, remaining, '')
-    for key in remaining:
-        *sections, _ = key.split('.')
+    for name in remaining:
+        *sections, _ = name.split('.')
         allowed = dataclasses.asdict(settings)
-        for name in sections:
-            allowed = allowed[name] if isinstance(allowed.get(name), dict) else {}
-        raise BadInput(f'{key}: unknown key; allowed here: {", ".join(allowed) or "none"}')
+        for section in sections:
+            allowed = allowed[section] if isinstance(allowed.get(section), dict) else {}
+        raise BadInput(f'{name}: unknown key; allowed here: {", ".join(allowed) or "none"}')
     return typing.cast(T, settings)
 
 
 def _build_section(section_class: type, flat: dict[str, Any], prefix: str) -> Any:
     """Removes the keys of a section from `flat`, checks their values and returns the section."""
     values = {}
-    for name, kind in typing.get_type_hints(section_class, include_extras=True).items():
-        key = f'{prefix}{name}'
+    for field, kind in typing.get_type_hints(section_class, include_extras=True).items():
+        name = f'{prefix}{field}'
         if dataclasses.is_dataclass(kind):
-            value = flat.pop(key, {})  # `flatten` leaves only an empty section, or a value that is no section
-            require(value == {}, key, value, 'must be a section')
-            values[name] = _build_section(typing.cast(type, kind), flat, f'{key}.')
-        elif key in flat:
-            values[name] = _checked(flat.pop(key), kind, key)
-        else:
-            raise BadInput(f'{key}: missing; configs/default.py has every key')
+            value = flat.pop(name, {})  # `flatten` leaves only an empty section, or a value that is no section
+            require(value == {}, name, value, 'must be a section')
+            values[field] = _build_section(typing.cast(type, kind), flat, f'{name}.')
+        elif name in flat:
+            values[field] = _checked(flat.pop(name), kind, name)
     return section_class(**values)
 
 
-def _checked(value: Any, kind: Any, key: str) -> Any:
+def _checked(value: Any, kind: Any, name: str) -> Any:
     """Returns the value, an int as a float where `kind` is one. Raises BadInput unless it has that type and range."""
     checks = getattr(kind, '__metadata__', ())
     expected = kind.__origin__ if checks else kind
@@ -75,12 +78,12 @@ def _checked(value: Any, kind: Any, key: str) -> Any:
         allowed, expected = typing.get_args(kind), str
         checks = (Check(f'must be one of {", ".join(allowed)}', lambda value: value in allowed),)
     if isinstance(value, int):
-        require(-(2**31) <= value < 2**31, key, value, 'must be below 2**31')
+        require(-(2**31) <= value < 2**31, name, value, 'must be below 2**31')
     if expected is float and type(value) is int:
         value = float(value)
-    require(type(value) is expected, key, value, f'must be of type {expected.__name__}')
+    require(type(value) is expected, name, value, f'must be of type {expected.__name__}')
     for check in checks:
-        require(check.holds(value), key, value, check.allowed)
+        require(check.holds(value), name, value, check.allowed)
     return value
 
 
@@ -92,3 +95,12 @@ def flatten(values: ConfigDict | Mapping[str, Any], prefix: str = '') -> dict[st
         is_section = isinstance(value, Mapping) and value
         flat |= flatten(value, f'{prefix}{key}.') if is_section else {f'{prefix}{key}': value}
     return flat
+
+
+def list_fields(section_class: type, prefix: str = '') -> Iterator[tuple[str, dataclasses.Field[Any]]]:
+    """Yields the flattened key and the field of each value of a dataclass, and of those in its fields."""
+    for field in dataclasses.fields(section_class):
+        if dataclasses.is_dataclass(field.default):
+            yield from list_fields(type(field.default), f'{prefix}{field.name}.')
+        else:
+            yield f'{prefix}{field.name}', field

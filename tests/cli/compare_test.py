@@ -169,7 +169,7 @@ def test_the_list_has_finished_unfinished_and_damaged_runs(folders, nplm_command
         f'{root}/{name}' for name in ('counts', 'sweep/network', 'unfinished')
     ]
     assert [' * ' in row for row in rows[:3]] == [False, True, False] and 'not finished' in rows[2]
-    assert rows[3].startswith(f'{root}/broken/config.json: damaged') and len(rows) == 4
+    assert rows[3].startswith(f'{root}/broken/config.json: cannot be read') and len(rows) == 4
     (output,), _ = nplm_command('runs', root, '--json')
     found = json.loads(output)
     assert [run['state'] for run in found['runs']] == ['finished', 'finished', 'not finished']
@@ -197,7 +197,7 @@ def test_info_shows_what_the_files_say(folders, nplm_command):
     assert 'results.json' in text and 'mixed with the trigram, learned' in text
     (output,), _ = nplm_command('info', folders / 'network', '--json')
     info = json.loads(output)
-    assert info['config'] == json.loads((folders / 'network' / 'config.json').read_text())
+    assert {'format': 1, **info['config']} == json.loads((folders / 'network' / 'config.json').read_text())
     assert info['results'] == results and info['files']['vocabulary.txt'] > 0
 
 

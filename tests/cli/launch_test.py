@@ -134,12 +134,12 @@ WRONG = [
     (('--config=configs/brown.py:mlp1,upper',), 'configs/brown.py:mlp1,upper: after the row may stand cased and paper'),
     (
         ('--config=configs/sentences.py', '--config.model.hidden=3'),
-        '--config.model.hidden: unknown key; allowed here: model.direct, model.dropout, ',
+        '--config.model.hidden: unknown key; allowed here: model.family, model.n, ',
     ),
     (('--config=configs/sentences.py', '--config.model.h=many'), 'flag --config.model.h=many: invalid literal for int'),
     (
         ('--config=configs/sentences.py', '--config.model=3'),
-        '--config.model: unknown key; allowed here: model.direct, ',
+        '--config.model: unknown key; allowed here: model.family, ',
     ),
     (
         ('--config=configs/sentences.py', '--config.model.m=2,3'),
@@ -223,7 +223,8 @@ def test_the_resolved_config_is_printed_and_nothing_trained(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     printed = done.stdout.splitlines()
-    assert 'model.h = 7  # default: 200' in printed and 'model.direct = False' in printed
+    assert 'model.h = 7  # default: 200; hidden units, 0 for no hidden layer; the paper: 0, 50 and 100' in printed
+    assert "model.family = 'nplm'  # the paper's network: nplm. " in done.stdout
     assert len(printed) == len(flatten(text_config.get_config())) + 2 and "point 2: {'seed': 2, " in printed[-1]
     assert not [*tmp_path.iterdir()]
 
@@ -350,7 +351,9 @@ def test_the_folder_of_a_run_may_be_a_link(tmp_path):
 def test_a_damaged_config_in_the_folder(tmp_path):
     for damage in ('{"seed": ', '[1, 2]', '\x80'):
         (tmp_path / 'config.json').write_text(damage, encoding='latin-1')
-        with pytest.raises(BadInput, match=r'config.json: damaged \(.*; delete the folder or give another --workdir'):
+        with pytest.raises(
+            BadInput, match=r'config.json: cannot be read \(.*; delete the folder or give another --workdir'
+        ):
             experiment.run(sentences_config.get_config(), tmp_path)
 
 

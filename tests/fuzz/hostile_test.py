@@ -180,7 +180,7 @@ def test_a_letter_with_many_marks_takes_no_longer_than_others():
 )
 def test_json_too_deep_is_refused(tmp_path, text):
     (tmp_path / 'config.json').write_text(text)
-    assert f'{tmp_path}/config.json: damaged (' in refusal(workdir.read_settings, tmp_path)
+    assert f'{tmp_path}/config.json: cannot be read (' in refusal(workdir.read_settings, tmp_path)
 
 
 # --- what the search found -------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ import numpy as np
 from configs import sentences
 from experiments import results
 from nplm_jax import config as config_lib
-from nplm_jax import earlier_versions
 from nplm_jax.cli import score
 from nplm_jax.data import corpora, vocabulary, wikitext2, word_tokens
 from nplm_jax.data.vocabulary import RARE, Vocabulary
@@ -124,7 +123,7 @@ def read_model(folder: pathlib.Path, data: bytes) -> None:
 def read_config(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, data, 'config.json')
     settings = run_folder.read_settings(folder)
-    (folder / 'config.json').write_text(json.dumps(config_lib.to_dict(settings)))
+    (folder / 'config.json').write_text(json.dumps(config_lib.to_record(settings)))
     assert _again(run_folder.read_settings, folder) == settings
     with contextlib.suppress(BadInput):
         run_folder.check(folder, _settings())
@@ -254,15 +253,7 @@ def _model() -> bytes:
 
 def _config() -> bytes:
     settings = dataclasses.replace(_settings(), paper=config_lib.PaperRow('MLP9', 1.0, 2.0, 3.0))
-    return json.dumps(config_lib.to_dict(settings), indent=2).encode()
-
-
-def _earlier_config() -> bytes:
-    """The same with the keys of earlier versions."""
-    text = _config().decode().replace('"full"', '"classes"')
-    for old, new in earlier_versions.KEY_ALIASES.items():
-        text = text.replace(f'"{new.split(".")[1]}"', f'"{old.split(".")[1]}"')
-    return text.encode()
+    return json.dumps(config_lib.to_record(settings), indent=2).encode()
 
 
 READERS = [
@@ -270,7 +261,7 @@ READERS = [
     Reader('vocabulary.txt', [_text_lines(WORDS, WORDS.counts)], read_vocabulary),
     Reader('classes.txt', [_text_lines(WORDS, (0, 1, 2, 1, 0, 2, 2))], read_classes),
     Reader('model.npz', [_model()], read_model),
-    Reader('config.json', [_config(), _earlier_config()], read_config, is_json=True),
+    Reader('config.json', [_config()], read_config, is_json=True),
     Reader('corpus.json', [_corpus_facts()], read_corpus_facts, is_json=True),
     Reader('results.json', [json.dumps(RESULTS, indent=2).encode()], read_results, is_json=True),
     Reader('committed results', [json.dumps(RESULTS, indent=2).encode()], read_committed, is_json=True),
