@@ -9,6 +9,7 @@ measured again; SECTIONs measure only those. `python -m experiments.section5.imp
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import pathlib
 import statistics
@@ -31,7 +32,7 @@ from nplm_jax.outputs import bigram_proposal, importance, sampled
 from nplm_jax.runs.loading import load_dataset
 from nplm_jax.runs.provenance import provenance
 from nplm_jax.training import sparse_rows, step
-from nplm_jax.training.loop import TrainingRun, prepare_run
+from nplm_jax.training.loop import Chunk, TrainingRun, prepare_run
 from nplm_jax.training.step import TrainState
 from nplm_jax.utils.io import read_json
 
@@ -54,12 +55,13 @@ LOSSES: dict[str, dict[str, Any]] = {
         **_CONTEXT,
         'output.samples': 200,
         'output.adaptation': 4.0,
-        'output.min_ess': 50.0,
         'output.exact_target': False,
     },
     'adaptive, 8': {**_CONTEXT, 'output.samples': 8, 'output.adaptation': 4.0},
     'adaptive, 8 of 2003': {**_CONTEXT, 'output.samples': 8, 'output.adaptation': 4.0, 'output.exact_target': False},
 }
+MIN_ESS = {'adaptive, ESS 50': 50.0}  # the mean effective sample size that the number of samples is lowered to
+NUM_SIZES = 4  # numbers of samples that are compiled for: the largest, and 1/2, 1/4 and 1/8 of it
 ORDER = ['nce', 'adaptive', 'bigram', 'sampled', 'nce, 250', 'adaptive, ESS 50']  # of the runs
 FEW = ('adaptive, 8', 'adaptive, 8 of 2003')  # with the target's own term, and without: at the largest of RATES
 SEARCHED = [name for name in LOSSES if name not in FEW]
@@ -72,10 +74,32 @@ def make_settings(name: str, rate: float, epochs: int, changes: dict[str, Any] |
     return config_lib.replace(settings, {**LOSSES[name], **recipe, **(changes or {})})
 
 
-def train(settings: Settings, data: dataset.Dataset, stops: list[int], look: Callable[..., dict[str, Any]]) -> Any:
+def next_chunk(run: TrainingRun, state: TrainState, made: int, min_ess: float) -> Chunk:
+    """Returns the chunk after `made` updates, with the least of NUM_SIZES numbers of samples that has a mean ESS.
+
+    Args:
+        run: The run.
+        state: Its state.
+        made: The number of updates.
+        min_ess: The mean effective sample size; 0: the largest number of samples.
+    """
+    chunk = run.chunk(state, made)
+    if not min_ess:
+        return chunk
+    network = chunk.program.network
+    largest, needed = network.output.num_samples, min_ess / max(float(state.output_state.ess_per_sample), 1e-6)
+    sizes = [-(-largest // 2**k) for k in range(NUM_SIZES)]
+    size = min((size for size in sizes if size >= needed), default=largest)
+    output = dataclasses.replace(network.output, num_samples=size)
+    program = dataclasses.replace(chunk.program, network=dataclasses.replace(network, output=output))
+    return chunk._replace(program=program)
+
+
+def train(name: str, settings: Settings, data: dataset.Dataset, stops: list[int], look: Callable[..., Any]) -> Any:
     """Trains, and looks at the state after some updates.
 
     Args:
+        name: One of LOSSES.
         settings: The run's settings.
         data: Brown.
         stops: Numbers of updates.
@@ -89,7 +113,7 @@ def train(settings: Settings, data: dataset.Dataset, stops: list[int], look: Cal
     state, made, chunks, rows = run.init_state(), 0, [], []
     seconds: dict[tuple[int, int], list[float]] = {}  # by number of samples and updates; the first compiles
     while made < stops[-1]:
-        chunk = run.chunk(state, made)
+        chunk = next_chunk(run, state, made, MIN_ESS.get(name, 0))
         kind = chunk.program.network.output.num_samples, chunk.num_steps
         started = time.perf_counter()
         state, nll_S = step.execute_steps(*chunk)
@@ -148,7 +172,7 @@ def probe(run: TrainingRun, state: TrainState) -> dict[str, Any]:
     bigram = bigram_proposal.estimate(data.train_words, V)
     proposals = {'unigram': unigram_rows(bigram), 'bigram': bigram}
     if isinstance(network.output, importance.ImportanceSampling):
-        proposals['adaptive'] = network.output.adapt_proposal(bigram, state.proposal_state)
+        proposals['adaptive'] = importance.adapted(bigram, state.output_state)
     log_q_V = dataset.unigram_log_probabilities(data.train_words, V)
     unigram = sampled.inclusion_distribution(log_q_V, 1000)
     sizes = sample_sizes(network, state.params, proposals, unigram, batch, 1000)
@@ -168,7 +192,7 @@ def search(name: str, data: dataset.Dataset, rates: tuple[float, ...] = RATES) -
     for rate in rates:
         settings = make_settings(name, rate, 1, SEARCH)
         stops = [len(data.train) // settings.train.batch_size]
-        looks = train(settings, data, stops, lambda run, state: {'valid': validate(run, state)})
+        looks = train(name, settings, data, stops, lambda run, state: {'valid': validate(run, state)})
         rows.append({'rate': rate, **looks[-1]})
     return rows
 
@@ -182,7 +206,10 @@ def train_to_target(name: str, rate: float, data: dataset.Dataset) -> dict[str, 
     """Returns the rows of EPOCHS passes."""
     settings = make_settings(name, rate, EPOCHS)
     per_epoch = len(data.train) // settings.train.batch_size
-    return {'rate': rate, 'rows': train(settings, data, [int(per_epoch * epochs) for epochs in VALIDATIONS], probe)}
+    return {
+        'rate': rate,
+        'rows': train(name, settings, data, [int(per_epoch * epochs) for epochs in VALIDATIONS], probe),
+    }
 
 
 def time_updates(data: dataset.Dataset, rounds: int = 8) -> dict[str, Any]:
@@ -191,7 +218,7 @@ def time_updates(data: dataset.Dataset, rounds: int = 8) -> dict[str, Any]:
     states, milliseconds = {name: run.init_state() for name, run in runs.items()}, {name: [] for name in runs}
     for _ in range(rounds + 1):
         for name, run in runs.items():
-            chunk = run.chunk(states[name], int(states[name].step))
+            chunk = next_chunk(run, states[name], int(states[name].step), MIN_ESS.get(name, 0))
             started = time.perf_counter()
             states[name], nll_S = step.execute_steps(*chunk)
             jax.block_until_ready(nll_S)
@@ -200,15 +227,10 @@ def time_updates(data: dataset.Dataset, rounds: int = 8) -> dict[str, Any]:
         name: {
             'least': min(values[1:]),
             'median': statistics.median(values[1:]),
-            'samples': samples(states[name], runs[name]),
+            'samples': chunk.program.network.output.num_samples,
         }
         for name, values in milliseconds.items()
     }
-
-
-def samples(state: TrainState, run: TrainingRun) -> int:
-    """Returns the number of samples that the next chunk draws."""
-    return run.chunk(state, int(state.step)).program.network.output.num_samples
 
 
 def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
@@ -246,8 +268,8 @@ def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
         'scatter': least(scatter, state.params) / 10,
         'rows': float(rows.example_rows_BxL.size + rows.shared_S.size),
     }
-    if state.proposal_state is not None and state.proposal_state.added_G is not None:
-        added_G = state.proposal_state.added_G
+    if state.output_state is not None and state.output_state.added_G is not None:
+        added_G = state.output_state.added_G
         weights_BxL = jnp.ones(rows.example_rows_BxL.shape)
         count = jax.jit(
             lambda added_G: jax.lax.fori_loop(
@@ -258,7 +280,7 @@ def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
             )
         )
         parts['count'] = least(count, added_G) / 10
-        parts['adapt, once in an execution'] = least(network.output.adapt_proposal, proposal, state.proposal_state)
+        parts['adapt, once in an execution'] = least(bigram_proposal.add_counts, proposal, added_G)
     return parts
 
 

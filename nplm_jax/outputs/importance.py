@@ -25,22 +25,26 @@ from nplm_jax.outputs import bigram_proposal, softmax
 from nplm_jax.outputs.bigram_proposal import BigramProposal, Draws
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
 
-NUM_SIZES = 4  # numbers of samples that are compiled for: the largest, and 1/2, 1/4 and 1/8 of it
+REFRESH_EVERY = 50  # updates after which the cumulative sums that words are drawn by follow the counts
 MEAN_DECAY = 0.98  # decay an update of the running mean of the effective sample size
 MASKED = -1e30  # log of a term that is left out of the normaliser
 
 
 @flax.struct.dataclass
 class ProposalState:
-    """What training changes of a proposal.
+    """What training changes of the proposal.
 
     Attributes:
-        added_G: Counts added to the bigram, float32; None for a proposal that stays as it is.
         ess_per_sample: Running mean of the effective sample size as a fraction of L, float32; it begins with 0.
+        step: The number of updates, int32.
+        added_G: Counts added to the bigram, float32; None for a proposal that stays as it is.
+        moved_G: What they have added to its cumulative sums, uint32 modulo 2**32, as of the last refresh; or None.
     """
 
-    added_G: jax.Array | None
     ess_per_sample: jax.Array
+    step: jax.Array
+    added_G: jax.Array | None = None
+    moved_G: jax.Array | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,54 +52,45 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
     """The layer.
 
     Attributes:
-        max_samples: The largest number of samples.
+        num_samples: The number of samples that an example draws.
         exact_target: Whether the normaliser has exp(y) of the target itself, and the samples stand for other words.
             Otherwise the samples stand for all words, as in the references.
         adaptation: Weight of the network's words beside the training words in Q; 0: Q stays as it is.
-        min_ess: An effective sample size: `choose_size` takes the least of NUM_SIZES numbers of samples that has it on
-            average. 0: always `max_samples`.
-        num_samples: The number of samples that an example draws.
     """
 
-    max_samples: int
+    num_samples: int
     exact_target: bool
     adaptation: float
-    min_ess: float
-    num_samples: int
 
     @classmethod
     def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
-        """Returns the layer with the largest number of samples; every vocabulary fits."""
-        samples = settings.samples
-        return cls(samples, settings.exact_target, settings.adaptation, settings.min_ess, samples)
+        """Returns the layer; every vocabulary fits."""
+        return cls(settings.samples, settings.exact_target, settings.adaptation)
 
     def make_proposal(self, train_T: np.ndarray, vocabulary_size: int) -> BigramProposal:
         """See `OutputLayer.make_proposal`."""
         return bigram_proposal.estimate(train_T, vocabulary_size)
 
-    def init_proposal_state(self, vocabulary_size: int) -> ProposalState:
-        """See `OutputLayer.init_proposal_state`."""
-        added_G = jnp.zeros(bigram_proposal.num_entries(vocabulary_size)) if self.adaptation else None
-        return ProposalState(added_G, jnp.zeros(()))
-
-    def adapt_proposal(self, proposal: BigramProposal, state: ProposalState) -> BigramProposal:
-        """See `OutputLayer.adapt_proposal`."""
-        return proposal if state.added_G is None else bigram_proposal.add_counts(proposal, state.added_G)
-
-    def choose_size(self, state: ProposalState) -> Self:
-        """See `OutputLayer.choose_size`."""
-        if not self.min_ess:
-            return self
-        needed = self.min_ess / max(float(state.ess_per_sample), 1e-6)
-        sizes = [-(-self.max_samples // 2**k) for k in range(NUM_SIZES)]
-        size = min((size for size in sizes if size >= needed), default=self.max_samples)
-        return dataclasses.replace(self, num_samples=size)
+    def init_state(self, vocabulary_size: int) -> ProposalState:
+        """See `OutputLayer.init_state`."""
+        state = ProposalState(jnp.zeros(()), jnp.zeros((), jnp.int32))
+        num_entries = bigram_proposal.num_entries(vocabulary_size)
+        if not self.adaptation:
+            return state
+        return dataclasses.replace(
+            state, added_G=jnp.zeros(num_entries), moved_G=jnp.zeros(num_entries + 1, jnp.uint32)
+        )
 
     def rows(
-        self, contexts_BxN: jax.Array, targets_B: jax.Array, proposal: BigramProposal, key: jax.Array
+        self,
+        contexts_BxN: jax.Array,
+        targets_B: jax.Array,
+        proposal: BigramProposal,
+        key: jax.Array,
+        state: ProposalState | None = None,
     ) -> tuple[jax.Array, jax.Array, Draws]:
         """Returns the rows of each example's target and samples, no shared rows, and the target and samples."""
-        previous_B = contexts_BxN[:, -1]
+        previous_B, proposal = contexts_BxN[:, -1], adapted(proposal, state)
         samples_BxL = bigram_proposal.draw(key, proposal, previous_B, self.num_samples)
         words_BxL = jnp.concatenate([targets_B[:, None], samples_BxL], axis=1)
         return words_BxL, jnp.zeros(0, jnp.int32), bigram_proposal.look_up(proposal, previous_B, words_BxL)
@@ -114,17 +109,27 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
         nll = jnp.mean(jax.nn.logsumexp(terms_BxL, axis=1) - y_BxL[:, 0])
         return nll, nll
 
-    def update_proposal_state(
+    def update_state(
         self, state: ProposalState, proposal: BigramProposal, rows: Any, bias_grads_BxL: jax.Array
     ) -> ProposalState:
-        """See `OutputLayer.update_proposal_state`. Adds the estimated P(w) of each example's words to the counts."""
+        """See `SparseOutputLayer.update_state`. Adds the estimated P(w) of each example's words to the counts."""
         weights_BxL = normalised_weights(bias_grads_BxL)
         fraction = jnp.mean(effective_sample_size(weights_BxL[:, 1:])) / self.num_samples
-        mean, added_G = MEAN_DECAY * state.ess_per_sample + (1 - MEAN_DECAY) * fraction, state.added_G
-        if added_G is not None:
-            weighted = rows.contexts_BxN[:, -1], rows.draws, self.adaptation * weights_BxL
-            added_G = bigram_proposal.expected_counts(proposal, added_G, *weighted)
-        return ProposalState(added_G, mean)
+        mean, step = MEAN_DECAY * state.ess_per_sample + (1 - MEAN_DECAY) * fraction, state.step + 1
+        if state.added_G is None:
+            return ProposalState(mean, step)
+        weighted = rows.contexts_BxN[:, -1], rows.draws, self.adaptation * weights_BxL
+        added_G = bigram_proposal.expected_counts(proposal, state.added_G, *weighted)
+        refreshed = lambda: bigram_proposal.add_counts(proposal, added_G).edge_G - proposal.edge_G  # noqa: E731
+        moved_G = jax.lax.cond(step % REFRESH_EVERY == 0, refreshed, lambda: state.moved_G)
+        return ProposalState(mean, step, added_G, moved_G)
+
+
+def adapted(proposal: BigramProposal, state: ProposalState | None) -> BigramProposal:
+    """Returns the proposal that the next update draws from."""
+    if state is None or state.moved_G is None:
+        return proposal
+    return dataclasses.replace(proposal, edge_G=proposal.edge_G + state.moved_G)
 
 
 def normalised_weights(bias_grads_BxL: jax.Array) -> jax.Array:

@@ -80,37 +80,9 @@ class OutputLayer(abc.ABC):
         """
         return None
 
-    def init_proposal_state(self, vocabulary_size: int) -> Any:
-        """Returns what training changes of the proposal, before the first update; None for one that stays as it is.
-
-        Its shapes depend on V alone.
-        """
+    def init_state(self, vocabulary_size: int) -> Any:
+        """Returns the layer's state before the first update, a pytree of arrays; None for a layer without one."""
         return None
-
-    def adapt_proposal(self, proposal: Any, state: Any) -> Any:
-        """Returns the proposal of the next updates.
-
-        Args:
-            proposal: The result of `make_proposal`.
-            state: What training has changed, as `init_proposal_state` describes it.
-        """
-        return proposal
-
-    def choose_size(self, state: Any) -> Self:
-        """Returns the layer for the next updates, with another number of samples where training chooses it."""
-        return self
-
-    def update_proposal_state(self, state: Any, proposal: Any, rows: Any, bias_grads_BxL: jax.Array) -> Any:
-        """Returns what an update leaves of `state`.
-
-        Args:
-            state: What training has changed of the proposal before it.
-            proposal: The result of `adapt_proposal`.
-            rows: The `training.sparse_rows.Rows` of the update.
-            bias_grads_BxL: The gradient of the loss with respect to the rows of b that belong to each example. Where
-                the loss has an estimated normaliser, that of a sample is its normalised importance weight over B.
-        """
-        return state
 
     @abc.abstractmethod
     def loss(self, params: Params, features: Features, targets_B: jax.Array, axis: str | None = None) -> jax.Array:
@@ -158,7 +130,9 @@ class SparseOutputLayer(OutputLayer):
         return self.nll(params, features, targets_B).mean()
 
     @abc.abstractmethod
-    def rows(self, contexts_BxN: jax.Array, targets_B: jax.Array, proposal: Any, key: jax.Array) -> tuple[Any, ...]:
+    def rows(
+        self, contexts_BxN: jax.Array, targets_B: jax.Array, proposal: Any, key: jax.Array, state: Any = None
+    ) -> tuple[Any, ...]:
         """Returns the output rows that `sparse_loss` needs: B x L of the examples, S that all share; int32.
 
         A layer may return a third value, the `draws` of `Gathered`: a tree of arrays with one row per example.
@@ -166,8 +140,9 @@ class SparseOutputLayer(OutputLayer):
         Args:
             contexts_BxN: The words before the targets, the most recent one last, int32.
             targets_B: Word ids, int32.
-            proposal: The result of `adapt_proposal`.
+            proposal: The result of `make_proposal`.
             key: A random key.
+            state: The layer's state.
         """
 
     @abc.abstractmethod
@@ -178,5 +153,17 @@ class SparseOutputLayer(OutputLayer):
             gathered: The parameters in the rows that `rows` returned.
             features: The body's features of these examples.
             targets_B: Word ids, int32.
-            proposal: The result of `adapt_proposal`.
+            proposal: The result of `make_proposal`.
         """
+
+    def update_state(self, state: Any, proposal: Any, rows: Any, bias_grads_BxL: jax.Array) -> Any:
+        """Returns the layer's state after an update; not called where it is None.
+
+        Args:
+            state: The state before the update.
+            proposal: The result of `make_proposal`.
+            rows: The `training.sparse_rows.Rows` of the update.
+            bias_grads_BxL: The gradient of the loss with respect to the rows of b that belong to each example. Where
+                the loss has an estimated normaliser, that of a sample is its normalised importance weight over B.
+        """
+        return state

@@ -74,7 +74,12 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
         return inclusion_distribution(log_q_V, self.num_samples)
 
     def rows(
-        self, contexts_BxN: jax.Array, targets_B: jax.Array, proposal: ProposalDistribution, key: jax.Array
+        self,
+        contexts_BxN: jax.Array,
+        targets_B: jax.Array,
+        proposal: ProposalDistribution,
+        key: jax.Array,
+        state: Any = None,
     ) -> tuple[jax.Array, jax.Array]:
         """Returns the target's row of each example, B x 1, and the S sampled words."""
         return targets_B[:, None], draw(key, proposal, self.num_samples)

@@ -67,7 +67,7 @@ class TreeSoftmax(SparseOutputLayer):
         return super().init(key, keys, widths, b_T)
 
     def rows(
-        self, contexts_BxN: jax.Array, targets_B: jax.Array, proposal: Any, key: jax.Array
+        self, contexts_BxN: jax.Array, targets_B: jax.Array, proposal: Any, key: jax.Array, state: Any = None
     ) -> tuple[jax.Array, jax.Array]:
         """Returns the rows of the nodes above each target, B x L, and no others."""
         return self.node_rows(targets_B), jnp.zeros(0, jnp.int32)

@@ -69,7 +69,7 @@ class TwoLevelSoftmax(SparseOutputLayer):
         return super().init(key, keys, widths, bias_V) | {CLASSES: classes}
 
     def rows(
-        self, contexts_BxN: jax.Array, targets_B: jax.Array, proposal: Any, key: jax.Array
+        self, contexts_BxN: jax.Array, targets_B: jax.Array, proposal: Any, key: jax.Array, state: Any = None
     ) -> tuple[jax.Array, jax.Array]:
         """Returns the rows of the words of each target's class, and the shortlist's."""
         return self.class_rows(targets_B), jnp.arange(self.num_shortlist, dtype=jnp.int32)

@@ -81,10 +81,10 @@ class TrainingRun:
         """Returns the chunk after update `step`."""
         epoch, first = divmod(step, self.schedule.steps_per_epoch)
         num_steps = self.schedule.next_boundary(step) - step
-        program, B = step_lib.choose_size(self.program, state), self.program.batch_size
+        B = self.program.batch_size
         words = self.words.read(epoch, first * B, num_steps * B)
         inputs = dataclasses.replace(self.inputs, tokens_T=words.tokens_L)
-        return Chunk(program, state, words.positions, words.first, num_steps, inputs)
+        return Chunk(self.program, state, words.positions, words.first, num_steps, inputs)
 
     def init_state(self) -> TrainState:
         """Returns the state before the first update, on one device."""

@@ -23,14 +23,12 @@ class Gradients(NamedTuple):
         grads: Dense: one tree like the parameters. Sparse: the pair (shared, per_example), as `gather_rows` returns it.
         rows: The gathered rows of sparse gradients; None for dense ones.
         carry: The carry of the body after the batch.
-        proposal_state: What training has changed of the output layer's proposal after the batch.
     """
 
     nll: jax.Array
     grads: Any
     rows: Rows | None
     carry: Carry
-    proposal_state: Any = None
 
 
 def regulariser(params: Params, weight_decay: jax.Array | float) -> jax.Array:
@@ -81,6 +79,7 @@ def sparse_gradients(
     carry: Carry,
     key: jax.Array,
     sharding: MeshSharding,
+    output_state: Any = None,
 ) -> Gradients:
     """Returns the gradients of a sparse output layer's loss with respect to the rows that it reads, without R.
 
@@ -89,7 +88,7 @@ def sparse_gradients(
     output = cast(SparseOutputLayer, network.output)
     network.check_contexts(contexts_BxN)
     key, key_rows = jax.random.split(key)
-    rows = Rows(contexts_BxN, *output.rows(contexts_BxN, targets_B, proposal, key_rows))
+    rows = Rows(contexts_BxN, *output.rows(contexts_BxN, targets_B, proposal, key_rows, output_state))
     # Replicated: otherwise XLA divides the row numbers too, and sums whole arrays of V rows at the end.
     rows, targets_B = sharding.constrain_replicated((rows, targets_B))
     gathered = sharding.constrain_replicated(gather_rows(params, rows, network.output_tables))

@@ -134,13 +134,11 @@ def _replay_chunk(run: TrainingRun, state: TrainState, step: int, last: int) -> 
     """Replays the updates of the chunk after `step` one by one, up to `last` or the first non-finite one."""
     epoch, B = step // run.schedule.steps_per_epoch, run.program.batch_size
     chunk, boundary = run.chunk(state, step), run.schedule.next_boundary(step)
-    program = chunk.program
-    inputs = step_lib.adapt_inputs(program, state, chunk.inputs)
     for number in range(step + 1, last + 1):
         start = chunk.first + (number - 1 - step) * B
         positions_B = chunk.positions_T[start : start + B]
         num_decayed = boundary - step if number == boundary else 0
-        new_state, nll, grads = _update(program, state, positions_B, inputs, num_decayed)
+        new_state, nll, grads = _update(chunk.program, state, positions_B, chunk.inputs, num_decayed)
         non_finite = _first_non_finite(state, nll, grads, new_state)
         if number == last or non_finite is not None:
             break
@@ -166,7 +164,7 @@ def _update(
     """Makes one update, then the deferred penalties of `num_decayed` updates. Returns state, NLL and gradients."""
     batch = dataset.windows(inputs.tokens_T, positions_B, program.network.body.training_context)
     gradients = step_lib.compute_gradients(program, state, *batch, inputs)
-    new_state = step_lib.apply_gradients(program, state, gradients, inputs.hyperparameters)
+    new_state = step_lib.apply_gradients(program, state, gradients, inputs)
     if num_decayed:
         params = step_lib.apply_deferred_penalties(
             program, new_state.params, new_state.step - num_decayed, inputs, num_decayed

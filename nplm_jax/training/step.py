@@ -5,7 +5,7 @@ Dims: S updates, B batch, T words, N context words.
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, cast
 
 import flax.struct
 import jax
@@ -18,7 +18,7 @@ from nplm_jax.data import dataset
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import Carry
 from nplm_jax.models.network import Network
-from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Params
+from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Params, SparseOutputLayer
 from nplm_jax.training.objective import Gradients, penalised_nll, sparse_gradients
 from nplm_jax.training.optimizers import Hyperparameters, LearningRate, learning_rate_schedule, make_optimizer
 from nplm_jax.training.prior import draw_to_neighbours
@@ -35,7 +35,7 @@ class TrainState:
         step: The number of updates made, int32.
         carry: The body's carry for the next update; None for a window.
         average: The running average of the parameters; None where `train.average` is 0.
-        proposal_state: What training changes of the output layer's proposal; None for one that stays as it is.
+        output_state: The output layer's state; None for most.
     """
 
     params: Params
@@ -43,7 +43,7 @@ class TrainState:
     step: jax.Array
     carry: Carry = None
     average: Params | None = None
-    proposal_state: Any = None
+    output_state: Any = None
 
 
 @flax.struct.dataclass
@@ -142,22 +142,9 @@ def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.nd
     params = network.init(key, bias_V)
     carry = network.body.start(network.body.num_streams(program.batch_size))
     average = params if program.average_decay else None
-    proposal_state = network.output.init_proposal_state(network.vocabulary_size)
+    output_state = network.output.init_state(network.vocabulary_size)
     opt_state = program.optimizer.init(params)
-    return TrainState(params, opt_state, jnp.zeros((), jnp.int32), carry, average, proposal_state)
-
-
-def choose_size(program: Program, state: TrainState) -> Program:
-    """Returns the program of the next chunk: see `OutputLayer.choose_size`."""
-    network = program.network
-    network = dataclasses.replace(network, output=network.output.choose_size(state.proposal_state))
-    return dataclasses.replace(program, network=network)
-
-
-def adapt_inputs(program: Program, state: TrainState, inputs: RunInputs) -> RunInputs:
-    """Returns the inputs of the next chunk: see `OutputLayer.adapt_proposal`."""
-    proposal = program.network.output.adapt_proposal(inputs.proposal, state.proposal_state)
-    return dataclasses.replace(inputs, proposal=proposal)
+    return TrainState(params, opt_state, jnp.zeros((), jnp.int32), carry, average, output_state)
 
 
 def compute_gradients(
@@ -171,22 +158,16 @@ def compute_gradients(
     carry = jax.tree.map(lambda first, carried: jnp.where(starts_epoch, first, carried), start, state.carry)
     batch, rest = (state.params, network, contexts_BxN, targets_B), (carry, key, program.sharding)
     if network.output.uses_sparse_updates:
-        gradients = sparse_gradients(*batch, inputs.proposal, *rest)
-        bias_grads = program.sharding.constrain_replicated(gradients.grads[1][BIAS])
-        proposal = state.proposal_state, inputs.proposal
-        return gradients._replace(
-            proposal_state=network.output.update_proposal_state(*proposal, gradients.rows, bias_grads)
-        )
+        return sparse_gradients(*batch, inputs.proposal, *rest, state.output_state)
     gradient = jax.value_and_grad(penalised_nll, has_aux=True)
     weight_decay = 0.0 if program.decouples_decay else inputs.hyperparameters.weight_decay
     (_, (nll, carry)), grads = gradient(*batch, weight_decay, *rest)
     return Gradients(nll, grads, None, carry)
 
 
-def apply_gradients(
-    program: Program, state: TrainState, gradients: Gradients, hyperparameters: Hyperparameters
-) -> TrainState:
+def apply_gradients(program: Program, state: TrainState, gradients: Gradients, inputs: RunInputs) -> TrainState:
     """Returns the state after the update with these gradients."""
+    hyperparameters, output_state = inputs.hyperparameters, state.output_state
     update = functools.partial(program.optimizer.update, hyperparameters=hyperparameters)
     if program.scatters_updates:
         assert gradients.rows is not None
@@ -203,15 +184,12 @@ def apply_gradients(
             grads = jax.tree.map(lambda g, p: g + decay * p if p.ndim > 1 else g, grads, state.params)
         updates, opt_state = update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
+    if output_state is not None:
+        output, bias_grads = cast(SparseOutputLayer, program.network.output), gradients.grads[1][BIAS]
+        bias_grads = program.sharding.constrain_replicated(bias_grads)
+        output_state = output.update_state(output_state, inputs.proposal, gradients.rows, bias_grads)
     return program.sharding.constrain(
-        dataclasses.replace(
-            state,
-            params=params,
-            opt_state=opt_state,
-            step=state.step + 1,
-            carry=gradients.carry,
-            proposal_state=gradients.proposal_state,
-        )
+        TrainState(params, opt_state, state.step + 1, gradients.carry, state.average, output_state)
     )
 
 
@@ -240,7 +218,7 @@ def train_step(
         `apply_deferred_penalties`, and so is weight decay with `program.decouples_decay`.
     """
     gradients = compute_gradients(program, state, contexts_BxN, targets_B, inputs)
-    return apply_gradients(program, state, gradients, inputs.hyperparameters), gradients.nll
+    return apply_gradients(program, state, gradients, inputs), gradients.nll
 
 
 def apply_deferred_penalties(
@@ -273,7 +251,6 @@ def train_steps(
     Returns:
         The new state and the mean NLL of each batch, float32, S.
     """
-    inputs = adapt_inputs(program, state, inputs)
 
     def step(state: TrainState, positions_B: jax.Array) -> tuple[TrainState, jax.Array]:
         batch = dataset.windows(inputs.tokens_T, positions_B, program.network.body.training_context)

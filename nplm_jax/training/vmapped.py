@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import operator
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -74,21 +74,12 @@ def fit_many(trainers: Sequence[Trainer]) -> list[Exception | None]:
                     chunks[i] = trainers[i].next_chunk()
                 except RUN_ERRORS as error:
                     errors[i] = error
-            for group in _with_equal_programs(chunks):
-                for i, result in zip(group, run_chunks([chunks[i] for i in group], len(trainers))):
-                    try:
-                        trainers[i].finish_chunk(*result)
-                    except RUN_ERRORS as error:
-                        errors[i] = error
+            for i, result in zip(chunks, run_chunks(list(chunks.values()), len(trainers))):
+                try:
+                    trainers[i].finish_chunk(*result)
+                except RUN_ERRORS as error:
+                    errors[i] = error
     return errors
-
-
-def _with_equal_programs(chunks: Mapping[int, Chunk]) -> list[list[int]]:
-    """Groups the numbers of chunks: runs may choose different numbers of samples (`OutputLayer.choose_size`)."""
-    groups: dict[Program, list[int]] = {}
-    for i, chunk in chunks.items():
-        groups.setdefault(chunk.program, []).append(i)
-    return list(groups.values())
 
 
 def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[tuple[TrainState, np.ndarray, float]]:

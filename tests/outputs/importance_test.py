@@ -1,7 +1,5 @@
 """Importance sampling with a proposal for each context: its estimate, its effective sample size, its training."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,9 +7,10 @@ import pytest
 from helpers import DATA, same_bits, small_settings, train, train_in_parts
 from softmax_reference import named
 
+from experiments.section5 import importance as study
 from nplm_jax.data import dataset
 from nplm_jax.outputs import bigram_proposal, importance, softmax
-from nplm_jax.outputs.importance import ImportanceSampling, ProposalState
+from nplm_jax.outputs.importance import ImportanceSampling
 from nplm_jax.outputs.output_layer import Gathered
 from nplm_jax.training import replay, step
 from nplm_jax.training.checkpoints import CheckpointStore
@@ -56,7 +55,7 @@ def exact(terms, b_V, targets_B):
 @pytest.mark.parametrize('exact_target', [True, False])
 def test_the_loss_and_its_gradient_equal_the_formula_in_float64(exact_target):
     terms, b_V, contexts_BxN, targets_B = problem()
-    layer = ImportanceSampling(12, exact_target, 0.0, 0.0, 12)
+    layer = ImportanceSampling(12, exact_target, 0.0)
     rows, proposal = draw(layer, contexts_BxN, targets_B, 0)
     words_BxL = np.asarray(rows[0])
     np.testing.assert_array_equal(words_BxL[:, 0], targets_B)
@@ -91,7 +90,7 @@ def test_the_gradient_of_many_samples_is_the_exact_one(exact_target):
     expected = jax.tree.leaves(jax.jit(jax.grad(exact, (0, 1)))(terms, b_V, targets_B))
     distances = []
     for samples in (20, 2_000, 200_000):
-        layer = ImportanceSampling(samples, exact_target, 0.0, 0.0, samples)
+        layer = ImportanceSampling(samples, exact_target, 0.0)
         rows, _ = draw(layer, contexts_BxN, targets_B, 4)
         gradients = jax.jit(jax.grad(lambda rows, *a: estimated(layer, rows, *a, targets_B), (1, 2)))  # noqa: B023
         grads = jax.tree.leaves(gradients(rows, terms, b_V))
@@ -104,7 +103,7 @@ def test_the_normaliser_is_without_bias_and_a_proposal_of_the_networks_own_has_t
     """With Q = P all weights are equal."""
     np.testing.assert_allclose(importance.effective_sample_size(jnp.full((2, 6), 0.3)), [6, 6], rtol=1e-6)
     terms, b_V, contexts_BxN, targets_B = problem()
-    layer = ImportanceSampling(9, True, 0.0, 0.0, 9)
+    layer = ImportanceSampling(9, True, 0.0)
     proposal = layer.make_proposal(TRAIN, V)
     y_VxB = softmax.scores(*named(terms, b_V))
 
@@ -135,7 +134,7 @@ def test_effective_sample_size_by_hand():
 def test_the_weights_of_a_batch_are_the_estimated_probabilities():
     """They come from the gradient; here from the scores, and for all words as samples."""
     terms, b_V, contexts_BxN, targets_B = problem()
-    layer = ImportanceSampling(12, True, 0.0, 0.0, 12)
+    layer = ImportanceSampling(12, True, 0.0)
     rows, _ = draw(layer, contexts_BxN, targets_B, 0)
     draws, (params, features) = rows[2], named(terms, b_V)
     per_example = {name: table[rows[0]] for name, table in params.items()}
@@ -154,22 +153,26 @@ def test_the_weights_of_a_batch_are_the_estimated_probabilities():
 
 
 @pytest.mark.parametrize('fraction,size', [(0.0, 100), (0.05, 100), (0.21, 50), (0.5, 25), (0.9, 13)])
-def test_the_number_of_samples_is_the_least_with_the_effective_sample_size(fraction, size):
-    layer = ImportanceSampling(100, True, 1.0, 10.0, 100)
-    state = ProposalState(None, jnp.float32(fraction))
-    assert layer.choose_size(state).num_samples == size
-    assert dataclasses.replace(layer, min_ess=0.0).choose_size(state).num_samples == 100
+def test_the_study_draws_the_least_number_of_samples_with_the_effective_sample_size(fraction, size):
+    run = prepare_run(small_settings({**SETTINGS, 'output.samples': 100}), DATA)
+    state = run.init_state()
+    state = state.replace(output_state=state.output_state.replace(ess_per_sample=jnp.float32(fraction)))
+    assert study.next_chunk(run, state, 0, 10.0).program.network.output.num_samples == size
+    assert study.next_chunk(run, state, 0, 0.0).program is run.program
 
 
-def test_training_adapts_the_proposal_to_the_network_and_lowers_the_number_of_samples():
+def test_training_adapts_the_proposal_to_the_network_at_any_number_of_updates_per_execution(monkeypatch):
     """The divergence of the network's distributions from Q falls below that from the counts of the training words."""
-    changes = {'output.samples': 64, 'output.adaptation': 30.0, 'output.min_ess': 4.0, 'train.batch_size': 22}
-    run = prepare_run(small_settings({**SETTINGS, **changes}), DATA)
-    network, state, sizes = run.program.network, run.init_state(), []
-    while int(state.step) < run.schedule.total_steps:
-        chunk = run.chunk(state, int(state.step))
-        sizes.append(chunk.program.network.output.num_samples)
-        state, _ = step.execute_steps(*chunk)
+    monkeypatch.setattr(importance, 'REFRESH_EVERY', 5)
+    ends = []
+    for size in (4, 7):
+        changes = {'output.samples': 64, 'output.adaptation': 30.0, 'train.batch_size': 22, 'optimizer.decay': 0.0}
+        run = prepare_run(small_settings({**SETTINGS, **changes, 'train.steps_per_execution': size}), DATA)
+        network, state = run.program.network, run.init_state()
+        while int(state.step) < run.schedule.total_steps:
+            state, _ = step.execute_steps(*run.chunk(state, int(state.step)))
+        ends.append(state)
+    np.testing.assert_allclose(ends[0].output_state.added_G, ends[1].output_state.added_G, rtol=1e-4)
     contexts_BxN, _ = dataset.windows(DATA.tokens_T, jnp.arange(10, 210), network.body.num_context)
     features, _ = network.features(state.params, contexts_BxN)
     log_p_BxV = network.output.log_probabilities(state.params, features)
@@ -179,15 +182,14 @@ def test_training_adapts_the_proposal_to_the_network_and_lowers_the_number_of_sa
         log_q_BxV = bigram_proposal.look_up(proposal, contexts_BxN[:, -1], words_BxV).log_q_BxL
         return float(jnp.mean(jnp.sum(jnp.exp(log_p_BxV) * (log_p_BxV - log_q_BxV), axis=1)))
 
-    adapted = network.output.adapt_proposal(run.inputs.proposal, state.proposal_state)
+    adapted = importance.adapted(run.inputs.proposal, state.output_state)
     assert divergence(adapted) < 0.6 * divergence(run.inputs.proposal)
-    assert sizes[0] == 64 > sizes[-1]
     samples = state.step * run.program.batch_size  # weights of an example sum to one, of which the unigram counts some
-    assert 30 * samples * 0.999 < float(state.proposal_state.added_G.sum()) < 60 * samples
+    assert 30 * samples * 0.999 < float(state.output_state.added_G.sum()) < 60 * samples
 
 
 def test_a_run_that_stops_and_resumes_ends_at_the_same_bits(tmp_path):
-    settings = small_settings({**SETTINGS, 'output.min_ess': 2.0})
+    settings = small_settings(SETTINGS)
     unbroken = train(settings, tmp_path / 'unbroken')
     (best, progress, _), looks = train_in_parts(settings, tmp_path / 'parts', 3)
     assert looks > 10 and progress.step == unbroken[1].step
@@ -198,13 +200,12 @@ def test_a_run_that_stops_and_resumes_ends_at_the_same_bits(tmp_path):
         store, initial = CheckpointStore(tmp_path / folder, read_only=True), run.init_state()
         states.append(store.restore(initial, initial.params)[0])
         store.close()
-    assert same_bits(*states) and float(states[0].proposal_state.ess_per_sample) > 0
-    assert np.abs(states[0].proposal_state.added_G).max() > 0
+    assert same_bits(*states) and float(states[0].output_state.ess_per_sample) > 0
+    assert np.abs(states[0].output_state.added_G).max() > 0
 
 
 def test_a_replayed_update_is_the_update(tmp_path):
-    """The proposal and the number of samples are those of the update's chunk."""
-    run = prepare_run(small_settings({**SETTINGS, 'output.min_ess': 2.0, 'train.checkpoint_every': 8}), DATA)
+    run = prepare_run(small_settings({**SETTINGS, 'train.checkpoint_every': 8}), DATA)
     reporter = train(run.settings, tmp_path)[2]
     store = CheckpointStore(tmp_path, read_only=True)
     last = run.schedule.total_steps
