@@ -70,6 +70,7 @@ def imported(*files):
 def test_the_package_imports_only_what_it_requires():
     required = {re.sub('-.*', '', r.name.replace('absl-py', 'absl')).lower() for r in RUNTIME}
     optional = {'sklearn', 'gensim', 'nicegui', 'submitit', 'onnx', 'safetensors', 'pyarrow', 'zstandard', 'tokenizers'}
+    optional |= {'pydantic', 'starlette'}  # come with NiceGUI
     optional |= {'torch', 'transformers'}  # of the file that an export copies
     names = imported(*(ROOT / 'nplm_jax').rglob('*.py'), *(ROOT / 'configs').glob('*.py'), ROOT / 'launch.py')
     assert {name.lower() for name in names} - {'nplm_jax', 'configs'} - optional <= required
@@ -104,7 +105,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path):
         files = {name for name in wheel.namelist() if '.dist-info/' not in name}
         (metadata,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith('.dist-info/METADATA'))
         (entries,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith('/entry_points.txt'))
-    assert files == {p.relative_to(ROOT).as_posix() for p in (ROOT / 'nplm_jax').rglob('*.py')}
+    package = [*(ROOT / 'nplm_jax').rglob('*.py'), *(ROOT / 'nplm_jax').rglob('*.css')]
+    assert files == {p.relative_to(ROOT).as_posix() for p in package}
     assert 'nplm = nplm_jax.cli.__main__:main' in entries
     assert '# nplm-jax\n' in metadata and 'Requires-Dist: jax' in metadata and 'Requires-Dist: pytest' not in metadata
 

@@ -5,7 +5,7 @@
 Opens a local page: type a prompt and see what each model, and the mixture of all, expects next; weigh the models with
 sliders; click a word to append it and to see its neighbours on a map of the networks' features; see how much each word
 of the text surprised each model; let a model continue the text. The address restores what is shown; the page lists its
-keys. Needs NiceGUI (pip install nicegui) and no internet; Ctrl-C ends it.
+keys. Needs no internet, but NiceGUI and scikit-learn (pip install nicegui scikit-learn). Ctrl-C ends it.
 
 The page answers only to the names of this machine and to --host, and to no other site's scripts. It has no password.
 """
@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> None:
     try:
         from nplm_jax.cli.explorer import server
     except ImportError as error:
-        raise BadInput(f'the explorer needs NiceGUI: pip install nicegui ({error})') from None
+        raise BadInput(f'the explorer needs NiceGUI: pip install nicegui scikit-learn ({error})') from None
     models = load_models(flags.workdir, flags.weights)
     server.serve(models, flags.tokens, flags.host, port, not flags.no_browser)
 

@@ -44,8 +44,8 @@ class Continuations:
                 source = ui.select(names, value=self.state.source, label='model', on_change=self._change_source)
                 source.classes('col-span-2')
                 for key, field in FIELDS.items():
-                    value, limits = self.state.numbers[key], {'min': field.minimum, 'max': field.maximum}
-                    ui.number(field.label, value=value, on_change=partial(self._change_number, key), **limits)
+                    number = ui.number(field.label, min=field.minimum, max=field.maximum, value=self.state.numbers[key])
+                    number.on_value_change(partial(self._change_number, key))
             ui.button('write', icon='edit', on_click=self.write).props('unelevated no-caps').classes('self-start')
             self.lines = ui.element('div').classes('flex flex-col gap-2')
 

@@ -8,31 +8,28 @@ third `Sec-Fetch-Site: cross-site`; all are refused, whatever they ask for. A li
 import functools
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any
+import urllib.parse
+from collections.abc import Callable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 THIS_MACHINE = ('127.0.0.1', 'localhost', '::1')
 # For the browser: no other site may frame or use an answer or learn its address, and it loads nothing from elsewhere.
-ANSWER_HEADERS = (
-    (b'x-frame-options', b'DENY'),
-    (b'x-content-type-options', b'nosniff'),
-    (b'cross-origin-resource-policy', b'same-origin'),
-    (b'cross-origin-opener-policy', b'same-origin'),
-    (b'referrer-policy', b'no-referrer'),
-    (
-        b'content-security-policy',
-        b"default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; frame-ancestors 'none'; form-action 'none'",
-    ),
-)
-REFUSAL = b'The explorer answers only to the names it listens as; start it with --host=NAME for another one.\n'
-FULL = b'The explorer has as many visitors as it takes; try again in a minute.\n'
+ANSWER_HEADERS = {
+    'x-frame-options': 'DENY',
+    'x-content-type-options': 'nosniff',
+    'cross-origin-resource-policy': 'same-origin',
+    'cross-origin-opener-policy': 'same-origin',
+    'referrer-policy': 'no-referrer',
+    'content-security-policy': "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; "
+    "frame-ancestors 'none'; form-action 'none'",
+}
+REFUSAL = 'The explorer answers only to the names it listens as; start it with --host=NAME for another one.\n'
+FULL = 'The explorer has as many visitors as it takes; try again in a minute.\n'
 MAX_VISITORS = 200
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Any]]
-Headers = Sequence[tuple[bytes, bytes]]
-Send = Callable[[Any], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class HostCheck:
@@ -42,32 +39,38 @@ class HostCheck:
     number cannot be rebound.
     """
 
-    def __init__(self, app: App, host: str) -> None:
+    def __init__(self, app: ASGIApp, host: str) -> None:
         """Takes the app behind it and the `--host` that the server listens on."""
         self._app = app
         self._any_address = host in ('', '0.0.0.0', '::')
-        own = (socket.gethostname(),) if self._any_address else (host,)
-        self._names = {name.lower() for name in (*THIS_MACHINE, *own)}
+        own = socket.gethostname() if self._any_address else host
+        self._names = {name.lower() for name in (*THIS_MACHINE, own)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes the request on, or refuses it."""
-        if scope['type'] not in ('http', 'websocket') or self.accepts(scope['headers']):
-            await self._app(scope, receive, functools.partial(_send_with_headers, send))
-        elif scope['type'] == 'websocket':
-            await send({'type': 'websocket.close', 'code': 1008})  # before it is accepted: answered with 403
-        else:
-            await _refuse(functools.partial(_send_with_headers, send), 403, REFUSAL)
+        answer = self._app
+        if scope['type'] in ('http', 'websocket') and not self.accepts(Headers(scope=scope)):
+            # A socket that is closed before it is accepted is answered with 403 too.
+            answer = PlainTextResponse(REFUSAL, 403) if scope['type'] == 'http' else WebSocketClose(1008)
+        await answer(scope, receive, functools.partial(_send_with_headers, send))
 
     def accepts(self, headers: Headers) -> bool:
         """Tells whether there is one Host, a name of the server, and no other site has made the request."""
-        hosts, origins = _values(headers, b'host'), _values(headers, b'origin')
-        if len(hosts) != 1 or not self._is_own(_without_port(hosts[0])):
+        hosts, origins = headers.getlist('host'), headers.getlist('origin')
+        if len(hosts) != 1 or not self._is_own(hosts[0]):
             return False
         own = (f'http://{hosts[0]}', f'https://{hosts[0]}')
-        return all(origin in own for origin in origins) and not _is_embedded(headers)
+        # A page of another site that asks for a part of itself. Every browser since 2023 says so.
+        foreign = any(site not in ('same-origin', 'none') for site in headers.getlist('sec-fetch-site'))
+        embedded = foreign and headers.getlist('sec-fetch-dest') != ['document']
+        return all(origin in own for origin in origins) and not embedded
 
-    def _is_own(self, name: str) -> bool:
-        return name in self._names or (self._any_address and _is_address(name))
+    def _is_own(self, host: str) -> bool:
+        try:
+            name = urllib.parse.urlsplit(f'//{host}').hostname or ''
+            return name in self._names or (self._any_address and bool(ipaddress.ip_address(name)))
+        except ValueError:  # no address
+            return False
 
 
 class VisitorLimit:
@@ -76,53 +79,20 @@ class VisitorLimit:
     A page that no browser has connected to counts too; NiceGUI forgets it after a minute.
     """
 
-    def __init__(self, app: App, num_visitors: Callable[[], int]) -> None:
+    def __init__(self, app: ASGIApp, num_visitors: Callable[[], int]) -> None:
         """Takes the app behind it, and what counts the pages."""
         self._app = app
         self._num_visitors = num_visitors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes the request on, or refuses it."""
-        if scope['type'] == 'http' and scope['path'] == '/' and self._num_visitors() >= MAX_VISITORS:
-            await _refuse(send, 503, FULL)
-        else:
-            await self._app(scope, receive, send)
+        full = scope['type'] == 'http' and scope['path'] == '/' and self._num_visitors() >= MAX_VISITORS
+        answer = PlainTextResponse(FULL, 503) if full else self._app
+        await answer(scope, receive, send)
 
 
-async def _refuse(send: Send, status: int, text: bytes) -> None:
-    headers = [(b'content-type', b'text/plain; charset=utf-8')]
-    await send({'type': 'http.response.start', 'status': status, 'headers': headers})
-    await send({'type': 'http.response.body', 'body': text})
-
-
-def _values(headers: Headers, name: bytes) -> list[str]:
-    """Returns what each header of a name says, in lower case."""
-    return [value.decode('latin-1').lower() for key, value in headers if key.lower() == name]
-
-
-def _is_embedded(headers: Headers) -> bool:
-    """Tells whether a page of another site asks for a part of itself. Every browser since 2023 says so."""
-    foreign = any(site not in ('same-origin', 'none') for site in _values(headers, b'sec-fetch-site'))
-    return foreign and _values(headers, b'sec-fetch-dest') != ['document']
-
-
-async def _send_with_headers(send: Send, message: MutableMapping[str, Any]) -> None:
+async def _send_with_headers(send: Send, message: Message) -> None:
     """Sends a message of the app; adds ANSWER_HEADERS where an answer begins."""
     if message['type'] == 'http.response.start':
-        message = {**message, 'headers': [*message.get('headers', ()), *ANSWER_HEADERS]}
+        MutableHeaders(scope=message).update(ANSWER_HEADERS)
     await send(message)
-
-
-def _without_port(host: str) -> str:
-    """Returns the name in a Host header, without the brackets of an IPv6 address."""
-    if host.startswith('['):
-        return host[1:].partition(']')[0]
-    return host.rpartition(':')[0] if ':' in host else host
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

@@ -1,12 +1,13 @@
 """The explorer's page: what a visitor sees and does. Each visitor has a separate text, and an address that keeps it."""
 
+import pathlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Self
 
 from nicegui import events, ui
 
-from nplm_jax.cli.explorer import feature_map, parts, style, view
+from nplm_jax.cli.explorer import feature_map, parts, view
 from nplm_jax.cli.explorer.continuations import Continuations
 from nplm_jax.cli.explorer.header import build_header
 from nplm_jax.cli.explorer.state import MAX_COUNT, MAX_TEXT, MAX_WORD, PageState
@@ -14,6 +15,7 @@ from nplm_jax.cli.explorer.weights import Weights
 from nplm_jax.cli.loaded_models import LoadedModels
 from nplm_jax.data.vocabulary import RARE
 
+PRIMARY = '#2563eb'  # the colour of buttons and sliders; style.css has the others
 NUM_EXPECTED = 5  # words that an explanation lists
 
 
@@ -58,8 +60,8 @@ class ExplorerPage:
 
     def build(self, problem: str = '') -> None:
         """Lays out the page, with a note of a problem if there is one."""
-        ui.colors(primary=style.PRIMARY)
-        ui.add_css(style.CSS)
+        ui.colors(primary=PRIMARY)
+        ui.add_css(pathlib.Path(__file__).with_name('style.css'))
         ui.keyboard(self.press_key, ignore=['input', 'select', 'textarea'])
         with ui.element('main').classes('frame flex flex-col'):
             build_header(self.models)

@@ -5,11 +5,11 @@ from functools import partial
 
 from nicegui import ui
 
-from nplm_jax.cli.explorer import style
 from nplm_jax.cli.explorer.view import Explanation, Prediction, WeightedWords, describe_probability
 from nplm_jax.data.vocabulary import RARE
 
 MAX_COLOURED = 60  # the last words of a long text
+MAX_BITS = 16  # of surprisal, for the full colour
 DIGIT_KEYS = '1234567890'  # they append the first ten words of a list
 
 
@@ -42,7 +42,7 @@ def button(on_click: Callable[[], object], classes: str = '') -> ui.element:
 
 def legend(any_unknown: bool) -> None:
     """Shows what the colour of a word says, and its stripes if any word is unknown."""
-    steps = range(0, style.MAX_BITS + 1, style.MAX_BITS // 4)
+    steps = range(0, MAX_BITS + 1, MAX_BITS // 4)
     with ui.element('div').classes('legend'):
         ui.element('div').classes('scale')
         with ui.element('div').classes('ticks quiet'):
@@ -82,7 +82,9 @@ def reading(
                 rows = zip(words, prediction.bits_T.tolist(), prediction.perplexities_T.tolist())
                 for position, (word, bits, perplexity) in list(enumerate(rows))[first:]:
                     classes = 'surprise' + ' selected' * (position == selected) + ' unknown' * (word not in known)
-                    colour = style.surprise(bits) if word in known else ''
+                    colour = (
+                        f'background: rgb(var(--surprise) / {min(bits / MAX_BITS, 1):.0%})' if word in known else ''
+                    )
                     with button(partial(on_click, position), classes).style(colour):
                         ui.label(word)
                         scored = '' if word in known else f'not in the vocabulary; {RARE}: '
@@ -133,7 +135,8 @@ def word_card(
         if subtitle:
             ui.label(subtitle).classes('quiet text-sm mb-1')
         for i, (word, number) in enumerate(words):
-            with button(partial(on_click, word), 'entry' + ' lit' * (i == lit)).style(style.bar(number)):
+            bar = f'linear-gradient(to right, var(--bar) {min(max(number, 0), 1):.1%}, transparent 0)'
+            with button(partial(on_click, word), 'entry' + ' lit' * (i == lit)).style(f'background: {bar}'):
                 if i < len(keys):
                     with ui.element('kbd'):
                         ui.label(keys[i])

@@ -8,6 +8,8 @@ import pytest
 from nplm_jax.cli.explorer import feature_map
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 
+pytest.importorskip('sklearn', reason='needs scikit-learn: pip install scikit-learn')
+
 WORDS = (RARE, *(f'w{i}' for i in range(1, 500)))
 VOCABULARY = Vocabulary(WORDS, tuple(range(len(WORDS), 0, -1)))
 
@@ -47,16 +49,16 @@ def test_a_rare_word_lies_amid_the_similar_frequent_ones_and_does_not_move_them(
     np.testing.assert_array_equal(cluster[nearest], cluster[180:])
 
 
-@pytest.mark.parametrize('num_words', [3, 4, 30])
+@pytest.mark.parametrize('num_words', [2, 3, 4, 30])
 def test_few_words_and_equal_features_have_a_map_as_well(num_words):
     assert np.isfinite(feature_map.project(np.random.default_rng(0).normal(size=(num_words, 5)))[0]).all()
     assert np.isfinite(feature_map.project(np.ones((num_words, 3)))[0]).all()
-    assert np.isfinite(feature_map.project(np.zeros((num_words, 3)), 2)[0]).all()
+    assert np.isfinite(feature_map.project(np.zeros((num_words, 3)))[0]).all()
 
 
 @pytest.mark.parametrize('selected,near', [('', []), ('zzz', []), ('w2', ['w1', 'w450']), ('w460', ['w1'])])
 def test_a_chart_marks_the_selected_word_and_its_neighbours_however_rare(selected, near):
-    points = feature_map.project(np.random.default_rng(2).normal(size=(500, 5)))
+    points = feature_map.FeatureMap(np.random.default_rng(2).normal(size=(500, 2)), ('x', 'y'))
     chart = json.loads(json.dumps(feature_map.chart(VOCABULARY, points, selected, near)))
     shown = {series['name']: {point['name']: point['value'] for point in series['data']} for series in chart['series']}
     known = [selected] if selected in VOCABULARY.ids else []

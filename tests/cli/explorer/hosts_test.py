@@ -5,6 +5,8 @@ import socket
 
 import pytest
 
+pytest.importorskip('nicegui', reason='needs NiceGUI: pip install nicegui')
+
 from nplm_jax.cli.explorer.hosts import HostCheck, VisitorLimit
 
 
