@@ -118,8 +118,8 @@ def times(by_model: Results) -> str:
     slowest = max(seconds, key=lambda model: statistics.mean(seconds[model]))
     mean = statistics.mean(seconds[slowest])
     return (
-        f'The {number} measurements took {total / 60:.0f} minutes of processor time, both cores together; one of the '
-        f'{slowest} took {mean:.0f} s.'
+        f'The {number} measurements took {total / 60:.0f} minutes of processor time on both cores together; '
+        f'one measurement of the {slowest} took {mean:.0f} s.'
     )
 
 

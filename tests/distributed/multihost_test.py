@@ -143,7 +143,7 @@ def test_another_text_in_one_process_is_reported_there(tmp_path):
     assert second.returncode == 2 and stderr.startswith('--distributed: this process reads a different text'), stderr
     stdout, stderr = first.communicate(timeout=300)
     assert first.returncode == 1 and stderr.splitlines()[-1].startswith('another process was lost ('), stderr
-    assert '\ntext: ' in stdout, 'what was printed before is there, though it went into a pipe'
+    assert '\nOutput directory: ' in stdout, 'what was printed before is there, though it went into a pipe'
 
 
 def test_another_tree_in_one_process_is_reported_there_with_its_file(tmp_path):

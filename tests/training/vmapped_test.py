@@ -209,8 +209,10 @@ def test_the_command_line(tmp_path):
     process = launch(*flags)
     assert process.returncode == 0, process.stderr
     assert process.stderr.startswith('batch_size=14: train.batch_size=14: must be 13 or less')
-    table, best = (tmp_path / 'runs' / 'table.md').read_text(), process.stdout.splitlines()[-1]
-    assert process.stdout.endswith(f'{table}{best}\n') and best.startswith('best on validation: ')
+    table, figure = (tmp_path / 'runs' / 'table.md').read_text(), tmp_path / 'runs' / 'table.png'
+    best, last = process.stdout.splitlines()[-2:]
+    assert process.stdout.endswith(f'{table}{best}\n{last}\n') and best.startswith('Best on validation: ')
+    assert last == f'Figure: {figure}' and figure.exists()
     assert [line.split('|')[1].strip() for line in table.splitlines()[-4:]] == [
         'seed=1,epochs=3', 'seed=2,epochs=3', 'counts', 'batch_size=14',
     ]  # fmt: skip
