@@ -3,9 +3,9 @@
     python -m experiments.scale.ngrams --folder=/a/large/disk --kenlm=/folder/of/lmplz --words=1_000_000,10_600_000
 
 Both programs read the same words; each estimate is a process of its own, and they take turns. nplm-jax reads ids from
-a mapped file, lmplz counts words of text; nplm-jax writes model.npz, lmplz an ARPA file. The text is one line for
-lmplz, which puts <s> before it and </s> after it, where nplm-jax has four rare words before it: the tables differ by
-these n-grams, and |V| by the two words <unk> and </s>. The test words are scored without <s> and </s>.
+a mapped file, lmplz counts words of text; nplm-jax writes model.safetensors, lmplz an ARPA file. The text is one line
+for lmplz, which puts <s> before it and </s> after it, where nplm-jax has four rare words before it: the tables differ
+by these n-grams, and |V| by the two words <unk> and </s>. The test words are scored without <s> and </s>.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def estimate(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict[str
     clock = [time.perf_counter()]
     model = kneser_ney.fit_modified(tokens_T, Span(0, words), ORDER, vocabulary_size, scratch=Scratch(folder))
     clock.append(time.perf_counter())
-    storage.save(model, folder / 'model.npz')
+    storage.save(model, folder / 'model.safetensors')
     clock.append(time.perf_counter())
     peak = provenance.peak_memory()
-    loaded = storage.load(folder / 'model.npz', vocabulary_size)
+    loaded = storage.load(folder / 'model.safetensors', vocabulary_size)
     clock.append(time.perf_counter())
     log_p_T = loaded.score(tokens_T, Span(words, len(tokens_T)))
     clock.append(time.perf_counter())
@@ -85,7 +85,7 @@ def estimate(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict[str
         'peak_bytes': peak,
         'peak_bytes_with_scoring': provenance.peak_memory(),
         'ngrams': [model.table.size(k) for k in range(1, ORDER + 1)],
-        'model_bytes': (folder / 'model.npz').stat().st_size,
+        'model_bytes': (folder / 'model.safetensors').stat().st_size,
         'perplexity': float(np.exp(-log_p_T.mean(dtype=np.float64))),
     }
 
@@ -154,7 +154,7 @@ def measure_size(folder: pathlib.Path, words: int, kenlm: pathlib.Path | None, m
         row['lmplz'] = _faster(lmplz)
         if words < SLOW:
             row['lmplz']['perplexity'] = lmplz_perplexity(folder, kenlm)
-    for name in ('ids.bin', 'train.txt', 'test.txt', 'model.npz', 'model.arpa'):
+    for name in ('ids.bin', 'train.txt', 'test.txt', 'model.safetensors', 'model.arpa'):
         (folder / name).unlink(missing_ok=True)
     return row
 

@@ -84,14 +84,14 @@ def map_words(model: Any, words: Vocabulary, folder: pathlib.Path) -> tuple[Lang
         folder: The folder of the run.
     """
     from nplm_jax.data import vocabulary as vocabulary_lib
-    from nplm_jax.models.ngram.mapped import MappedModel
+    from nplm_jax.models.ngram.class_ngram import over_vocabulary
     from nplm_jax.runs import catalog
 
     vocabulary = vocabulary_lib.load(folder / catalog.VOCABULARY)
     common = sum(word in words.ids for word in vocabulary.words[1:])
     require(common > 0, '--vocabulary', str(folder), 'has no word in common with the file')
     note = f'{len(vocabulary) - 1 - common:,} of these are not in the file and share the probability of <unk>'
-    return MappedModel.between(model, words, vocabulary), vocabulary, note
+    return over_vocabulary(model, words, vocabulary), vocabulary, note
 
 
 def describe(path: pathlib.Path, settings: Settings, vocabulary_size: int, command: Sequence[str]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram import storage
 from nplm_jax.models.nplm import Window
+from nplm_jax.outputs.registry import OUTPUT_LAYERS
 from nplm_jax.outputs.softmax import Softmax
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
@@ -34,7 +35,7 @@ def arrays_of(model: LanguageModel) -> dict[str, np.ndarray]:
     """
     if isinstance(model, NeuralLanguageModel):
         return {name: np.asarray(array) for name, array in flatten_dict(dict(model.params), sep='.').items()}
-    return storage.to_arrays(model)
+    return storage.flatten(model)[1]
 
 
 def write_npz(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, path: pathlib.Path) -> None:
@@ -47,11 +48,8 @@ def write_npz(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, 
 def write_safetensors(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, path: pathlib.Path) -> None:
     """Writes all arrays as tensors, and words and config as JSON in the metadata. Needs the package safetensors."""
     safetensors = import_safetensors()
-    arrays = arrays_of(model)
-    texts = _metadata(vocabulary, settings)
-    texts |= {name: str(array) for name, array in arrays.items() if array.dtype.kind == 'U'}
-    tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items() if array.dtype.kind != 'U'}
-    write_atomically(path, safetensors.save(tensors, texts))
+    tensors = {name: np.ascontiguousarray(array) for name, array in arrays_of(model).items()}
+    write_atomically(path, safetensors.save(tensors, _metadata(vocabulary, settings)))
 
 
 def import_safetensors() -> Any:
@@ -76,8 +74,7 @@ def write_onnx(model: LanguageModel, vocabulary: Vocabulary, settings: Settings,
     """
     network = model.network if isinstance(model, NeuralLanguageModel) else None
     if network is None or type(network.body) is not Window or not isinstance(network.output, Softmax):
-        allowed = 'a softmax over all words (not output.kind=two_level or tree)'
-        raise BadInput(f'--to=onnx: writes model.family=nplm with {allowed}')
+        raise BadInput(f'--to=onnx: writes model.family=nplm with {describe_softmax()}')
     try:
         import onnx  # noqa: PLC0415 (an extra)
     except ImportError:
@@ -94,6 +91,12 @@ def write_onnx(model: LanguageModel, vocabulary: Vocabulary, settings: Settings,
     onnx.helper.set_model_props(proto, _metadata(vocabulary, settings))
     onnx.checker.check_model(proto, full_check=True)
     write_atomically(path, proto.SerializeToString())
+
+
+def describe_softmax() -> str:
+    """Returns words for the output layers whose scores are those of a softmax over all words."""
+    kinds = (kind for kind, layer in OUTPUT_LAYERS.items() if issubclass(layer, Softmax))
+    return f'a softmax over all words (output.kind={", ".join(kinds)})'
 
 
 def _metadata(vocabulary: Vocabulary, settings: Settings) -> dict[str, str]:

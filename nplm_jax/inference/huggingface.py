@@ -14,7 +14,7 @@ import numpy as np
 from nplm_jax.config import Settings
 from nplm_jax.data.hf_tokenizer import make_tokenizer, special_words
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.inference.exporting import arrays_of, import_safetensors
+from nplm_jax.inference.exporting import arrays_of, describe_softmax, import_safetensors
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.softmax import Softmax
@@ -43,7 +43,7 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
     family = settings.model.family
     network = model.network if isinstance(model, NeuralLanguageModel) else None
     if network is None or family not in _BODIES or not isinstance(network.output, Softmax):
-        allowed = f'{", ".join(_BODIES)} with a softmax over all words (output.kind=full, sampled or nce)'
+        allowed = f'{", ".join(_BODIES)} with {describe_softmax()}'
         has = f'model.family={family}' + (f' with output.kind={settings.output.kind}' if network else '')
         raise BadInput(f'--to=hf: writes model.family={allowed}, not {has}')
     safetensors = import_safetensors()

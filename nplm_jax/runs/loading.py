@@ -48,7 +48,7 @@ def load(folder: Path) -> tuple[Settings, vocabulary.Vocabulary, LanguageModel]:
         check_family(settings.model, factory.NGRAM_MODELS)
     except BadInput as error:
         raise BadInput(f'{folder}: the code of its model is not installed ({error})') from None
-    return settings, words, factory.estimate_again(settings, prepare_recorded(settings, folder), folder)
+    return settings, words, factory.estimate(settings, prepare_recorded(settings, folder), folder)
 
 
 def _load_network(folder: pathlib.Path, settings: Settings, words: vocabulary.Vocabulary) -> LanguageModel:

@@ -19,7 +19,7 @@ from nplm_jax.distributed import multihost, sharding
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.models.ngram import factory
+from nplm_jax.models.ngram import factory, storage
 from nplm_jax.models.registry import body_class, is_network
 from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.runs import evaluation, figures, provenance, recorded_inputs, reporting, workdir
@@ -149,6 +149,7 @@ class RunSession:
         """Returns the count-based model, and how long its estimation took."""
         started = time.perf_counter()
         model = factory.estimate(self.settings, self.inputs.data, self.folder)
+        storage.save(model, self.folder / storage.MODEL_FILE)
         seconds = time.perf_counter() - started
         words_per_second = round(len(self.inputs.data.train) / seconds)
         return model, {'seconds': round(seconds, 2), 'words_per_second': words_per_second}

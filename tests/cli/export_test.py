@@ -86,7 +86,7 @@ def test_npz_of_an_ngram_model_has_its_words_and_probabilities(folders, tmp_path
     _, vocabulary, model = loading.load(folders / 'counts')
     with np.load(tmp_path / 'a.npz', allow_pickle=False) as file:
         assert tuple(file['words']) == vocabulary.words
-        np.testing.assert_array_equal(file['logp_2'], model.log_p[1])
+        np.testing.assert_array_equal(file['log_p.2'], model.log_p[1])
 
 
 @pytest.mark.parametrize('name', ['network', 'counts'])
@@ -151,7 +151,11 @@ def test_an_add_delta_model_is_the_same_from_its_arpa_file(folders, tmp_path, np
             '--to=arpa: ARPA files hold back-off models (maximum_likelihood, add_delta, backoff, kneser_ney, ',
         ),
         ('counts', 'word2vec', 'a model of family modified_kneser_ney has no word features'),
-        ('counts', 'onnx', '--to=onnx: writes model.family=nplm with a softmax over all words'),
+        (
+            'counts',
+            'onnx',
+            '--to=onnx: writes model.family=nplm with a softmax over all words (output.kind=full, sampled, nce',
+        ),
     ],
 )
 def test_what_a_format_cannot_hold_is_one_line(folders, tmp_path, lines, name, to, message):
@@ -305,8 +309,8 @@ def test_a_folder_in_use_is_left_alone(zebras, tmp_path, lines):
 
 
 def test_an_imported_model_whose_file_is_gone_says_so(zebras, lines, tmp_path, monkeypatch):
-    (zebras / 'model.npz').unlink()
+    (zebras / 'model.safetensors').unlink()
     monkeypatch.setattr(loading, 'prepare_recorded', lambda *_: None)
     with pytest.raises(SystemExit):
         cli.main(['next', str(zebras)])
-    assert re.search('/model.npz: missing; run `nplm import` again on .*/zebras.arpa$', lines()[1][-1])
+    assert re.search('/model.safetensors: missing; run `nplm import` again on .*/zebras.arpa$', lines()[1][-1])

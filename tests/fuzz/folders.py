@@ -9,6 +9,7 @@ that is not much larger than that of the whole folder, and without a traceback.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -23,7 +24,7 @@ import threading
 import traceback
 import types
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
@@ -31,8 +32,9 @@ import numpy as np
 
 from configs import sentences
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.models.ngram import archives
+from nplm_jax.models.ngram import archives, storage
 from nplm_jax.runs import experiment
+from nplm_jax.utils.errors import BadInput
 from tests.fuzz import damage
 
 SECONDS = 60  # that a command may take
@@ -92,7 +94,7 @@ def damaged(rng: random.Random, folder: pathlib.Path) -> str:
             _replace_file,
             _sizes,
         ]
-        if (folder / 'model.npz').is_file():
+        if (folder / storage.MODEL_FILE).is_file():
             kinds += [_other_arrays, _other_arrays, _seal]
         notes.append(rng.choice(kinds)(rng, folder))
     return '; '.join(notes)
@@ -157,17 +159,12 @@ def _sizes(rng: random.Random, folder: pathlib.Path) -> str:
     return f'model.{key}={value}'
 
 
-def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as file:
-        return dict(file)
-
-
 def _other_arrays(rng: random.Random, folder: pathlib.Path) -> str:
     """Writes a count-based model with one other array under a right checksum, as a stranger can."""
-    path = folder / 'model.npz'
+    path = folder / storage.MODEL_FILE
     try:
-        arrays = _arrays(path)
-    except Exception:  # noqa: BLE001 (it has been damaged before)
+        arrays, metadata = archives.read(path)
+    except BadInput:  # it has been damaged before
         return 'nothing'
     name = rng.choice(sorted(arrays))
     array, generator = arrays[name], np.random.default_rng(rng.randrange(2**32))
@@ -177,23 +174,23 @@ def _other_arrays(rng: random.Random, folder: pathlib.Path) -> str:
     if kind in ('missing', 'name'):
         del arrays[name]
     if kind == 'name':
-        arrays[rng.choice(['keys_9', 'logp_7', 'x', '../x', f'{name}_1', 'classes.keys_1'])] = array
+        arrays[rng.choice(['table.keys.9', 'log_p.7', 'x', '../x', f'{name}.1', 'class_ngram.table.keys.1'])] = array
     changes: dict[str, Callable[[], np.ndarray]] = {
         'reversed': lambda: np.flip(array),
         'cut': lambda: np.ravel(array)[: rng.randint(0, array.size)],
         'longer': lambda: np.concatenate([np.ravel(array)] * 3),
-        'type': lambda: array.astype(rng.choice(['f2', 'f8', 'i1', 'i8', 'u8', 'c16', 'S3', 'U3', '?'])),
+        'type': lambda: array.astype(rng.choice(['f4', 'f8', 'i4', 'i8', 'u1', 'u2', '?'])),
         'shape': lambda: np.reshape(array, rng.choice([(1, -1), (-1, 1), (1, 1, -1), (-1,)])),
         'values': lambda: _random_values(generator, array),
-        'empty': lambda: np.zeros(rng.choice([(), (0,), (0, 5), (5, 0)]), array.dtype),
+        'empty': lambda: np.zeros(rng.choice([(0,), (0, 5), (5, 0)]), array.dtype),
         'not finite': lambda: np.full_like(array, np.nan) if array.dtype.kind == 'f' else np.full_like(array, 7),
     }
     if kind in changes:
         with warnings.catch_warnings(), contextlib.suppress(ValueError):
             warnings.simplefilter('ignore')
             arrays[name] = changes[kind]()
-    archives.write(path, arrays)
-    return f'model.npz: {name} {kind}'
+    archives.write(path, arrays, metadata)
+    return f'{storage.MODEL_FILE}: {name} {kind}'
 
 
 def _random_values(generator: np.random.Generator, array: np.ndarray) -> np.ndarray:
@@ -203,25 +200,30 @@ def _random_values(generator: np.random.Generator, array: np.ndarray) -> np.ndar
         return generator.integers(max(limits.min, -int(high)), high, array.shape, array.dtype, endpoint=True)
     if array.dtype.kind == 'f':
         return (generator.normal(size=array.shape) * generator.choice([1, 1e300])).astype(array.dtype)
-    return np.array('abc')
+    return ~array
 
 
 def _seal(rng: random.Random, folder: pathlib.Path) -> str:
     """Edits the bytes of a count-based model and writes the checksum that belongs to them."""
-    path = folder / 'model.npz'
+    path = folder / storage.MODEL_FILE
     content = path.read_bytes()
     for _ in range(rng.choice([1, 1, 2])):
         content = damage.edited(rng, content)
     path.write_bytes(sealed(content))
-    return 'model.npz: edited under a right checksum'
+    return f'{storage.MODEL_FILE}: edited under a right checksum'
 
 
-def sealed(content: bytes) -> bytes:
-    """Returns an archive of those bytes with the checksum that belongs to them, whatever they are."""
-    length, comment = archives._DIGEST_LENGTH, archives._NO_COMMENT
-    content = content[: max(len(content) - length - len(comment), 0)]
-    digest = archives._digest(io.BytesIO(content), len(content))
-    return content + len(digest).to_bytes(2, 'little') + digest
+def sealed(content: bytes, entries: Mapping[str, Any] = {}) -> bytes:
+    """Returns a file of arrays with further entries in its header and the checksum that belongs to it, if it can."""
+    size = int.from_bytes(content[:8], 'little')
+    try:
+        header = json.loads(content[8 : 8 + size])
+        header['__metadata__']['sha256'] = archives._NO_DIGEST
+        header |= entries
+    except (ValueError, LookupError, TypeError, RecursionError):  # the header itself is damaged
+        return content
+    header['__metadata__']['sha256'] = hashlib.sha256(content[8 + size :] + archives._pack(header)).hexdigest()
+    return archives._pack(header) + content[8 + size :]
 
 
 # --- the search ------------------------------------------------------------------------------------------

@@ -247,7 +247,7 @@ def _corpus_facts() -> bytes:
 def _model() -> bytes:
     counted = counts.count(np.array([1, 2, 3, 1, 2, 1]), corpora.Span(0, 6), 2, 4)
     with tempfile.TemporaryDirectory() as folder:
-        storage.save(unsmoothed.unsmoothed_backoff(counted), path := pathlib.Path(folder) / 'model.npz')
+        storage.save(unsmoothed.unsmoothed_backoff(counted), path := pathlib.Path(folder) / storage.MODEL_FILE)
         return path.read_bytes()
 
 
@@ -260,7 +260,7 @@ READERS = [
     Reader('ARPA file', [ARPA], read_arpa),
     Reader('vocabulary.txt', [_text_lines(WORDS, WORDS.counts)], read_vocabulary),
     Reader('classes.txt', [_text_lines(WORDS, (0, 1, 2, 1, 0, 2, 2))], read_classes),
-    Reader('model.npz', [_model()], read_model),
+    Reader(storage.MODEL_FILE, [_model()], read_model),
     Reader('config.json', [_config()], read_config, is_json=True),
     Reader('corpus.json', [_corpus_facts()], read_corpus_facts, is_json=True),
     Reader('results.json', [json.dumps(RESULTS, indent=2).encode()], read_results, is_json=True),

@@ -63,12 +63,12 @@ def test_a_count_based_run_is_loaded_without_its_text_and_without_its_model_only
     experiment.run(c, tmp_path / 'run')
     (tmp_path / 'text').rename(tmp_path / 'gone')
     _, words, model = experiment.load(tmp_path / 'run')
-    (tmp_path / 'run' / 'model.npz').unlink()
+    (tmp_path / 'run' / 'model.safetensors').unlink()
     (tmp_path / 'gone').rename(tmp_path / 'text')
     contexts = np.arange(len(words))[:, None]
     again = experiment.load(tmp_path / 'run')[2]
     np.testing.assert_array_equal(model.next_word(contexts), again.next_word(contexts))
-    assert not (tmp_path / 'run' / 'model.npz').exists()  # loading writes nothing
+    assert not (tmp_path / 'run' / 'model.safetensors').exists()  # loading writes nothing
     (tmp_path / 'text').write_text('a b c a b c a b c a b c a c d')
     with pytest.raises(BadInput, match='was started on a different text'):
         experiment.load(tmp_path / 'run')

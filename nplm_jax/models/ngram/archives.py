@@ -1,120 +1,98 @@
-"""Named arrays in one file: NumPy's npz format without compression, with a checksum, mapped where they are large.
+"""Named arrays in one file: the safetensors format, with a checksum. What is read is mapped into memory.
 
-The comment that closes a zip archive, which an npz file is, holds the SHA-256 of the archive without comment.
+The checksum is the SHA-256 of the data and of the header, which holds it in its metadata; zeros stand for it there.
 """
 
 import hashlib
+import json
 import mmap
-import os
 import pathlib
-import struct
-import zipfile
 from collections.abc import Mapping
-from typing import IO
+from typing import Any
 
 import numpy as np
 
-from nplm_jax.models.ngram.scratch import IN_MEMORY
 from nplm_jax.utils.errors import BadInput, first_line
-from nplm_jax.utils.io import open_atomically, open_regular
-from nplm_jax.utils.mapped_arrays import release
+from nplm_jax.utils.io import open_atomically, open_regular, parse_json
+from nplm_jax.utils.mapped_arrays import parts
 
-_NO_COMMENT = b'\0\0'  # how an archive without comment ends: the length of the comment
-_DIGEST_LENGTH = 64
-_PIECE = 2**22  # bytes
-_ALIGNMENT = 64  # of arrays in the file, bytes
-_LOCAL_HEADER, _ZIP64_FIELD, _FIELD_HEADER = 30, 20, 4  # sizes in a zip archive, bytes
-_MAX_ARRAYS = 1000  # a model of order 100, the highest of an ARPA file, has 500
-# Errors of a malformed zip archive or array header; such a file can carry a right checksum.
-_MALFORMED = (
-    zipfile.BadZipFile,
-    struct.error,
-    ValueError,
-    TypeError,
-    OverflowError,
-    NotImplementedError,
-    SyntaxError,
-    MemoryError,  # this and the next: a header that is nested too deep for Python's parser
-    RecursionError,
-)
-_PADDING_ID = 0xD935  # of an extra field that pads; Android's
+_DTYPES = {
+    'I64': 'int64',
+    'I32': 'int32',
+    'F64': 'float64',
+    'F32': 'float32',
+    'U16': 'uint16',
+    'U8': 'uint8',
+    'BOOL': 'bool',
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_METADATA, _DIGEST = '__metadata__', 'sha256'
+_NO_DIGEST = '0' * 64
+_MAX_HEADER = 2**22  # bytes; a model of order 100, the highest of an ARPA file, has 500 arrays
+_PIECE = 2**22  # bytes that are hashed at once
 
 
-def write(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes the arrays atomically.
+def write(path: pathlib.Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
+    """Writes the arrays atomically, and texts as metadata.
 
     Raises:
         OSError: The disk refuses; an earlier file at `path` is unchanged.
     """
+    header: dict[str, Any] = {_METADATA: {**metadata, _DIGEST: _NO_DIGEST}}
+    end, digest = 0, hashlib.sha256()
+    by_width = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))  # so that all are aligned
+    for name, array in by_width.items():
+        start, end = end, end + array.nbytes
+        header[name] = {'dtype': _NAMES[str(array.dtype)], 'shape': array.shape, 'data_offsets': (start, end)}
     with open_atomically(path) as file:
-        with zipfile.ZipFile(file, 'w') as archive:
-            for name, array in arrays.items():
-                with archive.open(_member(f'{name}.npy', file.tell()), 'w', force_zip64=True) as member:
-                    np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
-                release(array)
-        size = file.seek(0, os.SEEK_END)
+        file.write(_pack(header))
+        for array in by_width.values():
+            for part in parts(array):
+                data = part.tobytes()
+                file.write(data)
+                digest.update(data)
+        digest.update(_pack(header))
+        header[_METADATA][_DIGEST] = digest.hexdigest()
         file.seek(0)
-        digest = _digest(file, size - len(_NO_COMMENT))
-        file.seek(size - len(_NO_COMMENT))
-        file.write(len(digest).to_bytes(2, 'little') + digest)
+        file.write(_pack(header))
 
 
-def read(path: pathlib.Path, in_memory: int = IN_MEMORY) -> dict[str, np.ndarray]:
-    """Reads the arrays that `write` wrote; large ones are mapped, and cannot be changed.
-
-    Args:
-        path: The file.
-        in_memory: The size of the largest array that is read into memory, bytes.
+def read(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Returns the arrays and the metadata that `write` wrote; the arrays cannot be changed.
 
     Raises:
         BadInput: The file cannot be read, or is damaged.
     """
     with open_regular(str(path), path) as file:
-        size = os.fstat(file.fileno()).st_size
-        archive_size = size - _DIGEST_LENGTH - len(_NO_COMMENT)
-        is_intact = archive_size > 0 and _digest(file, archive_size) == file.read()[-_DIGEST_LENGTH:]
+        try:
+            size = int.from_bytes(file.read(8), 'little')
+            header = parse_json(path, file.read(min(size, _MAX_HEADER)).decode())
+            metadata, digest = header[_METADATA], hashlib.sha256()
+            expected, metadata[_DIGEST] = metadata.pop(_DIGEST), _NO_DIGEST
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+            digest.update(_pack(header))
+            is_intact = digest.hexdigest() == expected
+        except (LookupError, TypeError, AttributeError, ValueError):  # not our file; BadInput is a ValueError
+            is_intact = False
         if not is_intact:
             raise BadInput(f'{path}: damaged (its checksum is wrong); delete it to estimate the model again')
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        del header[_METADATA], metadata[_DIGEST]
         try:
-            with zipfile.ZipFile(file) as archive:
-                members = archive.infolist()
-            if len(members) > _MAX_ARRAYS:  # which may all be the same bytes
-                raise ValueError(f'{len(members):,} arrays')
-            return {member.filename.removesuffix('.npy'): _array(file, data, member, in_memory) for member in members}
-        except _MALFORMED as error:
-            raise BadInput(f'{path}: damaged, not the archive of a model ({first_line(error)[:200]})') from None
+            data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8, offset=8 + size)
+            return {name: _array(data, **entry) for name, entry in header.items()}, metadata
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
+            raise BadInput(f'{path}: damaged, not the arrays of a model ({first_line(error)[:200]})') from None
 
 
-def _digest(file: IO[bytes], size: int) -> bytes:
-    """Returns the SHA-256, in hexadecimal digits, of the next `size` bytes as an archive without comment."""
-    digest = hashlib.sha256()
-    while size > 0 and (piece := file.read(min(size, _PIECE))):
-        digest.update(piece)
-        size -= len(piece)
-    digest.update(_NO_COMMENT)
-    return digest.hexdigest().encode()
+def _pack(header: Mapping[str, Any]) -> bytes:
+    """Returns the beginning of a file: the length of the header, and the header."""
+    text = json.dumps(header).encode()
+    text += b' ' * (-len(text) % 8)
+    return len(text).to_bytes(8, 'little') + text
 
 
-def _member(name: str, position: int) -> zipfile.ZipInfo:
-    """Returns the entry of a file at a position of the archive, padded so that its content can be mapped."""
-    info = zipfile.ZipInfo(name)
-    content = position + _LOCAL_HEADER + len(name.encode()) + _ZIP64_FIELD + _FIELD_HEADER
-    padding = -content % _ALIGNMENT
-    info.extra = struct.pack('<HH', _PADDING_ID, padding) + bytes(padding)
-    return info
-
-
-def _array(file: IO[bytes], data: mmap.mmap, member: zipfile.ZipInfo, in_memory: int) -> np.ndarray:
-    """Returns one array of an archive that is open as `file` and mapped as `data`."""
-    file.seek(member.header_offset)
-    name_length, extra_length = struct.unpack('<HH', file.read(_LOCAL_HEADER)[-4:])
-    file.seek(member.header_offset + _LOCAL_HEADER + name_length + extra_length)
-    version = np.lib.format.read_magic(file)
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, is_fortran, dtype = read_header(file)
-    if dtype.kind not in 'biufU' or not dtype.isnative:
-        raise ValueError(f'an array of {dtype}')
-    array = np.ndarray(shape, dtype, data, file.tell(), order='F' if is_fortran else 'C')
-    # Earlier versions did not align their arrays.
-    return array if array.flags.aligned and array.nbytes > in_memory else array.copy()
+def _array(data: np.ndarray, dtype: str, shape: list[int], data_offsets: list[int]) -> np.ndarray:
+    """Returns the array of an entry of the header."""
+    start, end = data_offsets
+    return data[start:end].view(_DTYPES[dtype]).reshape(shape)

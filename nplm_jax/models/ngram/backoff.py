@@ -4,7 +4,8 @@ P(w | h) = p(h w) if the n-gram h w is in the table, else b(h) P(w | h without i
 with b(h) = 1 for a context that is not in the table.
 """
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ Values = Any  # a float64 array, or a quantization.QuantizedArray, which is read
 _WORDS = 2**20  # words that are scored at once
 
 
+@dataclasses.dataclass(eq=False)
 class BackoffModel(LanguageModel):
     """An n-gram model in back-off form.
 
@@ -29,11 +31,12 @@ class BackoffModel(LanguageModel):
             of order k; nats.
     """
 
-    def __init__(self, table: NgramTable, log_p: Sequence[Values], log_b: Sequence[Values]) -> None:
-        self.table = table
-        self.log_p = list(log_p)
-        self.log_b = list(log_b)
-        self.n: int = len(log_p)
+    table: NgramTable
+    log_p: list[Values]
+    log_b: list[Values]
+
+    def __post_init__(self) -> None:
+        self.n: int = len(self.log_p)
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns log P(w_t | the n-1 words before it) for each t in `span`. float32, nats."""

@@ -1,8 +1,9 @@
 """Word classes, and n-grams of classes (the paper's section 4.1; Ney & Kneser, 1993; Martin, Liermann & Ney, 1998).
 
-Dims: G classes, V vocabulary, T words of a span, B contexts.
+Dims: G classes, V vocabulary, A words of an inner vocabulary, T words of a span, B contexts.
 """
 
+import dataclasses
 import pathlib
 import warnings
 from typing import Self
@@ -12,7 +13,7 @@ import scipy.sparse
 from numpy.lib.stride_tricks import sliding_window_view
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.models.language_model import LanguageModel, check_contexts
 from nplm_jax.models.ngram import kneser_ney
 from nplm_jax.models.ngram.backoff import BackoffModel
@@ -23,6 +24,7 @@ from nplm_jax.utils.io import read_numbers, write_atomically
 CONTEXTS_PER_BLOCK = 4096  # contexts whose class probabilities are computed at once, which bounds the memory
 
 
+@dataclasses.dataclass(eq=False)
 class ClassNgram(LanguageModel):
     """P(w | h) = P(w | class of w) P(class of w | the n-1 classes before it).
 
@@ -34,25 +36,19 @@ class ClassNgram(LanguageModel):
     Attributes:
         classes_V: The class of each word, int64.
         class_ngram: The n-gram model over classes.
-        is_unseen_V: Whether each word does not occur in training.
+        is_unseen_V: Whether each word belongs to every class, since it does not occur in training.
         log_p_V: log P of each word given its class, nats; unused for unseen words.
         unseen_p_G: P of any one unseen word given each class.
     """
 
-    def __init__(
-        self,
-        classes_V: np.ndarray,
-        class_ngram: BackoffModel,
-        is_unseen_V: np.ndarray,
-        log_p_V: np.ndarray,
-        unseen_p_G: np.ndarray,
-    ) -> None:
-        self.classes_V = classes_V
-        self.class_ngram = class_ngram
-        self.is_unseen_V = is_unseen_V
-        self.log_p_V = log_p_V
-        self.unseen_p_G = unseen_p_G
-        self.n = class_ngram.n
+    classes_V: np.ndarray
+    class_ngram: BackoffModel
+    is_unseen_V: np.ndarray
+    log_p_V: np.ndarray
+    unseen_p_G: np.ndarray
+
+    def __post_init__(self) -> None:
+        self.n = self.class_ngram.n
 
     @classmethod
     def fit(cls, tokens_T: np.ndarray, train: Span, n: int, classes_V: np.ndarray) -> Self:
@@ -94,10 +90,37 @@ class ClassNgram(LanguageModel):
         log_p_BxV[:, self.is_unseen_V] = self._unseen_log_p(class_log_p_BxG)[:, None]
         return log_p_BxV.astype(np.float32)
 
+    def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.matched_lengths`; of the n-gram of classes."""
+        return self.class_ngram.matched_lengths(_to_classes(tokens_T, self.classes_V), span)
+
     def _unseen_log_p(self, class_log_p_BxG: np.ndarray) -> np.ndarray:
         """Returns log P of any one word that does not occur in training, from log P of all classes."""
         with np.errstate(divide='ignore'):
             return np.log(np.exp(class_log_p_BxG.astype(np.float64)) @ self.unseen_p_G)
+
+
+def over_vocabulary(inner: BackoffModel, inner_vocabulary: Vocabulary, vocabulary: Vocabulary) -> ClassNgram:
+    """Returns a back-off model over the words of another vocabulary, so that it can be mixed with models of that one.
+
+    A word that both vocabularies have keeps its probability. The words that only the outer vocabulary has, and its
+    rare-word symbol, share the probability of the inner rare-word symbol (`<unk>`) evenly. The rare-word symbol also
+    gets the probabilities of all words that only the inner vocabulary has. In contexts the words that only the outer
+    vocabulary has are the inner rare-word symbol. So the inner words are classes, and <rare> belongs to several.
+
+    Args:
+        inner: The model.
+        inner_vocabulary: Its vocabulary.
+        vocabulary: The other one.
+    """
+    inner_ids_V = inner_vocabulary.encode(vocabulary.words).astype(np.int64)
+    is_shared_V = inner_ids_V == RARE_ID
+    share = 1 / is_shared_V.sum()
+    rare_p_A = np.ones(len(inner_vocabulary))
+    rare_p_A[inner_ids_V] = 0
+    rare_p_A[RARE_ID] = share
+    is_rare_V = np.arange(len(vocabulary)) == RARE_ID
+    return ClassNgram(inner_ids_V, inner, is_rare_V, np.where(is_shared_V, np.log(share), 0.0), rare_p_A)
 
 
 def _to_classes(words: np.ndarray, classes_V: np.ndarray) -> np.ndarray:

@@ -9,9 +9,9 @@ from nplm_jax.config import Settings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.ngram import class_ngram, interpolated, kneser_ney, pruning, storage
+from nplm_jax.models.ngram import class_ngram, interpolated, kneser_ney, pruning
 from nplm_jax.models.ngram.backoff import BackoffModel
-from nplm_jax.models.ngram.counts import count
+from nplm_jax.models.ngram.counts import NgramCounts, count
 from nplm_jax.models.ngram.quantization import quantize
 from nplm_jax.models.ngram.scratch import Scratch
 from nplm_jax.models.ngram.unsmoothed import add_delta, unsmoothed_backoff
@@ -40,44 +40,33 @@ def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> Languag
     Args:
         settings: The run's settings; `model.family` is a key of NGRAM_MODELS.
         data: The corpus.
-        folder: The run's folder. The model is written into it; files that take minutes to compute are read from it.
+        folder: The run's folder. Files that take minutes to compute are kept there, and read from it; large arrays are
+            unnamed files in it.
 
     Returns:
-        The model.
+        The model, in fewer bits if the settings say so.
 
     Raises:
         BadInput: A setting does not fit the corpus, or a file in `folder` is malformed.
     """
-    model = _build(settings, data, folder)
-    storage.save(model, folder / storage.MODEL_FILE)
-    return model
-
-
-def estimate_again(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
-    """Estimates the model of a run whose folder has lost it; writes no model."""
-    return _build(settings, data, folder)
-
-
-def _build(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
-    """Estimates the model, in fewer bits if the settings say so."""
     model = NGRAM_MODELS[settings.model.family](settings, data, folder)
     if settings.ngram.bits and isinstance(model, BackoffModel):
         return quantize(model, settings.ngram.bits, Scratch(folder))
     return model
 
 
-def _fit_kneser_ney(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
-    return kneser_ney.fit_backoff(*_train_args(settings, data), scratch=Scratch(folder))
-
-
-def _fit_modified(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
-    thresholds = pruning.parse_thresholds('ngram.prune', settings.ngram.prune, settings.model.n)
-    return kneser_ney.fit_modified(*_train_args(settings, data), thresholds, Scratch(folder))
-
-
 def _train_args(settings: Settings, data: Dataset) -> tuple[np.ndarray, Span, int, int]:
     """Returns the stream, the training span, the order and |V|: what most estimators take."""
     return data.tokens_T, data.train, settings.model.n, len(data.vocabulary)
+
+
+def _counts(settings: Settings, data: Dataset, folder: pathlib.Path) -> NgramCounts:
+    return count(*_train_args(settings, data), Scratch(folder))
+
+
+def _build_modified(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
+    thresholds = pruning.parse_thresholds('ngram.prune', settings.ngram.prune, settings.model.n)
+    return kneser_ney.fit_modified(*_train_args(settings, data), thresholds, Scratch(folder))
 
 
 def _build_class_ngram(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
@@ -92,15 +81,13 @@ def _build_class_ngram(settings: Settings, data: Dataset, folder: pathlib.Path) 
 
 
 NGRAM_MODELS: dict[str, Builder] = {
-    'maximum_likelihood': lambda settings, data, folder: add_delta(
-        count(*_train_args(settings, data), Scratch(folder))
-    ),
-    'add_delta': lambda settings, data, folder: add_delta(
-        count(*_train_args(settings, data), Scratch(folder)), settings.ngram.delta
-    ),
-    'backoff': lambda settings, data, folder: unsmoothed_backoff(count(*_train_args(settings, data), Scratch(folder))),
+    'maximum_likelihood': lambda *run: add_delta(_counts(*run)),
+    'add_delta': lambda settings, *run: add_delta(_counts(settings, *run), settings.ngram.delta),
+    'backoff': lambda *run: unsmoothed_backoff(_counts(*run)),
     'interpolated': lambda _, data, __: interpolated.fit(data.tokens_T, data.train, data.valid, len(data.vocabulary)),
-    'kneser_ney': _fit_kneser_ney,
-    'modified_kneser_ney': _fit_modified,
+    'kneser_ney': lambda settings, data, folder: kneser_ney.fit_backoff(
+        *_train_args(settings, data), scratch=Scratch(folder)
+    ),
+    'modified_kneser_ney': _build_modified,
     'classes': _build_class_ngram,
 }

@@ -1,5 +1,6 @@
 """The paper's interpolated trigram (section 4.1; Jelinek & Mercer, 1980)."""
 
+import dataclasses
 import math
 from typing import Self
 
@@ -14,6 +15,7 @@ from nplm_jax.models.ngram.unsmoothed import unsmoothed_backoff
 EM_ITERATIONS = 5  # as in the paper
 
 
+@dataclasses.dataclass(eq=False)
 class FrequencyBins(mixture.ContextBins):
     """Bins of contexts by how often their last two words precede a training word.
 
@@ -26,12 +28,10 @@ class FrequencyBins(mixture.ContextBins):
         num_bins: The number of bins.
     """
 
+    table: NgramTable
+    bins: np.ndarray
+    num_bins: int
     num_context = 2
-
-    def __init__(self, table: NgramTable, bins: np.ndarray, num_bins: int) -> None:
-        self.table = table
-        self.bins = bins
-        self.num_bins = num_bins
 
     @classmethod
     def from_counts(cls, counts: NgramCounts) -> Self:
@@ -48,30 +48,23 @@ class FrequencyBins(mixture.ContextBins):
         return self.bins[self.table.context_nodes(contexts_BxN, 3)[2]]
 
 
-class InterpolatedTrigram(mixture.Mixture):
-    """P(w | u v) = a0(q) / |V| + a1(q) p1(w) + a2(q) p2(w | v) + a3(q) p3(w | u v), q the bin of u v.
+def fit(
+    tokens_T: np.ndarray, train: Span, valid: Span, vocabulary_size: int, iterations: int = EM_ITERATIONS
+) -> mixture.Mixture:
+    """Counts the training words and estimates the weights by EM on the validation words, starting from equal weights.
 
-    p1, p2 and p3 are relative frequencies in training. Where the context of p3 does not occur in training, p2 takes
-    its place, and p1 that of p2. So all four components sum to one for every context, and so does their mixture.
+    P(w | u v) = a0(q) / |V| + a1(q) p1(w) + a2(q) p2(w | v) + a3(q) p3(w | u v), q the bin of u v. p1, p2 and p3 are
+    relative frequencies in training. Where the context of p3 does not occur in training, p2 takes its place, and p1
+    that of p2. So all four components sum to one for every context, and so does their mixture. A bin without a
+    validation word gets the weights that EM finds for all validation words together.
 
     Deviation: the paper does not say what takes the place of p3. Zero would lose mass, and bias every mixture: on Brown
     it gives 346.5 and 317.2 on valid and test, where this model, which sums to one, gives 344.0 and 315.2.
 
-    Attributes:
-        weights_QxM: a(q), four weights per bin.
-        bins: The FrequencyBins, which other mixtures can use too.
-    """
-
-
-def fit(
-    tokens_T: np.ndarray, train: Span, valid: Span, vocabulary_size: int, iterations: int = EM_ITERATIONS
-) -> InterpolatedTrigram:
-    """Counts the training words and estimates the weights by EM on the validation words, starting from equal weights.
-
-    A bin without a validation word gets the weights that EM finds for all validation words together.
+    Returns:
+        The mixture; its `weights_QxM` are a(q), four weights per bin, and other mixtures can use its `bins` too.
     """
     counts = count(tokens_T, train, 3, vocabulary_size)
     uniform = BackoffModel(counts.table, [np.full(vocabulary_size, -math.log(vocabulary_size))], [])
     models = [uniform, *(unsmoothed_backoff(counts, n) for n in (1, 2, 3))]
-    fitted = mixture.fit(models, tokens_T, valid, FrequencyBins.from_counts(counts), iterations)
-    return InterpolatedTrigram(fitted.models, fitted.weights_QxM, fitted.bins)
+    return mixture.fit(models, tokens_T, valid, FrequencyBins.from_counts(counts), iterations)

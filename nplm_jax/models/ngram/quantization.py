@@ -4,6 +4,7 @@ The back-off weights are computed from these values and have 32 bits, so that th
 b(h) = (1 - sum of p(h w)) / (1 - sum of P(w | h without its oldest word)), where w runs over the words after h.
 """
 
+import dataclasses
 from typing import Self
 
 import numpy as np
@@ -20,6 +21,7 @@ _NOTHING = 1e-6  # a probability that is too small to be what quantized probabil
 _ROUNDING = 1e-12  # of a sum of probabilities
 
 
+@dataclasses.dataclass(eq=False)
 class QuantizedArray:
     """Numbers as codes into a short list of values; an index reads them as float64.
 
@@ -28,9 +30,8 @@ class QuantizedArray:
         values: The values, sorted, float64.
     """
 
-    def __init__(self, codes: np.ndarray, values: np.ndarray) -> None:
-        self.codes = codes
-        self.values = values
+    codes: np.ndarray
+    values: np.ndarray
 
     @classmethod
     def of(cls, array: np.ndarray, bits: int, scratch: Scratch) -> Self:

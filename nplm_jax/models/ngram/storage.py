@@ -1,63 +1,46 @@
-"""Count-based models as files: arrays in NumPy's npz format, nothing but numbers and text, with a checksum."""
+"""Count-based models as files: arrays in the safetensors format, nothing but numbers and text, with a checksum.
 
+The metadata hold the structure of the model as JSON: objects as `{"class": NAME, ARGUMENT: ...}`, arrays by their names
+in the file. A right checksum does not prove that the arrays fit each other, so they are checked: an array of another
+shape or type, or n-grams that are not sorted, would end in a traceback when the model is used.
+
+Dims: V vocabulary, G classes.
+"""
+
+import inspect
+import json
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import Mixture
-from nplm_jax.models.ngram import archives, checks
-from nplm_jax.models.ngram.backoff import BackoffModel, Values
+from nplm_jax.models.ngram import archives
+from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.class_ngram import ClassNgram
 from nplm_jax.models.ngram.counts import NgramTable
-from nplm_jax.models.ngram.interpolated import FrequencyBins, InterpolatedTrigram
-from nplm_jax.models.ngram.mapped import MappedModel
+from nplm_jax.models.ngram.interpolated import FrequencyBins
 from nplm_jax.models.ngram.quantization import QuantizedArray
 from nplm_jax.utils.errors import BadInput, first_line, require
+from nplm_jax.utils.io import parse_json
+from nplm_jax.utils.mapped_arrays import parts
 
-MODEL_FILE = 'model.npz'
-_KIND = 'kind'  # the array with the name of the format
-_VOCABULARY_SIZE = 'vocabulary_size'
-
-Arrays = Mapping[str, np.ndarray]
-
-
-class Format(NamedTuple):
-    """How a class of models is written as arrays.
-
-    Attributes:
-        model_class: The class.
-        to_arrays: Returns the arrays of a model.
-        from_arrays: Returns the model of arrays.
-    """
-
-    model_class: type[LanguageModel]
-    to_arrays: Callable[[Any], dict[str, np.ndarray]]
-    from_arrays: Callable[[Arrays], LanguageModel]
+MODEL_FILE = 'model.safetensors'
+CLASSES = {x.__name__: x for x in (BackoffModel, ClassNgram, Mixture, FrequencyBins, NgramTable, QuantizedArray)}
+_STRUCTURE = 'model'  # the key of the metadata
+_LARGEST = 1e3  # of a logarithm, nats; those of probabilities are 0 or less, those of back-off weights small
+_ROUNDING = 1e-6  # of weights that sum to one
 
 
 def save(model: LanguageModel, path: pathlib.Path) -> None:
-    """Writes a model.
-
-    Args:
-        model: A model of a class in FORMATS.
-        path: The file.
-    """
-    archives.write(path, to_arrays(model))
-
-
-def to_arrays(model: LanguageModel) -> dict[str, np.ndarray]:
-    """Returns the arrays of a model of a class in FORMATS; `kind` names its format."""
-    kind = next((name for name, format in FORMATS.items() if type(model) is format.model_class), None)
-    if kind is None:
-        raise TypeError(f'{type(model).__name__}: FORMATS has no format for this class')
-    return {_KIND: np.array(kind), **FORMATS[kind].to_arrays(model)}
+    """Writes a model of a class in CLASSES, whose parts are of such classes too."""
+    structure, arrays = flatten(model)
+    archives.write(path, arrays, {_STRUCTURE: json.dumps(structure)})
 
 
 def load(path: pathlib.Path, vocabulary_size: int) -> LanguageModel:
-    """Reads a model that `save` wrote.
+    """Reads a model that `save` wrote; its arrays are mapped from the file and cannot be changed.
 
     Args:
         path: The file.
@@ -66,123 +49,123 @@ def load(path: pathlib.Path, vocabulary_size: int) -> LanguageModel:
     Raises:
         BadInput: The file is damaged, or of another vocabulary, or its arrays are not those of a model.
     """
-    arrays = archives.read(path)
+    arrays, metadata = archives.read(path)
     try:
-        checks.check_scalars(arrays, {_KIND: 'U', _VOCABULARY_SIZE: 'iu'})
-        checks.check(str(arrays[_KIND]) in FORMATS, 'unknown kind of model')
-    except ValueError as error:
-        raise _not_a_model(path, error) from None
-    size = int(arrays[_VOCABULARY_SIZE])
+        model = _build(parse_json(path, metadata[_STRUCTURE]), arrays)
+        size = _check_model(model)
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise BadInput(f'{path}: damaged, its arrays are not those of a model ({first_line(error)[:200]})') from None
     require(size == vocabulary_size, str(path), size, f"has so many words, and the run's vocabulary {vocabulary_size}")
-    try:
-        model = FORMATS[str(arrays[_KIND])].from_arrays(arrays)
-        checks.check_model(model, size)
-    except (BadInput, LookupError, TypeError, ValueError) as error:  # arrays that are missing, or of another form
-        raise _not_a_model(path, error) from None
     return model
 
 
-def _not_a_model(path: pathlib.Path, error: Exception) -> BadInput:
-    return BadInput(f'{path}: damaged, its arrays are not those of a model ({first_line(error)[:200]})')
+def flatten(model: LanguageModel) -> tuple[Any, dict[str, np.ndarray]]:
+    """Returns the structure of a model of a class in CLASSES, and its arrays by name."""
+    arrays: dict[str, np.ndarray] = {}
+    return _describe(model, '', arrays), arrays
 
 
-def _table_to_arrays(table: NgramTable) -> dict[str, np.ndarray]:
-    keys = {f'keys_{k}': keys for k, keys in enumerate(table.keys, start=1)}
-    return {_VOCABULARY_SIZE: np.array(table.vocabulary_size), **keys}
+def _describe(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
+    """Returns the structure of a value, and puts its arrays into `arrays`, one that it has several times only once."""
+    if isinstance(value, np.ndarray):
+        for known, array in arrays.items():
+            if array is value:
+                return known
+        arrays[name] = value
+        return name
+    if isinstance(value, (list, tuple)):
+        return [_describe(x, f'{name}.{i}', arrays) for i, x in enumerate(value, start=1)]
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    kind = type(value).__name__
+    if kind not in CLASSES:
+        raise TypeError(f'{kind}: no class in CLASSES')
+    inner = {x: _describe(getattr(value, x), f'{name}.{x}'.strip('.'), arrays) for x in _arguments(kind)}
+    return {'class': kind, **inner}
 
 
-def _table(arrays: Arrays) -> NgramTable:
-    return NgramTable(int(arrays[_VOCABULARY_SIZE]), tuple(_series(arrays, 'keys')))
+def _build(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """Returns the value that `_describe` described."""
+    if isinstance(structure, str):
+        return arrays[structure]
+    if isinstance(structure, list):
+        return [_build(x, arrays) for x in structure]
+    if isinstance(structure, dict):
+        kind = structure['class']
+        return CLASSES[kind](**{x: _build(structure[x], arrays) for x in _arguments(kind)})
+    return structure
 
 
-def _series(arrays: Arrays, name: str) -> list[np.ndarray]:
-    """Returns the arrays `name_1`, `name_2`, ..."""
-    size = sum(key.startswith(f'{name}_') for key in arrays)
-    return [arrays[f'{name}_{k}'] for k in range(1, size + 1)]
+def _arguments(kind: str) -> list[str]:
+    """Returns the arguments of a class, which are attributes of its objects."""
+    return list(inspect.signature(CLASSES[kind]).parameters)
 
 
-def _number(name: str, arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
-    return {f'{name}_{k}': array for k, array in enumerate(arrays, start=1)}
+def _check_model(model: Any) -> int:
+    """Checks a model that was read from a file, and returns |V|. Raises ValueError if its arrays do not fit."""
+    if isinstance(model, BackoffModel):
+        return _check_backoff(model)
+    if isinstance(model, ClassNgram):
+        num_classes, size = _check_backoff(model.class_ngram), len(model.classes_V)
+        _check_vector('classes_V', model.classes_V, 'i', size, 0, num_classes - 1)
+        _check_vector('is_unseen_V', model.is_unseen_V, 'b', size)
+        _check_vector('log_p_V', model.log_p_V, 'f', size, high=_LARGEST)
+        _check_vector('unseen_p_G', model.unseen_p_G, 'f', num_classes, low=0, high=1)
+        return size
+    _check(isinstance(model, Mixture) and isinstance(model.bins, FrequencyBins), 'of an unknown class')
+    bins, weights_QxM = model.bins, model.weights_QxM
+    size = _check_table(bins.table)
+    _check(bins.table.n == 3 and len(model.models) == 4, 'no mixture of four models by the bins of trigrams')
+    _check(all(_check_backoff(part) == size for part in model.models), 'models of different words')
+    _check_vector('bins', bins.bins, 'i', bins.table.size(2) + 1, 0, bins.num_bins - 1)
+    _check_vector('weights', weights_QxM.reshape(-1), 'f', bins.num_bins * 4, 0, 1)
+    _check(bool(np.abs(weights_QxM.reshape(-1, 4).sum(1) - 1).max() < _ROUNDING), 'weights do not sum to one')
+    return size
 
 
-def _values_to_arrays(name: str, values: Sequence[Values]) -> dict[str, np.ndarray]:
-    """Writes quantised numbers as codes, and the values of the codes as another array."""
-    arrays = _number(name, [x.codes if isinstance(x, QuantizedArray) else x for x in values])
-    values_of_codes = {k: x.values for k, x in enumerate(values, start=1) if isinstance(x, QuantizedArray)}
-    return arrays | {f'values_{name}_{k}': x for k, x in values_of_codes.items()}
+def _check_backoff(model: Any) -> int:
+    """Checks a back-off model, and returns the number of its words."""
+    _check(isinstance(model, BackoffModel), 'no back-off model')
+    size, n = _check_table(model.table), model.n
+    _check(1 <= n <= model.table.n, f'{n} orders of probabilities for {model.table.n} of n-grams')
+    _check(n - 1 <= len(model.log_b) <= model.table.n, f'{len(model.log_b)} orders of back-off weights')
+    for name, series in (('log_p', model.log_p), ('log_b', model.log_b)):
+        for k, values in enumerate(series, start=1):
+            if isinstance(values, QuantizedArray):
+                _check_vector(f'codes of {name}.{k}', values.codes, 'u', model.table.size(k), 0, len(values.values) - 1)
+                _check_vector(f'values of {name}.{k}', values.values, 'f', high=_LARGEST)
+            else:
+                _check_vector(f'{name}.{k}', values, 'f', model.table.size(k), high=_LARGEST)
+    return size
 
 
-def _values(arrays: Arrays, name: str) -> list[Values]:
-    """Returns the arrays `name_1`, `name_2`, ..., those of codes with their values."""
-    values_of_codes = [arrays.get(f'values_{name}_{k}') for k in range(1, len(arrays) + 1)]
-    return [x if v is None else QuantizedArray(x, v) for x, v in zip(_series(arrays, name), values_of_codes)]
+def _check_table(table: Any) -> int:
+    """Checks the n-grams: sorted, different, each after a context that is there. Returns the number of words."""
+    _check(isinstance(table, NgramTable) and table.n >= 1, 'no n-grams')
+    size = table.vocabulary_size
+    _check(type(size) is int and len(table.keys[0]) == size >= 1, f'{len(table.keys[0])} words, and not {size!r}')
+    for k, keys in enumerate(table.keys, start=1):
+        _check(table.size(k - 1) * size < 2**63, f'the n-grams of order {k} cannot be packed')
+        _check_vector(f'keys.{k}', keys, 'i', low=0, high=table.size(k - 1) * size - 1)
+        before = -1
+        for part in parts(keys):
+            is_sorted = part[0] > before and bool((part[1:] > part[:-1]).all())
+            _check(is_sorted, f'keys.{k} is not sorted')
+            before = int(part[-1])
+    return size
 
 
-def _backoff_to_arrays(model: BackoffModel) -> dict[str, np.ndarray]:
-    values = {**_values_to_arrays('logp', model.log_p), **_values_to_arrays('logb', model.log_b)}
-    return {**_table_to_arrays(model.table), **values}
+def _check_vector(
+    name: str, values: Any, kind: str, size: int | None = None, low: float = -np.inf, high: float = np.inf
+) -> None:
+    """Checks the shape, the kind of numbers and the range of an array."""
+    is_vector = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind == kind
+    _check(is_vector and size in (None, len(values)), f'{name} has another form')
+    for part in parts(values):
+        _check(bool(((part >= low) & (part <= high)).all()), f'{name} has a number that it cannot have')  # or NaN
 
 
-def _backoff(arrays: Arrays) -> BackoffModel:
-    return BackoffModel(_table(arrays), _values(arrays, 'logp'), _values(arrays, 'logb'))
-
-
-def _interpolated_to_arrays(model: InterpolatedTrigram) -> dict[str, np.ndarray]:
-    """Writes the table once; the four components and the bins share it."""
-    assert isinstance(model.bins, FrequencyBins)
-    arrays = {**_table_to_arrays(model.bins.table), 'bins': model.bins.bins, 'num_bins': np.array(model.bins.num_bins)}
-    for i, component in enumerate(model.models):
-        assert isinstance(component, BackoffModel)
-        arrays |= {**_number(f'logp{i}', component.log_p), **_number(f'logb{i}', component.log_b)}
-    return {**arrays, 'weights': model.weights_QxM}
-
-
-def _interpolated(arrays: Arrays) -> Mixture:
-    table, weights_QxM = _table(arrays), arrays['weights']
-    parts = (
-        BackoffModel(table, _series(arrays, f'logp{i}'), _series(arrays, f'logb{i}'))
-        for i in range(weights_QxM.shape[1])
-    )
-    bins = FrequencyBins(table, arrays['bins'], int(arrays['num_bins']))
-    return InterpolatedTrigram(list(parts), weights_QxM, bins)
-
-
-def _classes_to_arrays(model: ClassNgram) -> dict[str, np.ndarray]:
-    classes = {f'classes.{name}': array for name, array in _backoff_to_arrays(model.class_ngram).items()}
-    return {
-        _VOCABULARY_SIZE: np.array(len(model.classes_V)),
-        'classes_of_words': model.classes_V,
-        'is_unseen': model.is_unseen_V,
-        'log_p': model.log_p_V,
-        'unseen_p': model.unseen_p_G,
-        **classes,
-    }
-
-
-def _classes(arrays: Arrays) -> ClassNgram:
-    inner = _backoff(_part(arrays, 'classes'))
-    names = ('classes_of_words', 'is_unseen', 'log_p', 'unseen_p')
-    classes_V, is_unseen_V, log_p_V, unseen_p_G = (arrays[name] for name in names)
-    return ClassNgram(classes_V, inner, is_unseen_V, log_p_V, unseen_p_G)
-
-
-def _mapped_to_arrays(model: MappedModel) -> dict[str, np.ndarray]:
-    inner = {f'inner.{name}': array for name, array in _backoff_to_arrays(model.inner).items()}
-    return {_VOCABULARY_SIZE: np.array(len(model.inner_ids_V)), 'inner_ids': model.inner_ids_V, **inner}
-
-
-def _mapped(arrays: Arrays) -> MappedModel:
-    return MappedModel(_backoff(_part(arrays, 'inner')), arrays['inner_ids'])
-
-
-def _part(arrays: Arrays, name: str) -> dict[str, np.ndarray]:
-    """Returns the arrays of a model inside another."""
-    return {key.partition('.')[2]: array for key, array in arrays.items() if key.startswith(f'{name}.')}
-
-
-FORMATS: dict[str, Format] = {
-    'backoff': Format(BackoffModel, _backoff_to_arrays, _backoff),
-    'interpolated': Format(InterpolatedTrigram, _interpolated_to_arrays, _interpolated),
-    'classes': Format(ClassNgram, _classes_to_arrays, _classes),
-    'mapped': Format(MappedModel, _mapped_to_arrays, _mapped),
-}
+def _check(condition: bool, what: str) -> None:
+    """Raises ValueError, which says what is wrong, unless the condition holds."""
+    if not condition:
+        raise ValueError(what)

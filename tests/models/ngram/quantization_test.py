@@ -122,7 +122,7 @@ def test_few_different_numbers_stay_exact():
 
 def test_a_quantized_model_comes_back_from_its_file_and_exports(tmp_path):
     model = quantize(kneser_ney.fit_modified(DATA.tokens_T, DATA.train, 3, len(DATA.vocabulary)), 8)
-    storage.save(model, path := tmp_path / 'model.npz')
+    storage.save(model, path := tmp_path / storage.MODEL_FILE)
     loaded = storage.load(path, len(DATA.vocabulary))
     assert isinstance(loaded.log_p[2], QuantizedArray) and loaded.log_p[2].codes.dtype == np.uint8
     np.testing.assert_array_equal(loaded.score(DATA.tokens_T, DATA.test), model.score(DATA.tokens_T, DATA.test))

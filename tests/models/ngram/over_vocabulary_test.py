@@ -6,8 +6,8 @@ import pytest
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import kneser_ney, unsmoothed
+from nplm_jax.models.ngram.class_ngram import over_vocabulary
 from nplm_jax.models.ngram.counts import count
-from nplm_jax.models.ngram.mapped import MappedModel
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -24,13 +24,13 @@ INNERS = {
 @pytest.mark.parametrize('name', INNERS)
 @pytest.mark.parametrize('outer', [OUTER, INNER, Vocabulary((RARE, 'x'), (0, 0))])
 def test_the_probabilities_sum_to_one(name, outer):
-    model = MappedModel.between(INNERS[name](), INNER, outer)
+    model = over_vocabulary(INNERS[name](), INNER, outer)
     contexts = np.random.default_rng(0).integers(0, len(outer), (30, 4))
     np.testing.assert_allclose(np.exp(model.next_word(contexts).astype(np.float64)).sum(1), 1, atol=1e-6)
 
 
 def test_each_word_by_the_rule():
-    model = MappedModel.between(INNERS['kneser_ney'](), INNER, OUTER)
+    model = over_vocabulary(INNERS['kneser_ney'](), INNER, OUTER)
     p = np.exp(model.next_word(np.array([[3, 1]]))[0].astype(np.float64))
     inner = np.exp(
         INNERS['kneser_ney']().next_word(np.array([[1, 0]]))[0].astype(np.float64)
@@ -42,7 +42,7 @@ def test_each_word_by_the_rule():
 
 @pytest.mark.parametrize('name', INNERS)
 def test_scores_of_a_stream_are_next_word_probabilities(name):
-    model = MappedModel.between(INNERS[name](), INNER, OUTER)
+    model = over_vocabulary(INNERS[name](), INNER, OUTER)
     stream = np.random.default_rng(2).integers(0, 6, 700)  # more rare words than a block
     scores = model.score(stream, Span(2, 700))
     for t in (2, 3, 50, 600, *np.flatnonzero(stream[2:] == 0)[-5:] + 2):
@@ -51,6 +51,6 @@ def test_scores_of_a_stream_are_next_word_probabilities(name):
 
 
 def test_over_the_same_words_it_is_the_model_itself():
-    model = MappedModel.between(INNERS['kneser_ney'](), INNER, INNER)
+    model = over_vocabulary(INNERS['kneser_ney'](), INNER, INNER)
     contexts = np.random.default_rng(0).integers(0, 8, (30, 4))
     np.testing.assert_allclose(model.next_word(contexts), INNERS['kneser_ney']().next_word(contexts), atol=1e-6)
