@@ -5,8 +5,10 @@ Every process runs the same program and calls these functions in the same order.
 
 import atexit
 import concurrent.futures
+import contextlib
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -84,6 +86,22 @@ def is_primary() -> bool:
     return jax.process_index() == 0
 
 
+@contextlib.contextmanager
+def primary_first() -> Iterator[None]:
+    """Ends the other processes where the first one refuses something in the block, instead of leaving them to wait.
+
+    Raises:
+        BadInput: The first process raised it in the block.
+    """
+    try:
+        yield
+    except BadInput:
+        broadcast_from_primary(np.bool(True))
+        raise
+    if broadcast_from_primary(np.bool(False)):
+        raise BadInput('--distributed: the first process refuses this run and says why')
+
+
 def broadcast_from_primary(tree: Tree) -> Tree:
     """Returns the first process's arrays in every process, bit for bit; their shapes must be the same in all."""
     if jax.process_count() == 1:
@@ -96,3 +114,12 @@ def broadcast_from_primary(tree: Tree) -> Tree:
 def allreduce_max(number: int) -> int:
     """Returns the largest of the processes' numbers, in every process."""
     return number if jax.process_count() == 1 else int(np.max(multihost_utils.process_allgather(np.int32(number))))
+
+
+def differences_from_primary(values: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Returns the values, plain JSON, that differ from the first process's: by key this process's and the first's."""
+    text = json.dumps(values).encode()
+    padded = np.frombuffer(text.ljust(allreduce_max(len(text))), np.uint8)
+    here, there = json.loads(text), json.loads(broadcast_from_primary(padded).tobytes())
+    keys = sorted(here.keys() | there.keys())
+    return {key: (here.get(key), there.get(key)) for key in keys if here.get(key) != there.get(key)}

@@ -15,7 +15,7 @@ from nplm_jax.models.ngram import factory
 from nplm_jax.models.registry import body_class, check_family, is_network
 from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.runs.loading import Path, load
-from nplm_jax.runs.session import Inputs, RunSession, open_session
+from nplm_jax.runs.session import RunSession, SharedCorpus, open_session
 from nplm_jax.runs.signals import interruptible
 from nplm_jax.training.loop import Trainer, fit
 from nplm_jax.training.vmapped import RUN_ERRORS, fit_many
@@ -75,7 +75,7 @@ def run(config: Config, folder: Path, command: str = '', data: Dataset | None = 
         NonFiniteError: A number is not finite.
     """
     settings = load_settings(config)
-    with open_session(settings, folder, command, Inputs(settings, data)) as session:
+    with open_session(settings, folder, command, SharedCorpus(settings, data)) as session:
         if session.trains:
             with interruptible() as interrupted:
                 try:
@@ -100,14 +100,14 @@ def run_many(configs: Sequence[Config], folders: Sequence[Path], command: str) -
         except (BadInput, NonFiniteError) as error:
             return [error]
     all_settings = [load_settings(config) for config in configs]
-    inputs = Inputs(all_settings[0])
+    corpus = SharedCorpus(all_settings[0])
     outcomes: dict[int, Any] = {}
     with contextlib.ExitStack() as stack, interruptible() as interrupted:
         sessions: dict[int, RunSession] = {}
         trainers: dict[int, Trainer] = {}
         for i, (settings, folder) in enumerate(zip(all_settings, folders)):
             try:
-                sessions[i] = stack.enter_context(open_session(settings, folder, command, inputs, len(configs)))
+                sessions[i] = stack.enter_context(open_session(settings, folder, command, corpus, len(configs)))
                 if sessions[i].trains:
                     trainers[i] = sessions[i].make_trainer(interrupted)
             except RUN_ERRORS as error:

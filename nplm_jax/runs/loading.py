@@ -14,7 +14,7 @@ from nplm_jax.data import corpora, dataset, vocabulary
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import factory, storage
 from nplm_jax.models.registry import check_family, is_network
-from nplm_jax.runs import catalog, recorded_inputs, workdir
+from nplm_jax.runs import catalog, workdir
 from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_json
@@ -115,7 +115,7 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
     data = load_dataset(settings)
     for folder in folders:
         path = expand('--workdir', folder)
-        recorded_inputs.refuse_changes(path, recorded_inputs.difference_of_text(path, data))
+        workdir.refuse_changes(path, workdir.difference_of_text(path, data))
     return data
 
 

@@ -22,7 +22,7 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram import factory, storage
 from nplm_jax.models.registry import body_class, is_network
 from nplm_jax.outputs.registry import output_layer_class
-from nplm_jax.runs import evaluation, figures, provenance, recorded_inputs, reporting, workdir
+from nplm_jax.runs import evaluation, figures, provenance, reporting, workdir
 from nplm_jax.runs.loading import Path, finished, load_dataset
 from nplm_jax.training import calibration, checkpoints, replay
 from nplm_jax.training.loop import Trainer, TrainingRun, prepare_run
@@ -33,7 +33,7 @@ from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.text import to_json
 
 
-class Inputs:
+class SharedCorpus:
     """The corpus and its interpolated trigram, each made when first asked for; runs on the same text share them."""
 
     def __init__(self, settings: Settings, data: dataset.Dataset | None = None) -> None:
@@ -43,8 +43,8 @@ class Inputs:
 
     @functools.cached_property
     def files(self) -> dict[str, str] | None:
-        """What `recorded_inputs.text_files` returns of the corpus; None for a corpus that was given."""
-        return recorded_inputs.text_files(self._settings) if self._data is None else None
+        """What `workdir.text_files` returns of the corpus; None for a corpus that was given."""
+        return workdir.text_files(self._settings) if self._data is None else None
 
     @functools.cached_property
     def data(self) -> dataset.Dataset:
@@ -68,28 +68,28 @@ class RunSession:
         settings: The run's settings.
         folder: Its folder.
         command: What results.json names as the command.
-        inputs: Its corpus.
+        corpus: Its corpus.
+        num_batched: How many runs train together.
         started: time.perf_counter() at its start.
         source: Commit, versions and device, read at the start: the repository may change while this trains.
         results: What results.json holds once the run is finished.
         training_run: What training needs; None for a count-based or a finished run.
         store: Its checkpoints.
         reporter: Writes its metrics.
-        num_batched: How many runs train together.
         trainer: What `make_trainer` made.
     """
 
     settings: Settings
     folder: pathlib.Path
     command: str
-    inputs: Inputs
-    started: float
+    corpus: SharedCorpus
+    num_batched: int = 1
+    started: float = dataclasses.field(default_factory=time.perf_counter)
     source: dict[str, Any] = dataclasses.field(default_factory=dict)
     results: dict[str, Any] | None = None
     training_run: TrainingRun | None = None
     store: checkpoints.Store = dataclasses.field(default_factory=checkpoints.Store)
     reporter: Reporter = dataclasses.field(default_factory=Reporter)
-    num_batched: int = 1
     trainer: Trainer | None = None
 
     @property
@@ -132,7 +132,7 @@ class RunSession:
         figures.draw_learning_curve(self.folder, self.settings.name, self.settings.paper.valid)
         network, progress = self.trainer.run.program.network, self.trainer.progress
         batch_size = self.settings.train.batch_size
-        calibration_words = sum(map(len, calibration.calibration_spans(self.inputs.data)))
+        calibration_words = sum(map(len, calibration.calibration_spans(self.corpus.data)))
         return NeuralLanguageModel(network, self.trainer.best), {
             'parameters': network.num_parameters(),
             'epochs': progress.step / self.trainer.run.schedule.steps_per_epoch,
@@ -148,16 +148,16 @@ class RunSession:
     def _estimated(self) -> tuple[LanguageModel, dict[str, Any]]:
         """Returns the count-based model, and how long its estimation took."""
         started = time.perf_counter()
-        model = factory.estimate(self.settings, self.inputs.data, self.folder)
+        model = factory.estimate(self.settings, self.corpus.data, self.folder)
         storage.save(model, self.folder / storage.MODEL_FILE)
         seconds = time.perf_counter() - started
-        words_per_second = round(len(self.inputs.data.train) / seconds)
+        words_per_second = round(len(self.corpus.data.train) / seconds)
         return model, {'seconds': round(seconds, 2), 'words_per_second': words_per_second}
 
     def _evaluate(self, model: LanguageModel, facts: dict[str, Any]) -> dict[str, Any]:
         """Returns all of results.json, and prints what the model predicts where the text is small."""
-        started, data, settings = time.perf_counter(), self.inputs.data, self.settings
-        trigram = (lambda: self.inputs.trigram) if self.trains else None
+        started, data, settings = time.perf_counter(), self.corpus.data, self.settings
+        trigram = (lambda: self.corpus.trigram) if self.trains else None
         known = self.trainer.best_scores if self.trainer else {}
         measured = evaluation.measure(model, data, settings.eval, trigram, known)
         if table := evaluation.predictions_table(model, data):
@@ -179,7 +179,7 @@ class RunSession:
 
 @contextlib.contextmanager
 def open_session(
-    settings: Settings, folder: Path, command: str, inputs: Inputs, num_batched: int = 1
+    settings: Settings, folder: Path, command: str, corpus: SharedCorpus, num_batched: int = 1
 ) -> Iterator[RunSession]:
     """Opens a run: checks and locks its folder, reads its corpus, and prepares its training. Every process calls this.
 
@@ -187,7 +187,7 @@ def open_session(
         settings: The run's settings.
         folder: Its folder; the first process alone touches it.
         command: What results.json names as the command.
-        inputs: Its corpus.
+        corpus: Its corpus.
         num_batched: How many runs train together.
 
     Yields:
@@ -198,43 +198,41 @@ def open_session(
             has changed since the run was started, or processes differ in config, text or files.
     """
     jax_settings.check()
-    session = RunSession(settings, expand('--workdir', folder), command, inputs, time.perf_counter())
+    session = RunSession(settings, expand('--workdir', folder), command, corpus, num_batched)
     folder, primary, trains = session.folder, multihost.is_primary(), is_network(settings.model)
-    recorded_inputs.check_config(settings)
+    workdir.check_config(settings)
     with contextlib.ExitStack() as stack:
-        if primary:
-            is_new = not folder.exists()
-            workdir.check(folder, settings)
-            stack.enter_context(workdir.locked(folder, remove_unused=is_new))
-            workdir.check(folder, settings)  # again: another process may have made it its own just now
-            session.results = finished(folder)
-            if session.results is not None:
-                recorded_inputs.refuse_changes(folder, difference(folder, settings, inputs))
+        with multihost.primary_first():
+            if primary:
+                stack.enter_context(workdir.claimed(folder, settings))
+                if (results := finished(folder)) is not None:
+                    session.results = results
+                    workdir.refuse_changes(folder, difference(folder, settings, corpus))
         is_finished = bool(multihost.broadcast_from_primary(np.bool(session.results is not None)))
         if is_finished or not (trains or primary):
             yield session
             return
-        session.source, session.num_batched = provenance.provenance(), num_batched
+        session.source = provenance.provenance()
         if primary:
             print(f'Output directory: {folder}', flush=True)
-        digests = recorded_inputs.model_digests(settings)
+        digests = workdir.model_digests(settings)
         if trains:
             check_devices(settings)  # before anything is downloaded
-            recorded_inputs.check_inputs(settings, inputs.data, digests)
-            session.training_run = prepare_run(settings, inputs.data)
+            workdir.check_inputs(settings, corpus.data, digests)
+            session.training_run = prepare_run(settings, corpus.data)
         if primary:
-            recorded_inputs.record_inputs(folder, settings, inputs.data, inputs.files, digests)
+            workdir.record_inputs(folder, settings, corpus.data, corpus.files, digests)
             run = session.training_run
-            _describe(settings, inputs.data, run.program.network if run else None)
+            _describe(settings, corpus.data, run.program.network if run else None)
         if trains and primary:
-            store = checkpoints.CheckpointStore(folder / 'checkpoints')
-            session.store = stack.enter_context(contextlib.closing(store))
-            reporter = reporting.Reporter(folder, settings.name if num_batched > 1 else '')
-            session.reporter = stack.enter_context(contextlib.closing(reporter))
+            session.store = checkpoints.CheckpointStore(folder / 'checkpoints')
+            session.reporter = reporting.Reporter(folder, settings.name if num_batched > 1 else '')
+            for part in (session.store, session.reporter):
+                stack.enter_context(contextlib.closing(part))
         yield session
 
 
-def difference(folder: pathlib.Path, settings: Settings, inputs: Inputs) -> str:
+def difference(folder: pathlib.Path, settings: Settings, corpus: SharedCorpus) -> str:
     """Returns how the text or a file of the model differs from those that a run was started on; '' if none does.
 
     The words are read only if the files are not those recorded. A text that is missing is not compared, which a note on
@@ -243,15 +241,15 @@ def difference(folder: pathlib.Path, settings: Settings, inputs: Inputs) -> str:
     Raises:
         BadInput: The files of the text have changed and cannot be read as a text.
     """
-    if changed := recorded_inputs.difference_of_model(folder, settings, recorded_inputs.model_digests(settings)):
+    if changed := workdir.difference_of_model(folder, settings, workdir.model_digests(settings)):
         return changed
     try:
-        files = inputs.files
+        files = corpus.files
     except BadInput as error:
         print(f'{error}; {folder} is not compared with its text', file=sys.stderr)
         return ''
-    same = recorded_inputs.has_text_files(folder, files)
-    return '' if same else recorded_inputs.difference_of_text(folder, inputs.data)
+    same = files is not None and workdir.read_record(folder).get('files') == files
+    return '' if same else workdir.difference_of_text(folder, corpus.data)
 
 
 def check_devices(settings: Settings) -> None:

@@ -9,7 +9,7 @@ from nplm_jax.data import characters, corpora, dataset, vocabulary
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.open_vocabulary import bits_per_character, count_characters
 from nplm_jax.models.spelling import Spelling
-from nplm_jax.runs import catalog, experiment, loading, recorded_inputs, workdir
+from nplm_jax.runs import catalog, experiment, loading, workdir
 from nplm_jax.runs.loading import Path
 from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
@@ -58,7 +58,7 @@ def read_rare_words(folder: Path) -> RareWords:
     corpus = corpora.load(settings.corpus)
     known = vocabulary.for_corpus(corpus, settings.corpus)
     data = dataset.from_corpus(corpus, known)
-    recorded_inputs.refuse_changes(folder, recorded_inputs.difference_of_text(folder, data))
+    workdir.refuse_changes(folder, workdir.difference_of_text(folder, data))
     words = characters.rare_words(corpus, known)
     if empty := [split for split, split_words in words.items() if not split_words]:
         counts = f'corpus.min_count={settings.corpus.min_count}, corpus.max_vocabulary={settings.corpus.max_vocabulary}'

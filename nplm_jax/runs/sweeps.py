@@ -12,7 +12,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from nplm_jax.config import CorpusSettings
-from nplm_jax.runs import catalog, experiment, figures, loading, recorded_inputs, session, workdir
+from nplm_jax.runs import catalog, experiment, figures, loading, session, workdir
 from nplm_jax.runs.command_line import describe_unknown_key
 from nplm_jax.runs.workdir import run_name
 from nplm_jax.training import vmapped
@@ -157,14 +157,14 @@ def check_begun(points: Iterable[Point], folder: pathlib.Path) -> None:
     Raises:
         BadInput: the folder of a point belongs to another config, or its text or a file of its model has changed.
     """
-    shared: dict[CorpusSettings, session.Inputs] = {}
+    shared: dict[CorpusSettings, session.SharedCorpus] = {}
     for point in points:
         settings, path = experiment.load_settings(point.config), folder / point.name
         if (path / catalog.CONFIG).exists():
             workdir.check(path, settings)
-            inputs = shared.setdefault(settings.corpus, session.Inputs(settings))
-            if difference := session.difference(path, settings, inputs):
-                recorded_inputs.refuse_changes(folder, f'{point.name}: {difference}')
+            corpus = shared.setdefault(settings.corpus, session.SharedCorpus(settings))
+            if difference := session.difference(path, settings, corpus):
+                workdir.refuse_changes(folder, f'{point.name}: {difference}')
 
 
 def run(points: Sequence[Point], folder: pathlib.Path, command: str, vectorize: bool = False) -> str:
@@ -222,10 +222,10 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
         if results is None:
             rows.append([point.name, failures.get(point.name, 'missing'), '-', '-', '-'])
             continue
-        text = recorded_inputs.recorded_text(folder / point.name)
+        text = str(workdir.read_record(folder / point.name).get('sha256'))
         first, expected = texts.setdefault(experiment.load_settings(point.config).corpus, (point.name, text))
         if text != expected:
-            recorded_inputs.refuse_changes(folder, f'{point.name} was started on a different text from {first}')
+            workdir.refuse_changes(folder, f'{point.name} was started on a different text from {first}')
         perplexities = [null_to_inf(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
         if perplexities[1] < lowest:
             best, lowest = len(rows), perplexities[1]

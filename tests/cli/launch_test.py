@@ -19,7 +19,7 @@ from helpers import ROOT, command, launch, outcome, usual_environment
 from configs import sentences as sentences_config
 from configs import text as text_config
 from nplm_jax import config as config_lib
-from nplm_jax.runs import experiment, loading, recorded_inputs, workdir
+from nplm_jax.runs import experiment, loading, workdir
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
@@ -392,7 +392,7 @@ def test_a_text_that_changed_is_noticed(tmp_path):
     config.corpus.path, config.train.epochs, config.model.h = str(tmp_path / 'text'), 2, 3
     data = loading.load_dataset(frozen := config_lib.from_config(config))
     (tmp_path / 'run').mkdir()
-    recorded_inputs.record_inputs(tmp_path / 'run', frozen, data)
+    workdir.record_inputs(tmp_path / 'run', frozen, data)
     (tmp_path / 'text').write_text(' '.join(words[:-1]) + ' h g f e d c b a')
     with pytest.raises(BadInput, match='was started on a different text; give another folder'):
         experiment.run(config, tmp_path / 'run')

@@ -91,11 +91,11 @@ def main(connection: Connection, flags: list[str]) -> None:
 
 
 def _wrap_all(teller: Teller) -> None:
-    from nplm_jax.runs import evaluation, figures, recorded_inputs, reporting, session  # noqa: PLC0415
+    from nplm_jax.runs import evaluation, figures, reporting, session, workdir  # noqa: PLC0415
     from nplm_jax.training import checkpoints, loop, vmapped  # noqa: PLC0415
 
     first = ['compile']
-    teller.wrap(recorded_inputs, 'record_inputs', lambda: 'files')
+    teller.wrap(workdir, 'record_inputs', lambda: 'files')
     teller.wrap(reporting.Reporter, 'start', lambda: 'files')
     for owner, name in ((loop, 'run_chunk'), (vmapped, 'run_chunks')):
         teller.wrap(owner, name, lambda: first.pop() if first else 'step')

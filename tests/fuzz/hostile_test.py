@@ -21,7 +21,7 @@ from nplm_jax.cli import score
 from nplm_jax.data import corpora, tokenization, vocabulary, wikitext2
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import arpa, class_ngram
-from nplm_jax.runs import loading, recorded_inputs, reporting, workdir
+from nplm_jax.runs import loading, reporting, workdir
 from nplm_jax.utils.errors import BadInput
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -97,7 +97,7 @@ def test_the_folder_of_a_run_made_of_fifos(tmp_path):
     with within(20):
         assert 'neither a file nor a folder' in refusal(workdir.check, tmp_path, settings)
         assert 'neither a file nor a folder' in refusal(
-            recorded_inputs.record_inputs, tmp_path, settings, loading.load_dataset(settings)
+            workdir.record_inputs, tmp_path, settings, loading.load_dataset(settings)
         )
         assert loading.finished(tmp_path) is None
 
@@ -260,7 +260,7 @@ def test_facts_of_the_corpus_that_are_none(tmp_path, text):
     settings = config_lib.from_config(sentences.get_config())
     (tmp_path / 'config.json').write_text('{}')
     (tmp_path / 'corpus.json').write_bytes(text)
-    refusal(recorded_inputs.record_inputs, tmp_path, settings, loading.load_dataset(settings))
+    refusal(workdir.record_inputs, tmp_path, settings, loading.load_dataset(settings))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from nplm_jax.cli import score
 from nplm_jax.data import corpora, vocabulary, wikitext2, word_tokens
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import arpa, class_ngram, counts, storage, unsmoothed
-from nplm_jax.runs import loading, recorded_inputs, reporting, sweeps
+from nplm_jax.runs import loading, reporting, sweeps
 from nplm_jax.runs import workdir as run_folder
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
@@ -132,7 +132,7 @@ def read_config(folder: pathlib.Path, data: bytes) -> None:
 def read_corpus_facts(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, b'{}', 'config.json')
     _file(folder, data, 'corpus.json')
-    recorded_inputs.record_inputs(folder, _settings(), _data())
+    run_folder.record_inputs(folder, _settings(), _data())
 
 
 def read_results(folder: pathlib.Path, data: bytes) -> None:
@@ -240,7 +240,7 @@ def _data():
 
 def _corpus_facts() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        recorded_inputs.record_inputs(pathlib.Path(folder), _settings(), _data())
+        run_folder.record_inputs(pathlib.Path(folder), _settings(), _data())
         return (pathlib.Path(folder) / 'corpus.json').read_bytes()
 
 

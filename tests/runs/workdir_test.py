@@ -8,7 +8,7 @@ import pytest
 from configs import sentences
 from configs import text as text_config
 from nplm_jax.data import corpora, word_codes
-from nplm_jax.runs import experiment, loading, recorded_inputs
+from nplm_jax.runs import experiment, loading, workdir
 from nplm_jax.utils.errors import BadInput
 
 WORDS = ['a b c d a c b d'] * 20
@@ -116,11 +116,11 @@ def test_a_run_whose_tree_has_changed_is_neither_resumed_nor_printed(tree, tmp_p
 def test_a_tree_that_changes_while_a_run_starts_is_refused_and_nothing_recorded(tree, tmp_path):
     config, words = tree
     settings = experiment.load_settings(config)
-    digests = recorded_inputs.model_digests(settings)
+    digests = workdir.model_digests(settings)
     write_codes(tmp_path / 'codes.tsv', words[::-1])
     (tmp_path / 'run').mkdir()
     with pytest.raises(BadInput, match=r"^output.tree='.*codes.tsv': changed while it was read; run again$"):
-        recorded_inputs.record_inputs(tmp_path / 'run', settings, None, None, digests)
+        workdir.record_inputs(tmp_path / 'run', settings, None, None, digests)
     assert not list((tmp_path / 'run').iterdir())
 
 
