@@ -1,6 +1,6 @@
 """The head of the explorer's page: its title, the link to copy, the keys, light and dark."""
 
-from collections.abc import Callable
+import json
 
 from nicegui import ui
 
@@ -16,11 +16,12 @@ KEYS = {
     '↑ ↓': 'in the text field: choose a word of the framed list',
     'Enter': 'in the text field: append the chosen word',
 }
-THEMES = {  # by the name that the browser keeps
-    'auto': ('brightness_auto', 'colours as the system has them', None),
-    'light': ('light_mode', 'light colours', False),
-    'dark': ('dark_mode', 'dark colours', True),
+THEMES = {  # by the value of `ui.dark_mode`: the icon, what it says, and the next value
+    None: ('brightness_auto', 'colours as the system has them', False),
+    False: ('light_mode', 'light colours', True),
+    True: ('dark_mode', 'dark colours', None),
 }
+ICON = 'flat round'  # what a button is that shows an icon alone
 
 
 def build_header(models: LoadedModels) -> None:
@@ -28,19 +29,15 @@ def build_header(models: LoadedModels) -> None:
     corpus = ', '.join(dict.fromkeys(settings.corpus.name for settings in models.settings))
     with ui.element('header').classes('w-full flex items-start no-wrap gap-1'):
         with ui.element('div').classes('grow'):
-            parts.heading('h1', TITLE)
+            parts.tagged('h1', TITLE)
             text = f'What models trained on {corpus} expect, word by word: {len(models.vocabulary):,} words'
             ui.label(text).classes('quiet')
-        _icon_button('link', 'copy a link to this view', _copy_link)
-        _icon_button('keyboard', 'keys', _keys().open).classes('keys')
+        link, keys = 'copy a link to this view', 'keys'
+        ui.button(icon='link', on_click=_copy_link).props(f'{ICON} aria-label="{link}"').tooltip(link)
+        ui.button(icon='keyboard', on_click=_keys().open).props(f'{ICON} aria-label="{keys}"').classes(keys).tooltip(
+            keys
+        )
         _theme_button()
-
-
-def _icon_button(icon: str, label: str, on_click: Callable[[], object]) -> ui.button:
-    button = ui.button(icon=icon, on_click=lambda: on_click()).props(f'flat round aria-label="{label}"')
-    with button:
-        ui.tooltip(label)
-    return button
 
 
 def _copy_link() -> None:
@@ -52,34 +49,30 @@ def _copy_link() -> None:
 def _keys() -> ui.dialog:
     """Returns the list of keys, closed."""
     with ui.dialog() as dialog, ui.element('div').classes('panel'):
-        parts.heading('h2', 'Keys')
+        parts.tagged('h2', 'Keys')
         with ui.element('div').classes('grid gap-x-4 gap-y-2 items-baseline').style('grid-template-columns: auto 1fr'):
             for key, action in KEYS.items():
-                with ui.element('kbd').classes('justify-self-start'):
-                    ui.label(key)
+                parts.tagged('kbd', key).classes('justify-self-start')
                 ui.label(action)
     return dialog
 
 
 def _theme_button() -> None:
     """Lays out a button that goes from the system's colours to light and dark; the browser keeps the choice."""
-    dark = ui.dark_mode(None)
-    names = list(THEMES)
 
-    def show(name: str) -> None:
-        icon, label, value = THEMES[name]
+    def show(value: bool | None) -> None:
+        icon, label, _ = THEMES[value]
         dark.set_value(value)
         button.props(f'icon={icon} aria-label="{label}"')
         tooltip.set_text(label)
 
     def choose_next() -> None:
-        name = names[([value for _, _, value in THEMES.values()].index(dark.value) + 1) % len(names)]
-        ui.run_javascript(f'localStorage.setItem("theme", "{name}")')
-        show(name)
+        show(THEMES[dark.value][-1])
+        ui.run_javascript(f'localStorage.setItem("theme", "{json.dumps(dark.value)}")')
 
-    button = ui.button(on_click=choose_next).props('flat round').classes('theme')
-    with button:
+    dark = ui.dark_mode()
+    with ui.button(on_click=choose_next).props(ICON).classes('theme') as button:
         tooltip = ui.tooltip('')
-    show('auto')
-    ui.on('theme', lambda event: show(event.args if event.args in names else 'auto'))
-    ui.run_javascript('emitEvent("theme", localStorage.getItem("theme"))')
+    show(None)
+    ui.on('theme', lambda event: show(event.args))
+    ui.run_javascript('emitEvent("theme", JSON.parse(localStorage.getItem("theme")))')

@@ -3,7 +3,6 @@
 import pathlib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, Self
 
 from nicegui import events, ui
 
@@ -19,24 +18,6 @@ PRIMARY = '#2563eb'  # the colour of buttons and sliders; style.css has the othe
 NUM_EXPECTED = 5  # words that an explanation lists
 
 
-class Prepared(NamedTuple):
-    """What all visitors see alike, computed once.
-
-    Attributes:
-        maps: The map of the features of each network, by its name.
-        beginnings: Texts to try.
-    """
-
-    maps: Mapping[str, feature_map.FeatureMap]
-    beginnings: Sequence[str]
-
-    @classmethod
-    def of(cls, models: LoadedModels) -> Self:
-        """Computes them."""
-        maps = {name: feature_map.project(C_VxM) for name, C_VxM in models.word_features()}
-        return cls(maps, view.examples(models))
-
-
 class ExplorerPage:
     """The page of one visitor.
 
@@ -44,17 +25,25 @@ class ExplorerPage:
         models: The models.
         kind: How text is split, as in `WordCutter`.
         state: What the visitor has chosen.
-        maps: See `Prepared`.
-        beginnings: See `Prepared`.
-        lit: The row of the framed list that the arrow keys have reached.
+        maps: The map of the features of each network, by its name.
+        beginnings: Texts to try.
+        lit: The row of the framed list that the arrow keys have reached; -1 for none.
     """
 
-    def __init__(self, models: LoadedModels, kind: str, state: PageState, prepared: Prepared) -> None:
+    def __init__(
+        self,
+        models: LoadedModels,
+        kind: str,
+        state: PageState,
+        maps: Mapping[str, feature_map.FeatureMap],
+        beginnings: Sequence[str],
+    ) -> None:
         self.models = models
         self.kind = kind
         self.state = state
-        self.lit: int | None = None
-        self.maps, self.beginnings = prepared
+        self.maps = maps
+        self.beginnings = beginnings
+        self.lit = -1
 
     # --- layout ------------------------------------------------------------------------------------------
 
@@ -77,12 +66,11 @@ class ExplorerPage:
         with parts.panel('Text'):
             with ui.element('div').classes('w-full flex no-wrap items-center gap-2'):
                 self.text_field = ui.textarea('a beginning', value=self.state.text, on_change=self._change_text)
-                self.text_field.classes('grow text-lg').props(
-                    'outlined clearable autogrow autofocus debounce=300 rows=1'
-                )
-                presses = {'down': self._light_next, 'up': self._light_previous, 'enter': self._append_lit}
-                for key, press in presses.items():
-                    self.text_field.on(f'keydown.{key}.prevent', press)
+                self.text_field.classes('grow text-lg')
+                self.text_field.props('outlined clearable autogrow autofocus debounce=300 rows=1')
+                self.text_field.on('keydown.down.prevent', lambda: self._light(self.lit + 1))
+                self.text_field.on('keydown.up.prevent', lambda: self._light(self.lit - 1))
+                self.text_field.on('keydown.enter.prevent', lambda: self._append_row(self.lit))
                 self.text_field.on('keydown.esc', lambda: self.text_field.run_method('blur'))
                 drop = ui.button('drop the last word', icon='backspace', on_click=self.drop_last_word)
                 drop.props('flat no-caps aria-label="drop the last word"').classes('drop')
@@ -91,16 +79,15 @@ class ExplorerPage:
     def _build_next_words(self) -> None:
         hint = f'Click a word to append it. {RARE} stands for every word outside the vocabulary.'
         with parts.panel('What may come next', hint):
-            ui.label('Or press its key: Esc leaves the text field, / goes back to it.').classes(
-                'keys quiet text-sm -mt-3'
-            )
+            keys = 'Or press its key: Esc leaves the text field, / goes back to it.'
+            ui.label(keys).classes('keys quiet text-sm -mt-3')
             if len(self.models.models) > 1:
                 Weights(self.models, self.state, self._show_predictions).build()
             self.show_next_words()
             with ui.element('label').classes('flex items-center gap-3 self-end'):
                 ui.label('words listed').classes('quiet text-sm')
-                count = ui.slider(min=1, max=MAX_COUNT, value=self.state.count).props('label').classes('w-36')
-                count.on_value_change(lambda event: self._set_count(int(event.value)))
+                count = ui.slider(min=1, max=MAX_COUNT, value=self.state.count, on_change=self._change_count)
+                count.props('label').classes('w-36')
 
     def _build_features(self) -> None:
         hint = (
@@ -116,10 +103,7 @@ class ExplorerPage:
                     self.source = ui.select(list(self.maps), value=next(iter(self.maps)), label='map of')
                     self.source.set_visibility(len(self.maps) > 1)
                     self.source.on_value_change(self._draw_map)
-                    self.chart = ui.echart(
-                        {}, on_point_click=lambda point: self.select_word(point.name), renderer='svg'
-                    )
-                    self.chart.classes('map')
+                    self.chart = ui.echart({}, on_point_click=self._click_point, renderer='svg').classes('map')
                     # Without Ctrl the wheel scrolls the page; ECharts would take it even where it does not zoom.
                     self.chart.on('wheel.capture', js_handler='(e) => e.ctrlKey || e.stopPropagation()')
             self._draw_map()
@@ -131,15 +115,14 @@ class ExplorerPage:
         """Shows beginnings to try where there is no text, else which words are unknown."""
         words = self.tokenize()
         parts.note(self.models.describe_unknown(words))
-        if len(self.state.text) == MAX_TEXT:
+        if len(self.text_field.value or '') > MAX_TEXT:
             parts.note(f'only the first {MAX_TEXT:,} characters are read')
         if not words:
             with ui.element('div').classes('hint flex items-center gap-2'):
                 ui.label('Type the beginning of a text, or try one:').classes('quiet')
                 for text in self.beginnings:
-                    ui.button(text, on_click=partial(self.set_text, text)).classes('example').props(
-                        'outline dense no-caps padding="2px 10px" rounded'
-                    )
+                    button = ui.button(text, on_click=partial(self.set_text, text)).classes('example')
+                    button.props('outline dense no-caps padding="2px 10px" rounded')
 
     @ui.refreshable_method
     def show_reading(self) -> None:
@@ -152,12 +135,13 @@ class ExplorerPage:
             known = self.models.vocabulary.ids
             parts.legend(any(word not in known for word in words))
             parts.reading(words, known, self._predict(), position, self._explain_word)
-            if position is not None and position < len(words):
+            if position is not None and position <= len(words):
+                word = words[position - 1]
                 with ui.element('div').classes('flex items-center gap-2'):
-                    scored = '' if words[position] in known else f', read as {RARE}'
-                    ui.label(f'Word {position + 1}, “{words[position]}”{scored}').classes('font-medium')
+                    scored = '' if word in known else f', read as {RARE}'
+                    ui.label(f'Word {position}, “{word}”{scored}').classes('font-medium')
                     ui.button('close', on_click=partial(self._explain_word, position)).props('flat dense no-caps')
-                explanations = view.explain(self.models, words, position, NUM_EXPECTED, self.state.weights)
+                explanations = view.explain(self.models, words, position - 1, NUM_EXPECTED, self.state.weights)
                 parts.explanation_cards(explanations, len(self.models.vocabulary), self.select_word)
 
     @ui.refreshable_method
@@ -176,7 +160,7 @@ class ExplorerPage:
                     self.append_word,
                     'next' + ' active' * framed,
                     parts.DIGIT_KEYS if framed else '',
-                    self.lit if framed else None,
+                    self.lit if framed else -1,
                 )
 
     @ui.refreshable_method
@@ -228,18 +212,18 @@ class ExplorerPage:
 
     def press_key(self, event: events.KeyEventArguments) -> None:
         """Does what the help says of a key, outside of the fields."""
-        modifiers = event.modifiers
+        modifiers, key = event.modifiers, event.key.name
         if not event.action.keydown or modifiers.ctrl or modifiers.alt or modifiers.meta:
             return
-        key, num_lists = event.key.name, len(self.models.with_mixture())
         if key in parts.DIGIT_KEYS:
             self._append_row(parts.DIGIT_KEYS.index(key))
         elif key in ('ArrowLeft', 'ArrowRight'):
-            self.state.model = (self.state.model + (1 if key == 'ArrowRight' else -1)) % num_lists
-            self._light(None)
+            step = 1 if key == 'ArrowRight' else -1
+            self.state.model = (self.state.model + step) % len(self.models.with_mixture())
+            self._light(-1)
         elif key == 'Backspace':
             self.drop_last_word()
-        elif key == '/' and event.action.keydown:
+        elif key == '/':
             self.text_field.run_method('focus')
 
     def save_link(self) -> None:
@@ -248,49 +232,42 @@ class ExplorerPage:
         ui.navigate.history.replace(f'?{query}' if query else '.')
 
     def _change_text(self, event: events.ValueChangeEventArguments) -> None:
-        self.state.text, self.lit = str(event.value or '')[:MAX_TEXT], None
-        if self.state.position is not None and self.state.position >= len(self.tokenize()):
+        self.state.text, self.lit = (event.value or '')[:MAX_TEXT], -1
+        if self.state.position is not None and self.state.position > len(self.tokenize()):
             self.state.position = None
         self.show_examples.refresh()
         self._show_predictions()
 
     def _change_word(self, event: events.ValueChangeEventArguments) -> None:
-        self.state.word = str(event.value or '').strip()[:MAX_WORD]
+        self.state.word = (event.value or '')[:MAX_WORD]
         self._show_features()
 
-    def _explain_word(self, position: int) -> None:
-        """Explains the word at a place of the text; the same place again ends that."""
-        self.state.position = None if self.state.position == position else position
-        if self.state.position is not None:
-            self.select_word(self.tokenize()[position])
-        self.show_reading.refresh()
-        self.save_link()
-
-    def _set_count(self, count: int) -> None:
-        self.state.count, self.lit = min(max(count, 1), MAX_COUNT), None
+    def _change_count(self, event: events.ValueChangeEventArguments) -> None:
+        self.state.count, self.lit = event.value, -1
         self._show_predictions()
         if self.maps:
             self._show_features()
 
-    def _light_next(self) -> None:
-        self._light(0 if self.lit is None else min(self.lit + 1, self.state.count - 1))
+    def _click_point(self, event: events.EChartPointClickEventArguments) -> None:
+        self.select_word(event.name)
 
-    def _light_previous(self) -> None:
-        self._light(self.lit - 1 if self.lit else None)
+    def _explain_word(self, position: int) -> None:
+        """Explains the word at a place of the text, from 1; the same place again ends that."""
+        self.state.position = None if self.state.position == position else position
+        if self.state.position:
+            self.select_word(self.tokenize()[position - 1])
+        self.show_reading.refresh()
+        self.save_link()
 
-    def _light(self, row: int | None) -> None:
-        self.lit = row
+    def _light(self, row: int) -> None:
+        self.lit = min(max(row, -1), self.state.count - 1)
         self.show_next_words.refresh()
         self.save_link()
 
-    def _append_lit(self) -> None:
-        if self.lit is not None:
-            self._append_row(self.lit)
-
     def _append_row(self, row: int) -> None:
-        """Appends a word of the framed list."""
+        """Appends a word of the framed list, if it has such a row."""
         words = self._predict()[self.state.model].next_words
-        if row < len(words):
+        if 0 <= row < len(words):
             self.append_word(words[row][0])
 
     def _show_predictions(self) -> None:

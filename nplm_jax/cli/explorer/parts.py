@@ -17,16 +17,17 @@ def panel(title: str, hint: str = '') -> ui.element:
     """Returns a framed part of the page, to be filled."""
     frame = ui.element('section').classes('panel')
     with frame, ui.element('div'):
-        heading('h2', title)
+        tagged('h2', title)
         if hint:
             ui.label(hint).classes('quiet text-sm')
     return frame
 
 
-def heading(tag: str, text: str) -> None:
-    """Shows a heading, h1 or h2."""
-    with ui.element(tag):
+def tagged(tag: str, text: str) -> ui.element:
+    """Shows a text in an HTML element, such as h1 or kbd."""
+    with ui.element(tag) as element:
         ui.label(text)
+    return element
 
 
 def note(text: str) -> None:
@@ -42,11 +43,10 @@ def button(on_click: Callable[[], object], classes: str = '') -> ui.element:
 
 def legend(any_unknown: bool) -> None:
     """Shows what the colour of a word says, and its stripes if any word is unknown."""
-    steps = range(0, MAX_BITS + 1, MAX_BITS // 4)
     with ui.element('div').classes('legend'):
         ui.element('div').classes('scale')
         with ui.element('div').classes('ticks quiet'):
-            for bits in steps:
+            for bits in range(0, MAX_BITS + 1, MAX_BITS // 4):
                 ui.label('certain' if bits == 0 else f'1 in {2**bits:,}').tooltip(f'{bits} bits')
     if any_unknown:
         with ui.element('div').classes('flex items-center gap-2 text-sm'):
@@ -67,8 +67,8 @@ def reading(
         words: The text.
         known: The words of the vocabulary.
         predictions: What each model says of it.
-        selected: The place of the word that is explained.
-        on_click: Called with the place of a word that was clicked.
+        selected: The place of the word that is explained, from 1.
+        on_click: Called with the place of a word that was clicked, from 1.
     """
     first = max(len(words) - MAX_COLOURED, 0)
     with ui.element('div').classes('reading'):
@@ -80,12 +80,9 @@ def reading(
                 if first:
                     ui.label(f'… {first:,} words').classes('quiet')
                 rows = zip(words, prediction.bits_T.tolist(), prediction.perplexities_T.tolist())
-                for position, (word, bits, perplexity) in list(enumerate(rows))[first:]:
+                for position, (word, bits, perplexity) in list(enumerate(rows, start=1))[first:]:
                     classes = 'surprise' + ' selected' * (position == selected) + ' unknown' * (word not in known)
-                    colour = (
-                        f'background: rgb(var(--surprise) / {min(bits / MAX_BITS, 1):.0%})' if word in known else ''
-                    )
-                    with button(partial(on_click, position), classes).style(colour):
+                    with button(partial(on_click, position), classes).style(f'--bits: {min(bits / MAX_BITS, 1):.0%}'):
                         ui.label(word)
                         scored = '' if word in known else f'not in the vocabulary; {RARE}: '
                         chance = describe_probability(2**-bits)
@@ -116,7 +113,7 @@ def word_card(
     on_click: Callable[[str], None],
     classes: str,
     keys: str = '',
-    lit: int | None = None,
+    lit: int = -1,
 ) -> None:
     """Shows a list of words to click, each before a bar as long as its number.
 
@@ -128,17 +125,15 @@ def word_card(
         on_click: Called with a word that was clicked.
         classes: CSS classes of the card.
         keys: The keys that stand for the first words.
-        lit: The row that the arrow keys have reached.
+        lit: The row that the arrow keys have reached, if any.
     """
     with ui.element('div').classes(f'card {classes}'):
         ui.label(title).classes('name font-medium')
         if subtitle:
             ui.label(subtitle).classes('quiet text-sm mb-1')
         for i, (word, number) in enumerate(words):
-            bar = f'linear-gradient(to right, var(--bar) {min(max(number, 0), 1):.1%}, transparent 0)'
-            with button(partial(on_click, word), 'entry' + ' lit' * (i == lit)).style(f'background: {bar}'):
+            with button(partial(on_click, word), 'entry' + ' lit' * (i == lit)).style(f'--share: {max(number, 0):.1%}'):
                 if i < len(keys):
-                    with ui.element('kbd'):
-                        ui.label(keys[i])
+                    tagged('kbd', keys[i])
                 ui.label(word).classes('word')
                 ui.label(describe(number)).classes('number')

@@ -5,10 +5,10 @@ import logging
 
 from nicegui import Client, app, ui
 
-from nplm_jax.cli.explorer import view
+from nplm_jax.cli.explorer import feature_map, view
 from nplm_jax.cli.explorer.header import TITLE
 from nplm_jax.cli.explorer.hosts import HostCheck, VisitorLimit
-from nplm_jax.cli.explorer.page import ExplorerPage, Prepared
+from nplm_jax.cli.explorer.page import ExplorerPage
 from nplm_jax.cli.explorer.state import PageState
 from nplm_jax.cli.loaded_models import LoadedModels
 from nplm_jax.utils.errors import BadInput, first_line
@@ -40,11 +40,12 @@ def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: b
             state = PageState.from_query(ui.context.client.request.query_params, len(models.models))
         except BadInput as error:
             state, problem = PageState(), f'the link cannot be restored: {error}'
-        ExplorerPage(models, kind, state, prepared).build(problem)
+        ExplorerPage(models, kind, state, maps, beginnings).build(problem)
 
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_OneLine())
-    prepared = Prepared.of(models)
+    maps = {name: feature_map.project(C_VxM) for name, C_VxM in models.word_features()}
+    beginnings = view.examples(models)
     view.predict(models, models.vocabulary.words[:1], 1)  # compiles, before the first visitor comes
     app.add_middleware(VisitorLimit, num_visitors=lambda: len(Client.instances))
     app.add_middleware(HostCheck, host=host)  # the last one added is the first one asked

@@ -4,7 +4,7 @@ Dims: T words of the text, K words listed, M models, V vocabulary.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -93,23 +93,30 @@ class CachedModel(LanguageModel):
         return self._next_word(*_key(contexts_BxN))
 
 
-def with_mixture(models: LoadedModels, weights_M: Sequence[float] | None) -> list[tuple[str, LanguageModel]]:
+def with_mixture(
+    models: LoadedModels,
+    weights_M: Sequence[float] | None,
+    wrap: Callable[[LanguageModel], LanguageModel] | None = None,
+) -> list[tuple[str, LanguageModel]]:
     """Returns the models with their names; the mixture comes first where there are several.
 
     Args:
         models: The models.
         weights_M: The mixture's weights, up to a common factor; None for the mixture as it was loaded.
+        wrap: What each model is replaced by.
     """
-    named = models.with_mixture()
-    if weights_M is None or len(models.models) == 1:
+    wrapped = list(map(wrap, models.models)) if wrap else models.models
+    named = list(zip(models.names, wrapped))
+    if not isinstance(models.mixture, Mixture):  # there is one model
         return named
-    require(
-        len(weights_M) == len(models.models), 'weights', weights_M, f'give {len(models.models)}, one for each model'
-    )
-    possible = all(np.isfinite(weights_M)) and min(weights_M) >= 0 and sum(weights_M) > 0
-    require(possible, 'weights', weights_M, 'must be 0 or more, one of them above 0')
-    weights_1xM = np.array([weights_M], np.float64) / sum(weights_M)
-    return [(named[0][0], Mixture(models.models, weights_1xM, ContextBins())), *named[1:]]
+    weights_QxM, bins = models.mixture.weights_QxM, models.mixture.bins
+    if weights_M is not None:
+        fit = (
+            len(weights_M) == len(named) and all(np.isfinite(weights_M)) and min(weights_M) >= 0 and sum(weights_M) > 0
+        )
+        require(fit, 'weights', weights_M, f'give {len(named)} numbers, 0 or more, one of them above 0')
+        weights_QxM, bins = np.array([weights_M], np.float64) / sum(weights_M), ContextBins()
+    return [('mixture', Mixture(wrapped, weights_QxM, bins)), *named]
 
 
 def initial_weights(models: LoadedModels) -> list[float]:
@@ -134,7 +141,7 @@ def predict(
     ids_T = models.encode_prompt(words)
     padded_T, text = np.pad(ids_T, (0, -len(ids_T) % BLOCK)), Span(len(ids_T) - len(words), len(ids_T))
     predictions = []
-    for name, model in _cached_with_mixture(models, weights_M):
+    for name, model in with_mixture(models, weights_M, _cached):
         log_p_V = model.next_word(ids_T[None])[0].astype(np.float64)
         log_p_T = model.score(padded_T, text) if words else np.zeros(0)
         branching = float(np.exp(-np.sum(np.exp(log_p_V) * np.maximum(log_p_V, -1e3))))  # 0 log 0 is 0
@@ -159,7 +166,7 @@ def explain(
     ids_T = models.encode_prompt(words)
     place = len(ids_T) - len(words) + position
     explanations = []
-    for name, model in _cached_with_mixture(models, weights_M):
+    for name, model in with_mixture(models, weights_M, _cached):
         log_p_V = model.next_word(ids_T[None, :place])[0].astype(np.float64)
         log_p = log_p_V[ids_T[place]]
         expected = _likeliest(models, log_p_V, k)
@@ -221,18 +228,6 @@ def _likeliest(models: LoadedModels, log_p_V: np.ndarray, k: int) -> WeightedWor
     require(k >= 1, 'k', k, 'must be 1 or more')
     best_K = np.argsort(-log_p_V, kind='stable')[:k]
     return list(zip(models.vocabulary.decode(best_K), np.exp(log_p_V[best_K]).tolist()))
-
-
-def _cached_with_mixture(models: LoadedModels, weights_M: Sequence[float] | None) -> list[tuple[str, LanguageModel]]:
-    """Returns what `with_mixture` does, of models that keep their predictions."""
-    named: list[tuple[str, LanguageModel]] = []
-    for name, model in with_mixture(models, weights_M):
-        if isinstance(model, Mixture) and len(models.models) > 1 and not named:
-            cached: LanguageModel = Mixture([_cached(m) for m in model.models], model.weights_QxM, model.bins)
-        else:
-            cached = _cached(model)
-        named.append((name, cached))
-    return named
 
 
 @functools.lru_cache(maxsize=32)
