@@ -56,6 +56,7 @@ TABLES = [
     ('README.md', 'table1.table --short'),
     ('experiments/table1/README.md', 'table1.table'),
     ('experiments/table1/README.md', 'table1.table --seeds'),
+    ('experiments/table1/README.md', 'table1.sweep'),
     ('experiments/recurrent/README.md', 'recurrent.table'),
     ('experiments/frontier/README.md', 'frontier.table'),
     ('experiments/frontier/README.md', 'frontier.calibration'),
