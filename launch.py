@@ -159,7 +159,7 @@ def run_jobs(points: Sequence[Point], folder: pathlib.Path, file: str, overrides
             arguments = (sys.argv[0], f'--config={file}', *keys, f'--workdir={point_folder}', *heartbeat)
             jobs.append(launchers.Job(point.name, point_folder, arguments))
     if not jobs:
-        return []  # without a need for submitit
+        return []
     options, processes = launchers.parse_slurm_options(_SLURM.value), _PROCESSES.value or 1
     on_slurm, logs = _LAUNCHER.value == 'slurm', folder / '.jobs'
     return launchers.run(jobs, on_slurm, logs, loading.finished, options, processes, _JOBS.value)

@@ -1,8 +1,7 @@
-"""Runs as jobs of this machine or of a SLURM: the command that waits, submitit's process or the training is hurt."""
+"""Runs as jobs of this machine or of a SLURM: the command that waits or the training is hurt."""
 
 import contextlib
 import dataclasses
-import importlib.util
 import os
 import pathlib
 import shutil
@@ -15,18 +14,18 @@ from collections.abc import Iterator
 from tests.faults import groups, runs
 
 _SCRIPT = pathlib.Path(__file__).parents[1] / 'slurm_node.sh'
-_RANKS = ('SUBMITIT_LOCAL_GLOBALID=', 'SLURM_PROCID=')
-# Launcher, processes, number: what is done to whom, one start after another. What only loses the waiting command or
-# submitit's process comes last: the training goes on to its end.
+_RANKS = ('--process_id=', 'SLURM_PROCID=')
+# Launcher, processes, number: what is done to whom, one start after another. What only loses the waiting command comes
+# last: the training goes on to its end.
 STARTS: dict[str, list[tuple[str, str]]] = {
-    'local.1.0': [('kill -9', 'first'), ('SIGTERM', 'launcher'), ('kill -9', 'submitit')],
+    'local.1.0': [('kill -9', 'first'), ('SIGTERM', 'launcher')],
     'local.2.0': [
         ('kill -9', 'first'), ('kill -9', 'another'), ('SIGTERM', 'another'), ('SIGSTOP, hangs', 'another'),
         ('kill -9', 'all'),
     ],
     'local.1.1': [('SIGTERM', 'first'), ('kill -9', 'all'), ('kill -9', 'launcher')],
     'local.1.2': [('SIGSTOP, goes on', 'first')],
-    'slurm.1.0': [('kill -9', 'first'), ('kill -9', 'submitit')],
+    'slurm.1.0': [('kill -9', 'first')],
     'slurm.2.0': [('kill -9', 'first'), ('kill -9', 'another'), ('SIGSTOP, hangs', 'another'), ('SIGTERM', 'another')],
     'slurm.1.1': [('SIGTERM', 'first'), ('kill -9', 'launcher')],
 }  # fmt: skip
@@ -71,19 +70,17 @@ def start(folder: pathlib.Path, base: runs.Base, kind: str) -> subprocess.Popen:
 
 
 def members(folder: pathlib.Path) -> dict[str, list[int]]:
-    """Returns the processes of the job by role: submitit, first, another; those that only wait for it are not."""
-    pids_of_role: dict[str, list[int]] = {'submitit': [], 'first': [], 'another': []}
+    """Returns the processes of the job by role: first, another; those that only wait for it are not."""
+    pids_of_role: dict[str, list[int]] = {'first': [], 'another': []}
     for process in pathlib.Path('/proc').glob('[0-9]*'):
         with contextlib.suppress(OSError):
             words = (process / 'cmdline').read_bytes().decode().split('\0')
             if not any(str(folder) in word for word in words) or any(w.startswith('--launcher') for w in words):
                 continue
             environ = (process / 'environ').read_bytes().decode(errors='replace').split('\0')
-            rank = next((v.rpartition('=')[2] for v in environ if v.startswith(_RANKS)), '0')
+            rank = next((v.rpartition('=')[2] for v in (*words, *environ) if v.startswith(_RANKS)), '0')
             if 'launch.py' in words[1:3]:
                 pids_of_role['first' if rank == '0' else 'another'].append(int(process.name))
-            elif any('submitit.core._submit' in word for word in words) and 'srun' not in words[0]:
-                pids_of_role['submitit'].append(int(process.name))
     return pids_of_role
 
 
@@ -146,8 +143,8 @@ def finished(folder: pathlib.Path, base: runs.Base, kind: str) -> bool:
 def measure(launcher: str, folder: pathlib.Path, done: set[str]) -> Iterator[dict]:
     """All starts by a launcher that are not in `done`, where it is installed."""
     on_slurm = launcher == 'slurm'
-    if importlib.util.find_spec('submitit') is None or (on_slurm and not shutil.which('slurmd')):
-        print(f'--launcher={launcher}: not without submitit{" and SLURM" if on_slurm else ""}')
+    if on_slurm and not shutil.which('slurmd'):
+        print('--launcher=slurm: not without SLURM')
         return
     bases: dict[int, runs.Base] = {}
     for kind, faults in STARTS.items():

@@ -95,7 +95,6 @@ def test_a_vectorized_sweep(tmp_path, fault, phase):
 
 @pytest.mark.faults
 def test_a_job_of_this_machine_whose_training_is_killed(tmp_path):
-    pytest.importorskip('submitit')
     base = job_faults.unbroken(tmp_path / 'base', 1)
     record = job_faults.hurt(tmp_path / 'run', base, 'local.1.0', 'kill -9', 'first')
     assert record['exit'] == [1] and record['lines'] == 1

@@ -1,10 +1,8 @@
-import gc
 import json
 import os
 import signal
 import subprocess
 import sys
-import types
 
 import pytest
 from helpers import LONG_RUN, ROOT, command, job_output, launch, wait_until
@@ -43,7 +41,7 @@ def test_wrong_flags_are_one_line(tmp_path, flags, message):
 
 def test_what_is_asked_of_slurm():
     options = ('partition=gpu', 'time=60', 'setup=module load cuda', 'mem=8GB')
-    expected = {'partition': 'gpu', 'time': 60, 'setup': ['module load cuda'], 'mem': '8GB'}
+    expected = {'partition': 'gpu', 'time': '60', 'setup': 'module load cuda', 'mem': '8GB'}
     assert launchers.parse_slurm_options(options) == expected
     for wrong in ('time', 'time=', 'time=1:00', 'nodes=0', 'job_name=x'):
         with pytest.raises(BadInput, match=f"^--slurm='{wrong}': must be "):
@@ -54,78 +52,51 @@ def run(folder, launcher, **options):
     return launchers.run([], launcher == 'slurm', folder, lambda _: None, options.pop('asked', {}), **options)
 
 
-def test_without_submitit_or_slurm(tmp_path, monkeypatch):
-    with monkeypatch.context() as missing:
-        missing.setitem(sys.modules, 'submitit', None)
-        with pytest.raises(BadInput, match='^--launcher: needs submitit: pip install submitit$'):
-            run(tmp_path, 'local')
-    pytest.importorskip('submitit')
+def test_without_slurm_or_with_processes_that_its_nodes_do_not_divide(tmp_path, monkeypatch):
     monkeypatch.setenv('PATH', str(tmp_path))
-    with pytest.raises(BadInput, match='^--processes=3: must be a multiple of nodes=2'):
-        run(tmp_path, 'slurm', processes=3, asked={'nodes': 2})
-    with pytest.raises(BadInput, match='^--launcher=slurm: srun not found'):
+    with pytest.raises(BadInput, match='^--launcher=slurm: sbatch not found'):
         run(tmp_path, 'slurm')
+    (tmp_path / 'sbatch').touch(mode=0o755)
+    with pytest.raises(BadInput, match='^--processes=3: must be a multiple of nodes=2'):
+        run(tmp_path, 'slurm', processes=3, asked={'nodes': '2'})
 
 
-def line(cluster, tasks, visible=None):
-    task = launchers.Task(('launch.py', SENTENCES), 'localhost:1234', visible)
-    words, environment = task.command_line(types.SimpleNamespace(cluster=cluster, num_tasks=tasks, global_rank=1))
-    assert words[:3] == [sys.executable, 'launch.py', SENTENCES]
-    return words[3:], environment.get('CUDA_VISIBLE_DEVICES')
+SBATCH = """#!/bin/sh
+printf '%s\\n' "$@" >"$0.flags"
+cat >"$0.script"
+echo 17
+"""
 
 
-def test_what_a_task_starts(monkeypatch):
-    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')  # as submitit sets it in a job of this machine
-    assert line('slurm', 1) == ([], '')
-    assert line('slurm', 2) == (['--distributed'], '')  # the rest is in SLURM's environment
-    assert line('local', 1) == ([], None) and line('local', 1, '3') == ([], '3')
-    together = ['--distributed', '--coordinator=localhost:1234', '--processes=2', '--process_id=1']
-    assert line('local', 2) == (together, None)
+def test_what_slurm_is_told(tmp_path, monkeypatch):
+    for name, text in (('sbatch', SBATCH), ('squeue', '#!/bin/sh\n')):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(launchers._Slurm, 'poll_seconds', 0)
+    asked = {'gpus_per_node': '2', 'nodes': '2', 'signal_delay_s': '30', 'setup': 'module load cuda'}
+    job = launchers.Job('a b', tmp_path / 'run', ('launch.py', '--workdir=a b'))
+    assert launchers.run([job], True, tmp_path / 'logs', lambda _: True, asked, processes=4) == []
+    flags = (tmp_path / 'sbatch.flags').read_text().splitlines()
+    expected = {'--gpus-per-node=2', '--nodes=2', '--ntasks-per-node=2', '--signal=B:USR2@30', '--time=1440'}
+    assert expected | {'--requeue', '--job-name=a b', f'--comment={tmp_path}/run'} <= set(flags)
+    script = (tmp_path / 'sbatch.script').read_text()
+    assert script.startswith('#!/bin/bash\nmodule load cuda\n')
+    assert f" {sys.executable} launch.py '--workdir=a b' --distributed &\n" in script
 
 
-@pytest.fixture(params=[True, False], ids=['waitid', 'as macOS before Python 3.13'])
-def task(request, monkeypatch):
-    """Returns a function that makes a task of Python code, without submitit."""
-    if not request.param:
-        monkeypatch.delattr(os, 'waitid')
-    job = types.SimpleNamespace(cluster='local', num_tasks=1, global_rank=0)
-    helpers = types.SimpleNamespace(DelayedSubmission=lambda task: task)
-    submitit = types.SimpleNamespace(JobEnvironment=lambda: job, helpers=helpers)
-    monkeypatch.setattr(launchers, '_import_submitit', lambda: submitit)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)}
-    yield lambda code: launchers.Task(('-S', '-c', code), 'localhost:1')
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-
-
-def test_a_task_ends_with_the_exit_code_of_its_command(task):
-    assert task('pass')() is None
-    for code, expected in (('import sys; sys.exit(3)', 3), ('import os; os.kill(os.getpid(), 15)', 143)):
-        with pytest.raises(SystemExit) as end:
-            task(code)()
-        assert end.value.code == expected
-
-
-@pytest.mark.filterwarnings('ignore::ResourceWarning')
-def test_a_signal_handler_waits_for_the_command_that_the_task_waits_for(task):
-    sleeping, requeued = task('import time; time.sleep(60)'), []
-
-    def ring(*_):  # as submitit's handler does
-        requeued.append(sleeping.checkpoint())
-        sys.exit(9)
-
-    signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    with pytest.raises(SystemExit, match='9'):
-        sleeping()
-    assert requeued[0].child_pid == 0 and sleeping.stopping
-    gc.collect()  # reaps what the task left, and warns of it
-    with pytest.raises(ProcessLookupError):
-        os.kill(sleeping.child_pid, 0)
+def test_what_two_processes_of_this_machine_are_told(tmp_path):
+    (tmp_path / 'say.py').write_text('import sys\nprint(*sys.argv[1:])')
+    job = launchers.Job('a', tmp_path / 'run', (str(tmp_path / 'say.py'), 'x'))
+    assert launchers.run([job], False, tmp_path / 'logs', lambda _: None, {}, processes=2) == ['a']
+    said = [file.read_text() for file in sorted((tmp_path / 'logs').glob('*_log.out'))]
+    assert len(said) == 2
+    for number, words in enumerate(map(str.split, said)):
+        assert words[:2] == ['x', '--distributed'] and words[2].startswith('--coordinator=localhost:')
+        assert words[3:] == ['--processes=2', f'--process_id={number}']
 
 
 def test_a_sweep_as_jobs_of_this_machine(tmp_path):
-    pytest.importorskip('submitit')
     (tmp_path / 'study.py').write_text(SWEEP)
     runs = tmp_path / 'runs'
     flags = (f'--config={tmp_path / "study.py"}', '--sweep', '--launcher=local', '--jobs=2', f'--workdir={runs}')
@@ -140,7 +111,6 @@ def test_a_sweep_as_jobs_of_this_machine(tmp_path):
 
 @pytest.mark.slow
 def test_ctrl_c_ends_the_jobs_of_this_machine_with_all_saved(tmp_path):
-    pytest.importorskip('submitit')
     folder = tmp_path / 'run'
     flags = (*LONG_RUN, '--launcher=local', f'--workdir={folder}')
     waiting = subprocess.Popen(
