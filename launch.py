@@ -37,7 +37,11 @@ if TYPE_CHECKING:
     from nplm_jax.runs.sweeps import Point
 
 _CONFIG = config_flags.DEFINE_config_file(
-    'config', None, 'Config file, and a row after a colon: configs/brown.py:mlp9.'
+    'config',
+    None,
+    'Config file, and a row after a colon: configs/brown.py:mlp9.',
+    lock_config=False,  # the file's get_config locks it, but for the options of plug-ins, which are new attributes
+    accept_new_attributes=True,
 )
 _PRINT_CONFIG = flags.DEFINE_boolean('print_config', False, 'Print every config key and exit.')
 _SWEEP = flags.DEFINE_boolean('sweep', False, "Run every point that the config file's sweep() yields.")

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal
 
 from ml_collections import ConfigDict
 
-from nplm_jax.utils.checked_fields import Check, at_least, build, flatten, key, list_fields
+from nplm_jax.utils.checked_fields import Check, OptionsOf, at_least, build, flatten, key, list_fields
 from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.plugins import IMPORT_PATH, NoOptions, is_path
 
 FORMAT = 1  # of a run's folder, recorded in its config.json
 
@@ -37,6 +38,14 @@ NumDevices = Annotated[
     int, Check('must be -1 (all remaining devices) or 1 or more', lambda value: value == -1 or value >= 1)
 ]
 MaxVocabulary = Annotated[int, Check('must be 0 (no limit) or 3 or more', lambda value: value == 0 or value >= 3)]
+OPTIMIZERS = ('sgd', 'adam', 'rowwise_adam', 'adagrad', 'paper')
+OptimizerName = Annotated[
+    str,
+    Check(
+        f'must be one of {", ".join(OPTIMIZERS)}, or {IMPORT_PATH}',
+        lambda value: value in OPTIMIZERS or is_path(value),
+    ),
+]
 Name = Annotated[
     str,
     Check(
@@ -83,6 +92,7 @@ class CorpusSettings:
     valid: SplitSize = key(
         0.1, 'validation set, in the same unit; the paper on Brown: 200,000; the test set is the rest'
     )
+    options: Annotated[Any, OptionsOf('name', is_class=False)] = NoOptions()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +122,7 @@ class ModelSettings:
     word_dropout: Share = key(0.0, 'probability with which training zeroes all features of a word')
     variational: bool = key(False, 'use one dropout mask for all words of a stream in an update')
     precision: Precision = key('auto', 'of products before the output layer, in training; as output.precision')
+    options: Annotated[Any, OptionsOf('family', is_class=True)] = NoOptions()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,6 +231,7 @@ class OutputSettings:
     num_shortlist: CountOrZero = key(1000, 'of two_level: the most frequent words, each of which is a class')
     classes: Count = key(500, 'of two_level: largest number of classes of the other words, which have one size')
     tree: str = key('huffman', 'of tree: huffman | random | a file with lines `word<TAB>code`, codes of 0 and 1')
+    options: Annotated[Any, OptionsOf('kind', is_class=True)] = NoOptions()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,7 +247,7 @@ class PaperOptimizerSettings:
 class OptimizerSettings:
     """`optimizer.*`: how a network is trained."""
 
-    name: Literal['sgd', 'adam', 'rowwise_adam', 'adagrad', 'paper'] = key(
+    name: OptimizerName = key(
         'sgd',
         'sgd | adam | adagrad | rowwise_adam (Adam, but each row of C, U, W and b has one second moment and no '
         'momentum, so that an update touches few rows unless output.kind is full) | paper (section 2.1). The gradient '
@@ -259,6 +271,7 @@ class OptimizerSettings:
         'these weights are multiplied by 1 - rate * decay for each update, once per execution',
     )
     paper: PaperOptimizerSettings = PaperOptimizerSettings()
+    options: Annotated[Any, OptionsOf('name', is_class=False)] = NoOptions()
 
     @property
     def weight_decay(self) -> float:
@@ -376,11 +389,29 @@ class Settings:
 
 
 FIELDS = dict(list_fields(Settings))  # by flattened key: {'model.h': ...}
+PLUGINS = {
+    'corpus': 'name',
+    'model': 'family',
+    'output': 'kind',
+    'optimizer': 'name',
+}  # section -> key of an import path
+
+
+def is_option(name: str) -> bool:
+    """Returns whether a flattened key is that of an option of a plug-in, such as `model.options.width`."""
+    section, *rest = name.split('.')
+    return section in PLUGINS and len(rest) == 2 and rest[0] == 'options'
 
 
 def default_config() -> ConfigDict:
-    """Returns the complete, locked config of the defaults, which the files in `configs/` change."""
-    return ConfigDict(to_dict(Settings())).lock()
+    """Returns the complete, locked config of the defaults, which the files in `configs/` change.
+
+    Options of plug-ins can be set in it, and are checked by `from_config`.
+    """
+    config = ConfigDict(to_dict(Settings())).lock()
+    for section in PLUGINS:
+        config[section].options.unlock()
+    return config
 
 
 def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:

@@ -16,7 +16,7 @@ from nplm_jax.data.prepared_texts import PreparedText
 from nplm_jax.data.sources import Piece, Pieces
 from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY, paragraphs
 from nplm_jax.data.word_stream import WordStream
-from nplm_jax.utils import mapped_arrays
+from nplm_jax.utils import mapped_arrays, plugins
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 
@@ -75,12 +75,15 @@ class Corpus(Splits):
         return len(self.stream.type_ids_L)
 
 
+_Reader = tuple[Callable[[CorpusSettings], Corpus], tuple[str, ...], _FindFiles]
+
+
 def check_settings(settings: CorpusSettings) -> None:
     """Raises BadInput for an unknown `corpus.name`, or a path that this corpus does not read."""
-    require(settings.name in _CORPORA, 'corpus.name', settings.name, f'must be one of {", ".join(_CORPORA)}')
+    path_keys = _reader(settings)[1]
     for key in ('path', 'valid_path', 'test_path'):
         value = getattr(settings, key)
-        reads = key in _CORPORA[settings.name][1]
+        reads = key in path_keys
         require(reads or not value, f'corpus.{key}', value, f'corpus.name={settings.name} does not use it')
 
 
@@ -93,7 +96,7 @@ def load(settings: CorpusSettings) -> Corpus:
     Raises:
         BadInput: The text is missing, empty, binary, damaged, or too short for its split.
     """
-    corpus = _CORPORA[settings.name][0](settings)
+    corpus = _reader(settings)[0](settings)
     for name, span in corpus.splits.items():
         if len(span) < 1:
             sizes = f'corpus.train={settings.train:g}, corpus.valid={settings.valid:g}'
@@ -107,7 +110,17 @@ def files(settings: CorpusSettings) -> list[pathlib.Path]:
     Raises:
         BadInput: A file is missing.
     """
-    return _CORPORA[settings.name][2](settings)
+    return _reader(settings)[2](settings)
+
+
+def _reader(settings: CorpusSettings) -> _Reader:
+    """Returns what reads the corpus. Raises BadInput for an unknown name or a plug-in that is no function."""
+    if plugins.is_path(settings.name):
+        plugins.load_function('corpus.name', settings.name)
+        return _load_plugin, (), _is_published
+    allowed = f'must be one of {", ".join(_CORPORA)}, or {plugins.IMPORT_PATH}'
+    require(settings.name in _CORPORA, 'corpus.name', settings.name, allowed)
+    return _CORPORA[settings.name]
 
 
 def _split(prepared: PreparedText, settings: CorpusSettings) -> Corpus:
@@ -187,6 +200,19 @@ def _load_text(settings: CorpusSettings) -> Corpus:
     return _in_parts(prepared, settings)
 
 
+def _load_plugin(settings: CorpusSettings) -> Corpus:
+    """Loads the texts that a plug-in returns: those of one stream, or those of each split by its name."""
+    made = plugins.load_function('corpus.name', settings.name)(**dataclasses.asdict(settings.options))
+    parts = [made.get(split, ()) for split in ('train', 'valid', 'test')] if isinstance(made, Mapping) else [made]
+    texts = [[] if isinstance(part, str) or not isinstance(part, Iterable) else list(part) for part in parts]
+    are_texts = all(part and all(isinstance(text, str) for text in part) for part in texts)
+    allowed = 'must return texts (a list of str), or {"train": texts, "valid": texts, "test": texts}'
+    require(are_texts, 'corpus.name', settings.name, allowed)
+    split_paragraphs = functools.partial(paragraphs, kind=settings.tokens)
+    prepared = preparation.prepare([_of_texts(part) for part in texts], split_paragraphs, settings)
+    return _in_parts(prepared, settings)
+
+
 def _find_parts(settings: CorpusSettings) -> dict[str, list[pathlib.Path]]:
     """Returns the files of each part of the user's text by config key."""
     require(bool(settings.path), 'corpus.path', settings.path, _TEXT_PATH)
@@ -254,7 +280,7 @@ def _require_words(values: Mapping[str, str], prepared: PreparedText) -> None:
 
 
 # name -> the function that loads it, the path keys of `corpus.*` that it reads, and the function that finds their files
-_CORPORA: dict[str, tuple[Callable[[CorpusSettings], Corpus], tuple[str, ...], _FindFiles]] = {
+_CORPORA: dict[str, _Reader] = {
     'brown': (_load_brown, (), _is_published),
     'ap_news': (_load_ap_news, ('path', 'valid_path', 'test_path'), _find_text),
     'wikitext2': (_load_wikitext2, ('path',), _find_wikitext2),

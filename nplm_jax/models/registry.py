@@ -1,4 +1,7 @@
-"""Registry of network bodies by `model.family`. To add one, write its module in this package and add a line here."""
+"""Registry of network bodies by `model.family`. To add one, write its module in this package and add a line here.
+
+A body outside this package is a plug-in: `model.family` is its import path, `package.module:Name`.
+"""
 
 from collections.abc import Iterable
 
@@ -12,6 +15,7 @@ from nplm_jax.models.residual import Residual
 from nplm_jax.models.senses import Senses
 from nplm_jax.models.window_lstm import WindowLstm
 from nplm_jax.outputs.registry import output_layer_class
+from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import require
 
 BODIES: dict[str, type[Body]] = {
@@ -29,11 +33,13 @@ BODIES: dict[str, type[Body]] = {
 
 def is_network(settings: ModelSettings) -> bool:
     """Returns whether the model is trained by gradients; the others are estimated from counts."""
-    return settings.family in BODIES
+    return settings.family in BODIES or plugins.is_path(settings.family)
 
 
 def body_class(settings: ModelSettings) -> type[Body]:
-    """Returns the class that `model.family` names."""
+    """Returns the class that `model.family` names. Raises BadInput for a plug-in that is no body."""
+    if plugins.is_path(settings.family):
+        return plugins.load_class('model.family', settings.family, Body)
     return BODIES[settings.family]
 
 
@@ -44,5 +50,6 @@ def model_files(settings: Settings) -> dict[str, str]:
 
 def check_family(settings: ModelSettings, ngram_models: Iterable[str]) -> None:
     """Raises BadInput if `model.family` names neither a body nor a count-based model."""
-    allowed = (*BODIES, *ngram_models)
-    require(settings.family in allowed, 'model.family', settings.family, f'must be one of {", ".join(allowed)}')
+    known = is_network(settings) or settings.family in ngram_models
+    allowed = f'must be one of {", ".join((*BODIES, *ngram_models))}, or {plugins.IMPORT_PATH}'
+    require(known, 'model.family', settings.family, allowed)

@@ -1,4 +1,7 @@
-"""Registry of output layers by `output.kind`. To add one, write its module in this package and add a line here."""
+"""Registry of output layers by `output.kind`. To add one, write its module in this package and add a line here.
+
+A layer outside this package is a plug-in: `output.kind` is its import path, `package.module:Name`.
+"""
 
 from nplm_jax.config import OutputSettings
 from nplm_jax.outputs.importance import ImportanceSampling
@@ -7,6 +10,7 @@ from nplm_jax.outputs.sampled import NoiseContrastive, SampledSoftmax
 from nplm_jax.outputs.softmax import FullSoftmax
 from nplm_jax.outputs.tree import TreeSoftmax
 from nplm_jax.outputs.two_level import TwoLevelSoftmax
+from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import require
 
 OUTPUT_LAYERS: dict[str, type[OutputLayer]] = {
@@ -20,7 +24,9 @@ OUTPUT_LAYERS: dict[str, type[OutputLayer]] = {
 
 
 def output_layer_class(settings: OutputSettings) -> type[OutputLayer]:
-    """Returns the class that `output.kind` names. Raises BadInput for an unknown name."""
-    allowed = f'must be one of {", ".join(OUTPUT_LAYERS)}'
+    """Returns the class that `output.kind` names. Raises BadInput for an unknown name or a plug-in that is no layer."""
+    if plugins.is_path(settings.kind):
+        return plugins.load_class('output.kind', settings.kind, OutputLayer)
+    allowed = f'must be one of {", ".join(OUTPUT_LAYERS)}, or {plugins.IMPORT_PATH}'
     require(settings.kind in OUTPUT_LAYERS, 'output.kind', settings.kind, allowed)
     return OUTPUT_LAYERS[settings.kind]

@@ -1,6 +1,7 @@
 """What stands behind --config: the files, mistakes as one line, the resolved config as text. Imports no JAX."""
 
 import difflib
+import itertools
 import os
 import pathlib
 import re
@@ -12,8 +13,9 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict
 
-from nplm_jax.config import FIELDS
-from nplm_jax.utils.checked_fields import flatten
+from nplm_jax import config as config_lib
+from nplm_jax.config import FIELDS, is_option
+from nplm_jax.utils.checked_fields import flatten, list_fields
 from nplm_jax.utils.errors import BadInput, first_line
 
 _CLONE = pathlib.Path(__file__).parents[2]  # with configs/, unless the package was installed from a wheel
@@ -57,7 +59,7 @@ def check_keys(argv: Sequence[str]) -> None:
         BadInput: No config has such a key.
     """
     for match in filter(None, map(_OVERRIDE.match, argv)):
-        if match[1] not in FIELDS:
+        if match[1] not in FIELDS and not is_option(match[1]):
             raise BadInput(f'--config.{match[1]}: {describe_unknown_key(match[1])}')
 
 
@@ -112,10 +114,13 @@ def describe_config(config: ConfigDict, points: Sequence[Mapping[str, Any]] = ()
         config: The config.
         points: The overrides of each point of a sweep.
     """
-    lines = []
-    for key, value in flatten(config).items():
-        default, meaning = FIELDS[key].default, FIELDS[key].metadata['meaning']
-        note = '' if value == default else f'default: {default!r}; '
-        lines.append(f'{key} = {value!r}  # {note}{meaning}')
+    settings = config_lib.from_config(config)
+    plugins = [type(getattr(settings, section).options) for section in config_lib.PLUGINS]
+    options = [list_fields(kind, f'{section}.options.') for section, kind in zip(config_lib.PLUGINS, plugins)]
+    fields, lines = FIELDS | dict(itertools.chain(*options)), []
+    for key, value in flatten(config_lib.to_dict(settings)).items():
+        default, meaning = fields[key].default, fields[key].metadata.get('meaning', '')
+        notes = ('' if value == default else f'default: {default!r}', meaning)
+        lines.append(f'{key} = {value!r}  # {"; ".join(filter(None, notes))}')
     lines += [f'point {number}: {dict(point)}' for number, point in enumerate(points, start=1)]
     return '\n'.join(lines)

@@ -17,6 +17,7 @@ from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.runs.loading import Path, load
 from nplm_jax.runs.session import RunSession, SharedCorpus, open_session
 from nplm_jax.runs.signals import interruptible
+from nplm_jax.training import optimizers
 from nplm_jax.training.loop import Trainer, fit
 from nplm_jax.training.vmapped import RUN_ERRORS, fit_many
 from nplm_jax.utils.errors import BadInput, NonFiniteError, require
@@ -40,6 +41,7 @@ def load_settings(config: Config) -> Settings:
     output_layer_class(settings.output)
     if is_network(settings.model):
         body_class(settings.model).from_settings(settings)
+        optimizers.check_settings(settings.optimizer)
         neighbours.check_settings(settings)
         _check_postprocessing(settings)
     else:

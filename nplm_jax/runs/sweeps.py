@@ -1,5 +1,7 @@
 """Many runs from one config: each point of a sweep is the config with some keys changed."""
 
+import ast
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -11,7 +13,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from nplm_jax.config import CorpusSettings
+from nplm_jax import config as config_lib
+from nplm_jax.config import CorpusSettings, is_option
 from nplm_jax.runs import catalog, experiment, figures, loading, session, workdir
 from nplm_jax.runs.command_line import describe_unknown_key
 from nplm_jax.runs.workdir import run_name
@@ -85,7 +88,8 @@ def grid_points(axes: Sequence[str], config: ConfigDict) -> list[Point]:
         require(bool(key and equals), '--grid', axis, 'must be KEY=VALUE,VALUE,... such as model.m=10,30')
         require(key not in values, '--grid', axis, 'key given twice')
         parent, last = _find(config, key, '--grid')
-        values[key] = [_parse(text, type(parent[last]), key) for text in texts.split(',')]
+        expected = type(parent[last]) if last in parent else object
+        values[key] = [_parse(text, expected, key) for text in texts.split(',')]
     combinations = itertools.product(*values.values())
     points = [apply(config, dict(zip(values, combination)), '--grid') for combination in combinations]
     _check_names(points, '--grid: a point')
@@ -97,6 +101,10 @@ def _parse(text: str, expected: type, key: str) -> Any:
     if expected is bool:
         require(text.lower() in ('true', 'false'), f'--grid: {key}', text, 'must be true or false')
         return text.lower() == 'true'
+    if expected is object:  # an option of a plug-in, as Python writes it; a string need not have quotes
+        with contextlib.suppress(ValueError, SyntaxError):
+            return ast.literal_eval(text.capitalize() if text in ('true', 'false') else text)
+        return text
     try:
         return expected(text)
     except ValueError:
@@ -116,7 +124,8 @@ def _find(config: ConfigDict, key: str, flag: str) -> tuple[ConfigDict, str]:
     parent: Any = config
     for section in sections:
         parent = parent[section] if isinstance(parent, ConfigDict) and section in parent else None
-    if not isinstance(parent, ConfigDict) or last not in parent or isinstance(parent[last], ConfigDict):
+    is_value = isinstance(parent, ConfigDict) and last in parent and not isinstance(parent[last], ConfigDict)
+    if not (is_value or is_option(key)):
         raise BadInput(f'{flag}: {key}: {describe_unknown_key(key)}')
     return parent, last
 
@@ -223,15 +232,16 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
             rows.append([point.name, failures.get(point.name, 'missing'), '-', '-', '-'])
             continue
         text = str(workdir.read_record(folder / point.name).get('sha256'))
-        first, expected = texts.setdefault(experiment.load_settings(point.config).corpus, (point.name, text))
+        settings = experiment.load_settings(point.config)
+        first, expected = texts.setdefault(settings.corpus, (point.name, text))
         if text != expected:
             workdir.refuse_changes(folder, f'{point.name} was started on a different text from {first}')
         perplexities = [null_to_inf(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
         if perplexities[1] < lowest:
             best, lowest = len(rows), perplexities[1]
         rows.append([point.name, *perplexities, float(results['seconds'])])
-        values = flatten(point.config)
-        drawn.append(({key: values[key] for key in keys}, perplexities[1]))
+        values = flatten(config_lib.to_dict(settings))
+        drawn.append(({key: values.get(key) for key in keys}, perplexities[1]))
     has_best = best >= 0 and len(rows) > 1
     lines = [f'Best on validation: {folder / rows[best][0]}'] if has_best else []
     rows = [[*row, 'best on validation' if has_best and row is rows[best] else ''] for row in rows]

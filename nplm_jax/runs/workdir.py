@@ -77,8 +77,8 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
     except OSError as error:
         raise BadInput(f'--workdir={folder}: cannot be used ({error.strerror})') from None
     current = flatten(config_lib.to_dict(settings))
-    keys = sorted(k for k in current if current[k] != recorded[k] and not k.startswith('parallel.'))
-    if differences := '; '.join(f'{k}={recorded[k]!r} there, {current[k]!r} now' for k in keys):
+    keys = sorted(k for k in current if current[k] != recorded.get(k) and not k.startswith('parallel.'))
+    if differences := '; '.join(f'{k}={recorded.get(k)!r} there, {current[k]!r} now' for k in keys):
         raise BadInput(f'--workdir={folder}: belongs to another config ({differences}); {give_another(folder)}')
 
 

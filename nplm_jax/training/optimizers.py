@@ -1,5 +1,6 @@
 """Optimizers and learning-rate schedules: the paper's, and Optax's."""
 
+import dataclasses
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, Self
 
@@ -10,6 +11,8 @@ import numpy as np
 import optax
 
 from nplm_jax.config import OptimizerSettings, Settings
+from nplm_jax.utils import plugins
+from nplm_jax.utils.errors import require
 
 LearningRate = Callable[['Hyperparameters', Any], Any]  # (hyperparameters, step) -> rate
 
@@ -91,6 +94,7 @@ def make_optimizer(
         tables: The names of the parameters with one row per word.
     """
     direction = {
+        settings.name: lambda: _plugin(settings),
         'paper': optax.identity,
         'sgd': lambda: optax.trace(settings.momentum) if settings.momentum else optax.identity(),
         'adam': optax.scale_by_adam,
@@ -100,6 +104,21 @@ def make_optimizer(
     optimizer = optax.chain(direction, _scale_by_learning_rate(learning_rate))
     clips = settings.clip_norm and settings.name != 'paper'
     return optax.chain(clip_by_global_norm(settings.clip_norm), optimizer) if clips else optimizer
+
+
+def check_settings(settings: OptimizerSettings) -> None:
+    """Raises BadInput for a plug-in that is no Optax factory."""
+    if plugins.is_path(settings.name):
+        _plugin(settings)
+
+
+def _plugin(settings: OptimizerSettings) -> optax.GradientTransformationExtraArgs:
+    """Returns the transformation that the factory of a plug-in makes, with the rate left to the schedule."""
+    factory = plugins.load_function('optimizer.name', settings.name, 'learning_rate')
+    made = factory(learning_rate=1.0, **dataclasses.asdict(settings.options))
+    allowed = 'must return an optax.GradientTransformation'
+    require(isinstance(made, optax.GradientTransformation), 'optimizer.name', settings.name, allowed)
+    return optax.chain(made, optax.scale(-1.0))
 
 
 class RowwiseAdamState(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from ml_collections import ConfigDict
 
+from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput, require
 
 T = TypeVar('T')
@@ -23,6 +24,18 @@ class Check(NamedTuple):
 
     allowed: str
     holds: Callable[[Any], bool]
+
+
+class OptionsOf(NamedTuple):
+    """Marks the field of a section that has the options of a plug-in.
+
+    Attributes:
+        field: The field before it that names the plug-in.
+        is_class: Whether the plug-in is a class; else it is a function.
+    """
+
+    field: str
+    is_class: bool
 
 
 def key(default: Any, meaning: str) -> Any:
@@ -58,9 +71,14 @@ def build(settings_class: type[T], flat: Mapping[str, Any]) -> T:
 
 def _build_section(section_class: type, flat: dict[str, Any], prefix: str) -> Any:
     """Removes the keys of a section from `flat`, checks their values and returns the section."""
-    values = {}
+    values: dict[str, Any] = {}
     for field, kind in typing.get_type_hints(section_class, include_extras=True).items():
         name = f'{prefix}{field}'
+        marks = getattr(kind, '__metadata__', ())
+        if marks and isinstance(marks[0], OptionsOf):
+            chooser, is_class = marks[0]
+            plugin = values.get(chooser, getattr(section_class, chooser))
+            kind = plugins.options_class(f'{prefix}{chooser}', plugin, is_class)
         if dataclasses.is_dataclass(kind):
             value = flat.pop(name, {})  # `flatten` leaves only an empty section, or a value that is no section
             require(value == {}, name, value, 'must be a section')
@@ -92,8 +110,7 @@ def flatten(values: ConfigDict | Mapping[str, Any], prefix: str = '') -> dict[st
     flat: dict[str, Any] = {}
     values = values.to_dict() if isinstance(values, ConfigDict) else values
     for key, value in values.items():
-        is_section = isinstance(value, Mapping) and value
-        flat |= flatten(value, f'{prefix}{key}.') if is_section else {f'{prefix}{key}': value}
+        flat |= flatten(value, f'{prefix}{key}.') if isinstance(value, Mapping) else {f'{prefix}{key}': value}
     return flat
 
 

@@ -1,0 +1,128 @@
+"""Plug-ins: parts of a run that a config names by import path, `package.module:Name`, and their options.
+
+A model body or an output layer is a class; its options are the fields of the frozen dataclass `Options` in it. A corpus
+or an optimizer is a function; its options are its keyword arguments. Every option has a default.
+"""
+
+import dataclasses
+import functools
+import importlib
+import inspect
+import os
+import sys
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from nplm_jax.utils.errors import BadInput, first_line, require
+
+IMPORT_PATH = 'an import path, package.module:Name'
+_GIVEN = ('learning_rate',)  # arguments of a function that are no options
+_TYPES = (bool, int, float, str)  # of options
+
+
+@dataclasses.dataclass(frozen=True)
+class NoOptions:
+    """The options of what has none."""
+
+
+def is_path(name: str) -> bool:
+    """Returns whether a name is an import path; other names are those of a registry."""
+    return ':' in name
+
+
+def load(key: str, path: str) -> Any:
+    """Returns what an import path names; modules in the working folder can be imported.
+
+    Args:
+        key: The config key, for messages.
+        path: `package.module:Name`.
+
+    Raises:
+        BadInput: There is no such module or name, or importing the module fails.
+    """
+    module_name, _, name = path.partition(':')
+    if (folder := os.getcwd()) not in sys.path:
+        sys.path.append(folder)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f'{module_name}.'.startswith(f'{error.name}.'):
+            where = 'in the working folder or among the installed packages'
+            raise BadInput(f'{key}={path!r}: there is no module {error.name} {where}') from None
+        reason = f'{type(error).__name__}: {first_line(error)}'
+        raise BadInput(f'{key}={path!r}: importing {module_name} failed ({reason})') from error
+    require(hasattr(module, name), key, path, f'{module_name} has no {name or "empty name"}')
+    return getattr(module, name)
+
+
+def load_class(key: str, path: str, base: type) -> Any:
+    """Returns the class that an import path names. Raises BadInput unless it is a concrete subclass of `base`."""
+    found = load(key, path)
+    is_subclass = isinstance(found, type) and issubclass(found, base) and not inspect.isabstract(found)
+    require(is_subclass, key, path, f'must be a subclass of {base.__module__}.{base.__name__} with all its methods')
+    return found
+
+
+def load_function(key: str, path: str, *given: str) -> Callable[..., Any]:
+    """Returns the function that an import path names.
+
+    Args:
+        key: The config key, for messages.
+        path: `package.module:name`.
+        *given: The names of the arguments that it is called with, beside its options.
+
+    Raises:
+        BadInput: It is no function, or one that cannot be called so.
+    """
+    found = load(key, path)
+    require(callable(found) and not isinstance(found, type), key, path, 'must be a function')
+    try:
+        inspect.signature(found).bind(**dict.fromkeys(given))
+    except TypeError:
+        arguments = f'the argument {", ".join(given)}' if given else 'no argument'
+        require(False, key, path, f'must take {arguments}, and options, each with a default')
+    return found
+
+
+def options_class(key: str, name: str, is_class: bool) -> type:
+    """Returns the dataclass of the options of a plug-in; that of a registered name has none.
+
+    Args:
+        key: The config key that names the plug-in, for messages.
+        name: A registered name or an import path.
+        is_class: Whether such a plug-in is a class; else it is a function.
+
+    Raises:
+        BadInput: The plug-in cannot be imported, is of the other kind, or its options have no defaults.
+    """
+    if not is_path(name):
+        return NoOptions
+    plugin = load(key, name)
+    if not is_class:
+        require(callable(plugin) and not isinstance(plugin, type), key, name, 'must be a function')
+        return _arguments(plugin)
+    require(isinstance(plugin, type), key, name, 'must be a class')
+    options = getattr(plugin, 'Options', NoOptions)
+    is_frozen = dataclasses.is_dataclass(options) and options.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    require(is_frozen, key, name, 'its Options must be a frozen dataclass')
+    missing = [field.name for field in dataclasses.fields(options) if field.default is dataclasses.MISSING]
+    require(not missing, key, name, f'its option {missing[:1]} needs a default')
+    return options
+
+
+@functools.cache
+def _arguments(function: Callable[..., Any]) -> type:
+    """Returns the arguments of a function that a config can set as a dataclass: those with a plain default."""
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except Exception:  # noqa: BLE001 (annotations may name what only a type checker imports)
+        hints = {}
+    fields = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        default = parameter.default
+        if name not in _GIVEN and type(default) in _TYPES:
+            hint = hints.get(name)
+            is_plain = getattr(hint, '__origin__', hint) in _TYPES
+            fields.append((name, hint if is_plain else type(default), dataclasses.field(default=default)))
+    return dataclasses.make_dataclass(f'{function.__name__}_options', fields, frozen=True)

@@ -1,0 +1,120 @@
+"""The plug-ins of docs/howto/plugins.md, in a folder of their own: they train, resume, sweep, score and generate."""
+
+import io
+import json
+import re
+import sys
+
+import pytest
+from helpers import ROOT, check_resumed, launch, small_settings
+
+from nplm_jax.runs import loading
+from nplm_jax.runs.experiment import load_settings
+from nplm_jax.utils.errors import BadInput
+
+PAGE = (ROOT / 'docs' / 'howto' / 'plugins.md').read_text()
+PARTS, CONFIG = re.findall(r'```python\n(.*?)```', PAGE, re.DOTALL)
+NAMES = {
+    'corpus.name': 'my_parts:sums',
+    'model.family': 'my_parts:WeightedMean',
+    'output.kind': 'my_parts:SmoothedSoftmax',
+    'optimizer.name': 'my_parts:signum',
+}
+OWN = {  # in place of what tests/helpers.py trains
+    **NAMES,
+    'model.options.power': 2.0,
+    'model.direct': False,
+    'model.h': 200,
+    'model.dropout': 0.25,
+    'optimizer.learning_rate': 0.01,
+    'optimizer.momentum': 0.0,
+}
+
+
+@pytest.fixture
+def scratch(tmp_path, monkeypatch):
+    """The working folder, with the page's two files."""
+    (tmp_path / 'my_parts.py').write_text(PARTS)
+    (tmp_path / 'my_config.py').write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, 'path', list(sys.path))
+    yield tmp_path
+    sys.modules.pop('my_parts', None)
+
+
+def test_they_train_sweep_score_and_generate(scratch, nplm_command, monkeypatch):
+    flags = '--config=my_config.py', '--config.optimizer.options.nesterov=true', '--config.train.epochs=2'
+    trained = launch(*flags, '--grid', 'model.options.power=0,2', '--workdir=runs', cwd=scratch)
+    assert trained.returncode == 0, trained.stderr
+    folders = [scratch / 'runs' / f'power={power}' for power in ('0.0', '2.0')]
+    valid = [json.loads((folder / 'results.json').read_text())['perplexity']['valid'] for folder in folders]
+    assert valid[1] < valid[0] < 17  # the last word but one says more than that before it
+    config = json.loads((folders[1] / 'config.json').read_text())
+    options = {section: config[section]['options'] for section in ('corpus', 'model', 'output', 'optimizer')}
+    assert options == {
+        'corpus': {'count': 200, 'seed': 1},
+        'model': {'power': 2.0},
+        'output': {'smoothing': 0.1},
+        'optimizer': {'momentum': 0.9, 'nesterov': True},
+    }
+    refused = launch(*flags, f'--workdir={folders[1]}', '--config.model.options.power=1', cwd=scratch)
+    assert 'belongs to another config (model.options.power=2.0 there, 1.0 now' in refused.stderr
+
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'one plus two is three .\n')))
+    printed, _ = nplm_command('score', folders[1])
+    assert printed[0].startswith('one=')
+    printed, _ = nplm_command('generate', folders[1], '--words=6', '--samples=2')
+    assert [len(line.split()) for line in printed] == [6, 6]
+    sys.modules.pop('my_parts')
+    monkeypatch.chdir('/')
+    sys.path.remove(str(scratch))
+    with pytest.raises(BadInput, match="my_parts:sums': there is no module my_parts in the working folder or among"):
+        loading.load(folders[1])
+
+
+@pytest.mark.usefixtures('scratch')
+def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
+    check_resumed(small_settings(OWN), tmp_path)
+
+
+@pytest.mark.usefixtures('scratch')
+@pytest.mark.parametrize(
+    'changes,message',
+    [
+        ({'model.options.powr': 1.0}, r'model.options.powr: unknown key; allowed here: power'),
+        ({'model.options.power': -1.0}, r'model.options.power=-1.0: must be 0 or more'),
+        ({'optimizer.options.momentum': 'x'}, r"optimizer.options.momentum='x': must be of type float"),
+        ({'model.family': 'my_parts:Missing'}, r"model.family='my_parts:Missing': my_parts has no Missing"),
+        ({'model.family': 'my_parts:'}, r"model.family='my_parts:': my_parts has no empty name"),
+        (
+            {'model.family': 'my_partz:Body'},
+            r"model.family='my_partz:Body': there is no module my_partz in the working",
+        ),
+        ({'model.family': 'broken:Body'}, r"model.family='broken:Body': importing broken failed .SyntaxError: "),
+        ({'model.family': 'my_parts:sums'}, r"model.family='my_parts:sums': must be a class"),
+        (
+            {'output.kind': 'my_parts:WeightedMean'},
+            r"output.kind='my_parts:WeightedMean': must be a subclass of nplm_jax",
+        ),
+        ({'optimizer.name': 'my_parts:sums'}, r"optimizer.name='my_parts:sums': must take the argument learning_rate"),
+        ({'optimizer.name': 'my_parts:WeightedMean'}, r"optimizer.name='my_parts:WeightedMean': must be a function"),
+        ({'corpus.name': 'my_parts:signum'}, r"corpus.name='my_parts:signum': must take no argument"),
+    ],
+)
+def test_a_mistake_is_one_line(changes, message, tmp_path):
+    (tmp_path / 'broken.py').write_text('def f(:\n')
+    with pytest.raises(BadInput, match=f'^{message}'):
+        load_settings({**NAMES, **changes})
+
+
+@pytest.mark.parametrize('made', ["'one text'", '[]', '[1]', "{'train': ['a b']}"])
+def test_a_corpus_that_returns_no_texts_is_refused(scratch, made):
+    (scratch / 'my_parts.py').write_text(f'{PARTS}\n\ndef nothing():\n    return {made}\n')
+    settings = load_settings({**NAMES, 'corpus.name': 'my_parts:nothing'})
+    with pytest.raises(BadInput, match="^corpus.name='my_parts:nothing': must return texts"):
+        loading.load_dataset(settings)
+
+
+def test_a_factory_of_optax_is_an_optimizer(tmp_path):
+    changes = {'optimizer.name': 'optax.contrib:muon', 'optimizer.options.beta': 0.9, 'optimizer.momentum': 0.0}
+    check_resumed(small_settings({**changes, 'optimizer.learning_rate': 0.02}), tmp_path)
