@@ -16,10 +16,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from nplm_jax.cli.parser import Parser
+from nplm_jax.cli.parser import Parser, print_results
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.io import expand, write_atomically
-from nplm_jax.utils.text import markdown_table, to_json
+from nplm_jax.utils.text import markdown_table
 
 METHODS = ('ngram_cache', 'neural_cache', 'dynamic')
 
@@ -34,8 +33,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument(
         '--tune_words', type=int, default=20_000, help='number of validation words that sizes and rates are tuned on'
     )
-    parser.add_argument('--output', default='', help='JSON file to write the results to; default: none')
-    parser.add_json()
+    parser.add_results()
     flags = parser.parse_args(argv)
     methods = flags.methods.split(',')
     known = set(methods) <= set(METHODS)
@@ -44,17 +42,13 @@ def main(argv: Sequence[str]) -> None:
 
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.inference import adaptation
-    from nplm_jax.runs import provenance
 
     models = load_models(flags.workdir)
     data = models.read_corpus(flags.workdir)
     named = dict(zip(models.names, models.models))
     rows = adaptation.adapt(named, data, flags.tune_words, methods, lambda name: print(name, file=sys.stderr))
     results = {'rows': rows, 'tune_words': flags.tune_words}
-    results |= {'command': shlex.join(['nplm', 'adapt', *argv]), **provenance.provenance()}
-    print(to_json(results) if flags.json else make_table(rows))
-    if flags.output:
-        write_atomically(expand('--output', flags.output), to_json(results, indent=2) + '\n')
+    print_results(flags, shlex.join(['nplm', 'adapt', *argv]), results, make_table(rows))
 
 
 def make_table(rows: Sequence[dict[str, Any]]) -> str:

@@ -33,20 +33,18 @@ def main(argv: Sequence[str]) -> None:
     parser = Parser('compare', f'{__doc__}\n{LINE_START}')
     parser.add_model_flags()
     parser.add_argument('--text', default='', metavar='FILE', help='text file to score with every run; default: none')
-    parser.add_argument('--figure', default='', metavar='FILE.png', help='PNG file to draw; default: none')
+    parser.add_figure('PNG file to draw; default: none')
     parser.add_json()
     flags = parser.parse_args(argv)
     require(flags.text or not flags.weights, '--weights', flags.weights, 'belongs to --text; nplm mix finds weights')
-    require(flags.figure.endswith('.png') or not flags.figure, '--figure', flags.figure, 'must end in .png')
     text = read_text('--text', expand('--text', flags.text)) if flags.text else ''
     require(bool(text.strip()) or not flags.text, '--text', flags.text, 'holds no words')
 
     from nplm_jax.cli import run_table
-    from nplm_jax.cli.loaded_models import run_names
     from nplm_jax.runs import catalog
 
     runs = [catalog.read_run(catalog.expand_run(folder)) for folder in flags.workdir]
-    names = run_names(flags.workdir)
+    names = run_table.run_names(flags.workdir)
     scores: dict[str, dict[str, Any]] = {}
     marked = False
     if text:

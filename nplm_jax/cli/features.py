@@ -14,7 +14,7 @@ from __future__ import annotations
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.errors import require
@@ -23,8 +23,6 @@ from nplm_jax.utils.text import markdown_table, to_json
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from nplm_jax.data.vocabulary import Vocabulary
 
 KINDS = ('noun', 'verb', 'adjective', 'adverb')
 WORDS_PER_KIND = 5
@@ -46,6 +44,7 @@ def main(argv: Sequence[str]) -> None:
 
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.data import brown
+    from nplm_jax.inference import embeddings
 
     models = load_models(flags.workdir)
     family, corpus, vocabulary = models.settings[0].model.family, models.settings[0].corpus.name, models.vocabulary
@@ -59,12 +58,19 @@ def main(argv: Sequence[str]) -> None:
     require(bool(known), '--words', flags.words, 'no word of it is in the vocabulary')
     if len(known) < len(words):
         print(f'not in the vocabulary: {" ".join(word for word in words if word not in known)}', file=sys.stderr)
-    neighbours = find_neighbours(vocabulary.words, features_VxM, [vocabulary.ids[word] for word in known])
-    print(to_json({'neighbours': neighbours}) if flags.json else neighbours_table(neighbours))
-    if kinds and not flags.json:
-        print('\n' + describe_agreement(vocabulary.words, features_VxM, kinds))
+    nearest = {word: models.neighbours(word, NUM_NEIGHBOURS)[0][1] for word in known}
+    if flags.json:
+        entries = {word: [{'word': w, 'cosine': cosine} for w, cosine in near] for word, near in nearest.items()}
+        print(to_json({'neighbours': [{'word': word, 'nearest': entry} for word, entry in entries.items()]}))
+    else:
+        rows = [[word, ', '.join(f'{w} {cosine:.2f}' for w, cosine in near)] for word, near in nearest.items()]
+        print(markdown_table(['word', 'nearest by cosine'], rows))
+        if kinds:
+            print('\n' + describe_agreement(vocabulary.words, features_VxM, kinds))
     if flags.export:
-        export(vocabulary, features_VxM, kinds, folder)
+        embeddings.write_word2vec(vocabulary, features_VxM, folder / 'features.txt', binary=False)
+        embeddings.write_word2vec(vocabulary, features_VxM, folder / 'features.bin', binary=True)
+        embeddings.write_projector(vocabulary, features_VxM, folder / 'projector', kinds)
     if flags.maps:  # last: without scikit-learn all else is done
         draw_maps(vocabulary.words, features_VxM, kinds, folder)
 
@@ -91,32 +97,10 @@ def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Ma
     agreement = float((kinds_B == kinds_B[nearest_Bx1[:, 0]]).mean())
     counts = np.bincount(kinds_B)
     chance = float((counts * (counts - 1)).sum() / (len(ids) * (len(ids) - 1)))
-    return (
-        f'Of the {len(ids):,} most frequent words, {agreement:.0%} have the part of speech of the nearest of the '
-        f'others; of two drawn by chance, {chance:.0%} would.'
+    found = (
+        f'Of the {len(ids):,} most frequent words, {agreement:.0%} have the part of speech of the nearest of the others'
     )
-
-
-def find_neighbours(words: Sequence[str], features_VxM: np.ndarray, ids_B: Sequence[int]) -> list[dict[str, Any]]:
-    """Returns for each id its word and the nearest words with their cosines."""
-    from nplm_jax.inference import embeddings
-
-    rows = zip(ids_B, *embeddings.neighbours(features_VxM, ids_B, NUM_NEIGHBOURS))
-    return [
-        {
-            'word': words[i],
-            'nearest': [{'word': words[j], 'cosine': float(cosine)} for j, cosine in zip(nearest_K, cosines_K)],
-        }
-        for i, nearest_K, cosines_K in rows
-    ]
-
-
-def neighbours_table(neighbours: Sequence[Mapping[str, Any]]) -> str:
-    """Returns a Markdown table of what `find_neighbours` found, one word a row."""
-    rows = []
-    for row in neighbours:
-        rows.append([row['word'], ', '.join(f'{near["word"]} {near["cosine"]:.2f}' for near in row['nearest'])])
-    return markdown_table(['word', 'nearest by cosine'], rows)
+    return f'{found}; of two drawn by chance, {chance:.0%} would.'
 
 
 def draw_maps(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str], folder: pathlib.Path) -> None:
@@ -133,12 +117,3 @@ def draw_maps(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str
         title = f'{len(ids):,} most frequent words, {features_VxM.shape[1]} features each: {caption}'
         colours = [kinds.get(word, 'word') for word in labels]
         embeddings.draw(points_Bx2, labels, colours, folder / f'{name}.png', title, NUM_LABELS)
-
-
-def export(vocabulary: Vocabulary, features_VxM: np.ndarray, kinds: Mapping[str, str], folder: pathlib.Path) -> None:
-    """Writes word2vec's two formats and the files of TensorBoard's projector."""
-    from nplm_jax.inference import embeddings
-
-    for name, binary in {'features.txt': False, 'features.bin': True}.items():
-        embeddings.write_word2vec(vocabulary, features_VxM, folder / name, binary)
-    embeddings.write_projector(vocabulary, features_VxM, folder / 'projector', kinds)

@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> None:
     """Generates text and prints it."""
     parser = Parser('generate', f'{__doc__}\n{PROMPT_START}')
     parser.add_model_flags()
-    parser.add_argument('--prompt', default='', help='beginning of the text; default: the start of a paragraph')
+    parser.add_prompt()
     parser.add_argument('--samples', type=int, help='number of texts to draw; default: 10')
     parser.add_argument('--words', type=int, default=50, help='number of words after the prompt')
     parser.add_argument('--temperature', type=float, help='below 1, likely words become more likely; default: 1')
@@ -62,7 +62,6 @@ def main(argv: Sequence[str]) -> None:
     models = load_models(flags.workdir, flags.weights)
     spelling = models.with_spelling(flags.workdir).spelling if flags.open else None
     prompt = models.tokenize_prompt(flags.prompt, flags.tokens)
-    models.warn_unknown(prompt)
     ids_N, log_p_K = models.encode_prompt(prompt), None
     if flags.beam is None:
         ids_BxT = generation.sample(models.mixture, ids_N, flags.words, samples, choice, flags.seed)

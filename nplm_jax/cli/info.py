@@ -80,9 +80,7 @@ def make_text(info: Mapping[str, Any]) -> str:
             lines += [f'  {count:,} {split} words had probability zero'] if count else []
     lines += [f'{key.replace("_", " ")}: {_value(results[key])}' for key in results if key not in _SHOWN_ELSEWHERE]
     if results.get('versions'):
-        lines.append(
-            'versions: ' + ', '.join(f'{package} {version}' for package, version in results['versions'].items())
-        )
+        lines.append(f'versions: {_pairs(results["versions"])}')
     files = (f'{name} ({size / 1e6:,.1f} MB)' if size >= 1e5 else name for name, size in info['files'].items())
     lines += [f'files: {", ".join(files)}', 'config:']
     return '\n'.join([*lines, *(f'  {key} = {value!r}' for key, value in flatten(info['config']).items())])

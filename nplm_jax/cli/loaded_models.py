@@ -1,28 +1,27 @@
-"""Loads the models of finished runs and encodes a user's text for them. Imports JAX only to load."""
-
-from __future__ import annotations
+"""Loads the models of finished runs and encodes a user's text for them."""
 
 import dataclasses
-import os
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nplm_jax.cli.mixture_weights import read_weights
+from nplm_jax.cli.run_table import check_finished, run_names
 from nplm_jax.config import Settings
 from nplm_jax.data import text_checks
+from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.data.word_tokens import WordCutter
-from nplm_jax.utils.errors import BadInput, require
-
-if TYPE_CHECKING:
-    from nplm_jax.data.dataset import Dataset
-    from nplm_jax.inference.scoring import LineStart
-    from nplm_jax.models.language_model import LanguageModel
-    from nplm_jax.models.open_vocabulary import OpenVocabulary
+from nplm_jax.inference import embeddings, generation
+from nplm_jax.inference.scoring import LineStart
+from nplm_jax.models import mixture
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.models.open_vocabulary import OpenVocabulary
+from nplm_jax.runs import loading, process, spelling
+from nplm_jax.utils.errors import require
 
 _MAX_NAMED = 12  # unknown words in a note
 
@@ -54,10 +53,16 @@ class LoadedModels:
 
     def word_features(self) -> list[tuple[str, np.ndarray]]:
         """Returns the word features C (float32, V x M) of each network, with its name."""
-        from nplm_jax.models.neural import NeuralLanguageModel
-
         networks = [(name, m) for name, m in zip(self.names, self.models) if isinstance(m, NeuralLanguageModel)]
         return [(name, np.asarray(network.params['C_VxM'])) for name, network in networks]
+
+    def neighbours(self, word: str, k: int) -> list[tuple[str, list[tuple[str, float]]]]:
+        """Returns the k words nearest to `word` by each network's features, with their cosines; [] if it is unknown."""
+        nearest = []
+        for name, features_VxM in self.word_features() if word in self.vocabulary.ids else []:
+            ids_1xK, cosines_1xK = embeddings.neighbours(features_VxM, [self.vocabulary.ids[word]], k)
+            nearest.append((name, list(zip(self.vocabulary.decode(ids_1xK[0]), cosines_1xK[0].tolist()))))
+        return nearest
 
     def tokenize(self, text: str, kind: str) -> list[str]:
         """Cuts a user's text into words as the first run's corpus was, or as `kind` says (see `WordCutter`)."""
@@ -78,10 +83,11 @@ class LoadedModels:
         return lines
 
     def tokenize_prompt(self, text: str, kind: str) -> list[str]:
-        """Returns the words of a prompt. Raises BadInput if it has words and the vocabulary has none of them."""
+        """Returns the words of a prompt, and names the unknown ones on stderr. Raises BadInput if all are unknown."""
         words = self.tokenize(text, kind)
         known = not words or any(word in self.vocabulary.ids for word in words)
         require(known, '--prompt', text, 'no word of it is in the vocabulary')
+        self.warn_unknown(words)
         return words
 
     def describe_unknown(self, words: Sequence[str]) -> str:
@@ -99,19 +105,12 @@ class LoadedModels:
         if note := self.describe_unknown(words):
             print(note, file=sys.stderr)
 
-    def encode(self, words: Sequence[str]) -> np.ndarray:
-        """Returns the ids of the words, int32, and names the unknown words on stderr."""
-        self.warn_unknown(words)
-        return self.vocabulary.encode(words)
-
     def read_corpus(self, folders: Sequence[str]) -> Dataset:
         """Reads the corpus of these runs again.
 
         Raises:
             BadInput: They have several, or the text has changed.
         """
-        from nplm_jax.runs import loading
-
         for folder, settings in zip(folders, self.settings):
             same = settings.corpus == self.settings[0].corpus
             require(same, 'RUN', folder, f'its corpus.* are not those of {folders[0]}; {_import_advice(folders[0])}')
@@ -122,15 +121,10 @@ class LoadedModels:
 
     def with_spelling(self, folders: Sequence[str]) -> OpenVocabulary:
         """Returns the mixture with the spelling of unknown words. Raises BadInput if no run's folder has one."""
-        from nplm_jax.models.open_vocabulary import OpenVocabulary
-        from nplm_jax.runs import spelling
-
         return OpenVocabulary(self.mixture, self.vocabulary, spelling.load(*folders))
 
     def encode_prompt(self, words: Sequence[str]) -> np.ndarray:
         """Returns the ids of a prompt, int32, with what stands before it. See `generation.encode_prompt`."""
-        from nplm_jax.inference import generation
-
         return generation.encode_prompt(words, self.vocabulary, self.settings[0].corpus)
 
 
@@ -149,10 +143,6 @@ def load_models(folders: Sequence[str], weights: str = '') -> LoadedModels:
     require(repeated is None, 'RUN', repeated, 'is given twice')
     weights_1xM = read_weights(weights, folders)
 
-    from nplm_jax.inference.scoring import LineStart
-    from nplm_jax.models import mixture
-    from nplm_jax.runs import loading, process
-
     process.set_up_process()
     settings, vocabularies, models = zip(*map(loading.load, folders))
     for folder, vocabulary in zip(folders, vocabularies):
@@ -169,20 +159,3 @@ def _import_advice(folder: str) -> str:
     """Returns how a model that another toolkit has trained comes to the vocabulary and `corpus.*` of a run."""
     command = f'nplm import arpa FILE --workdir=DIR --vocabulary={shlex.quote(folder)}'
     return f'`{command}` gives an ARPA model those of {folder}'
-
-
-def check_finished(folders: Sequence[str]) -> None:
-    """Raises BadInput, which names the finished runs that there are, unless all of these are finished."""
-    from nplm_jax.runs import catalog
-
-    for folder in folders:
-        path = catalog.expand_run(folder)
-        if not catalog.is_finished(path):
-            raise BadInput(f'RUN={folder!r}: no finished run there; {catalog.suggest(path)}')
-
-
-def run_names(folders: Sequence[str]) -> list[str]:
-    """Returns the names of the folders; of two with one name, and of one named `mixture`, the whole paths."""
-    names = [os.path.basename(os.path.abspath(folder)) for folder in folders]
-    taken = [*names, 'mixture']
-    return [str(folder) if taken.count(name) > 1 else name for name, folder in zip(names, folders)]

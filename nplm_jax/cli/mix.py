@@ -15,10 +15,9 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nplm_jax.cli.parser import Parser
+from nplm_jax.cli.parser import Parser, print_results
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.io import expand, write_atomically
-from nplm_jax.utils.text import markdown_table, to_json
+from nplm_jax.utils.text import markdown_table
 
 if TYPE_CHECKING:
     from nplm_jax.cli.loaded_models import LoadedModels
@@ -33,23 +32,19 @@ def main(argv: Sequence[str]) -> None:
     """Mixes the models and prints the table."""
     parser = Parser('mix', __doc__)
     parser.add_runs()
-    parser.add_argument('--output', default='', help='JSON file to write the results to; default: none')
-    parser.add_json()
+    parser.add_results()
     flags = parser.parse_args(argv)
     require(len(flags.workdir) > 1, 'RUN', flags.workdir[0], 'give two or more')
 
     from nplm_jax.cli.loaded_models import load_models
-    from nplm_jax.runs import catalog, provenance
+    from nplm_jax.runs import catalog
 
     models = load_models(flags.workdir)
     results = mix(models, models.read_corpus(flags.workdir))
     for model, folder in zip(results['models'], flags.workdir):
         path = catalog.expand_run(folder)
         model |= {'folder': str(path.resolve()), 'digest': catalog.digest(path)}
-    results |= {'command': shlex.join(['nplm', 'mix', *argv]), **provenance.provenance()}
-    print(to_json(results) if flags.json else make_table(results))
-    if flags.output:
-        write_atomically(expand('--output', flags.output), to_json(results, indent=2) + '\n')
+    print_results(flags, shlex.join(['nplm', 'mix', *argv]), results, make_table(results))
 
 
 def mix(loaded: LoadedModels, data: Dataset) -> dict[str, Any]:

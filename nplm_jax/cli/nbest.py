@@ -4,19 +4,21 @@ Moses: `id ||| words ||| scores ||| ...`. Kaldi: `UTTERANCE-N words`, and files 
 `nbest-to-linear` writes them.
 """
 
-from __future__ import annotations
-
+import argparse
 import dataclasses
 import math
 import pathlib
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import NamedTuple, Self
 
-from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import decode, read_bytes
+import numpy as np
 
-if TYPE_CHECKING:
-    import numpy as np
+from nplm_jax.cli.parser import finite_numbers
+from nplm_jax.inference import reranking
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import expand, read_lines
+from nplm_jax.utils.text import to_json
 
 SEPARATOR = ' ||| '
 
@@ -33,7 +35,7 @@ class Alternative:
     """
 
     fields: Sequence[str]
-    scores: Sequence[float] = ()
+    scores: Sequence[float]
     log10_p: float = math.nan
     total: float = math.nan
 
@@ -41,123 +43,6 @@ class Alternative:
     def words(self) -> str:
         """The text of the alternative."""
         return self.fields[1]
-
-
-def parse_score_weights(text: str) -> list[float]:
-    """Reads --score_weights. Raises BadInput for what is not numbers with commas between them."""
-    try:
-        weights = [float(number) for number in text.split(',')] if text else []
-    except ValueError:
-        weights = [math.nan]
-    if not all(map(math.isfinite, weights)):
-        raise BadInput(f'--score_weights={text!r}: must be finite numbers with commas between them')
-    return weights
-
-
-def parse(lines: Sequence[str], num_scores: int | None) -> list[Alternative]:
-    """Reads alternatives of Moses.
-
-    Args:
-        lines: The lines of an n-best list.
-        num_scores: How many numbers the third field of each has; 0 leaves it unread, None is as many as the first has.
-
-    Raises:
-        BadInput: A line has another form; the message has its number.
-    """
-    alternatives = []
-    if num_scores is None:
-        num_scores = len(_score_texts(lines[0].split(SEPARATOR)))
-    for number, line in enumerate(lines, start=1):
-        fields = line.split(SEPARATOR)
-        if len(fields) < 2 or not fields[1].strip():
-            raise BadInput(f'stdin:{number}: expected id{SEPARATOR}words')
-        scores: list[float] = []
-        if num_scores:
-            try:
-                scores = [float(x) for x in _score_texts(fields)]
-            except ValueError:
-                scores = []
-            if len(scores) != num_scores or not all(map(math.isfinite, scores)):
-                numbers = 'a number' if num_scores == 1 else f'{num_scores} numbers'
-                raise BadInput(f'stdin:{number}: expected id{SEPARATOR}words{SEPARATOR}{numbers}')
-        alternatives.append(Alternative(fields, scores))
-    return alternatives
-
-
-def _score_texts(fields: Sequence[str]) -> list[str]:
-    """Returns the numbers of the third field, without names such as `LM0=`."""
-    return [text for text in (fields[2].split() if len(fields) > 2 else []) if not text.endswith('=')]
-
-
-def parse_kaldi(lines: Sequence[str], score_files: Sequence[pathlib.Path]) -> list[Alternative]:
-    """Reads alternatives of Kaldi, and their scores from files.
-
-    Args:
-        lines: Lines `UTTERANCE-N words`; an alternative may have no words.
-        score_files: Files of `UTTERANCE-N number`.
-
-    Raises:
-        BadInput: A line has another form, or a file has no score for one; the message names file and line.
-    """
-    tables = [_read_table(path) for path in score_files]
-    alternatives = []
-    for number, line in enumerate(lines, start=1):
-        key, _, words = line.strip().replace('\t', ' ').partition(' ')
-        utterance, _, place = key.rpartition('-')
-        if not utterance or not place.isdecimal():
-            raise BadInput(f'stdin:{number}: expected UTTERANCE-N words, such as utt1-1 the cat')
-        scores = [_read_score(path, table, key, number) for path, table in zip(score_files, tables)]
-        alternatives.append(Alternative((utterance, words.strip(), place), scores))
-    return alternatives
-
-
-def _read_table(path: pathlib.Path) -> dict[str, tuple[int, str]]:
-    """Returns what stands after the first word of each line of a file, by that word, with the number of the line."""
-    text = decode(str(path), read_bytes(str(path), path))
-    table: dict[str, tuple[int, str]] = {}
-    for number, line in enumerate(text.split('\n'), start=1):
-        key, *rest = line.split(None, 1)[:2] or ['']
-        if key in table:
-            raise BadInput(f'{path}:{number}: {key} stands in line {table[key][0]} already')
-        if key:
-            table[key] = number, ''.join(rest).strip()
-    return table
-
-
-def _read_score(path: pathlib.Path, table: dict[str, tuple[int, str]], key: str, number: int) -> float:
-    if key not in table:
-        raise BadInput(f'stdin:{number}: {path} has no score of {key}')
-    line, text = table[key]
-    try:
-        score = float(text)
-    except ValueError:
-        score = math.nan
-    if not math.isfinite(score):
-        raise BadInput(f'{path}:{line}: expected UTTERANCE-N and a number')
-    return score
-
-
-def read_references(path: pathlib.Path, alternatives: Sequence[Alternative], format: str) -> list[list[str]]:
-    """Returns the words of the reference of each alternative.
-
-    Args:
-        path: The file: of Moses a line for each id, counted from 0; of Kaldi lines `UTTERANCE words`.
-        alternatives: The alternatives.
-        format: moses or kaldi.
-
-    Raises:
-        BadInput: An id has no reference; the message names the line of its first alternative.
-    """
-    if format == 'kaldi':
-        references = {key: words for key, (_, words) in _read_table(path).items()}
-    else:
-        text = decode(str(path), read_bytes(str(path), path)).removesuffix('\n')
-        references = {str(number): line for number, line in enumerate(text.split('\n'))}
-    for number, alternative in enumerate(alternatives, start=1):
-        if alternative.fields[0].strip() not in references:
-            what = 'lines that begin with the utterance' if format == 'kaldi' else 'the line of an id, from 0'
-            raise BadInput(f'stdin:{number}: {path} has no reference of {alternative.fields[0]!r}; it needs {what}')
-    return [references[alternative.fields[0].strip()].split() for alternative in alternatives]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,59 +59,167 @@ class Weights:
     word: float = 0.0
     scores: Sequence[float] = ()
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the total is log10 P."""
-        return self.model == 1 and not self.word and not self.scores
+    @classmethod
+    def of(cls, flags: argparse.Namespace) -> Self:
+        """Reads the flags of `nplm score`. Raises BadInput if they are no weights, or are given beside --tune."""
+        problem = f'--score_weights={flags.score_weights!r}: must be finite numbers with commas between them'
+        scores = finite_numbers(flags.score_weights.split(',') if flags.score_weights else (), problem)
+        weights = cls(flags.model_weight, flags.word_weight, tuple(scores))
+        require(not flags.tune or weights == cls(), '--tune', flags.tune, 'finds the weights: give none')
+        return weights
 
-    def flags(self) -> str:
-        """Returns the flags of `nplm score` that give these weights."""
+    def to_flags(self) -> str:
+        """Returns the flags that give these weights."""
         scores = [f'--score_weights={",".join(f"{w:.6g}" for w in self.scores)}'] if self.scores else []
         return ' '.join([f'--model_weight={self.model:.6g}', f'--word_weight={self.word:.6g}', *scores])
 
 
-def tune(
-    alternatives: Sequence[Alternative], log10_p: Sequence[float], references: Sequence[Sequence[str]], measure: str
-) -> tuple[Weights, list[tuple[str, float]]]:
+class Lists(NamedTuple):
+    """What --nbest reads.
+
+    Attributes:
+        alternatives: The alternatives of all lists.
+        references: The words of the reference of each; empty without --tune.
+    """
+
+    alternatives: Sequence[Alternative]
+    references: Sequence[Sequence[str]]
+
+
+def read(flags: argparse.Namespace, lines: Sequence[str], weights: Weights) -> Lists:
+    """Reads alternatives, and the files that the flags name. Raises BadInput, which names the line, if they are none.
+
+    Args:
+        flags: The flags of `nplm score`.
+        lines: The lines of stdin.
+        weights: The weights, of which a list needs as many scores.
+    """
+    files = [expand('--score_files', name) for name in flags.score_files.split(',') if name]
+    if flags.format == 'moses':
+        require(not files, '--score_files', flags.score_files, 'belongs to --format=kaldi')
+        num_scores = len(_score_texts(lines[0].split(SEPARATOR)) if flags.tune else weights.scores)
+        alternatives = [_parse_moses(number, line, num_scores) for number, line in enumerate(lines, start=1)]
+    else:
+        fit = bool(flags.tune) or len(weights.scores) == len(files)
+        require(fit, '--score_weights', flags.score_weights, f'must be as many as --score_files, {len(files)}')
+        tables = {path: _read_table(path) for path in files}
+        alternatives = [_parse_kaldi(number, line, tables) for number, line in enumerate(lines, start=1)]
+    return Lists(alternatives, _read_references(flags, alternatives) if flags.tune else ())
+
+
+def _score_texts(fields: Sequence[str]) -> list[str]:
+    """Returns the numbers of the third field of Moses, without names such as `LM0=`."""
+    return [text for text in (fields[2].split() if len(fields) > 2 else []) if not text.endswith('=')]
+
+
+def _parse_moses(number: int, line: str, num_scores: int) -> Alternative:
+    """Reads a line of Moses; the third field is left unread if there are to be no scores."""
+    fields = line.split(SEPARATOR)
+    if len(fields) < 2 or not fields[1].strip():
+        raise BadInput(f'stdin:{number}: expected id{SEPARATOR}words')
+    numbers = 'a number' if num_scores == 1 else f'{num_scores} numbers'
+    problem = f'stdin:{number}: expected id{SEPARATOR}words{SEPARATOR}{numbers}'
+    scores = finite_numbers(_score_texts(fields), problem) if num_scores else []
+    if len(scores) != num_scores:
+        raise BadInput(problem)
+    return Alternative(fields, scores)
+
+
+def _parse_kaldi(number: int, line: str, tables: dict[pathlib.Path, dict[str, tuple[int, str]]]) -> Alternative:
+    """Reads a line of Kaldi, which may have no words, and its scores from the tables."""
+    key, _, words = line.strip().replace('\t', ' ').partition(' ')
+    utterance, _, place = key.rpartition('-')
+    if not utterance or not place.isdecimal():
+        raise BadInput(f'stdin:{number}: expected UTTERANCE-N words, such as utt1-1 the cat')
+    scores = []
+    for path, table in tables.items():
+        if key not in table:
+            raise BadInput(f'stdin:{number}: {path} has no score of {key}')
+        line_number, text = table[key]
+        scores += finite_numbers([text], f'{path}:{line_number}: expected UTTERANCE-N and a number')
+    return Alternative((utterance, words.strip(), place), scores)
+
+
+def _read_table(path: pathlib.Path) -> dict[str, tuple[int, str]]:
+    """Returns what stands after the first word of each line of a file, by that word, with the number of the line."""
+    table: dict[str, tuple[int, str]] = {}
+    for number, line in read_lines(path):
+        key, *rest = line.split(None, 1) or ['']
+        if key in table:
+            raise BadInput(f'{path}:{number}: {key} stands in line {table[key][0]} already')
+        if key:
+            table[key] = number, ''.join(rest).strip()
+    return table
+
+
+def _read_references(flags: argparse.Namespace, alternatives: Sequence[Alternative]) -> list[list[str]]:
+    """Returns the words of the reference of each alternative, from the file of --tune."""
+    path = expand('--tune', flags.tune)
+    if flags.format == 'kaldi':
+        what = 'lines that begin with the utterance'
+        references = {key: words.split() for key, (_, words) in _read_table(path).items()}
+    else:
+        what = 'the line of an id, from 0'
+        references = {str(number - 1): line.split() for number, line in read_lines(path)}
+    keys = [alternative.fields[0].strip() for alternative in alternatives]
+    for number, key in enumerate(keys, start=1):
+        if key not in references:
+            raise BadInput(f'stdin:{number}: {path} has no reference of {key!r}; it needs {what}')
+    return [references[key] for key in keys]
+
+
+def show(flags: argparse.Namespace, lists: Lists, log10_p: Sequence[float], weights: Weights) -> None:
+    """Prints the alternatives in their new order; with --tune weights, and on stderr what they gain.
+
+    Args:
+        flags: The flags of `nplm score`.
+        lists: The alternatives.
+        log10_p: log10 P of each by the model.
+        weights: What is added up for their totals, without --tune.
+    """
+    if not flags.tune:
+        ranked = rank(lists.alternatives, log10_p, weights)
+        print(to_json({'alternatives': to_dicts(ranked)}) if flags.json else to_text(ranked, flags.format, weights))
+        return
+    tuned, errors = tune(lists, log10_p, flags.measure)
+    if flags.json:
+        print(to_json({**dataclasses.asdict(tuned), 'measure': flags.measure, 'errors': errors}))
+        return
+    gains = ', '.join(f'{error:.4f} {choice}' for choice, error in errors.items())
+    print(f'{reranking.MEASURES[flags.measure].name}: {gains}', file=sys.stderr)
+    print(tuned.to_flags())
+
+
+def tune(lists: Lists, log10_p: Sequence[float], measure: str) -> tuple[Weights, dict[str, float]]:
     """Finds weights whose first alternatives are nearest to references; `reranking.tune` says how.
 
     Args:
-        alternatives: The alternatives.
+        lists: The alternatives and their references.
         log10_p: log10 P of each by the model.
-        references: The words of the reference of each.
         measure: A key of `reranking.MEASURES`.
 
     Returns:
         The weights, and for each way to choose an alternative its error.
     """
-    import numpy as np
-
-    from nplm_jax.inference import reranking
-
-    used, lists = reranking.MEASURES[measure], _rows_by_id(alternatives)
-    scores_AxF = np.array([(p, len(a.words.split()), *a.scores) for a, p in zip(alternatives, log10_p)], float)
-    pairs = zip(alternatives, references)
-    statistics_AxS = np.array([used.statistics(a.words.split(), reference) for a, reference in pairs], float)
-    start_F = np.eye(scores_AxF.shape[1])[0]
-    weights_F, tuned = reranking.tune(scores_AxF, lists, statistics_AxS, used.error, start_F)
-    first = used.error(statistics_AxS[[rows[0] for rows in lists]].sum(axis=0))
-    by_model = reranking.first_error(scores_AxF[:, 0], lists, statistics_AxS, used.error)
-    errors = [('first of each list', first), ('by the run alone', by_model), ('tuned', tuned)]
+    used, words = reranking.MEASURES[measure], [alternative.words.split() for alternative in lists.alternatives]
+    rows: dict[str, list[int]] = {}
+    for row, alternative in enumerate(lists.alternatives):
+        rows.setdefault(alternative.fields[0], []).append(row)
+    groups = [np.array(numbers) for numbers in rows.values()]
+    columns = zip(log10_p, map(len, words), lists.alternatives)
+    scores_AxF = np.array([(p, length, *alternative.scores) for p, length, alternative in columns], float)
+    statistics_AxS = np.array(list(map(used.statistics, words, lists.references)), float)
+    weights_F, error = reranking.tune(scores_AxF, groups, statistics_AxS, used.error, np.eye(scores_AxF.shape[1])[0])
+    errors = {
+        'first of each list': used.error(statistics_AxS[[group[0] for group in groups]].sum(axis=0)),
+        'by the run alone': reranking.first_error(scores_AxF[:, 0], groups, statistics_AxS, used.error),
+        'tuned': error,
+    }
     if measure == 'wer':
-        best = [rows[np.argmin(statistics_AxS[rows, 0])] for rows in lists]
-        errors.append(('nearest of each list', used.error(statistics_AxS[best].sum(axis=0))))
+        nearest = [group[np.argmin(statistics_AxS[group, 0])] for group in groups]
+        errors['nearest of each list'] = used.error(statistics_AxS[nearest].sum(axis=0))
     model, word, *scores = weights_F.tolist()
     return Weights(model, word, scores), errors
-
-
-def _rows_by_id(alternatives: Sequence[Alternative]) -> list[np.ndarray]:
-    """Returns the rows of the alternatives of each id."""
-    import numpy as np
-
-    rows: dict[str, list[int]] = {}
-    for row, alternative in enumerate(alternatives):
-        rows.setdefault(alternative.fields[0], []).append(row)
-    return [np.array(numbers) for numbers in rows.values()]
 
 
 def rank(alternatives: Sequence[Alternative], log10_p: Sequence[float], weights: Weights) -> list[Alternative]:
@@ -241,7 +234,7 @@ def rank(alternatives: Sequence[Alternative], log10_p: Sequence[float], weights:
     for alternative, p in zip(alternatives, log10_p):
         total = weights.model * p + weights.word * len(alternative.words.split())
         total += sum(w * s for w, s in zip(weights.scores, alternative.scores))
-        scored.append(dataclasses.replace(alternative, log10_p=float(p), total=float(total)))
+        scored.append(dataclasses.replace(alternative, log10_p=p, total=total))
     ranks = {key: i for i, key in enumerate(dict.fromkeys(a.fields[0] for a in scored))}
     return sorted(scored, key=lambda a: (ranks[a.fields[0]], -a.total))
 
@@ -250,14 +243,11 @@ def to_text(alternatives: Sequence[Alternative], format: str, weights: Weights) 
     """Returns the lines; those of Moses with log10 P, and the total where more was weighed in, appended."""
     if format == 'kaldi':
         return '\n'.join(f'{a.fields[0]}-{a.fields[2]} {a.words}'.rstrip() for a in alternatives)
-    lines = []
-    for a in alternatives:
-        totals = [] if weights.is_plain else [f'{a.total:.8g}']
-        lines.append(SEPARATOR.join([*a.fields, f'{a.log10_p:.8g}', *totals]))
-    return '\n'.join(lines)
+    totals = [[a.log10_p] if weights == Weights() else [a.log10_p, a.total] for a in alternatives]
+    return '\n'.join(SEPARATOR.join([*a.fields, *(f'{x:.8g}' for x in row)]) for a, row in zip(alternatives, totals))
 
 
-def to_dicts(alternatives: Sequence[Alternative]) -> list[dict[str, Any]]:
+def to_dicts(alternatives: Sequence[Alternative]) -> list[dict[str, object]]:
     """Returns the alternatives for JSON."""
     return [
         {'id': a.fields[0], 'words': a.words, 'fields': list(a.fields[2:]), 'log10_p': a.log10_p, 'total': a.total}

@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> None:
     """Lists next words."""
     parser = Parser('next', f'{__doc__}\n{PROMPT_START}')
     parser.add_model_flags()
-    parser.add_argument('--prompt', default='', help='beginning of the text; default: the start of a paragraph')
+    parser.add_prompt()
     parser.add_argument('--count', type=int, default=10, help='number of words to list')
     parser.add_json()
     flags = parser.parse_args(argv)
@@ -33,7 +33,6 @@ def main(argv: Sequence[str]) -> None:
 
     models = load_models(flags.workdir, flags.weights)
     prompt = models.tokenize_prompt(flags.prompt, flags.tokens)
-    models.warn_unknown(prompt)
     words = next_words(models, prompt, flags.count)
     if flags.json:
         print(to_json({'prompt': prompt, 'next': words}))

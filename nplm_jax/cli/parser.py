@@ -1,11 +1,14 @@
-"""The command-line parser of every command. Imports no JAX, so that --help answers at once."""
+"""What every command shares: its parser, and how it prints results. Imports no JAX, so that --help answers at once."""
 
 import argparse
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from nplm_jax.utils.errors import require
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import expand, write_atomically
+from nplm_jax.utils.text import to_json
 
 PROMPT_START = """A prompt begins a paragraph: it stands after `. <p>`, the end of a sentence and the paragraph mark, if
 the run's corpus has marks. So an empty prompt, or `<p>` alone, is the beginning of a paragraph."""
@@ -34,6 +37,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, command: str, description: str | None) -> None:
         super().__init__(f'nplm {command}', description=description, formatter_class=_Formatter, allow_abbrev=False)
         self._max_runs: int | None = 0
+        self._owned: list[tuple[argparse.Action, str]] = []
 
     def add_runs(self, at_most: int | None = None) -> None:
         """Adds the folders of runs: positional, or each after a --workdir; `parse_args` puts all into `workdir`.
@@ -69,15 +73,32 @@ class Parser(argparse.ArgumentParser):
             'corpus of the first run, with punctuation split off where its vocabulary needs it',
         )
 
+    def add_owned(self, owner: str, *names: str, **options: Any) -> None:
+        """Adds a flag that is refused without the flag `owner`; `options` are those of `add_argument`."""
+        self._owned.append((self.add_argument(*names, **options), owner))
+
+    def add_prompt(self) -> None:
+        """Adds --prompt."""
+        self.add_argument('--prompt', default='', help='beginning of the text; default: the start of a paragraph')
+
+    def add_figure(self, help: str) -> None:
+        """Adds --figure."""
+        self.add_argument('--figure', default='', metavar='FILE.png', help=help)
+
     def add_json(self) -> None:
         """Adds --json."""
         self.add_argument('--json', action='store_true', help='print one JSON object')
+
+    def add_results(self) -> None:
+        """Adds the flags of the commands that write results: --output and --json. See `print_results`."""
+        self.add_argument('--output', default='', help='JSON file to write the results to; default: none')
+        self.add_json()
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
         """Parses flags and positional arguments in any order.
 
         Raises:
-            BadInput: There is no run, or there are too many.
+            BadInput: There is no run, or there are too many, or a flag is given without the one that it belongs to.
         """
         flags = self.parse_intermixed_args(args, namespace)
         if self._max_runs != 0:
@@ -89,6 +110,12 @@ class Parser(argparse.ArgumentParser):
             require(bool(flags.workdir), 'RUN', '', f'give the folder of a run: {self.prog} RUN')
             one = self._max_runs is None or len(flags.workdir) <= self._max_runs
             require(one, 'RUN', flags.workdir, 'give one')
+        figure = getattr(flags, 'figure', '')
+        require(not figure or figure.endswith('.png'), '--figure', figure, 'must end in .png')
+        for action, owner in self._owned:
+            value = getattr(flags, action.dest)
+            belongs = value == action.default or bool(getattr(flags, owner))
+            require(belongs, f'--{action.dest}', value, f'belongs to --{owner}')
         return flags
 
     def error(self, message: str) -> NoReturn:
@@ -96,3 +123,24 @@ class Parser(argparse.ArgumentParser):
         hint = f'; {self.prog} --help lists the flags' if message.startswith('unrecognized arguments') else ''
         print(message + hint, file=sys.stderr)
         sys.exit(2)
+
+
+def finite_numbers(texts: Iterable[str], problem: str) -> list[float]:
+    """Returns the numbers of a user's text. Raises BadInput with `problem` where one is none, or not finite."""
+    try:
+        numbers = list(map(float, texts))
+    except ValueError:
+        numbers = [math.nan]
+    if not all(map(math.isfinite, numbers)):
+        raise BadInput(problem)
+    return numbers
+
+
+def print_results(flags: argparse.Namespace, command: str, results: Mapping[str, Any], table: str) -> None:
+    """Prints a table, or with --json the results; writes these to --output, with the command and what ran it."""
+    from nplm_jax.runs import provenance
+
+    results = {**results, 'command': command, **provenance.provenance()}
+    print(to_json(results) if flags.json else table)
+    if flags.output:
+        write_atomically(expand('--output', flags.output), to_json(results, indent=2) + '\n')

@@ -1,17 +1,33 @@
 """Runs as rows of a table: what `nplm runs` and `nplm compare` show."""
 
 import hashlib
+import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nplm_jax.runs.catalog import CORPUS, SPLITS, Run, read_run
+from nplm_jax.runs.catalog import CORPUS, SPLITS, Run, expand_run, is_finished, read_run, suggest
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_json
 from nplm_jax.utils.text import markdown_table
 
 HEADER = ['run', 'corpus', 'model', 'vocabulary', *SPLITS, 'seconds', 'date']
 BEST = '*'
+
+
+def check_finished(folders: Sequence[str]) -> None:
+    """Raises BadInput, which names the finished runs that there are, unless all of these are finished."""
+    for folder in folders:
+        path = expand_run(folder)
+        if not is_finished(path):
+            raise BadInput(f'RUN={folder!r}: no finished run there; {suggest(path)}')
+
+
+def run_names(folders: Sequence[str]) -> list[str]:
+    """Returns the names of the folders; of two with one name, and of one named `mixture`, the whole paths."""
+    names = [os.path.basename(os.path.abspath(folder)) for folder in folders]
+    taken = [*names, 'mixture']
+    return [str(folder) if taken.count(name) > 1 else name for name, folder in zip(names, folders)]
 
 
 def read_all(folders: Sequence[pathlib.Path]) -> tuple[list[Run], list[str]]:

@@ -38,7 +38,6 @@ five starts. FILE has a reference for each id: of Moses in the line of the id, c
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import sys
 from collections.abc import Sequence
@@ -46,18 +45,23 @@ from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import LINE_START, Parser
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import decode, expand
+from nplm_jax.utils.io import decode
 from nplm_jax.utils.text import to_json
 
 if TYPE_CHECKING:
-    import argparse
-
     from nplm_jax.cli.loaded_models import LoadedModels
-    from nplm_jax.cli.nbest import Alternative, Weights
-    from nplm_jax.inference.scoring import Line, Totals
+    from nplm_jax.inference.scoring import Line
     from nplm_jax.models.open_vocabulary import OpenVocabulary
 
 _MAX_BYTES = 2**28  # of stdin, which may have no end
+_SUMMARY = {  # the last lines of the output: what KenLM's query calls a number, and its format
+    'perplexity': ('Perplexity including OOVs', '.6f'),
+    'perplexity_without_oovs': ('Perplexity excluding OOVs', '.6f'),
+    'oovs': ('OOVs', 'd'),
+    'oov_rate': ('OOV rate', '.2%'),
+    'tokens': ('Tokens', 'd'),
+    'bits_per_character': ('Bits per character', '.6f'),
+}
 
 
 def main(argv: Sequence[str]) -> None:
@@ -70,94 +74,52 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--summary', action='store_true', help='print the perplexity and counts of the whole text only')
     parser.add_argument('--open', action='store_true', help='score unknown words by their spelling')
     parser.add_argument('--end', action='store_true', help='also score the end of each line')
-    parser.add_argument(
-        '--score_weights', default='', help='with --nbest: weights of the scores, such as 1,0.5; default: none'
-    )
-    parser.add_argument('--model_weight', type=float, default=1.0, help="with --nbest: weight of the model's log10 P")
-    parser.add_argument('--word_weight', type=float, default=0.0, help='with --nbest: score added for each word')
-    parser.add_argument(
-        '--format', default='moses', choices=('moses', 'kaldi'), help='with --nbest: format of the lists'
-    )
-    parser.add_argument(
-        '--score_files', default='', help='with --format=kaldi: files of scores, such as ac.txt,lm.txt; default: none'
-    )
-    parser.add_argument(
-        '--tune',
-        default='',
-        metavar='FILE',
-        help='with --nbest: print weights tuned on these references; default: re-rank',
-    )
-    parser.add_argument('--measure', default='wer', choices=('wer', 'bleu'), help='with --tune: error to minimise')
+    helps = {
+        'score_weights': 'with --nbest: weights of the scores, such as 1,0.5; default: none',
+        'model_weight': "with --nbest: weight of the model's log10 P",
+        'score_files': 'with --format=kaldi: files of scores, such as ac.txt,lm.txt; default: none',
+        'tune': 'with --nbest: print weights tuned on these references; default: re-rank',
+    }
+    parser.add_owned('nbest', '--score_weights', default='', help=helps['score_weights'])
+    parser.add_owned('nbest', '--model_weight', type=float, default=1.0, help=helps['model_weight'])
+    parser.add_owned('nbest', '--word_weight', type=float, default=0.0, help='with --nbest: score added for each word')
+    formats = ('moses', 'kaldi')
+    parser.add_owned('nbest', '--format', default='moses', choices=formats, help='with --nbest: format of the lists')
+    parser.add_owned('nbest', '--score_files', default='', help=helps['score_files'])
+    parser.add_owned('nbest', '--tune', default='', metavar='FILE', help=helps['tune'])
+    measures = ('wer', 'bleu')
+    parser.add_owned('tune', '--measure', default='wer', choices=measures, help='with --tune: error to minimise')
     parser.add_json()
     flags = parser.parse_args(argv)
-    require(math.isfinite(flags.model_weight), '--model_weight', flags.model_weight, 'must be finite')
-    require(math.isfinite(flags.word_weight), '--word_weight', flags.word_weight, 'must be finite')
+    for key in ('model_weight', 'word_weight'):
+        require(math.isfinite(getattr(flags, key)), f'--{key}', getattr(flags, key), 'must be finite')
+    require(not (flags.nbest and flags.summary), '--summary', True, 'does not belong to --nbest')
 
     from nplm_jax.cli import nbest
-    from nplm_jax.cli.loaded_models import check_finished, load_models
+    from nplm_jax.cli.loaded_models import load_models
+    from nplm_jax.cli.run_table import check_finished
 
     check_finished(flags.workdir)  # before stdin is waited for
-    weights = nbest.Weights(flags.model_weight, flags.word_weight, nbest.parse_score_weights(flags.score_weights))
-    for key in ('score_weights', 'word_weight', 'score_files', 'tune'):
-        value = getattr(flags, key)
-        require(flags.nbest or not value, f'--{key}', value, 'belongs to --nbest')
-    require(not (flags.nbest and flags.summary), '--summary', True, 'does not belong to --nbest')
-    require(flags.nbest or flags.format == 'moses', '--format', flags.format, 'belongs to --nbest')
-    require(bool(flags.tune) or flags.measure == 'wer', '--measure', flags.measure, 'belongs to --tune')
-    weight_flags = flags.score_weights or flags.word_weight or (flags.model_weight if flags.model_weight != 1 else '')
-    require(not flags.tune or not weight_flags, '--tune', flags.tune, 'finds the weights: give none')
+    weights = nbest.Weights.of(flags)
     texts = read_stdin().split('\n')
-    alternatives = _read_alternatives(flags, texts, weights) if flags.nbest else []
-    references = nbest.read_references(expand('--tune', flags.tune), alternatives, flags.format) if flags.tune else []
+    lists = nbest.read(flags, texts, weights) if flags.nbest else None
     models = load_models(flags.workdir, flags.weights)
     model = models.with_spelling(flags.workdir) if flags.open else None
-    if flags.nbest:
-        words, lines = score_texts(models, [a.words for a in alternatives], flags.tokens, end=flags.end, model=model)
-        log10_p = [float(line.log10_p_T.sum()) for line in lines]
-        if flags.tune:
-            _tune(flags, alternatives, log10_p, references)
-            return
-        ranked = nbest.rank(alternatives, log10_p, weights)
-        text = nbest.to_text(ranked, flags.format, weights)
-        print(to_json({'alternatives': nbest.to_dicts(ranked)}) if flags.json else text)
+    if lists:
+        texts = [alternative.words for alternative in lists.alternatives]
+        _, lines = score_texts(models, texts, flags.tokens, end=flags.end, model=model)
+        nbest.show(flags, lists, [float(line.log10_p_T.sum()) for line in lines], weights)
         return
     words, lines = score_texts(models, texts, flags.tokens, flags.stream, flags.end, model)
     summary = summarize(words, lines, flags.open)
     if flags.json:
         print(to_json(summary if flags.summary else {'lines': describe(words, lines), **summary}))
-    else:
-        print(*([] if flags.summary else query(words, lines)), *summary_lines(summary), sep='\n')
-
-
-def _read_alternatives(flags: argparse.Namespace, texts: Sequence[str], weights: Weights) -> list[Alternative]:
-    from nplm_jax.cli import nbest
-
-    if flags.format == 'moses':
-        require(not flags.score_files, '--score_files', flags.score_files, 'belongs to --format=kaldi')
-        return nbest.parse(texts, None if flags.tune else len(weights.scores))
-    files = [expand('--score_files', name) for name in flags.score_files.split(',') if name]
-    allowed = f'must be as many as --score_files, {len(files)}'
-    require(bool(flags.tune) or len(weights.scores) == len(files), '--score_weights', flags.score_weights, allowed)
-    return nbest.parse_kaldi(texts, files)
-
-
-def _tune(
-    flags: argparse.Namespace,
-    alternatives: Sequence[Alternative],
-    log10_p: Sequence[float],
-    references: Sequence[Sequence[str]],
-) -> None:
-    """Prints tuned weights, and on stderr what they gain."""
-    from nplm_jax.cli import nbest
-    from nplm_jax.inference.reranking import MEASURES
-
-    weights, errors = nbest.tune(alternatives, log10_p, references, flags.measure)
-    if flags.json:
-        print(to_json({**dataclasses.asdict(weights), 'measure': flags.measure, 'errors': dict(errors)}))
         return
-    texts = ', '.join(f'{error:.4f} {choice}' for choice, error in errors)
-    print(f'{MEASURES[flags.measure].name}: {texts}', file=sys.stderr)
-    print(weights.flags())
+    if not flags.summary:
+        print(*query(words, lines), sep='\n')
+    for key, value in summary.items():
+        name, form = _SUMMARY[key]
+        print(f'{name}:\t{value:{form}}')
 
 
 def score_texts(
@@ -187,10 +149,8 @@ def score_texts(
     if not any(words):
         raise BadInput('stdin: holds no words')
     if end:
-        require(
-            bool(models.line_start.prefix), '--end', True, "the run's corpus has no paragraph marks, which end lines"
-        )
         mark = models.vocabulary.decode(models.line_start.prefix)
+        require(bool(mark), '--end', True, "the run's corpus has no paragraph marks, which end lines")
         words = [line_words + mark for line_words in words]
     if model is not None:
         return words, scoring.score_words(model, words, models.line_start, stream)
@@ -225,36 +185,20 @@ def describe(words: Sequence[Sequence[str]], lines: Sequence[Line]) -> list[dict
 def summarize(words: Sequence[Sequence[str]], lines: Sequence[Line], with_spelling: bool) -> dict[str, Any]:
     """Returns the perplexities and counts of a text; of scores with the spelling also the bits per character."""
     from nplm_jax.inference import scoring
+    from nplm_jax.models.open_vocabulary import bits_per_character, count_characters
 
     total = scoring.total(lines)
-    return {
+    summary = {
         'perplexity': total.perplexity,
         'perplexity_without_oovs': total.perplexity_known,
         'oovs': total.oovs,
         'oov_rate': total.oovs / total.tokens,
         'tokens': total.tokens,
-        **({'bits_per_character': _bits_per_character(words, total)} if with_spelling else {}),
     }
-
-
-def summary_lines(summary: dict[str, Any]) -> list[str]:
-    """Returns the last lines of the output: those of KenLM's query and the OOV rate."""
-    names = {
-        'perplexity': ('Perplexity including OOVs', '.6f'),
-        'perplexity_without_oovs': ('Perplexity excluding OOVs', '.6f'),
-        'oovs': ('OOVs', 'd'),
-        'oov_rate': ('OOV rate', '.2%'),
-        'tokens': ('Tokens', 'd'),
-        'bits_per_character': ('Bits per character', '.6f'),
-    }
-    return [f'{names[key][0]}:\t{value:{names[key][1]}}' for key, value in summary.items()]
-
-
-def _bits_per_character(words: Sequence[Sequence[str]], total: Totals) -> float:
-    from nplm_jax.inference.scoring import LOG_10
-    from nplm_jax.models.open_vocabulary import bits_per_character, count_characters
-
-    return bits_per_character(total.log10_p * LOG_10, sum(map(count_characters, words)))
+    if with_spelling:
+        num_characters = sum(map(count_characters, words))
+        summary['bits_per_character'] = bits_per_character(total.log10_p * scoring.LOG_10, num_characters)
+    return summary
 
 
 def read_stdin() -> str:

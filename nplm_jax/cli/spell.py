@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> None:
     require(0 <= flags.seed < 2**31, '--seed', flags.seed, 'must be at least 0 and below 2**31')
     changes = {'model.family': flags.family, **({} if flags.n is None else {'model.n': flags.n})}
 
-    from nplm_jax.cli.loaded_models import check_finished
+    from nplm_jax.cli.run_table import check_finished
     from nplm_jax.inference import generation
     from nplm_jax.runs import process, spelling
     from nplm_jax.training.loop import Interrupted

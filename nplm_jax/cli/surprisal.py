@@ -31,9 +31,7 @@ from nplm_jax.utils.io import expand
 if TYPE_CHECKING:
     import argparse
 
-    from nplm_jax.cli.loaded_models import LoadedModels
     from nplm_jax.data.stimuli import Stimuli
-    from nplm_jax.inference.surprisal import LoadedModel
 
 
 def main(argv: Sequence[str]) -> None:
@@ -41,7 +39,8 @@ def main(argv: Sequence[str]) -> None:
     flags = _parse_flags(argv)
 
     from nplm_jax.cli import surprisal_figure
-    from nplm_jax.cli.loaded_models import check_finished, load_models
+    from nplm_jax.cli.loaded_models import load_models
+    from nplm_jax.cli.run_table import check_finished
     from nplm_jax.data import stimulus_files
     from nplm_jax.runs import spelling
 
@@ -56,7 +55,10 @@ def main(argv: Sequence[str]) -> None:
     options = surprisal.Options(flags.punctuation, flags.context, flags.tokens, flags.hyphens, flags.spillover)
     models = load_models(flags.workdir, flags.weights)
     spelled = spelling.load(*flags.workdir) if flags.open else None
-    named = _name_models(models, bool(flags.weights))
+    rows = zip(models.names, models.settings, models.models)
+    named = {name: (settings, models.vocabulary, model) for name, settings, model in rows}
+    if flags.weights:
+        named['mixture'] = models.settings[0], models.vocabulary, models.mixture
     table: dict[str, Sequence[Any]]
     if flags.format == 'lm-zoo':
         table = {**surprisal.measure_tokens(list(named.values())[-1], stimuli, options, spelled)}
@@ -95,33 +97,30 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         'punctuation split off where the vocabulary needs it',
         'format': 'a row for each word, or for each token as lm-zoo has it',
         'hyphens': 'split cuts an unknown word at its hyphens if all parts are known',
+        'open': 'score unknown words with the spelling model of `nplm spell RUN`',
     }
     parser.add_argument('--table', default='', help='table of words; default: text on stdin')
     parser.add_argument('--item', default='item', metavar='COLUMN[,COLUMN]', help=helps['item'])
     for column in ('zone', 'word'):
         parser.add_argument(f'--{column}', default=column, metavar='COLUMN', help=f'the column of {column}s')
-    parser.add_argument('--sentence', default='', metavar='COLUMN', help=helps['sentence'])
+    parser.add_owned('table', '--sentence', default='', metavar='COLUMN', help=helps['sentence'])
     parser.add_argument('--output', default='', help='.tsv, .csv or .parquet; default: TSV on stdout')
     parser.add_argument('--punctuation', default='attached', choices=('attached', 'word'), help=helps['punctuation'])
     parser.add_argument('--context', metavar='TEXT', help=helps['context'])
     parser.add_argument('--tokens', default='', choices=('words', 'whitespace'), help=helps['tokens'])
     parser.add_argument('--hyphens', default='keep', choices=('keep', 'split'), help=helps['hyphens'])
     parser.add_argument('--spillover', type=int, default=0, metavar='K', help='add the columns of the K words before')
-    parser.add_argument(
-        '--open', action='store_true', help='score unknown words with the spelling model of `nplm spell RUN`'
-    )
+    parser.add_argument('--open', action='store_true', help=helps['open'])
     parser.add_argument('--weights', default='', help=helps['weights'])
     parser.add_argument('--format', default='words', choices=('words', 'lm-zoo'), help=helps['format'])
-    parser.add_argument('--figure', default='', metavar='FILE.png', help=helps['figure'])
+    parser.add_figure(helps['figure'])
     flags = parser.parse_args(argv)
-    require(flags.figure.endswith('.png') or not flags.figure, '--figure', flags.figure, 'must end in .png')
-    require(bool(flags.table) or not flags.sentence, '--sentence', flags.sentence, 'belongs to --table')
     if flags.format == 'lm-zoo':
         one = len(flags.workdir) == 1 or bool(flags.weights)
         require(one, 'RUN', flags.workdir, 'give one for --format=lm-zoo, or --weights for the mixture')
-        require(not flags.figure, '--figure', flags.figure, 'belongs to --format=words')
-        require(not flags.spillover, '--spillover', flags.spillover, 'belongs to --format=words')
-        require(flags.punctuation == 'attached', '--punctuation', flags.punctuation, 'belongs to --format=words')
+        for key in ('figure', 'spillover', 'punctuation'):
+            value = getattr(flags, key)
+            require(value == parser.get_default(key), f'--{key}', value, 'belongs to --format=words')
     return flags
 
 
@@ -137,12 +136,3 @@ def _read_stimuli(flags: argparse.Namespace) -> tuple[Stimuli, str]:
     rule = 'separated by blank lines' if stimuli.has_blank_lines(text) else 'one per line'
     found = stimuli.from_text(text, 'stdin')
     return found, f'items: {len(found.items):,} ({rule})'
-
-
-def _name_models(models: LoadedModels, with_mixture: bool) -> dict[str, LoadedModel]:
-    """Returns the models by name, the mixture last if it is wanted."""
-    named = zip(models.names, models.settings, models.models)
-    by_name = {name: (settings, models.vocabulary, model) for name, settings, model in named}
-    if with_mixture and len(models.models) > 1:
-        by_name['mixture'] = (models.settings[0], models.vocabulary, models.mixture)
-    return by_name

@@ -48,7 +48,7 @@ def test_numbers_that_sum_to_one_up_to_rounding(text, expected):
         ('0.7,0.4', 'must be 0 or more each, and sum to one'),
         ('1.5,-0.5', 'must be 0 or more each'),
         ('0.7,,0.3', 'must be numbers with commas between them, or a file'),
-        ('1e999,0', 'must be 0 or more each, and sum to one'),
+        ('1e999,0', 'must be numbers with commas between them, or a file'),
         ('/nowhere.json', '/nowhere.json: cannot be read'),
     ],
 )

@@ -170,7 +170,7 @@ class ExplorerPage:
         parts.note(self.models.describe_unknown([word] if word else []))
         if not word:
             ui.label('Its nearest words will be listed here.').classes('quiet text-sm mt-2')
-        for name, near in view.neighbours(self.models, word, self.state.count):
+        for name, near in self.models.neighbours(word, self.state.count):
             with ui.element('div').classes('mt-2'):
                 parts.word_card(name, '', near, '{:.2f}'.format, self.select_word, 'neighbours')
 
@@ -184,7 +184,7 @@ class ExplorerPage:
     def _draw_map(self) -> None:
         """Draws the map of the chosen network, with the selected word and its neighbours."""
         name = self.source.value
-        near = dict(view.neighbours(self.models, self.state.word, self.state.count)).get(name, [])
+        near = dict(self.models.neighbours(self.state.word, self.state.count)).get(name, [])
         neighbours = [word for word, _ in near]
         options = feature_map.chart(self.models.vocabulary, self.maps[name], self.state.word, neighbours)
         self.chart.options.clear()

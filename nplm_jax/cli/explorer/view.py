@@ -11,7 +11,7 @@ import numpy as np
 
 from nplm_jax.cli.loaded_models import LoadedModels
 from nplm_jax.data.corpora import Span
-from nplm_jax.inference import embeddings, generation
+from nplm_jax.inference import generation
 from nplm_jax.inference.generation import Choice
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import ContextBins, Mixture
@@ -172,15 +172,6 @@ def explain(
         expected = _likeliest(models, log_p_V, k)
         explanations.append(Explanation(name, float(np.exp(log_p)), int(np.sum(log_p_V >= log_p)), expected))
     return explanations
-
-
-def neighbours(models: LoadedModels, word: str, k: int) -> list[tuple[str, WeightedWords]]:
-    """Returns the k words nearest to `word` by each network's features; an empty list for an unknown word."""
-    nearest = []
-    for name, features_VxM in models.word_features() if word in models.vocabulary.ids else []:
-        ids_1xK, cosines_1xK = embeddings.neighbours(features_VxM, [models.vocabulary.ids[word]], k)
-        nearest.append((name, list(zip(models.vocabulary.decode(ids_1xK[0]), cosines_1xK[0].tolist()))))
-    return nearest
 
 
 def continue_text(

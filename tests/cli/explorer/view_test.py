@@ -125,11 +125,11 @@ def test_one_model_has_no_mixture_beside_it_and_more_words_than_there_are_are_al
 
 
 def test_neighbours_are_the_networks_and_none_of_an_unknown_word(models):
-    ((name, near),) = view.neighbours(models, 'love', 3)
+    ((name, near),) = models.neighbours('love', 3)
     ids, cosines = embeddings.neighbours(models.models[0].params['C_VxM'], [models.vocabulary.ids['love']], 3)
     assert name == 'network' and [w for w, _ in near] == models.vocabulary.decode(ids[0])
     assert [c for _, c in near] == pytest.approx(cosines[0])
-    assert view.neighbours(models, 'zzz', 3) == view.neighbours(models, '', 3) == []
+    assert models.neighbours('zzz', 3) == models.neighbours('', 3) == []
 
 
 @pytest.mark.parametrize('source,weights', [(0, None), (0, WEIGHTS), (1, WEIGHTS)])
