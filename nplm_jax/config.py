@@ -259,6 +259,12 @@ class OptimizerSettings:
     )
     warmup: CountOrZero = key(0, 'not of paper; updates of linear warm-up')
     momentum: Share = key(0.0, 'of sgd')
+    tables: Literal['rowwise_adam', 'same'] = key(
+        'rowwise_adam',
+        'of an import path, whose rule is that of hidden matrices: rowwise_adam (for C, U, W and b; Adam for other '
+        'vectors) | same (the rule of all parameters)',
+    )
+    table_rate: Positive = key(1.0, 'not of paper: the rate of C, U, W and b, as a multiple of learning_rate')
     row_adaptivity: Annotated[float, Check('must be at least 0 and at most 1', lambda value: 0 <= value <= 1)] = key(
         1.0,
         'of rowwise_adam: 1, each row has its own second moment; 0, all rows of a parameter share one; between, a '
@@ -268,7 +274,7 @@ class OptimizerSettings:
     decay: NonNegative = key(
         1e-5,
         'not of paper: R(theta) = decay/2 |theta|^2 over C, H, U, W. With rowwise_adam it is decoupled, as in AdamW: '
-        'these weights are multiplied by 1 - rate * decay for each update, once per execution',
+        'these weights are multiplied by 1 - rate * decay in each update',
     )
     paper: PaperOptimizerSettings = PaperOptimizerSettings()
     options: Annotated[Any, OptionsOf('name', is_class=False)] = NoOptions()
@@ -278,16 +284,6 @@ class OptimizerSettings:
         """The decay in force: the paper's under optimizer.name=paper."""
         return self.paper.decay if self.name == 'paper' else self.decay
 
-    @property
-    def is_plain_sgd(self) -> bool:
-        """Whether an update is the gradient times a rate, so that each row of a parameter can be updated separately."""
-        return self.name == 'paper' or (self.name == 'sgd' and not self.momentum and not self.clip_norm)
-
-    @property
-    def is_rowwise(self) -> bool:
-        """Whether the state of a row of a table is one number, so that rows can be updated separately."""
-        return self.name == 'rowwise_adam'
-
 
 @dataclasses.dataclass(frozen=True)
 class TrainSettings:
@@ -295,7 +291,8 @@ class TrainSettings:
 
     batch_size: Count = key(128, 'words an update; the paper: 1')
     average: Share = key(
-        0.0, "decay an update of the parameters' running average, which is then the result; 0: no average"
+        0.0,
+        "decay an update of the parameters' running average (at first a mean), which is then the result; 0: none",
     )
     suffix_smoothing: NonNegative = key(
         0.0,

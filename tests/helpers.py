@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from configs import default
@@ -21,6 +22,7 @@ from nplm_jax.config import CorpusSettings, Settings
 from nplm_jax.data import dataset, vocabulary
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.word_stream import WordStream
+from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
@@ -29,7 +31,7 @@ from nplm_jax.training import step as step_lib
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run, run_chunk
-from nplm_jax.training.optimizers import Hyperparameters
+from nplm_jax.training.optimizers import hyperparameters_of
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
 
@@ -96,9 +98,27 @@ def start_training(
 ) -> tuple[Program, TrainState, RunInputs]:
     """Returns the arguments of an update that needs no corpus; `params` takes the place of the initial parameters."""
     program = step_lib.make_program(settings, Network.from_settings(settings, vocabulary_size), steps_per_epoch)
-    inputs = RunInputs(Hyperparameters.from_settings(settings))
+    inputs = RunInputs(hyperparameters_of(settings))
     state = step_lib.init_state(program, inputs.hyperparameters)
     return program, state if params is None else state.replace(params=params), inputs
+
+
+def regulariser(params: Params, decay: float) -> jax.Array:
+    """Returns R = decay/2 * the sum of the squares of the weights, not of the biases."""
+    return 0.5 * decay * sum(jnp.sum(jnp.square(w)) for w in jax.tree.leaves(params) if w.ndim > 1)
+
+
+def penalised_nll(
+    params: Params,
+    network: Network,
+    contexts_BxN: jax.Array,
+    targets_B: jax.Array,
+    decay: float,
+    sharding: MeshSharding = ONE_DEVICE,
+) -> tuple[jax.Array, jax.Array]:
+    """Returns the paper's objective, mean NLL + R, and the mean NLL."""
+    nll, _ = sharding.map_loss(network.loss)(params, contexts_BxN, targets_B, None, None)
+    return nll + regulariser(params, decay), nll
 
 
 def make_corpus(num_words: int = 300, num_types: int = 17) -> Corpus:

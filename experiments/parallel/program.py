@@ -15,7 +15,7 @@ from nplm_jax.config import ModelSettings, ParallelSettings
 from nplm_jax.distributed import sharding
 from nplm_jax.models.network import Network
 from nplm_jax.training import step as step_lib
-from nplm_jax.training.optimizers import Hyperparameters
+from nplm_jax.training.optimizers import hyperparameters_of
 
 BYTES = {'f32': 4, 's32': 4, 'u32': 4, 'f64': 8, 'bf16': 2, 'pred': 1}
 OTHERS = ('all-gather', 'all-to-all', 'collective-permute', 'reduce-scatter', 'collective-broadcast')
@@ -38,7 +38,7 @@ def compile_update(
     settings = dataclasses.replace(settings, model=model)
     mesh = sharding.make_sharding(ParallelSettings(data, model_devices, 'shard_map'), batch_size, batch_size, False)
     program = step_lib.make_program(settings, Network.from_settings(settings, num_words), 1, mesh)
-    hyperparameters = Hyperparameters.from_settings(settings)
+    hyperparameters = hyperparameters_of(settings)
     state = mesh.shard(step_lib.init_state(program, hyperparameters))
     tokens_T = mesh.replicate(jnp.zeros(2 * batch_size, jnp.int32))
     inputs = step_lib.RunInputs(hyperparameters, tokens_T)

@@ -19,8 +19,8 @@ from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.training import objective, step
-from nplm_jax.training.optimizers import Hyperparameters
+from nplm_jax.training import step
+from nplm_jax.training.optimizers import hyperparameters_of
 
 Loss = Callable[[Params, jax.Array, jax.Array, jax.Array], jax.Array]  # params, contexts_BxN, targets_B, key -> NLL
 
@@ -31,7 +31,7 @@ def ours(problem: Problem, precision: str) -> Turn:
     program = _program(settings, problem)
     params = jax.tree.map(jnp.array, problem.params)
     state = step.TrainState(params, program.optimizer.init(params), jnp.zeros((), jnp.int32))
-    inputs = step.RunInputs(Hyperparameters.from_settings(settings), jnp.asarray(problem.tokens_T))
+    inputs = step.RunInputs(hyperparameters_of(settings), jnp.asarray(problem.tokens_T))
     positions_T = jnp.asarray(problem.positions_SxB.ravel())
 
     def turn() -> np.ndarray:
@@ -89,11 +89,7 @@ def _plain_nll(
 def _turn_of(problem: Problem, nll: Loss) -> Turn:
     """Returns turns of gradient descent on a loss plus R, in one scan."""
     settings = problem.settings
-    optimizer, hyperparameters = _program(settings, problem).optimizer, Hyperparameters.from_settings(settings)
-
-    def loss(params: Params, *batch: jax.Array) -> tuple[jax.Array, jax.Array]:
-        nll_per_word = nll(params, *batch)
-        return nll_per_word + objective.regulariser(params, settings.optimizer.weight_decay), nll_per_word
+    optimizer, hyperparameters = _program(settings, problem).optimizer.chain, hyperparameters_of(settings)
 
     def update(
         state: tuple[Params, optax.OptState, jax.Array], positions_B: jax.Array
@@ -101,8 +97,8 @@ def _turn_of(problem: Problem, nll: Loss) -> Turn:
         params, opt_state, key = state
         key, key_step = jax.random.split(key)
         batch = dataset.windows(tokens_T, positions_B, settings.model.n - 1)
-        (_, nll_per_word), grads = jax.value_and_grad(loss, has_aux=True)(params, *batch, key_step)
-        updates, opt_state = optimizer.update(grads, opt_state, params, hyperparameters=hyperparameters)
+        nll_per_word, grads = jax.value_and_grad(nll)(params, *batch, key_step)
+        updates, opt_state = optimizer.update(grads, opt_state, params, hyperparameters=hyperparameters, step=0)
         return (optax.apply_updates(params, updates), opt_state, key), nll_per_word
 
     updates = jax.jit(lambda state, positions_SxB: jax.lax.scan(update, state, positions_SxB), donate_argnums=0)

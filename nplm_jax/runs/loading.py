@@ -74,12 +74,12 @@ def example_state(folder: pathlib.Path, settings: Settings, words: vocabulary.Vo
     """
     from nplm_jax.models.network import Network  # noqa: PLC0415
     from nplm_jax.training import step  # noqa: PLC0415
-    from nplm_jax.training.optimizers import Hyperparameters  # noqa: PLC0415
+    from nplm_jax.training.optimizers import hyperparameters_of  # noqa: PLC0415
 
     network = Network.from_settings(settings, words)
     # An optimizer's state depends on neither the data nor the devices, and its structure is all that is needed.
     program = step.make_program(settings, network, steps_per_epoch=1)
-    hyperparameters = Hyperparameters.from_settings(settings)
+    hyperparameters = hyperparameters_of(settings)
     state = jax.eval_shape(lambda: step.init_state(program, hyperparameters))
     size, memory = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state)), machine_memory()
     if size > memory:

@@ -29,7 +29,7 @@ from nplm_jax.training import calibration, suffix_smoothing
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import Store
 from nplm_jax.training.inputs import WordSource, make_word_source
-from nplm_jax.training.optimizers import Hyperparameters
+from nplm_jax.training.optimizers import hyperparameters_of
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.schedule import Progress, Schedule, make_schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
@@ -111,7 +111,7 @@ def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
         data=data,
         schedule=schedule,
         program=step_lib.make_program(settings, network, schedule.steps_per_epoch, mesh),
-        inputs=RunInputs(Hyperparameters.from_settings(settings), *mesh.replicate(jax.tree.map(jnp.asarray, arrays))),
+        inputs=RunInputs(hyperparameters_of(settings), *mesh.replicate(jax.tree.map(jnp.asarray, arrays))),
         words=make_word_source(settings, data, body, mesh),
     )
 

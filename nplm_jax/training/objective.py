@@ -1,4 +1,4 @@
-"""The training objective, mean NLL + R(theta), and its sparse gradients (the paper's section 2.1, negated).
+"""The gradients of the mean NLL (the paper's section 2.1, negated); R(theta) is a link of the optimizer's chain.
 
 Dims: B batch, N context words.
 """
@@ -6,13 +6,12 @@ Dims: B batch, N context words.
 from typing import Any, NamedTuple, cast
 
 import jax
-import jax.numpy as jnp
 
 from nplm_jax.distributed.sharding import NO_AXES, ONE_DEVICE, MeshAxes, MeshSharding
 from nplm_jax.models.body import Carry
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Gathered, Params, SparseOutputLayer
-from nplm_jax.training.sparse_rows import CONTEXTS, Rows, gather_rows
+from nplm_jax.training.sparse_rows import CONTEXTS, Rows, Scales, gather_rows
 
 
 class Gradients(NamedTuple):
@@ -31,43 +30,29 @@ class Gradients(NamedTuple):
     carry: Carry
 
 
-def regulariser(params: Params, weight_decay: jax.Array | float) -> jax.Array:
-    """Computes R = decay/2 * sum of squares of the weights (C, H, U, W), not of the biases.
-
-    Its gradient with respect to a weight is decay * weight.
-    """
-    squares = jnp.asarray(sum(jnp.sum(jnp.square(w)) for w in jax.tree.leaves(params) if w.ndim > 1))
-    return 0.5 * weight_decay * squares
-
-
-def penalised_nll(
+def dense_gradients(
     params: Params,
     network: Network,
     contexts_BxN: jax.Array,
     targets_B: jax.Array,
-    weight_decay: jax.Array | float,
     carry: Carry = None,
     key: jax.Array | None = None,
     sharding: MeshSharding = ONE_DEVICE,
-) -> tuple[jax.Array, tuple[jax.Array, Carry]]:
-    """Computes mean NLL + R over all devices.
+) -> Gradients:
+    """Returns the mean NLL over all devices and its gradients, without R.
 
     Args:
         params: The parameters.
         network: Their network.
         contexts_BxN: Word ids in reading order, the most recent word last, int32.
         targets_B: The words that follow, int32.
-        weight_decay: The decay of R.
         carry: The carry of the body before the batch.
         key: A random key for dropout; None switches it off.
         sharding: The sharding of the parameters and the batch.
-
-    Returns:
-        The penalised loss, and with it the mean NLL, whose exponential is the perplexity, and the carry after the
-        batch. Float32 scalars, nats per word.
     """
-    nll, carry = sharding.map_loss(network.loss)(params, contexts_BxN, targets_B, carry, key)
-    return nll + regulariser(params, weight_decay), (nll, carry)
+    gradient = jax.value_and_grad(sharding.map_loss(network.loss), has_aux=True)
+    (nll, carry), grads = gradient(params, contexts_BxN, targets_B, carry, key)
+    return Gradients(nll, grads, None, carry)
 
 
 def sparse_gradients(
@@ -80,6 +65,7 @@ def sparse_gradients(
     key: jax.Array,
     sharding: MeshSharding,
     output_state: Any = None,
+    scales: Scales | None = None,
 ) -> Gradients:
     """Returns the gradients of a sparse output layer's loss with respect to the rows that it reads, without R.
 
@@ -91,7 +77,7 @@ def sparse_gradients(
     rows = Rows(contexts_BxN, *output.rows(contexts_BxN, targets_B, proposal, key_rows, output_state))
     # Replicated: otherwise XLA divides the row numbers too, and sums whole arrays of V rows at the end.
     rows, targets_B = sharding.constrain_replicated((rows, targets_B))
-    gathered = sharding.constrain_replicated(gather_rows(params, rows, network.output_tables))
+    gathered = sharding.constrain_replicated(gather_rows(params, rows, network.output_tables, scales))
 
     def device_loss(
         shared: Params, per_example: Params, batch: Any, carry: Carry, replicated: Any, axes: MeshAxes = NO_AXES

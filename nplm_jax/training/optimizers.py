@@ -1,48 +1,245 @@
-"""Optimizers and learning-rate schedules: the paper's, and Optax's."""
+"""Optimizers: one Optax chain of weight decay, clipping, an update rule for each kind of parameter, and the rate.
+
+Parameters have labels: TABLES have one row per word (C, U, W, b), HIDDEN are other matrices, VECTORS are the rest.
+"""
 
 import dataclasses
-from collections.abc import Callable, Collection
-from typing import Any, NamedTuple, Self
+import functools
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from nplm_jax import config
 from nplm_jax.config import OptimizerSettings, Settings
 from nplm_jax.utils import plugins
+from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import require
 
-LearningRate = Callable[['Hyperparameters', Any], Any]  # (hyperparameters, step) -> rate
+# The keys whose values are arguments of the compiled update: runs that differ only in them share one program.
+HYPERPARAMETERS = (
+    'seed',
+    'optimizer.learning_rate',
+    'optimizer.decay',
+    'optimizer.paper.epsilon_0',
+    'optimizer.paper.r',
+    'optimizer.paper.decay',
+    'prior.strength',
+)
+Hyperparameters = dict[str, Any]  # scalar arrays by these keys
+LearningRate = Callable[[Hyperparameters, Any], Any]  # (hyperparameters, step) -> rate
+Transformation: TypeAlias = optax.GradientTransformation
+HIDDEN, TABLES, VECTORS = LABELS = ('hidden', 'tables', 'vectors')
 
 
-@flax.struct.dataclass
-class Hyperparameters:
-    """Traced arguments of the update: runs that differ only in them share one compiled program.
+def hyperparameters_of(settings: Settings) -> Hyperparameters:
+    """Returns the run's hyperparameters: int32 the seed, float32 the others."""
+    values = flatten(config.to_dict(settings))
+    return {key: (np.int32 if key == 'seed' else np.float32)(values[key]) for key in HYPERPARAMETERS}
+
+
+class Rule(NamedTuple):
+    """An entry of OPTIMIZERS.
 
     Attributes:
-        seed: Seeds initialisation, the order of the words and dropout, int32.
-        learning_rate: Rate on the batch mean.
-        weight_decay: Coefficient of R.
-        epsilon_0: The paper's initial rate, per word.
-        r: The paper's rate decay, per word.
-        prior_strength: Coefficient of R_prior.
+        keys: The keys of `optimizer.*` that it reads.
+        make: Returns the rule of all parameters, or one for each label. The chain multiplies the updates by the
+            negative rate.
+        updates_rows: Whether the rows of a table without a gradient stay as they are, so that a sparse loss updates few
+            rows. The state of a row must then be one number or nothing, and a rule must know `rows`; see
+            `scale_by_row_moment`.
+        sums_rows: Whether it needs the sum of the gradients of a row that occurs several times.
+        decouples_decay: Whether weight decay follows the rule, as in AdamW, and is not a part of the gradients.
     """
 
-    seed: Any
-    learning_rate: Any
-    weight_decay: Any
-    epsilon_0: Any
-    r: Any
-    prior_strength: Any
+    keys: tuple[str, ...]
+    make: Callable[[OptimizerSettings], Transformation | dict[str, Transformation]]
+    updates_rows: Callable[[OptimizerSettings], bool] = lambda _: False
+    sums_rows: bool = False
+    decouples_decay: bool = False
 
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Returns the run's hyperparameters as scalar arrays, which jit traces."""
-        optimizer = settings.optimizer
-        rates = (optimizer.learning_rate, optimizer.weight_decay, optimizer.paper.epsilon_0, optimizer.paper.r)
-        return cls(np.int32(settings.seed), *(np.float32(rate) for rate in (*rates, settings.prior.strength)))
+
+def _rowwise_adam(settings: OptimizerSettings) -> dict[str, Transformation]:
+    others = optax.scale_by_adam()
+    return {HIDDEN: others, TABLES: scale_by_row_moment(settings.row_adaptivity), VECTORS: others}
+
+
+def _plugin(settings: OptimizerSettings) -> Transformation | dict[str, Transformation]:
+    """Returns the rules of an import path: the factory's for hidden matrices, or with `optimizer.tables=same` for all.
+
+    Raises:
+        BadInput: The plug-in is no Optax factory.
+    """
+    factory = plugins.load_function('optimizer.name', settings.name, 'learning_rate')
+    rule = factory(learning_rate=-1.0, **dataclasses.asdict(settings.options))  # the chain has the rate and the sign
+    allowed = 'must return an optax.GradientTransformation'
+    require(isinstance(rule, optax.GradientTransformation), 'optimizer.name', settings.name, allowed)
+    return rule if settings.tables == 'same' else {**_rowwise_adam(settings), HIDDEN: rule}
+
+
+COMMON = ('learning_rate', 'table_rate', 'schedule', 'warmup', 'clip_norm', 'decay')
+OPTIMIZERS = {
+    'sgd': Rule(
+        (*COMMON, 'momentum'),
+        lambda settings: optax.trace(settings.momentum) if settings.momentum else optax.identity(),
+        updates_rows=lambda settings: not (settings.momentum or settings.clip_norm),
+    ),
+    'adam': Rule(COMMON, lambda _: optax.scale_by_adam()),
+    'adagrad': Rule(COMMON, lambda _: optax.scale_by_rss()),
+    'rowwise_adam': Rule(
+        (*COMMON, 'row_adaptivity'), _rowwise_adam, lambda _: True, sums_rows=True, decouples_decay=True
+    ),
+    'paper': Rule(('paper.epsilon_0', 'paper.r', 'paper.decay'), lambda _: optax.identity(), lambda _: True),
+}
+
+
+PLUGIN = Rule(
+    (*COMMON, 'row_adaptivity', 'tables', 'options'),
+    _plugin,
+    updates_rows=lambda settings: settings.tables == 'rowwise_adam',
+    sums_rows=True,
+    decouples_decay=True,
+)
+
+
+def check_settings(settings: OptimizerSettings) -> None:
+    """Raises BadInput for a plug-in that is no Optax factory."""
+    rule_of(settings).make(settings)
+
+
+def rule_of(settings: OptimizerSettings) -> Rule:
+    """Returns the rule that `optimizer.name` names."""
+    return PLUGIN if plugins.is_path(settings.name) else OPTIMIZERS[settings.name]
+
+
+class Optimizer(NamedTuple):
+    """What `make_optimizer` returns. Equal arguments give the same object.
+
+    Attributes:
+        chain: Its `update` takes the extra arguments `step` and `hyperparameters`, and `rows` where the gradients of
+            the tables are those of some rows: {table: row numbers}.
+        learning_rate: The function (hyperparameters, step) -> rate.
+        table_rate: The rate of the tables as a multiple of it.
+        decay_key: The key of the coefficient of R.
+        rule: The update rule.
+    """
+
+    chain: optax.GradientTransformationExtraArgs
+    learning_rate: LearningRate
+    table_rate: float
+    decay_key: str
+    rule: Rule
+
+    def table_factor(self, hyperparameters: Hyperparameters, step: jax.Array) -> jax.Array:
+        """Returns the factor by which weight decay multiplies a matrix of TABLES in an update."""
+        return 1 - self.table_rate * self.learning_rate(hyperparameters, step) * hyperparameters[self.decay_key]
+
+
+def make_optimizer(
+    settings: Settings, total_steps: int, tables: tuple[str, ...], links: tuple[Any, ...] = ()
+) -> Optimizer:
+    """Returns the optimizer of a run; the same one for runs that differ in HYPERPARAMETERS alone.
+
+    Args:
+        settings: The run's settings.
+        total_steps: Number of updates of the whole run.
+        tables: The names of the parameters with one row per word.
+        links: Functions without arguments that return further links of the chain, before the rate.
+    """
+    neutral = config.replace(settings, dict.fromkeys(HYPERPARAMETERS, 1))
+    return _make_optimizer(neutral.optimizer, total_steps, settings.train.batch_size, tables, links)
+
+
+@functools.cache
+def _make_optimizer(
+    settings: OptimizerSettings, total_steps: int, batch_size: int, tables: tuple[str, ...], links: tuple[Any, ...]
+) -> Optimizer:
+    rule = rule_of(settings)
+    clip = [clip_by_global_norm(settings.clip_norm)] if 'clip_norm' in rule.keys and settings.clip_norm else []
+    decay_key = 'optimizer.paper.decay' if settings.name == 'paper' else 'optimizer.decay'
+    decay = add_weight_decay(decay_key)
+    direction = rule.make(settings)
+    if isinstance(direction, dict):
+        direction = optax.partition(direction, functools.partial(label_parameters, tables=tables))
+    directions = [*clip, direction, decay] if rule.decouples_decay else [decay, *clip, direction]
+    learning_rate = learning_rate_schedule(settings, total_steps, batch_size)
+    more = [link() for link in links]
+    rates = dict.fromkeys(tables, settings.table_rate) if 'table_rate' in rule.keys else {}
+    chain = optax.chain(*directions, *more, scale_by_learning_rate(learning_rate, rates))
+    return Optimizer(chain, learning_rate, settings.table_rate if rates else 1.0, decay_key, rule)
+
+
+def updates_rows(settings: Settings) -> bool:
+    """Returns whether a sparse loss updates only the rows that it reads (`Rule.updates_rows`).
+
+    Weight decay and the average shrink factors during an execution (`sparse_rows.Scales`), which must stay above zero.
+    """
+    optimizer, train = settings.optimizer, settings.train
+    paper = optimizer.paper
+    rate = (
+        train.batch_size * paper.epsilon_0
+        if optimizer.name == 'paper'
+        else optimizer.table_rate * optimizer.learning_rate
+    )
+    smallest = min(1 - rate * optimizer.weight_decay, train.average or 1.0)
+    underflows = smallest <= 0 or train.steps_per_execution * math.log(smallest) < -10
+    return rule_of(optimizer).updates_rows(optimizer) and not underflows
+
+
+def label_parameters(params: Mapping[str, Any], tables: Collection[str]) -> dict[str, Any]:
+    """Returns the label of each parameter, in the structure of the parameters."""
+
+    def label(leaf: Any) -> str:
+        return HIDDEN if jnp.ndim(leaf) > 1 else VECTORS
+
+    return {name: TABLES if name in tables else jax.tree.map(label, value) for name, value in params.items()}
+
+
+def add_weight_decay(key: str) -> optax.GradientTransformationExtraArgs:
+    """Adds the gradient of R(theta) = decay/2 * the sum of the squares of all weights (C, H, U, W), not of the biases.
+
+    The tables of which `rows` are given are left out: their decay is `Optimizer.table_factor`.
+
+    Args:
+        key: The hyperparameter `decay`.
+    """
+
+    def update(
+        updates: Any, state: Any, params: Any, *, hyperparameters: Hyperparameters, rows: Any = (), **_: Any
+    ) -> tuple[Any, Any]:
+        def add(g: jax.Array, weight: jax.Array) -> jax.Array:
+            return hyperparameters[key] * weight + g if weight.ndim > 1 else g
+
+        return {name: g if name in rows else jax.tree.map(add, g, params[name]) for name, g in updates.items()}, state
+
+    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
+
+
+def scale_by_learning_rate(
+    learning_rate: LearningRate, multiples: Mapping[str, float]
+) -> optax.GradientTransformationExtraArgs:
+    """Multiplies updates by the negative learning rate of update `step`, those of some parameters by a multiple of it.
+
+    Args:
+        learning_rate: The function (hyperparameters, step) -> rate.
+        multiples: By name.
+    """
+
+    def update(
+        updates: Any, state: Any, params: Any = None, *, hyperparameters: Hyperparameters, step: jax.Array, **_: Any
+    ) -> tuple[Any, Any]:
+        step_size = -learning_rate(hyperparameters, step)
+
+        def scale(name: str) -> Any:
+            return jax.tree.map(lambda g: jnp.asarray(step_size * multiples.get(name, 1.0), g.dtype) * g, updates[name])
+
+        return {name: scale(name) for name in updates}, state
+
+    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
 
 
 def paper_schedule(hyperparameters: Hyperparameters, step: jax.Array, batch_size: int) -> jax.Array:
@@ -51,7 +248,8 @@ def paper_schedule(hyperparameters: Hyperparameters, step: jax.Array, batch_size
     The gradient is a mean over the batch; times batch_size it is the sum, at the paper's rate per word. A batch of one
     is exactly the paper's update.
     """
-    return batch_size * hyperparameters.epsilon_0 / (1 + hyperparameters.r * step * batch_size)
+    r = hyperparameters['optimizer.paper.r']
+    return batch_size * hyperparameters['optimizer.paper.epsilon_0'] / (1 + r * step * batch_size)
 
 
 def learning_rate_schedule(settings: OptimizerSettings, total_steps: int, batch_size: int) -> LearningRate:
@@ -68,7 +266,7 @@ def learning_rate_schedule(settings: OptimizerSettings, total_steps: int, batch_
     num_after = max(total_steps - warmup, 1)
 
     def learning_rate(hyperparameters: Hyperparameters, step: jax.Array) -> jax.Array:
-        peak = hyperparameters.learning_rate
+        peak = hyperparameters['optimizer.learning_rate']
         schedule = {
             'constant': lambda: optax.constant_schedule(peak),
             'linear': lambda: optax.linear_schedule(peak, 0.0, num_after),
@@ -81,64 +279,22 @@ def learning_rate_schedule(settings: OptimizerSettings, total_steps: int, batch_
     return learning_rate
 
 
-def make_optimizer(
-    settings: OptimizerSettings, learning_rate: LearningRate, tables: Collection[str] = ()
-) -> optax.GradientTransformationExtraArgs:
-    """Returns the transformation `optimizer.name`; its `update` takes `hyperparameters` as an extra argument.
-
-    Weight decay is not part of it.
-
-    Args:
-        settings: `optimizer.*`.
-        learning_rate: The function (hyperparameters, step) -> rate.
-        tables: The names of the parameters with one row per word.
-    """
-    direction = {
-        settings.name: lambda: _plugin(settings),
-        'paper': optax.identity,
-        'sgd': lambda: optax.trace(settings.momentum) if settings.momentum else optax.identity(),
-        'adam': optax.scale_by_adam,
-        'rowwise_adam': lambda: scale_by_rowwise_adam(tables, settings.row_adaptivity),
-        'adagrad': optax.scale_by_rss,
-    }[settings.name]()
-    optimizer = optax.chain(direction, _scale_by_learning_rate(learning_rate))
-    clips = settings.clip_norm and settings.name != 'paper'
-    return optax.chain(clip_by_global_norm(settings.clip_norm), optimizer) if clips else optimizer
-
-
-def check_settings(settings: OptimizerSettings) -> None:
-    """Raises BadInput for a plug-in that is no Optax factory."""
-    if plugins.is_path(settings.name):
-        _plugin(settings)
-
-
-def _plugin(settings: OptimizerSettings) -> optax.GradientTransformationExtraArgs:
-    """Returns the transformation that the factory of a plug-in makes, with the rate left to the schedule."""
-    factory = plugins.load_function('optimizer.name', settings.name, 'learning_rate')
-    made = factory(learning_rate=1.0, **dataclasses.asdict(settings.options))
-    allowed = 'must return an optax.GradientTransformation'
-    require(isinstance(made, optax.GradientTransformation), 'optimizer.name', settings.name, allowed)
-    return optax.chain(made, optax.scale(-1.0))
-
-
-class RowwiseAdamState(NamedTuple):
-    """The state of `scale_by_rowwise_adam`.
+class RowMomentState(NamedTuple):
+    """The state of `scale_by_row_moment`.
 
     Attributes:
         count: The number of updates, int32.
-        adam: The state of Adam, for the parameters that are not tables.
         nu: For each table the running mean of each row's mean squared gradient, float32, V.
     """
 
     count: jax.Array  # type: ignore[assignment]  # Optax's name for it; a tuple has a method of this name
-    adam: optax.OptState
-    nu: dict[str, jax.Array]
+    nu: Any
 
 
-def scale_by_rowwise_adam(
-    tables: Collection[str], adaptivity: float = 1.0, b2: float = 0.999, eps: float = 1e-8
+def scale_by_row_moment(
+    adaptivity: float = 1.0, b2: float = 0.999, eps: float = 1e-8
 ) -> optax.GradientTransformationExtraArgs:
-    """Divides each row of a table by the root of one second moment, without momentum; all else is Adam.
+    """Divides each row of a table by the root of one second moment, without momentum.
 
     The divisor is nu_row^(p/2) nu_mean^((1-p)/2) with p = `adaptivity`, where nu_mean is the mean over the rows that
     have had a gradient. With p = 1 the rows of rare words move as far in an update as those of frequent words; with
@@ -149,7 +305,6 @@ def scale_by_rowwise_adam(
     no row.
 
     Args:
-        tables: The names of the parameters with one row per word.
         adaptivity: p, from 0 to 1.
         b2: The decay of the second moments.
         eps: Added to the root.
@@ -160,34 +315,33 @@ def scale_by_rowwise_adam(
         A smaller power of the second moment: Chen et al., Closing the generalization gap of adaptive gradient methods
         in training deep neural networks (Padam), IJCAI 2020.
     """
-    adam = optax.scale_by_adam(b2=b2, eps=eps)
 
-    def others(tree: Any) -> Any:
-        return {name: leaf for name, leaf in tree.items() if name not in tables}
-
-    def init(params: Any) -> RowwiseAdamState:
-        nu = {name: jnp.zeros(len(params[name])) for name in params if name in tables}
-        return RowwiseAdamState(jnp.zeros([], jnp.int32), adam.init(others(params)), nu)
+    def init(params: Any) -> RowMomentState:
+        return RowMomentState(jnp.zeros([], jnp.int32), jax.tree.map(lambda table: jnp.zeros(len(table)), params))
 
     def update(
-        updates: Any, state: RowwiseAdamState, params: Any = None, *, rows: Any = None, **_: Any
-    ) -> tuple[Any, RowwiseAdamState]:
-        scaled, adam_state = adam.update(others(updates), state.adam)
+        updates: Any, state: RowMomentState, params: Any = None, *, rows: Any = None, **_: Any
+    ) -> tuple[Any, RowMomentState]:
         count = optax.safe_increment(state.count)
         correction = 1 - b2**count
-        nu = {}
-        for name, old_V in state.nu.items():
-            g_RxD = updates[name]
+
+        def index(path: Any) -> Any:
+            return slice(None) if rows is None else rows[path[-1].key]
+
+        def new_nu(path: Any, g_RxD: jax.Array, old_V: jax.Array) -> jax.Array:
             squares_R = (1 - b2) * jnp.mean(jnp.square(g_RxD.reshape(len(g_RxD), -1)), axis=1)
-            index_R = slice(None) if rows is None else rows[name]
-            nu[name] = (b2 * old_V).at[index_R].add(squares_R, mode='drop')
-            nu_R = nu[name].at[index_R].get(mode='fill', fill_value=1)
+            return (b2 * old_V).at[index(path)].add(squares_R, mode='drop')
+
+        def scale(path: Any, g_RxD: jax.Array, nu_V: jax.Array) -> jax.Array:
+            nu_R = nu_V.at[index(path)].get(mode='fill', fill_value=1)
             if adaptivity < 1:
-                mean = jnp.sum(nu[name]) / jnp.maximum(jnp.count_nonzero(nu[name]), 1)  # padding rows never have one
+                mean = jnp.sum(nu_V) / jnp.maximum(jnp.count_nonzero(nu_V), 1)  # padding rows never have one
                 nu_R = nu_R**adaptivity * mean ** (1 - adaptivity)
             denominator_R = jnp.sqrt(nu_R / correction) + eps
-            scaled[name] = g_RxD / denominator_R.reshape(-1, *[1] * (g_RxD.ndim - 1))
-        return scaled, RowwiseAdamState(count, adam_state, nu)
+            return g_RxD / denominator_R.reshape(-1, *[1] * (g_RxD.ndim - 1))
+
+        nu = jax.tree.map_with_path(new_nu, updates, state.nu)
+        return jax.tree.map_with_path(scale, updates, nu), RowMomentState(count, nu)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -213,19 +367,3 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
         return clip.update(jax.lax.cond(overflows, divide, lambda grads: grads, updates), state, params)
 
     return optax.GradientTransformation(clip.init, update)
-
-
-def _scale_by_learning_rate(learning_rate: LearningRate) -> optax.GradientTransformationExtraArgs:
-    """Multiplies updates by the negative learning rate; counts the updates in its state as Optax does."""
-
-    def init(params: Any) -> optax.ScaleByScheduleState:
-        return optax.ScaleByScheduleState(count=jnp.zeros([], jnp.int32))
-
-    def update(
-        updates: Any, state: Any, params: Any = None, *, hyperparameters: Hyperparameters, **_: Any
-    ) -> tuple[Any, optax.ScaleByScheduleState]:
-        step_size = -learning_rate(hyperparameters, state.count)
-        updates = jax.tree.map(lambda g: jnp.array(step_size, dtype=g.dtype) * g, updates)
-        return updates, optax.ScaleByScheduleState(count=optax.safe_increment(state.count))
-
-    return optax.GradientTransformationExtraArgs(init, update)

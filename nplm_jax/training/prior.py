@@ -10,10 +10,14 @@ References:
     Faruqui et al., Retrofitting word vectors to semantic lexicons, NAACL 2015: the same penalty after training.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import optax
 
 from nplm_jax.data.neighbours import Neighbours
+from nplm_jax.outputs.output_layer import EMBEDDING
 
 
 def neighbour_means(C_VxM: jax.Array, neighbours: Neighbours) -> jax.Array:
@@ -24,18 +28,15 @@ def neighbour_means(C_VxM: jax.Array, neighbours: Neighbours) -> jax.Array:
     return m_VxM
 
 
-def penalty(C_VxM: jax.Array, neighbours: Neighbours, strength: jax.Array | float) -> jax.Array:
-    """Computes R_prior, a float32 scalar. Its gradient is strength * (C - m)."""
-    m_VxM = jax.lax.stop_gradient(neighbour_means(C_VxM, neighbours))
-    return 0.5 * strength * jnp.sum(jnp.square(C_VxM - m_VxM))
+def draw_to_neighbours() -> optax.GradientTransformationExtraArgs:
+    """Adds the gradient of R_prior with respect to C: strength * (C - m)."""
 
+    def update(
+        updates: Any, state: Any, params: Any, *, hyperparameters: Any, neighbours: Neighbours, **_: Any
+    ) -> tuple[Any, Any]:
+        C_VxM, strength = params[EMBEDDING], hyperparameters['prior.strength']
+        return updates | {
+            EMBEDDING: updates[EMBEDDING] + strength * (C_VxM - neighbour_means(C_VxM, neighbours))
+        }, state
 
-def draw_to_neighbours(C_VxM: jax.Array, neighbours: Neighbours, factor: jax.Array) -> jax.Array:
-    """Returns C after updates by gradients of R_prior with the same m: C - m shrinks by a factor.
-
-    Args:
-        C_VxM: The features.
-        neighbours: The related words.
-        factor: The product of 1 - rate * strength over these updates. With 1 nothing changes.
-    """
-    return C_VxM + (1 - factor) * (neighbour_means(C_VxM, neighbours) - C_VxM)
+    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)

@@ -133,12 +133,11 @@ def describe(update: ReplayedUpdate) -> list[str]:
 def _replay_chunk(run: TrainingRun, state: TrainState, step: int, last: int) -> ReplayedUpdate:
     """Replays the updates of the chunk after `step` one by one, up to `last` or the first non-finite one."""
     epoch, B = step // run.schedule.steps_per_epoch, run.program.batch_size
-    chunk, boundary = run.chunk(state, step), run.schedule.next_boundary(step)
+    chunk = run.chunk(state, step)
     for number in range(step + 1, last + 1):
         start = chunk.first + (number - 1 - step) * B
         positions_B = chunk.positions_T[start : start + B]
-        num_decayed = boundary - step if number == boundary else 0
-        new_state, nll, grads = _update(chunk.program, state, positions_B, chunk.inputs, num_decayed)
+        new_state, nll, grads = _update(chunk.program, state, positions_B, chunk.inputs)
         non_finite = _first_non_finite(state, nll, grads, new_state)
         if number == last or non_finite is not None:
             break
@@ -157,21 +156,16 @@ def _replay_chunk(run: TrainingRun, state: TrainState, step: int, last: int) -> 
     )
 
 
-@functools.partial(jax.jit, static_argnames=('program', 'num_decayed'))
+@functools.partial(jax.jit, static_argnames='program')
 def _update(
-    program: Program, state: TrainState, positions_B: jax.Array, inputs: RunInputs, num_decayed: int
+    program: Program, state: TrainState, positions_B: jax.Array, inputs: RunInputs
 ) -> tuple[TrainState, jax.Array, Any]:
-    """Makes one update, then the deferred penalties of `num_decayed` updates. Returns state, NLL and gradients."""
+    """Makes one update. Returns state, NLL and gradients, those of R left out."""
     batch = dataset.windows(inputs.tokens_T, positions_B, program.network.body.training_context)
+    new_state, nll = step_lib.train_step(program, state, *batch, inputs)
     gradients = step_lib.compute_gradients(program, state, *batch, inputs)
-    new_state = step_lib.apply_gradients(program, state, gradients, inputs)
-    if num_decayed:
-        params = step_lib.apply_deferred_penalties(
-            program, new_state.params, new_state.step - num_decayed, inputs, num_decayed
-        )
-        new_state = dataclasses.replace(new_state, params=params)
     grads = step_lib.dense_grads(program, state.params, gradients)
-    return new_state, gradients.nll, program.sharding.constrain_replicated(grads)
+    return new_state, nll, program.sharding.constrain_replicated(grads)
 
 
 def _first_non_finite(before: TrainState, nll: jax.Array, grads: Any, after: TrainState) -> str | None:

@@ -1,12 +1,17 @@
 """Gathers the rows of the parameters that a sparse update reads, and scatter-adds their updates.
 
+Weight decay and the running average change all rows in every update. Within a chunk of updates a table is therefore
+represented by an array and a factor (`Scales`), which decay multiplies, and an update touches few rows, exactly.
+
 Dims: V vocabulary, B batch, N context words, M features, L output rows of each example, S output rows of all examples,
 R rows that are updated, with repetitions.
 """
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
+import flax.struct
 import jax
 import jax.numpy as jnp
 
@@ -31,22 +36,95 @@ class Rows(NamedTuple):
     draws: Any = None
 
 
-def gather_rows(params: Params, rows: Rows, tables: Sequence[str]) -> tuple[Params, Params]:
+@flax.struct.dataclass
+class Scales:
+    """What the arrays of the tables stand for within a chunk of updates.
+
+    A table is weights * its array; its running average is kept * the average's array + added * the table's array.
+
+    Attributes:
+        weights: A factor for each table, by name, float32.
+        kept: A factor of all averages, float32.
+        added: A factor for each table, by name, float32.
+    """
+
+    weights: dict[str, jax.Array]
+    kept: jax.Array
+    added: dict[str, jax.Array]
+
+    @classmethod
+    def start(cls, tables: Sequence[str]) -> Self:
+        """Returns the factors with which arrays stand for themselves."""
+        return cls(dict.fromkeys(tables, jnp.ones(())), jnp.ones(()), dict.fromkeys(tables, jnp.zeros(())))
+
+    def update(
+        self, params: Params, average: Params | None, updates: Params, ids: dict[str, jax.Array], factor: Any, kept: Any
+    ) -> tuple[Self, Params, Params | None]:
+        """Makes an update: params = factor * params + updates; average = kept * average + (1 - kept) * params.
+
+        Args:
+            params: The parameters, the tables as arrays.
+            average: Their running average, if there is one.
+            updates: Updates in the structure of `table_gradients`; those of other parameters are complete.
+            ids: The numbers of the updated rows of each table.
+            factor: The factor of the tables that are matrices.
+            kept: The decay of the average.
+
+        Returns:
+            The new factors, parameters and average.
+        """
+        weights = {name: w * factor if params[name].ndim > 1 else w for name, w in self.weights.items()}
+        updates = updates | {name: updates[name] / weights[name] for name in ids}
+        params = add_rows(params, updates, ids)
+        if average is None:
+            return dataclasses.replace(self, weights=weights), params, None
+        mixed = {name: mix(kept, average[name], params[name]) for name in params if name not in ids}
+        tables = {name: average[name] for name in ids}
+        corrections = {name: -self.added[name] / self.kept * updates[name] for name in ids}
+        added = {name: kept * old + (1 - kept) * weights[name] for name, old in self.added.items()}
+        scales = dataclasses.replace(self, weights=weights, kept=kept * self.kept, added=added)
+        return scales, params, mixed | add_rows(tables, corrections, ids)
+
+    def apply(self, params: Params, average: Params | None) -> tuple[Params, Params | None]:
+        """Returns the parameters and the average that the arrays stand for."""
+        if average is not None:
+            average = average | {name: self.kept * average[name] + q * params[name] for name, q in self.added.items()}
+        return params | {name: w * params[name] for name, w in self.weights.items() if params[name].ndim > 1}, average
+
+
+def mix(kept: Any, old: Any, new: Any) -> Any:
+    """Returns kept * old + (1 - kept) * new, leaf by leaf."""
+    return jax.tree.map(lambda a, b: kept * a + (1 - kept) * b, old, new)
+
+
+def table_names(output_tables: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of the parameters with one row per word: the output tables, and C, which may be one of them."""
+    return tuple(dict.fromkeys((*output_tables, EMBEDDING)))
+
+
+def gather_rows(
+    params: Params, rows: Rows, tables: Sequence[str], scales: Scales | None = None
+) -> tuple[Params, Params]:
     """Gathers the rows.
 
     Args:
         params: The parameters.
         rows: Which rows.
         tables: The names of the parameters with one row per output word.
+        scales: What the arrays of the tables stand for; None: for themselves.
 
     Returns:
         The parameters that all examples share: the tables' rows `shared_S`, and every other parameter. And those of
         each example: the tables' rows `example_rows_BxL`, and C's rows, B x N x M, under the name CONTEXTS.
     """
+
+    def gather(name: str, index: jax.Array) -> jax.Array:
+        return params[name][index] if scales is None else scales.weights[name] * params[name][index]
+
     shared = {name: value for name, value in params.items() if name != EMBEDDING}
-    shared |= {name: params[name][rows.shared_S] for name in tables}
-    per_example = {name: params[name][rows.example_rows_BxL] for name in tables}
-    return shared, per_example | {CONTEXTS: params[EMBEDDING][rows.contexts_BxN]}
+    shared |= {name: gather(name, rows.shared_S) for name in tables}
+    per_example = {name: gather(name, rows.example_rows_BxL) for name in tables}
+    return shared, per_example | {CONTEXTS: gather(EMBEDDING, rows.contexts_BxN)}
 
 
 def table_gradients(
@@ -60,7 +138,7 @@ def table_gradients(
     """
     shared, per_example = gathered
     joined, ids = dict(shared), {}
-    for name in dict.fromkeys((*tables, EMBEDDING)):
+    for name in table_names(tables):
         parts = []
         if name in tables:
             parts += [(rows.example_rows_BxL, per_example[name]), (rows.shared_S, shared[name])]

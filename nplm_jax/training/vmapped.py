@@ -18,20 +18,11 @@ from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.training.loop import Chunk, Interrupted, Trainer, out_of_memory_as_bad_input, run_chunk
+from nplm_jax.training.optimizers import HYPERPARAMETERS, updates_rows
 from nplm_jax.training.step import Program, RunInputs, TrainState, train_steps
 from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
-# The keys in which runs that train together may differ: no compiled program depends on them (`Hyperparameters`).
-BATCHED_HYPERPARAMETERS = (
-    'seed',
-    'optimizer.learning_rate',
-    'optimizer.decay',
-    'optimizer.paper.epsilon_0',
-    'optimizer.paper.r',
-    'optimizer.paper.decay',
-    'prior.strength',
-)
 RUNS = 'runs'  # the mesh axis over which runs are divided
 RUN_ERRORS = (BadInput, NonFiniteError, Interrupted)  # errors that end one run of a group and not the others
 
@@ -47,12 +38,12 @@ def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
         itself.
     """
     members: dict[Any, list[int]] = {}
-    may_differ = (*BATCHED_HYPERPARAMETERS, 'name')
+    may_differ = (*HYPERPARAMETERS, 'name')
     for number, settings in enumerate(all_settings):
         one_device = settings.parallel.data == settings.parallel.model == 1
         values = flatten(config_lib.to_dict(settings))
         common = tuple((k, v) for k, v in values.items() if k not in may_differ and not k.startswith('paper.'))
-        members.setdefault(common if one_device else number, []).append(number)
+        members.setdefault((common, updates_rows(settings)) if one_device else number, []).append(number)
     return list(members.values())
 
 

@@ -25,7 +25,7 @@ from nplm_jax.models.network import Network
 from nplm_jax.runs import reporting, workdir
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.training.optimizers import Hyperparameters
+from nplm_jax.training.optimizers import hyperparameters_of
 from tests.faults import child
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -196,7 +196,7 @@ def outcome(folder: pathlib.Path) -> dict:
     """What must not depend on faults: every bit of the last state and best parameters, all numbers, all lines."""
     settings, words = workdir.read_settings(folder), vocabulary.load(folder / workdir.VOCABULARY)
     program = step_lib.make_program(settings, Network.from_settings(settings, len(words)), steps_per_epoch=1)
-    example = jax.eval_shape(lambda: step_lib.init_state(program, Hyperparameters.from_settings(settings)))
+    example = jax.eval_shape(lambda: step_lib.init_state(program, hyperparameters_of(settings)))
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
         state, best, progress = store.restore(example, example.params)
     digest = hashlib.sha256()

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import make_network, small_settings, start_training
+from helpers import make_network, penalised_nll, small_settings, start_training
 from jax.test_util import check_grads
 
 from nplm_jax.models import nplm
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.training import objective, step
+from nplm_jax.training import step
 from nplm_jax.utils.errors import BadInput
 
 V = 31
@@ -96,7 +96,7 @@ def test_gradients_equal_finite_differences(n, m, h, direct):
     network, params = make(n, m, h, direct)
 
     def loss(params):
-        return objective.penalised_nll(params, network, CONTEXTS[:, : n - 1], jnp.arange(7), 0.1)[0]
+        return penalised_nll(params, network, CONTEXTS[:, : n - 1], jnp.arange(7), 0.1)[0]
 
     check_grads(loss, (params,), 1, ['rev'], 2e-2, 2e-2)
 
@@ -163,7 +163,6 @@ def test_contexts_of_another_width_are_refused(family, n, kind):
         calls = [
             lambda contexts: network.features(params, contexts, carry),
             lambda contexts: network.loss(params, contexts, targets_B, carry),
-            lambda contexts: objective.penalised_nll(params, network, contexts, targets_B, 0.1, carry),
             lambda contexts: step.train_step(program, state, contexts, targets_B, inputs),
         ]
         for call in calls:

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 from bag_of_features import BagOfFeatures
-from helpers import DATA, SPARSE, covering_pairs, small_settings, start_training
+from helpers import DATA, SPARSE, covering_pairs, regulariser, small_settings, start_training
 
 from nplm_jax.data import dataset
 from nplm_jax.models import registry
@@ -162,7 +162,7 @@ def test_any_optimizer_updates_with_a_sparse_layer_as_with_dense_gradients(body,
 
         def penalised(params):
             loss, next_carry = dense_loss(params, program.network, contexts, targets, carry, key, inputs.proposal)
-            return loss + objective.regulariser(params, 0.01), next_carry
+            return loss + regulariser(params, 0.01), next_carry
 
         grads, carry = jax.grad(penalised, has_aux=True)(params)
         updates, opt_state = reference.update(grads, opt_state, params)

@@ -6,21 +6,26 @@ import pytest
 from helpers import default_settings
 
 from nplm_jax.training.optimizers import (
-    Hyperparameters,
+    HIDDEN,
+    TABLES,
+    VECTORS,
     clip_by_global_norm,
-    learning_rate_schedule,
+    hyperparameters_of,
+    label_parameters,
     make_optimizer,
     paper_schedule,
-    scale_by_rowwise_adam,
+    scale_by_row_moment,
 )
+
+TABLE_NAMES = ('C_VxM', 'b_V')
 
 
 def make(changes, total_steps=100, batch_size=1):
-    """Returns the hyperparameters, the learning rate of an update's number, and the optimizer."""
-    settings = default_settings({'optimizer.schedule': 'constant', **changes})
-    hyperparameters = Hyperparameters.from_settings(settings)
-    rate = learning_rate_schedule(settings.optimizer, total_steps, batch_size)
-    return hyperparameters, lambda step: float(rate(hyperparameters, step)), make_optimizer(settings.optimizer, rate)
+    """Returns the hyperparameters, the learning rate of an update's number, and the chain."""
+    common = {'optimizer.schedule': 'constant', 'optimizer.decay': 0.0, 'train.batch_size': batch_size}
+    settings = default_settings({**common, **changes})
+    hyperparameters, optimizer = hyperparameters_of(settings), make_optimizer(settings, total_steps, TABLE_NAMES)
+    return hyperparameters, lambda step: float(optimizer.learning_rate(hyperparameters, step)), optimizer.chain
 
 
 def test_the_papers_schedule_counts_words():
@@ -60,11 +65,14 @@ def test_rowwise_adam_has_one_second_moment_a_row_of_a_table_and_is_adam_elsewhe
     for g in gradients:
         g['C_VxM'][rng.integers(5)] = 0
     params = jax.tree.map(jnp.zeros_like, gradients[0])
-    rule, adam = scale_by_rowwise_adam(('C_VxM', 'b_V'), p), optax.scale_by_adam()
-    state, adam_state = rule.init(params), adam.init(params['H'])
+    rates = {'optimizer.name': 'rowwise_adam', 'optimizer.row_adaptivity': p, 'optimizer.learning_rate': 1.0}
+    hyperparameters, _, chain = make(rates)
+    adam, state = optax.scale_by_adam(), chain.init(params)
+    adam_state = adam.init(params['H'])
     for g in gradients:
-        updates, state = rule.update(g, state)
+        updates, state = chain.update(g, state, params, hyperparameters=hyperparameters, step=0)
         expected, adam_state = adam.update(g['H'], adam_state)
+    updates = jax.tree.map(jnp.negative, updates)
     np.testing.assert_allclose(updates['C_VxM'], rowwise_adam_by_numpy([g['C_VxM'] for g in gradients], p), rtol=1e-5)
     b_Vx1 = rowwise_adam_by_numpy([g['b_V'][:, None] for g in gradients], p)
     np.testing.assert_allclose(updates['b_V'], b_Vx1[:, 0], rtol=1e-5)
@@ -72,7 +80,7 @@ def test_rowwise_adam_has_one_second_moment_a_row_of_a_table_and_is_adam_elsewhe
 
 
 def test_rowwise_adam_of_some_rows_is_that_of_all_rows_with_zeros_elsewhere():
-    rule = scale_by_rowwise_adam(('C_VxM',))
+    rule = scale_by_row_moment()
     dense = sparse = rule.init({'C_VxM': jnp.zeros((5, 2))})
     for rows in ([0, 3, 5], [3, 4, 5], [1, 3, 4]):  # 5 is no row
         values = jnp.asarray(np.random.default_rng(rows).normal(size=(3, 2)), jnp.float32)
@@ -90,16 +98,18 @@ def test_every_optimizer_lowers_a_loss_and_clips(name):
     hyperparameters, _, optimizer = make(
         {'optimizer.name': name, 'optimizer.learning_rate': 0.1, 'optimizer.clip_norm': 1e-3}
     )
-    loss = lambda params: jnp.sum(jnp.square(params - 3.0))  # noqa: E731
-    params = jnp.zeros(4)
+    loss = lambda params: jnp.sum(jnp.square(params['d'] - 3.0))  # noqa: E731
+    params = {'d': jnp.zeros(4)}
     state, losses = optimizer.init(params), []
     for _ in range(20):
-        updates, state = optimizer.update(jax.grad(loss)(params), state, params, hyperparameters=hyperparameters)
+        updates, state = optimizer.update(
+            jax.grad(loss)(params), state, params, hyperparameters=hyperparameters, step=0
+        )
         params = optax.apply_updates(params, updates)
         losses.append(float(loss(params)))
     assert losses == sorted(losses, reverse=True)
     if name == 'sgd':
-        assert float(jnp.linalg.norm(params)) == pytest.approx(20 * 0.1 * 1e-3, rel=1e-4)
+        assert float(jnp.linalg.norm(params['d'])) == pytest.approx(20 * 0.1 * 1e-3, rel=1e-4)
 
 
 @pytest.mark.parametrize('max_norm', [1e-3, 1.0, 1e6])
@@ -126,26 +136,31 @@ def test_clipping_does_not_hide_a_gradient_that_is_not_finite(bad):
         ('adagrad', optax.adagrad),
     ],
 )
-def test_with_traced_hyperparameters_the_updates_and_the_state_are_those_of_optax(name, of_optax):
+def test_with_traced_hyperparameters_the_updates_are_those_of_optax(name, of_optax):
     changes = {'optimizer.name': name, 'optimizer.momentum': 0.9, 'optimizer.learning_rate': 0.3}
     hyperparameters, rate, optimizer = make({**changes, 'optimizer.schedule': 'cosine'})
     expected = of_optax(optax.cosine_decay_schedule(0.3, 100))
-    params = jnp.arange(3.0)
+    params = {'d': jnp.arange(3.0)}
     state, expected_state = optimizer.init(params), expected.init(params)
     for step in range(3):
-        grads = jnp.sin(params + step)
-        updates, state = jax.jit(optimizer.update)(grads, state, hyperparameters=hyperparameters)
+        grads = {'d': jnp.sin(params['d'] + step)}
+        extra = {'hyperparameters': hyperparameters, 'step': step}
+        updates, state = jax.jit(optimizer.update)(grads, state, params, **extra)
         expected_updates, expected_state = expected.update(grads, expected_state)
-        assert updates.tolist() == pytest.approx(expected_updates.tolist(), rel=1e-6)
-    assert jax.tree.structure(state) == jax.tree.structure(expected_state)
+        np.testing.assert_allclose(updates['d'], expected_updates['d'], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    'changes,expected',
-    [
-        ({'optimizer.name': 'adam', 'optimizer.decay': 0.2, 'optimizer.paper.decay': 0.3}, 0.2),
-        ({'optimizer.name': 'paper', 'optimizer.decay': 0.2, 'optimizer.paper.decay': 0.3}, 0.3),
-    ],
-)
-def test_the_weight_decay_is_the_papers_under_the_papers_optimizer(changes, expected):
-    assert float(make(changes)[0].weight_decay) == pytest.approx(expected)
+@pytest.mark.parametrize('name,factor', [('adam', 0.2), ('paper', 0.3)])
+def test_the_weight_decay_is_the_papers_under_the_papers_optimizer(name, factor):
+    decays = {'optimizer.decay': 0.2, 'optimizer.paper.decay': 0.3, 'optimizer.learning_rate': 1.0}
+    settings = default_settings(
+        {'optimizer.name': name, 'optimizer.paper.epsilon_0': 1.0, 'train.batch_size': 1, **decays}
+    )
+    optimizer = make_optimizer(settings, 100, TABLE_NAMES)
+    assert float(optimizer.table_factor(hyperparameters_of(settings), 0)) == pytest.approx(1 - factor)
+
+
+def test_parameters_are_tables_hidden_matrices_or_vectors():
+    params = {'C_VxM': jnp.zeros((3, 2)), 'b_V': jnp.zeros(3), 'H': jnp.zeros((2, 2)), 'cell': {'bias': jnp.zeros(2)}}
+    labels = label_parameters(params, TABLE_NAMES)
+    assert labels == {'C_VxM': TABLES, 'b_V': TABLES, 'H': HIDDEN, 'cell': {'bias': VECTORS}}

@@ -16,7 +16,6 @@ from nplm_jax.training import replay
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Trainer, fit, prepare_run
-from nplm_jax.training.objective import penalised_nll
 from nplm_jax.training.schedule import Progress
 from nplm_jax.utils import finite
 from nplm_jax.utils.errors import NonFiniteError
@@ -97,7 +96,7 @@ def test_norms_are_those_of_the_gradient(store):
     update = replay.replay_update(run, store, 1)
     params = run.init_state().params
     batch = dataset.windows(DATA.tokens_T, jnp.asarray(update.positions), 3)
-    grads = jax.jit(jax.grad(lambda p: penalised_nll(p, run.program.network, *batch, 1e-4)[0]))(params)
+    grads = jax.jit(jax.grad(lambda p: run.program.network.loss(p, *batch)[0]))(params)
     assert set(update.gradient_norms) == set(grads)
     for name, norm in update.gradient_norms.items():
         assert norm == pytest.approx(float(jnp.linalg.norm(grads[name])), rel=1e-5)
@@ -119,7 +118,7 @@ def test_norms_of_rows_that_are_needed_twice_are_those_of_their_sum(store):
     before = run.init_state()
     batch = dataset.windows(DATA.tokens_T, jnp.asarray(update.positions), 3)
     after, _ = jax.jit(step_lib.train_step, static_argnums=0)(run.program, before, *batch, run.inputs)
-    rate = run.program.learning_rate(run.inputs.hyperparameters, 0)
+    rate = run.program.optimizer.learning_rate(run.inputs.hyperparameters, 0)
     for name, norm in update.gradient_norms.items():
         change = jnp.linalg.norm(after.params[name] - before.params[name])
         assert float(change / rate) == pytest.approx(norm, rel=1e-3), name

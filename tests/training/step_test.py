@@ -4,13 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, same_bits, small_settings
+from helpers import DATA, SPARSE, regulariser, same_bits, small_settings
 
 from nplm_jax.config import replace
 from nplm_jax.data import dataset
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.loop import prepare_run
-from nplm_jax.training.objective import regulariser
+from nplm_jax.training.optimizers import OPTIMIZERS
+from nplm_jax.training.sparse_rows import mix
 from nplm_jax.training.step import execute_steps
 
 NO_DROPOUT = {'model.dropout': 0.0, 'optimizer.decay': 0.0}
@@ -113,8 +114,8 @@ def test_rowwise_adam_decays_the_weights_apart_from_the_gradients(kind):
         settings = {**SPARSE, **NO_DROPOUT, **rule, 'optimizer.decay': decay, 'output.kind': kind}
         run = prepare_run(small_settings({**settings, 'train.steps_per_execution': 1}), DATA)
         states.append(execute_steps(*run.chunk(run.init_state(), 0))[0].params)
-    for a, b in zip(*map(jax.tree.leaves, states), strict=True):
-        np.testing.assert_allclose(b, a * (1 - 0.01 * 0.5) if a.ndim > 1 else a, rtol=1e-6, atol=1e-8)
+    for before, a, b in zip(*map(jax.tree.leaves, (run.init_state().params, *states)), strict=True):
+        np.testing.assert_allclose(b, a - 0.01 * 0.5 * before if a.ndim > 1 else a, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -132,10 +133,11 @@ def test_with_other_optimizers_a_sparse_output_layer_decays_the_weights_in_each_
         return network.output.nll(params, features, targets).mean() + regulariser(params, 0.1)
 
     after, _ = TRAIN_STEP(run.program, state, contexts, targets, run.inputs)
-    grads = jax.jit(jax.grad(penalised))(state.params)
-    updates, _ = run.program.optimizer.update(grads, state.opt_state, hyperparameters=run.inputs.hyperparameters)
+    grads, rule = jax.jit(jax.grad(penalised))(state.params), OPTIMIZERS[run.settings.optimizer.name]
+    rule = rule.make(run.settings.optimizer)
+    updates, _ = rule.update(grads, rule.init(state.params))
     for a, b, c in zip(*map(jax.tree.leaves, (after.params, state.params, updates)), strict=True):
-        np.testing.assert_allclose(a, b + c, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(a, b - 1e-2 * c, rtol=1e-4, atol=1e-6)
 
 
 def test_streams_start_anew_with_each_epoch():
@@ -157,13 +159,38 @@ def test_the_state_before_the_first_update_is_a_pure_function_of_the_seed():
     assert same_bits(first, again) and not same_bits(first, second)
 
 
-def test_deferred_decay_spares_the_biases():
-    sgd = {'output.kind': 'two_level', 'optimizer.decay': 0.5, 'optimizer.learning_rate': 1.0}
-    run = prepare_run(small_settings({**SPARSE, **sgd, 'optimizer.schedule': 'constant'}), DATA)
-    ones = jax.tree.map(jnp.ones_like, run.init_state().params)
-    decayed = step_lib.apply_deferred_penalties(run.program, ones, jnp.int32(3), run.inputs, 2)
-    classes = decayed.pop('classes')
-    weights = {'C_VxM', 'H_KxP', 'U_VxK', 'W_VxP'}
-    assert {name for name, value in decayed.items() if (value == 0.25).all()} == weights
-    assert all((decayed[name] == 1).all() for name in ('b_V', 'd_K'))
-    assert (classes['U_GxK'] == 0.25).all() and (classes['W_GxP'] == 0.25).all() and (classes['b_G'] == 1).all()
+@pytest.mark.parametrize('name', ['sgd', 'rowwise_adam'])
+def test_rows_without_a_gradient_decay_in_each_update_and_biases_do_not(name):
+    rule = {'optimizer.name': name, 'optimizer.decay': 0.5, 'optimizer.learning_rate': 0.1}
+    settings = {**SPARSE, **rule, 'optimizer.schedule': 'constant', 'output.kind': 'sampled', 'output.samples': 1}
+    run = prepare_run(small_settings(settings), DATA)
+    assert run.program.scatters_updates
+    before = run.init_state().params
+    chunk = run.chunk(run.init_state(), 0)
+    after = execute_steps(*chunk)[0].params
+    rare = 0  # no word of this text is the rare-word symbol
+    for name in ('C_VxM', 'U_VxK', 'W_VxP'):
+        np.testing.assert_allclose(after[name][rare], before[name][rare] * 0.95**chunk.num_steps, rtol=1e-6)
+    assert after['b_V'][rare] == before['b_V'][rare]
+
+
+def test_with_a_decay_that_would_underflow_all_rows_are_updated():
+    settings = small_settings({**SPARSE, 'output.kind': 'nce', 'optimizer.decay': 1.0, 'optimizer.learning_rate': 0.99})
+    assert not prepare_run(settings, DATA).program.scatters_updates
+    assert prepare_run(replace(settings, {'optimizer.decay': 0.1}), DATA).program.scatters_updates
+
+
+@pytest.mark.parametrize('recipe', [{}, {**SPARSE, 'output.kind': 'nce'}], ids=['dense', 'sparse'])
+def test_the_average_is_a_plain_mean_at_first_and_then_exponential(recipe):
+    changes = {**recipe, 'optimizer.momentum': 0.0, 'train.average': 0.7, 'optimizer.decay': 0.1}
+    run = prepare_run(small_settings(changes), DATA)
+    one = run.chunk(run.init_state(), 0)._replace(num_steps=1)
+    state, expected = run.init_state(), run.init_state().params
+    for number in range(6):
+        state, _ = execute_steps(*one._replace(state=state, first=number * run.program.batch_size))
+        kept = min(0.7, (number + 1) / (number + 2))
+        expected = mix(kept, expected, jax.tree.map(np.asarray, state.params))
+    together = run.chunk(run.init_state(), 0)._replace(num_steps=6)
+    for end in (state, execute_steps(*together)[0]):
+        for a, b in zip(jax.tree.leaves(end.average), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

@@ -17,7 +17,7 @@ from nplm_jax.runs import experiment, figures, loading, reporting, sweeps
 from nplm_jax.training import replay, vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, prepare_run, run_chunk
-from nplm_jax.training.optimizers import Hyperparameters
+from nplm_jax.training.optimizers import HYPERPARAMETERS, hyperparameters_of
 from nplm_jax.training.step import execute_steps
 from nplm_jax.utils.errors import NonFiniteError
 
@@ -169,7 +169,7 @@ def test_only_runs_that_differ_in_hyperparameters_are_grouped():
     assert vmapped.group_compatible(settings) == [[0, 2], [1, 4], [3], [5], [6], [7]]
 
 
-@pytest.mark.parametrize('key', vmapped.BATCHED_HYPERPARAMETERS)
+@pytest.mark.parametrize('key', HYPERPARAMETERS)
 def test_each_batched_hyperparameter_changes_the_result_and_leaves_the_program_equal(key, monkeypatch):
     num_words = len(loading.load_dataset(config_lib.from_config(sentences.get_config())).vocabulary)
     successors = neighbours.pad([[(word + 1) % num_words] for word in range(num_words)])
@@ -184,7 +184,7 @@ def test_each_batched_hyperparameter_changes_the_result_and_leaves_the_program_e
     data = loading.load_dataset(settings)
     runs = [prepare_run(s, data) for s in (settings, changed)]
     assert runs[0].program == runs[1].program and hash(runs[0].program) == hash(runs[1].program)
-    one, two = (jax.tree.map(float, Hyperparameters.from_settings(s)) for s in (settings, changed))
+    one, two = (jax.tree.map(float, hyperparameters_of(s)) for s in (settings, changed))
     assert one != two
     initial = jax.tree.map(np.asarray, runs[0].init_state())  # for both: the seed changes it too
     ends = [run_chunk(run.chunk(initial, 0))[0].params for run in runs]

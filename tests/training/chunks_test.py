@@ -1,0 +1,47 @@
+"""In how many executions a run makes its updates changes nothing."""
+
+import jax
+import numpy as np
+import pytest
+from helpers import DATA, SPARSE, small_settings
+
+from nplm_jax.training.loop import prepare_run, run_chunk
+
+NCE = {**SPARSE, 'output.kind': 'nce'}
+SGD = {'optimizer.momentum': 0.0, 'optimizer.learning_rate': 0.1, 'optimizer.decay': 0.05}
+ROWWISE = {'optimizer.name': 'rowwise_adam', 'optimizer.learning_rate': 0.003, 'optimizer.decay': 0.5}
+PAPER = {'optimizer.name': 'paper', 'optimizer.paper.epsilon_0': 0.02, 'optimizer.paper.decay': 0.05}
+ADAM = {'optimizer.name': 'adam', 'optimizer.learning_rate': 0.003, 'optimizer.decay': 0.05}
+RECIPES = {
+    'sgd sparse': {**NCE, **SGD},
+    'sgd dense': SGD,
+    'momentum': {**SGD, 'optimizer.momentum': 0.9, 'optimizer.clip_norm': 0.5, 'optimizer.learning_rate': 0.01},
+    'adam': ADAM,
+    'adam sparse': {**NCE, **ADAM},
+    'rowwise_adam': {**NCE, **ROWWISE},
+    'rowwise_adam dense': ROWWISE,
+    'row_adaptivity': {**NCE, **ROWWISE, 'optimizer.row_adaptivity': 0.5},
+    'paper': PAPER,
+    'paper sparse': {**NCE, **PAPER},
+}
+
+
+def end(settings):
+    """Returns the parameters, and their average, after 93 updates."""
+    run = prepare_run(settings, DATA)
+    state, step = run.init_state(), 0
+    while step < run.schedule.total_steps:
+        state, nll_S, _ = run_chunk(run.chunk(state, step))
+        step += len(nll_S)
+    return {'params': state.params, 'average': state.average}
+
+
+@pytest.mark.parametrize('average', [0.0, 0.95], ids=['', 'average'])
+@pytest.mark.parametrize('name', RECIPES)
+def test_the_number_of_updates_of_an_execution_changes_nothing(name, average):
+    settings = {**RECIPES[name], 'train.average': average}
+    ends = [end(small_settings({**settings, 'train.steps_per_execution': steps})) for steps in (1, 20, 50)]
+    for tree, tolerance in (('params', 1e-6), ('average', 1e-5)):  # an average adds up the rounding of 20 updates
+        leaves = zip(*(jax.tree.leaves(end[tree]) for end in ends), strict=True)
+        differences = [float(np.abs(a - b).max()) for a, *others in leaves for b in others]
+        assert max(differences, default=0) < tolerance
