@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nplm_jax.data.vocabulary import Vocabulary
-    from nplm_jax.data.word_tokens import tokenize_prompt
     from nplm_jax.inference.embeddings import neighbours
     from nplm_jax.inference.generation import Choice, encode_prompt, sample
     from nplm_jax.inference.new_words import induce
@@ -54,7 +53,6 @@ __all__ = [
     'sample',
     'spelling',
     'surprisal',
-    'tokenize_prompt',
 ]
 
 _MODULES = {  # where each name is defined, or for a module the room that it is in
@@ -77,7 +75,6 @@ _MODULES = {  # where each name is defined, or for a module the room that it is 
     'sample': 'inference.generation',
     'spelling': 'runs',
     'surprisal': 'inference.surprisal_frames',
-    'tokenize_prompt': 'data.word_tokens',
 }
 
 

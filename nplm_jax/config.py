@@ -64,7 +64,7 @@ class CorpusSettings:
     valid_path: str = key('', 'text, ap_news: files to validate on; corpus.train and corpus.valid are then not used')
     test_path: str = key('', 'text, ap_news: files to test on')
     column: str = key('text', 'of JSON lines, Parquet and Hugging Face datasets: the column with the text')
-    tokens: Literal['words', 'whitespace'] = key(
+    tokens: str = key(
         'words', 'of text, ap_news: words (splits off punctuation) | whitespace (text that is tokenized already)'
     )
     paragraphs: Literal['auto', 'blank_lines', 'lines'] = key(
@@ -77,7 +77,7 @@ class CorpusSettings:
     boundary_tokens: bool = key(True, 'put <text> before each text and <p> before each paragraph')
     numbers: bool = key(False, 'replace numbers by <number>; the paper: true on AP News')
     proper_nouns: bool = key(
-        False, 'replace proper nouns by <proper> (data/tokenization.py); the paper: true on AP News'
+        False, 'replace proper nouns by <proper> (data/tokenizers/proper_nouns.py); the paper: true on AP News'
     )
     min_count: Count = key(1, 'words with a lower count become <rare>; the paper: 4')
     max_vocabulary: MaxVocabulary = key(

@@ -13,7 +13,7 @@ import nplm_jax
 
 NAMES = {
     *('load_config', 'load_settings', 'load_dataset', 'run', 'load'),
-    *('Vocabulary', 'tokenize_prompt', 'LanguageModel', 'Network', 'nplm', 'mixture'),
+    *('Vocabulary', 'LanguageModel', 'Network', 'nplm', 'mixture'),
     *(
         'perplexity',
         'encode_prompt',

@@ -23,10 +23,8 @@ import numpy as np
 from experiments import results
 from experiments.minimal_pairs import pairs as pairs_lib
 from experiments.minimal_pairs.pairs import EncodedPairs, Pair
-from nplm_jax.config import Settings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.data.word_tokens import WordCutter
 from nplm_jax.inference import scoring
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models import mixture
@@ -49,11 +47,11 @@ class Sentences:
         self.pairs = pairs
         self._encoded: dict[Any, EncodedPairs] = {}
 
-    def encode(self, settings: Settings, vocabulary: Vocabulary) -> EncodedPairs:
-        """Returns the pairs as models of these settings and this vocabulary read them."""
-        key = settings.corpus, tuple(vocabulary.words)
+    def encode(self, vocabulary: Vocabulary) -> EncodedPairs:
+        """Returns the pairs as models of this vocabulary read them."""
+        key = vocabulary.tokenizer, vocabulary.words
         if key not in self._encoded:
-            self._encoded = {key: pairs_lib.encode(self.pairs, WordCutter(settings.corpus, vocabulary.ids), vocabulary)}
+            self._encoded = {key: pairs_lib.encode(self.pairs, vocabulary)}
         return self._encoded[key]
 
 
@@ -63,13 +61,13 @@ def sentence_log_p(model: LanguageModel, lines: Sequence[np.ndarray], start: Lin
     return np.array([line.log10_p_T.sum() for line in scored]) * scoring.LOG_10
 
 
-def evaluate(model: LanguageModel, settings: Settings, vocabulary: Vocabulary, sentences: Sentences) -> dict[str, Any]:
+def evaluate(model: LanguageModel, vocabulary: Vocabulary, sentences: Sentences) -> dict[str, Any]:
     """Returns the counts of a model by subset and paradigm, as `pairs.count` describes them.
 
     Each sentence begins a text: it stands after <text> <p>, which are not scored, as `nplm surprisal` reads an item.
     """
-    encoded = sentences.encode(settings, vocabulary)
-    log_p_L = sentence_log_p(model, encoded.lines, LineStart.of(vocabulary, settings.corpus, 'text'))
+    encoded = sentences.encode(vocabulary)
+    log_p_L = sentence_log_p(model, encoded.lines, LineStart.of(vocabulary, 'text'))
     log_p_Px2 = log_p_L[encoded.rows_Px2]
     counts = {name: pairs_lib.count(log_p_Px2, sentences.pairs, mask, TIE) for name, mask in encoded.subsets.items()}
     same = int((encoded.rows_Px2[:, 0] == encoded.rows_Px2[:, 1]).sum())
@@ -114,25 +112,24 @@ def measured(
         perplexity = (loading.finished(folder / name) or {}).get('perplexity', {})
         yield (
             name,
-            _timed(model, settings, vocabulary, sentences, {'model': family, 'seed': seed, 'perplexity': perplexity}),
+            _timed(model, vocabulary, sentences, {'model': family, 'seed': seed, 'perplexity': perplexity}),
         )
     if mixed in missing:
         _, words, counted = loading.load(folder / COUNTED)
         require(words.words == vocabulary.words, '--runs', COUNTED, f'has another vocabulary than {name}')
         both = fit_mixture(folder, name, [model, counted])
         facts = {'model': 'mixture', 'seed': seed, 'of': [name, COUNTED], 'weights': both.weights_QxM[0].tolist()}
-        yield mixed, _timed(both, settings, vocabulary, sentences, facts)
+        yield mixed, _timed(both, vocabulary, sentences, facts)
 
 
 def _timed(
     model: LanguageModel,
-    settings: Settings,
     vocabulary: Vocabulary,
     sentences: Sentences,
     facts: Mapping[str, Any],
 ) -> dict[str, Any]:
     started, processor = time.perf_counter(), time.process_time()
-    evaluated = evaluate(model, settings, vocabulary, sentences)
+    evaluated = evaluate(model, vocabulary, sentences)
     times = {'seconds': time.perf_counter() - started, 'processor_seconds': time.process_time() - processor}
     source = {
         **{key: round(value, 1) for key, value in times.items()},

@@ -19,7 +19,6 @@ import numpy as np
 
 from nplm_jax.data import download
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.data.word_tokens import WordCutter
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, read_bytes
 
@@ -122,13 +121,14 @@ def _parse_line(line: str, place: str) -> Pair:
     return pair._replace(field=pair.field.replace('_', '/'))  # BLiMP writes syntax_semantics in two ways
 
 
-def encode(pairs: Sequence[Pair], cutter: WordCutter, vocabulary: Vocabulary) -> EncodedPairs:
+def encode(pairs: Sequence[Pair], vocabulary: Vocabulary) -> EncodedPairs:
     """Cuts the sentences as `nplm surprisal` does, and numbers the different ones.
 
     Raises:
         BadInput: A sentence has no token.
     """
-    tokens = cutter.cut_texts(sentence for pair in pairs for sentence in (pair.good, pair.bad))
+    sentences = (sentence for pair in pairs for sentence in (pair.good, pair.bad))
+    tokens = vocabulary.tokenizer.tokenize(sentences, vocabulary.ids)
     if (empty := next((i for i, words in enumerate(tokens) if not words), None)) is not None:
         raise BadInput(f'{pairs[empty // 2].paradigm}: the sentence {pairs[empty // 2][empty % 2]!r} has no token')
     encoded = [vocabulary.encode(words).astype(np.int32) for words in tokens]

@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.data.tokenization import TEXT_BOUNDARY
+from nplm_jax.data.tokenizers.tokenizer import TEXT_BOUNDARY
 from nplm_jax.models.registry import is_network
 from nplm_jax.runs import experiment, loading, process
 from nplm_jax.runs.command_line import load_config

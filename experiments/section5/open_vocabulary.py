@@ -27,7 +27,7 @@ from nplm_jax import config as config_lib
 from nplm_jax.cli import loaded_models
 from nplm_jax.data import brown, characters, corpora
 from nplm_jax.data.corpora import Corpus, Span
-from nplm_jax.data.tokenization import TEXT_BOUNDARY
+from nplm_jax.data.tokenizers.tokenizer import TEXT_BOUNDARY
 from nplm_jax.inference import generation
 from nplm_jax.models import mixture
 from nplm_jax.models.ngram import kneser_ney
@@ -62,7 +62,7 @@ def last_texts() -> tuple[int, int, int]:
 
     These are printed words, and their characters with one blank or line end after each.
     """
-    texts = [[word for paragraph in brown.paragraphs(text) for word in paragraph] for text in brown.texts()]
+    texts = [text.split() for text in brown.texts()]
     room = sum(map(len, texts)) - 1_000_000  # the words after those that train and validate
     kept: list[list[str]] = []
     while texts and len(texts[-1]) <= room:
@@ -172,7 +172,7 @@ def spellings(rare: spelling.RareWords, folder: pathlib.Path) -> list[dict[str, 
 
 def compressed() -> dict[str, float]:
     """Returns the bits per character of `last_texts` by general compressors that have read the text before them."""
-    texts = [' '.join(word for p in brown.paragraphs(text) for word in p) for text in brown.texts()]
+    texts = [' '.join(text.split()) for text in brown.texts()]
     num_texts, _, num_characters = last_texts()
     before, everything = (('\n'.join(part) + '\n').encode() for part in (texts[:-num_texts], texts))
     filters = [{'id': lzma.FILTER_LZMA2, 'preset': 9 | lzma.PRESET_EXTREME, 'dict_size': 2**24}]

@@ -53,7 +53,6 @@ def main(argv: Sequence[str]) -> None:
         require(not is_search, f'--{key}', value, 'belongs to sampling; not with --greedy or --beam')
 
     from nplm_jax.cli.loaded_models import load_models
-    from nplm_jax.data.punctuation import detokenize
     from nplm_jax.inference import generation
     from nplm_jax.inference.scoring import LOG_10
 
@@ -74,7 +73,7 @@ def main(argv: Sequence[str]) -> None:
     texts: list[dict[str, Any]] = []
     for i, new_words in enumerate(written):
         words = [*prompt, *new_words]
-        texts.append({'text': detokenize(words) if flags.detokenize else ' '.join(words), 'words': words})
+        texts.append({'text': models.vocabulary.tokenizer.decode(words, flags.detokenize), 'words': words})
         texts[-1] |= {} if log_p_K is None else {'log10_p': float(log_p_K[i]) / LOG_10}
     if flags.json:
         print(to_json({'prompt': prompt, 'texts': texts}))

@@ -49,6 +49,7 @@ def main(argv: Sequence[str]) -> None:
     )
     flags = parser.parse_args(argv)
 
+    from nplm_jax.data import corpora
     from nplm_jax.models.ngram import arpa, sentence_marks
     from nplm_jax.models.ngram.quantization import compact
     from nplm_jax.runs import catalog, workdir
@@ -70,6 +71,7 @@ def main(argv: Sequence[str]) -> None:
         settings = dataclasses.replace(run.settings, name=workdir.safe_folder_name(path.stem), model=changed)
     else:
         settings = make_settings(path, model.n, words)
+        vocabulary = dataclasses.replace(words, tokenizer=corpora.make_tokenizer(settings.corpus))
     results = describe(path, settings, len(vocabulary), ['nplm', 'import', *argv])
     write_run(folder, settings, vocabulary, imported, results, files)
     print(f'{folder}: {sizes}')
@@ -160,7 +162,7 @@ def make_settings(path: pathlib.Path, n: int, vocabulary: Vocabulary) -> Setting
         vocabulary: Its vocabulary.
     """
     from nplm_jax import config as config_lib
-    from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY
+    from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
     from nplm_jax.runs import workdir
 
     corpus = {

@@ -13,7 +13,6 @@ from nplm_jax.config import Settings
 from nplm_jax.data import text_checks
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.vocabulary import RARE, Vocabulary
-from nplm_jax.data.word_tokens import WordCutter
 from nplm_jax.inference import embeddings, generation
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models import mixture
@@ -65,12 +64,12 @@ class LoadedModels:
         return nearest
 
     def tokenize(self, text: str, kind: str) -> list[str]:
-        """Cuts a user's text into words as the first run's corpus was, or as `kind` says (see `WordCutter`)."""
+        """Returns the tokens of a user's text; see `Tokenizer.reading` for `kind`."""
         return self.tokenize_lines([text], kind)[0]
 
     def tokenize_lines(self, texts: Sequence[str], kind: str) -> list[list[str]]:
         """Returns the words of each text, as `tokenize` does, in less time."""
-        return WordCutter(self.settings[0].corpus, self.vocabulary.ids, kind).cut_texts(texts)
+        return self.vocabulary.tokenizer.reading(kind).tokenize(texts, self.vocabulary.ids)
 
     def read_lines(self, texts: Sequence[str], kind: str) -> list[list[str]]:
         """Returns the words of each text; warns on stderr of unknown words and of a text without blanks."""
@@ -125,7 +124,7 @@ class LoadedModels:
 
     def encode_prompt(self, words: Sequence[str]) -> np.ndarray:
         """Returns the ids of a prompt, int32, with what stands before it. See `generation.encode_prompt`."""
-        return generation.encode_prompt(words, self.vocabulary, self.settings[0].corpus)
+        return generation.encode_prompt(words, self.vocabulary)
 
 
 def load_models(folders: Sequence[str], weights: str = '') -> LoadedModels:
@@ -151,7 +150,7 @@ def load_models(folders: Sequence[str], weights: str = '') -> LoadedModels:
         allowed = f'models can be mixed only over the same words; {_import_advice(folders[0])}'
         require(same, 'RUN', folder, f'{sizes}; {allowed}')
     mixed = mixture.Mixture(models, weights_1xM, mixture.ContextBins()) if len(models) > 1 else models[0]
-    start = LineStart.of(vocabularies[0], settings[0].corpus)
+    start = LineStart.of(vocabularies[0])
     return LoadedModels(run_names(folders), settings, vocabularies[0], models, mixed, start)
 
 

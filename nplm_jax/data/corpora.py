@@ -1,12 +1,12 @@
 """Corpora by `corpus.name`: each is one stream of words with a training, a validation and a test span."""
 
 import dataclasses
-import functools
 import itertools
 import os
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,13 +14,14 @@ from nplm_jax.config import CorpusSettings
 from nplm_jax.data import brown, gutenberg, preparation, sources, text_checks, wikitext2, wikitext103
 from nplm_jax.data.prepared_texts import PreparedText
 from nplm_jax.data.sources import Piece, Pieces
-from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY, paragraphs
+from nplm_jax.data.tokenizers import registry
+from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, Tokenizer
+from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils import mapped_arrays, plugins
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 
-_FindFiles = Callable[[CorpusSettings], list[pathlib.Path]]
 _TEXT_PATH = 'a UTF-8 text file or a folder of such files'
 _SENTENCES = 'i like dog\n\ni love coffee\n\ni hate milk'
 
@@ -62,9 +63,11 @@ class Corpus(Splits):
 
     Attributes:
         stream: The words, as numbers of the different words.
+        tokenizer: What made them.
     """
 
     stream: WordStream
+    tokenizer: Tokenizer = WordTokenizer()
 
     @property
     def words(self) -> list[str]:
@@ -75,20 +78,44 @@ class Corpus(Splits):
         return len(self.stream.type_ids_L)
 
 
-_Reader = tuple[Callable[[CorpusSettings], Corpus], tuple[str, ...], _FindFiles]
+class _Reader(NamedTuple):
+    """How a corpus is read.
+
+    Attributes:
+        load: Reads it.
+        path_keys: The path keys of `corpus.*` that it reads.
+        find_files: Finds the user's files.
+        is_tokenized: Whether its text has a blank between any two tokens.
+    """
+
+    load: Callable[[CorpusSettings, Tokenizer], Corpus]
+    path_keys: tuple[str, ...] = ()
+    find_files: Callable[[CorpusSettings], list[pathlib.Path]] = lambda settings: []
+    is_tokenized: bool = True
 
 
 def check_settings(settings: CorpusSettings) -> None:
-    """Raises BadInput for an unknown `corpus.name`, or a path that this corpus does not read."""
-    path_keys = _reader(settings)[1]
+    """Raises BadInput for an unknown `corpus.name` or `corpus.tokens`, or a path that this corpus does not read."""
+    path_keys = _reader(settings).path_keys
+    make_tokenizer(settings)
     for key in ('path', 'valid_path', 'test_path'):
         value = getattr(settings, key)
         reads = key in path_keys
         require(reads or not value, f'corpus.{key}', value, f'corpus.name={settings.name} does not use it')
 
 
-def load(settings: CorpusSettings) -> Corpus:
+def make_tokenizer(settings: CorpusSettings) -> Tokenizer:
+    """Returns the tokenizer that the settings describe. The words of a tokenized corpus are split at white space."""
+    is_split = settings.tokens == 'words' and _reader(settings).is_tokenized
+    return registry.from_settings('whitespace' if is_split else settings.tokens, settings)
+
+
+def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus:
     """Reads, tokenizes and splits the corpus that `settings.name` names.
+
+    Args:
+        settings: The `corpus.*` choices.
+        tokenizer: The tokenizer of a run, which has learned from this corpus; None makes it from the settings.
 
     Returns:
         A Corpus whose spans follow each other in the stream; those of `sentences` are all the whole stream.
@@ -96,7 +123,7 @@ def load(settings: CorpusSettings) -> Corpus:
     Raises:
         BadInput: The text is missing, empty, binary, damaged, or too short for its split.
     """
-    corpus = _reader(settings)[0](settings)
+    corpus = _reader(settings).load(settings, tokenizer or make_tokenizer(settings))
     for name, span in corpus.splits.items():
         if len(span) < 1:
             sizes = f'corpus.train={settings.train:g}, corpus.valid={settings.valid:g}'
@@ -110,14 +137,14 @@ def files(settings: CorpusSettings) -> list[pathlib.Path]:
     Raises:
         BadInput: A file is missing.
     """
-    return _reader(settings)[2](settings)
+    return _reader(settings).find_files(settings)
 
 
 def _reader(settings: CorpusSettings) -> _Reader:
     """Returns what reads the corpus. Raises BadInput for an unknown name or a plug-in that is no function."""
     if plugins.is_path(settings.name):
         plugins.load_function('corpus.name', settings.name)
-        return _load_plugin, (), _is_published
+        return _Reader(_load_plugin, is_tokenized=False)
     allowed = f'must be one of {", ".join(_CORPORA)}, or {plugins.IMPORT_PATH}'
     require(settings.name in _CORPORA, 'corpus.name', settings.name, allowed)
     return _CORPORA[settings.name]
@@ -129,7 +156,7 @@ def _split(prepared: PreparedText, settings: CorpusSettings) -> Corpus:
     sizes = [round(s * num_words) if s < 1 else int(s) for s in (settings.train, settings.valid)]
     train = min(sizes[0], num_words)
     valid = min(train + sizes[1], num_words)
-    return Corpus(Span(0, train), Span(train, valid), Span(valid, num_words), prepared.stream)
+    return Corpus(Span(0, train), Span(train, valid), Span(valid, num_words), prepared.stream, prepared.tokenizer)
 
 
 def _in_parts(prepared: PreparedText, settings: CorpusSettings) -> Corpus:
@@ -138,7 +165,7 @@ def _in_parts(prepared: PreparedText, settings: CorpusSettings) -> Corpus:
         return _split(prepared, settings)
     ends = [0, *itertools.accumulate(prepared.lengths)]
     train, valid, test = map(Span, ends, ends[1:])
-    return Corpus(train, valid, test, prepared.stream)
+    return Corpus(train, valid, test, prepared.stream, prepared.tokenizer)
 
 
 def _of_texts(texts: Iterable[str]) -> list[Piece]:
@@ -146,37 +173,34 @@ def _of_texts(texts: Iterable[str]) -> list[Piece]:
     return [Piece(text, True) for text in texts]
 
 
-def _load_sentences(settings: CorpusSettings) -> Corpus:
-    split_paragraphs = functools.partial(paragraphs, kind='whitespace')
-    prepared = preparation.prepare([_of_texts([_SENTENCES])], split_paragraphs, settings)
+def _load_sentences(settings: CorpusSettings, tokenizer: Tokenizer) -> Corpus:
+    prepared = preparation.prepare([_of_texts([_SENTENCES])], tokenizer)
     everything = Span(0, len(prepared.stream.type_ids_L))
-    return Corpus(everything, everything, everything, prepared.stream)
+    return Corpus(everything, everything, everything, prepared.stream, prepared.tokenizer)
 
 
-def _load_brown(settings: CorpusSettings) -> Corpus:
-    return _split(preparation.prepare([_of_texts(brown.texts())], brown.paragraphs, settings), settings)
+def _load_brown(settings: CorpusSettings, tokenizer: Tokenizer) -> Corpus:
+    return _split(preparation.prepare([_of_texts(brown.texts())], tokenizer), settings)
 
 
-def _load_wikitext2(settings: CorpusSettings) -> Corpus:
-    parts = [_of_texts(texts) for texts in wikitext2.texts(settings.path)]
-    prepared = preparation.prepare(parts, wikitext2.paragraphs, settings)
+def _load_wikitext2(settings: CorpusSettings, tokenizer: Tokenizer) -> Corpus:
+    prepared = preparation.prepare(wikitext2.read(settings.path), tokenizer)
     _require_words({f'corpus.path ({split} file)': settings.path for split in wikitext2.FILES}, prepared)
     return _in_parts(prepared, settings)
 
 
-def _load_wikitext103(settings: CorpusSettings) -> Corpus:
+def _load_wikitext103(settings: CorpusSettings, tokenizer: Tokenizer) -> Corpus:
     files = wikitext103.find(settings.path)
     parts = [(files, Pieces(wikitext103.checked_pieces, settings.path))]
     parts += [([], Pieces(wikitext103.pieces, settings.path, split)) for split in ('valid', 'test')]
-    return _in_parts(preparation.prepare_files(parts, wikitext2.paragraphs, settings), settings)
+    return _in_parts(preparation.prepare_files(parts, tokenizer, settings), settings)
 
 
-def _load_gutenberg(settings: CorpusSettings) -> Corpus:
-    split_paragraphs = functools.partial(paragraphs, kind=settings.tokens)
-    return _split(preparation.prepare([_of_texts(gutenberg.texts())], split_paragraphs, settings), settings)
+def _load_gutenberg(settings: CorpusSettings, tokenizer: Tokenizer) -> Corpus:
+    return _split(preparation.prepare([_of_texts(gutenberg.texts())], tokenizer), settings)
 
 
-def _load_ap_news(settings: CorpusSettings) -> Corpus:
+def _load_ap_news(settings: CorpusSettings, tokenizer: Tokenizer) -> Corpus:
     """Loads a folder of text; the paper's preparation is in the keys that configs/ap_news.py sets."""
     is_folder = bool(settings.path) and os.path.isdir(expand('corpus.path', settings.path))
     require(
@@ -185,22 +209,21 @@ def _load_ap_news(settings: CorpusSettings) -> Corpus:
         settings.path,
         'must be a folder of text files of AP News, which this package does not provide',
     )
-    return _load_text(settings)
+    return _load_text(settings, tokenizer)
 
 
-def _load_text(settings: CorpusSettings) -> Corpus:
+def _load_text(settings: CorpusSettings, tokenizer: Tokenizer) -> Corpus:
     """Loads the user's text, split by the sizes of the config or by separate validation and test files."""
     found = _find_parts(settings)
     settings = _resolve_paragraphs(settings, found['corpus.path'])
     lines = settings.paragraphs == 'lines'
     parts = [(part, Pieces(_read_files, key, part, settings.column, lines)) for key, part in found.items()]
-    split_paragraphs = functools.partial(paragraphs, kind=settings.tokens)
-    prepared = preparation.prepare_files(parts, split_paragraphs, settings)
+    prepared = preparation.prepare_files(parts, tokenizer, settings)
     _require_words({key: getattr(settings, key.removeprefix('corpus.')) for key in found}, prepared)
     return _in_parts(prepared, settings)
 
 
-def _load_plugin(settings: CorpusSettings) -> Corpus:
+def _load_plugin(settings: CorpusSettings, tokenizer: Tokenizer) -> Corpus:
     """Loads the texts that a plug-in returns: those of one stream, or those of each split by its name."""
     made = plugins.load_function('corpus.name', settings.name)(**dataclasses.asdict(settings.options))
     parts = [made.get(split, ()) for split in ('train', 'valid', 'test')] if isinstance(made, Mapping) else [made]
@@ -208,9 +231,7 @@ def _load_plugin(settings: CorpusSettings) -> Corpus:
     are_texts = all(part and all(isinstance(text, str) for text in part) for part in texts)
     allowed = 'must return texts (a list of str), or {"train": texts, "valid": texts, "test": texts}'
     require(are_texts, 'corpus.name', settings.name, allowed)
-    split_paragraphs = functools.partial(paragraphs, kind=settings.tokens)
-    prepared = preparation.prepare([_of_texts(part) for part in texts], split_paragraphs, settings)
-    return _in_parts(prepared, settings)
+    return _in_parts(preparation.prepare([_of_texts(part) for part in texts], tokenizer), settings)
 
 
 def _find_parts(settings: CorpusSettings) -> dict[str, list[pathlib.Path]]:
@@ -230,10 +251,6 @@ def _find_text(settings: CorpusSettings) -> list[pathlib.Path]:
 
 def _find_wikitext2(settings: CorpusSettings) -> list[pathlib.Path]:
     return wikitext2.find(settings.path) if settings.path else []
-
-
-def _is_published(settings: CorpusSettings) -> list[pathlib.Path]:
-    return []
 
 
 def _resolve_paragraphs(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> CorpusSettings:
@@ -269,7 +286,7 @@ def _require_words(values: Mapping[str, str], prepared: PreparedText) -> None:
         prepared: The words of the parts.
     """
     types = prepared.stream.types
-    is_word_K = np.array([word not in (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY) for word in types], bool)
+    is_word_K = np.array([word not in BOUNDARY_TOKENS for word in types], bool)
     start = 0
     for (key, value), length in zip(values.items(), prepared.lengths):
         ids = prepared.stream.type_ids_L[start : start + length]
@@ -279,13 +296,13 @@ def _require_words(values: Mapping[str, str], prepared: PreparedText) -> None:
         start += length
 
 
-# name -> the function that loads it, the path keys of `corpus.*` that it reads, and the function that finds their files
-_CORPORA: dict[str, _Reader] = {
-    'brown': (_load_brown, (), _is_published),
-    'ap_news': (_load_ap_news, ('path', 'valid_path', 'test_path'), _find_text),
-    'wikitext2': (_load_wikitext2, ('path',), _find_wikitext2),
-    'wikitext103': (_load_wikitext103, ('path',), _is_published),
-    'gutenberg': (_load_gutenberg, (), _is_published),
-    'text': (_load_text, ('path', 'valid_path', 'test_path'), _find_text),
-    'sentences': (_load_sentences, (), _is_published),
+_PATHS = ('path', 'valid_path', 'test_path')
+_CORPORA = {
+    'brown': _Reader(_load_brown),
+    'ap_news': _Reader(_load_ap_news, _PATHS, _find_text, is_tokenized=False),
+    'wikitext2': _Reader(_load_wikitext2, ('path',), _find_wikitext2),
+    'wikitext103': _Reader(_load_wikitext103, ('path',)),
+    'gutenberg': _Reader(_load_gutenberg, is_tokenized=False),
+    'text': _Reader(_load_text, _PATHS, _find_text, is_tokenized=False),
+    'sentences': _Reader(_load_sentences),
 }

@@ -5,7 +5,8 @@ Dims: T words of a stream, B batch, N context words (the paper's n-1), S streams
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,14 @@ from nplm_jax.utils import mapped_arrays
 MAX_WORDS_IN_MEMORY = 2**25  # words of a stream that is not held in memory
 
 
+class Size(NamedTuple):
+    """The size of a text in tokens, boundary tokens included, in words, and in characters."""
+
+    tokens: int
+    words: int
+    characters: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Dataset(Splits):
     """A corpus as token ids, and its splits.
@@ -27,10 +36,12 @@ class Dataset(Splits):
     Attributes:
         tokens_T: The whole stream, int32; memory-mapped if it is longer than MAX_WORDS_IN_MEMORY.
         vocabulary: The words of the ids.
+        sizes: The size of each split.
     """
 
     tokens_T: np.ndarray
     vocabulary: Vocabulary
+    sizes: Mapping[str, Size] = dataclasses.field(default_factory=dict)
 
     @property
     def train_words(self) -> np.ndarray:
@@ -54,7 +65,12 @@ def from_corpus(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
     token_ids_K = vocabulary.encode(types)
     is_large = isinstance(type_ids_T, np.memmap) and len(type_ids_T) > MAX_WORDS_IN_MEMORY
     tokens_T = prepared_texts.encode(type_ids_T, token_ids_K) if is_large else token_ids_K[type_ids_T]
-    return Dataset(corpus.train, corpus.valid, corpus.test, tokens_T, vocabulary)
+    sizes_Kx2 = np.array([corpus.tokenizer.size(token) for token in types])
+    sizes = {}
+    for name, span in corpus.splits.items():
+        counts_K = mapped_arrays.bincount(type_ids_T[span.start : span.stop], len(types))
+        sizes[name] = Size(len(span), *(counts_K @ sizes_Kx2).tolist())
+    return Dataset(corpus.train, corpus.valid, corpus.test, tokens_T, vocabulary, sizes)
 
 
 def windows(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:

@@ -1,10 +1,9 @@
 """Texts to one stream of words: cut into words in pieces, by several processes where there is much of it.
 
-Proper nouns, which depend on all of the text, take a first pass over it.
+What a tokenizer learns from all of a text, such as proper nouns, takes a first pass over it.
 """
 
 import functools
-import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -13,15 +12,15 @@ import numpy as np
 import tqdm
 
 from nplm_jax.config import CorpusSettings
-from nplm_jax.data import prepared_texts, sources, tokenization
+from nplm_jax.data import prepared_texts, sources
 from nplm_jax.data.formats import COMPRESSIONS, TABLES
 from nplm_jax.data.prepared_texts import PreparedText
 from nplm_jax.data.sources import Piece, Pieces
-from nplm_jax.data.tokenization import Paragraph, ProperNounCounts
+from nplm_jax.data.tokenizers import registry
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.word_stream import TypeNumbers, WordStream, renumber
 from nplm_jax.utils.processes import map_in_processes, num_processors
 
-SplitParagraphs = Callable[[str], list[Paragraph]]
 MIN_CACHED_BYTES = 2**24  # of a text that is tokenized by several processes, and kept in the cache
 COMPRESSION = 8  # bytes of text in a compressed byte, about
 MAX_PROCESSES = 16
@@ -29,51 +28,43 @@ MAX_PROCESSES = 16
 
 def prepare(
     parts: Sequence[Iterable[Piece]],
-    split_paragraphs: SplitParagraphs,
-    settings: CorpusSettings,
+    tokenizer: Tokenizer,
     num_processes: int = 1,
     write: Callable[[np.ndarray], Any] | None = None,
 ) -> PreparedText:
-    """Cuts texts into one stream of words; proper nouns are searched over all parts together.
+    """Cuts texts into one stream of words, after the tokenizer has learned from them.
 
     Args:
         parts: For each part of a corpus (all of it, or its training, validation and test texts) its pieces, which may
-            be read twice.
-        split_paragraphs: Splits the text of a piece into paragraphs of raw words.
-        settings: The `corpus.*` choices.
+            be read several times.
+        tokenizer: The tokenizer.
         num_processes: The number of processes that tokenize.
         write: Takes the numbers of the words of each piece, int32; then the stream that is returned has none.
 
     Raises:
-        BadInput: The settings ask for proper nouns and no word has a capital.
+        BadInput: The tokenizer cannot learn from these texts.
     """
     parallel_map: Callable[..., Iterator[Any]] = functools.partial(map_in_processes, num_processes=num_processes)
-    proper_nouns: frozenset[str] = frozenset()
-    if settings.proper_nouns:
-        count = functools.partial(_count_proper_nouns, split_paragraphs, settings)
-        proper_nouns = tokenization.find_proper_nouns(parallel_map(count, itertools.chain.from_iterable(parts)))
+    tokenizer = tokenizer.learn(parts, parallel_map)
     kept = [np.zeros(0, np.int32)]
     append = write or kept.append
     numbers, lengths = TypeNumbers(), []
     for part in parts:
         lengths.append(0)
-        tokenize = functools.partial(_tokenize, split_paragraphs, settings, proper_nouns)
-        for type_ids in renumber(parallel_map(tokenize, part), numbers):
+        for type_ids in renumber(parallel_map(functools.partial(_read, tokenizer), part), numbers):
             append(type_ids)
             lengths[-1] += len(type_ids)
-    return PreparedText(WordStream(list(numbers), np.concatenate(kept)), tuple(lengths))
+    return PreparedText(WordStream(list(numbers), np.concatenate(kept)), tuple(lengths), tokenizer)
 
 
 def prepare_files(
-    parts: Sequence[tuple[Sequence[pathlib.Path], Iterable[Piece]]],
-    split_paragraphs: SplitParagraphs,
-    settings: CorpusSettings,
+    parts: Sequence[tuple[Sequence[pathlib.Path], Iterable[Piece]]], tokenizer: Tokenizer, settings: CorpusSettings
 ) -> PreparedText:
     """Cuts files into one stream of words; a large text only once, as long as its files do not change.
 
     Args:
-        parts: For each part of a corpus its files and their pieces, which may be read twice.
-        split_paragraphs: See `prepare`.
+        parts: For each part of a corpus its files and their pieces, which may be read several times.
+        tokenizer: The tokenizer.
         settings: The `corpus.*` choices.
 
     Raises:
@@ -84,7 +75,7 @@ def prepare_files(
     is_plain_text = not any(file.suffix.lower() in (*COMPRESSIONS, *TABLES, '.zip') for file in files)
 
     if num_bytes * (1 if is_plain_text else COMPRESSION) < MIN_CACHED_BYTES:
-        return prepare([pieces for _, pieces in parts], split_paragraphs, settings)
+        return prepare([pieces for _, pieces in parts], tokenizer)
 
     def make(write: Callable[[np.ndarray], Any]) -> PreparedText:
         with _Progress(num_bytes if is_plain_text else None) as progress:
@@ -94,9 +85,10 @@ def prepare_files(
                 write(type_ids)
                 progress.add(len(type_ids))
 
-            return prepare(watched, split_paragraphs, settings, min(num_processors(), MAX_PROCESSES), write_and_show)
+            return prepare(watched, tokenizer, min(num_processors(), MAX_PROCESSES), write_and_show)
 
-    choices = {name: getattr(settings, name) for name in prepared_texts.SETTINGS}
+    choices = {name: getattr(settings, name) for name in ('name', 'paragraphs', 'column')}
+    choices |= {'tokenizer': registry.to_dict(tokenizer)}
     choices |= {'parts': [[str(file.absolute()) for file in part] for part, _ in parts]}
     return prepared_texts.load_or_make(choices, files, make)
 
@@ -128,12 +120,5 @@ class _Progress:
         self._bar.update(num_words)
 
 
-def _tokenize(
-    split_paragraphs: SplitParagraphs, settings: CorpusSettings, proper_nouns: frozenset[str], piece: Piece
-) -> WordStream:
-    text, *begins = piece
-    return tokenization.tokenize(split_paragraphs(text), settings, proper_nouns, *begins)
-
-
-def _count_proper_nouns(split_paragraphs: SplitParagraphs, settings: CorpusSettings, piece: Piece) -> ProperNounCounts:
-    return tokenization.count_proper_nouns(split_paragraphs(piece.text), settings, piece.begins_paragraph)
+def _read(tokenizer: Tokenizer, piece: Piece) -> WordStream:
+    return tokenizer.read(*piece)

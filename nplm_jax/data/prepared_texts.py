@@ -17,17 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nplm_jax.data import download, sources
+from nplm_jax.data.tokenizers import registry
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import open_atomically, read_json, remove_leftovers, write_atomically
 
 VERSION = 1  # of these files, and of the rules that cut a text into words
-# The keys of `corpus.*` that a stream of words depends on.
-SETTINGS = (
-    *('name', 'tokens', 'paragraphs', 'lowercase', 'split_possessive', 'boundary_tokens', 'numbers', 'proper_nouns'),
-    'column',
-)
 MANIFEST, TYPES = 'manifest.json', 'types.txt'
 
 Write = Callable[[np.ndarray], Any]
@@ -39,10 +36,12 @@ class PreparedText(NamedTuple):
     Attributes:
         stream: All words.
         lengths: The number of words of each part: all of it, or its training, validation and test texts.
+        tokenizer: What made the words, with what it learned from the text.
     """
 
     stream: WordStream
     lengths: tuple[int, ...]
+    tokenizer: Tokenizer
 
 
 def load_or_make(
@@ -111,6 +110,7 @@ def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Callable[[W
     types = '\n'.join(made.stream.types).encode()
     write_atomically(folder / TYPES, types)
     manifest = {'sources': prints, 'lengths': made.lengths, 'types_bytes': len(types), 'type_ids': name}
+    manifest['tokenizer'] = registry.to_dict(made.tokenizer)
     write_atomically(folder / MANIFEST, json.dumps(manifest) + '\n')
 
 
@@ -122,6 +122,7 @@ def _read(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> PreparedText |
         manifest = read_json(folder / MANIFEST)
         expected, lengths = manifest['sources'], tuple(manifest['lengths'])
         types, path = (folder / TYPES).read_bytes(), folder / manifest['type_ids']
+        tokenizer = registry.from_dict(manifest['tokenizer'], str(folder / MANIFEST))
         is_complete = len(types) == manifest['types_bytes'] and path.stat().st_size == 4 * sum(lengths)
     except (BadInput, OSError, KeyError, TypeError):
         return None
@@ -136,7 +137,7 @@ def _read(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> PreparedText |
     if current != expected:  # so that the next start need not compare the content
         write_atomically(folder / MANIFEST, json.dumps({**manifest, 'sources': current}) + '\n')
     type_ids_L = np.memmap(path, np.int32, 'r') if sum(lengths) else np.zeros(0, np.int32)
-    return PreparedText(WordStream(types.decode().split('\n'), type_ids_L), lengths)
+    return PreparedText(WordStream(types.decode().split('\n'), type_ids_L), lengths, tokenizer)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from nplm_jax.utils.io import expand, open_regular, read_json
 
 PIECE_CHARACTERS = 2**20
 _PART_CHARACTERS = 2**18  # after which a border is looked for
-_BLANK_LINES = re.compile(r'\n\s*\n')  # as in tokenization.paragraphs
+BLANK_LINES = re.compile(r'\n\s*\n')  # separate paragraphs
 
 
 class Piece(NamedTuple):
@@ -209,7 +209,7 @@ def _find_border(text: str) -> tuple[int, bool]:
     After a border that is no blank line a word follows, and one is before it, so that no blank line is split.
     """
     border = 0
-    for match in _BLANK_LINES.finditer(text):
+    for match in BLANK_LINES.finditer(text):
         border = match.end()
     if border:
         return border, True

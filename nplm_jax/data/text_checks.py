@@ -4,7 +4,7 @@ import re
 import statistics
 from collections.abc import Iterable, Sequence
 
-from nplm_jax.data.tokenization import RARE
+from nplm_jax.data.tokenizers.tokenizer import RARE
 
 MAX_OOV = 0.05  # share of unknown words above which perplexities do not say which model is better
 MIN_LINES = 10  # of a text in which lines may be recognised as paragraphs

@@ -9,8 +9,9 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from nplm_jax.data.stimuli import Stimuli
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer
+from nplm_jax.data.tokenizers.words import is_punctuation
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.data.word_tokens import WordCutter, is_punctuation
 from nplm_jax.utils.errors import BadInput
 
 
@@ -35,12 +36,12 @@ class TokenTable(NamedTuple):
 
     @classmethod
     def of(
-        cls, cutters: Sequence[WordCutter], vocabulary: Vocabulary, stimuli: Stimuli, punctuation: str = 'attached'
+        cls, tokenizers: Sequence[Tokenizer], vocabulary: Vocabulary, stimuli: Stimuli, punctuation: str = 'attached'
     ) -> Self:
         """Cuts the words of stimuli.
 
         Args:
-            cutters: The ways in which the models cut words, which must give the same tokens.
+            tokenizers: Those of the models, which must give the same tokens.
             vocabulary: The vocabulary of the models.
             stimuli: The words.
             punctuation: `attached` if all tokens of a word count, `word` if its punctuation does not.
@@ -48,12 +49,12 @@ class TokenTable(NamedTuple):
         Raises:
             BadInput: A word has no token, or models cut it differently.
         """
-        first, *others = cutters
-        cut = {word: first.cut(word) for word in dict.fromkeys(stimuli.words)}
+        words = list(dict.fromkeys(stimuli.words))
+        cut, *others = (dict(zip(words, t.tokenize(words, vocabulary.ids))) for t in tokenizers)
         for row, word in enumerate(stimuli.words):
             if not cut[word]:
                 raise BadInput(f'{stimuli.place_word(row)}: {word!r} has no token')
-            if wrong := next((tokens for c in others if (tokens := c.cut(word)) != cut[word]), None):
+            if wrong := next((other[word] for other in others if other[word] != cut[word]), None):
                 message = f'the models cut {word!r} differently, into {cut[word]} and {wrong}'
                 raise BadInput(f'{stimuli.place_word(row)}: {message}')
         is_head = {word: _find_heads(tokens) for word, tokens in cut.items()}

@@ -10,7 +10,9 @@ import numpy as np
 
 from nplm_jax.config import CorpusSettings
 from nplm_jax.data.corpora import Corpus, Span
-from nplm_jax.data.tokenization import RARE
+from nplm_jax.data.tokenizers import registry
+from nplm_jax.data.tokenizers.tokenizer import RARE, Tokenizer
+from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import read_numbers, write_atomically
@@ -26,10 +28,12 @@ class Vocabulary:
         words: The words in the order of their ids.
         counts: The occurrences of each in the words that the vocabulary was built from; counts[0] is the number of
             occurrences of all words outside the vocabulary.
+        tokenizer: Makes such words of a text.
     """
 
     words: tuple[str, ...]
     counts: tuple[int, ...]
+    tokenizer: Tokenizer = dataclasses.field(default=WordTokenizer(), compare=False)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -43,7 +47,7 @@ class Vocabulary:
         """Returns the id of each word, int32; a word outside the vocabulary gets id 0.
 
         Words are looked up as they are: where the corpus was lower-cased (`corpus.lowercase`), `The` is outside the
-        vocabulary. `word_tokens.tokenize_prompt` makes words of a text as the corpus did.
+        vocabulary. `tokenize` makes words of a text as the corpus did.
 
         Raises:
             BadInput: `words` is a single string, which would be read as a sequence of letters.
@@ -52,6 +56,10 @@ class Vocabulary:
         require(not is_string, 'words', words, 'must be a sequence of words, not one string; split it into words first')
         ids = self.ids
         return np.fromiter((ids.get(w, RARE_ID) for w in words), np.int32)
+
+    def tokenize(self, text: str) -> list[str]:
+        """Returns a text as the words of the corpus, without boundary tokens, fitted to the vocabulary."""
+        return self.tokenizer.tokenize([text], self.ids)[0]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Returns the word of each id.
@@ -115,16 +123,17 @@ def for_corpus(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
     frequencies = {word: count for word, count in zip(types, counts) if count}
     vocabulary = from_counts(frequencies, settings.min_count, settings.max_vocabulary)
     require(len(vocabulary) > 2, 'corpus.min_count', settings.min_count, 'leaves fewer than two words')
-    return vocabulary
+    return dataclasses.replace(vocabulary, tokenizer=corpus.tokenizer)
 
 
 def save(vocabulary: Vocabulary, path: pathlib.Path) -> None:
-    """Writes UTF-8 lines `word<TAB>count` in the order of the ids."""
+    """Writes UTF-8 lines `word<TAB>count` in the order of the ids, and the tokenizer into the same folder."""
+    registry.save(vocabulary.tokenizer, path.parent)
     write_atomically(path, ''.join(f'{w}\t{c}\n' for w, c in zip(vocabulary.words, vocabulary.counts)))
 
 
 def load(path: pathlib.Path) -> Vocabulary:
-    """Reads a file that `save` wrote.
+    """Reads the files that `save` wrote.
 
     Raises:
         BadInput: The file is not of that form; the message names file and line.
@@ -135,4 +144,4 @@ def load(path: pathlib.Path) -> Vocabulary:
         counts.append(count)
     if words[:1] != [RARE]:
         raise BadInput(f'{path}:1: the first word must be {RARE}')
-    return Vocabulary(tuple(words), tuple(counts))
+    return Vocabulary(tuple(words), tuple(counts), registry.load(path.parent))

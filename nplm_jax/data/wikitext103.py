@@ -1,7 +1,7 @@
 """WikiText-103: articles of Wikipedia, 103 million words to train on, from the official archive that the user gives.
 
 The archive is wikitext-103-v1.zip, published at https://s3.amazonaws.com/research.metamind.io/wikitext/; nothing is
-downloaded. Its files have the form of WikiText-2's: `wikitext2.paragraphs` splits their pieces.
+downloaded. Its files have the form of WikiText-2's.
 
 References:
     Merity et al. (2017), "Pointer Sentinel Mixture Models".

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from nplm_jax.data import download
 from nplm_jax.data.sources import PIECE_CHARACTERS, Piece
-from nplm_jax.data.tokenization import RARE
+from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, read_bytes, read_text
 
@@ -33,11 +33,12 @@ LICENCE = "WikiText-2: text of Wikipedia's editors, under the Creative Commons A
 
 # An article opens with its title, = Title =, alone between blank lines; its sections have two = or more.
 _TITLE = re.compile(r' *= (?!= ).* = *\n')
+_UNKNOWN = re.compile(rf'(?<!\S){UNKNOWN}(?!\S)')
 _BLANK_LINE = re.compile(r' *\n')
 
 
-def texts(path: str) -> list[list[str]]:
-    """Returns the articles of the training, the validation and the test file.
+def read(path: str) -> list[list[Piece]]:
+    """Returns the pieces of the training, the validation and the test file; see `pieces`.
 
     Args:
         path: A folder with the three files, which may hold another corpus of this form; '' for the cache or a download.
@@ -45,35 +46,31 @@ def texts(path: str) -> list[list[str]]:
     Raises:
         BadInput: A file is missing or damaged, or the download fails.
     """
-    splits = [read_text('corpus.path', file) for file in find(path)] if path else _read_cache()
-    return [articles(text) for text in splits]
-
-
-def articles(text: str) -> list[str]:
-    """Splits a file before the title of each article."""
-    split: list[str] = []
-    for piece in pieces(io.StringIO(text, newline='\n')):
-        if piece.begins_text:
-            split.append('')
-        split[-1] += piece.text
-    return split
+    texts = [read_text('corpus.path', file) for file in find(path)] if path else _read_cache()
+    return [list(pieces(io.StringIO(text, newline='\n'))) for text in texts]
 
 
 def pieces(lines: Iterable[str]) -> Iterator[Piece]:
-    """Cuts a file, given in lines that end with a line feed, before the title of each article and in long articles."""
+    """Cuts a file before the title of each article, and in long articles.
+
+    Each line that is not blank becomes a paragraph, headings included, and <unk> becomes <rare>.
+
+    Args:
+        lines: The lines of the file, which end with a line feed.
+    """
     held: list[str] = []
     num_held, begins_text = 0, True
     for line, is_title in _mark_titles(lines):
         if is_title or num_held >= PIECE_CHARACTERS:
-            if text := ''.join(held).strip(' \n'):
-                yield Piece(f'{text}\n', begins_text)
+            if text := _to_paragraphs(held):
+                yield Piece(text, begins_text)
                 begins_text = False
             begins_text |= is_title
             held, num_held = [], 0
         held.append(line)
         num_held += len(line)
-    if text := ''.join(held).strip(' \n'):
-        yield Piece(f'{text}\n', begins_text)
+    if text := _to_paragraphs(held):
+        yield Piece(text, begins_text)
 
 
 def _mark_titles(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
@@ -84,10 +81,8 @@ def _mark_titles(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
         follows_blank = bool(_BLANK_LINE.fullmatch(line))
 
 
-def paragraphs(article: str) -> list[list[str]]:
-    """Splits an article into its non-blank lines, headings included, and these into words; <unk> becomes <rare>."""
-    lines = (line.split() for line in article.split('\n'))
-    return [[RARE if word == UNKNOWN else word for word in line] for line in lines if line]
+def _to_paragraphs(lines: Iterable[str]) -> str:
+    return _UNKNOWN.sub(RARE, '\n'.join(line for line in lines if line.strip(' \n')))
 
 
 def find(path: str) -> list[pathlib.Path]:

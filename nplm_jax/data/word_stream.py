@@ -45,20 +45,20 @@ class WordStream(NamedTuple):
         return [types[i] for i in self.type_ids_L.tolist()]
 
     def replace_types(self, parts: Sequence[Sequence[str]]) -> 'WordStream':
-        """Replaces each type by one or two types.
+        """Replaces each type by any number of types.
 
         Args:
-            parts: What replaces each type: one word or two.
+            parts: What replaces each type.
         """
         numbers = TypeNumbers()
-        ids_Px2 = np.full((len(parts), 2), -1, np.int32)
-        for row, words in enumerate(parts):
-            for column, word in enumerate(words):
-                ids_Px2[row, column] = numbers[word]
-        if (ids_Px2[:, 1] < 0).all():
-            return WordStream(list(numbers), ids_Px2[:, 0][self.type_ids_L])
-        ids_Lx2 = ids_Px2[self.type_ids_L]
-        return WordStream(list(numbers), ids_Lx2[ids_Lx2 >= 0])
+        ids = np.concatenate([np.zeros(0, np.int32), *map(numbers.number, parts)])
+        lengths_K = np.array([len(part) for part in parts], int)
+        if (lengths_K == 1).all():
+            return WordStream(list(numbers), ids[self.type_ids_L])
+        lengths_L = lengths_K[self.type_ids_L]
+        starts_L = (np.cumsum(lengths_K) - lengths_K)[self.type_ids_L]
+        places_L = np.repeat(starts_L - np.cumsum(lengths_L) + lengths_L, lengths_L)
+        return WordStream(list(numbers), ids[places_L + np.arange(len(places_L))])
 
 
 def renumber(streams: Iterable[WordStream], numbers: TypeNumbers) -> Iterator[np.ndarray]:

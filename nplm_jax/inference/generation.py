@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.config import CorpusSettings
-from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
+from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, PARAGRAPH_BOUNDARY
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.spelling import Spelling
@@ -61,7 +60,7 @@ class Choice:
 GREEDY = Choice(top_k=1)
 
 
-def encode_prompt(words: Sequence[str], vocabulary: Vocabulary, corpus: CorpusSettings) -> np.ndarray:
+def encode_prompt(words: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
     """Returns the ids of a prompt, int32, after what stands before it: a prompt begins a paragraph.
 
     That is the end of a sentence and the paragraph mark, `. <p>`, as far as the vocabulary has them; nothing if the
@@ -70,10 +69,9 @@ def encode_prompt(words: Sequence[str], vocabulary: Vocabulary, corpus: CorpusSe
     Args:
         words: The words of the prompt; may be empty. A mark at their beginning takes the place of `<p>`.
         vocabulary: The vocabulary of the model.
-        corpus: The `corpus.*` choices of its run.
     """
-    if corpus.boundary_tokens:
-        begins_with_mark = len(words) > 0 and words[0] in (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY)
+    if vocabulary.tokenizer.boundary_tokens:
+        begins_with_mark = len(words) > 0 and words[0] in BOUNDARY_TOKENS
         before = ['.'] if begins_with_mark else ['.', PARAGRAPH_BOUNDARY]
         words = [*(word for word in before if word in vocabulary.ids), *words]
     return vocabulary.encode(words)

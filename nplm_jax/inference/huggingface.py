@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nplm_jax.config import Settings
-from nplm_jax.data.hf_tokenizer import make_tokenizer, special_words
+from nplm_jax.data.tokenizers.hf import special_tokens
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.exporting import arrays_of, describe_softmax, import_safetensors
 from nplm_jax.models.language_model import LanguageModel
@@ -47,9 +47,9 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
         has = f'model.family={family}' + (f' with output.kind={settings.output.kind}' if network else '')
         raise BadInput(f'--to=hf: writes model.family={allowed}, not {has}')
     safetensors = import_safetensors()
-    tokenizer = make_tokenizer(vocabulary, settings.corpus)
+    tokenizer = vocabulary.tokenizer.to_hf(vocabulary.ids)
     tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(arrays_of(model), family).items()}
-    words = special_words(vocabulary)
+    words = special_tokens(vocabulary.ids)
     ids = {f'{role}_id': tokenizer.token_to_id(word) for role, word in words.items() if role != 'unk_token'}
     tokenizer_config = {'tokenizer_class': 'PreTrainedTokenizerFast', 'clean_up_tokenization_spaces': False, **words}
     folder.mkdir(exist_ok=True)

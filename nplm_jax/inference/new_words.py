@@ -93,7 +93,8 @@ def induce(
         model: A trained network.
         vocabulary: Its vocabulary.
         words: The new words, or one word.
-        lines: Lines of words, tokenized as the corpus was (`tokenize_prompt`); each occurrence of a new word is used.
+        lines: Lines of words, tokenized as the corpus was (`Vocabulary.tokenize`). Each occurrence of a new word
+            is used.
         counts: The occurrences of new words in the text that the vocabulary counts; default: those in `lines`.
         weighting: How the weights follow from the contexts.
 
@@ -211,9 +212,8 @@ def append_words(
     for _ in range(BIAS_ITERATIONS):
         correction = target - np.log(_mean_probabilities(network, params, blocks, ids))
         params = params | {BIAS: params[BIAS].at[ids].add(correction.astype(np.float32))}
-    grown = Vocabulary(
-        (*vocabulary.words, *words), (still_rare, *vocabulary.counts[RARE_ID + 1 :], *map(int, counts_W))
-    )
+    counts = (still_rare, *vocabulary.counts[RARE_ID + 1 :], *map(int, counts_W))
+    grown = dataclasses.replace(vocabulary, words=(*vocabulary.words, *words), counts=counts)
     return grown, NeuralLanguageModel(network, params)
 
 

@@ -10,9 +10,8 @@ from typing import Self
 
 import numpy as np
 
-from nplm_jax.config import CorpusSettings
 from nplm_jax.data.corpora import Span
-from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
+from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, PARAGRAPH_BOUNDARY
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.inference.perplexity import check_not_nan
 from nplm_jax.models.language_model import LanguageModel, join_lines
@@ -76,16 +75,15 @@ class LineStart:
     marks: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, vocabulary: Vocabulary, corpus: CorpusSettings, context: str = 'paragraph') -> Self:
+    def of(cls, vocabulary: Vocabulary, context: str = 'paragraph') -> Self:
         """Returns the start of a line for models of this vocabulary: after the paragraph mark if the corpus has marks.
 
         Args:
             vocabulary: The vocabulary of the models.
-            corpus: The `corpus.*` choices of their runs.
             context: `text` for the beginning of a text, <text> <p>; `paragraph` for that of a paragraph, <p>.
                 Marks that the vocabulary lacks are left out.
         """
-        known = [m for m in (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY) if corpus.boundary_tokens and m in vocabulary.ids]
+        known = [m for m in BOUNDARY_TOKENS if vocabulary.tokenizer.boundary_tokens and m in vocabulary.ids]
         before = {'text': known, 'paragraph': [m for m in known if m == PARAGRAPH_BOUNDARY]}[context]
         return cls(tuple(vocabulary.ids[m] for m in before), tuple(vocabulary.ids[m] for m in known))
 
@@ -103,7 +101,7 @@ def score(
         model: Any model.
         lines: Word ids of each line, int32.
         start: What stands before each line, or before the stream, and is not scored; by default nothing, so that the
-            words before a line are unknown. The command line uses `LineStart.of(vocabulary, settings.corpus)`.
+            words before a line are unknown. The command line uses `LineStart.of(vocabulary)`.
         stream: Whether each line continues from the line before, as in a corpus.
 
     Returns:

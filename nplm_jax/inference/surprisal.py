@@ -17,9 +17,9 @@ from nplm_jax.data import stimuli as stimuli_lib
 from nplm_jax.data.dataset import log_frequencies
 from nplm_jax.data.stimuli import Stimuli
 from nplm_jax.data.token_table import TokenTable
-from nplm_jax.data.tokenization import RARE
+from nplm_jax.data.tokenizers.tokenizer import RARE
+from nplm_jax.data.tokenizers.words import is_punctuation
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
-from nplm_jax.data.word_tokens import WordCutter, is_punctuation
 from nplm_jax.inference.next_word_statistics import LineStatistics, next_word_statistics
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
@@ -49,7 +49,7 @@ class Options:
             reads them as context all the same.
         context: The words before each item, which are read and not scored. By default an item stands at the beginning
             of a text: after <text> <p> if the corpus of the models has these marks and the item begins with none.
-        tokens: How a word is cut, see `WordCutter`.
+        tokens: How a word is cut, see `Tokenizer.reading`.
         hyphens: `split` cuts a word outside the vocabulary at its hyphens if the vocabulary has all parts.
         spillover: The number of words before each word whose columns are repeated beside it.
     """
@@ -182,16 +182,16 @@ def _cut_items(
     models: Mapping[str, LoadedModel], stimuli: Stimuli, options: Options
 ) -> tuple[TokenTable, list[np.ndarray], list[list[str]]]:
     """Returns the tokens of all items, the ids of each item, and the tokens before each item."""
-    settings, vocabulary, _ = next(iter(models.values()))
-    corpora = dict.fromkeys(other.corpus for other, _, _ in models.values())  # each way of cutting once
-    cutters = [WordCutter(c, vocabulary.ids, options.tokens, options.hyphens == 'split') for c in corpora]
-    table = TokenTable.of(cutters, vocabulary, stimuli, options.punctuation)
+    _, vocabulary, _ = next(iter(models.values()))
+    different = dict.fromkeys(other.tokenizer for _, other, _ in models.values())
+    tokenizers = [tokenizer.reading(options.tokens, options.hyphens) for tokenizer in different]
+    table = TokenTable.of(tokenizers, vocabulary, stimuli, options.punctuation)
     lines = [table.ids_T[line] for line in table.lines]
     if options.context is None:
-        start = LineStart.of(vocabulary, settings.corpus, 'text')
+        start = LineStart.of(vocabulary, 'text')
         return table, lines, [vocabulary.decode(start.before(line)) for line in lines]
     words = stimuli_lib.from_text(options.context, 'context') if options.context.strip() else None
-    context = TokenTable.of(cutters, vocabulary, words).tokens_T if words else []
+    context = TokenTable.of(tokenizers, vocabulary, words).tokens_T if words else []
     return table, lines, [context] * len(lines)
 
 

@@ -13,13 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
+from nplm_jax.data.tokenizers.tokenizer import count_characters
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.spelling import Spelling
 from nplm_jax.utils.errors import require
-
-_MARKS = (PARAGRAPH_BOUNDARY, TEXT_BOUNDARY)
 
 
 class WordScores(NamedTuple):
@@ -90,19 +88,6 @@ class OpenVocabulary:
         spelled_S = np.flatnonzero(self.vocabulary.encode(words_T) == RARE_ID).tolist()
         log_p_T[spelled_S] = self.spelling.log_probabilities([words_T[t] for t in spelled_S])
         return log_p_T
-
-
-def count_characters(words_T: Sequence[str]) -> int:
-    """Returns the number of characters of tokenized words as a text.
-
-    These are the characters of each word and one blank or line end after it. The marks <text> and <p> count as one
-    character: the line end of an empty line.
-
-    Examples:
-        >>> count_characters(['<p>', 'the', 'dog', '.'])
-        11
-    """
-    return sum(1 if word in _MARKS else len(word) + 1 for word in words_T)
 
 
 def bits_per_character(log_p: float, num_characters: int) -> float:

@@ -12,7 +12,7 @@ import tqdm
 from nplm_jax.config import EvalSettings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
+from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS
 from nplm_jax.inference.perplexity import Score, WatchedModel, evaluate, evaluate_sample
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
@@ -111,7 +111,7 @@ def predictions_table(model: LanguageModel, data: Dataset) -> str:
     words, tokens_T = data.vocabulary.words, np.asarray(data.tokens_T)
     paragraphs: list[list[int]] = [[]]  # positions
     for t in range(data.test.start, data.test.stop):
-        if words[tokens_T[t]] in (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY):
+        if words[tokens_T[t]] in BOUNDARY_TOKENS:
             paragraphs.append([])
         else:
             paragraphs[-1].append(t)
@@ -121,5 +121,6 @@ def predictions_table(model: LanguageModel, data: Dataset) -> str:
         log_p_V = model.next_word(context[None])[0]
         likeliest = np.argsort(-log_p_V, kind='stable')[:_NUM_PREDICTED]
         predicted = ', '.join(f'{words[i]} {np.exp(log_p_V[i]):.3f}' for i in likeliest)
-        rows.append([' '.join(words[tokens_T[t]] for t in before), words[tokens_T[last]], predicted])
+        text = data.vocabulary.tokenizer.decode([words[tokens_T[t]] for t in before])
+        rows.append([text, words[tokens_T[last]], predicted])
     return markdown_table(['context', 'next word', 'predictions, with probabilities'], rows) if rows else ''

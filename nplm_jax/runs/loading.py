@@ -11,6 +11,8 @@ import jax
 
 from nplm_jax.config import Settings
 from nplm_jax.data import corpora, dataset, vocabulary
+from nplm_jax.data.tokenizers import registry
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import factory, storage
 from nplm_jax.models.registry import check_family, is_network
@@ -96,9 +98,9 @@ def machine_memory() -> float:
         return float('inf')
 
 
-def load_dataset(settings: Settings) -> dataset.Dataset:
-    """Reads the corpus that the settings name."""
-    corpus = corpora.load(settings.corpus)
+def load_dataset(settings: Settings, tokenizer: Tokenizer | None = None) -> dataset.Dataset:
+    """Reads the corpus that the settings name; see `corpora.load`."""
+    corpus = corpora.load(settings.corpus, tokenizer)
     return dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, settings.corpus))
 
 
@@ -112,7 +114,8 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
     Raises:
         BadInput: The text has changed since a run was started.
     """
-    data = load_dataset(settings)
+    tokenizer = registry.load(expand('--workdir', folders[0])) if folders else None
+    data = load_dataset(settings, tokenizer)
     for folder in folders:
         path = expand('--workdir', folder)
         workdir.refuse_changes(path, workdir.difference_of_text(path, data))

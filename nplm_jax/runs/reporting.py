@@ -18,7 +18,7 @@ from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import scalar
 
 from nplm_jax.data.text_checks import describe_oov
-from nplm_jax.data.tokenization import RARE
+from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.runs.catalog import SPLITS, has_numbers
 from nplm_jax.training import reporter

@@ -56,7 +56,7 @@ def test_a_text_is_scored_line_by_line_by_every_run_and_their_mixture(folders, n
     p = {}
     for folder in pair:
         settings, vocabulary, model = loading.load(folder)
-        start = scoring.LineStart.of(vocabulary, settings.corpus)
+        start = scoring.LineStart.of(vocabulary)
         lines = [vocabulary.encode(line.split()) for line in TEXT.strip().split('\n')]
         scored = scoring.score(model, lines, start)
         assert found[folder.name]['perplexity'] == pytest.approx(scoring.total(scored).perplexity)

@@ -76,7 +76,7 @@ def test_an_empty_prompt_is_the_beginning_of_a_paragraph_everywhere(headlines, n
         assert text.split()[-1] == 'the'
         models = loaded_models.load_models([str(headlines)])
         assert view.predict(models, prompt.split(), 1)[0].next_words[0][0] == 'the'
-        ids_N = nplm_jax.encode_prompt(prompt.split(), words, settings.corpus)
+        ids_N = nplm_jax.encode_prompt(prompt.split(), words)
         assert words.decode(ids_N) == ['.', '<p>']
 
 

@@ -12,9 +12,8 @@ import pytest
 from helpers import ROOT, corpus_settings, make_model
 
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.data import word_tokens
-from nplm_jax.data.corpora import Span
-from nplm_jax.data.word_tokens import tokenize_prompt
+from nplm_jax.data.corpora import Span, make_tokenizer
+from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.inference import scoring
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
@@ -110,6 +109,10 @@ def test_totals_by_hand():
 
 def test_a_typed_text_becomes_words_as_the_corpus_did():
     known = {'the', 'dog', 'said', ',', "'s"}
+
+    def tokenize_prompt(text, settings, known, kind=''):
+        return make_tokenizer(settings).reading(kind).tokenize([text], known)[0]
+
     brown, text = corpus_settings('brown'), corpus_settings('text', 'x')
     assert tokenize_prompt("The dog's, said", brown, known) == ['the', 'dog', "'s", ',', 'said']
     assert tokenize_prompt("The dog's, said", brown, known, 'whitespace') == ['the', "dog's,", 'said']
@@ -249,7 +252,7 @@ def test_the_summary_has_the_totals_without_the_words(folders, call):
 
 def test_a_large_text_looks_at_each_different_word_once(folders, call, monkeypatch):
     cut = []
-    monkeypatch.setattr(word_tokens.WordCutter, 'cut', lambda self, word: cut.append(word) or [word])
+    monkeypatch.setattr(WordTokenizer, 'cut', lambda self, word, known: cut.append(word) or [(word, word)])
     call('i like dog\n' * 1000, folders / 'counts', '--summary')
     assert cut == ['i', 'like', 'dog']
 

@@ -5,7 +5,8 @@ import zipfile
 
 import pytest
 
-from nplm_jax.data import download, gutenberg, tokenization
+from nplm_jax.data import download, gutenberg
+from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils.errors import BadInput
 
 
@@ -66,5 +67,5 @@ def test_the_wheel_really_holds_the_selection(tmp_path, monkeypatch):
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path))
     texts = gutenberg.texts()
     assert sum(map(len, texts)) == 11_744_886
-    assert sum(map(len, tokenization.paragraphs('\n\n'.join(texts), 'whitespace'))) == 2_135_242
+    assert sum(map(len, WordTokenizer('whitespace').paragraphs('\n\n'.join(texts)))) == 2_135_242
     assert '\nBruneti\u00e8re, Copp\u00e9e, Hauptmann, Barr\u00e8s,' in texts[8] and 'Ant. C\u00e6sar' in texts[14]

@@ -12,7 +12,7 @@ TAGGED = "\n\n\tThe/at Dog's/nn$ barks/nns-tl ./.\n\n\nIt's/pps+bez a/at walk/nn
 
 
 def test_tags_stand_at_the_words_of_the_stream(monkeypatch):
-    monkeypatch.setattr(brown, 'texts', lambda: [TAGGED, 'Walk/vb\n'])
+    monkeypatch.setattr(brown, 'tagged_texts', lambda: [TAGGED, 'Walk/vb\n'])
     settings = corpus_settings('brown', train=5.0, valid=5.0)
     pairs = list(zip(corpora.load(settings).words, brown.tags(settings), strict=True))
     assert pairs == [

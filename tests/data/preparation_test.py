@@ -1,7 +1,6 @@
 """Texts that are cut in pieces, by several processes, and kept."""
 
 import dataclasses
-import functools
 import os
 import pathlib
 import subprocess
@@ -13,29 +12,29 @@ from helpers import corpus_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nplm_jax.data import corpora, dataset, preparation, prepared_texts, sources, tokenization, vocabulary
+from nplm_jax.data import corpora, dataset, preparation, prepared_texts, sources, vocabulary
 from nplm_jax.data.sources import Piece
+from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import BadInput
 
 TEXT = "The dog's bone , 3.5 of them .\n\nMr Smith saw Mr Smith\n \nand the Dogs'\n\n\nI said , Mr Smith came\n"
-SPLIT = functools.partial(tokenization.paragraphs, kind='words')
 CHOICES = dict.fromkeys(('lowercase', 'split_possessive', 'boundary_tokens', 'numbers', 'proper_nouns'), st.booleans())
 
 
 @given(st.fixed_dictionaries(CHOICES), st.sampled_from([10, 25, 60, 1000]))
 def test_pieces_make_the_stream_of_the_whole_text(choices, size):
     settings = corpus_settings('text', **choices)
-    (whole,) = preparation.prepare([[Piece(TEXT, True)]], SPLIT, settings)[:1]
+    (whole,) = preparation.prepare([[Piece(TEXT, True)]], corpora.make_tokenizer(settings))[:1]
     borders = [0, *(i for i in range(size, len(TEXT)) if TEXT[:i].endswith('\n\n')), len(TEXT)]
     pieces = [Piece(TEXT[a:b], a == 0) for a, b in zip(borders, borders[1:])]
-    in_pieces, lengths = preparation.prepare([pieces], SPLIT, settings)
+    in_pieces, lengths, _ = preparation.prepare([pieces], corpora.make_tokenizer(settings))
     assert in_pieces.words() == whole.words() and lengths == (len(whole.words()),)
 
 
 def test_a_piece_may_go_on_with_a_paragraph():
     pieces = [Piece('a b ', True), Piece('c\n\nd', False, False), Piece('e', True)]
-    stream, _ = preparation.prepare([pieces], SPLIT, corpus_settings('text', boundary_tokens=True))
+    stream, *_ = preparation.prepare([pieces], WordTokenizer('words', boundary_tokens=True))
     assert stream.words() == '<text> <p> a b c <p> d <text> <p> e'.split()
 
 
@@ -56,7 +55,7 @@ def large(tmp_path, monkeypatch):
 
 def in_memory(settings):
     text = pathlib.Path(settings.path).read_text()
-    (stream,) = preparation.prepare([[Piece(text, True)]], SPLIT, settings)[:1]
+    (stream,) = preparation.prepare([[Piece(text, True)]], corpora.make_tokenizer(settings))[:1]
     return stream
 
 
@@ -65,7 +64,7 @@ def test_a_large_text_is_cut_once_and_mapped(large, monkeypatch):
     corpus = corpora.load(large)
     assert isinstance(corpus.stream.type_ids_L, np.memmap)
     assert corpus.words == expected.words() and list(corpus.stream.types) == list(expected.types)
-    monkeypatch.setattr(tokenization, 'tokenize', None)  # nothing is cut again
+    monkeypatch.setattr(WordTokenizer, 'read', None)  # nothing is cut again
     again = corpora.load(large)
     assert again.words == corpus.words and again.splits == corpus.splits
     words = vocabulary.for_corpus(again, large)
@@ -121,7 +120,7 @@ def test_a_copy_of_the_same_bytes_is_digested_once_and_not_cut_again(large, monk
     replace_by_a_file_of_the_same_time(path, path.read_text())
     digested, fingerprint = [], sources.fingerprint
     monkeypatch.setattr(sources, 'fingerprint', lambda file: digested.append(file) or fingerprint(file))
-    monkeypatch.setattr(tokenization, 'tokenize', None)  # nothing is cut again
+    monkeypatch.setattr(WordTokenizer, 'read', None)  # nothing is cut again
     for _ in range(3):
         assert corpora.load(large).words == before
     assert digested == [path] and capsys.readouterr().err == ''

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nplm_jax.data import formats, sources, tokenization
+from nplm_jax.data import formats, sources
 from nplm_jax.data.sources import Piece, find_files, fingerprint, read_pieces, stat
+from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils.errors import BadInput
 
 TEXT = 'One two.\nThree\n\nfour \u00e9 five\r\n\r\nsix'
@@ -39,7 +40,7 @@ def paragraphs_of(pieces, kind):
     """The paragraphs of the pieces, each split alone."""
     joined = []
     for piece in pieces:
-        first, *others = tokenization.paragraphs(piece.text, kind) or [None]
+        first, *others = WordTokenizer(kind).paragraphs(piece.text) or [None]
         if first and piece.begins_paragraph:
             joined.append(first)
         elif first:
@@ -76,7 +77,7 @@ def test_the_pieces_have_the_paragraphs_of_the_whole_text(parts, kind, size, par
         pieces = list(sources.cut(parts))
     assert ''.join(piece.text for piece in pieces) == text
     assert [piece.begins_text for piece in pieces] == [True] + [False] * (len(pieces) - 1)
-    assert paragraphs_of(pieces, kind) == tokenization.paragraphs(text, kind)
+    assert paragraphs_of(pieces, kind) == WordTokenizer(kind).paragraphs(text)
 
 
 @settings(max_examples=200, deadline=None)

@@ -157,7 +157,7 @@ def test_a_download_that_fails(tmp_path, monkeypatch, lines):
 def test_the_wheel_really_holds_wikitext2(tmp_path, monkeypatch):
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path))
     corpus = load()
-    assert [len(part) for part in wikitext2.texts('')] == [600, 60, 60]
+    assert [sum(piece.begins_text for piece in part) for part in wikitext2.read('')] == [600, 60, 60]
     # Without marks the published 2,051,910, 213,886 and 241,211; its 33,276 words, <rare> and the two marks.
     assert [len(s) for s in corpus.splits.values()] == [2_076_277, 216_407, 244_162]
     assert len(vocabulary.build(corpus.words)) == 33_279

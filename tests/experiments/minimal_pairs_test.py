@@ -8,17 +8,17 @@ import zipfile
 
 import numpy as np
 import pytest
-from helpers import corpus_settings, default_settings
+from helpers import corpus_settings
 
 from experiments import results
 from experiments.minimal_pairs import measure, pairs, table
+from nplm_jax.data.corpora import make_tokenizer
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.data.word_tokens import WordCutter
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import BadInput
 
 WORDS = ('<rare>', '<text>', '<p>', 'the', 'cat', 'cats', 'sleep', 'sleeps', '.')
-VOCABULARY = Vocabulary(WORDS, (1,) * len(WORDS))
+VOCABULARY = Vocabulary(WORDS, (1,) * len(WORDS), make_tokenizer(corpus_settings('brown')))
 PAIRS = [
     pairs.Pair('The cats sleep.', 'The cats sleeps.', 'agreement', 'verbs', 'syntax'),
     pairs.Pair('The zebra sleeps.', 'The zebra sleep.', 'agreement', 'verbs', 'syntax'),
@@ -55,10 +55,6 @@ def archive(**files):
     return written.getvalue()
 
 
-def brown():
-    return default_settings({f'corpus.{k}': v for k, v in vars(corpus_settings('brown')).items()})
-
-
 def test_the_pairs_of_a_zip_are_read_by_file():
     data = archive(data__b=entry(UID='b'), data__a=entry() + '\n' + entry(field='syntax_semantics'), other__c='x')
     read = pairs.parse(data, 'zip')
@@ -93,24 +89,24 @@ def test_the_words_that_differ_are_between_what_both_share():
 
 
 def test_a_vocabulary_covers_pairs_by_their_differing_words_or_in_full():
-    encoded = pairs.encode(PAIRS, WordCutter(corpus_settings('brown'), VOCABULARY.ids), VOCABULARY)
+    encoded = pairs.encode(PAIRS, VOCABULARY)
     assert encoded.subsets['all'].tolist() == [True] * 4
     assert encoded.subsets['differing'].tolist() == [True, True, False, False]
     assert encoded.subsets['full'].tolist() == [True, False, False, False]
     assert encoded.rows_Px2.tolist() == [[0, 1], [2, 3], [0, 3], [2, 2]]  # sentences that are read alike are one
     assert VOCABULARY.decode(encoded.lines[2]) == ['the', '<rare>', 'sleeps', '.']
     with pytest.raises(BadInput, match="agreement: the sentence ' ' has no token"):
-        pairs.encode([PAIRS[0]._replace(bad=' ')], WordCutter(corpus_settings('brown'), VOCABULARY.ids), VOCABULARY)
+        pairs.encode([PAIRS[0]._replace(bad=' ')], VOCABULARY)
 
 
 def test_a_model_is_right_where_the_good_sentence_is_likelier_and_ties_are_counted():
-    found = measure.evaluate(Favourite('sleep'), brown(), VOCABULARY, measure.Sentences(PAIRS))
+    found = measure.evaluate(Favourite('sleep'), VOCABULARY, measure.Sentences(PAIRS))
     assert found['counts']['all'] == {'agreement': [2, 1, 0], 'nouns': [2, 0, 2]}
     assert found['counts']['differing'] == {'agreement': [2, 1, 0], 'nouns': [0, 0, 0]}
     assert found['counts']['full'] == {'agreement': [1, 1, 0], 'nouns': [0, 0, 0]}
     assert found['read_as_one_sentence'] == 1
     assert found['paradigms'] == {'agreement': ['verbs', 'syntax'], 'nouns': ['nouns', 'semantics']}
-    marks = measure.evaluate(Favourite('<p>'), brown(), VOCABULARY, measure.Sentences(PAIRS[:2]))
+    marks = measure.evaluate(Favourite('<p>'), VOCABULARY, measure.Sentences(PAIRS[:2]))
     assert marks['counts']['all'] == {'agreement': [2, 0, 2]}  # what stands before a sentence is not scored
 
 

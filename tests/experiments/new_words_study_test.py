@@ -9,7 +9,7 @@ from helpers import make_corpus
 from configs import text
 from experiments.section5 import new_words, new_words_table, new_words_task
 from nplm_jax.data import dataset, vocabulary
-from nplm_jax.data.tokenization import RARE
+from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.inference.new_words import Weighting
 

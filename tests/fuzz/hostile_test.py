@@ -18,7 +18,8 @@ from configs import sentences
 from experiments import results
 from nplm_jax import config as config_lib
 from nplm_jax.cli import score
-from nplm_jax.data import corpora, tokenization, vocabulary, wikitext2
+from nplm_jax.data import corpora, vocabulary, wikitext2
+from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import arpa, class_ngram
 from nplm_jax.runs import loading, reporting, workdir
@@ -170,9 +171,9 @@ def test_a_word_of_a_hundred_megabytes_is_a_word(tmp_path):
 def test_a_letter_with_many_marks_takes_no_longer_than_others():
     text = 'a' + '\u0301\u0327' * 10**6
     with within(20):
-        assert len(tokenization.paragraphs(text, 'words')[0]) == 1
+        assert len(WordTokenizer('words').paragraphs(text)[0]) == 1
     few = 'e\u0323\u0302 ' + 'x' + '\u0301' * 60
-    assert tokenization.paragraphs(few, 'words') == [['ệ', 'x' + '\u0301' * 60]]
+    assert WordTokenizer('words').paragraphs(few) == [['ệ', 'x' + '\u0301' * 60]]
 
 
 @pytest.mark.parametrize(
@@ -232,9 +233,9 @@ def test_a_metrics_line_cut_short_is_left_out(tmp_path):
 
 def test_an_old_separator_is_a_blank():
     assert (
-        tokenization.paragraphs('a\x1cb\x1f c', 'words')
+        WordTokenizer('words').paragraphs('a\x1cb\x1f c')
         == [['a', 'b', 'c']]
-        == tokenization.paragraphs('a\x1cb\x1f c', 'whitespace')
+        == WordTokenizer('whitespace').paragraphs('a\x1cb\x1f c')
     )
 
 

@@ -24,7 +24,9 @@ from configs import sentences
 from experiments import results
 from nplm_jax import config as config_lib
 from nplm_jax.cli import score
-from nplm_jax.data import corpora, vocabulary, wikitext2, word_tokens
+from nplm_jax.data import corpora, vocabulary, wikitext2
+from nplm_jax.data.tokenizers import registry
+from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import arpa, class_ngram, counts, storage, unsmoothed
 from nplm_jax.runs import loading, reporting, sweeps
@@ -100,6 +102,7 @@ def read_arpa(folder: pathlib.Path, data: bytes) -> None:
 
 
 def read_vocabulary(folder: pathlib.Path, data: bytes) -> None:
+    registry.save(WordTokenizer(), folder)
     words = vocabulary.load(_file(folder, data))
     vocabulary.save(words, folder / 'again')
     assert _again(vocabulary.load, folder / 'again') == words and words.words[0] == RARE
@@ -187,8 +190,9 @@ def read_wikitext2_folder(folder: pathlib.Path, data: bytes) -> None:
 def read_stdin(_folder: pathlib.Path, data: bytes) -> None:
     with mock.patch.object(sys, 'stdin', types.SimpleNamespace(buffer=io.BytesIO(data))):
         text = score.read_stdin()
+    tokenizer = corpora.make_tokenizer(corpus_settings('text', 'x', proper_nouns=True))
     for line in text.split('\n'):
-        word_tokens.tokenize_prompt(line, corpus_settings('text', 'x', proper_nouns=True), WORDS.ids)
+        tokenizer.tokenize([line], WORDS.ids)
 
 
 def read_checkpoint(folder: pathlib.Path, data: bytes) -> None:

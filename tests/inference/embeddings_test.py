@@ -145,7 +145,7 @@ def test_without_scikit_learn_a_map_says_what_to_install(monkeypatch):
 
 def test_parts_of_speech_by_browns_tags(monkeypatch):
     text = "The/at dog's/nn$ run/nn\n\nThey/ppss run/vb run/vb don't/do* ,/, Fulton/np-tl l'/fw-at 's/nn in/in"
-    monkeypatch.setattr(brown, 'texts', lambda: [text, 'new/jj'])
+    monkeypatch.setattr(brown, 'tagged_texts', lambda: [text, 'new/jj'])
     assert brown.parts_of_speech() == {
         'the': 'determiner', 'dog': 'noun', 'run': 'verb', 'they': 'pronoun', "don't": 'verb', ',': 'other',
         'fulton': 'name', "l'": 'determiner', "'s": 'noun', 'in': 'preposition', 'new': 'adjective',

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from helpers import corpus_settings, make_model, small_settings
 
-from nplm_jax.data import hf_tokenizer, vocabulary
-from nplm_jax.data.word_tokens import tokenize_prompt
+from nplm_jax.data import vocabulary
+from nplm_jax.data.corpora import make_tokenizer
+from nplm_jax.data.tokenizers.hf import special_tokens
 from nplm_jax.inference import huggingface
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import loading
@@ -206,21 +207,22 @@ def test_the_tokenizer_cuts_a_text_as_ours_does(name, tokens, choices):
     keys = dict(zip(('lowercase', 'split_possessive', 'numbers'), map(bool, choices)))
     settings = corpus_settings(name, tokens=tokens, **keys)
     kind = '' if (name, tokens) == ('text', 'words') else 'whitespace'  # text that is tokenized already
-    cut = tokenize_prompt(TEXT, settings, (), kind)
+    ours = make_tokenizer(settings)
+    (cut,) = ours.reading(kind).tokenize([TEXT], ())
     for unused in ('‘’“”', '\'"`“”', '’‘"“”', ''):  # one way to write quotation marks, another one, Brown's, all
         words = vocabulary.build(['<p>', *(word for word in cut if not set(word) & set(unused))])
-        tokenizer = hf_tokenizer.make_tokenizer(words, settings)
+        tokenizer = ours.to_hf(words.ids)
         text = TEXT if unused else TEXT.replace("''", '').replace('``', '')
-        expected = tokenize_prompt(text, settings, words.ids, kind)
+        (expected,) = ours.reading(kind).tokenize([text], words.ids)
         assert tokenizer.encode(text).ids == words.encode(expected).tolist()
         assert tokenizer.token_to_id('<pad>') == len(words)
 
 
 def test_a_text_without_marks_begins_after_the_rare_word():
-    assert hf_tokenizer.special_words(vocabulary.build(['a', 'b']))['bos_token'] == '<rare>'
+    assert special_tokens({'a', 'b'})['bos_token'] == '<rare>'
 
 
 def test_a_vocabulary_with_the_padding_symbol_is_refused():
     pytest.importorskip('tokenizers', reason='pip install tokenizers')
     with pytest.raises(BadInput, match='^--to=hf: the vocabulary has the word <pad>'):
-        hf_tokenizer.make_tokenizer(vocabulary.build(['<pad>', 'b']), corpus_settings('text'))
+        make_tokenizer(corpus_settings('text')).to_hf({'<rare>': 0, '<pad>': 1})

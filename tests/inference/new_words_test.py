@@ -10,7 +10,7 @@ from helpers import make_model
 
 import nplm_jax
 from nplm_jax.data.corpora import Span
-from nplm_jax.data.tokenization import RARE
+from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.inference import generation, new_words
 from nplm_jax.inference.new_words import Occurrence, Weighting

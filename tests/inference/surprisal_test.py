@@ -1,5 +1,6 @@
 """Surprisal, entropy and rank against direct evaluation; words of several tokens; spillover; frames."""
 
+import dataclasses
 import math
 import types
 import warnings
@@ -10,7 +11,7 @@ from helpers import corpus_settings, make_model
 
 import nplm_jax
 from nplm_jax.data import stimuli, vocabulary
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.corpora import Span, make_tokenizer
 from nplm_jax.inference import surprisal
 from nplm_jax.inference.next_word_statistics import entropy, next_word_statistics
 from nplm_jax.inference.perplexity import evaluate
@@ -62,8 +63,8 @@ MODELS = make_models()
 
 
 def loaded(model, **changes):
-    corpus = corpus_settings('brown', **changes)
-    return types.SimpleNamespace(corpus=corpus, name='net'), VOCABULARY, model
+    tokenizer = make_tokenizer(corpus_settings('brown', **changes))
+    return types.SimpleNamespace(name='net'), dataclasses.replace(VOCABULARY, tokenizer=tokenizer), model
 
 
 def measure(text, model=MODELS['window'], spelling=None, changes=(), **options):

@@ -23,7 +23,7 @@ class ExplorerPage:
 
     Attributes:
         models: The models.
-        kind: How text is split, as in `WordCutter`.
+        kind: How text is split, as in `Tokenizer.reading`.
         state: What the visitor has chosen.
         maps: The map of the features of each network, by its name.
         beginnings: Texts to try.

@@ -30,7 +30,7 @@ class _OneLine(logging.Filter):
 
 
 def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: bool) -> None:
-    """Serves the page until Ctrl-C. `kind` says how text is split, as in `WordCutter`."""
+    """Serves the page until Ctrl-C. `kind` says how text is split, as in `Tokenizer.reading`."""
 
     @ui.page('/')
     def build() -> None:

@@ -198,12 +198,12 @@ def continue_text(
     """
     model = with_mixture(models, weights_M)[index][1]
     ids_BxT = generation.sample(model, models.encode_prompt(words), count, samples, choice, seed)
-    return [' '.join(models.vocabulary.decode(ids_T)) for ids_T in ids_BxT]
+    return [models.vocabulary.tokenizer.decode(models.vocabulary.decode(ids_T)) for ids_T in ids_BxT]
 
 
 def examples(models: LoadedModels, k: int = 4) -> list[str]:
     """Returns k beginnings to try: BEGINNINGS whose words the models know, else what the mixture writes itself."""
-    known = [text for text in BEGINNINGS if all(word in models.vocabulary.ids for word in text.split())]
+    known = [text for text in BEGINNINGS if all(word in models.vocabulary.ids for word in models.tokenize(text, ''))]
     return known[:k] or continue_text(models, 0, [], 3, k, Choice(top_k=20), seed=1)
 
 

@@ -8,7 +8,7 @@ import pathlib
 
 import numpy as np
 
-from nplm_jax.data.tokenization import PARAGRAPH_BOUNDARY
+from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import NgramTable, find

@@ -2,21 +2,21 @@
 
 import pytest
 
-from nplm_jax.data.punctuation import detokenize, match_quotes
+from nplm_jax.data.tokenizers.words import WordTokenizer, match_quotes
 
 
 def test_a_curly_apostrophe_becomes_the_straight_one_of_the_vocabulary_and_the_other_way_round():
-    assert match_quotes(['don’t', '’s', '“'], {"don't", "'s", '"'}) == ["don't", "'s", '"']
-    assert match_quotes(["don't", "'s"], {'don’t', '’s'}) == ['don’t', '’s']
+    assert [match_quotes(word, {"don't", "'s", '"'}) for word in ['don’t', '’s', '“']] == ["don't", "'s", '"']
+    assert [match_quotes(word, {'don’t', '’s'}) for word in ["don't", "'s"]] == ['don’t', '’s']
 
 
 def test_browns_quotation_marks():
-    assert match_quotes(['“', 'no', '”'], {'``', "''", 'no'}) == ['``', 'no', "''"]
+    assert [match_quotes(word, {'``', "''", 'no'}) for word in ['“', 'no', '”']] == ['``', 'no', "''"]
 
 
 def test_words_of_the_vocabulary_and_unknown_words_stay_as_they_are():
     known = {"it's", 'it’s', '"', '“'}
-    assert match_quotes(["it's", 'it’s', '“', 'it’d'], known) == ["it's", 'it’s', '“', 'it’d']
+    assert [match_quotes(word, known) for word in ["it's", 'it’s', '“', 'it’d']] == ["it's", 'it’s', '“', 'it’d']
 
 
 @pytest.mark.parametrize(
@@ -32,4 +32,4 @@ def test_words_of_the_vocabulary_and_unknown_words_stay_as_they_are():
     ],
 )
 def test_tokens_become_ordinary_text(tokens, text):
-    assert detokenize(tokens.split()) == text
+    assert WordTokenizer().decode(tokens.split(), clean_up=True) == text

@@ -1,0 +1,175 @@
+"""The protocol of a tokenizer, and the special tokens of every vocabulary."""
+
+import abc
+import dataclasses
+import functools
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import regex
+
+from nplm_jax.data.sources import BLANK_LINES, Piece
+from nplm_jax.data.word_stream import WordStream
+from nplm_jax.utils.errors import BadInput, require
+
+TEXT_BOUNDARY = '<text>'  # before each text of a corpus
+PARAGRAPH_BOUNDARY = '<p>'  # before each paragraph
+BOUNDARY_TOKENS = (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY)
+RARE = '<rare>'  # all tokens that are not in the vocabulary
+
+_MANY_MARKS = regex.compile(r'\p{M}{64}(?=\p{M})')
+_JOINER = '\u034f'
+
+
+class Encoding(NamedTuple):
+    """The tokens of a text; the names are those of Hugging Face's `tokenizers`.
+
+    Attributes:
+        text: The text in Unicode's normal form NFC, which the offsets refer to.
+        tokens: The tokens.
+        offsets: Where each token begins and ends in `text`, in characters.
+        word_ids: The number, from 0, of the word that each token is a part of; white space separates words.
+    """
+
+    text: str
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+    word_ids: list[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokenizer(abc.ABC):
+    """Splits a text into tokens and joins tokens to a text. Its fields are saved with a run; each has a default.
+
+    A subclass defines `split`, `cut` and `decode`. A field that is also a key of `corpus.*` gets that key's value.
+
+    Attributes:
+        kind: Its name in `registry.TOKENIZERS`, a value of `corpus.tokens`.
+        boundary_tokens: Whether <text> stands before each text of a corpus, and <p> before each paragraph.
+    """
+
+    kind: str = ''
+    boundary_tokens: bool = False
+
+    @abc.abstractmethod
+    def split(self, text: str) -> list[str]:
+        """Splits a paragraph into strings, in order, that `cut` cuts one by one. Some characters may be left out."""
+
+    @abc.abstractmethod
+    def cut(self, string: str, known: Collection[str] | None = None) -> list[tuple[str, str]]:
+        """Cuts a string into tokens.
+
+        Args:
+            string: One of the strings that `split` returns.
+            known: The tokens of the vocabulary, to which the text of a user may be fitted; None while reading a corpus.
+
+        Returns:
+            For each token the part of the string that it was made of, and the token.
+        """
+
+    @abc.abstractmethod
+    def decode(self, tokens: Sequence[str], clean_up: bool = False) -> str:
+        """Joins tokens to a text.
+
+        Args:
+            tokens: The tokens.
+            clean_up: Whether the text should read as ordinary text, which may lose what `encode` needs.
+        """
+
+    def learn(self, parts: Sequence[Iterable[Piece]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
+        """Returns the tokenizer with what it learns from texts; itself if it has learned, or learns nothing.
+
+        Args:
+            parts: The pieces of a corpus, of the training texts first; each can be iterated over several times.
+            parallel_map: `map`, possibly by several processes.
+        """
+        return self
+
+    def reading(self, tokens: str = '', hyphens: str = 'keep') -> 'Tokenizer':
+        """Returns the tokenizer of a user's text.
+
+        Args:
+            tokens: Another way to split the text than that of the corpus; empty for the same.
+            hyphens: `split` cuts unknown words at hyphens.
+        """
+        require(not tokens, 'tokens', tokens, f'does not apply to a model of corpus.tokens={self.kind}')
+        require(hyphens == 'keep', 'hyphens', hyphens, f'does not apply to a model of corpus.tokens={self.kind}')
+        return self
+
+    def to_hf(self, ids: Mapping[str, int]) -> Any:
+        """Returns a tokenizer of Hugging Face's `tokenizers` with the same tokens.
+
+        Args:
+            ids: The id of each token of the vocabulary.
+
+        Raises:
+            BadInput: There is no such tokenizer, or the package is missing.
+        """
+        raise BadInput(f'--to=hf: cannot write a tokenizer of corpus.tokens={self.kind}')
+
+    def size(self, token: str) -> tuple[int, int]:
+        """Returns how many words and characters of a text a token stands for, with the blank or line end after it."""
+        return int(token not in BOUNDARY_TOKENS), count_characters([token])
+
+    def paragraphs(self, text: str) -> list[list[str]]:
+        """Splits a text at blank lines into paragraphs, and each paragraph into the strings that `cut` cuts."""
+        return [strings for block in BLANK_LINES.split(normalize(text)) if (strings := self.split(block))]
+
+    def read(self, text: str, begins_text: bool = True, begins_paragraph: bool = True) -> WordStream:
+        """Returns a piece of a corpus as one stream of tokens, with the boundary tokens.
+
+        Args:
+            text: The text.
+            begins_text: Whether it is the first piece of its text.
+            begins_paragraph: Whether its first paragraph is a whole one, and not the rest of one.
+        """
+        strings = [TEXT_BOUNDARY] if begins_text and self.boundary_tokens else []
+        for number, paragraph in enumerate(self.paragraphs(text)):
+            if self.boundary_tokens and (number or begins_paragraph):
+                strings.append(PARAGRAPH_BOUNDARY)
+            strings += paragraph
+        # What becomes of a string does not depend on its neighbours, so each different string is cut once.
+        stream = WordStream.from_words(strings)
+        parts = ([s] if s in BOUNDARY_TOKENS else [token for _, token in self.cut(s)] for s in stream.types)
+        return stream.replace_types(list(parts))
+
+    def encode(self, text: str, known: Collection[str] | None = None) -> Encoding:
+        """Returns the tokens of a text, without boundary tokens, and where they are in it; for `known` see `cut`."""
+        text = normalize(text)
+        cut = [pair for string in self.split(text) for pair in self.cut(string, known)]
+        offsets, stop = [], 0
+        for part, _ in cut:
+            start = text.index(part, stop)
+            stop = start + len(part)
+            offsets.append((start, stop))
+        word_starts = [match.start() for match in re.finditer(r'\S+', text)]
+        word_ids = np.searchsorted(word_starts, [stop for _, stop in offsets]) - 1
+        return Encoding(text, [token for _, token in cut], offsets, word_ids.clip(0).tolist())
+
+    def tokenize(self, texts: Iterable[str], known: Collection[str] | None = None) -> list[list[str]]:
+        """Returns the tokens of each text as `encode` does. Each different string is cut once."""
+        cut = functools.cache(lambda string: [token for _, token in self.cut(string, known)])
+        return [[token for string in self.split(normalize(text)) for token in cut(string)] for text in texts]
+
+
+def normalize(text: str) -> str:
+    """Returns a text in Unicode's normal form NFC."""
+    # Normalization takes time in the square of the number of marks on a letter. A joiner after every 64 marks bounds
+    # it, as Unicode's Stream-Safe Text Format (UAX #15) does.
+    return unicodedata.normalize('NFC', _MANY_MARKS.sub(lambda match: match[0] + _JOINER, text))
+
+
+def count_characters(words: Iterable[str]) -> int:
+    """Returns the number of characters of tokenized words as a text.
+
+    These are the characters of each word and one blank or line end after it. The marks <text> and <p> count as one
+    character: the line end of an empty line.
+
+    Examples:
+        >>> count_characters(['<p>', 'the', 'dog', '.'])
+        11
+    """
+    return sum(1 if word in BOUNDARY_TOKENS else len(word) + 1 for word in words)

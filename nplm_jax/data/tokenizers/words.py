@@ -1,0 +1,270 @@
+"""Words and punctuation marks as tokens: the preparation of the paper, section 4, and the text of a user."""
+
+import dataclasses
+import functools
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import regex
+
+from nplm_jax.data.sources import Piece
+from nplm_jax.data.tokenizers import hf
+from nplm_jax.data.tokenizers.proper_nouns import CapitalCounts, count_capitals, find_proper_nouns
+from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, Tokenizer
+from nplm_jax.utils.errors import require
+
+NUMBER = '<number>'  # all numeric forms, under corpus.numbers
+PROPER = '<proper>'  # all proper nouns, under corpus.proper_nouns
+MAX_KEPT = 3  # punctuation marks that may stay on one side of a word, as in `Mr.`
+
+# A word may hold hyphens, apostrophes, points and commas; combining marks (\p{M}) belong to their letters.
+# str.split separates at \x1c to \x1f too, which \s does not match.
+_WORD = regex.compile(r"<[a-z]+>|[\w\p{M}]+(?:[-'’.,][\w\p{M}]+)*|[^\w\s\x1c-\x1f]")
+_POSSESSIVE = ("'s", "'S", '’s', '’S')
+_NUMBER = re.compile(r'[-+$£€]?\.?\d+(?:[-.,:/]\d+)*(?:st|nd|rd|th|s)?%?', re.IGNORECASE)
+_HYPHENS = re.compile('([-‐‑])')
+_DASHES = re.compile(r'(—|–|--+|…|\.\.\.+)')  # between words, unlike a hyphen
+_APOSTROPHES = "'’"
+_OPENING = {'"': '``', '—': '--', '–': '--', '…': '...'}  # as Brown and the Penn Treebank write them
+_CLOSING = {**_OPENING, '"': "''"}
+_QUOTES = (
+    str.maketrans('‘’“”', '\'\'""'),
+    str.maketrans("'", '’'),
+    str.maketrans({'“': '``', '”': "''"}),  # as Brown and the Penn Treebank write them
+)
+
+Cut = list[tuple[str, str]]  # of each token the part of the string that it was made of, and the token
+
+
+@dataclasses.dataclass(frozen=True)
+class WordTokenizer(Tokenizer):
+    """Splits a text at white space (kind `whitespace`), or at punctuation too (kind `words`).
+
+    With kind `words`, 3.14, well-known and a <symbol> stay one word.
+
+    The text of a user is cut as the corpus was, and fitted to the vocabulary. Where the corpus was separated at white
+    space alone, punctuation is split off the two ends of a word unless the vocabulary has the word with it, as Brown
+    has `Mr.`; a word outside the vocabulary is cut at dashes, and a contraction where the vocabulary has both parts,
+    such as `do` and `n't`. Apostrophes and quotation marks become those of the vocabulary.
+
+    Attributes:
+        lowercase: Whether tokens are in lower case.
+        split_possessive: Whether dog's becomes dog 's.
+        numbers: Whether numeric forms become <number>.
+        proper_nouns: Whether capitalised proper nouns become <proper>. In the text of a user these are also the words
+            that the vocabulary has in neither case.
+        names: The proper nouns of the corpus in lower case.
+        split_punctuation: Whether punctuation is split off the words of a user's text.
+        split_hyphens: Whether, in a user's text, a word outside the vocabulary is cut at its hyphens if the vocabulary
+            has all parts.
+
+    Examples:
+        >>> WordTokenizer('words').split('A well-known 3.14, again.')
+        ['A', 'well-known', '3.14', ',', 'again', '.']
+        >>> WordTokenizer('whitespace').split('A well-known 3.14, again.')
+        ['A', 'well-known', '3.14,', 'again.']
+        >>> WordTokenizer('words', lowercase=True, split_possessive=True).encode("The dog's").tokens
+        ['the', 'dog', "'s"]
+    """
+
+    kind: str = 'whitespace'
+    lowercase: bool = False
+    split_possessive: bool = False
+    numbers: bool = False
+    proper_nouns: bool = False
+    names: Collection[str] = ()
+    split_punctuation: bool = True
+    split_hyphens: bool = False
+
+    def split(self, text: str) -> list[str]:
+        """See `Tokenizer.split`."""
+        return text.split() if self.kind == 'whitespace' else _WORD.findall(text)
+
+    def cut(self, string: str, known: Collection[str] | None = None) -> Cut:
+        """See `Tokenizer.cut`."""
+        parts = split_possessive(string) if self.split_possessive else [string]
+        if known is None:
+            return [(part, self._token(part, part.lower() in self._names)) for part in parts]
+        chunks = [(string, string)]
+        if self.kind == 'whitespace' and self.split_punctuation:
+            chunks = self._split_punctuation(string, known)
+        if self.split_hyphens:
+            chunks = [pair for chunk in chunks for pair in self._split_hyphens(*chunk, known)]
+        return [pair for chunk, spelling in chunks for pair in self._cut_chunk(chunk, spelling, known)]
+
+    def decode(self, tokens: Sequence[str], clean_up: bool = False) -> str:
+        """Joins tokens by blanks; see `Tokenizer.decode`, and `detokenize` for clean_up."""
+        return detokenize(tokens) if clean_up else ' '.join(tokens)
+
+    def learn(self, parts: Sequence[Iterable[Piece]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
+        """Finds the proper nouns of all parts together, if they are asked for.
+
+        Raises:
+            BadInput: No word has a capital.
+        """
+        if not self.proper_nouns or self.names:
+            return self
+        counts = parallel_map(self._count_capitals, (piece for part in parts for piece in part))
+        return dataclasses.replace(self, names=find_proper_nouns(counts))
+
+    def reading(self, tokens: str = '', hyphens: str = 'keep') -> 'WordTokenizer':
+        """See `Tokenizer.reading`; `whitespace` is for text that is tokenized already."""
+        require(tokens in ('', 'words', 'whitespace'), 'tokens', tokens, 'must be words or whitespace')
+        tokenizer = dataclasses.replace(self, kind=tokens, split_punctuation=False) if tokens else self
+        return dataclasses.replace(tokenizer, split_hyphens=True) if hyphens == 'split' else tokenizer
+
+    def to_hf(self, ids: Mapping[str, int]) -> Any:
+        """See `Tokenizer.to_hf`; of kind `whitespace` it needs text whose punctuation is split off.
+
+        It cannot know proper nouns: a text has to have <proper> in their place already.
+        """
+        return hf.word_tokenizer(ids, self.kind, self.lowercase, self.split_possessive, self.numbers)
+
+    @functools.cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(self.names)
+
+    def _count_capitals(self, piece: Piece) -> CapitalCounts:
+        cut = split_possessive if self.split_possessive else (lambda word: [word])
+        paragraphs = ([part for word in words for part in cut(word)] for words in self.paragraphs(piece.text))
+        return count_capitals(paragraphs, piece.begins_paragraph)
+
+    def _token(self, part: str, is_name: bool) -> str:
+        """Returns the token of a word; `is_name` tells whether it is a proper noun if it has a capital."""
+        if self.numbers and is_number(part):
+            return NUMBER
+        if self.proper_nouns and is_name and part[:1].isupper():
+            return PROPER
+        return part.lower() if self.lowercase else part
+
+    # --- the text of a user --------------------------------------------------------------------------------
+
+    def _cut_chunk(self, chunk: str, spelling: str, known: Collection[str]) -> Cut:
+        """Cuts a part of a string, which has another spelling in the vocabulary if it is a punctuation mark."""
+        if chunk != spelling:
+            return [(chunk, match_quotes(spelling, known))]
+        parts = split_possessive(chunk) if self.split_possessive else [chunk]
+        tokens = (self._token(part, self._is_name(part, known)) for part in parts)
+        return [(part, match_quotes(token, known)) for part, token in zip(parts, tokens)]
+
+    def _is_name(self, part: str, known: Collection[str]) -> bool:
+        return part.lower() in self._names or (part not in known and part.lower() not in known)
+
+    def _is_known(self, part: str, known: Collection[str]) -> bool:
+        parts = split_possessive(part) if self.split_possessive else [part]
+        return all(match_quotes(self._token(part, False), known) in known for part in parts)
+
+    def _split_punctuation(self, chunk: str, known: Collection[str]) -> Cut:
+        """Splits punctuation off the ends of a chunk without blanks, and a contraction into two known parts."""
+        first = next((i for i, c in enumerate(chunk) if not is_punctuation(c)), len(chunk))
+        if self._is_known(chunk, known):
+            return [(chunk, chunk)]
+        if first == len(chunk):
+            return self._split_marks(chunk, _OPENING, known)
+        stop = next(i for i in range(len(chunk), 0, -1) if not is_punctuation(chunk[i - 1]))
+        kept = [
+            (a, b) for a in range(MAX_KEPT + 1) for b in range(MAX_KEPT + 1) if a <= first and stop + b <= len(chunk)
+        ]
+        for a, b in sorted(kept, key=lambda ab: -sum(ab)):
+            if self._is_known(chunk[first - a : stop + b], known):
+                first, stop = first - a, stop + b
+                middle = [(chunk[first:stop], chunk[first:stop])]
+                break
+        else:
+            middle = self._split_unknown(chunk[first:stop], known)
+        opening, closing = chunk[:first], chunk[stop:]
+        return [*self._split_marks(opening, _OPENING, known), *middle, *self._split_marks(closing, _CLOSING, known)]
+
+    def _split_marks(self, marks: str, spellings: Mapping[str, str], known: Collection[str]) -> Cut:
+        """Splits punctuation marks into the longest tokens of the vocabulary, from the left."""
+        pieces = []
+        while marks:
+            sizes = range(min(len(marks), MAX_KEPT), 1, -1)
+            size = next((k for k in sizes if self._is_known(marks[:k], known)), 1)
+            piece, marks = marks[:size], marks[size:]
+            other = spellings.get(piece, piece)
+            respelled = not self._is_known(piece, known) and self._is_known(other, known)
+            pieces.append((piece, other if respelled else piece))
+        return pieces
+
+    def _split_unknown(self, chunk: str, known: Collection[str]) -> Cut:
+        """Splits a word outside the vocabulary: a contraction into two known parts, others at dashes."""
+        places = [i for i, c in enumerate(chunk) if c in _APOSTROPHES]
+        for place in (*(i - 1 for i in places if i > 1 and chunk[i - 1] in 'nN'), *places):
+            parts = [chunk[:place], chunk[place:]]
+            if all(part and self._is_known(part, known) for part in parts):
+                return [(part, part) for part in parts]
+        parts = [part for part in _DASHES.split(chunk) if part]
+        if len(parts) == 1:
+            return [(chunk, chunk)]
+        return [small for part in parts for small in self._split_punctuation(part, known)]
+
+    def _split_hyphens(self, chunk: str, spelling: str, known: Collection[str]) -> Cut:
+        """Splits an unknown word at its hyphens if all parts are known; a hyphen stays where it is known itself."""
+        parts = [part for part in _HYPHENS.split(chunk) if part]
+        words = [part for part in parts if not _HYPHENS.fullmatch(part)]
+        if len(words) < 2 or self._is_known(chunk, known) or not all(self._is_known(word, known) for word in words):
+            return [(chunk, spelling)]
+        return [(part, part) for part in parts if self._is_known(part, known)]
+
+
+def is_number(word: str) -> bool:
+    """Tells whether a word is a numeric form: 7, 1,995.5, -3, $5, 50%, 10-12, 9:30, 1/2, 1990s, 21st; not B52 or five.
+
+    Deviation: the paper (section 4) does not say which forms it counts as numeric.
+    """
+    return _NUMBER.fullmatch(word) is not None
+
+
+def is_punctuation(token: str) -> bool:
+    """Tells whether a token is of punctuation marks alone.
+
+    Examples:
+        >>> [token for token in (',', '``', "'s", '<p>', '--', '$') if is_punctuation(token)]
+        [',', '``', '--']
+    """
+    return all(unicodedata.category(c).startswith('P') or c == '`' for c in token)
+
+
+def split_possessive(word: str) -> list[str]:
+    """Splits a possessive 's off its noun."""
+    return [word[:-2], word[-2:]] if len(word) > 2 and word.endswith(_POSSESSIVE) else [word]
+
+
+def match_quotes(word: str, known: Collection[str]) -> str:
+    """Rewrites apostrophes and quotation marks, straight or curly, as the vocabulary has them.
+
+    Only a word outside the vocabulary changes, and only into a word of the vocabulary.
+    """
+    return next((form for form in (word, *(word.translate(table) for table in _QUOTES)) if form in known), word)
+
+
+def detokenize(tokens: Sequence[str]) -> str:
+    """Joins tokens to ordinary text: no blanks before punctuation and 's, quotation marks at their words.
+
+    Boundary tokens become line breaks. A straight quotation mark opens or closes by turns in each paragraph. Of the
+    ; ? and ! that Brown has twice one stays.
+    """
+    paragraphs: list[list[str]] = [[]]
+    for token in tokens:
+        if token in BOUNDARY_TOKENS:
+            paragraphs.append([])
+        else:
+            paragraphs[-1].append(token)
+    return '\n'.join(_join(paragraph) for paragraph in paragraphs if paragraph)
+
+
+def _join(tokens: Sequence[str]) -> str:
+    from nltk.tokenize.treebank import TreebankWordDetokenizer  # noqa: PLC0415 (a second to import)
+
+    is_open, marked = False, []
+    for before, token in zip(['', *tokens], tokens):
+        if token == before and token in (';', '?', '!'):
+            continue
+        if token == '"':
+            is_open = not is_open
+            token = '``' if is_open else "''"
+        marked.append(token)
+    return TreebankWordDetokenizer().detokenize(marked)

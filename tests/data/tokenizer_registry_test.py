@@ -1,0 +1,174 @@
+"""A tokenizer is a file of its run; another kind is a class and a line of the registry."""
+
+import dataclasses
+import io
+import json
+import sys
+
+import pytest
+from helpers import corpus_settings
+
+from configs import text as text_config
+from nplm_jax.data import corpora, dataset, vocabulary
+from nplm_jax.data.tokenizers import registry
+from nplm_jax.data.tokenizers.tokenizer import RARE, Tokenizer
+from nplm_jax.data.tokenizers.words import WordTokenizer
+from nplm_jax.runs import experiment, loading
+from nplm_jax.utils.errors import BadInput
+
+TEXT = 'The dog barks, the cat sleeps. A dog sleeps.\n\nThe cats bark and the dogs sleep, said Ann.\n' * 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Letters(Tokenizer):
+    """Characters as tokens, blanks among them."""
+
+    lowercase: bool = False
+
+    def split(self, text):
+        return list(' '.join(text.split()))
+
+    def cut(self, string, known=None):
+        return [(string, string.lower() if self.lowercase else string)]
+
+    def decode(self, tokens, clean_up=False):
+        return ''.join(tokens)
+
+    def size(self, token):
+        return int(token == ' '), 1
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """Returns a function that trains a small run on TEXT and returns its folder."""
+    monkeypatch.setitem(registry.TOKENIZERS, 'letters', Letters)
+
+    def train_run(tokens):
+        config = text_config.get_config()
+        (tmp_path / 'text.txt').write_text(TEXT)
+        config.corpus.path, config.corpus.tokens, config.corpus.min_count = str(tmp_path / 'text.txt'), tokens, 1
+        config.model.family, config.model.n, config.model.m, config.model.h = 'nplm', 4, 4, 6
+        config.train.epochs, config.train.batch_size = 1, 16
+        experiment.run(config, tmp_path / tokens)
+        return tmp_path / tokens
+
+    return train_run
+
+
+@pytest.fixture
+def call(monkeypatch, nplm_command):
+    """Runs a command of nplm with a text as its input."""
+
+    def call(text, *arguments):
+        monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text.encode())))
+        return nplm_command(*arguments)[0]
+
+    return call
+
+
+def test_a_new_kind_of_token_trains_scores_and_generates(train, call):
+    folder = train('letters')
+    settings, words, model = loading.load(folder)
+    assert words.tokenizer == Letters('letters', boundary_tokens=True, lowercase=True)
+    data = loading.prepare_recorded(settings, folder)
+    assert ''.join(words.decode(data.tokens_T[2:16])) == 'the dog barks,'
+    (output,) = call('The cat\n', 'score', folder, '--json')
+    assert json.loads(output)['lines'][0]['words'] == list('the cat')
+    output = call('', 'generate', folder, '--prompt=The c', '--words=5', '--samples=2')
+    assert all(line.startswith('the c') and len(line.replace('<p>', '').replace('<text>', '')) <= 10 for line in output)
+    header, first, *_ = (line.split('\t') for line in call('The cat', 'surprisal', folder))
+    assert dict(zip(header, first))['tokens'] == 't h e'
+    with pytest.raises(BadInput, match='^tokens=.words.: does not apply to a model of corpus.tokens=letters'):
+        words.tokenizer.reading('words')
+    with pytest.raises(BadInput, match='^--to=hf: cannot write a tokenizer of corpus.tokens=letters'):
+        words.tokenizer.to_hf(words.ids)
+
+
+def test_commands_follow_the_saved_rules_and_another_text_is_refused(train, call):
+    folder = train('words')
+    settings, words, _ = loading.load(folder)
+    assert words.tokenize('The dogs, said') == ['the', 'dogs', ',', 'said']
+    loading.prepare_recorded(settings, folder)
+    rules = json.loads((folder / 'tokenizer.json').read_text())
+    (folder / 'tokenizer.json').write_text(json.dumps({**rules, 'kind': 'whitespace', 'split_punctuation': False}))
+    assert loading.load(folder)[1].tokenize('The dogs, said') == ['the', 'dogs,', 'said']
+    (output,) = call('The dogs, said\n', 'score', folder, '--json')
+    assert json.loads(output)['lines'][0]['words'] == ['the', 'dogs,', 'said']
+    with pytest.raises(BadInput, match='was started on a different text'):
+        loading.prepare_recorded(settings, folder)
+
+
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        ({'format': 2}, 'format 2, this version reads 1'),
+        ({'kind': 'runes'}, "corpus.tokens='runes': must be one of words, whitespace"),
+        ({'kind': []}, r"corpus.tokens='\[\]': must be one of"),
+        ({'lowercase': 'no'}, "lowercase='no' is no rule of a tokenizer of kind words"),
+        ({'merges': []}, r'merges=\(\) is no rule of a tokenizer of kind words'),
+    ],
+)
+def test_a_file_of_another_form_is_one_line(tmp_path, changes, message):
+    (tmp_path / 'tokenizer.json').write_text(json.dumps({**registry.to_dict(WordTokenizer('words')), **changes}))
+    with pytest.raises(BadInput, match=f'tokenizer.json: {message}'):
+        registry.load(tmp_path)
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    tokenizer = WordTokenizer('words', lowercase=True, proper_nouns=True, names=('ann', 'bush'))
+    registry.save(tokenizer, tmp_path)
+    assert registry.load(tmp_path) == tokenizer
+
+
+def test_proper_nouns_are_learned_from_the_text_and_kept(tmp_path):
+    (tmp_path / 'text.txt').write_text(TEXT)
+    settings = corpus_settings('text', tmp_path / 'text.txt', proper_nouns=True)
+    words = vocabulary.for_corpus(corpora.load(settings), settings)
+    assert words.tokenizer.names == ('ann',)
+    vocabulary.save(words, tmp_path / 'vocabulary.txt')
+    assert vocabulary.load(tmp_path / 'vocabulary.txt').tokenize('Ann said') == ['<proper>', 'said']
+
+
+def test_a_tokenized_corpus_is_split_at_white_space_unless_another_kind_is_asked_for(monkeypatch):
+    monkeypatch.setitem(registry.TOKENIZERS, 'letters', Letters)
+    assert corpora.make_tokenizer(corpus_settings('brown')).kind == 'whitespace'
+    assert corpora.make_tokenizer(corpus_settings('text')).kind == 'words'
+    assert corpora.make_tokenizer(corpus_settings('brown', tokens='letters')).kind == 'letters'
+    with pytest.raises(BadInput, match="^corpus.tokens='runes': must be one of words, whitespace, letters"):
+        corpora.check_settings(corpus_settings('text', tokens='runes'))
+
+
+@pytest.mark.parametrize('kind', ['words', 'whitespace'])
+@pytest.mark.parametrize('lowercase', [True, False])
+def test_decoding_an_encoded_text_gives_its_tokens_with_blanks_between(kind, lowercase):
+    tokenizer = WordTokenizer(kind, lowercase=lowercase)
+    text = TEXT.lower() if lowercase else TEXT
+    once = tokenizer.decode(tokenizer.encode(TEXT).tokens)
+    assert tokenizer.decode(tokenizer.encode(once).tokens) == once and once.replace(' ', '') == ''.join(text.split())
+    assert kind == 'words' or once == ' '.join(text.split())
+    cleaned = tokenizer.decode(tokenizer.encode(TEXT).tokens, clean_up=True)
+    assert kind == 'whitespace' or cleaned.split() == text.split()
+
+
+def test_an_encoding_says_where_each_token_is():
+    encoding = WordTokenizer('words', lowercase=True, split_possessive=True).encode(" The  dog's e\u0301tude, 'no'")
+    assert encoding.tokens == ['the', 'dog', "'s", 'étude', ',', "'", 'no', "'"]
+    parts = [encoding.text[start:stop] for start, stop in encoding.offsets]
+    assert parts == ['The', 'dog', "'s", 'étude', ',', "'", 'no', "'"]
+    assert encoding.word_ids == [0, 1, 1, 2, 2, 3, 3, 3]
+    fitted = WordTokenizer().encode('"No" — ice', {'``', 'No', "''", '--'})
+    assert fitted.tokens == ['``', 'No', "''", '--', 'ice']
+    assert [fitted.text[start:stop] for start, stop in fitted.offsets] == ['"', 'No', '"', '—', 'ice']
+    letters = Letters('letters').encode('ab c')
+    assert (letters.tokens, letters.word_ids) == (['a', 'b', ' ', 'c'], [0, 0, 0, 1])
+
+
+def test_a_dataset_knows_tokens_words_and_characters(tmp_path):
+    (tmp_path / 'text.txt').write_text('ab cd\n\nab efg\n\nab h ij\n')
+    settings = corpus_settings('text', tmp_path / 'text.txt', paragraphs='blank_lines', train=6.0, valid=2.0)
+    corpus = corpora.load(settings)
+    assert corpus.words == '<text> <p> ab cd <p> ab efg <p> ab h ij'.split()
+    rare = vocabulary.build(corpus.words, min_count=2)
+    sizes = dataset.from_corpus(corpus, rare).sizes
+    assert sizes == {'train': (6, 3, 12), 'valid': (2, 1, 5), 'test': (3, 3, 8)}
+    assert RARE in rare.words
