@@ -11,12 +11,11 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ml_collections import ConfigDict
-
 from nplm_jax import config as config_lib
-from nplm_jax.config import CorpusSettings, is_option
+from nplm_jax.config import FIELDS, CorpusSettings, is_option
 from nplm_jax.runs import catalog, experiment, figures, loading, session, workdir
 from nplm_jax.runs.command_line import describe_unknown_key
+from nplm_jax.runs.experiment import Config
 from nplm_jax.runs.workdir import run_name
 from nplm_jax.training import vmapped
 from nplm_jax.utils.checked_fields import flatten
@@ -38,11 +37,11 @@ class Point:
     """
 
     name: str
-    config: ConfigDict
+    config: Config
     overrides: Mapping[str, Any]
 
 
-def load_points(path: str, config: ConfigDict) -> list[Point]:
+def load_points(path: str, config: Config) -> list[Point]:
     """Returns the points that `sweep()` in a config file yields, each applied to `config` and checked.
 
     Args:
@@ -71,7 +70,7 @@ def load_points(path: str, config: ConfigDict) -> list[Point]:
     return points
 
 
-def grid_points(axes: Sequence[str], config: ConfigDict) -> list[Point]:
+def grid_points(axes: Sequence[str], config: Config) -> list[Point]:
     """Returns a point for each combination of values, each applied to `config` and checked.
 
     Args:
@@ -82,13 +81,13 @@ def grid_points(axes: Sequence[str], config: ConfigDict) -> list[Point]:
         BadInput: a key is unknown or given twice, or a value has a wrong type or is impossible. No run has started by
             then.
     """
-    values: dict[str, list[Any]] = {}
+    flat, values = flatten(config), dict[str, list[Any]]()
     for axis in axes:
         key, equals, texts = axis.partition('=')
         require(bool(key and equals), '--grid', axis, 'must be KEY=VALUE,VALUE,... such as model.m=10,30')
         require(key not in values, '--grid', axis, 'key given twice')
-        parent, last = _find(config, key, '--grid')
-        expected = type(parent[last]) if last in parent else object
+        _check_key(key, '--grid')
+        expected = type(flat[key]) if key in flat else object  # an option may be missing
         values[key] = [_parse(text, expected, key) for text in texts.split(',')]
     combinations = itertools.product(*values.values())
     points = [apply(config, dict(zip(values, combination)), '--grid') for combination in combinations]
@@ -118,19 +117,13 @@ def _check_names(points: Iterable[Point], one: str) -> None:
         raise BadInput(f'{one} is named {taken}, a name that another point or a file of the sweep has')
 
 
-def _find(config: ConfigDict, key: str, flag: str) -> tuple[ConfigDict, str]:
-    """Returns the section of a flattened key, and its last part. Raises BadInput for an unknown key."""
-    *sections, last = key.split('.')
-    parent: Any = config
-    for section in sections:
-        parent = parent[section] if isinstance(parent, ConfigDict) and section in parent else None
-    is_value = isinstance(parent, ConfigDict) and last in parent and not isinstance(parent[last], ConfigDict)
-    if not (is_value or is_option(key)):
+def _check_key(key: str, flag: str) -> None:
+    """Raises BadInput for an unknown key."""
+    if not (key in FIELDS or is_option(key)):
         raise BadInput(f'{flag}: {key}: {describe_unknown_key(key)}')
-    return parent, last
 
 
-def apply(config: ConfigDict, overrides: Mapping[str, Any], flag: str = '--sweep') -> Point:
+def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep') -> Point:
     """Returns the point that changes some flattened keys of `config`.
 
     Raises:
@@ -138,15 +131,11 @@ def apply(config: ConfigDict, overrides: Mapping[str, Any], flag: str = '--sweep
     """
     if not (isinstance(overrides, Mapping) and all(isinstance(key, str) for key in overrides)):
         raise BadInput(f'{flag}: {overrides!r}: a point must be a dictionary of keys')
-    changed = config.copy_and_resolve_references()
-    for key, value in overrides.items():
-        parent, last = _find(changed, key, flag)
-        try:
-            parent[last] = value
-        except TypeError:
-            raise BadInput(f'{flag}: {key}={value!r}: must be of type {type(parent[last]).__name__}') from None
-    name = overrides.get('name') or run_name(overrides) or config.name
-    changed.name = name
+    for key in overrides:
+        _check_key(key, flag)
+    values = flatten(config)
+    name = overrides.get('name') or run_name(overrides) or values['name']
+    changed = {**values, **overrides, 'name': name}
     try:
         experiment.load_settings(changed)
     except BadInput as error:

@@ -122,7 +122,7 @@ def test_a_grid_has_a_point_for_each_combination_of_values_of_the_keys_types():
     points = sweeps.grid_points(['model.direct=true,False', 'model.m=3,4', 'optimizer.decay=0'], sentences.get_config())
     values = [tuple(point.overrides[key] for key in ('model.direct', 'model.m', 'optimizer.decay')) for point in points]
     assert values == [(True, 3, 0.0), (True, 4, 0.0), (False, 3, 0.0), (False, 4, 0.0)]
-    assert points[0].name == 'direct=True,m=3,decay=0.0' and points[2].config.model.direct is False
+    assert points[0].name == 'direct=True,m=3,decay=0.0' and points[2].config['model.direct'] is False
 
 
 def test_an_impossible_point_of_a_grid_is_named_before_anything_trains(tmp_path):

@@ -5,7 +5,7 @@ with b(h) = 1 for a context that is not in the table.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from nplm_jax.data.corpora import Span
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram.counts import NgramTable
-from nplm_jax.models.ngram.sorting import blocks
+from nplm_jax.models.ngram.scratch import blocks
 
 Values = Any  # a float64 array, or a quantization.QuantizedArray, which is read like one
 _WORDS = 2**20  # words that are scored at once
@@ -40,36 +40,33 @@ class BackoffModel(LanguageModel):
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns log P(w_t | the n-1 words before it) for each t in `span`. float32, nats."""
-        return self._by_block(tokens_T, span, np.dtype(np.float32), self._log_p)
+        pieces = [self.log_p_of(*nodes).astype(np.float32) for nodes in self._stream_nodes(tokens_T, span)]
+        return np.concatenate([np.empty(0, np.float32), *pieces])
 
     def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns the length of the longest n-gram of the table that ends at each word of `span`."""
-        return self._by_block(tokens_T, span, np.dtype(int), self._lengths)
+        orders = np.arange(1, self.n + 1)[:, None]
+        pieces = [((np.stack(nodes[1:]) >= 0) * orders).max(0) for nodes, _ in self._stream_nodes(tokens_T, span)]
+        return np.concatenate([np.empty(0, int), *pieces])
 
-    def _by_block(
-        self, tokens_T: np.ndarray, span: Span, dtype: np.dtype, compute: Callable[[np.ndarray, Span], np.ndarray]
-    ) -> np.ndarray:
-        """Computes one value for each word of `span`, for many words at once, which bounds the memory."""
-        values_T = np.empty(len(span), dtype)
-        for block in blocks(len(span), _WORDS):
-            values_T[block] = compute(tokens_T, Span(span.start + block.start, span.start + block.stop))
-        return values_T
+    def log_p_of(self, nodes: Sequence[np.ndarray], contexts: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns log P of words after contexts. float64, nats.
 
-    def _log_p(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Returns log P of each word of `span`. float64."""
-        nodes, contexts = self.table.stream_nodes(tokens_T, span, self.n)
+        Args:
+            nodes: By order 0..n, the node of the n-gram that ends at each word, or -1; that of order 0 is not read.
+            contexts: By length 0..n-1, the node of the words before, or -1.
+        """
         log_p_T = self.log_p[0][nodes[1]]
         for log_p, log_b, nodes_T, contexts_T in zip(self.log_p[1:], self.log_b, nodes[2:], contexts[1:]):
             backed_off_T = log_p_T + np.where(contexts_T >= 0, log_b[contexts_T], 0)
             log_p_T = np.where(nodes_T >= 0, log_p[nodes_T], backed_off_T)
         return log_p_T
 
-    def _lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Returns the length of the longest n-gram that ends at each word of `span`."""
-        lengths_T = np.ones(len(span), int)
-        for k, nodes_T in enumerate(self.table.stream_nodes(tokens_T, span, self.n)[0][2:], start=2):
-            lengths_T[nodes_T >= 0] = k
-        return lengths_T
+    def _stream_nodes(self, tokens_T: np.ndarray, span: Span) -> Iterator[tuple[list[np.ndarray], list[np.ndarray]]]:
+        """Yields the nodes and contexts of the words of `span`, of many words at once, which bounds the memory."""
+        for block in blocks(len(span), _WORDS):
+            part = Span(span.start + block.start, span.start + block.stop)
+            yield self.table.stream_nodes(tokens_T, part, self.n)
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`."""

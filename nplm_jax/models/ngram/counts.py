@@ -16,8 +16,8 @@ import numpy as np
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.models.language_model import check_contexts
-from nplm_jax.models.ngram.scratch import Scratch
-from nplm_jax.models.ngram.sorting import blocks, node_dtype, sort_ngrams, sort_with_order
+from nplm_jax.models.ngram.scratch import Scratch, blocks
+from nplm_jax.models.ngram.sorting import node_dtype, sort_ngrams, sort_with_order
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.mapped_arrays import bincount
 
@@ -161,11 +161,7 @@ class NgramCounts:
 
     def totals(self, order: int) -> np.ndarray:
         """Returns how often each context of length `order - 1` precedes a counted word. float64."""
-        return self.sum_by_context(order, self.counts[order - 1])
-
-    def sum_by_context(self, order: int, values: np.ndarray) -> np.ndarray:
-        """Sums a value of each n-gram over the n-grams of one context. Returns float64, one per node of `order - 1`."""
-        return np.bincount(self.table.prefixes(order), values, self.table.size(order - 1))
+        return np.bincount(self.table.prefixes(order), self.counts[order - 1], self.table.size(order - 1))
 
 
 def count(
@@ -206,7 +202,7 @@ def _copy_words(
     tokens_T: np.ndarray, span: Span, num_context: int, vocabulary_size: int, scratch: Scratch
 ) -> np.ndarray:
     """Returns the same words as `with_history`, int32 where the vocabulary fits, checked. Raises: BadInput."""
-    words_L = scratch.empty(num_context + len(span), node_dtype(vocabulary_size))
+    words_L = scratch.zeros(num_context + len(span), node_dtype(vocabulary_size))
     words_L[:num_context] = check_ids(
         with_history(tokens_T, Span(span.start, span.start), num_context), vocabulary_size
     )

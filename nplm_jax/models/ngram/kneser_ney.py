@@ -13,14 +13,12 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.models.ngram import pruning
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import Block, NgramCounts, count
-from nplm_jax.models.ngram.scratch import BLOCK, Scratch
-from nplm_jax.models.ngram.sorting import blocks, node_dtype, progress_bar
+from nplm_jax.models.ngram.scratch import BLOCK, Scratch, blocks
+from nplm_jax.models.ngram.sorting import node_dtype, progress_bar
 from nplm_jax.utils.mapped_arrays import release
 
-FALLBACK_BACKOFF = (0.5, 0.5, 0.5)  # discounts of the counts 1, 2, 3 and more, where they cannot be estimated
-FALLBACK_MODIFIED = (0.5, 1.0, 1.5)
-
-Discounts = tuple[float, float, float]
+FALLBACK_BACKOFF = [0.5, 0.5, 0.5]  # discounts of the counts 1, 2, 3 and more, where they cannot be estimated
+FALLBACK_MODIFIED = [0.5, 1.0, 1.5]
 
 
 class DiscountWarning(UserWarning):
@@ -68,7 +66,7 @@ def fit_backoff(
     """
     counts = count(tokens_T, train, n, vocabulary_size, scratch)
     adjusted = _adjusted_counts(counts)
-    discounts = _estimate_discounts(_kneser_ney_discounts, adjusted, FALLBACK_BACKOFF)
+    discounts = _estimate_discounts(adjusted, is_modified=False)
 
     def estimate_block(block: Block, order: int, lower: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         block_adjusted = adjusted[order - 1][block.nodes]
@@ -121,7 +119,7 @@ def fit_modified(
     """
     counts = count(tokens_T, train, n, vocabulary_size, scratch)
     adjusted = _adjusted_counts(counts)
-    discounts = _estimate_discounts(_modified_discounts, adjusted, FALLBACK_MODIFIED)
+    discounts = _estimate_discounts(adjusted, is_modified=True)
 
     is_kept = pruning.keep_frequent(counts, thresholds) if any(thresholds) else []
 
@@ -171,8 +169,7 @@ def _adjusted_counts(counts: NgramCounts) -> list[np.ndarray]:
     scratch, dtype = counts.scratch, node_dtype(counts.table.size(counts.table.n))
     adjusted = []
     for k in range(1, counts.table.n):
-        lower_order = scratch.empty(counts.table.size(k), dtype)
-        lower_order[:] = 0
+        lower_order = scratch.zeros(counts.table.size(k), dtype)
         for block in blocks(counts.table.size(k + 1), scratch.block):
             is_counted = counts.counts[k][block] > 0
             np.add.at(lower_order, counts.suffix_nodes[k][block][is_counted].astype(np.int64), dtype(1))
@@ -181,38 +178,31 @@ def _adjusted_counts(counts: NgramCounts) -> list[np.ndarray]:
     return [*adjusted, counts.counts[-1]]
 
 
-def _estimate_discounts(
-    estimator: Callable[[int, int, int, int], Discounts | None], adjusted: list[np.ndarray], fallback: Discounts
-) -> list[np.ndarray]:
-    """Returns the discounts of the counts 0, 1, 2, 3+ of every order; warns and uses the fallback without them."""
+def _estimate_discounts(adjusted: list[np.ndarray], is_modified: bool) -> list[np.ndarray]:
+    """Returns the discounts of the counts 0, 1, 2, 3+ of every order; warns and uses fixed ones without them.
+
+    Args:
+        adjusted: The adjusted counts of every order.
+        is_modified: Whether they are Chen & Goodman's three discounts, or three times Kneser & Ney's one.
+    """
     discounts, failed_orders = [], []
     for k, c in enumerate(adjusted, start=1):
         parts = [np.bincount(np.minimum(c[block], 5), minlength=6) for block in blocks(len(c), BLOCK)]
-        estimated = estimator(*np.sum(parts, axis=0)[1:5].tolist())
-        if estimated is None:
+        n1, n2, n3, n4 = np.sum(parts, axis=0)[1:5].tolist()
+        y = n1 / max(n1 + 2 * n2, 1)
+        estimated = [y, y, y]
+        if is_modified and n1 and n2 and n3:
+            estimated = [1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
+        if not (n1 and n2 and (n3 or not is_modified) and all(0 < d <= j for j, d in enumerate(estimated, start=1))):
             failed_orders.append(k)
-        discounts.append(np.array([0.0, *(fallback if estimated is None else estimated)]))
+            estimated = FALLBACK_MODIFIED if is_modified else FALLBACK_BACKOFF
+        discounts.append(np.array([0.0, *estimated]))
     if failed_orders:
         orders = f'order{"s"[: len(failed_orders) - 1]} {", ".join(map(str, failed_orders))}'
-        fixed = 'the fixed discount 0.5' if fallback == FALLBACK_BACKOFF else 'the fixed discounts 0.5, 1 and 1.5'
+        fixed = 'the fixed discounts 0.5, 1 and 1.5' if is_modified else 'the fixed discount 0.5'
         message = f'too little text to estimate the Kneser-Ney discounts of {orders}: using {fixed}'
         warnings.warn(message, DiscountWarning, stacklevel=3)
     return discounts
-
-
-def _kneser_ney_discounts(n1: int, n2: int, n3: int, n4: int) -> Discounts | None:
-    """Returns Kneser & Ney's one discount for the counts 1, 2, 3+; None unless it is between 0 and 1."""
-    d = n1 / (n1 + 2 * n2) if n1 and n2 else 0.0
-    return (d, d, d) if 0 < d < 1 else None
-
-
-def _modified_discounts(n1: int, n2: int, n3: int, n4: int) -> Discounts | None:
-    """Returns Chen & Goodman's three discounts; None unless all can be computed and are in (0, count]."""
-    if not (n1 and n2 and n3):
-        return None
-    y = n1 / (n1 + 2 * n2)
-    d = (1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3)
-    return d if all(0 < x <= j for j, x in enumerate(d, start=1)) else None
 
 
 def _apply_discounts(

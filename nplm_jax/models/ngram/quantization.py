@@ -11,8 +11,8 @@ import numpy as np
 
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import Block, NgramTable, find
-from nplm_jax.models.ngram.scratch import Scratch
-from nplm_jax.models.ngram.sorting import blocks, node_dtype
+from nplm_jax.models.ngram.scratch import Scratch, blocks
+from nplm_jax.models.ngram.sorting import node_dtype
 from nplm_jax.utils.mapped_arrays import release
 
 BITS = (8, 16)

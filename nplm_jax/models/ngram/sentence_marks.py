@@ -97,10 +97,7 @@ def _begin(model: BackoffModel, mark: int) -> list[tuple[np.ndarray, np.ndarray,
         rows, words = np.divmod(np.unique(np.concatenate([rows * size + words for rows, words in followers])), size)
         contexts = [nodes[rows] for nodes in contexts]
         longer = [find(keys, nodes * size + words) for keys, nodes in zip(table.keys, contexts)]
-        log_p = model.log_p[0][words]
-        for length in range(1, n):
-            backed_off = log_p + np.where(contexts[length] >= 0, model.log_b[length - 1][contexts[length]], 0)
-            log_p = np.where(longer[length] >= 0, model.log_p[length][longer[length]], backed_off)
+        log_p = model.log_p_of([rows, *longer], contexts)
         contexts = [np.zeros_like(rows), *longer[: n - 1]]
         begin.append((rows, words, log_p, _sum_log_b(model, contexts, k)))
     return begin

@@ -1,47 +1,26 @@
-"""Finds all n-grams of a stream of words by sorting the positions where they start, a bucket of first words at a time.
+"""Finds all n-grams of a stream of words by sorting the positions where they start, order by order.
 
-The positions of a bucket are sorted by their first word, then by two words, and so on: the groups of equal (k-1)-grams
-are refined by the k-th word. So each order is one sort of 64-bit numbers, and a bucket's n-grams of each order follow
-those of the bucket before it. The memory depends on the size of a bucket, not on the number of words.
+The positions are sorted by their first word, then by two words, and so on: the groups of equal (k-1)-grams are refined
+by the k-th word. So each order is sorted a block of whole groups at a time, in 64-bit numbers. The memory depends on
+the size of a block, and on how often the most frequent word occurs.
 
-Dims: L words of a sequence, S positions of a bucket.
+Dims: L words of a sequence, S positions of a block.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import tqdm
 
-from nplm_jax.models.ngram.scratch import Scratch, Writer
+from nplm_jax.models.ngram.scratch import Scratch, blocks
 from nplm_jax.utils.mapped_arrays import bincount, release
 
 _BITS = 63  # of a sorted number
 
-
-class SortedNgrams(NamedTuple):
-    """The n-grams of one order.
-
-    Attributes:
-        keys: The sorted keys `node of the first k-1 words * |V| + last word`, int64.
-        counts: How often each ends at a counted word, int32 or int64.
-        suffix_nodes: The node of each without its first word, int32 or int64.
-    """
-
-    keys: np.ndarray
-    counts: np.ndarray
-    suffix_nodes: np.ndarray
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-class _Order(NamedTuple):
-    """What is written of one order while the buckets are sorted; `starts` has one position of each n-gram."""
-
-    keys: Writer
-    counts: Writer
-    starts: Writer
-
-
-def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scratch) -> list[SortedNgrams]:
+def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scratch) -> list[Arrays]:
     """Returns the n-grams of orders 2..n.
 
     Args:
@@ -50,37 +29,78 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
         vocabulary_size: |V|.
         scratch: Makes the arrays.
 
+    Returns:
+        For each order its sorted keys `node of the first k-1 words * |V| + last word`, int64; how often each n-gram
+        ends at a counted word, int32 or int64; and the node of each without its first word, int32 or int64.
+
     Raises:
         BadInput: The disk is full.
     """
-    dtype = node_dtype(len(words_L))
-    orders = [_Order(*(scratch.writer(x) for x in (np.int64, dtype, dtype))) for _ in range(2, n + 1)]
-    # nodes_at[k-1][i] is the node of the k-gram that starts at word i; at the highest order no one asks for it.
-    nodes_at = [words_L, *(scratch.empty(len(words_L), dtype) for _ in range(2, n))]
-    sizes = [0] * len(orders)
-    with progress_bar(max(len(words_L) - 1, 0) if orders else 0, 'counting n-grams', ' words') as bar:
-        for starts_S in _buckets(words_L, vocabulary_size, scratch.block) if orders else ():
-            _sort_bucket(words_L, starts_S, vocabulary_size, orders, nodes_at, sizes)
-            bar.update(len(starts_S))
-    ngrams = []
-    for order, lower_nodes in zip(orders, nodes_at):
-        suffix_nodes = order.starts.finish()
-        for block in blocks(len(suffix_nodes), scratch.block):
-            suffix_nodes[block] = lower_nodes[suffix_nodes[block] + 1]
-        ngrams.append(SortedNgrams(order.keys.finish(), order.counts.finish(), suffix_nodes))
-        release(lower_nodes, suffix_nodes)
+    dtype, ngrams = node_dtype(len(words_L)), []
+    nodes_L = words_L  # of the (k-1)-gram that starts at each word
+    starts, nodes = _sort_by_word(words_L, vocabulary_size, scratch) if n > 1 else (words_L, words_L)
+    with progress_bar(len(words_L) * (n - 1), 'counting n-grams', ' words') as bar:
+        for k in range(2, n + 1):
+            keys, *writers = scratch.writer(np.int64), *(scratch.writer(dtype) for _ in range(4))
+            counts, suffix_nodes, next_starts, next_nodes = writers
+            next_nodes_L, size = scratch.zeros(len(words_L) if k < n else 0, dtype), 0
+            for block in _groups(nodes, scratch.block):
+                bar.update(block.stop - block.start)
+                fits_S = starts[block] <= len(words_L) - k
+                starts_S, prefixes_S = starts[block][fits_S], nodes[block][fits_S].astype(np.int64)
+                if not len(starts_S):
+                    continue
+                base = int(prefixes_S[0])
+                keys_S = (prefixes_S - base) * vocabulary_size + words_L[starts_S + (k - 1)]
+                keys_S, order_S = sort_with_order(keys_S)
+                starts_S, is_first_S = starts_S[order_S], np.append(True, keys_S[1:] != keys_S[:-1])
+                first = np.flatnonzero(is_first_S)
+                keys.append(keys_S[first] + base * vocabulary_size)
+                # Those that start earlier end before the first counted word.
+                counts.append(np.add.reduceat(starts_S >= n - k, first, dtype=np.int64))
+                suffix_nodes.append(nodes_L[starts_S[first] + 1])
+                if k < n:
+                    nodes_S = (size + np.cumsum(is_first_S) - 1).astype(dtype)
+                    next_starts.append(starts_S)
+                    next_nodes.append(nodes_S)
+                    next_nodes_L[starts_S] = nodes_S
+                size += len(first)
+            ngrams.append((keys.finish(), counts.finish(), suffix_nodes.finish()))
+            nodes_L, starts, nodes = next_nodes_L, next_starts.finish(), next_nodes.finish()
+            release(words_L, nodes_L, starts, nodes, *ngrams[-1])
     return ngrams
+
+
+def _sort_by_word(words_L: np.ndarray, vocabulary_size: int, scratch: Scratch) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the positions of the words, sorted by word, those of one word in their order; and the sorted words."""
+    starts = scratch.zeros(len(words_L), node_dtype(len(words_L)))
+    words = scratch.zeros(len(words_L), words_L.dtype.type)
+    counts_V = bincount(words_L, vocabulary_size)
+    next_V = np.cumsum(counts_V) - counts_V  # the place of the next position of each word
+    for block in blocks(len(words_L), scratch.block):
+        words_S, order_S = sort_with_order(words_L[block].astype(np.int64))
+        number_S = np.arange(len(words_S)) - np.searchsorted(words_S, words_S)  # 0, 1, ... of each word
+        places_S = next_V[words_S] + number_S
+        starts[places_S], words[places_S] = block.start + order_S, words_S
+        next_V += np.bincount(words_S, minlength=vocabulary_size)
+    return starts, words
+
+
+def _groups(nodes: np.ndarray, size: int) -> Iterator[slice]:
+    """Yields the blocks of sorted nodes, of so many or more where one is longer, such that equal ones are together."""
+    first = 0
+    while first < len(nodes):
+        stop = min(first + size, len(nodes))
+        if stop < len(nodes):
+            cut = int(np.searchsorted(nodes, nodes[stop]))
+            stop = cut if cut > first else int(np.searchsorted(nodes, nodes[first], side='right'))
+        yield slice(first, stop)
+        first = stop
 
 
 def node_dtype(num_words: int) -> type[np.signedinteger]:
     """Returns the smallest of int32 and int64 that holds a node, a position and a count of so many words."""
     return np.int32 if num_words < np.iinfo(np.int32).max else np.int64
-
-
-def blocks(size: int, block: int) -> Iterator[slice]:
-    """Yields the slices of at most `block` elements that make up `size` elements."""
-    for start in range(0, size, block):
-        yield slice(start, min(start + block, size))
 
 
 def progress_bar(total: int, description: str, unit: str) -> tqdm.tqdm:
@@ -108,84 +128,3 @@ def sort_with_order(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     packed |= np.arange(len(keys))
     packed.sort()
     return packed >> bits, packed & ((1 << bits) - 1)
-
-
-def _sort_bucket(
-    words_L: np.ndarray,
-    starts_S: np.ndarray,
-    vocabulary_size: int,
-    orders: list[_Order],
-    nodes_at: list[np.ndarray],
-    sizes: list[int],
-) -> None:
-    """Writes the n-grams of all orders that start at the positions of a bucket.
-
-    Args:
-        words_L: The words.
-        starts_S: The positions, ascending; their first words (and, where one first word fills several buckets, their
-            second words) are in no other bucket, and follow those of the bucket before.
-        vocabulary_size: |V|.
-        orders: The writers of orders 2..n.
-        nodes_at: The nodes by position of orders 1..n-1, which are filled in.
-        sizes: The number of n-grams of orders 2..n so far, which grows.
-    """
-    num_words, n = len(words_L), len(orders) + 1
-    base, prefixes_S = 0, words_L[starts_S].astype(np.int64)
-    for k, order in enumerate(orders, start=2):
-        fits_S = starts_S <= num_words - k
-        if not fits_S.all():
-            starts_S, prefixes_S = starts_S[fits_S], prefixes_S[fits_S]
-        if not len(starts_S):
-            return
-        lowest = int(prefixes_S.min())
-        keys_S, order_S = sort_with_order((prefixes_S - lowest) * vocabulary_size + words_L[starts_S + (k - 1)])
-        starts_S = starts_S[order_S]
-        is_first_S = np.ones(len(keys_S), bool)
-        np.not_equal(keys_S[1:], keys_S[:-1], out=is_first_S[1:])
-        first = np.flatnonzero(is_first_S)
-        prefixes_S = np.cumsum(is_first_S) - 1  # the nodes of order k, which are the prefixes of order k + 1
-        counts = np.diff(first, append=len(keys_S))
-        np.subtract.at(counts, prefixes_S[starts_S < n - k], 1)  # those that end before the first counted word
-        order.keys.append(keys_S[first] + (base + lowest) * vocabulary_size)
-        order.counts.append(counts)
-        order.starts.append(starts_S[first])
-        base = sizes[k - 2]
-        sizes[k - 2] += len(first)
-        if k < n:
-            nodes_at[k - 1][starts_S] = base + prefixes_S
-
-
-def _buckets(words_L: np.ndarray, vocabulary_size: int, size: int) -> Iterator[np.ndarray]:
-    """Yields the positions of all words but the last, bucket by bucket; ascending in a bucket.
-
-    Args:
-        words_L: The words.
-        vocabulary_size: |V|.
-        size: The number of positions in a bucket. A bucket is larger only where two words follow each other more often.
-    """
-    counts_V = bincount(words_L[:-1], vocabulary_size)
-    for first, stop in _ranges(counts_V, size):
-        # `first` as an offset makes two comparisons one: smaller words become large unsigned numbers.
-        offset, unsigned = words_L.dtype.type(first), np.dtype(f'u{words_L.itemsize}')
-        pieces = [
-            block.start + np.flatnonzero((words_L[block] - offset).view(unsigned) < unsigned.type(stop - first))
-            for block in blocks(len(words_L) - 1, size)
-        ]
-        starts_S = np.concatenate(pieces)
-        if len(starts_S) <= size:
-            yield starts_S
-            continue
-        next_words_S = words_L[starts_S + 1]
-        for next_first, next_stop in _ranges(np.bincount(next_words_S, minlength=vocabulary_size), size):
-            yield starts_S[(next_words_S >= next_first) & (next_words_S < next_stop)]
-
-
-def _ranges(counts: np.ndarray, size: int) -> Iterator[tuple[int, int]]:
-    """Yields ranges [first, stop) of words, in order, whose counts add up to `size` at most, or of one word."""
-    totals = np.append(0, np.cumsum(counts))
-    first = 0
-    while totals[first] < totals[-1]:
-        stop = max(int(np.searchsorted(totals, totals[first] + size, side='right')) - 1, first + 1)
-        if totals[stop] > totals[first]:
-            yield first, stop
-        first = stop

@@ -1,5 +1,7 @@
 """N-grams that are counted in small blocks and in files are those that are counted at once in memory."""
 
+import tempfile
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -94,10 +96,9 @@ def test_temporary_files_have_no_name(tmp_path):
 
 @pytest.mark.parametrize('in_memory', [0, 1000])
 def test_a_full_disk_is_one_line(in_memory, monkeypatch):
-    scratch = Scratch(block=64, in_memory=in_memory)
-    monkeypatch.setattr(scratch, 'open', lambda: open('/dev/full', 'r+b', buffering=0))
+    monkeypatch.setattr(tempfile, 'TemporaryFile', lambda **_: open('/dev/full', 'w+b', buffering=0))
     with pytest.raises(BadInput, match=r'cannot hold the n-grams \(No .*; [0-9,]+ bytes of one array\)'):
-        counts.count(np.arange(300) % 7, Span(0, 300), 3, 7, scratch)
+        counts.count(np.arange(300) % 7, Span(0, 300), 3, 7, Scratch(block=64, in_memory=in_memory))
 
 
 def test_a_folder_that_is_missing_is_one_line(tmp_path):
