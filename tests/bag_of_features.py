@@ -12,7 +12,7 @@ from nplm_jax.utils.nn import uniform
 class BagOfFeatures(Body):
     """The order of the words before is lost."""
 
-    num_context: int
+    reach: int
     m: int
 
     @classmethod
@@ -29,6 +29,6 @@ class BagOfFeatures(Body):
         """Returns C."""
         return {'C_VxM': uniform(key, (vocabulary_size, self.m), 0.1)}
 
-    def features(self, params, e_BxNxM, carry, key=None, axis=None):
-        """Returns the mean."""
-        return {'U_VxM': e_BxNxM.mean(axis=1)}, carry
+    def features(self, params, e_SxLxM, state, key=None, axis=None):
+        """Returns the mean, S x 1 x M."""
+        return {'U_VxM': e_SxLxM.mean(axis=1, keepdims=True)}, state

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers import DATA, SPARSE, covering_pairs, small_settings
 
+from nplm_jax.data.corpora import Span
 from nplm_jax.models import neural
 from nplm_jax.models.registry import BODIES
 from nplm_jax.outputs.registry import OUTPUT_LAYERS
@@ -97,9 +98,8 @@ def test_every_optimizer_lowers_for_every_platform(optimizer):
 def test_evaluation_lowers_for_every_platform_in_float32(family, kind):
     network = run_of({'model.family': family, 'output.kind': kind}).program.network
     params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
-    positions_SxB = np.zeros((5, 3), np.int32)
-    score = neural._score_stream.__wrapped__
-    text = lower(score, network, params, DATA.tokens_T, positions_SxB, static=(0,))
+    blocks = neural.stream_blocks(network, np.zeros(15, np.int32), Span(0, 15), 3)
+    text = lower(neural._read_stream.__wrapped__, network, params, *blocks, None, static=(0,))
     assert 'tensor<5x3xf32>' in text
     check_types(text)
     # An accelerator would round to fewer bits unless it is told not to.

@@ -92,7 +92,7 @@ def measure(model: NeuralLanguageModel, tokens_T: np.ndarray, task: Task) -> tup
     scores, W = [], len(task.ids_W)
     for first in range(0, len(task.later_positions_B), BATCH):
         positions_B = task.later_positions_B[first : first + BATCH]
-        state = model.begin(tokens_T[positions_B[:, None] + np.arange(-CONTEXT_WORDS, 0)])
+        state = model.prefill(tokens_T[positions_B[:, None] + np.arange(-CONTEXT_WORDS, 0)])
         columns = []
         for j in range(1 + NUM_AFTER):
             ids_B = tokens_T[np.minimum(positions_B + j, len(tokens_T) - 1)]

@@ -101,11 +101,10 @@ def sample(
     jax_settings.check()
     num_blocks = -(-samples // BLOCK)
     size = -(-samples // num_blocks)
-    prompt_BxN = np.tile(np.asarray(prompt_N, np.int32), (size, 1))
-    blocks = []
+    prompted, blocks = model.prefill(np.asarray(prompt_N, np.int32)[None]), []
     for first in range(0, num_blocks * size, size):
         numbers_B = np.arange(first, first + size)
-        state, ids_TxB = model.begin(prompt_BxN), []
+        state, ids_TxB = model.reorder(prompted, np.zeros(size, np.int32)), []
         for position in range(words):
             ids_B = _draw_word(seed, numbers_B, position, model.predict(state), choice)
             state = model.advance(state, ids_B)
@@ -135,9 +134,13 @@ def beam(
     """
     require(words >= 1, 'words', words, 'must be 1 or more')
     require(width >= 1, 'beam', width, 'must be 1 or more')
-    contexts_KxN, log_p_K = np.asarray(prompt_N, np.int32)[None], np.zeros(1)
-    for _ in range(words):
-        log_p_KxV = model.next_word(contexts_KxN).astype(np.float64)
+    state, ids_KxT, log_p_K = (
+        model.prefill(np.asarray(prompt_N, np.int32)[None]),
+        np.zeros((1, 0), np.int32),
+        np.zeros(1),
+    )
+    for position in range(words):
+        log_p_KxV = np.array(model.predict(state), np.float64)
         if not rare:
             log_p_KxV[:, RARE_ID] = -np.inf
         log_p = (log_p_K[:, None] + log_p_KxV).ravel()
@@ -146,9 +149,11 @@ def beam(
         if not len(best_K):
             raise BadInput(f'beam={width}: only the rare-word symbol can follow; allow it')
         rows_K, ids_K = np.divmod(best_K, log_p_KxV.shape[1])
-        contexts_KxN = np.concatenate([contexts_KxN[rows_K], ids_K[:, None].astype(np.int32)], axis=1)
+        ids_KxT = np.concatenate([ids_KxT[rows_K], ids_K[:, None].astype(np.int32)], axis=1)
         log_p_K = log_p[best_K]
-    return contexts_KxN[:, len(prompt_N) :], log_p_K
+        if position + 1 < words:
+            state = model.advance(model.reorder(state, rows_K), ids_KxT[:, -1])
+    return ids_KxT, log_p_K
 
 
 def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str]:
@@ -204,16 +209,16 @@ def decode_and_spell(spelling: Spelling, ids_BxT: np.ndarray, seed: int = 1) -> 
 def _draw_spellings(spelling: Spelling, numbers_B: np.ndarray, attempt: int, seed: int) -> list[str]:
     """Draws a string for each number; an empty one where it has too many characters."""
     keys_B = (numbers_B + _FIRST_SPELLING).astype(np.uint32)
-    state, ids_TxB = spelling.model.begin(np.tile(spelling.prefix, (len(numbers_B), 1))), []
-    ended_B = np.zeros(len(numbers_B), bool)
+    model, ids_TxB, ended_B = spelling.model, [], np.zeros(len(numbers_B), bool)
+    state = model.reorder(model.prefill(spelling.prefix[None]), np.zeros(len(numbers_B), np.int32))
     for position in range(_MAX_CHARACTERS + 1):
-        log_p_BxV = jnp.asarray(spelling.model.predict(state))
+        log_p_BxV = jnp.asarray(model.predict(state))
         ids_B = _draw_word(seed, keys_B, attempt * (_MAX_CHARACTERS + 1) + position, log_p_BxV, Choice())
         ids_TxB.append(np.asarray(ids_B))
         ended_B |= ids_TxB[-1] == spelling.end_id
         if ended_B.all():
             break
-        state = spelling.model.advance(state, ids_B)
+        state = model.advance(state, ids_B)
     strings = []
     for ids_T, ended in zip(np.stack(ids_TxB, axis=1), ended_B):
         length = int(np.argmax(ids_T == spelling.end_id)) if ended else 0

@@ -236,10 +236,9 @@ def _sum_over_contexts(
 
 
 def _context(model: NeuralLanguageModel, occurrence: Occurrence) -> np.ndarray:
-    """Returns the words before an occurrence that the network reads: as many as its order says, padded with <rare>."""
+    """Returns the words before an occurrence that the network reads: as many as its order says, at most."""
     size = CONTEXT_WORDS if model.n is None else model.n - 1
-    last = occurrence.before[max(0, len(occurrence.before) - size) :]
-    return last if model.n is None else np.pad(last, (size - len(last), 0), constant_values=RARE_ID)
+    return occurrence.before[max(0, len(occurrence.before) - size) :]
 
 
 def _log_p_after(model: NeuralLanguageModel, occurrence: Occurrence, ids_K: np.ndarray, following: int) -> np.ndarray:
@@ -248,8 +247,7 @@ def _log_p_after(model: NeuralLanguageModel, occurrence: Occurrence, ids_K: np.n
     log_p_K = np.zeros(len(ids_K))
     if not len(after):
         return log_p_K
-    state = model.begin(_context(model, occurrence)[None])
-    state = jax.tree.map(lambda x: jnp.repeat(x, len(ids_K), axis=0), state)
+    state = model.reorder(model.prefill(_context(model, occurrence)[None]), np.zeros(len(ids_K), np.int32))
     next_ids_K = ids_K.astype(np.int32)
     for word in after:
         state, next_ids_K = model.advance(state, next_ids_K), np.full(len(ids_K), word, np.int32)
@@ -262,7 +260,7 @@ def _sampled_features(model: NeuralLanguageModel) -> list[Features]:
     """Returns the features after the words of sequences that the network writes, one block for each position."""
     choice = Choice(rare=True)
     ids_SxT = sample(model, np.zeros(0, np.int32), FIRST_WORDS + LAST_WORDS, SEQUENCES, choice, seed=SEED)
-    state, blocks = model.begin(ids_SxT[:, :FIRST_WORDS]), []
+    state, blocks = model.prefill(ids_SxT[:, :FIRST_WORDS]), []
     for t in range(FIRST_WORDS, FIRST_WORDS + LAST_WORDS):
         state = model.advance(state, ids_SxT[:, t])
         blocks.append(state.features)

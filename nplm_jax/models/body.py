@@ -1,14 +1,28 @@
-"""Interface of network bodies: from the embedded context words to the features that the output layer multiplies.
+"""Interface of network bodies: from embedded tokens to the features that the output layer multiplies.
 
-Dims: V vocabulary, M features per word (m), N context words, B batch, S streams that are read in parallel, T words of a
-stream, so that B = S * T.
+A body reads S streams of L tokens each, and returns the features after the last T tokens of each stream, from which
+the next tokens are predicted. Examples are numbered stream by stream, so that B = S * T. There are two kinds:
+
+| | a window | a body with a state |
+|---|---|---|
+| P(w) depends on | the last `reach` tokens, N of them | all tokens, or the last `reach` |
+| training | S = B streams in random order, L = N, T = 1 | S = B / `bptt_length` streams that go on, L = T |
+| scoring | the N tokens before each position are a stream, L = N | one stream, or as many as there are lines, L = T |
+| before the first token of a text | N rare-word symbols | `start`, then one rare-word symbol |
+
+Boundaries of paragraphs and texts are tokens like any other: a state is carried over them, and a window spans them.
+The masks of dropout are B x D, one row for each token; S x D with `model.variational`, one row for each stream; and
+B x 1 for the words that `model.word_dropout` leaves out. No mask is on the path from state to state.
+
+Dims: V vocabulary, M features per word (m), D width of an array of features, N context words.
 """
 
 import abc
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.config import Settings
@@ -18,34 +32,44 @@ from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.outputs.softmax import LINEAR, Scorer
 from nplm_jax.utils.nn import AxisName, Key
 
-Carry = Any  # a pytree of arrays with one row per stream; None for a body without state
+State = Any  # a pytree of arrays with one row per stream; None for a body without state
+BURN_IN = 512  # tokens before a scored span that fill a state of unlimited reach
 
 
 class Body(abc.ABC):
-    """Maps context words to features, as pure functions of the parameters. Subclasses are frozen dataclasses.
+    """Maps embedded tokens to features, as pure functions of the parameters. Subclasses are frozen dataclasses.
 
-    The defaults here are those of a window: each example is a stream by itself, and there is no carry.
+    The defaults here are those of a window.
 
     Attributes:
-        num_context: N, the number of words before a target that `features` takes.
+        reach: Tokens before a target on which its prediction depends; None for all.
+        has_state: Whether a stream is read part by part, each part from the state after the part before.
+        bptt_length: Tokens of a stream that an update predicts; None where it predicts one token of each stream.
     """
 
-    num_context: int
+    reach: int | None
+    has_state: ClassVar[bool] = False
+    bptt_length: int | None = None
 
     @property
-    def n(self) -> int | None:
-        """The order: a word is predicted from the n - 1 words before it; None for a body with a carry."""
-        return None if jax.tree.leaves(self.start(1)) else self.num_context + 1
+    def num_context(self) -> int:
+        """N: the tokens that `features` takes for one prediction while scoring."""
+        if self.has_state:
+            return 1
+        assert self.reach is not None
+        return self.reach
 
     @property
     def training_context(self) -> int:
-        """Number of words before a target that `features` takes in training: fewer where a batch is read as streams."""
-        return self.num_context
+        """The tokens before a target that `features` takes for one prediction in training."""
+        return self.num_context if self.bptt_length is None else 1
 
     @property
     def burn_in(self) -> int:
-        """Number of words read before a scored span to fill the state."""
-        return 0
+        """Number of tokens read before a scored span to fill the state."""
+        if not self.has_state:
+            return 0
+        return BURN_IN if self.reach is None else self.reach
 
     @classmethod
     @abc.abstractmethod
@@ -74,39 +98,50 @@ class Body(abc.ABC):
         keys = jax.random.split(jax.random.fold_in(key, 5), len(self.widths))
         return dict(zip(self.widths, keys))
 
+    def start(self, num_streams: int) -> State:
+        """Returns the state of streams before their first token."""
+        return None
+
     @abc.abstractmethod
     def features(
-        self, params: Params, e_BxNxM: jax.Array, carry: Carry, key: Key = None, axis: AxisName = None
-    ) -> tuple[Features, Carry]:
+        self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
+    ) -> tuple[Features, State]:
         """Computes the features that the output matrices multiply.
 
         Args:
             params: The parameters; C_VxM is not read.
-            e_BxNxM: The features of the N context words of each example, in reading order, stream by stream.
-            carry: The carry of the streams before these examples.
+            e_SxLxM: The features of the tokens of each stream, in reading order.
+            state: The state of the streams before these tokens.
             key: A random key for dropout; None switches it off.
-            axis: The named axis over which the batch is divided, if it is.
+            axis: The named axis over which the streams are divided, if they are.
 
         Returns:
-            The features by the name of their matrix, and the carry after these examples.
+            The features after the last T tokens of each stream, S x T x D, by the name of their matrix; and the state
+            after these tokens.
         """
 
     def penalty(self, features: Features) -> jax.Array | float:
-        """Returns a penalty on these features that training adds to the mean NLL, in addition to the regulariser."""
+        """Returns a penalty on the features of a training batch, B x D, that is added to the mean NLL."""
         return 0.0
 
-    def start(self, num_streams: int) -> Carry:
-        """Returns the carry of streams before their first word."""
-        return None
-
     def num_streams(self, batch_size: int) -> int:
-        """Returns the number of streams that a training batch reads in parallel."""
-        return batch_size
+        """Returns S of a training batch."""
+        return batch_size // (self.bptt_length or 1)
 
     def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
         """Returns the positions in the corpus in the order in which an epoch trains on them, int32."""
-        return dataset.epoch_order(seed, epoch, train)
+        if self.bptt_length is None:
+            return dataset.epoch_order(seed, epoch, train)
+        size = dataset.stream_epoch_size(train, self.num_streams(batch_size), self.bptt_length)
+        return jnp.asarray(self.positions_at(seed, epoch, train, batch_size, np.arange(size)), jnp.int32)
 
     def positions_at(self, seed: int, epoch: int, train: Span, batch_size: int, indices: np.ndarray) -> np.ndarray:
         """Returns some elements of the order in which an epoch trains on a corpus that is too long for one array."""
-        return dataset.shuffled_positions(seed, epoch, train, indices)
+        if self.bptt_length is None:
+            return dataset.shuffled_positions(seed, epoch, train, indices)
+        return dataset.stream_positions(seed, epoch, train, self.num_streams(batch_size), self.bptt_length, indices)
+
+
+def by_example(features: Features) -> Features:
+    """Returns S x T x D features as those of B examples, stream by stream, B x D."""
+    return {name: x_SxTxD.reshape(-1, x_SxTxD.shape[2]) for name, x_SxTxD in features.items()}

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from nplm_jax.config import Settings
 from nplm_jax.models import nplm
-from nplm_jax.models.body import Carry
+from nplm_jax.models.body import State
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, Params
 from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.outputs.sampled import SampledSoftmax
@@ -64,11 +64,12 @@ class Energy(nplm.Window):
         return {EMBEDDING: key}
 
     def features(
-        self, params: Params, e_BxNxM: jax.Array, carry: Carry, key: Key = None, axis: AxisName = None
-    ) -> tuple[Features, Carry]:
-        """See `Body.features`."""
-        x_BxP = dropout(key, nplm.concatenate(e_BxNxM), self.dropout, axis)
-        return {EMBEDDING: params['d_K'][None, :] + x_BxP @ params['H_KxP'].T}, carry
+        self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
+    ) -> tuple[Features, State]:
+        """See `Body.features`. L is N, and T is 1."""
+        x_SxP = dropout(key, nplm.concatenate(e_SxLxM), self.dropout, axis)
+        a_SxK = params['d_K'][None, :] + x_SxP @ params['H_KxP'].T
+        return {EMBEDDING: a_SxK[:, None]}, state
 
 
 class EnergyScorer:

@@ -1,6 +1,7 @@
 """The interface of every model; perplexity, mixtures, generation, scoring and tables use only this.
 
-Dims: T words of a stream, B contexts or lines, N words of a context, V vocabulary.
+Dims: T words of a stream, B contexts or lines, N words of a context, V vocabulary, S streams that are read side by
+side, L words of each.
 """
 
 import abc
@@ -9,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE_ID
@@ -20,9 +22,10 @@ State = Any  # decoding state: what a model needs of the words read so far
 class LanguageModel(abc.ABC):
     """P(w_t | the words before it) over a closed vocabulary of V words.
 
-    `score` reads whole texts, `next_word` contexts. For a decoder `begin` returns a state after some contexts,
-    `predict` the distribution of the next word, and `advance` the state after one more word of each context. A subclass
-    defines `n`, `score_span` and `next_word`; the other methods then work, and may be overridden to be faster.
+    `score` reads whole texts, `next_word` contexts. A decoder reads each word once: `prefill` returns a state after
+    some words, `predict` the distribution of the next word, `advance` the state after one more word of each stream,
+    `read` does both for many words, and `reorder` takes the streams that a search goes on with. A subclass defines
+    `n`, `score_span` and `next_word`; the other methods then work, and may be overridden to be faster.
 
     Attributes:
         n: The order: a word is predicted from the n - 1 words before it, or from all if None.
@@ -56,17 +59,34 @@ class LanguageModel(abc.ABC):
                 (unless n is None); shorter ones are padded on the left with the rare-word symbol.
         """
 
-    def begin(self, contexts_BxN: np.ndarray) -> State:
-        """Returns the decoding state after these contexts, for `predict` and `advance`."""
-        return contexts_BxN
+    def prefill(self, ids_SxL: np.ndarray) -> State:
+        """Returns the decoding state after the first words of each stream: here the last n - 1 of them, or all."""
+        return last_words(check_contexts(ids_SxL), self.n)
 
     def predict(self, state: State) -> jax.Array | np.ndarray:
-        """Returns log P of all words as the next word, B x V, nats."""
+        """Returns log P of all words as the next word of each stream, S x V, nats."""
         return self.next_word(state)
 
-    def advance(self, state: State, ids_B: jax.Array | np.ndarray) -> State:
-        """Returns the decoding state after one more word per context."""
-        return np.concatenate([state, np.asarray(ids_B)[:, None]], axis=1)
+    def advance(self, state: State, ids_S: jax.Array | np.ndarray) -> State:
+        """Returns the decoding state after one more word of each stream."""
+        return last_words(np.concatenate([state, np.asarray(ids_S)[:, None]], axis=1), self.n)
+
+    def reorder(self, state: State, rows_K: np.ndarray) -> State:
+        """Returns the decoding state of K streams, each of which goes on from one of those before; rows may repeat."""
+        return jax.tree.map(lambda x: x[rows_K], state)
+
+    def read(self, state: State, ids_SxL: np.ndarray) -> tuple[jax.Array | np.ndarray, State]:
+        """Returns log P of all words after each of the next words of each stream, S x L x V, and the next state."""
+        if self.n is None:
+            log_p = []
+            for ids_S in ids_SxL.T:
+                state = self.advance(state, ids_S)
+                log_p.append(np.asarray(self.predict(state)))
+            return np.stack(log_p, axis=1), state
+        words, (S, L) = np.concatenate([state, ids_SxL], axis=1), ids_SxL.shape
+        windows_SxLxN = sliding_window_view(words, self.n - 1, axis=1)[:, 1:]
+        log_p_BxV = self.next_word(windows_SxLxN.reshape(S * L, self.n - 1))
+        return log_p_BxV.reshape(S, L, -1), last_words(words, self.n)
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns log P of each word of each line after the words before it in the line, nats.
@@ -95,6 +115,13 @@ def join_lines(lines: Sequence[np.ndarray], num_before: int) -> tuple[np.ndarray
     stream_T = np.concatenate([np.zeros(0, np.int32), *(part for line in lines for part in (padding, line))])
     stops = np.cumsum([num_before + len(line) for line in lines], dtype=int)
     return stream_T.astype(np.int32), [slice(stop - len(line), stop) for line, stop in zip(lines, stops)]
+
+
+def last_words(ids_SxL: np.ndarray, n: int | None) -> np.ndarray:
+    """Returns the last n - 1 words of each stream, rare-word symbols before its first; all words if n is None."""
+    if n is None:
+        return ids_SxL
+    return np.pad(ids_SxL, ((0, 0), (n - 1, 0)), constant_values=RARE_ID)[:, ids_SxL.shape[1] :]
 
 
 def check_contexts(contexts_BxN: Any) -> np.ndarray:

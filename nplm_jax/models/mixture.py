@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.models.language_model import LanguageModel, State, join_lines
+from nplm_jax.models.language_model import LanguageModel, State, join_lines, last_words
 from nplm_jax.models.ngram.counts import with_history
 from nplm_jax.utils.errors import require
 
@@ -40,9 +40,9 @@ class ContextBins:
 
 
 class MixtureState(NamedTuple):
-    """Decoding state of a mixture: the contexts, which decide the weights, and the state of each model."""
+    """Decoding state of a mixture: the last words, which decide the weights, and the state of each model."""
 
-    contexts_BxN: np.ndarray
+    contexts_SxN: np.ndarray
     parts: tuple[State, ...]
 
 
@@ -79,19 +79,35 @@ class Mixture(LanguageModel):
         """See `LanguageModel.next_word`."""
         return self._mix([model.next_word(contexts_BxN) for model in self.models], contexts_BxN)
 
-    def begin(self, contexts_BxN: np.ndarray) -> MixtureState:
-        """See `LanguageModel.begin`."""
-        return MixtureState(contexts_BxN, tuple(model.begin(contexts_BxN) for model in self.models))
+    def prefill(self, ids_SxL: np.ndarray) -> MixtureState:
+        """See `LanguageModel.prefill`."""
+        contexts_SxN = last_words(np.asarray(ids_SxL), self.bins.num_context + 1)
+        return MixtureState(contexts_SxN, tuple(model.prefill(ids_SxL) for model in self.models))
 
     def predict(self, state: MixtureState) -> np.ndarray:
         """See `LanguageModel.predict`."""
         log_p = [np.asarray(model.predict(part)) for model, part in zip(self.models, state.parts)]
-        return self._mix(log_p, state.contexts_BxN)
+        return self._mix(log_p, state.contexts_SxN)
 
-    def advance(self, state: MixtureState, ids_B: jax.Array | np.ndarray) -> MixtureState:
+    def advance(self, state: MixtureState, ids_S: jax.Array | np.ndarray) -> MixtureState:
         """See `LanguageModel.advance`. Each model keeps its own state, so that none reads a context again."""
-        parts = (model.advance(part, ids_B) for model, part in zip(self.models, state.parts))
-        return MixtureState(super().advance(state.contexts_BxN, ids_B), tuple(parts))
+        parts = (model.advance(part, ids_S) for model, part in zip(self.models, state.parts))
+        words = np.concatenate([state.contexts_SxN, np.asarray(ids_S)[:, None]], axis=1)
+        return MixtureState(words[:, 1:], tuple(parts))
+
+    def reorder(self, state: MixtureState, rows_K: np.ndarray) -> MixtureState:
+        """See `LanguageModel.reorder`."""
+        parts = (model.reorder(part, rows_K) for model, part in zip(self.models, state.parts))
+        return MixtureState(state.contexts_SxN[rows_K], tuple(parts))
+
+    def read(self, state: MixtureState, ids_SxL: np.ndarray) -> tuple[np.ndarray, MixtureState]:
+        """See `LanguageModel.read`."""
+        (S, L), N = ids_SxL.shape, self.bins.num_context
+        words = np.concatenate([state.contexts_SxN, ids_SxL], axis=1)
+        contexts_BxN = sliding_window_view(words, N, axis=1)[:, 1:].reshape(S * L, N)
+        log_p, parts = zip(*(model.read(part, ids_SxL) for model, part in zip(self.models, state.parts)))
+        mixed_BxV = self._mix([np.asarray(x).reshape(S * L, -1) for x in log_p], contexts_BxN)
+        return mixed_BxV.reshape(S, L, -1), MixtureState(words[:, L:], parts)
 
     def _mix(self, log_p: Sequence[np.ndarray], contexts_BxN: np.ndarray) -> np.ndarray:
         """Returns log P of all words by the mixture from that by each model, float32, B x V."""

@@ -26,7 +26,7 @@ GATES_WEIGHT = 'W'  # of the gates: D + K rows, for x and h, and G columns
 
 @dataclasses.dataclass(frozen=True)
 class Mogrifier(Lstm):
-    """Mogrifier LSTM (`model.family=mogrifier`); the carry of a layer is (c, h).
+    """Mogrifier LSTM (`model.family=mogrifier`); the state of a layer is (c, h).
 
     Attributes:
         rounds: Number of rounds.

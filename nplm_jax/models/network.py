@@ -1,6 +1,7 @@
 """A network: a body and an output layer over V words, as pure functions of a dictionary of parameters.
 
-Dims: V vocabulary, M features per word, N context words, B batch.
+Dims: V vocabulary, S streams, L tokens of each that are read, T of them after which there are predictions, B = S * T
+examples, stream by stream.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ import numpy as np
 from nplm_jax.config import Settings
 from nplm_jax.data.vocabulary import Vocabulary, numbered
 from nplm_jax.distributed.sharding import NO_AXES, MeshAxes
-from nplm_jax.models.body import Body, Carry
+from nplm_jax.models.body import Body, State, by_example
 from nplm_jax.models.registry import body_class
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, OutputLayer, Params
 from nplm_jax.outputs.registry import output_layer_class
@@ -94,55 +95,62 @@ class Network:
         return dataclasses.replace(self, vocabulary_size=self.vocabulary_size + len(rows[BIAS])), params | longer
 
     def features(
-        self, params: Params, contexts_BxN: jax.Array, carry: Carry = None, key: Key = None, axis: AxisName = None
-    ) -> tuple[Features, Carry]:
-        """Computes the features that the output layer multiplies. See `Body.features`.
+        self, params: Params, ids_SxL: jax.Array, state: State = None, key: Key = None, axis: AxisName = None
+    ) -> tuple[Features, State]:
+        """Computes the features that the output layer multiplies, B x D. See `Body.features`.
 
         Args:
             params: The parameters.
-            contexts_BxN: Word ids in reading order, the most recent word last, int32.
-            carry: The carry of the streams before these examples.
+            ids_SxL: Token ids of each stream in reading order, int32.
+            state: The state of the streams before these tokens; None for that of `Body.start`.
             key: A random key for dropout; None switches it off.
-            axis: The named axis over which the batch is divided, if it is.
+            axis: The named axis over which the streams are divided, if they are.
         """
-        self.check_contexts(contexts_BxN)
-        return self.body.features(params, params[EMBEDDING][contexts_BxN], carry, key, axis)
+        self.check_contexts(ids_SxL)
+        state = self.body.start(len(ids_SxL)) if state is None else state
+        features, state = self.body.features(params, params[EMBEDDING][ids_SxL], state, key, axis)
+        return by_example(features), state
 
-    def check_contexts(self, contexts_BxN: jax.Array) -> None:
-        """Raises BadInput unless contexts have the body's width: a wrong width could silently give wrong numbers."""
-        shape, N = np.shape(contexts_BxN), self.body.num_context
-        if len(shape) != 2 or shape[1] not in (N, self.body.training_context):
-            raise BadInput(
-                f'contexts of shape {shape}: must be batch x {N}, in reading order, the most recent word last'
-            )
+    def check_contexts(self, ids_SxL: jax.Array, targets_B: jax.Array | None = None) -> None:
+        """Raises BadInput unless `Body.features` takes so many tokens: others could silently give wrong numbers."""
+        shape, N = np.shape(ids_SxL), self.body.num_context
+        is_window = not self.body.has_state and self.body.bptt_length is None
+        takes = f'batch x {N}' if is_window else 'streams x tokens'
+        ok = len(shape) == 2 and shape[1] == N if is_window else len(shape) == 2
+        if ok and targets_B is not None:
+            ok = len(targets_B) == (shape[0] if is_window else np.size(ids_SxL))
+            takes = f'{takes} for {len(targets_B)} targets'
+        if not ok:
+            raise BadInput(f'contexts of shape {shape}: must be {takes}, in reading order, the most recent word last')
 
     def loss(
         self,
         params: Params,
-        contexts_BxN: jax.Array,
+        ids_SxL: jax.Array,
         targets_B: jax.Array,
-        carry: Carry = None,
+        state: State = None,
         key: Key = None,
         axes: MeshAxes = NO_AXES,
-    ) -> tuple[jax.Array, Carry]:
-        """Returns the mean NLL of this device's examples, nats per word, and the carry after them.
+    ) -> tuple[jax.Array, State]:
+        """Returns the mean NLL of this device's examples, nats per word, and the state after them.
 
         Its gradient is that of the NLL plus the body's penalty.
 
         Args:
             params: The parameters.
-            contexts_BxN: Word ids in reading order, int32.
-            targets_B: The words that follow, int32.
-            carry: The carry of the streams before these examples.
+            ids_SxL: Token ids of each stream in reading order, int32.
+            targets_B: The tokens that follow, stream by stream, int32.
+            state: The state of the streams before these tokens; None for that of `Body.start`.
             key: A random key for dropout; None switches it off.
-            axes: The named axes over which the batch and the words are divided.
+            axes: The named axes over which the streams and the words are divided.
         """
-        features, carry = self.features(params, contexts_BxN, carry, key, axes.data)
+        self.check_contexts(ids_SxL, targets_B)
+        features, state = self.features(params, ids_SxL, state, key, axes.data)
         if axes.model and EMBEDDING in features:
             params = params | {EMBEDDING: _local_rows(params[EMBEDDING], len(params[BIAS]), axes.model)}
         nll = self.output.loss(params, features, targets_B, axes.model)
         penalty = self.body.penalty(features)
-        return nll + (penalty - jax.lax.stop_gradient(penalty)), carry  # the value is the NLL's
+        return nll + (penalty - jax.lax.stop_gradient(penalty)), state  # the value is the NLL's
 
 
 def _local_rows(table_VxD: jax.Array, num_rows: int, axis: str) -> jax.Array:

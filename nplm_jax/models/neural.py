@@ -1,10 +1,10 @@
 """A trained network as a language model.
 
-Dims: V vocabulary, N context words, B contexts, lines or words of a block, T words of a stream or a line, G groups of
-words.
+Everything is read by one function, `read`: the words of a corpus in blocks, lines side by side, contexts and single
+words while decoding. Dims: V vocabulary, N context words, S streams, L words of each that are read, R = N - 1 words
+before them, B = S * L examples, K blocks, T words of a span or a line, G groups of words.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,26 +12,42 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE_ID
-from nplm_jax.models.body import Carry
+from nplm_jax.models.body import State, by_example
 from nplm_jax.models.language_model import LanguageModel, check_contexts
 from nplm_jax.models.network import Network
 from nplm_jax.models.ngram.counts import with_history
 from nplm_jax.outputs.output_layer import Features, Params
 
 SCORING_BATCH = 256  # words scored at once: a V x B block of scores that stays in the processor's cache
-LENGTH_MULTIPLE = 16  # words of a line that are read at once, and what lengths are rounded up to: few programs compile
+LENGTH_MULTIPLE = 16  # words of a line or a context that are read at once: few programs compile
 MIN_LINES, MAX_LINES = 64, 1024  # lines read in parallel
 _NO_WORD = -1  # after the end of a line
 
 
-class DecodingState(NamedTuple):
-    """Decoding state of a network: the last N words, the carry of its body, and its features."""
+class ReadState(NamedTuple):
+    """What a network keeps of the words that it has read.
 
-    recent_BxN: jax.Array
-    carry: Carry
+    Attributes:
+        recent_SxR: The last words of each stream, with which the windows of the next words begin; of a body with a
+            state, none.
+        body: The state of the body.
+    """
+
+    recent_SxR: jax.Array | np.ndarray
+    body: State
+
+
+class DecodingState(NamedTuple):
+    """The decoding state of a network.
+
+    Attributes:
+        read: What it keeps of the words.
+        features: The features of the output matrices after the last word, S x D.
+    """
+
+    read: ReadState
     features: Features
 
 
@@ -42,11 +58,11 @@ class NeuralLanguageModel(LanguageModel):
         """Takes a network and its parameters, without a copy."""
         self.network = network
         self.params = params
-        self.n = network.body.n
+        self.n = None if network.body.reach is None else network.body.reach + 1
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score_span`. A body with a carry reads `burn_in` words before the span first."""
-        return self._apply_to_span(_score_stream, tokens_T, span)
+        """See `LanguageModel.score_span`. A body with a state reads `burn_in` words before the span first."""
+        return self._read_span(tokens_T, span, None)
 
     def group_probabilities(self, tokens_T: np.ndarray, span: Span, groups_V: np.ndarray) -> np.ndarray:
         """Returns the probability that each group of words has at each position of a span.
@@ -59,16 +75,13 @@ class NeuralLanguageModel(LanguageModel):
         Returns:
             The sums of P(w) over the words w of each group, len(span) x G, float32.
         """
-        one_hot_VxG = jax.nn.one_hot(groups_V, int(np.max(groups_V)) + 1)
-        return self._apply_to_span(functools.partial(_group_probabilities, one_hot_VxG), tokens_T, span)
+        return self._read_span(tokens_T, span, jax.nn.one_hot(groups_V, int(np.max(groups_V)) + 1))
 
-    def _apply_to_span(self, function: Callable[..., jax.Array], tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Applies a compiled function to blocks of consecutive positions, and returns its results in order."""
-        start, N = max(0, span.start - self.network.body.burn_in), self.network.body.num_context
-        words_L = with_history(tokens_T, Span(start, span.stop), N).astype(np.int32)
-        positions_SxB = dataset.consecutive_positions(Span(N, len(words_L)), SCORING_BATCH)
-        blocks = np.asarray(function(self.network, self.params, words_L, positions_SxB))
-        return blocks.reshape(-1, *blocks.shape[2:])[span.start - start : span.stop - start]
+    def _read_span(self, tokens_T: np.ndarray, span: Span, one_hot_VxG: jax.Array | None) -> np.ndarray:
+        start = max(0, span.start - self.network.body.burn_in)
+        blocks = stream_blocks(self.network, tokens_T, Span(start, span.stop), SCORING_BATCH)
+        found = np.asarray(_read_stream(self.network, self.params, *blocks, one_hot_VxG))
+        return found.reshape(-1, *found.shape[2:])[span.start - start : span.stop - start]
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
         """See `LanguageModel.score_lines`. Lines are read in parallel; of equal beginnings only one is scored."""
@@ -77,39 +90,38 @@ class NeuralLanguageModel(LanguageModel):
         num_lines = min(MAX_LINES, max(MIN_LINES, 1 << max(0, len(order) - 1).bit_length()))
         for first in range(0, len(order), num_lines):
             batch = order[first : first + num_lines]
-            lines_BxT = np.full((num_lines, LENGTH_MULTIPLE * blocks[batch[-1]]), _NO_WORD, np.int32)
-            for row_T, i in zip(lines_BxT, batch):
+            lines_SxT = np.full((num_lines, LENGTH_MULTIPLE * blocks[batch[-1]]), _NO_WORD, np.int32)
+            for row_T, i in zip(lines_SxT, batch):
                 row_T[: len(lines[i])] = lines[i]
-            for row_T, i in zip(self._score_batch(lines_BxT), batch):
+            for row_T, i in zip(self._score_batch(lines_SxT), batch):
                 log_p[i] = row_T[: len(lines[i])].copy()
         return log_p
 
-    def _score_batch(self, lines_BxT: np.ndarray) -> np.ndarray:
-        """Returns log P of each word after the words before it in its line, B x T, nats; 0 after the end of a line.
+    def _score_batch(self, lines_SxT: np.ndarray) -> np.ndarray:
+        """Returns log P of each word after the words before it in its line, S x T, nats; 0 after the end of a line.
 
         Args:
-            lines_BxT: Word ids, then _NO_WORD. Lines with equal beginnings are next to each other.
+            lines_SxT: Word ids, then _NO_WORD. Lines with equal beginnings are next to each other.
         """
-        (B, T), N = lines_BxT.shape, self.network.body.num_context
-        source_rows_BxT = first_rows(lines_BxT)
-        is_scored_BxT = (source_rows_BxT == np.arange(B)[:, None]) & (lines_BxT != _NO_WORD)
-        words_BxL = np.pad(
-            np.where(lines_BxT == _NO_WORD, RARE_ID, lines_BxT), ((0, 0), (N, 0)), constant_values=RARE_ID
-        )
-        log_p_BxT, carry = np.zeros((B, T), np.float32), self.network.body.start(B)
-        for start in range(0, T, LENGTH_MULTIPLE):
-            stop = start + LENGTH_MULTIPLE
-            features, carry = _read_lines(self.network, self.params, words_BxL[:, start : stop + N - 1], carry)
-            positions_E = np.flatnonzero(is_scored_BxT[:, start:stop])
-            targets_E = lines_BxT[:, start:stop].reshape(-1)[positions_E]
+        S, T = lines_SxT.shape
+        source_rows_SxT = first_rows(lines_SxT)
+        is_scored_SxT = (source_rows_SxT == np.arange(S)[:, None]) & (lines_SxT != _NO_WORD)
+        before_SxT = np.roll(np.where(lines_SxT == _NO_WORD, RARE_ID, lines_SxT), 1, axis=1)
+        before_SxT[:, 0] = RARE_ID
+        log_p_SxT, state = np.zeros((S, T), np.float32), start_state(self.network, S)
+        for first in range(0, T, LENGTH_MULTIPLE):
+            stop = first + LENGTH_MULTIPLE
+            features, state = _read(self.network, self.params, state, before_SxT[:, first:stop])
+            positions_E = np.flatnonzero(is_scored_SxT[:, first:stop])
+            targets_E = lines_SxT[:, first:stop].reshape(-1)[positions_E]
             log_p_E = self._score_examples(features, positions_E, targets_E)
-            log_p_BxT[positions_E // LENGTH_MULTIPLE, start + positions_E % LENGTH_MULTIPLE] = log_p_E
-        return np.take_along_axis(log_p_BxT, source_rows_BxT, axis=0)
+            log_p_SxT[positions_E // LENGTH_MULTIPLE, first + positions_E % LENGTH_MULTIPLE] = log_p_E
+        return np.take_along_axis(log_p_SxT, source_rows_SxT, axis=0)
 
     def _score_examples(self, features: Features, positions_E: np.ndarray, targets_E: np.ndarray) -> np.ndarray:
-        """Returns log P of E targets, nats, each predicted from the features at its position."""
-        E, num_positions = len(targets_E), len(next(iter(features.values())))
-        num_blocks, max_blocks = -(-E // SCORING_BATCH), -(-num_positions // SCORING_BATCH)
+        """Returns log P of E targets, nats, each predicted from the features at its position, stream by stream."""
+        E, (S, L, _) = len(targets_E), next(iter(features.values())).shape
+        num_blocks, max_blocks = -(-E // SCORING_BATCH), -(-S * L // SCORING_BATCH)
         examples_2xL = np.zeros((2, max_blocks * SCORING_BATCH), np.int32)  # one shape, so that one program compiles
         examples_2xL[:, :E] = positions_E, targets_E
         positions_KxB, targets_KxB = examples_2xL.reshape(2, max_blocks, SCORING_BATCH)
@@ -118,26 +130,40 @@ class NeuralLanguageModel(LanguageModel):
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`."""
-        return np.asarray(self.predict(self.begin(contexts_BxN)))
+        return np.asarray(self.predict(self.prefill(contexts_BxN)))
 
-    def begin(self, contexts_BxN: np.ndarray) -> DecodingState:
-        """See `LanguageModel.begin`. A rare-word symbol precedes the context of a body with a carry."""
-        contexts_BxN, N = check_contexts(contexts_BxN), self.network.body.num_context
-        last_window = contexts_BxN.shape[1]
-        padding = N, -(last_window + 1) % LENGTH_MULTIPLE
-        if self.n is not None:
-            contexts_BxN, last_window = contexts_BxN[:, max(0, last_window - N) :], 0
-            padding = N - contexts_BxN.shape[1], 0
-        words_BxT = np.pad(contexts_BxN, ((0, 0), padding), constant_values=RARE_ID)
-        return _read_stream(self.network, self.params, words_BxT, last_window)
+    def prefill(self, ids_SxL: np.ndarray) -> DecodingState:
+        """See `LanguageModel.prefill`. A rare-word symbol precedes the words; a window has one in each free place."""
+        ids_SxL, body = check_contexts(ids_SxL), self.network.body
+        num_before = 1 if body.has_state else body.num_context
+        ids_SxL = np.pad(ids_SxL, ((0, 0), (num_before, 0)), constant_values=RARE_ID)
+        if body.reach is not None:
+            ids_SxL = ids_SxL[:, max(0, ids_SxL.shape[1] - body.reach) :]
+        state, L = start_state(self.network, len(ids_SxL)), ids_SxL.shape[1]
+        sizes = [LENGTH_MULTIPLE] * (L // LENGTH_MULTIPLE) + [1] * (L % LENGTH_MULTIPLE) if body.has_state else [L]
+        for part_SxL in np.split(ids_SxL, np.cumsum(sizes)[:-1], axis=1):
+            found = _advance(self.network, self.params, state, part_SxL)
+            state = found.read
+        return found
 
     def predict(self, state: DecodingState) -> jax.Array:
         """See `LanguageModel.predict`."""
         return _predict(self.network, self.params, state.features)
 
-    def advance(self, state: DecodingState, ids_B: jax.Array | np.ndarray) -> DecodingState:
+    def advance(self, state: DecodingState, ids_S: jax.Array | np.ndarray) -> DecodingState:
         """See `LanguageModel.advance`."""
-        return _advance(self.network, self.params, state, jnp.asarray(ids_B))
+        return _advance(self.network, self.params, state.read, jnp.asarray(ids_S)[:, None])
+
+    def reorder(self, state: DecodingState, rows_K: np.ndarray) -> DecodingState:
+        """See `LanguageModel.reorder`."""
+        return _take_rows(state, rows_K)
+
+    def read(self, state: DecodingState, ids_SxL: np.ndarray) -> tuple[jax.Array, DecodingState]:
+        """See `LanguageModel.read`."""
+        features, read_state = _read(self.network, self.params, state.read, ids_SxL)
+        log_p_BxV = _predict(self.network, self.params, by_example(features))
+        last = DecodingState(read_state, {name: x[:, -1] for name, x in features.items()})
+        return log_p_BxV.reshape(*ids_SxL.shape, -1), last
 
 
 def group_lines(lines: Sequence[np.ndarray]) -> tuple[list[int], list[int]]:
@@ -165,63 +191,76 @@ def first_rows(lines_BxT: np.ndarray) -> np.ndarray:
     return np.maximum.accumulate(np.where(differs_BxT, rows_Bx1, 0), axis=0)
 
 
+def start_state(network: Network, num_streams: int) -> ReadState:
+    """Returns what `read` takes before the first word of each stream."""
+    recent_SxR = np.full((num_streams, network.body.num_context - 1), RARE_ID, np.int32)
+    return ReadState(recent_SxR, network.body.start(num_streams))
+
+
+def stream_blocks(
+    network: Network, tokens_T: np.ndarray, span: Span, size: int
+) -> tuple[ReadState, np.ndarray, np.ndarray]:
+    """Returns what a network reads to predict the words of a span.
+
+    Args:
+        network: The network.
+        tokens_T: Ids of the stream.
+        span: The words to predict.
+        size: B.
+
+    Returns:
+        What `read` takes before the first block; the words to read, K x B; and the words that follow each, K x B. The
+        last block is filled up with rare-word symbols.
+    """
+    N = network.body.num_context
+    words_L = with_history(tokens_T, span, N).astype(np.int32)
+    words_L = np.pad(words_L, (0, -len(span) % size), constant_values=RARE_ID)
+    state = ReadState(words_L[None, : N - 1], network.body.start(1))
+    return state, words_L[N - 1 : -1].reshape(-1, size), words_L[N:].reshape(-1, size)
+
+
+def read(network: Network, params: Params, state: ReadState, ids_SxL: jax.Array) -> tuple[Features, ReadState]:
+    """Returns the features after each of the next words of each stream, S x L x D, and what to go on with."""
+    (S, L), N = ids_SxL.shape, network.body.num_context
+    if network.body.has_state:
+        features, body_state = network.features(params, ids_SxL, state.body)
+        return {name: x_BxD.reshape(S, L, -1) for name, x_BxD in features.items()}, state._replace(body=body_state)
+    words = jnp.concatenate([state.recent_SxR, ids_SxL], axis=1)
+    windows_SxLxN = words[:, jnp.arange(L)[:, None] + jnp.arange(N)[None, :]]
+    features, _ = network.features(params, windows_SxLxN.reshape(S * L, N))
+    last = {name: x.reshape(S, L, -1, x.shape[1])[:, :, -1] for name, x in features.items()}
+    return last, state._replace(recent_SxR=words[:, L:])
+
+
 def jit_float32(function: Callable[..., Any], static_argnames: Sequence[str] = ('network',)) -> Any:
     """Compiles a function of a network with full float32 products (accelerators default to fewer bits)."""
     return jax.jit(jax.default_matmul_precision('float32')(function), static_argnames=static_argnames)
 
 
-@jit_float32
-def _score_stream(network: Network, params: Params, tokens_T: jax.Array, positions_SxB: jax.Array) -> jax.Array:
-    """Returns log P of the words at these positions, which are consecutive, S x B, nats."""
-    return _map_blocks(
-        lambda features, targets_B: -network.output.nll(params, features, targets_B),
-        network,
-        params,
-        tokens_T,
-        positions_SxB,
-    )
+_read = jit_float32(read)
+_take_rows = jax.jit(lambda state, rows_K: jax.tree.map(lambda x: x[rows_K], state))
 
 
 @jit_float32
-def _group_probabilities(
-    one_hot_VxG: jax.Array, network: Network, params: Params, tokens_T: jax.Array, positions_SxB: jax.Array
-) -> jax.Array:
-    """Returns the probability of each group of words at these positions, which are consecutive, S x B x G."""
-    return _map_blocks(
-        lambda features, targets_B: jnp.exp(network.output.log_probabilities(params, features)) @ one_hot_VxG,
-        network,
-        params,
-        tokens_T,
-        positions_SxB,
-    )
-
-
-def _map_blocks(
-    function: Callable[[Features, jax.Array], jax.Array],
+def _read_stream(
     network: Network,
     params: Params,
-    tokens_T: jax.Array,
-    positions_SxB: jax.Array,
+    state: ReadState,
+    ids_KxB: jax.Array,
+    targets_KxB: jax.Array,
+    one_hot_VxG: jax.Array | None,
 ) -> jax.Array:
-    """Applies a function to the features and the targets of each block of consecutive positions."""
+    """Returns log P of the targets of consecutive blocks, K x B, nats; or P of each group of words, K x B x G."""
 
-    def apply_to_block(carry: Carry, positions_B: jax.Array) -> tuple[Carry, jax.Array]:
-        contexts_BxN, targets_B = dataset.windows(tokens_T, positions_B, network.body.num_context)
-        features, carry = network.features(params, contexts_BxN, carry)
-        return carry, function(features, targets_B)
+    def read_block(state: ReadState, block: tuple[jax.Array, jax.Array]) -> tuple[ReadState, jax.Array]:
+        ids_B, targets_B = block
+        features, state = read(network, params, state, ids_B[None])
+        features = by_example(features)
+        if one_hot_VxG is None:
+            return state, -network.output.nll(params, features, targets_B)
+        return state, jnp.exp(network.output.log_probabilities(params, features)) @ one_hot_VxG
 
-    return jax.lax.scan(apply_to_block, network.body.start(1), positions_SxB)[1]
-
-
-@jit_float32
-def _read_lines(network: Network, params: Params, words_BxL: jax.Array, carry: Carry) -> tuple[Features, Carry]:
-    """Returns the features that predict the words of each line after its first N, line by line, and the next carry.
-
-    The last word of a line is predicted and not read, so L is N - 1 more than the words that are predicted.
-    """
-    N = network.body.num_context
-    windows_TxN = jnp.arange(words_BxL.shape[1] - N + 1)[:, None] + jnp.arange(N)[None, :]
-    return network.features(params, words_BxL[:, windows_TxN].reshape(-1, N), carry)
+    return jax.lax.scan(read_block, state, (ids_KxB, targets_KxB))[1]
 
 
 @jit_float32
@@ -237,6 +276,7 @@ def _score_blocks(
 
     One program for any number of blocks: each call would allocate the V x B scores anew.
     """
+    features = by_example(features)
 
     def score_block(k: jax.Array, log_p_KxB: jax.Array) -> jax.Array:
         block = jax.tree.map(lambda x: x[positions_KxB[k]], features)
@@ -246,27 +286,15 @@ def _score_blocks(
 
 
 @jit_float32
-def _read_stream(network: Network, params: Params, words_BxT: jax.Array, last_window: int) -> DecodingState:
-    """Returns the decoding state after reading `words_BxT` up to window `last_window` (windows of N words)."""
-    B, N = len(words_BxT), network.body.num_context
-
-    def read(carry: Carry, recent_BxN: jax.Array) -> tuple[Carry, DecodingState]:
-        features, carry = network.features(params, recent_BxN, carry)
-        return carry, DecodingState(recent_BxN, carry, features)
-
-    num_windows = words_BxT.shape[1] - N + 1
-    windows = words_BxT[:, jnp.arange(num_windows)[:, None] + jnp.arange(N)[None, :]].swapaxes(0, 1)
-    states = jax.lax.scan(read, network.body.start(B), windows)[1]
-    return jax.tree.map(lambda x: x[last_window], states)
+def _advance(network: Network, params: Params, state: ReadState, ids_SxL: jax.Array) -> DecodingState:
+    """Returns the decoding state after the next words of each stream."""
+    if not network.body.has_state:  # only the last window counts
+        words, L = jnp.concatenate([state.recent_SxR, ids_SxL], axis=1), ids_SxL.shape[1]
+        state, ids_SxL = state._replace(recent_SxR=words[:, L - 1 : -1]), words[:, -1:]
+    features, state = read(network, params, state, ids_SxL)
+    return DecodingState(state, {name: x[:, -1] for name, x in features.items()})
 
 
 @jit_float32
 def _predict(network: Network, params: Params, features: Features) -> jax.Array:
     return network.output.log_probabilities(params, features)
-
-
-@jit_float32
-def _advance(network: Network, params: Params, state: DecodingState, ids_B: jax.Array) -> DecodingState:
-    recent_BxN = jnp.concatenate([state.recent_BxN[:, 1:], ids_B[:, None]], axis=1)
-    features, carry = network.features(params, recent_BxN, state.carry)
-    return DecodingState(recent_BxN, carry, features)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config import Settings
-from nplm_jax.models.body import Body, Carry
+from nplm_jax.models.body import Body, State
 from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.nn import AxisName, Key, dropout, uniform
@@ -69,14 +69,14 @@ class Window(Body):
     """The network's part before the output layer: x for W, and a = tanh(d + Hx) for U.
 
     Attributes:
-        num_context: N.
+        reach: N.
         m: Features per word.
         h: Hidden units, 0 for no hidden layer.
         direct: Whether W connects x with the output.
         dropout: Dropout rate of x and of a (not in the paper).
     """
 
-    num_context: int
+    reach: int
     m: int
     h: int
     direct: bool
@@ -94,13 +94,13 @@ class Window(Body):
     def widths(self) -> dict[str, int]:
         """U with a hidden layer, W with direct connections."""
         hidden_width = {'U_VxK': self.h} if self.h else {}
-        direct_width = {'W_VxP': self.num_context * self.m} if self.direct else {}
+        direct_width = {'W_VxP': self.reach * self.m} if self.direct else {}
         return hidden_width | direct_width
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
         """Returns C uniform in +-0.1, H in +-1/sqrt(P), d zero. The paper does not describe its initialisation."""
         key_C, key_H, _, _ = jax.random.split(key, 4)
-        P = self.num_context * self.m
+        P = self.reach * self.m
         params = {'C_VxM': uniform(key_C, (vocabulary_size, self.m), 0.1)}
         if self.h:
             params |= {'H_KxP': uniform(key_H, (self.h, P), P**-0.5), 'd_K': jnp.zeros(self.h)}
@@ -111,14 +111,14 @@ class Window(Body):
         return dict(zip(('U_VxK', 'W_VxP'), jax.random.split(key, 4)[2:]))
 
     def features(
-        self, params: Params, e_BxNxM: jax.Array, carry: Carry, key: Key = None, axis: AxisName = None
-    ) -> tuple[Features, Carry]:
-        """See `Body.features`."""
+        self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
+    ) -> tuple[Features, State]:
+        """See `Body.features`. L is N, and T is 1."""
         key_x, key_a = (None, None) if key is None else jax.random.split(key)
-        x_BxP = dropout(key_x, concatenate(e_BxNxM), self.dropout, axis)
+        x_SxP = dropout(key_x, concatenate(e_SxLxM), self.dropout, axis)
         features = {}
         if self.h:
-            features['U_VxK'] = dropout(key_a, hidden(params, x_BxP), self.dropout, axis)
+            features['U_VxK'] = dropout(key_a, hidden(params, x_SxP), self.dropout, axis)
         if self.direct:
-            features['W_VxP'] = x_BxP
-        return features, carry
+            features['W_VxP'] = x_SxP
+        return {name: x_SxD[:, None] for name, x_SxD in features.items()}, state

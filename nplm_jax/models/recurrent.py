@@ -23,7 +23,7 @@ import jax.numpy as jnp
 
 from nplm_jax.config import Settings
 from nplm_jax.models import lstm
-from nplm_jax.models.body import Carry
+from nplm_jax.models.body import State
 from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.outputs.output_layer import EMBEDDING, Features, Params
 from nplm_jax.utils.errors import require
@@ -48,7 +48,7 @@ class Recurrent(StreamBody):
     weight_dropout: float
     activation_penalty: float
     slowness_penalty: float
-    burn_in = 512
+    reach: int | None = dataclasses.field(default=None, kw_only=True)
     cell_class: ClassVar[Any]
     precisions: ClassVar[tuple[str, ...]] = ('float32', 'auto')
 
@@ -100,38 +100,36 @@ class Recurrent(StreamBody):
         """Returns the parameters of a layer's cell."""
         return self.cell_class(self.h).init(key, self.start_cell(1), jnp.zeros((1, num_inputs)))['params']
 
-    def advance(self, cell: Params, carry: Carry, e_SxD: jax.Array) -> tuple[Carry, jax.Array]:
-        """Reads one word of each stream. Returns the next carry, and h, S x K."""
-        return self.cell_class(self.h).apply({'params': cell}, carry, e_SxD)
+    def advance(self, cell: Params, state: State, e_SxD: jax.Array) -> tuple[State, jax.Array]:
+        """Reads one word of each stream. Returns the layer's next state, and h, S x K."""
+        return self.cell_class(self.h).apply({'params': cell}, state, e_SxD)
 
-    def read(self, cell: Params, carry: Carry, e_TxSxD: jax.Array, precision: Precision) -> tuple[Carry, jax.Array]:
-        """Reads T words of each stream. Returns the next carry, and h, T x S x K."""
-        return jax.lax.scan(functools.partial(self.advance, cell), carry, e_TxSxD)
+    def read(self, cell: Params, state: State, e_TxSxD: jax.Array, precision: Precision) -> tuple[State, jax.Array]:
+        """Reads T words of each stream. Returns the layer's next state, and h, T x S x K."""
+        return jax.lax.scan(functools.partial(self.advance, cell), state, e_TxSxD)
 
     def features(
-        self, params: Params, e_BxNxM: jax.Array, carry: Carry, key: Key = None, axis: AxisName = None
-    ) -> tuple[Features, Carry]:
-        """See `Body.features`. The gradient stops at `carry`."""
-        B, S = len(e_BxNxM), jax.tree.leaves(carry)[0].shape[0]
-        precision: Precision = 'float32' if key is None else self.precision
+        self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
+    ) -> tuple[Features, State]:
+        """See `Body.features`. The gradient stops at `state`."""
+        (S, T, M), precision = e_SxLxM.shape, 'float32' if key is None else self.precision
         key, key_h = (None, None) if key is None else jax.random.split(key)
-        drop = functools.partial(dropout, axis=axis, rows_per_mask=B // S if self.variational else 1)
-        x_BxD = e_BxNxM[:, 0] * dropout(fold_in(key, 1), jnp.ones((B, 1)), self.word_dropout, axis)
+        drop = functools.partial(dropout, axis=axis, rows_per_mask=T if self.variational else 1)
+        x_BxD = e_SxLxM.reshape(S * T, M) * dropout(fold_in(key, 1), jnp.ones((S * T, 1)), self.word_dropout, axis)
         x_BxD = drop(key, x_BxD, self.dropout)
-        carries = []
-        layer_carries = jax.lax.stop_gradient(carry if self.layers > 1 else (carry,))
-        for i, (name, layer_carry) in enumerate(zip(self.cells, layer_carries)):
+        states = []
+        for i, (name, layer_state) in enumerate(zip(self.cells, jax.lax.stop_gradient(state))):
             cell = _drop_recurrent_weights(fold_in(key, 2 + i), params[name], self.weight_dropout)
-            x_TxSxD = x_BxD.reshape(S, -1, x_BxD.shape[1]).swapaxes(0, 1)
-            layer_carry, h_TxSxK = self.read(cell, layer_carry, x_TxSxD, precision)
-            carries.append(layer_carry)
+            x_TxSxD = x_BxD.reshape(S, T, -1).swapaxes(0, 1)
+            layer_state, h_TxSxK = self.read(cell, layer_state, x_TxSxD, precision)
+            states.append(layer_state)
             x_BxD = h_TxSxK.swapaxes(0, 1).reshape(-1, self.h)
             if i < self.layers - 1:
                 x_BxD = drop(fold_in(key_h, 1 + i), x_BxD, self.dropout)
         if self.is_projected:
             x_BxD = matmul(x_BxD, params['P_KxM'], precision)
         x_BxD = drop(key_h, x_BxD, self.output_dropout)
-        return dict.fromkeys(self.widths, x_BxD), tuple(carries) if self.layers > 1 else carries[0]
+        return dict.fromkeys(self.widths, x_BxD.reshape(S, T, -1)), tuple(states)
 
     def penalty(self, features: Features) -> jax.Array | float:
         """Returns the penalties of the last layer's output (Merity et al., section 4.4)."""
@@ -144,12 +142,11 @@ class Recurrent(StreamBody):
             penalty += self.slowness_penalty * jnp.mean(jnp.square(h_SxTxK[:, 1:] - h_SxTxK[:, :-1]))
         return penalty
 
-    def start(self, num_streams: int) -> Carry:
+    def start(self, num_streams: int) -> State:
         """Returns zeros for each layer."""
-        start = self.start_cell(num_streams)
-        return (start,) * self.layers if self.layers > 1 else start
+        return (self.start_cell(num_streams),) * self.layers
 
-    def start_cell(self, num_streams: int) -> Carry:
+    def start_cell(self, num_streams: int) -> State:
         """Returns zeros, S x K."""
         return jnp.zeros((num_streams, self.h))
 
@@ -166,9 +163,9 @@ class Elman(Recurrent):
             'b_1_K': jnp.zeros(self.h),
         }
 
-    def advance(self, cell: Params, carry: Carry, e_SxD: jax.Array) -> tuple[Carry, jax.Array]:
+    def advance(self, cell: Params, state: State, e_SxD: jax.Array) -> tuple[State, jax.Array]:
         """See `Recurrent.advance`."""
-        h_SxK = jnp.tanh(cell['b_1_K'][None, :] + carry @ cell['W_h_KxK'].T + e_SxD @ cell['W_e_KxM'].T)
+        h_SxK = jnp.tanh(cell['b_1_K'][None, :] + state @ cell['W_h_KxK'].T + e_SxD @ cell['W_e_KxM'].T)
         return h_SxK, h_SxK
 
 
@@ -179,19 +176,19 @@ class Gru(Recurrent):
 
 
 class Lstm(Recurrent):
-    """Long short-term memory (`model.family=lstm`); the carry of a layer is (c, h)."""
+    """Long short-term memory (`model.family=lstm`); the state of a layer is (c, h)."""
 
     cell_class = flax.linen.OptimizedLSTMCell
     precisions = ('float32', 'bfloat16', 'auto')
 
-    def start_cell(self, num_streams: int) -> Carry:
+    def start_cell(self, num_streams: int) -> State:
         """Returns zeros, two of S x K."""
         zeros_SxK = jnp.zeros((num_streams, self.h))
         return zeros_SxK, jnp.zeros_like(zeros_SxK)
 
-    def read(self, cell: Params, carry: Carry, e_TxSxD: jax.Array, precision: Precision) -> tuple[Carry, jax.Array]:
+    def read(self, cell: Params, state: State, e_TxSxD: jax.Array, precision: Precision) -> tuple[State, jax.Array]:
         """See `Recurrent.read`."""
-        return lstm.read(cell, carry, e_TxSxD, precision)
+        return lstm.read(cell, state, e_TxSxD, precision)
 
 
 def _drop_recurrent_weights(key: Key, cell: Params, rate: float) -> Params:

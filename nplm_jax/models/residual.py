@@ -7,7 +7,7 @@ norm_l(z) = g_l * (z - mean(z)) / sqrt(var(z) + 1e-5), over the K units; the las
 
 Words are read as parallel streams, so that each word's features are gathered once and not once per window.
 Dims: V vocabulary, M features per word (m), K hidden units (h), F units inside a layer, P inputs, S streams, T words
-of a stream, B = S * T examples, stream by stream, R words that are carried.
+of a stream, B = S * T examples, R words of the state.
 
 References:
     Sun and Iyyer, Revisiting simple neural probabilistic language models, 2021.
@@ -21,11 +21,11 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config import Settings
-from nplm_jax.models.body import Carry
+from nplm_jax.models.body import State
 from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.outputs.output_layer import EMBEDDING, Features, Params
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
+from nplm_jax.utils.nn import AxisName, Key, dropout, fold_in, matmul, uniform
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +36,10 @@ class Residual(StreamBody):
         window: Number of last words whose features are inputs (n-1).
         averages: Number of scaled sums of older words that are inputs.
         expansion: Units inside a layer, as a multiple of h.
+        reach: Number of words before a target on which its prediction depends, R + 1.
     """
 
+    reach: int
     window: int
     averages: int
     expansion: int
@@ -47,17 +49,8 @@ class Residual(StreamBody):
         """Returns the body. Raises BadInput for what it cannot have, such as a window of one word."""
         n, averages = settings.model.n, settings.residual.averages
         require(n > 2 or averages > 0, 'residual.averages', averages, 'must be 1 or more where model.n=2')
-        return cls(**cls.common_fields(settings), window=n - 1, **dataclasses.asdict(settings.residual))
-
-    @property
-    def reach(self) -> int:
-        """Number of words before a target on which its prediction depends."""
-        return self.window * 2**self.averages
-
-    @property
-    def burn_in(self) -> int:
-        """All words on which the first prediction depends."""
-        return self.reach
+        sizes = {'reach': (n - 1) * 2**averages, 'window': n - 1, **dataclasses.asdict(settings.residual)}
+        return cls(**cls.common_fields(settings), **sizes)
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
         """Returns C uniform in +-0.1, matrices uniform in +-1/sqrt(inputs), B_l zero."""
@@ -77,21 +70,20 @@ class Residual(StreamBody):
         return params | ({'P_KxM': uniform(key_P, (K, self.m), K**-0.5)} if self.tied else {})
 
     def features(
-        self, params: Params, e_BxNxM: jax.Array, carry: Carry, key: Key = None, axis: AxisName = None
-    ) -> tuple[Features, Carry]:
-        """See `Body.features`. The gradient stops at the carried words."""
-        B, (S, R, M) = len(e_BxNxM), carry.shape
-        precision: Precision = 'float32' if key is None else self.precision
+        self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
+    ) -> tuple[Features, State]:
+        """See `Body.features`. The gradient stops at the words of the state."""
+        (S, T, M), precision = e_SxLxM.shape, 'float32' if key is None else self.precision
         numbers = itertools.count(1)
 
         def drop(values_BxD: jax.Array, rate: float) -> jax.Array:
-            rows_per_mask = B // S if self.variational else 1
+            rows_per_mask = T if self.variational else 1
             return dropout(fold_in(key, next(numbers)), values_BxD, rate, axis, rows_per_mask)
 
-        e_BxM = e_BxNxM[:, 0] * dropout(key, jnp.ones((B, 1)), self.word_dropout, axis)
-        e_BxM = drop(e_BxM, self.dropout)
-        e_SxLxM = jnp.concatenate([jax.lax.stop_gradient(carry), e_BxM.reshape(S, -1, M)], axis=1)
-        x_BxP = self.inputs(e_SxLxM).reshape(B, -1)
+        e_BxM = e_SxLxM.reshape(S * T, M) * dropout(key, jnp.ones((S * T, 1)), self.word_dropout, axis)
+        e_SxTxM = drop(e_BxM, self.dropout).reshape(S, T, M)
+        e_SxLxM = jnp.concatenate([jax.lax.stop_gradient(state), e_SxTxM], axis=1)  # L = R + T
+        x_BxP = self.inputs(e_SxLxM).reshape(S * T, -1)
         z_BxK = matmul(x_BxP, params['H_PxK'], precision) + params['d_K'][None, :]
         for i in range(self.layers):
             layer = params['layers'][f'layer_{i}']
@@ -101,11 +93,11 @@ class Residual(StreamBody):
         features = jax.nn.standardize(z_BxK, axis=1) * params['g_K'][None, :]
         if self.tied:
             features = matmul(drop(features, self.dropout), params['P_KxM'], precision)
-        features, new_carry = drop(features, self.output_dropout), e_SxLxM[:, e_SxLxM.shape[1] - R :]
-        return dict.fromkeys(self.widths, features), new_carry
+        features_SxTxD = drop(features, self.output_dropout).reshape(S, T, -1)
+        return dict.fromkeys(self.widths, features_SxTxD), e_SxLxM[:, T:]
 
     def inputs(self, e_SxLxM: jax.Array) -> jax.Array:
-        """Returns x for each of the last words of each stream, S x T x P; the first R of the L words are carried."""
+        """Returns x after each of the last T words of each stream, S x T x P; the first R words are the state's."""
         first = self.reach - 1
         slots = [e_SxLxM[:, first - i : e_SxLxM.shape[1] - i] for i in range(self.window)]
         T, size = e_SxLxM.shape[1] - first, self.window
@@ -121,6 +113,6 @@ class Residual(StreamBody):
             size *= 2
         return jnp.concatenate(slots, axis=2)
 
-    def start(self, num_streams: int) -> Carry:
-        """Returns zeros for the features of the carried words, S x R x M."""
+    def start(self, num_streams: int) -> State:
+        """Returns zeros for the features of the last words, S x R x M."""
         return jnp.zeros((num_streams, self.reach - 1, self.m))

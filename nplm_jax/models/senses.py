@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config import Settings
-from nplm_jax.models.body import Carry
+from nplm_jax.models.body import State
 from nplm_jax.models.nplm import Window
 from nplm_jax.outputs.output_layer import EMBEDDING, Features, Params
 from nplm_jax.utils.errors import require
@@ -51,11 +51,11 @@ class Senses(Window):
         return params | {EMBEDDING: uniform(key_C, (vocabulary_size, (2 * self.num_senses - 1) * self.m), 0.1)}
 
     def features(
-        self, params: Params, e_BxNxM: jax.Array, carry: Carry, key: Key = None, axis: AxisName = None
-    ) -> tuple[Features, Carry]:
+        self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
+    ) -> tuple[Features, State]:
         """See `Body.features`. Takes rows of C, B x N x R."""
-        vectors_BxNxSxM, probs_BxNxS = self.choose(e_BxNxM)
-        return super().features(params, jnp.einsum('bnsm,bns->bnm', vectors_BxNxSxM, probs_BxNxS), carry, key, axis)
+        vectors_BxNxSxM, probs_BxNxS = self.choose(e_SxLxM)
+        return super().features(params, jnp.einsum('bnsm,bns->bnm', vectors_BxNxSxM, probs_BxNxS), state, key, axis)
 
     def choose(self, rows_BxNxR: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Returns the feature vectors of each context word, B x N x S x M, and pi, B x N x S, from the rows of C."""

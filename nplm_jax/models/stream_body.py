@@ -1,18 +1,12 @@
-"""Bodies that read the corpus as parallel streams, and carry a state from each update to the next.
+"""Bodies that train on parallel streams of the corpus.
 
-Dims: V vocabulary, M features per word (m), K hidden units (h), S streams, B batch.
+Dims: V vocabulary, M features per word (m), K hidden units (h).
 """
 
 import dataclasses
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
 from nplm_jax.config import Settings
-from nplm_jax.data import dataset
-from nplm_jax.data.corpora import Span
 from nplm_jax.models.body import Body
 from nplm_jax.outputs.output_layer import EMBEDDING
 from nplm_jax.utils.errors import require
@@ -44,9 +38,9 @@ class StreamBody(Body):
     output_dropout: float
     word_dropout: float
     variational: bool
-    bptt_length: int
+    bptt_length: int = dataclasses.field()
     precision: Precision
-    num_context = 1
+    has_state = True
 
     @classmethod
     def common_fields(cls, settings: Settings) -> dict[str, Any]:
@@ -71,16 +65,3 @@ class StreamBody(Body):
     def widths(self) -> dict[str, int]:
         """U, or a tied C, multiplies the last layer's output."""
         return {EMBEDDING: self.m} if self.tied else {'U_VxK': self.h}
-
-    def num_streams(self, batch_size: int) -> int:
-        """Returns S: an update reads `bptt_length` words of each stream."""
-        return batch_size // self.bptt_length
-
-    def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
-        """See `Body.epoch_positions`: the next words of each stream."""
-        size = dataset.stream_epoch_size(train, self.num_streams(batch_size), self.bptt_length)
-        return jnp.asarray(self.positions_at(seed, epoch, train, batch_size, np.arange(size)), jnp.int32)
-
-    def positions_at(self, seed: int, epoch: int, train: Span, batch_size: int, indices: np.ndarray) -> np.ndarray:
-        """See `Body.positions_at`: elements of `epoch_positions`."""
-        return dataset.stream_positions(seed, epoch, train, self.num_streams(batch_size), self.bptt_length, indices)

@@ -2,7 +2,7 @@
 
 Evaluation reads each window by itself, so that P(w | context) depends on the n-1 words before and on nothing else.
 Training reads each stretch of `train.bptt_length` words once, from zeros, and predicts every word of it from the words
-of the stretch before it. Dims: M features per word (m), N context words (n-1), B batch, T words of a stretch.
+of the stretch before it. Dims: S windows or stretches, L words of each, M features per word (m), N context words (n-1).
 
 References:
     Bai, Kolter and Koltun, Trellis networks for sequence modeling, 2019: an LSTM truncated to a window, section 4.1.
@@ -14,7 +14,7 @@ from typing import Self
 import jax
 
 from nplm_jax.config import Settings
-from nplm_jax.models.body import Carry
+from nplm_jax.models.body import State
 from nplm_jax.models.recurrent import Lstm
 from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.utils.errors import require
@@ -23,15 +23,9 @@ from nplm_jax.utils.nn import AxisName, Key
 
 @dataclasses.dataclass(frozen=True)
 class WindowLstm(Lstm):
-    """LSTM over the last n-1 words (`model.family=window_lstm`).
+    """LSTM over the last n-1 words (`model.family=window_lstm`). Every stream is read from its start."""
 
-    Attributes:
-        num_context: N.
-    """
-
-    num_context: int
-    training_context = 1
-    burn_in = 0
+    has_state = False
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
@@ -39,20 +33,10 @@ class WindowLstm(Lstm):
         n, bptt_length = settings.model.n, settings.train.bptt_length
         allowed = f'must be 3 to train.bptt_length + 1 = {bptt_length + 1} for model.family=window_lstm'
         require(2 < n <= bptt_length + 1, 'model.n', n, allowed)
-        return dataclasses.replace(super().from_settings(settings), num_context=n - 1)
+        return dataclasses.replace(super().from_settings(settings), reach=n - 1)
 
     def features(
-        self, params: Params, e_BxNxM: jax.Array, carry: Carry, key: Key = None, axis: AxisName = None
-    ) -> tuple[Features, Carry]:
-        """See `Body.features`. With one context word an example, T consecutive examples are a stretch."""
-        B, N, M = e_BxNxM.shape
-        in_training = N == self.training_context
-        start = super().start(B // self.bptt_length if in_training else B)
-        if axis:
-            start = jax.lax.pcast(start, axis, to='varying')
-        features, _ = super().features(params, e_BxNxM.reshape(B * N, 1, M), start, key, axis)
-        return features if in_training else {name: x.reshape(B, N, -1)[:, -1] for name, x in features.items()}, None
-
-    def start(self, num_streams: int) -> Carry:
-        """Returns None: nothing is carried from update to update."""
-        return None
+        self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
+    ) -> tuple[Features, State]:
+        """See `Body.features`. T is L. `state` is that of `start`, and is returned as it is."""
+        return super().features(params, e_SxLxM, state, key, axis)[0], state

@@ -118,7 +118,8 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
         mean, step = MEAN_DECAY * state.ess_per_sample + (1 - MEAN_DECAY) * fraction, state.step + 1
         if state.added_G is None:
             return ProposalState(mean, step)
-        weighted = rows.contexts_BxN[:, -1], rows.draws, self.adaptation * weights_BxL
+        previous_B = rows.ids_SxL.reshape(len(weights_BxL), -1)[:, -1]
+        weighted = previous_B, rows.draws, self.adaptation * weights_BxL
         added_G = bigram_proposal.expected_counts(proposal, state.added_G, *weighted)
         refreshed = lambda: bigram_proposal.add_counts(proposal, added_G).edge_G - proposal.edge_G  # noqa: E731
         moved_G = jax.lax.cond(step % REFRESH_EVERY == 0, refreshed, lambda: state.moved_G)

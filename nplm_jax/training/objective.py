@@ -1,6 +1,6 @@
 """The gradients of the mean NLL (the paper's section 2.1, negated); R(theta) is a link of the optimizer's chain.
 
-Dims: B batch, N context words.
+Dims: S streams, L tokens of each that are read, B batch, N context words.
 """
 
 from typing import Any, NamedTuple, cast
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 import jax
 
 from nplm_jax.distributed.sharding import NO_AXES, ONE_DEVICE, MeshAxes, MeshSharding
-from nplm_jax.models.body import Carry
+from nplm_jax.models.body import State, by_example
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Gathered, Params, SparseOutputLayer
 from nplm_jax.training.sparse_rows import CONTEXTS, Rows, Scales, gather_rows
@@ -27,15 +27,15 @@ class Gradients(NamedTuple):
     nll: jax.Array
     grads: Any
     rows: Rows | None
-    carry: Carry
+    carry: State
 
 
 def dense_gradients(
     params: Params,
     network: Network,
-    contexts_BxN: jax.Array,
+    ids_SxL: jax.Array,
     targets_B: jax.Array,
-    carry: Carry = None,
+    carry: State = None,
     key: jax.Array | None = None,
     sharding: MeshSharding = ONE_DEVICE,
 ) -> Gradients:
@@ -44,24 +44,24 @@ def dense_gradients(
     Args:
         params: The parameters.
         network: Their network.
-        contexts_BxN: Word ids in reading order, the most recent word last, int32.
-        targets_B: The words that follow, int32.
+        ids_SxL: Token ids of each stream in reading order, int32.
+        targets_B: The tokens that follow, stream by stream, int32.
         carry: The carry of the body before the batch.
         key: A random key for dropout; None switches it off.
         sharding: The sharding of the parameters and the batch.
     """
     gradient = jax.value_and_grad(sharding.map_loss(network.loss), has_aux=True)
-    (nll, carry), grads = gradient(params, contexts_BxN, targets_B, carry, key)
+    (nll, carry), grads = gradient(params, ids_SxL, targets_B, carry, key)
     return Gradients(nll, grads, None, carry)
 
 
 def sparse_gradients(
     params: Params,
     network: Network,
-    contexts_BxN: jax.Array,
+    ids_SxL: jax.Array,
     targets_B: jax.Array,
     proposal: Any,
-    carry: Carry,
+    carry: State,
     key: jax.Array,
     sharding: MeshSharding,
     output_state: Any = None,
@@ -72,23 +72,25 @@ def sparse_gradients(
     On a mesh only these rows are sent between devices, and the batch is divided over all devices.
     """
     output = cast(SparseOutputLayer, network.output)
-    network.check_contexts(contexts_BxN)
+    network.check_contexts(ids_SxL, targets_B)
     key, key_rows = jax.random.split(key)
-    rows = Rows(contexts_BxN, *output.rows(contexts_BxN, targets_B, proposal, key_rows, output_state))
+    contexts_BxN = ids_SxL.reshape(len(targets_B), -1)
+    rows = Rows(ids_SxL, *output.rows(contexts_BxN, targets_B, proposal, key_rows, output_state))
     # Replicated: otherwise XLA divides the row numbers too, and sums whole arrays of V rows at the end.
     rows, targets_B = sharding.constrain_replicated((rows, targets_B))
     gathered = sharding.constrain_replicated(gather_rows(params, rows, network.output_tables, scales))
 
     def device_loss(
-        shared: Params, per_example: Params, batch: Any, carry: Carry, replicated: Any, axes: MeshAxes = NO_AXES
-    ) -> tuple[Any, Carry]:
+        shared: Params, per_example: Params, batch: Any, carry: State, replicated: Any, axes: MeshAxes = NO_AXES
+    ) -> tuple[Any, State]:
         targets_B, draws = batch
         key, shared_S, proposal = replicated
         features, carry = network.body.features(shared, per_example[CONTEXTS], carry, key, axes.data)
+        features = by_example(features)
         loss, nll = output.sparse_loss(Gathered(shared, per_example, shared_S, draws), features, targets_B, proposal)
         return (loss + network.body.penalty(features), nll), carry
 
-    def loss(shared: Params, per_example: Params) -> tuple[jax.Array, tuple[jax.Array, Carry]]:
+    def loss(shared: Params, per_example: Params) -> tuple[jax.Array, tuple[jax.Array, State]]:
         mapped, replicated = sharding.map_sparse_loss(device_loss), (key, rows.shared_S, proposal)
         (loss, nll), new_carry = mapped(shared, per_example, (targets_B, rows.draws), carry, replicated)
         return loss, (nll, new_carry)

@@ -17,20 +17,20 @@ import jax.numpy as jnp
 
 from nplm_jax.outputs.output_layer import EMBEDDING, Params
 
-CONTEXTS = 'e_BxNxM'  # the features of the context words, among the parameters per example
+CONTEXTS = 'e_SxLxM'  # the features of the context words, among the parameters per example
 
 
 class Rows(NamedTuple):
     """The row numbers that one update reads, int32. The last three are what `SparseOutputLayer.rows` returns.
 
     Attributes:
-        contexts_BxN: Rows of C: the context words of each example.
+        ids_SxL: Rows of C: the tokens of each stream.
         example_rows_BxL: Rows of the output tables that belong to each example.
         shared_S: Rows of the output tables that all examples share.
         draws: What the output layer knows of the rows of each example; None for nothing.
     """
 
-    contexts_BxN: jax.Array
+    ids_SxL: jax.Array
     example_rows_BxL: jax.Array
     shared_S: jax.Array
     draws: Any = None
@@ -115,7 +115,7 @@ def gather_rows(
 
     Returns:
         The parameters that all examples share: the tables' rows `shared_S`, and every other parameter. And those of
-        each example: the tables' rows `example_rows_BxL`, and C's rows, B x N x M, under the name CONTEXTS.
+        each example: the tables' rows `example_rows_BxL`; and C's rows, S x L x M, under the name CONTEXTS.
     """
 
     def gather(name: str, index: jax.Array) -> jax.Array:
@@ -124,7 +124,7 @@ def gather_rows(
     shared = {name: value for name, value in params.items() if name != EMBEDDING}
     shared |= {name: gather(name, rows.shared_S) for name in tables}
     per_example = {name: gather(name, rows.example_rows_BxL) for name in tables}
-    return shared, per_example | {CONTEXTS: gather(EMBEDDING, rows.contexts_BxN)}
+    return shared, per_example | {CONTEXTS: gather(EMBEDDING, rows.ids_SxL)}
 
 
 def table_gradients(
@@ -143,7 +143,7 @@ def table_gradients(
         if name in tables:
             parts += [(rows.example_rows_BxL, per_example[name]), (rows.shared_S, shared[name])]
         if name == EMBEDDING:
-            parts.append((rows.contexts_BxN, per_example[CONTEXTS]))
+            parts.append((rows.ids_SxL, per_example[CONTEXTS]))
         row_shape = parts[0][1].shape[parts[0][0].ndim :]
         ids[name] = jnp.concatenate([numbers.reshape(-1) for numbers, _ in parts])
         joined[name] = jnp.concatenate([values.reshape(-1, *row_shape) for _, values in parts])

@@ -16,7 +16,7 @@ import optax
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
-from nplm_jax.models.body import Carry
+from nplm_jax.models.body import State
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import BIAS, Params, SparseOutputLayer
 from nplm_jax.training.objective import Gradients, dense_gradients, sparse_gradients
@@ -33,7 +33,7 @@ class TrainState:
         params: The parameters.
         opt_state: The optimizer's state.
         step: The number of updates made, int32.
-        carry: The body's carry for the next update; None for a window.
+        carry: The body's state for the next update; None for a window.
         average: The running average of the parameters; None where `train.average` is 0.
         output_state: The output layer's state; None for most.
         scales: What the arrays of the tables stand for within a chunk of sparse updates; None outside.
@@ -42,7 +42,7 @@ class TrainState:
     params: Params
     opt_state: optax.OptState
     step: jax.Array
-    carry: Carry = None
+    carry: State = None
     average: Params | None = None
     output_state: Any = None
     scales: Scales | None = None
@@ -134,7 +134,8 @@ def compute_gradients(
     starts_epoch = state.step % program.steps_per_epoch == 0  # then no words have been read
     start = network.body.start(network.body.num_streams(program.batch_size))
     carry = jax.tree.map(lambda first, carried: jnp.where(starts_epoch, first, carried), start, state.carry)
-    batch, rest = (state.params, network, contexts_BxN, targets_B), (carry, key, program.sharding)
+    ids_SxL = contexts_BxN.reshape(network.body.num_streams(program.batch_size), -1)
+    batch, rest = (state.params, network, ids_SxL, targets_B), (carry, key, program.sharding)
     if network.output.uses_sparse_updates:
         return sparse_gradients(*batch, inputs.proposal, *rest, state.output_state, state.scales)
     return dense_gradients(*batch, *rest)

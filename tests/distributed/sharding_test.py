@@ -46,13 +46,13 @@ def test_optimizer_state_lies_as_its_parameters_do(optimizer):
 
 def test_what_streams_carry_is_divided_over_the_batch():
     axes = axes_by_name(LSTM)
-    assert axes['carry.0'] == axes['carry.1'] == (DATA_AXIS,)
+    assert axes['carry.0.0'] == axes['carry.0.1'] == (DATA_AXIS,)
     assert axes['params.U_VxK'] == (MODEL,) and axes['params.C_VxM'] == axes['params.cell.hi.kernel'] == ()
 
 
 def test_over_an_axis_that_the_mesh_lacks_nothing_is_divided():
     axes = axes_by_name(LSTM, AbstractMesh((8,), (DATA_AXIS,)))
-    assert {name for name, spec in axes.items() if spec} == {'carry.0', 'carry.1'}
+    assert {name for name, spec in axes.items() if spec} == {'carry.0.0', 'carry.0.1'}
 
 
 def test_without_a_mesh_everything_stays_as_it_is():

@@ -66,7 +66,7 @@ def test_a_slice_a_span_and_nothing_choose_the_words_that_are_scored(model):
 def test_a_decoder_that_advances_word_by_word_sees_what_score_and_next_word_say(model):
     log_p_T = model.score(TEXT)
     for read in (0, 3):
-        state = model.begin(TEXT[None, :read])
+        state = model.prefill(TEXT[None, :read])
         for t in range(read, len(TEXT)):
             log_p_V = np.asarray(model.predict(state))[0]
             np.testing.assert_allclose(log_p_V, model.next_word(TEXT[None, :t])[0], atol=1e-5)

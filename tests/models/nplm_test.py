@@ -151,23 +151,23 @@ def test_next_word_refuses_what_is_no_matrix(contexts):
 @pytest.mark.parametrize('family,n', [('nplm', 2), ('nplm', 4), ('gru', 4)])
 @pytest.mark.parametrize('kind', ['full', 'nce'])
 def test_contexts_of_another_width_are_refused(family, n, kind):
-    """A recurrent body would read the oldest word alone, and n = 2 turns the features of a vector of words round."""
+    """A recurrent body would predict more words than there are targets; n = 2 would read a vector of words as one."""
     changes = {'model.family': family, 'model.n': n, 'model.direct': False, 'output.kind': kind, 'output.samples': 9}
     settings = small_settings({**changes, 'train.batch_size': 6, 'train.bptt_length': 1})
     program, state, inputs = start_training(settings, V, 9)
     network, params, N = program.network, state.params, program.network.body.num_context
     targets_B, carry = jnp.arange(6), network.body.start(6)
     inputs = inputs.replace(proposal=network.output.make_proposal(np.arange(V), V))
-    for shape in ((6, N + 1), (6, N - 1), (6,), (6, N, 1)):
-        contexts = jnp.zeros(shape, jnp.int32)
-        calls = [
-            lambda contexts: network.features(params, contexts, carry),
-            lambda contexts: network.loss(params, contexts, targets_B, carry),
-            lambda contexts: step.train_step(program, state, contexts, targets_B, inputs),
-        ]
-        for call in calls:
-            with pytest.raises(ValueError, match=rf'^contexts of shape .*: must be batch x {N}, in reading order'):
-                call(contexts)
+    with_targets = [
+        lambda contexts: network.loss(params, contexts, targets_B, carry),
+        lambda contexts: step.train_step(program, state, contexts, targets_B, inputs),
+    ]
+    calls = [(call, shape) for call in with_targets for shape in ((6, N + 1), (6, N - 1))]
+    calls += [(lambda contexts: network.features(params, contexts, carry), shape) for shape in ((6,), (6, N, 1))]
+    takes = f'batch x {N}' if family == 'nplm' else 'streams x tokens'
+    for call, shape in calls:
+        with pytest.raises(ValueError, match=rf'^contexts of shape .*: must be {takes}'):
+            call(jnp.zeros(shape, jnp.int32))
     if family == 'nplm':
         with pytest.raises((ValueError, TypeError)):
             nplm.logits(params, jnp.zeros((6, N + 1), jnp.int32))

@@ -51,7 +51,7 @@ def random_carry(network, streams=2):
 
 def loss(network, params, before_SxT, targets_SxT, carry, key=None):
     """The mean NLL of all words of the streams, and the carry after them."""
-    return network.loss(params, jnp.asarray(before_SxT).reshape(-1, 1), targets_SxT.reshape(-1), carry, key)
+    return network.loss(params, jnp.asarray(before_SxT), targets_SxT.reshape(-1), carry, key)
 
 
 LOSS = jax.jit(loss, static_argnums=0)
@@ -65,7 +65,7 @@ def test_no_two_masks_of_dropout_share_their_random_numbers(monkeypatch):
     )
     read = lambda self, cell, carry, x_TxSxD, precision: (carry, jnp.ones((*x_TxSxD.shape[:2], self.h)))  # noqa: E731
     monkeypatch.setattr(recurrent.Recurrent, 'read', read)  # nothing to compile
-    network.body.features(params, jnp.ones((8, 1, M)), network.body.start(2), jax.random.key(0))
+    network.body.features(params, jnp.ones((2, 4, M)), network.body.start(2), jax.random.key(0))
     numbers = [tuple(jax.random.key_data(key).tolist()) for key in keys]
     assert len(numbers) == len(set(numbers)) == 1 + 1 + 4 + 3 + 1  # words, inputs, weights, between layers, outputs
 
@@ -99,7 +99,7 @@ def test_penalties_change_the_gradient_and_not_the_loss():
     assert gradients[0][0] == gradients[1][0]
 
     def penalty(params):
-        features, _ = network.features(params, jnp.asarray(before_SxT).reshape(-1, 1), random_carry(network))
+        features, _ = network.features(params, jnp.asarray(before_SxT), random_carry(network))
         h_SxTxK = features['U_VxK'].reshape(2, 4, K)
         return 2 * jnp.mean(h_SxTxK**2) + 3 * jnp.mean((h_SxTxK[:, 1:] - h_SxTxK[:, :-1]) ** 2)
 
@@ -155,7 +155,7 @@ def test_gradients_of_the_rnn_are_those_of_back_propagation_through_time():
     network, params = make('rnn')
     words, carry = batch(), random_carry(network)
     nll, grads = jax.jit(jax.value_and_grad(lambda p: loss(network, p, *words, carry)[0]))(params)
-    expected_nll, expected = back_propagation_through_time(params, *words, carry)
+    expected_nll, expected = back_propagation_through_time(params, *words, *carry)
     assert float(nll) == pytest.approx(expected_nll, rel=1e-6)
     cell = grads['cell']
     by_name = dict(C=grads['C_VxM'], W_h=cell['W_h_KxK'], W_e=cell['W_e_KxM'], b_1=cell['b_1_K'], U=grads['U_VxK'])
@@ -169,7 +169,7 @@ def test_gradients_are_those_of_the_unrolled_network(family):
     (before_SxT, targets_SxT), start = batch(), random_carry(network)
 
     def unrolled(params):
-        carry, losses = start, []
+        (carry,), losses = start, []
         for t in range(before_SxT.shape[1]):
             carry, h_SxK = network.body.advance(params['cell'], carry, params['C_VxM'][before_SxT[:, t]])
             log_p_SxV = jax.nn.log_softmax(h_SxK @ params['U_VxK'].T + params['b_V'][None, :])

@@ -43,6 +43,7 @@ def test_a_word_is_predicted_from_the_words_in_its_window_alone(tied):
         other_T = words_T.copy()
         other_T[changed] = (words_T[changed] + 1) % V
         differs_T = np.abs(model.score(other_T, Span(0, 40)) - log_p_T) > 1e-6
+        assert model.n == network.body.reach + 1
         assert set(np.flatnonzero(differs_T)) <= set(range(changed, changed + network.body.reach + 1))
         assert differs_T[changed] and differs_T[changed + 1] and differs_T[changed + network.body.reach]
 
@@ -50,12 +51,12 @@ def test_a_word_is_predicted_from_the_words_in_its_window_alone(tied):
 def test_words_read_one_by_one_or_in_parts_give_the_same_features():
     network, params = make()
     read = jax.jit(network.features)
-    contexts = jnp.asarray(np.random.default_rng(2).integers(0, V, (2, 12, 1)))
-    full, _ = read(params, contexts.reshape(24, 1), network.body.start(2))
-    carry, parts = network.body.start(2), []
+    contexts = jnp.asarray(np.random.default_rng(2).integers(0, V, (2, 12)))
+    full, _ = read(params, contexts)
+    state, parts = network.body.start(2), []
     for first in (0, 5):
         part = contexts[:, first : first + 5 if first == 0 else 12]
-        features, carry = read(params, part.reshape(-1, 1), carry)
+        features, state = read(params, part, state)
         parts.append(features['U_VxK'].reshape(2, -1, 5))
     np.testing.assert_allclose(jnp.concatenate(parts, 1), full['U_VxK'].reshape(2, 12, 5), rtol=1e-5, atol=1e-5)
 

@@ -42,11 +42,10 @@ def test_a_beginning_that_lines_share_is_scored_once(monkeypatch):
 
 def test_a_batch_of_long_lines_is_read_in_blocks(monkeypatch):
     model, read = make_model(V, GRU), []
-    batch = neural._read_lines
-    monkeypatch.setattr(neural, '_read_lines', lambda n, p, words, c: read.append(words.shape) or batch(n, p, words, c))
+    batch = neural._read
+    monkeypatch.setattr(neural, '_read', lambda n, p, state, ids: read.append(ids.shape) or batch(n, p, state, ids))
     model.score_lines([np.zeros(33, np.int32), np.zeros(3, np.int32)])
-    width = neural.LENGTH_MULTIPLE + model.network.body.num_context - 1
-    assert read == [(neural.MIN_LINES, width)] * 3
+    assert read == [(neural.MIN_LINES, neural.LENGTH_MULTIPLE)] * 3
 
 
 def test_cached_scores_of_lines_are_the_models():

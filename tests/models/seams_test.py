@@ -14,7 +14,8 @@ from bag_of_features import BagOfFeatures
 from helpers import DATA, SPARSE, covering_pairs, regulariser, small_settings, start_training
 
 from nplm_jax.data import dataset
-from nplm_jax.models import registry
+from nplm_jax.models import neural, registry
+from nplm_jax.models.body import by_example
 from nplm_jax.outputs.registry import OUTPUT_LAYERS
 from nplm_jax.training import objective, step
 from nplm_jax.training.loop import prepare_run
@@ -60,10 +61,9 @@ def test_updates_lower_the_loss_of_one_distribution(body, kind):
     @jax.jit
     def exact(params):
         """log P of all words at each training position, and the NLL of those that stand there."""
-        positions = jnp.arange(DATA.train.start, DATA.train.stop)
-        contexts, targets = dataset.windows(DATA.tokens_T, positions, network.body.num_context)
-        features, _ = network.features(params, contexts, network.body.start(1))
-        return network.output.log_probabilities(params, features), network.output.nll(params, features, targets)
+        state, ids, targets = neural.stream_blocks(network, DATA.tokens_T, DATA.train, len(DATA.train))
+        features = by_example(neural.read(network, params, state, ids)[0])
+        return network.output.log_probabilities(params, features), network.output.nll(params, features, targets[0])
 
     before = exact(state.params)[1].mean()
     for _ in range(9 if body == 'energy' else 3):  # epochs; its gradients pass through three small factors
@@ -85,7 +85,7 @@ def dense_loss(params, network, contexts, targets, carry, key, proposal):
         return network.output.nll(params, features, targets).mean(), carry
     y_VxB = network.output.scorer.scores(params, features)
     if type(network.output) is OUTPUT_LAYERS['importance']:
-        words_BxL, _, draws = network.output.rows(contexts, targets, proposal, key_rows)
+        words_BxL, _, draws = network.output.rows(contexts.reshape(len(targets), -1), targets, proposal, key_rows)
         y_BxL = jnp.take_along_axis(y_VxB.T, words_BxL, axis=1)
         others_BxL = jnp.exp(y_BxL - draws.log_q_BxL)[:, 1:] * (words_BxL != targets[:, None])[:, 1:]
         return jnp.mean(jnp.log(jnp.exp(y_BxL[:, 0]) + others_BxL.mean(axis=1)) - y_BxL[:, 0]), carry
@@ -111,8 +111,9 @@ def start(settings):
     program, state, inputs = start_training(settings, V, 100)
     state = state.replace(params=jax.tree.map(lambda x: 3 * x + 0.1, state.params))
     proposal = program.network.output.make_proposal(DATA.train_words, V)
-    contexts, targets = dataset.windows(DATA.tokens_T, POSITIONS, program.network.body.training_context)
-    return program, state, inputs.replace(proposal=proposal), contexts, targets
+    body = program.network.body
+    contexts, targets = dataset.windows(DATA.tokens_T, POSITIONS, body.training_context)
+    return program, state, inputs.replace(proposal=proposal), contexts.reshape(body.num_streams(16), -1), targets
 
 
 @pytest.mark.parametrize('body,kind', COMPARED)

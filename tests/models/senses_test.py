@@ -118,7 +118,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
 def test_a_context_of_one_word_cannot_choose():
     with pytest.raises(BadInput, match='^model.n=2: must be 3 or more: a context of two words'):
         make_network(V, {**SENSES, 'model.n': 2})
-    assert make_network(V, {**SENSES, 'model.n': 2, 'senses.number': 1}).body.n == 2
+    assert make_network(V, {**SENSES, 'model.n': 2, 'senses.number': 1}).body.reach == 1
 
 
 def test_onnx_refuses_it(tmp_path):

@@ -42,18 +42,23 @@ def test_a_window_is_what_an_lstm_of_the_same_parameters_reads_from_its_start():
     network, params = make('window_lstm')
     lstm, _ = make('lstm')
     windows_BxN = jnp.asarray(np.lib.stride_tricks.sliding_window_view(WORDS_T, N)[:7])
-    expected, _ = jax.jit(lstm.features)(params, windows_BxN.reshape(-1, 1), lstm.body.start(7))
-    actual, carry = jax.jit(network.features)(params, windows_BxN)
-    assert carry is None
-    np.testing.assert_allclose(actual['C_VxM'], expected['C_VxM'].reshape(7, N, -1)[:, -1], rtol=1e-5, atol=1e-6)
+    state = jax.tree.map(np.asarray, network.body.start(7))
+    expected, _ = jax.jit(lstm.features)(params, windows_BxN, state)
+    actual, after = jax.jit(network.features)(params, windows_BxN, state)
+    np.testing.assert_allclose(actual['C_VxM'], expected['C_VxM'], rtol=1e-5, atol=1e-6)
+    jax.tree.map(np.testing.assert_array_equal, after, state)  # the next windows are read from there again
+    last = expected['C_VxM'].reshape(7, N, -1)[:, -1]
+    log_p_BxV = jax.jit(lstm.output.log_probabilities)(params, {'C_VxM': last})
+    model = NeuralLanguageModel(network, params)
+    np.testing.assert_allclose(model.next_word(np.asarray(windows_BxN)), log_p_BxV, rtol=1e-5, atol=1e-5)
 
 
 def test_training_predicts_each_word_of_a_stretch_from_the_words_of_it_before():
     network, params = make('window_lstm')
     lstm, _ = make('lstm')
-    words_10x1 = jnp.asarray(WORDS_T[:10, None])  # two stretches of five words
-    expected, _ = jax.jit(lstm.features)(params, words_10x1, lstm.body.start(2))
-    actual, _ = jax.jit(network.features)(params, words_10x1, key=None)
+    words_2x5 = jnp.asarray(WORDS_T[:10].reshape(2, 5))  # two stretches
+    expected, _ = jax.jit(lstm.features)(params, words_2x5)
+    actual, _ = jax.jit(network.features)(params, words_2x5)
     np.testing.assert_allclose(actual['C_VxM'], expected['C_VxM'], rtol=1e-5, atol=1e-6)
 
 

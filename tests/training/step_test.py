@@ -69,7 +69,8 @@ def test_sparse_gradients_of_an_exact_loss_are_jaxs_of_the_mean_nll(body):
     network = run.program.network
 
     def nll_per_word(params):
-        features, _ = network.features(params, contexts, state.carry)
+        streams = contexts.reshape(network.body.num_streams(run.program.batch_size), -1)
+        features, _ = network.features(params, streams, state.carry)
         return network.output.nll(params, features, targets).mean()
 
     gradients = COMPUTE_GRADIENTS(run.program, state, contexts, targets, run.inputs)

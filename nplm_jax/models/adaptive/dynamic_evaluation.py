@@ -10,18 +10,18 @@ References:
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
-from nplm_jax.data.vocabulary import RARE_ID
-from nplm_jax.models.body import Carry
+from nplm_jax.models.body import by_example
 from nplm_jax.models.language_model import LanguageModel, check_contexts
 from nplm_jax.models.network import Network
-from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.models.neural import DecodingState, NeuralLanguageModel, ReadState, jit_float32, read, stream_blocks
+from nplm_jax.models.ngram.counts import with_history
 from nplm_jax.outputs.output_layer import Params
 
 SEGMENTS = 16  # adjacent segments that measure one stretch of the training words
@@ -49,26 +49,20 @@ class DynamicEvaluation(LanguageModel):
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score_span`. The parameters at the start of the span are the trained ones."""
-        # Whole segments: those before the span fill the state, and the last one repeats the last word.
+        # Whole segments: those before the span fill the state.
         num_static = min(-(-self.model.network.body.burn_in // self.segment), span.start // self.segment)
         first = span.start - num_static * self.segment
-        positions_SxB = dataset.consecutive_positions(Span(first, span.stop), self.segment)
-        log_p_T = np.asarray(self._read(tokens_T, positions_SxB, num_static)[1]).reshape(-1)
+        log_p_T = np.asarray(self._read(tokens_T, Span(first, span.stop), num_static)[1]).reshape(-1)
         return log_p_T[span.start - first : span.stop - first]
 
     def _read(
-        self, tokens_T: np.ndarray, positions_SxB: np.ndarray, num_static: int = 0
-    ) -> tuple[tuple[Params, Carry], jax.Array]:
-        """Returns parameters and carry after the words at these positions, and log P of each word, S x B."""
-        return _read_stream(
-            self.model.network,
-            self.model.params,
-            self.root_mean_squares,
-            (jnp.float32(self.rate), jnp.float32(self.decay)),
-            jnp.asarray(tokens_T),
-            positions_SxB,
-            num_static,
-        )
+        self, tokens_T: np.ndarray, span: Span, num_static: int = 0
+    ) -> tuple[tuple[Params, ReadState], jax.Array]:
+        """Returns parameters and state after the segments of a span, and log P of each word, segments x B."""
+        blocks = stream_blocks(self.model.network, tokens_T, span, self.segment)
+        rates = jnp.float32(self.rate), jnp.float32(self.decay)
+        trained = self.model.network, self.model.params, self.root_mean_squares
+        return _read_segments(*trained, rates, *blocks, num_static)
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`. The network adapts to the whole segments of each context."""
@@ -76,9 +70,11 @@ class DynamicEvaluation(LanguageModel):
         num_read = contexts_BxN.shape[1] // self.segment * self.segment
         rows = []
         for words_N in contexts_BxN:
-            words_T = np.append(words_N, RARE_ID)  # the last one stands for the word to predict
-            state, _ = self._read(words_T, dataset.consecutive_positions(Span(0, num_read), self.segment))
-            rows.append(_predict(self.model.network, *state, words_T, num_read))
+            (params, state), _ = self._read(words_N, Span(0, num_read))
+            # The last word that was read is that before the last predicted one.
+            rest_L = with_history(words_N, Span(num_read, len(words_N)), 1)
+            adapted = NeuralLanguageModel(self.model.network, params)
+            rows.append(np.asarray(adapted.read(DecodingState(state, {}), rest_L[None].astype(np.int32))[0])[0, -1])
         return np.stack(rows)
 
 
@@ -96,49 +92,52 @@ def root_mean_square_gradients(
     """
     stretch = SEGMENTS * segment
     num_stretches = min(-(-num_segments // SEGMENTS), max(1, len(span) // stretch))
-    starts = span.start + np.arange(num_stretches) * (len(span) - stretch) // num_stretches
-    positions = (starts[:, None] + np.arange(stretch)[None, :]).astype(np.int32).reshape(-1, SEGMENTS, segment)
-    return _root_mean_squares(model.network, model.params, jnp.asarray(tokens_T), positions)
+    starts = [span.start + i * (len(span) - stretch) // num_stretches for i in range(num_stretches)]
+    stretches = [stream_blocks(model.network, tokens_T, Span(first, first + stretch), segment) for first in starts]
+    return _root_mean_squares(model.network, model.params, *jax.tree.map(lambda *parts: np.stack(parts), *stretches))
 
 
 def _segment_loss(
-    params: Params, network: Network, tokens_T: jax.Array, positions_B: jax.Array, carry: Carry
-) -> tuple[jax.Array, tuple[Carry, jax.Array]]:
-    """Returns the mean NLL of a segment, nats per word, and with it the next carry and the NLL of each word."""
-    contexts_BxN, targets_B = dataset.windows(tokens_T, positions_B, network.body.num_context)
-    features, carry = network.features(params, contexts_BxN, carry)
-    nll_B = network.output.nll(params, features, targets_B)
-    return jnp.mean(nll_B), (carry, nll_B)
+    params: Params, network: Network, state: ReadState, ids_B: jax.Array, targets_B: jax.Array
+) -> tuple[jax.Array, tuple[ReadState, jax.Array]]:
+    """Returns the mean NLL of a segment, nats per word, and with it the next state and the NLL of each word."""
+    features, state = read(network, params, state, ids_B[None])
+    nll_B = network.output.nll(params, by_example(features), targets_B)
+    return jnp.mean(nll_B), (state, nll_B)
 
 
 _gradients = jax.value_and_grad(_segment_loss, has_aux=True)
 
 
-@functools.partial(jax.jit, static_argnames='network')
-def _root_mean_squares(network: Network, params: Params, tokens_T: jax.Array, positions_SxLxB: jax.Array) -> Params:
-    def stretch(sums: Params, positions_LxB: jax.Array) -> tuple[Params, None]:
-        def segment(state: tuple, positions_B: jax.Array) -> tuple[tuple, None]:
-            carry, sums = state
-            (_, (carry, _)), grads = _gradients(params, network, tokens_T, positions_B, carry)
-            return (carry, jax.tree.map(lambda total, g: total + jnp.square(g), sums, grads)), None
+@jit_float32
+def _root_mean_squares(
+    network: Network, params: Params, states_S: ReadState, ids_SxLxB: jax.Array, targets_SxLxB: jax.Array
+) -> Params:
+    def read_stretch(sums: Params, blocks: tuple[ReadState, jax.Array, jax.Array]) -> tuple[Params, None]:
+        def read_segment(carry: tuple, words: tuple[jax.Array, ...]) -> tuple[Any, None]:
+            state, sums = carry
+            (_, (state, _)), grads = _gradients(params, network, state, *words)
+            return (state, jax.tree.map(lambda total, g: total + jnp.square(g), sums, grads)), None
 
-        return jax.lax.scan(segment, (network.body.start(1), sums), positions_LxB)[0][1], None
+        state, *words = blocks
+        return jax.lax.scan(read_segment, (state, sums), tuple(words))[0][1], None
 
-    sums, _ = jax.lax.scan(stretch, jax.tree.map(jnp.zeros_like, params), positions_SxLxB)
-    num_segments = positions_SxLxB.shape[0] * positions_SxLxB.shape[1]
+    sums, _ = jax.lax.scan(read_stretch, jax.tree.map(jnp.zeros_like, params), (states_S, ids_SxLxB, targets_SxLxB))
+    num_segments = ids_SxLxB.shape[0] * ids_SxLxB.shape[1]
     return jax.tree.map(lambda total: jnp.sqrt(total / num_segments), sums)
 
 
-@functools.partial(jax.jit, static_argnames='network')
-def _read_stream(
+@jit_float32
+def _read_segments(
     network: Network,
     params: Params,
     root_mean_squares: Params,
     rates: tuple[jax.Array, jax.Array],
-    tokens_T: jax.Array,
-    positions_SxB: jax.Array,
+    state: ReadState,
+    ids_SxB: jax.Array,
+    targets_SxB: jax.Array,
     num_static: jax.Array | int,
-) -> tuple[tuple[Params, Carry], jax.Array]:
+) -> tuple[tuple[Params, ReadState], jax.Array]:
     """Reads consecutive segments, of which the first do not change the parameters. See `DynamicEvaluation._read`."""
     rate, decay = rates
     num_params = sum(rms.size for rms in jax.tree.leaves(root_mean_squares))
@@ -148,22 +147,12 @@ def _read_stream(
         back = jnp.minimum(decay * rms / mean, 1) * (theta_0 - theta)
         return theta + is_adaptive * (back - rate * g / (rms + EPSILON * mean))
 
-    def segment(
-        state: tuple[Params, Carry], inputs: tuple[jax.Array, jax.Array]
-    ) -> tuple[tuple[Params, Carry], jax.Array]:
-        (adapted, carry), (positions_B, number) = state, inputs
-        (_, (carry, nll_B)), grads = _gradients(adapted, network, tokens_T, positions_B, carry)
+    def read_segment(
+        carry: tuple[Params, ReadState], inputs: tuple[jax.Array, jax.Array, jax.Array]
+    ) -> tuple[tuple[Params, ReadState], jax.Array]:
+        (adapted, state), (ids_B, targets_B, number) = carry, inputs
+        (_, (state, nll_B)), grads = _gradients(adapted, network, state, ids_B, targets_B)
         step = functools.partial(update, is_adaptive=number >= num_static)
-        return (jax.tree.map(step, adapted, params, grads, root_mean_squares), carry), -nll_B
+        return (jax.tree.map(step, adapted, params, grads, root_mean_squares), state), -nll_B
 
-    inputs = positions_SxB, jnp.arange(len(positions_SxB))
-    return jax.lax.scan(segment, (params, network.body.start(1)), inputs)
-
-
-@functools.partial(jax.jit, static_argnames=('network', 'num_read'))
-def _predict(network: Network, params: Params, carry: Carry, words_T: jax.Array, num_read: int) -> jax.Array:
-    """Returns log P of all words as the last word, after the words from `num_read` on were read, V, nats."""
-    positions = jnp.arange(num_read, len(words_T))
-    contexts_BxN, _ = dataset.windows(words_T, positions, network.body.num_context)
-    features, _ = network.features(params, contexts_BxN, carry)
-    return network.output.log_probabilities(params, jax.tree.map(lambda x: x[-1:], features))[0]
+    return jax.lax.scan(read_segment, (params, state), (ids_SxB, targets_SxB, jnp.arange(len(ids_SxB))))

@@ -14,16 +14,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE_ID
-from nplm_jax.models.body import Carry
+from nplm_jax.models.body import by_example
 from nplm_jax.models.language_model import LanguageModel, check_contexts
 from nplm_jax.models.network import Network
-from nplm_jax.models.neural import NeuralLanguageModel, jit_float32
+from nplm_jax.models.neural import NeuralLanguageModel, ReadState, jit_float32, read, start_state, stream_blocks
 from nplm_jax.outputs.output_layer import Params
 
-Cache = tuple[Carry, jax.Array, jax.Array]  # the network's carry; features and words that are remembered, R x D and R
+Cache = tuple[
+    ReadState, jax.Array, jax.Array
+]  # the network's state; features and words that are remembered, R x D and R
 BLOCK = 256  # words that are compared with the remembered words at once
 
 
@@ -43,11 +44,10 @@ class NeuralCache(LanguageModel):
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score_span`. The cache holds the words before the span, too."""
-        before = self.num_remembered + self.model.network.body.burn_in
-        start = max(0, span.start - before)
-        positions_SxB = dataset.consecutive_positions(Span(start, span.stop), BLOCK)
-        inputs = self.model.network, self.model.params, jnp.asarray(tokens_T), positions_SxB
-        log_p_T = np.asarray(_score_stream(*inputs, self.num_remembered, jnp.float32(self.sharpness))).reshape(-1)
+        start = max(0, span.start - self.num_remembered - self.model.network.body.burn_in)
+        blocks = stream_blocks(self.model.network, tokens_T, Span(start, span.stop), BLOCK)
+        inputs = *blocks, self.num_remembered, jnp.float32(self.sharpness)
+        log_p_T = np.asarray(_score_stream(self.model.network, self.model.params, *inputs)).reshape(-1)
         return log_p_T[span.start - start : span.stop - start]
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
@@ -55,7 +55,9 @@ class NeuralCache(LanguageModel):
         contexts_BxN = check_contexts(contexts_BxN)
         log_p_BxV = np.empty((len(contexts_BxN), self.model.network.vocabulary_size), np.float32)
         for log_p_V, words_N in zip(log_p_BxV, contexts_BxN):
-            features_LxD = np.asarray(_read(self.model.network, self.model.params, np.append(words_N, RARE_ID)))
+            words = np.append(RARE_ID, words_N).astype(np.int32)
+            before = start_state(self.model.network, 1)
+            features_LxD = np.asarray(_read_unit_features(self.model.network, self.model.params, before, words)[0])
             first = max(0, len(words_N) - self.num_remembered)
             weights_R = np.exp(self.sharpness * (features_LxD[first:-1] @ features_LxD[-1]).astype(np.float64))
             p_V = np.bincount(words_N[first:], weights_R, len(log_p_V))
@@ -64,39 +66,35 @@ class NeuralCache(LanguageModel):
         return log_p_BxV
 
 
-def _unit_features(network: Network, params: Params, contexts_BxN: jax.Array, carry: Carry) -> tuple[jax.Array, Carry]:
-    """Returns the features of all output matrices as one vector of length 1 an example, B x D, and the next carry."""
-    features, carry = network.features(params, contexts_BxN, carry)
-    features_BxD = jnp.concatenate(list(features.values()), axis=1)
-    return features_BxD / jnp.linalg.norm(features_BxD, axis=1, keepdims=True), carry
-
-
 @jit_float32
-def _read(network: Network, params: Params, tokens_T: jax.Array) -> jax.Array:
-    """Returns the features from which each word of a stream is predicted, T x D."""
-    contexts_TxN, _ = dataset.windows(tokens_T, jnp.arange(len(tokens_T)), network.body.num_context)
-    return _unit_features(network, params, contexts_TxN, network.body.start(1))[0]
+def _read_unit_features(
+    network: Network, params: Params, state: ReadState, ids_B: jax.Array
+) -> tuple[jax.Array, ReadState]:
+    """Returns the features of all output matrices as one vector of length 1 a word, B x D, and the next state."""
+    features, state = read(network, params, state, ids_B[None])
+    features_BxD = jnp.concatenate(list(by_example(features).values()), axis=1)
+    return features_BxD / jnp.linalg.norm(features_BxD, axis=1, keepdims=True), state
 
 
 @functools.partial(jit_float32, static_argnames=('network', 'num_remembered'))
 def _score_stream(
     network: Network,
     params: Params,
-    tokens_T: jax.Array,
-    positions_SxB: jax.Array,
+    state: ReadState,
+    ids_KxB: jax.Array,
+    targets_KxB: jax.Array,
     num_remembered: int,
     sharpness: jax.Array,
 ) -> jax.Array:
-    """Returns log P of the words at these consecutive positions, S x B, nats."""
-    B, R = positions_SxB.shape[1], num_remembered
+    """Returns log P of the targets of consecutive blocks, K x B, nats."""
+    B, R = ids_KxB.shape[1], num_remembered
     D = sum(network.body.widths.values())
     age_BxL = R + jnp.arange(B)[:, None] - jnp.arange(R + B)[None, :]  # of a word when word b is predicted
     is_in_cache_BxL = (age_BxL >= 1) & (age_BxL <= R)
 
-    def score_block(state: Cache, positions_B: jax.Array) -> tuple[Cache, jax.Array]:
-        carry, features_RxD, words_R = state
-        contexts_BxN, targets_B = dataset.windows(tokens_T, positions_B, network.body.num_context)
-        features_BxD, carry = _unit_features(network, params, contexts_BxN, carry)
+    def score_block(cache: Cache, block: tuple[jax.Array, jax.Array]) -> tuple[Cache, jax.Array]:
+        (state, features_RxD, words_R), (ids_B, targets_B) = cache, block
+        features_BxD, state = _read_unit_features(network, params, state, ids_B)
         features_LxD = jnp.concatenate([features_RxD, features_BxD])
         words_L = jnp.concatenate([words_R, targets_B])
         is_known_BxL = is_in_cache_BxL & (words_L >= 0)[None, :]
@@ -105,7 +103,7 @@ def _score_stream(
         total_B = jax.nn.logsumexp(similarity_BxL, axis=1)
         target_B = jax.nn.logsumexp(jnp.where(is_target_BxL, similarity_BxL, -jnp.inf), axis=1)
         log_p_B = jnp.where(jnp.isneginf(total_B), -jnp.log(network.vocabulary_size), target_B - total_B)
-        return (carry, features_LxD[B:], words_L[B:]), log_p_B
+        return (state, features_LxD[B:], words_L[B:]), log_p_B
 
-    empty = network.body.start(1), jnp.zeros((R, D)), jnp.full(R, -1, tokens_T.dtype)
-    return jax.lax.scan(score_block, empty, positions_SxB)[1]
+    empty = state, jnp.zeros((R, D)), jnp.full(R, -1, jnp.int32)
+    return jax.lax.scan(score_block, empty, (ids_KxB, targets_KxB))[1]

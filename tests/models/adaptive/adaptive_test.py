@@ -41,6 +41,11 @@ def dynamic(family, rate=0.02, decay=0.01, segment=5):
     return DynamicEvaluation(model, rms, rate, decay, segment)
 
 
+def streams(network, contexts_BxN):
+    """What `Network.features` reads for the contexts of consecutive words: one stream, or the windows."""
+    return contexts_BxN.reshape(1, -1) if network.body.has_state else contexts_BxN
+
+
 MODELS = {
     'unigram cache': lambda: NgramCache(V, 1, 20, 2.0),
     'trigram cache': lambda: NgramCache(V, 3, 50, 2.0),
@@ -105,9 +110,8 @@ def test_the_neural_cache_is_its_formula(family):
     model = network_model(family)
     cache, words = NeuralCache(model, 40, 3.0), WORDS[:100]
     contexts, _ = dataset.windows(words, jnp.arange(100), model.network.body.num_context)
-    features = np.concatenate(
-        list(jax.jit(model.network.features)(model.params, contexts, model.network.body.start(1))[0].values()), 1
-    )
+    features, _ = jax.jit(model.network.features)(model.params, streams(model.network, contexts))
+    features = np.concatenate(list(features.values()), 1)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     expected = []
     for t in range(60, 100):
@@ -125,7 +129,7 @@ def test_dynamic_evaluation_is_its_formula(family):
 
     def loss(params, positions, carry):
         contexts, targets = dataset.windows(tokens, positions, network.body.num_context)
-        features, carry = network.features(params, contexts, carry)
+        features, carry = network.features(params, streams(network, contexts), carry)
         log_p = network.output.log_probabilities(params, features)[jnp.arange(len(targets)), targets]
         return -log_p.mean(), (log_p, carry)
 
