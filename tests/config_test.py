@@ -18,6 +18,8 @@ from nplm_jax.runs.experiment import load_settings
 from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
 
+pytestmark = pytest.mark.quick
+
 
 def config(changes=None):
     c = default.get_config()

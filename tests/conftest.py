@@ -37,6 +37,13 @@ from nplm_jax.runs import experiment, loading  # noqa: E402
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 
+def pytest_ignore_collect(collection_path, config):
+    """With -m quick, imports no file without a quick test: importing them all takes ten seconds."""
+    if config.option.markexpr != 'quick' or not collection_path.name.endswith('_test.py'):
+        return None
+    return 'mark.quick' not in collection_path.read_text()
+
+
 def pytest_collection_modifyitems(config, items):
     if 'slurm' not in config.option.markexpr:
         skip = pytest.mark.skip(reason='installs SLURM and starts it, as root; run with -m slurm')

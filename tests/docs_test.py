@@ -89,6 +89,11 @@ def test_every_part_that_is_made_from_the_code_is_on_a_page():
     } == reference_docs.MAKERS.keys()
 
 
+def test_every_module_has_tests():
+    untested = re.findall(r'`(.*?)` \| `-`', reference_docs.tests_of_modules())
+    assert not untested, f'{untested}: write tests/NAME_test.py, or name the tests that run it in THROUGH_OTHERS'
+
+
 def test_the_reference_can_be_read_without_building_it():
     for page in ('config', 'commands', 'files', 'results', 'surprisal', 'api'):
         text = (ROOT / 'docs' / 'reference' / f'{page}.md').read_text()
@@ -101,6 +106,7 @@ def _first_column(page: str) -> set[str]:
     return {name.rstrip('/') for row in rows for name in re.findall(r'`([^`]+)`', row)}
 
 
+@pytest.mark.quick
 def test_the_reference_names_every_file_and_result_of_a_run(folders):
     results, files = set(), set()
     for run in (folders / 'network', folders / 'counts'):

@@ -79,6 +79,12 @@ def test_it_ends_where_it_did(case: str) -> None:
     check(found, recorded, record.CASES[case].get('output.precision', 'float32'))
 
 
+@pytest.mark.usefixtures('optimised')
+@pytest.mark.parametrize('case', ['direct', 'sampled_direct', 'lstm'])
+def test_it_ends_where_it_did_when_compiled_as_a_users_program_is(case: str) -> None:
+    test_it_ends_where_it_did(case)
+
+
 WRONG = {
     'a perplexity': ('direct', lambda c: c['perplexity'].update(test=c['perplexity']['test'] * 1.002)),
     'an infinite perplexity': ('backoff', lambda c: c['perplexity'].update(test=100.0)),

@@ -121,6 +121,69 @@ def _outputs_of(body: str, tied: bool) -> dict[str, tuple[str, ...]]:
     return found
 
 
+def tests_of_modules() -> str:
+    """Returns a table of the test file of each module that has none of its own name, '-' for one without tests."""
+    imports_of_tests = {
+        path.relative_to(ROOT).as_posix(): _imported(path) for path in sorted((ROOT / 'tests').rglob('*_test.py'))
+    }
+    rows = []
+    for path in sorted((ROOT / 'nplm_jax').rglob('*.py')):
+        module = path.relative_to(ROOT / 'nplm_jax').with_suffix('').as_posix()
+        if path.name != '__init__.py' and f'tests/{module}_test.py' not in imports_of_tests:
+            name = f'nplm_jax.{module.replace("/", ".")}'
+            users = [test for test, imported in imports_of_tests.items() if name in imported]
+            users.sort(key=lambda test: not test.startswith(f'tests/{module.partition("/")[0]}/'))  # its room first
+            test = THROUGH_OTHERS.get(module, users[0] if users else '-')
+            assert test == '-' or (ROOT / test).exists(), f'THROUGH_OTHERS: {test} does not exist'
+            rows.append([f'`{module}.py`', f'`{test}`'])
+    return table(['module', 'tests'], rows)
+
+
+def _imported(path: pathlib.Path) -> set[str]:
+    """Returns the names that a file imports: modules, and what it takes from them."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f'{node.module}.{alias.name}' for alias in node.names)}
+    return names
+
+
+# The tests of modules that no test imports, or that others name better than their imports do.
+THROUGH_OTHERS = {
+    'cli/__main__': 'tests/cli/main_test.py',
+    'cli/explorer/continuations': 'tests/cli/explorer/page_test.py',
+    'cli/explorer/header': 'tests/cli/explorer/page_test.py',
+    'cli/explorer/parts': 'tests/cli/explorer/page_test.py',
+    'cli/explorer/weights': 'tests/cli/explorer/page_test.py',
+    'cli/import_model': 'tests/cli/export_test.py',
+    'cli/info': 'tests/cli/compare_test.py',
+    'cli/list_runs': 'tests/cli/compare_test.py',
+    'cli/replay': 'tests/cli/launch_test.py',
+    'cli/surprisal': 'tests/cli/surprisal_command_test.py',
+    'data/token_table': 'tests/data/preparation_test.py',
+    'data/word_codes': 'tests/outputs/tree_test.py',
+    'inference/modeling_nplm': 'tests/inference/huggingface_test.py',
+    'models/body': 'tests/models/seams_test.py',
+    'models/network': 'tests/models/seams_test.py',
+    'models/neural': 'tests/models/language_model_test.py',
+    'models/ngram/backoff': 'tests/models/ngram/protocol_test.py',
+    'models/ngram/scratch': 'tests/models/ngram/sorting_test.py',
+    'models/ngram/unsmoothed': 'tests/models/ngram/protocol_test.py',
+    'models/stream_body': 'tests/models/recurrent_test.py',
+    'outputs/output_layer': 'tests/models/seams_test.py',
+    'outputs/registry': 'tests/models/seams_test.py',
+    'runs/loading': 'tests/runs/experiment_test.py',
+    'runs/session': 'tests/runs/experiment_test.py',
+    'runs/signals': 'tests/training/loop_test.py',
+    'utils/checked_fields': 'tests/config_test.py',
+    'utils/errors': 'tests/fuzz/hostile_test.py',
+    'utils/io': 'tests/fuzz/hostile_test.py',
+    'utils/plugins': 'tests/plugins_test.py',
+}
+
+
 def table(header: list[str], rows: list[list[str]]) -> str:
     """Returns a Markdown table without padding, so that a changed cell changes one line."""
     rule = f'|{"---|" * len(header)}'
@@ -138,8 +201,9 @@ MAKERS = {
     'commands': commands,
     'modules': modules,
     'outputs_of_bodies': outputs_of_bodies,
+    'tests_of_modules': tests_of_modules,
 }
-PAGES = ('CONTRIBUTING.md', *(f'docs/reference/{name}.md' for name in ('config', 'commands', 'api')))
+PAGES = ('CONTRIBUTING.md', 'docs/testing.md', *(f'docs/reference/{name}.md' for name in ('config', 'commands', 'api')))
 
 
 def parts(page: str) -> dict[str, tuple[str, str]]:

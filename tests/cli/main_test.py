@@ -12,6 +12,8 @@ from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.errors import BadInput
 
+pytestmark = pytest.mark.quick
+
 
 def run_help(name, *options):
     line = [sys.executable, *options, '-m', 'nplm_jax.cli', name, '--help']

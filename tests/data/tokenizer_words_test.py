@@ -10,6 +10,8 @@ from nplm_jax.data.tokenizers.words import is_number
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
 
+pytestmark = pytest.mark.quick
+
 NEWS = {
     '1995/01.txt': 'WASHINGTON (AP) The vote was on Monday. Officials said that Mr. Obadiah paid $1,995.50.\n\n'
     'He saw Clinton and the officials at 9:30; "Tall men," I said, like Clinton\'s tall aide.\n',

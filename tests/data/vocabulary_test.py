@@ -7,6 +7,8 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import BadInput
 
+pytestmark = pytest.mark.quick
+
 WORDS = 'the cat the dog a cat the bird a mouse'.split()
 
 

@@ -1,10 +1,13 @@
 """Streams of words as numbers of types."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nplm_jax.data.word_stream import TypeNumbers, WordStream, renumber
+
+pytestmark = pytest.mark.quick
 
 WORDS = st.lists(st.sampled_from('a b c d e f'.split()))
 

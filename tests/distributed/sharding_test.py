@@ -13,6 +13,8 @@ from nplm_jax.runs import workdir
 from nplm_jax.training.loop import prepare_run
 from nplm_jax.utils.errors import BadInput
 
+pytestmark = pytest.mark.quick
+
 MESH = AbstractMesh((2, 4), (DATA_AXIS, MODEL))
 LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
 

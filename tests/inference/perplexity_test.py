@@ -11,6 +11,8 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.inference import perplexity
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
+pytestmark = pytest.mark.quick
+
 V = 13
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, V, 1000), jnp.int32)
 

@@ -9,6 +9,8 @@ from nltk.translate.bleu_score import corpus_bleu
 
 from nplm_jax.inference import reranking
 
+pytestmark = pytest.mark.quick
+
 TEXTS = st.lists(st.sampled_from('abc'), max_size=6)
 
 

@@ -7,6 +7,8 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.models import mixture
 from nplm_jax.utils.errors import BadInput
 
+pytestmark = pytest.mark.quick
+
 V = 3
 
 

@@ -52,6 +52,7 @@ def test_the_number_of_parameters_is_the_papers_formula(n, m, h, direct):
         assert size == V * (1 + n * m + h) + h * (1 + (n - 1) * m)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize('n,m,h,direct', SHAPES)
 def test_equation_1_is_the_papers_loop_and_what_training_uses(n, m, h, direct):
     network, params = make(n, m, h, direct)

@@ -8,6 +8,8 @@ from configs import brown, text
 from nplm_jax.runs.command_line import load_config
 from nplm_jax.utils.errors import BadInput
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize(
     'file,config',

@@ -25,6 +25,7 @@ def config(family, n=3):
     return c
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize('family', factory.NGRAM_MODELS)
 def test_a_count_based_run_writes_its_results_and_is_loaded_with_the_same_perplexity(family, tmp_path):
     with warnings.catch_warnings():

@@ -8,6 +8,8 @@ from helpers import make_network
 
 from nplm_jax.training import objective
 
+pytestmark = pytest.mark.quick
+
 V = 31
 
 

@@ -4,6 +4,8 @@ from helpers import DATA, small_settings
 from nplm_jax.training.schedule import make_schedule
 from nplm_jax.utils.errors import BadInput
 
+pytestmark = pytest.mark.quick
+
 
 def test_a_batch_larger_than_the_corpus_is_refused():
     with pytest.raises(BadInput, match=r'^train.batch_size=221: must be 220 or less, the training words'):

@@ -10,6 +10,8 @@ from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.ngram import counts, unsmoothed
 from nplm_jax.utils.errors import BadInput
 
+pytestmark = pytest.mark.quick
+
 TOKENS = np.array([1, 2, 1, 2, 3, 1], np.int32)  # a vocabulary of 5: 4 never occurs
 
 

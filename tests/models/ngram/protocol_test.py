@@ -11,7 +11,7 @@ from nplm_jax.models import mixture
 from nplm_jax.models.ngram import arpa, class_ngram, counts, interpolated, kneser_ney, unsmoothed
 from nplm_jax.utils.errors import BadInput
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = [pytest.mark.quick, pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')]
 
 V = 13
 TRAIN, VALID, TEST = Span(0, 400), Span(400, 480), Span(480, 560)
