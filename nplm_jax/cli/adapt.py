@@ -27,12 +27,10 @@ def main(argv: Sequence[str]) -> None:
     """Measures the models and prints the table."""
     parser = Parser('adapt', __doc__)
     parser.add_runs()
-    parser.add_argument(
-        '--methods', default=','.join(METHODS), help='methods to evaluate, separated by commas; default: %(default)s'
-    )
-    parser.add_argument(
-        '--tune_words', type=int, default=20_000, help='number of validation words that sizes and rates are tuned on'
-    )
+    methods = 'methods to evaluate, separated by commas; default: %(default)s'
+    parser.add_argument('--methods', default=','.join(METHODS), help=methods)
+    words = 'number of validation words that sizes and rates are tuned on'
+    parser.add_argument('--tune_words', type=int, default=20_000, help=words)
     parser.add_results()
     flags = parser.parse_args(argv)
     methods = flags.methods.split(',')

@@ -12,20 +12,14 @@ run is marked as the best on a text of which more than 5% is unknown, or where t
 --figure=FILE.png draws learning curves and bars of the perplexities, that of the text included.
 """
 
-from __future__ import annotations
-
-import pathlib
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from nplm_jax.cli.parser import LINE_START, Parser
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, read_text
-from nplm_jax.utils.text import save_figure, to_json
-
-if TYPE_CHECKING:
-    from nplm_jax.runs.catalog import Run
+from nplm_jax.utils.text import to_json
 
 
 def main(argv: Sequence[str]) -> None:
@@ -49,8 +43,9 @@ def main(argv: Sequence[str]) -> None:
     marked = False
     if text:
         scores, marked = score_text(flags.workdir, names, text.rstrip('\n').split('\n'), flags)
-    for warning in warnings(runs, names):
-        print(warning, file=sys.stderr)
+    if others := [name for name, run in zip(names, runs) if run_table.text_of(run) != run_table.text_of(runs[0])]:
+        problem = f'not on the same words and vocabulary as {names[0]}: {", ".join(others)}'
+        print(f'{problem}; their perplexities are not comparable with its', file=sys.stderr)
     rows = [run_table.describe(run) for run in runs]
     if flags.json:
         print(to_json({'runs': rows, **({'text': list(scores.values())} if text else {})}))
@@ -60,18 +55,7 @@ def main(argv: Sequence[str]) -> None:
         for score in scores.values():
             print(f'{score["name"]}: text perplexity {score["perplexity"]:.1f}, {score["oov"]:.1%} oov')
     if flags.figure:
-        draw(runs, names, scores, expand('--figure', flags.figure))
-
-
-def warnings(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
-    """Returns a warning unless the recorded perplexities of all runs are of the same words."""
-    from nplm_jax.cli.run_table import text_of
-
-    others = [name for name, run in zip(names, runs) if text_of(run) != text_of(runs[0])]
-    if not others:
-        return []
-    problem = f'not on the same words and vocabulary as {names[0]}: {", ".join(others)}'
-    return [f'{problem}; their perplexities are not comparable with its']
+        run_table.draw(runs, names, scores, expand('--figure', flags.figure))
 
 
 def score_text(
@@ -117,48 +101,3 @@ def score_text(
     if len(folders) > 1 and not is_known:
         print('no run is marked as the best on the text: too many of its words are unknown', file=sys.stderr)
     return scores, same and is_known
-
-
-def draw(
-    runs: Sequence[Run], names: Sequence[str], scores: Mapping[str, Mapping[str, Any]], path: pathlib.Path
-) -> None:
-    """Draws the validation perplexity against epochs, and bars of the perplexities.
-
-    Args:
-        runs: The runs, whose recorded perplexities are drawn.
-        names: Their names.
-        scores: The perplexities of a text, from `score_text`; empty without one.
-        path: The PNG file to write.
-    """
-    import matplotlib.figure
-
-    from nplm_jax.runs.reporting import read_metrics
-
-    curves = []
-    for run, name in zip(runs, names):
-        rows = [r for r in read_metrics(run.folder / 'metrics.jsonl') if r.get('valid_perplexity') is not None]
-        curves += [(name, [r['epoch'] for r in rows], [r['valid_perplexity'] for r in rows])] if rows else []
-    figure = matplotlib.figure.Figure(figsize=(11 if curves else 6, 4.2), layout='constrained')
-    axes = figure.subplots(1, 2 if curves else 1, squeeze=False)[0]
-    for name, epochs, perplexities in curves:
-        axes[0].plot(epochs, perplexities, 'o-', markersize=3, label=name)
-    if curves:
-        axes[0].set(xlabel='epoch', ylabel='validation perplexity')
-        axes[0].grid(alpha=0.3)
-        axes[0].legend()
-    bars = {split: [run.perplexity(split) or 0 for run in runs] for split in ('valid', 'test')}
-    ticks = [*names, *(name for name in scores if name not in names)]
-    if scores:
-        shares = sorted({f'{score["oov"]:.1%}' for score in scores.values()}, key=lambda s: float(s[:-1]))
-        unknown = ' to '.join(dict.fromkeys((shares[0], shares[-1])))
-        bars[f'text, {unknown} unknown'] = [scores[name]['perplexity'] for name in ticks]
-    width = 0.8 / len(bars)
-    for place, (label, heights) in enumerate(bars.items()):
-        finite = [height if height < float('inf') else 0 for height in heights]
-        where = [i + (place - (len(bars) - 1) / 2) * width for i in range(len(heights))]
-        drawn = axes[-1].bar(where, finite, width, label=label)
-        axes[-1].bar_label(drawn, [f'{h:.0f}' if h else '' for h in finite], fontsize=8)
-    axes[-1].set_xticks(range(len(ticks)), ticks, rotation=20, ha='right', parse_math=False)
-    axes[-1].set_ylabel('perplexity')
-    axes[-1].legend(loc='lower center', bbox_to_anchor=(0.5, 1), ncols=len(bars), frameon=False)  # above the bars
-    save_figure(figure, path)

@@ -22,11 +22,10 @@ def main(argv: Sequence[str]) -> None:
     """Loads the models and serves the page until Ctrl-C."""
     parser = Parser('explore', f'{__doc__}\n{PROMPT_START}')
     parser.add_model_flags()
-    parser.add_argument(
-        '--host', default='127.0.0.1', help='address to listen on; default: 127.0.0.1, this machine only'
-    )
+    host = 'address to listen on; default: 127.0.0.1, this machine only'
+    parser.add_argument('--host', default='127.0.0.1', help=host)
     parser.add_argument('--port', type=int, default=8080, help='port, or 0 for any free one; default: 8080')
-    parser.add_argument('--no_browser', action='store_true', help='print the address without opening a browser')
+    parser.add_switch('--no_browser', 'print the address without opening a browser')
     flags = parser.parse_args(argv)
     port = find_port(flags.host, flags.port)
 

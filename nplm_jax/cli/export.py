@@ -16,18 +16,11 @@ Formats:
 Prints the file and its size.
 """
 
-from __future__ import annotations
-
-import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
-
-if TYPE_CHECKING:
-    from nplm_jax.cli.loaded_models import LoadedModels
 
 FORMATS = ('arpa', 'word2vec', 'npz', 'safetensors', 'onnx', 'hf')
 
@@ -42,45 +35,34 @@ def main(argv: Sequence[str]) -> None:
     path = expand('--output', flags.output)
 
     from nplm_jax.cli.loaded_models import load_models
-
-    try:
-        write(load_models(flags.workdir), flags.to, path)
-        files = [path] if path.is_file() else path.iterdir()
-        print(f'{path}: {sum(file.stat().st_size for file in files):,} bytes')
-    except OSError as error:
-        raise BadInput(f'--output={str(path)!r}: cannot be written ({error.strerror})') from None
-
-
-def write(models: LoadedModels, format: str, path: pathlib.Path) -> None:
-    """Writes the model of one run.
-
-    Args:
-        models: The model and its vocabulary.
-        format: One of FORMATS.
-        path: The file.
-
-    Raises:
-        BadInput: The format cannot hold this model, or a package is missing.
-    """
     from nplm_jax.inference import embeddings, exporting, huggingface
     from nplm_jax.models.ngram import arpa
     from nplm_jax.models.ngram.backoff import BackoffModel
 
-    [model], vocabulary, family = models.models, models.vocabulary, models.settings[0].model.family
-    if format == 'arpa':
-        families = 'maximum_likelihood, add_delta, backoff, kneser_ney, modified_kneser_ney'
-        if not isinstance(model, BackoffModel):
-            raise BadInput(f'--to=arpa: ARPA files hold back-off models ({families}, imported ones), not {family}')
-        arpa.write(model, vocabulary, path)
-    elif format == 'word2vec':
-        features = models.word_features()
-        require(bool(features), '--to', format, f'a model of family {family} has no word features')
-        embeddings.write_word2vec(vocabulary, features[0][1], path, path.suffix == '.bin')
-    else:
-        writers = {
-            'npz': exporting.write_npz,
-            'safetensors': exporting.write_safetensors,
-            'onnx': exporting.write_onnx,
-            'hf': huggingface.write_folder,
-        }
-        writers[format](model, vocabulary, models.settings[0], path)
+    models = load_models(flags.workdir)
+    [model], vocabulary, settings = models.models, models.vocabulary, models.settings[0]
+    writers = {
+        'npz': exporting.write_npz,
+        'safetensors': exporting.write_safetensors,
+        'onnx': exporting.write_onnx,
+        'hf': huggingface.write_folder,
+    }
+    try:
+        if flags.to in writers:
+            writers[flags.to](model, vocabulary, settings, path)
+        elif flags.to == 'word2vec':
+            features, problem = (
+                models.word_features(),
+                f'a model of family {settings.model.family} has no word features',
+            )
+            require(bool(features), '--to', flags.to, problem)
+            embeddings.write_word2vec(vocabulary, features[0][1], path, path.suffix == '.bin')
+        elif isinstance(model, BackoffModel):
+            arpa.write(model, vocabulary, path)
+        else:
+            families = 'maximum_likelihood, add_delta, backoff, kneser_ney, modified_kneser_ney, imported ones'
+            raise BadInput(f'--to=arpa: ARPA files hold back-off models ({families}), not {settings.model.family}')
+        files = [path] if path.is_file() else path.iterdir()
+        print(f'{path}: {sum(file.stat().st_size for file in files):,} bytes')
+    except OSError as error:
+        raise BadInput(f'--output={str(path)!r}: cannot be written ({error.strerror})') from None

@@ -28,21 +28,16 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--words', type=int, default=50, help='number of words after the prompt')
     parser.add_argument('--temperature', type=float, help='below 1, likely words become more likely; default: 1')
     parser.add_argument('--top_k', type=int, help='draw only from the K most likely words; default: from all')
-    parser.add_argument(
-        '--top_p', type=float, help='draw only from the most likely words with total probability P; default: from all'
-    )
+    most_likely = 'draw only from the most likely words with total probability P; default: from all'
+    parser.add_argument('--top_p', type=float, help=most_likely)
     searches = parser.add_mutually_exclusive_group()
     searches.add_argument('--greedy', action='store_true', help='one text, always with the most likely word')
     searches.add_argument('--beam', type=int, help='the K most likely texts, by beam search of width K; default: draw')
     parser.add_argument('--seed', type=int, default=1, help='random seed of the samples')
-    parser.add_argument('--rare', action='store_true', help='allow the symbol for rare words in the text')
-    parser.add_argument(
-        '--open', action='store_true', help='replace each symbol for rare words by a newly spelled word'
-    )
-    parser.add_argument(
-        '--detokenize',
-        action='store_true',
-        help="write ordinary text: no blanks before punctuation and 's, a line break for each paragraph mark",
+    parser.add_switch('--rare', 'allow the symbol for rare words in the text')
+    parser.add_switch('--open', 'replace each symbol for rare words by a newly spelled word')
+    parser.add_switch(
+        '--detokenize', "write ordinary text: no blanks before punctuation and 's, a line break for each paragraph mark"
     )
     parser.add_json()
     flags = parser.parse_args(argv)

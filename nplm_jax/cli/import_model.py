@@ -18,16 +18,15 @@ comparable with RUN's.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import pathlib
 import shlex
 import shutil
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand, read_bytes, write_atomically
+from nplm_jax.utils.io import expand, sha256, write_atomically
 from nplm_jax.utils.text import to_json
 
 if TYPE_CHECKING:
@@ -44,74 +43,64 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('format', choices=['arpa'], help='format of the file')
     parser.add_argument('file', metavar='FILE', help='model to import')
     parser.add_argument('--workdir', required=True, metavar='DIR', help='output directory; required')
-    parser.add_argument(
-        '--vocabulary', default='', metavar='RUN', help='use the vocabulary of this run; default: that of the file'
-    )
+    vocabulary = 'use the vocabulary of this run; default: that of the file'
+    parser.add_argument('--vocabulary', default='', metavar='RUN', help=vocabulary)
     flags = parser.parse_args(argv)
 
-    from nplm_jax.data import corpora
-    from nplm_jax.models.ngram import arpa, sentence_marks
-    from nplm_jax.models.ngram.quantization import compact
-    from nplm_jax.runs import catalog, workdir
-
     path, folder = expand('FILE', flags.file), expand('--workdir', flags.workdir)
-    workdir.check_path(folder)
-    require(not folder.exists() or not any(folder.iterdir()), '--workdir', flags.workdir, 'is not empty')
-    model, words = sentence_marks.merge(path, *arpa.read(path))
-    model = compact(model)
-    sizes = f'{model.n}-gram model of {len(words):,} words'
-    imported: LanguageModel = model
-    files, vocabulary = [], words
-    if flags.vocabulary:
-        run = catalog.read_run(catalog.expand_run(flags.vocabulary))
-        imported, vocabulary, note = map_words(model, words, run.folder)
-        sizes += f' over the {len(vocabulary):,} words of {flags.vocabulary}; {note}'
-        files = [run.folder / catalog.CORPUS]
-        changed = dataclasses.replace(run.settings.model, family=FAMILY, n=max(model.n, 2))
-        settings = dataclasses.replace(run.settings, name=workdir.safe_folder_name(path.stem), model=changed)
-    else:
-        settings = make_settings(path, model.n, words)
-        vocabulary = dataclasses.replace(words, tokenizer=corpora.make_tokenizer(settings.corpus))
-    results = describe(path, settings, len(vocabulary), ['nplm', 'import', *argv])
-    write_run(folder, settings, vocabulary, imported, results, files)
+    sizes = import_arpa(path, folder, flags.vocabulary, shlex.join(['nplm', 'import', *argv]))
     print(f'{folder}: {sizes}')
 
 
-def map_words(model: Any, words: Vocabulary, folder: pathlib.Path) -> tuple[LanguageModel, Vocabulary, str]:
-    """Returns the model over a run's vocabulary, that vocabulary, and a line that says how much the two share.
+def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, command: str) -> str:
+    """Writes a run's folder. Returns the sizes of the model.
 
     Args:
-        model: A back-off model.
-        words: Its vocabulary.
-        folder: The folder of the run.
+        path: The ARPA file.
+        folder: The folder of the new run.
+        vocabulary_of: The folder of the run whose vocabulary and text choices the model gets; empty for its own.
+        command: The command line, for results.json.
+
+    Raises:
+        BadInput: The file is no ARPA file, or has no word in common with the run, or the folder cannot be written.
     """
+    from nplm_jax import config as config_lib
+    from nplm_jax.data import corpora
     from nplm_jax.data import vocabulary as vocabulary_lib
+    from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
+    from nplm_jax.models.ngram import arpa, sentence_marks
     from nplm_jax.models.ngram.class_ngram import over_vocabulary
-    from nplm_jax.runs import catalog
+    from nplm_jax.models.ngram.quantization import compact
+    from nplm_jax.runs import catalog, workdir
 
-    vocabulary = vocabulary_lib.load(folder / catalog.VOCABULARY)
-    common = sum(word in words.ids for word in vocabulary.words[1:])
-    require(common > 0, '--vocabulary', str(folder), 'has no word in common with the file')
-    note = f'{len(vocabulary) - 1 - common:,} of these are not in the file and share the probability of <unk>'
-    return over_vocabulary(model, words, vocabulary), vocabulary, note
-
-
-def describe(path: pathlib.Path, settings: Settings, vocabulary_size: int, command: Sequence[str]) -> dict[str, Any]:
-    """Returns results.json: no perplexity is known, and where the model comes from is said."""
-    from nplm_jax.runs import catalog, provenance
-
-    return {
-        'name': settings.name,
-        'corpus': settings.corpus.name,
-        'family': FAMILY,
-        'vocabulary': vocabulary_size,
-        'perplexity': dict.fromkeys(catalog.SPLITS),
-        'seconds': 0.0,
-        'imported': str(path.resolve()),
-        'sha256': hashlib.sha256(read_bytes(str(path), path)).hexdigest(),
-        'command': shlex.join(command),
-        **provenance.provenance(),
-    }
+    workdir.check_path(folder)
+    require(not folder.exists() or not any(folder.iterdir()), '--workdir', str(folder), 'is not empty')
+    merged, vocabulary = sentence_marks.merge(path, *arpa.read(path))
+    model = compact(merged)
+    imported: LanguageModel = model
+    name, order, files = workdir.safe_folder_name(path.stem), max(model.n, 2), []
+    sizes = f'{model.n}-gram model of {len(vocabulary):,} words'
+    if vocabulary_of:
+        run = catalog.read_run(catalog.expand_run(vocabulary_of))
+        words, vocabulary = vocabulary, vocabulary_lib.load(run.folder / catalog.VOCABULARY)
+        common = sum(word in words.ids for word in vocabulary.words[1:])
+        require(common > 0, '--vocabulary', vocabulary_of, 'has no word in common with the file')
+        sizes += f' over the {len(vocabulary):,} words of {vocabulary_of}; {len(vocabulary) - 1 - common:,} of these'
+        sizes += ' are not in the file and share the probability of <unk>'
+        imported, files = over_vocabulary(model, words, vocabulary), [run.folder / catalog.CORPUS]
+        changed = dataclasses.replace(run.settings.model, family=FAMILY, n=order)
+        settings = dataclasses.replace(run.settings, name=name, model=changed)
+    else:
+        corpus = {'name': 'text', 'tokens': 'whitespace', 'lowercase': False, 'split_possessive': False}
+        corpus |= {'boundary_tokens': PARAGRAPH_BOUNDARY in vocabulary.ids}
+        keys = {'name': name, 'corpus': corpus, 'model': {'family': FAMILY, 'n': order}}
+        settings = config_lib.from_config(keys)
+        vocabulary = dataclasses.replace(vocabulary, tokenizer=corpora.make_tokenizer(settings.corpus))
+    try:
+        write_run(folder, settings, vocabulary, imported, path, command, files)
+    except OSError as error:
+        raise BadInput(f'--workdir={folder}: cannot be written ({error.strerror})') from None
+    return sizes
 
 
 def write_run(
@@ -119,7 +108,8 @@ def write_run(
     settings: Settings,
     vocabulary: Vocabulary,
     model: LanguageModel,
-    results: dict[str, Any],
+    path: pathlib.Path,
+    command: str,
     files: Sequence[pathlib.Path],
 ) -> None:
     """Writes a run's folder; results.json comes last, because it makes the run a finished one.
@@ -129,48 +119,32 @@ def write_run(
         settings: What config.json gets.
         vocabulary: The vocabulary.
         model: A count-based model.
-        results: What results.json gets.
+        path: Where the model comes from, which results.json says; it has no perplexity.
+        command: The command line.
         files: Files to copy into the folder.
-
-    Raises:
-        BadInput: The folder cannot be written.
     """
     from nplm_jax import config as config_lib
     from nplm_jax.data import vocabulary as vocabulary_lib
     from nplm_jax.models.ngram import storage
-    from nplm_jax.runs import catalog
+    from nplm_jax.runs import catalog, provenance
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in files:
-            if file.exists():
-                shutil.copyfile(file, folder / file.name)
-        vocabulary_lib.save(vocabulary, folder / catalog.VOCABULARY)
-        storage.save(model, folder / storage.MODEL_FILE)
-        write_atomically(folder / catalog.CONFIG, to_json(config_lib.to_record(settings), indent=2) + '\n')
-        write_atomically(folder / catalog.RESULTS, to_json(results, indent=2) + '\n')
-    except OSError as error:
-        raise BadInput(f'--workdir={folder}: cannot be written ({error.strerror})') from None
-
-
-def make_settings(path: pathlib.Path, n: int, vocabulary: Vocabulary) -> Settings:
-    """Returns the settings of an imported run.
-
-    Args:
-        path: The file, which gives the name.
-        n: The order of the model.
-        vocabulary: Its vocabulary.
-    """
-    from nplm_jax import config as config_lib
-    from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
-    from nplm_jax.runs import workdir
-
-    corpus = {
-        'name': 'text',
-        'tokens': 'whitespace',
-        'lowercase': False,
-        'split_possessive': False,
-        'boundary_tokens': PARAGRAPH_BOUNDARY in vocabulary.ids,
+    results = {
+        'name': settings.name,
+        'corpus': settings.corpus.name,
+        'family': FAMILY,
+        'vocabulary': len(vocabulary),
+        'perplexity': dict.fromkeys(catalog.SPLITS),
+        'seconds': 0.0,
+        'imported': str(path.resolve()),
+        'sha256': sha256(str(path), path),
+        'command': command,
+        **provenance.provenance(),
     }
-    model = {'family': FAMILY, 'n': max(n, 2)}
-    return config_lib.from_config({'name': workdir.safe_folder_name(path.stem), 'corpus': corpus, 'model': model})
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        if file.exists():
+            shutil.copyfile(file, folder / file.name)
+    vocabulary_lib.save(vocabulary, folder / catalog.VOCABULARY)
+    storage.save(model, folder / storage.MODEL_FILE)
+    write_atomically(folder / catalog.CONFIG, to_json(config_lib.to_record(settings), indent=2) + '\n')
+    write_atomically(folder / catalog.RESULTS, to_json(results, indent=2) + '\n')

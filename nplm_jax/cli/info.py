@@ -6,18 +6,13 @@
 Reads the files of the run's folder; loads no model, so that it answers at once, also for a run that is still training.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.text import to_json
-
-if TYPE_CHECKING:
-    from nplm_jax.runs.catalog import Run
 
 _SHOWN_ELSEWHERE = ('name', 'perplexity', 'mixture', 'words', 'versions', 'impossible_words')
 
@@ -29,35 +24,21 @@ def main(argv: Sequence[str]) -> None:
     parser.add_json()
     flags = parser.parse_args(argv)
 
-    from nplm_jax.runs import catalog
-
-    info = describe(catalog.read_run(catalog.expand_run(flags.workdir[0])))
-    print(to_json(info) if flags.json else make_text(info))
-
-
-def describe(run: Run) -> dict[str, Any]:
-    """Returns what is known of a run, for JSON."""
     from nplm_jax import config as config_lib
     from nplm_jax.data import vocabulary
-    from nplm_jax.runs.catalog import VOCABULARY
+    from nplm_jax.runs import catalog
 
-    results = run.results or {}
-    words = vocabulary.load(run.folder / VOCABULARY) if (run.folder / VOCABULARY).is_file() else None
-    total = sum(words.counts) if words else 0
-    return {
-        'folder': str(run.folder),
-        'name': run.settings.name,
-        'state': run.state,
-        'date': run.date,
-        'vocabulary': words and {
-            'size': len(words),
-            'rare_share': words.counts[0] / total if total else None,
-            'most_frequent': list(words.words[1:11]),
-        },
-        'results': results,
-        'files': {p.name: _size(p) for p in sorted(run.folder.iterdir()) if not p.name.startswith('.')},
-        'config': config_lib.to_dict(run.settings),
-    }  # fmt: skip
+    run = catalog.read_run(catalog.expand_run(flags.workdir[0]))
+    words = run.folder / catalog.VOCABULARY
+    info: dict[str, Any] = {'folder': str(run.folder), 'name': run.settings.name, 'state': run.state}
+    info |= {'date': run.date, 'vocabulary': None, 'results': run.results or {}}
+    if words.is_file():
+        known = vocabulary.load(words)
+        rare = known.counts[0] / sum(known.counts) if any(known.counts) else None
+        info['vocabulary'] = {'size': len(known), 'rare_share': rare, 'most_frequent': list(known.words[1:11])}
+    info['files'] = {p.name: _size(p) for p in sorted(run.folder.iterdir()) if not p.name.startswith('.')}
+    info['config'] = config_lib.to_dict(run.settings)
+    print(to_json(info) if flags.json else make_text(info))
 
 
 def make_text(info: Mapping[str, Any]) -> str:

@@ -20,8 +20,6 @@ from nplm_jax.utils.errors import require
 from nplm_jax.utils.text import markdown_table
 
 if TYPE_CHECKING:
-    from nplm_jax.cli.loaded_models import LoadedModels
-    from nplm_jax.data.dataset import Dataset
     from nplm_jax.models.language_model import LanguageModel
 
 HEADER = ['model', 'valid', 'test', 'weight: equal', 'learned']
@@ -37,23 +35,14 @@ def main(argv: Sequence[str]) -> None:
     require(len(flags.workdir) > 1, 'RUN', flags.workdir[0], 'give two or more')
 
     from nplm_jax.cli.loaded_models import load_models
-    from nplm_jax.runs import catalog
-
-    models = load_models(flags.workdir)
-    results = mix(models, models.read_corpus(flags.workdir))
-    for model, folder in zip(results['models'], flags.workdir):
-        path = catalog.expand_run(folder)
-        model |= {'folder': str(path.resolve()), 'digest': catalog.digest(path)}
-    print_results(flags, shlex.join(['nplm', 'mix', *argv]), results, make_table(results))
-
-
-def mix(loaded: LoadedModels, data: Dataset) -> dict[str, Any]:
-    """Returns the perplexities of the models and of their mixtures on `data`, and the learned weights."""
     from nplm_jax.inference import perplexity
     from nplm_jax.models import mixture
     from nplm_jax.models.ngram.counts import count
     from nplm_jax.models.ngram.interpolated import FrequencyBins
+    from nplm_jax.runs import catalog
 
+    loaded = load_models(flags.workdir)
+    data = loaded.read_corpus(flags.workdir)
     models = [mixture.CachedScores(model) for model in loaded.models]
     bins = FrequencyBins.from_counts(count(data.tokens_T, data.train, 3, len(data.vocabulary)))
     equal, learned, by_frequency = mixture.paper_mixtures(models, data.tokens_T, data.valid, bins)
@@ -61,12 +50,14 @@ def mix(loaded: LoadedModels, data: Dataset) -> dict[str, Any]:
     def perplexities(model: LanguageModel) -> dict[str, float]:
         return {s: perplexity.evaluate(model, data.tokens_T, data.splits[s]).perplexity for s in SPLITS}
 
-    rows = zip(loaded.names, models, learned.weights_QxM[0].tolist())
+    rows = []
+    for name, folder, model, weight in zip(loaded.names, flags.workdir, models, learned.weights_QxM[0].tolist()):
+        path = catalog.expand_run(folder)
+        row = {'name': name, **perplexities(model), 'weight': weight}
+        rows.append({**row, 'folder': str(path.resolve()), 'digest': catalog.digest(path)})
     mixtures = {'equal': equal, 'learned': learned, 'by_frequency': by_frequency}
-    return {
-        'models': [{'name': name, **perplexities(model), 'weight': weight} for name, model, weight in rows],
-        'mixtures': {name: perplexities(model) for name, model in mixtures.items()},
-    }
+    results = {'models': rows, 'mixtures': {name: perplexities(model) for name, model in mixtures.items()}}
+    print_results(flags, shlex.join(['nplm', 'mix', *argv]), results, make_table(results))
 
 
 def make_table(results: dict[str, Any]) -> str:

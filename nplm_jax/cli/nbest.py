@@ -10,7 +10,7 @@ import math
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 
@@ -30,12 +30,14 @@ class Alternative:
     Attributes:
         fields: the id, the words and the other fields of the line; of Kaldi's the place in the list is one.
         scores: the numbers that are weighed in.
+        reference: the words that are right, with --tune.
         log10_p: log10 P of its words by the model.
         total: what it is ranked by.
     """
 
     fields: Sequence[str]
     scores: Sequence[float]
+    reference: Sequence[str] = ()
     log10_p: float = math.nan
     total: float = math.nan
 
@@ -74,19 +76,7 @@ class Weights:
         return ' '.join([f'--model_weight={self.model:.6g}', f'--word_weight={self.word:.6g}', *scores])
 
 
-class Lists(NamedTuple):
-    """What --nbest reads.
-
-    Attributes:
-        alternatives: The alternatives of all lists.
-        references: The words of the reference of each; empty without --tune.
-    """
-
-    alternatives: Sequence[Alternative]
-    references: Sequence[Sequence[str]]
-
-
-def read(flags: argparse.Namespace, lines: Sequence[str], weights: Weights) -> Lists:
+def read(flags: argparse.Namespace, lines: Sequence[str], weights: Weights) -> list[Alternative]:
     """Reads alternatives, and the files that the flags name. Raises BadInput, which names the line, if they are none.
 
     Args:
@@ -104,7 +94,7 @@ def read(flags: argparse.Namespace, lines: Sequence[str], weights: Weights) -> L
         require(fit, '--score_weights', flags.score_weights, f'must be as many as --score_files, {len(files)}')
         tables = {path: _read_table(path) for path in files}
         alternatives = [_parse_kaldi(number, line, tables) for number, line in enumerate(lines, start=1)]
-    return Lists(alternatives, _read_references(flags, alternatives) if flags.tune else ())
+    return _with_references(flags, alternatives) if flags.tune else alternatives
 
 
 def _score_texts(fields: Sequence[str]) -> list[str]:
@@ -152,8 +142,8 @@ def _read_table(path: pathlib.Path) -> dict[str, tuple[int, str]]:
     return table
 
 
-def _read_references(flags: argparse.Namespace, alternatives: Sequence[Alternative]) -> list[list[str]]:
-    """Returns the words of the reference of each alternative, from the file of --tune."""
+def _with_references(flags: argparse.Namespace, alternatives: Sequence[Alternative]) -> list[Alternative]:
+    """Returns the alternatives with their references, from the file of --tune."""
     path = expand('--tune', flags.tune)
     if flags.format == 'kaldi':
         what = 'lines that begin with the utterance'
@@ -161,27 +151,28 @@ def _read_references(flags: argparse.Namespace, alternatives: Sequence[Alternati
     else:
         what = 'the line of an id, from 0'
         references = {str(number - 1): line.split() for number, line in read_lines(path)}
-    keys = [alternative.fields[0].strip() for alternative in alternatives]
-    for number, key in enumerate(keys, start=1):
-        if key not in references:
+    for number, alternative in enumerate(alternatives, start=1):
+        if (key := alternative.fields[0].strip()) not in references:
             raise BadInput(f'stdin:{number}: {path} has no reference of {key!r}; it needs {what}')
-    return [references[key] for key in keys]
+    return [dataclasses.replace(a, reference=references[a.fields[0].strip()]) for a in alternatives]
 
 
-def show(flags: argparse.Namespace, lists: Lists, log10_p: Sequence[float], weights: Weights) -> None:
+def show(
+    flags: argparse.Namespace, alternatives: Sequence[Alternative], log10_p: Sequence[float], weights: Weights
+) -> None:
     """Prints the alternatives in their new order; with --tune weights, and on stderr what they gain.
 
     Args:
         flags: The flags of `nplm score`.
-        lists: The alternatives.
+        alternatives: The alternatives.
         log10_p: log10 P of each by the model.
         weights: What is added up for their totals, without --tune.
     """
     if not flags.tune:
-        ranked = rank(lists.alternatives, log10_p, weights)
+        ranked = rank(alternatives, log10_p, weights)
         print(to_json({'alternatives': to_dicts(ranked)}) if flags.json else to_text(ranked, flags.format, weights))
         return
-    tuned, errors = tune(lists, log10_p, flags.measure)
+    tuned, errors = tune(alternatives, log10_p, flags.measure)
     if flags.json:
         print(to_json({**dataclasses.asdict(tuned), 'measure': flags.measure, 'errors': errors}))
         return
@@ -190,25 +181,26 @@ def show(flags: argparse.Namespace, lists: Lists, log10_p: Sequence[float], weig
     print(tuned.to_flags())
 
 
-def tune(lists: Lists, log10_p: Sequence[float], measure: str) -> tuple[Weights, dict[str, float]]:
+def tune(
+    alternatives: Sequence[Alternative], log10_p: Sequence[float], measure: str
+) -> tuple[Weights, dict[str, float]]:
     """Finds weights whose first alternatives are nearest to references; `reranking.tune` says how.
 
     Args:
-        lists: The alternatives and their references.
+        alternatives: The alternatives, with their references.
         log10_p: log10 P of each by the model.
         measure: A key of `reranking.MEASURES`.
 
     Returns:
         The weights, and for each way to choose an alternative its error.
     """
-    used, words = reranking.MEASURES[measure], [alternative.words.split() for alternative in lists.alternatives]
+    used = reranking.MEASURES[measure]
     rows: dict[str, list[int]] = {}
-    for row, alternative in enumerate(lists.alternatives):
+    for row, alternative in enumerate(alternatives):
         rows.setdefault(alternative.fields[0], []).append(row)
-    groups = [np.array(numbers) for numbers in rows.values()]
-    columns = zip(log10_p, map(len, words), lists.alternatives)
-    scores_AxF = np.array([(p, length, *alternative.scores) for p, length, alternative in columns], float)
-    statistics_AxS = np.array(list(map(used.statistics, words, lists.references)), float)
+    groups = [np.array(group) for group in rows.values()]
+    scores_AxF = np.array([(p, len(a.words.split()), *a.scores) for a, p in zip(alternatives, log10_p)], float)
+    statistics_AxS = np.array([used.statistics(a.words.split(), a.reference) for a in alternatives], float)
     weights_F, error = reranking.tune(scores_AxF, groups, statistics_AxS, used.error, np.eye(scores_AxF.shape[1])[0])
     errors = {
         'first of each list': used.error(statistics_AxS[[group[0] for group in groups]].sum(axis=0)),

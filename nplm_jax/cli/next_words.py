@@ -6,17 +6,11 @@ Prints a table, likeliest word first: by the mixture where there are several run
 column, then by each run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import PROMPT_START, Parser
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.text import markdown_table, to_json
-
-if TYPE_CHECKING:
-    from nplm_jax.cli.loaded_models import LoadedModels
 
 
 def main(argv: Sequence[str]) -> None:
@@ -29,31 +23,18 @@ def main(argv: Sequence[str]) -> None:
     flags = parser.parse_args(argv)
     require(flags.count >= 1, '--count', flags.count, 'must be 1 or more')
 
+    import numpy as np
+
     from nplm_jax.cli.loaded_models import load_models
 
     models = load_models(flags.workdir, flags.weights)
     prompt = models.tokenize_prompt(flags.prompt, flags.tokens)
-    words = next_words(models, prompt, flags.count)
-    if flags.json:
-        print(to_json({'prompt': prompt, 'next': words}))
-        return
-    names = [name for name, _ in models.with_mixture()]
-    rows = [[entry['word'], *(f'{p:.3g}' for p in entry['p'].values())] for entry in words]
-    print(markdown_table(['next word', *names], rows))
-
-
-def next_words(models: LoadedModels, prompt: Sequence[str], count: int) -> list[dict[str, Any]]:
-    """Returns the words that may follow a prompt, likeliest first, each with the probability by each model's name.
-
-    Args:
-        models: The models; the first of `with_mixture` decides which words are likeliest.
-        prompt: The words of the prompt.
-        count: How many words.
-    """
-    import numpy as np
-
     context_1xN = models.encode_prompt(prompt)[None]
     names, language_models = zip(*models.with_mixture())
     p_MxV = np.exp([model.next_word(context_1xN)[0].astype(np.float64) for model in language_models])
-    best = np.argsort(-p_MxV[0], kind='stable')[:count].tolist()
-    return [{'word': models.vocabulary.words[i], 'p': dict(zip(names, p_MxV[:, i].tolist()))} for i in best]
+    best = np.argsort(-p_MxV[0], kind='stable')[: flags.count].tolist()
+    rows = [(models.vocabulary.words[i], p_MxV[:, i].tolist()) for i in best]
+    if flags.json:
+        print(to_json({'prompt': prompt, 'next': [{'word': word, 'p': dict(zip(names, p_M))} for word, p_M in rows]}))
+    else:
+        print(markdown_table(['next word', *names], [[word, *(f'{p:.3g}' for p in p_M)] for word, p_M in rows]))

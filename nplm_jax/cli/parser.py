@@ -21,12 +21,8 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text = action.help or ''
-        if (
-            not action.option_strings
-            or action.required
-            or 'default' in text
-            or isinstance(action, argparse._HelpAction)
-        ):
+        is_help = isinstance(action, argparse._HelpAction)
+        if not action.option_strings or action.required or is_help or 'default' in text:
             return text
         return f'{text}; default: {"no" if action.default is False else "%(default)s"}'
 
@@ -58,20 +54,20 @@ class Parser(argparse.ArgumentParser):
         """
         self.add_runs(None if mixed else 1)
         if mixed:
-            self.add_argument(
-                '--weights',
-                default='',
-                help='mixture weights of several runs: numbers such as 0.7,0.3 that sum to one, or a file that '
-                '`nplm mix --output=FILE` wrote; default: equal',
+            weights = (
+                'mixture weights of several runs: numbers such as 0.7,0.3 that sum to one, or a file that '
+                '`nplm mix --output=FILE` wrote; default: equal'
             )
-        kinds = ('words', 'whitespace')
-        self.add_argument(
-            '--tokens',
-            choices=kinds,
-            default='',
-            help='how to split text: words splits off punctuation, whitespace is for tokenized text; default: as the '
-            'corpus of the first run, with punctuation split off where its vocabulary needs it',
+            self.add_argument('--weights', default='', help=weights)
+        kinds = (
+            'how to split text: words splits off punctuation, whitespace is for tokenized text; default: as the '
+            'corpus of the first run, with punctuation split off where its vocabulary needs it'
         )
+        self.add_argument('--tokens', choices=('words', 'whitespace'), default='', help=kinds)
+
+    def add_switch(self, name: str, help: str) -> None:
+        """Adds a flag without a value."""
+        self.add_argument(name, action='store_true', help=help)
 
     def add_owned(self, owner: str, *names: str, **options: Any) -> None:
         """Adds a flag that is refused without the flag `owner`; `options` are those of `add_argument`."""
@@ -87,7 +83,7 @@ class Parser(argparse.ArgumentParser):
 
     def add_json(self) -> None:
         """Adds --json."""
-        self.add_argument('--json', action='store_true', help='print one JSON object')
+        self.add_switch('--json', 'print one JSON object')
 
     def add_results(self) -> None:
         """Adds the flags of the commands that write results: --output and --json. See `print_results`."""

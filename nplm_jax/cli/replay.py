@@ -6,21 +6,15 @@ A run that stops at numbers that are not finite prints this command. It starts f
 update, or from the first update, and changes nothing in the folder. Exit code 1 if a number is not finite, else 0.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import markdown_table
-
-if TYPE_CHECKING:
-    from nplm_jax.config import Settings
 
 
 def main(argv: Sequence[str]) -> None:
@@ -30,8 +24,9 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--step', type=int, required=True, help='number of the update, from 1; required')
     flags = parser.parse_args(argv)
 
+    from nplm_jax.config import ParallelSettings
     from nplm_jax.models.registry import is_network
-    from nplm_jax.runs import loading, process, workdir
+    from nplm_jax.runs import loading, process, session, workdir
     from nplm_jax.training import loop, replay
     from nplm_jax.training.checkpoints import CheckpointStore
 
@@ -39,7 +34,11 @@ def main(argv: Sequence[str]) -> None:
     folder = expand('--workdir', flags.workdir[0])
     settings = workdir.read_settings(folder)
     require(is_network(settings.model), 'RUN', flags.workdir[0], 'a count-based model has no updates')
-    settings = _fit_devices(settings)
+    try:
+        session.check_devices(settings)
+    except BadInput as error:  # the run had more devices than this machine has
+        print(f'{error}; on one device instead', file=sys.stderr)
+        settings = dataclasses.replace(settings, parallel=ParallelSettings(1, 1, 'shard_map'))
     data = loading.prepare_recorded(settings, folder)
     loading.example_state(folder, settings, data.vocabulary)  # refuses what the memory does not hold
     results = loading.finished(folder) or {}
@@ -55,16 +54,3 @@ def main(argv: Sequence[str]) -> None:
     if update.non_finite:
         print(f'{update.non_finite} is not finite')
         sys.exit(1)
-
-
-def _fit_devices(settings: Settings) -> Settings:
-    """Returns the settings, on one device if this machine has fewer devices than the run."""
-    from nplm_jax.config import ParallelSettings
-    from nplm_jax.runs import session
-
-    try:
-        session.check_devices(settings)
-        return settings
-    except BadInput as error:
-        print(f'{error}; on one device instead', file=sys.stderr)
-        return dataclasses.replace(settings, parallel=ParallelSettings(1, 1, 'shard_map'))

@@ -1,4 +1,4 @@
-"""Runs as rows of a table: what `nplm runs` and `nplm compare` show."""
+"""Runs as rows of a table and as a figure: what `nplm runs` and `nplm compare` show."""
 
 import hashlib
 import os
@@ -9,9 +9,8 @@ from typing import Any
 from nplm_jax.runs.catalog import CORPUS, SPLITS, Run, expand_run, is_finished, read_run, suggest
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_json
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.utils.text import markdown_table, save_figure
 
-HEADER = ['run', 'corpus', 'model', 'vocabulary', *SPLITS, 'seconds', 'date']
 BEST = '*'
 
 
@@ -106,23 +105,63 @@ def make(
         marked: Whether the best of each of these columns is marked.
     """
     groups = [text_of(run) for run in runs]
-    perplexities: dict[str, Sequence[float | None]] = {s: [run.perplexity(s) for run in runs] for s in SPLITS}
-    best = {split: best_rows(numbers, groups) for split, numbers in perplexities.items()}
+    numbers: dict[str, Sequence[float | None]] = {s: [run.perplexity(s) for run in runs] for s in SPLITS}
+    best = {split: best_rows(numbers[split], groups) for split in SPLITS if split != 'train'}  # low there is no merit
+    numbers |= columns or {}
     if marked:
-        best |= {header: best_rows(numbers, [''] * len(runs)) for header, numbers in (columns or {}).items()}
-    best['train'] = set()  # the lowest training perplexity is no merit
+        best |= {header: best_rows(column, [''] * len(runs)) for header, column in (columns or {}).items()}
     rows = []
-    for i, run in enumerate(runs):
-        row = describe(run)
-        cells = {**perplexities, **(columns or {})}
-        numbers = [_cell(numbers[i], i in best.get(header, ())) for header, numbers in cells.items()]
-        seconds = '-' if row['seconds'] is None else f'{row["seconds"]:,.0f}'
-        if run.state != 'finished':
-            seconds = run.state
-        rows.append([names[i], row['corpus'], row['model'], row['vocabulary'] or '-', *numbers, seconds, row['date']])
-    header = [*HEADER[:7], *(columns or {}), *HEADER[7:]]
-    return markdown_table(header, rows)
+    for i, row in enumerate(map(describe, runs)):
+        cells = [_cell(column[i], i in best.get(header, ())) for header, column in numbers.items()]
+        seconds = f'{row["seconds"]:,.0f}' if row['state'] == 'finished' else row['state']
+        rows.append([names[i], row['corpus'], row['model'], row['vocabulary'] or '-', *cells, seconds, row['date']])
+    return markdown_table(['run', 'corpus', 'model', 'vocabulary', *numbers, 'seconds', 'date'], rows)
 
 
 def _cell(number: float | None, is_best: bool) -> str:
     return '-' if number is None else f'{number:.1f}{" " + BEST if is_best else ""}'
+
+
+def draw(
+    runs: Sequence[Run], names: Sequence[str], scores: Mapping[str, Mapping[str, Any]], path: pathlib.Path
+) -> None:
+    """Draws the validation perplexity against epochs, and bars of the perplexities.
+
+    Args:
+        runs: The runs, whose recorded perplexities are drawn.
+        names: Their names.
+        scores: The perplexities of a text, by name; empty without one.
+        path: The PNG file to write.
+    """
+    import matplotlib.figure
+
+    from nplm_jax.runs.reporting import read_metrics
+
+    curves = []
+    for run, name in zip(runs, names):
+        rows = [r for r in read_metrics(run.folder / 'metrics.jsonl') if r.get('valid_perplexity') is not None]
+        curves += [(name, [r['epoch'] for r in rows], [r['valid_perplexity'] for r in rows])] if rows else []
+    figure = matplotlib.figure.Figure(figsize=(11 if curves else 6, 4.2), layout='constrained')
+    axes = figure.subplots(1, 2 if curves else 1, squeeze=False)[0]
+    for name, epochs, perplexities in curves:
+        axes[0].plot(epochs, perplexities, 'o-', markersize=3, label=name)
+    if curves:
+        axes[0].set(xlabel='epoch', ylabel='validation perplexity')
+        axes[0].grid(alpha=0.3)
+        axes[0].legend()
+    bars = {split: [run.perplexity(split) or 0 for run in runs] for split in SPLITS[1:]}
+    ticks = [*names, *(name for name in scores if name not in names)]
+    if scores:
+        shares = sorted({f'{score["oov"]:.1%}' for score in scores.values()}, key=lambda s: float(s[:-1]))
+        unknown = ' to '.join(dict.fromkeys((shares[0], shares[-1])))
+        bars[f'text, {unknown} unknown'] = [scores[name]['perplexity'] for name in ticks]
+    width = 0.8 / len(bars)
+    for place, (label, heights) in enumerate(bars.items()):
+        finite = [height if height < float('inf') else 0 for height in heights]
+        shift = (place - (len(bars) - 1) / 2) * width
+        drawn = axes[-1].bar([i + shift for i in range(len(heights))], finite, width, label=label)
+        axes[-1].bar_label(drawn, [f'{h:.0f}' if h else '' for h in finite], fontsize=8)
+    axes[-1].set_xticks(range(len(ticks)), ticks, rotation=20, ha='right', parse_math=False)
+    axes[-1].set_ylabel('perplexity')
+    axes[-1].legend(loc='lower center', bbox_to_anchor=(0.5, 1), ncols=len(bars), frameon=False)  # above the bars
+    save_figure(figure, path)

@@ -49,9 +49,10 @@ from nplm_jax.utils.io import decode
 from nplm_jax.utils.text import to_json
 
 if TYPE_CHECKING:
+    import argparse
+
     from nplm_jax.cli.loaded_models import LoadedModels
     from nplm_jax.inference.scoring import Line
-    from nplm_jax.models.open_vocabulary import OpenVocabulary
 
 _MAX_BYTES = 2**28  # of stdin, which may have no end
 _SUMMARY = {  # the last lines of the output: what KenLM's query calls a number, and its format
@@ -71,9 +72,9 @@ def main(argv: Sequence[str]) -> None:
     modes = parser.add_mutually_exclusive_group()
     modes.add_argument('--stream', action='store_true', help='score all lines as one stream')
     modes.add_argument('--nbest', action='store_true', help='re-rank alternatives')
-    parser.add_argument('--summary', action='store_true', help='print the perplexity and counts of the whole text only')
-    parser.add_argument('--open', action='store_true', help='score unknown words by their spelling')
-    parser.add_argument('--end', action='store_true', help='also score the end of each line')
+    parser.add_switch('--summary', 'print the perplexity and counts of the whole text only')
+    parser.add_switch('--open', 'score unknown words by their spelling')
+    parser.add_switch('--end', 'also score the end of each line')
     helps = {
         'score_weights': 'with --nbest: weights of the scores, such as 1,0.5; default: none',
         'model_weight': "with --nbest: weight of the model's log10 P",
@@ -102,84 +103,69 @@ def main(argv: Sequence[str]) -> None:
     check_finished(flags.workdir)  # before stdin is waited for
     weights = nbest.Weights.of(flags)
     texts = read_stdin().split('\n')
-    lists = nbest.read(flags, texts, weights) if flags.nbest else None
+    alternatives = nbest.read(flags, texts, weights) if flags.nbest else []
     models = load_models(flags.workdir, flags.weights)
-    model = models.with_spelling(flags.workdir) if flags.open else None
-    if lists:
-        texts = [alternative.words for alternative in lists.alternatives]
-        _, lines = score_texts(models, texts, flags.tokens, end=flags.end, model=model)
-        nbest.show(flags, lists, [float(line.log10_p_T.sum()) for line in lines], weights)
+    words, lines = score_texts(models, [a.words for a in alternatives] if flags.nbest else texts, flags)
+    if flags.nbest:
+        nbest.show(flags, alternatives, [float(line.log10_p_T.sum()) for line in lines], weights)
         return
-    words, lines = score_texts(models, texts, flags.tokens, flags.stream, flags.end, model)
     summary = summarize(words, lines, flags.open)
+    described = [] if flags.summary else list(map(describe, words, lines))
     if flags.json:
-        print(to_json(summary if flags.summary else {'lines': describe(words, lines), **summary}))
+        print(to_json(summary if flags.summary else {'lines': described, **summary}))
         return
-    if not flags.summary:
-        print(*query(words, lines), sep='\n')
+    for line in described:
+        print(query(line))
     for key, value in summary.items():
         name, form = _SUMMARY[key]
         print(f'{name}:\t{value:{form}}')
 
 
 def score_texts(
-    models: LoadedModels,
-    texts: Sequence[str],
-    kind: str,
-    stream: bool = False,
-    end: bool = False,
-    model: OpenVocabulary | None = None,
+    models: LoadedModels, texts: Sequence[str], flags: argparse.Namespace
 ) -> tuple[list[list[str]], Sequence[Line]]:
     """Returns the words of each line and their scores, and names on stderr the words that are read as <rare>.
 
     Args:
         models: The models, of which the mixture scores.
         texts: The lines.
-        kind: How they are cut into words, see `Tokenizer.reading`.
-        stream: Whether they are one stream.
-        end: Whether the end of each line is scored too.
-        model: The mixture with the spelling of unknown words, which then scores in its place.
+        flags: The command's flags.
 
     Raises:
-        BadInput: No line has a word, or `end` is set and the corpus has no marks.
+        BadInput: No line has a word, or --end is given and the corpus has no marks.
     """
     from nplm_jax.inference import scoring
 
-    words = models.read_lines(texts, kind) if model is None else models.tokenize_lines(texts, kind)
+    words = (models.tokenize_lines if flags.open else models.read_lines)(texts, flags.tokens)
     if not any(words):
         raise BadInput('stdin: holds no words')
-    if end:
+    if flags.end:
         mark = models.vocabulary.decode(models.line_start.prefix)
         require(bool(mark), '--end', True, "the run's corpus has no paragraph marks, which end lines")
         words = [line_words + mark for line_words in words]
-    if model is not None:
-        return words, scoring.score_words(model, words, models.line_start, stream)
+    if flags.open:
+        spelled = models.with_spelling(flags.workdir)
+        return words, scoring.score_words(spelled, words, models.line_start, flags.stream)
     encoded = [models.vocabulary.encode(line_words) for line_words in words]
-    return words, scoring.score(models.mixture, encoded, models.line_start, stream)
+    return words, scoring.score(models.mixture, encoded, models.line_start, flags.stream)
 
 
-def query(words: Sequence[Sequence[str]], lines: Sequence[Line]) -> list[str]:
-    """Returns the lines that KenLM's query would print for the lines of a text."""
-    output = []
-    for line_words, line in zip(words, lines):
-        columns = zip(line_words, line.ids_T.tolist(), line.lengths_T.tolist(), line.log10_p_T.tolist())
-        scores = ''.join(f'{word}={i} {length} {p:.7g}\t' for word, i, length, p in columns)
-        output.append(f'{scores}Total: {line.log10_p_T.sum():.8g} OOV: {int((line.ids_T == 0).sum())}')
-    return output
+def describe(words: Sequence[str], line: Line) -> dict[str, Any]:
+    """Returns what is known of a line, for JSON."""
+    return {
+        'words': list(words),
+        'ids': line.ids_T.tolist(),
+        'lengths': line.lengths_T.tolist(),
+        'log10_p': line.log10_p_T.tolist(),
+        'total': float(line.log10_p_T.sum()),
+    }
 
 
-def describe(words: Sequence[Sequence[str]], lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """Returns what `query` prints, for JSON."""
-    return [
-        {
-            'words': list(line_words),
-            'ids': line.ids_T.tolist(),
-            'lengths': line.lengths_T.tolist(),
-            'log10_p': line.log10_p_T.tolist(),
-            'total': float(line.log10_p_T.sum()),
-        }
-        for line_words, line in zip(words, lines)
-    ]
+def query(line: dict[str, Any]) -> str:
+    """Returns what KenLM's query would print for a line that `describe` describes."""
+    columns = zip(line['words'], line['ids'], line['lengths'], line['log10_p'])
+    scores = ''.join(f'{word}={i} {length} {p:.7g}\t' for word, i, length, p in columns)
+    return f'{scores}Total: {line["total"]:.8g} OOV: {line["ids"].count(0)}'
 
 
 def summarize(words: Sequence[Sequence[str]], lines: Sequence[Line], with_spelling: bool) -> dict[str, Any]:

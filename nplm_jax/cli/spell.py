@@ -34,9 +34,8 @@ def main(argv: Sequence[str]) -> None:
     parser = Parser('spell', __doc__)
     parser.add_runs(1)
     parser.add_argument('--family', default='nplm', help='model of the characters, a value of model.family')
-    parser.add_argument(
-        '--n', type=int, help='order of the model, which sees the n - 1 characters before; default: that of the network'
-    )
+    order = 'order of the model, which sees the n - 1 characters before; default: that of the network'
+    parser.add_argument('--n', type=int, help=order)
     parser.add_argument('--seed', type=int, default=1, help='random seed of the training and of the words shown')
     parser.add_json()
     flags = parser.parse_args(argv)

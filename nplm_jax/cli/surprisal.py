@@ -38,7 +38,6 @@ def main(argv: Sequence[str]) -> None:
     """Writes the table, and draws the figure."""
     flags = _parse_flags(argv)
 
-    from nplm_jax.cli import surprisal_figure
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.cli.run_table import check_finished
     from nplm_jax.data import stimulus_files
@@ -70,6 +69,8 @@ def main(argv: Sequence[str]) -> None:
             )
         table = {**stimuli.columns, **columns}
     if flags.figure:
+        from nplm_jax.cli import surprisal_figure
+
         surprisals = {name: columns[f'surprisal_{name}'] for name in named}
         path = expand('--figure', flags.figure)
         notes.append(surprisal_figure.draw(stimuli, surprisals, columns['in_vocabulary'], path))
@@ -110,7 +111,7 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument('--tokens', default='', choices=('words', 'whitespace'), help=helps['tokens'])
     parser.add_argument('--hyphens', default='keep', choices=('keep', 'split'), help=helps['hyphens'])
     parser.add_argument('--spillover', type=int, default=0, metavar='K', help='add the columns of the K words before')
-    parser.add_argument('--open', action='store_true', help=helps['open'])
+    parser.add_switch('--open', helps['open'])
     parser.add_argument('--weights', default='', help=helps['weights'])
     parser.add_argument('--format', default='words', choices=('words', 'lm-zoo'), help=helps['format'])
     parser.add_figure(helps['figure'])

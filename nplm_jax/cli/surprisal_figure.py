@@ -4,19 +4,16 @@ A word is as wide as its letters, so that the words stand below the lines as a s
 beginnings of two items stand below each other.
 """
 
-from __future__ import annotations
-
-import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from nplm_jax.data.stimuli import Stimuli
 from nplm_jax.utils.text import save_figure
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from nplm_jax.data.stimuli import Stimuli
 
 MAX_PANELS = 12
 MAX_CHARACTERS = 96  # of a panel; a longer item goes on in the next one
@@ -40,13 +37,10 @@ def draw(
     Returns:
         A note that says what is left out; empty if nothing is.
     """
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     panels, num_items = _choose_panels(stimuli)
     rows = [row for _, panel in panels for row in panel]
     note = f'the first {num_items:,} of {len(stimuli.items):,} items ({len(rows):,} of {len(stimuli.words):,} words)'
-    notes = [note] if len(rows) < len(stimuli.words) else []
+    left_out = [note] if len(rows) < len(stimuli.words) else []
     width = max(40, *(sum(_width(stimuli.words[row]) for row in panel) for _, panel in panels))
     size = 1 + 0.088 * width, 0.9 + 1.5 * len(panels)
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(hspace=0.1))
@@ -61,12 +55,11 @@ def draw(
     columns = max(1, width // (max(map(len, surprisals)) + 8))
     handles, labels = all_axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc='outside upper right', ncols=columns, frameon=False, fontsize=9)
-    if not all(in_vocabulary[row] for row in rows):
-        notes.append('grey: not in the vocabulary')
-    if notes:
-        figure.supxlabel('; '.join(notes), fontsize=8, color=_UNKNOWN)
+    grey = [] if all(in_vocabulary[row] for row in rows) else ['grey: not in the vocabulary']
+    if left_out or grey:
+        figure.supxlabel('; '.join(left_out + grey), fontsize=8, color=_UNKNOWN)
     save_figure(figure, path, dpi=150)
-    return f'figure: {note}' if len(rows) < len(stimuli.words) else ''
+    return f'figure: {note}' if left_out else ''
 
 
 def _choose_panels(stimuli: Stimuli) -> tuple[list[tuple[str, list[int]]], int]:
@@ -107,13 +100,21 @@ def _draw_panel(
     surprisals: Mapping[str, Sequence[float]],
     in_vocabulary: Sequence[bool],
 ) -> None:
-    words, places, right = [stimuli.words[row] for row in rows], [], 0.0
-    for word in words:
-        places.append(right + _width(word) / 2)
-        right += _width(word)
+    words = [stimuli.words[row] for row in rows]
+    widths = np.array(list(map(_width, words)))
+    places = np.cumsum(widths) - widths / 2
     for (name, bits_W), color in zip(surprisals.items(), _COLORS * len(surprisals)):
-        finite = [bits_W[row] if math.isfinite(bits_W[row]) else math.nan for row in rows]
-        axes.plot(places, finite, 'o-', color=color, markersize=4, linewidth=1.4, label=name, clip_on=False)
+        bits = np.asarray(bits_W)[rows]
+        axes.plot(
+            places,
+            np.where(np.isfinite(bits), bits, np.nan),
+            'o-',
+            color=color,
+            markersize=4,
+            linewidth=1.4,
+            label=name,
+            clip_on=False,
+        )
     axes.set_xticks(places, words, fontsize=9, parse_math=False)
     axes.tick_params(axis='x', length=0, labelbottom=True)
     for tick, row in zip(axes.get_xticklabels(), rows):

@@ -8,7 +8,7 @@ import pytest
 
 from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.cli import compare, run_table
+from nplm_jax.cli import run_table
 from nplm_jax.inference import scoring
 from nplm_jax.runs import experiment, loading
 
@@ -120,7 +120,7 @@ def test_the_figure_has_the_perplexity_of_the_text_and_of_the_mixture(
     folders, nplm_command, text, tmp_path, monkeypatch
 ):
     drawn = []
-    monkeypatch.setattr(compare, 'save_figure', lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr(run_table, 'save_figure', lambda figure, path: drawn.append(figure))
     pair = folders / 'network', folders / 'counts'
     (output,), _ = nplm_command('compare', *pair, f'--text={text}', '--json', f'--figure={tmp_path}/a.png')
     axes = drawn[0].axes[-1]

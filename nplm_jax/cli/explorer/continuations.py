@@ -1,6 +1,7 @@
 """The part of the explorer's page in which a model continues the text."""
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,29 +17,28 @@ from nplm_jax.inference.generation import Choice
 _WRITERS = asyncio.Semaphore(2)  # visitors for whom models write at once; the others wait
 
 
+@dataclasses.dataclass
 class Continuations:
-    """Fields that say how a text is continued, and what a model writes."""
+    """Fields that say how a text is continued, and what a model writes.
 
-    def __init__(
-        self,
-        models: LoadedModels,
-        state: PageState,
-        tokenize: Callable[[], list[str]],
-        set_text: Callable[[str], None],
-        save_link: Callable[[], None],
-    ) -> None:
-        """Takes the page's models and state, how it splits and replaces its text, and how it keeps its address."""
-        self.models = models
-        self.state = state
-        self.tokenize = tokenize
-        self.set_text = set_text
-        self.save_link = save_link
+    Attributes:
+        models: The page's models.
+        state: The page's state.
+        tokenize: Returns the words of the text.
+        set_text: Replaces the text.
+        save_link: Writes the state into the address.
+    """
+
+    models: LoadedModels
+    state: PageState
+    tokenize: Callable[[], list[str]]
+    set_text: Callable[[str], None]
+    save_link: Callable[[], None]
 
     def build(self) -> None:
         """Lays out the fields and the button."""
-        with parts.panel(
-            'Let a model continue the text', 'The same seed writes the same words. Click one to go on with it.'
-        ):
+        hint = 'The same seed writes the same words. Click one to go on with it.'
+        with parts.panel('Let a model continue the text', hint):
             with ui.element('div').classes('numbers'):
                 names = dict(enumerate(name for name, _ in self.models.with_mixture()))
                 source = ui.select(names, value=self.state.source, label='model').classes('col-span-2')

@@ -1,5 +1,6 @@
 """The explorer's page: what a visitor sees and does. Each visitor has a separate text, and an address that keeps it."""
 
+import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -18,6 +19,7 @@ PRIMARY = '#2563eb'  # the colour of buttons and sliders; style.css has the othe
 NUM_EXPECTED = 5  # words that an explanation lists
 
 
+@dataclasses.dataclass
 class ExplorerPage:
     """The page of one visitor.
 
@@ -30,20 +32,12 @@ class ExplorerPage:
         lit: The row of the framed list that the arrow keys have reached; -1 for none.
     """
 
-    def __init__(
-        self,
-        models: LoadedModels,
-        kind: str,
-        state: PageState,
-        maps: Mapping[str, feature_map.FeatureMap],
-        beginnings: Sequence[str],
-    ) -> None:
-        self.models = models
-        self.kind = kind
-        self.state = state
-        self.maps = maps
-        self.beginnings = beginnings
-        self.lit = -1
+    models: LoadedModels
+    kind: str
+    state: PageState
+    maps: Mapping[str, feature_map.FeatureMap]
+    beginnings: Sequence[str]
+    lit: int = -1
 
     # --- layout ------------------------------------------------------------------------------------------
 
@@ -91,7 +85,7 @@ class ExplorerPage:
 
     def _build_features(self) -> None:
         hint = (
-            'Words that are used alike lie close together. Click a word, or type one. Zoom: Ctrl and wheel, or fingers.'
+            'Words that are used alike lie close together. Click or type a word. Zoom: Ctrl and wheel, or two fingers.'
         )
         with parts.panel("Neighbours by the networks' features", hint):
             with ui.element('div').classes('split'):
@@ -103,7 +97,9 @@ class ExplorerPage:
                     self.source = ui.select(list(self.maps), value=next(iter(self.maps)), label='map of')
                     self.source.set_visibility(len(self.maps) > 1)
                     self.source.on_value_change(self._draw_map)
-                    self.chart = ui.echart({}, on_point_click=self._click_point, renderer='svg').classes('map')
+                    self.chart = ui.echart({}, lambda point: self.select_word(point.name), renderer='svg').classes(
+                        'map'
+                    )
                     # Without Ctrl the wheel scrolls the page; ECharts would take it even where it does not zoom.
                     self.chart.on('wheel.capture', js_handler='(e) => e.ctrlKey || e.stopPropagation()')
             self._draw_map()
@@ -247,9 +243,6 @@ class ExplorerPage:
         self._show_predictions()
         if self.maps:
             self._show_features()
-
-    def _click_point(self, event: events.EChartPointClickEventArguments) -> None:
-        self.select_word(event.name)
 
     def _explain_word(self, position: int) -> None:
         """Explains the word at a place of the text, from 1; the same place again ends that."""

@@ -4,7 +4,7 @@ Dims: T words of the text, K words listed, M models, V vocabulary.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from nplm_jax.models.mixture import ContextBins, Mixture
 from nplm_jax.utils.errors import require
 
 BLOCK = 256  # the text is padded to a multiple of it, so that scoring compiles once and not for each length
-NUM_CACHED = 64  # texts whose predictions a model keeps: at most this many arrays of V numbers
+NUM_CACHED = 256  # texts and models whose predictions are kept: at most this many arrays of V numbers
 
 # Beginnings that a visitor may try; those are offered whose words the models know.
 BEGINNINGS = (
@@ -76,49 +76,6 @@ class Explanation(NamedTuple):
     expected: WeightedWords
 
 
-class CachedModel(LanguageModel):
-    """A model that keeps its latest predictions, so that mixing them with other weights computes no network."""
-
-    def __init__(self, model: LanguageModel) -> None:
-        self.n = model.n
-        self._next_word = functools.lru_cache(NUM_CACHED)(lambda *key: model.next_word(_array(*key)))
-        self._score = functools.lru_cache(NUM_CACHED)(lambda span, *key: model.score(_array(*key), span))
-
-    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score_span`."""
-        return self._score(span, *_key(tokens_T))
-
-    def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """See `LanguageModel.next_word`."""
-        return self._next_word(*_key(contexts_BxN))
-
-
-def with_mixture(
-    models: LoadedModels,
-    weights_M: Sequence[float] | None,
-    wrap: Callable[[LanguageModel], LanguageModel] | None = None,
-) -> list[tuple[str, LanguageModel]]:
-    """Returns the models with their names; the mixture comes first where there are several.
-
-    Args:
-        models: The models.
-        weights_M: The mixture's weights, up to a common factor; None for the mixture as it was loaded.
-        wrap: What each model is replaced by.
-    """
-    wrapped = list(map(wrap, models.models)) if wrap else models.models
-    named = list(zip(models.names, wrapped))
-    if not isinstance(models.mixture, Mixture):  # there is one model
-        return named
-    weights_QxM, bins = models.mixture.weights_QxM, models.mixture.bins
-    if weights_M is not None:
-        fit = (
-            len(weights_M) == len(named) and all(np.isfinite(weights_M)) and min(weights_M) >= 0 and sum(weights_M) > 0
-        )
-        require(fit, 'weights', weights_M, f'give {len(named)} numbers, 0 or more, one of them above 0')
-        weights_QxM, bins = np.array([weights_M], np.float64) / sum(weights_M), ContextBins()
-    return [('mixture', Mixture(wrapped, weights_QxM, bins)), *named]
-
-
 def initial_weights(models: LoadedModels) -> list[float]:
     """Returns the weights of the mixture as it was loaded; their mean over contexts where they depend on these."""
     mixed = models.mixture
@@ -136,17 +93,15 @@ def predict(
         models: The models.
         words: The text.
         k: How many next words each prediction lists.
-        weights_M: The mixture's weights; see `with_mixture`.
+        weights_M: The mixture's weights, up to a common factor; None for those that it was loaded with.
     """
-    ids_T = models.encode_prompt(words)
-    padded_T, text = np.pad(ids_T, (0, -len(ids_T) % BLOCK)), Span(len(ids_T) - len(words), len(ids_T))
+    ids = tuple(models.encode_prompt(words).tolist())
+    next_words = _with_mixture(models, weights_M, [_next_word(model, ids) for model in models.models])
+    scores = _with_mixture(models, weights_M, [_score(model, ids, len(words)) for model in models.models])
     predictions = []
-    for name, model in with_mixture(models, weights_M, _cached):
-        log_p_V = model.next_word(ids_T[None])[0].astype(np.float64)
-        log_p_T = model.score(padded_T, text) if words else np.zeros(0)
+    for (name, log_p_V), (_, log_p_T) in zip(next_words, scores):
         branching = float(np.exp(-np.sum(np.exp(log_p_V) * np.maximum(log_p_V, -1e3))))  # 0 log 0 is 0
-        bits_T = -log_p_T.astype(np.float64) / np.log(2)
-        predictions.append(Prediction(name, _likeliest(models, log_p_V, k), branching, bits_T))
+        predictions.append(Prediction(name, _likeliest(models, log_p_V, k), branching, -log_p_T / np.log(2)))
     return predictions
 
 
@@ -160,15 +115,14 @@ def explain(
         words: The text.
         position: The word's place in the text, from 0.
         k: How many expected words each explanation lists.
-        weights_M: The mixture's weights; see `with_mixture`.
+        weights_M: The mixture's weights; see `predict`.
     """
     require(0 <= position < len(words), 'position', position, f'must be one of the {len(words)} words')
-    ids_T = models.encode_prompt(words)
-    place = len(ids_T) - len(words) + position
+    ids = tuple(models.encode_prompt(words).tolist())
+    place = len(ids) - len(words) + position
     explanations = []
-    for name, model in with_mixture(models, weights_M, _cached):
-        log_p_V = model.next_word(ids_T[None, :place])[0].astype(np.float64)
-        log_p = log_p_V[ids_T[place]]
+    for name, log_p_V in _with_mixture(models, weights_M, [_next_word(m, ids[:place]) for m in models.models]):
+        log_p = log_p_V[ids[place]]
         expected = _likeliest(models, log_p_V, k)
         explanations.append(Explanation(name, float(np.exp(log_p)), int(np.sum(log_p_V >= log_p)), expected))
     return explanations
@@ -188,15 +142,17 @@ def continue_text(
 
     Args:
         models: The models.
-        index: Which model continues the text, counted in `with_mixture`.
+        index: Which model continues the text, counted with the mixture.
         words: The text.
         count: The number of words of a continuation.
         samples: The number of continuations.
         choice: From which words the next one is drawn.
         seed: The seed of the samples.
-        weights_M: The mixture's weights; see `with_mixture`.
+        weights_M: The mixture's weights; see `predict`.
     """
-    model = with_mixture(models, weights_M)[index][1]
+    model = models.with_mixture()[index][1]
+    if isinstance(model, Mixture) and weights_M is not None:
+        model = Mixture(model.models, _normalize(models, weights_M)[None], ContextBins())
     ids_BxT = generation.sample(model, models.encode_prompt(words), count, samples, choice, seed)
     return [models.vocabulary.tokenizer.decode(models.vocabulary.decode(ids_T)) for ids_T in ids_BxT]
 
@@ -221,16 +177,33 @@ def _likeliest(models: LoadedModels, log_p_V: np.ndarray, k: int) -> WeightedWor
     return list(zip(models.vocabulary.decode(best_K), np.exp(log_p_V[best_K]).tolist()))
 
 
-@functools.lru_cache(maxsize=32)
-def _cached(model: LanguageModel) -> CachedModel:
-    return CachedModel(model)
+def _normalize(models: LoadedModels, weights_M: Sequence[float]) -> np.ndarray:
+    """Returns a visitor's weights, float64, M; they sum to one. Raises BadInput if they cannot."""
+    fit = len(weights_M) == len(models.models) and all(np.isfinite(weights_M)) and min(weights_M) >= 0 < sum(weights_M)
+    require(fit, 'weights', weights_M, f'give {len(models.models)} numbers, 0 or more, one of them above 0')
+    return np.array(weights_M, np.float64) / sum(weights_M)
 
 
-def _key(ids: np.ndarray) -> tuple[bytes, tuple[int, ...]]:
-    """Returns word ids as a key of a cache."""
-    ids = np.asarray(ids, np.int32)
-    return ids.tobytes(), ids.shape
+def _with_mixture(
+    models: LoadedModels, weights_M: Sequence[float] | None, log_p: Sequence[np.ndarray]
+) -> list[tuple[str, np.ndarray]]:
+    """Returns what each model says, by its name; what the mixture says comes first where there are several."""
+    named = list(zip(models.names, log_p))
+    if len(named) == 1:
+        return named
+    with np.errstate(divide='ignore'):  # a weight may be 0
+        log_weights_M = np.log(_normalize(models, weights_M or initial_weights(models)))
+    return [('mixture', np.logaddexp.reduce([w + x for w, x in zip(log_weights_M, log_p)])), *named]
 
 
-def _array(data: bytes, shape: tuple[int, ...]) -> np.ndarray:
-    return np.frombuffer(data, np.int32).reshape(shape)
+@functools.lru_cache(NUM_CACHED)
+def _next_word(model: LanguageModel, ids: tuple[int, ...]) -> np.ndarray:
+    """Returns log P of all words after a text, float64, V; other weights of the mixture compute no model anew."""
+    return model.next_word(np.array([ids], np.int32))[0].astype(np.float64)
+
+
+@functools.lru_cache(NUM_CACHED)
+def _score(model: LanguageModel, ids: tuple[int, ...], num_words: int) -> np.ndarray:
+    """Returns log P of the last words of a text, float64, T."""
+    padded_T = np.pad(np.array(ids, np.int32), (0, -len(ids) % BLOCK))
+    return model.score(padded_T, Span(len(ids) - num_words, len(ids))).astype(np.float64) if num_words else np.zeros(0)

@@ -1,5 +1,6 @@
 """The part of the explorer's page in which a visitor weighs the models of the mixture."""
 
+import dataclasses
 from collections.abc import Callable
 
 from nicegui import ui
@@ -9,24 +10,29 @@ from nplm_jax.cli.explorer.state import PageState
 from nplm_jax.cli.loaded_models import LoadedModels
 
 
+@dataclasses.dataclass
 class Weights:
-    """One slider for each model; the weights are their shares."""
+    """One slider for each model; the weights are their shares.
 
-    def __init__(self, models: LoadedModels, state: PageState, on_change: Callable[[], None]) -> None:
-        """Takes the page's models and state, and what to do when the weights have changed."""
-        self.state = state
-        self.names = models.names
-        self.initial = tuple(round(weight, 2) for weight in view.initial_weights(models))
-        self.on_change = on_change
+    Attributes:
+        models: The page's models.
+        state: The page's state.
+        on_change: Called when the weights have changed.
+    """
+
+    models: LoadedModels
+    state: PageState
+    on_change: Callable[[], None]
 
     def build(self) -> None:
         """Lays out the sliders, one above the list of each model where the page is wide."""
+        self.initial = tuple(round(weight, 2) for weight in view.initial_weights(self.models))
         self.sliders, self.shares = [], []
         with ui.element('div').classes('cards weights'):
             with ui.element('div'):
                 ui.label('Weights of the mixture').classes('font-medium')
                 ui.button('reset', on_click=self._reset).props('flat dense no-caps')
-            for name, weight in zip(self.names, self.state.weights or self.initial):
+            for name, weight in zip(self.models.names, self.state.weights or self.initial):
                 with ui.element('div'):
                     with ui.element('div').classes('flex no-wrap justify-between gap-2'):
                         ui.label(name).classes('text-sm truncate')
