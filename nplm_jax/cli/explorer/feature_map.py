@@ -65,11 +65,9 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
         selected: The selected word; may be unknown.
         near: Its neighbours.
     """
-    groups: dict[str, list[str]] = {name: [] for name in COLOURS}
-    groups['selected word'] = [selected] if selected in vocabulary.ids else []
-    groups['neighbour'] = [word for word in near if word != selected]
-    marked = {*groups['selected word'], *groups['neighbour']}
-    groups['frequent word'] = [word for word in vocabulary.words[:NUM_POINTS] if word not in marked]
+    known, others = [selected] if selected in vocabulary.ids else [], [word for word in near if word != selected]
+    marked = {*known, *others}
+    frequent = [word for word in vocabulary.words[:NUM_POINTS] if word not in marked]
     hidden = {'show': False}
     axis = {'min': 'dataMin', 'max': 'dataMax', 'nameLocation': 'middle', 'nameGap': 8}
     axis |= dict.fromkeys(('axisLabel', 'axisTick', 'splitLine', 'axisLine'), hidden)
@@ -84,7 +82,7 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
         'dataZoom': [zoom | {'xAxisIndex': 0}, zoom | {'yAxisIndex': 0}],
         'series': [
             _series(name, [_point(vocabulary, feature_map, word, word in marked) for word in words], bool(marked))
-            for name, words in groups.items()
+            for name, words in zip(COLOURS, (frequent, others, known))
         ],
     }
 
