@@ -91,7 +91,7 @@ def run(command: str) -> None:
         command: the command line, for the results and for the line that says how to resume.
     """
     from nplm_jax.distributed import multihost
-    from nplm_jax.runs import experiment, process, reporting, sweeps, workdir
+    from nplm_jax.runs import experiment, keys, process, reporting, sweeps, workdir
     from nplm_jax.training import loop
     from nplm_jax.utils.io import expand
 
@@ -103,13 +103,14 @@ def run(command: str) -> None:
     config = _CONFIG.value
     file = config_flags.get_config_filename(flags.FLAGS['config'])
     overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
+    config.update_from_flattened_dict(keys.resets(config, overrides))
     suffix = '-grid' if _GRID.value else '-sweep' if _SWEEP.value else ''
     folder = expand('--workdir', _WORKDIR.value or f'runs/{workdir.default_name(config, overrides)}{suffix}')
     points = [sweeps.Point(config.name, config, {})]
     if _SWEEP.value:
-        points = sweeps.load_points(file.partition(':')[0], config)
+        points = sweeps.load_points(file.partition(':')[0], config, overrides)
     elif _GRID.value:
-        points = sweeps.grid_points(_GRID.value, config)
+        points = sweeps.grid_points(_GRID.value, config, overrides)
     for point in points if is_sweep() else []:
         workdir.check_path(folder / point.name)  # before the first point trains
     if _PRINT_CONFIG.value:

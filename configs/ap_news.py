@@ -50,6 +50,7 @@ def get_config(row: str = 'mlp10') -> ConfigDict:
         rows.set_paper(c, NETWORK, PAPER['mlp10'])
         if row == 'mlp10,paper':
             rows.set_paper_recipe(c)
+            c.optimizer.paper.decay = 1e-5
     else:
         raise BadInput(
             f'configs/ap_news.py:{row}: no such row; rows are {", ".join((*ROWS, "mlp10,paper", *rows.NETWORKS))}'

@@ -33,7 +33,7 @@ def get_config(row: str = '10m') -> ConfigDict:
     c.corpus.name = 'text'
     c.corpus.min_count = MIN_COUNTS[size]
     c.corpus.paragraphs = 'blank_lines'
-    c.model.n, c.model.m, c.model.h = 6, 100, 200
-    c.output.kind, c.output.samples = 'nce', 500
-    c.optimizer.learning_rate = 6.0
+    if model not in rows.NGRAMS:
+        c.output.kind, c.output.samples = 'nce', 500
+        c.optimizer.learning_rate = 6.0  # of the paper's network; others have their own
     return rows.get_row(c, 'configs/babylm.py', model)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from ml_collections import ConfigDict
 
+from nplm_jax.config import default_config
 from nplm_jax.utils.errors import BadInput
 
 Perplexities = tuple[float, float, float]  # of the paper on training (0: not printed), validation and test words
@@ -88,7 +89,7 @@ def set_table2_network(c: ConfigDict) -> None:
     """
     c.model.n, c.model.h, c.model.m, c.model.direct = 6, 60, 100, True
     c.model.dropout, c.optimizer.learning_rate = 0.0, 1.5
-    c.optimizer.decay = c.optimizer.paper.decay = 1e-5
+    c.optimizer.decay = 1e-5
     c.train.epochs = 5
 
 
@@ -146,6 +147,7 @@ NETWORKS = {
 
 def set_paper_recipe(c: ConfigDict) -> None:
     """Sets the training of the paper: one word an update, no dropout, b initialised with zeros."""
+    c.optimizer.update(default_config().optimizer)  # none of the row's
     c.optimizer.name = 'paper'
     c.model.dropout, c.model.unigram_bias = 0.0, False
     c.train.batch_size = 1

@@ -18,9 +18,10 @@ def get_config(row: str = '') -> ConfigDict:
     c = default.get_config()
     c.name = 'sentences'
     c.corpus.name = 'sentences'
-    c.model.n, c.model.m, c.model.h, c.model.dropout = 3, 2, 5, 0.0
-    c.optimizer.learning_rate = 0.5
-    c.train.batch_size = 4
-    c.train.epochs = 300
-    c.train.evaluate_every = 300
+    if not row:
+        c.model.n, c.model.m, c.model.h, c.model.dropout = 3, 2, 5, 0.0
+        c.optimizer.learning_rate = 0.5
+        c.train.batch_size = 4
+        c.train.epochs = 300
+        c.train.evaluate_every = 300
     return rows.get_row(c, 'configs/sentences.py', row)

@@ -26,5 +26,6 @@ def get_config(row: str = '') -> ConfigDict:
     c.corpus.name = 'text'
     c.corpus.min_count = 3
     c.corpus.count_over = 'train'
-    c.model.n, c.model.m, c.model.h = 5, 60, 100
+    if not row:
+        c.model.n, c.model.m, c.model.h = 5, 60, 100
     return rows.get_row(c, 'configs/text.py', row)

@@ -14,6 +14,7 @@ class BagOfFeatures(Body):
 
     reach: int
     m: int
+    keys = frozenset({'model.n', 'model.m'})
 
     @classmethod
     def from_settings(cls, settings):

@@ -30,6 +30,7 @@ SENTENCES = (
 CONFIG = """
 import itertools
 from configs import {name} as real
+from nplm_jax.runs import keys
 
 def get_config(*row):
     c = real.get_config(*row)
@@ -42,6 +43,7 @@ def get_config(*row):
         c.output.samples, c.output.num_shortlist, c.output.classes, c.ngram.classes = 9, 4, 3, 5
         c.train.batch_size, c.train.epochs, c.train.bptt_length = 12, min(c.train.epochs, 2), 4
         c.train.steps_per_execution, c.train.log_every, c.train.checkpoint_every = 4, 8, 8
+    c.update_from_flattened_dict(keys.resets(c, keys.CHOICES))
     return c
 
 def sweep():

@@ -45,10 +45,12 @@ class Body(abc.ABC):
         reach: Tokens before a target on which its prediction depends; None for all.
         has_state: Whether a stream is read part by part, each part from the state after the part before.
         bptt_length: Tokens of a stream that an update predicts; None where it predicts one token of each stream.
+        keys: The keys of `model.*`, of sections of its own and of `train.bptt_length` that `from_settings` reads.
     """
 
     reach: int | None
     has_state: ClassVar[bool] = False
+    keys: ClassVar[frozenset[str]] = frozenset()
     bptt_length: int | None = None
 
     @property

@@ -32,12 +32,13 @@ UNITS = 4  # hidden units whose gradients are computed together
 class Energy(nplm.Window):
     """The part of the hidden layer's input that does not depend on the candidate: d + Hx. Dropout is on x alone."""
 
+    keys = nplm.Window.keys - {'model.direct'}
+
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
         """Returns the body. Raises BadInput for no hidden layer, direct connections, or a loss that is not sampled."""
         model, family = settings.model, 'for model.family=energy'
         require(model.h > 0, 'model.h', model.h, f'must be 1 or more {family}')
-        require(not model.direct, 'model.direct', model.direct, f'must be False {family}, without direct connections')
         is_sampled = issubclass(output_layer_class(settings.output), SampledSoftmax)
         require(is_sampled, 'output.kind', settings.output.kind, f'must be sampled or nce {family}')
         return super().from_settings(settings)

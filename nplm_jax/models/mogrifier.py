@@ -33,6 +33,7 @@ class Mogrifier(Lstm):
     """
 
     rounds: int = 5
+    keys = Lstm.keys | {'mogrifier.rounds'}
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:

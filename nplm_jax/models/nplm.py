@@ -81,6 +81,7 @@ class Window(Body):
     h: int
     direct: bool
     dropout: float
+    keys = frozenset({'model.n', 'model.m', 'model.h', 'model.direct', 'model.dropout'})
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:

@@ -42,7 +42,6 @@ class Recurrent(StreamBody):
         activation_penalty: Coefficient of the mean square of the last h, after dropout.
         slowness_penalty: Coefficient of the mean square of its change from word to word.
         cell_class: Flax's cell.
-        precisions: The values of model.precision that the cell knows; `auto` is float32 in a cell of Flax.
     """
 
     weight_dropout: float
@@ -50,7 +49,9 @@ class Recurrent(StreamBody):
     slowness_penalty: float
     reach: int | None = dataclasses.field(default=None, kw_only=True)
     cell_class: ClassVar[Any]
-    precisions: ClassVar[tuple[str, ...]] = ('float32', 'auto')
+    keys = StreamBody.keys | {
+        *('recurrent.weight_dropout', 'recurrent.activation_penalty', 'recurrent.slowness_penalty')
+    }
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
@@ -59,8 +60,6 @@ class Recurrent(StreamBody):
         require(
             name != 'paper', 'optimizer.name', name, f'must be sgd, adam or adagrad for model.family={model.family}'
         )
-        allowed = f'must be float32 or auto for model.family={model.family}'
-        require(model.precision in cls.precisions, 'model.precision', model.precision, allowed)
         slowness = settings.recurrent.slowness_penalty
         require(
             not slowness or bptt_length > 1,
@@ -179,7 +178,6 @@ class Lstm(Recurrent):
     """Long short-term memory (`model.family=lstm`); the state of a layer is (c, h)."""
 
     cell_class = flax.linen.OptimizedLSTMCell
-    precisions = ('float32', 'bfloat16', 'auto')
 
     def start_cell(self, num_streams: int) -> State:
         """Returns zeros, two of S x K."""

@@ -43,6 +43,7 @@ class Residual(StreamBody):
     window: int
     averages: int
     expansion: int
+    keys = StreamBody.keys | {'model.n', 'residual.averages', 'residual.expansion'}
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:

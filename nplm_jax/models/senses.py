@@ -36,6 +36,7 @@ class Senses(Window):
     """
 
     num_senses: int
+    keys = Window.keys | {'senses.number'}
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:

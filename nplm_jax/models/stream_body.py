@@ -41,17 +41,20 @@ class StreamBody(Body):
     bptt_length: int = dataclasses.field()
     precision: Precision
     has_state = True
+    keys = Body.keys | {
+        *('model.m', 'model.h', 'model.layers', 'model.tied', 'model.dropout', 'model.output_dropout'),
+        *('model.word_dropout', 'model.variational', 'model.precision', 'train.bptt_length'),
+    }
 
     @classmethod
     def common_fields(cls, settings: Settings) -> dict[str, Any]:
         """Returns the attributes above by name.
 
         Raises:
-            BadInput: The settings have direct connections, no units, or a batch of unequal streams.
+            BadInput: The settings have no units, or a batch of unequal streams.
         """
         model, train = settings.model, settings.train
         family = f'for model.family={model.family}'
-        require(not model.direct, 'model.direct', model.direct, f'must be False {family}, without direct connections')
         require(model.h > 0, 'model.h', model.h, f'must be 1 or more {family}')
         allowed = f'must be a multiple of train.bptt_length={train.bptt_length}'
         require(train.batch_size % train.bptt_length == 0, 'train.batch_size', train.batch_size, allowed)

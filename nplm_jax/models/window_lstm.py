@@ -26,6 +26,7 @@ class WindowLstm(Lstm):
     """LSTM over the last n-1 words (`model.family=window_lstm`). Every stream is read from its start."""
 
     has_state = False
+    keys = Lstm.keys | {'model.n'}
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:

@@ -61,6 +61,7 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
     num_samples: int
     exact_target: bool
     adaptation: float
+    keys = frozenset({'output.samples', 'output.exact_target', 'output.adaptation'})
 
     @classmethod
     def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:

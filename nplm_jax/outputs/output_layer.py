@@ -10,7 +10,7 @@ that all examples share.
 
 import abc
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -33,10 +33,12 @@ class OutputLayer(abc.ABC):
         uses_sparse_updates: Whether a training step reads and changes only some rows of the output matrices. See
             `SparseOutputLayer`.
         takes_new_words: Whether P(w) depends on nothing but one row per word, so that rows of further words can follow.
+        keys: The keys of `output.*` that `from_settings` reads.
     """
 
     uses_sparse_updates = False
     takes_new_words = False
+    keys: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     @abc.abstractmethod

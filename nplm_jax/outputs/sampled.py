@@ -56,6 +56,7 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     proposal: str
     precision: Precision
     scorer: softmax.Scorer = softmax.LINEAR
+    keys = frozenset({'output.samples', 'output.proposal', 'output.precision'})
 
     @classmethod
     def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:

@@ -71,6 +71,7 @@ class FullSoftmax(Softmax):
 
     precision: Precision
     block_size: int
+    keys = frozenset({'output.precision', 'output.block_size'})
 
     @classmethod
     def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:

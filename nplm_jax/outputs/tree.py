@@ -34,6 +34,7 @@ class TreeSoftmax(SparseOutputLayer):
     """
 
     tree: Tree
+    keys = frozenset({'output.tree'})
 
     @classmethod
     def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:

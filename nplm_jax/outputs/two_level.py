@@ -36,6 +36,7 @@ class TwoLevelSoftmax(SparseOutputLayer):
     num_shortlist: int
     class_size: int
     vocabulary_size: int
+    keys = frozenset({'output.num_shortlist', 'output.classes'})
 
     @classmethod
     def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:

@@ -12,22 +12,22 @@ from nplm_jax.config import Settings
 from nplm_jax.data import corpora, neighbours
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.models.ngram import factory
-from nplm_jax.models.registry import body_class, check_family, is_network
-from nplm_jax.outputs.registry import output_layer_class
+from nplm_jax.models.registry import body_class, is_network
+from nplm_jax.runs import keys
 from nplm_jax.runs.loading import Path, load
 from nplm_jax.runs.session import RunSession, SharedCorpus, open_session
 from nplm_jax.runs.signals import interruptible
 from nplm_jax.training import optimizers
 from nplm_jax.training.loop import Trainer, fit
 from nplm_jax.training.vmapped import RUN_ERRORS, fit_many
-from nplm_jax.utils.errors import BadInput, NonFiniteError, require
+from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 __all__ = ['load', 'load_settings', 'run', 'run_many']
 Config: TypeAlias = ConfigDict | Mapping[str, Any]
 
 
 def load_settings(config: Config) -> Settings:
-    """Checks and freezes a config: types, ranges, names, and what the named parts cannot do.
+    """Checks and freezes a config: types, ranges, names, keys that nothing reads, and what the named parts cannot do.
 
     Args:
         config: A ConfigDict like those in `configs/`, or the dictionary of a config.json.
@@ -37,24 +37,14 @@ def load_settings(config: Config) -> Settings:
     """
     settings = config_lib.from_config(config)
     corpora.check_settings(settings.corpus)
-    check_family(settings.model, factory.NGRAM_MODELS)
-    output_layer_class(settings.output)
+    keys.check(settings)
     if is_network(settings.model):
         body_class(settings.model).from_settings(settings)
         optimizers.check_settings(settings.optimizer)
         neighbours.check_settings(settings)
-        _check_postprocessing(settings)
     else:
         factory.check_settings(settings)
     return settings
-
-
-def _check_postprocessing(settings: Settings) -> None:
-    """Raises BadInput where the output layer is no softmax over all words, which smoothing and calibration need."""
-    is_softmax = output_layer_class(settings.output).takes_new_words
-    for key in ('suffix_smoothing', 'calibrate'):
-        allowed = f'must be full, sampled, nce or importance with train.{key}'
-        require(is_softmax or not getattr(settings.train, key), 'output.kind', settings.output.kind, allowed)
 
 
 def run(config: Config, folder: Path, command: str = '', data: Dataset | None = None) -> dict[str, Any]:

@@ -1,7 +1,10 @@
 """The spelling of the words outside a run's vocabulary: a run of its own over characters, in the run's folder."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
 
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
@@ -9,10 +12,10 @@ from nplm_jax.data import characters, corpora, dataset, vocabulary
 from nplm_jax.data.tokenizers import registry
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.open_vocabulary import bits_per_character, count_characters
+from nplm_jax.models.registry import is_network
 from nplm_jax.models.spelling import Spelling
-from nplm_jax.runs import catalog, experiment, loading, workdir
+from nplm_jax.runs import catalog, experiment, keys, loading, workdir
 from nplm_jax.runs.loading import Path
-from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand
 
@@ -99,13 +102,16 @@ def prepare(
     rare: RareWords, seed: int = 1, changes: Mapping[str, Any] | None = None
 ) -> tuple[Settings, dataset.Dataset]:
     """Returns the settings and the corpus of characters with which `train` trains a network."""
-    run = flatten(config_lib.to_dict(rare.settings))
-    corpus = {key: value for key, value in run.items() if key.startswith('corpus.')}
-    keys = {**corpus, **NETWORK, 'name': f'{rare.settings.name}-{FOLDER}', 'seed': seed, **(changes or {})}
-    data = characters.build_dataset(rare.words, keys['model.n'] - 1)
-    keys['train.batch_size'] = min(keys['train.batch_size'], len(data.train))
-    epochs = max(1, round(UPDATES * keys['train.batch_size'] / len(data.train)))
-    return config_lib.from_config({'train.epochs': epochs, **keys}), data
+    changes = changes or {}
+    network = config_lib.replace(Settings(corpus=rare.settings.corpus, seed=seed), NETWORK)
+    network = dataclasses.replace(network, name=f'{rare.settings.name}-{FOLDER}')
+    settings = config_lib.from_config(keys.override(ConfigDict(config_lib.to_dict(network)), changes))
+    data = characters.build_dataset(rare.words, settings.model.n - 1)
+    if is_network(settings.model):
+        batch_size = min(settings.train.batch_size, len(data.train))
+        epochs = max(1, round(UPDATES * batch_size / len(data.train)))
+        settings = config_lib.replace(settings, {'train.epochs': epochs, **changes, 'train.batch_size': batch_size})
+    return settings, data
 
 
 def load(*folders: Path) -> Spelling:

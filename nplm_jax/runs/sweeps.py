@@ -8,12 +8,12 @@ import math
 import pathlib
 import runpy
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from nplm_jax import config as config_lib
 from nplm_jax.config import FIELDS, CorpusSettings, is_option
-from nplm_jax.runs import catalog, experiment, figures, loading, session, workdir
+from nplm_jax.runs import catalog, experiment, figures, keys, loading, session, workdir
 from nplm_jax.runs.command_line import describe_unknown_key
 from nplm_jax.runs.experiment import Config
 from nplm_jax.runs.workdir import run_name
@@ -41,13 +41,14 @@ class Point:
     overrides: Mapping[str, Any]
 
 
-def load_points(path: str, config: Config) -> list[Point]:
+def load_points(path: str, config: Config, given: Collection[str] = ()) -> list[Point]:
     """Returns the points that `sweep()` in a config file yields, each applied to `config` and checked.
 
     Args:
         path: a config file. Its `sweep()` yields a dictionary of flattened keys for each point, such as
             `{'model.h': 50, 'seed': 2}`; the key `name` sets the point's name.
         config: the config that the points change.
+        given: the keys that flags set.
 
     Raises:
         BadInput: the file has no sweep(), a point has an unknown key, a wrong type or an impossible value, or two
@@ -65,17 +66,18 @@ def load_points(path: str, config: Config) -> list[Point]:
         )
     if not overrides:
         raise BadInput(f'--sweep: sweep() of {path} yields no points')
-    points = [apply(config, point) for point in overrides]
+    points = [apply(config, point, given=given) for point in overrides]
     _check_names(points, f'--sweep: a point of {path}')
     return points
 
 
-def grid_points(axes: Sequence[str], config: Config) -> list[Point]:
+def grid_points(axes: Sequence[str], config: Config, given: Collection[str] = ()) -> list[Point]:
     """Returns a point for each combination of values, each applied to `config` and checked.
 
     Args:
         axes: What --grid gives: a flattened key and its values, such as `model.m=10,30`.
         config: the config that the points change.
+        given: the keys that flags set.
 
     Raises:
         BadInput: a key is unknown or given twice, or a value has a wrong type or is impossible. No run has started by
@@ -90,7 +92,7 @@ def grid_points(axes: Sequence[str], config: Config) -> list[Point]:
         expected = type(flat[key]) if key in flat else object  # an option may be missing
         values[key] = [_parse(text, expected, key) for text in texts.split(',')]
     combinations = itertools.product(*values.values())
-    points = [apply(config, dict(zip(values, combination)), '--grid') for combination in combinations]
+    points = [apply(config, dict(zip(values, combination)), '--grid', given) for combination in combinations]
     _check_names(points, '--grid: a point')
     return points
 
@@ -123,8 +125,14 @@ def _check_key(key: str, flag: str) -> None:
         raise BadInput(f'{flag}: {key}: {describe_unknown_key(key)}')
 
 
-def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep') -> Point:
+def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep', given: Collection[str] = ()) -> Point:
     """Returns the point that changes some flattened keys of `config`.
+
+    Args:
+        config: the config of the sweep.
+        overrides: the keys that the point changes. See `keys.resets`.
+        flag: the flag that asks for the point, for messages.
+        given: the keys that other flags set.
 
     Raises:
         BadInput: A key or the whole point is impossible; the message names the flag, the point and the key.
@@ -137,10 +145,11 @@ def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep') -
     name = overrides.get('name') or run_name(overrides) or values['name']
     changed = {**values, **overrides, 'name': name}
     try:
+        changed |= keys.resets(changed, {*overrides, *given})
         experiment.load_settings(changed)
     except BadInput as error:
-        keys = ','.join(f'{key}={value!r}' for key, value in overrides.items())
-        point = '' if str(error).startswith(f'{keys}: ') else f'{keys}: '
+        shown = ','.join(f'{key}={value!r}' for key, value in overrides.items())
+        point = '' if str(error).startswith(f'{shown}: ') else f'{shown}: '
         raise BadInput(f'{flag}: {point}{error}') from None
     return Point(name, changed, {**overrides, 'name': name})
 
@@ -213,7 +222,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
     texts: dict[CorpusSettings, tuple[str, str]] = {}  # the first point of each, and the digest of its text
     rows: list[list[Any]] = []
     drawn: list[tuple[Mapping[str, Any], float]] = []
-    keys = list(dict.fromkeys(key for point in points for key in point.overrides if key != 'name'))
+    varied = list(dict.fromkeys(key for point in points for key in point.overrides if key != 'name'))
     best, lowest = -1, math.inf
     for point in points:
         results = None if point.name in failures else loading.finished(folder / point.name)
@@ -230,7 +239,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
             best, lowest = len(rows), perplexities[1]
         rows.append([point.name, *perplexities, float(results['seconds'])])
         values = flatten(config_lib.to_dict(settings))
-        drawn.append(({key: values.get(key) for key in keys}, perplexities[1]))
+        drawn.append(({key: values.get(key) for key in varied}, perplexities[1]))
     has_best = best >= 0 and len(rows) > 1
     lines = [f'Best on validation: {folder / rows[best][0]}'] if has_best else []
     rows = [[*row, 'best on validation' if has_best and row is rows[best] else ''] for row in rows]

@@ -10,7 +10,7 @@ from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import run_table
 from nplm_jax.inference import scoring
-from nplm_jax.runs import experiment, loading
+from nplm_jax.runs import experiment, keys, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -75,7 +75,7 @@ def punctuated(tmp_path_factory):
     for delta in (0.1, 100.0):
         config = text_config.get_config()
         config.corpus.path, config.corpus.tokens = str(root / 'text'), 'whitespace'
-        config.model.family, config.model.n, config.ngram.delta = 'add_delta', 2, delta
+        config = keys.override(config, {'model.family': 'add_delta', 'model.n': 2, 'ngram.delta': delta})
         experiment.run(config, root / f'{delta:g}')
     return root / '0.1', root / '100'
 

@@ -176,6 +176,18 @@ WRONG = [
     (('--config=configs/sentences.py', '--config.model.n=1'), 'model.n=1: must be 2 or more'),
     (('--config=configs/sentences.py', '--confg=3'), "Unknown command line flag 'confg'"),
     (('--config=configs/sentences.py', 'model.h=3'), 'model.h=3: not a flag; set a config key with --config.KEY=VALUE'),
+    (
+        ('--config=configs/sentences.py', '--grid', 'model.layers=1,3'),
+        '--grid: model.layers=3: not read by model.family=nplm, which reads model.n, model.m, ',
+    ),
+    (
+        ('--config=configs/sentences.py', '--config.optimizer.momentum=0.9', '--grid', 'optimizer.name=sgd,adam'),
+        "--grid: optimizer.name='adam': optimizer.momentum=0.9: not read by optimizer.name=adam, which reads ",
+    ),
+    (
+        ('--config=configs/sentences.py', '--config.model.family=kneser_ney', '--config.model.h=7'),
+        'model.h=7: not read by model.family=kneser_ney, which reads model.n, ngram.bits',
+    ),
     (('--config=configs/text.py',), "corpus.path='': a UTF-8 text file or a folder of such files"),
     (('--config=configs/sentences.py', '--config.train.batch_size=14'), 'train.batch_size=14: must be 13 '),
     (('--config=configs/sentences.py', '--config.train.epochs=900000000'), 'train.epochs=900000000: must make fewer '),

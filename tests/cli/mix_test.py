@@ -11,7 +11,7 @@ from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
-from nplm_jax.runs import experiment, loading
+from nplm_jax.runs import experiment, keys, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -21,7 +21,7 @@ def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp('mix')
     for family, n in (('add_delta', 2), ('backoff', 3)):
         config = sentences.get_config()
-        config.model.family, config.model.n = family, n
+        config = keys.override(config, {'model.family': family, 'model.n': n})
         experiment.run(config, root / family)
     config.corpus.train = 0.5
     experiment.run(config, root / 'other')
@@ -66,7 +66,7 @@ def test_a_model_over_other_words_is_mixed_after_the_import_that_its_refusal_nam
     folders, tmp_path, lines, nplm_command
 ):
     config = sentences.get_config()
-    config.model.family, config.corpus.max_vocabulary = 'backoff', 5
+    config = keys.override(config, {'model.family': 'backoff', 'corpus.max_vocabulary': 5})
     experiment.run(config, tmp_path / 'small')
     with pytest.raises(SystemExit):
         cli.main(['mix', str(folders / 'add_delta'), str(tmp_path / 'small')])

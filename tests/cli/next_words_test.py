@@ -12,7 +12,7 @@ from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import loaded_models
 from nplm_jax.cli.explorer import view
-from nplm_jax.runs import experiment, loading
+from nplm_jax.runs import experiment, keys, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -59,7 +59,7 @@ def headlines(tmp_path_factory):
     (root / 'text').write_text('\n\n'.join(paragraphs))
     config = text_config.get_config()
     config.corpus.path, config.corpus.min_count = str(root / 'text'), 3
-    config.model.family, config.model.n = 'backoff', 3
+    config = keys.override(config, {'model.family': 'backoff', 'model.n': 3})
     experiment.run(config, root / 'run')
     return root / 'run'
 

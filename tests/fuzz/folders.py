@@ -33,7 +33,7 @@ import numpy as np
 from configs import sentences
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.models.ngram import archives, storage
-from nplm_jax.runs import experiment
+from nplm_jax.runs import experiment, keys
 from nplm_jax.utils.errors import BadInput
 from tests.fuzz import damage
 
@@ -72,9 +72,9 @@ def make_runs(root: pathlib.Path) -> list[pathlib.Path]:
             ('network', 'nplm', 3), ('counts', 'kneser_ney', 2), ('interpolated', 'interpolated', 3),
             ('classes', 'classes', 2),
         ):  # fmt: skip
-            config = sentences.get_config()
-            config.model.family, config.model.n, config.train.epochs, config.ngram.classes = family, n, 2, 2
-            config.train.evaluate_every = 2
+            config, changes = sentences.get_config(), {'model.family': family, 'model.n': n, 'ngram.classes': 2}
+            config.update_from_flattened_dict({**changes, 'train.epochs': 2, 'train.evaluate_every': 2})
+            config.update_from_flattened_dict(keys.resets(config, keys.CHOICES))
             experiment.run(config, root / name)
     return [root / name for name in ('network', 'counts', 'interpolated', 'classes')]
 

@@ -35,7 +35,7 @@ from ml_collections import ConfigDict
 
 from configs import brown, text
 from nplm_jax.inference import generation
-from nplm_jax.runs import experiment
+from nplm_jax.runs import experiment, keys
 
 RECORD = pathlib.Path(__file__).parent / 'golden.json'
 UPDATES = 200  # of each small network
@@ -221,6 +221,9 @@ def make_config(case: str, folder: pathlib.Path) -> ConfigDict:
     config.update_from_flattened_dict(
         {'name': case, 'corpus.path': str(path), 'corpus.count_over': 'all', **CASES[case]}
     )
+    config.update_from_flattened_dict(
+        keys.resets(config, keys.CHOICES)
+    )  # cases share keys that some of them do not read
     return config
 
 

@@ -15,7 +15,7 @@ from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import registry
 from nplm_jax.models.mixture import equal
-from nplm_jax.runs import experiment, loading
+from nplm_jax.runs import experiment, keys, loading
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def make_config(folder, **changes):
     (folder / 'text').write_text(' '.join(make_corpus().words))
     config = text.get_config()
     config.corpus.path, config.corpus.boundary_tokens, config.corpus.min_count = str(folder / 'text'), False, 1
-    config.model.family, config.model.n, config.model.m = 'bag', 3, 8
+    config = keys.override(config, {'model.family': 'bag', 'model.n': 3, 'model.m': 8})
     config.train.batch_size, config.train.epochs = 16, 2
     config.update_from_flattened_dict(changes)
     return config

@@ -15,13 +15,14 @@ from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import registry
 from nplm_jax.models.mixture import CachedScores
 from nplm_jax.models.ngram import factory, interpolated, kneser_ney
-from nplm_jax.runs import experiment, loading
+from nplm_jax.runs import experiment, keys, loading
 from nplm_jax.utils.errors import BadInput
 
 
 def config(family, n=3):
     c = sentences.get_config()
-    c.model.family, c.model.n, c.ngram.classes = family, n, 4
+    c.update_from_flattened_dict({'model.family': family, 'model.n': n, 'ngram.classes': 4})
+    c.update_from_flattened_dict(keys.resets(c, keys.CHOICES))
     return c
 
 

@@ -12,7 +12,7 @@ from nplm_jax.data.characters import END
 from nplm_jax.data.vocabulary import RARE
 from nplm_jax.inference import generation
 from nplm_jax.models.open_vocabulary import OpenVocabulary
-from nplm_jax.runs import experiment, loading, spelling
+from nplm_jax.runs import experiment, keys, loading, spelling
 from nplm_jax.training import loop
 from nplm_jax.utils.errors import BadInput
 
@@ -35,7 +35,7 @@ def run_folder(tmp_path_factory):
     (root / 'text').write_text(' '.join(word for new in rare for word in ('the', 'old', new, 'dog', '.')))
     config = text_config.get_config()
     config.corpus.path, config.corpus.boundary_tokens, config.corpus.min_count = str(root / 'text'), False, 30
-    config.model.family, config.model.n = 'add_delta', 2
+    config = keys.override(config, {'model.family': 'add_delta', 'model.n': 2})
     experiment.run(config, root / 'run')
     return root / 'run'
 

@@ -8,7 +8,7 @@ import pytest
 from configs import sentences
 from configs import text as text_config
 from nplm_jax.data import corpora, word_codes
-from nplm_jax.runs import experiment, loading, workdir
+from nplm_jax.runs import experiment, keys, loading, workdir
 from nplm_jax.utils.errors import BadInput
 
 WORDS = ['a b c d a c b d'] * 20
@@ -18,7 +18,7 @@ WORDS = ['a b c d a c b d'] * 20
 def texts(tmp_path):
     """A config whose training, validation and test texts are files of their own."""
     config = text_config.get_config()
-    config.model.family, config.model.n, config.corpus.min_count = 'add_delta', 2, 1
+    config = keys.override(config, {'model.family': 'add_delta', 'model.n': 2, 'corpus.min_count': 1})
     for key in ('path', 'valid_path', 'test_path'):
         (tmp_path / key).write_text(' '.join(WORDS))
         setattr(config.corpus, key, str(tmp_path / key))

@@ -2,6 +2,7 @@
 
 import pathlib
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,19 +20,25 @@ from nplm_jax.utils.errors import require
 
 CLASSES_FILE = 'classes.txt'
 
-Builder = Callable[[Settings, Dataset, pathlib.Path], LanguageModel]
+
+class NgramModel(NamedTuple):
+    """A count-based model.
+
+    Attributes:
+        fit: Estimates it from the training words of a dataset; may read and write files in a folder.
+        keys: The keys of `model.*` and `ngram.*` that it reads.
+    """
+
+    fit: Callable[[Settings, Dataset, pathlib.Path], LanguageModel]
+    keys: frozenset[str] = frozenset({'model.n', 'ngram.bits'})
 
 
 def check_settings(settings: Settings) -> None:
-    """Raises BadInput for an order, thresholds or bits that the model cannot have."""
+    """Raises BadInput for an order or thresholds that the model cannot have."""
     require(settings.model.n <= 100, 'model.n', settings.model.n, 'must be 100 or less for a count-based model')
     if settings.model.family == 'interpolated':
         require(settings.model.n == 3, 'model.n', settings.model.n, 'must be 3: the interpolated model is a trigram')
-    thresholds = pruning.parse_thresholds('ngram.prune', settings.ngram.prune, settings.model.n)
-    is_prunable = settings.model.family == 'modified_kneser_ney'
-    require(is_prunable or not any(thresholds), 'ngram.prune', settings.ngram.prune, 'needs modified_kneser_ney, or 0')
-    is_backoff = settings.model.family not in ('interpolated', 'classes')
-    require(is_backoff or not settings.ngram.bits, 'ngram.bits', settings.ngram.bits, 'must be 0 for this model.family')
+    pruning.parse_thresholds('ngram.prune', settings.ngram.prune, settings.model.n)
 
 
 def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
@@ -49,7 +56,7 @@ def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> Languag
     Raises:
         BadInput: A setting does not fit the corpus, or a file in `folder` is malformed.
     """
-    model = NGRAM_MODELS[settings.model.family](settings, data, folder)
+    model = NGRAM_MODELS[settings.model.family].fit(settings, data, folder)
     if settings.ngram.bits and isinstance(model, BackoffModel):
         return quantize(model, settings.ngram.bits, Scratch(folder))
     return model
@@ -80,14 +87,20 @@ def _build_class_ngram(settings: Settings, data: Dataset, folder: pathlib.Path) 
     return class_ngram.ClassNgram.fit(tokens_T, train, n, class_ngram.load(path, data.vocabulary))
 
 
-NGRAM_MODELS: dict[str, Builder] = {
-    'maximum_likelihood': lambda *run: add_delta(_counts(*run)),
-    'add_delta': lambda settings, *run: add_delta(_counts(settings, *run), settings.ngram.delta),
-    'backoff': lambda *run: unsmoothed_backoff(_counts(*run)),
-    'interpolated': lambda _, data, __: interpolated.fit(data.tokens_T, data.train, data.valid, len(data.vocabulary)),
-    'kneser_ney': lambda settings, data, folder: kneser_ney.fit_backoff(
-        *_train_args(settings, data), scratch=Scratch(folder)
+NGRAM_MODELS: dict[str, NgramModel] = {
+    'maximum_likelihood': NgramModel(lambda *run: add_delta(_counts(*run))),
+    'add_delta': NgramModel(
+        lambda settings, *run: add_delta(_counts(settings, *run), settings.ngram.delta),
+        frozenset({'model.n', 'ngram.delta', 'ngram.bits'}),
     ),
-    'modified_kneser_ney': _build_modified,
-    'classes': _build_class_ngram,
+    'backoff': NgramModel(lambda *run: unsmoothed_backoff(_counts(*run))),
+    'interpolated': NgramModel(
+        lambda _, data, __: interpolated.fit(data.tokens_T, data.train, data.valid, len(data.vocabulary)),
+        frozenset({'model.n'}),
+    ),
+    'kneser_ney': NgramModel(
+        lambda settings, data, folder: kneser_ney.fit_backoff(*_train_args(settings, data), scratch=Scratch(folder))
+    ),
+    'modified_kneser_ney': NgramModel(_build_modified, frozenset({'model.n', 'ngram.prune', 'ngram.bits'})),
+    'classes': NgramModel(_build_class_ngram, frozenset({'model.n', 'ngram.classes'})),
 }

@@ -6,14 +6,15 @@ import pytest
 from configs import sentences
 from nplm_jax.config import from_config
 from nplm_jax.models.ngram import factory
-from nplm_jax.runs import loading
+from nplm_jax.runs import keys, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
 
 def prepare(family):
     config = sentences.get_config()
-    config.model.family, config.model.n, config.ngram.classes = family, 3, 3
+    config.update_from_flattened_dict({'model.family': family, 'model.n': 3, 'ngram.classes': 3})
+    config.update_from_flattened_dict(keys.resets(config, keys.CHOICES))
     settings = from_config(config)
     return settings, loading.load_dataset(settings)
 

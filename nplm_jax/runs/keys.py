@@ -1,0 +1,95 @@
+"""Which keys a run reads: those of its model family, its output layer and its optimizer. Any other is refused."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from nplm_jax import config as config_lib
+from nplm_jax.config import FIELDS, Settings
+from nplm_jax.models.ngram.factory import NGRAM_MODELS
+from nplm_jax.models.registry import body_class, check_family, is_network
+from nplm_jax.outputs.registry import output_layer_class
+from nplm_jax.training import optimizers
+from nplm_jax.utils.checked_fields import flatten
+from nplm_jax.utils.errors import BadInput
+
+CHOICES = ('model.family', 'output.kind', 'optimizer.name')
+_OF_FAMILIES = ('model', 'recurrent', 'mogrifier', 'residual', 'senses', 'ngram')  # sections
+_OF_NETWORKS = ('output', 'optimizer', 'prior', 'train')
+_OF_SOFTMAX = {'train.suffix_smoothing', 'train.calibrate'}  # of output layers that score all words
+
+
+def readers(settings: Settings) -> dict[str, frozenset[str]]:
+    """Returns the keys that the chosen family, output layer and optimizer read, by the key that chooses.
+
+    Raises:
+        BadInput: A family or an output layer is unknown.
+    """
+    check_family(settings.model, NGRAM_MODELS)
+    output = output_layer_class(settings.output)
+    if not is_network(settings.model):
+        return {'model.family': NGRAM_MODELS[settings.model.family].keys}
+    return {
+        'model.family': frozenset(body_class(settings.model).keys) | {'model.unigram_bias'},
+        'output.kind': frozenset(output.keys) | (_OF_SOFTMAX if output.takes_new_words else set()),
+        'optimizer.name': frozenset(f'optimizer.{key}' for key in optimizers.rule_of(settings.optimizer).keys),
+    }
+
+
+def find_unread(settings: Settings) -> dict[str, str]:
+    """Returns the keys that nothing reads and that differ from their defaults, each with the key that chooses."""
+    read, values = readers(settings), flatten(config_lib.to_dict(settings))
+    unread = {}
+    for key, field in FIELDS.items():
+        choice = find_choice(key, 'output.kind' in read)
+        if choice not in ('', key) and key not in read[choice] and values[key] != field.default:
+            unread[key] = choice
+    return unread
+
+
+def find_choice(key: str, is_network: bool = True) -> str:
+    """Returns the key whose value decides whether a run reads `key`; '' if every run does."""
+    section = key.partition('.')[0]
+    if section in _OF_FAMILIES or key == 'train.bptt_length' or (section in _OF_NETWORKS and not is_network):
+        return 'model.family'
+    if section == 'output' or key in _OF_SOFTMAX:
+        return 'output.kind'
+    return 'optimizer.name' if section == 'optimizer' else ''
+
+
+def check(settings: Settings) -> None:
+    """Raises BadInput for a family or an output layer that does not exist, or for keys that the run does not read."""
+    if not (unread := find_unread(settings)):
+        return
+    values, choice = flatten(config_lib.to_dict(settings)), next(iter(unread.values()))
+    keys = ', '.join(f'{key}={values[key]!r}' for key in unread if unread[key] == choice)
+    read = ', '.join(key for key in FIELDS if key in readers(settings)[choice])
+    raise BadInput(f'{keys}: not read by {choice}={values[choice]}, which reads {read}')
+
+
+def resets(config: ConfigDict | Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+    """Returns the defaults of the keys that were right for another family, output layer or optimizer.
+
+    Args:
+        config: A config in which some keys of a config file's row were changed. Keys of the row that nothing reads any
+            more are reset.
+        given: The keys that the user changed, which stay as they are. Without a new choice among them, none is reset.
+    """
+    if not set(given) & set(CHOICES):
+        return {}
+    unread = find_unread(config_lib.from_config(config)).keys() - set(given)
+    return {key: FIELDS[key].default for key in unread}
+
+
+def override(config: ConfigDict, changes: Mapping[str, Any]) -> ConfigDict:
+    """Returns a copy of a config with some flattened keys changed, as `--config.KEY=VALUE` flags change it.
+
+    Args:
+        config: The config, such as that of a row.
+        changes: The values: `{'model.family': 'lstm', 'model.h': 300}`. See `resets`.
+    """
+    changed = config.copy_and_resolve_references()
+    changed.update_from_flattened_dict(changes)
+    changed.update_from_flattened_dict(resets(changed, changes))
+    return changed
