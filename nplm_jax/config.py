@@ -290,6 +290,9 @@ class TrainSettings:
     """`train.*`: how long, in which batches, how often it is validated, saved and logged."""
 
     batch_size: Count = key(128, 'words an update; the paper: 1')
+    accumulate: Count = key(
+        1, 'parts of a batch that are computed one after another, for less memory; the update is that of the batch'
+    )
     average: Share = key(
         0.0,
         "decay an update of the parameters' running average (at first a mean), which is then the result; 0: none",

@@ -34,7 +34,7 @@ from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.schedule import Progress, Schedule, make_schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
 from nplm_jax.utils import finite
-from nplm_jax.utils.errors import BadInput, first_line
+from nplm_jax.utils.errors import BadInput, first_line, require
 
 
 class Interrupted(Exception):
@@ -103,7 +103,10 @@ def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
     schedule = make_schedule(settings, data.train)
     body, batch_size = network.body, settings.train.batch_size
     uses_sparse_updates = network.output.uses_sparse_updates
-    mesh = sharding.make_sharding(settings.parallel, batch_size, body.num_streams(batch_size), uses_sparse_updates)
+    num_streams, parts = body.num_streams(batch_size), settings.train.accumulate
+    allowed = f'must be a divisor of {num_streams}, the streams of an update'
+    require(num_streams % parts == 0, 'train.accumulate', parts, allowed)
+    mesh = sharding.make_sharding(settings.parallel, batch_size // parts, num_streams // parts, uses_sparse_updates)
     proposal = network.output.make_proposal(data.train_words, len(data.vocabulary))
     arrays = None, proposal, make_neighbours(settings, data)
     return TrainingRun(

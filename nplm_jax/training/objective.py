@@ -3,15 +3,18 @@
 Dims: S streams, L tokens of each that are read, B batch, N context words.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import jax
+import jax.numpy as jnp
 
 from nplm_jax.distributed.sharding import NO_AXES, ONE_DEVICE, MeshAxes, MeshSharding
 from nplm_jax.models.body import State, by_example
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Gathered, Params, SparseOutputLayer
 from nplm_jax.training.sparse_rows import CONTEXTS, Rows, Scales, gather_rows
+from nplm_jax.utils.nn import Key
 
 
 class Gradients(NamedTuple):
@@ -36,8 +39,9 @@ def dense_gradients(
     ids_SxL: jax.Array,
     targets_B: jax.Array,
     carry: State = None,
-    key: jax.Array | None = None,
+    key: Key = None,
     sharding: MeshSharding = ONE_DEVICE,
+    num_parts: int = 1,
 ) -> Gradients:
     """Returns the mean NLL over all devices and its gradients, without R.
 
@@ -49,9 +53,14 @@ def dense_gradients(
         carry: The carry of the body before the batch.
         key: A random key for dropout; None switches it off.
         sharding: The sharding of the parameters and the batch.
+        num_parts: In how many parts the batch is computed, see `accumulate`.
     """
-    gradient = jax.value_and_grad(sharding.map_loss(network.loss), has_aux=True)
-    (nll, carry), grads = gradient(params, ids_SxL, targets_B, carry, key)
+
+    def part(batch: Any, key: Key) -> tuple[Any, State]:
+        (nll, carry), grads = jax.value_and_grad(sharding.map_loss(network.loss), has_aux=True)(params, *batch, key)
+        return (nll, grads), carry
+
+    (nll, grads), carry = accumulate(part, num_parts, (ids_SxL, targets_B, carry), key)
     return Gradients(nll, grads, None, carry)
 
 
@@ -64,12 +73,14 @@ def sparse_gradients(
     carry: State,
     key: jax.Array,
     sharding: MeshSharding,
+    num_parts: int = 1,
     output_state: Any = None,
     scales: Scales | None = None,
 ) -> Gradients:
     """Returns the gradients of a sparse output layer's loss with respect to the rows that it reads, without R.
 
-    On a mesh only these rows are sent between devices, and the batch is divided over all devices.
+    On a mesh only these rows are sent between devices, and the batch is divided over all devices. All parts of a batch
+    share its samples.
     """
     output = cast(SparseOutputLayer, network.output)
     network.check_contexts(ids_SxL, targets_B)
@@ -78,7 +89,7 @@ def sparse_gradients(
     rows = Rows(ids_SxL, *output.rows(contexts_BxN, targets_B, proposal, key_rows, output_state))
     # Replicated: otherwise XLA divides the row numbers too, and sums whole arrays of V rows at the end.
     rows, targets_B = sharding.constrain_replicated((rows, targets_B))
-    gathered = sharding.constrain_replicated(gather_rows(params, rows, network.output_tables, scales))
+    shared, per_example = sharding.constrain_replicated(gather_rows(params, rows, network.output_tables, scales))
 
     def device_loss(
         shared: Params, per_example: Params, batch: Any, carry: State, replicated: Any, axes: MeshAxes = NO_AXES
@@ -90,10 +101,44 @@ def sparse_gradients(
         loss, nll = output.sparse_loss(Gathered(shared, per_example, shared_S, draws), features, targets_B, proposal)
         return (loss + network.body.penalty(features), nll), carry
 
-    def loss(shared: Params, per_example: Params) -> tuple[jax.Array, tuple[jax.Array, State]]:
-        mapped, replicated = sharding.map_sparse_loss(device_loss), (key, rows.shared_S, proposal)
-        (loss, nll), new_carry = mapped(shared, per_example, (targets_B, rows.draws), carry, replicated)
-        return loss, (nll, new_carry)
+    def part(batch: Any, key: Key) -> tuple[Any, Any]:
+        def loss(shared: Params, per_example: Params) -> tuple[jax.Array, tuple[jax.Array, State]]:
+            mapped, replicated = sharding.map_sparse_loss(device_loss), (key, rows.shared_S, proposal)
+            (loss, nll), carry = mapped(shared, per_example, *batch[1:], replicated)
+            return loss, (nll, carry)
 
-    (_, (nll, new_carry)), grads = jax.value_and_grad(loss, (0, 1), has_aux=True)(*gathered)
-    return Gradients(nll, grads, rows, new_carry)
+        gradient = jax.value_and_grad(loss, (0, 1), has_aux=True)
+        (_, (nll, carry)), (shared_grads, example_grads) = gradient(shared, batch[0])
+        return (nll, shared_grads), (carry, jax.tree.map(lambda g: g / num_parts, example_grads))
+
+    batch = per_example, (targets_B, rows.draws), carry
+    (nll, shared_grads), (carry, example_grads) = accumulate(part, num_parts, batch, key)
+    return Gradients(nll, (shared_grads, example_grads), rows, carry)
+
+
+def accumulate(part: Callable[[Any, Key], tuple[Any, Any]], num_parts: int, batch: Any, key: Key) -> tuple[Any, Any]:
+    """Computes a batch in equal parts, one after another: memory is that of a part.
+
+    Args:
+        part: A function of a part of the batch and a random key, which returns means over the part, and arrays with one
+            row for each of its examples or streams.
+        num_parts: How many parts.
+        batch: Arrays with one row for each example or stream.
+        key: A random key, from which each part gets its own.
+
+    Returns:
+        The means over the batch, and its rows.
+    """
+    if num_parts == 1:
+        return part(batch, key)
+    parts = jax.tree.map(lambda x: x.reshape(num_parts, -1, *x.shape[1:]), batch)
+
+    def add(total: Any, numbered: Any) -> tuple[Any, Any]:
+        number, batch = numbered
+        means, rows = part(batch, None if key is None else jax.random.fold_in(key, number))
+        return jax.tree.map(lambda t, mean: t + mean / num_parts, total, means), rows
+
+    means, _ = jax.eval_shape(part, jax.tree.map(lambda x: x[0], parts), key)
+    zeros = jax.tree.map(lambda mean: jnp.zeros(mean.shape, mean.dtype), means)
+    means, rows = jax.lax.scan(add, zeros, (jnp.arange(num_parts), parts))
+    return means, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows)

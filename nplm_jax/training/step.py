@@ -75,6 +75,7 @@ class Program:
         batch_size: Words per update.
         steps_per_epoch: Updates per epoch.
         scatters_updates: Whether an update changes only the rows that have a gradient: see `updates_rows`.
+        num_parts: In how many parts a batch is computed.
         average_decay: The decay of the parameters' average per update; 0 for no average.
         sharding: The sharding of the state.
     """
@@ -84,6 +85,7 @@ class Program:
     batch_size: int
     steps_per_epoch: int
     scatters_updates: bool
+    num_parts: int = 1
     average_decay: float = 0.0
     sharding: MeshSharding = ONE_DEVICE
 
@@ -101,6 +103,7 @@ def make_program(
         batch_size=settings.train.batch_size,
         steps_per_epoch=steps_per_epoch,
         scatters_updates=network.output.uses_sparse_updates and not links and updates_rows(settings),
+        num_parts=settings.train.accumulate,
         average_decay=settings.train.average,
         sharding=sharding,
     )
@@ -135,7 +138,7 @@ def compute_gradients(
     start = network.body.start(network.body.num_streams(program.batch_size))
     carry = jax.tree.map(lambda first, carried: jnp.where(starts_epoch, first, carried), start, state.carry)
     ids_SxL = contexts_BxN.reshape(network.body.num_streams(program.batch_size), -1)
-    batch, rest = (state.params, network, ids_SxL, targets_B), (carry, key, program.sharding)
+    batch, rest = (state.params, network, ids_SxL, targets_B), (carry, key, program.sharding, program.num_parts)
     if network.output.uses_sparse_updates:
         return sparse_gradients(*batch, inputs.proposal, *rest, state.output_state, state.scales)
     return dense_gradients(*batch, *rest)

@@ -1,0 +1,46 @@
+"""Gradient accumulation: a batch computed in parts gives the update of the batch."""
+
+import jax
+import numpy as np
+import pytest
+from helpers import DATA, SPARSE, check_eight_devices, small_settings
+
+from nplm_jax.training.loop import prepare_run, run_chunk
+from nplm_jax.utils.errors import BadInput
+
+COMMON = {'model.dropout': 0.0, 'train.batch_size': 16, 'train.bptt_length': 4, 'optimizer.clip_norm': 1.0}
+LSTM = {
+    'model.family': 'lstm',
+    'model.direct': False,
+    'recurrent.activation_penalty': 0.5,
+    'recurrent.slowness_penalty': 0.5,
+}
+ROWWISE = {'optimizer.name': 'rowwise_adam', 'optimizer.learning_rate': 0.01}
+
+
+@pytest.mark.parametrize('body', [{}, LSTM], ids=['nplm', 'lstm'])
+@pytest.mark.parametrize(
+    'recipe',
+    [{}, {**SPARSE, **ROWWISE, 'output.kind': 'nce'}, {**SPARSE, 'output.kind': 'two_level'}],
+    ids=['full', 'nce', 'two_level'],
+)
+def test_an_update_in_parts_is_that_of_the_whole_batch(body, recipe):
+    ends = []
+    for parts in (1, 4):
+        run = prepare_run(small_settings({**COMMON, **body, **recipe, 'train.accumulate': parts}), DATA)
+        state, nll_S, _ = run_chunk(run.chunk(run.init_state(), 0))
+        ends.append((state.params, state.carry, nll_S))
+    differences = [np.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, ends), strict=True)]
+    assert max(differences) < 2e-6
+
+
+def test_parts_are_of_one_size():
+    with pytest.raises(BadInput, match=r'^train.accumulate=3: must be a divisor of 4, the streams of an update$'):
+        prepare_run(small_settings({**COMMON, **LSTM, 'train.accumulate': 3}), DATA)
+
+
+@pytest.mark.eight_devices
+@pytest.mark.parametrize('kind,data,model', [('full', 2, 4), ('nce', 4, 2)])
+def test_parts_on_eight_devices_are_those_of_one(kind, data, model):
+    changes = {**SPARSE, 'output.kind': kind, 'train.accumulate': 2, 'train.batch_size': 16, 'model.dropout': 0.0}
+    check_eight_devices(changes, data, model, 'shard_map')
