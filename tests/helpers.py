@@ -111,14 +111,15 @@ def regulariser(params: Params, decay: float) -> jax.Array:
 def penalised_nll(
     params: Params,
     network: Network,
-    contexts_BxN: jax.Array,
+    ids_SxL: jax.Array,
     targets_B: jax.Array,
-    decay: float,
+    weight_decay: float,
+    key: jax.Array | None = None,
     sharding: MeshSharding = ONE_DEVICE,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the paper's objective, mean NLL + R, and the mean NLL."""
-    nll, _ = sharding.map_loss(network.loss)(params, contexts_BxN, targets_B, None, None)
-    return nll + regulariser(params, decay), nll
+    nll, _ = sharding.map_loss(network.loss)(params, ids_SxL, targets_B, None, key)
+    return nll + regulariser(params, weight_decay), nll
 
 
 def make_corpus(num_words: int = 300, num_types: int = 17) -> Corpus:
