@@ -27,7 +27,7 @@ def test_rows_are_gathered_by_number_and_updates_added_once_for_each_time_a_row_
     for name in tables:
         np.testing.assert_array_equal(shared[name], params[name][:7])
         np.testing.assert_array_equal(per_example[name], params[name][rows.example_rows_BxL])
-    np.testing.assert_array_equal(per_example['e_BxNxM'], params['C_VxM'][CONTEXTS])
+    np.testing.assert_array_equal(per_example[sparse_rows.CONTEXTS], params['C_VxM'][CONTEXTS])
     ones = jax.tree.map(jnp.ones_like, (shared, per_example))
     updates, ids = jax.jit(sparse_rows.table_gradients, static_argnums=2)(ones, rows, tables)
     updated = jax.jit(sparse_rows.add_rows)(params, updates, ids)
