@@ -55,14 +55,6 @@ if TYPE_CHECKING:
     from nplm_jax.inference.scoring import Line
 
 _MAX_BYTES = 2**28  # of stdin, which may have no end
-_SUMMARY = {  # the last lines of the output: what KenLM's query calls a number, and its format
-    'perplexity': ('Perplexity including OOVs', '.6f'),
-    'perplexity_without_oovs': ('Perplexity excluding OOVs', '.6f'),
-    'oovs': ('OOVs', 'd'),
-    'oov_rate': ('OOV rate', '.2%'),
-    'tokens': ('Tokens', 'd'),
-    'bits_per_character': ('Bits per character', '.6f'),
-}
 
 
 def main(argv: Sequence[str]) -> None:
@@ -112,12 +104,12 @@ def main(argv: Sequence[str]) -> None:
     summary = summarize(words, lines, flags.open)
     described = [] if flags.summary else list(map(describe, words, lines))
     if flags.json:
-        print(to_json(summary if flags.summary else {'lines': described, **summary}))
+        values = {key: value for key, value, *_ in summary}
+        print(to_json(values if flags.summary else {'lines': described, **values}))
         return
     for line in described:
         print(query(line))
-    for key, value in summary.items():
-        name, form = _SUMMARY[key]
+    for _, value, name, form in summary:
         print(f'{name}:\t{value:{form}}')
 
 
@@ -168,23 +160,29 @@ def query(line: dict[str, Any]) -> str:
     return f'{scores}Total: {line["total"]:.8g} OOV: {line["ids"].count(0)}'
 
 
-def summarize(words: Sequence[Sequence[str]], lines: Sequence[Line], with_spelling: bool) -> dict[str, Any]:
-    """Returns the perplexities and counts of a text; of scores with the spelling also the bits per character."""
+def summarize(
+    words: Sequence[Sequence[str]], lines: Sequence[Line], with_spelling: bool
+) -> list[tuple[str, float, str, str]]:
+    """Returns the perplexities and counts of a text; of scores with the spelling also the bits per character.
+
+    Returns:
+        For each number its key in JSON, its value, what KenLM's query calls it, and its format.
+    """
     from nplm_jax.inference import scoring
     from nplm_jax.models.open_vocabulary import bits_per_character, count_characters
 
     total = scoring.total(lines)
-    summary = {
-        'perplexity': total.perplexity,
-        'perplexity_without_oovs': total.perplexity_known,
-        'oovs': total.oovs,
-        'oov_rate': total.oovs / total.tokens,
-        'tokens': total.tokens,
-    }
+    rows: list[tuple[str, float, str, str]] = [
+        ('perplexity', total.perplexity, 'Perplexity including OOVs', '.6f'),
+        ('perplexity_without_oovs', total.perplexity_known, 'Perplexity excluding OOVs', '.6f'),
+        ('oovs', total.oovs, 'OOVs', 'd'),
+        ('oov_rate', total.oovs / total.tokens, 'OOV rate', '.2%'),
+        ('tokens', total.tokens, 'Tokens', 'd'),
+    ]
     if with_spelling:
-        num_characters = sum(map(count_characters, words))
-        summary['bits_per_character'] = bits_per_character(total.log10_p * scoring.LOG_10, num_characters)
-    return summary
+        bits = bits_per_character(total.log10_p * scoring.LOG_10, sum(map(count_characters, words)))
+        rows.append(('bits_per_character', bits, 'Bits per character', '.6f'))
+    return rows
 
 
 def read_stdin() -> str:

@@ -46,7 +46,8 @@ def draw(
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(hspace=0.1))
     all_axes = figure.subplots(len(panels), 1, sharey=True, squeeze=False)[:, 0]
     for axes, (title, panel) in zip(all_axes, panels):
-        _draw_panel(axes, panel, stimuli, surprisals, in_vocabulary)
+        bits = {name: np.asarray(bits_W)[panel] for name, bits_W in surprisals.items()}
+        _draw_panel(axes, [stimuli.words[row] for row in panel], bits, [in_vocabulary[row] for row in panel])
         axes.set_title(title, loc='left', fontsize=9, fontweight='bold', parse_math=False)
         axes.set_xlim(0, width)
     all_axes[0].set_ylim(0, None)
@@ -68,9 +69,8 @@ def _choose_panels(stimuli: Stimuli) -> tuple[list[tuple[str, list[int]]], int]:
     num_items = 0
     for item in stimuli.items:
         title = ', '.join(f'{column} {stimuli.columns[column][item.start]}' for column in stimuli.names.item)
-        lines = [
-            (title if i == 0 else f'{title}, continued', rows) for i, rows in enumerate(_wrap(item, stimuli.words))
-        ]
+        wrapped = _wrap(item, stimuli.words)
+        lines = [(f'{title}, continued' if i else title, rows) for i, rows in enumerate(wrapped)]
         if panels and len(panels) + len(lines) > MAX_PANELS:
             break
         panels, num_items = panels + lines, num_items + 1
@@ -94,30 +94,17 @@ def _width(word: str) -> int:
 
 
 def _draw_panel(
-    axes: Axes,
-    rows: Sequence[int],
-    stimuli: Stimuli,
-    surprisals: Mapping[str, Sequence[float]],
-    in_vocabulary: Sequence[bool],
+    axes: Axes, words: Sequence[str], surprisals: Mapping[str, np.ndarray], in_vocabulary: Sequence[bool]
 ) -> None:
-    words = [stimuli.words[row] for row in rows]
     widths = np.array(list(map(_width, words)))
     places = np.cumsum(widths) - widths / 2
-    for (name, bits_W), color in zip(surprisals.items(), _COLORS * len(surprisals)):
-        bits = np.asarray(bits_W)[rows]
-        axes.plot(
-            places,
-            np.where(np.isfinite(bits), bits, np.nan),
-            'o-',
-            color=color,
-            markersize=4,
-            linewidth=1.4,
-            label=name,
-            clip_on=False,
-        )
+    axes.set_prop_cycle(color=_COLORS)
+    for name, bits in surprisals.items():
+        finite = np.where(np.isfinite(bits), bits, np.nan)
+        axes.plot(places, finite, 'o-', markersize=4, linewidth=1.4, label=name, clip_on=False)
     axes.set_xticks(places, words, fontsize=9, parse_math=False)
     axes.tick_params(axis='x', length=0, labelbottom=True)
-    for tick, row in zip(axes.get_xticklabels(), rows):
-        tick.set_color('black' if in_vocabulary[row] else _UNKNOWN)
+    for tick, known in zip(axes.get_xticklabels(), in_vocabulary):
+        tick.set_color('black' if known else _UNKNOWN)
     axes.grid(axis='y', alpha=0.3)
     axes.spines[['top', 'right', 'left']].set_visible(False)
