@@ -14,7 +14,7 @@ from typing import Any
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.text import to_json
 
-_SHOWN_ELSEWHERE = ('name', 'perplexity', 'mixture', 'words', 'versions', 'impossible_words')
+_SHOWN_ELSEWHERE = ('name', 'perplexity', 'mixture', 'words', 'versions', 'impossible_words', 'reach')
 
 
 def main(argv: Sequence[str]) -> None:
@@ -60,6 +60,9 @@ def make_text(info: Mapping[str, Any]) -> str:
         for split, count in results.get('impossible_words', {}).items():
             lines += [f'  {count:,} {split} words had probability zero'] if count else []
     lines += [f'{key.replace("_", " ")}: {_value(results[key])}' for key in results if key not in _SHOWN_ELSEWHERE]
+    if 'reach' in results:
+        reach = results['reach']
+        lines.append(f'context: {"all tokens before" if reach is None else f"a window of {reach:,} tokens"}')
     if results.get('versions'):
         lines.append(f'versions: {_pairs(results["versions"])}')
     files = (f'{name} ({size / 1e6:,.1f} MB)' if size >= 1e5 else name for name, size in info['files'].items())

@@ -107,8 +107,9 @@ def sample(
         state, ids_TxB = model.reorder(prompted, np.zeros(size, np.int32)), []
         for position in range(words):
             ids_B = _draw_word(seed, numbers_B, position, model.predict(state), choice)
-            state = model.advance(state, ids_B)
             ids_TxB.append(np.asarray(ids_B))  # waits for this word, so that no queue of B x V arrays builds up
+            if position + 1 < words:
+                state = model.advance(state, ids_B)
         blocks.append(np.stack(ids_TxB, axis=1))
     return np.concatenate(blocks)[:samples]
 

@@ -125,7 +125,8 @@ class NoiseContrastive(SampledSoftmax):
 def inclusion_distribution(log_q_V: np.ndarray, num_samples: int) -> ProposalDistribution:
     """Returns a distribution of draws whose inclusion probabilities are proportional to q where that is at most one.
 
-    Probabilities above one are clipped to one, and the rest is redistributed over the other words.
+    Probabilities above one are clipped to one, and the rest is redistributed over the other words. Each word
+    of a probability above 0 keeps at least one unit of the cumulative probabilities.
 
     Args:
         log_q_V: log of the words' probabilities, up to a constant.
@@ -141,11 +142,24 @@ def inclusion_distribution(log_q_V: np.ndarray, num_samples: int) -> ProposalDis
             break
         certain_V |= too_large_V
     unit = _RESOLUTION // num_samples
-    cumulative_V = np.round(np.cumsum(inclusion_prob_V) * unit).astype(np.int64)
-    cumulative_V[-1] = num_samples * unit
+    cumulative_V = _round_edges(inclusion_prob_V, num_samples, unit)
+    possible_V = inclusion_prob_V > 0
+    if not np.diff(cumulative_V, prepend=0)[possible_V].all():  # a target that no draw can have would have no gradient
+        least = 1.5 / unit  # more than the rounding of an edge
+        small_V = possible_V & (inclusion_prob_V < least)
+        missing = (least - inclusion_prob_V[small_V]).sum()
+        scale = 1 - missing / inclusion_prob_V[~small_V].sum()
+        cumulative_V = _round_edges(np.where(small_V, least, scale * inclusion_prob_V), num_samples, unit)
     with np.errstate(divide='ignore'):  # the probabilities of the rounded edges, so that they are exact
         log_inclusion_prob_V = np.log(np.diff(cumulative_V, prepend=0) / unit)
     return ProposalDistribution(jnp.asarray(cumulative_V, jnp.int32), jnp.asarray(log_inclusion_prob_V, jnp.float32))
+
+
+def _round_edges(inclusion_prob_V: np.ndarray, num_samples: int, unit: int) -> np.ndarray:
+    """Returns the cumulative inclusion probabilities in units, int64."""
+    cumulative_V = np.round(np.cumsum(inclusion_prob_V) * unit).astype(np.int64)
+    cumulative_V[-1] = num_samples * unit
+    return cumulative_V
 
 
 def log_uniform(vocabulary_size: int) -> np.ndarray:

@@ -135,6 +135,7 @@ class RunSession:
         calibration_words = sum(map(len, calibration.calibration_spans(self.corpus.data)))
         return NeuralLanguageModel(network, self.trainer.best), {
             'parameters': network.num_parameters(),
+            'reach': network.body.reach,
             'epochs': progress.step / self.trainer.run.schedule.steps_per_epoch,
             'updates': progress.step,
             'best_update': progress.best_step,
@@ -283,7 +284,7 @@ def _describe(settings: Settings, data: dataset.Dataset, network: Network | None
     model = settings.model
     shape = f'n={model.n}'
     if network is not None:
-        window = '' if NeuralLanguageModel(network, {}).n is None else f'n={model.n} '
+        window = f'a window of {network.body.reach} tokens, ' if network.body.reach else ''
         size = f'{network.num_parameters():,} free parameters'
         shape = f'{window}m={model.m} h={model.h} direct={model.direct}, {size}'
     print(f'family: {model.family}, {shape}', flush=True)

@@ -80,6 +80,20 @@ def test_words_of_no_probability_are_never_drawn():
         assert not (np.asarray(sampled.draw(key, proposal, 50)) % 2).any()
 
 
+def test_every_word_of_a_probability_can_be_drawn_so_that_each_target_has_a_gradient():
+    log_q_V = np.full(50, -40.0)  # 40 words of 10^-17, which round to nothing, between the others
+    log_q_V[::5] = np.log(np.arange(1, 11))
+    proposal = sampled.inclusion_distribution(log_q_V, 4)
+    log_p_V = np.asarray(proposal.log_inclusion_prob_V, np.float64)
+    assert np.isfinite(log_p_V).all() and log_p_V.max() <= 0
+    assert np.exp(log_p_V).sum() == pytest.approx(4, rel=1e-6)
+    np.testing.assert_allclose(np.exp(log_p_V[::5]), 4 * np.arange(1, 11) / 55, rtol=1e-5)
+    terms = ((jnp.ones((50, 3)), jnp.ones((1, 3))),)
+    arguments = jnp.arange(4), proposal.log_inclusion_prob_V, terms
+    gradient_V = jax.grad(lambda b_V: loss('nce', *arguments, b_V, jnp.array([49]))[0])(jnp.full(50, -40.0))
+    assert float(gradient_V[49]) < -0.1
+
+
 def test_with_every_word_a_sample_it_is_the_full_softmax():
     terms, b_V, targets_B, log_q_V = problem()
     proposal = sampled.inclusion_distribution(log_q_V, V)

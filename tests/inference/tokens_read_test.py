@@ -1,0 +1,67 @@
+"""Each token of a context is read once, whatever is generated, searched, scored or measured after it."""
+
+import numpy as np
+import pytest
+from helpers import make_model
+
+from nplm_jax.inference import generation, scoring
+from nplm_jax.inference.next_word_statistics import next_word_statistics
+from nplm_jax.models import mixture, neural
+
+V = 30
+CONTEXT = np.random.default_rng(0).integers(1, V, 40).astype(np.int32)
+LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 16}
+RESIDUAL = {**LSTM, 'model.family': 'residual', 'model.n': 3, 'residual.averages': 1}
+FAMILIES = {'nplm': {}, 'lstm': LSTM, 'residual': RESIDUAL}
+# After CONTEXT: the last 3 words of a window, the last 4 that the residual network reaches, all and the one before.
+PREFILLED = {'nplm': 3, 'lstm': 1 + 40, 'residual': 4}
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """The number of tokens that networks have been given, call by call."""
+    sizes = []
+
+    def count(function):
+        return lambda network, params, state, ids_SxL: (
+            sizes.append(ids_SxL.size) or function(network, params, state, ids_SxL)
+        )
+
+    for name in ('_advance', '_read'):
+        monkeypatch.setattr(neural, name, count(getattr(neural, name)))
+    return sizes
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_samples_and_beams_read_the_prompt_once_and_then_each_word_that_they_write(family, read):
+    model = make_model(V, FAMILIES[family])
+    generation.sample(model, CONTEXT, words=6, samples=3)
+    assert sum(read) == PREFILLED[family] + 5 * 3  # nothing is read after the last word
+    read.clear()
+    generation.beam(model, CONTEXT, words=6, width=3)
+    assert sum(read) == PREFILLED[family] + 5 * 3
+
+
+def test_each_part_of_a_mixture_reads_the_prompt_once(read):
+    mixed = mixture.equal([make_model(V, FAMILIES[family]) for family in FAMILIES])
+    generation.beam(mixed, CONTEXT, words=6, width=3)
+    assert sum(read) == sum(PREFILLED.values()) + 3 * 5 * 3
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_surprisal_reads_the_context_of_all_items_once(family, read, monkeypatch):
+    monkeypatch.setattr('nplm_jax.inference.next_word_statistics.MAX_TOKENS', 8)
+    model, lines = make_model(V, FAMILIES[family]), [CONTEXT[:8], CONTEXT[8:16]]
+    found = next_word_statistics(model, lines, [CONTEXT, CONTEXT], V)
+    assert sum(read) == PREFILLED[family] + 2 * 8
+    for line, statistics in zip(lines, found):
+        expected = model.score_lines([np.append(CONTEXT, line)])[0][40:]
+        np.testing.assert_allclose(statistics.log_p_T, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_alternatives_of_an_nbest_list_are_read_once(family, read, monkeypatch):
+    monkeypatch.setattr(neural, 'MIN_LINES', 4)
+    model = make_model(V, FAMILIES[family])
+    scoring.score(model, [np.append(CONTEXT[:15], word) for word in (1, 2, 3, 4)])
+    assert sum(read) == 4 * 16
