@@ -1,6 +1,7 @@
 """Corpora by `corpus.name`: each is one stream of words with a training, a validation and a test span."""
 
 import dataclasses
+import functools
 import itertools
 import os
 import pathlib
@@ -13,7 +14,7 @@ import numpy as np
 from nplm_jax.config import CorpusSettings
 from nplm_jax.data import brown, gutenberg, preparation, sources, text_checks, wikitext2, wikitext103
 from nplm_jax.data.prepared_texts import PreparedText
-from nplm_jax.data.sources import Piece, Pieces
+from nplm_jax.data.sources import Part, Piece
 from nplm_jax.data.tokenizers import registry
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
@@ -82,13 +83,13 @@ class _Reader(NamedTuple):
     """How a corpus is read.
 
     Attributes:
-        load: Reads it.
+        parts: Finds its parts.
         path_keys: The path keys of `corpus.*` that it reads.
         find_files: Finds the user's files.
         is_tokenized: Whether its text has a blank between any two tokens.
     """
 
-    load: Callable[[CorpusSettings, Tokenizer], Corpus]
+    parts: Callable[[CorpusSettings], list[Part]]
     path_keys: tuple[str, ...] = ()
     find_files: Callable[[CorpusSettings], list[pathlib.Path]] = lambda settings: []
     is_tokenized: bool = True
@@ -123,7 +124,11 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
     Raises:
         BadInput: The text is missing, empty, binary, damaged, or too short for its split.
     """
-    corpus = _reader(settings).load(settings, tokenizer or make_tokenizer(settings))
+    parts = _reader(settings).parts(settings)
+    prepared = preparation.prepare(parts, tokenizer or make_tokenizer(settings), settings.name)
+    _require_words(parts, prepared, settings)
+    train, valid, test = _split(prepared.lengths, settings)
+    corpus = Corpus(train, valid, test, prepared.stream, prepared.tokenizer)
     for name, span in corpus.splits.items():
         if len(span) < 1:
             sizes = f'corpus.train={settings.train:g}, corpus.valid={settings.valid:g}'
@@ -144,94 +149,68 @@ def _reader(settings: CorpusSettings) -> _Reader:
     """Returns what reads the corpus. Raises BadInput for an unknown name or a plug-in that is no function."""
     if plugins.is_path(settings.name):
         plugins.load_function('corpus.name', settings.name)
-        return _Reader(_load_plugin, is_tokenized=False)
+        return _Reader(_plugin_parts, is_tokenized=False)
     allowed = f'must be one of {", ".join(_CORPORA)}, or {plugins.IMPORT_PATH}'
     require(settings.name in _CORPORA, 'corpus.name', settings.name, allowed)
     return _CORPORA[settings.name]
 
 
-def _split(prepared: PreparedText, settings: CorpusSettings) -> Corpus:
-    """Splits a stream in order; `settings.train` and `.valid` below 1 are fractions of it, else numbers of words."""
-    (num_words,) = prepared.lengths
-    sizes = [round(s * num_words) if s < 1 else int(s) for s in (settings.train, settings.valid)]
-    train = min(sizes[0], num_words)
-    valid = min(train + sizes[1], num_words)
-    return Corpus(Span(0, train), Span(train, valid), Span(valid, num_words), prepared.stream, prepared.tokenizer)
+def _split(lengths: Sequence[int], settings: CorpusSettings) -> Sequence[Span]:
+    """Returns the spans of the parts, or of one stream that is split in order.
+
+    `settings.train` and `.valid` below 1 are fractions of the stream, else numbers of words.
+    """
+    if settings.name == 'sentences':
+        return [Span(0, lengths[0])] * 3
+    if len(lengths) == 1:
+        train, valid = (round(s * lengths[0]) if s < 1 else int(s) for s in (settings.train, settings.valid))
+        ends = [min(end, lengths[0]) for end in (0, train, train + valid, lengths[0])]
+    else:
+        ends = [0, *itertools.accumulate(lengths)]
+    return list(map(Span, ends, ends[1:]))
 
 
-def _in_parts(prepared: PreparedText, settings: CorpusSettings) -> Corpus:
-    """Returns a stream whose parts are the splits; one part alone is split by its sizes."""
-    if len(prepared.lengths) == 1:
-        return _split(prepared, settings)
-    ends = [0, *itertools.accumulate(prepared.lengths)]
-    train, valid, test = map(Span, ends, ends[1:])
-    return Corpus(train, valid, test, prepared.stream, prepared.tokenizer)
+def _of_texts(texts: Iterable[str]) -> Part:
+    pieces = [Piece(text, True) for text in texts]
+    return Part(lambda: pieces)
 
 
-def _of_texts(texts: Iterable[str]) -> list[Piece]:
-    """Returns texts as pieces, one each."""
-    return [Piece(text, True) for text in texts]
+def _wikitext2_parts(settings: CorpusSettings) -> list[Part]:
+    splits = zip(wikitext2.FILES, wikitext2.read(settings.path))
+    return [Part(functools.partial(iter, pieces), key=f'corpus.path ({split} file)') for split, pieces in splits]
 
 
-def _load_sentences(settings: CorpusSettings, tokenizer: Tokenizer) -> Corpus:
-    prepared = preparation.prepare([_of_texts([_SENTENCES])], tokenizer)
-    everything = Span(0, len(prepared.stream.type_ids_L))
-    return Corpus(everything, everything, everything, prepared.stream, prepared.tokenizer)
+def _wikitext103_parts(settings: CorpusSettings) -> list[Part]:
+    path = settings.path
+    held_out = [Part(functools.partial(wikitext103.pieces, path, split)) for split in ('valid', 'test')]
+    return [Part(functools.partial(wikitext103.checked_pieces, path), wikitext103.find(path)), *held_out]
 
 
-def _load_brown(settings: CorpusSettings, tokenizer: Tokenizer) -> Corpus:
-    return _split(preparation.prepare([_of_texts(brown.texts())], tokenizer), settings)
-
-
-def _load_wikitext2(settings: CorpusSettings, tokenizer: Tokenizer) -> Corpus:
-    prepared = preparation.prepare(wikitext2.read(settings.path), tokenizer)
-    _require_words({f'corpus.path ({split} file)': settings.path for split in wikitext2.FILES}, prepared)
-    return _in_parts(prepared, settings)
-
-
-def _load_wikitext103(settings: CorpusSettings, tokenizer: Tokenizer) -> Corpus:
-    files = wikitext103.find(settings.path)
-    parts = [(files, Pieces(wikitext103.checked_pieces, settings.path))]
-    parts += [([], Pieces(wikitext103.pieces, settings.path, split)) for split in ('valid', 'test')]
-    return _in_parts(preparation.prepare_files(parts, tokenizer, settings), settings)
-
-
-def _load_gutenberg(settings: CorpusSettings, tokenizer: Tokenizer) -> Corpus:
-    return _split(preparation.prepare([_of_texts(gutenberg.texts())], tokenizer), settings)
-
-
-def _load_ap_news(settings: CorpusSettings, tokenizer: Tokenizer) -> Corpus:
-    """Loads a folder of text; the paper's preparation is in the keys that configs/ap_news.py sets."""
+def _ap_news_parts(settings: CorpusSettings) -> list[Part]:
+    """Finds a folder of text; the paper's preparation is in the keys that configs/ap_news.py sets."""
     is_folder = bool(settings.path) and os.path.isdir(expand('corpus.path', settings.path))
-    require(
-        is_folder,
-        'corpus.path',
-        settings.path,
-        'must be a folder of text files of AP News, which this package does not provide',
-    )
-    return _load_text(settings, tokenizer)
+    allowed = 'must be a folder of text files of AP News, which this package does not provide'
+    require(is_folder, 'corpus.path', settings.path, allowed)
+    return _text_parts(settings)
 
 
-def _load_text(settings: CorpusSettings, tokenizer: Tokenizer) -> Corpus:
-    """Loads the user's text, split by the sizes of the config or by separate validation and test files."""
+def _text_parts(settings: CorpusSettings) -> list[Part]:
+    """Finds the user's text: one stream, or a part each for training, validation and test."""
     found = _find_parts(settings)
-    settings = _resolve_paragraphs(settings, found['corpus.path'])
-    lines = settings.paragraphs == 'lines'
-    parts = [(part, Pieces(_read_files, key, part, settings.column, lines)) for key, part in found.items()]
-    prepared = preparation.prepare_files(parts, tokenizer, settings)
-    _require_words({key: getattr(settings, key.removeprefix('corpus.')) for key in found}, prepared)
-    return _in_parts(prepared, settings)
+    choices = settings.column, _has_lines(settings, found['corpus.path'])
+    reads = {key: functools.partial(_read_files, key, files, *choices) for key, files in found.items()}
+    return [Part(reads[key], files, choices, key) for key, files in found.items()]
 
 
-def _load_plugin(settings: CorpusSettings, tokenizer: Tokenizer) -> Corpus:
-    """Loads the texts that a plug-in returns: those of one stream, or those of each split by its name."""
+def _plugin_parts(settings: CorpusSettings) -> list[Part]:
+    """Returns the texts that a plug-in returns: those of one stream, or those of each split by its name."""
     made = plugins.load_function('corpus.name', settings.name)(**dataclasses.asdict(settings.options))
     parts = [made.get(split, ()) for split in ('train', 'valid', 'test')] if isinstance(made, Mapping) else [made]
     texts = [[] if isinstance(part, str) or not isinstance(part, Iterable) else list(part) for part in parts]
     are_texts = all(part and all(isinstance(text, str) for text in part) for part in texts)
     allowed = 'must return texts (a list of str), or {"train": texts, "valid": texts, "test": texts}'
     require(are_texts, 'corpus.name', settings.name, allowed)
-    return _in_parts(preparation.prepare([_of_texts(part) for part in texts], tokenizer), settings)
+    return list(map(_of_texts, texts))
 
 
 def _find_parts(settings: CorpusSettings) -> dict[str, list[pathlib.Path]]:
@@ -253,8 +232,11 @@ def _find_wikitext2(settings: CorpusSettings) -> list[pathlib.Path]:
     return wikitext2.find(settings.path) if settings.path else []
 
 
-def _resolve_paragraphs(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> CorpusSettings:
-    """Replaces corpus.paragraphs=auto by what the beginning of the training text shows; says so on stderr."""
+def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
+    """Tells whether lines are paragraphs; corpus.paragraphs=auto goes by the beginning of the training text.
+
+    Says so on stderr, and warns of a text without blanks.
+    """
     texts, size = [], 0
     for piece in _read_files('corpus.path', files, settings.column):
         texts.append(piece.text)
@@ -264,12 +246,11 @@ def _resolve_paragraphs(settings: CorpusSettings, files: Sequence[pathlib.Path])
     if warning := text_checks.describe_blanks(texts):
         print(f'{settings.path}: {warning}', file=sys.stderr)
     if settings.paragraphs != 'auto':
-        return settings
-    has_lines = text_checks.has_line_paragraphs(texts)
-    if has_lines:
+        return settings.paragraphs == 'lines'
+    if has_lines := text_checks.has_line_paragraphs(texts):
         note = 'each line is read as a paragraph (corpus.paragraphs=lines); blank_lines reads the text as one paragraph'
         print(f'{settings.path}: one sentence a line, no blank lines: {note}', file=sys.stderr)
-    return dataclasses.replace(settings, paragraphs='lines' if has_lines else 'blank_lines')
+    return has_lines
 
 
 def _read_files(key: str, files: Sequence[pathlib.Path], column: str, lines: bool = False) -> Iterator[Piece]:
@@ -278,31 +259,28 @@ def _read_files(key: str, files: Sequence[pathlib.Path], column: str, lines: boo
         yield from sources.read_pieces(key, file, column, lines)
 
 
-def _require_words(values: Mapping[str, str], prepared: PreparedText) -> None:
-    """Raises BadInput unless each part has at least two types beside the boundary tokens.
-
-    Args:
-        values: The path of each part by its config key, for the message.
-        prepared: The words of the parts.
-    """
+def _require_words(parts: Sequence[Part], prepared: PreparedText, settings: CorpusSettings) -> None:
+    """Raises BadInput unless each part of the user's text has at least two types beside the boundary tokens."""
     types = prepared.stream.types
     is_word_K = np.array([word not in BOUNDARY_TOKENS for word in types], bool)
-    start = 0
-    for (key, value), length in zip(values.items(), prepared.lengths):
-        ids = prepared.stream.type_ids_L[start : start + length]
-        num_types = int((is_word_K & (mapped_arrays.bincount(ids, len(types)) > 0)).sum())
-        require(num_types > 0, key, value, 'holds no words')
-        require(num_types > 1, key, value, 'contains only one distinct word; at least two are needed')
-        start += length
+    stop = 0
+    for part, length in zip(parts, prepared.lengths):
+        start, stop = stop, stop + length
+        if part.key:
+            counts_K = mapped_arrays.bincount(prepared.stream.type_ids_L[start:stop], len(types))
+            num_types = int((is_word_K & (counts_K > 0)).sum())
+            path = getattr(settings, part.key.split()[0].removeprefix('corpus.'))
+            require(num_types > 0, part.key, path, 'holds no words')
+            require(num_types > 1, part.key, path, 'contains only one distinct word; at least two are needed')
 
 
 _PATHS = ('path', 'valid_path', 'test_path')
 _CORPORA = {
-    'brown': _Reader(_load_brown),
-    'ap_news': _Reader(_load_ap_news, _PATHS, _find_text, is_tokenized=False),
-    'wikitext2': _Reader(_load_wikitext2, ('path',), _find_wikitext2),
-    'wikitext103': _Reader(_load_wikitext103, ('path',)),
-    'gutenberg': _Reader(_load_gutenberg, is_tokenized=False),
-    'text': _Reader(_load_text, _PATHS, _find_text, is_tokenized=False),
-    'sentences': _Reader(_load_sentences),
+    'brown': _Reader(lambda settings: [_of_texts(brown.texts())]),
+    'ap_news': _Reader(_ap_news_parts, _PATHS, _find_text, is_tokenized=False),
+    'wikitext2': _Reader(_wikitext2_parts, ('path',), _find_wikitext2),
+    'wikitext103': _Reader(_wikitext103_parts, ('path',)),
+    'gutenberg': _Reader(lambda settings: [_of_texts(gutenberg.texts())], is_tokenized=False),
+    'text': _Reader(_text_parts, _PATHS, _find_text, is_tokenized=False),
+    'sentences': _Reader(lambda settings: [_of_texts([_SENTENCES])]),
 }

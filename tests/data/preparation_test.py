@@ -25,16 +25,16 @@ CHOICES = dict.fromkeys(('lowercase', 'split_possessive', 'boundary_tokens', 'nu
 @given(st.fixed_dictionaries(CHOICES), st.sampled_from([10, 25, 60, 1000]))
 def test_pieces_make_the_stream_of_the_whole_text(choices, size):
     settings = corpus_settings('text', **choices)
-    (whole,) = preparation.prepare([[Piece(TEXT, True)]], corpora.make_tokenizer(settings))[:1]
+    (whole,) = preparation.tokenize([lambda: [Piece(TEXT, True)]], corpora.make_tokenizer(settings))[:1]
     borders = [0, *(i for i in range(size, len(TEXT)) if TEXT[:i].endswith('\n\n')), len(TEXT)]
     pieces = [Piece(TEXT[a:b], a == 0) for a, b in zip(borders, borders[1:])]
-    in_pieces, lengths, _ = preparation.prepare([pieces], corpora.make_tokenizer(settings))
+    in_pieces, lengths, _ = preparation.tokenize([lambda: pieces], corpora.make_tokenizer(settings))
     assert in_pieces.words() == whole.words() and lengths == (len(whole.words()),)
 
 
 def test_a_piece_may_go_on_with_a_paragraph():
     pieces = [Piece('a b ', True), Piece('c\n\nd', False, False), Piece('e', True)]
-    stream, *_ = preparation.prepare([pieces], WordTokenizer('words', boundary_tokens=True))
+    stream, *_ = preparation.tokenize([lambda: pieces], WordTokenizer('words', boundary_tokens=True))
     assert stream.words() == '<text> <p> a b c <p> d <text> <p> e'.split()
 
 
@@ -55,7 +55,7 @@ def large(tmp_path, monkeypatch):
 
 def in_memory(settings):
     text = pathlib.Path(settings.path).read_text()
-    (stream,) = preparation.prepare([[Piece(text, True)]], corpora.make_tokenizer(settings))[:1]
+    (stream,) = preparation.tokenize([lambda: [Piece(text, True)]], corpora.make_tokenizer(settings))[:1]
     return stream
 
 

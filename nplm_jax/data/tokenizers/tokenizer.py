@@ -79,11 +79,11 @@ class Tokenizer(abc.ABC):
             clean_up: Whether the text should read as ordinary text, which may lose what `encode` needs.
         """
 
-    def learn(self, parts: Sequence[Iterable[Piece]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
+    def learn(self, parts: Sequence[Callable[[], Iterable[Piece]]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
         """Returns the tokenizer with what it learns from texts; itself if it has learned, or learns nothing.
 
         Args:
-            parts: The pieces of a corpus, of the training texts first; each can be iterated over several times.
+            parts: Read the pieces of a corpus, the first those of the training texts.
             parallel_map: `map`, possibly by several processes.
         """
         return self

@@ -84,9 +84,8 @@ class WordTokenizer(Tokenizer):
 
     def cut(self, string: str, known: Collection[str] | None = None) -> Cut:
         """See `Tokenizer.cut`."""
-        parts = split_possessive(string) if self.split_possessive else [string]
         if known is None:
-            return [(part, self._token(part, part.lower() in self._names)) for part in parts]
+            return [(part, self._token(part, part.lower() in self._names)) for part in self._parts(string)]
         chunks = [(string, string)]
         if self.kind == 'whitespace' and self.split_punctuation:
             chunks = self._split_punctuation(string, known)
@@ -98,7 +97,7 @@ class WordTokenizer(Tokenizer):
         """Joins tokens by blanks; see `Tokenizer.decode`, and `detokenize` for clean_up."""
         return detokenize(tokens) if clean_up else ' '.join(tokens)
 
-    def learn(self, parts: Sequence[Iterable[Piece]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
+    def learn(self, parts: Sequence[Callable[[], Iterable[Piece]]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
         """Finds the proper nouns of all parts together, if they are asked for.
 
         Raises:
@@ -106,7 +105,7 @@ class WordTokenizer(Tokenizer):
         """
         if not self.proper_nouns or self.names:
             return self
-        counts = parallel_map(self._count_capitals, (piece for part in parts for piece in part))
+        counts = parallel_map(self._count_capitals, (piece for read in parts for piece in read()))
         return dataclasses.replace(self, names=find_proper_nouns(counts))
 
     def reading(self, tokens: str = '', hyphens: str = 'keep') -> 'WordTokenizer':
@@ -127,9 +126,11 @@ class WordTokenizer(Tokenizer):
         return frozenset(self.names)
 
     def _count_capitals(self, piece: Piece) -> CapitalCounts:
-        cut = split_possessive if self.split_possessive else (lambda word: [word])
-        paragraphs = ([part for word in words for part in cut(word)] for words in self.paragraphs(piece.text))
+        paragraphs = ([part for word in words for part in self._parts(word)] for words in self.paragraphs(piece.text))
         return count_capitals(paragraphs, piece.begins_paragraph)
+
+    def _parts(self, word: str) -> list[str]:
+        return split_possessive(word) if self.split_possessive else [word]
 
     def _token(self, part: str, is_name: bool) -> str:
         """Returns the token of a word; `is_name` tells whether it is a proper noun if it has a capital."""
@@ -145,16 +146,14 @@ class WordTokenizer(Tokenizer):
         """Cuts a part of a string, which has another spelling in the vocabulary if it is a punctuation mark."""
         if chunk != spelling:
             return [(chunk, match_quotes(spelling, known))]
-        parts = split_possessive(chunk) if self.split_possessive else [chunk]
-        tokens = (self._token(part, self._is_name(part, known)) for part in parts)
-        return [(part, match_quotes(token, known)) for part, token in zip(parts, tokens)]
-
-    def _is_name(self, part: str, known: Collection[str]) -> bool:
-        return part.lower() in self._names or (part not in known and part.lower() not in known)
+        cut = []
+        for part in self._parts(chunk):
+            is_name = part.lower() in self._names or (part not in known and part.lower() not in known)
+            cut.append((part, match_quotes(self._token(part, is_name), known)))
+        return cut
 
     def _is_known(self, part: str, known: Collection[str]) -> bool:
-        parts = split_possessive(part) if self.split_possessive else [part]
-        return all(match_quotes(self._token(part, False), known) in known for part in parts)
+        return all(match_quotes(self._token(small, False), known) in known for small in self._parts(part))
 
     def _split_punctuation(self, chunk: str, known: Collection[str]) -> Cut:
         """Splits punctuation off the ends of a chunk without blanks, and a contraction into two known parts."""
