@@ -32,16 +32,18 @@ FULL = 'The explorer has as many visitors as it takes; try again in a minute.\n'
 MAX_VISITORS = 200
 
 
-class HostCheck:
+class Gate:
     """ASGI middleware that answers 403 to requests whose Host is not a name of the server, or that another site makes.
 
     A server that listens on all addresses answers to this machine's name as well and to any address as a number: a
-    number cannot be rebound.
+    number cannot be rebound. New visitors are answered 503 while there are MAX_VISITORS pages, each of which takes
+    memory; a page that no browser has connected to counts too, and NiceGUI forgets it after a minute.
     """
 
-    def __init__(self, app: ASGIApp, host: str) -> None:
-        """Takes the app behind it and the `--host` that the server listens on."""
+    def __init__(self, app: ASGIApp, host: str, num_visitors: Callable[[], int]) -> None:
+        """Takes the app behind it, the `--host` that the server listens on, and what counts the pages."""
         self._app = app
+        self._num_visitors = num_visitors
         self._any_address = host in ('', '0.0.0.0', '::')
         own = socket.gethostname() if self._any_address else host
         self._names = {name.lower() for name in (*THIS_MACHINE, own)}
@@ -52,6 +54,8 @@ class HostCheck:
         if scope['type'] in ('http', 'websocket') and not self.accepts(Headers(scope=scope)):
             # A socket that is closed before it is accepted is answered with 403 too.
             answer = PlainTextResponse(REFUSAL, 403) if scope['type'] == 'http' else WebSocketClose(1008)
+        elif scope.get('path') == '/' and self._num_visitors() >= MAX_VISITORS:
+            answer = PlainTextResponse(FULL, 503)
         await answer(scope, receive, functools.partial(_send_with_headers, send))
 
     def accepts(self, headers: Headers) -> bool:
@@ -71,24 +75,6 @@ class HostCheck:
             return name in self._names or (self._any_address and bool(ipaddress.ip_address(name)))
         except ValueError:  # no address
             return False
-
-
-class VisitorLimit:
-    """ASGI middleware that answers 503 to new visitors while there are MAX_VISITORS pages, each of which takes memory.
-
-    A page that no browser has connected to counts too; NiceGUI forgets it after a minute.
-    """
-
-    def __init__(self, app: ASGIApp, num_visitors: Callable[[], int]) -> None:
-        """Takes the app behind it, and what counts the pages."""
-        self._app = app
-        self._num_visitors = num_visitors
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes the request on, or refuses it."""
-        full = scope['type'] == 'http' and scope['path'] == '/' and self._num_visitors() >= MAX_VISITORS
-        answer = PlainTextResponse(FULL, 503) if full else self._app
-        await answer(scope, receive, send)
 
 
 async def _send_with_headers(send: Send, message: Message) -> None:

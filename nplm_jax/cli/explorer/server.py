@@ -7,7 +7,7 @@ from nicegui import Client, app, ui
 
 from nplm_jax.cli.explorer import feature_map, view
 from nplm_jax.cli.explorer.header import TITLE
-from nplm_jax.cli.explorer.hosts import HostCheck, VisitorLimit
+from nplm_jax.cli.explorer.hosts import Gate
 from nplm_jax.cli.explorer.page import ExplorerPage
 from nplm_jax.cli.explorer.state import PageState
 from nplm_jax.cli.loaded_models import LoadedModels
@@ -47,8 +47,7 @@ def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: b
     maps = {name: feature_map.project(C_VxM) for name, C_VxM in models.word_features()}
     beginnings = view.examples(models)
     view.predict(models, models.vocabulary.words[:1], 1)  # compiles, before the first visitor comes
-    app.add_middleware(VisitorLimit, num_visitors=lambda: len(Client.instances))
-    app.add_middleware(HostCheck, host=host)  # the last one added is the first one asked
+    app.add_middleware(Gate, host=host, num_visitors=lambda: len(Client.instances))
     address = f'http://[{host}]:{port}' if ':' in host else f'http://{host}:{port}'
     app.on_startup(lambda: print(f'{address} shows {", ".join(models.names)}; Ctrl-C ends it', flush=True))
     with contextlib.suppress(KeyboardInterrupt):

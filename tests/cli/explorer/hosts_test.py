@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip('nicegui', reason='needs NiceGUI: pip install nicegui')
 
-from nplm_jax.cli.explorer.hosts import HostCheck, VisitorLimit
+from nplm_jax.cli.explorer.hosts import Gate
 
 
 def answer(host, headers, kind='http'):
@@ -21,7 +21,7 @@ def answer(host, headers, kind='http'):
         sent.append(message.get('status', message['type']))
 
     scope = {'type': kind, 'headers': [(name.encode(), value.encode()) for name, value in headers]}
-    asyncio.run(HostCheck(app, host)(scope, None, send))
+    asyncio.run(Gate(app, host, lambda: 0)(scope, None, send))
     return sent
 
 
@@ -79,7 +79,7 @@ def test_every_answer_tells_the_browser_that_no_other_site_may_frame_it():
     for host, status in (('localhost', 200), ('evil.example', 403)):
         messages = []
         scope = {'type': 'http', 'headers': [(b'host', host.encode())]}
-        asyncio.run(HostCheck(app, '127.0.0.1')(scope, None, send))
+        asyncio.run(Gate(app, '127.0.0.1', lambda: 0)(scope, None, send))
         assert messages[0]['status'] == status and (b'x-frame-options', b'DENY') in messages[0]['headers']
         assert [m['type'] for m in messages] == ['http.response.start', 'http.response.body']
 
@@ -101,7 +101,8 @@ def test_more_visitors_than_the_page_takes_are_asked_to_wait():
 
     for path, num_visitors, expected in (('/', 199, 'passed'), ('/', 200, 503), ('/_nicegui/x', 200, 'passed')):
         sent = []
-        asyncio.run(VisitorLimit(app, lambda n=num_visitors: n)({'type': 'http', 'path': path}, None, send))
+        scope = {'type': 'http', 'path': path, 'headers': [(b'host', b'localhost')]}
+        asyncio.run(Gate(app, '127.0.0.1', lambda n=num_visitors: n)(scope, None, send))
         assert sent[0] == expected
 
 
