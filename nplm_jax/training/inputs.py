@@ -6,7 +6,7 @@ are read together, N context words, P words to predict.
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -35,16 +35,6 @@ class Words(NamedTuple):
     first: int
 
 
-class WordSource(Protocol):
-    """Reads the words of updates."""
-
-    def read(self, epoch: int, first: int, size: int) -> Words:
-        """Returns the words that an epoch predicts from the one with index `first` on, `size` of them."""
-
-    def corpus_positions(self, epoch: int, first: int, size: int) -> np.ndarray:
-        """Returns the positions of these words in the corpus."""
-
-
 class DeviceWords:
     """The whole corpus, and the order of an epoch, on every device."""
 
@@ -54,11 +44,11 @@ class DeviceWords:
         self._order = functools.lru_cache(maxsize=1)(order)
 
     def read(self, epoch: int, first: int, size: int) -> Words:
-        """See `WordSource.read`. Returns everything there is."""
+        """Returns the words that an epoch predicts from index `first` on: everything there is."""
         return Words(self._tokens_T, self._order(epoch), first)
 
     def corpus_positions(self, epoch: int, first: int, size: int) -> np.ndarray:
-        """See `WordSource.corpus_positions`."""
+        """Returns the positions of `size` words from index `first` on in the corpus."""
         return np.asarray(self._order(epoch)[first : first + size])
 
 
@@ -83,7 +73,10 @@ class MappedWords:
         self._tokens_T, self._order, self._num_context, self._sharding = tokens_T, order, num_context, sharding
 
     def read(self, epoch: int, first: int, size: int) -> Words:
-        """See `WordSource.read`. Windows follow each other in `tokens_L`; each process reads those of its devices."""
+        """Returns the `size` words that an epoch predicts from index `first` on.
+
+        Windows follow each other in `tokens_L`; each process reads those of its devices.
+        """
         N = self._num_context
 
         def read_windows(start: int, stop: int) -> np.ndarray:
@@ -96,8 +89,11 @@ class MappedWords:
         return Words(tokens_L, self._sharding.replicate(jnp.asarray(ends_P)), 0)
 
     def corpus_positions(self, epoch: int, first: int, size: int) -> np.ndarray:
-        """See `WordSource.corpus_positions`."""
+        """Returns the positions of `size` words from index `first` on in the corpus."""
         return self._order(epoch, np.arange(first, first + size))
+
+
+WordSource: TypeAlias = DeviceWords | MappedWords
 
 
 def make_word_source(settings: Settings, data: Dataset, body: Body, sharding: MeshSharding) -> WordSource:

@@ -57,17 +57,6 @@ class ReplayedUpdate:
     non_finite: str | None
 
 
-def find_non_finite(run: TrainingRun, store: Store, last: int) -> ReplayedUpdate | None:
-    """Replays updates from the newest checkpoint to update `last`.
-
-    Returns:
-        The first non-finite update; None if no update is non-finite when replayed (possible on devices whose sums are
-        not deterministic).
-    """
-    update = replay_update(run, store, last)
-    return None if update.non_finite is None else update
-
-
 def replay_update(run: TrainingRun, store: Store, number: int) -> ReplayedUpdate:
     """Replays update `number`, or the first non-finite update between the checkpoint before it and it."""
     state, _, progress = restore_or_init(run, store, number)
@@ -98,8 +87,8 @@ def explain(error: NonFiniteError, run: TrainingRun, store: Store, folder: pathl
         return NonFiniteError(f'{error}; {kept}; {REMEDY}')
     if multihost.is_primary():
         print(f'{error}; replaying from update {saved or 0:,} to find its cause ...', file=sys.stderr)
-    update = find_non_finite(run, store, error.detected_at)
-    if update is None:
+    update = replay_update(run, store, error.detected_at)
+    if update.non_finite is None:  # possible on devices whose sums are not deterministic
         message = f'{error} (but not when these updates were replayed); {kept}; {REMEDY}'
         return NonFiniteError(message, error.detected_at)
     norms = (f'{name} {norm:.6g} ({update.gradient_norms[name]:.6g})' for name, norm in update.norms.items())
@@ -110,9 +99,7 @@ def explain(error: NonFiniteError, run: TrainingRun, store: Store, folder: pathl
     ]
     if multihost.is_primary():
         with contextlib.suppress(OSError):  # a full disk must not hide all this
-            text = to_json(
-                dataclasses.asdict(update), convert_nonfinite=str, indent=2
-            )  # 'inf' and 'nan' instead of null
+            text = to_json(dataclasses.asdict(update), convert_nonfinite=str, indent=2)  # 'inf' instead of null
             write_atomically(folder / FILE, text + '\n')
             lines.append(f'all positions and norms: {folder / FILE}')
     command = [*nplm_command(), 'replay', f'--workdir={folder}', f'--step={update.number}']

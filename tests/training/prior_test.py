@@ -97,7 +97,7 @@ def test_a_replayed_chunk_has_the_pull_too():
         positions_B = chunk.positions_T[7 * number : 7 * number + 7]
         state, _, _ = replay._update(run.program, state, positions_B, chunk.inputs)
     np.testing.assert_allclose(state.params['C_VxM'], expected.params['C_VxM'], rtol=1e-5, atol=1e-6)
-    assert replay.find_non_finite(run, Store(), 6) is None
+    assert replay.replay_update(run, Store(), 6).non_finite is None
 
 
 def test_unseen_words_come_to_their_neighbours():

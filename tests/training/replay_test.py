@@ -70,7 +70,7 @@ def test_the_first_update_that_is_not_finite_is_found(kind, store, tmp_path):
     error, losses = train_until_it_stops(settings, store)
     saved = store.latest_step()
     assert saved and saved % 8 == 0 and np.isfinite(losses).all()
-    update = replay.find_non_finite(prepare_run(settings, DATA), store, error.detected_at)
+    update = replay.replay_update(prepare_run(settings, DATA), store, error.detected_at)
     assert saved < update.number <= error.detected_at
     assert update.non_finite and all(math.isfinite(norm) for norm in update.norms.values())
     B = settings.train.batch_size
@@ -137,7 +137,7 @@ def test_a_gradient_that_is_not_finite_below_a_finite_loss_is_found(name, clip_n
     # y = b + Wx with x = 0; the gradient with respect to x adds up W's numbers.
     save_at_4(store, settings, W_VxP=lambda W: jnp.full_like(W, 3e38), C_VxM=lambda C: 0 * C)
     error, losses = train_until_it_stops(settings, store)
-    update = replay.find_non_finite(prepare_run(settings, DATA), store, error.detected_at)
+    update = replay.replay_update(prepare_run(settings, DATA), store, error.detected_at)
     assert update.number == 5 and math.isfinite(update.loss) and update.loss == pytest.approx(losses[0], rel=1e-6)
     assert update.non_finite == 'the gradient of C_VxM' and update.norms['W_VxP'] > 3e38
     assert store.latest_step() == 4
@@ -149,7 +149,7 @@ def test_what_an_optimizer_keeps_may_overflow_alone(store):
     settings = small_settings({**optimizer, **shape})
     save_at_4(store, settings, W_VxP=lambda W: 1e25 * W, C_VxM=lambda C: 0 * C)
     error, _ = train_until_it_stops(settings, store)
-    update = replay.find_non_finite(prepare_run(settings, DATA), store, error.detected_at)
+    update = replay.replay_update(prepare_run(settings, DATA), store, error.detected_at)
     assert update.number == 5 and update.non_finite.startswith('opt_state')
     assert 'nu.C_VxM after the update' in update.non_finite
     assert all(math.isfinite(norm) for norm in (update.loss, *update.gradient_norms.values()))
@@ -163,7 +163,7 @@ def test_a_damaged_row_that_no_loss_has_needed_is_found(store):
     assert len(losses) >= 4 and np.isfinite(losses).all() and store.latest_step() == 4
     assert str(error).startswith('params.U_VxK after update 8 is not finite')
     assert (
-        replay.find_non_finite(prepare_run(settings, DATA), store, error.detected_at).non_finite
+        replay.replay_update(prepare_run(settings, DATA), store, error.detected_at).non_finite
         == 'U_VxK before the update'
     )
 
