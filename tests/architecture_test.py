@@ -10,6 +10,8 @@ import sys
 import grimp
 import pytest
 
+from tests import nested_calls
+
 ROOT = pathlib.Path(__file__).parents[1]
 LINT_IMPORTS = [sys.executable, '-c', 'from importlinter.cli import lint_imports_command as c; c()', '--no-cache']
 
@@ -83,3 +85,16 @@ def test_no_test_imports_a_test():
             ]
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
             assert not {name.split('.')[-1] for name in names} & modules, f'{path}:{node.lineno}'
+
+
+LSTM = (
+    '--config.model.family=lstm', '--config.output.kind=sampled', '--config.model.direct=False',
+    '--config.train.batch_size=6', '--config.train.bptt_length=3',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize('flags', [(), LSTM], ids=['nplm', 'lstm, sampled'])
+def test_from_launch_to_the_depth_of_an_update_there_are_at_most_20_calls(flags):
+    calls = nested_calls.deepest(*flags)
+    assert calls[0] == 'launch.py main' and nested_calls.UPDATE in calls
+    assert len(calls) <= 20, calls

@@ -25,6 +25,7 @@ from nplm_jax.models import registry
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.registry import OUTPUT_LAYERS
 from nplm_jax.utils.errors import BadInput
+from tests import nested_calls
 
 ROOT = pathlib.Path(__file__).parents[1]
 PART = re.compile(r'(<!-- (\w+): python -m tests\.docs_test writes this -->\n\n).*?(\n\n<!-- end -->)', re.DOTALL)
@@ -106,6 +107,12 @@ def outputs_of_bodies() -> str:
         if tied and set(tied.values()) != set(free.values()):  # C is an output matrix
             rows.append([f'`{body}`, `model.tied`', *('yes' if kind in tied else 'no' for kind in OUTPUT_LAYERS)])
     return table(['body', *(f'`{kind}`' for kind in OUTPUT_LAYERS)], rows)
+
+
+def calls_of_an_update() -> str:
+    """Returns the calls that nest from launch.py to the depth of an update of the paper's network."""
+    calls = [call.split(' ') for call in nested_calls.deepest()]
+    return '\n'.join(f'{number}. `{name}` in `{file}`' for number, (file, name) in enumerate(calls, start=1))
 
 
 def _outputs_of(body: str, tied: bool) -> dict[str, tuple[str, ...]]:
@@ -202,6 +209,7 @@ MAKERS = {
     'modules': modules,
     'outputs_of_bodies': outputs_of_bodies,
     'tests_of_modules': tests_of_modules,
+    'calls_of_an_update': calls_of_an_update,
 }
 PAGES = ('CONTRIBUTING.md', 'docs/testing.md', *(f'docs/reference/{name}.md' for name in ('config', 'commands', 'api')))
 

@@ -33,7 +33,7 @@ from nplm_jax.models import mixture
 from nplm_jax.models.ngram import kneser_ney
 from nplm_jax.models.open_vocabulary import OpenVocabulary, bits_per_character, count_characters
 from nplm_jax.models.registry import is_network
-from nplm_jax.models.spelling import Spelling
+from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.runs import catalog, experiment, loading, process, provenance, spelling, workdir
 from nplm_jax.utils.io import read_json
 

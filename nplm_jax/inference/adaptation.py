@@ -28,7 +28,7 @@ RATES, DECAYS = (2e-3, 3e-3, 5e-3), (1e-3, 3e-3, 1e-2)  # of dynamic evaluation
 SEGMENT, NUM_SEGMENTS = 20, 1000  # words of a segment; segments that measure the gradients
 
 
-class Choice(NamedTuple):
+class TunedModel(NamedTuple):
     """A model that adapts, and what it was made with.
 
     Attributes:
@@ -108,8 +108,8 @@ def _mix(parts: Mapping[str, LanguageModel], data: Dataset) -> dict[str, Any]:
 
 
 def choose(
-    candidates: Iterator[Choice], tokens_T: np.ndarray, span: Span, beside: LanguageModel | None = None
-) -> Choice:
+    candidates: Iterator[TunedModel], tokens_T: np.ndarray, span: Span, beside: LanguageModel | None = None
+) -> TunedModel:
     """Returns the candidate with the lowest perplexity on `span`.
 
     Args:
@@ -119,7 +119,7 @@ def choose(
         beside: A model that each is mixed with, by weights learned on `span`; None for each alone.
     """
 
-    def perplexity(choice: Choice) -> float:
+    def perplexity(choice: TunedModel) -> float:
         parts = [choice.model, *([] if beside is None else [beside])]
         try:
             mixed = mixture.fit(parts, tokens_T, span)
@@ -130,22 +130,24 @@ def choose(
     return min(candidates, key=perplexity)
 
 
-def choose_ngram_cache(data: Dataset, span: Span, beside: LanguageModel) -> Choice:
+def choose_ngram_cache(data: Dataset, span: Span, beside: LanguageModel) -> TunedModel:
     """Returns the n-gram cache that predicts `span` best together with a model."""
     candidates = _grid(lambda *values: NgramCache(len(data.vocabulary), *values), NGRAM_CACHE)
     return choose(candidates, data.tokens_T, span, beside)
 
 
-def choose_neural_cache(model: NeuralLanguageModel, tokens_T: np.ndarray, span: Span, beside: LanguageModel) -> Choice:
+def choose_neural_cache(
+    model: NeuralLanguageModel, tokens_T: np.ndarray, span: Span, beside: LanguageModel
+) -> TunedModel:
     """Returns the neural cache of a network's hidden units that predicts `span` best together with a model."""
     return choose(_grid(lambda *values: NeuralCache(model, *values), NEURAL_CACHE), tokens_T, span, beside)
 
 
-def choose_dynamic(model: NeuralLanguageModel, tokens_T: np.ndarray, train: Span, span: Span) -> Choice:
+def choose_dynamic(model: NeuralLanguageModel, tokens_T: np.ndarray, train: Span, span: Span) -> TunedModel:
     """Returns dynamic evaluation with the rate, then with the decay at that rate, that predicts `span` best."""
     rms = root_mean_square_gradients(model, tokens_T, train, SEGMENT, NUM_SEGMENTS)
 
-    def candidates(rates: Sequence[float], decays: Sequence[float]) -> Iterator[Choice]:
+    def candidates(rates: Sequence[float], decays: Sequence[float]) -> Iterator[TunedModel]:
         return _grid(
             lambda rate, decay: DynamicEvaluation(model, rms, rate, decay, SEGMENT), {'rate': rates, 'decay': decays}
         )
@@ -154,7 +156,7 @@ def choose_dynamic(model: NeuralLanguageModel, tokens_T: np.ndarray, train: Span
     return choose(candidates([first.values['rate']], DECAYS), tokens_T, span)
 
 
-def _grid(make: Callable[..., LanguageModel], grid: Mapping[str, Sequence[float]]) -> Iterator[Choice]:
+def _grid(make: Callable[..., LanguageModel], grid: Mapping[str, Sequence[float]]) -> Iterator[TunedModel]:
     """Yields `make` of each combination of values, with its scores kept."""
     for values in itertools.product(*grid.values()):
-        yield Choice(mixture.CachedScores(make(*values)), dict(zip(grid, values)))
+        yield TunedModel(mixture.CachedScores(make(*values)), dict(zip(grid, values)))

@@ -15,7 +15,7 @@ import numpy as np
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, PARAGRAPH_BOUNDARY
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.spelling import Spelling
+from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput, require
 

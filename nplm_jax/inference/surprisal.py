@@ -25,7 +25,7 @@ from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import ContextBins, Mixture, normalize_weights
 from nplm_jax.models.open_vocabulary import OpenVocabulary
-from nplm_jax.models.spelling import Spelling
+from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.utils.errors import require
 
 CHOICES = {

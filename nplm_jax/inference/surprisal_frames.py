@@ -11,7 +11,7 @@ from typing import Any
 from nplm_jax.data import stimuli as stimuli_lib
 from nplm_jax.data.stimuli import ColumnNames, Columns
 from nplm_jax.inference.surprisal import LoadedModel, Options, add_mixture, measure
-from nplm_jax.models.spelling import Spelling
+from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.utils.errors import require
 
 

@@ -16,7 +16,7 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.data.tokenizers.tokenizer import count_characters
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.spelling import Spelling
+from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.utils.errors import require
 
 

@@ -13,7 +13,7 @@ from nplm_jax.data.tokenizers import registry
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.open_vocabulary import bits_per_character, count_characters
 from nplm_jax.models.registry import is_network
-from nplm_jax.models.spelling import Spelling
+from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.runs import catalog, experiment, keys, loading, workdir
 from nplm_jax.runs.loading import Path
 from nplm_jax.utils.errors import BadInput

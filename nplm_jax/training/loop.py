@@ -28,11 +28,11 @@ from nplm_jax.outputs.output_layer import Params
 from nplm_jax.training import calibration, suffix_smoothing
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import Store
-from nplm_jax.training.inputs import WordSource, make_word_source
 from nplm_jax.training.optimizers import hyperparameters_of
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.schedule import Progress, Schedule, make_schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
+from nplm_jax.training.word_source import WordSource, make_word_source
 from nplm_jax.utils import finite
 from nplm_jax.utils.errors import BadInput, first_line, require
 

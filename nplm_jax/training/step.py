@@ -54,7 +54,7 @@ class RunInputs:
 
     Attributes:
         hyperparameters: The run's hyperparameters: see `optimizers.HYPERPARAMETERS`.
-        tokens_T: The words to which positions refer, int32: those of `inputs.Words`; None where batches are given.
+        tokens_T: The words to which positions refer, int32: those of `word_source.Words`; None where batches are given.
         proposal: The distribution that a sampled loss draws words from; None for other losses.
         neighbours: The words that a prior relates to each word; None without a prior.
     """

@@ -12,7 +12,7 @@ import pytest
 from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.models.open_vocabulary import OpenVocabulary, count_characters
-from nplm_jax.models.spelling import Spelling
+from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.runs import experiment, keys, loading, spelling
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')

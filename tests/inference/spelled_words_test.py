@@ -6,7 +6,7 @@ from nplm_jax.data.characters import END
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.inference import generation
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.spelling import Spelling
+from nplm_jax.models.spelled_words import Spelling
 
 CHARACTERS = Vocabulary((RARE, END, 'a', 'b'), (1, 4, 3, 2))
 WORDS = Vocabulary((RARE, 'a', 'the'), (2, 4, 2))

@@ -20,7 +20,7 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import kneser_ney
 from nplm_jax.models.ngram.counts import count
 from nplm_jax.models.ngram.unsmoothed import add_delta
-from nplm_jax.models.spelling import Spelling
+from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 WORDS = ('<rare>', 'the', '<p>', '<text>', 'dog', ',', '.', "'s", 'ran', 'well-known', 'a', 'cat')

@@ -17,7 +17,7 @@ from nplm_jax.models.adaptive.ngram_cache import NgramCache
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import counts, interpolated, kneser_ney, unsmoothed
 from nplm_jax.models.open_vocabulary import OpenVocabulary, bits_per_character, count_characters
-from nplm_jax.models.spelling import Spelling
+from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
