@@ -59,7 +59,9 @@ Name = Annotated[
 class CorpusSettings:
     """`corpus.*`: which text, how it is tokenized, which words are rare, how it is split."""
 
-    name: str = key('brown', 'brown | gutenberg | ap_news | wikitext2 | wikitext103 | text | sentences')
+    name: str = key(
+        'brown', 'brown | gutenberg | ap_news | wikitext2 | wikitext103 | text | sentences | an import path'
+    )
     path: str = key('', 'text: a UTF-8 file, or a folder whose files are read by name; ap_news and wikitext2: a folder')
     valid_path: str = key('', 'text, ap_news: files to validate on; corpus.train and corpus.valid are then not used')
     test_path: str = key('', 'text, ap_news: files to test on')
@@ -101,10 +103,10 @@ class ModelSettings:
 
     family: str = key(
         'nplm',
-        "the paper's network: nplm. Other networks that see the last words alone: energy | senses (section 5) | "
+        "the paper's network: nplm. Other networks that see the last words alone: "
         'residual | window_lstm. Recurrent networks: rnn | gru | lstm | mogrifier. Count-based models (section 4.1): '
         'interpolated | kneser_ney | modified_kneser_ney | classes | maximum_likelihood | add_delta | backoff (which '
-        'uses the shorter context where the longer one was never seen)',
+        'uses the shorter context where the longer one was never seen). Or an import path, package.module:Name',
     )
     n: Annotated[int, at_least(2)] = key(
         6, 'order: the n-1 words before a word predict it; recurrent networks use all; the paper: 3 and 5'
@@ -154,27 +156,6 @@ class ResidualSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class SensesSettings:
-    """`senses.*`: of senses, a window of words that have several features each (section 5)."""
-
-    number: Count = key(2, 'senses a word: a word has so many feature vectors, of m features each')
-
-
-@dataclasses.dataclass(frozen=True)
-class PriorSettings:
-    """`prior.*`: which words are known to be alike; of networks (section 5)."""
-
-    kind: str = key(
-        'none',
-        'none | wordnet (synonyms, hypernyms, hyponyms) | tags (of brown: words with the same most frequent tag)',
-    )
-    strength: NonNegative = key(
-        0.0,
-        'not of none; as optimizer.decay, of R = strength/2 |C(w) - mean of C over related words|^2',
-    )
-
-
-@dataclasses.dataclass(frozen=True)
 class NgramSettings:
     """`ngram.*`: what some count-based models need beside their order."""
 
@@ -203,7 +184,7 @@ class OutputSettings:
         'full',
         'full | sampled (importance sampling, section 5.2) | nce (noise-contrastive estimation) | two_level (predicts '
         'the class of the word, then the word in the class) | tree (a binary decision at each node above the word) | '
-        'importance (importance sampling from a bigram that follows the network: each example draws its own words)',
+        'an import path',
     )
     precision: Precision = key(
         'auto',
@@ -214,19 +195,10 @@ class OutputSettings:
     samples: Count = key(
         1000,
         'of sampled and nce: distinct words drawn a step, which all examples of the batch share; all |V| words if '
-        'there are fewer. Of importance: the largest number of words that each example draws',
+        'there are fewer.',
     )
     proposal: Literal['unigram', 'log_uniform'] = key(
         'unigram', 'of sampled and nce: unigram (by training count) | log_uniform (by rank)'
-    )
-    exact_target: bool = key(
-        True, 'of importance: samples stand for other words than the target; the paper: for all words'
-    )
-    min_ess: NonNegative = key(
-        0.0, 'of importance: mean effective sample size that output.samples is lowered to; 0: not lowered'
-    )
-    adaptation: NonNegative = key(
-        1.0, "of importance: weight of the network's words beside training words in Q; 0: fixed counts"
     )
     num_shortlist: CountOrZero = key(1000, 'of two_level: the most frequent words, each of which is a class')
     classes: Count = key(500, 'of two_level: largest number of classes of the other words, which have one size')
@@ -306,8 +278,7 @@ class TrainSettings:
     calibrate: bool = key(
         False,
         'whether to fit the output bias b to validation words after training, with one offset for all words of '
-        'similar training count (training/calibration.py); output.kind must be full, sampled, nce or importance. The '
-        'paper: no',
+        'similar training count (training/calibration.py); output.kind must be full, sampled or nce. The paper: no',
     )
     epochs: Count = key(8, 'largest number of passes over the training words; the paper on Brown: 10 to 20')
     patience: Count = key(2, 'training stops after so many validations without a better perplexity')
@@ -377,8 +348,6 @@ class Settings:
     recurrent: RecurrentSettings = RecurrentSettings()
     mogrifier: MogrifierSettings = MogrifierSettings()
     residual: ResidualSettings = ResidualSettings()
-    senses: SensesSettings = SensesSettings()
-    prior: PriorSettings = PriorSettings()
     ngram: NgramSettings = NgramSettings()
     output: OutputSettings = OutputSettings()
     optimizer: OptimizerSettings = OptimizerSettings()

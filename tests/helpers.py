@@ -61,6 +61,10 @@ LONG_RUN = (
     '--config.train.evaluate_every=3000', '--config.train.patience=99', '--config.train.log_every=300',
 )  # fmt: skip
 COMPILER = ('JAX_DISABLE_MOST_OPTIMIZATIONS', 'XLA_FLAGS')  # environment variables that conftest.py sets
+# Section 5's plug-ins.
+ENERGY = 'experiments.section5.plugins.energy:Energy'
+SENSES = 'experiments.section5.plugins.senses:Senses'
+IMPORTANCE = 'experiments.section5.plugins.importance:ImportanceSampling'
 SPARSE = {'output.samples': 9, 'output.num_shortlist': 5, 'output.classes': 4, 'optimizer.momentum': 0.0}
 
 

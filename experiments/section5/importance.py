@@ -24,11 +24,12 @@ import numpy as np
 
 from configs import brown
 from experiments import results
+from experiments.section5.plugins import bigram_proposal, importance
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.outputs import bigram_proposal, importance, sampled
+from nplm_jax.outputs import sampled
 from nplm_jax.runs.loading import load_dataset
 from nplm_jax.runs.provenance import provenance
 from nplm_jax.training import sparse_rows, step
@@ -44,21 +45,27 @@ VALIDATIONS = (1.0, 2.0, 2.5, 3.0)  # epochs
 SEARCH = {'corpus.train': 200_000.0, 'corpus.valid': 40_000.0}  # the words of the search
 PROBE = 512  # training contexts over which effective sample sizes and divergences are averaged
 DRAWS = 100  # words that each of them draws from each proposal
-_CONTEXT = {'output.kind': 'importance', 'output.adaptation': 0.0}
+_KIND = 'experiments.section5.plugins.importance:ImportanceSampling'
+_CONTEXT = {'output.kind': _KIND, 'output.options.adaptation': 0.0}
 LOSSES: dict[str, dict[str, Any]] = {
     'sampled': {'output.kind': 'sampled', 'output.samples': 1000},
     'nce': {'output.kind': 'nce', 'output.samples': 1000},
     'nce, 250': {'output.kind': 'nce', 'output.samples': 250},
     'bigram': {**_CONTEXT, 'output.samples': 16},
-    'adaptive': {**_CONTEXT, 'output.samples': 16, 'output.adaptation': 4.0},
+    'adaptive': {**_CONTEXT, 'output.samples': 16, 'output.options.adaptation': 4.0},
     'adaptive, ESS 50': {
         **_CONTEXT,
         'output.samples': 200,
-        'output.adaptation': 4.0,
-        'output.exact_target': False,
+        'output.options.adaptation': 4.0,
+        'output.options.exact_target': False,
     },
-    'adaptive, 8': {**_CONTEXT, 'output.samples': 8, 'output.adaptation': 4.0},
-    'adaptive, 8 of 2003': {**_CONTEXT, 'output.samples': 8, 'output.adaptation': 4.0, 'output.exact_target': False},
+    'adaptive, 8': {**_CONTEXT, 'output.samples': 8, 'output.options.adaptation': 4.0},
+    'adaptive, 8 of 2003': {
+        **_CONTEXT,
+        'output.samples': 8,
+        'output.options.adaptation': 4.0,
+        'output.options.exact_target': False,
+    },
 }
 MIN_ESS = {'adaptive, ESS 50': 50.0}  # the mean effective sample size that the number of samples is lowered to
 NUM_SIZES = 4  # numbers of samples that are compiled for: the largest, and 1/2, 1/4 and 1/8 of it

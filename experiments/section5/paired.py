@@ -24,7 +24,6 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import loading, provenance
 from nplm_jax.training import loop
 from nplm_jax.training.checkpoints import Store
-from nplm_jax.training.loop import TrainingRun
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import write_atomically
@@ -35,8 +34,6 @@ EPOCHS = 1  # passes over the training words
 VALID_WORDS = 50_000  # that choose a strength
 # Occurrences in training, lowest and highest, of the words of a band.
 BANDS = ((0, 0), (1, 3), (4, 10), (11, 30), (31, 100), (101, 1000), (1001, 10**9))
-
-Change = Callable[[TrainingRun], TrainingRun]
 
 
 def quick(changes: dict[str, Any]) -> Settings:
@@ -51,18 +48,17 @@ def load_data() -> Dataset:
     return dataclasses.replace(data, valid=Span(data.valid.start, data.valid.start + VALID_WORDS))
 
 
-def measure(settings: Settings, data: Dataset, change: Change = lambda run: run) -> tuple[NeuralLanguageModel, Any]:
+def measure(settings: Settings, data: Dataset) -> tuple[NeuralLanguageModel, Any]:
     """Trains a network and scores it.
 
     Args:
         settings: The settings of the run.
         data: Its corpus.
-        change: Changes the run before training.
 
     Returns:
         The network, and what it scored: perplexities, the mean NLL of each band of test words, and the seconds.
     """
-    run = change(loop.prepare_run(settings, data))
+    run = loop.prepare_run(settings, data)
     trainer = loop.Trainer(run, Store(), Reporter())
     params, progress = loop.fit(trainer)
     model = NeuralLanguageModel(run.program.network, params)

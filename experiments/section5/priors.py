@@ -3,6 +3,7 @@
     python -m experiments.section5.priors           measures what results/priors.json lacks, and prints the tables
     python -m experiments.section5.priors --show    prints the tables of the committed results
     python -m experiments.section5.priors --page    writes them into priors.md
+    python -m experiments.section5.priors --lists=DIR    writes the lists of related words for runs of launch.py
 
 The strength of each prior is that of the grid which is best on validation with seed 1. In `shuffled` each word has the
 neighbours of another word, drawn by the seed: what then remains is no knowledge.
@@ -11,64 +12,79 @@ neighbours of another word, drawn by the seed: what then remains is no knowledge
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import pathlib
+import tempfile
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from experiments import results
 from experiments.section5 import paired
 from experiments.section5.paired import BANDS, SEEDS
-from nplm_jax.data.neighbours import Neighbours, make_neighbours
+from experiments.section5.plugins import neighbours
+from experiments.section5.plugins.neighbours import Neighbours
+from nplm_jax.data.dataset import Dataset
 from nplm_jax.runs import process
-from nplm_jax.training.loop import TrainingRun
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
-KINDS = ('wordnet', 'tags')
+KINDS = {'wordnet': neighbours.of_wordnet, 'tags': neighbours.of_tags}
+OPTIMIZER = 'experiments.section5.plugins.prior:sgd'
 STRENGTHS = (1e-4, 1e-3)
 MODULE = 'experiments.section5.priors'
 
 
-def shuffle(run: TrainingRun) -> TrainingRun:
-    """Returns the run with the neighbours of another word for each word that has some."""
-    ids_VxL, weights_VxL = map(np.array, run.inputs.neighbours)
+def shuffle(lists: Neighbours, seed: int) -> Neighbours:
+    """Returns the lists with the neighbours of another word for each word that has some."""
+    ids_VxL, weights_VxL = map(np.array, lists)
     (has_neighbours,) = np.nonzero(ids_VxL[:, 0] != np.arange(len(ids_VxL)))
-    others = np.random.default_rng(run.settings.seed).permutation(has_neighbours)
+    others = np.random.default_rng(seed).permutation(has_neighbours)
     ids_VxL[has_neighbours], weights_VxL[has_neighbours] = ids_VxL[others], weights_VxL[others]
-    neighbours = Neighbours(jnp.asarray(ids_VxL), jnp.asarray(weights_VxL))
-    return dataclasses.replace(run, inputs=dataclasses.replace(run.inputs, neighbours=neighbours))
+    return Neighbours(ids_VxL, weights_VxL)
 
 
-def measure(record: paired.Record) -> None:
-    """Trains all networks that the record lacks."""
+def write_lists(data: Dataset, folder: pathlib.Path) -> dict[str, Neighbours]:
+    """Writes the related words of each kind, and those that the seeds shuffle; returns the former."""
+    lists = {kind: make(paired.quick({}), data) for kind, make in KINDS.items()}
+    for kind, of_kind in lists.items():
+        neighbours.save(folder / f'{kind}.npz', of_kind)
+        for seed in SEEDS:
+            neighbours.save(folder / f'{kind} shuffled {seed}.npz', shuffle(of_kind, seed))
+    return lists
+
+
+def measure(record: paired.Record, folder: pathlib.Path) -> None:
+    """Trains all networks that the record lacks; writes the lists of related words into a folder."""
     data = paired.load_data()
+    lists = write_lists(data, folder)
 
-    def run(name: str, seed: int, kind: str, strength: float, change: paired.Change = lambda run: run) -> Any:
-        keys = {'seed': seed, 'prior.kind': kind, 'prior.strength': strength}
-        return record.add(name, seed, lambda: paired.measure(paired.quick(keys), data, change)[1])
+    def run(name: str, seed: int, file: str, strength: float) -> Any:
+        options = {'neighbours': str(folder / f'{file}.npz'), 'strength': strength}
+        prior = {
+            'optimizer.name': OPTIMIZER,
+            'optimizer.tables': 'same',
+            **{f'optimizer.options.{key}': value for key, value in options.items()},
+        }
+        keys = {'seed': seed, **(prior if file else {})}
+        return record.add(name, seed, lambda: paired.measure(paired.quick(keys), data)[1])
 
-    run('none', 1, 'none', 0.0)
+    run('none', 1, '', 0.0)
     best = {}
     for kind in KINDS:
         by_strength = {s: run(f'{kind} {s:g}', 1, kind, s)['valid'] for s in STRENGTHS}
         best[kind] = min(by_strength, key=by_strength.__getitem__)
     for seed in SEEDS:
-        run('none', seed, 'none', 0.0)
+        run('none', seed, '', 0.0)
         for kind in KINDS:
             run(f'{kind} {best[kind]:g}', seed, kind, best[kind])
     coverage = {}
     for kind in KINDS:
-        neighbours = make_neighbours(paired.quick({'prior.kind': kind}), data)
-        assert neighbours is not None
-        coverage[kind] = (neighbours.ids_VxL[:, 0] != np.arange(len(data.vocabulary))).mean()
+        coverage[kind] = (lists[kind].ids_VxL[:, 0] != np.arange(len(data.vocabulary))).mean()
     words = paired.band_words(data)
     record.write({'best': best, 'coverage': {k: float(v) for k, v in coverage.items()}, 'band_words': words})
     for seed in SEEDS:
         for kind in KINDS:
-            run(f'{kind} shuffled {best[kind]:g}', seed, kind, best[kind], shuffle)
+            run(f'{kind} shuffled {best[kind]:g}', seed, f'{kind} shuffled {seed}', best[kind])
 
 
 def compared(content: dict[str, Any]) -> list[str]:
@@ -108,10 +124,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--show', action='store_true', help='print the tables of the existing results')
     parser.add_argument('--page', action='store_true', help='write them into priors.md')
+    parser.add_argument('--lists', type=pathlib.Path, metavar='DIR', help='write the lists of related words there')
     flags = parser.parse_args()
+    if flags.lists:
+        flags.lists.mkdir(parents=True, exist_ok=True)
+        write_lists(paired.load_data(), flags.lists)
+        return
     if not (flags.show or flags.page):
         process.set_up_process()
-        measure(paired.Record(RESULTS / 'priors.json', MODULE))
+        with tempfile.TemporaryDirectory() as folder:
+            measure(paired.Record(RESULTS / 'priors.json', MODULE), pathlib.Path(folder))
     results.show(lambda: make_tables(results.read(RESULTS, 'priors')))
     if flags.page:
         paired.write_tables(RESULTS.parent / 'priors.md', {'tables': make_tables(results.read(RESULTS, 'priors'))})

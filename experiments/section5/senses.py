@@ -19,11 +19,11 @@ import numpy as np
 from experiments import results
 from experiments.section5 import paired
 from experiments.section5.paired import SEEDS
+from experiments.section5.plugins.senses import Senses
 from nplm_jax.data import dataset
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.inference.embeddings import neighbours
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.models.senses import Senses
 from nplm_jax.runs import process
 from nplm_jax.utils.text import markdown_table
 
@@ -33,7 +33,7 @@ M = 50  # features a word of configs/brown.py:quick
 BASELINE = 'nplm, m=50'  # the runs without a prior of results/priors.json
 MODELS = {  # what differs from it
     'nplm, m=150': {'model.m': 3 * M},
-    'senses, S=2, m=50': {'model.family': 'senses'},
+    'senses, S=2, m=50': {'model.family': 'experiments.section5.plugins.senses:Senses'},
 }
 SHOWN = 'senses, S=2, m=50'
 AMBIGUOUS = (

@@ -24,8 +24,9 @@ from absl import app, flags
 
 from configs import brown
 from experiments import results
+from experiments.section5.plugins import wordnet
 from nplm_jax import config as config_lib
-from nplm_jax.data import dataset, vocabulary, word_codes, wordnet
+from nplm_jax.data import dataset, vocabulary, word_codes
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.runs import provenance

@@ -79,7 +79,7 @@ class Network:
 
     def check_takes_new_words(self) -> None:
         """Raises BadInput if the output layer has more than one row per word."""
-        allowed = 'cannot take new words; the networks of output.kind full, sampled, nce and importance can'
+        allowed = 'cannot take new words; the networks of output.kind full, sampled and nce can'
         require(self.output.takes_new_words, 'output layer', type(self.output).__name__, allowed)
 
     def append_words(self, params: Params, rows: Params) -> tuple[Self, Params]:

@@ -7,12 +7,10 @@ from collections.abc import Iterable
 
 from nplm_jax.config import ModelSettings, Settings
 from nplm_jax.models.body import Body
-from nplm_jax.models.energy import Energy
 from nplm_jax.models.mogrifier import Mogrifier
 from nplm_jax.models.nplm import Window
 from nplm_jax.models.recurrent import Elman, Gru, Lstm
 from nplm_jax.models.residual import Residual
-from nplm_jax.models.senses import Senses
 from nplm_jax.models.window_lstm import WindowLstm
 from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.utils import plugins
@@ -20,8 +18,6 @@ from nplm_jax.utils.errors import require
 
 BODIES: dict[str, type[Body]] = {
     'nplm': Window,
-    'energy': Energy,
-    'senses': Senses,
     'residual': Residual,
     'window_lstm': WindowLstm,
     'rnn': Elman,

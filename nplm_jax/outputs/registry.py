@@ -4,7 +4,6 @@ A layer outside this package is a plug-in: `output.kind` is its import path, `pa
 """
 
 from nplm_jax.config import OutputSettings
-from nplm_jax.outputs.importance import ImportanceSampling
 from nplm_jax.outputs.output_layer import OutputLayer
 from nplm_jax.outputs.sampled import NoiseContrastive, SampledSoftmax
 from nplm_jax.outputs.softmax import FullSoftmax
@@ -19,7 +18,6 @@ OUTPUT_LAYERS: dict[str, type[OutputLayer]] = {
     'nce': NoiseContrastive,
     'two_level': TwoLevelSoftmax,
     'tree': TreeSoftmax,
-    'importance': ImportanceSampling,
 }
 
 

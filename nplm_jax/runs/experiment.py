@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
-from nplm_jax.data import corpora, neighbours
+from nplm_jax.data import corpora
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.models.ngram import factory
 from nplm_jax.models.registry import body_class, is_network
@@ -41,7 +41,6 @@ def load_settings(config: Config) -> Settings:
     if is_network(settings.model):
         body_class(settings.model).from_settings(settings)
         optimizers.check_settings(settings.optimizer)
-        neighbours.check_settings(settings)
     else:
         factory.check_settings(settings)
     return settings

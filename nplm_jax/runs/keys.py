@@ -15,8 +15,8 @@ from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
 
 CHOICES = ('model.family', 'output.kind', 'optimizer.name')
-_OF_FAMILIES = ('model', 'recurrent', 'mogrifier', 'residual', 'senses', 'ngram')  # sections
-_OF_NETWORKS = ('output', 'optimizer', 'prior', 'train')
+_OF_FAMILIES = ('model', 'recurrent', 'mogrifier', 'residual', 'ngram')  # sections
+_OF_NETWORKS = ('output', 'optimizer', 'train')
 _OF_SOFTMAX = {'train.suffix_smoothing', 'train.calibrate'}  # of output layers that score all words
 
 

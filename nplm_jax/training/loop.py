@@ -19,7 +19,6 @@ import numpy as np
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
-from nplm_jax.data.neighbours import make_neighbours
 from nplm_jax.distributed import multihost, sharding
 from nplm_jax.inference.perplexity import evaluate_sample, summarize
 from nplm_jax.models.network import Network
@@ -108,13 +107,12 @@ def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
     require(num_streams % parts == 0, 'train.accumulate', parts, allowed)
     mesh = sharding.make_sharding(settings.parallel, batch_size // parts, num_streams // parts, uses_sparse_updates)
     proposal = network.output.make_proposal(data.train_words, len(data.vocabulary))
-    arrays = None, proposal, make_neighbours(settings, data)
     return TrainingRun(
         settings=settings,
         data=data,
         schedule=schedule,
         program=step_lib.make_program(settings, network, schedule.steps_per_epoch, mesh),
-        inputs=RunInputs(hyperparameters_of(settings), *mesh.replicate(jax.tree.map(jnp.asarray, arrays))),
+        inputs=RunInputs(hyperparameters_of(settings), None, mesh.replicate(jax.tree.map(jnp.asarray, proposal))),
         words=make_word_source(settings, data, body, mesh),
     )
 

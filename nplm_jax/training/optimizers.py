@@ -28,7 +28,6 @@ HYPERPARAMETERS = (
     'optimizer.paper.epsilon_0',
     'optimizer.paper.r',
     'optimizer.paper.decay',
-    'prior.strength',
 )
 Hyperparameters = dict[str, Any]  # scalar arrays by these keys
 LearningRate = Callable[[Hyperparameters, Any], Any]  # (hyperparameters, step) -> rate
@@ -139,24 +138,21 @@ class Optimizer(NamedTuple):
         return 1 - self.table_rate * self.learning_rate(hyperparameters, step) * hyperparameters[self.decay_key]
 
 
-def make_optimizer(
-    settings: Settings, total_steps: int, tables: tuple[str, ...], links: tuple[Any, ...] = ()
-) -> Optimizer:
+def make_optimizer(settings: Settings, total_steps: int, tables: tuple[str, ...]) -> Optimizer:
     """Returns the optimizer of a run; the same one for runs that differ in HYPERPARAMETERS alone.
 
     Args:
         settings: The run's settings.
         total_steps: Number of updates of the whole run.
         tables: The names of the parameters with one row per word.
-        links: Functions without arguments that return further links of the chain, before the rate.
     """
     neutral = config.replace(settings, dict.fromkeys(HYPERPARAMETERS, 1))
-    return _make_optimizer(neutral.optimizer, total_steps, settings.train.batch_size, tables, links)
+    return _make_optimizer(neutral.optimizer, total_steps, settings.train.batch_size, tables)
 
 
 @functools.cache
 def _make_optimizer(
-    settings: OptimizerSettings, total_steps: int, batch_size: int, tables: tuple[str, ...], links: tuple[Any, ...]
+    settings: OptimizerSettings, total_steps: int, batch_size: int, tables: tuple[str, ...]
 ) -> Optimizer:
     rule = rule_of(settings)
     clip = [clip_by_global_norm(settings.clip_norm)] if 'clip_norm' in rule.keys and settings.clip_norm else []
@@ -167,9 +163,8 @@ def _make_optimizer(
         direction = optax.partition(direction, functools.partial(label_parameters, tables=tables))
     directions = [*clip, direction, decay] if rule.decouples_decay else [decay, *clip, direction]
     learning_rate = learning_rate_schedule(settings, total_steps, batch_size)
-    more = [link() for link in links]
     rates = dict.fromkeys(tables, settings.table_rate) if 'table_rate' in rule.keys else {}
-    chain = optax.chain(*directions, *more, scale_by_learning_rate(learning_rate, rates))
+    chain = optax.chain(*directions, scale_by_learning_rate(learning_rate, rates))
     return Optimizer(chain, learning_rate, settings.table_rate if rates else 1.0, decay_key, rule)
 
 

@@ -21,7 +21,6 @@ from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import BIAS, Params, SparseOutputLayer
 from nplm_jax.training.objective import Gradients, dense_gradients, sparse_gradients
 from nplm_jax.training.optimizers import Hyperparameters, Optimizer, make_optimizer, updates_rows
-from nplm_jax.training.prior import draw_to_neighbours
 from nplm_jax.training.sparse_rows import Scales, add_rows, mix, sum_rows, table_gradients, table_names
 
 
@@ -56,13 +55,11 @@ class RunInputs:
         hyperparameters: The run's hyperparameters: see `optimizers.HYPERPARAMETERS`.
         tokens_T: The words to which positions refer, int32: those of `word_source.Words`; None where batches are given.
         proposal: The distribution that a sampled loss draws words from; None for other losses.
-        neighbours: The words that a prior relates to each word; None without a prior.
     """
 
     hyperparameters: Any
     tokens_T: Any = None
     proposal: Any = None
-    neighbours: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,13 +93,12 @@ def make_program(
     """Returns the program of a run. Runs whose settings differ only in `HYPERPARAMETERS` get equal programs."""
     total_steps = steps_per_epoch * settings.train.epochs
     tables = table_names(network.output_tables)
-    links = () if settings.prior.kind == 'none' else (draw_to_neighbours,)
     return Program(
         network=network,
-        optimizer=make_optimizer(settings, total_steps, tables, links),
+        optimizer=make_optimizer(settings, total_steps, tables),
         batch_size=settings.train.batch_size,
         steps_per_epoch=steps_per_epoch,
-        scatters_updates=network.output.uses_sparse_updates and not links and updates_rows(settings),
+        scatters_updates=network.output.uses_sparse_updates and updates_rows(settings),
         num_parts=settings.train.accumulate,
         average_decay=settings.train.average,
         sharding=sharding,
@@ -147,7 +143,7 @@ def compute_gradients(
 def apply_gradients(program: Program, state: TrainState, gradients: Gradients, inputs: RunInputs) -> TrainState:
     """Returns the state after the update with these gradients. `state.scales` is there if the update scatters."""
     optimizer, hyperparameters, step = program.optimizer, inputs.hyperparameters, state.step
-    extra = {'hyperparameters': hyperparameters, 'step': step, 'neighbours': inputs.neighbours}
+    extra = {'hyperparameters': hyperparameters, 'step': step}
     kept = jnp.minimum(program.average_decay, (step + 1) / (step + 2))  # a plain mean at first
     scales, average, output_state = state.scales, state.average, state.output_state
     if scales is not None:

@@ -140,7 +140,7 @@ def _execute(
     mapped = jax.shard_map(
         jax.vmap(functools.partial(train_steps, program), (0, 0, RunInputs(0))),
         mesh=mesh,
-        in_specs=(runs, runs, RunInputs(runs, replicated, replicated, replicated)),
+        in_specs=(runs, runs, RunInputs(runs, replicated, replicated)),
         out_specs=runs,
         check_vma=False,  # nothing is sent between devices
     )

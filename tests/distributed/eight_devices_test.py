@@ -12,6 +12,8 @@ import pytest
 from bag_of_features import BagOfFeatures
 from helpers import (
     DATA,
+    ENERGY,
+    IMPORTANCE,
     SPARSE,
     RecordingReporter,
     assert_close,
@@ -169,7 +171,7 @@ def test_three_thousand_updates_end():
 
 FAMILIES = ('lstm', 'rnn', 'gru')
 RECURRENT_MESHES = {'full': (2, 4, 'shard_map'), 'sampled': (2, 4, 'shard_map'), 'nce': (8, 1, 'pmap')}
-RECURRENT_MESHES |= {'two_level': (4, 2, 'shard_map'), 'importance': (4, 2, 'shard_map')}
+RECURRENT_MESHES |= {'two_level': (4, 2, 'shard_map'), IMPORTANCE: (4, 2, 'shard_map')}
 RECURRENT = {'model.direct': False, 'train.batch_size': 32, 'train.bptt_length': 4, 'train.epochs': 100}
 RECURRENT |= {'optimizer.learning_rate': 0.1, 'train.steps_per_execution': 3}
 
@@ -179,9 +181,9 @@ RECURRENT |= {'optimizer.learning_rate': 0.1, 'train.steps_per_execution': 3}
     [('lstm', 'full', (8, 1, 'pmap')), ('lstm', 'full', RECURRENT_MESHES['full'])]
     + [(family, kind, RECURRENT_MESHES[kind]) for family in FAMILIES for kind in ('sampled', 'nce', 'two_level')]
     + [(family, 'sampled', RECURRENT_MESHES['sampled']) for family in ('window_lstm', 'mogrifier')]
-    + [('energy', kind, RECURRENT_MESHES[kind]) for kind in ('sampled', 'nce')]
+    + [(ENERGY, kind, RECURRENT_MESHES[kind]) for kind in ('sampled', 'nce')]
     + [('nplm', 'tree', (2, 4, 'shard_map')), ('lstm', 'tree', (8, 1, 'pmap'))]
-    + [('lstm', 'importance', RECURRENT_MESHES['importance']), ('gru', 'importance', (8, 1, 'pmap'))],
+    + [('lstm', IMPORTANCE, RECURRENT_MESHES[IMPORTANCE]), ('gru', IMPORTANCE, (8, 1, 'pmap'))],
 )
 def test_other_networks_train_as_on_one_device(family, kind, layout):
     dense = {'optimizer.momentum': 0.9, 'optimizer.clip_norm': 1.0} if kind == 'full' else {}
@@ -191,7 +193,7 @@ def test_other_networks_train_as_on_one_device(family, kind, layout):
     assert_close(run.program.sharding.unshard(state, V), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize('kind', ['sampled', 'two_level', 'importance'])
+@pytest.mark.parametrize('kind', ['sampled', 'two_level', IMPORTANCE])
 def test_with_momentum_sparse_gradients_train_as_on_one_device(kind):
     changes = {**SPARSE, **BASE, **EPOCH, 'output.kind': kind, 'optimizer.momentum': 0.9}
     run, state = train(on_mesh(changes, 2, 4), 2)
@@ -373,10 +375,10 @@ def many_words_perplexity(run, params):
 
 SPARSE_LAYOUTS = [(*mesh, 'shard_map') for mesh in ((8, 1), (1, 8), (2, 4))] + [(8, 1, 'pmap')]
 QUICK = [('sampled', False, 1, 8, 'shard_map'), ('nce', True, 8, 1, 'pmap'), ('two_level', True, 2, 4, 'shard_map')]
-QUICK += [('importance', True, 2, 4, 'shard_map')]
+QUICK += [(IMPORTANCE, True, 2, 4, 'shard_map')]
 CASES = [
     (kind, direct, *layout)
-    for kind, direct in (('sampled', False), ('nce', True), ('two_level', True), ('importance', True))
+    for kind, direct in (('sampled', False), ('nce', True), ('two_level', True), (IMPORTANCE, True))
     for layout in SPARSE_LAYOUTS
 ]
 

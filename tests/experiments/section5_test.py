@@ -5,12 +5,11 @@ import pathlib
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, make_model, small_settings
+from helpers import DATA, SENSES, make_model
 
 from experiments import results
 from experiments.section5 import paired, priors, senses
-from nplm_jax.data import neighbours
-from nplm_jax.training.loop import prepare_run
+from experiments.section5.plugins import neighbours
 from nplm_jax.utils.errors import BadInput
 
 HERE = pathlib.Path(priors.__file__).parent
@@ -53,11 +52,9 @@ def test_the_bands_have_every_test_word_once():
         assert all((count == 0) == (mean is None) for count, mean in zip(words[by], nll[by]))
 
 
-def test_shuffled_lists_are_the_same_lists_at_other_words(monkeypatch):
+def test_shuffled_lists_are_the_same_lists_at_other_words():
     lists = neighbours.pad([[], [0, 2], [1], [], [3], [5], [4, 3]] + [[1]] * (len(DATA.vocabulary) - 7))
-    monkeypatch.setitem(neighbours.PRIORS, 'wordnet', lambda settings, data: lists)
-    run = prepare_run(small_settings({'prior.kind': 'wordnet'}), DATA)
-    shuffled = priors.shuffle(run).inputs.neighbours
+    shuffled = priors.shuffle(lists, 1)
     before, after = (sorted(map(tuple, np.asarray(n.ids_VxL)[:, :2].tolist())) for n in (lists, shuffled))
     rows = np.asarray(shuffled.ids_VxL), np.asarray(shuffled.weights_VxL)
     assert (rows[0] != lists.ids_VxL).any() and (rows[0][[0, 3]] == lists.ids_VxL[[0, 3]]).all()
@@ -70,7 +67,7 @@ def test_the_word_in_the_middle_of_a_window_is_the_one_whose_sense_is_chosen():
     windows = senses.training_windows(DATA, np.array([0, 1, 7, DATA.train.stop - 1]))
     expected = [DATA.tokens_T[p - senses.PLACE : p - senses.PLACE + N] for p in (1, 7)]
     assert windows.tolist() == [list(e) for e in expected]
-    model = make_model(len(DATA.vocabulary), {'model.family': 'senses', 'model.n': N + 1})
+    model = make_model(len(DATA.vocabulary), {'model.family': SENSES, 'model.n': N + 1})
     probs_BxS = senses.choose(model, windows)
     _, expected_BxNxS = model.network.body.choose(model.params['C_VxM'][jnp.asarray(windows)])
     np.testing.assert_allclose(probs_BxS, expected_BxNxS[:, senses.PLACE], rtol=1e-6)

@@ -6,7 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from helpers import corpus_settings, make_model, small_settings
+from helpers import SENSES, corpus_settings, make_model, small_settings
 
 from nplm_jax.data import vocabulary
 from nplm_jax.data.corpora import make_tokenizer
@@ -178,7 +178,10 @@ def test_the_model_file_needs_pytorch_and_transformers_alone():
             {'output.kind': 'two_level', 'output.classes': 3, 'output.num_shortlist': 5},
             'model.family=nplm with output.kind=two_level',
         ),
-        ({'model.family': 'senses', 'senses.number': 2}, 'model.family=senses with output.kind=full'),
+        (
+            {'model.family': SENSES},
+            f'model.family={SENSES} with output.kind=full',
+        ),
     ],
 )
 def test_what_the_folder_cannot_hold_is_one_line(changes, has, tmp_path):

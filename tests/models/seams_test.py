@@ -11,8 +11,19 @@ import numpy as np
 import optax
 import pytest
 from bag_of_features import BagOfFeatures
-from helpers import DATA, SPARSE, covering_pairs, regulariser, small_settings, start_training
+from helpers import (
+    DATA,
+    ENERGY,
+    IMPORTANCE,
+    SENSES,
+    SPARSE,
+    covering_pairs,
+    regulariser,
+    small_settings,
+    start_training,
+)
 
+from experiments.section5.plugins.importance import ImportanceSampling
 from nplm_jax.data import dataset
 from nplm_jax.models import neural, registry
 from nplm_jax.models.body import by_example
@@ -26,9 +37,11 @@ TIED = {
     'residual, tied': {'model.layers': 2, 'model.word_dropout': 0.1, 'residual.averages': 2},
 }
 SAMPLED = ('sampled', 'nce')
-KINDS = {body: SAMPLED if body == 'energy' else tuple(OUTPUT_LAYERS) for body in (*registry.BODIES, 'bag')}
-KINDS |= {body: tuple(kind for kind in OUTPUT_LAYERS if kind != 'tree') for body in TIED}
-SPARSE_KINDS = [kind for kind, layer in OUTPUT_LAYERS.items() if layer.uses_sparse_updates]
+LAYERS = {**OUTPUT_LAYERS, IMPORTANCE: ImportanceSampling}
+KINDS = {body: tuple(LAYERS) for body in (*registry.BODIES, 'bag', SENSES)}
+KINDS[ENERGY] = SAMPLED
+KINDS |= {body: tuple(kind for kind in LAYERS if kind != 'tree') for body in TIED}
+SPARSE_KINDS = [kind for kind, layer in LAYERS.items() if layer.uses_sparse_updates]
 ONLY = os.environ.get('BODY', '')
 assert not ONLY or ONLY in KINDS, f'BODY={ONLY}: must be one of {", ".join(KINDS)}'
 KINDS = {body: kinds for body, kinds in KINDS.items() if ONLY in ('', body)}
@@ -66,7 +79,7 @@ def test_updates_lower_the_loss_of_one_distribution(body, kind):
         return network.output.log_probabilities(params, features), network.output.nll(params, features, targets[0])
 
     before = exact(state.params)[1].mean()
-    for _ in range(9 if body == 'energy' else 3):  # epochs; its gradients pass through three small factors
+    for _ in range(9 if body.endswith('Energy') else 3):  # epochs; its gradients pass through three small factors
         state, nll_S = step.execute_steps(*run.chunk(state, int(state.step)))
         assert np.isfinite(nll_S).all()
     log_p_BxV, nll_B = exact(state.params)
@@ -84,7 +97,7 @@ def dense_loss(params, network, contexts, targets, carry, key, proposal):
     if proposal is None:  # two_level's loss is exact
         return network.output.nll(params, features, targets).mean(), carry
     y_VxB = network.output.scorer.scores(params, features)
-    if type(network.output) is OUTPUT_LAYERS['importance']:
+    if type(network.output) is ImportanceSampling:
         words_BxL, _, draws = network.output.rows(contexts.reshape(len(targets), -1), targets, proposal, key_rows)
         y_BxL = jnp.take_along_axis(y_VxB.T, words_BxL, axis=1)
         others_BxL = jnp.exp(y_BxL - draws.log_q_BxL)[:, 1:] * (words_BxL != targets[:, None])[:, 1:]

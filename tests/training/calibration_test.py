@@ -4,7 +4,17 @@ import math
 
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, RecordingReporter, assert_close, check_resumed, make_model, small_settings, train
+from helpers import (
+    DATA,
+    ENERGY,
+    SPARSE,
+    RecordingReporter,
+    assert_close,
+    check_resumed,
+    make_model,
+    small_settings,
+    train,
+)
 
 from configs import default
 from nplm_jax.inference import perplexity
@@ -25,7 +35,12 @@ CALIBRATE = {'train.calibrate': True}
 FAMILIES = {
     'nplm': {},
     'lstm': TIED_LSTM,
-    'energy': {**SPARSE, 'model.family': 'energy', 'model.direct': False, 'output.kind': 'nce'},
+    'energy': {
+        **SPARSE,
+        'model.family': ENERGY,
+        'model.direct': False,
+        'output.kind': 'nce',
+    },
 }
 
 
@@ -140,5 +155,5 @@ def test_on_eight_devices_it_is_that_of_one(tmp_path):
 def test_an_output_layer_that_is_no_softmax_over_all_words_is_refused():
     c = default.get_config()
     c.train.calibrate, c.output.kind = True, 'tree'
-    with pytest.raises(BadInput, match="output.kind='tree'.*nce or importance with train.calibrate"):
+    with pytest.raises(BadInput, match="output.kind='tree'.*sampled or nce with train.calibrate"):
         experiment.load_settings(c)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, RecordingReporter, same_bits, small_settings, train, train_in_parts
+from helpers import DATA, IMPORTANCE, SPARSE, RecordingReporter, same_bits, small_settings, train, train_in_parts
 
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.network import Network
@@ -48,7 +48,7 @@ def test_training_learns():
     assert len(reporter.valid) == 30 and min(reporter.valid) == progress.best_valid_nll
 
 
-@pytest.mark.parametrize('kind', ['sampled', 'nce', 'two_level', 'importance'])
+@pytest.mark.parametrize('kind', ['sampled', 'nce', 'two_level', IMPORTANCE])
 def test_sparse_gradients_learn(kind):
     settings = small_settings({**LONG, **SPARSE, 'output.kind': kind})
     best, progress, _ = train_unsaved(settings)

@@ -19,11 +19,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.config import OutputSettings
+from experiments.section5.plugins import bigram_proposal
+from experiments.section5.plugins.bigram_proposal import BigramProposal, Draws
+from nplm_jax.config import NonNegative, OutputSettings
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.outputs import bigram_proposal, softmax
-from nplm_jax.outputs.bigram_proposal import BigramProposal, Draws
+from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
+from nplm_jax.utils.checked_fields import key
 
 REFRESH_EVERY = 50  # updates after which the cumulative sums that words are drawn by follow the counts
 MEAN_DECAY = 0.98  # decay an update of the running mean of the effective sample size
@@ -61,12 +63,19 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
     num_samples: int
     exact_target: bool
     adaptation: float
-    keys = frozenset({'output.samples', 'output.exact_target', 'output.adaptation'})
+    keys = frozenset({'output.samples'})
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """`output.options.*`; `output.samples` is the number of words that each example draws."""
+
+        exact_target: bool = key(True, 'samples stand for other words than the target; the paper: for all words')
+        adaptation: NonNegative = key(1.0, "weight of the network's words beside training words in Q; 0: fixed counts")
 
     @classmethod
     def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
         """Returns the layer; every vocabulary fits."""
-        return cls(settings.samples, settings.exact_target, settings.adaptation)
+        return cls(settings.samples, settings.options.exact_target, settings.options.adaptation)
 
     def make_proposal(self, train_T: np.ndarray, vocabulary_size: int) -> BigramProposal:
         """See `OutputLayer.make_proposal`."""

@@ -19,10 +19,11 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config import Settings
+from nplm_jax.config import Count, Settings
 from nplm_jax.models.body import State
 from nplm_jax.models.nplm import Window
 from nplm_jax.outputs.output_layer import EMBEDDING, Features, Params
+from nplm_jax.utils.checked_fields import key
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import AxisName, Key, uniform
 
@@ -36,12 +37,17 @@ class Senses(Window):
     """
 
     num_senses: int
-    keys = Window.keys | {'senses.number'}
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        """`model.options.*`."""
+
+        number: Count = key(2, 'senses a word: a word has so many feature vectors, of m features each')
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
         """Returns the body. Raises BadInput where a context has no other word to choose by."""
-        model, num_senses = settings.model, settings.senses.number
+        model, num_senses = settings.model, settings.model.options.number
         require(num_senses == 1 or model.n > 2, 'model.n', model.n, 'must be 3 or more: a context of two words')
         window = Window.from_settings(settings)
         return cls(**dataclasses.asdict(window), num_senses=num_senses)

@@ -4,13 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, same_bits, small_settings, train, train_in_parts
+from helpers import DATA, IMPORTANCE, same_bits, small_settings, train, train_in_parts
 from softmax_reference import named
 
 from experiments.section5 import importance as study
+from experiments.section5.plugins import bigram_proposal, importance
+from experiments.section5.plugins.importance import ImportanceSampling
 from nplm_jax.data import dataset
-from nplm_jax.outputs import bigram_proposal, importance, softmax
-from nplm_jax.outputs.importance import ImportanceSampling
+from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Gathered
 from nplm_jax.training import replay, step
 from nplm_jax.training.checkpoints import CheckpointStore
@@ -18,7 +19,11 @@ from nplm_jax.training.loop import prepare_run
 
 V, B = 31, 7
 TRAIN = np.minimum(np.random.default_rng(0).geometric(0.2, 900) - 1, V - 1)
-SETTINGS = {'output.kind': 'importance', 'output.samples': 8, 'optimizer.momentum': 0.0}
+SETTINGS = {
+    'output.kind': IMPORTANCE,
+    'output.samples': 8,
+    'optimizer.momentum': 0.0,
+}
 
 
 def problem(widths=(5, 11)):
@@ -166,7 +171,12 @@ def test_training_adapts_the_proposal_to_the_network_at_any_number_of_updates_pe
     monkeypatch.setattr(importance, 'REFRESH_EVERY', 5)
     ends = []
     for size in (4, 7):
-        changes = {'output.samples': 64, 'output.adaptation': 30.0, 'train.batch_size': 22, 'optimizer.decay': 0.0}
+        changes = {
+            'output.samples': 64,
+            'output.options.adaptation': 30.0,
+            'train.batch_size': 22,
+            'optimizer.decay': 0.0,
+        }
         run = prepare_run(small_settings({**SETTINGS, **changes, 'train.steps_per_execution': size}), DATA)
         network, state = run.program.network, run.init_state()
         while int(state.step) < run.schedule.total_steps:

@@ -17,7 +17,7 @@ POS = {'noun': 'n', 'verb': 'v', 'adj': 'a', 'adv': 'r'}  # parts of speech: the
 PACKAGE = download.NltkPackage(
     'wordnet',
     'WordNet 3.0',
-    "prior.kind='wordnet'",
+    'the prior of WordNet',
     'WordNet 3.0: Copyright 2006 by Princeton University; its licence permits any use that keeps this notice.',
     tuple(name for pos in POS for name in (f'data.{pos}', f'index.{pos}', f'{pos}.exc')),
     '0c34e040c9fa234976dc78d534c968c0ffceb2acd8f3e2ba8cb678d4e0346770',

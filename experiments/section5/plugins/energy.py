@@ -37,7 +37,7 @@ class Energy(nplm.Window):
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
         """Returns the body. Raises BadInput for no hidden layer, direct connections, or a loss that is not sampled."""
-        model, family = settings.model, 'for model.family=energy'
+        model, family = settings.model, f'for model.family={settings.model.family}'
         require(model.h > 0, 'model.h', model.h, f'must be 1 or more {family}')
         is_sampled = issubclass(output_layer_class(settings.output), SampledSoftmax)
         require(is_sampled, 'output.kind', settings.output.kind, f'must be sampled or nce {family}')
