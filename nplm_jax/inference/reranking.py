@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from nltk.metrics.distance import edit_distance
 
 MAX_ORDER = 4  # of BLEU's n-grams
 MAX_STEP = 10.0  # how far a search goes beyond the outermost meeting point, in units of the weights
@@ -43,13 +44,7 @@ class Measure:
 
 def edit_statistics(words: Words, reference: Words) -> tuple[int, int]:
     """Returns the least number of insertions, deletions and substitutions, and the length of the reference."""
-    costs = list(range(len(reference) + 1))
-    for i, word in enumerate(words, start=1):
-        diagonal, costs[0] = costs[0], i
-        for j, other in enumerate(reference, start=1):
-            least = min(costs[j] + 1, costs[j - 1] + 1, diagonal + (word != other))
-            diagonal, costs[j] = costs[j], least
-    return costs[-1], len(reference)
+    return edit_distance(words, reference), len(reference)
 
 
 def bleu_statistics(words: Words, reference: Words) -> list[int]:

@@ -16,16 +16,8 @@ from nplm_jax.utils.errors import BadInput, first_line
 from nplm_jax.utils.io import open_atomically, open_regular, parse_json
 from nplm_jax.utils.mapped_arrays import parts
 
-_DTYPES = {
-    'I64': 'int64',
-    'I32': 'int32',
-    'F64': 'float64',
-    'F32': 'float32',
-    'U16': 'uint16',
-    'U8': 'uint8',
-    'BOOL': 'bool',
-}
-_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_DTYPES = {'I64': 'i8', 'I32': 'i4', 'F64': 'f8', 'F32': 'f4', 'U16': 'u2', 'U8': 'u1', 'BOOL': '?'}
+_NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
 _METADATA, _DIGEST = '__metadata__', 'sha256'
 _NO_DIGEST = '0' * 64
 _MAX_HEADER = 2**22  # bytes; a model of order 100, the highest of an ARPA file, has 500 arrays
@@ -43,7 +35,7 @@ def write(path: pathlib.Path, arrays: Mapping[str, np.ndarray], metadata: Mappin
     by_width = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))  # so that all are aligned
     for name, array in by_width.items():
         start, end = end, end + array.nbytes
-        header[name] = {'dtype': _NAMES[str(array.dtype)], 'shape': array.shape, 'data_offsets': (start, end)}
+        header[name] = {'dtype': _NAMES[array.dtype], 'shape': array.shape, 'data_offsets': (start, end)}
     with open_atomically(path) as file:
         file.write(_pack(header))
         for array in by_width.values():

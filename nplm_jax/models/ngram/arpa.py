@@ -7,11 +7,10 @@ The rare-word symbol is written as `<unk>`, and the paragraph mark as the senten
 `sentence_marks.split` says. Other readers require both marks: without a paragraph mark they have probability zero.
 """
 
-import dataclasses
 import math
 import pathlib
 import re
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -76,71 +75,69 @@ def read(path: pathlib.Path) -> tuple[BackoffModel, Vocabulary]:
             repeated, a word is no 1-gram or `<rare>`, or an n-gram's first words are no n-gram of the order below. The
             message names file and line.
     """
-    sections = _parse(path)
-    in_longer = {word for section in sections[1:] for ngram in section.ngrams for word in ngram}
-    unigrams = sections[0]
-    first_uses = {ngram: i for i, ngram in reversed(list(enumerate(unigrams.ngrams)))}
-    _check_unique(path, unigrams, list(first_uses.values()))
-    is_word = [
-        p > _ZERO or w not in SENTENCE_MARKS or w in in_longer for p, (w,) in zip(unigrams.log_p, unigrams.ngrams)
-    ]
-    words = [w for (w,), is_kept in zip(unigrams.ngrams, is_word) if is_kept and w != UNKNOWN]
+    unigrams, *longer = _parse(path)
+    in_longer = {word for section in longer for ngram in section for word in ngram.words}
+    no_words = set(SENTENCE_MARKS) - in_longer
+    unigrams = [ngram for ngram in unigrams if ngram.log_p > _ZERO or ngram.words[0] not in no_words]
+    words = dict.fromkeys(ngram.words[0] for ngram in unigrams)
     if RARE in words:
         raise BadInput(
             f'{path}: has the word {RARE}, which stands for unknown words here; name it {UNKNOWN} in the text'
         )
-    ids = {UNKNOWN: 0, **{w: i for i, w in enumerate(words, start=1)}}
-    vocabulary = Vocabulary((RARE, *words), (0,) * len(ids))
-    keys: list[np.ndarray] = [np.arange(len(ids))]
-    log_p, log_b = [np.full(len(ids), -np.inf)], [np.zeros(len(ids))]
-    kept = [i for i, is_kept in enumerate(is_word) if is_kept]
-    kept_ids = np.array([ids[unigrams.ngrams[i][0]] for i in kept], np.int64)
-    log_p[0][kept_ids], log_b[0][kept_ids] = (_log10_to_nats(x)[kept] for x in (unigrams.log_p, unigrams.log_b))
-    for section in sections[1:]:
+    if UNKNOWN not in words:
+        unigrams.append(_Ngram(0, (UNKNOWN,), _ZERO, 0.0))
+    ids = {word: i for i, word in enumerate({UNKNOWN: None} | words)}
+    keys: list[np.ndarray] = []
+    log_p, log_b = [], []
+    for section in (unigrams, *longer):
         packed = _pack(path, section, ids, keys)
         order = np.argsort(packed)
         keys.append(packed[order])
-        log_p.append(_log10_to_nats(section.log_p)[order])
-        log_b.append(_log10_to_nats(section.log_b)[order])
+        log_p.append(_log10_to_nats([ngram.log_p for ngram in section])[order])
+        log_b.append(_log10_to_nats([ngram.log_b for ngram in section])[order])
+    vocabulary = Vocabulary((RARE, *list(ids)[1:]), (0,) * len(ids))
     return BackoffModel(NgramTable(len(ids), tuple(keys)), log_p, log_b[:-1]), vocabulary
 
 
-@dataclasses.dataclass
-class _Section:
-    """The n-grams of one order in the order of the file."""
+class _Ngram(NamedTuple):
+    """A line of a file: its number, the words, and decimal logarithms."""
 
-    size: int  # the number of n-grams according to the header
-    ngrams: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
-    log_p: list[float] = dataclasses.field(default_factory=list)
-    log_b: list[float] = dataclasses.field(default_factory=list)
-    lines: list[int] = dataclasses.field(default_factory=list)  # line numbers
+    line: int
+    words: tuple[str, ...]
+    log_p: float
+    log_b: float
 
 
-def _parse(path: pathlib.Path) -> list[_Section]:
-    """Reads the sections of a file."""
-    sections: list[_Section] = []
-    order = -1  # -1 before the header, 0 in it, then the order of the section
-    number = 1
+def _parse(path: pathlib.Path) -> list[list[_Ngram]]:
+    """Returns the n-grams of each order in the order of the file."""
+    sizes: list[int] = []  # of the sections, according to the header
+    sections: list[list[_Ngram]] = []
+    in_header, number = False, 1
     for number, line in read_lines(path):
-        fields = line.split(maxsplit=max(order, 0) + 2)  # one field more than the longest valid line
+        order = len(sections)
+        fields = line.split(maxsplit=order + 2)  # one field more than the longest valid line
         if not fields:
             continue
-        end = order > 0 and order == len(sections) and fields == ['\\end\\']
-        if order == -1 and fields == ['\\data\\']:
-            order = 0
-        elif order == 0 and (size := _parse_size(fields, len(sections) + 1)) is not None:
-            sections.append(_Section(size))
-        elif end or (0 <= order < len(sections) and fields == [f'\\{order + 1}-grams:']):
-            if order and len(sections[order - 1].ngrams) != sections[order - 1].size:
-                actual, announced = len(sections[order - 1].ngrams), sections[order - 1].size
-                raise BadInput(f'{path}:{number}: {actual} {order}-grams end here; the header says {announced}')
-            if end:
+        is_end = 0 < order == len(sizes) and fields == ['\\end\\']
+        if not in_header and not order and fields == ['\\data\\']:
+            in_header = True
+        elif in_header and (size := _parse_size(fields, len(sizes) + 1)) is not None:
+            sizes.append(size)
+        elif is_end or ((in_header or order) and order < len(sizes) and fields == [f'\\{order + 1}-grams:']):
+            if order and len(sections[-1]) != sizes[order - 1]:
+                problem = f'{len(sections[-1])} {order}-grams end here; the header says {sizes[order - 1]}'
+                raise BadInput(f'{path}:{number}: {problem}')
+            if is_end:
                 return sections
-            order += 1
-        elif order < 1 or not _add_ngram(sections[order - 1], order, fields, number):
-            expected = {-1: 'the line \\data\\', 0: f'ngram {len(sections) + 1}=SIZE or \\1-grams:'}
-            default = f'log10 probability, {order} words, log10 back-off weight, or the next section'
-            raise BadInput(f'{path}:{number}: not an ARPA file: expected {expected.get(order, default)}')
+            in_header = False
+            sections.append([])
+        elif order and (ngram := _parse_ngram(fields, order, number)):
+            sections[-1].append(ngram)
+        else:
+            expected = f'log10 probability, {order} words, log10 back-off weight, or the next section'
+            if not order:
+                expected = f'ngram {len(sizes) + 1}=SIZE or \\1-grams:' if in_header else 'the line \\data\\'
+            raise BadInput(f'{path}:{number}: not an ARPA file: expected {expected}')
     raise BadInput(f'{path}:{number}: not an ARPA file, or cut short: no \\end\\')
 
 
@@ -150,52 +147,44 @@ def _parse_size(fields: list[str], order: int) -> int | None:
     return int(match[2]) if match and int(match[1]) == order <= _MAX_ORDER else None
 
 
-def _add_ngram(section: _Section, order: int, fields: list[str], number: int) -> bool:
-    """Adds the n-gram of one line to a section. Returns False for a malformed line."""
-    if len(fields) not in (order + 1, order + 2):
-        return False
+def _parse_ngram(fields: list[str], order: int, number: int) -> _Ngram | None:
+    """Returns the n-gram of a line; None for a malformed line."""
     try:
-        log_p, log_b = float(fields[0]), float(fields[order + 1]) if len(fields) == order + 2 else 0.0
+        log_p, *log_b = (float(field) for field in (fields[0], *fields[order + 1 :]))
     except ValueError:
-        return False
-    if math.isnan(log_p) or math.isnan(log_b) or log_p > 0 or log_b == math.inf:
-        return False
-    ngram = fields[1 : order + 1]
-    if UNKNOWN_IN_CAPITALS in ngram:  # KenLM takes both for the unknown word
-        ngram = [UNKNOWN if word == UNKNOWN_IN_CAPITALS else word for word in ngram]
-    section.ngrams.append(tuple(ngram))
-    section.log_p.append(log_p)
-    section.log_b.append(log_b)
-    section.lines.append(number)
-    return True
+        return None
+    is_valid = len(fields) > order and len(log_b) < 2 and log_p <= 0 and all(x < math.inf for x in log_b)  # no NaN
+    # KenLM takes both spellings for the unknown word.
+    words = tuple(UNKNOWN if word == UNKNOWN_IN_CAPITALS else word for word in fields[1 : order + 1])
+    return _Ngram(number, words, log_p, log_b[0] if log_b else 0.0) if is_valid else None
 
 
-def _pack(path: pathlib.Path, section: _Section, ids: dict[str, int], keys: list[np.ndarray]) -> np.ndarray:
-    """Returns the key of each n-gram of a section. keys: those of the lower orders."""
-    ids_IxK = np.array([[ids.get(w, -1) for w in ngram] for ngram in section.ngrams], np.int64)
+def _pack(path: pathlib.Path, section: list[_Ngram], ids: dict[str, int], keys: list[np.ndarray]) -> np.ndarray:
+    """Returns the key of each n-gram of a section.
+
+    Args:
+        path: The file, for error messages.
+        section: The n-grams.
+        ids: The id of each word.
+        keys: Those of the lower orders.
+    """
+    ids_IxK = np.array([[ids.get(word, -1) for word in ngram.words] for ngram in section], np.int64)
     ids_IxK = ids_IxK.reshape(-1, len(keys) + 1)
-    nodes = ids_IxK[:, 0]
-    for k, lower_keys in enumerate(keys[1:], start=1):
+    nodes = np.zeros(len(section), np.int64)
+    for k, lower_keys in enumerate(keys):
         nodes = find(lower_keys, nodes * len(ids) + ids_IxK[:, k])
     packed = nodes * len(ids) + ids_IxK[:, -1]
-    _refuse(path, section, np.any(ids_IxK < 0, axis=1), 'has a word without a 1-gram')
-    _refuse(path, section, nodes < 0, 'has a beginning that is not an n-gram of the order below')
-    _check_unique(path, section, np.unique(packed, return_index=True)[1])
+    is_repeated = np.ones(len(section), bool)
+    is_repeated[np.unique(packed, return_index=True)[1]] = False
+    for bad, problem in (
+        (np.any(ids_IxK < 0, axis=1), 'has a word without a 1-gram'),
+        (nodes < 0, 'has a beginning that is not an n-gram of the order below'),
+        (is_repeated, 'stands twice'),
+    ):
+        if bad.any():
+            ngram = section[int(bad.argmax())]
+            raise BadInput(f'{path}:{ngram.line}: {" ".join(ngram.words)!r} {problem}')
     return packed
-
-
-def _check_unique(path: pathlib.Path, section: _Section, first_uses: Sequence[int] | np.ndarray) -> None:
-    """Raises BadInput for an n-gram that is not at one of the indices `first_uses`."""
-    repeated = np.ones(len(section.ngrams), bool)
-    repeated[np.asarray(first_uses, np.int64)] = False
-    _refuse(path, section, repeated, 'stands twice')
-
-
-def _refuse(path: pathlib.Path, section: _Section, bad: np.ndarray, problem: str) -> None:
-    """Raises BadInput naming the first n-gram that is `bad`, if any is."""
-    if bad.any():
-        i = int(bad.argmax())
-        raise BadInput(f'{path}:{section.lines[i]}: {" ".join(section.ngrams[i])!r} {problem}')
 
 
 def _nats_to_log10(nats: np.ndarray) -> list[float]:

@@ -168,7 +168,12 @@ def exchange(tokens_T: np.ndarray, train: Span, num_classes: int, vocabulary_siz
 
 
 class _ExchangeSearch:
-    """The class bigram counts, and how a move of one word changes the sum of c log c (Martin et al., section 2)."""
+    """The class bigram counts, and how a move of one word changes the sum of c log c (Martin et al., section 2).
+
+    Whole rows are fast to read, so pairs of classes are kept twice: rows are the class before in the first of
+    `_pairs_2xGxG`, and the class after in the second. In the same way `_words_2` has the counts of the words after each
+    word, and of those before it.
+    """
 
     def __init__(self, bigrams: NgramCounts, classes_V: np.ndarray, num_classes: int) -> None:
         self.classes_V = classes_V
@@ -176,55 +181,50 @@ class _ExchangeSearch:
         before, after = np.divmod(bigrams.table.keys[1][is_counted], size)
         counts = bigrams.counts[1][is_counted].astype(np.float64)
         bigrams_VxV = scipy.sparse.csr_array((counts, (before, after)), (size, size))
-        # Row `word` of the first counts the words after `word`, of the second those before it.
-        self._after, self._before, self._self_V = bigrams_VxV, bigrams_VxV.T.tocsr(), bigrams_VxV.diagonal()
+        self._words_2, self._self_V = (bigrams_VxV, bigrams_VxV.T.tocsr()), bigrams_VxV.diagonal()
         pairs = np.bincount(classes_V[before] * num_classes + classes_V[after], counts, num_classes**2)
-        # Rows are the class before. The transpose is kept too, because whole rows are fast to read.
-        self._pairs_GxG = pairs.reshape(num_classes, num_classes)
-        self._pairs_transposed_GxG = self._pairs_GxG.T.copy()
-        self._as_before_G, self._as_after_G = self._pairs_GxG.sum(1), self._pairs_GxG.sum(0)
+        pairs_GxG = pairs.reshape(num_classes, num_classes)
+        self._pairs_2xGxG = np.stack([pairs_GxG, pairs_GxG.T])
+        self._totals_2xG = self._pairs_2xGxG.sum(2)
 
     def move(self, word: int) -> bool:
         """Puts the word into the class of the greatest likelihood. Returns whether that is another class."""
-        after_G, before_G = (self._count_by_class(neighbours, word) for neighbours in (self._after, self._before))
+        counts_2xG = np.stack([self._count_by_class(words, word) for words in self._words_2])
         self_count, old = self._self_V[word], self.classes_V[word]
-        after_G[old] -= self_count
-        before_G[old] -= self_count
-        self._add(old, -after_G, -before_G, -self_count)
-        gains_G = self._gains(after_G, before_G, self_count)
+        counts_2xG[:, old] -= self_count
+        self._add(old, -counts_2xG, -self_count)
+        gains_G = self._gains(counts_2xG, self_count)
         best = int(gains_G.argmax())
         # A move that gains no more than the rounding error could alternate for ever.
         new = best if gains_G[best] > gains_G[old] + 1e-6 else old
-        self._add(new, after_G, before_G, self_count)
+        self._add(new, counts_2xG, self_count)
         self.classes_V[word] = new
         return bool(new != old)
 
-    def _count_by_class(self, neighbours: scipy.sparse.csr_array, word: int) -> np.ndarray:
-        """Returns how often a word of each class is in row `word` of the neighbours' counts. float64, G."""
-        row = slice(neighbours.indptr[word], neighbours.indptr[word + 1])
-        return np.bincount(self.classes_V[neighbours.indices[row]], neighbours.data[row], len(self._pairs_GxG))
+    def _count_by_class(self, words: scipy.sparse.csr_array, word: int) -> np.ndarray:
+        """Returns how often a word of each class is in row `word` of these counts. float64, G."""
+        row = slice(words.indptr[word], words.indptr[word + 1])
+        return np.bincount(self.classes_V[words.indices[row]], words.data[row], self._totals_2xG.shape[1])
 
-    def _add(self, target: int, after_G: np.ndarray, before_G: np.ndarray, self_count: float) -> None:
+    def _add(self, target: int, counts_2xG: np.ndarray, self_count: float) -> None:
         """Adds one word's bigram counts to the class `target`."""
-        self._pairs_GxG[target] += after_G
-        self._pairs_GxG[:, target] += before_G
-        self._pairs_GxG[target, target] += self_count
-        self._pairs_transposed_GxG[target] = self._pairs_GxG[:, target]
-        self._pairs_transposed_GxG[:, target] = self._pairs_GxG[target]
-        self._as_before_G[target] += after_G.sum() + self_count
-        self._as_after_G[target] += before_G.sum() + self_count
+        for side in (0, 1):
+            self._pairs_2xGxG[side, target] += counts_2xG[side]
+            self._pairs_2xGxG[1 - side, :, target] += counts_2xG[side]
+            self._pairs_2xGxG[side, target, target] += self_count
+            self._totals_2xG[side, target] += counts_2xG[side].sum() + self_count
 
-    def _gains(self, after_G: np.ndarray, before_G: np.ndarray, self_count: float) -> np.ndarray:
+    def _gains(self, counts_2xG: np.ndarray, self_count: float) -> np.ndarray:
         """Returns by how much the log-likelihood rises when the word joins each class, in nats."""
-        gains_G = np.zeros(len(after_G))
-        for neighbours_G, pairs_GxG in ((after_G, self._pairs_transposed_GxG), (before_G, self._pairs_GxG)):
-            nonzero = neighbours_G.nonzero()[0]
-            gains_G += _xlogx_increase(pairs_GxG[nonzero], neighbours_G[nonzero, None]).sum(0)
-        diagonal_G = self._pairs_GxG.diagonal()
-        gains_G += _xlogx_increase(diagonal_G, after_G + before_G + self_count)
-        gains_G -= _xlogx_increase(diagonal_G, after_G) + _xlogx_increase(diagonal_G, before_G)
-        gains_G -= _xlogx_increase(self._as_before_G, after_G.sum() + self_count)
-        return gains_G - _xlogx_increase(self._as_after_G, before_G.sum() + self_count)
+        gains_G = np.zeros(counts_2xG.shape[1])
+        for counts_G, pairs_GxG in zip(counts_2xG, self._pairs_2xGxG[::-1]):
+            nonzero = counts_G.nonzero()[0]
+            gains_G += _xlogx_increase(pairs_GxG[nonzero], counts_G[nonzero, None]).sum(0)
+        diagonal_G = self._pairs_2xGxG[0].diagonal()
+        gains_G += _xlogx_increase(diagonal_G, counts_2xG.sum(0) + self_count)
+        for counts_G, totals_G in zip(counts_2xG, self._totals_2xG):
+            gains_G -= _xlogx_increase(diagonal_G, counts_G) + _xlogx_increase(totals_G, counts_G.sum() + self_count)
+        return gains_G
 
 
 def _xlogx_increase(counts: np.ndarray, increments: np.ndarray | float) -> np.ndarray:

@@ -202,14 +202,11 @@ def _copy_words(
     tokens_T: np.ndarray, span: Span, num_context: int, vocabulary_size: int, scratch: Scratch
 ) -> np.ndarray:
     """Returns the same words as `with_history`, int32 where the vocabulary fits, checked. Raises: BadInput."""
-    words_L = scratch.zeros(num_context + len(span), node_dtype(vocabulary_size))
-    words_L[:num_context] = check_ids(
-        with_history(tokens_T, Span(span.start, span.start), num_context), vocabulary_size
-    )
+    writer = scratch.writer(node_dtype(vocabulary_size))
+    writer.append(check_ids(with_history(tokens_T, Span(span.start, span.start), num_context), vocabulary_size))
     for block in blocks(len(span), scratch.block):
-        piece = np.asarray(tokens_T[span.start + block.start : span.start + block.stop])
-        words_L[num_context + block.start : num_context + block.stop] = check_ids(piece, vocabulary_size)
-    return words_L
+        writer.append(check_ids(tokens_T[span.start + block.start : span.start + block.stop], vocabulary_size))
+    return writer.finish()
 
 
 def with_history(tokens_T: np.ndarray, span: Span, num_context: int) -> np.ndarray:

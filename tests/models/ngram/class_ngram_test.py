@@ -58,7 +58,7 @@ def test_exchange_keeps_its_counts_right_over_many_moves():
     moves = sum(search.move(word) for _ in range(3) for word in range(V))
     fresh = class_ngram._ExchangeSearch(counted, classes_V, 5)
     assert moves > 3
-    for name in ('_pairs_GxG', '_pairs_transposed_GxG', '_as_before_G', '_as_after_G'):
+    for name in ('_pairs_2xGxG', '_totals_2xG'):
         np.testing.assert_array_equal(getattr(search, name), getattr(fresh, name))
 
 
