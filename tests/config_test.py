@@ -260,6 +260,15 @@ def test_a_key_that_nothing_reads_is_one_line_with_the_keys_that_are_read(change
     load_settings(config({key: value for key, value in changes.items() if f'{key}=' not in unread}))
 
 
+def test_an_optimizer_by_import_path_has_rates_of_its_own_unless_one_is_given():
+    row, muon = brown.get_config('one_minute'), {'optimizer.name': 'optax.contrib:muon'}
+    rates = [
+        (config.optimizer.learning_rate, config.optimizer.table_rate)
+        for config in (keys.override(row, muon), keys.override(row, {**muon, 'optimizer.learning_rate': 0.1}))
+    ]
+    assert rates == [(0.003, 2.0), (0.1, 1.0)]
+
+
 def test_another_choice_resets_the_keys_of_the_row_that_it_does_not_read_and_no_key_that_was_given():
     row = brown.get_config()  # nplm of n=13, sampled, rowwise_adam
     lstm = keys.override(row, {'model.family': 'lstm', 'output.kind': 'full'})

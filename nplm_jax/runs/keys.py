@@ -13,6 +13,7 @@ from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.training import optimizers
 from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.plugins import is_path
 
 CHOICES = ('model.family', 'output.kind', 'optimizer.name')
 _OF_FAMILIES = ('model', 'recurrent', 'mogrifier', 'residual', 'ngram')  # sections
@@ -71,6 +72,8 @@ def check(settings: Settings) -> None:
 def resets(config: ConfigDict | Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
     """Returns the defaults of the keys that were right for another family, output layer or optimizer.
 
+    An optimizer of another package that is given without a rate gets the rates of `optimizers.PLUGIN_RATES`.
+
     Args:
         config: A config in which some keys of a config file's row were changed. Keys of the row that nothing reads any
             more are reset.
@@ -78,8 +81,11 @@ def resets(config: ConfigDict | Mapping[str, Any], given: Collection[str]) -> di
     """
     if not set(given) & set(CHOICES):
         return {}
-    unread = find_unread(config_lib.from_config(config)).keys() - set(given)
-    return {key: FIELDS[key].default for key in unread}
+    settings = config_lib.from_config(config)
+    changes = {key: FIELDS[key].default for key in find_unread(settings).keys() - set(given)}
+    if 'optimizer.name' in given and is_path(settings.optimizer.name) and 'optimizer.learning_rate' not in given:
+        changes |= {key: rate for key, rate in optimizers.PLUGIN_RATES.items() if key not in given}
+    return changes
 
 
 def override(config: ConfigDict, changes: Mapping[str, Any]) -> ConfigDict:

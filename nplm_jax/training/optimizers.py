@@ -96,6 +96,8 @@ OPTIMIZERS = {
 }
 
 
+# Of a rule by import path, such as Muon, where a command names no rate; those of other rules are too large.
+PLUGIN_RATES = {'optimizer.learning_rate': 0.003, 'optimizer.table_rate': 2.0}
 PLUGIN = Rule(
     (*COMMON, 'row_adaptivity', 'tables', 'options'),
     _plugin,
