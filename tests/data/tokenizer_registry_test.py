@@ -23,6 +23,7 @@ TEXT = 'The dog barks, the cat sleeps. A dog sleeps.\n\nThe cats bark and the do
 class Letters(Tokenizer):
     """Characters as tokens, blanks among them."""
 
+    joiner = ''
     lowercase: bool = False
 
     def split(self, text):
@@ -30,9 +31,6 @@ class Letters(Tokenizer):
 
     def cut(self, string, known=None):
         return [(string, string.lower() if self.lowercase else string)]
-
-    def decode(self, tokens, clean_up=False):
-        return ''.join(tokens)
 
     def size(self, token):
         return int(token == ' '), 1

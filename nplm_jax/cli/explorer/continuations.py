@@ -67,8 +67,9 @@ class Continuations:
             return
         self.lines.clear()
         with self.lines:
+            joiner = self.models.vocabulary.tokenizer.joiner
             for line in lines:
-                with parts.button(partial(self.set_text, f'{state.text} {line}'.strip()), 'written'):
+                with parts.button(partial(self.set_text, f'{state.text}{joiner}{line}'.lstrip()), 'written'):
                     ui.label(f'… {line}')
 
     def _set(self, key: str, value: Any) -> str | None:

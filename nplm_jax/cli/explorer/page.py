@@ -195,7 +195,7 @@ class ExplorerPage:
     def append_word(self, word: str) -> None:
         """Appends a word to the text and selects it."""
         self.select_word(word)
-        self.set_text(f'{self.state.text} {word}'.strip())
+        self.set_text(f'{self.state.text}{self.models.vocabulary.tokenizer.joiner}{word}'.lstrip())
 
     def drop_last_word(self) -> None:
         """Drops the last word of the text."""

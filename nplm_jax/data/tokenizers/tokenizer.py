@@ -6,7 +6,7 @@ import functools
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import regex
@@ -44,13 +44,15 @@ class Encoding(NamedTuple):
 class Tokenizer(abc.ABC):
     """Splits a text into tokens and joins tokens to a text. Its fields are saved with a run; each has a default.
 
-    A subclass defines `split`, `cut` and `decode`. A field that is also a key of `corpus.*` gets that key's value.
+    A subclass defines `split` and `cut`. A field that is also a key of `corpus.*` gets that key's value.
 
     Attributes:
         kind: Its name in `registry.TOKENIZERS`, a value of `corpus.tokens`.
         boundary_tokens: Whether <text> stands before each text of a corpus, and <p> before each paragraph.
+        joiner: What stands between two tokens of a text.
     """
 
+    joiner: ClassVar[str] = ' '
     kind: str = ''
     boundary_tokens: bool = False
 
@@ -70,7 +72,6 @@ class Tokenizer(abc.ABC):
             For each token the part of the string that it was made of, and the token.
         """
 
-    @abc.abstractmethod
     def decode(self, tokens: Sequence[str], clean_up: bool = False) -> str:
         """Joins tokens to a text.
 
@@ -78,6 +79,7 @@ class Tokenizer(abc.ABC):
             tokens: The tokens.
             clean_up: Whether the text should read as ordinary text, which may lose what `encode` needs.
         """
+        return self.joiner.join(tokens)
 
     def learn(self, parts: Sequence[Callable[[], Iterable[Piece]]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
         """Returns the tokenizer with what it learns from texts; itself if it has learned, or learns nothing.

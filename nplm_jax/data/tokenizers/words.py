@@ -94,8 +94,8 @@ class WordTokenizer(Tokenizer):
         return [pair for chunk, spelling in chunks for pair in self._cut_chunk(chunk, spelling, known)]
 
     def decode(self, tokens: Sequence[str], clean_up: bool = False) -> str:
-        """Joins tokens by blanks; see `Tokenizer.decode`, and `detokenize` for clean_up."""
-        return detokenize(tokens) if clean_up else ' '.join(tokens)
+        """See `Tokenizer.decode`, and `detokenize` for clean_up."""
+        return detokenize(tokens) if clean_up else super().decode(tokens)
 
     def learn(self, parts: Sequence[Callable[[], Iterable[Piece]]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
         """Finds the proper nouns of all parts together, if they are asked for.
