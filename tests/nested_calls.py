@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import types
+from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).parents[1]
 UPDATE = 'training/step.py execute_steps'  # compiled; what it calls is called once, while JAX traces it
@@ -23,31 +24,49 @@ def deepest(*flags: str) -> list[str]:
 
 def main() -> None:
     import launch  # noqa: PLC0415 (it defines flags)
+    from nplm_jax.training import step  # noqa: PLC0415
 
+    execute_steps = step.execute_steps
     longest: list[str] = []
     stack: list[str] = []
 
     def watch(frame: types.FrameType, event: str, _: object) -> None:
         nonlocal longest
-        path, name = pathlib.Path(frame.f_code.co_filename), frame.f_code.co_qualname
-        if not path.is_relative_to(ROOT) or frame.f_code.co_name.startswith('<'):
-            return
-        if event == 'call':
-            file = path.relative_to(ROOT).as_posix().removeprefix('nplm_jax/')
-            stack.append(f'{file} {name.replace(".<locals>", "")}')
-            if UPDATE in stack and len(stack) > len(longest):
-                longest = list(stack)
-        elif event == 'return' and stack:
+        if (call := name(frame)) and event == 'call':
+            stack.append(call)
+            longest = max(longest, stack.copy(), key=len)
+        elif call and event == 'return':
             stack.pop()
 
+    def execute_watched(*args: object) -> object:
+        stack[:] = reversed(list(filter(None, map(name, callers(sys._getframe(1))))))
+        sys.setprofile(watch)  # from here on alone: it is slow
+        try:
+            return execute_steps(*args)
+        finally:
+            sys.setprofile(None)
+
+    step.execute_steps = execute_watched
     with tempfile.TemporaryDirectory() as folder:
         flags = ['--config=configs/sentences.py', '--config.train.epochs=1', f'--workdir={folder}/run', *sys.argv[1:]]
         sys.argv = ['launch.py', *flags]  # where ml_collections looks for the overridden keys
-        argv = launch.parse_flags(sys.argv)
-        sys.setprofile(watch)
-        launch.main(argv)
-        sys.setprofile(None)
+        launch.main(launch.parse_flags(sys.argv))
     print('CALLS', *longest, sep='\n')
+
+
+def name(frame: types.FrameType) -> str:
+    """Returns `FILE FUNCTION` of a call of a named function of the repository, '' of another."""
+    path, code = pathlib.Path(frame.f_code.co_filename), frame.f_code
+    if not path.is_relative_to(ROOT) or path == pathlib.Path(__file__) or code.co_name.startswith('<'):
+        return ''
+    return f'{path.relative_to(ROOT).as_posix().removeprefix("nplm_jax/")} {code.co_qualname.replace(".<locals>", "")}'
+
+
+def callers(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+    """Yields a frame and those that called it."""
+    while frame:
+        yield frame
+        frame = frame.f_back
 
 
 if __name__ == '__main__':

@@ -192,8 +192,9 @@ def train_step(
     Returns:
         The state after the update, and the batch's mean NLL before it, nats per word.
     """
-    state, nll = _update(program, _with_scales(program, state), contexts_BxN, targets_B, inputs)
-    return _without_scales(program, state), nll
+    state = _with_scales(program, state)
+    gradients = compute_gradients(program, state, contexts_BxN, targets_B, inputs)
+    return _without_scales(program, apply_gradients(program, state, gradients, inputs)), gradients.nll
 
 
 def train_steps(
@@ -207,19 +208,13 @@ def train_steps(
 
     def step(state: TrainState, positions_B: jax.Array) -> tuple[TrainState, jax.Array]:
         batch = dataset.windows(inputs.tokens_T, positions_B, program.network.body.training_context)
-        state, nll = _update(program, state, *batch, inputs)
+        gradients = compute_gradients(program, state, *batch, inputs)
+        state = apply_gradients(program, state, gradients, inputs)
         # Sparse updates gather rows, so a row should be contiguous in memory; dense products want the words contiguous.
-        return (state if program.scatters_updates else program.sharding.vocab_minor_layout(state)), nll
+        return (state if program.scatters_updates else program.sharding.vocab_minor_layout(state)), gradients.nll
 
     state, nll_S = jax.lax.scan(step, _with_scales(program, state), positions_SxB)
     return _without_scales(program, state), nll_S
-
-
-def _update(
-    program: Program, state: TrainState, contexts_BxN: jax.Array, targets_B: jax.Array, inputs: RunInputs
-) -> tuple[TrainState, jax.Array]:
-    gradients = compute_gradients(program, state, contexts_BxN, targets_B, inputs)
-    return apply_gradients(program, state, gradients, inputs), gradients.nll
 
 
 def _with_scales(program: Program, state: TrainState) -> TrainState:
