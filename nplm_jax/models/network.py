@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nplm_jax import config
 from nplm_jax.config import Settings
 from nplm_jax.data.vocabulary import Vocabulary, numbered
 from nplm_jax.distributed.sharding import NO_AXES, MeshAxes
@@ -19,6 +20,7 @@ from nplm_jax.models.registry import body_class
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, OutputLayer, Params
 from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.outputs.softmax import LINEAR
+from nplm_jax.utils import nn
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.nn import AxisName, Key
 
@@ -41,9 +43,12 @@ class Network:
     def from_settings(cls, settings: Settings, vocabulary: Vocabulary | int) -> Self:
         """Returns the network that a config describes, over the words of a vocabulary or over so many words.
 
+        A precision that is `auto` is this processor's; the settings of a run that has begun have none.
+
         Raises:
             BadInput: The settings are impossible or do not fit the vocabulary.
         """
+        settings = resolve_precisions(settings)
         body = body_class(settings.model).from_settings(settings)
         words = numbered(vocabulary) if isinstance(vocabulary, int) else vocabulary
         output = output_layer_class(settings.output).from_settings(settings.output, words)
@@ -151,6 +156,12 @@ class Network:
         nll = self.output.loss(params, features, targets_B, axes.model)
         penalty = self.body.penalty(features)
         return nll + (penalty - jax.lax.stop_gradient(penalty)), state  # the value is the NLL's
+
+
+def resolve_precisions(settings: Settings) -> Settings:
+    """Returns settings in which each precision that is `auto` is this processor's."""
+    values = {'model.precision': settings.model.precision, 'output.precision': settings.output.precision}
+    return config.replace(settings, {key: nn.native_precision() for key, value in values.items() if value == 'auto'})
 
 
 def _local_rows(table_VxD: jax.Array, num_rows: int, axis: str) -> jax.Array:

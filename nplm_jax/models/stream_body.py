@@ -10,7 +10,7 @@ from nplm_jax.config import Settings
 from nplm_jax.models.body import Body
 from nplm_jax.outputs.output_layer import EMBEDDING
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import Precision, resolve_precision
+from nplm_jax.utils.nn import Precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ class StreamBody(Body):
         names = ('m', 'h', 'layers', 'tied', 'dropout', 'word_dropout', 'variational')
         output_dropout = model.dropout if model.output_dropout < 0 else model.output_dropout
         fields = {name: getattr(model, name) for name in names}
-        fields |= {'output_dropout': output_dropout, 'precision': resolve_precision(model.precision)}
+        fields |= {'output_dropout': output_dropout, 'precision': model.precision}
         return {**fields, 'bptt_length': train.bptt_length}
 
     @property

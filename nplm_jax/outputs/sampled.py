@@ -21,7 +21,7 @@ from nplm_jax.data.dataset import unigram_log_probabilities
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
-from nplm_jax.utils.nn import Precision, resolve_precision
+from nplm_jax.utils.nn import Precision
 
 _RESOLUTION = 2**30  # of the cumulative inclusion probabilities
 
@@ -62,7 +62,7 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
         """Returns the layer, which draws all words where the vocabulary has fewer than `output.samples`."""
         num_samples = min(settings.samples, len(vocabulary))
-        return cls(num_samples, settings.proposal, resolve_precision(settings.precision))
+        return cls(num_samples, settings.proposal, settings.precision)
 
     def fitted_settings(self) -> dict[str, Any]:
         """See `OutputLayer.fitted_settings`."""

@@ -13,7 +13,7 @@ from nplm_jax.config import OutputSettings
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy
 from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
-from nplm_jax.utils.nn import Precision, matmul, resolve_precision
+from nplm_jax.utils.nn import Precision, matmul
 
 
 class Scorer(Protocol):
@@ -76,7 +76,7 @@ class FullSoftmax(Softmax):
     @classmethod
     def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
         """Returns the layer; every vocabulary fits."""
-        return cls(resolve_precision(settings.precision), settings.block_size)
+        return cls(settings.precision, settings.block_size)
 
     def loss(self, params: Params, features: Features, targets_B: jax.Array, axis: str | None = None) -> jax.Array:
         """See `OutputLayer.loss`. Never makes a V x B array: see `blockwise_cross_entropy`."""

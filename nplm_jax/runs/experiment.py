@@ -19,7 +19,7 @@ from nplm_jax.runs.session import RunSession, SharedCorpus, open_session
 from nplm_jax.runs.signals import interruptible
 from nplm_jax.training import optimizers
 from nplm_jax.training.loop import Trainer, fit
-from nplm_jax.training.vmapped import RUN_ERRORS, fit_many
+from nplm_jax.training.vmapped import RUN_ERRORS, fit_many, group_compatible
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 __all__ = ['load', 'load_settings', 'run', 'run_many']
@@ -103,11 +103,13 @@ def run_many(configs: Sequence[Config], folders: Sequence[Path], command: str) -
                     trainers[i] = sessions[i].make_trainer(interrupted)
             except RUN_ERRORS as error:
                 outcomes[i] = error
-        for i, failure in zip(trainers, fit_many(list(trainers.values()))):
-            if isinstance(failure, NonFiniteError):
-                outcomes[i] = sessions[i].explain(failure)
-            elif failure is not None:
-                outcomes[i] = failure
+        numbers = list(trainers)
+        for group in group_compatible(sessions[i].settings for i in numbers):  # a recorded precision may differ
+            for n, failure in zip(group, fit_many([trainers[numbers[n]] for n in group])):
+                if isinstance(failure, NonFiniteError):
+                    outcomes[numbers[n]] = sessions[numbers[n]].explain(failure)
+                elif failure is not None:
+                    outcomes[numbers[n]] = failure
         for i in sessions.keys() - outcomes.keys():
             try:
                 outcomes[i] = sessions[i].finish()

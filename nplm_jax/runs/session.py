@@ -220,6 +220,7 @@ def open_session(
         if trains:
             check_devices(settings)  # before anything is downloaded
             workdir.check_inputs(settings, corpus.data, digests)
+            settings = session.settings = workdir.resolve(folder, settings, corpus.data)
             session.training_run = prepare_run(settings, corpus.data)
         if primary:
             workdir.record_inputs(folder, settings, corpus.data, corpus.files, digests)

@@ -25,8 +25,11 @@ from nplm_jax.config import Settings
 from nplm_jax.data import corpora, vocabulary
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.distributed import multihost
+from nplm_jax.models.network import resolve_precisions
 from nplm_jax.models.registry import model_files
+from nplm_jax.runs import keys
 from nplm_jax.runs.catalog import CONFIG, CORPUS, VOCABULARY
+from nplm_jax.training.word_source import resolve_input
 from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
@@ -34,6 +37,7 @@ from nplm_jax.utils.io import expand, read_bytes, read_json, remove_leftovers, s
 
 # Orbax reads the path of a checkpoint as a glob pattern, TensorStore reads \ as /, and both refuse what is not UTF-8.
 _UNSAFE_CHARACTER = re.compile(r'[\[*?\\\ud800-\udfff]')
+AUTO = ('model.precision', 'output.precision', 'train.input')  # keys that may be `auto` until a run begins
 _KEYS_OF_MACHINE = ('corpus.path', 'corpus.valid_path', 'corpus.test_path')  # may differ between processes of a run
 
 
@@ -59,7 +63,8 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
 
     Args:
         folder: The folder of the run.
-        settings: The settings of the run. `parallel.*` may differ from those of the folder.
+        settings: The settings of the run. `parallel.*` may differ from those of the folder, and so may AUTO keys that
+            are `auto`.
 
     Raises:
         BadInput: The folder belongs to another run, or cannot be made or used.
@@ -77,9 +82,30 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
     except OSError as error:
         raise BadInput(f'--workdir={folder}: cannot be used ({error.strerror})') from None
     current = flatten(config_lib.to_dict(settings))
-    keys = sorted(k for k in current if current[k] != recorded.get(k) and not k.startswith('parallel.'))
-    if differences := '; '.join(f'{k}={recorded.get(k)!r} there, {current[k]!r} now' for k in keys):
+    different = sorted(k for k in current if current[k] != recorded.get(k) and not k.startswith('parallel.'))
+    different = [k for k in different if not (k in AUTO and current[k] == 'auto')]  # `resolve` takes the recorded value
+    if differences := '; '.join(f'{k}={recorded.get(k)!r} there, {current[k]!r} now' for k in different):
         raise BadInput(f'--workdir={folder}: belongs to another config ({differences}); {give_another(folder)}')
+
+
+def resolve(folder: pathlib.Path, settings: Settings, data: Dataset) -> Settings:
+    """Returns the settings of a network without `auto`: as recorded, else as this machine has it.
+
+    The first process of a run decides for all, and so does the processor that a run began on: it has the same numerics
+    wherever it is resumed. Every process calls this.
+
+    Args:
+        folder: The folder of the run.
+        settings: The settings of the run.
+        data: The text of the run.
+    """
+    here = flatten(config_lib.to_dict(resolve_precisions(settings))) | {'train.input': resolve_input(data)}
+    if multihost.is_primary() and (folder / CONFIG).exists():
+        here |= flatten(config_lib.to_dict(_read_config(folder)))
+    configured, read = flatten(config_lib.to_dict(settings)), {'train.input'}.union(*keys.readers(settings).values())
+    values = {key: here[key] for key in AUTO if configured[key] == 'auto' and key in read}
+    values |= {key: first for key, (_, first) in multihost.differences_from_primary(values).items()}
+    return config_lib.replace(settings, values)
 
 
 def give_another(folder: pathlib.Path) -> str:

@@ -96,8 +96,13 @@ class MappedWords:
 WordSource: TypeAlias = DeviceWords | MappedWords
 
 
+def resolve_input(data: Dataset) -> str:
+    """Returns what train.input=auto means for a corpus: a mapped one is read from its file."""
+    return 'mapped' if isinstance(data.tokens_T, np.memmap) else 'device'
+
+
 def make_word_source(settings: Settings, data: Dataset, body: Body, sharding: MeshSharding) -> WordSource:
-    """Returns the source that `train.input` names; `auto` reads a mapped corpus from its file.
+    """Returns the source that `train.input` names; `auto` is what `resolve_input` returns.
 
     Raises:
         BadInput: The corpus is too long for positions of 32 bits, and is not to be read from its file.
@@ -105,7 +110,7 @@ def make_word_source(settings: Settings, data: Dataset, body: Body, sharding: Me
     kind, seed, batch_size = settings.train.input, settings.seed, settings.train.batch_size
     allowed = 'must be auto or mapped for a text of 2**31 words or more'
     require(kind != 'device' or len(data.tokens_T) < 2**31, 'train.input', kind, allowed)
-    if kind == 'mapped' or (kind == 'auto' and isinstance(data.tokens_T, np.memmap)):
+    if (resolve_input(data) if kind == 'auto' else kind) == 'mapped':
         return MappedWords(
             data.tokens_T,
             lambda epoch, indices: body.positions_at(seed, epoch, data.train, batch_size, indices),

@@ -10,18 +10,16 @@ import jax.numpy as jnp
 
 AxisName = str | tuple[str, ...] | None  # an axis of the device mesh, or several that act as one
 Key = jax.Array | None  # a random key; None switches dropout off
-Precision = Literal['float32', 'bfloat16']
+Precision = Literal['float32', 'bfloat16', 'auto']  # `Network.from_settings` resolves auto
 
 
 @functools.cache
-def resolve_precision(precision: Precision | Literal['auto']) -> Precision:
-    """Returns the precision that `auto` means here; others as they are.
+def native_precision() -> Precision:
+    """Returns what `auto` means here.
 
-    `auto` is bfloat16 on an accelerator and on a processor with instructions for it, where such products are 2 to 4
-    times as fast (experiments/speed); else float32.
+    It is bfloat16 on an accelerator and on a processor with instructions for it, where such products are 2 to 4 times
+    as fast (experiments/speed); else float32.
     """
-    if precision != 'auto':
-        return precision
     if jax.default_backend() != 'cpu':
         return 'bfloat16'
     processor = pathlib.Path('/proc/cpuinfo')  # of Linux
@@ -76,6 +74,7 @@ def matmul(left_BxD: jax.Array, right_DxK: jax.Array, precision: Precision) -> j
         precision: bfloat16 rounds the factors of this product and of its gradients; sums are float32. It is then
             differentiable once, in reverse mode.
     """
+    assert precision != 'auto'
     return left_BxD @ right_DxK if precision == 'float32' else _matmul_bfloat16(left_BxD, right_DxK)
 
 

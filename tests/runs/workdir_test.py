@@ -8,7 +8,9 @@ import pytest
 from configs import sentences
 from configs import text as text_config
 from nplm_jax.data import corpora, word_codes
-from nplm_jax.runs import experiment, keys, loading, workdir
+from nplm_jax.distributed import multihost
+from nplm_jax.runs import experiment, keys, loading, session, workdir
+from nplm_jax.utils import nn
 from nplm_jax.utils.errors import BadInput
 
 WORDS = ['a b c d a c b d'] * 20
@@ -130,3 +132,50 @@ def test_a_start_that_was_killed_before_its_config_was_written_does_not_block_th
     write_codes(tmp_path / 'run' / 'output.tree', words[::-1])
     experiment.run(config, tmp_path / 'run')
     assert (tmp_path / 'run' / 'output.tree').read_bytes() == (tmp_path / 'codes.tsv').read_bytes()
+
+
+def small_network(precision='auto'):
+    config = sentences.get_config()
+    config.output.precision, config.train.epochs = precision, 2
+    return config
+
+
+def recorded(folder):
+    return json.loads((folder / 'config.json').read_text())
+
+
+def test_auto_is_resolved_when_a_run_begins_and_a_resume_on_another_processor_keeps_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(nn, 'native_precision', lambda: 'bfloat16')
+    results = experiment.run(small_network(), tmp_path / 'run')
+    first = recorded(tmp_path / 'run')
+    assert first['output']['precision'] == 'bfloat16' and first['train']['input'] == 'device'
+    assert first['model']['precision'] == 'auto'  # nplm does not read it
+    (tmp_path / 'run' / 'results.json').unlink()
+    prepared = []
+    prepare_run = session.prepare_run
+    monkeypatch.setattr(session, 'prepare_run', lambda *args: prepared.append(prepare_run(*args)) or prepared[0])
+    monkeypatch.setattr(nn, 'native_precision', lambda: 'float32')
+    again = experiment.run(small_network(), tmp_path / 'run')
+    assert prepared[0].program.network.output.precision == 'bfloat16' and recorded(tmp_path / 'run') == first
+    assert again['perplexity'] == results['perplexity']
+    assert experiment.run(small_network(), tmp_path / 'run') == again  # finished
+    with pytest.raises(BadInput, match="output.precision='bfloat16' there, 'float32' now"):
+        experiment.run(small_network('float32'), tmp_path / 'run')
+    experiment.run(small_network(), tmp_path / 'another')
+    assert recorded(tmp_path / 'another')['output']['precision'] == 'float32'
+
+
+def test_the_first_process_of_a_run_decides_what_auto_means(tmp_path, monkeypatch):
+    settings = experiment.load_settings(small_network())
+    data = loading.load_dataset(settings)
+    asked = []
+
+    def differences(values):
+        asked.append(dict(values))
+        return {'output.precision': (values['output.precision'], 'bfloat16')}
+
+    monkeypatch.setattr(nn, 'native_precision', lambda: 'float32')
+    monkeypatch.setattr(multihost, 'differences_from_primary', differences)
+    resolved = workdir.resolve(tmp_path, settings, data)
+    assert asked == [{'output.precision': 'float32', 'train.input': 'device'}]
+    assert resolved.output.precision == 'bfloat16' and resolved.model == settings.model
