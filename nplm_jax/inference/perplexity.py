@@ -1,11 +1,10 @@
 """Exact perplexity of any language model over any stream.
 
-Dims: T words of a span, B contexts, N words of a context, V vocabulary.
+Dims: T words of a span.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import NonFiniteError, require
 
-_PIECE = 2**16  # words that a WatchedModel scores at once
 _SAMPLE_PARTS = 16  # stretches of words that make a sample
 
 
@@ -76,31 +74,6 @@ class Score(NamedTuple):
     def standard_error(self) -> float:
         """The standard error of the perplexity, to first order: perplexity * `nll_error`."""
         return self.perplexity * self.nll_error
-
-
-class WatchedModel(LanguageModel):
-    """A model that tells how many words it has scored, for a progress bar. Its scores are the model's."""
-
-    def __init__(self, model: LanguageModel, scored: Callable[[int], Any]) -> None:
-        """Takes the model, and a function that is called with the number of words of each piece."""
-        self._model = model
-        self._scored = scored
-        self.n = model.n
-
-    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score_span`. One without an order, whose state runs through the span, gets it whole."""
-        size = len(span) if self.n is None else _PIECE
-        starts = range(span.start, span.stop, max(size, 1))
-        pieces = [np.zeros(0, np.float32)]
-        for start in starts:
-            piece = Span(start, min(start + size, span.stop))
-            pieces.append(self._model.score(tokens_T, piece))
-            self._scored(len(piece))
-        return np.concatenate(pieces)
-
-    def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """See `LanguageModel.next_word`."""
-        return self._model.next_word(contexts_BxN)
 
 
 def evaluate(model: LanguageModel, tokens_T: np.ndarray, span: Span) -> Score:

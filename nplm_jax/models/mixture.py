@@ -3,7 +3,7 @@
 Dims: M models, T words of a span, B contexts, V vocabulary, Q bins of contexts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +16,7 @@ from nplm_jax.models.ngram.counts import with_history
 from nplm_jax.utils.errors import require
 
 ROUNDING = 0.005  # of a weight that is printed with two digits
+PIECE = 2**16  # words that are scored at once
 
 
 class ContextBins:
@@ -118,26 +119,35 @@ class Mixture(LanguageModel):
 class CachedScores(LanguageModel):
     """A model that keeps its scores of each span and of the last lines, for use in several mixtures."""
 
-    def __init__(self, model: LanguageModel, scores: Mapping[Span, np.ndarray] | None = None) -> None:
-        """Takes the model, and scores of it that are known already."""
-        self._model = model
-        self._scores: dict[Span, np.ndarray] = dict(scores or {})
-        self._lines: list[bytes] = []
-        self._scores_of_lines: list[np.ndarray] = []
-        self.n = model.n
+    def __init__(
+        self,
+        model: LanguageModel,
+        scores: Mapping[Span, np.ndarray] | None = None,
+        scored: Callable[[int], Any] = lambda num_words: None,
+    ) -> None:
+        """Takes the model, scores of it that are known already, and what is told how many words each piece had."""
+        self._model, self._scored, self.n = model, scored, model.n
+        self._scores = dict(scores or {})
+        self._scores_of_lines: dict[tuple[bytes, ...], list[np.ndarray]] = {}
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns the model's scores. The cache knows only the span: `tokens_T` must always be the same stream."""
         if span not in self._scores:
-            self._scores[span] = self._model.score(tokens_T, span)
+            size = PIECE if self.n else max(len(span), 1)  # without an order, a state runs through the span
+            log_p = [np.zeros(0, np.float32)]
+            for first in range(span.start, span.stop, size):
+                piece = Span(first, min(first + size, span.stop))
+                log_p.append(self._model.score(tokens_T, piece))
+                self._scored(len(piece))
+            self._scores[span] = np.concatenate(log_p)
         return self._scores[span]
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns the model's scores; those of the last lines are kept."""
-        contents = [np.asarray(line, np.int32).tobytes() for line in lines]
-        if contents != self._lines:
-            self._lines, self._scores_of_lines = contents, self._model.score_lines(lines)
-        return self._scores_of_lines
+        contents = tuple(np.asarray(line, np.int32).tobytes() for line in lines)
+        if contents not in self._scores_of_lines:
+            self._scores_of_lines = {contents: self._model.score_lines(lines)}
+        return self._scores_of_lines[contents]
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`; not cached."""

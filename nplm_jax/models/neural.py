@@ -15,7 +15,7 @@ import numpy as np
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.models.body import State, by_example
-from nplm_jax.models.language_model import LanguageModel, check_contexts
+from nplm_jax.models.language_model import LanguageModel, check_contexts, last_words
 from nplm_jax.models.network import Network
 from nplm_jax.models.ngram.counts import with_history
 from nplm_jax.outputs.output_layer import Features, Params
@@ -135,12 +135,15 @@ class NeuralLanguageModel(LanguageModel):
     def prefill(self, ids_SxL: np.ndarray) -> DecodingState:
         """See `LanguageModel.prefill`. A rare-word symbol precedes the words; a window has one in each free place."""
         ids_SxL, body = check_contexts(ids_SxL), self.network.body
-        num_before = 1 if body.has_state else body.num_context
-        ids_SxL = np.pad(ids_SxL, ((0, 0), (num_before, 0)), constant_values=RARE_ID)
+        if not body.has_state:
+            window_SxN = last_words(ids_SxL, self.n)
+            before = ReadState(window_SxN[:, :-1], body.start(len(ids_SxL)))
+            return _advance(self.network, self.params, before, window_SxN[:, -1:])
+        ids_SxL = np.pad(ids_SxL, ((0, 0), (1, 0)), constant_values=RARE_ID)
         if body.reach is not None:
             ids_SxL = ids_SxL[:, max(0, ids_SxL.shape[1] - body.reach) :]
         state, L = start_state(self.network, len(ids_SxL)), ids_SxL.shape[1]
-        sizes = [LENGTH_MULTIPLE] * (L // LENGTH_MULTIPLE) + [1] * (L % LENGTH_MULTIPLE) if body.has_state else [L]
+        sizes = [LENGTH_MULTIPLE] * (L // LENGTH_MULTIPLE) + [1] * (L % LENGTH_MULTIPLE)
         for part_SxL in np.split(ids_SxL, np.cumsum(sizes)[:-1], axis=1):
             found = _advance(self.network, self.params, state, part_SxL)
             state = found.read
@@ -288,9 +291,6 @@ def _score_blocks(
 @jit_float32
 def _advance(network: Network, params: Params, state: ReadState, ids_SxL: jax.Array) -> DecodingState:
     """Returns the decoding state after the next words of each stream."""
-    if not network.body.has_state:  # only the last window counts
-        words, L = jnp.concatenate([state.recent_SxR, ids_SxL], axis=1), ids_SxL.shape[1]
-        state, ids_SxL = state._replace(recent_SxR=words[:, L - 1 : -1]), words[:, -1:]
     features, state = read(network, params, state, ids_SxL)
     return DecodingState(state, {name: x[:, -1] for name, x in features.items()})
 

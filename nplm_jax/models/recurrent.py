@@ -57,16 +57,10 @@ class Recurrent(StreamBody):
     def from_settings(cls, settings: Settings) -> Self:
         """Returns the body. Raises BadInput for what it cannot have, such as direct connections or unequal streams."""
         name, model, bptt_length = settings.optimizer.name, settings.model, settings.train.bptt_length
-        require(
-            name != 'paper', 'optimizer.name', name, f'must be sgd, adam or adagrad for model.family={model.family}'
-        )
-        slowness = settings.recurrent.slowness_penalty
-        require(
-            not slowness or bptt_length > 1,
-            'train.bptt_length',
-            bptt_length,
-            'must be 2 or more for a slowness penalty',
-        )
+        allowed = f'must be sgd, adam or adagrad for model.family={model.family}'
+        require(name != 'paper', 'optimizer.name', name, allowed)
+        can_slow = bptt_length > 1 or not settings.recurrent.slowness_penalty
+        require(can_slow, 'train.bptt_length', bptt_length, 'must be 2 or more for a slowness penalty')
         return cls(**cls.common_fields(settings), **dataclasses.asdict(settings.recurrent))
 
     @property

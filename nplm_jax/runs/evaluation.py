@@ -13,7 +13,7 @@ from nplm_jax.config import EvalSettings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS
-from nplm_jax.inference.perplexity import Score, WatchedModel, evaluate, evaluate_sample
+from nplm_jax.inference.perplexity import Score, evaluate, evaluate_sample
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import interpolated
@@ -57,7 +57,7 @@ def measure(
     is_sample = any(totals[name] < len(data.splits[name]) for name in ('valid', 'test'))
     total = sum(totals.values()) - sum(map(len, known or ()))
     with tqdm.tqdm(total=total, disable=None, unit=' words', unit_scale=True, dynamic_ncols=True) as bar:
-        cached, scores = mixture.CachedScores(WatchedModel(model, bar.update), known), {}
+        cached, scores = mixture.CachedScores(model, known, bar.update), {}
         for name, num_sampled in num_words.items():  # the quick ones first, so that the time that is left shows soon
             bar.set_description(f'evaluating on the {name} words')
             scores[name] = evaluate_sample(cached, data.tokens_T, data.splits[name], num_sampled)

@@ -9,6 +9,7 @@ from helpers import make_model
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference import perplexity
+from nplm_jax.models import mixture
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 pytestmark = pytest.mark.quick
@@ -91,10 +92,10 @@ def test_a_log_probability_that_is_not_a_number_is_no_perplexity():
 
 
 @pytest.mark.parametrize('changes', [{}, {'model.family': 'gru', 'model.direct': False, 'train.batch_size': 16}])
-def test_a_watched_model_has_the_models_scores_and_tells_of_every_word(changes, monkeypatch):
-    monkeypatch.setattr(perplexity, '_PIECE', 300)
+def test_cached_scores_are_the_models_and_tell_of_every_word(changes, monkeypatch):
+    monkeypatch.setattr(mixture, 'PIECE', 300)
     model, told, span = make_model(V, changes), [], Span(7, 1000)
-    watched = perplexity.WatchedModel(model, told.append)
+    watched = mixture.CachedScores(model, scored=told.append)
     np.testing.assert_allclose(watched.score(TOKENS, span), model.score(TOKENS, span), rtol=1e-6)
     assert told == ([300, 300, 300, 93] if watched.n else [993]) and watched.n == model.n
     contexts = np.asarray(TOKENS[:6]).reshape(2, 3)

@@ -13,13 +13,13 @@ CONTEXT = np.random.default_rng(0).integers(1, V, 40).astype(np.int32)
 LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 16}
 RESIDUAL = {**LSTM, 'model.family': 'residual', 'model.n': 3, 'residual.averages': 1}
 FAMILIES = {'nplm': {}, 'lstm': LSTM, 'residual': RESIDUAL}
-# After CONTEXT: the last 3 words of a window, the last 4 that the residual network reaches, all and the one before.
-PREFILLED = {'nplm': 3, 'lstm': 1 + 40, 'residual': 4}
+# After CONTEXT: one window, the last 4 words that the residual network reaches, all words and the one before.
+PREFILLED = {'nplm': 1, 'lstm': 1 + 40, 'residual': 4}
 
 
 @pytest.fixture
 def read(monkeypatch):
-    """The number of tokens that networks have been given, call by call."""
+    """The number of tokens, or of windows that end in them, that networks have read, call by call."""
     sizes = []
 
     def count(function):
