@@ -69,7 +69,7 @@ def batch_on_one_device(network):
     contexts_BxN, targets_B = (
         jnp.asarray(random.integers(0, num_words, s), jnp.int32) for s in ((24, num_context), 24)
     )
-    arguments = dict(contexts_BxN=contexts_BxN, targets_B=targets_B, weight_decay=1e-3, key=jax.random.key(2))
+    arguments = dict(ids_SxL=contexts_BxN, targets_B=targets_B, weight_decay=1e-3, key=jax.random.key(2))
     return params, arguments, LOSS_AND_GRADIENTS(params, network, **arguments)
 
 
