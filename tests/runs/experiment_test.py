@@ -16,6 +16,7 @@ from nplm_jax.models import registry
 from nplm_jax.models.mixture import CachedScores
 from nplm_jax.models.ngram import factory, interpolated, kneser_ney
 from nplm_jax.runs import experiment, keys, loading
+from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput
 
 
@@ -50,7 +51,7 @@ def test_a_run_of_a_family_that_is_not_installed_names_it_and_those_that_are(tmp
     monkeypatch.setitem(registry.BODIES, 'bag', BagOfFeatures)
     experiment.run(config('bag'), tmp_path / 'run')
     monkeypatch.undo()
-    known = ', '.join((*registry.BODIES, *factory.NGRAM_MODELS))
+    known = f'{", ".join((*registry.BODIES, *factory.NGRAM_MODELS))}, or {plugins.IMPORT_PATH}'
     expected = (
         f"{tmp_path / 'run'}: the code of its model is not installed (model.family='bag': must be one of {known})"
     )

@@ -12,12 +12,13 @@ from helpers import IMPORTANCE, launch
 
 from configs import sentences
 from nplm_jax import config as config_lib
-from nplm_jax.runs import experiment, figures, loading, reporting, sweeps
+from nplm_jax.runs import experiment, figures, keys, loading, reporting, sweeps
 from nplm_jax.training import replay, vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, prepare_run, run_chunk
 from nplm_jax.training.optimizers import HYPERPARAMETERS, hyperparameters_of
 from nplm_jax.training.step import execute_steps
+from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import NonFiniteError
 
 SPARSE = {'output.samples': 7, 'output.num_shortlist': 2, 'output.classes': 3}
@@ -28,7 +29,12 @@ def make(points=POINTS, changes=None):
     """Returns points of a sweep on three sentences: two chunks and a validation an epoch of three updates."""
     base = {'model.dropout': 0.1, 'train.epochs': 12, 'train.steps_per_execution': 2, 'train.evaluate_every': 0}
     base |= {'train.patience': 99, 'train.checkpoint_every': 6, **(changes or {})}
-    return [sweeps.apply(sentences.get_config(), {**base, **point, 'name': str(point)}) for point in points]
+    config, made = sentences.get_config(), []
+    for point in points:
+        unread = keys.resets({**flatten(config), **base, **point}, keys.CHOICES)
+        changed = {key: value for key, value in {**base, **point}.items() if key not in unread}
+        made.append(sweeps.apply(config, {**changed, 'name': str(point)}))
+    return made
 
 
 def train(points, folder, together=True):
