@@ -155,5 +155,5 @@ def test_on_eight_devices_it_is_that_of_one(tmp_path):
 def test_an_output_layer_that_is_no_softmax_over_all_words_is_refused():
     c = default.get_config()
     c.train.calibrate, c.output.kind = True, 'tree'
-    with pytest.raises(BadInput, match="output.kind='tree'.*sampled or nce with train.calibrate"):
+    with pytest.raises(BadInput, match='^train.calibrate=True: not read by output.kind=tree, which reads output.tree$'):
         experiment.load_settings(c)
