@@ -83,8 +83,10 @@ LSTM = {'model.family': 'lstm', 'train.bptt_length': 2}
 )
 def test_updates_together_are_those_alone(changes):
     rates = ({'optimizer.paper.r': 1e-2}, {'optimizer.paper.decay': 1e-2})
-    points = make([{**point, **rate} for point, rate in zip(POINTS[-2:], rates)], {**SPARSE, **changes})
-    settings = [config_lib.from_config(point.config) for point in points]
+    common = {'model.dropout': 0.1, 'train.epochs': 12, 'train.steps_per_execution': 2, **SPARSE, **changes}
+    base = config_lib.from_config(sentences.get_config())
+    points = [{**common, **point, **rate} for point, rate in zip(POINTS[-2:], rates)]
+    settings = [config_lib.replace(base, point) for point in points]
     data = loading.load_dataset(settings[0])
     runs = [prepare_run(s, data) for s in settings]
     chunks = [run.chunk(run.init_state(), 1) for run in runs]
