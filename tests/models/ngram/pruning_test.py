@@ -8,6 +8,7 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.models.ngram import factory, kneser_ney, pruning
 from nplm_jax.models.ngram.counts import count
 from nplm_jax.models.ngram.scratch import Scratch
+from nplm_jax.runs.experiment import load_settings
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
@@ -99,6 +100,5 @@ def test_the_settings_reach_the_model(tmp_path):
     ],
 )
 def test_a_model_that_cannot_be_smaller_says_so(family, key, value):
-    settings = default_settings({'model.family': family, 'model.n': 3, key: value})
     with pytest.raises(BadInput, match=f'^{key}='):
-        factory.check_settings(settings)
+        load_settings({'model.family': family, 'model.n': 3, key: value})
