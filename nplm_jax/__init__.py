@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nplm_jax.runs import spelling
     from nplm_jax.runs.command_line import load_config
     from nplm_jax.runs.experiment import load_settings, run
+    from nplm_jax.runs.keys import override
     from nplm_jax.runs.loading import load, load_dataset
 
 __version__ = '0.1.0'
@@ -48,6 +49,7 @@ __all__ = [
     'mixture',
     'neighbours',
     'nplm',
+    'override',
     'perplexity',
     'run',
     'sample',
@@ -70,6 +72,7 @@ _MODULES = {  # where each name is defined, or for a module the room that it is 
     'mixture': 'models',
     'neighbours': 'inference.embeddings',
     'nplm': 'models',
+    'override': 'runs.keys',
     'perplexity': 'inference.perplexity',
     'run': 'runs.experiment',
     'sample': 'inference.generation',
