@@ -1,8 +1,8 @@
 """Every key of an experiment: its type, what is allowed, its default and its meaning, once, on a dataclass field.
 
 `configs/`, the reference in docs/, `--print_config` and the messages about wrong values are made from these fields. The
-defaults are the network of the paper's kind that is best on Brown after about ten minutes on 2 CPU cores. Names that a
-registry knows (`model.family`, `output.kind`) are checked there: `runs.experiment.load_settings` checks all.
+defaults are the network of the paper's kind that is best on Brown after about ten minutes on 2 CPU cores. Registries
+check the names that they know (`model.family`, `output.kind`); `runs.experiment.load_settings` makes all checks.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from nplm_jax.utils.checked_fields import Check, OptionsOf, at_least, build, fla
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.plugins import IMPORT_PATH, NoOptions, is_path
 
-FORMAT = 1  # of a run's folder, recorded in its config.json
+FORMAT = 1  # version of the layout of a run's folder, recorded in its config.json
 
 Precision = Literal['float32', 'bfloat16', 'auto']
 Count = Annotated[int, at_least(1)]
@@ -62,17 +62,22 @@ class CorpusSettings:
     name: str = key(
         'brown', 'brown | gutenberg | ap_news | wikitext2 | wikitext103 | text | sentences | an import path'
     )
-    path: str = key('', 'text: a UTF-8 file, or a folder whose files are read by name; ap_news and wikitext2: a folder')
-    valid_path: str = key('', 'text, ap_news: files to validate on; corpus.train and corpus.valid are then not used')
-    test_path: str = key('', 'text, ap_news: files to test on')
+    path: str = key(
+        '', 'text: a UTF-8 file, or a folder whose files are read in order of name; ap_news, wikitext2: a folder'
+    )
+    valid_path: str = key(
+        '', 'text, ap_news: a validation file or folder; corpus.train and corpus.valid are then not used'
+    )
+    test_path: str = key('', 'text, ap_news: a test file or folder')
     column: str = key('text', 'of JSON lines, Parquet and Hugging Face datasets: the column with the text')
     tokens: str = key(
-        'words', 'of text, ap_news: words (splits off punctuation) | whitespace (text that is tokenized already)'
+        'words', 'of text, ap_news: words (splits off punctuation) | whitespace (for tokenized text) | an import path'
     )
     paragraphs: Literal['auto', 'blank_lines', 'lines'] = key(
         'auto',
-        'of text, ap_news, what separates paragraphs: blank_lines | lines (each line is one, such as a sentence a '
-        'line) | auto (lines where a text has no blank lines and its lines clearly are sentences, else blank_lines)',
+        'of text, ap_news: what separates paragraphs: blank_lines | lines (each line is a paragraph, as in a file with '
+        'one sentence per line) | auto (lines if the text has no blank lines and its lines clearly are sentences, else '
+        'blank_lines)',
     )
     lowercase: bool = key(True, 'merge upper and lower case; the paper (section 4): true')
     split_possessive: bool = key(True, "dog's -> dog 's")
@@ -83,10 +88,10 @@ class CorpusSettings:
     )
     min_count: Count = key(1, 'words with a lower count become <rare>; the paper: 4')
     max_vocabulary: MaxVocabulary = key(
-        0, 'largest |V|, with <rare>; 0: no limit; the paper: 16,383 on Brown, 17,964 on AP News'
+        0, 'largest |V|, <rare> included; 0: no limit; the paper: 16,383 on Brown, 17,964 on AP News'
     )
     count_over: Literal['all', 'train'] = key(
-        'all', "all | train: the words whose counts decide which are rare; the paper's figures fit all"
+        'all', "all | train: the words that are counted to decide which are rare; the paper's figures fit all"
     )
     train: SplitSize = key(
         0.8, 'training set: a fraction of the stream below 1, else words; the paper on Brown: 800,000'
@@ -103,27 +108,31 @@ class ModelSettings:
 
     family: str = key(
         'nplm',
-        "the paper's network: nplm. Other networks that see the last words alone: "
+        "the paper's network: nplm. Other networks that see only the last words: "
         'residual | window_lstm. Recurrent networks: rnn | gru | lstm | mogrifier. Count-based models (section 4.1): '
         'interpolated | kneser_ney | modified_kneser_ney | classes | maximum_likelihood | add_delta | backoff (which '
         'uses the shorter context where the longer one was never seen). Or an import path, package.module:Name',
     )
     n: Annotated[int, at_least(2)] = key(
-        6, 'order: the n-1 words before a word predict it; recurrent networks use all; the paper: 3 and 5'
+        6, 'order: the n-1 previous words predict a word; recurrent networks do not read it; the paper: 3 and 5'
     )
-    m: Count = key(100, 'features a word; the paper: 30 and 60')
+    m: Count = key(100, 'features per word; the paper: 30 and 60')
     h: CountOrZero = key(200, 'hidden units, 0 for no hidden layer; the paper: 0, 50 and 100')
     direct: bool = key(False, 'direct connections W from the features to the output; the paper: both')
     unigram_bias: bool = key(
         True, 'initialise b with the log-frequencies of the training words; the paper does not say'
     )
     dropout: Share = key(0.25, 'probability with which training zeroes a feature or a hidden unit; the paper: 0')
-    layers: Count = key(1, 'layers')
-    tied: bool = key(False, 'use C as the output matrix too, so that U is C')
-    output_dropout: ShareOrDefault = key(-1.0, 'as dropout, of what the output matrix multiplies; -1: as dropout')
+    layers: Count = key(1, 'number of layers')
+    tied: bool = key(False, 'use C as the output matrix U too')
+    output_dropout: ShareOrDefault = key(
+        -1.0, 'dropout of the features that the output matrix multiplies; -1: the value of model.dropout'
+    )
     word_dropout: Share = key(0.0, 'probability with which training zeroes all features of a word')
     variational: bool = key(False, 'use one dropout mask for all words of a stream in an update')
-    precision: Precision = key('auto', 'of products before the output layer, in training; as output.precision')
+    precision: Precision = key(
+        'auto', 'of the matrix products before the output layer, in training; values as of output.precision'
+    )
     options: Annotated[Any, OptionsOf('family', is_class=True)] = NoOptions()
 
 
@@ -131,47 +140,53 @@ class ModelSettings:
 class RecurrentSettings:
     """`recurrent.*`: how a network over streams is regularised (Merity et al., 2018)."""
 
-    weight_dropout: Share = key(0.0, 'probability with which an update zeroes a weight from the state to itself')
-    activation_penalty: NonNegative = key(0.0, "factor of the mean square of the last layer's output, after dropout")
-    slowness_penalty: NonNegative = key(0.0, 'factor of the mean square of its change from word to word')
+    weight_dropout: Share = key(0.0, 'probability with which an update zeroes a recurrent (state-to-state) weight')
+    activation_penalty: NonNegative = key(
+        0.0, "coefficient of the mean square of the last layer's output, after dropout"
+    )
+    slowness_penalty: NonNegative = key(
+        0.0, "coefficient of the mean square of the change of the last layer's output from word to word"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class MogrifierSettings:
-    """`mogrifier.*`: of mogrifier (Melis et al., 2020), beside `recurrent.*`."""
+    """`mogrifier.*`: the Mogrifier LSTM (Melis et al., 2020), which also reads `recurrent.*`."""
 
     rounds: Annotated[int, Check('must be at least 1 and at most 16', lambda value: 1 <= value <= 16)] = key(
-        5, 'rounds in which the input and the state change each other before each word'
+        5, 'rounds in which the input and the state gate each other before each word'
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class ResidualSettings:
-    """`residual.*`: of residual (Sun and Iyyer, 2021)."""
+    """`residual.*`: the window network with residual layers (Sun and Iyyer, 2021)."""
 
     averages: Annotated[int, Check('must be at least 0 and at most 16', lambda value: 0 <= value <= 16)] = key(
-        3, 'sums of the n-1 words before the window, of the 2(n-1) before those, ..., over sqrt(their number)'
+        3,
+        'number of sums over older words: the n-1 before the window, the 2(n-1) before those, ...; each sum is '
+        'divided by sqrt(its number of words)',
     )
-    expansion: Count = key(2, 'units inside a layer, as a multiple of h')
+    expansion: Count = key(2, 'hidden units inside a layer, as a multiple of h')
 
 
 @dataclasses.dataclass(frozen=True)
 class NgramSettings:
-    """`ngram.*`: what some count-based models need beside their order."""
+    """`ngram.*`: options of some count-based models."""
 
     delta: Annotated[float, Check('must be at least 0 and at most 1e6', lambda value: 0 <= value <= 1e6)] = key(
-        0.1, 'of add_delta: added to every count'
+        0.1, 'of add_delta: the number that is added to every count'
     )
     classes: Count = key(500, 'of classes: number of word classes; the paper: 150 to 2000')
     prune: str = key(
         '0',
-        'of modified_kneser_ney, as lmplz --prune: the largest number of occurrences that is left out, for each order '
-        "from 1 on (the first is 0); the last is also that of the orders above: '0 0 1' leaves out trigrams that occur "
-        'once',
+        'of modified_kneser_ney, as lmplz --prune: for each order from 1 on, n-grams of at most this count are dropped '
+        "(the first is 0); the last number holds for all higher orders: '0 0 1' drops n-grams of order 3 or more that "
+        'occur once',
     )
     bits: Annotated[int, Check('must be 0 (64-bit numbers), 8 or 16', lambda value: value in (0, 8, 16))] = key(
         0,
-        'of a table that backs off: 8 or 16 bits for each log p above order 1, and 32 for each log b, such that the '
+        'of back-off models: 8 or 16 bits for each log p above order 1, and 32 for each back-off weight, such that the '
         'probabilities sum to one; 0: 64 bits for each',
     )
 
@@ -188,20 +203,25 @@ class OutputSettings:
     )
     precision: Precision = key(
         'auto',
-        'of full, sampled and nce: products with |V| in float32 | bfloat16 | auto (bfloat16 where the processor or the '
-        'accelerator has instructions for it); sums and parameters stay float32',
+        'of full, sampled and nce: matrix products over |V| in float32 | bfloat16 | auto (bfloat16 where the processor '
+        'or the accelerator has instructions for it); sums and parameters stay float32',
     )
-    block_size: Count = key(256, 'of full: examples whose |V| scores are in memory at once; 1024 suits a GPU')
+    block_size: Count = key(256, 'of full: number of examples whose |V| scores are in memory at once; 1024 suits a GPU')
     samples: Count = key(
         1000,
-        'of sampled and nce: distinct words drawn a step, which all examples of the batch share; all |V| words if '
-        'there are fewer.',
+        'of sampled and nce: number of distinct words that are drawn per update and shared by all examples of the '
+        'batch; at most |V|',
     )
     proposal: Literal['unigram', 'log_uniform'] = key(
-        'unigram', 'of sampled and nce: unigram (by training count) | log_uniform (by rank)'
+        'unigram',
+        'of sampled and nce: the distribution of the drawn words: unigram (by training count) | log_uniform (by rank)',
     )
-    num_shortlist: CountOrZero = key(1000, 'of two_level: the most frequent words, each of which is a class')
-    classes: Count = key(500, 'of two_level: largest number of classes of the other words, which have one size')
+    num_shortlist: CountOrZero = key(
+        1000, 'of two_level: number of the most frequent words, each of which is a class of its own'
+    )
+    classes: Count = key(
+        500, 'of two_level: largest number of classes of the other words; these classes have equal sizes'
+    )
     tree: str = key('huffman', 'of tree: huffman | random | a file with lines `word<TAB>code`, codes of 0 and 1')
     options: Annotated[Any, OptionsOf('kind', is_class=True)] = NoOptions()
 
@@ -225,28 +245,30 @@ class OptimizerSettings:
         'momentum, so that an update touches few rows unless output.kind is full) | paper (section 2.1). The gradient '
         'is the mean over a batch; with paper it is the sum',
     )
-    learning_rate: Positive = key(2.0, 'not of paper; a batch half as large needs a rate half as large')
-    schedule: Literal['constant', 'linear', 'cosine'] = key(
-        'cosine', 'not of paper; cosine | linear (both fall to zero over all epochs) | constant'
+    learning_rate: Positive = key(
+        2.0, 'not of paper: the peak rate; with sgd, a batch half as large needs a rate half as large'
     )
-    warmup: CountOrZero = key(0, 'not of paper; updates of linear warm-up')
-    momentum: Share = key(0.0, 'of sgd')
+    schedule: Literal['constant', 'linear', 'cosine'] = key(
+        'cosine', 'not of paper: constant | linear | cosine (both fall to zero over all epochs)'
+    )
+    warmup: CountOrZero = key(0, 'not of paper: number of updates of linear warm-up')
+    momentum: Share = key(0.0, 'of sgd: the decay of the momentum; 0: none')
     tables: Literal['rowwise_adam', 'same'] = key(
         'rowwise_adam',
-        'of an import path, whose rule is that of hidden matrices: rowwise_adam (for C, U, W and b; Adam for other '
-        'vectors) | same (the rule of all parameters)',
+        'of an import path: what updates C, U, W and b: rowwise_adam (the named optimizer updates the hidden matrices, '
+        'Adam the other vectors) | same (the named optimizer updates all parameters)',
     )
     table_rate: Positive = key(1.0, 'not of paper: the rate of C, U, W and b, as a multiple of learning_rate')
     row_adaptivity: Annotated[float, Check('must be at least 0 and at most 1', lambda value: 0 <= value <= 1)] = key(
         1.0,
-        'of rowwise_adam: 1, each row has its own second moment; 0, all rows of a parameter share one; between, a '
-        'geometric mean of both. Below 1 the rows of rare words move less',
+        'of rowwise_adam, as name or as optimizer.tables: 1: each row has its own second moment; 0: all rows of a '
+        'parameter share one; between: a geometric mean of both. Below 1 the rows of rare words move less',
     )
-    clip_norm: NonNegative = key(0.0, 'not of paper; largest norm of a gradient, 0: no limit')
+    clip_norm: NonNegative = key(0.0, 'not of paper: largest norm of all gradients together; 0: no limit')
     decay: NonNegative = key(
         1e-5,
-        'not of paper: R(theta) = decay/2 |theta|^2 over C, H, U, W. With rowwise_adam it is decoupled, as in AdamW: '
-        'these weights are multiplied by 1 - rate * decay in each update',
+        'not of paper: R(theta) = decay/2 |theta|^2 over C, H, U, W. With rowwise_adam and import paths it is '
+        'decoupled, as in AdamW: each update multiplies these weights by 1 - rate * decay',
     )
     paper: PaperOptimizerSettings = PaperOptimizerSettings()
     options: Annotated[Any, OptionsOf('name', is_class=False)] = NoOptions()
@@ -261,35 +283,36 @@ class OptimizerSettings:
 class TrainSettings:
     """`train.*`: how long, in which batches, how often it is validated, saved and logged."""
 
-    batch_size: Count = key(128, 'words an update; the paper: 1')
+    batch_size: Count = key(128, 'words per update; the paper: 1')
     accumulate: Count = key(
-        1, 'parts of a batch that are computed one after another, for less memory; the update is that of the batch'
+        1,
+        'number of parts of a batch, computed one after another to save memory; the update is that of the whole batch',
     )
     average: Share = key(
         0.0,
-        "decay an update of the parameters' running average (at first a mean), which is then the result; 0: none",
+        'decay per update of a running average of the parameters (at first a plain mean), which is the result; 0: none',
     )
     suffix_smoothing: NonNegative = key(
         0.0,
-        "whether to smooth the rows of C, U and W after training: the count at which a word's own row weighs as much "
-        'as the mean over words with its ending (training/suffix_smoothing.py); 0: no. Before train.calibrate. The '
-        'paper: no',
+        'smooths the rows of C, U and W after training, before train.calibrate: the training count at which the row of '
+        'a word weighs as much as the mean row of words with its ending (training/suffix_smoothing.py); 0: no '
+        'smoothing, as in the paper',
     )
     calibrate: bool = key(
         False,
-        'whether to fit the output bias b to validation words after training, with one offset for all words of '
+        'whether to fit the output bias b to validation words after training, by one offset for all words of '
         'similar training count (training/calibration.py); output.kind must be full, sampled or nce. The paper: no',
     )
     epochs: Count = key(8, 'largest number of passes over the training words; the paper on Brown: 10 to 20')
-    patience: Count = key(2, 'training stops after so many validations without a better perplexity')
+    patience: Count = key(2, 'number of validations without a better perplexity after which training stops')
     evaluate_every: CountOrZero = key(0, 'updates between validations, 0: once an epoch')
     checkpoint_every: Count = key(2000, 'updates between checkpoints')
     log_every: Count = key(250, 'updates between lines of metrics.jsonl')
     steps_per_execution: Count = key(
-        50, 'updates in one call of the compiled program; what is due within waits for its end'
+        50, 'updates in one call of the compiled program; validations, checkpoints and logs wait for its end'
     )
     bptt_length: Count = key(
-        16, 'of networks over streams: words a stream an update; batch_size / bptt_length streams in parallel'
+        16, 'of networks over streams: words per stream in an update; batch_size / bptt_length streams run in parallel'
     )
     input: Literal['auto', 'device', 'mapped'] = key(
         'auto', 'device: all words on the device | mapped: read from the disk; auto: mapped above 2**25 words'
@@ -301,10 +324,11 @@ class EvalSettings:
     """`eval.*`: how the finished model is evaluated."""
 
     train_words: CountOrZero = key(
-        20_000, 'training words that the train perplexity is of, a sample spread evenly; 0: all of them'
+        20_000, 'number of training words, spread evenly, for the train perplexity; 0: all of them'
     )
     words: CountOrZero = key(
-        0, 'validation and test words of a sample, spread evenly, for long splits; 0: all, the exact perplexity'
+        0,
+        'number of validation and of test words, spread evenly, for the perplexity of long splits; 0: all (exact)',
     )
 
 
@@ -312,13 +336,13 @@ class EvalSettings:
 class ParallelSettings:
     """`parallel.*`: over how many devices training is divided (section 3). Results do not depend on it."""
 
-    data: NumDevices = key(1, 'devices that divide the batch (section 3.1), -1: all that are left')
+    data: NumDevices = key(1, 'devices that divide the batch (section 3.1); -1: all remaining devices')
     model: NumDevices = key(
         1,
-        'devices that divide the |V| output words (section 3.2), -1: all that are left. With another output.kind than '
-        'full they divide the rows of the output words in memory, and all data * model devices divide the batch',
+        'devices that divide the |V| output words (section 3.2); -1: all remaining devices. With an output.kind other '
+        'than full they divide the rows of the output words in memory, and all data * model devices divide the batch',
     )
-    mode: Literal['shard_map', 'pmap'] = key('shard_map', 'shard_map | pmap (which divides the batch only)')
+    mode: Literal['shard_map', 'pmap'] = key('shard_map', 'shard_map | pmap (divides only the batch)')
 
     def __post_init__(self) -> None:
         both = self.data == self.model == -1
@@ -329,17 +353,17 @@ class ParallelSettings:
 class PaperRow:
     """`paper.*`: the perplexities that the paper prints for this row; 0 where it prints none."""
 
-    row: str = key('', "the row's name in the paper's table")
-    train: NonNegative = key(0.0, 'of the training words')
-    valid: NonNegative = key(0.0, 'of the validation words')
-    test: NonNegative = key(0.0, 'of the test words')
+    row: str = key('', "name of the row in the paper's table")
+    train: NonNegative = key(0.0, 'perplexity of the training words')
+    valid: NonNegative = key(0.0, 'perplexity of the validation words')
+    test: NonNegative = key(0.0, 'perplexity of the test words')
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """One experiment: everything that its result depends on."""
 
-    name: Name = key('default', 'of the run: the name of its folder and of its row in a table')
+    name: Name = key('default', 'name of the run, of its folder and of its row in a table')
     seed: CountOrZero = key(
         1, 'random seed of the initial parameters, the order of the words, dropout and sampled words'
     )
@@ -367,15 +391,15 @@ PLUGINS = {
 
 
 def is_option(name: str) -> bool:
-    """Returns whether a flattened key is that of an option of a plug-in, such as `model.options.width`."""
+    """Returns whether a flattened key names an option of a plug-in, such as `model.options.width`."""
     section, *rest = name.split('.')
     return section in PLUGINS and len(rest) == 2 and rest[0] == 'options'
 
 
 def default_config() -> ConfigDict:
-    """Returns the complete, locked config of the defaults, which the files in `configs/` change.
+    """Returns the config of all defaults, locked against unknown keys; the files in `configs/` change its values.
 
-    Options of plug-ins can be set in it, and are checked by `from_config`.
+    The options of plug-ins are not locked; `from_config` checks them.
     """
     config = ConfigDict(to_dict(Settings())).lock()
     for section in PLUGINS:
