@@ -24,6 +24,7 @@ from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.data import corpora, vocabulary
 from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.tokenizers import registry
 from nplm_jax.distributed import multihost
 from nplm_jax.models.network import resolve_precisions
 from nplm_jax.models.registry import model_files
@@ -74,7 +75,12 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         refuse_links(folder)
         if not (folder / CONFIG).exists():
-            written_before = {CORPUS, VOCABULARY, *model_files(settings)}  # a killed start may leave these
+            written_before = {
+                CORPUS,
+                VOCABULARY,
+                registry.FILE,
+                *model_files(settings),
+            }  # a killed start may leave these
             if any(not p.name.startswith('.') and p.name not in written_before for p in folder.iterdir()):
                 raise BadInput(f'--workdir={folder}: is not empty and not a run; give another folder')
             return

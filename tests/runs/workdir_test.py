@@ -134,6 +134,15 @@ def test_a_start_that_was_killed_before_its_config_was_written_does_not_block_th
     assert (tmp_path / 'run' / 'output.tree').read_bytes() == (tmp_path / 'codes.tsv').read_bytes()
 
 
+def test_each_file_that_a_start_writes_before_its_config_can_be_there(tmp_path):
+    settings, folder = experiment.load_settings(small_network()), tmp_path / 'run'
+    workdir.check(folder, settings)
+    workdir.record_inputs(folder, settings, loading.load_dataset(settings))
+    (folder / 'config.json').unlink()
+    assert {path.name for path in folder.iterdir()} == {'corpus.json', 'tokenizer.json', 'vocabulary.txt'}
+    workdir.check(folder, settings)
+
+
 def small_network(precision='auto'):
     config = sentences.get_config()
     config.output.precision, config.train.epochs = precision, 2
