@@ -103,6 +103,7 @@ def test_commands_follow_the_saved_rules_and_another_text_is_refused(train, call
         ({'kind': 'runes'}, "corpus.tokens='runes': must be one of words, whitespace"),
         ({'kind': []}, r"corpus.tokens='\[\]': must be one of"),
         ({'lowercase': 'no'}, "lowercase='no' is no rule of a tokenizer of kind words"),
+        ({'merges': None}, 'merges=None is no rule of a tokenizer of kind words'),
         ({'merges': []}, r'merges=\(\) is no rule of a tokenizer of kind words'),
     ],
 )

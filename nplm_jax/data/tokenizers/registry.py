@@ -54,7 +54,7 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
     rules: dict[str, Any] = {key: value for key, value in values.items() if key != 'format'}
     for key, value in rules.items():
         value = rules[key] = tuple(map(str, value)) if isinstance(value, list) else value
-        if type(value) is not type(defaults.get(key)):
+        if key not in defaults or type(value) is not type(defaults[key]):
             raise BadInput(f'{name}: {key}={value!r} is no rule of a tokenizer of kind {kind}')
     return tokenizer_class(**rules)
 
