@@ -99,10 +99,16 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
         ({'optimizer.name': 'my_parts:sums'}, r"optimizer.name='my_parts:sums': must take the argument learning_rate"),
         ({'optimizer.name': 'my_parts:WeightedMean'}, r"optimizer.name='my_parts:WeightedMean': must be a function"),
         ({'corpus.name': 'my_parts:signum'}, r"corpus.name='my_parts:signum': must take no argument"),
+        (
+            {'corpus.name': 'timeit:timeit', 'corpus.options.stmt': 'raise SystemExit'},
+            r"corpus.name='timeit:timeit': must not be of Python's standard library",
+        ),
+        ({'corpus.name': 'my_parts:timeit'}, r"corpus.name='my_parts:timeit': must not be of Python's standard"),
     ],
 )
 def test_a_mistake_is_one_line(changes, message, tmp_path):
     (tmp_path / 'broken.py').write_text('def f(:\n')
+    (tmp_path / 'my_parts.py').write_text(f'{PARTS}\n\nfrom timeit import timeit\n')
     with pytest.raises(BadInput, match=f'^{message}'):
         load_settings({**NAMES, **changes})
 

@@ -34,14 +34,18 @@ def is_path(name: str) -> bool:
 def load(key: str, path: str) -> Any:
     """Returns what an import path names; modules in the working folder can be imported.
 
+    The standard library has no plug-ins, but modules that do something when they are imported, and functions that
+    execute their arguments (`timeit.timeit`). A folder of a run from somebody else could name them.
+
     Args:
         key: The config key, for messages.
         path: `package.module:Name`.
 
     Raises:
-        BadInput: There is no such module or name, or importing the module fails.
+        BadInput: There is no such module or name, it is of the standard library, or importing the module fails.
     """
     module_name, _, name = path.partition(':')
+    _refuse_standard_library(key, path, module_name)
     if (folder := os.getcwd()) not in sys.path:
         sys.path.append(folder)
     try:
@@ -53,7 +57,16 @@ def load(key: str, path: str) -> Any:
         reason = f'{type(error).__name__}: {first_line(error)}'
         raise BadInput(f'{key}={path!r}: importing {module_name} failed ({reason})') from error
     require(hasattr(module, name), key, path, f'{module_name} has no {name or "empty name"}')
-    return getattr(module, name)
+    found = getattr(module, name)
+    if inspect.isroutine(found):
+        _refuse_standard_library(key, path, found.__module__ or '')  # also where another module has imported it
+    return found
+
+
+def _refuse_standard_library(key: str, path: str, module_name: str) -> None:
+    """Raises BadInput if a module is of Python's standard library."""
+    is_standard = module_name.partition('.')[0] in sys.stdlib_module_names
+    require(not is_standard, key, path, "must not be of Python's standard library")
 
 
 def load_class(key: str, path: str, base: type) -> Any:
