@@ -30,7 +30,7 @@ def ours(problem: Problem, precision: str) -> Turn:
     settings = config_lib.replace(problem.settings, {'output.precision': precision})
     program = _program(settings, problem)
     params = jax.tree.map(jnp.array, problem.params)
-    state = step.TrainState(params, program.optimizer.init(params), jnp.zeros((), jnp.int32))
+    state = step.TrainState(params, program.optimizer.chain.init(params), jnp.zeros((), jnp.int32))
     inputs = step.RunInputs(hyperparameters_of(settings), jnp.asarray(problem.tokens_T))
     positions_T = jnp.asarray(problem.positions_SxB.ravel())
 
@@ -92,18 +92,18 @@ def _turn_of(problem: Problem, nll: Loss) -> Turn:
     optimizer, hyperparameters = _program(settings, problem).optimizer.chain, hyperparameters_of(settings)
 
     def update(
-        state: tuple[Params, optax.OptState, jax.Array], positions_B: jax.Array
-    ) -> tuple[tuple[Params, optax.OptState, jax.Array], jax.Array]:
-        params, opt_state, key = state
+        state: tuple[Params, optax.OptState, jax.Array, jax.Array], positions_B: jax.Array
+    ) -> tuple[tuple[Params, optax.OptState, jax.Array, jax.Array], jax.Array]:
+        params, opt_state, key, step = state
         key, key_step = jax.random.split(key)
         batch = dataset.windows(tokens_T, positions_B, settings.model.n - 1)
         nll_per_word, grads = jax.value_and_grad(nll)(params, *batch, key_step)
-        updates, opt_state = optimizer.update(grads, opt_state, params, hyperparameters=hyperparameters, step=0)
-        return (optax.apply_updates(params, updates), opt_state, key), nll_per_word
+        updates, opt_state = optimizer.update(grads, opt_state, params, hyperparameters=hyperparameters, step=step)
+        return (optax.apply_updates(params, updates), opt_state, key, step + 1), nll_per_word
 
     updates = jax.jit(lambda state, positions_SxB: jax.lax.scan(update, state, positions_SxB), donate_argnums=0)
     params = jax.tree.map(jnp.array, problem.params)
-    state = (params, optimizer.init(params), jax.random.key(settings.seed))
+    state = (params, optimizer.init(params), jax.random.key(settings.seed), jnp.zeros((), jnp.int32))
     tokens_T, positions_SxB = jnp.asarray(problem.tokens_T), jnp.asarray(problem.positions_SxB)
 
     def turn() -> np.ndarray:

@@ -78,7 +78,7 @@ def test_a_model_that_predicts_by_counts_is_measured_word_by_word():
     class Unigram:
         network = params = None
 
-        def begin(self, contexts):
+        def prefill(self, contexts):
             return dataclasses.make_dataclass('State', ['features'])(None)
 
         advance = staticmethod(lambda state, ids: state)

@@ -6,7 +6,7 @@ import numpy as np
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference import adaptation
-from nplm_jax.inference.adaptation import Choice
+from nplm_jax.inference.adaptation import TunedModel
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import NonFiniteError
 
@@ -31,7 +31,7 @@ class Fixed(LanguageModel):
 
 
 def test_the_likeliest_is_chosen_and_a_rate_that_is_too_large_is_not():
-    candidates = [Choice(Fixed(p), {'rate': i}) for i, p in enumerate((None, 0.2, 0.5, 0.3))]
+    candidates = [TunedModel(Fixed(p), {'rate': i}) for i, p in enumerate((None, 0.2, 0.5, 0.3))]
     assert adaptation.choose(iter(candidates), TOKENS_T, Span(1, 6)).values == {'rate': 2}
 
 

@@ -232,7 +232,7 @@ TEXT = np.arange(60, dtype=np.int32) % V
         ),
         (
             {'model': make_model(V, {'output.kind': 'two_level', 'output.num_shortlist': 5, 'output.classes': 4})},
-            "output layer='TwoLevelSoftmax': cannot take new words; the networks of output.kind full, sampled, nce and",
+            "output layer='TwoLevelSoftmax': cannot take new words; the networks of output.kind full, sampled and nce",
         ),
     ],
 )

@@ -38,13 +38,13 @@ class Neighbours(NamedTuple):
 
 def save(path: str | os.PathLike[str], neighbours: Neighbours) -> None:
     """Writes the lists to a file, which `optimizer.options.neighbours` names."""
-    np.savez(path, **neighbours._asdict())
+    np.savez(path, allow_pickle=False, **neighbours._asdict())
 
 
 def load(path: str) -> Neighbours:
     """Reads a file that `save` wrote. Raises BadInput if there is none."""
     require(os.path.isfile(path), 'optimizer.options.neighbours', path, 'must be a file that neighbours.save wrote')
-    with np.load(path) as file:
+    with np.load(path, allow_pickle=False) as file:
         return Neighbours(**file)
 
 
