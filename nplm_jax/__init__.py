@@ -57,7 +57,7 @@ __all__ = [
     'surprisal',
 ]
 
-_MODULES = {  # where each name is defined, or for a module the room that it is in
+_MODULES = {  # where each name is defined, or for a module the subpackage that it is in
     'Choice': 'inference.generation',
     'LanguageModel': 'models.language_model',
     'Network': 'models.network',

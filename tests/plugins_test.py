@@ -85,7 +85,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
         ({'model.options.power': -1.0}, r'model.options.power=-1.0: must be 0 or more'),
         ({'optimizer.options.momentum': 'x'}, r"optimizer.options.momentum='x': must be of type float"),
         ({'model.family': 'my_parts:Missing'}, r"model.family='my_parts:Missing': my_parts has no Missing"),
-        ({'model.family': 'my_parts:'}, r"model.family='my_parts:': my_parts has no empty name"),
+        ({'model.family': 'my_parts:'}, r"model.family='my_parts:': must have a name after the colon"),
         (
             {'model.family': 'my_partz:Body'},
             r"model.family='my_partz:Body': there is no module my_partz in the working",

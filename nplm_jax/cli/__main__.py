@@ -11,7 +11,7 @@ from nplm_jax.utils.shell import open_closed_streams
 
 
 class Command(NamedTuple):
-    """A command: its module in this room, and what it gives."""
+    """A command: its module in this subpackage, and a summary of it."""
 
     module: str
     summary: str

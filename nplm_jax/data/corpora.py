@@ -64,7 +64,7 @@ class Corpus(Splits):
 
     Attributes:
         stream: The words, as numbers of the different words.
-        tokenizer: What made them.
+        tokenizer: The tokenizer that produced them.
     """
 
     stream: WordStream
@@ -146,7 +146,7 @@ def files(settings: CorpusSettings) -> list[pathlib.Path]:
 
 
 def _reader(settings: CorpusSettings) -> _Reader:
-    """Returns what reads the corpus. Raises BadInput for an unknown name or a plug-in that is no function."""
+    """Returns the reader of the corpus. Raises BadInput for an unknown name or a plug-in that is not a function."""
     if plugins.is_path(settings.name):
         plugins.load_function('corpus.name', settings.name)
         return _Reader(_plugin_parts, is_tokenized=False)
@@ -233,9 +233,9 @@ def _find_wikitext2(settings: CorpusSettings) -> list[pathlib.Path]:
 
 
 def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
-    """Tells whether lines are paragraphs; corpus.paragraphs=auto goes by the beginning of the training text.
+    """Tells whether lines are paragraphs; corpus.paragraphs=auto decides by the beginning of the training text.
 
-    Says so on stderr, and warns of a text without blanks.
+    Prints that decision to stderr, and a warning if the text has no blanks.
     """
     texts, size = [], 0
     for piece in _read_files('corpus.path', files, settings.column):

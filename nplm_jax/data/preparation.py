@@ -95,7 +95,7 @@ def _tokenize_piece(tokenizer: Tokenizer, piece: Piece) -> WordStream:
 
 
 def _watch(read: Callable[[], Iterable[Piece]], bar: tqdm.tqdm) -> Iterator[Piece]:
-    """Reads pieces, and shows how many bytes they are."""
+    """Reads pieces, and advances the progress bar by their bytes."""
     for piece in read():
         yield piece
         bar.update(len(piece.text.encode()))

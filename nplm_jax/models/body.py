@@ -43,8 +43,8 @@ class Body(abc.ABC):
 
     Attributes:
         reach: Tokens before a target on which its prediction depends; None for all.
-        has_state: Whether a stream is read part by part, each part from the state after the part before.
-        bptt_length: Tokens of a stream that an update predicts; None where it predicts one token of each stream.
+        has_state: Whether a stream is read part by part, each part from the state after the previous one.
+        bptt_length: Tokens per stream that an update predicts; None for one token per stream.
         keys: The keys of `model.*`, of sections of its own and of `train.bptt_length` that `from_settings` reads.
     """
 
@@ -127,7 +127,7 @@ class Body(abc.ABC):
         return 0.0
 
     def num_streams(self, batch_size: int) -> int:
-        """Returns S of a training batch."""
+        """Returns S, the number of streams of a training batch."""
         return batch_size // (self.bptt_length or 1)
 
     def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:

@@ -125,7 +125,7 @@ class CachedScores(LanguageModel):
         scores: Mapping[Span, np.ndarray] | None = None,
         scored: Callable[[int], Any] = lambda num_words: None,
     ) -> None:
-        """Takes the model, scores of it that are known already, and what is told how many words each piece had."""
+        """Takes the model, its scores that are already known, and a callback for the number of words of each piece."""
         self._model, self._scored, self.n = model, scored, model.n
         self._scores = dict(scores or {})
         self._scores_of_lines: dict[tuple[bytes, ...], list[np.ndarray]] = {}

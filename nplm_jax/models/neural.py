@@ -1,7 +1,7 @@
 """A trained network as a language model.
 
-Everything is read by one function, `read`: the words of a corpus in blocks, lines side by side, contexts and single
-words while decoding. Dims: V vocabulary, N context words, S streams, L words of each that are read, R = N - 1 words
+One function, `read`, reads all inputs: the words of a corpus in blocks, lines side by side, contexts, and single words
+while decoding. Dims: V vocabulary, N context words, S streams, L words of each that are read, R = N - 1 words
 before them, B = S * L examples, K blocks, T words of a span or a line, G groups of words.
 """
 
@@ -30,8 +30,8 @@ class ReadState(NamedTuple):
     """What a network keeps of the words that it has read.
 
     Attributes:
-        recent_SxR: The last words of each stream, with which the windows of the next words begin; of a body with a
-            state, none.
+        recent_SxR: The last words of each stream, with which the windows of the next words begin; none for a body
+            with a state.
         body: The state of the body.
     """
 
@@ -43,7 +43,7 @@ class DecodingState(NamedTuple):
     """The decoding state of a network.
 
     Attributes:
-        read: What it keeps of the words.
+        read: What the network keeps of the words that it has read.
         features: The features of the output matrices after the last word, S x D.
     """
 
@@ -195,7 +195,7 @@ def first_rows(lines_BxT: np.ndarray) -> np.ndarray:
 
 
 def start_state(network: Network, num_streams: int) -> ReadState:
-    """Returns what `read` takes before the first word of each stream."""
+    """Returns the state before the first word of each stream."""
     recent_SxR = np.full((num_streams, network.body.num_context - 1), RARE_ID, np.int32)
     return ReadState(recent_SxR, network.body.start(num_streams))
 

@@ -1,4 +1,4 @@
-"""Which keys a run reads: those of its model family, its output layer and its optimizer. Any other is refused."""
+"""Finds the config keys that a run reads, by its model family, output layer and optimizer, and refuses others."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -16,9 +16,12 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.plugins import is_path
 
 CHOICES = ('model.family', 'output.kind', 'optimizer.name')
-_OF_FAMILIES = ('model', 'recurrent', 'mogrifier', 'residual', 'ngram')  # sections
-_OF_NETWORKS = ('output', 'optimizer', 'train')
-_OF_SOFTMAX = {'train.suffix_smoothing', 'train.calibrate'}  # of output layers that score all words
+_OF_FAMILIES = ('model', 'recurrent', 'mogrifier', 'residual', 'ngram')  # sections whose keys the family reads
+_OF_NETWORKS = ('output', 'optimizer', 'train')  # sections that only networks read
+_OF_SOFTMAX = {
+    'train.suffix_smoothing',
+    'train.calibrate',
+}  # keys that only output layers with a softmax over all words read
 
 
 def readers(settings: Settings) -> dict[str, frozenset[str]]:
@@ -70,13 +73,13 @@ def check(settings: Settings) -> None:
 
 
 def resets(config: ConfigDict | Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """Returns the defaults of the keys that were right for another family, output layer or optimizer.
+    """Returns the defaults of the keys that a newly chosen family, output layer or optimizer does not read.
 
-    An optimizer of another package that is given without a rate gets the rates of `optimizers.PLUGIN_RATES`.
+    An optimizer named by import path without a learning rate also gets the rates of `optimizers.PLUGIN_RATES`.
 
     Args:
-        config: A config in which some keys of a config file's row were changed. Keys of the row that nothing reads any
-            more are reset.
+        config: A config file's row in which the user changed some keys. Keys of the row that nothing reads any more are
+            reset.
         given: The keys that the user changed, which stay as they are. Without a new choice among them, none is reset.
     """
     if not set(given) & set(CHOICES):

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.processes import free_port
 
-# What a user may set for SLURM jobs: options of sbatch, and shell code that runs before the command.
+# What a user may set for SLURM jobs: options of sbatch, and `setup`, shell code that runs before the command.
 INTEGER_OPTIONS = ('time', 'nodes', 'cpus_per_task', 'gpus_per_node', 'signal_delay_s')
 STRING_OPTIONS = ('partition', 'account', 'qos', 'mem', 'gres', 'constraint', 'nodelist', 'exclude', 'setup')
 _DEFAULTS = {'time': '1440', 'nodes': '1', 'signal_delay_s': '90', 'setup': ''}  # time in minutes
@@ -122,7 +122,7 @@ def run(
 
 
 class _Slurm:
-    """Jobs of SLURM. squeue tells their state: not every SLURM keeps accounts."""
+    """Jobs of SLURM. Their state comes from squeue, because not every SLURM installation has accounting."""
 
     poll_seconds, backoff = 2.0, 1.3
 

@@ -1,8 +1,8 @@
-"""The folder of a run: whose it is, that one process at a time uses it, and what the run was started on.
+"""The folder of a run: its owner, its lock against other processes, and a record of the run's inputs.
 
 It records the config, digests of the text, and a copy of each of the user's files that the model is made from, named
-after the config's key. They are compared whenever the run is started or its text is read again, and between the
-processes of a run.
+after the config's key. These records are compared with the inputs whenever the run is started or its text is
+read again, and between the processes of a run.
 """
 
 import contextlib

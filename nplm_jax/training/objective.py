@@ -24,7 +24,7 @@ class Gradients(NamedTuple):
         nll: The batch's mean NLL (an estimate for a sampled loss), nats per word.
         grads: Dense: one tree like the parameters. Sparse: the pair (shared, per_example), as `gather_rows` returns it.
         rows: The gathered rows of sparse gradients; None for dense ones.
-        carry: The carry of the body after the batch.
+        carry: The body's state after the batch.
     """
 
     nll: jax.Array
@@ -50,10 +50,10 @@ def dense_gradients(
         network: Their network.
         ids_SxL: Token ids of each stream in reading order, int32.
         targets_B: The tokens that follow, stream by stream, int32.
-        carry: The carry of the body before the batch.
+        carry: The body's state before the batch.
         key: A random key for dropout; None switches it off.
         sharding: The sharding of the parameters and the batch.
-        num_parts: In how many parts the batch is computed, see `accumulate`.
+        num_parts: Number of parts of the batch; see `accumulate`.
     """
 
     def part(batch: Any, key: Key) -> tuple[Any, State]:
@@ -117,17 +117,17 @@ def sparse_gradients(
 
 
 def accumulate(part: Callable[[Any, Key], tuple[Any, Any]], num_parts: int, batch: Any, key: Key) -> tuple[Any, Any]:
-    """Computes a batch in equal parts, one after another: memory is that of a part.
+    """Computes a batch in equal parts, one after another, which needs the memory of one part only.
 
     Args:
         part: A function of a part of the batch and a random key, which returns means over the part, and arrays with one
             row for each of its examples or streams.
-        num_parts: How many parts.
+        num_parts: Number of parts.
         batch: Arrays with one row for each example or stream.
         key: A random key, from which each part gets its own.
 
     Returns:
-        The means over the batch, and its rows.
+        The means over the batch, and the arrays of all its examples or streams.
     """
     if num_parts == 1:
         return part(batch, key)

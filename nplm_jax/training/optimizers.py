@@ -42,12 +42,12 @@ def hyperparameters_of(settings: Settings) -> Hyperparameters:
 
 
 class Rule(NamedTuple):
-    """An entry of OPTIMIZERS.
+    """The update rule of an optimizer, an entry of OPTIMIZERS.
 
     Attributes:
         keys: The keys of `optimizer.*` that it reads.
-        make: Returns the rule of all parameters, or one for each label. The chain multiplies the updates by the
-            negative rate.
+        make: Returns one Optax transformation for all parameters, or one for each label. The chain multiplies the
+            updates by the negative rate.
         updates_rows: Whether the rows of a table without a gradient stay as they are, so that a sparse loss updates few
             rows. The state of a row must then be one number or nothing, and a rule must know `rows`; see
             `scale_by_row_moment`.
@@ -68,10 +68,10 @@ def _rowwise_adam(settings: OptimizerSettings) -> dict[str, Transformation]:
 
 
 def _plugin(settings: OptimizerSettings) -> Transformation | dict[str, Transformation]:
-    """Returns the rules of an import path: the factory's for hidden matrices, or with `optimizer.tables=same` for all.
+    """Returns the plug-in's transformation: for hidden matrices, or for all parameters with `optimizer.tables=same`.
 
     Raises:
-        BadInput: The plug-in is no Optax factory.
+        BadInput: The plug-in does not return an Optax transformation.
     """
     factory = plugins.load_function('optimizer.name', settings.name, 'learning_rate')
     rule = factory(learning_rate=-1.0, **dataclasses.asdict(settings.options))  # the chain has the rate and the sign
@@ -96,7 +96,7 @@ OPTIMIZERS = {
 }
 
 
-# Of a rule by import path, such as Muon, where a command names no rate; those of other rules are too large.
+# The rates of an optimizer named by import path, such as Muon, if the user sets none; the default is too large for it.
 PLUGIN_RATES = {'optimizer.learning_rate': 0.003, 'optimizer.table_rate': 2.0}
 PLUGIN = Rule(
     (*COMMON, 'row_adaptivity', 'tables', 'options'),
@@ -108,7 +108,7 @@ PLUGIN = Rule(
 
 
 def check_settings(settings: OptimizerSettings) -> None:
-    """Raises BadInput for a plug-in that is no Optax factory."""
+    """Raises BadInput for a plug-in that does not return an Optax transformation."""
     rule_of(settings).make(settings)
 
 
@@ -122,10 +122,10 @@ class Optimizer(NamedTuple):
 
     Attributes:
         chain: Its `update` takes the extra arguments `step` and `hyperparameters`, and `rows` where the gradients of
-            the tables are those of some rows: {table: row numbers}.
+            the tables are gathered rows: {table: row numbers}.
         learning_rate: The function (hyperparameters, step) -> rate.
-        table_rate: The rate of the tables as a multiple of it.
-        decay_key: The key of the coefficient of R.
+        table_rate: The rate of the tables as a multiple of the learning rate.
+        decay_key: The config key of the coefficient of R(theta).
         rule: The update rule.
     """
 
@@ -141,7 +141,7 @@ class Optimizer(NamedTuple):
 
 
 def make_optimizer(settings: Settings, total_steps: int, tables: tuple[str, ...]) -> Optimizer:
-    """Returns the optimizer of a run; the same one for runs that differ in HYPERPARAMETERS alone.
+    """Returns the optimizer of a run. Runs that differ only in HYPERPARAMETERS get the same object.
 
     Args:
         settings: The run's settings.
@@ -173,7 +173,8 @@ def _make_optimizer(
 def updates_rows(settings: Settings) -> bool:
     """Returns whether a sparse loss updates only the rows that it reads (`Rule.updates_rows`).
 
-    Weight decay and the average shrink factors during an execution (`sparse_rows.Scales`), which must stay above zero.
+    During an execution weight decay and the running average shrink the factors of `sparse_rows.Scales`. If these could
+    underflow, updates are dense.
     """
     optimizer, train = settings.optimizer, settings.train
     paper = optimizer.paper
@@ -199,7 +200,7 @@ def label_parameters(params: Mapping[str, Any], tables: Collection[str]) -> dict
 def add_weight_decay(key: str) -> optax.GradientTransformationExtraArgs:
     """Adds the gradient of R(theta) = decay/2 * the sum of the squares of all weights (C, H, U, W), not of the biases.
 
-    The tables of which `rows` are given are left out: their decay is `Optimizer.table_factor`.
+    Tables in `rows` are left out: `Optimizer.table_factor` is their decay.
 
     Args:
         key: The hyperparameter `decay`.
@@ -223,7 +224,7 @@ def scale_by_learning_rate(
 
     Args:
         learning_rate: The function (hyperparameters, step) -> rate.
-        multiples: By name.
+        multiples: The multiple of each such parameter, by name.
     """
 
     def update(

@@ -1,7 +1,7 @@
 """Gathers the rows of the parameters that a sparse update reads, and scatter-adds their updates.
 
 Weight decay and the running average change all rows in every update. Within a chunk of updates a table is therefore
-represented by an array and a factor (`Scales`), which decay multiplies, and an update touches few rows, exactly.
+represented by an array and a factor (`Scales`): decay changes only the factor, so an update touches few rows, exactly.
 
 Dims: V vocabulary, B batch, N context words, M features, L output rows of each example, S output rows of all examples,
 R rows that are updated, with repetitions.
@@ -27,7 +27,7 @@ class Rows(NamedTuple):
         ids_SxL: Rows of C: the tokens of each stream.
         example_rows_BxL: Rows of the output tables that belong to each example.
         shared_S: Rows of the output tables that all examples share.
-        draws: What the output layer knows of the rows of each example; None for nothing.
+        draws: What `SparseOutputLayer.rows` knows about each example's rows, for `sparse_loss`; None for nothing.
     """
 
     ids_SxL: jax.Array
@@ -54,7 +54,7 @@ class Scales:
 
     @classmethod
     def start(cls, tables: Sequence[str]) -> Self:
-        """Returns the factors with which arrays stand for themselves."""
+        """Returns the factors at which each table equals its array."""
         return cls(dict.fromkeys(tables, jnp.ones(())), jnp.ones(()), dict.fromkeys(tables, jnp.zeros(())))
 
     def update(
@@ -134,7 +134,7 @@ def table_gradients(
 
     Returns:
         A tree like the parameters, but with gathered rows, R x D, in place of each table; and the numbers of the rows
-        of each table, int32, R. A row that was gathered twice is there twice.
+        of each table, int32, R. A row that was gathered twice occurs twice.
     """
     shared, per_example = gathered
     joined, ids = dict(shared), {}
@@ -162,7 +162,7 @@ def sum_rows(ids_R: jax.Array, values_RxD: jax.Array, num_rows: int) -> tuple[ja
 
 
 def add_rows(params: Params, updates: Params, ids: dict[str, jax.Array]) -> Params:
-    """Adds updates in the structure of `table_gradients`. A row that is there twice gets both updates.
+    """Adds updates in the structure of `table_gradients`. A row that occurs twice gets both updates.
 
     Each table has one scatter for all its rows: before a second one XLA may copy the whole table.
     """

@@ -72,7 +72,7 @@ class Program:
         batch_size: Words per update.
         steps_per_epoch: Updates per epoch.
         scatters_updates: Whether an update changes only the rows that have a gradient: see `updates_rows`.
-        num_parts: In how many parts a batch is computed.
+        num_parts: Number of parts in which a batch is computed.
         average_decay: The decay of the parameters' average per update; 0 for no average.
         sharding: The sharding of the state.
     """
@@ -121,7 +121,7 @@ def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.nd
     output_state = network.output.init_state(network.vocabulary_size)
     opt_state = program.optimizer.chain.init(params)
     state = TrainState(params, opt_state, jnp.zeros((), jnp.int32), carry, average, output_state)
-    return jax.tree.map(jnp.copy, state)  # an execution donates each array, so none may stand there twice
+    return jax.tree.map(jnp.copy, state)  # an execution donates each array, so none may occur twice
 
 
 def compute_gradients(
@@ -141,7 +141,7 @@ def compute_gradients(
 
 
 def apply_gradients(program: Program, state: TrainState, gradients: Gradients, inputs: RunInputs) -> TrainState:
-    """Returns the state after the update with these gradients. `state.scales` is there if the update scatters."""
+    """Returns the state after the update with these gradients. `state.scales` is not None if the update scatters."""
     optimizer, hyperparameters, step = program.optimizer, inputs.hyperparameters, state.step
     extra = {'hyperparameters': hyperparameters, 'step': step}
     kept = jnp.minimum(program.average_decay, (step + 1) / (step + 2))  # a plain mean at first
@@ -200,7 +200,7 @@ def train_step(
 def train_steps(
     program: Program, state: TrainState, positions_SxB: jax.Array, inputs: RunInputs
 ) -> tuple[TrainState, jax.Array]:
-    """Makes S updates, each on the words at its positions. In how many executions they are made changes nothing.
+    """Makes S updates, each on the words at its positions. The result does not depend on S.
 
     Returns:
         The new state and the mean NLL of each batch, float32, S.

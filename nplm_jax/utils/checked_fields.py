@@ -1,4 +1,4 @@
-"""Dataclasses of values whose annotations say what each may be: a section of a config is such a dataclass."""
+"""Builds dataclasses from a config, one for each section, and checks each value by its annotation."""
 
 import dataclasses
 import math
@@ -27,10 +27,10 @@ class Check(NamedTuple):
 
 
 class OptionsOf(NamedTuple):
-    """Marks the field of a section that has the options of a plug-in.
+    """Marks the field of a section that holds the options of a plug-in.
 
     Attributes:
-        field: The field before it that names the plug-in.
+        field: An earlier field of the section, which names the plug-in.
         is_class: Whether the plug-in is a class; else it is a function.
     """
 
@@ -39,7 +39,7 @@ class OptionsOf(NamedTuple):
 
 
 def key(default: Any, meaning: str) -> Any:
-    """Returns a field with a default and a sentence that says what it means, for the reference of keys."""
+    """Returns a field with its default and its meaning, which the reference of keys and `--print_config` show."""
     return dataclasses.field(default=default, metadata={'meaning': meaning})
 
 
@@ -49,7 +49,7 @@ def at_least(least: float) -> Check:
 
 
 def build(settings_class: type[T], flat: Mapping[str, Any]) -> T:
-    """Returns a dataclass, and those in its fields, made of values by flattened key.
+    """Builds a dataclass, and the dataclasses in its fields, from values by flattened key.
 
     Args:
         settings_class: The dataclass. The annotation of each field says what its value may be.

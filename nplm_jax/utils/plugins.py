@@ -17,13 +17,13 @@ from typing import Any
 from nplm_jax.utils.errors import BadInput, first_line, require
 
 IMPORT_PATH = 'an import path, package.module:Name'
-_GIVEN = ('learning_rate',)  # arguments of a function that are no options
-_TYPES = (bool, int, float, str)  # of options
+_GIVEN = ('learning_rate',)  # arguments that the package passes, which are not options
+_TYPES = (bool, int, float, str)  # allowed types of a function's options
 
 
 @dataclasses.dataclass(frozen=True)
 class NoOptions:
-    """The options of what has none."""
+    """The options of a registered part, which has none, or of a plug-in without options."""
 
 
 def is_path(name: str) -> bool:
@@ -32,10 +32,10 @@ def is_path(name: str) -> bool:
 
 
 def load(key: str, path: str) -> Any:
-    """Returns what an import path names; modules in the working folder can be imported.
+    """Returns the object that an import path names; modules in the working folder can be imported.
 
-    The standard library has no plug-ins, but modules that do something when they are imported, and functions that
-    execute their arguments (`timeit.timeit`). A folder of a run from somebody else could name them.
+    Modules of the standard library are refused: some act when they are imported, and some of their functions execute
+    their arguments (`timeit.timeit`). The folder of a run from somebody else could name them.
 
     Args:
         key: The config key, for messages.
@@ -56,7 +56,8 @@ def load(key: str, path: str) -> Any:
             raise BadInput(f'{key}={path!r}: there is no module {error.name} {where}') from None
         reason = f'{type(error).__name__}: {first_line(error)}'
         raise BadInput(f'{key}={path!r}: importing {module_name} failed ({reason})') from error
-    require(hasattr(module, name), key, path, f'{module_name} has no {name or "empty name"}')
+    require(bool(name), key, path, 'must have a name after the colon')
+    require(hasattr(module, name), key, path, f'{module_name} has no {name}')
     found = getattr(module, name)
     if inspect.isroutine(found):
         _refuse_standard_library(key, path, found.__module__ or '')  # also where another module has imported it
@@ -86,7 +87,7 @@ def load_function(key: str, path: str, *given: str) -> Callable[..., Any]:
         *given: The names of the arguments that it is called with, beside its options.
 
     Raises:
-        BadInput: It is no function, or one that cannot be called so.
+        BadInput: It is not a function, or cannot be called with these arguments.
     """
     found = load(key, path)
     require(callable(found) and not isinstance(found, type), key, path, 'must be a function')
@@ -99,7 +100,7 @@ def load_function(key: str, path: str, *given: str) -> Callable[..., Any]:
 
 
 def options_class(key: str, name: str, is_class: bool) -> type:
-    """Returns the dataclass of the options of a plug-in; that of a registered name has none.
+    """Returns the dataclass of the options of a plug-in; for a registered name, one without fields.
 
     Args:
         key: The config key that names the plug-in, for messages.
@@ -126,10 +127,10 @@ def options_class(key: str, name: str, is_class: bool) -> type:
 
 @functools.cache
 def _arguments(function: Callable[..., Any]) -> type:
-    """Returns the arguments of a function that a config can set as a dataclass: those with a plain default."""
+    """Returns a dataclass of the arguments that a config can set: those with a default of a type in _TYPES."""
     try:
         hints = typing.get_type_hints(function, include_extras=True)
-    except Exception:  # noqa: BLE001 (annotations may name what only a type checker imports)
+    except Exception:  # noqa: BLE001 (annotations may use names that only a type checker imports)
         hints = {}
     fields = []
     for name, parameter in inspect.signature(function).parameters.items():

@@ -27,8 +27,8 @@ ANSWER_HEADERS = {
     'content-security-policy': "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; "
     "frame-ancestors 'none'; form-action 'none'",
 }
-REFUSAL = 'The explorer answers only to the names it listens as; start it with --host=NAME for another one.\n'
-FULL = 'The explorer has as many visitors as it takes; try again in a minute.\n'
+REFUSAL = 'The explorer answers only requests to its own host name; start it with --host=NAME to use another one.\n'
+FULL = 'The explorer has reached its limit of visitors; try again in a minute.\n'
 MAX_VISITORS = 200
 
 

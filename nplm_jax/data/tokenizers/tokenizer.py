@@ -159,7 +159,7 @@ class Tokenizer(abc.ABC):
 
 def normalize(text: str) -> str:
     """Returns a text in Unicode's normal form NFC."""
-    # Normalization takes time in the square of the number of marks on a letter. A joiner after every 64 marks bounds
+    # The time of normalization is quadratic in the number of marks on a letter. A joiner after every 64 marks bounds
     # it, as Unicode's Stream-Safe Text Format (UAX #15) does.
     return unicodedata.normalize('NFC', _MANY_MARKS.sub(lambda match: match[0] + _JOINER, text))
 

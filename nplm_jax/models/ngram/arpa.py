@@ -178,8 +178,8 @@ def _pack(path: pathlib.Path, section: list[_Ngram], ids: dict[str, int], keys: 
     is_repeated[np.unique(packed, return_index=True)[1]] = False
     for bad, problem in (
         (np.any(ids_IxK < 0, axis=1), 'has a word without a 1-gram'),
-        (nodes < 0, 'has a beginning that is not an n-gram of the order below'),
-        (is_repeated, 'stands twice'),
+        (nodes < 0, 'has a prefix that is not an n-gram of the order below'),
+        (is_repeated, 'occurs twice'),
     ):
         if bad.any():
             ngram = section[int(bad.argmax())]

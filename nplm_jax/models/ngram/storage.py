@@ -115,7 +115,7 @@ def _check_model(model: Any) -> int:
     _check(isinstance(model, Mixture) and isinstance(model.bins, FrequencyBins), 'of an unknown class')
     bins, weights_QxM = model.bins, model.weights_QxM
     size = _check_table(bins.table)
-    _check(bins.table.n == 3 and len(model.models) == 4, 'no mixture of four models by the bins of trigrams')
+    _check(bins.table.n == 3 and len(model.models) == 4, 'not a mixture of four models by the bins of trigrams')
     _check(all(_check_backoff(part) == size for part in model.models), 'models of different words')
     _check_vector('bins', bins.bins, 'i', bins.table.size(2) + 1, 0, bins.num_bins - 1)
     _check_vector('weights', weights_QxM.reshape(-1), 'f', bins.num_bins * 4, 0, 1)
@@ -125,7 +125,7 @@ def _check_model(model: Any) -> int:
 
 def _check_backoff(model: Any) -> int:
     """Checks a back-off model, and returns the number of its words."""
-    _check(isinstance(model, BackoffModel), 'no back-off model')
+    _check(isinstance(model, BackoffModel), 'not a back-off model')
     size, n = _check_table(model.table), model.n
     _check(1 <= n <= model.table.n, f'{n} orders of probabilities for {model.table.n} of n-grams')
     _check(n - 1 <= len(model.log_b) <= model.table.n, f'{len(model.log_b)} orders of back-off weights')
@@ -160,9 +160,9 @@ def _check_vector(
 ) -> None:
     """Checks the shape, the kind of numbers and the range of an array."""
     is_vector = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind == kind
-    _check(is_vector and size in (None, len(values)), f'{name} has another form')
+    _check(is_vector and size in (None, len(values)), f'{name} has a wrong shape or type')
     for part in parts(values):
-        _check(bool(((part >= low) & (part <= high)).all()), f'{name} has a number that it cannot have')  # or NaN
+        _check(bool(((part >= low) & (part <= high)).all()), f'{name} has a number out of range')  # or NaN
 
 
 def _check(condition: bool, what: str) -> None:

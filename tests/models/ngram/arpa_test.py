@@ -117,7 +117,7 @@ def test_kenlm_scores_an_unknown_word_in_capitals_alike(tmp_path):
 
 def test_a_file_with_both_unknown_words_is_refused(tmp_path):
     (tmp_path / 'model.arpa').write_text(FILE.replace('-1\tb', '-1\t<UNK>'), encoding='utf-8')
-    with pytest.raises(BadInput, match=":10: '<unk>' stands twice"):
+    with pytest.raises(BadInput, match=":10: '<unk>' occurs twice"):
         arpa.read(tmp_path / 'model.arpa')
 
 
@@ -159,8 +159,8 @@ def test_sentence_marks_that_are_used_are_words(tmp_path):
             ':13: not an ARPA file: expected log10 probability, 2 words, log10 back-off weight, or the next section',
         ),
         ('-0.75\ta b', '-0.75\ta c', ":13: 'a c' has a word without a 1-gram"),
-        ('-0.5 b  a', '-0.5 a b', ":14: 'a b' stands twice"),
-        ('-1\tb', '-1\ta', ":10: 'a' stands twice"),
+        ('-0.5 b  a', '-0.5 a b', ":14: 'a b' occurs twice"),
+        ('-1\tb', '-1\ta', ":10: 'a' occurs twice"),
         ('\\end\\', '', ':16: not an ARPA file, or cut short: no \\end\\'),
     ],
 )
@@ -177,7 +177,7 @@ def test_an_ngram_whose_beginning_is_missing_is_refused(tmp_path):
     path = tmp_path / 'model.arpa'
     longer = FILE.replace('ngram 2=2', 'ngram 2=2\nngram 3=1').replace('\\end\\', '\\3-grams:\n-1\tb b a\n\n\\end\\')
     path.write_text(longer, encoding='utf-8')
-    with pytest.raises(BadInput, match=":18: 'b b a' has a beginning that is not an n-gram of the order below"):
+    with pytest.raises(BadInput, match=":18: 'b b a' has a prefix that is not an n-gram of the order below"):
         arpa.read(path)
 
 
