@@ -382,12 +382,7 @@ class Settings:
 
 
 FIELDS = dict(list_fields(Settings))  # by flattened key: {'model.h': ...}
-PLUGINS = {
-    'corpus': 'name',
-    'model': 'family',
-    'output': 'kind',
-    'optimizer': 'name',
-}  # section -> key of an import path
+PLUGINS = tuple(f.name for f in dataclasses.fields(Settings) if hasattr(f.default, 'options'))  # sections with plug-ins
 
 
 def is_option(name: str) -> bool:
@@ -427,6 +422,11 @@ def to_dict(settings: Settings) -> dict[str, Any]:
     return dataclasses.asdict(settings)
 
 
+def to_flat(settings: Settings) -> dict[str, Any]:
+    """Returns the values of all keys by flattened key: {'model.h': 50}."""
+    return flatten(to_dict(settings))
+
+
 def to_record(settings: Settings) -> dict[str, Any]:
     """Returns what the config.json of a run's folder holds: every key, and the format of the folder."""
     return {'format': FORMAT, **to_dict(settings)}
@@ -448,4 +448,4 @@ def from_record(record: Mapping[str, Any]) -> Settings:
 
 def replace(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     """Returns settings with other values of some flattened keys: `replace(settings, {'model.h': 50})`."""
-    return build(Settings, {**flatten(to_dict(settings)), **changes})
+    return build(Settings, {**to_flat(settings), **changes})

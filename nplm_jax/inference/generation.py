@@ -130,11 +130,8 @@ def beam(
     """
     require(words >= 1, 'words', words, 'must be 1 or more')
     require(width >= 1, 'beam', width, 'must be 1 or more')
-    state, ids_KxT, log_p_K = (
-        model.prefill(np.asarray(prompt_N, np.int32)[None]),
-        np.zeros((1, 0), np.int32),
-        np.zeros(1),
-    )
+    state = model.prefill(np.asarray(prompt_N, np.int32)[None])
+    ids_KxT, log_p_K = np.zeros((1, 0), np.int32), np.zeros(1)
     for position in range(words):
         log_p_KxV = np.array(model.predict(state), np.float64)
         if not rare:

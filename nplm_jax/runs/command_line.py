@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from nplm_jax import config as config_lib
 from nplm_jax.config import FIELDS, is_option
-from nplm_jax.utils.checked_fields import flatten, list_fields
+from nplm_jax.utils.checked_fields import list_fields
 from nplm_jax.utils.errors import BadInput, first_line
 
 _CLONE = pathlib.Path(__file__).parents[2]  # with configs/, unless the package was installed from a wheel
@@ -118,7 +118,7 @@ def describe_config(config: ConfigDict, points: Sequence[Mapping[str, Any]] = ()
     plugins = [type(getattr(settings, section).options) for section in config_lib.PLUGINS]
     options = [list_fields(kind, f'{section}.options.') for section, kind in zip(config_lib.PLUGINS, plugins)]
     fields, lines = FIELDS | dict(itertools.chain(*options)), []
-    for key, value in flatten(config_lib.to_dict(settings)).items():
+    for key, value in config_lib.to_flat(settings).items():
         default, meaning = fields[key].default, fields[key].metadata.get('meaning', '')
         notes = ('' if value == default else f'default: {default!r}', meaning)
         lines.append(f'{key} = {value!r}  # {"; ".join(filter(None, notes))}')

@@ -11,7 +11,6 @@ from nplm_jax.models.ngram.factory import NGRAM_MODELS
 from nplm_jax.models.registry import body_class, check_family, is_network
 from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.training import optimizers
-from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.plugins import is_path
 
@@ -43,7 +42,7 @@ def readers(settings: Settings) -> dict[str, frozenset[str]]:
 
 def find_unread(settings: Settings) -> dict[str, str]:
     """Returns the keys that nothing reads and that differ from their defaults, each with the key that chooses."""
-    read, values = readers(settings), flatten(config_lib.to_dict(settings))
+    read, values = readers(settings), config_lib.to_flat(settings)
     unread = {}
     for key, field in FIELDS.items():
         choice = find_choice(key, 'output.kind' in read)
@@ -66,7 +65,7 @@ def check(settings: Settings) -> None:
     """Raises BadInput for a family or an output layer that does not exist, or for keys that the run does not read."""
     if not (unread := find_unread(settings)):
         return
-    values, choice = flatten(config_lib.to_dict(settings)), next(iter(unread.values()))
+    values, choice = config_lib.to_flat(settings), next(iter(unread.values()))
     keys = ', '.join(f'{key}={values[key]!r}' for key in unread if unread[key] == choice)
     read = ', '.join(key for key in FIELDS if key in readers(settings)[choice])
     raise BadInput(f'{keys}: not read by {choice}={values[choice]}, which reads {read}')

@@ -238,7 +238,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
         if perplexities[1] < lowest:
             best, lowest = len(rows), perplexities[1]
         rows.append([point.name, *perplexities, float(results['seconds'])])
-        values = flatten(config_lib.to_dict(settings))
+        values = config_lib.to_flat(settings)
         drawn.append(({key: values.get(key) for key in varied}, perplexities[1]))
     has_best = best >= 0 and len(rows) > 1
     lines = [f'Best on validation: {folder / rows[best][0]}'] if has_best else []

@@ -32,7 +32,6 @@ from nplm_jax.runs import keys
 from nplm_jax.runs.catalog import CONFIG, CORPUS, VOCABULARY
 from nplm_jax.training.word_source import resolve_input
 from nplm_jax.utils import mapped_arrays
-from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_bytes, read_json, remove_leftovers, sha256, write_atomically
 
@@ -75,19 +74,14 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         refuse_links(folder)
         if not (folder / CONFIG).exists():
-            written_before = {
-                CORPUS,
-                VOCABULARY,
-                registry.FILE,
-                *model_files(settings),
-            }  # a killed start may leave these
+            written_before = {CORPUS, VOCABULARY, registry.FILE, *model_files(settings)}  # a killed start leaves these
             if any(not p.name.startswith('.') and p.name not in written_before for p in folder.iterdir()):
                 raise BadInput(f'--workdir={folder}: is not empty and not a run; give another folder')
             return
-        recorded = flatten(config_lib.to_dict(_read_config(folder)))
+        recorded = config_lib.to_flat(_read_config(folder))
     except OSError as error:
         raise BadInput(f'--workdir={folder}: cannot be used ({error.strerror})') from None
-    current = flatten(config_lib.to_dict(settings))
+    current = config_lib.to_flat(settings)
     different = sorted(k for k in current if current[k] != recorded.get(k) and not k.startswith('parallel.'))
     different = [k for k in different if not (k in AUTO and current[k] == 'auto')]  # `resolve` takes the recorded value
     if differences := '; '.join(f'{k}={recorded.get(k)!r} there, {current[k]!r} now' for k in different):
@@ -105,10 +99,10 @@ def resolve(folder: pathlib.Path, settings: Settings, data: Dataset) -> Settings
         settings: The settings of the run.
         data: The text of the run.
     """
-    here = flatten(config_lib.to_dict(resolve_precisions(settings))) | {'train.input': resolve_input(data)}
+    here = config_lib.to_flat(resolve_precisions(settings)) | {'train.input': resolve_input(data)}
     if multihost.is_primary() and (folder / CONFIG).exists():
-        here |= flatten(config_lib.to_dict(_read_config(folder)))
-    configured, read = flatten(config_lib.to_dict(settings)), {'train.input'}.union(*keys.readers(settings).values())
+        here |= config_lib.to_flat(_read_config(folder))
+    configured, read = config_lib.to_flat(settings), {'train.input'}.union(*keys.readers(settings).values())
     values = {key: here[key] for key in AUTO if configured[key] == 'auto' and key in read}
     values |= {key: first for key, (_, first) in multihost.differences_from_primary(values).items()}
     return config_lib.replace(settings, values)
@@ -295,7 +289,7 @@ def check_config(settings: Settings) -> None:
     Raises:
         BadInput: Some keys have other values in this process than in the first one.
     """
-    different = multihost.differences_from_primary(flatten(config_lib.to_dict(settings)))
+    different = multihost.differences_from_primary(config_lib.to_flat(settings))
     keys = [key for key in different if key not in _KEYS_OF_MACHINE]
     if differences := '; '.join('{}={!r} here, {!r} there'.format(key, *different[key]) for key in keys):
         raise BadInput(

@@ -17,7 +17,6 @@ import optax
 from nplm_jax import config
 from nplm_jax.config import OptimizerSettings, Settings
 from nplm_jax.utils import plugins
-from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import require
 
 # The keys whose values are arguments of the compiled update: runs that differ only in them share one program.
@@ -37,7 +36,7 @@ HIDDEN, TABLES, VECTORS = LABELS = ('hidden', 'tables', 'vectors')
 
 def hyperparameters_of(settings: Settings) -> Hyperparameters:
     """Returns the run's hyperparameters: int32 the seed, float32 the others."""
-    values = flatten(config.to_dict(settings))
+    values = config.to_flat(settings)
     return {key: (np.int32 if key == 'seed' else np.float32)(values[key]) for key in HYPERPARAMETERS}
 
 

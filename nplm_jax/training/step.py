@@ -105,6 +105,7 @@ def make_program(
     )
 
 
+@functools.partial(jax.jit, static_argnames='program')  # one compilation instead of one per operation
 def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.ndarray | None = None) -> TrainState:
     """Returns the state before the first update, on one device: a pure function of the seed.
 
@@ -120,8 +121,7 @@ def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.nd
     average = params if program.average_decay else None
     output_state = network.output.init_state(network.vocabulary_size)
     opt_state = program.optimizer.chain.init(params)
-    state = TrainState(params, opt_state, jnp.zeros((), jnp.int32), carry, average, output_state)
-    return jax.tree.map(jnp.copy, state)  # an execution donates each array, so none may occur twice
+    return TrainState(params, opt_state, jnp.zeros((), jnp.int32), carry, average, output_state)
 
 
 def compute_gradients(

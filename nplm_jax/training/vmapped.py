@@ -20,7 +20,6 @@ from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.training.loop import Chunk, Interrupted, Trainer, out_of_memory_as_bad_input, run_chunk
 from nplm_jax.training.optimizers import HYPERPARAMETERS, updates_rows
 from nplm_jax.training.step import Program, RunInputs, TrainState, train_steps
-from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 RUNS = 'runs'  # the mesh axis over which runs are divided
@@ -41,7 +40,7 @@ def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
     may_differ = (*HYPERPARAMETERS, 'name')
     for number, settings in enumerate(all_settings):
         one_device = settings.parallel.data == settings.parallel.model == 1
-        values = flatten(config_lib.to_dict(settings))
+        values = config_lib.to_flat(settings)
         common = tuple((k, v) for k, v in values.items() if k not in may_differ and not k.startswith('paper.'))
         members.setdefault((common, updates_rows(settings)) if one_device else number, []).append(number)
     return list(members.values())

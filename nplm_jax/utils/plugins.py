@@ -78,6 +78,11 @@ def load_class(key: str, path: str, base: type) -> Any:
     return found
 
 
+def _require_function(key: str, path: str, found: Any) -> Callable[..., Any]:
+    require(callable(found) and not isinstance(found, type), key, path, 'must be a function')
+    return found
+
+
 def load_function(key: str, path: str, *given: str) -> Callable[..., Any]:
     """Returns the function that an import path names.
 
@@ -89,8 +94,7 @@ def load_function(key: str, path: str, *given: str) -> Callable[..., Any]:
     Raises:
         BadInput: It is not a function, or cannot be called with these arguments.
     """
-    found = load(key, path)
-    require(callable(found) and not isinstance(found, type), key, path, 'must be a function')
+    found = _require_function(key, path, load(key, path))
     try:
         inspect.signature(found).bind(**dict.fromkeys(given))
     except TypeError:
@@ -114,8 +118,7 @@ def options_class(key: str, name: str, is_class: bool) -> type:
         return NoOptions
     plugin = load(key, name)
     if not is_class:
-        require(callable(plugin) and not isinstance(plugin, type), key, name, 'must be a function')
-        return _arguments(plugin)
+        return _arguments(_require_function(key, name, plugin))
     require(isinstance(plugin, type), key, name, 'must be a class')
     options = getattr(plugin, 'Options', NoOptions)
     is_frozen = dataclasses.is_dataclass(options) and options.__dataclass_params__.frozen  # type: ignore[attr-defined]
