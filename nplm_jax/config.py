@@ -16,6 +16,7 @@ from nplm_jax.utils.checked_fields import Check, OptionsOf, at_least, build, fla
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.plugins import IMPORT_PATH, NoOptions, is_path
 
+MIN_PIECES = 300  # of corpus.pieces: the 256 bytes, the special tokens and some pieces
 FORMAT = 1  # version of the layout of a run's folder, recorded in its config.json
 
 Precision = Literal['float32', 'bfloat16', 'auto']
@@ -71,13 +72,25 @@ class CorpusSettings:
     test_path: str = key('', 'text, ap_news: a test file or folder')
     column: str = key('text', 'of JSON lines, Parquet and Hugging Face datasets: the column with the text')
     tokens: str = key(
-        'words', 'of text, ap_news: words (splits off punctuation) | whitespace (for tokenized text) | an import path'
+        'words',
+        'words (splits off punctuation) | whitespace (for tokenized text) | pieces (parts of words, learned from the '
+        'training texts) | characters | bytes | an import path; of a tokenized corpus, such as brown, words means '
+        'whitespace',
     )
     paragraphs: Literal['auto', 'blank_lines', 'lines'] = key(
         'auto',
         'of text, ap_news: what separates paragraphs: blank_lines | lines (each line is a paragraph, as in a file with '
         'one sentence per line) | auto (lines if the text has no blank lines and its lines clearly are sentences, else '
         'blank_lines)',
+    )
+    pieces: Annotated[int, at_least(MIN_PIECES)] = key(
+        8000, 'of tokens=pieces: |V|, special tokens and the 256 bytes included'
+    )
+    piece_model: Literal['bpe', 'unigram'] = key(
+        'bpe', 'of tokens=pieces: bpe (byte-pair encoding) | unigram (the unigram model of SentencePiece)'
+    )
+    normalization: Literal['none', 'nfc', 'nfkc'] = key(
+        'none', "of tokens=pieces, characters, bytes: Unicode's normal form of the text; none keeps every byte"
     )
     lowercase: bool = key(True, 'merge upper and lower case; the paper (section 4): true')
     split_possessive: bool = key(True, "dog's -> dog 's")

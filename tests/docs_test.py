@@ -119,7 +119,13 @@ def test_the_reference_names_every_file_and_result_of_a_run(folders):
         'sample',
         'lowered',
     }
-    assert _first_column('files.md') - files == {'not_finite.json', 'classes.txt', 'spelling', 'output.tree'}
+    assert _first_column('files.md') - files == {
+        'not_finite.json',
+        'classes.txt',
+        'spelling',
+        'output.tree',
+        'tokenizer.json',
+    }
     assert results | files <= _first_column('results.md') | _first_column('files.md')
 
 

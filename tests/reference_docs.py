@@ -170,6 +170,7 @@ THROUGH_OTHERS = {
     'cli/replay': 'tests/cli/launch_test.py',
     'cli/surprisal': 'tests/cli/surprisal_command_test.py',
     'data/token_table': 'tests/data/preparation_test.py',
+    'data/tokenizers/pieces': 'tests/data/tokenizer_byte_level_test.py',
     'data/word_codes': 'tests/outputs/tree_test.py',
     'inference/modeling_nplm': 'tests/inference/huggingface_test.py',
     'models/body': 'tests/models/seams_test.py',

@@ -124,8 +124,11 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
     Raises:
         BadInput: The text is missing, empty, binary, damaged, or too short for its split.
     """
+    tokenizer = tokenizer or make_tokenizer(settings)
     parts = _reader(settings).parts(settings)
-    prepared = preparation.prepare(parts, tokenizer or make_tokenizer(settings), settings.name)
+    if tokenizer.is_lossless and len(parts) == 1 and settings.name != 'sentences':
+        parts = _split_text(parts[0], settings)
+    prepared = preparation.prepare(parts, tokenizer, settings.name)
     _require_words(parts, prepared, settings)
     train, valid, test = _split(prepared.lengths, settings)
     corpus = Corpus(train, valid, test, prepared.stream, prepared.tokenizer)
@@ -170,6 +173,20 @@ def _split(lengths: Sequence[int], settings: CorpusSettings) -> Sequence[Span]:
     return list(map(Span, ends, ends[1:]))
 
 
+def _split_text(part: Part, settings: CorpusSettings) -> list[Part]:
+    """Splits a text in order into the training, validation and test texts, before tokens are learned from the first.
+
+    `settings.train` and `.valid` below 1 are fractions of the words, else numbers of words; white space of ASCII
+    separates words.
+    """
+    num_words = sum(sources.count_words(piece.text) for piece in part.read())
+    ends = [round(s * num_words) if s < 1 else int(s) for s in (settings.train, settings.valid)]
+    bounds = [0, ends[0], sum(ends), num_words]
+    reads = [functools.partial(sources.read_words, part.read, *bound) for bound in zip(bounds, bounds[1:])]
+    made = [part._replace(read=read, files=(), choices=(*part.choices, *bounds), key='') for read in reads]
+    return [made[0]._replace(files=part.files, key=part.key), *made[1:]]
+
+
 def _of_texts(texts: Iterable[str]) -> Part:
     pieces = [Piece(text, True) for text in texts]
     return Part(lambda: pieces)
@@ -197,7 +214,8 @@ def _ap_news_parts(settings: CorpusSettings) -> list[Part]:
 def _text_parts(settings: CorpusSettings) -> list[Part]:
     """Finds the user's text: one stream, or a part each for training, validation and test."""
     found = _find_parts(settings)
-    choices = settings.column, _has_lines(settings, found['corpus.path'])
+    is_lossless = make_tokenizer(settings).is_lossless
+    choices = settings.column, not is_lossless and _has_lines(settings, found['corpus.path'])
     reads = {key: functools.partial(_read_files, key, files, *choices) for key, files in found.items()}
     return [Part(reads[key], files, choices, key) for key, files in found.items()]
 

@@ -15,6 +15,7 @@ import numpy as np
 from nplm_jax.data import prepared_texts
 from nplm_jax.data.corpora import Corpus, Span, Splits
 from nplm_jax.data.keyed_permutation import permute
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.utils import mapped_arrays
 
@@ -22,11 +23,12 @@ MAX_WORDS_IN_MEMORY = 2**25  # words of a stream that is not held in memory
 
 
 class Size(NamedTuple):
-    """The size of a text in tokens, boundary tokens included, in words, and in characters."""
+    """The size of a text in tokens, boundary tokens included, in words, in characters, and in bytes of UTF-8."""
 
     tokens: int
     words: int
     characters: int
+    bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,12 +67,29 @@ def from_corpus(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
     token_ids_K = vocabulary.encode(types)
     is_large = isinstance(type_ids_T, np.memmap) and len(type_ids_T) > MAX_WORDS_IN_MEMORY
     tokens_T = prepared_texts.encode(type_ids_T, token_ids_K) if is_large else token_ids_K[type_ids_T]
-    sizes_Kx2 = np.array([corpus.tokenizer.size(token) for token in types])
-    sizes = {}
-    for name, span in corpus.splits.items():
-        counts_K = mapped_arrays.bincount(type_ids_T[span.start : span.stop], len(types))
-        sizes[name] = Size(len(span), *(counts_K @ sizes_Kx2).tolist())
+    spans = corpus.splits.items()
+    sizes = {name: measure(corpus.tokenizer, types, type_ids_T[span.start : span.stop]) for name, span in spans}
     return Dataset(corpus.train, corpus.valid, corpus.test, tokens_T, vocabulary, sizes)
+
+
+def measure(tokenizer: Tokenizer, types: Sequence[str], type_ids_T: np.ndarray) -> Size:
+    """Returns the size of a text, the first token of which begins a word.
+
+    Args:
+        tokenizer: The tokenizer of the text.
+        types: The different tokens.
+        type_ids_T: The text as numbers of `types`.
+    """
+    counts_K = mapped_arrays.bincount(type_ids_T, len(types))
+    characters_K, bytes_K, begins_blank_K, ends_blank_K, has_text_K = map(np.array, zip(*map(tokenizer.size, types)))
+    num_words = int(counts_K @ (has_text_K & begins_blank_K))
+    if not begins_blank_K.all():  # a token without a blank begins a word where the token before it ends in one
+        after_blank = True
+        for part_L in mapped_arrays.parts(type_ids_T):
+            after_blank_L = np.append(after_blank, ends_blank_K[part_L])
+            num_words += int(np.count_nonzero((has_text_K & ~begins_blank_K)[part_L] & after_blank_L[:-1]))
+            after_blank = after_blank_L[-1]
+    return Size(len(type_ids_T), num_words, int(counts_K @ characters_K), int(counts_K @ bytes_K))
 
 
 def windows(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:

@@ -7,6 +7,7 @@ compressed: .gz, .zst.
 
 import glob
 import hashlib
+import itertools
 import os
 import pathlib
 import re
@@ -20,6 +21,7 @@ from nplm_jax.utils.io import expand, open_regular, read_json
 PIECE_CHARACTERS = 2**20
 _PART_CHARACTERS = 2**18  # after which a border is looked for
 BLANK_LINES = re.compile(r'\n\s*\n')  # separate paragraphs
+_WORD = re.compile(r'\S+', re.ASCII)
 
 
 class Piece(NamedTuple):
@@ -178,6 +180,35 @@ def read_pieces(key: str, file: pathlib.Path, column: str, lines: bool = False) 
             if row and not row.isspace():
                 text = _separate_lines(row) if lines else row
                 yield from [Piece(text, True)] if len(text) < PIECE_CHARACTERS else cut([text])
+
+
+def count_words(text: str) -> int:
+    """Returns the number of words of a text, which white space of ASCII separates."""
+    return len(text.encode().split())
+
+
+def read_words(read: Callable[[], Iterable[Piece]], start: int, stop: int) -> Iterator[Piece]:
+    """Reads words [start, stop) of texts; the white space between two words belongs to the second.
+
+    Args:
+        read: Reads the pieces of the texts.
+        start: The first word.
+        stop: The word after the last one.
+    """
+    first = 0  # word of the piece
+    for piece in read():
+        num_words = count_words(piece.text)
+        begin, end = (_find_word(piece.text, word - first, num_words) for word in (start, stop))
+        if begin < end or (piece.begins_text and start <= first < stop):
+            yield Piece(piece.text[begin:end], piece.begins_text and not begin, piece.begins_paragraph and not begin)
+        first += num_words
+
+
+def _find_word(text: str, number: int, num_words: int) -> int:
+    """Returns where a word of a text begins, with the white space before it; 0 or the end for one outside the text."""
+    if not 0 < number < num_words:
+        return 0 if number <= 0 else len(text)
+    return next(itertools.islice(_WORD.finditer(text), number - 1, None)).end()
 
 
 def _separate_lines(text: str) -> str:

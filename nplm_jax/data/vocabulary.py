@@ -114,21 +114,27 @@ def from_counts(frequencies: Mapping[str, int], min_count: int = 1, max_vocabula
 def for_corpus(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
     """Builds the vocabulary that `corpus.count_over`, `corpus.min_count` and `corpus.max_vocabulary` describe.
 
+    A tokenizer with a list of tokens of its own gives all of them, counted in the training words.
+
     Raises:
         BadInput: The vocabulary has fewer than two words beside the rare-word symbol.
     """
-    span = Span(0, len(corpus)) if settings.count_over == 'all' else corpus.train
+    tokens = corpus.tokenizer.tokens
+    span = Span(0, len(corpus)) if settings.count_over == 'all' and tokens is None else corpus.train
     types, type_ids_L = corpus.stream
     counts = mapped_arrays.bincount(type_ids_L[span.start : span.stop], len(types)).tolist()
     frequencies = {word: count for word, count in zip(types, counts) if count}
-    vocabulary = from_counts(frequencies, settings.min_count, settings.max_vocabulary)
+    if tokens is None:
+        vocabulary = from_counts(frequencies, settings.min_count, settings.max_vocabulary)
+    else:
+        vocabulary = from_counts({token: frequencies.get(token, 0) for token in tokens}, min_count=0)
     require(len(vocabulary) > 2, 'corpus.min_count', settings.min_count, 'leaves fewer than two words')
     return dataclasses.replace(vocabulary, tokenizer=corpus.tokenizer)
 
 
 def save(vocabulary: Vocabulary, path: pathlib.Path) -> None:
     """Writes UTF-8 lines `word<TAB>count` in the order of the ids, and the tokenizer into the same folder."""
-    registry.save(vocabulary.tokenizer, path.parent)
+    registry.save(vocabulary.tokenizer, vocabulary.ids, path.parent)
     write_atomically(path, ''.join(f'{w}\t{c}\n' for w, c in zip(vocabulary.words, vocabulary.counts)))
 
 
@@ -144,4 +150,5 @@ def load(path: pathlib.Path) -> Vocabulary:
         counts.append(count)
     if words[:1] != [RARE]:
         raise BadInput(f'{path}:1: the first word must be {RARE}')
-    return Vocabulary(tuple(words), tuple(counts), registry.load(path.parent))
+    vocabulary = Vocabulary(tuple(words), tuple(counts))
+    return dataclasses.replace(vocabulary, tokenizer=registry.load(vocabulary.ids, path.parent))

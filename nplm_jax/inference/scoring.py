@@ -78,14 +78,27 @@ class LineStart:
     def of(cls, vocabulary: Vocabulary, context: str = 'paragraph') -> Self:
         """Returns the start of a line for models of this vocabulary: after the paragraph mark if the corpus has marks.
 
+        Where line ends are tokens, it is after the most frequent token of line ends, or after <text> if none occurs.
+
         Args:
             vocabulary: The vocabulary of the models.
             context: `text` for the beginning of a text, <text> <p>; `paragraph` for that of a paragraph, <p>.
                 Marks that the vocabulary lacks are left out.
         """
         known = [m for m in BOUNDARY_TOKENS if vocabulary.tokenizer.boundary_tokens and m in vocabulary.ids]
+        if vocabulary.tokenizer.is_lossless:
+            return cls._after_line_end(vocabulary, known)
         before = {'text': known, 'paragraph': [m for m in known if m == PARAGRAPH_BOUNDARY]}[context]
         return cls(tuple(vocabulary.ids[m] for m in before), tuple(vocabulary.ids[m] for m in known))
+
+    @classmethod
+    def _after_line_end(cls, vocabulary: Vocabulary, known: Sequence[str]) -> Self:
+        """Returns the start of a line of a lossless tokenizer: after the most frequent token of line ends alone."""
+        decode = vocabulary.tokenizer.decode
+        ends = [i for i, word in enumerate(vocabulary.words) if (text := decode([word])) and not text.strip('\r\n')]
+        best = max(ends, key=vocabulary.counts.__getitem__)
+        marks = tuple(vocabulary.ids[mark] for mark in known)
+        return cls((best,) if vocabulary.counts[best] else marks, (*marks, *ends))
 
     def before(self, ids_T: np.ndarray) -> np.ndarray:
         """Returns what stands before a line of these ids, int32: nothing if it goes on after a mark of its own."""

@@ -1,4 +1,4 @@
-"""Finds the config keys that a run reads, by its model family, output layer and optimizer, and refuses others."""
+"""Finds the config keys that a run reads, by its family, output layer, optimizer and tokens, and refuses others."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -7,6 +7,7 @@ from ml_collections import ConfigDict
 
 from nplm_jax import config as config_lib
 from nplm_jax.config import FIELDS, Settings
+from nplm_jax.data.tokenizers.registry import OF_TOKENIZERS, tokenizer_class
 from nplm_jax.models.ngram.factory import NGRAM_MODELS
 from nplm_jax.models.registry import body_class, check_family, is_network
 from nplm_jax.outputs.registry import output_layer_class
@@ -14,7 +15,7 @@ from nplm_jax.training import optimizers
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.plugins import is_path
 
-CHOICES = ('model.family', 'output.kind', 'optimizer.name')
+CHOICES = ('model.family', 'output.kind', 'optimizer.name', 'corpus.tokens')
 _OF_FAMILIES = ('model', 'recurrent', 'mogrifier', 'residual', 'ngram')  # sections whose keys the family reads
 _OF_NETWORKS = ('output', 'optimizer', 'train')  # sections that only networks read
 _OF_SOFTMAX = {
@@ -24,19 +25,21 @@ _OF_SOFTMAX = {
 
 
 def readers(settings: Settings) -> dict[str, frozenset[str]]:
-    """Returns the keys that the chosen family, output layer and optimizer read, by the key that chooses.
+    """Returns the keys that the chosen family, output layer, optimizer and tokenizer read, by the key that chooses.
 
     Raises:
-        BadInput: A family or an output layer is unknown.
+        BadInput: A family, an output layer or a tokenizer is unknown.
     """
     check_family(settings.model, NGRAM_MODELS)
     output = output_layer_class(settings.output)
+    of_tokens = {'corpus.tokens': frozenset(tokenizer_class(settings.corpus.tokens).keys)}
     if not is_network(settings.model):
-        return {'model.family': NGRAM_MODELS[settings.model.family].keys}
+        return {'model.family': NGRAM_MODELS[settings.model.family].keys, **of_tokens}
     return {
         'model.family': frozenset(body_class(settings.model).keys) | {'model.unigram_bias'},
         'output.kind': frozenset(output.keys) | (_OF_SOFTMAX if output.takes_new_words else set()),
         'optimizer.name': frozenset(f'optimizer.{key}' for key in optimizers.rule_of(settings.optimizer).keys),
+        **of_tokens,
     }
 
 
@@ -58,6 +61,8 @@ def find_choice(key: str, is_network: bool = True) -> str:
         return 'model.family'
     if section == 'output' or key in _OF_SOFTMAX:
         return 'output.kind'
+    if key in OF_TOKENIZERS:
+        return 'corpus.tokens'
     return 'optimizer.name' if section == 'optimizer' else ''
 
 
@@ -72,7 +77,7 @@ def check(settings: Settings) -> None:
 
 
 def resets(config: ConfigDict | Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """Returns the defaults of the keys that a newly chosen family, output layer or optimizer does not read.
+    """Returns the defaults of the keys that a newly chosen family, output layer, optimizer or tokenizer does not read.
 
     An optimizer named by import path without a learning rate also gets the rates of `optimizers.PLUGIN_RATES`.
 

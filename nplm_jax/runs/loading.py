@@ -11,7 +11,6 @@ import jax
 
 from nplm_jax.config import Settings
 from nplm_jax.data import corpora, dataset, vocabulary
-from nplm_jax.data.tokenizers import registry
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import factory, storage
@@ -114,8 +113,8 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
     Raises:
         BadInput: The text has changed since a run was started.
     """
-    tokenizer = registry.load(expand('--workdir', folders[0])) if folders else None
-    data = load_dataset(settings, tokenizer)
+    recorded = [vocabulary.load(expand('--workdir', folder) / workdir.VOCABULARY).tokenizer for folder in folders[:1]]
+    data = load_dataset(settings, *recorded)
     for folder in folders:
         path = expand('--workdir', folder)
         workdir.refuse_changes(path, workdir.difference_of_text(path, data))

@@ -9,7 +9,6 @@ from ml_collections import ConfigDict
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.data import characters, corpora, dataset, vocabulary
-from nplm_jax.data.tokenizers import registry
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.open_vocabulary import bits_per_character, count_characters
 from nplm_jax.models.registry import is_network
@@ -59,7 +58,7 @@ def read_rare_words(folder: Path) -> RareWords:
     """
     folder = expand('--workdir', folder)
     settings = workdir.read_settings(folder)
-    corpus = corpora.load(settings.corpus, registry.load(folder))
+    corpus = corpora.load(settings.corpus, vocabulary.load(folder / catalog.VOCABULARY).tokenizer)
     known = vocabulary.for_corpus(corpus, settings.corpus)
     data = dataset.from_corpus(corpus, known)
     workdir.refuse_changes(folder, workdir.difference_of_text(folder, data))

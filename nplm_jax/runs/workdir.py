@@ -74,7 +74,8 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         refuse_links(folder)
         if not (folder / CONFIG).exists():
-            written_before = {CORPUS, VOCABULARY, registry.FILE, *model_files(settings)}  # a killed start leaves these
+            # A killed start leaves these.
+            written_before = {CORPUS, VOCABULARY, *registry.FILES, *model_files(settings)}
             if any(not p.name.startswith('.') and p.name not in written_before for p in folder.iterdir()):
                 raise BadInput(f'--workdir={folder}: is not empty and not a run; give another folder')
             return

@@ -58,7 +58,7 @@ def test_the_folder_holds_what_the_readme_says(sentences):
     names = {p.name for p in folder.iterdir() if p.name != '.lock'}
     assert names == {
         'config.json', 'vocabulary.txt', 'metrics.jsonl', 'tensorboard', 'learning_curve.png', 'checkpoints',
-        'results.json', 'corpus.json', 'tokenizer.json',
+        'results.json', 'corpus.json', 'tokenizer_config.json',
     }  # fmt: skip
     results = json.loads((folder / 'results.json').read_text())
     assert {

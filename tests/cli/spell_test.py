@@ -161,7 +161,14 @@ def test_generate_open_writes_new_words_where_rare_is_drawn(runs, nplm_command):
 
 
 def test_any_family_spells(runs, nplm_command, tmp_path):
-    for name in ('config.json', 'corpus.json', 'vocabulary.txt', 'tokenizer.json', 'results.json', 'model.safetensors'):
+    for name in (
+        'config.json',
+        'corpus.json',
+        'vocabulary.txt',
+        'tokenizer_config.json',
+        'results.json',
+        'model.safetensors',
+    ):
         (tmp_path / name).write_bytes((runs / 'second' / name).read_bytes())
     (output,), _ = nplm_command('spell', tmp_path, '--family=modified_kneser_ney', '--n=4', '--json')
     settings, symbols, model = loading.load(tmp_path / 'spelling')
@@ -213,7 +220,14 @@ def test_a_run_without_rare_words_has_nothing_to_spell(folders, lines):
 
 
 def test_a_signal_ends_with_the_command_that_goes_on(runs, lines, monkeypatch, tmp_path):
-    for name in ('config.json', 'corpus.json', 'vocabulary.txt', 'tokenizer.json', 'results.json', 'model.safetensors'):
+    for name in (
+        'config.json',
+        'corpus.json',
+        'vocabulary.txt',
+        'tokenizer_config.json',
+        'results.json',
+        'model.safetensors',
+    ):
         (tmp_path / name).write_bytes((runs / 'second' / name).read_bytes())
     monkeypatch.setattr('nplm_jax.training.loop.Trainer.next_chunk', lambda self: self._stop_if_interrupted(True) or 1)
     monkeypatch.setattr('nplm_jax.distributed.multihost.allreduce_max', lambda value: 15)

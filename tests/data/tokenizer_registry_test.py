@@ -11,7 +11,7 @@ from helpers import corpus_settings
 from configs import text as text_config
 from nplm_jax.data import corpora, dataset, vocabulary
 from nplm_jax.data.tokenizers import registry
-from nplm_jax.data.tokenizers.tokenizer import RARE, Tokenizer
+from nplm_jax.data.tokenizers.tokenizer import RARE, Tokenizer, TokenSize
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.runs import experiment, loading
 from nplm_jax.utils.errors import BadInput
@@ -33,7 +33,7 @@ class Letters(Tokenizer):
         return [(string, string.lower() if self.lowercase else string)]
 
     def size(self, token):
-        return int(token == ' '), 1
+        return TokenSize(1, len(token.encode()))
 
 
 @pytest.fixture
@@ -87,8 +87,10 @@ def test_commands_follow_the_saved_rules_and_another_text_is_refused(train, call
     settings, words, _ = loading.load(folder)
     assert words.tokenize('The dogs, said') == ['the', 'dogs', ',', 'said']
     loading.prepare_recorded(settings, folder)
-    rules = json.loads((folder / 'tokenizer.json').read_text())
-    (folder / 'tokenizer.json').write_text(json.dumps({**rules, 'kind': 'whitespace', 'split_punctuation': False}))
+    rules = json.loads((folder / 'tokenizer_config.json').read_text())
+    (folder / 'tokenizer_config.json').write_text(
+        json.dumps({**rules, 'kind': 'whitespace', 'split_punctuation': False})
+    )
     assert loading.load(folder)[1].tokenize('The dogs, said') == ['the', 'dogs,', 'said']
     (output,) = call('The dogs, said\n', 'score', folder, '--json')
     assert json.loads(output)['lines'][0]['words'] == ['the', 'dogs,', 'said']
@@ -100,7 +102,7 @@ def test_commands_follow_the_saved_rules_and_another_text_is_refused(train, call
     'changes, message',
     [
         ({'format': 2}, 'format 2, this version reads 1'),
-        ({'kind': 'runes'}, "corpus.tokens='runes': must be one of words, whitespace"),
+        ({'kind': 'runes'}, "corpus.tokens='runes': must be one of words, whitespace, pieces"),
         ({'kind': []}, r"corpus.tokens='\[\]': must be one of"),
         ({'lowercase': 'no'}, "lowercase='no' is no rule of a tokenizer of kind words"),
         ({'merges': None}, 'merges=None is no rule of a tokenizer of kind words'),
@@ -108,15 +110,15 @@ def test_commands_follow_the_saved_rules_and_another_text_is_refused(train, call
     ],
 )
 def test_a_file_of_another_form_is_one_line(tmp_path, changes, message):
-    (tmp_path / 'tokenizer.json').write_text(json.dumps({**registry.to_dict(WordTokenizer('words')), **changes}))
-    with pytest.raises(BadInput, match=f'tokenizer.json: {message}'):
-        registry.load(tmp_path)
+    (tmp_path / 'tokenizer_config.json').write_text(json.dumps({**registry.to_dict(WordTokenizer('words')), **changes}))
+    with pytest.raises(BadInput, match=f'tokenizer_config.json: {message}'):
+        registry.load({}, tmp_path)
 
 
 def test_what_is_saved_is_loaded(tmp_path):
     tokenizer = WordTokenizer('words', lowercase=True, proper_nouns=True, names=('ann', 'bush'))
-    registry.save(tokenizer, tmp_path)
-    assert registry.load(tmp_path) == tokenizer
+    registry.save(tokenizer, {}, tmp_path)
+    assert registry.load({}, tmp_path) == tokenizer
 
 
 def test_proper_nouns_are_learned_from_the_text_and_kept(tmp_path):
@@ -133,7 +135,9 @@ def test_a_tokenized_corpus_is_split_at_white_space_unless_another_kind_is_asked
     assert corpora.make_tokenizer(corpus_settings('brown')).kind == 'whitespace'
     assert corpora.make_tokenizer(corpus_settings('text')).kind == 'words'
     assert corpora.make_tokenizer(corpus_settings('brown', tokens='letters')).kind == 'letters'
-    with pytest.raises(BadInput, match="^corpus.tokens='runes': must be one of words, whitespace, letters"):
+    with pytest.raises(
+        BadInput, match="^corpus.tokens='runes': must be one of words, whitespace, pieces, characters, bytes, letters"
+    ):
         corpora.check_settings(corpus_settings('text', tokens='runes'))
 
 
@@ -169,5 +173,5 @@ def test_a_dataset_knows_tokens_words_and_characters(tmp_path):
     assert corpus.words == '<text> <p> ab cd <p> ab efg <p> ab h ij'.split()
     rare = vocabulary.build(corpus.words, min_count=2)
     sizes = dataset.from_corpus(corpus, rare).sizes
-    assert sizes == {'train': (6, 3, 12), 'valid': (2, 1, 5), 'test': (3, 3, 8)}
+    assert sizes == {'train': (6, 3, 12, 12), 'valid': (2, 1, 5, 5), 'test': (3, 3, 8, 8)}
     assert RARE in rare.words

@@ -102,7 +102,7 @@ def read_arpa(folder: pathlib.Path, data: bytes) -> None:
 
 
 def read_vocabulary(folder: pathlib.Path, data: bytes) -> None:
-    registry.save(WordTokenizer(), folder)
+    registry.save(WordTokenizer(), {}, folder)
     words = vocabulary.load(_file(folder, data))
     vocabulary.save(words, folder / 'again')
     assert _again(vocabulary.load, folder / 'again') == words and words.words[0] == RARE

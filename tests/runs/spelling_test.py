@@ -71,7 +71,7 @@ def test_it_learns_the_letters_of_new_words(run_folder, trained):
 
 def test_a_stopped_training_ends_with_the_same_bits(run_folder, trained, tmp_path, monkeypatch):
     rare = spelling.read_rare_words(run_folder)
-    for name in ('config.json', 'corpus.json', 'tokenizer.json', 'vocabulary.txt'):
+    for name in ('config.json', 'corpus.json', 'tokenizer_config.json', 'vocabulary.txt'):
         (tmp_path / name).write_bytes((run_folder / name).read_bytes())
     chunks = iter(range(1000))
     next_chunk = loop.Trainer.next_chunk

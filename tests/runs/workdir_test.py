@@ -139,7 +139,7 @@ def test_each_file_that_a_start_writes_before_its_config_can_be_there(tmp_path):
     workdir.check(folder, settings)
     workdir.record_inputs(folder, settings, loading.load_dataset(settings))
     (folder / 'config.json').unlink()
-    assert {path.name for path in folder.iterdir()} == {'corpus.json', 'tokenizer.json', 'vocabulary.txt'}
+    assert {path.name for path in folder.iterdir()} == {'corpus.json', 'tokenizer_config.json', 'vocabulary.txt'}
     workdir.check(folder, settings)
 
 

@@ -3,6 +3,9 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import tokenizers
+from tokenizers import normalizers, pre_tokenizers
+
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, PARAGRAPH_BOUNDARY, RARE
 from nplm_jax.utils.errors import BadInput
 
@@ -47,16 +50,12 @@ def word_tokenizer(ids: Mapping[str, int], kind: str, lowercase: bool, split_pos
         numbers: Whether numeric forms become <number>.
 
     Raises:
-        BadInput: The package tokenizers is missing, or the vocabulary has the word <pad>.
+        BadInput: The vocabulary has the word <pad>.
     """
-    try:
-        import tokenizers  # noqa: PLC0415 (an extra)
-        from tokenizers import normalizers, pre_tokenizers  # noqa: PLC0415
-    except ImportError:
-        raise BadInput('tokenizers: not installed: pip install "nplm-jax[export]", or pip install tokenizers') from None
     if PAD in ids:
         raise BadInput(f'--to=hf: the vocabulary has the word {PAD}, which is reserved for padding')
-    word, steps = _WORD, [normalizers.NFC()]
+    word = _WORD
+    steps: list[Any] = [normalizers.NFC()]
     steps += [normalizers.Replace(old, new) for old, new in _quotes(ids, kind).items()]
     if numbers:
         before, number, after = _NUMBERS[kind]
@@ -65,7 +64,7 @@ def word_tokenizer(ids: Mapping[str, int], kind: str, lowercase: bool, split_pos
         steps.append(normalizers.Replace(tokenizers.Regex(before + number + after), '<number>'))
     if lowercase:
         steps.append(normalizers.Lowercase())
-    cuts = [pre_tokenizers.WhitespaceSplit()]
+    cuts: list[Any] = [pre_tokenizers.WhitespaceSplit()]
     if kind == 'words':
         cuts = [pre_tokenizers.Split(tokenizers.Regex(word), 'removed', invert=True)]
     if split_possessive:

@@ -7,25 +7,33 @@ from collections.abc import Mapping
 from typing import Any
 
 from nplm_jax.config import CorpusSettings
+from nplm_jax.data.tokenizers.byte_level import ByteLevelTokenizer, ByteTokenizer, CharacterTokenizer
+from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import read_json, write_atomically
 
-FILE, FORMAT = 'tokenizer.json', 1
+CONFIG_FILE, FORMAT = 'tokenizer_config.json', 1
+RULES_FILE = 'tokenizer.json'  # of Hugging Face's `tokenizers`; only of a byte-level tokenizer
+FILES = (CONFIG_FILE, RULES_FILE)
 TOKENIZERS: dict[str, type[Tokenizer]] = {
     'words': WordTokenizer,
     'whitespace': WordTokenizer,
+    'pieces': PieceTokenizer,
+    'characters': CharacterTokenizer,
+    'bytes': ByteTokenizer,
 }
+OF_TOKENIZERS = frozenset().union(*(made.keys for made in TOKENIZERS.values()))  # keys that not all of them read
 
 
 def from_settings(kind: str, settings: CorpusSettings) -> Tokenizer:
     """Returns the tokenizer of a kind with the `corpus.*` choices that it has. Raises BadInput for an unknown kind."""
-    tokenizer_class = _tokenizer_class(kind)
-    fields = {field.name for field in dataclasses.fields(tokenizer_class)}
+    made = tokenizer_class(kind)
+    fields = {field.name for field in dataclasses.fields(made)}
     choices = {key: value for key, value in dataclasses.asdict(settings).items() if key in fields}
-    return tokenizer_class(**{**choices, 'kind': kind})
+    return made(**{**choices, 'kind': kind})
 
 
 def to_dict(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -47,19 +55,20 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
         raise BadInput(f'{name}: format {values.get("format")!r}, this version reads {FORMAT}')
     kind = str(values.get('kind'))
     try:
-        tokenizer_class = _tokenizer_class(kind)
+        made = tokenizer_class(kind)
     except BadInput as error:
         raise BadInput(f'{name}: {error}') from None
-    defaults = {field.name: field.default for field in dataclasses.fields(tokenizer_class)}
+    defaults = {field.name: field.default for field in dataclasses.fields(made)}
     rules: dict[str, Any] = {key: value for key, value in values.items() if key != 'format'}
     for key, value in rules.items():
         value = rules[key] = tuple(map(str, value)) if isinstance(value, list) else value
         if key not in defaults or type(value) is not type(defaults[key]):
             raise BadInput(f'{name}: {key}={value!r} is no rule of a tokenizer of kind {kind}')
-    return tokenizer_class(**rules)
+    return made(**rules)
 
 
-def _tokenizer_class(kind: str) -> type[Tokenizer]:
+def tokenizer_class(kind: str) -> type[Tokenizer]:
+    """Returns the class of a kind, a value of `corpus.tokens`. Raises BadInput for an unknown one."""
     if plugins.is_path(kind):
         return plugins.load_class('corpus.tokens', kind, Tokenizer)
     allowed = f'must be one of {", ".join(TOKENIZERS)}, or {plugins.IMPORT_PATH}'
@@ -67,11 +76,35 @@ def _tokenizer_class(kind: str) -> type[Tokenizer]:
     return TOKENIZERS[kind]
 
 
-def save(tokenizer: Tokenizer, folder: pathlib.Path) -> None:
-    """Writes FILE into the folder of a run."""
-    write_atomically(folder / FILE, json.dumps(to_dict(tokenizer), indent=2) + '\n')
+def save(tokenizer: Tokenizer, ids: Mapping[str, int], folder: pathlib.Path) -> None:
+    """Writes CONFIG_FILE into the folder of a run, and RULES_FILE with the ids of the tokens."""
+    values = to_dict(tokenizer)
+    if isinstance(tokenizer, ByteLevelTokenizer):
+        del values['rules']
+        write_atomically(folder / RULES_FILE, tokenizer.to_hf(ids).to_str(pretty=True))
+    write_atomically(folder / CONFIG_FILE, json.dumps(values, indent=2) + '\n')
 
 
-def load(folder: pathlib.Path) -> Tokenizer:
-    """Reads what `save` wrote. Raises BadInput if the file is missing or damaged."""
-    return from_dict(read_json(folder / FILE), str(folder / FILE))
+def load(ids: Mapping[str, int], folder: pathlib.Path) -> Tokenizer:
+    """Reads what `save` wrote.
+
+    Args:
+        ids: The ids of the tokens.
+        folder: The folder of the run.
+
+    Raises:
+        BadInput: A file is missing or damaged, or RULES_FILE has other tokens or ids.
+    """
+    tokenizer = from_dict(read_json(folder / CONFIG_FILE), str(folder / CONFIG_FILE))
+    if not isinstance(tokenizer, ByteLevelTokenizer):
+        return tokenizer
+    values = read_json(folder / RULES_FILE)
+    try:
+        model = values['model']
+        tokenizer = tokenizer.with_rules_of(model)
+        is_same = tokenizer.ids_of(model) == ids and set(tokenizer.tokens) == ids.keys()
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise BadInput(f'{folder / RULES_FILE}: is not that of a tokenizer of kind {tokenizer.kind}') from None
+    if not is_same:
+        raise BadInput(f"{folder / RULES_FILE}: its tokens are not those of the run's vocabulary")
+    return tokenizer

@@ -20,15 +20,37 @@ PARAGRAPH_BOUNDARY = '<p>'  # before each paragraph
 BOUNDARY_TOKENS = (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY)
 RARE = '<rare>'  # all tokens that are not in the vocabulary
 
+COUNTED_KEYS = frozenset(
+    f'corpus.{key}' for key in ('boundary_tokens', 'paragraphs', 'min_count', 'max_vocabulary', 'count_over')
+)  # of a tokenizer whose vocabulary is counted in the corpus
+
 _MANY_MARKS = regex.compile(r'\p{M}{64}(?=\p{M})')
 _JOINER = '\u034f'
+
+
+class TokenSize(NamedTuple):
+    """What a token stands for in a text.
+
+    Attributes:
+        characters: Its characters, with the blank or line end after it where the text does not hold it.
+        bytes: The same in UTF-8 bytes.
+        begins_blank: Whether it begins with white space, or there is white space before it in every text.
+        ends_blank: Whether it ends with white space, or there is white space after it in every text.
+        has_text: Whether it holds anything else than white space.
+    """
+
+    characters: int
+    bytes: int
+    begins_blank: bool = True
+    ends_blank: bool = True
+    has_text: bool = True
 
 
 class Encoding(NamedTuple):
     """The tokens of a text; the names are those of Hugging Face's `tokenizers`.
 
     Attributes:
-        text: The text in Unicode's normal form NFC, which the offsets refer to.
+        text: The normalized text, which the offsets refer to.
         tokens: The tokens.
         offsets: Where each token begins and ends in `text`, in characters.
         word_ids: The number, from 0, of the word that each token is a part of; white space separates words.
@@ -50,9 +72,13 @@ class Tokenizer(abc.ABC):
         kind: Its name in `registry.TOKENIZERS`, a value of `corpus.tokens`.
         boundary_tokens: Whether <text> stands before each text of a corpus, and <p> before each paragraph.
         joiner: What stands between two tokens of a text.
+        is_lossless: Whether every text has tokens, which join to the same text.
+        keys: The keys of `corpus.*` that only some tokenizers read, and that decide what this one does.
     """
 
     joiner: ClassVar[str] = ' '
+    is_lossless: ClassVar[bool] = False
+    keys: ClassVar[frozenset[str]] = COUNTED_KEYS
     kind: str = ''
     boundary_tokens: bool = False
 
@@ -108,17 +134,28 @@ class Tokenizer(abc.ABC):
             ids: The id of each token of the vocabulary.
 
         Raises:
-            BadInput: There is no such tokenizer, or the package is missing.
+            BadInput: There is no such tokenizer.
         """
         raise BadInput(f'--to=hf: cannot write a tokenizer of corpus.tokens={self.kind}')
 
-    def size(self, token: str) -> tuple[int, int]:
-        """Returns how many words and characters of a text a token stands for, with the blank or line end after it."""
-        return int(token not in BOUNDARY_TOKENS), count_characters([token])
+    @property
+    def tokens(self) -> tuple[str, ...] | None:
+        """All tokens, the special ones included; None if the vocabulary is counted in the corpus."""
+        return None
+
+    def size(self, token: str) -> TokenSize:
+        """Returns what a token stands for in a text."""
+        if token in BOUNDARY_TOKENS:  # the line end of an empty line
+            return TokenSize(1, 1, has_text=False)
+        return TokenSize(len(token) + 1, len(token.encode()) + 1)
+
+    def normalize(self, text: str) -> str:
+        """Returns the text that is cut: in Unicode's normal form NFC."""
+        return normalize(text)
 
     def paragraphs(self, text: str) -> list[list[str]]:
         """Splits a text at blank lines into paragraphs, and each paragraph into the strings that `cut` cuts."""
-        return [strings for block in BLANK_LINES.split(normalize(text)) if (strings := self.split(block))]
+        return [strings for block in BLANK_LINES.split(self.normalize(text)) if (strings := self.split(block))]
 
     def read(self, text: str, begins_text: bool = True, begins_paragraph: bool = True) -> WordStream:
         """Returns a piece of a corpus as one stream of tokens, with the boundary tokens.
@@ -133,28 +170,38 @@ class Tokenizer(abc.ABC):
             if self.boundary_tokens and (number or begins_paragraph):
                 strings.append(PARAGRAPH_BOUNDARY)
             strings += paragraph
-        # What becomes of a string does not depend on its neighbours, so each different string is cut once.
+        return self.cut_stream(strings)
+
+    def cut_stream(self, strings: Iterable[str]) -> WordStream:
+        """Cuts the strings of a corpus, boundary tokens among them.
+
+        What becomes of a string does not depend on its neighbours, so each different string is cut once.
+        """
         stream = WordStream.from_words(strings)
         parts = ([s] if s in BOUNDARY_TOKENS else [token for _, token in self.cut(s)] for s in stream.types)
         return stream.replace_types(list(parts))
 
     def encode(self, text: str, known: Collection[str] | None = None) -> Encoding:
         """Returns the tokens of a text, without boundary tokens, and where they are in it; for `known` see `cut`."""
-        text = normalize(text)
+        text = self.normalize(text)
         cut = [pair for string in self.split(text) for pair in self.cut(string, known)]
         offsets, stop = [], 0
         for part, _ in cut:
             start = text.index(part, stop)
             stop = start + len(part)
             offsets.append((start, stop))
-        word_starts = [match.start() for match in re.finditer(r'\S+', text)]
-        word_ids = np.searchsorted(word_starts, [stop for _, stop in offsets]) - 1
-        return Encoding(text, [token for _, token in cut], offsets, word_ids.clip(0).tolist())
+        return Encoding(text, [token for _, token in cut], offsets, find_word_ids(text, offsets))
 
     def tokenize(self, texts: Iterable[str], known: Collection[str] | None = None) -> list[list[str]]:
         """Returns the tokens of each text as `encode` does. Each different string is cut once."""
         cut = functools.cache(lambda string: [token for _, token in self.cut(string, known)])
-        return [[token for string in self.split(normalize(text)) for token in cut(string)] for text in texts]
+        return [[token for string in self.split(self.normalize(text)) for token in cut(string)] for text in texts]
+
+
+def find_word_ids(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
+    """Returns the number, from 0, of the word in which each part of a text ends; white space separates words."""
+    word_starts = [match.start() for match in re.finditer(r'\S+', text)]
+    return (np.searchsorted(word_starts, [stop for _, stop in offsets]) - 1).clip(0).tolist()
 
 
 def normalize(text: str) -> str:

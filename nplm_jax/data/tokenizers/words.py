@@ -5,14 +5,14 @@ import functools
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import regex
 
 from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenizers import hf
 from nplm_jax.data.tokenizers.proper_nouns import CapitalCounts, count_capitals, find_proper_nouns
-from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, Tokenizer
+from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, COUNTED_KEYS, Tokenizer
 from nplm_jax.utils.errors import require
 
 NUMBER = '<number>'  # all numeric forms, under corpus.numbers
@@ -68,6 +68,10 @@ class WordTokenizer(Tokenizer):
         >>> WordTokenizer('words', lowercase=True, split_possessive=True).encode("The dog's").tokens
         ['the', 'dog', "'s"]
     """
+
+    keys: ClassVar[frozenset[str]] = COUNTED_KEYS | {
+        f'corpus.{key}' for key in ('lowercase', 'split_possessive', 'numbers', 'proper_nouns')
+    }
 
     kind: str = 'whitespace'
     lowercase: bool = False

@@ -1,0 +1,238 @@
+"""Tokenizers without unknown tokens: every UTF-8 text is cut into tokens that join to the same text again.
+
+A token is a string of bytes, written in the alphabet of GPT-2's byte-level encoding, where each byte is one visible
+character: ` dog` is `Ġdog`. It may be a part of a character.
+"""
+
+import abc
+import dataclasses
+import functools
+import itertools
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import regex
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from nplm_jax.data.sources import Piece
+from nplm_jax.data.tokenizers.hf import PAD
+from nplm_jax.data.tokenizers.tokenizer import (
+    BOUNDARY_TOKENS,
+    RARE,
+    TEXT_BOUNDARY,
+    Encoding,
+    Tokenizer,
+    TokenSize,
+    find_word_ids,
+)
+from nplm_jax.data.word_stream import WordStream
+from nplm_jax.utils.errors import BadInput
+
+_VISIBLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+_OTHERS = [byte for byte in range(256) if byte not in _VISIBLE]
+_FORMS: dict[str, Literal['NFC', 'NFKC']] = {'nfc': 'NFC', 'nfkc': 'NFKC'}
+ALPHABET = tuple(chr(byte if byte in _VISIBLE else 256 + _OTHERS.index(byte)) for byte in range(256))  # by byte
+_TO_ALPHABET = dict(enumerate(ALPHABET))
+_TO_BYTES = {ord(character): byte for byte, character in enumerate(ALPHABET)}
+
+
+def to_alphabet(text: str) -> str:
+    """Returns the UTF-8 bytes of a text in the alphabet.
+
+    Raises:
+        BadInput: The text has an unpaired surrogate.
+
+    Examples:
+        >>> to_alphabet(' né')
+        'ĠnÃ©'
+    """
+    try:
+        return text.encode().decode('latin-1').translate(_TO_ALPHABET)
+    except UnicodeEncodeError as error:
+        surrogate = f'U+{ord(text[error.start]):04X}'
+        raise BadInput(f'text: holds an unpaired surrogate ({surrogate}), which UTF-8 cannot encode') from None
+
+
+def to_bytes(token: str) -> bytes:
+    """Returns the bytes of a token; none of a special token."""
+    return b'' if token in (RARE, *BOUNDARY_TOKENS) else token.translate(_TO_BYTES).encode('latin-1')
+
+
+@dataclasses.dataclass(frozen=True)
+class ByteLevelTokenizer(Tokenizer):
+    """Cuts a text into bytes, or into units of several bytes that are learned from the training texts.
+
+    A subclass defines `pattern`, `units`, `cut_all` and `model`.
+
+    Attributes:
+        pattern: Splits a text into strings that are cut one by one; it leaves out no character.
+        normalization: Unicode's normal form of a text before it is cut: nfc or nfkc; none keeps every text as it is.
+        rules: What was learned.
+    """
+
+    joiner: ClassVar[str] = ''
+    is_lossless: ClassVar[bool] = True
+    keys: ClassVar[frozenset[str]] = frozenset({'corpus.normalization', 'corpus.boundary_tokens'})
+    pattern: ClassVar[str] = r'[\s\S]'
+
+    normalization: str = 'none'
+    rules: tuple[str, ...] = ()
+
+    @property
+    @abc.abstractmethod
+    def units(self) -> Sequence[str]:
+        """The tokens of more than one byte."""
+
+    @abc.abstractmethod
+    def cut_all(self, strings: Sequence[str]) -> list[list[str]]:
+        """Returns the tokens of each string."""
+
+    @abc.abstractmethod
+    def model(self, ids: Mapping[str, int]) -> models.Model:
+        """Returns the model of `tokenizers` that cuts strings in the alphabet, with these ids of the tokens."""
+
+    @abc.abstractmethod
+    def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
+        """Returns the rules that a saved `model` holds. Raises KeyError, TypeError or ValueError for another's."""
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """See `Tokenizer.tokens`."""
+        return (RARE, *([TEXT_BOUNDARY] if self.boundary_tokens else []), *ALPHABET, *self.units)
+
+    def normalize(self, text: str) -> str:
+        """See `Tokenizer.normalize`."""
+        form = _FORMS.get(self.normalization)
+        return unicodedata.normalize(form, text) if form else text
+
+    def split(self, text: str) -> list[str]:
+        """See `Tokenizer.split`."""
+        return regex.findall(self.pattern, text)
+
+    def cut(self, string: str, known: Collection[str] | None = None) -> list[tuple[str, str]]:
+        """See `Tokenizer.cut`. The part of the string that a token was made of may be a part of a character."""
+        return [(to_bytes(token).decode(errors='replace'), token) for token in self.cut_all([string])[0]]
+
+    def tokenize(self, texts: Iterable[str], known: Collection[str] | None = None) -> list[list[str]]:
+        """See `Tokenizer.tokenize`."""
+        return [list(itertools.chain(*self.cut_all(self.split(self.normalize(text))))) for text in texts]
+
+    def read(self, text: str, begins_text: bool = True, begins_paragraph: bool = True) -> WordStream:
+        """See `Tokenizer.read`. Line ends are tokens like others, and there is no mark before a paragraph."""
+        mark = [TEXT_BOUNDARY] if begins_text and self.boundary_tokens else []
+        stream = WordStream.from_words(itertools.chain(mark, self.split(self.normalize(text))))
+        return stream.replace_types([*([m] for m in mark), *self.cut_all(stream.types[len(mark) :])])
+
+    def encode(self, text: str, known: Collection[str] | None = None) -> Encoding:
+        """See `Tokenizer.encode`. The offsets of a part of a character are those of the character."""
+        text = self.normalize(text)
+        (tokens,) = self.tokenize([text])
+        stops_T = np.cumsum([len(token) for token in tokens], dtype=int)
+        starts_T = np.concatenate([[0], stops_T])[:-1]
+        first_bytes = np.cumsum([0, *(len(character.encode()) for character in text)])  # of each character, and the end
+        starts = np.searchsorted(first_bytes, starts_T, 'right') - 1
+        offsets = list(zip(starts.tolist(), np.searchsorted(first_bytes, stops_T).tolist()))
+        return Encoding(text, tokens, offsets, find_word_ids(text, offsets))
+
+    def decode(self, tokens: Sequence[str], clean_up: bool = False) -> str:
+        """See `Tokenizer.decode`. Bytes that are not UTF-8, which a model may write, become U+FFFD."""
+        return b''.join(map(to_bytes, tokens)).decode(errors='replace')
+
+    def size(self, token: str) -> TokenSize:
+        """See `Tokenizer.size`. Only white space of ASCII separates words, so that it does in bytes as well."""
+        data = to_bytes(token)
+        is_mark = not data
+        begins_blank, ends_blank = is_mark or data[:1].isspace(), is_mark or data[-1:].isspace()
+        characters = sum(byte & 0xC0 != 0x80 for byte in data)  # the bytes that begin one
+        return TokenSize(characters, len(data), begins_blank, ends_blank, bool(data.strip()))
+
+    def to_hf(self, ids: Mapping[str, int]) -> tokenizers.Tokenizer:
+        """See `Tokenizer.to_hf`."""
+        exported = tokenizers.Tokenizer(self.model(ids))
+        if form := _FORMS.get(self.normalization):
+            exported.normalizer = getattr(normalizers, form)()
+        strings = pre_tokenizers.Split(tokenizers.Regex(self.pattern), 'isolated')
+        alphabet = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        exported.pre_tokenizer = pre_tokenizers.Sequence([strings, alphabet])
+        exported.decoder = decoders.ByteLevel()
+        exported.add_special_tokens([*(token for token in (RARE, TEXT_BOUNDARY) if token in ids), PAD])
+        return exported
+
+    def with_rules_of(self, model: Mapping[str, Any]) -> Self:
+        """Returns the tokenizer with the rules of the `model` in a saved tokenizer.json; see `rules_of`."""
+        return dataclasses.replace(self, rules=self.rules_of(model))
+
+    def ids_of(self, model: Mapping[str, Any]) -> dict[str, int]:
+        """Returns the id of each token in the `model` of a saved tokenizer.json."""
+        return dict(model['vocab'])
+
+
+@dataclasses.dataclass(frozen=True)
+class ByteTokenizer(ByteLevelTokenizer):
+    """Cuts a text into its bytes."""
+
+    kind: str = 'bytes'
+
+    @property
+    def units(self) -> Sequence[str]:
+        """See `ByteLevelTokenizer`."""
+        return ()
+
+    def cut_all(self, strings: Sequence[str]) -> list[list[str]]:
+        """See `ByteLevelTokenizer`."""
+        return [list(to_alphabet(string)) for string in strings]
+
+    def model(self, ids: Mapping[str, int]) -> models.Model:
+        """See `ByteLevelTokenizer`."""
+        return models.BPE(dict(ids), [])
+
+    def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
+        """See `ByteLevelTokenizer`."""
+        return ()
+
+
+@dataclasses.dataclass(frozen=True)
+class CharacterTokenizer(ByteLevelTokenizer):
+    """Cuts a text into the characters of the training texts; others are cut into bytes.
+
+    `rules` are the characters of more than one byte.
+    """
+
+    kind: str = 'characters'
+
+    @property
+    def units(self) -> Sequence[str]:
+        """See `ByteLevelTokenizer`."""
+        return [to_alphabet(character) for character in self.rules]
+
+    def learn(self, parts: Sequence[Callable[[], Iterable[Piece]]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
+        """Collects the characters of the training texts."""
+        if self.rules:
+            return self
+        characters = set().union(*parallel_map(self._find_characters, parts[0]()))
+        return dataclasses.replace(self, rules=tuple(sorted(c for c in characters if len(c.encode()) > 1)))
+
+    def cut_all(self, strings: Sequence[str]) -> list[list[str]]:
+        """See `ByteLevelTokenizer`."""
+        known = self._known
+        tokens = map(to_alphabet, strings)
+        return [[token] if string in known else list(token) for string, token in zip(strings, tokens)]
+
+    def model(self, ids: Mapping[str, int]) -> models.Model:
+        """See `ByteLevelTokenizer`."""
+        return models.BPE(dict(ids), [], ignore_merges=True)  # a character that is no token is cut into bytes
+
+    def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
+        """See `ByteLevelTokenizer`."""
+        units = (to_bytes(token).decode() for token in model['vocab'] if len(token) > 1)
+        return tuple(sorted(unit for unit in units if len(unit) == 1))
+
+    @functools.cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.rules)
+
+    def _find_characters(self, piece: Piece) -> set[str]:
+        return set(self.normalize(piece.text))

@@ -1,0 +1,116 @@
+"""Pieces of words as tokens: byte-pair encoding (Sennrich et al., 2016) and the unigram model (Kudo, 2018).
+
+The package `tokenizers` learns and applies them.
+"""
+
+import collections
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import tokenizers
+from tokenizers import models, pre_tokenizers, trainers
+
+from nplm_jax.data.sources import Piece
+from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteLevelTokenizer, to_alphabet
+from nplm_jax.utils.errors import require
+
+_SEPARATOR = '\0'  # between strings in the alphabet, which lacks it
+_SPECIAL_SCORE = -1e9  # of special tokens under the unigram model: no text is cut into them
+_MODELS = {'bpe': models.BPE, 'unigram': models.Unigram}
+_TRAINERS = {'bpe': trainers.BpeTrainer, 'unigram': trainers.UnigramTrainer}
+
+
+@dataclasses.dataclass(frozen=True)
+class PieceTokenizer(ByteLevelTokenizer):
+    """Cuts a text into pieces of words. A blank is a part of the piece after it.
+
+    `rules` are, in the alphabet of bytes, for `bpe` the merges in their order, `left right`; for `unigram` the pieces
+    with their log-probabilities, `piece score`, the likeliest first.
+
+    Attributes:
+        pieces: The number of tokens, special tokens and the 256 bytes included.
+        piece_model: bpe or unigram.
+    """
+
+    keys: ClassVar[frozenset[str]] = ByteLevelTokenizer.keys | {'corpus.pieces', 'corpus.piece_model'}
+    pattern: ClassVar[str] = (  # \p{M} are combining marks
+        r"'(?:s|t|re|ve|m|ll|d)(?!\p{L})| ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+"
+        r'|\s*[\r\n]+|\s+(?!\S)|\s+'
+    )
+
+    kind: str = 'pieces'
+    pieces: int = 8000
+    piece_model: str = 'bpe'
+
+    @property
+    def units(self) -> Sequence[str]:
+        """See `ByteLevelTokenizer`."""
+        if self.piece_model == 'bpe':
+            return [rule.replace(' ', '') for rule in self.rules]
+        return [piece for piece, _ in self._scores if len(piece) > 1]
+
+    def learn(self, parts: Sequence[Callable[[], Iterable[Piece]]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
+        """Learns the pieces from the training texts.
+
+        Raises:
+            BadInput: `corpus.pieces` is more than these texts have.
+        """
+        if self.rules:
+            return self
+        counts: collections.Counter[str] = collections.Counter()
+        for counted in parallel_map(self._count_strings, parts[0]()):
+            counts.update(counted)
+        num_special = len(self.tokens) - len(ALPHABET)
+        options = {'vocab_size': self.pieces - num_special, 'initial_alphabet': list(ALPHABET), 'show_progress': False}
+        learner = tokenizers.Tokenizer(_MODELS[self.piece_model]())
+        learner.pre_tokenizer = pre_tokenizers.Split(_SEPARATOR, 'removed')
+        strings = (_SEPARATOR.join([to_alphabet(string)] * count) for string, count in counts.items())
+        learner.train_from_iterator(strings, _TRAINERS[self.piece_model](**options))
+        learned = self.with_rules_of(json.loads(learner.to_str())['model'])
+        allowed = f'the training texts have only {len(learned.tokens):,} different pieces; give fewer'
+        require(len(learned.tokens) >= self.pieces, 'corpus.pieces', self.pieces, allowed)
+        return learned
+
+    def cut_all(self, strings: Sequence[str]) -> list[list[str]]:
+        """See `ByteLevelTokenizer`."""
+        cutter, tokens = self._cutter
+        encodings = cutter.encode_batch_fast(list(map(to_alphabet, strings)), add_special_tokens=False)
+        return [[tokens[i] for i in encoding.ids] for encoding in encodings]
+
+    def model(self, ids: Mapping[str, int]) -> models.Model:
+        """See `ByteLevelTokenizer`."""
+        if self.piece_model == 'bpe':
+            return models.BPE(dict(ids), [(left, right) for left, right in map(str.split, self.rules)])
+        scores = dict(self._scores)
+        return models.Unigram(
+            [(token, scores.get(token, _SPECIAL_SCORE)) for token in sorted(ids, key=ids.__getitem__)]
+        )
+
+    def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
+        """See `ByteLevelTokenizer`."""
+        if self.piece_model == 'bpe':
+            return tuple(f'{left} {right}' for left, right in model['merges'])
+        scores = [(piece, float(score)) for piece, score in model['vocab'] if score != _SPECIAL_SCORE]
+        return tuple(f'{piece} {score!r}' for piece, score in sorted(scores, key=lambda item: (-item[1], item[0])))
+
+    def ids_of(self, model: Mapping[str, Any]) -> dict[str, int]:
+        """See `ByteLevelTokenizer`."""
+        if self.piece_model == 'bpe':
+            return super().ids_of(model)
+        return {piece: i for i, (piece, _) in enumerate(model['vocab'])}
+
+    @functools.cached_property
+    def _scores(self) -> list[tuple[str, float]]:
+        """The pieces of the unigram model with their log-probabilities."""
+        return [(piece, float(score)) for piece, score in (rule.split(' ') for rule in self.rules)]
+
+    @functools.cached_property
+    def _cutter(self) -> tuple[tokenizers.Tokenizer, Sequence[str]]:
+        """What cuts strings in the alphabet, and the token of each of its ids."""
+        return tokenizers.Tokenizer(self.model({token: i for i, token in enumerate(self.tokens)})), self.tokens
+
+    def _count_strings(self, piece: Piece) -> collections.Counter[str]:
+        return collections.Counter(self.split(self.normalize(piece.text)))

@@ -1,0 +1,191 @@
+"""Bytes, characters and pieces as tokens: every text has tokens, and they join to the same text."""
+
+import json
+
+import pytest
+import tokenizers
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from nplm_jax.data import corpora, dataset, vocabulary
+from nplm_jax.data.sources import Piece
+from nplm_jax.data.tokenizers import registry
+from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteTokenizer, CharacterTokenizer, to_alphabet, to_bytes
+from nplm_jax.data.tokenizers.pieces import PieceTokenizer
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.utils.errors import BadInput
+
+SCRIPTS = {  # the beginning of article 1 of the Universal Declaration of Human Rights
+    'English': 'All human beings are born free and equal in dignity and rights.\r\n',
+    'German': 'Alle Menschen sind frei und gleich an Würde und Rechten geboren.\n\n',
+    'Russian': 'Все люди рождаются свободными и равными в своем достоинстве и правах.\n',
+    'Chinese': '人人生而自由,在尊严和权利上一律平等。\n',
+    'Thai': 'มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ\n',
+    'Arabic': 'يولد جميع الناس أحرارًا متساوين في الكرامة والحقوق.\n',
+    'Hindi': 'सभी मनुष्यों को गौरव और अधिकारों के मामले में जन्मजात स्वतन्त्रता और समानता प्राप्त है।\n',
+}
+TEXT = ''.join(SCRIPTS.values()) * 3
+
+
+def learned(tokenizer):
+    return tokenizer.learn([lambda: [Piece(TEXT, True)]], map)
+
+
+TOKENIZERS = {
+    'bytes': ByteTokenizer(),
+    'characters': learned(CharacterTokenizer(boundary_tokens=True)),
+    'bpe': learned(PieceTokenizer(pieces=400, boundary_tokens=True)),
+    'unigram': learned(PieceTokenizer(pieces=340, piece_model='unigram')),
+}
+HF = {
+    name: tokenizer.to_hf({t: i for i, t in enumerate(reversed(tokenizer.tokens))})
+    for name, tokenizer in TOKENIZERS.items()
+}
+
+
+@pytest.mark.quick
+def test_the_alphabet_is_that_of_gpt_2():
+    assert sorted(ALPHABET) == sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    text = ''.join(map(chr, range(256)))
+    ((ours, _),) = tokenizers.pre_tokenizers.ByteLevel(False, use_regex=False).pre_tokenize_str(text)
+    assert ours == to_alphabet(text) and to_bytes(ours) == text.encode()
+
+
+@pytest.mark.parametrize('name', TOKENIZERS)
+def test_the_saved_tokenizer_is_loaded_and_reads_the_same_ids_in_hugging_faces_library(tmp_path, name):
+    tokenizer = TOKENIZERS[name]
+    words = Vocabulary(tokenizer.tokens, (0,) * len(tokenizer.tokens), tokenizer)
+    vocabulary.save(words, tmp_path / 'vocabulary.txt')
+    assert vocabulary.load(tmp_path / 'vocabulary.txt').tokenizer == tokenizer
+    hf = tokenizers.Tokenizer.from_file(str(tmp_path / 'tokenizer.json'))
+    ids = words.encode(words.tokenize(TEXT)).tolist()
+    assert hf.encode(TEXT, add_special_tokens=False).ids == ids and hf.decode(ids) == TEXT
+
+
+@pytest.mark.parametrize('name', TOKENIZERS)
+@pytest.mark.parametrize('script', SCRIPTS)
+def test_a_text_of_any_script_round_trips(name, script):
+    tokenizer, text = TOKENIZERS[name], SCRIPTS[script]
+    encoding = tokenizer.encode(text)
+    assert tokenizer.decode(encoding.tokens) == text == encoding.text
+    assert set(encoding.tokens) <= set(tokenizer.tokens)
+    for token, (start, stop) in zip(encoding.tokens, encoding.offsets):
+        assert to_bytes(token) in text[start:stop].encode()
+    assert encoding.word_ids[-1] == len(text.split()) - 1
+
+
+@settings(max_examples=10_000, deadline=None, database=None)
+@given(st.text(st.characters(exclude_categories=['Cs']), max_size=40))
+@example('\x00\x1c\x85\r\n\u2028 \t  a')
+@example('👩\u200d👩\u200d👧 e\u0301 \u202eabc\ufeff')
+@example("it's I'LL 'súbito '99 \U0010ffff")
+def test_ten_thousand_random_texts_round_trip(text):
+    for name, tokenizer in TOKENIZERS.items():
+        tokens = tokenizer.encode(text).tokens
+        assert tokenizer.decode(tokens) == text, name
+        assert tokens == tokenizer.tokenize([text])[0]
+        ids = HF[name].encode(text, add_special_tokens=False).ids
+        if '<rare>' not in text and '<text>' not in text and '<pad>' not in text:
+            assert [HF[name].id_to_token(i) for i in ids] == tokens, name
+
+
+@pytest.mark.parametrize('name', TOKENIZERS)
+def test_a_piece_of_a_corpus_has_the_tokens_of_its_text(name):
+    tokenizer = TOKENIZERS[name]
+    tokens = tokenizer.read(TEXT).words()
+    assert tokenizer.decode(tokens) == TEXT
+    marks = ['<text>'] if tokenizer.boundary_tokens else []
+    assert tokens == marks + tokenizer.encode(TEXT).tokens
+    assert tokenizer.read(TEXT, begins_text=False).words() == tokenizer.encode(TEXT).tokens
+
+
+@pytest.mark.parametrize('name', TOKENIZERS)
+def test_the_sizes_of_the_tokens_are_those_of_the_text(name):
+    tokenizer, text = TOKENIZERS[name], 'a  b\nTür ,c\n\n 人人 '
+    size = dataset.measure(tokenizer, *tokenizer.read(text, begins_text=False))
+    assert size[1:] == (5, len(text), len(text.encode()))
+
+
+def test_a_form_of_unicode_is_applied_before_the_text_is_cut():
+    text = 'e\u0301 ﬁ'
+    for form, expected in (('none', text), ('nfc', 'é ﬁ'), ('nfkc', 'é fi')):
+        tokenizer = ByteTokenizer(normalization=form)
+        assert tokenizer.decode(tokenizer.encode(text).tokens) == expected
+        hf = tokenizer.to_hf({t: i for i, t in enumerate(tokenizer.tokens)})
+        assert hf.encode(text, add_special_tokens=False).tokens == tokenizer.encode(text).tokens
+
+
+def test_an_unpaired_surrogate_is_one_line():
+    text = json.loads(r'"a \ud83d b"')
+    with pytest.raises(BadInput, match=r'^text: holds an unpaired surrogate \(U\+D83D\)'):
+        ByteTokenizer().encode(text)
+
+
+def _damage(folder, change):
+    path = folder / 'tokenizer.json'
+    values = json.loads(path.read_text())
+    change(values)
+    path.write_text(json.dumps(values))
+
+
+@pytest.mark.parametrize('name', ['bpe', 'unigram', 'characters'])
+@pytest.mark.parametrize(
+    'change',
+    [
+        lambda values: values.pop('model'),
+        lambda values: values['model'].pop('vocab'),
+        lambda values: values.update(model=[1]),
+        lambda values: values['model'].update(vocab=[['a', 'b']]),
+        lambda values: values['model'].update(merges=[['a']], vocab=[1]),
+    ],
+)
+def test_a_damaged_tokenizer_is_one_line(tmp_path, name, change):
+    tokenizer = TOKENIZERS[name]
+    vocabulary.save(Vocabulary(tokenizer.tokens, (0,) * len(tokenizer.tokens), tokenizer), tmp_path / 'vocabulary.txt')
+    _damage(tmp_path, change)
+    with pytest.raises(BadInput, match=r'tokenizer\.json: (is not that of a tokenizer of kind|its tokens are not)'):
+        vocabulary.load(tmp_path / 'vocabulary.txt')
+
+
+@pytest.mark.parametrize('name, other', [('bpe', 'unigram'), ('unigram', 'bpe'), ('characters', 'bytes')])
+def test_a_tokenizer_of_another_run_is_one_line(tmp_path, name, other):
+    for kind in (name, other):
+        tokenizer, folder = TOKENIZERS[kind], tmp_path / kind
+        folder.mkdir()
+        words = Vocabulary(tokenizer.tokens, (0,) * len(tokenizer.tokens), tokenizer)
+        vocabulary.save(words, folder / 'vocabulary.txt')
+    (tmp_path / name / 'tokenizer.json').write_bytes((tmp_path / other / 'tokenizer.json').read_bytes())
+    with pytest.raises(BadInput, match=r"tokenizer\.json: (its tokens are not those of the run's|is not that of)"):
+        vocabulary.load(tmp_path / name / 'vocabulary.txt')
+
+
+@pytest.mark.parametrize('kind', ['pieces', 'characters', 'bytes'])
+def test_a_corpus_is_split_by_words_and_the_tokens_are_learned_from_the_training_words(tmp_path, kind):
+    words = [f'w{i}' for i in range(70)] + ['übung'] * 30
+    (tmp_path / 'text.txt').write_text(' '.join(words))
+    choices = registry_settings(tmp_path / 'text.txt', tokens=kind, pieces=301, train=70, valid=20)
+    corpus = corpora.load(choices)
+    texts = [corpus.tokenizer.decode(corpus.words[span.start : span.stop]) for span in corpus.splits.values()]
+    assert texts == [' '.join(words[:70]), ' ' + ' '.join(words[70:90]), ' ' + ' '.join(words[90:])]
+    known = vocabulary.for_corpus(corpus, choices)
+    assert set(known.words) == set(corpus.tokenizer.tokens) and known.words[0] == '<rare>'
+    data = dataset.from_corpus(corpus, known)
+    assert data.oov() == {'valid': 0, 'test': 0}
+    assert [data.sizes[split].words for split in ('train', 'valid', 'test')] == [70, 20, 10]
+    assert not any('Ã¼' in token for token in known.words)  # ü occurs in no training word
+
+
+def registry_settings(path, **choices):
+    from nplm_jax.config import CorpusSettings  # noqa: PLC0415
+
+    return CorpusSettings(name='text', path=str(path), **choices)
+
+
+def test_more_pieces_than_the_text_has_are_refused(tmp_path):
+    (tmp_path / 'text.txt').write_text('the dog barks , the cat sleeps . ' * 20)
+    with pytest.raises(BadInput, match=r'^corpus\.pieces=900: the training texts have only 2\d\d different pieces'):
+        corpora.load(registry_settings(tmp_path / 'text.txt', tokens='pieces', pieces=900))
+
+
+def test_every_kind_is_registered():
+    assert {type(t) for t in TOKENIZERS.values()} <= set(registry.TOKENIZERS.values())
