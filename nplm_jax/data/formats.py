@@ -1,13 +1,15 @@
-"""The formats of text files, read in bounded memory: blocks of compressed text, lines of JSON, rows of tables."""
+"""The formats of text files, read in bounded memory: compressed text, lines of JSON, rows of tables."""
 
 import codecs
-import functools
+import contextlib
 import gzip
+import io
 import itertools
 import json
 import pathlib
+import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, BinaryIO
 
 from nplm_jax.utils.errors import BadInput, first_line
@@ -15,74 +17,45 @@ from nplm_jax.utils.errors import BadInput, first_line
 COMPRESSIONS = ('.gz', '.zst')
 TABLES = ('.parquet', '.arrow')
 
-_BLOCK_BYTES = 2**18  # that are read at a time
-_ZSTD_BYTES = 2**13  # compressed bytes that are decompressed at a time; they may hold much more text
 _MAX_LINE_BYTES = 2**28  # of .jsonl
-_ROWS = 256  # of a table, that are read at a time
-_BYTE_ORDER_MARK = b'\xef\xbb\xbf'
+_ROWS = 256  # of .parquet, that are read at a time
 _INSTALL = 'pip install "nplm-jax[corpora]"'
 
 
-class _DamagedError(Exception):
-    """A compressed file is damaged."""
-
-
-def read_blocks(name: str, opened: BinaryIO, compression: str) -> Iterator[bytes]:
-    """Reads a file in blocks.
+@contextlib.contextmanager
+def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterator[BinaryIO]:
+    """Opens the content of a file that may be compressed.
 
     Args:
         name: The beginning of error messages.
         opened: The file.
         compression: One of COMPRESSIONS, which is undone, or ''.
 
+    Yields:
+        The content, for reading.
+
     Raises:
-        BadInput: The file is damaged, it ends in the middle, or the package that decompresses is missing.
-        OSError: The file is unreadable.
+        BadInput: The content, read in the block, is damaged or ends in the middle; or the package that decompresses is
+            missing.
     """
-    decompress = {'': _read, '.gz': _decompress_gzip, '.zst': _decompress_zstd}[compression]
+    content: Any = opened
+    errors: tuple[type[Exception], ...] = (gzip.BadGzipFile, zlib.error)
     try:
-        yield from decompress(opened)
+        if compression == '.zst':
+            import backports.zstd as zstd  # noqa: PLC0415 (an optional package)
+
+            content, errors = io.BufferedReader(zstd.ZstdFile(opened)), (zstd.ZstdError,)
+        elif compression == '.gz':
+            content = io.BufferedReader(gzip.GzipFile(fileobj=opened))
+            if not opened.peek(1):
+                raise EOFError  # GzipFile reads an empty file as an empty text
+        yield content
+    except ImportError:
+        raise BadInput(f'{name}: needs backports.zstd: {_INSTALL}') from None
     except EOFError:
         raise BadInput(f'{name}: truncated') from None
-    except ImportError:
-        raise BadInput(f'{name}: needs zstandard: {_INSTALL}') from None
-    except (gzip.BadGzipFile, zlib.error, _DamagedError) as error:
+    except errors as error:
         raise BadInput(f'{name}: damaged or not {compression} ({error})') from None
-
-
-def _read(opened: BinaryIO) -> Iterator[bytes]:
-    return iter(functools.partial(opened.read, _BLOCK_BYTES), b'')
-
-
-def _decompress_gzip(opened: BinaryIO) -> Iterator[bytes]:
-    """Raises: EOFError where the file ends in the middle; BadGzipFile or zlib.error where it is damaged."""
-    with gzip.GzipFile(fileobj=opened) as file:
-        while block := file.read(_BLOCK_BYTES):
-            yield block
-    if not opened.tell():
-        raise EOFError
-
-
-def _decompress_zstd(opened: BinaryIO) -> Iterator[bytes]:
-    """Raises: ImportError; EOFError where the file ends in the middle; _DamagedError."""
-    import zstandard  # noqa: PLC0415 (an optional package)
-
-    # zstandard's stream_reader would end without an error where the file ends in the middle.
-    decompressor = zstandard.ZstdDecompressor()
-    frame = decompressor.decompressobj()
-    is_inside = True
-    try:
-        while block := opened.read(_ZSTD_BYTES):
-            while block:
-                if not is_inside:
-                    frame = decompressor.decompressobj()
-                yield frame.decompress(block)
-                is_inside = not frame.eof
-                block = frame.unused_data
-    except zstandard.ZstdError as error:
-        raise _DamagedError(error) from None
-    if is_inside:
-        raise EOFError
 
 
 def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
@@ -90,97 +63,63 @@ def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
 
     Args:
         name: The beginning of error messages.
-        blocks: The blocks.
+        blocks: The blocks, none of them empty.
 
     Raises:
         BadInput: The bytes are not UTF-8 or hold a NUL.
     """
-    data, num_bytes, num_characters = b'', 0, 0  # the two numbers are of what is decoded
-    for block in itertools.chain(blocks, [None]):
-        data += block or b''
-        if not num_bytes and len(data) < len(_BYTE_ORDER_MARK) and block is not None:
-            continue
-        if not num_bytes and data.startswith(_BYTE_ORDER_MARK):
-            data, num_bytes = data[len(_BYTE_ORDER_MARK) :], len(_BYTE_ORDER_MARK)
+    decoder = codecs.getincrementaldecoder('utf-8-sig')()
+    num_bytes = num_characters = 0
+    for block in itertools.chain(blocks, [b'']):
+        num_bytes += len(block)
         try:
-            text, consumed = codecs.utf_8_decode(data, 'strict', block is None)
+            text = decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
-            raise BadInput(f'{name}: not UTF-8 text (byte {num_bytes + error.start:,}); convert it first') from None
+            position = num_bytes - len(error.object) + error.start  # the object ends where the block does
+            raise BadInput(f'{name}: not UTF-8 text (byte {position:,}); convert it first') from None
         if '\0' in text:
             position = num_characters + text.index('\0')
             raise BadInput(f'{name}: binary, not text (NUL at character {position:,})')
-        data, num_bytes, num_characters = data[consumed:], num_bytes + consumed, num_characters + len(text)
+        num_characters += len(text)
         yield text
 
 
-def read_json_lines(file: pathlib.Path, blocks: Iterable[bytes], column: str) -> Iterator[str]:
+def read_json_lines(file: pathlib.Path, content: BinaryIO, column: str) -> Iterator[str]:
     """Yields the text in each line of JSON; a null is an empty text, a blank line is left out.
 
     Args:
         file: The file, for error messages.
-        blocks: Its content.
+        content: Its content.
         column: The key of the text in the object that a line is.
 
     Raises:
         BadInput: A line is not such an object, or its text not a string; the message names file and line.
     """
-    for number, line in enumerate(_split_lines(file, blocks), start=1):
+    for number in itertools.count(1):
+        if not (line := content.readline(_MAX_LINE_BYTES + 1)):
+            return
+        where = f'{file}:{number}'
+        if len(line) > _MAX_LINE_BYTES:
+            raise BadInput(f'{where}: a line of more than {_MAX_LINE_BYTES:,} bytes; expected one JSON object per line')
         try:
-            decoded = line.decode('utf-8-sig' if number == 1 else 'utf-8')
-            row = json.loads(decoded) if decoded.strip() else {column: None}
-        except UnicodeDecodeError as error:
-            raise BadInput(f'{file}:{number}: not UTF-8 text (byte {error.start:,} of the line)') from None
-        except json.JSONDecodeError as error:
-            raise BadInput(f'{file}:{number}: not JSON ({error.msg})') from None
+            text = line.decode('utf-8-sig' if number == 1 else 'utf-8')
+            row = json.loads(text) if text.strip() else {column: None}
         except (ValueError, RecursionError) as error:  # Python limits the digits of an integer and the depth of nesting
-            raise BadInput(f'{file}:{number}: JSON that cannot be read ({error})') from None
+            raise BadInput(f'{where}: not JSON in UTF-8 ({getattr(error, "msg", error)})') from None
         if not isinstance(row, dict):
-            raise BadInput(f'{file}:{number}: not a JSON object')
-        if column not in row:
-            raise BadInput(f'{file}:{number}: no column {column!r}; it has {", ".join(map(repr, row)) or "none"}')
-        yield _check_text(f'{file}:{number}', column, row[column])
+            raise BadInput(f'{where}: not a JSON object')
+        _check_column(where, column, row)
+        if fault := find_fault(row[column]):
+            raise BadInput(f'{where}, column {column!r}: {fault}')
+        yield row[column] or ''
 
 
-def _split_lines(file: pathlib.Path, blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields the lines of a file without their ends."""
-    parts: list[bytes] = []
-    num_bytes, number = 0, 1
-    for block in blocks:
-        first, *others = block.split(b'\n')
-        parts.append(first)
-        num_bytes += len(first)
-        if num_bytes > _MAX_LINE_BYTES:
-            raise BadInput(
-                f'{file}:{number}: a line of more than {_MAX_LINE_BYTES:,} bytes; expected one JSON object per line'
-            )
-        for line in others:
-            yield b''.join(parts)
-            parts, num_bytes, number = [line], len(line), number + 1
-    yield b''.join(parts)
-
-
-def _check_text(where: str, column: str, text: Any) -> str:
-    """Returns the text of a row, '' for None. Raises: BadInput if it is no string of valid Unicode without NUL."""
-    if text is None:
-        return ''
-    if not isinstance(text, str):
-        raise BadInput(f'{where}: column {column!r} holds {type(text).__name__}, not text')
-    if '\0' in text:
-        raise BadInput(f'{where}: binary, not text (NUL at character {text.index(chr(0)):,})')
-    try:
-        if not text.isascii():
-            text.encode('utf-8')
-    except UnicodeEncodeError as error:
-        raise BadInput(f'{where}: not valid Unicode (character {error.start:,})') from None
-    return text
-
-
-def read_table(name: str, opened: BinaryIO, kind: str, column: str) -> Iterator[str]:
+def read_table(name: str, content: BinaryIO, kind: str, column: str) -> Iterator[str]:
     """Yields the text in each row of a table; a null is an empty text.
 
     Args:
         name: The beginning of error messages.
-        opened: The file.
+        content: The content of the file.
         kind: One of TABLES: .parquet, or .arrow for the stream format of Arrow's IPC.
         column: The column of the text.
 
@@ -188,18 +127,23 @@ def read_table(name: str, opened: BinaryIO, kind: str, column: str) -> Iterator[
         BadInput: The file is damaged, or has no such column of strings; or pyarrow is missing.
     """
     pyarrow = import_pyarrow(name)
-    first, where = 1, name
+    row = 0  # the last one that was read
     try:
-        for batch in {'.parquet': _parquet_batches, '.arrow': _arrow_batches}[kind](name, opened, column):
-            for start in range(0, len(batch), _ROWS):
-                rows = batch.slice(start, _ROWS)
-                where = f'{name}, rows {first + start:,} to {first + start + len(rows) - 1:,}'
-                for text in rows.to_pylist():
-                    yield _check_text(where, column, text)
-            first += len(batch)
+        if kind == '.parquet':
+            table = pyarrow.parquet.ParquetFile(content, buffer_size=2**18, pre_buffer=False)
+            columns, batches = table.schema_arrow.names, table.iter_batches(_ROWS, columns=[column], use_threads=False)
+        else:
+            batches = pyarrow.ipc.open_stream(content)
+            columns = batches.schema.names
+        _check_column(name, column, columns)
+        for text in itertools.chain.from_iterable(batch.column(column).to_pylist() for batch in batches):
+            row += 1
+            if fault := find_fault(text):
+                raise BadInput(f'{name}, row {row:,}, column {column!r}: {fault}')
+            yield text or ''
     except UnicodeDecodeError:
-        raise BadInput(f'{where}: not UTF-8 text') from None
-    except (pyarrow.ArrowException, OSError) as error:
+        raise BadInput(f'{name}, row {row + 1:,} or later, column {column!r}: not UTF-8 text') from None
+    except (pyarrow.ArrowException, OSError, KeyError) as error:  # KeyError: two columns of this name
         raise BadInput(f'{name}: damaged or not {kind} ({first_line(error)})') from None
 
 
@@ -212,35 +156,17 @@ def import_pyarrow(name: str) -> Any:
     return pyarrow
 
 
-def _parquet_batches(name: str, opened: BinaryIO, column: str) -> Iterator[Any]:
-    """Yields the column of a Parquet file in batches of rows."""
-    import pyarrow.parquet  # noqa: PLC0415
-
-    with pyarrow.parquet.ParquetFile(opened, buffer_size=_BLOCK_BYTES, pre_buffer=False) as table:
-        _check_column(name, column, table.schema_arrow)
-        for batch in table.iter_batches(_ROWS, columns=[column], use_threads=False):
-            yield batch.column(0)
+def _check_column(where: str, column: str, columns: Collection[str]) -> None:
+    if column not in columns:
+        raise BadInput(f'{where}: no column {column!r}; it has {", ".join(map(repr, columns)) or "none"}')
 
 
-def _arrow_batches(name: str, opened: BinaryIO, column: str) -> Iterator[Any]:
-    """Yields the column of a stream of record batches."""
-    import pyarrow.ipc  # noqa: PLC0415
-
-    with pyarrow.ipc.open_stream(opened) as stream:
-        _check_column(name, column, stream.schema)
-        for batch in stream:
-            yield batch.column(column)
-
-
-def _check_column(name: str, column: str, schema: Any) -> None:
-    """Raises BadInput unless a table has the column, and strings in it."""
-    import pyarrow  # noqa: PLC0415
-
-    if column not in schema.names:
-        raise BadInput(f'{name}: no column {column!r}; it has {", ".join(map(repr, schema.names)) or "none"}')
-    kind = schema.field(column).type
-    if pyarrow.types.is_dictionary(kind):
-        kind = kind.value_type
-    tests = (pyarrow.types.is_string, pyarrow.types.is_large_string, pyarrow.types.is_string_view)
-    if not any(is_text(kind) for is_text in tests):
-        raise BadInput(f'{name}: column {column!r} holds {kind}, not text')
+def find_fault(text: Any) -> str:
+    """Returns what is wrong with a cell, which must be None or valid Unicode without NUL; '' for nothing."""
+    if text is None:
+        return ''
+    if not isinstance(text, str):
+        return f'holds {type(text).__name__}, not text'
+    if '\0' in text:
+        return f'binary, not text (NUL at character {text.index(chr(0)):,})'
+    return 'not valid Unicode' if not text.isascii() and re.search('[\ud800-\udfff]', text) else ''

@@ -10,7 +10,7 @@ _NAMES = """
     carroll-alice chesterton-ball chesterton-brown chesterton-thursday edgeworth-parents
     melville-moby_dick milton-paradise shakespeare-caesar shakespeare-hamlet shakespeare-macbeth whitman-leaves
 """
-PACKAGE = download.NltkPackage(
+PACKAGE = download.Package(
     'gutenberg',
     "NLTK's Gutenberg selection",
     "corpus.name='gutenberg'",

@@ -5,6 +5,7 @@ A .txt file, or one with a suffix that is not named here, is one text in UTF-8. 
 compressed: .gz, .zst.
 """
 
+import functools
 import glob
 import hashlib
 import itertools
@@ -12,13 +13,14 @@ import os
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from nplm_jax.data import formats
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, open_regular, read_json
 
 PIECE_CHARACTERS = 2**20
+_BLOCK_BYTES = 2**18  # that are read at a time
 _PART_CHARACTERS = 2**18  # after which a border is looked for
 BLANK_LINES = re.compile(r'\n\s*\n')  # separate paragraphs
 _WORD = re.compile(r'\S+', re.ASCII)
@@ -98,13 +100,10 @@ def _find_dataset(key: str, root: pathlib.Path) -> list[pathlib.Path]:
     if not (state.is_file() and (root / 'dataset_info.json').is_file()):
         return []
     try:
-        names = [str(data_file['filename']) for data_file in read_json(state)['_data_files']]
+        files = [root / pathlib.Path(data_file['filename']).name for data_file in read_json(state)['_data_files']]
     except (KeyError, TypeError):
         raise BadInput(f'{state}: does not list the files as `datasets` does') from None
-    require(bool(names), key, str(root), 'this dataset has no files')
-    files = [root / pathlib.Path(name).name for name in names]
-    for file in files:
-        require(file.is_file(), key, str(root), f'{file.name}, which state.json names, is missing')
+    require(bool(files), key, str(root), 'this dataset has no files')
     return files
 
 
@@ -116,10 +115,8 @@ def stat(file: pathlib.Path) -> dict[str, int]:
     Raises:
         BadInput: The file is missing.
     """
-    try:
-        return _facts(file.stat())
-    except OSError as error:
-        raise BadInput(f'{file}: cannot be read ({error.strerror})') from None
+    with open_regular(str(file), file) as opened:
+        return _facts(opened)
 
 
 def fingerprint(file: pathlib.Path) -> dict[str, Any]:
@@ -129,21 +126,17 @@ def fingerprint(file: pathlib.Path) -> dict[str, Any]:
         BadInput: The file cannot be read, or changes while it is read.
     """
     with open_regular(str(file), file) as opened:
-        before = _facts(os.fstat(opened.fileno()))
+        before = _facts(opened)
         digest = hashlib.file_digest(opened, 'sha256').hexdigest()
-        after = _facts(os.fstat(opened.fileno()))
-    if before != after:
-        raise BadInput(f'{file}: changed while it was read')
-    return {**after, 'sha256': digest}
+        if before != _facts(opened):
+            raise BadInput(f'{file}: changed while it was read')
+    return {**before, 'sha256': digest}
 
 
-def _facts(status: os.stat_result) -> dict[str, int]:
-    return {
-        'bytes': status.st_size,
-        'mtime_ns': status.st_mtime_ns,
-        'ctime_ns': status.st_ctime_ns,
-        'inode': status.st_ino,
-    }
+def _facts(opened: BinaryIO) -> dict[str, int]:
+    status = os.fstat(opened.fileno())
+    names = {'bytes': 'st_size', 'mtime_ns': 'st_mtime_ns', 'ctime_ns': 'st_ctime_ns', 'inode': 'st_ino'}
+    return {fact: getattr(status, name) for fact, name in names.items()}
 
 
 def read_pieces(key: str, file: pathlib.Path, column: str, lines: bool = False) -> Iterator[Piece]:
@@ -165,15 +158,13 @@ def read_pieces(key: str, file: pathlib.Path, column: str, lines: bool = False) 
     suffixes = [suffix.lower() for suffix in file.suffixes[-2:]]
     compression = suffixes.pop() if suffixes and suffixes[-1] in formats.COMPRESSIONS else ''
     kind = suffixes[-1] if suffixes else ''
-    if kind in formats.TABLES and compression:
-        raise BadInput(f'{name}: {kind} inside {compression} cannot be read; decompress it first')
-    with open_regular(name, file) as opened:
+    with open_regular(name, file) as opened, formats.decompress(name, opened, compression) as content:
         if kind in formats.TABLES:
-            rows = formats.read_table(name, opened, kind, column)
+            rows = formats.read_table(name, content, kind, column)
         elif kind == '.jsonl':
-            rows = formats.read_json_lines(file, formats.read_blocks(name, opened, compression), column)
+            rows = formats.read_json_lines(file, content, column)
         else:
-            parts = formats.decode_blocks(name, formats.read_blocks(name, opened, compression))
+            parts = formats.decode_blocks(name, iter(functools.partial(content.read, _BLOCK_BYTES), b''))
             yield from cut(map(_separate_lines, parts) if lines else parts)
             return
         for row in rows:

@@ -3,19 +3,19 @@
 An item is a text of its own: a sentence, or a story. A zone is the place of a word in its item.
 """
 
+import collections
 import dataclasses
-import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from nplm_jax.data.formats import find_fault
 from nplm_jax.utils.errors import BadInput, require
 
 MAX_CHARACTERS = 999  # of a word
 
 _BLANK_LINES = re.compile(r'\n\s*\n')
-_SORT = 'sort the table by item and zone'
 _ADD_COLUMNS = 'name all columns that tell items apart (--item=item,condition)'
 
 Columns = Mapping[str, Sequence[Any]]
@@ -64,7 +64,7 @@ class Stimuli:
     def labels(self) -> list[str]:
         """What identifies each item: its cell, or its cells in several columns."""
         keys = _item_keys(self.columns, self.names)
-        return [_to_label(keys[rows.start]) for rows in self.items]
+        return [', '.join(map(str, keys[rows.start])) for rows in self.items]
 
     def place_word(self, row: int) -> str:
         """Returns the beginning of an error message on the word of a row, from 0."""
@@ -112,11 +112,13 @@ def from_columns(columns: Columns, name: str, names: ColumnNames = COLUMN_NAMES,
         BadInput: A column is missing, there is no row, a cell is empty or not allowed, or the rows of an item are not
             together and in the order of their zones. The message names row and column.
     """
-    place = place or functools.partial(_describe_row, name)
+    place = place or (lambda row: f'{name}, row {row + 1:,}')
     items = [('item', column) for column in names.item]
     _check_columns(columns, name, [*items, ('zone', names.zone), ('word', names.word)], place)
     for row, word in enumerate(columns[names.word]):
-        _check_word(f'{place(row)}, column {names.word!r}', word)
+        if len(word) > MAX_CHARACTERS:
+            message = f'a word of {len(word):,} characters; {MAX_CHARACTERS} at most'
+            raise BadInput(f'{place(row)}, column {names.word!r}: {message}')
     return Stimuli(columns, names, _find_items(columns, names, place), place)
 
 
@@ -138,17 +140,15 @@ def from_sentences(
     Raises:
         BadInput: As `from_columns`; or two rows are of one item, or there is a column of a name that is added.
     """
-    place = place or functools.partial(_describe_row, name)
+    place = place or (lambda row: f'{name}, row {row + 1:,}')
     if names.item == COLUMN_NAMES.item and names.item[0] not in columns and sentence in columns:
         columns = {names.item[0]: range(1, len(columns[sentence]) + 1), **columns}
     _check_columns(columns, name, [*(('item', column) for column in names.item), ('sentence', sentence)], place)
     for role, column in (('zone', names.zone), ('word', names.word)):
         allowed = f'{name} has this column, and the words of {sentence!r} become another; give that another name'
         require(column not in columns, f'{role} column', column, allowed)
-    for row, text in enumerate(columns[sentence]):
-        _check_text(f'{place(row)}, column {sentence!r}', text)
-    keys = _item_keys(columns, names)
-    _check_distinct(keys, range(len(keys)), names, place, f'; {_ADD_COLUMNS}')
+    repeated = next((key for key, n in collections.Counter(_item_keys(columns, names)).items() if n > 1), None)
+    require(repeated is None, ', '.join(names.item), repeated, f'{name} has two rows of this item; {_ADD_COLUMNS}')
     words = [text.split() for text in columns[sentence]]
     rows = [row for row, item in enumerate(words) for _ in item]
     cut = {column: [cells[row] for row in rows] for column, cells in columns.items()}
@@ -157,12 +157,8 @@ def from_sentences(
     return from_columns(cut, name, names, lambda row: place(rows[row])), rows
 
 
-def _describe_row(name: str, row: int) -> str:
-    return f'{name}, row {row + 1:,}'
-
-
 def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]], place: Place) -> None:
-    """Raises BadInput unless the columns of these roles exist, differ, and have no empty cell."""
+    """Raises BadInput unless the columns of these roles exist, differ, and have no empty cell; the last one is text."""
     for role, column in roles:
         has = ', '.join(map(repr, columns)) or 'none'
         require(column in columns, f'{role} column', column, f'{name} has no such column; it has {has}')
@@ -170,29 +166,12 @@ def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]]
     require(len(set(names)) == len(names), 'columns', tuple(names), f'{", ".join(r for r, _ in roles)} must differ')
     if not len(columns[names[0]]):
         raise BadInput(f'{name}: no row')
-    for row, cells in enumerate(zip(*(columns[column] for column in names))):
-        for column, cell in zip(names, cells):
-            _check_cell(f'{place(row)}, column {column!r}', cell)
-
-
-def _check_cell(where: str, cell: Any) -> None:
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)) or (isinstance(cell, str) and not cell.strip()):
-        raise BadInput(f'{where}: empty')
-    if isinstance(cell, str) and '\0' in cell:
-        raise BadInput(f'{where}: binary, not text (NUL at character {cell.index(chr(0)):,})')
-
-
-def _check_text(where: str, text: Any) -> None:
-    if not isinstance(text, str):
-        raise BadInput(f'{where}: holds {type(text).__name__}, not text')
-    if not text.isascii() and any('\ud800' <= c <= '\udfff' for c in text):
-        raise BadInput(f'{where}: not valid Unicode')
-
-
-def _check_word(where: str, word: Any) -> None:
-    _check_text(where, word)
-    if len(word) > MAX_CHARACTERS:
-        raise BadInput(f'{where}: a word of {len(word):,} characters; {MAX_CHARACTERS} at most')
+    for column in names:
+        for row, cell in enumerate(columns[column]):
+            is_empty = cell is None or (isinstance(cell, float) and math.isnan(cell)) or not str(cell).strip()
+            fault = 'empty' if is_empty else find_fault(cell) if column == names[-1] else ''
+            if fault:
+                raise BadInput(f'{place(row)}, column {column!r}: {fault}')
 
 
 def _item_keys(columns: Columns, names: ColumnNames) -> list[tuple[Any, ...]]:
@@ -200,39 +179,25 @@ def _item_keys(columns: Columns, names: ColumnNames) -> list[tuple[Any, ...]]:
     return list(zip(*(columns[column] for column in names.item)))
 
 
-def _check_distinct(
-    keys: Sequence[tuple[Any, ...]], rows: Sequence[int], names: ColumnNames, place: Place, remedy: str
-) -> None:
-    """Raises BadInput unless the items that begin at these rows differ."""
-    first_rows: dict[Any, int] = {}
-    for row in rows:
-        if (first := first_rows.setdefault(keys[row], row)) != row:
-            where = f'{place(row)}, column{"s" * (len(names.item) > 1)} {", ".join(map(repr, names.item))}'
-            raise BadInput(f'{where}: item {_to_label(keys[row])!r} began at row {first + 1:,}{remedy}')
-
-
 def _find_items(columns: Columns, names: ColumnNames, place: Place) -> list[range]:
     """Returns the rows of each item. Raises BadInput unless they are consecutive and their zones increase."""
     keys, zones = _item_keys(columns, names), columns[names.zone]
-    starts = [row for row in range(len(keys)) if row == 0 or keys[row] != keys[row - 1]]
-    _check_distinct(keys, starts, names, place, f' and another item came between; {_SORT}, or {_ADD_COLUMNS}')
-    ranges = [range(start, stop) for start, stop in zip(starts, [*starts[1:], len(keys)])]
-    for rows in ranges:
-        numbers = [_to_number(zones[row]) for row in rows]
-        for row, before, number in zip(rows[1:], numbers, numbers[1:]):
-            if before is not None and number is not None and number <= before:
-                message = f'zone {zones[row]!r} comes after zone {zones[row - 1]!r} of the same item; {_SORT}'
-                raise BadInput(f'{place(row)}, column {names.zone!r}: {message}, or {_ADD_COLUMNS}')
-    return ranges
+    starts: dict[tuple[Any, ...], int] = {}
+    for row, key in enumerate(keys):
+        fault = ''
+        if row == 0 or key != keys[row - 1]:
+            if (first := starts.setdefault(key, row)) != row:
+                fault = f'item {", ".join(map(str, key))!r} began at row {first + 1:,} and another item came between'
+        elif not _to_number(zones[row - 1], -math.inf) < _to_number(zones[row], math.inf):
+            fault = f'zone {zones[row]!r} comes after zone {zones[row - 1]!r} of the same item'
+        if fault:
+            raise BadInput(f'{place(row)}: {fault}; sort the table by item and zone, or {_ADD_COLUMNS}')
+    return list(map(range, starts.values(), [*list(starts.values())[1:], len(keys)]))
 
 
-def _to_label(key: Sequence[Any]) -> str:
-    return ', '.join(map(str, key))
-
-
-def _to_number(zone: Any) -> float | None:
-    """Returns a zone as a number; None for a name, which has no order."""
+def _to_number(zone: Any, default: float) -> float:
+    """Returns a zone as a number; the default for a name, which has no order."""
     try:
         return float(zone)
     except (TypeError, ValueError):
-        return None
+        return default

@@ -1,25 +1,23 @@
 """Files of stimuli: TSV, CSV and Parquet tables, read into `Stimuli` and written with the columns of a model."""
 
+import contextlib
 import csv
 import io
 import math
 import pathlib
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from nplm_jax.data.formats import import_pyarrow
 from nplm_jax.data.stimuli import COLUMN_NAMES, ColumnNames, Columns, Place, Stimuli, from_columns, from_sentences
 from nplm_jax.utils.errors import BadInput, first_line, require
-from nplm_jax.utils.io import open_regular, read_bytes, write_atomically
+from nplm_jax.utils.io import open_regular, read_lines, write_atomically
 
 SUFFIXES = ('.tsv', '.csv', '.parquet')
 
-_MAX_BYTES = 2**28
 _SEPARATORS = '\t,;'
 _SNIFFED_CHARACTERS = 2**16
-
-Rows = Iterator[tuple[int, list[str]]]
 
 
 def check_suffix(key: str, path: pathlib.Path) -> None:
@@ -41,16 +39,41 @@ def read(path: pathlib.Path, names: ColumnNames = COLUMN_NAMES, sentence: str = 
     check_suffix('--table', path)
     place: Place | None = None
     if path.suffix.lower() == '.parquet':
-        columns = _read_parquet(path)
+        header, cells = _read_parquet(path)
     else:
-        text = _decode(path)
-        separator = _find_separator(text, default=',' if path.suffix.lower() == '.csv' else '\t')
-        rows = _read_tsv(text) if separator == '\t' else _read_csv(path, text, separator)
-        columns, lines = _transpose(path, rows)
-        place = lambda row: f'{path}:{lines[row]}'  # noqa: E731
+        header, rows = _read_text(path)
+        cells = [list(column) for column in zip(*rows.values())] or [[] for _ in header]
+        place = [f'{path}:{line}' for line in rows].__getitem__
+    repeated = next((name for i, name in enumerate(header) if name in header[:i]), None)
+    require(repeated is None, 'column', repeated, f'{path} has two of this name')
+    columns = dict(zip(header, cells))
     if sentence:
         return from_sentences(columns, sentence, str(path), names, place)[0]
     return from_columns(columns, str(path), names, place)
+
+
+def _read_text(path: pathlib.Path) -> tuple[list[str], dict[int, list[str]]]:
+    """Returns the header of a TSV or CSV file, and the cells of each row by its line; blank lines are left out.
+
+    In TSV a cell between two quotation marks is a quoted one, and other quotation marks belong to the cell.
+    """
+    text = ''.join(line for _, line in read_lines(path))
+    separator = _find_separator(text, default=',' if path.suffix.lower() == '.csv' else '\t')
+    is_tsv = separator == '\t'
+    lines = io.StringIO(text, newline='')
+    quoting = csv.QUOTE_NONE if is_tsv else csv.QUOTE_MINIMAL
+    reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)  # type: ignore[arg-type]
+    rows: dict[int, list[str]] = {}
+    try:
+        for cells in filter(None, reader):
+            rows[reader.line_num] = list(map(_unquote, cells)) if is_tsv else cells
+    except csv.Error as error:
+        raise BadInput(f'{path}:{reader.line_num}: not CSV ({error})') from None
+    header = rows.pop(min(rows)) if rows else []
+    for line, cells in rows.items():
+        if len(cells) != len(header):
+            raise BadInput(f'{path}:{line}: {len(cells)} cells; the header has {len(header)}')
+    return header, rows
 
 
 def _find_separator(text: str, default: str) -> str:
@@ -60,40 +83,8 @@ def _find_separator(text: str, default: str) -> str:
     default, as for a table of one column.
     """
     lines = [re.sub(r'"[^"]*"', '', line) for line in text[:_SNIFFED_CHARACTERS].split('\n') if line.strip()]
-    counts = [{s: line.count(s) for s in _SEPARATORS} for line in lines]
-    header = counts[0] if counts else {}
-
-    def rate(separator: str) -> tuple[int, int]:
-        return sum(row[separator] == header[separator] for row in counts), header[separator]
-
-    return max((s for s in _SEPARATORS if header.get(s)), key=rate, default=default)
-
-
-def _decode(path: pathlib.Path) -> str:
-    """Returns the text of a file. Raises BadInput, which names the line, where it is not UTF-8."""
-    data = read_bytes(str(path), path, _MAX_BYTES)
-    try:
-        return data.decode('utf-8-sig')
-    except UnicodeDecodeError as error:
-        line = data.count(b'\n', 0, error.start) + 1
-        raise BadInput(f'{path}:{line}: not UTF-8 text (byte {error.start:,} of the file); convert it first') from None
-
-
-def _read_csv(path: pathlib.Path, text: str, separator: str) -> Rows:
-    """Yields line number and cells of each row of CSV."""
-    reader = csv.reader(io.StringIO(text, newline=''), delimiter=separator, strict=True)
-    try:
-        for cells in reader:
-            yield reader.line_num, cells
-    except csv.Error as error:
-        raise BadInput(f'{path}:{reader.line_num}: not CSV ({error})') from None
-
-
-def _read_tsv(text: str) -> Rows:
-    """Yields line number and cells of each line. A cell between two quotation marks is a quoted one."""
-    for number, line in enumerate(text.split('\n'), start=1):
-        line = line.removesuffix('\r')
-        yield number, [_unquote(cell) for cell in line.split('\t')] if line else []
+    counts = {s: [line.count(s) for line in lines] for s in _SEPARATORS if lines and s in lines[0]}
+    return max(counts, key=lambda s: (counts[s].count(counts[s][0]), counts[s][0]), default=default)
 
 
 def _unquote(cell: str) -> str:
@@ -101,33 +92,13 @@ def _unquote(cell: str) -> str:
     return cell[1:-1].replace('""', '"') if quoted else cell
 
 
-def _transpose(path: pathlib.Path, rows: Rows) -> tuple[dict[str, list[str]], list[int]]:
-    """Returns the columns by name, and the line of each row; blank lines are left out."""
-    header = next((cells for _, cells in rows if cells), [])
-    repeated = next((name for i, name in enumerate(header) if name in header[:i]), None)
-    require(repeated is None, 'column', repeated, f'{path} has two of this name')
-    columns: dict[str, list[str]] = {name: [] for name in header}
-    lines = []
-    for line, cells in rows:
-        if not cells:
-            continue
-        if len(cells) != len(header):
-            raise BadInput(f'{path}:{line}: {len(cells)} cells; the header has {len(header)}')
-        lines.append(line)
-        for column, cell in zip(columns.values(), cells):
-            column.append(cell)
-    return columns, lines
-
-
-def _read_parquet(path: pathlib.Path) -> dict[str, list[Any]]:
-    """Returns the columns of a Parquet file; those of dictionaries as their values."""
+def _read_parquet(path: pathlib.Path) -> tuple[list[str], list[list[Any]]]:
+    """Returns the names and the columns of a Parquet file; those of dictionaries as their values."""
     pyarrow = import_pyarrow(str(path))
     try:
         with open_regular(str(path), path) as file:
             table = pyarrow.parquet.read_table(file, use_threads=False)
-            repeated = next((n for i, n in enumerate(table.column_names) if n in table.column_names[:i]), None)
-            require(repeated is None, 'column', repeated, f'{path} has two of this name')
-            return {name: table.column(name).to_pylist() for name in table.column_names}
+            return table.column_names, [column.to_pylist() for column in table.columns]
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
         raise BadInput(f'{path}: damaged or not .parquet ({first_line(error)})') from None
 
@@ -178,11 +149,7 @@ def write(path: pathlib.Path, columns: Columns, text_columns: Collection[str] = 
 
 def _to_numbers(column: Sequence[Any]) -> Sequence[Any]:
     """Returns the cells of a text table's column as numbers if all are numbers, else as they are."""
-    if not all(isinstance(cell, str) for cell in column):
-        return column
-    for kind in (int, float):
-        try:
+    for kind in (int, float) if all(isinstance(cell, str) for cell in column) else ():
+        with contextlib.suppress(ValueError):
             return [kind(cell) for cell in column]
-        except ValueError:
-            continue
     return column

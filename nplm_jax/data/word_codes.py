@@ -1,13 +1,11 @@
 """Binary codes of words, and the binary tree that they make: the way from the root to a word's leaf, a bit a node.
 
-Dims: V words, R leaves of a word, D nodes above a leaf, both the largest; S nodes and leaves of a level.
+Dims: V words, R leaves of a word, D nodes above a leaf, both the largest; S children of the nodes of a level.
 """
 
 import dataclasses
-import functools
 import hashlib
 import heapq
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,51 +19,25 @@ BUILT_IN = ('huffman', 'random')  # names of codes that are made from the vocabu
 Codes = Sequence[Sequence[str]]  # of each word the codes of its leaves, such as '0110'
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Level:
-    """The children of the nodes of one depth.
-
-    Attributes:
-        parents_S: The number of the node above each child.
-        parent_positions_S: Its position among the children of the level above.
-        signs_S: 1 for its branch 1, -1 for its branch 0.
-        leaf_positions: The positions of the children that are leaves.
-    """
-
-    parents_S: np.ndarray
-    parent_positions_S: np.ndarray
-    signs_S: np.ndarray
-    leaf_positions: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True)
 class Tree:
-    """A binary tree whose leaves are words. Trees compare by their content, so that equal programs are equal.
+    """A binary tree whose leaves are words, numbered breadth first. Equal trees compare equal, so that programs do too.
 
     Attributes:
+        digest: A checksum of the tree.
         num_nodes: Number of nodes that are no leaves; the root is node 0.
         nodes_VxRxD: The nodes above each leaf of each word from the root on, int32; 0 where there are fewer.
         signs_VxRxD: 1 where the way takes branch 1 of the node, -1 for branch 0, 0 where there is no node, int8.
-        levels: The same tree by depth.
-        leaves_VxR: The leaves of each word in the order of the levels; the number of leaves where there are fewer.
+        levels: For each depth below the root, whether each child of the nodes above is a leaf, S bools.
+        leaves_VxR: The leaves of each word, in their breadth-first order; the number of leaves where there are fewer.
     """
 
+    digest: str
     num_nodes: int
-    nodes_VxRxD: np.ndarray
-    signs_VxRxD: np.ndarray
-    levels: tuple[Level, ...]
-    leaves_VxR: np.ndarray
-
-    @functools.cached_property
-    def digest(self) -> str:
-        """A checksum of the content."""
-        return hashlib.sha256(self.nodes_VxRxD.tobytes() + self.signs_VxRxD.tobytes()).hexdigest()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tree) and self.digest == other.digest
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
+    nodes_VxRxD: np.ndarray = dataclasses.field(compare=False)
+    signs_VxRxD: np.ndarray = dataclasses.field(compare=False)
+    levels: tuple[np.ndarray, ...] = dataclasses.field(compare=False)
+    leaves_VxR: np.ndarray = dataclasses.field(compare=False)
 
 
 def codes_of(vocabulary: Vocabulary, source: str) -> Codes:
@@ -95,18 +67,16 @@ def huffman(counts: Sequence[int]) -> list[str]:
         >>> huffman([5, 2, 1, 1])
         ['1', '00', '010', '011']
     """
-    heap: list[tuple[int, int, tuple[int, ...]]] = [(count, i, (i,)) for i, count in enumerate(counts)]
+    heap: list[tuple[int, int, list[int]]] = [(count, i, [i]) for i, count in enumerate(counts)]
     heapq.heapify(heap)
-    bits: list[list[str]] = [[] for _ in counts]
-    for number in itertools.count(len(counts)):
-        if len(heap) == 1:
-            return [''.join(reversed(b)) for b in bits]
+    codes = [''] * len(counts)
+    for number in range(len(counts), 2 * len(counts) - 1):
         (count_0, _, words_0), (count_1, _, words_1) = heapq.heappop(heap), heapq.heappop(heap)
-        for words, bit in ((words_0, '0'), (words_1, '1')):
+        for bit, words in (('0', words_0), ('1', words_1)):
             for word in words:
-                bits[word].append(bit)
+                codes[word] = bit + codes[word]
         heapq.heappush(heap, (count_0 + count_1, number, words_0 + words_1))
-    raise AssertionError
+    return codes
 
 
 def balanced(size: int) -> list[str]:
@@ -126,14 +96,13 @@ def read(path: str, vocabulary: Vocabulary) -> Codes:
     file = expand('output.tree', path)
     require(file.is_file(), 'output.tree', path, 'must be huffman, random or a file of codes')
     codes: dict[str, list[str]] = {}
-    first_lines: dict[str, int] = {}
     for number, line in read_lines(file):
         word, _, leaves = line.partition('\t')
-        codes[word] = leaves.split()
-        if not codes[word] or set(''.join(codes[word])) - {'0', '1'}:
+        if not leaves.split() or set(leaves) - {*'01 \r\n'}:
             raise BadInput(f'{file}:{number}: must be a word, a tab, and codes of 0 and 1, separated by spaces')
-        if (first := first_lines.setdefault(word, number)) != number:
-            raise BadInput(f'{file}:{number}: {word!r} has codes in line {first} already; give all of them in one line')
+        if word in codes:
+            raise BadInput(f'{file}:{number}: {word!r} has codes in another line already; give all of them in one line')
+        codes[word] = leaves.split()
     for word in vocabulary.words:
         if word not in codes:
             raise BadInput(f'{file}: has no code for {word!r}, which is in the vocabulary')
@@ -163,23 +132,10 @@ def make_tree(codes: Codes) -> Tree:
     leaves_VxR = np.full((len(codes), R), len(leaves), np.int32)
     for number, (_, code, word) in enumerate(leaves):
         leaves_VxR[word, list(codes[word]).index(code)] = number
-    return Tree(len(prefixes), nodes_VxRxD, signs_VxRxD, _levels(numbers, all_codes), leaves_VxR)
-
-
-def _levels(numbers: dict[str, int], leaf_codes: Sequence[str]) -> tuple[Level, ...]:
-    """Returns the levels: the children of each depth in the order of their codes, leaves and others alike."""
-    inner, leaf = ({n: list(c) for n, c in itertools.groupby(codes, len)} for codes in (numbers, leaf_codes))
-    levels, positions = [], {'': 0}
-    for depth in range(1, max(leaf) + 1):
-        children = sorted((*inner.get(depth, []), *leaf.get(depth, [])))
-        is_leaf = set(leaf.get(depth, []))
-        levels.append(
-            Level(
-                parents_S=np.array([numbers[code[:-1]] for code in children], np.int32),
-                parent_positions_S=np.array([positions[code[:-1]] for code in children], np.int32),
-                signs_S=np.array([1 if code[-1] == '1' else -1 for code in children], np.int8),
-                leaf_positions=np.array([i for i, code in enumerate(children) if code in is_leaf], np.int32),
-            )
-        )
-        positions = {code: i for i, code in enumerate(children)}
-    return tuple(levels)
+    levels, nodes = [], prefixes[:1]
+    while nodes:
+        children = [prefix + bit for prefix in nodes for bit in '01']
+        levels.append(np.array([code not in numbers for code in children]))
+        nodes = [code for code in children if code in numbers]
+    digest = hashlib.sha256(nodes_VxRxD.tobytes() + signs_VxRxD.tobytes()).hexdigest()
+    return Tree(digest, len(prefixes), nodes_VxRxD, signs_VxRxD, tuple(levels), leaves_VxR)

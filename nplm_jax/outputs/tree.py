@@ -3,7 +3,8 @@
 Node t has a row of the output matrices and of b, which give its score y_t; the way takes its branch 1 with probability
 sigmoid(y_t), else its branch 0. A word with several leaves has the sum of their probabilities. The training loss is
 exact and reads the rows of the nodes above the target. Dims: V words, T nodes (rows of the output matrices), L nodes
-above the leaves of a word (the longest), R leaves of a word, D nodes above a leaf, so that L = R * D, B batch.
+above the leaves of a word (the longest), R leaves of a word, D nodes above a leaf, so that L = R * D, N nodes of a
+level, S = 2N their children, B batch.
 
 References:
     Morin and Bengio, Hierarchical probabilistic neural network language model, AISTATS 2005.
@@ -98,10 +99,13 @@ class TreeSoftmax(SparseOutputLayer):
     def log_probabilities(self, params: Params, features: Features) -> jax.Array:
         """See `OutputLayer.log_probabilities`. Goes down the tree once, level by level."""
         y_TxB = softmax.scores({name: params[name] for name in (*features, BIAS)}, features)
-        log_p_SxB, leaves = jnp.zeros((1, y_TxB.shape[1])), []
-        for level in self.tree.levels:
-            y_SxB = level.signs_S[:, None].astype(y_TxB.dtype) * y_TxB[level.parents_S]
-            log_p_SxB = log_p_SxB[level.parent_positions_S] + jax.nn.log_sigmoid(y_SxB)
-            leaves.append(log_p_SxB[level.leaf_positions])
+        log_p_NxB, leaves, start = jnp.zeros((1, y_TxB.shape[1])), [], 0
+        for is_leaf_S in self.tree.levels:
+            y_NxB = y_TxB[start : start + len(log_p_NxB)]
+            start += len(log_p_NxB)
+            branches_Nx2xB = jax.nn.log_sigmoid(jnp.stack([-y_NxB, y_NxB], axis=1))
+            log_p_SxB = (log_p_NxB[:, None, :] + branches_Nx2xB).reshape(len(is_leaf_S), -1)
+            leaves.append(log_p_SxB[is_leaf_S])
+            log_p_NxB = log_p_SxB[~is_leaf_S]
         log_p_RVxB = jnp.concatenate([*leaves, jnp.full((1, y_TxB.shape[1]), -jnp.inf)])  # the last: no such leaf
         return jax.nn.logsumexp(log_p_RVxB[self.tree.leaves_VxR], axis=1).T

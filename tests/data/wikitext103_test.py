@@ -25,8 +25,6 @@ def archive(tmp_path, monkeypatch):
     with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as written:
         for split, text in TEXTS.items():
             written.writestr(f'wikitext-103/wiki.{split}.tokens', text)
-    data = path.read_bytes()
-    monkeypatch.setattr(wikitext103, 'ARCHIVE', (len(data), hashlib.sha256(data).hexdigest()))
     sums = {split: hashlib.sha1(text.encode()).hexdigest() for split, text in TEXTS.items()}
     monkeypatch.setattr(wikitext103, 'FILES', sums)
     return path
@@ -47,44 +45,48 @@ def test_the_archive_and_its_folder_read_the_same(archive):
     ]
     folder = unpack(archive)
     for path in (archive, folder, folder.parent):
-        wikitext103.check(str(path))
         assert wikitext103.find(str(path)) == (
             [archive] if path == archive else [folder / f'wiki.{s}.tokens' for s in TEXTS]
         )
-        assert list(wikitext103.pieces(str(path), 'train')) == expected
+        assert list(wikitext103.checked_pieces(str(path))) == expected
         assert [list(wikitext103.pieces(str(path), s)) for s in ('valid', 'test')] == [
             [Piece(' = Red = \n\n Red . \n', True)],
             [Piece(' It is red . \n', True)],
         ]
 
 
+def check(path):
+    return list(wikitext103.checked_pieces(str(path)))
+
+
 def test_other_bytes_are_refused(archive, tmp_path):
     folder = unpack(archive)
     (folder / 'wiki.valid.tokens').write_text('changed')
-    with pytest.raises(BadInput, match="wiki.valid.tokens: damaged or not WikiText-103's valid file"):
-        wikitext103.check(str(folder))
+    with pytest.raises(BadInput, match=r'wiki.valid.tokens is damaged or another file \(sha1 differs\)'):
+        check(folder)
     (folder / 'wiki.valid.tokens').unlink()
     with pytest.raises(BadInput, match='wiki.valid.tokens: cannot be read'):
-        wikitext103.check(str(folder))
+        check(folder)
     (folder / 'wiki.train.tokens').unlink()
-    with pytest.raises(BadInput, match='this folder has no wiki.train.tokens; give wikitext-103-v1.zip, or'):
-        wikitext103.check(str(folder))
-    data = archive.read_bytes()
-    for damaged in (data[:-1], data[:-1] + b'x'):
-        archive.write_bytes(damaged)
-        with pytest.raises(BadInput, match=r'damaged or not wikitext-103-v1.zip \(\d+ bytes, \d+ expected, or'):
-            wikitext103.check(str(archive))
-    for path in ('', str(tmp_path / 'nowhere')):
-        with pytest.raises(BadInput, match="^corpus.path='.*': no such file or folder; give wikitext-103-v1.zip, or"):
-            wikitext103.check(path)
+    for path in ('', str(folder), str(tmp_path / 'nowhere')):
+        with pytest.raises(BadInput, match="^corpus.path='.*': no such file, or no wiki.train.tokens in it; give wiki"):
+            check(path)
 
 
-def test_an_archive_that_changed_after_its_check_is_one_line(archive):
+def test_a_damaged_archive_is_one_line(archive):
     data = archive.read_bytes()
-    for damaged in (data[: len(data) // 2], data.replace(b'wiki.train', b'wiki.trein')):
+    name = len('wikitext-103/wiki.train.tokens')
+    stored = data[: 30 + name] + b'\xff' * 9 + data[39 + name :]  # the first file follows its local header
+    for damaged in (data[:-1], data[: len(data) // 2], data.replace(b'wiki.train', b'wiki.trein'), stored):
         archive.write_bytes(damaged)
-        with pytest.raises(BadInput, match=r'wikitext-103-v1.zip: cannot be read \('):
-            list(wikitext103.pieces(str(archive), 'train'))
+        for read in (check, lambda path: list(wikitext103.pieces(str(path), 'train'))):
+            with pytest.raises(BadInput, match=r'wikitext-103-v1.zip: damaged or not wikitext-103-v1.zip \('):
+                read(archive)
+    with zipfile.ZipFile(archive, 'w') as other:
+        for split in TEXTS:
+            other.writestr(f'wikitext-103/wiki.{split}.tokens', 'other words')
+    with pytest.raises(BadInput, match="^corpus.path='.*zip': wiki.train.tokens is damaged or another file"):
+        check(archive)
 
 
 @settings(max_examples=300, deadline=None)

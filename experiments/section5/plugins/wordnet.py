@@ -14,7 +14,7 @@ from typing import NamedTuple
 from nplm_jax.data import download
 
 POS = {'noun': 'n', 'verb': 'v', 'adj': 'a', 'adv': 'r'}  # parts of speech: the ending of their files -> their letter
-PACKAGE = download.NltkPackage(
+PACKAGE = download.Package(
     'wordnet',
     'WordNet 3.0',
     'the prior of WordNet',
