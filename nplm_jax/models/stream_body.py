@@ -58,11 +58,10 @@ class StreamBody(Body):
         require(model.h > 0, 'model.h', model.h, f'must be 1 or more {family}')
         allowed = f'must be a multiple of train.bptt_length={train.bptt_length}'
         require(train.batch_size % train.bptt_length == 0, 'train.batch_size', train.batch_size, allowed)
-        names = ('m', 'h', 'layers', 'tied', 'dropout', 'word_dropout', 'variational')
+        names = ('m', 'h', 'layers', 'tied', 'dropout', 'word_dropout', 'variational', 'precision')
         output_dropout = model.dropout if model.output_dropout < 0 else model.output_dropout
         fields = {name: getattr(model, name) for name in names}
-        fields |= {'output_dropout': output_dropout, 'precision': model.precision}
-        return {**fields, 'bptt_length': train.bptt_length}
+        return {**fields, 'output_dropout': output_dropout, 'bptt_length': train.bptt_length}
 
     @property
     def widths(self) -> dict[str, int]:

@@ -4,7 +4,7 @@ Dims: V vocabulary, B batch, D width of one array of features, L words that belo
 """
 
 import dataclasses
-from typing import Protocol, Self
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -16,29 +16,19 @@ from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
 from nplm_jax.utils.nn import Precision, matmul
 
 
-class Scorer(Protocol):
-    """Computes the scores y of words from their rows of the output matrices."""
+class Scorer:
+    """Computes the scores y of words from their rows: here b + the sum of the output matrices times their features."""
 
     def scores(self, params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
         """Returns the scores of the words whose rows `params` holds, V x B, float32."""
-
-    def gathered_scores(self, shared: Params, per_example: Params, features: Features) -> jax.Array:
-        """Returns the scores of L words of each example, B x L, float32; their rows are B x L x D."""
-
-
-class LinearScorer:
-    """y = b + the sum of the output matrices times their features."""
-
-    def scores(self, params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
-        """See `Scorer.scores`."""
         return scores(params, features, precision)
 
     def gathered_scores(self, shared: Params, per_example: Params, features: Features) -> jax.Array:
-        """See `Scorer.gathered_scores`."""
+        """Returns the scores of L words of each example, B x L, float32; their rows are B x L x D."""
         return gathered_scores(per_example, features)
 
 
-LINEAR: Scorer = LinearScorer()
+LINEAR = Scorer()
 
 
 class Softmax(OutputLayer):

@@ -73,7 +73,7 @@ class Energy(nplm.Window):
         return {EMBEDDING: a_SxK[:, None]}, state
 
 
-class EnergyScorer:
+class EnergyScorer(Scorer):
     """y = b + v . tanh(a + D C(w)) for features a = d + Hx."""
 
     def scores(self, params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
@@ -92,7 +92,7 @@ class EnergyScorer:
         return per_example[BIAS] + jnp.tanh(c_BxLxK + features[EMBEDDING][:, None, :]) @ shared['v_K']
 
 
-ENERGY: Scorer = EnergyScorer()
+ENERGY = EnergyScorer()
 
 
 @jax.custom_vjp

@@ -15,7 +15,7 @@ import numpy as np
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE_ID
-from nplm_jax.models.language_model import check_contexts
+from nplm_jax.models.language_model import check_contexts, last_words
 from nplm_jax.models.ngram.scratch import Scratch, blocks
 from nplm_jax.models.ngram.sorting import node_dtype, sort_ngrams, sort_with_order
 from nplm_jax.utils.errors import BadInput
@@ -101,8 +101,7 @@ class NgramTable:
 
     def context_nodes(self, contexts_BxN: np.ndarray, n: int) -> list[np.ndarray]:
         """Returns the nodes of the last 0..n-1 words of each context; missing words are the rare-word symbol."""
-        recent_BxN = check_contexts(contexts_BxN)[:, -n:]
-        words_BxN = np.pad(recent_BxN, ((0, 0), (n - recent_BxN.shape[1], 0)), constant_values=RARE_ID)
+        words_BxN = last_words(check_contexts(contexts_BxN), n + 1)
         return [x[:, -1] for x in self.nodes(words_BxN, n - 1)]
 
     def blocks(self, order: int, size: int) -> Iterator[Block]:
