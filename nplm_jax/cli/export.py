@@ -11,7 +11,8 @@ Formats:
     safetensors  the same, with words and config as metadata (pip install safetensors)
     onnx         the paper's network from word ids to log-probabilities, for any runtime (pip install onnx)
     hf           a folder for Hugging Face transformers, as a causal language model with its tokenizer: of the families
-                 nplm, residual, rnn, gru, lstm, window_lstm and mogrifier (pip install safetensors tokenizers)
+                 nplm, residual, rnn, gru, lstm, window_lstm and mogrifier (pip install safetensors tokenizers);
+                 where line ends are tokens, a text begins with bos_token_id of generation_config.json
 
 Prints the file and its size.
 """

@@ -5,7 +5,8 @@
     nplm features runs/brown-mlp9 --export --output=DIR     # features.txt and features.bin (word2vec), projector/
 
 By default the words are the five most frequent nouns, verbs, adjectives and adverbs by Brown's tags; networks trained
-on other corpora need --words. Files go to the current folder or to --output=DIR; projector/ is for TensorBoard. Maps
+on other corpora need --words. Of a run with pieces, --words are pieces: `house` is ` house` if no piece is `house`
+itself, `␣house` always is. Files go to the current folder or to --output=DIR; projector/ is for TensorBoard. Maps
 need scikit-learn.
 """
 
@@ -52,9 +53,11 @@ def main(argv: Sequence[str]) -> None:
     require(bool(networks), 'RUN', flags.workdir[0], f'a model of family {family} has no word features')
     [(_, features_VxM)] = networks
     kinds = brown.parts_of_speech() if corpus == 'brown' else {}
-    words = models.tokenize(flags.words, flags.tokens) or frequent_words(vocabulary.words, kinds)
+    is_lossless = vocabulary.tokenizer.is_lossless
+    asked = flags.words.split() if is_lossless else models.tokenize(flags.words, flags.tokens)
+    words = asked or frequent_words(vocabulary.words, kinds)
     require(bool(words), '--words', flags.words, f'give some: {corpus} has no tags to choose words by')
-    known = [word for word in words if word in vocabulary.ids]
+    known = [word for word in words if vocabulary.find(word) is not None]
     require(bool(known), '--words', flags.words, 'no word of it is in the vocabulary')
     if len(known) < len(words):
         print(f'not in the vocabulary: {" ".join(word for word in words if word not in known)}', file=sys.stderr)
@@ -72,7 +75,7 @@ def main(argv: Sequence[str]) -> None:
         embeddings.write_word2vec(vocabulary, features_VxM, folder / 'features.bin', binary=True)
         embeddings.write_projector(vocabulary, features_VxM, folder / 'projector', kinds)
     if flags.maps:  # last: without scikit-learn all else is done
-        draw_maps(vocabulary.words, features_VxM, kinds, folder)
+        draw_maps(vocabulary.shown, features_VxM, kinds, folder)
 
 
 def frequent_words(words: Sequence[str], kinds: Mapping[str, str]) -> list[str]:

@@ -7,6 +7,10 @@
 Prints one text a line, the prompt first. Several runs are mixed, with --weights. With --json: the words of each text,
 and of a beam search also log10 P of what follows the prompt.
 
+A run with corpus.tokens=pieces, characters or bytes writes line ends too, and `---` stands between two texts. There a
+word is what stands between white space; --max_new_tokens counts tokens, as in Hugging Face transformers. Bytes that are
+no UTF-8 become U+FFFD.
+
 --open writes a new word wherever the symbol for rare words is drawn, spelled by what `nplm spell RUN` has trained.
 --temperature, --top_k and --top_p choose among words, not among spellings.
 """
@@ -18,6 +22,9 @@ from nplm_jax.cli.parser import PROMPT_START, Parser
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.text import to_json
 
+_WORDS, _TOKENS = 50, 100  # written by default
+_TOKENS_PER_WORD = 32  # at most, where words are counted: a text may have no white space
+
 
 def main(argv: Sequence[str]) -> None:
     """Generates text and prints it."""
@@ -25,7 +32,10 @@ def main(argv: Sequence[str]) -> None:
     parser.add_model_flags()
     parser.add_prompt()
     parser.add_argument('--samples', type=int, help='number of texts to draw; default: 10')
-    parser.add_argument('--words', type=int, default=50, help='number of words after the prompt')
+    lengths = parser.add_mutually_exclusive_group()
+    lengths.add_argument('--words', type=int, help='number of words after the prompt; default: 50')
+    tokens = 'number of tokens after the prompt; default: 100 if the tokens are not words'
+    lengths.add_argument('--max_new_tokens', type=int, help=tokens)
     parser.add_argument('--temperature', type=float, help='below 1, likely words become more likely; default: 1')
     parser.add_argument('--top_k', type=int, help='draw only from the K most likely words; default: from all')
     most_likely = 'draw only from the most likely words with total probability P; default: from all'
@@ -49,6 +59,7 @@ def main(argv: Sequence[str]) -> None:
 
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.inference import generation
+    from nplm_jax.inference.generation import cut_words
     from nplm_jax.inference.scoring import LOG_10
 
     samples = sampling.pop('samples', 1 if flags.greedy else 10)
@@ -56,21 +67,34 @@ def main(argv: Sequence[str]) -> None:
     models = load_models(flags.workdir, flags.weights)
     spelling = models.with_spelling(flags.workdir).spelling if flags.open else None
     prompt = models.tokenize_prompt(flags.prompt, flags.tokens)
-    ids_N, log_p_K = models.encode_prompt(prompt), None
+    ids_N, log_p_K, tokenizer = models.encode_prompt(prompt), None, models.vocabulary.tokenizer
+    counts_words = flags.words is not None and tokenizer.is_lossless
+    if counts_words:
+        require(flags.words >= 1, '--words', flags.words, 'must be 1 or more')
+        require(flags.beam is None, '--words', flags.words, 'a beam search counts tokens here: give --max_new_tokens')
+    default = _TOKENS if tokenizer.is_lossless else _WORDS
+    num_tokens = default if flags.max_new_tokens is None else flags.max_new_tokens
+    require(num_tokens >= 1, '--max_new_tokens', num_tokens, 'must be 1 or more')
+    length = num_tokens if flags.words is None else flags.words * (_TOKENS_PER_WORD if counts_words else 1)
+
+    def is_enough(ids_T: Sequence[int]) -> bool:
+        return counts_words and len(tokenizer.decode(models.vocabulary.decode(ids_T)).split()) > flags.words
+
     if flags.beam is None:
-        ids_BxT = generation.sample(models.mixture, ids_N, flags.words, samples, choice, flags.seed)
+        ids_BxT = generation.sample(models.mixture, ids_N, length, samples, choice, flags.seed, is_enough)
     else:
-        ids_BxT, log_p_K = generation.beam(models.mixture, ids_N, flags.words, flags.beam, flags.rare)
+        ids_BxT, log_p_K = generation.beam(models.mixture, ids_N, length, flags.beam, flags.rare)
     if spelling is None:
         written = list(map(models.vocabulary.decode, ids_BxT))
+        written = [cut_words(words, tokenizer, flags.words) for words in written] if counts_words else written
     else:
         written = generation.decode_and_spell(spelling, ids_BxT, flags.seed)
     texts: list[dict[str, Any]] = []
     for i, new_words in enumerate(written):
         words = [*prompt, *new_words]
-        texts.append({'text': models.vocabulary.tokenizer.decode(words, flags.detokenize), 'words': words})
+        texts.append({'text': tokenizer.decode(words, flags.detokenize), 'words': list(map(tokenizer.show, words))})
         texts[-1] |= {} if log_p_K is None else {'log10_p': float(log_p_K[i]) / LOG_10}
     if flags.json:
-        print(to_json({'prompt': prompt, 'texts': texts}))
+        print(to_json({'prompt': list(map(tokenizer.show, prompt)), 'texts': texts}))
     else:
-        print(*(text['text'] for text in texts), sep='\n')
+        print(*(text['text'] for text in texts), sep='\n---\n' if tokenizer.is_lossless else '\n')

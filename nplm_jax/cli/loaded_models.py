@@ -3,7 +3,7 @@
 import dataclasses
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -55,12 +55,22 @@ class LoadedModels:
         networks = [(name, m) for name, m in zip(self.names, self.models) if isinstance(m, NeuralLanguageModel)]
         return [(name, np.asarray(network.params['C_VxM'])) for name, network in networks]
 
+    def show(self, ids: Iterable[int]) -> list[str]:
+        """Returns words as lists and tables show them."""
+        return [self.vocabulary.shown[i] for i in ids]
+
     def neighbours(self, word: str, k: int) -> list[tuple[str, list[tuple[str, float]]]]:
-        """Returns the k words nearest to `word` by each network's features, with their cosines; [] if it is unknown."""
+        """Returns the k words nearest to `word` by each network's features, with their cosines; [] if it is unknown.
+
+        Words are those that `show` returns; of a piece the leading ␣ may be left out.
+        """
         nearest = []
-        for name, features_VxM in self.word_features() if word in self.vocabulary.ids else []:
-            ids_1xK, cosines_1xK = embeddings.neighbours(features_VxM, [self.vocabulary.ids[word]], k)
-            nearest.append((name, list(zip(self.vocabulary.decode(ids_1xK[0]), cosines_1xK[0].tolist()))))
+        word_id = self.vocabulary.find(word)
+        for name, features_VxM in self.word_features():
+            if word_id is None:
+                break
+            ids_1xK, cosines_1xK = embeddings.neighbours(features_VxM, [word_id], k)
+            nearest.append((name, list(zip(self.show(ids_1xK[0]), cosines_1xK[0].tolist()))))
         return nearest
 
     def tokenize(self, text: str, kind: str) -> list[str]:
@@ -77,9 +87,17 @@ class LoadedModels:
         words = [word for line in lines for word in line]
         self.warn_unknown(words)
         share = sum(word not in self.vocabulary.ids for word in words) / max(len(words), 1)
-        for warning in filter(None, (text_checks.describe_oov(share), text_checks.describe_blanks(texts))):
+        blanks = '' if self.vocabulary.tokenizer.is_lossless else text_checks.describe_blanks(texts)
+        for warning in filter(None, (text_checks.describe_oov(share), blanks)):
             print(warning, file=sys.stderr)
         return lines
+
+    def read_stream(self, text: str, kind: str) -> list[list[str]]:
+        """Returns the tokens of a text whose line ends are tokens, cut into lines after these."""
+        tokens = self.tokenize(text, kind)
+        ends = [i + 1 for i, token in enumerate(tokens) if '\n' in self.vocabulary.tokenizer.decode([token])]
+        stops = [*ends, len(tokens)]
+        return [tokens[start:stop] for start, stop in zip([0, *stops], stops) if start < stop]
 
     def tokenize_prompt(self, text: str, kind: str) -> list[str]:
         """Returns the words of a prompt, and names the unknown ones on stderr. Raises BadInput if all are unknown."""
@@ -120,6 +138,7 @@ class LoadedModels:
 
     def with_spelling(self, folders: Sequence[str]) -> OpenVocabulary:
         """Returns the mixture with the spelling of unknown words. Raises BadInput if no run's folder has one."""
+        spelling.refuse_lossless(folders[0], self.vocabulary)
         return OpenVocabulary(self.mixture, self.vocabulary, spelling.load(*folders))
 
     def encode_prompt(self, words: Sequence[str]) -> np.ndarray:
@@ -149,6 +168,10 @@ def load_models(folders: Sequence[str], weights: str = '') -> LoadedModels:
         sizes = f'its vocabulary ({len(vocabulary):,} words) is not that of {folders[0]} ({len(vocabularies[0]):,})'
         allowed = f'models can be mixed only over the same words; {_import_advice(folders[0])}'
         require(same, 'RUN', folder, f'{sizes}; {allowed}')
+        cut = 'its tokenizer cuts text into other tokens, and models can be mixed only over the same'
+        tokenizers = vocabulary.tokenizer, vocabularies[0].tokenizer
+        is_lossless = any(tokenizer.is_lossless for tokenizer in tokenizers)
+        require(not is_lossless or tokenizers[0] == tokenizers[1], 'RUN', folder, f'{cut}; {folders[0]} has others')
     mixed = mixture.Mixture(models, weights_1xM, mixture.ContextBins()) if len(models) > 1 else models[0]
     start = LineStart.of(vocabularies[0])
     return LoadedModels(run_names(folders), settings, vocabularies[0], models, mixed, start)

@@ -1,9 +1,10 @@
-"""The likeliest next words after a prompt, with the probability that each model gives them.
+r"""The likeliest next words after a prompt, with the probability that each model gives them.
 
     nplm next runs/brown-mlp9 runs/brown-kneser_ney_5 --prompt="the jury said" --count=10
 
 Prints a table, likeliest word first: by the mixture where there are several runs (see --weights), which has the first
-column, then by each run.
+column, then by each run. Of tokens that are no words, `␣` is a blank, `\n` a line end, and `<0xE4>` a byte of a
+character.
 """
 
 from collections.abc import Sequence
@@ -33,8 +34,9 @@ def main(argv: Sequence[str]) -> None:
     names, language_models = zip(*models.with_mixture())
     p_MxV = np.exp([model.next_word(context_1xN)[0].astype(np.float64) for model in language_models])
     best = np.argsort(-p_MxV[0], kind='stable')[: flags.count].tolist()
-    rows = [(models.vocabulary.words[i], p_MxV[:, i].tolist()) for i in best]
+    rows = [(models.vocabulary.shown[i], p_MxV[:, i].tolist()) for i in best]
     if flags.json:
-        print(to_json({'prompt': prompt, 'next': [{'word': word, 'p': dict(zip(names, p_M))} for word, p_M in rows]}))
+        shown = list(map(models.vocabulary.tokenizer.show, prompt))
+        print(to_json({'prompt': shown, 'next': [{'word': word, 'p': dict(zip(names, p_M))} for word, p_M in rows]}))
     else:
         print(markdown_table(['next word', *names], [[word, *(f'{p:.3g}' for p in p_M)] for word, p_M in rows]))

@@ -1,4 +1,4 @@
-"""How likely a text is, in the columns of KenLM's `query`; also re-ranking of alternatives.
+r"""How likely a text is, in the columns of KenLM's `query`; also re-ranking of alternatives.
 
     nplm score runs/NAME < text
     nplm score runs/NAME --summary < large_text
@@ -20,7 +20,8 @@ and of one line end for each mark.
 
 The score of a line does not depend on its neighbours. --stream reads all lines as one stream, without adding marks
 between them, which is how a run's own perplexities are computed. The end of a line is scored only with --end: as the
-paragraph mark <p>, which the run's corpus has to have.
+paragraph mark <p>, which the run's corpus has to have. Where line ends are tokens (corpus.tokens=pieces, characters or
+bytes), --end scores the line end, --stream every one, and a token shows a blank as `␣` and a line end as `\n`.
 
 --nbest reads lines `id ||| words ||| scores ||| ...`, the format of Moses, of which only the first two fields are
 needed, and prints the alternatives of each id, likeliest first, with ` ||| log10p` appended. With --score_weights the
@@ -40,7 +41,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import LINE_START, Parser
@@ -102,7 +103,8 @@ def main(argv: Sequence[str]) -> None:
         nbest.show(flags, alternatives, [float(line.log10_p_T.sum()) for line in lines], weights)
         return
     summary = summarize(words, lines, flags.open)
-    described = [] if flags.summary else list(map(describe, words, lines))
+    shown = (map(models.vocabulary.tokenizer.show, line_words) for line_words in words)
+    described = [] if flags.summary else list(map(describe, shown, lines))
     if flags.json:
         values = {key: value for key, value, *_ in summary}
         print(to_json(values if flags.summary else {'lines': described, **values}))
@@ -128,10 +130,15 @@ def score_texts(
     """
     from nplm_jax.inference import scoring
 
-    words = (models.tokenize_lines if flags.open else models.read_lines)(texts, flags.tokens)
+    if flags.stream and models.vocabulary.tokenizer.is_lossless:
+        words = models.read_stream('\n'.join([*texts, '']), flags.tokens)
+    else:
+        words = (models.tokenize_lines if flags.open else models.read_lines)(texts, flags.tokens)
     if not any(words):
         raise BadInput('stdin: holds no words')
     if flags.end:
+        is_allowed = not (flags.stream and models.vocabulary.tokenizer.is_lossless)
+        require(is_allowed, '--end', True, 'not with --stream: line ends are tokens of the stream')
         mark = models.vocabulary.decode(models.line_start.prefix)
         require(bool(mark), '--end', True, "the run's corpus has no paragraph marks, which end lines")
         words = [line_words + mark for line_words in words]
@@ -142,7 +149,7 @@ def score_texts(
     return words, scoring.score(models.mixture, encoded, models.line_start, flags.stream)
 
 
-def describe(words: Sequence[str], line: Line) -> dict[str, Any]:
+def describe(words: Iterable[str], line: Line) -> dict[str, Any]:
     """Returns what is known of a line, for JSON."""
     return {
         'words': list(words),

@@ -41,7 +41,7 @@ def describe_blanks(texts: Iterable[str]) -> str:
         return ''
     return (
         f'warning: almost no blanks ({blanks:.1%} of the characters): words are cut at blanks and punctuation, so that '
-        'whole phrases become one word; separate the words by blanks first'
+        'whole phrases become one word; corpus.tokens=pieces or characters needs no blanks'
     )
 
 

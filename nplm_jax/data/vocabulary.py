@@ -43,6 +43,19 @@ class Vocabulary:
         """The id of each word."""
         return {word: i for i, word in enumerate(self.words)}
 
+    @functools.cached_property
+    def shown(self) -> tuple[str, ...]:
+        """Each word as a list or a table shows it."""
+        return tuple(map(self.tokenizer.show, self.words))
+
+    @functools.cached_property
+    def _shown_ids(self) -> dict[str, int]:
+        return {shown: i for i, shown in reversed(list(enumerate(self.shown)))}
+
+    def find(self, shown: str) -> int | None:
+        """Returns the id of a word by what is shown of it, also without its leading ␣; None if there is none."""
+        return self._shown_ids.get(shown, self._shown_ids.get(f'␣{shown}'))
+
     def encode(self, words: Iterable[str]) -> np.ndarray:
         """Returns the id of each word, int32; a word outside the vocabulary gets id 0.
 

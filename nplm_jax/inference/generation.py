@@ -6,19 +6,21 @@ Dims: B sequences, T words to write, N words of a context, V vocabulary, K width
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, PARAGRAPH_BOUNDARY
+from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, PARAGRAPH_BOUNDARY, Tokenizer
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput, require
 
+_CHECKED_EVERY = 8  # words, after which a sequence may be found to be long enough
 BLOCK = 32  # sequences written in parallel; their B x V arrays stay in a CPU's cache
 _FIRST_SPELLING = 2**31  # added to the number of a spelling, so that no sequence has its random key
 _MAX_CHARACTERS = 200  # of a word that is written
@@ -60,11 +62,15 @@ def encode_prompt(words: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
 
     That is the end of a sentence and the paragraph mark, `. <p>`, as far as the vocabulary has them; nothing if the
     corpus has no marks. Without the full stop a model would read `<rare> <p>`, and few paragraphs follow a rare word.
+    Where line ends are tokens, a prompt begins a line; see `LineStart`.
 
     Args:
         words: The words of the prompt; may be empty. A mark at their beginning takes the place of `<p>`.
         vocabulary: The vocabulary of the model.
     """
+    if vocabulary.tokenizer.is_lossless:
+        ids = vocabulary.encode(words)
+        return np.concatenate([LineStart.of(vocabulary).before(ids), ids])
     if vocabulary.tokenizer.boundary_tokens:
         begins_with_mark = len(words) > 0 and words[0] in BOUNDARY_TOKENS
         before = ['.'] if begins_with_mark else ['.', PARAGRAPH_BOUNDARY]
@@ -73,7 +79,13 @@ def encode_prompt(words: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
 
 
 def sample(
-    model: LanguageModel, prompt_N: np.ndarray, words: int, samples: int, choice: Choice = Choice(), seed: int = 1
+    model: LanguageModel,
+    prompt_N: np.ndarray,
+    words: int,
+    samples: int,
+    choice: Choice = Choice(),
+    seed: int = 1,
+    is_enough: Callable[[Sequence[int]], bool] | None = None,
 ) -> np.ndarray:
     """Continues a prompt several times, drawing each word from what the model predicts.
 
@@ -86,6 +98,8 @@ def sample(
         samples: Number of sequences.
         choice: How each word is drawn.
         seed: Seed of the random numbers, at least 0 and below 2**31.
+        is_enough: Tells of the ids after the prompt whether the sequence may end there. Writing stops before `words`
+            where all sequences may end; None never stops it.
 
     Returns:
         The ids of the words after the prompt, int32, B x T.
@@ -103,10 +117,21 @@ def sample(
         for position in range(words):
             ids_B = _draw_word(seed, numbers_B, position, model.predict(state), choice)
             ids_TxB.append(np.asarray(ids_B))  # waits for this word, so that no queue of B x V arrays builds up
+            if is_enough and (position + 1) % _CHECKED_EVERY == 0 and all(map(is_enough, zip(*ids_TxB))):
+                break
             if position + 1 < words:
                 state = model.advance(state, ids_B)
         blocks.append(np.stack(ids_TxB, axis=1))
-    return np.concatenate(blocks)[:samples]
+    length = max(block.shape[1] for block in blocks)
+    return np.concatenate([np.pad(block, ((0, 0), (0, length - block.shape[1]))) for block in blocks])[:samples]
+
+
+def cut_words(tokens: Sequence[str], tokenizer: Tokenizer, words: int) -> list[str]:
+    """Returns the longest beginning of a text's tokens that has at most `words` words, between white space."""
+    kept = list(tokens)
+    while kept and len(tokenizer.decode(kept).split()) > words:
+        kept.pop()
+    return kept
 
 
 def beam(

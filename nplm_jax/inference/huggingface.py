@@ -15,6 +15,7 @@ from nplm_jax.config import Settings
 from nplm_jax.data.tokenizers.hf import special_tokens
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.exporting import arrays_of, describe_softmax, import_safetensors
+from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.softmax import Softmax
@@ -49,8 +50,13 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
     safetensors = import_safetensors()
     tokenizer = vocabulary.tokenizer.to_hf(vocabulary.ids)
     tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(arrays_of(model), family).items()}
-    words = special_tokens(vocabulary.ids)
-    ids = {f'{role}_id': tokenizer.token_to_id(word) for role, word in words.items() if role != 'unk_token'}
+    words, ends = special_tokens(vocabulary.ids), {}
+    if vocabulary.tokenizer.is_lossless:
+        # Only ids: a special token would be left out of decoded texts, and be found in texts as it is spelled.
+        del words['bos_token']
+        (line_end,) = LineStart.of(vocabulary).prefix
+        ends = {'bos_token_id': line_end, 'eos_token_id': line_end}
+    ids = {f'{role}_id': tokenizer.token_to_id(word) for role, word in words.items() if role != 'unk_token'} | ends
     tokenizer_config = {'tokenizer_class': 'PreTrainedTokenizerFast', 'clean_up_tokenization_spaces': False, **words}
     folder.mkdir(exist_ok=True)
     write_atomically(folder / 'model.safetensors', safetensors.save(tensors, {'format': 'pt'}))

@@ -108,7 +108,7 @@ def predictions_table(model: LanguageModel, data: Dataset) -> str:
     """Formats what a model predicts as the last word of each paragraph of a small test set; '' for a larger one."""
     if len(data.test) > _MAX_WORDS:
         return ''
-    words, tokens_T = data.vocabulary.words, np.asarray(data.tokens_T)
+    words, shown, tokens_T = data.vocabulary.words, data.vocabulary.shown, np.asarray(data.tokens_T)
     paragraphs: list[list[int]] = [[]]  # positions
     for t in range(data.test.start, data.test.stop):
         if words[tokens_T[t]] in BOUNDARY_TOKENS:
@@ -120,7 +120,7 @@ def predictions_table(model: LanguageModel, data: Dataset) -> str:
         context = tokens_T[max(0, last - (model.n or last + 1) + 1) : last]
         log_p_V = model.next_word(context[None])[0]
         likeliest = np.argsort(-log_p_V, kind='stable')[:_NUM_PREDICTED]
-        predicted = ', '.join(f'{words[i]} {np.exp(log_p_V[i]):.3f}' for i in likeliest)
+        predicted = ', '.join(f'{shown[i]} {np.exp(log_p_V[i]):.3f}' for i in likeliest)
         text = data.vocabulary.tokenizer.decode([words[tokens_T[t]] for t in before])
-        rows.append([text, words[tokens_T[last]], predicted])
+        rows.append([text, shown[tokens_T[last]], predicted])
     return markdown_table(['context', 'next word', 'predictions, with probabilities'], rows) if rows else ''

@@ -15,7 +15,7 @@ from nplm_jax.models.registry import is_network
 from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.runs import catalog, experiment, keys, loading, workdir
 from nplm_jax.runs.loading import Path
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 
 FOLDER = 'spelling'  # in the folder of the run
@@ -58,7 +58,9 @@ def read_rare_words(folder: Path) -> RareWords:
     """
     folder = expand('--workdir', folder)
     settings = workdir.read_settings(folder)
-    corpus = corpora.load(settings.corpus, vocabulary.load(folder / catalog.VOCABULARY).tokenizer)
+    saved = vocabulary.load(folder / catalog.VOCABULARY)
+    refuse_lossless(folder, saved)
+    corpus = corpora.load(settings.corpus, saved.tokenizer)
     known = vocabulary.for_corpus(corpus, settings.corpus)
     data = dataset.from_corpus(corpus, known)
     workdir.refuse_changes(folder, workdir.difference_of_text(folder, data))
@@ -69,6 +71,13 @@ def read_rare_words(folder: Path) -> RareWords:
             f'RUN={str(folder)!r}: no {empty[0]} word is outside its vocabulary ({counts}); nothing to spell'
         )
     return RareWords(settings, known, words)
+
+
+def refuse_lossless(folder: Path, words: Vocabulary) -> None:
+    """Raises BadInput for a run whose tokens make up every text."""
+    kind = words.tokenizer.kind
+    nothing = f'nothing is unknown to a run with corpus.tokens={kind}: there is no spelling to train or to use'
+    require(not words.tokenizer.is_lossless, 'RUN', str(folder), nothing)
 
 
 def train(

@@ -6,6 +6,7 @@ import pytest
 import tokenizers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from texts import SCRIPTS
 
 from nplm_jax.data import corpora, dataset, vocabulary
 from nplm_jax.data.sources import Piece
@@ -15,15 +16,6 @@ from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.utils.errors import BadInput
 
-SCRIPTS = {  # the beginning of article 1 of the Universal Declaration of Human Rights
-    'English': 'All human beings are born free and equal in dignity and rights.\r\n',
-    'German': 'Alle Menschen sind frei und gleich an Würde und Rechten geboren.\n\n',
-    'Russian': 'Все люди рождаются свободными и равными в своем достоинстве и правах.\n',
-    'Chinese': '人人生而自由,在尊严和权利上一律平等。\n',
-    'Thai': 'มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ\n',
-    'Arabic': 'يولد جميع الناس أحرارًا متساوين في الكرامة والحقوق.\n',
-    'Hindi': 'सभी मनुष्यों को गौरव और अधिकारों के मामले में जन्मजात स्वतन्त्रता और समानता प्राप्त है।\n',
-}
 TEXT = ''.join(SCRIPTS.values()) * 3
 
 

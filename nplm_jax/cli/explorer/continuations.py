@@ -69,7 +69,7 @@ class Continuations:
         with self.lines:
             joiner = self.models.vocabulary.tokenizer.joiner
             for line in lines:
-                with parts.button(partial(self.set_text, f'{state.text}{joiner}{line}'.lstrip()), 'written'):
+                with parts.button(partial(self.set_text, joiner.join(filter(None, [state.text, line]))), 'written'):
                     ui.label(f'… {line}')
 
     def _set(self, key: str, value: Any) -> str | None:

@@ -65,9 +65,12 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
         selected: The selected word; may be unknown.
         near: Its neighbours.
     """
-    known, others = [selected] if selected in vocabulary.ids else [], [word for word in near if word != selected]
+    known, others = (
+        [selected] if vocabulary.find(selected) is not None else [],
+        [word for word in near if word != selected],
+    )
     marked = {*known, *others}
-    frequent = [word for word in vocabulary.words[:NUM_POINTS] if word not in marked]
+    frequent = [word for word in vocabulary.shown[:NUM_POINTS] if word not in marked]
     hidden = {'show': False}
     axis = {'min': 'dataMin', 'max': 'dataMax', 'nameLocation': 'middle', 'nameGap': 8}
     axis |= dict.fromkeys(('axisLabel', 'axisTick', 'splitLine', 'axisLine'), hidden)
@@ -89,7 +92,8 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
 
 def _point(vocabulary: Vocabulary, feature_map: FeatureMap, word: str, marked: bool) -> Mapping[str, Any]:
     """Returns a word's place; its size falls with the logarithm of its rank, as frequency does by Zipf's law."""
-    i = vocabulary.ids[word]
+    i = vocabulary.find(word)
+    assert i is not None, word
     smallest, largest = POINT_SIZES
     share = 1 - np.log1p(min(i, NUM_POINTS)) / np.log1p(NUM_POINTS)
     size = max(smallest + share * (largest - smallest), MARKED_SIZE if marked else 0)

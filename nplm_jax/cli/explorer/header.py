@@ -30,7 +30,8 @@ def build_header(models: LoadedModels) -> None:
     with ui.element('header').classes('w-full flex items-start no-wrap gap-1'):
         with ui.element('div').classes('grow'):
             parts.tagged('h1', TITLE)
-            text = f'What models trained on {corpus} expect, word by word: {len(models.vocabulary):,} words'
+            unit = 'token' if models.vocabulary.tokenizer.is_lossless else 'word'
+            text = f'What models trained on {corpus} expect, {unit} by {unit}: {len(models.vocabulary):,} {unit}s'
             ui.label(text).classes('quiet')
         link, keys = 'copy a link to this view', 'keys'
         ui.button(icon='link', on_click=_copy_link).props(f'{ICON} aria-label="{link}"').tooltip(link)

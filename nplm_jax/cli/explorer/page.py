@@ -72,6 +72,8 @@ class ExplorerPage:
 
     def _build_next_words(self) -> None:
         hint = f'Click a word to append it. {RARE} stands for every word outside the vocabulary.'
+        if self.models.vocabulary.tokenizer.is_lossless:
+            hint = r'Click a token to append it. ␣ is a blank, \n a line end, <0xE4> a byte of a character.'
         with parts.panel('What may come next', hint):
             keys = 'Or press its key: Esc leaves the text field, / goes back to it.'
             ui.label(keys).classes('keys quiet text-sm -mt-3')
@@ -128,13 +130,14 @@ class ExplorerPage:
             return
         hint = 'The stronger its colour, the less likely a word was. Hover for numbers, click for what was expected.'
         with parts.panel('How much each word surprised', hint):
-            known = self.models.vocabulary.ids
-            parts.legend(any(word not in known for word in words))
-            parts.reading(words, known, self._predict(), position, self._explain_word)
+            unknown = {word for word in words if word not in self.models.vocabulary.ids}
+            parts.legend(bool(unknown))
+            shown = list(map(self.models.vocabulary.tokenizer.show, words))
+            parts.reading(shown, unknown, self._predict(), position, self._explain_word)
             if position is not None and position <= len(words):
-                word = words[position - 1]
+                word = shown[position - 1]
                 with ui.element('div').classes('flex items-center gap-2'):
-                    scored = '' if word in known else f', read as {RARE}'
+                    scored = f', read as {RARE}' if word in unknown else ''
                     ui.label(f'Word {position}, “{word}”{scored}').classes('font-medium')
                     ui.button('close', on_click=partial(self._explain_word, position)).props('flat dense no-caps')
                 explanations = view.explain(self.models, words, position - 1, NUM_EXPECTED, self.state.weights)
@@ -163,7 +166,7 @@ class ExplorerPage:
     def show_neighbours(self) -> None:
         """Shows the words nearest to the selected one by each network's features."""
         word = self.state.word
-        parts.note(self.models.describe_unknown([word] if word else []))
+        parts.note(self.models.describe_unknown([word] if word and self.models.vocabulary.find(word) is None else []))
         if not word:
             ui.label('Its nearest words will be listed here.').classes('quiet text-sm mt-2')
         for name, near in self.models.neighbours(word, self.state.count):
@@ -195,11 +198,11 @@ class ExplorerPage:
     def append_word(self, word: str) -> None:
         """Appends a word to the text and selects it."""
         self.select_word(word)
-        self.set_text(f'{self.state.text}{self.models.vocabulary.tokenizer.joiner}{word}'.lstrip())
+        self.set_text(view.append(self.models, self.tokenize(), self.state.text, word))
 
     def drop_last_word(self) -> None:
         """Drops the last word of the text."""
-        self.set_text(' '.join(self.state.text.split()[:-1]))
+        self.set_text(view.drop_last(self.models, self.state.text))
 
     def select_word(self, word: str) -> None:
         """Selects the word whose neighbours are shown."""
@@ -248,7 +251,7 @@ class ExplorerPage:
         """Explains the word at a place of the text, from 1; the same place again ends that."""
         self.state.position = None if self.state.position == position else position
         if self.state.position:
-            self.select_word(self.tokenize()[position - 1])
+            self.select_word(self.models.vocabulary.tokenizer.show(self.tokenize()[position - 1]))
         self.show_reading.refresh()
         self.save_link()
 

@@ -56,7 +56,7 @@ def legend(any_unknown: bool) -> None:
 
 def reading(
     words: Sequence[str],
-    known: Container[str],
+    unknown: Container[str],
     predictions: Sequence[Prediction],
     selected: int | None,
     on_click: Callable[[int], None],
@@ -65,7 +65,7 @@ def reading(
 
     Args:
         words: The text.
-        known: The words of the vocabulary.
+        unknown: The words of it that are not in the vocabulary.
         predictions: What each model says of it.
         selected: The place of the word that is explained, from 1.
         on_click: Called with the place of a word that was clicked, from 1.
@@ -81,10 +81,10 @@ def reading(
                     ui.label(f'… {first:,} words').classes('quiet')
                 rows = zip(words, prediction.bits_T.tolist(), prediction.perplexities_T.tolist())
                 for position, (word, bits, perplexity) in list(enumerate(rows, start=1))[first:]:
-                    classes = 'surprise' + ' selected' * (position == selected) + ' unknown' * (word not in known)
+                    classes = 'surprise' + ' selected' * (position == selected) + ' unknown' * (word in unknown)
                     with button(partial(on_click, position), classes).style(f'--bits: {min(bits / MAX_BITS, 1):.0%}'):
                         ui.label(word)
-                        scored = '' if word in known else f'not in the vocabulary; {RARE}: '
+                        scored = f'not in the vocabulary; {RARE}: ' if word in unknown else ''
                         chance = describe_probability(2**-bits)
                         ui.tooltip(f'{scored}{bits:.1f} bits ({chance}); perplexity up to here {perplexity:,.1f}')
 

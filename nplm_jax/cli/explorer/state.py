@@ -37,10 +37,10 @@ class PageState(pydantic.BaseModel):
         temperature: See `generation.Choice`, also for `top_k` and `top_p`.
     """
 
-    model_config = pydantic.ConfigDict(validate_assignment=True, str_strip_whitespace=True, allow_inf_nan=False)
+    model_config = pydantic.ConfigDict(validate_assignment=True, allow_inf_nan=False)
 
     text: Annotated[str, Field(max_length=MAX_TEXT)] = ''
-    word: Annotated[str, Field(max_length=MAX_WORD)] = ''
+    word: Annotated[str, Field(max_length=MAX_WORD), pydantic.StringConstraints(strip_whitespace=True)] = ''
     position: Annotated[int | None, Field(ge=1)] = None
     count: Annotated[int, Field(ge=1, le=MAX_COUNT)] = 10
     model: Annotated[int, Field(ge=0)] = 0

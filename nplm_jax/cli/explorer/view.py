@@ -18,6 +18,8 @@ from nplm_jax.models.mixture import ContextBins, Mixture
 from nplm_jax.utils.errors import require
 
 BLOCK = 256  # the text is padded to a multiple of it, so that scoring compiles once and not for each length
+REPLACEMENT = '\ufffd'  # where bytes are no UTF-8
+_MAX_COMPLETING = 3  # bytes that a character may lack
 NUM_CACHED = 256  # texts and models whose predictions are kept: at most this many arrays of V numbers
 
 # Beginnings that a visitor may try; those are offered whose words the models know.
@@ -159,8 +161,40 @@ def continue_text(
 
 def examples(models: LoadedModels, k: int = 4) -> list[str]:
     """Returns k beginnings to try: BEGINNINGS whose words the models know, else what the mixture writes itself."""
+    if models.vocabulary.tokenizer.is_lossless:
+        lines = (text.split() for text in continue_text(models, 0, [], 12, k, Choice(top_k=5), seed=1))
+        return [' '.join(words).rstrip(REPLACEMENT) for words in lines]
     known = [text for text in BEGINNINGS if all(word in models.vocabulary.ids for word in models.tokenize(text, ''))]
     return known[:k] or continue_text(models, 0, [], 3, k, Choice(top_k=20), seed=1)
+
+
+def append(models: LoadedModels, words: Sequence[str], text: str, word: str) -> str:
+    """Returns a text with one more word, chosen by what `models.show` returns.
+
+    The likeliest further tokens of the mixture complete a character of which the token is a part.
+
+    Args:
+        models: The models.
+        words: The tokens of the text.
+        text: The text.
+        word: The word.
+    """
+    vocabulary = models.vocabulary
+    if not vocabulary.tokenizer.is_lossless or (chosen := vocabulary.find(word)) is None:
+        return f'{text} {word}'.strip()
+    tokens = [*words, vocabulary.words[chosen]]
+    for _ in range(_MAX_COMPLETING):
+        if not vocabulary.tokenizer.decode(tokens).endswith(REPLACEMENT):
+            break
+        (ids_T,) = generation.sample(models.mixture, models.encode_prompt(tokens), 1, 1, generation.GREEDY)
+        tokens += vocabulary.decode(ids_T)
+    return vocabulary.tokenizer.decode(tokens)
+
+
+def drop_last(models: LoadedModels, text: str) -> str:
+    """Returns a text without its last word, or last token where tokens are not words."""
+    tokenizer = models.vocabulary.tokenizer
+    return tokenizer.drop_last(text) if tokenizer.is_lossless else ' '.join(text.split()[:-1])
 
 
 def describe_probability(p: float) -> str:
@@ -174,7 +208,7 @@ def _likeliest(models: LoadedModels, log_p_V: np.ndarray, k: int) -> WeightedWor
     """Returns the k likeliest words with their probabilities."""
     require(k >= 1, 'k', k, 'must be 1 or more')
     best_K = np.argsort(-log_p_V, kind='stable')[:k]
-    return list(zip(models.vocabulary.decode(best_K), np.exp(log_p_V[best_K]).tolist()))
+    return list(zip(models.show(best_K), np.exp(log_p_V[best_K]).tolist()))
 
 
 def _normalize(models: LoadedModels, weights_M: Sequence[float]) -> np.ndarray:

@@ -8,6 +8,7 @@ import abc
 import dataclasses
 import functools
 import itertools
+import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
@@ -33,6 +34,7 @@ from nplm_jax.utils.errors import BadInput
 
 _VISIBLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _OTHERS = [byte for byte in range(256) if byte not in _VISIBLE]
+_SHOWN = {' ': '␣', '\n': r'\n', '\r': r'\r', '\t': r'\t'}
 _FORMS: dict[str, Literal['NFC', 'NFKC']] = {'nfc': 'NFC', 'nfkc': 'NFKC'}
 ALPHABET = tuple(chr(byte if byte in _VISIBLE else 256 + _OTHERS.index(byte)) for byte in range(256))  # by byte
 _TO_ALPHABET = dict(enumerate(ALPHABET))
@@ -140,6 +142,14 @@ class ByteLevelTokenizer(Tokenizer):
     def decode(self, tokens: Sequence[str], clean_up: bool = False) -> str:
         """See `Tokenizer.decode`. Bytes that are not UTF-8, which a model may write, become U+FFFD."""
         return b''.join(map(to_bytes, tokens)).decode(errors='replace')
+
+    def show(self, token: str) -> str:
+        """See `Tokenizer.show`. A blank is ␣; a byte of a part of a character is <0xE4>, as in SentencePiece."""
+        if not (data := to_bytes(token)):
+            return token
+        text = data.decode(errors='surrogateescape')  # byte 0xE4 as U+DCE4
+        bytes_shown = re.sub('[\udc80-\udcff]', lambda match: f'<0x{ord(match[0]) - 0xDC00:02X}>', text)
+        return ''.join(_SHOWN.get(c, c if c.isprintable() else f'<U+{ord(c):04X}>') for c in bytes_shown)
 
     def size(self, token: str) -> TokenSize:
         """See `Tokenizer.size`. Only white space of ASCII separates words, so that it does in bytes as well."""

@@ -107,6 +107,10 @@ class Tokenizer(abc.ABC):
         """
         return self.joiner.join(tokens)
 
+    def show(self, token: str) -> str:
+        """Returns a token as a list or a table shows it."""
+        return token
+
     def learn(self, parts: Sequence[Callable[[], Iterable[Piece]]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
         """Returns the tokenizer with what it learns from texts; itself if it has learned, or learns nothing.
 
@@ -191,6 +195,11 @@ class Tokenizer(abc.ABC):
             stop = start + len(part)
             offsets.append((start, stop))
         return Encoding(text, [token for _, token in cut], offsets, find_word_ids(text, offsets))
+
+    def drop_last(self, text: str) -> str:
+        """Returns a text without its last token; without the whole character where the token is a part of one."""
+        encoding = self.encode(text)
+        return encoding.text[: encoding.offsets[-1][0]] if encoding.offsets else ''
 
     def tokenize(self, texts: Iterable[str], known: Collection[str] | None = None) -> list[list[str]]:
         """Returns the tokens of each text as `encode` does. Each different string is cut once."""

@@ -1,0 +1,258 @@
+"""Every command on runs whose tokens are pieces, characters or bytes of a text in any language."""
+
+import json
+
+import numpy as np
+import pytest
+from texts import CHINESE, GERMAN, SCRIPTS, repeated
+
+from configs import text as text_config
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli import loaded_models
+from nplm_jax.cli.explorer import view
+from nplm_jax.data import vocabulary
+from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
+from nplm_jax.data.vocabulary import RARE
+from nplm_jax.inference import huggingface
+from nplm_jax.inference.scoring import LineStart
+from nplm_jax.runs import experiment, keys, loading
+
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+
+RUNS = {
+    'german': (GERMAN, 'pieces'),
+    'chinese': (CHINESE, 'pieces'),
+    'characters': (CHINESE, 'characters'),
+    'bytes': (CHINESE, 'bytes'),
+}
+KNESER_NEY = {'model.family': 'modified_kneser_ney', 'model.n': 4}
+NETWORK = {'model.n': 4, 'model.m': 8, 'model.h': 12, 'train.epochs': 2, 'train.batch_size': 32}
+HOSTILE = 'שלום עולם\te\u0301 👩\u200d👩\u200d👧 \u202e ﷽\x1b[0m'
+
+
+@pytest.fixture(scope='module')
+def runs(tmp_path_factory):
+    """A Kneser-Ney model of each kind of tokens, and a network of the German pieces."""
+    root = tmp_path_factory.mktemp('runs')
+    for name, (text, kind) in [*RUNS.items(), ('network', RUNS['german'])]:
+        (root / f'{name}.txt').write_text(repeated(text), encoding='utf-8')
+        config = text_config.get_config()
+        config.corpus.path, config.corpus.min_count = str(root / 'german.txt' if name == 'network' else ''), 1
+        config.corpus.path = config.corpus.path or str(root / f'{name}.txt')
+        changes = {'corpus.tokens': kind, **({'corpus.pieces': 400} if kind == 'pieces' else {})}
+        experiment.run(keys.override(config, changes | (NETWORK if name == 'network' else KNESER_NEY)), root / name)
+    return root
+
+
+@pytest.fixture
+def fails(lines):
+    """Runs a command that a mistake ends; returns what it printed."""
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as stop:
+            cli.main([str(a) for a in arguments])
+        (line,) = lines()[1]
+        assert stop.value.code == 2
+        return line
+
+    return call
+
+
+def score(monkeypatch, nplm_command, run, data, *flags):
+    monkeypatch.setattr('nplm_jax.cli.score.read_stdin', lambda: data)
+    return nplm_command('score', run, *flags)
+
+
+def test_a_chinese_network_trains_and_its_text_is_readable(tmp_path, nplm_command, monkeypatch, capsys):
+    (tmp_path / 'text').write_text(repeated(CHINESE), encoding='utf-8')
+    changes = NETWORK | {'train.epochs': 6, 'corpus.tokens': 'pieces', 'corpus.pieces': 400}
+    changes |= {'corpus.path': str(tmp_path / 'text')}
+    experiment.run(keys.override(text_config.get_config(), changes), tmp_path / 'run')
+    assert 'blanks' not in capsys.readouterr().err
+    texts, stderr = nplm_command('generate', tmp_path / 'run', '--greedy', '--prompt=人人', '--max_new_tokens=10')
+    assert stderr == [] and texts[0].startswith('人人')
+    rows, stderr = score(monkeypatch, nplm_command, tmp_path / 'run', '人人有权', '--json')
+    (line,) = json.loads(rows[0])['lines']
+    assert stderr == [] and ''.join(line['words']) == '人人有权' and line['total'] < 0
+
+
+@pytest.mark.parametrize('name', RUNS)
+@pytest.mark.parametrize('prompt', ['', 'Jeder hat', '人人', HOSTILE])
+def test_generated_text_begins_with_the_prompt_and_never_breaks(runs, nplm_command, name, prompt):
+    (output,), stderr = nplm_command(
+        'generate', runs / name, f'--prompt={prompt}', '--json', '--samples=3', '--max_new_tokens=20'
+    )
+    texts = json.loads(output)['texts']
+    assert stderr == [] and len(texts) == 3
+    for text in texts:
+        assert text['text'].startswith(prompt) and RARE not in text['words']
+        assert len(text['words']) - len(json.loads(output)['prompt']) == 20
+
+
+@pytest.mark.parametrize('words', [1, 7])
+def test_words_are_counted_between_white_space(runs, nplm_command, words):
+    (output,), _ = nplm_command('generate', runs / 'german', '--prompt=Jeder hat', f'--words={words}', '--json')
+    for text in json.loads(output)['texts']:
+        assert len(text['text'].removeprefix('Jeder hat').split()) == words
+    whole, _ = nplm_command('generate', runs / 'german', '--samples=2', '--max_new_tokens=5')
+    assert '---' in whole
+
+
+def test_a_sample_does_not_depend_on_how_many_are_drawn(runs, nplm_command):
+    few, many = (
+        json.loads(nplm_command('generate', runs / 'german', '--words=4', f'--samples={n}', '--json')[0][0])['texts']
+        for n in (2, 33)
+    )
+    assert few == many[:2]
+
+
+def test_a_prompt_stands_after_a_line_end(runs, nplm_command):
+    _, words, model = loading.load(runs / 'chinese')
+    log_p_V = model.next_word(words.encode(['Ċ'])[None])[0]
+    (output,), _ = nplm_command('next', runs / 'chinese', '--count=3', '--json')
+    for entry in json.loads(output)['next']:
+        assert np.log(entry['p']['chinese']) == pytest.approx(log_p_V[words.find(entry['word'])], abs=1e-5)
+
+
+def test_tokens_are_shown_with_their_blanks_and_bytes(runs, nplm_command):
+    rows, _ = nplm_command('next', runs / 'german', '--count=1', '--prompt=Jeder hat das')
+    assert rows[2].split()[1] == '␣Recht'
+    rows, _ = nplm_command('next', runs / 'bytes', '--count=3', '--prompt=人人')
+    assert all(row.split()[1].startswith('<0x') or row.split()[1] == r'\n' for row in rows[2:])
+    rows, _ = nplm_command('next', runs / 'characters', '--count=1', '--prompt=自')
+    assert rows[2].split()[1] == '由'
+    tokenizer = ByteTokenizer()
+    assert [tokenizer.show(t) for t in (RARE, 'Ġ', 'Ċ', 'č', 'ĉ', 'a', 'ě', 'ä')] == [
+        *(RARE, '␣', r'\n', r'\r', r'\t', 'a', '<U+001B>', '<0xE4>')
+    ]
+
+
+def test_neighbours_of_a_piece_are_asked_for_by_its_text(runs, nplm_command):
+    rows, stderr = nplm_command('features', runs / 'network', '--words=hat ␣hat qqq')
+    assert [row.split()[1] for row in rows[2:]] == ['hat', '␣hat'] and stderr == ['not in the vocabulary: qqq']
+    assert rows[2].split('|')[2] == rows[3].split('|')[2]  # no piece is hat without a blank
+
+
+@pytest.mark.parametrize('name', RUNS)
+def test_scores_are_of_the_same_text_without_a_note(runs, monkeypatch, nplm_command, name):
+    text = f'{HOSTILE}\n人人\r\n\nJeder hat das'
+    (output,), stderr = score(monkeypatch, nplm_command, runs / name, text, '--json')
+    _, words, _ = loading.load(runs / name)
+    lines = json.loads(output)['lines']
+    assert stderr == [] and json.loads(output)['oovs'] == 0
+    decoded = [words.tokenizer.decode(words.decode(line['ids'])) for line in lines]
+    assert decoded == text.split('\n')
+    (output,), _ = score(monkeypatch, nplm_command, runs / name, text, '--json', '--stream')
+    lines = json.loads(output)['lines']
+    assert ''.join(words.tokenizer.decode(words.decode(line['ids'])) for line in lines) == f'{text}\n'
+    stream = words.encode(words.tokenize(f'{text}\n'))
+    assert [i for line in lines for i in line['ids']] == stream.tolist()
+
+
+def test_alternatives_are_ranked(runs, monkeypatch, nplm_command):
+    lists = '1 ||| 而人生人 ||| 0\n1 ||| 人人生而自由 ||| 0'
+    rows, stderr = score(monkeypatch, nplm_command, runs / 'chinese', lists, '--nbest')
+    assert stderr == [] and rows[0].startswith('1 ||| 人人生而自由')
+
+
+def test_runs_of_one_tokenizer_are_mixed(runs, nplm_command, fails):
+    rows, _ = nplm_command('mix', runs / 'german', runs / 'network')
+    assert len(rows) == 7
+    assert 'its vocabulary (400 words) is not that of' in fails('mix', runs / 'bytes', runs / 'german')
+
+
+def test_runs_of_another_tokenizer_are_refused(runs, fails):
+    changes = KNESER_NEY | {'corpus.tokens': 'bytes', 'corpus.path': str(runs / 'bytes.txt')}
+    for name, normalization in (('nfc', 'nfc'), ('none', 'none')):
+        config = keys.override(text_config.get_config(), changes | {'corpus.normalization': normalization})
+        experiment.run(config, runs / name)
+    _, words, _ = loading.load(runs / 'nfc')
+    assert words.words == vocabulary.load(runs / 'none' / 'vocabulary.txt').words
+    assert 'its tokenizer cuts text into other tokens' in fails('next', runs / 'none', runs / 'nfc')
+
+
+def test_nothing_is_unknown(runs, fails):
+    message = 'nothing is unknown to a run with corpus.tokens=bytes: there is no spelling to train or to use'
+    for arguments in (['spell', runs / 'bytes'], ['generate', runs / 'bytes', '--open']):
+        assert message in fails(*arguments)
+
+
+@pytest.mark.parametrize(
+    'arguments, message',
+    [
+        (['--tokens=words'], "tokens='words': does not apply to a model of corpus.tokens=pieces"),
+        (['--prompt=a\udcff'], 'text: holds an unpaired surrogate (U+DCFF), which UTF-8 cannot encode'),
+        (['--max_new_tokens=0'], '--max_new_tokens=0: must be 1 or more'),
+        (['--words=0'], '--words=0: must be 1 or more'),
+        (['--beam=2', '--words=3'], '--words=3: a beam search counts tokens here: give --max_new_tokens'),
+    ],
+)
+def test_a_mistake_is_one_line(runs, fails, arguments, message):
+    assert fails('generate', runs / 'german', *arguments) == message
+
+
+def test_an_arpa_file_of_pieces_comes_back_the_same(runs, nplm_command, monkeypatch, tmp_path):
+    nplm_command('export', runs / 'german', '--to=arpa', f'--output={tmp_path / "german.arpa"}')
+    nplm_command(
+        'import', 'arpa', tmp_path / 'german.arpa', f'--workdir={tmp_path / "run"}', '--vocabulary', runs / 'german'
+    )
+    _, words, exported = loading.load(runs / 'german')
+    _, again, imported = loading.load(tmp_path / 'run')
+    ids_T = words.encode(words.tokenize(f'{GERMAN}{HOSTILE}'))
+    assert again.tokenizer == words.tokenizer and again.words == words.words
+    np.testing.assert_allclose(imported.score(ids_T), exported.score(ids_T), atol=1e-5)
+
+
+@pytest.mark.parametrize('name', RUNS)
+def test_the_explorer_appends_and_drops_tokens(runs, name):
+    models = loaded_models.load_models([str(runs / name)])
+    text = ''
+    for step in range(8):
+        tokens = models.tokenize(text, '')
+        (prediction,) = view.predict(models, tokens, 3)
+        longer = view.append(models, tokens, text, prediction.next_words[step % 3][0])
+        assert longer.startswith(text) and len(longer) > len(text) and '\ufffd' not in longer
+        text = longer
+    assert len(prediction.bits_T) == len(tokens)
+    while text:
+        shorter = view.drop_last(models, text)
+        assert text.startswith(shorter) and shorter != text
+        text = shorter
+    assert all(view.examples(models))
+
+
+def test_a_text_without_blanks_names_the_tokens_for_it(tmp_path, capsys):
+    (tmp_path / 'text').write_text(repeated(CHINESE), encoding='utf-8')
+    config = text_config.get_config()
+    config.corpus.path = str(tmp_path / 'text')
+    experiment.run(keys.override(config, KNESER_NEY), tmp_path / 'run')
+    warnings = [line for line in capsys.readouterr().err.splitlines() if 'blanks' in line]
+    assert len(warnings) == 1 and 'corpus.tokens=pieces or characters needs no blanks' in warnings[0]
+
+
+def test_a_line_of_hugging_faces_model_begins_and_ends_with_the_line_end(runs, tmp_path):
+    pytest.importorskip('safetensors', reason='pip install safetensors')
+    settings, words, model = loading.load(runs / 'network')
+    huggingface.write_folder(model, words, settings, tmp_path / 'hf')
+    read = lambda name: json.loads((tmp_path / 'hf' / name).read_text())  # noqa: E731
+    (line_end,) = LineStart.of(words).prefix
+    generation = read('generation_config.json')
+    assert words.words[line_end] == 'Ċ' and generation['bos_token_id'] == generation['eos_token_id'] == line_end
+    assert {'bos_token', 'eos_token'}.isdisjoint(read('tokenizer_config.json'))
+
+
+def test_hugging_faces_model_of_pieces_gives_the_same_ids_and_probabilities(runs, tmp_path, monkeypatch):
+    monkeypatch.setenv('HF_MODULES_CACHE', str(tmp_path / 'modules'))
+    monkeypatch.setenv('HF_HUB_OFFLINE', '1')
+    torch = pytest.importorskip('torch', reason='pip install torch')
+    transformers = pytest.importorskip('transformers', reason='pip install transformers')
+    settings, words, model = loading.load(runs / 'network')
+    huggingface.write_folder(model, words, settings, tmp_path / 'hf')
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / 'hf', trust_remote_code=True)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / 'hf', trust_remote_code=True)
+    text = f'{GERMAN}{HOSTILE}\n{"".join(SCRIPTS.values())}'
+    ids = tokenizer(text, add_special_tokens=False)['input_ids']
+    assert ids == words.encode(words.tokenize(text)).tolist() and tokenizer.decode(ids) == text
+    with torch.no_grad():
+        log_p_TxV = theirs(torch.tensor([ids])).logits.log_softmax(-1)[0].numpy()
+    np.testing.assert_allclose(log_p_TxV[np.arange(len(ids) - 1), ids[1:]], model.score(np.array(ids))[1:], atol=1e-5)
