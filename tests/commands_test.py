@@ -28,7 +28,7 @@ NOT_RUN |= dict.fromkeys(('nplm spell', 'score runs/brown-mlp9 --open'), 'needs 
 # Commands that stand in .ci/run as they are printed.
 RUN_BY_CI = ('ruff ', 'sphinx-build ')
 # Commands that need an optional package: they run where it is installed, which .ci/run sees to.
-OPTIONAL = {'nplm explore': 'nicegui', '--to=hf': 'tokenizers'}
+OPTIONAL = {'nplm explore': 'nicegui', '--to=hf': 'safetensors'}
 
 SERVE = '--no_browser --port=0 > address & until grep -q http address; do kill -0 $!; sleep 0.2; done; kill $!'
 
