@@ -4,22 +4,33 @@
     nplm compare runs/brown-mlp9 runs/brown-kneser_ney_5 --text=essay.txt --weights=0.7,0.3
 
 Prints a table of the perplexities that each run recorded; `*` marks the best of the runs on the same words, and a
-warning on stderr says which runs are not on the same words, so that their perplexities are not comparable. --text=FILE
-adds the perplexity of each line of a text scored on its own, with the share of its words outside the vocabulary (oov),
-for each run, and for their mixture where all have one vocabulary; `nplm score --help` says how it is cut into words. No
-run is marked as the best on a text of which more than 5% is unknown, or where the vocabularies differ.
+warning on stderr says which runs are not on the same words, so that their perplexities are not comparable. Runs with
+different tokens, such as words and pieces, are compared by their perplexities per word and bits per byte, if they are
+tested on the same text and no word of it is unknown. --text=FILE adds the perplexity of each line of a text scored on
+its own, with the share of its words outside the vocabulary (oov), for each run, and for their mixture where all have
+one vocabulary; `nplm score --help` says how it is cut into words. Where the vocabularies differ, the bits per byte of
+the text are compared, of runs that know all of its words. No run is marked as the best on a text of which more than 5%
+is unknown.
 
 --figure=FILE.png draws learning curves and bars of the perplexities, that of the text included.
 """
 
+from __future__ import annotations
+
+import math
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import LINE_START, Parser
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, read_text
 from nplm_jax.utils.text import to_json
+
+if TYPE_CHECKING:
+    from nplm_jax.runs.catalog import Run
+
+_HEADERS = {'perplexity': 'text', 'bits_per_byte': 'text bits/byte'}  # of columns, by what `score_text` returns
 
 
 def main(argv: Sequence[str]) -> None:
@@ -40,27 +51,39 @@ def main(argv: Sequence[str]) -> None:
     runs = [catalog.read_run(catalog.expand_run(folder)) for folder in flags.workdir]
     names = run_table.run_names(flags.workdir)
     scores: dict[str, dict[str, Any]] = {}
-    marked = False
+    marked = ''
     if text:
         scores, marked = score_text(flags.workdir, names, text.rstrip('\n').split('\n'), flags)
     if others := [name for name, run in zip(names, runs) if run_table.text_of(run) != run_table.text_of(runs[0])]:
         problem = f'not on the same words and vocabulary as {names[0]}: {", ".join(others)}'
-        print(f'{problem}; their perplexities are not comparable with its', file=sys.stderr)
+        print(f'{problem}; their perplexities are not comparable with its{_advise(runs)}', file=sys.stderr)
     rows = [run_table.describe(run) for run in runs]
     if flags.json:
         print(to_json({'runs': rows, **({'text': list(scores.values())} if text else {})}))
     else:
-        columns = {'text': [scores[name]['perplexity'] for name in names]} if text else {}
-        print(run_table.make(runs, names, columns, marked))
+        columns = {header: [scores[name][key] for name in names] for key, header in _HEADERS.items() if text}
+        columns = {header: column for header, column in columns.items() if any(column)}
+        print(run_table.make(runs, names, columns, _HEADERS.get(marked, '')))
         for score in scores.values():
-            print(f'{score["name"]}: text perplexity {score["perplexity"]:.1f}, {score["oov"]:.1%} oov')
+            bits = '' if score['bits_per_byte'] is None else f', {score["bits_per_byte"]:.3f} bits per byte'
+            print(f'{score["name"]}: text perplexity {score["perplexity"]:.1f}{bits}, {score["oov"]:.1%} oov')
     if flags.figure:
         run_table.draw(runs, names, scores, expand('--figure', flags.figure))
 
 
+def _advise(runs: Sequence[Run]) -> str:
+    """Returns what can be compared of runs with other tokens, if anything can."""
+    if len({run.settings.corpus.tokens for run in runs}) < 2:
+        return ''
+    if not all(run.has_test_text_of(runs[0]) for run in runs):
+        return ', nor are their bits per byte: the test texts differ'
+    unknown = [run.folder.name for run in runs if run.bits_per_byte is None]
+    return f'; {", ".join(unknown)}: no bits per byte, because of unknown words' if unknown else '; bits per byte are'
+
+
 def score_text(
     folders: Sequence[str], names: Sequence[str], lines: Sequence[str], flags: Any
-) -> tuple[dict[str, dict[str, Any]], bool]:
+) -> tuple[dict[str, dict[str, Any]], str]:
     """Scores a text with each run, and with their mixture where all have one vocabulary.
 
     Args:
@@ -70,8 +93,9 @@ def score_text(
         flags: The command's flags, of which --weights and --tokens are read.
 
     Returns:
-        For each name, and for `mixture`, the perplexity of all words and the share of words outside the vocabulary;
-        and whether these perplexities say which run is the best. If not, a line on stderr says why.
+        For each name, and for `mixture`, the perplexity of all words, the bits per byte of the text (None if words are
+        unknown), and the share of words outside the vocabulary; and which of them says what run is the best,
+        `perplexity` or `bits_per_byte`. If neither does, it is empty, and a line on stderr says why.
     """
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.cli.mixture_weights import read_weights
@@ -86,6 +110,7 @@ def score_text(
         raise BadInput(f'--weights={flags.weights!r}: these runs have different vocabularies and cannot be mixed')
     if not same:
         print('the vocabularies differ: the perplexities of the text are not comparable', file=sys.stderr)
+    num_bytes = sum(len(line.encode()) for line in lines)  # whatever the tokens are
     readers = loaded[:1] if same else loaded  # one vocabulary: the words of the first run for all
     words = [models.read_lines(lines, flags.tokens) for models in readers] * (len(loaded) if same else 1)
     scored = [(name, models, models.mixture, cut) for name, models, cut in zip(names, loaded, words)]
@@ -96,8 +121,12 @@ def score_text(
     for name, models, model, cut in scored:
         encoded = [models.vocabulary.encode(line) for line in cut]
         total = scoring.total(scoring.score(model, encoded, models.line_start))
-        scores[name] = {'name': name, 'perplexity': total.perplexity, 'oov': total.oovs / total.tokens}
+        bits = -total.log10_p * math.log2(10) / num_bytes if not total.oovs else None
+        numbers = {'perplexity': total.perplexity, 'bits_per_byte': bits, 'oov': total.oovs / total.tokens}
+        scores[name] = {'name': name, **numbers}
     is_known = all(score['oov'] <= MAX_OOV for score in scores.values())
     if len(folders) > 1 and not is_known:
         print('no run is marked as the best on the text: too many of its words are unknown', file=sys.stderr)
-    return scores, same and is_known
+    if same and is_known:
+        return scores, 'perplexity'
+    return scores, 'bits_per_byte' if all(score['bits_per_byte'] is not None for score in scores.values()) else ''

@@ -14,7 +14,7 @@ from typing import Any
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.text import to_json
 
-_SHOWN_ELSEWHERE = ('name', 'perplexity', 'mixture', 'words', 'versions', 'impossible_words', 'reach')
+_SHOWN_ELSEWHERE = ('name', 'perplexity', 'mixture', 'words', 'versions', 'impossible_words', 'reach', 'sizes')
 
 
 def main(argv: Sequence[str]) -> None:
@@ -43,6 +43,7 @@ def main(argv: Sequence[str]) -> None:
 
 def make_text(info: Mapping[str, Any]) -> str:
     """Returns the text that the command prints."""
+    from nplm_jax.runs.catalog import PER_UNIT
     from nplm_jax.utils.checked_fields import flatten
 
     results, words = info['results'], info['vocabulary']
@@ -57,9 +58,13 @@ def make_text(info: Mapping[str, Any]) -> str:
         for kind, mixed in results.get('mixture', {}).items():
             numbers = {split: mixed[split] for split in ('valid', 'test')}
             lines.append(f'  mixed with the trigram, {kind.replace("_", " ")}: {_pairs(numbers)}')
+        lines += [f'{key.replace("_", " ")}: {_pairs(results[key])}' for key in PER_UNIT if key in results]
+        for split, size in results.get('sizes', {}).items():
+            lines.append(f'{split}: {", ".join(f"{_value(count)} {unit}" for unit, count in size.items())}')
         for split, count in results.get('impossible_words', {}).items():
             lines += [f'  {count:,} {split} words had probability zero'] if count else []
-    lines += [f'{key.replace("_", " ")}: {_value(results[key])}' for key in results if key not in _SHOWN_ELSEWHERE]
+    others = [key for key in results if key not in (*_SHOWN_ELSEWHERE, *PER_UNIT)]
+    lines += [f'{key.replace("_", " ")}: {_value(results[key])}' for key in others]
     if 'reach' in results:
         reach = results['reach']
         lines.append(f'context: {"all tokens before" if reach is None else f"a window of {reach:,} tokens"}')

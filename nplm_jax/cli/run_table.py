@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nplm_jax.runs.catalog import CORPUS, SPLITS, Run, expand_run, is_finished, read_run, suggest
+from nplm_jax.runs.catalog import CORPUS, PER_UNIT, SPLITS, Run, expand_run, is_finished, read_run, suggest
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_json
 from nplm_jax.utils.text import markdown_table, save_figure
@@ -62,6 +62,7 @@ def describe(run: Run) -> dict[str, Any]:
         'model': model_of(run),
         'vocabulary': results.get('vocabulary'),
         'perplexity': {split: run.perplexity(split) for split in SPLITS},
+        **{key: results.get(key, {}).get('test') for key in PER_UNIT},
         'seconds': None if run.imported else results.get('seconds'),
         'date': run.date,
     }
@@ -94,32 +95,42 @@ def make(
     runs: Sequence[Run],
     names: Sequence[str],
     columns: Mapping[str, Sequence[float | None]] | None = None,
-    marked: bool = True,
+    marked: str = '',
 ) -> str:
     """Returns a Markdown table of runs; BEST marks the best of the runs on the same words.
+
+    Runs with different tokens get columns of the perplexity per word and the bits per byte of the test text.
 
     Args:
         runs: The runs.
         names: What each is called.
-        columns: Further perplexities by header, one a run.
-        marked: Whether the best of each of these columns is marked.
+        columns: Further numbers by header, one a run.
+        marked: The header of these whose best run is marked; empty for none.
     """
     groups = [text_of(run) for run in runs]
     numbers: dict[str, Sequence[float | None]] = {s: [run.perplexity(s) for run in runs] for s in SPLITS}
     best = {split: best_rows(numbers[split], groups) for split in SPLITS if split != 'train'}  # low there is no merit
+    if len({run.settings.corpus.tokens for run in runs}) > 1:
+        numbers['per word'] = [(run.results or {}).get('perplexity_per_word', {}).get('test') for run in runs]
+        numbers['bits/byte'] = [run.bits_per_byte for run in runs]
+        texts = [
+            next(str(i) for i, run in enumerate(runs) if run is other or run.has_test_text_of(other)) for other in runs
+        ]
+        best |= {header: best_rows(numbers[header], texts) for header in ('per word', 'bits/byte')}
     numbers |= columns or {}
-    if marked:
-        best |= {header: best_rows(column, [''] * len(runs)) for header, column in (columns or {}).items()}
+    if columns and marked:
+        best[marked] = best_rows(columns[marked], [''] * len(runs))
     rows = []
     for i, row in enumerate(map(describe, runs)):
-        cells = [_cell(column[i], i in best.get(header, ())) for header, column in numbers.items()]
+        cells = [_cell(header, column[i], i in best.get(header, ())) for header, column in numbers.items()]
         seconds = f'{row["seconds"]:,.0f}' if row['state'] == 'finished' else row['state']
         rows.append([names[i], row['corpus'], row['model'], row['vocabulary'] or '-', *cells, seconds, row['date']])
     return markdown_table(['run', 'corpus', 'model', 'vocabulary', *numbers, 'seconds', 'date'], rows)
 
 
-def _cell(number: float | None, is_best: bool) -> str:
-    return '-' if number is None else f'{number:.1f}{" " + BEST if is_best else ""}'
+def _cell(header: str, number: float | None, is_best: bool) -> str:
+    digits = 3 if 'bits/byte' in header else 1
+    return '-' if number is None else f'{number:.{digits}f}{" " + BEST if is_best else ""}'
 
 
 def draw(

@@ -8,15 +8,16 @@ r"""How likely a text is, in the columns of KenLM's `query`; also re-ranking of 
 
 Reads stdin. Prints for each line `word=id length log10p`, separated by tabs, then its total and the number of its words
 outside the vocabulary (OOV, id 0, scored as the one word <rare>); at the end the perplexity of all lines and the OOV
-rate, the share of such words. `length` is that of the n-gram that predicts the word, for a back-off model the longest
-that it has. Several runs are mixed, with --weights. --summary prints the end alone.
+rate, the share of such words; and unless some are unknown, the perplexity per word and the bits per character and per
+byte, by which models with different tokens can be compared. `length` is that of the n-gram that predicts the word, for
+a back-off model the longest that it has. Several runs are mixed, with --weights. --summary prints the end alone.
 
 Text is cut into words as the corpus of the first run was; if that came with its punctuation split off, as Brown did,
 punctuation is split off where the vocabulary needs it. --tokens=whitespace is for text that is tokenized already.
 
 --open scores words outside the vocabulary too: their P is that of <rare> times that of their spelling, which
-`nplm spell RUN` has trained. A line more has the bits per character: of each word, of one blank or line end after it,
-and of one line end for each mark.
+`nplm spell RUN` has trained. The characters and bytes of a text in words are those of each word, of one blank or line
+end after it, and of one line end for each mark.
 
 The score of a line does not depend on its neighbours. --stream reads all lines as one stream, without adding marks
 between them, which is how a run's own perplexities are computed. The end of a line is scored only with --end: as the
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     import argparse
 
     from nplm_jax.cli.loaded_models import LoadedModels
+    from nplm_jax.data.tokenizers.tokenizer import Tokenizer
     from nplm_jax.inference.scoring import Line
 
 _MAX_BYTES = 2**28  # of stdin, which may have no end
@@ -102,7 +104,7 @@ def main(argv: Sequence[str]) -> None:
     if flags.nbest:
         nbest.show(flags, alternatives, [float(line.log10_p_T.sum()) for line in lines], weights)
         return
-    summary = summarize(words, lines, flags.open)
+    summary = summarize(models.vocabulary.tokenizer, words, lines, flags.open)
     shown = (map(models.vocabulary.tokenizer.show, line_words) for line_words in words)
     described = [] if flags.summary else list(map(describe, shown, lines))
     if flags.json:
@@ -168,15 +170,19 @@ def query(line: dict[str, Any]) -> str:
 
 
 def summarize(
-    words: Sequence[Sequence[str]], lines: Sequence[Line], with_spelling: bool
+    tokenizer: Tokenizer, words: Sequence[Sequence[str]], lines: Sequence[Line], with_spelling: bool
 ) -> list[tuple[str, float, str, str]]:
-    """Returns the perplexities and counts of a text; of scores with the spelling also the bits per character.
+    """Returns the perplexities and counts of a text.
+
+    The numbers per word, character and byte are left out where unknown words are scored as <rare>.
 
     Returns:
         For each number its key in JSON, its value, what KenLM's query calls it, and its format.
     """
+    from nplm_jax.data.dataset import Size, measure
+    from nplm_jax.data.word_stream import WordStream
     from nplm_jax.inference import scoring
-    from nplm_jax.models.open_vocabulary import bits_per_character, count_characters
+    from nplm_jax.inference.perplexity import per_unit
 
     total = scoring.total(lines)
     rows: list[tuple[str, float, str, str]] = [
@@ -186,9 +192,11 @@ def summarize(
         ('oov_rate', total.oovs / total.tokens, 'OOV rate', '.2%'),
         ('tokens', total.tokens, 'Tokens', 'd'),
     ]
-    if with_spelling:
-        bits = bits_per_character(total.log10_p * scoring.LOG_10, sum(map(count_characters, words)))
-        rows.append(('bits_per_character', bits, 'Bits per character', '.6f'))
+    if with_spelling or not total.oovs:
+        streams = [WordStream.from_words(line_words) for line_words in words if line_words]
+        size = Size(*map(sum, zip(*(measure(tokenizer, *stream) for stream in streams))))
+        numbers = per_unit(-total.log10_p * scoring.LOG_10, size)
+        rows += [(key, number, key.replace('_', ' ').capitalize(), '.6f') for key, number in numbers.items()]
     return rows
 
 

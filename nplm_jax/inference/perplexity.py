@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nplm_jax.data.corpora import Span
+from nplm_jax.data.dataset import Size
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import NonFiniteError, require
 
@@ -43,6 +44,30 @@ def nll_to_perplexity(nll_per_word: float) -> float:
         250.0
     """
     return math.exp(nll_per_word) if nll_per_word < 709 else math.inf
+
+
+def per_unit(nll: float, size: Size) -> dict[str, float]:
+    """Returns what one total negative log-likelihood is per word, per character and per byte of the text.
+
+    Unlike a perplexity per token, these can be compared between models whose tokens differ.
+
+    Args:
+        nll: The total of all tokens, nats.
+        size: The size of the text.
+
+    Returns:
+        `perplexity_per_word`, `bits_per_character` and `bits_per_byte`; nan for a text without words.
+
+    Examples:
+        >>> per_unit(8 * math.log(2), Size(tokens=6, words=8, characters=8, bytes=16))
+        {'perplexity_per_word': 2.0, 'bits_per_character': 1.0, 'bits_per_byte': 0.5}
+    """
+    bits = nll / math.log(2)
+    return {
+        'perplexity_per_word': nll_to_perplexity(nll / size.words) if size.words else math.nan,
+        'bits_per_character': bits / size.characters if size.characters else math.nan,
+        'bits_per_byte': bits / size.bytes if size.bytes else math.nan,
+    }
 
 
 class Score(NamedTuple):

@@ -13,14 +13,17 @@ from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_bytes, read_json
+from nplm_jax.utils.text import null_to_inf
 
 RUNS = 'runs'  # where runs lie unless --workdir says otherwise
 # The files of a run's folder.
 CONFIG, CORPUS, VOCABULARY = 'config.json', 'corpus.json', 'vocabulary.txt'
 RESULTS, METRICS = 'results.json', 'metrics.jsonl'
 SPLITS = ('train', 'valid', 'test')
+PER_UNIT = ('perplexity_per_word', 'bits_per_character', 'bits_per_byte')  # of results.json, by held-out split
 _DEPTH = 3  # of a run below the folder that is searched: runs/SWEEP/POINT
 _MAX_SUGGESTED = 8
+_MAX_BORDERS, _MAX_SHARE = 2, 1e-3  # bytes, also as a share, by which tokenizers may differ at the ends of texts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +66,30 @@ class Run:
             return None
         value = self.results['perplexity'][split]
         return float('inf') if value is None else float(value)
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """The recorded bits per byte of the test text; None if words of it are unknown, or none is recorded."""
+        bits = (self.results or {}).get('bits_per_byte', {})
+        return null_to_inf(bits['test']) if 'test' in bits else None
+
+    def has_test_text_of(self, other: 'Run') -> bool:
+        """Returns whether two runs are tested on the same text, however it is cut into tokens.
+
+        It has the same number of words and, to a tenth of a percent, of bytes, and was changed alike.
+        """
+        sizes = [(run.results or {}).get('sizes', {}).get('test', {}) for run in (self, other)]
+        words, sizes_bytes = zip(*((size.get('words'), size.get('bytes') or 0) for size in sizes))
+        is_close = abs(sizes_bytes[0] - sizes_bytes[1]) <= max(_MAX_BORDERS, _MAX_SHARE * sizes_bytes[0])
+        return None not in words and words[0] == words[1] and is_close and self._changes == other._changes
+
+    @property
+    def _changes(self) -> list[object]:
+        """The choices of `corpus.*` that change letters of the text."""
+        corpus = self.settings.corpus
+        is_words = corpus.tokens in ('words', 'whitespace')
+        changes = (corpus.lowercase, corpus.numbers, corpus.proper_nouns) if is_words else (corpus.normalization,)
+        return [change for change in changes if change not in (False, 'none')]
 
 
 def expand_run(folder: str | os.PathLike[str]) -> pathlib.Path:
@@ -149,6 +176,10 @@ def is_complete(results: Mapping[str, Any]) -> bool:
         and has_numbers(oov, SPLITS[1:])
         and None not in oov.values()
         and type(results.get('evaluated_train_words', 0)) is int
+        and all(has_numbers(results.get(key, {}), results.get(key, {})) for key in PER_UNIT)
+        and len({frozenset(results.get(key, {})) for key in PER_UNIT}) == 1
+        and isinstance(sizes := results.get('sizes', {}), Mapping)
+        and all(has_numbers(size, size) for size in sizes.values())
         and ('sample' not in results or _is_sample(results['sample']))
     )
 

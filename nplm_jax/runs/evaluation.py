@@ -13,7 +13,7 @@ from nplm_jax.config import EvalSettings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS
-from nplm_jax.inference.perplexity import Score, evaluate, evaluate_sample
+from nplm_jax.inference.perplexity import Score, evaluate, evaluate_sample, per_unit
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import interpolated
@@ -70,12 +70,28 @@ def measure(
     return {
         'words': {name: len(span) for name, span in data.splits.items()},
         'perplexity': {name: scores[name].perplexity for name in data.splits},
-        'oov': data.oov(),
+        'oov': (oov := data.oov()),
+        'sizes': {name: size._asdict() for name, size in data.sizes.items()},
+        **_per_unit(scores, data, oov),
         'impossible_words': {name: scores[name].impossible for name in data.splits},
         **({'evaluated_train_words': scores['train'].words} if scores['train'].words < len(data.train) else {}),
         **({'sample': _describe_sample(scores)} if is_sample else {}),
         **mixed,
     }
+
+
+def _per_unit(scores: Mapping[str, Score], data: Dataset, oov: Mapping[str, float]) -> dict[str, Any]:
+    """Returns `per_unit` of the validation and test texts by split, without those that have unknown words.
+
+    P(<rare>) is not that of the word that it stands for.
+    """
+    numbers: dict[str, dict[str, float]] = {}
+    for split, size in data.sizes.items():
+        if split in oov and not oov[split]:
+            nll = scores[split].nll_per_word * size.tokens  # of a sample an estimate
+            for key, number in per_unit(nll, size).items():
+                numbers.setdefault(key, {})[split] = number
+    return numbers
 
 
 def _describe_sample(scores: Mapping[str, Score]) -> dict[str, Any]:

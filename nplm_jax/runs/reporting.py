@@ -5,6 +5,7 @@ Dims: S updates of a chunk.
 
 import contextlib
 import json
+import math
 import pathlib
 import socket
 import time
@@ -20,7 +21,7 @@ from tensorboardX.summary import scalar
 from nplm_jax.data.text_checks import describe_oov
 from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.inference.perplexity import nll_to_perplexity
-from nplm_jax.runs.catalog import SPLITS, has_numbers
+from nplm_jax.runs.catalog import PER_UNIT, SPLITS, has_numbers
 from nplm_jax.training import reporter
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils.errors import BadInput
@@ -232,6 +233,10 @@ def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
         errors = ', '.join(f'{s} +- {null_to_inf(sample["standard_error"][s]):.1f}' for s in SPLITS[1:])
         words = f'{sample["words"]["valid"]:,} and {sample["words"]["test"]:,} sampled words'
         lines.append(f'valid and test: estimated on {words} (eval.words); standard error: {errors}')
+    for split in results.get('bits_per_byte', {}):
+        per_word, per_character, per_byte = (null_to_inf(results[key][split]) for key in PER_UNIT)
+        bits = f'{per_character:.3f} bits per character, {per_byte:.3f} bits per byte'
+        lines += [f'{split}: perplexity {per_word:,.1f} per word, {bits}'] if math.isfinite(per_byte) else []
     if results.get('mixture'):
         lines.append(_MIXTURES)
     for split, count in results.get('impossible_words', {}).items():

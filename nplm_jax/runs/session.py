@@ -270,9 +270,10 @@ def _lowered(settings: Settings, network: Network) -> dict[str, Any]:
 
 def _describe(settings: Settings, data: dataset.Dataset, network: Network | None) -> None:
     """Prints the text and the model."""
-    words = ' / '.join(f'{len(span):,}' for span in data.splits.values())
+    sizes = ' / '.join(f'{len(span):,}' for span in data.splits.values())
+    unit = 'tokens' if data.vocabulary.tokenizer.is_lossless else 'words'
     size = f'|V| = {len(data.vocabulary):,}'
-    print(f'Corpus: {settings.corpus.name}, {words} training / validation / test words, {size}', flush=True)
+    print(f'Corpus: {settings.corpus.name}, {sizes} training / validation / test {unit}, {size}', flush=True)
     if rare := data.oov()['valid']:
         note = 'rare words share one symbol, which lowers the perplexity'
         print(f'{vocabulary.RARE}: {rare:.1%} of the validation words ({note})', flush=True)

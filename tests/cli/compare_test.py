@@ -89,7 +89,8 @@ def test_raw_text_is_scored_as_the_same_text_with_its_punctuation_split_off(punc
     for name, text in (('raw', RAW), ('cut', CUT)):
         (tmp_path / name).write_text(text)
         (output,), stderr = nplm_command('compare', *punctuated, f'--text={tmp_path / name}', '--json')
-        found.append(json.loads(output)['text'])
+        scores = json.loads(output)['text']
+        found.append([{key: score[key] for key in ('name', 'perplexity', 'oov')} for score in scores])
         assert not stderr
     assert found[0] == found[1] and found[0][0]['oov'] == 0
 
@@ -205,3 +206,67 @@ def test_info_of_a_run_that_is_not_finished(folders, nplm_command, tmp_path):
     shutil.copy(folders / 'network' / 'config.json', tmp_path)
     rows, _ = nplm_command('info', tmp_path)
     assert rows[0].startswith('sentences: not finished, ') and '  model.h = 5' in rows
+
+
+@pytest.fixture(scope='module')
+def same_text(tmp_path_factory):
+    """Runs on one text in lower case: of words that are all known, of bytes, and of words some of which are unknown."""
+    root = tmp_path_factory.mktemp('tokens')
+    sentence = 'the cat sat on the mat , and the dog ran . '
+    (root / 'text.txt').write_text((sentence * 12).strip() + '\n')
+    choices = {'corpus.path': str(root / 'text.txt'), 'model.family': 'modified_kneser_ney', 'model.n': 3}
+    split = {'corpus.train': 96, 'corpus.valid': 18}
+    words = {'corpus.tokens': 'whitespace', 'corpus.lowercase': False, 'corpus.boundary_tokens': False}
+    rows = {
+        'words': {**words, 'corpus.min_count': 1},
+        'bytes': {'corpus.tokens': 'bytes', 'corpus.boundary_tokens': False},
+        'rare': {**words, 'corpus.min_count': 1, 'corpus.max_vocabulary': 6},
+    }
+    for name, row in rows.items():
+        config = keys.override(text_config.get_config(), {**choices, **split, **row})
+        experiment.run(config, root / name)
+    return root
+
+
+def test_runs_of_words_and_bytes_are_compared_by_bits_per_byte(same_text, nplm_command):
+    (header, _, *rows), (warning,) = nplm_command('compare', same_text / 'words', same_text / 'bytes')
+    results = [recorded(same_text / name) for name in ('words', 'bytes')]
+    columns = list(zip(*map(cells, rows)))
+    bits = [r['bits_per_byte']['test'] for r in results]
+    best = bits.index(min(bits))
+    shown = columns[cells(header).index('bits/byte')]
+    assert shown[best] == f'{bits[best]:.3f} *' and shown[1 - best] == f'{bits[1 - best]:.3f}'
+    assert '*' not in ''.join(columns[cells(header).index('test')])
+    assert warning.endswith('; bits per byte are')
+    for result in results:
+        size, tokens = result['sizes']['test'], result['words']['test']
+        nll = tokens * math.log(result['perplexity']['test'])
+        assert result['bits_per_byte']['test'] == pytest.approx(nll / math.log(2) / size['bytes'])
+        assert result['perplexity_per_word']['test'] == pytest.approx(math.exp(nll / size['words']))
+        assert size['tokens'] == tokens
+    assert results[0]['sizes']['test']['words'] == results[1]['sizes']['test']['words'] == 30
+
+
+def test_what_cannot_be_compared_is_not_ranked(same_text, nplm_command):
+    rows, (warning,) = nplm_command('compare', same_text / 'rare', same_text / 'bytes')
+    assert '*' not in '\n'.join(rows) and warning.endswith('; rare: no bits per byte, because of unknown words')
+    assert 'bits_per_byte' not in recorded(same_text / 'rare')
+    results = json.loads((same_text / 'bytes' / 'results.json').read_text())
+    results['sizes']['test']['bytes'] += 4
+    shutil.copytree(same_text / 'bytes', same_text / 'longer')
+    (same_text / 'longer' / 'results.json').write_text(json.dumps(results))
+    rows, (warning,) = nplm_command('compare', same_text / 'words', same_text / 'longer')
+    assert '*' not in '\n'.join(rows) and warning.endswith('nor are their bits per byte: the test texts differ')
+
+
+def test_a_text_is_compared_by_its_bits_per_byte(same_text, nplm_command, tmp_path):
+    (tmp_path / 'text').write_text('the dog sat .\n')
+    runs = same_text / 'words', same_text / 'bytes'
+    (output,), _ = nplm_command('compare', *runs, f'--text={tmp_path / "text"}', '--json')
+    for folder, entry in zip(runs, json.loads(output)['text']):
+        _, vocabulary, model = loading.load(folder)
+        ids = vocabulary.encode(vocabulary.tokenize('the dog sat .'))
+        (line,) = scoring.score(model, [ids], scoring.LineStart.of(vocabulary))
+        assert entry['bits_per_byte'] == pytest.approx(-line.log10_p_T.sum() * math.log2(10) / 13)
+    (header, _, *rows), _ = nplm_command('compare', *runs, f'--text={tmp_path / "text"}')
+    assert 'text bits/byte' in header and '\n'.join(rows).count(' *') >= 1

@@ -134,9 +134,10 @@ def test_a_typed_text_becomes_words_as_the_corpus_did():
 
 def parse(lines):
     """(word, id, length, log10 p) of each word of each line, the totals of the lines, the summary."""
-    words = [[re.fullmatch(r'(.+)=(\d+) (\d+) (\S+)', c).groups() for c in x.split('\t')[:-1]] for x in lines[:-5]]
-    totals = [re.fullmatch(r'Total: (\S+) OOV: (\d+)', x.split('\t')[-1]).groups() for x in lines[:-5]]
-    return words, totals, dict(x.split(':\t') for x in lines[-5:])
+    end = next(i for i, x in enumerate(lines) if x.startswith('Perplexity'))
+    words = [[re.fullmatch(r'(.+)=(\d+) (\d+) (\S+)', c).groups() for c in x.split('\t')[:-1]] for x in lines[:end]]
+    totals = [re.fullmatch(r'Total: (\S+) OOV: (\d+)', x.split('\t')[-1]).groups() for x in lines[:end]]
+    return words, totals, dict(x.split(':\t') for x in lines[end:])
 
 
 @pytest.mark.parametrize('name', ['network', 'counts'])

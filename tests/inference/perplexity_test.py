@@ -8,6 +8,7 @@ import pytest
 from helpers import make_model
 
 from nplm_jax.data.corpora import Span
+from nplm_jax.data.dataset import Size
 from nplm_jax.inference import perplexity
 from nplm_jax.models import mixture
 from nplm_jax.utils.errors import BadInput, NonFiniteError
@@ -118,3 +119,12 @@ def test_a_sample_is_spread_over_the_span():
     for every in (0, 9, 10):
         Position.asked.clear()
         assert perplexity.evaluate_sample(Position(), TOKENS, Span(0, 9), every).words == 9 and len(Position.asked) == 1
+
+
+@pytest.mark.quick
+def test_one_total_has_three_denominators():
+    size = Size(tokens=5, words=2, characters=6, bytes=8)
+    numbers = perplexity.per_unit(12 * math.log(2), size)
+    assert numbers == pytest.approx({'perplexity_per_word': 64, 'bits_per_character': 2, 'bits_per_byte': 1.5})
+    assert math.isinf(perplexity.per_unit(math.inf, size)['perplexity_per_word'])
+    assert all(map(math.isnan, perplexity.per_unit(1.0, Size(1, 0, 0, 0)).values()))
