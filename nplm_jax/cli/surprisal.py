@@ -51,7 +51,9 @@ def main(argv: Sequence[str]) -> None:
 
     from nplm_jax.inference import surprisal
 
-    options = surprisal.Options(flags.punctuation, flags.context, flags.tokens, flags.hyphens, flags.spillover)
+    options = surprisal.Options(
+        flags.punctuation, flags.context, flags.tokens, flags.hyphens, flags.spillover, flags.word_probability
+    )
     models = load_models(flags.workdir, flags.weights)
     spelled = spelling.load(*flags.workdir) if flags.open else None
     rows = zip(models.names, models.settings, models.models)
@@ -63,7 +65,7 @@ def main(argv: Sequence[str]) -> None:
         table = {**surprisal.measure_tokens(list(named.values())[-1], stimuli, options, spelled)}
     else:
         columns = surprisal.measure(named, stimuli, options, spelled)
-        if not spelled:
+        if not spelled and not models.vocabulary.tokenizer.is_lossless:
             models.warn_unknown(
                 ' '.join([columns['starts_after'][0] if flags.context else '', *columns['tokens']]).split()
             )
@@ -97,6 +99,8 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         'tokens': 'how a word is cut: at punctuation, or not at all; default: as the corpus of the runs was, '
         'punctuation split off where the vocabulary needs it',
         'format': 'a row for each word, or for each token as lm-zoo has it',
+        'word_probability': 'of pieces, characters or bytes: that of the word (corrected), or of its tokens with the '
+        'blank before it and without the end after it (sum), as minicons has it',
         'hyphens': 'split cuts an unknown word at its hyphens if all parts are known',
         'open': 'score unknown words with the spelling model of `nplm spell RUN`',
     }
@@ -110,6 +114,9 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument('--context', metavar='TEXT', help=helps['context'])
     parser.add_argument('--tokens', default='', choices=('words', 'whitespace'), help=helps['tokens'])
     parser.add_argument('--hyphens', default='keep', choices=('keep', 'split'), help=helps['hyphens'])
+    parser.add_argument(
+        '--word_probability', default='corrected', choices=('corrected', 'sum'), help=helps['word_probability']
+    )
     parser.add_argument('--spillover', type=int, default=0, metavar='K', help='add the columns of the K words before')
     parser.add_switch('--open', helps['open'])
     parser.add_argument('--weights', default='', help=helps['weights'])
@@ -119,7 +126,7 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     if flags.format == 'lm-zoo':
         one = len(flags.workdir) == 1 or bool(flags.weights)
         require(one, 'RUN', flags.workdir, 'give one for --format=lm-zoo, or --weights for the mixture')
-        for key in ('figure', 'spillover', 'punctuation'):
+        for key in ('figure', 'spillover', 'punctuation', 'word_probability'):
             value = getattr(flags, key)
             require(value == parser.get_default(key), f'--{key}', value, 'belongs to --format=words')
     return flags

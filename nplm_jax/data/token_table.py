@@ -36,7 +36,12 @@ class TokenTable(NamedTuple):
 
     @classmethod
     def of(
-        cls, tokenizers: Sequence[Tokenizer], vocabulary: Vocabulary, stimuli: Stimuli, punctuation: str = 'attached'
+        cls,
+        tokenizers: Sequence[Tokenizer],
+        vocabulary: Vocabulary,
+        stimuli: Stimuli,
+        punctuation: str = 'attached',
+        follows: bool = False,
     ) -> Self:
         """Cuts the words of stimuli.
 
@@ -45,29 +50,40 @@ class TokenTable(NamedTuple):
             vocabulary: The vocabulary of the models.
             stimuli: The words.
             punctuation: `attached` if all tokens of a word count, `word` if its punctuation does not.
+            follows: Whether each item follows another text, so that a blank stands before its first word too.
 
         Raises:
             BadInput: A word has no token, or models cut it differently.
         """
-        words = list(dict.fromkeys(stimuli.words))
+        strings = list(stimuli.words)
+        if tokenizers[0].is_lossless:  # the blank before a word is a part of its tokens
+            first = () if follows else {rows.start for rows in stimuli.items}
+            strings = [word.strip() if row in first else f' {word.strip()}' for row, word in enumerate(strings)]
+        words = list(dict.fromkeys(strings))
         cut, *others = (dict(zip(words, t.tokenize(words, vocabulary.ids))) for t in tokenizers)
-        for row, word in enumerate(stimuli.words):
+        for row, word in enumerate(strings):
             if not cut[word]:
                 raise BadInput(f'{stimuli.place_word(row)}: {word!r} has no token')
             if wrong := next((other[word] for other in others if other[word] != cut[word]), None):
                 message = f'the models cut {word!r} differently, into {cut[word]} and {wrong}'
                 raise BadInput(f'{stimuli.place_word(row)}: {message}')
-        is_head = {word: _find_heads(tokens) for word, tokens in cut.items()}
-        tokens_T = [token for word in stimuli.words for token in cut[word]]
-        is_head_T = np.array([head for word in stimuli.words for head in is_head[word]])
+        heads = {word: _find_heads(tokenizers[0], tokens) for word, tokens in cut.items()}
+        tokens_T = [token for word in strings for token in cut[word]]
+        is_head_T = np.array([head for word in strings for head in heads[word]])
         counted_T = is_head_T if punctuation == 'word' else np.ones(len(tokens_T), bool)
-        sizes_W = np.array([len(cut[word]) for word in stimuli.words])
+        sizes_W = np.array([len(cut[word]) for word in strings])
         stops_W = [0, *np.cumsum(sizes_W).tolist()]
         lines = [slice(stops_W[rows.start], stops_W[rows.stop]) for rows in stimuli.items]
         words_T = np.repeat(np.arange(len(sizes_W)), sizes_W)
         return cls(tokens_T, vocabulary.encode(tokens_T), words_T, is_head_T, counted_T, lines)
 
 
-def _find_heads(tokens: Sequence[str]) -> list[bool]:
-    is_head = [not is_punctuation(token) for token in tokens]
-    return is_head if any(is_head) else [True] * len(tokens)
+def is_head(tokenizer: Tokenizer, token: str) -> bool:
+    """Tells whether a token is something else than punctuation marks with white space around them."""
+    text = tokenizer.decode([token]).strip()
+    return not text or not is_punctuation(text)
+
+
+def _find_heads(tokenizer: Tokenizer, tokens: Sequence[str]) -> list[bool]:
+    are_heads = [is_head(tokenizer, token) for token in tokens]
+    return are_heads if any(are_heads) else [True] * len(tokens)

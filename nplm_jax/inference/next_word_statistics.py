@@ -1,6 +1,6 @@
 """Log-probability and rank of each token of a text, and the entropy of the next token before and after it.
 
-All three come from the whole distribution over the vocabulary, which is held for a few contexts at a time.
+All come from the whole distribution over the vocabulary, which is held for a few contexts at a time.
 
 Dims: T tokens of a line, S lines side by side, L tokens of each that are read at once, V vocabulary.
 """
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy import special
 
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.inference.perplexity import check_not_nan
@@ -29,16 +30,22 @@ class LineStatistics(NamedTuple):
         rank_T: 1 plus the number of words that were likelier, int64.
         entropy_before_T: The entropy of the next token before each token, float64, nats; it includes all words.
         entropy_after_T: The entropy after each token.
+        log_groups_GxT1: log P that the next token is one of each group, before each token and after the last, float64.
     """
 
     log_p_T: np.ndarray
     rank_T: np.ndarray
     entropy_before_T: np.ndarray
     entropy_after_T: np.ndarray
+    log_groups_GxT1: np.ndarray
 
 
 def next_word_statistics(
-    model: LanguageModel, lines: Sequence[np.ndarray], prefixes: Sequence[np.ndarray], vocabulary_size: int
+    model: LanguageModel,
+    lines: Sequence[np.ndarray],
+    prefixes: Sequence[np.ndarray],
+    vocabulary_size: int,
+    groups: Sequence[np.ndarray] = (),
 ) -> list[LineStatistics]:
     """Returns the statistics of lines, none of which depends on another. A prefix that lines share is read once.
 
@@ -47,6 +54,7 @@ def next_word_statistics(
         lines: The ids of each line, int32.
         prefixes: The ids that stand before each line and have no statistics, int32.
         vocabulary_size: |V|, which bounds how many tokens are read at once.
+        groups: Sets of tokens: the ids of each, int.
 
     Raises:
         NonFiniteError: A log-probability is not a number.
@@ -61,7 +69,8 @@ def next_word_statistics(
         for first in range(0, len(rows), side_by_side):
             batch = rows[first : first + side_by_side]
             started = model.reorder(state, np.zeros(side_by_side, np.int32))
-            found |= zip(batch, _measure(model, started, [lines[i] for i in batch], max_tokens // side_by_side))
+            L = max_tokens // side_by_side
+            found |= zip(batch, _measure(model, started, [lines[i] for i in batch], L, groups))
     return [found[i] for i in range(len(lines))]
 
 
@@ -80,7 +89,9 @@ def entropy(log_p_BxV: np.ndarray) -> np.ndarray:
     return -np.einsum('bv,bv->b', np.exp(log_p_BxV), finite_BxV)
 
 
-def _measure(model: LanguageModel, state: State, lines: Sequence[np.ndarray], L: int) -> list[LineStatistics]:
+def _measure(
+    model: LanguageModel, state: State, lines: Sequence[np.ndarray], L: int, groups: Sequence[np.ndarray]
+) -> list[LineStatistics]:
     """Returns the statistics of lines that begin in these states, which may be more; reads L tokens of each at once."""
     log_p_SxV = np.asarray(model.predict(state))
     longest = max(map(len, lines))
@@ -88,21 +99,27 @@ def _measure(model: LanguageModel, state: State, lines: Sequence[np.ndarray], L:
     ids_SxT = np.full((len(log_p_SxV), -(-longest // L) * L + 1), _NO_TOKEN, np.int32)
     for ids_T, line in zip(ids_SxT, lines):
         ids_T[: len(line)] = line
-    tables = [_summarize(log_p_SxV[:, None], ids_SxT[:, :1])]
+    tables = [_summarize(log_p_SxV[:, None], ids_SxT[:, :1], groups)]
     for first in range(0, longest, L):
         log_p_SxLxV, state = model.read(state, np.maximum(ids_SxT[:, first : first + L], RARE_ID))
-        tables.append(_summarize(np.asarray(log_p_SxLxV), ids_SxT[:, first + 1 : first + L + 1]))
+        tables.append(_summarize(np.asarray(log_p_SxLxV), ids_SxT[:, first + 1 : first + L + 1], groups))
     statistics = []
-    for line, (log_p_T, rank_T, entropy_T) in zip(lines, np.concatenate(tables, axis=2).swapaxes(0, 1)):
+    for line, (log_p_T, rank_T, entropy_T, *groups_T) in zip(lines, np.concatenate(tables, axis=2).swapaxes(0, 1)):
         T = len(line)
         check_not_nan(entropy_T[: T + 1], 0)
-        statistics.append(LineStatistics(log_p_T[:T], rank_T[:T].astype(np.int64), entropy_T[:T], entropy_T[1 : T + 1]))
+        groups_GxT1 = np.array([group_T[: T + 1] for group_T in groups_T]).reshape(len(groups), T + 1)
+        ranks_T = rank_T[:T].astype(np.int64)
+        statistics.append(LineStatistics(log_p_T[:T], ranks_T, entropy_T[:T], entropy_T[1 : T + 1], groups_GxT1))
     return statistics
 
 
-def _summarize(log_p_SxLxV: np.ndarray, ids_SxL: np.ndarray) -> np.ndarray:
-    """Returns log P of each id, its rank, and the entropy, float64, 3 x S x L; no id's are of no use."""
+def _summarize(log_p_SxLxV: np.ndarray, ids_SxL: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns log P of each id, its rank, the entropy and log P of each group, float64, (3 + G) x S x L.
+
+    Where there is no id, the first two are of no use.
+    """
     of_ids_SxLx1 = np.take_along_axis(log_p_SxLxV, np.maximum(ids_SxL, 0)[:, :, None], axis=2)
     ranks_SxL = 1 + (log_p_SxLxV > of_ids_SxLx1).sum(axis=2)
     entropy_SxL = entropy(log_p_SxLxV.reshape(ids_SxL.size, -1)).reshape(ids_SxL.shape)
-    return np.stack([of_ids_SxLx1[:, :, 0].astype(np.float64), ranks_SxL, entropy_SxL])
+    groups_SxL = [special.logsumexp(log_p_SxLxV[:, :, ids].astype(np.float64), axis=2) for ids in groups]
+    return np.stack([of_ids_SxLx1[:, :, 0].astype(np.float64), ranks_SxL, entropy_SxL, *groups_SxL])

@@ -16,7 +16,7 @@ from nplm_jax.config import Settings
 from nplm_jax.data import stimuli as stimuli_lib
 from nplm_jax.data.dataset import log_frequencies
 from nplm_jax.data.stimuli import Stimuli
-from nplm_jax.data.token_table import TokenTable
+from nplm_jax.data.token_table import TokenTable, is_head
 from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.data.tokenizers.words import is_punctuation
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
@@ -32,6 +32,7 @@ CHOICES = {
     'punctuation': ('attached', 'word'),
     'tokens': ('', 'words', 'whitespace'),
     'hyphens': ('keep', 'split'),
+    'word_probability': ('corrected', 'sum'),
 }
 WORD_COLUMNS = ('tokens', 'num_tokens', 'length', 'log_frequency', 'in_vocabulary', 'scored_as', 'starts_after')
 MIXTURE = 'mixture'  # its name
@@ -52,6 +53,8 @@ class Options:
         tokens: How a word is cut, see `Tokenizer.reading`.
         hyphens: `split` cuts a word outside the vocabulary at its hyphens if the vocabulary has all parts.
         spillover: The number of words before each word whose columns are repeated beside it.
+        word_probability: Of models of pieces, characters or bytes: `corrected` for P(word), `sum` for that of its
+            tokens alone, see `_correct`.
     """
 
     punctuation: str = 'attached'
@@ -59,6 +62,7 @@ class Options:
     tokens: str = ''
     hyphens: str = 'keep'
     spillover: int = 0
+    word_probability: str = 'corrected'
 
     def __post_init__(self) -> None:
         """Raises BadInput for a value that is not allowed."""
@@ -112,13 +116,16 @@ def measure(
     table, lines, contexts = _cut_items(models, stimuli, options)
     prefixes = list(map(vocabulary.encode, contexts))
     columns = _describe_words(stimuli, table, vocabulary, options, spelling is not None)
-    columns['starts_after'] = [' '.join(context) for context, rows in zip(contexts, stimuli.items) for _ in rows]
+    show = vocabulary.tokenizer.show
+    starts = [' '.join(map(show, context)) for context in contexts]
+    columns['starts_after'] = [start for start, rows in zip(starts, stimuli.items) for _ in rows]
+    groups = _find_groups(vocabulary, options)
     log_spellings_T: np.ndarray | None = None
     for name, (_, _, model) in models.items():
-        statistics = next_word_statistics(model, lines, prefixes, len(vocabulary))
+        statistics = next_word_statistics(model, lines, prefixes, len(vocabulary), groups)
         if spelling is not None and log_spellings_T is None:
             log_spellings_T = OpenVocabulary(model, vocabulary, spelling).log_spellings(table.tokens_T)
-        columns |= _measure_words(name, statistics, table, log_spellings_T)
+        columns |= _measure_words(name, statistics, table, log_spellings_T, groups)
     for key, distance in _spillover(models, options):
         columns[f'{key}_prev{distance}'] = _shift(columns[key], stimuli, distance)
     return columns
@@ -149,7 +156,7 @@ def measure_tokens(
     return {
         'sentence_id': [label for label, line in zip(stimuli.labels, lines) for _ in line],
         'token_id': [number for line in lines for number in range(1, len(line) + 1)],
-        'token': table.tokens_T if spelling is not None else vocabulary.decode(table.ids_T),
+        'token': list(map(vocabulary.tokenizer.show, table.tokens_T if spelling else vocabulary.decode(table.ids_T))),
         'surprisal': (-log_p_T / math.log(2)).tolist(),
     }
 
@@ -185,7 +192,11 @@ def _cut_items(
     _, vocabulary, _ = next(iter(models.values()))
     different = dict.fromkeys(other.tokenizer for _, other, _ in models.values())
     tokenizers = [tokenizer.reading(options.tokens, options.hyphens) for tokenizer in different]
-    table = TokenTable.of(tokenizers, vocabulary, stimuli, options.punctuation)
+    is_lossless = vocabulary.tokenizer.is_lossless
+    is_default = options.word_probability == Options.word_probability
+    allowed = f'does not apply to a model of corpus.tokens={vocabulary.tokenizer.kind}'
+    require(is_default or is_lossless, 'word_probability', options.word_probability, allowed)
+    table = TokenTable.of(tokenizers, vocabulary, stimuli, options.punctuation, bool((options.context or '').strip()))
     lines = [table.ids_T[line] for line in table.lines]
     if options.context is None:
         start = LineStart.of(vocabulary, 'text')
@@ -207,13 +218,14 @@ def _describe_words(
     log_f_T = np.where(table.ids_T == RARE_ID, unseen, log_f_V[table.ids_T])
     rare_T = (table.ids_T == RARE_ID) & table.counted_T
     is_known_W = np.bincount(words_T[rare_T], minlength=num_words) == 0
+    scored = options.word_probability if vocabulary.tokenizer.is_lossless else 'word'
     return {
-        'tokens': [' '.join(word_tokens) for word_tokens in tokens],
+        'tokens': [' '.join(map(vocabulary.tokenizer.show, word_tokens)) for word_tokens in tokens],
         'num_tokens': sizes_W.tolist(),
         'length': [_length(word, options.punctuation) for word in stimuli.words],
         'log_frequency': _sum_by_word(log_f_T, words_T, table.is_head_T, num_words).tolist(),
         'in_vocabulary': is_known_W.tolist(),
-        'scored_as': ['word' if known else 'spelled' if is_spelled else RARE for known in is_known_W.tolist()],
+        'scored_as': [scored if known else 'spelled' if is_spelled else RARE for known in is_known_W.tolist()],
     }
 
 
@@ -228,10 +240,14 @@ def _sum_by_word(values_T: np.ndarray, words_T: np.ndarray, mask_T: np.ndarray, 
 
 
 def _measure_words(
-    name: str, statistics: Sequence[LineStatistics], table: TokenTable, log_spellings_T: np.ndarray | None
+    name: str,
+    statistics: Sequence[LineStatistics],
+    table: TokenTable,
+    log_spellings_T: np.ndarray | None,
+    groups: Sequence[np.ndarray],
 ) -> dict[str, list[Any]]:
     """Returns the columns of a model."""
-    log_p_T, rank_T, before_T, after_T = (np.concatenate(parts) for parts in zip(*statistics))
+    log_p_T, rank_T, before_T, after_T = (np.concatenate(parts) for parts in zip(*(line[:4] for line in statistics)))
     counted_C = np.flatnonzero(table.counted_T)
     words_C = table.words_T[counted_C]
     is_first_C = np.diff(words_C, prepend=-1) != 0
@@ -239,13 +255,56 @@ def _measure_words(
     heads_H = np.flatnonzero(table.is_head_T)
     head_W = heads_H[np.diff(table.words_T[heads_H], prepend=-1) != 0]
     log_p_T = log_p_T if log_spellings_T is None else log_p_T + log_spellings_T
-    surprisal_T = -log_p_T / math.log(2)
+    log_p_W = _sum_by_word(log_p_T, table.words_T, table.counted_T, len(first_W))
+    if groups:
+        corrections_W = _correct(statistics, first_W, last_W, np.isin(table.ids_T[first_W], groups[0]))
+        log_p_W = np.where(np.isneginf(log_p_W), log_p_W, log_p_W + corrections_W)
     return {
-        f'surprisal_{name}': _sum_by_word(surprisal_T, table.words_T, table.counted_T, len(first_W)).tolist(),
+        f'surprisal_{name}': (-log_p_W / math.log(2)).tolist(),
         f'entropy_{name}': (before_T[first_W] / math.log(2)).tolist(),
         f'entropy_reduction_{name}': ((before_T[first_W] - after_T[last_W]) / math.log(2)).tolist(),
         f'rank_{name}': rank_T[head_W].tolist(),
     }
+
+
+def _find_groups(vocabulary: Vocabulary, options: Options) -> list[np.ndarray]:
+    """Returns the ids of the tokens that begin with white space, of the others, and of those that end a word.
+
+    It is an empty list where P(word) is the product of those of its tokens.
+    """
+    tokenizer = vocabulary.tokenizer
+    if not tokenizer.is_lossless or options.word_probability == 'sum':
+        return []
+    begins_blank_V = np.array([tokenizer.size(token).begins_blank for token in vocabulary.words])
+    ends_word_V = begins_blank_V
+    if options.punctuation == 'word':
+        ends_word_V = begins_blank_V | [not is_head(tokenizer, token) for token in vocabulary.words]
+    return list(map(np.flatnonzero, (begins_blank_V, ~begins_blank_V, ends_word_V)))
+
+
+def _correct(
+    statistics: Sequence[LineStatistics], first_W: np.ndarray, last_W: np.ndarray, is_blank_W: np.ndarray
+) -> np.ndarray:
+    """Returns what is added to the sum of log P of a word's tokens to get log P(word), float64, W.
+
+    A piece holds the blank before it, so that its probability says that the word before has ended, and no token says
+    that this word ends. With B for `the next token begins with white space`,
+
+        P(word | c) = P(tokens | c) P(B | c, tokens) / P(B | c)
+
+    (Pimentel and Meister, 2024, How to compute the probability of a word; Oh and Schuler, 2024, Leading whitespaces of
+    language models' subword vocabulary pose a confound for calculating word probabilities). The first word of an item
+    has no blank: it is divided by 1 - P(B | c). Thus the probabilities of all words that begin alike sum to one.
+
+    Args:
+        statistics: Of each item, with the groups of `_find_groups`.
+        first_W: The place of the first token of each word.
+        last_W: That of its last token.
+        is_blank_W: Whether the first token begins with white space.
+    """
+    before_3xT = np.concatenate([line.log_groups_GxT1[:, :-1] for line in statistics], axis=1)
+    after_3xT = np.concatenate([line.log_groups_GxT1[:, 1:] for line in statistics], axis=1)
+    return after_3xT[2, last_W] - np.where(is_blank_W, before_3xT[0, first_W], before_3xT[1, first_W])
 
 
 def _shift(column: Sequence[Any], stimuli: Stimuli, distance: int) -> list[float]:

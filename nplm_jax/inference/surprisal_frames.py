@@ -29,6 +29,7 @@ def surprisal(
     tokens: str = '',
     hyphens: str = 'keep',
     spillover: int = 0,
+    word_probability: str = 'corrected',
     spelling: Spelling | None = None,
 ) -> Any:
     """Adds surprisal, entropy and other columns to the words of an experiment; docs/reference/surprisal.md has all.
@@ -44,11 +45,12 @@ def surprisal(
         sentence: The column of sentences of a frame with one row an item. The result has one row a word, in more
             columns named as `zone` and `word` say.
         weights: The weights of several models in their mixture, one a model, which is measured too, as `mixture`.
-        punctuation: See `Options`, as for the four that follow.
+        punctuation: See `Options`, as for the five that follow.
         context: The words before each item.
         tokens: How a word is cut.
         hyphens: Whether unknown words are cut at hyphens.
         spillover: How many words before each have columns.
+        word_probability: Of models of pieces, characters or bytes: `corrected` or `sum`.
         spelling: What `nplm_jax.spelling.load` returns, to spell the words outside the vocabulary; by default they are
             scored as the one word <rare>.
 
@@ -60,7 +62,7 @@ def surprisal(
     """
     models = dict(model) if isinstance(model, Mapping) else {model[0].name: model}
     models = models if weights is None else add_mixture(models, weights)
-    options = Options(punctuation, context, tokens, hyphens, spillover)
+    options = Options(punctuation, context, tokens, hyphens, spillover, word_probability)
     names = ColumnNames((item,) if isinstance(item, str) else tuple(item), zone, word)
 
     def measure_columns(columns: Columns) -> tuple[dict[str, Sequence[Any]], Sequence[int]]:
