@@ -1,7 +1,9 @@
 """Measures how long texts take to become ids, at the first start and at the second, and their memory and disk.
 
-    python -m experiments.scale.preparation TEXT ... [--output=experiments/scale/results/preparation.json]
-    python -m experiments.scale.preparation           the table of the committed results
+    python -m experiments.scale.preparation TEXT ... [--tokens=pieces] [--output=experiments/scale/results/NAME.json]
+    python -m experiments.scale.preparation           the tables of the committed results
+
+--tokens=pieces learns 8,000 pieces from the first 80% of the words, and writes results/pieces.json by default.
 
 Each start is a process of its own with an empty cache in a temporary folder, which the second start finds filled.
 """
@@ -9,13 +11,16 @@ Each start is a process of its own with an empty cache in a temporary folder, wh
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import json
 import os
 import pathlib
-import resource
+import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from typing import Any
 
@@ -24,45 +29,74 @@ from experiments import results
 from nplm_jax.data import corpora, dataset, vocabulary
 from nplm_jax.runs import provenance
 from nplm_jax.runs.experiment import load_settings
+from nplm_jax.runs.keys import override
+from nplm_jax.utils.processes import map_in_processes, num_processors
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 HEADER = ['words', 'MB of text', 'types', 'first start: s', 'words/s', 'second: s', 'peak MB', 'MB in the cache']
-MIN_COUNT = 3
+PIECES_HEADER = ['words', 'MB of text', 'tokens', 'learn: s', 'encode: s', 'words/s', 'second: s', 'peak MB']
+FILES = {'words': 'preparation', 'pieces': 'pieces'}  # of results
 
 
-def start(path: str) -> dict[str, Any]:
+def start(path: str, tokens: str) -> dict[str, Any]:
     """Makes the ids of a text, as a run does; runs in a process of its own. Times are after the imports."""
-    config = text.get_config()
-    config.update_from_flattened_dict({'corpus.path': path, 'corpus.min_count': MIN_COUNT})
-    settings = load_settings(config)
+    settings = load_settings(override(text.get_config(), {'corpus.path': path, 'corpus.tokens': tokens}))
+    peaks: dict[int, int] = {}
+    threading.Thread(target=_watch_helpers, args=(peaks,), daemon=True).start()
     clock = [time.perf_counter()]
     corpus = corpora.load(settings.corpus)
     clock.append(time.perf_counter())
     data = dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, settings.corpus))
     clock.append(time.perf_counter())
-    helpers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     return {
-        'words': len(corpus),
+        'words': len(corpus) if tokens == 'words' else sum(size.words for size in data.sizes.values()),
+        'tokens': len(corpus),
         'types': len(corpus.stream.types),
         'vocabulary': len(data.vocabulary),
         'cut_seconds': clock[1] - clock[0],
         'encode_seconds': clock[2] - clock[1],
         'peak_bytes': provenance.peak_memory(),
-        'helper_peak_bytes': helpers,
+        'helper_peak_bytes': max(peaks.values(), default=0),
     }
 
 
-def measure(path: str) -> dict[str, Any]:
-    """Measures two starts on a text."""
+def _watch_helpers(peaks: dict[int, int]) -> None:
+    """Records the peak resident bytes of each helper process, by its number, as long as this process lives.
+
+    `resource.getrusage` counts what a helper shared with its parent before it began.
+    """
+    while True:
+        for pid in map(int, pathlib.Path(f'/proc/self/task/{os.getpid()}/children').read_text().split()):
+            with contextlib.suppress(OSError):
+                status = pathlib.Path(f'/proc/{pid}/status').read_text()
+                if match := re.search(r'VmHWM:\s+(\d+)', status):
+                    peaks[pid] = int(match[1]) * 1024
+        time.sleep(0.1)
+
+
+def learn(path: str, tokens: str) -> dict[str, Any]:
+    """Learns the tokens alone, with as many processes as `start`; runs in a process of its own."""
+    settings = load_settings(override(text.get_config(), {'corpus.path': path, 'corpus.tokens': tokens}))
+    parts = [part.read for part in corpora.find_parts(settings.corpus)]
+    begin = time.perf_counter()
+    parallel_map = functools.partial(map_in_processes, num_processes=num_processors())
+    corpora.make_tokenizer(settings.corpus).learn(parts, parallel_map)
+    return {'learn_seconds': time.perf_counter() - begin, 'peak_bytes': provenance.peak_memory()}
+
+
+def measure(path: str, tokens: str) -> dict[str, Any]:
+    """Measures two starts on a text, and learning its tokens."""
     starts = []
     with tempfile.TemporaryDirectory(dir=pathlib.Path(path).parent) as folder:
-        for _ in range(2):
-            command = [sys.executable, '-m', 'experiments.scale.preparation', path, '--child']
+        for child in ('start', 'start', *(['learn'] if tokens == 'pieces' else [])):
+            flags = [f'--tokens={tokens}', f'--child={child}']
+            command = [sys.executable, '-m', 'experiments.scale.preparation', path, *flags]
             env = {**os.environ, 'NPLM_JAX_CACHE': folder}
             starts.append(json.loads(subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True).stdout))
         size = sum(file.stat().st_size for file in pathlib.Path(folder).rglob('*') if file.is_file())
-    return {'text_bytes': os.path.getsize(path), 'cache_bytes': size, 'first': starts[0], 'second': starts[1]}
+    measured = {'text_bytes': os.path.getsize(path), 'cache_bytes': size, 'first': starts[0], 'second': starts[1]}
+    return measured | ({'learn': starts[2]} if tokens == 'pieces' else {})
 
 
 def table() -> str:
@@ -79,20 +113,38 @@ def table() -> str:
     return markdown_table(HEADER, rows)
 
 
+def pieces_table() -> str:
+    """Returns a row for each text in pieces; learning is a part of the first start, measured once more on its own."""
+    rows = []
+    for measured in results.read(RESULTS, 'pieces')['texts']:
+        first, second, learned = measured['first'], measured['second'], measured['learn']['learn_seconds']
+        seconds, again = (s['cut_seconds'] + s['encode_seconds'] for s in (first, second))
+        encoding = seconds - learned
+        peak = first['peak_bytes'] + 2 * first['helper_peak_bytes']
+        sizes = f'{first["words"]:,}', f'{measured["text_bytes"] / 1e6:,.0f}', f'{first["tokens"]:,}'
+        times = f'{learned:,.1f}', f'{encoding:,.1f}', f'{first["words"] / encoding:,.0f}', f'{again:,.2f}'
+        rows.append([*sizes, *times, f'{peak / 1e6:,.0f}'])
+    return markdown_table(PIECES_HEADER, rows)
+
+
 def main() -> None:
     """Measures the texts that are given, or prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('texts', nargs='*', help='files')
-    parser.add_argument('--output', type=pathlib.Path, default=RESULTS / 'preparation.json')
-    parser.add_argument('--child', action='store_true', help=argparse.SUPPRESS)
+    parser.add_argument('--tokens', choices=FILES, default='words')
+    parser.add_argument('--output', type=pathlib.Path)
+    parser.add_argument('--child', choices=('start', 'learn'), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        print(json.dumps(start(*arguments.texts)))
+        child = {'start': start, 'learn': learn}[arguments.child]
+        print(json.dumps(child(*arguments.texts, arguments.tokens)))
     elif arguments.texts:
         facts = {**provenance.of_module('experiments.scale.preparation'), 'load_before': os.getloadavg()}
-        results.write(arguments.output, {'texts': [measure(path) for path in arguments.texts], **facts})
+        texts = [measure(path, arguments.tokens) for path in arguments.texts]
+        results.write(arguments.output or RESULTS / f'{FILES[arguments.tokens]}.json', {'texts': texts, **facts})
     else:
         results.show(table)
+        results.show(pieces_table)
 
 
 if __name__ == '__main__':

@@ -179,6 +179,8 @@ def summarize(
     Returns:
         For each number its key in JSON, its value, what KenLM's query calls it, and its format.
     """
+    import numpy as np
+
     from nplm_jax.data.dataset import Size, measure
     from nplm_jax.data.word_stream import WordStream
     from nplm_jax.inference import scoring
@@ -193,8 +195,9 @@ def summarize(
         ('tokens', total.tokens, 'Tokens', 'd'),
     ]
     if with_spelling or not total.oovs:
-        streams = [WordStream.from_words(line_words) for line_words in words if line_words]
-        size = Size(*map(sum, zip(*(measure(tokenizer, *stream) for stream in streams))))
+        types, type_ids_L = WordStream.from_words(word for line_words in words for word in line_words)
+        stops = np.cumsum([len(line_words) for line_words in words])
+        size = Size(*map(sum, zip(*measure(tokenizer, types, np.split(type_ids_L, stops[:-1])))))
         numbers = per_unit(-total.log10_p * scoring.LOG_10, size)
         rows += [(key, number, key.replace('_', ' ').capitalize(), '.6f') for key, number in numbers.items()]
     return rows

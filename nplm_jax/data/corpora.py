@@ -124,11 +124,8 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
     Raises:
         BadInput: The text is missing, empty, binary, damaged, or too short for its split.
     """
-    tokenizer = tokenizer or make_tokenizer(settings)
-    parts = _reader(settings).parts(settings)
-    if tokenizer.is_lossless and len(parts) == 1 and settings.name != 'sentences':
-        parts = _split_text(parts[0], settings)
-    prepared = preparation.prepare(parts, tokenizer, settings.name)
+    parts = find_parts(settings)
+    prepared = preparation.prepare(parts, tokenizer or make_tokenizer(settings), settings.name)
     _require_words(parts, prepared, settings)
     train, valid, test = _split(prepared.lengths, settings)
     corpus = Corpus(train, valid, test, prepared.stream, prepared.tokenizer)
@@ -137,6 +134,13 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
             sizes = f'corpus.train={settings.train:g}, corpus.valid={settings.valid:g}'
             raise BadInput(f'{sizes}: leave no {name} words; the corpus has {len(corpus):,} words')
     return corpus
+
+
+def find_parts(settings: CorpusSettings) -> list[Part]:
+    """Finds the texts of a corpus: one part, or the training, validation and test texts."""
+    parts = _reader(settings).parts(settings)
+    is_split = make_tokenizer(settings).is_lossless and len(parts) == 1 and settings.name != 'sentences'
+    return _split_text(parts[0], settings) if is_split else parts
 
 
 def files(settings: CorpusSettings) -> list[pathlib.Path]:

@@ -5,7 +5,7 @@ Dims: T words of a stream, B batch, N context words (the paper's n-1), S streams
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -67,29 +67,32 @@ def from_corpus(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
     token_ids_K = vocabulary.encode(types)
     is_large = isinstance(type_ids_T, np.memmap) and len(type_ids_T) > MAX_WORDS_IN_MEMORY
     tokens_T = prepared_texts.encode(type_ids_T, token_ids_K) if is_large else token_ids_K[type_ids_T]
-    spans = corpus.splits.items()
-    sizes = {name: measure(corpus.tokenizer, types, type_ids_T[span.start : span.stop]) for name, span in spans}
+    texts = [type_ids_T[span.start : span.stop] for span in corpus.splits.values()]
+    sizes = dict(zip(corpus.splits, measure(corpus.tokenizer, types, texts)))
     return Dataset(corpus.train, corpus.valid, corpus.test, tokens_T, vocabulary, sizes)
 
 
-def measure(tokenizer: Tokenizer, types: Sequence[str], type_ids_T: np.ndarray) -> Size:
-    """Returns the size of a text, the first token of which begins a word.
+def measure(tokenizer: Tokenizer, types: Sequence[str], texts: Iterable[np.ndarray]) -> list[Size]:
+    """Returns the size of each text, the first token of which begins a word.
 
     Args:
-        tokenizer: The tokenizer of the text.
+        tokenizer: The tokenizer of the texts.
         types: The different tokens.
-        type_ids_T: The text as numbers of `types`.
+        texts: The tokens of each text as numbers of `types`, int.
     """
-    counts_K = mapped_arrays.bincount(type_ids_T, len(types))
     characters_K, bytes_K, begins_blank_K, ends_blank_K, has_text_K = map(np.array, zip(*map(tokenizer.size, types)))
-    num_words = int(counts_K @ (has_text_K & begins_blank_K))
-    if not begins_blank_K.all():  # a token without a blank begins a word where the token before it ends in one
-        after_blank = True
-        for part_L in mapped_arrays.parts(type_ids_T):
-            after_blank_L = np.append(after_blank, ends_blank_K[part_L])
-            num_words += int(np.count_nonzero((has_text_K & ~begins_blank_K)[part_L] & after_blank_L[:-1]))
-            after_blank = after_blank_L[-1]
-    return Size(len(type_ids_T), num_words, int(counts_K @ characters_K), int(counts_K @ bytes_K))
+    sizes = []
+    for type_ids_T in texts:
+        counts_K = mapped_arrays.bincount(type_ids_T, len(types))
+        num_words = int(counts_K @ (has_text_K & begins_blank_K))
+        if not begins_blank_K.all():  # a token without a blank begins a word where the token before it ends in one
+            after_blank = True
+            for part_L in mapped_arrays.parts(type_ids_T):
+                after_blank_L = np.append(after_blank, ends_blank_K[part_L])
+                num_words += int(np.count_nonzero((has_text_K & ~begins_blank_K)[part_L] & after_blank_L[:-1]))
+                after_blank = after_blank_L[-1]
+        sizes.append(Size(len(type_ids_T), num_words, int(counts_K @ characters_K), int(counts_K @ bytes_K)))
+    return sizes
 
 
 def windows(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:

@@ -94,7 +94,8 @@ def test_a_piece_of_a_corpus_has_the_tokens_of_its_text(name):
 @pytest.mark.parametrize('name', TOKENIZERS)
 def test_the_sizes_of_the_tokens_are_those_of_the_text(name):
     tokenizer, text = TOKENIZERS[name], 'a  b\nTür ,c\n\n 人人 '
-    size = dataset.measure(tokenizer, *tokenizer.read(text, begins_text=False))
+    types, type_ids_T = tokenizer.read(text, begins_text=False)
+    (size,) = dataset.measure(tokenizer, types, [type_ids_T])
     assert size[1:] == (5, len(text), len(text.encode()))
 
 

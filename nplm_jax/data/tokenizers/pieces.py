@@ -18,6 +18,9 @@ from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteLevelTokenizer, to
 from nplm_jax.utils.errors import require
 
 _SEPARATOR = '\0'  # between strings in the alphabet, which lacks it
+_MAX_STRINGS = 2**17  # the most frequent ones, from which pieces are learned; bounds the trainer's memory
+_MAX_REPEATS = 2**8  # of a string that the trainer is given at once, which takes some 20 times its memory
+_BATCH = 2**12  # strings that are cut at once, since an encoding takes much memory
 _SPECIAL_SCORE = -1e9  # of special tokens under the unigram model: no text is cut into them
 _MODELS = {'bpe': models.BPE, 'unigram': models.Unigram}
 _TRAINERS = {'bpe': trainers.BpeTrainer, 'unigram': trainers.UnigramTrainer}
@@ -67,8 +70,7 @@ class PieceTokenizer(ByteLevelTokenizer):
         options = {'vocab_size': self.pieces - num_special, 'initial_alphabet': list(ALPHABET), 'show_progress': False}
         learner = tokenizers.Tokenizer(_MODELS[self.piece_model]())
         learner.pre_tokenizer = pre_tokenizers.Split(_SEPARATOR, 'removed')
-        strings = (_SEPARATOR.join([to_alphabet(string)] * count) for string, count in counts.items())
-        learner.train_from_iterator(strings, _TRAINERS[self.piece_model](**options))
+        learner.train_from_iterator(_repeat(counts), _TRAINERS[self.piece_model](**options))
         learned = self.with_rules_of(json.loads(learner.to_str())['model'])
         allowed = f'the training texts have only {len(learned.tokens):,} different pieces; give fewer'
         require(len(learned.tokens) >= self.pieces, 'corpus.pieces', self.pieces, allowed)
@@ -77,8 +79,12 @@ class PieceTokenizer(ByteLevelTokenizer):
     def cut_all(self, strings: Sequence[str]) -> list[list[str]]:
         """See `ByteLevelTokenizer`."""
         cutter, tokens = self._cutter
-        encodings = cutter.encode_batch_fast(list(map(to_alphabet, strings)), add_special_tokens=False)
-        return [[tokens[i] for i in encoding.ids] for encoding in encodings]
+        cut: list[list[str]] = []
+        for first in range(0, len(strings), _BATCH):
+            batch = list(map(to_alphabet, strings[first : first + _BATCH]))
+            encodings = cutter.encode_batch_fast(batch, add_special_tokens=False)
+            cut += ([tokens[i] for i in encoding.ids] for encoding in encodings)
+        return cut
 
     def model(self, ids: Mapping[str, int]) -> models.Model:
         """See `ByteLevelTokenizer`."""
@@ -114,3 +120,11 @@ class PieceTokenizer(ByteLevelTokenizer):
 
     def _count_strings(self, piece: Piece) -> collections.Counter[str]:
         return collections.Counter(self.split(self.normalize(piece.text)))
+
+
+def _repeat(counts: collections.Counter[str]) -> Iterator[str]:
+    """Yields strings in the alphabet as often as they are counted, some at once: the trainer takes no counts."""
+    for string, count in counts.most_common(_MAX_STRINGS):
+        unit = to_alphabet(string) + _SEPARATOR
+        for first in range(0, count, _MAX_REPEATS):
+            yield unit * min(_MAX_REPEATS, count - first)
