@@ -64,6 +64,7 @@ TABLES = [
     ('experiments/section5/trees.md', 'section5.trees'),
     ('experiments/section5/energy.md', 'section5.energy'),
     ('experiments/scale/README.md', 'scale.preparation'),
+    ('experiments/scale/README.md', 'scale.preparation --tokens=pieces'),
     ('experiments/scale/README.md', 'scale.training'),
     ('experiments/scale/README.md', 'scale.tables'),
     ('experiments/reading_times/README.md', 'reading_times.table'),

@@ -1,9 +1,9 @@
 """Measures how long texts take to become ids, at the first start and at the second, and their memory and disk.
 
     python -m experiments.scale.preparation TEXT ... [--tokens=pieces] [--output=experiments/scale/results/NAME.json]
-    python -m experiments.scale.preparation           the tables of the committed results
+    python -m experiments.scale.preparation [--tokens=pieces]        the table of the committed results
 
---tokens=pieces learns 8,000 pieces from the first 80% of the words, and writes results/pieces.json by default.
+--tokens=pieces learns 8,000 pieces from the first 80% of the words; its results are in results/pieces.json.
 
 Each start is a process of its own with an empty cache in a temporary folder, which the second start finds filled.
 """
@@ -143,8 +143,7 @@ def main() -> None:
         texts = [measure(path, arguments.tokens) for path in arguments.texts]
         results.write(arguments.output or RESULTS / f'{FILES[arguments.tokens]}.json', {'texts': texts, **facts})
     else:
-        results.show(table)
-        results.show(pieces_table)
+        results.show({'words': table, 'pieces': pieces_table}[arguments.tokens])
 
 
 if __name__ == '__main__':
