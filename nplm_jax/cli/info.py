@@ -35,7 +35,12 @@ def main(argv: Sequence[str]) -> None:
     if words.is_file():
         known = vocabulary.load(words)
         rare = known.counts[0] / sum(known.counts) if any(known.counts) else None
-        info['vocabulary'] = {'size': len(known), 'rare_share': rare, 'most_frequent': list(known.words[1:11])}
+        info['vocabulary'] = {
+            'size': len(known),
+            'rare_share': rare,
+            'unit': 'tokens' if known.tokenizer.is_lossless else 'words',
+            'most_frequent': list(map(known.tokenizer.show, known.words[1:11])),
+        }
     info['files'] = {p.name: _size(p) for p in sorted(run.folder.iterdir()) if not p.name.startswith('.')}
     info['config'] = config_lib.to_dict(run.settings)
     print(to_json(info) if flags.json else make_text(info))
@@ -49,8 +54,8 @@ def make_text(info: Mapping[str, Any]) -> str:
     results, words = info['results'], info['vocabulary']
     lines = [f'{info["name"]}: {info["state"]}, {info["date"]}; folder {info["folder"]}']
     if words:
-        rare = '' if words['rare_share'] is None else f', of which <rare> covers {words["rare_share"]:.1%} of the text'
-        lines.append(f'vocabulary: {words["size"]:,} words{rare}; {" ".join(words["most_frequent"])} ...')
+        rare = f', of which <rare> covers {words["rare_share"]:.1%} of the text' if words['rare_share'] else ''
+        lines.append(f'vocabulary: {words["size"]:,} {words["unit"]}{rare}; {" ".join(words["most_frequent"])} ...')
     if results.get('words'):
         lines.append(f'words: {_pairs(results["words"])}')
     if results and not results.get('imported'):
@@ -84,7 +89,7 @@ def _value(value: Any) -> str:
     if value is None:
         return 'infinite'
     if isinstance(value, float):
-        return f'{value:,.2f}'
+        return f'{value:,.2f}' if value < 1e6 else f'{value:.2g}'
     return f'{value:,}' if type(value) is int else str(value)
 
 

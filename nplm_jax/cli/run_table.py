@@ -129,8 +129,10 @@ def make(
 
 
 def _cell(header: str, number: float | None, is_best: bool) -> str:
-    digits = 3 if 'bits/byte' in header else 1
-    return '-' if number is None else f'{number:.{digits}f}{" " + BEST if is_best else ""}'
+    if number is None:
+        return '-'
+    form = '.3f' if 'bits/byte' in header else '.1f' if number < 1e6 else '.2g'
+    return f'{number:{form}}{" " + BEST if is_best else ""}'
 
 
 def draw(

@@ -236,7 +236,9 @@ def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
     for split in results.get('bits_per_byte', {}):
         per_word, per_character, per_byte = (null_to_inf(results[key][split]) for key in PER_UNIT)
         bits = f'{per_character:.3f} bits per character, {per_byte:.3f} bits per byte'
-        lines += [f'{split}: perplexity {per_word:,.1f} per word, {bits}'] if math.isfinite(per_byte) else []
+        # A text without blanks is few words.
+        shown = f'{per_word:,.1f}' if per_word < 1e6 else f'{per_word:.2g}'
+        lines += [f'{split}: perplexity {shown} per word, {bits}'] if math.isfinite(per_byte) else []
     if results.get('mixture'):
         lines.append(_MIXTURES)
     for split, count in results.get('impossible_words', {}).items():
