@@ -116,7 +116,7 @@ def draw() -> None:
             systems = [system for system in study.SYSTEMS if system in found]
             means = [_mean(found[system], 'bits_per_byte') for system in systems]
             label = f'{row}, {study.BUDGETS[row]:.0f} processor seconds'
-            (line,) = axes.plot(systems, means, '-', linewidth=1, label=label)
+            (line,) = axes.plot(systems, means, '_', markersize=16, label=label)
             points = [(system, m['bits_per_byte']) for system in systems for m in found[system]]
             axes.plot(*zip(*points), 'o', color=line.get_color(), markersize=4)
         axes.set(title=CORPORA[corpus], ylabel='bits per byte of the test text')

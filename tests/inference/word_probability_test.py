@@ -144,10 +144,13 @@ def test_words_have_no_sum_of_their_own():
         surprisal.measure({'net': model}, found, surprisal.Options(word_probability='sum'))
 
 
-TEXT = '''The dog barks. The dogs bark, and the cat sleeps under the old tree.
+TEXT = (
+    """The dog barks. The dogs bark, and the cat sleeps under the old tree.
 A cat sat on the mat. The mats are red, but nobody knows why they were painted.
 Many people walked quickly through the garden while children played with a ball.
-''' * 20
+"""
+    * 20
+)
 
 
 @pytest.mark.skipif(importlib.util.find_spec('minicons') is None, reason='minicons is not installed')
