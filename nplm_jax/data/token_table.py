@@ -85,5 +85,14 @@ def is_head(tokenizer: Tokenizer, token: str) -> bool:
 
 
 def _find_heads(tokenizer: Tokenizer, tokens: Sequence[str]) -> list[bool]:
-    are_heads = [is_head(tokenizer, token) for token in tokens]
-    return are_heads if any(are_heads) else [True] * len(tokens)
+    """Returns which tokens of a word are no punctuation; all if it has nothing else.
+
+    Of a lossless tokenizer a word is a part of a text without gaps: marks and blanks between its other tokens belong to
+    it, and so does the blank before them.
+    """
+    texts = [tokenizer.decode([token]).strip() for token in tokens]
+    heads = [i for i, text in enumerate(texts) if text and not is_punctuation(text)] or range(len(tokens))
+    if not tokenizer.is_lossless:
+        return [i in heads for i in range(len(tokens))]
+    first = heads[0] if any(texts[: heads[0]]) else 0
+    return [first <= i <= heads[-1] for i in range(len(tokens))]

@@ -16,10 +16,11 @@ from nplm_jax.config import Settings
 from nplm_jax.data import stimuli as stimuli_lib
 from nplm_jax.data.dataset import log_frequencies
 from nplm_jax.data.stimuli import Stimuli
-from nplm_jax.data.token_table import TokenTable, is_head
+from nplm_jax.data.token_table import TokenTable
 from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.data.tokenizers.words import is_punctuation
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.inference import word_probability
 from nplm_jax.inference.next_word_statistics import LineStatistics, next_word_statistics
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
@@ -48,7 +49,7 @@ class Options:
     Attributes:
         punctuation: `attached` counts the punctuation tokens of a word in its surprisal; `word` leaves them out, and
             reads them as context all the same.
-        context: The words before each item, which are read and not scored. By default an item stands at the beginning
+        context: The text before each item, which is read and not scored. By default an item stands at the beginning
             of a text: after <text> <p> if the corpus of the models has these marks and the item begins with none.
         tokens: How a word is cut, see `Tokenizer.reading`.
         hyphens: `split` cuts a word outside the vocabulary at its hyphens if the vocabulary has all parts.
@@ -119,7 +120,8 @@ def measure(
     show = vocabulary.tokenizer.show
     starts = [' '.join(map(show, context)) for context in contexts]
     columns['starts_after'] = [start for start, rows in zip(starts, stimuli.items) for _ in rows]
-    groups = _find_groups(vocabulary, options)
+    is_sum = not vocabulary.tokenizer.is_lossless or options.word_probability == 'sum'
+    groups = [] if is_sum else word_probability.find_groups(vocabulary, options.punctuation)
     log_spellings_T: np.ndarray | None = None
     for name, (_, _, model) in models.items():
         statistics = next_word_statistics(model, lines, prefixes, len(vocabulary), groups)
@@ -196,12 +198,18 @@ def _cut_items(
     is_default = options.word_probability == Options.word_probability
     allowed = f'does not apply to a model of corpus.tokens={vocabulary.tokenizer.kind}'
     require(is_default or is_lossless, 'word_probability', options.word_probability, allowed)
-    table = TokenTable.of(tokenizers, vocabulary, stimuli, options.punctuation, bool((options.context or '').strip()))
+    text = (options.context or '').rstrip(' ')
+    follows = text.strip() != '' and text[-1] not in '\r\n'
+    table = TokenTable.of(tokenizers, vocabulary, stimuli, options.punctuation, follows)
     lines = [table.ids_T[line] for line in table.lines]
     if options.context is None:
         start = LineStart.of(vocabulary, 'text')
         return table, lines, [vocabulary.decode(start.before(line)) for line in lines]
-    words = stimuli_lib.from_text(options.context, 'context') if options.context.strip() else None
+    if is_lossless:
+        context, *others = (tokenizer.tokenize([text])[0] for tokenizer in tokenizers)
+        require(all(other == context for other in others), 'context', text, 'the models cut it differently')
+        return table, lines, [context] * len(lines)
+    words = stimuli_lib.from_text(text, 'context') if text.strip() else None
     context = TokenTable.of(tokenizers, vocabulary, words).tokens_T if words else []
     return table, lines, [context] * len(lines)
 
@@ -218,12 +226,14 @@ def _describe_words(
     log_f_T = np.where(table.ids_T == RARE_ID, unseen, log_f_V[table.ids_T])
     rare_T = (table.ids_T == RARE_ID) & table.counted_T
     is_known_W = np.bincount(words_T[rare_T], minlength=num_words) == 0
-    scored = options.word_probability if vocabulary.tokenizer.is_lossless else 'word'
+    is_lossless = vocabulary.tokenizer.is_lossless  # then the vocabulary counts no words
+    scored = options.word_probability if is_lossless else 'word'
+    log_f_W = _sum_by_word(log_f_T, words_T, table.is_head_T, num_words)
     return {
         'tokens': [' '.join(map(vocabulary.tokenizer.show, word_tokens)) for word_tokens in tokens],
         'num_tokens': sizes_W.tolist(),
         'length': [_length(word, options.punctuation) for word in stimuli.words],
-        'log_frequency': _sum_by_word(log_f_T, words_T, table.is_head_T, num_words).tolist(),
+        'log_frequency': (np.full(num_words, math.nan) if is_lossless else log_f_W).tolist(),
         'in_vocabulary': is_known_W.tolist(),
         'scored_as': [scored if known else 'spelled' if is_spelled else RARE for known in is_known_W.tolist()],
     }
@@ -257,7 +267,10 @@ def _measure_words(
     log_p_T = log_p_T if log_spellings_T is None else log_p_T + log_spellings_T
     log_p_W = _sum_by_word(log_p_T, table.words_T, table.counted_T, len(first_W))
     if groups:
-        corrections_W = _correct(statistics, first_W, last_W, np.isin(table.ids_T[first_W], groups[0]))
+        begins_word_W = np.diff(table.words_T, prepend=-1)[first_W] != 0
+        is_blank_W = np.isin(table.ids_T[first_W], groups[0])
+        start_W = np.where(is_blank_W, 0, np.where(begins_word_W, 1, 3))
+        corrections_W = word_probability.correct(statistics, first_W, last_W, start_W)
         log_p_W = np.where(np.isneginf(log_p_W), log_p_W, log_p_W + corrections_W)
     return {
         f'surprisal_{name}': (-log_p_W / math.log(2)).tolist(),
@@ -265,46 +278,6 @@ def _measure_words(
         f'entropy_reduction_{name}': ((before_T[first_W] - after_T[last_W]) / math.log(2)).tolist(),
         f'rank_{name}': rank_T[head_W].tolist(),
     }
-
-
-def _find_groups(vocabulary: Vocabulary, options: Options) -> list[np.ndarray]:
-    """Returns the ids of the tokens that begin with white space, of the others, and of those that end a word.
-
-    It is an empty list where P(word) is the product of those of its tokens.
-    """
-    tokenizer = vocabulary.tokenizer
-    if not tokenizer.is_lossless or options.word_probability == 'sum':
-        return []
-    begins_blank_V = np.array([tokenizer.size(token).begins_blank for token in vocabulary.words])
-    ends_word_V = begins_blank_V
-    if options.punctuation == 'word':
-        ends_word_V = begins_blank_V | [not is_head(tokenizer, token) for token in vocabulary.words]
-    return list(map(np.flatnonzero, (begins_blank_V, ~begins_blank_V, ends_word_V)))
-
-
-def _correct(
-    statistics: Sequence[LineStatistics], first_W: np.ndarray, last_W: np.ndarray, is_blank_W: np.ndarray
-) -> np.ndarray:
-    """Returns what is added to the sum of log P of a word's tokens to get log P(word), float64, W.
-
-    A piece holds the blank before it, so that its probability says that the word before has ended, and no token says
-    that this word ends. With B for `the next token begins with white space`,
-
-        P(word | c) = P(tokens | c) P(B | c, tokens) / P(B | c)
-
-    (Pimentel and Meister, 2024, How to compute the probability of a word; Oh and Schuler, 2024, Leading whitespaces of
-    language models' subword vocabulary pose a confound for calculating word probabilities). The first word of an item
-    has no blank: it is divided by 1 - P(B | c). Thus the probabilities of all words that begin alike sum to one.
-
-    Args:
-        statistics: Of each item, with the groups of `_find_groups`.
-        first_W: The place of the first token of each word.
-        last_W: That of its last token.
-        is_blank_W: Whether the first token begins with white space.
-    """
-    before_3xT = np.concatenate([line.log_groups_GxT1[:, :-1] for line in statistics], axis=1)
-    after_3xT = np.concatenate([line.log_groups_GxT1[:, 1:] for line in statistics], axis=1)
-    return after_3xT[2, last_W] - np.where(is_blank_W, before_3xT[0, first_W], before_3xT[1, first_W])
 
 
 def _shift(column: Sequence[Any], stimuli: Stimuli, distance: int) -> list[float]:

@@ -1,19 +1,19 @@
 """P(word) from pieces: sums to one by brute force, equals the definition, and its sum is that of the tokens."""
 
 import dataclasses
-import importlib.util
 import itertools
 import math
 import types
 
 import numpy as np
 import pytest
+from texts import GERMAN, repeated
 
 from configs import text as text_config
 from nplm_jax.data import stimuli
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer, to_alphabet
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.inference import scoring, surprisal
+from nplm_jax.inference import huggingface, surprisal
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.runs import experiment, keys, loading
 from nplm_jax.utils.errors import BadInput
@@ -135,6 +135,52 @@ def test_the_sum_is_that_of_the_tokens():
     assert sums == pytest.approx(totals) and set(columns['scored_as']) == {'sum'}
 
 
+def test_the_words_of_an_item_telescope_to_its_tokens():
+    """Each boundary after a word is the one before the next; the first start and the last end remain."""
+    _, columns = measure(['ab b aab a'])
+    _, sums = measure(['ab b aab a'], word_probability='sum')
+    others = [i for i in range(len(TOKENS)) if i not in BLANK]
+    ends = math.log2(P[IDS['Ġa'], BLANK].sum()) - math.log2(P[IDS['Ċ'], others].sum())
+    assert columns['surprisal_net'].sum() == pytest.approx(sums['surprisal_net'].sum() - ends, abs=1e-9)
+
+
+def test_words_before_and_after_marks_sum_to_one_without_their_punctuation(monkeypatch):
+    p_VxV = P.copy()
+    p_VxV[:, [1, 2]] *= 0.2
+    p_VxV[IDS['Ċ'], [1, 2]] *= 100
+    p_VxV[:, [0, IDS['Ċ']]] = 0
+    p_VxV[IDS['Ċ'], IDS['.']] = 0
+    p_VxV /= p_VxV.sum(axis=1, keepdims=True)
+    with np.errstate(divide='ignore'):
+        monkeypatch.setattr(MODEL[2], 'log_p_VxV', np.log(p_VxV))
+    for before in ('', 'ab ', 'ba. ', '.'):
+        for after in ('', '.'):
+            found, columns = measure([f'{before}{word}{after}' for word in WORDS], punctuation='word')
+            last = [rows[-1] for rows in found.items]
+            assert (2.0 ** -columns['surprisal_net'][last]).sum() == pytest.approx(1, abs=1e-6)
+
+
+def test_a_mark_inside_a_word_is_a_part_of_it():
+    _, columns = measure(['a.b'], punctuation='word')
+    others, ends = [i for i in range(len(TOKENS)) if i not in BLANK], [*BLANK, IDS['.']]
+    path = [IDS[token] for token in ('Ċ', 'a', '.', 'b')]
+    p = math.prod(P[i, j] for i, j in itertools.pairwise(path)) * P[IDS['b'], ends].sum() / P[IDS['Ċ'], others].sum()
+    assert 2.0 ** -columns['surprisal_net'][0] == pytest.approx(p, rel=1e-9)
+
+
+def test_a_context_keeps_its_line_ends_and_after_one_no_blank_stands():
+    _, columns = measure(['ab'], context='b\na\n')
+    assert columns['tokens'].tolist() == ['a b'] and len(columns['starts_after'][0].split()) == 4
+    assert 2.0 ** -columns['surprisal_net'][0] == pytest.approx(probability('ab', 'Ċ'))
+    _, columns = measure(['ab'], context='b\na ')
+    assert columns['tokens'].tolist() == ['␣a b'] and len(columns['starts_after'][0].split()) == 3
+
+
+def test_pieces_have_no_frequency_of_words():
+    _, columns = measure(['ab a'], spillover=1)
+    assert np.isnan(columns['log_frequency']).all() and columns['in_vocabulary'].all()
+
+
 def test_words_have_no_sum_of_their_own():
     model = MODEL[0], Vocabulary(('<rare>', 'a'), (1, 2)), MODEL[2]
     with pytest.raises(
@@ -144,36 +190,47 @@ def test_words_have_no_sum_of_their_own():
         surprisal.measure({'net': model}, found, surprisal.Options(word_probability='sum'))
 
 
-TEXT = (
-    """The dog barks. The dogs bark, and the cat sleeps under the old tree.
-A cat sat on the mat. The mats are red, but nobody knows why they were painted.
-Many people walked quickly through the garden while children played with a ball.
-"""
-    * 20
-)
-
-
-@pytest.mark.skipif(importlib.util.find_spec('minicons') is None, reason='minicons is not installed')
-def test_the_sum_agrees_with_minicons(tmp_path, nplm_command):
-    from minicons import scorer  # noqa: PLC0415 (not a requirement)
-
-    (tmp_path / 'text.txt').write_text(TEXT)
-    changes = {'corpus.path': str(tmp_path / 'text.txt'), 'corpus.tokens': 'pieces', 'corpus.pieces': 300}
+@pytest.fixture(scope='module')
+def minicons_and_run(tmp_path_factory):
+    """A network of pieces, and minicons' scorer of its export."""
+    scorers = pytest.importorskip('minicons.scorer', reason='pip install minicons')
+    transformers = pytest.importorskip('transformers', reason='pip install transformers')
+    folder = tmp_path_factory.mktemp('minicons')
+    (folder / 'text.txt').write_text(repeated(GERMAN), encoding='utf-8')
+    changes = {'corpus.path': str(folder / 'text.txt'), 'corpus.tokens': 'pieces', 'corpus.pieces': 400}
     sizes = {'model.n': 5, 'model.m': 8, 'model.h': 12, 'train.epochs': 2, 'train.batch_size': 16}
-    experiment.run(keys.override(text_config.get_config(), {**changes, **sizes}), tmp_path / 'run')
-    nplm_command('export', tmp_path / 'run', '--to=hf', f'--output={tmp_path / "hf"}')
-    settings, words, model = loading.load(tmp_path / 'run')
-    sentence = 'The dogs sat on the red mat.'
-    columns = surprisal.measure(
-        {'net': (settings, words, model)},
-        stimuli.from_text(sentence, 'text'),
-        surprisal.Options(context='', word_probability='sum'),
-    )
-    other = scorer.IncrementalLMScorer(str(tmp_path / 'hf'), 'cpu', trust_remote_code=True)
-    ((*found,),) = other.token_score([sentence], surprisal=True, base_two=True)
-    ids = words.encode(words.tokenize(sentence))
-    (line,) = scoring.score(model, [ids])
-    np.testing.assert_allclose([bits for _, bits in found[1:]], -line.log10_p_T[1:] * math.log2(10), atol=1e-5)
-    starts = np.cumsum([0, *columns['num_tokens']])
-    sums = [sum(bits for _, bits in found[a:b]) for a, b in zip(starts, starts[1:])]
-    np.testing.assert_allclose(columns['surprisal_net'][1:], sums[1:], atol=1e-5)
+    experiment.run(keys.override(text_config.get_config(), {**changes, **sizes}), folder / 'run')
+    settings, words, model = loaded = loading.load(folder / 'run')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('HF_MODULES_CACHE', str(folder / 'modules'))
+        patch.setenv('HF_HUB_OFFLINE', '1')
+        huggingface.write_folder(model, words, settings, folder / 'hf')
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder / 'hf', trust_remote_code=True)
+        network = transformers.AutoModelForCausalLM.from_pretrained(folder / 'hf', trust_remote_code=True)
+        yield scorers.IncrementalLMScorer(network, 'cpu', tokenizer=tokenizer), loaded
+
+
+SENTENCES = ('Alle Menschen sind frei geboren.', 'Niemand darf »willkürlich« festgenommen werden, Hund!')
+
+
+@pytest.mark.parametrize('sentence', SENTENCES)
+@pytest.mark.parametrize('kind', ['sum', 'corrected'])
+def test_minicons_gives_the_same_words(minicons_and_run, monkeypatch, sentence, kind):
+    """Its beginning-of-word correction knows blanks alone as white space, and leaves out that of the first word."""
+    scorer, (settings, words, model) = minicons_and_run
+    blanks = np.array([word.startswith('Ġ') for word in words.words])
+    groups = list(map(np.flatnonzero, (blanks, ~blanks, blanks, ~blanks)))
+    if kind == 'corrected':
+        monkeypatch.setattr('nplm_jax.inference.word_probability.find_groups', lambda *_: groups)
+    options = surprisal.Options(word_probability=kind)
+    columns = surprisal.measure({'net': (settings, words, model)}, stimuli.from_text(sentence, 'text'), options)
+    assert columns['starts_after'][0] == words.tokenizer.show('Ċ')
+    correct = {'bow_correction': True} if kind == 'corrected' else {}
+    (found,) = scorer.token_score([f'\n{sentence}'], surprisal=True, base_two=True, **correct)
+    assert [token for token, _ in found] == words.tokenize(f'\n{sentence}')
+    stops = 1 + np.cumsum([0, *columns['num_tokens']])  # the line end is the first token, which has no score
+    theirs = np.array([sum(bits for _, bits in found[a:b]) for a, b in itertools.pairwise(stops)])
+    if kind == 'corrected':
+        log_p_V = model.next_word(words.encode(['Ċ'])[None])[0].astype(np.float64)
+        theirs[0] += math.log2(np.exp(log_p_V[~blanks]).sum())
+    np.testing.assert_allclose(columns['surprisal_net'], theirs, atol=1e-5)
