@@ -65,7 +65,8 @@ def make_text(info: Mapping[str, Any]) -> str:
             lines.append(f'  mixed with the trigram, {kind.replace("_", " ")}: {_pairs(numbers)}')
         lines += [f'{key.replace("_", " ")}: {_pairs(results[key])}' for key in PER_UNIT if key in results]
         for split, size in results.get('sizes', {}).items():
-            lines.append(f'{split}: {", ".join(f"{_value(count)} {unit}" for unit, count in size.items())}')
+            counts = {unit.replace('utf8_', 'UTF-8 '): count for unit, count in size.items()}
+            lines.append(f'{split}: {", ".join(f"{_value(count)} {unit}" for unit, count in counts.items())}')
         for split, count in results.get('impossible_words', {}).items():
             lines += [f'  {count:,} {split} words had probability zero'] if count else []
     others = [key for key in results if key not in (*_SHOWN_ELSEWHERE, *PER_UNIT)]

@@ -28,7 +28,7 @@ class Size(NamedTuple):
     tokens: int
     words: int
     characters: int
-    bytes: int
+    utf8_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)

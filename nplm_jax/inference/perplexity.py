@@ -59,14 +59,14 @@ def per_unit(nll: float, size: Size) -> dict[str, float]:
         `perplexity_per_word`, `bits_per_character` and `bits_per_byte`; nan for a text without words.
 
     Examples:
-        >>> per_unit(8 * math.log(2), Size(tokens=6, words=8, characters=8, bytes=16))
+        >>> per_unit(8 * math.log(2), Size(tokens=6, words=8, characters=8, utf8_bytes=16))
         {'perplexity_per_word': 2.0, 'bits_per_character': 1.0, 'bits_per_byte': 0.5}
     """
     bits = nll / math.log(2)
     return {
         'perplexity_per_word': nll_to_perplexity(nll / size.words) if size.words else math.nan,
         'bits_per_character': bits / size.characters if size.characters else math.nan,
-        'bits_per_byte': bits / size.bytes if size.bytes else math.nan,
+        'bits_per_byte': bits / size.utf8_bytes if size.utf8_bytes else math.nan,
     }
 
 

@@ -79,7 +79,7 @@ class Run:
         It has the same number of words and, to a tenth of a percent, of bytes, and was changed alike.
         """
         sizes = [(run.results or {}).get('sizes', {}).get('test', {}) for run in (self, other)]
-        words, sizes_bytes = zip(*((size.get('words'), size.get('bytes') or 0) for size in sizes))
+        words, sizes_bytes = zip(*((size.get('words'), size.get('utf8_bytes') or 0) for size in sizes))
         is_close = abs(sizes_bytes[0] - sizes_bytes[1]) <= max(_MAX_BORDERS, _MAX_SHARE * sizes_bytes[0])
         return None not in words and words[0] == words[1] and is_close and self._changes == other._changes
 

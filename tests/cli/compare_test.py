@@ -241,7 +241,7 @@ def test_runs_of_words_and_bytes_are_compared_by_bits_per_byte(same_text, nplm_c
     for result in results:
         size, tokens = result['sizes']['test'], result['words']['test']
         nll = tokens * math.log(result['perplexity']['test'])
-        assert result['bits_per_byte']['test'] == pytest.approx(nll / math.log(2) / size['bytes'])
+        assert result['bits_per_byte']['test'] == pytest.approx(nll / math.log(2) / size['utf8_bytes'])
         assert result['perplexity_per_word']['test'] == pytest.approx(math.exp(nll / size['words']))
         assert size['tokens'] == tokens
     assert results[0]['sizes']['test']['words'] == results[1]['sizes']['test']['words'] == 30
@@ -252,7 +252,7 @@ def test_what_cannot_be_compared_is_not_ranked(same_text, nplm_command):
     assert '*' not in '\n'.join(rows) and warning.endswith('; rare: no bits per byte, because of unknown words')
     assert 'bits_per_byte' not in recorded(same_text / 'rare')
     results = json.loads((same_text / 'bytes' / 'results.json').read_text())
-    results['sizes']['test']['bytes'] += 4
+    results['sizes']['test']['utf8_bytes'] += 4
     shutil.copytree(same_text / 'bytes', same_text / 'longer')
     (same_text / 'longer' / 'results.json').write_text(json.dumps(results))
     rows, (warning,) = nplm_command('compare', same_text / 'words', same_text / 'longer')

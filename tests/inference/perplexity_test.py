@@ -123,7 +123,7 @@ def test_a_sample_is_spread_over_the_span():
 
 @pytest.mark.quick
 def test_one_total_has_three_denominators():
-    size = Size(tokens=5, words=2, characters=6, bytes=8)
+    size = Size(tokens=5, words=2, characters=6, utf8_bytes=8)
     numbers = perplexity.per_unit(12 * math.log(2), size)
     assert numbers == pytest.approx({'perplexity_per_word': 64, 'bits_per_character': 2, 'bits_per_byte': 1.5})
     assert math.isinf(perplexity.per_unit(math.inf, size)['perplexity_per_word'])

@@ -33,14 +33,14 @@ class TokenSize(NamedTuple):
 
     Attributes:
         characters: Its characters, with the blank or line end after it where the text does not hold it.
-        bytes: The same in UTF-8 bytes.
+        utf8_bytes: The same in bytes of UTF-8.
         begins_blank: Whether it begins with white space, or there is white space before it in every text.
         ends_blank: Whether it ends with white space, or there is white space after it in every text.
         has_text: Whether it holds anything else than white space.
     """
 
     characters: int
-    bytes: int
+    utf8_bytes: int
     begins_blank: bool = True
     ends_blank: bool = True
     has_text: bool = True
