@@ -34,6 +34,8 @@ include_patterns = [
     'README.md',
     'CHANGELOG.md',
     'CONTRIBUTING.md',
+    'SECURITY.md',
+    'CODE_OF_CONDUCT.md',
     'experiments/**/README.md',
     'experiments/section5/*.md',
     'experiments/notebooks/*.ipynb',

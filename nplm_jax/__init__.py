@@ -32,6 +32,15 @@ if TYPE_CHECKING:
     from nplm_jax.runs.experiment import load_settings, run
     from nplm_jax.runs.keys import override
     from nplm_jax.runs.loading import load, load_dataset
+else:  # hidden from type checkers, for which every misspelled name would have a type else
+
+    def __getattr__(name: str) -> Any:
+        """Imports a name of `__all__` at its first use."""
+        if name not in _MODULES:
+            raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+        value = globals()[name] = pkgutil.resolve_name(f'{__name__}.{_MODULES[name]}.{name}')
+        return value
+
 
 __version__ = '0.1.0'
 __all__ = [
@@ -79,14 +88,6 @@ _MODULES = {  # where each name is defined, or for a module the subpackage that 
     'spelling': 'runs',
     'surprisal': 'inference.surprisal_frames',
 }
-
-
-def __getattr__(name: str) -> Any:
-    """Imports a name of `__all__` at its first use."""
-    if name not in _MODULES:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    value = globals()[name] = pkgutil.resolve_name(f'{__name__}.{_MODULES[name]}.{name}')
-    return value
 
 
 def __dir__() -> list[str]:

@@ -21,6 +21,7 @@ NOT_RUN = {
     'cyclonedx-py': 'is not installed',
     'pip-audit': 'needs the internet',
     'uv pip': 'installs',
+    'docker ': 'is not installed',
     '--launcher=slurm': 'needs a cluster',
 }
 # The small corpus has no word outside its vocabulary: tests/cli/spell_test.py runs these.

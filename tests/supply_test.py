@@ -105,7 +105,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path):
         files = {name for name in wheel.namelist() if '.dist-info/' not in name}
         (metadata,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith('.dist-info/METADATA'))
         (entries,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith('/entry_points.txt'))
-    package = [*(ROOT / 'nplm_jax').rglob('*.py'), *(ROOT / 'nplm_jax').rglob('*.css')]
+    package = [*(ROOT / 'nplm_jax').rglob('*.py'), *(ROOT / 'nplm_jax').rglob('*.css'), ROOT / 'nplm_jax' / 'py.typed']
     assert files == {p.relative_to(ROOT).as_posix() for p in package}
     assert 'nplm = nplm_jax.cli.__main__:main' in entries
     assert '# nplm-jax\n' in metadata and 'Requires-Dist: jax' in metadata and 'Requires-Dist: pytest' not in metadata
