@@ -4,10 +4,8 @@ The names in `__all__` are what most programs and notebooks need:
 
     import nplm_jax
 
-    config = nplm_jax.load_config('configs/text.py')
-    config.corpus.path = 'my_text.txt'
-    nplm_jax.run(config, 'runs/my_text')
-    settings, vocabulary, model = nplm_jax.load('runs/my_text')
+    run = nplm_jax.train('text', changes={'corpus.path': 'my_text.txt'})
+    settings, vocabulary, model = nplm_jax.load(run.folder)
 
 Each is imported when it is first used (PEP 562), so that `import nplm_jax` takes milliseconds and imports no JAX. All
 other names are in the modules: `from nplm_jax.training.step import train_step`.
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from nplm_jax.models.open_vocabulary import OpenVocabulary
     from nplm_jax.runs import spelling
     from nplm_jax.runs.command_line import load_config
-    from nplm_jax.runs.experiment import load_settings, run
+    from nplm_jax.runs.experiment import load_settings, train
     from nplm_jax.runs.keys import override
     from nplm_jax.runs.loading import load, load_dataset
 else:  # hidden from type checkers, for which every misspelled name would have a type else
@@ -60,10 +58,10 @@ __all__ = [
     'nplm',
     'override',
     'perplexity',
-    'run',
     'sample',
     'spelling',
     'surprisal',
+    'train',
 ]
 
 _MODULES = {  # where each name is defined, or for a module the subpackage that it is in
@@ -83,10 +81,10 @@ _MODULES = {  # where each name is defined, or for a module the subpackage that 
     'nplm': 'models',
     'override': 'runs.keys',
     'perplexity': 'inference.perplexity',
-    'run': 'runs.experiment',
     'sample': 'inference.generation',
     'spelling': 'runs',
     'surprisal': 'inference.surprisal_frames',
+    'train': 'runs.experiment',
 }
 
 

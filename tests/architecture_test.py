@@ -96,5 +96,5 @@ LSTM = (
 @pytest.mark.parametrize('flags', [(), LSTM], ids=['nplm', 'lstm, sampled'])
 def test_from_launch_to_the_depth_of_an_update_there_are_at_most_20_calls(flags):
     calls = nested_calls.deepest(*flags)
-    assert calls[0] == 'launch.py main' and nested_calls.UPDATE in calls
+    assert calls[0] == 'cli/launch.py main' and nested_calls.UPDATE in calls
     assert len(calls) <= 20, calls

@@ -23,7 +23,7 @@ def deepest(*flags: str) -> list[str]:
 
 
 def main() -> None:
-    import launch  # noqa: PLC0415 (it defines flags)
+    from nplm_jax.cli import launch  # noqa: PLC0415 (it defines flags)
     from nplm_jax.training import step  # noqa: PLC0415
 
     execute_steps = step.execute_steps

@@ -12,7 +12,7 @@ from helpers import ROOT
 import nplm_jax
 
 NAMES = {
-    *('load_config', 'override', 'load_settings', 'load_dataset', 'run', 'load'),
+    *('load_config', 'override', 'load_settings', 'load_dataset', 'train', 'load'),
     *('Vocabulary', 'LanguageModel', 'Network', 'nplm', 'mixture'),
     *(
         'perplexity',

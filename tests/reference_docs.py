@@ -17,10 +17,9 @@ import jax
 from absl import flags
 from helpers import SPARSE, small_settings
 
-import launch
 from nplm_jax import config
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.cli import parser
+from nplm_jax.cli import launch, parser
 from nplm_jax.models import registry
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.registry import OUTPUT_LAYERS

@@ -71,6 +71,7 @@ def test_the_package_imports_only_what_it_requires():
     required = {re.sub('-.*', '', r.name.replace('absl-py', 'absl')).lower() for r in RUNTIME}
     optional = {'sklearn', 'gensim', 'nicegui', 'onnx', 'safetensors', 'pyarrow', 'backports', 'tokenizers'}
     optional |= {'pydantic', 'starlette'}  # come with NiceGUI
+    optional |= {'ipython'}  # of notebooks
     optional |= {'torch', 'transformers'}  # of the file that an export copies
     names = imported(*(ROOT / 'nplm_jax').rglob('*.py'), *(ROOT / 'configs').glob('*.py'), ROOT / 'launch.py')
     assert {name.lower() for name in names} - {'nplm_jax', 'configs'} - optional <= required
@@ -98,7 +99,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path):
     ]
     for name in ('nplm_jax', 'configs', 'tests', 'experiments'):
         shutil.copytree(ROOT / name, tmp_path / 'copy' / name, ignore=shutil.ignore_patterns('__pycache__', '*.json'))
-    for name in ('pyproject.toml', 'README.md', 'LICENSE', 'requirements.txt', 'launch.py'):
+    for name in ('pyproject.toml', 'README.md', 'LICENSE', 'requirements.txt', 'launch.py', 'setup.py', 'MANIFEST.in'):
         shutil.copy(ROOT / name, tmp_path / 'copy')
     subprocess.run([*pip, tmp_path / 'copy'], check=True, timeout=300)
     with zipfile.ZipFile(next(tmp_path.glob('*.whl'))) as wheel:
@@ -106,7 +107,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path):
         (metadata,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith('.dist-info/METADATA'))
         (entries,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith('/entry_points.txt'))
     package = [*(ROOT / 'nplm_jax').rglob('*.py'), *(ROOT / 'nplm_jax').rglob('*.css'), ROOT / 'nplm_jax' / 'py.typed']
-    assert files == {p.relative_to(ROOT).as_posix() for p in package}
+    configs = {f'nplm_jax/{p.relative_to(ROOT).as_posix()}' for p in (ROOT / 'configs').glob('*.py')}
+    assert files == configs | {p.relative_to(ROOT).as_posix() for p in package} and len(configs) > 5
     assert 'nplm = nplm_jax.cli.__main__:main' in entries
     assert '# nplm-jax\n' in metadata and 'Requires-Dist: jax' in metadata and 'Requires-Dist: pytest' not in metadata
 

@@ -1,4 +1,4 @@
-"""Commands for trained models: nplm COMMAND RUN ... [--flags]."""
+"""The command nplm: nplm COMMAND ... [--flags]."""
 
 import importlib
 import os
@@ -18,6 +18,8 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    'train': Command('train', 'train a model of a config, in the folder of a run'),
+    'sweep': Command('sweep', 'train a config with several values of its keys'),
     'generate': Command('generate', 'text from trained models'),
     'score': Command('score', 'how likely a text is, word by word; re-ranking of alternatives'),
     'surprisal': Command('surprisal', 'surprisal, entropy and rank of the words of an experiment, as a table'),
@@ -34,9 +36,9 @@ COMMANDS = {
     'runs': Command('list_runs', 'list of the runs in a folder'),
     'replay': Command('replay', 'repeat one update of a training run'),
 }
-USAGE = """usage: nplm COMMAND RUN ... [--flags]
+USAGE = """usage: nplm COMMAND ... [--flags]
 
-Uses trained models. RUN is the folder of a run that `python launch.py` made, or that `nplm import` made.
+Trains models and uses them. RUN is the folder of a run that `nplm train` or `nplm import` made.
 `nplm COMMAND --help` shows flags, defaults, examples and what the command prints.
 
 """

@@ -1,12 +1,13 @@
 """What stands behind --config: the files, mistakes as one line, the resolved config as text. Imports no JAX."""
 
 import difflib
+import importlib.util
 import itertools
-import os
 import pathlib
 import re
 import runpy
 import sys
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,35 +19,72 @@ from nplm_jax.config import FIELDS, is_option
 from nplm_jax.utils.checked_fields import list_fields
 from nplm_jax.utils.errors import BadInput, first_line
 
-_CLONE = pathlib.Path(__file__).parents[2]  # with configs/, unless the package was installed from a wheel
+_ROOT = pathlib.Path(__file__).parents[1]  # the package
+# The configs of the repository, which a wheel carries in the package.
+_CONFIGS = next(folder for folder in (_ROOT / 'configs', _ROOT.parent / 'configs') if folder.is_dir())
 _OVERRIDE = re.compile(r'--?(?:no)?config\.([^=]*)(?:=(.*))?', re.DOTALL)
 
 
 def load_config(file: str) -> ConfigDict:
-    """Returns the config that `--config=FILE` or `--config=FILE:ROW` names, to change and to give to `run`.
+    """Returns the config that `--config=FILE` or `--config=FILE:ROW` names, to change and to give to `train`.
 
     Args:
-        file: The path of a config file and, after a colon, its row: `configs/brown.py:mlp9`. A path that is not in the
-            working folder is looked up in the clone of the repository that the package was installed from.
+        file: A config and, after a colon, its row: the name of a config of this package, `brown:mlp9`, or the path of
+            a file, `my_config.py:large`. `configs/brown.py` is `brown` where no such file exists.
 
     Returns:
         The config. It is locked: an unknown key is an error.
 
     Raises:
-        BadInput: There is no such file or row.
+        BadInput: There is no such config or row.
     """
-    path, colon, row = file.partition(':')
-    if not pathlib.Path(path).is_file() and (_CLONE / path).is_file():
-        path = str(_CLONE / path)
-    search_path = list(sys.path)
-    sys.path.append(str(_CLONE))  # config files import configs.default
+    path, colon, row = find_config(file).partition(':')
+    before = {name: module for name, module in sys.modules.items() if name.partition('.')[0] == 'configs'}
     try:
+        import_configs()
         get_config = runpy.run_path(path)['get_config']
         return get_config(row) if colon else get_config()
     except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
-        raise BadInput(explain(error, ['--config', f'{path}{colon}{row}'], _CLONE)) from None
+        raise BadInput(explain(error, ['--config', f'{path}{colon}{row}'])) from None
     finally:
-        sys.path[:] = search_path
+        _replace_configs(before)
+
+
+def find_config(file: str) -> str:
+    """Returns the path of a config file, and its row after a colon; a config that does not exist as it is named."""
+    path, colon, row = file.partition(':')
+    name = pathlib.PurePath(path)
+    shipped = _CONFIGS / f'{name.stem}.py'
+    is_shipped = str(name.parent) in ('.', 'configs') and name.suffix in ('', '.py') and shipped.is_file()
+    return f'{shipped}{colon}{row}' if is_shipped and not pathlib.Path(path).is_file() else file
+
+
+def find_configs(argv: Sequence[str]) -> list[str]:
+    """Returns the words of a command line with the path of --config, and lets config files `import configs`."""
+    import_configs()
+    words = list(argv)
+    for i, word in enumerate(words):
+        if match := re.fullmatch(r'(--?config=)(.*)', word, re.DOTALL):
+            words[i] = match[1] + find_config(match[2])
+        elif words[i - 1] in ('--config', '-config') and i > 1:
+            words[i] = find_config(word)
+    return words
+
+
+def import_configs() -> None:
+    """Makes `import configs` in a config file give the configs of this package, whatever else has this name."""
+    location = str(_CONFIGS / '__init__.py')
+    if getattr(sys.modules.get('configs'), '__file__', None) != location:
+        spec = importlib.util.spec_from_file_location('configs', location, submodule_search_locations=[str(_CONFIGS)])
+        assert spec is not None
+        _replace_configs({'configs': importlib.util.module_from_spec(spec)})
+
+
+def _replace_configs(modules: Mapping[str, types.ModuleType]) -> None:
+    """Replaces the modules that `import configs` gives."""
+    for name in [name for name in sys.modules if name.partition('.')[0] == 'configs']:
+        del sys.modules[name]
+    sys.modules.update(modules)
 
 
 def check_keys(argv: Sequence[str]) -> None:
@@ -74,13 +112,12 @@ def describe_unknown_key(key: str) -> str:
     return f'unknown key; {suggestion}--print_config lists all keys'
 
 
-def explain(error: BaseException, argv: Sequence[str], root: pathlib.Path) -> str:
+def explain(error: BaseException, argv: Sequence[str]) -> str:
     """Returns one line about a mistake in the flags or in the config file.
 
     Args:
         error: What parsing the flags raised.
         argv: The words of the command line.
-        root: The folder with launch.py and configs/.
     """
     if isinstance(error, flags.Error) and 'Error whilst parsing config file' not in str(error):
         hints = (
@@ -98,10 +135,8 @@ def explain(error: BaseException, argv: Sequence[str], root: pathlib.Path) -> st
     words = [word for argument in argv for word in argument.split('=', 1)]
     path = words[words.index('--config') + 1] if '--config' in words[:-1] else ''
     if not pathlib.Path(path.partition(':')[0]).is_file():
-        files = root.glob('configs/[a-z]*.py')
-        configs = sorted(os.path.relpath(file) for file in files if file.stem != 'rows')
-        known = f'; available: {", ".join(configs)}' if configs else ''
-        return f'--config={path}: no such config file{known}'
+        known = sorted(file.stem for file in _CONFIGS.glob('[a-z]*.py') if file.stem != 'rows')
+        return f'--config={path}: no such config; available: {", ".join(known)}, or the path of a config file'
     if 'positional argument' in str(error):
         return f'--config={path}: this config has no rows; omit the colon and what follows'
     return f'--config={path}: {type(error).__name__}: {first_line(error)}'

@@ -3,6 +3,7 @@
 import contextlib
 import signal
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from ml_collections import ConfigDict
@@ -14,15 +15,18 @@ from nplm_jax.data.dataset import Dataset
 from nplm_jax.models.ngram import factory
 from nplm_jax.models.registry import body_class, is_network
 from nplm_jax.runs import keys
+from nplm_jax.runs.catalog import RUNS, Run, expand_run, read_run
+from nplm_jax.runs.command_line import load_config
 from nplm_jax.runs.loading import Path, load
 from nplm_jax.runs.session import RunSession, SharedCorpus, open_session
 from nplm_jax.runs.signals import interruptible
+from nplm_jax.runs.workdir import default_name
 from nplm_jax.training import optimizers
 from nplm_jax.training.loop import Trainer, fit
 from nplm_jax.training.vmapped import RUN_ERRORS, fit_many, group_compatible
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
-__all__ = ['load', 'load_settings', 'run', 'run_many']
+__all__ = ['load', 'load_settings', 'run', 'run_many', 'train']
 Config: TypeAlias = ConfigDict | Mapping[str, Any]
 
 
@@ -44,6 +48,31 @@ def load_settings(config: Config) -> Settings:
     else:
         factory.check_settings(settings)
     return settings
+
+
+def train(
+    config: str | ConfigDict, workdir: Path | None = None, changes: Mapping[str, Any] = MappingProxyType({})
+) -> Run:
+    """Trains or estimates one model and evaluates it, as `nplm train` does; a notebook shows the learning curve.
+
+    Args:
+        config: The name of a config and of its row, such as `brown:mlp9`, the path of a config file, or a ConfigDict.
+        workdir: Output directory; None for `runs/` and the names of the config and of the changed keys. The same call
+            resumes a run that was stopped, and a finished run is not trained again.
+        changes: The values of flattened keys: `{'model.h': 50, 'seed': 2}`. See `keys.override`.
+
+    Returns:
+        The finished run, with its `results`; `nplm_jax.load(run.folder)` returns its model.
+
+    Raises:
+        BadInput: The config, the folder, the text or the devices cannot serve.
+        training.loop.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
+        NonFiniteError: A number is not finite.
+    """
+    config = keys.override(load_config(config) if isinstance(config, str) else config, changes)
+    folder = expand_run(workdir or f'{RUNS}/{default_name(config, changes)}')
+    run(config, folder)
+    return read_run(folder)
 
 
 def run(config: Config, folder: Path, command: str = '', data: Dataset | None = None) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram import factory, storage
 from nplm_jax.models.registry import body_class, is_network
 from nplm_jax.outputs.registry import output_layer_class
-from nplm_jax.runs import evaluation, figures, provenance, reporting, workdir
+from nplm_jax.runs import evaluation, figures, notebook, provenance, reporting, workdir
 from nplm_jax.runs.loading import Path, finished, load_dataset
 from nplm_jax.training import calibration, checkpoints, replay
 from nplm_jax.training.loop import Trainer, TrainingRun, prepare_run
@@ -228,7 +228,8 @@ def open_session(
             _describe(settings, corpus.data, run.program.network if run else None)
         if trains and primary:
             session.store = checkpoints.CheckpointStore(folder / 'checkpoints')
-            session.reporter = reporting.Reporter(folder, settings.name if num_batched > 1 else '')
+            make_reporter = notebook.Reporter if notebook.is_running() else reporting.Reporter
+            session.reporter = make_reporter(folder, settings.name if num_batched > 1 else '')
             for part in (session.store, session.reporter):
                 stack.enter_context(contextlib.closing(part))
         yield session

@@ -114,4 +114,6 @@ def test_a_mistyped_flag_is_no_run_even_with_a_blank_in_its_value(folders, lines
 def test_an_unknown_command_lists_those_there_are(lines):
     with pytest.raises(SystemExit) as stop:
         cli.main(['guess'])
-    assert stop.value.code == 2 and lines()[1][0].startswith('guess: no such command; available: generate, score, ')
+    assert stop.value.code == 2 and lines()[1][0].startswith(
+        'guess: no such command; available: train, sweep, generate, score, '
+    )

@@ -77,14 +77,14 @@ def main(connection: Connection, flags: list[str]) -> None:
     teller = Teller(connection)
     sys.argv = ['launch.py', *flags]
     with teller.phase('start'):
-        import launch  # noqa: PLC0415 (a phase of its own)
+        from nplm_jax.cli import launch  # noqa: PLC0415 (a phase of its own)
 
     run = launch.run
 
-    def watched(command):
+    def watched(command, program):
         with teller.phase('start'):
             _wrap_all(teller)
-        run(command)
+        run(command, program)
 
     launch.run = watched
     launch.app.run(launch.main, flags_parser=launch.parse_flags)

@@ -32,8 +32,9 @@ def test_killed_and_stopped_and_started_again(base, tmp_path):
 
 def test_sigterm_where_python_drops_what_it_raises_still_ends():
     code = (
-        'import gc, os, signal, time, launch\n'
-        'def run(_):\n'
+        'import gc, os, signal, time\n'
+        'from nplm_jax.cli import launch\n'
+        'def run(*_):\n'
         '    launch.raise_on_sigterm()\n'
         '    gc.callbacks.append(lambda *_: gc.callbacks.clear() or os.kill(os.getpid(), signal.SIGTERM))\n'
         '    gc.collect()\n'

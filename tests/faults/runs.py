@@ -177,7 +177,9 @@ class Held:
 @functools.cache
 def _forkserver():
     context = multiprocessing.get_context('forkserver')
-    context.set_forkserver_preload(['launch', 'nplm_jax.runs.experiment', 'configs.text', 'matplotlib.figure'])
+    context.set_forkserver_preload(
+        ['nplm_jax.cli.launch', 'nplm_jax.runs.experiment', 'configs.text', 'matplotlib.figure']
+    )
     return context
 
 

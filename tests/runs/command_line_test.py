@@ -15,6 +15,8 @@ pytestmark = pytest.mark.quick
     'file,config',
     [
         ('configs/text.py', text.get_config()),
+        ('text', text.get_config()),
+        ('brown:mlp9', brown.get_config('mlp9')),
         ('configs/text.py:kneser_ney_4', text.get_config('kneser_ney_4')),
         ('configs/brown.py:mlp9', brown.get_config('mlp9')),
     ],
@@ -38,7 +40,10 @@ def test_a_file_in_the_working_folder_comes_first(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     'file,message',
     [
-        ('configs/nope.py', '^--config=configs/nope.py: no such config file; available: .*configs/ap_news.py'),
+        (
+            'configs/nope.py',
+            '^--config=configs/nope.py: no such config; available: ap_news, babylm, .*, or the path of a config file$',
+        ),
         ('configs/text.py:nope', ':nope: no such row; rows are interpolated'),
         ('configs/default.py:mlp9', 'this config has no rows'),
         ('broken.py', '^--config=broken.py: ZeroDivisionError: division by zero$'),

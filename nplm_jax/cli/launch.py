@@ -1,0 +1,270 @@
+"""What `launch.py`, `nplm train` and `nplm sweep` run: one experiment, or the points of a sweep.
+
+Imports no JAX, so that --help and bad flags answer at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import pathlib
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from absl import app, flags
+from ml_collections import config_flags
+
+from nplm_jax.runs import launchers
+from nplm_jax.runs.command_line import check_keys, describe_config, explain, find_configs
+from nplm_jax.runs.signals import Terminated, raise_on_sigterm
+from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line
+from nplm_jax.utils.shell import command_line, open_closed_streams, python_command
+
+if TYPE_CHECKING:
+    from nplm_jax.runs.sweeps import Point
+
+_CONFIG = config_flags.DEFINE_config_file(
+    'config',
+    None,
+    'Config file or the name of one, and a row after a colon: configs/brown.py:mlp9, brown:mlp9.',
+    lock_config=False,  # the file's get_config locks it, but for the options of plug-ins, which are new attributes
+    accept_new_attributes=True,
+)
+_PRINT_CONFIG = flags.DEFINE_boolean('print_config', False, 'Print every config key and exit.')
+_SWEEP = flags.DEFINE_boolean('sweep', False, "Run every point that the config file's sweep() yields.")
+_GRID = flags.DEFINE_multi_string('grid', [], 'KEY=VALUE,VALUE,...: run every combination of values; repeatable.')
+_VECTORIZE = flags.DEFINE_boolean('vectorize', False, 'Train sweep points of equal shapes together, by jax.vmap.')
+_WORKDIR = flags.DEFINE_string('workdir', None, 'Output directory; default: runs/NAME and the overridden keys.')
+_DISTRIBUTED = flags.DEFINE_boolean('distributed', False, 'Train with other processes on one mesh.')
+_COORDINATOR = flags.DEFINE_string('coordinator', None, 'HOST:PORT of the first process; default: from SLURM.')
+_PROCESSES = flags.DEFINE_integer('processes', None, 'Number of processes; default: from SLURM.', 1)
+_PROCESS_ID = flags.DEFINE_integer('process_id', None, 'Index of this process, from 0; default: from SLURM.', 0)
+_LAUNCHER = flags.DEFINE_enum('launcher', None, ['local', 'slurm'], 'Run as jobs; default: in this process.')
+_SLURM = flags.DEFINE_list('slurm', [], 'SLURM options: KEY=VALUE,..., such as partition=gpu,time=60.')
+_JOBS = flags.DEFINE_integer('jobs', None, 'Most points to run at once; default: all on SLURM, 1 on this machine.', 1)
+_HEARTBEAT = flags.DEFINE_integer('heartbeat', 10, 'Seconds of silence after which a process counts as lost.', 5)
+
+_ending = threading.Lock()  # held by the thread that says why the process ends
+_exit_code: list[int] = []  # decided, once a process waits for nothing but the exit of the others
+
+
+_MODULE = ('-m', 'nplm_jax.cli.launch')
+
+
+def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -> None:
+    """Runs the command; every expected failure ends in one line and its exit code.
+
+    Args:
+        argv: the words of the command line.
+        command: the command line to resume with; by default `argv` after Python's name.
+        program: what Python runs as the process of a job.
+    """
+    open_closed_streams()
+    command = command or command_line([python_command(), *argv])
+    try:
+        run(command, program)
+        if _DISTRIBUTED.value:
+            _end_with_the_others()
+    except BadInput as error:
+        exit_with(2, str(error))
+    except OSError as error:
+        exit_with(1, f'{error}; saved progress is intact; resume with: {command}')
+    except (RuntimeError, ValueError) as error:
+        if not (_DISTRIBUTED.value and _is_lost_process(error)):
+            raise
+        exit_with_loss(first_line(error)[:200], command)
+    except (KeyboardInterrupt, Terminated) as stop:
+        code = 143 if isinstance(stop, Terminated) else 130
+        exit_with(code, f'stopped; saved progress is intact; resume with: {command}')
+
+
+def run(command: str, program: Sequence[str] = _MODULE) -> None:
+    """Runs the config or the points of its sweep, in this process or as jobs.
+
+    Args:
+        command: the command line, for the results and for the line that says how to resume.
+        program: what Python runs as the process of a job.
+    """
+    from nplm_jax.distributed import multihost
+    from nplm_jax.runs import experiment, keys, process, reporting, sweeps, workdir
+    from nplm_jax.training import loop
+    from nplm_jax.utils.io import expand
+
+    raise_on_sigterm()  # after the imports: an exception inside an extension module's import becomes an ImportError
+    process.set_up_process(all_cores=_VECTORIZE.value)
+    if _DISTRIBUTED.value:
+        on_loss = functools.partial(exit_with_loss, 'it ended or stopped responding', command)
+        multihost.start(_COORDINATOR.value, _PROCESSES.value, _PROCESS_ID.value, _HEARTBEAT.value, on_loss)
+    config = _CONFIG.value
+    file = config_flags.get_config_filename(flags.FLAGS['config'])
+    overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
+    config.update_from_flattened_dict(keys.resets(config, overrides))
+    suffix = '-grid' if _GRID.value else '-sweep' if _SWEEP.value else ''
+    folder = expand('--workdir', _WORKDIR.value or f'runs/{workdir.default_name(config, overrides)}{suffix}')
+    points = [sweeps.Point(config.name, config, {})]
+    if _SWEEP.value:
+        points = sweeps.load_points(file.partition(':')[0], config, overrides)
+    elif _GRID.value:
+        points = sweeps.grid_points(_GRID.value, config, overrides)
+    for point in points if is_sweep() else []:
+        workdir.check_path(folder / point.name)  # before the first point trains
+    if _PRINT_CONFIG.value:
+        experiment.load_settings(config)  # refuses what no run could use
+        print(describe_config(config, [point.overrides for point in points if is_sweep()]))
+        return
+    try:
+        failed = run_jobs(points, folder, file, overrides, program) if _LAUNCHER.value else []
+        if is_sweep() and _LAUNCHER.value:
+            print(sweeps.write_table(points, folder, dict.fromkeys(failed, 'failed')))
+        elif is_sweep():
+            print(sweeps.run(points, folder, command, _VECTORIZE.value))
+        elif failed:
+            exit_with(1, f'the job ended without a result; resume with: {command}')
+        elif experiment.run(config, folder, command):  # the first process's results
+            print(reporting.next_steps(folder))
+    except loop.Interrupted as stop:
+        exit_with(128 + stop.signal_number, f'{stop}; resume with: {command}', collective=True)
+    except NonFiniteError as error:
+        exit_with(1, str(error))
+
+
+def is_sweep() -> bool:
+    """Returns whether the flags ask for several runs."""
+    return _SWEEP.value or bool(_GRID.value)
+
+
+def run_jobs(
+    points: Sequence[Point], folder: pathlib.Path, file: str, overrides: dict[str, Any], program: Sequence[str]
+) -> list[str]:
+    """Runs each point that has no result yet as a job with its own command line.
+
+    Args:
+        points: the points of a sweep, or one point for a single run.
+        folder: the folder of the sweep, in which each point has its own, or of the single run.
+        file: the value of --config.
+        overrides: the flattened keys that --config.KEY=VALUE flags set.
+        program: what Python runs as the process of a job.
+
+    Returns:
+        The names of the points whose jobs ended without a result.
+    """
+    from nplm_jax.runs import experiment, loading, sweeps, workdir
+
+    jobs = []
+    if is_sweep():
+        sweeps.check_begun(points, folder)
+    for point in points:
+        point_folder = folder / point.name if is_sweep() else folder
+        workdir.check(point_folder, experiment.load_settings(point.config))
+        if not loading.finished(point_folder):
+            keys = [f'--config.{key}={value}' for key, value in {**overrides, **point.overrides}.items()]
+            heartbeat = [f'--heartbeat={_HEARTBEAT.value}'] if _PROCESSES.value else []
+            arguments = (*program, f'--config={file}', *keys, f'--workdir={point_folder}', *heartbeat)
+            jobs.append(launchers.Job(point.name, point_folder, arguments))
+    if not jobs:
+        return []
+    options, processes = launchers.parse_slurm_options(_SLURM.value), _PROCESSES.value or 1
+    on_slurm, logs = _LAUNCHER.value == 'slurm', folder / '.jobs'
+    return launchers.run(jobs, on_slurm, logs, loading.finished, options, processes, _JOBS.value)
+
+
+def parse_flags(argv: list[str], rename: Callable[[str], str] = str) -> list[str]:
+    """Parses the flags for absl.app; a mistake ends the process with one line and exit code 2.
+
+    Args:
+        argv: the words of the command line.
+        rename: returns the line with the flags as the user typed them.
+    """
+    try:
+        check_keys(argv)
+        sys.argv = argv = find_configs(argv)  # ml_collections looks there for the overridden keys
+        flags.FLAGS.set_gnu_getopt(True)  # flags may follow words
+        words = flags.FLAGS(argv)[1:]
+        if _CONFIG.value is None:
+            raise BadInput('--config: missing; for example --config=sentences')
+        if not isinstance(_CONFIG.value.name, str):  # the first access raises if the file could not be loaded
+            raise BadInput('--config: name must be a string')
+        if words and not _GRID.value:
+            raise BadInput(f'{words[0]}: not a flag; set a config key with --config.KEY=VALUE')
+        _GRID.value.extend(words)  # --grid model.m=10,30 model.h=20,60
+        check_combinations()
+    except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
+        exit_with(2, rename(explain(error, argv)))
+    return argv
+
+
+def check_combinations() -> None:
+    """Raises BadInput for flags that need or exclude one another."""
+    for flag in (_COORDINATOR, _PROCESSES, _PROCESS_ID):
+        if flag.value is not None and not (_DISTRIBUTED.value or flag is _PROCESSES and _LAUNCHER.value):
+            raise BadInput(f'--{flag.name}={flag.value}: needs --distributed')
+    if _SWEEP.value and _GRID.value:
+        raise BadInput('--grid: cannot be used with --sweep, whose points come from the config file')
+    if _VECTORIZE.value and (_LAUNCHER.value or not is_sweep()):
+        raise BadInput('--vectorize: needs --sweep or --grid, and no --launcher, which starts a process for each point')
+    if is_sweep() and _DISTRIBUTED.value:
+        raise BadInput(
+            f'--{"grid" if _GRID.value else "sweep"}: cannot be used with --distributed; start its points one by one'
+        )
+    if _LAUNCHER.value and _DISTRIBUTED.value:
+        raise BadInput(
+            f'--launcher={_LAUNCHER.value}: cannot be used with --distributed; --processes=N starts all processes'
+        )
+    if _SLURM.value and _LAUNCHER.value != 'slurm':
+        raise BadInput(f'--slurm={",".join(_SLURM.value)}: needs --launcher=slurm')
+    launchers.parse_slurm_options(_SLURM.value)
+    if _JOBS.value is not None and not (is_sweep() and _LAUNCHER.value):
+        raise BadInput(f'--jobs={_JOBS.value}: needs --sweep or --grid, and --launcher')
+
+
+def exit_with_loss(reason: str, command: str) -> NoReturn:
+    """Ends this process of a --distributed run because another one is lost."""
+    exit_with(1, f'another process was lost ({reason}); resume all processes with: {command}')
+
+
+def _is_lost_process(error: Exception) -> bool:
+    from nplm_jax.distributed import multihost
+
+    return multihost.is_lost_process(error)
+
+
+def _end_with_the_others() -> None:
+    """Notes that the first process is done: it need not hear of the loss of one that it waits for at its exit."""
+    from nplm_jax.distributed import multihost
+
+    if multihost.is_primary():
+        _exit_code.append(0)
+
+
+def exit_with(code: int, message: str, collective: bool = False) -> NoReturn:
+    """Prints the message on stderr and ends the process.
+
+    Args:
+        code: the exit code.
+        message: one line.
+        collective: all processes of a --distributed run exit here. A process that exits alone skips JAX's exit
+            handlers, which would wait for the others.
+    """
+    with _ending:  # one line, though the main thread and JAX's may notice a loss at once
+        if _exit_code:
+            os._exit(_exit_code[0])
+        print(message, file=sys.stderr, flush=True)
+        if not collective and flags.FLAGS.is_parsed() and _DISTRIBUTED.value:
+            flush = threading.Thread(target=_flush_stdout, daemon=True)
+            flush.start()
+            flush.join(5)  # the main thread may hang in a print, with stdout locked
+            os._exit(code)
+        _exit_code.append(code)
+    sys.exit(code)
+
+
+def _flush_stdout() -> None:
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+
+
+if __name__ == '__main__':
+    app.run(main, flags_parser=parse_flags)

@@ -1,0 +1,26 @@
+"""Many training runs of one config, with a table and a figure.
+
+    nplm sweep brown
+    nplm sweep brown model.m=30,60 model.h=50,100 --train.epochs=2
+    nplm sweep brown seed=1,2,3 optimizer.learning_rate=0.5,1 --vectorize
+
+Every combination of the values of KEY=VALUE,VALUE,... runs in its own folder; without such words, every point that the
+config file's sweep() yields. --vectorize trains points that differ only in seed, learning rate or decay together.
+--launcher=local or slurm with --jobs runs the points as processes or jobs. The same command resumes a sweep that was
+stopped. Prints a table of perplexities, which marks the best on validation.
+"""
+
+from collections.abc import Sequence
+
+from nplm_jax.cli import train
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs the sweep."""
+    parser = train.make_parser('sweep', __doc__)
+    parser.add_argument('axes', nargs='*', metavar='KEY=VALUE,...', help='values of a key; default: those of sweep()')
+    if not argv or argv[0].startswith('-'):
+        parser.parse_args(argv)  # --help, or a missing CONFIG
+    axes = [word for word in argv[1:] if not word.startswith('-')]
+    words = [f'--grid={axis}' for axis in axes] or ['--sweep']
+    train.start('sweep', argv[0], words, [word for word in argv[1:] if word.startswith('-')])

@@ -1,0 +1,77 @@
+"""One training run, or the estimation of a count-based model.
+
+    nplm train brown:mlp9
+    nplm train brown --model.h=50 --seed=2 --workdir=runs/wider
+    nplm train text --corpus.path=my_text.txt --model.family=modified_kneser_ney --model.n=5
+    nplm train my_config.py:large
+
+CONFIG is the name of a config of this package, or the path of a file with a function `get_config`; ROW is one of its
+rows. The output directory is runs/NAME by default. The same command resumes a run that was stopped. The flags of
+launch.py work as well: --distributed with --coordinator, --processes, --process_id and --heartbeat for several
+processes, --launcher with --slurm for a job. Prints a table of perplexities. Exit codes: 0 finished, 1 failed, 2 bad
+input, 130 (Ctrl-C) or 143 (SIGTERM) stopped with everything saved.
+"""
+
+import functools
+from collections.abc import Sequence
+
+from nplm_jax.cli.parser import Parser
+
+
+def main(argv: Sequence[str]) -> None:
+    """Trains."""
+    parser = make_parser('train', __doc__)
+    if not argv or argv[0].startswith('-'):
+        parser.parse_args(argv)  # --help, or a missing CONFIG
+    start('train', argv[0], [], argv[1:])
+
+
+def make_parser(command: str, description: str | None) -> Parser:
+    """Returns a parser of `nplm train` or `nplm sweep`, which says what there is; `launch.parse_flags` parses."""
+    parser = Parser(command, description)
+    axes = ' [KEY=VALUE,... ...]' if command == 'sweep' else ''
+    parser.usage = f'nplm {command} CONFIG[:ROW]{axes} [--KEY=VALUE ...] [--flags]'
+    parser.add_argument('config', metavar='CONFIG[:ROW]', help='config and row, such as brown:mlp9')
+    parser.add_argument(
+        '--KEY', metavar='VALUE', help='config key, such as --model.h=50; default: the value of the row'
+    )
+    parser.add_argument('--workdir', metavar='DIR', help='output directory; default: runs/NAME and the changed keys')
+    parser.add_switch('--print_config', 'print every config key with its meaning, and exit')
+    return parser
+
+
+def start(command: str, config: str, words: Sequence[str], flags: Sequence[str]) -> None:
+    """Runs what launch.py runs with the same flags, in which `--KEY` stands for `--config.KEY`.
+
+    Args:
+        command: the command of nplm.
+        config: the value of --config.
+        words: flags that say which points of a sweep run; none for a single run.
+        flags: the other words of the command line.
+    """
+    from absl import app
+
+    from nplm_jax.cli import launch
+    from nplm_jax.utils.shell import command_line, nplm_command
+
+    typed = command_line([*nplm_command(), command, config, *(word.removeprefix('--grid=') for word in words), *flags])
+    argv = ['nplm', f'--config={config}', *words, *map(_to_launch_flag, flags)]
+    main = functools.partial(launch.main, command=typed)
+    app.run(main, argv=argv, flags_parser=functools.partial(launch.parse_flags, rename=_from_launch_flags))
+
+
+def _to_launch_flag(word: str) -> str:
+    """Returns `--config.KEY=VALUE` for `--KEY=VALUE`, and other words as they are."""
+    from nplm_jax.config import FIELDS
+
+    dashes, name = word[: len(word) - len(word.lstrip('-'))], word.lstrip('-')
+    key = name.partition('=')[0]
+    if not dashes or key.startswith('config.') or key.startswith('noconfig.'):
+        return word
+    negated = 'no' if key not in FIELDS and key.removeprefix('no') in FIELDS else ''
+    return f'--{negated}config.{name.removeprefix(negated)}' if '.' in key or key in FIELDS else word
+
+
+def _from_launch_flags(message: str) -> str:
+    """Returns a message in which the flags are those of `nplm train`."""
+    return message.replace('--config.', '--').replace('--config=', 'CONFIG=')

@@ -1,0 +1,134 @@
+"""nplm train and nplm sweep do what launch.py does, from any folder; so does nplm_jax.train."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import types
+
+import pytest
+from helpers import ROOT, usual_environment
+
+import nplm_jax
+from nplm_jax.cli import train
+from nplm_jax.runs import notebook
+from nplm_jax.utils.errors import BadInput
+
+SHORT = '--train.epochs=2', '--train.evaluate_every=0'
+
+
+def nplm(folder, *words):
+    environment = usual_environment() | {'PYTHONPATH': str(ROOT)}
+    line = [sys.executable, '-m', 'nplm_jax.cli', *words]
+    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp('anywhere')
+
+
+def test_a_config_trains_by_its_name(folder):
+    done = nplm(folder, 'train', 'sentences', '--model.h=3', '--nomodel.unigram_bias', '--seed=2', *SHORT)
+    assert done.returncode == 0, done.stderr
+    run = folder / 'runs' / 'sentences,h=3,unigram_bias=False,seed=2,epochs=2,evaluate_every=0'
+    (found,) = (folder / 'runs').iterdir()
+    assert sorted(found.name.split(',')) == sorted(run.name.split(','))
+    config = json.loads((found / 'config.json').read_text())
+    assert (config['model']['h'], config['model']['unigram_bias'], config['seed']) == (3, False, 2)
+    assert 'train sentences --model.h=3' in json.loads((found / 'results.json').read_text())['command']
+
+
+def test_a_config_of_ones_own_may_use_those_of_the_package(folder):
+    lines = 'from configs import sentences', 'def get_config(row):', '    c = sentences.get_config(row)'
+    (folder / 'mine.py').write_text('\n'.join((*lines, "    c.name = 'mine'", '    return c')))
+    done = nplm(folder, 'train', 'mine.py:interpolated', '--workdir=own')
+    assert done.returncode == 0, done.stderr
+    assert json.loads((folder / 'own' / 'results.json').read_text())['family'] == 'interpolated'
+
+
+def test_a_sweep_over_words(folder):
+    done = nplm(folder, 'sweep', 'sentences', 'model.h=2,3', *SHORT, '--workdir=sweep')
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (folder / 'sweep').iterdir()} == {'h=2', 'h=3', 'table.md', 'table.png'}
+
+
+def test_the_points_of_a_sweep_as_processes(folder):
+    done = nplm(folder, 'sweep', 'sentences', 'seed=1,2', *SHORT, '--workdir=jobs', '--launcher=local')
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert (folder / 'jobs' / 'seed=2' / 'results.json').exists()
+
+
+@pytest.mark.parametrize(
+    'words,message',
+    [
+        (['train', 'nope'], 'CONFIG=nope: no such config; available: ap_news, '),
+        (['train', 'nope.py:row'], 'CONFIG=nope.py:row: no such config; available: ap_news, '),
+        (['train', 'sentences', '--model.hh=3'], '--model.hh: unknown key; allowed here: '),
+        (['train', 'sentences', '--model.h=x'], 'flag --model.h=x: '),
+        (['train', 'sentences', 'model.h=3'], 'model.h=3: not a flag; '),
+        (['train'], 'the following arguments are required: CONFIG[:ROW]'),
+        (['sweep', 'sentences'], '--sweep: '),
+        (['sweep', 'sentences', 'model.hh=3'], '--grid: model.hh'),
+    ],
+)
+def test_a_mistake_is_one_line(folder, words, message):
+    done = nplm(folder, *words)
+    assert (done.returncode, done.stderr.count('\n')) == (2, 1), done.stderr
+    assert done.stderr.startswith(message)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    'word,flag',
+    [
+        ('--model.h=3', '--config.model.h=3'),
+        ('-model.h', '--config.model.h'),
+        ('--nomodel.direct', '--noconfig.model.direct'),
+        ('--seed=3', '--config.seed=3'),
+        ('--model.options.own=1', '--config.model.options.own=1'),
+        ('--config.model.h=3', '--config.model.h=3'),
+        ('--workdir=a.b', '--workdir=a.b'),
+        ('3', '3'),
+    ],
+)
+def test_a_key_needs_no_prefix(word, flag):
+    assert train._to_launch_flag(word) == flag
+
+
+def test_train_returns_the_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    changes = {'train.epochs': 2, 'train.evaluate_every': 0}
+    run = nplm_jax.train('sentences', changes=changes)
+    assert run.folder == pathlib.Path('runs/sentences,epochs=2,evaluate_every=0')
+    assert run.results['epochs'] == 2 and run.settings.train.epochs == 2
+    assert nplm_jax.train('sentences', run.folder, changes) == run  # it is finished
+    assert len(nplm_jax.load(run.folder)) == 3
+    with pytest.raises(BadInput, match='^model.h=-1: '):
+        nplm_jax.train('sentences', changes={'model.h': -1})
+
+
+def test_a_notebook_shows_the_learning_curve_of_a_run_while_it_trains(tmp_path, monkeypatch):
+    shown = []
+
+    class Display:
+        def __init__(self, image):
+            shown.append(image)
+
+        def update(self, image):
+            shown.append(image)
+
+    display = types.SimpleNamespace(Image=bytes, display=lambda image, display_id: Display(image))
+    kernel = types.SimpleNamespace(kernel=None)
+    ipython = types.SimpleNamespace(get_ipython=lambda: kernel, display=display)
+    monkeypatch.setitem(sys.modules, 'IPython', ipython)
+    monkeypatch.setattr(notebook, '_MIN_SECONDS', 0.0)
+    nplm_jax.train('sentences', tmp_path / 'run', {'train.epochs': 40, 'train.evaluate_every': 20})
+    assert len(shown) > 2 and all(image.startswith(b'\x89PNG') for image in shown)
+    assert shown[-1] == (tmp_path / 'run' / 'learning_curve.png').read_bytes() or len(set(shown)) > 2
+
+
+def test_a_program_that_is_no_notebook_shows_nothing(monkeypatch):
+    assert not notebook.is_running()
+    monkeypatch.setitem(sys.modules, 'IPython', types.SimpleNamespace(get_ipython=lambda: None))
+    assert not notebook.is_running()
