@@ -197,6 +197,11 @@ class NgramSettings:
         "(the first is 0); the last number holds for all higher orders: '0 0 1' drops n-grams of order 3 or more that "
         'occur once',
     )
+    prune_entropy: Share = key(
+        0.0,
+        'of kneser_ney and modified_kneser_ney, as ngram -prune of SRILM: n-grams are dropped whose removal raises the '
+        'perplexity by a smaller share than this (Stolcke, 1998); 1e-7 leaves a quarter of a 5-gram of Brown; 0: off',
+    )
     bits: Annotated[int, Check('must be 0 (64-bit numbers), 8 or 16', lambda value: value in (0, 8, 16))] = key(
         0,
         'of back-off models: 8 or 16 bits for each log p above order 1, and 32 for each back-off weight, such that the '

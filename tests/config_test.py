@@ -218,7 +218,7 @@ UNREAD = [
     ),
     (
         {'model.family': 'kneser_ney', 'model.h': 5},
-        'model.h=5: not read by model.family=kneser_ney, which reads model.n, ngram.bits',
+        'model.h=5: not read by model.family=kneser_ney, which reads model.n, ngram.prune_entropy, ngram.bits',
     ),
     (
         {'model.family': 'kneser_ney', 'output.kind': 'nce'},

@@ -38,7 +38,6 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.inference import embeddings, exporting, huggingface
     from nplm_jax.models.ngram import arpa
-    from nplm_jax.models.ngram.backoff import BackoffModel
 
     models = load_models(flags.workdir)
     [model], vocabulary, settings = models.models, models.vocabulary, models.settings[0]
@@ -58,11 +57,9 @@ def main(argv: Sequence[str]) -> None:
             )
             require(bool(features), '--to', flags.to, problem)
             embeddings.write_word2vec(vocabulary, features[0][1], path, path.suffix == '.bin')
-        elif isinstance(model, BackoffModel):
-            arpa.write(model, vocabulary, path)
         else:
-            families = 'maximum_likelihood, add_delta, backoff, kneser_ney, modified_kneser_ney, imported ones'
-            raise BadInput(f'--to=arpa: ARPA files hold back-off models ({families}), not {settings.model.family}')
+            [backoff] = models.backoff_models('--to=arpa')
+            arpa.write(backoff, vocabulary, path)
         files = [path] if path.is_file() else path.iterdir()
         print(f'{path}: {sum(file.stat().st_size for file in files):,} bytes')
     except OSError as error:

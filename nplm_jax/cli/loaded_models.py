@@ -18,9 +18,10 @@ from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.runs import loading, process, spelling
-from nplm_jax.utils.errors import require
+from nplm_jax.utils.errors import BadInput, require
 
 _MAX_NAMED = 12  # unknown words in a note
 
@@ -49,6 +50,16 @@ class LoadedModels:
         """Returns the models with their names; the mixture comes first where there are several."""
         mixtures = [('mixture', self.mixture)] if len(self.models) > 1 else []
         return [*mixtures, *zip(self.names, self.models)]
+
+    def backoff_models(self, flag: str) -> list[BackoffModel]:
+        """Returns the models for an ARPA file. Raises BadInput, which names `flag`, if one is no back-off model."""
+        models = []
+        for model, settings in zip(self.models, self.settings):
+            if not isinstance(model, BackoffModel):
+                families = 'maximum_likelihood, add_delta, backoff, kneser_ney, modified_kneser_ney, imported ones'
+                raise BadInput(f'{flag}: ARPA files hold back-off models ({families}), not {settings.model.family}')
+            models.append(model)
+        return models
 
     def word_features(self) -> list[tuple[str, np.ndarray]]:
         """Returns the word features C (float32, V x M) of each network, with its name."""

@@ -2,24 +2,32 @@
 
     nplm mix runs/brown-lstm runs/brown-mlp9 runs/brown-kneser_ney_5 --output=weights.json
     nplm generate runs/brown-lstm runs/brown-mlp9 runs/brown-kneser_ney_5 --weights=weights.json
+    nplm mix runs/brown-kneser_ney_5 runs/brown-modified_kneser_ney_3 --to=arpa --output=mixed.arpa
 
 Prints each model and three mixtures: with equal weights, with weights learned by EM, and with weights learned for each
 frequency of the two words before (section 4.2). --output=FILE writes them as JSON; --weights=FILE of the other commands
 reads the learned weights from there. It has a digest of each run: a run may be moved or renamed, and another one of the
 same name is refused. The runs need one corpus, which is read again.
+
+--to=arpa writes the mixture of back-off models with the learned weights as one back-off model, as SRILM's
+`ngram -mix-lm` does, and prints the perplexity of both. They have the same probabilities for the n-grams of all models;
+for others they differ. --weights gives the weights, and then no corpus is read.
 """
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import Parser, print_results
-from nplm_jax.utils.errors import require
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import markdown_table
 
 if TYPE_CHECKING:
+    from nplm_jax.data.dataset import Dataset
     from nplm_jax.models.language_model import LanguageModel
 
 HEADER = ['model', 'valid', 'test', 'weight: equal', 'learned']
@@ -30,12 +38,17 @@ def main(argv: Sequence[str]) -> None:
     """Mixes the models and prints the table."""
     parser = Parser('mix', __doc__)
     parser.add_runs()
-    parser.add_results()
+    parser.add_results('JSON file to write the results to, or the ARPA file; default: none')
+    parser.add_argument('--to', choices=['arpa'], help='write one back-off model to --output; default: no')
+    weights = 'weights of the runs: numbers such as 0.7,0.3, or a JSON file of this command; default: learned'
+    parser.add_owned('to', '--weights', default='', help=weights)
     flags = parser.parse_args(argv)
     require(len(flags.workdir) > 1, 'RUN', flags.workdir[0], 'give two or more')
+    if flags.to:
+        _write_arpa(flags, shlex.join(['nplm', 'mix', *argv]))
+        return
 
     from nplm_jax.cli.loaded_models import load_models
-    from nplm_jax.inference import perplexity
     from nplm_jax.models import mixture
     from nplm_jax.models.ngram.counts import count
     from nplm_jax.models.ngram.interpolated import FrequencyBins
@@ -47,17 +60,63 @@ def main(argv: Sequence[str]) -> None:
     bins = FrequencyBins.from_counts(count(data.tokens_T, data.train, 3, len(data.vocabulary)))
     equal, learned, by_frequency = mixture.paper_mixtures(models, data.tokens_T, data.valid, bins)
 
-    def perplexities(model: LanguageModel) -> dict[str, float]:
-        return {s: perplexity.evaluate(model, data.tokens_T, data.splits[s]).perplexity for s in SPLITS}
-
     rows = []
     for name, folder, model, weight in zip(loaded.names, flags.workdir, models, learned.weights_QxM[0].tolist()):
         path = catalog.expand_run(folder)
-        row = {'name': name, **perplexities(model), 'weight': weight}
+        row = {'name': name, **_perplexities(model, data), 'weight': weight}
         rows.append({**row, 'folder': str(path.resolve()), 'digest': catalog.digest(path)})
     mixtures = {'equal': equal, 'learned': learned, 'by_frequency': by_frequency}
-    results = {'models': rows, 'mixtures': {name: perplexities(model) for name, model in mixtures.items()}}
+    results = {'models': rows, 'mixtures': {name: _perplexities(model, data) for name, model in mixtures.items()}}
     print_results(flags, shlex.join(['nplm', 'mix', *argv]), results, make_table(results))
+
+
+def _write_arpa(flags: argparse.Namespace, command: str) -> None:
+    """Writes the mixture as one back-off model, and prints its size, and with learned weights its perplexity."""
+    require(bool(flags.output), '--output', '', 'give the ARPA file to write')
+    path = expand('--output', flags.output)
+
+    from nplm_jax.cli.loaded_models import load_models
+    from nplm_jax.cli.mixture_weights import read_weights
+    from nplm_jax.models import mixture
+    from nplm_jax.models.ngram import arpa, static_mixture
+
+    loaded = load_models(flags.workdir, flags.weights)
+    models, learned = loaded.backoff_models('--to=arpa'), None
+    if flags.weights:
+        weights = read_weights(flags.weights, flags.workdir)[0].tolist()
+    else:
+        try:
+            data = loaded.read_corpus(flags.workdir)
+        except BadInput as error:
+            raise BadInput(f'{error} (to learn the weights; --weights=NUMBERS needs no corpus)') from None
+        scored = [mixture.CachedScores(model) for model in models]
+        learned = mixture.fit(scored, data.tokens_T, data.valid)
+        weights = learned.weights_QxM[0].tolist()
+    static = static_mixture.interpolate(models, weights)
+    try:
+        arpa.write(static, loaded.vocabulary, path)
+    except OSError as error:
+        raise BadInput(f'--output={str(path)!r}: cannot be written ({error.strerror})') from None
+    sizes = [static.table.size(k) for k in range(1, static.n + 1)]
+    rows: list[dict[str, Any]] = [{'name': name, 'weight': weight} for name, weight in zip(loaded.names, weights)]
+    results = {'models': rows, 'file': str(path), 'bytes': path.stat().st_size, 'ngrams': sizes}
+    shown = f'{path}: {results["bytes"]:,} bytes, {sum(sizes):,} n-grams'
+    if learned:
+        for row, model in zip(rows, scored):
+            row |= _perplexities(model, data)
+        mixtures = {'dynamic': _perplexities(learned, data), 'static': _perplexities(static, data)}
+        results['mixtures'] = mixtures
+        table = [[row['name'], row['valid'], row['test'], f'{row["weight"]:.2f}'] for row in rows]
+        table += [[f'mixed, {name}', *found.values(), ''] for name, found in mixtures.items()]
+        shown = markdown_table(['model', *SPLITS, 'weight'], table) + '\n\n' + shown
+    print_results(argparse.Namespace(json=flags.json, output=''), command, results, shown)
+
+
+def _perplexities(model: LanguageModel, data: Dataset) -> dict[str, float]:
+    """Returns the perplexity of the validation and of the test words."""
+    from nplm_jax.inference import perplexity
+
+    return {s: perplexity.evaluate(model, data.tokens_T, data.splits[s]).perplexity for s in SPLITS}
 
 
 def make_table(results: dict[str, Any]) -> str:

@@ -87,9 +87,9 @@ class Parser(argparse.ArgumentParser):
         """Adds --json."""
         self.add_switch('--json', 'print one JSON object')
 
-    def add_results(self) -> None:
-        """Adds the flags of the commands that write results: --output and --json. See `print_results`."""
-        self.add_argument('--output', default='', help='JSON file to write the results to; default: none')
+    def add_results(self, help: str = 'JSON file to write the results to; default: none') -> None:
+        """Adds the flags of the commands that write results: --output, with its help, and --json; `print_results`."""
+        self.add_argument('--output', default='', help=help)
         self.add_json()
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]

@@ -11,6 +11,7 @@ from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
+from nplm_jax.models.ngram import static_mixture
 from nplm_jax.runs import experiment, keys, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
@@ -107,3 +108,63 @@ def test_the_result_is_printed_also_where_its_file_cannot_be_written(folders, tm
     out, err = lines()
     assert end.value.code == 1 and len(err) == 1 and 'No such file' in err[0]
     assert any(line.startswith('| mixed, learned') for line in out)
+
+
+def test_the_mixture_of_backoff_models_becomes_one_arpa_file(folders, tmp_path, nplm_command):
+    runs = [folders / 'add_delta', folders / 'backoff']
+    shown = nplm_command('mix', *runs, '--to=arpa', f'--output={tmp_path}/mixed.arpa')[0]
+    assert [line.split('|')[1].strip() for line in shown[2:6]] == [
+        'add_delta',
+        'backoff',
+        'mixed, dynamic',
+        'mixed, static',
+    ]
+    assert shown[-1].startswith(f'{tmp_path}/mixed.arpa: {(tmp_path / "mixed.arpa").stat().st_size:,} bytes, ')
+    nplm_command('import', 'arpa', tmp_path / 'mixed.arpa', f'--workdir={tmp_path}/one', f'--vocabulary={runs[0]}')
+    settings, _, imported = loading.load(tmp_path / 'one')
+    models, data = [loading.load(run)[2] for run in runs], loading.load_dataset(settings)
+    learned = mixture.fit(models, data.tokens_T, data.valid)
+    static = static_mixture.interpolate(models, learned.weights_QxM[0])
+    for split, column in (('valid', 2), ('test', 3)):
+        expected = evaluate(static, data.tokens_T, data.splits[split]).perplexity
+        assert evaluate(imported, data.tokens_T, data.splits[split]).perplexity == pytest.approx(expected, rel=1e-5)
+        assert float(shown[5].split('|')[column]) == pytest.approx(expected, rel=0.01)
+    np.testing.assert_allclose(np.exp(imported.next_word(data.tokens_T[:, None])).sum(1), 1, atol=1e-6)
+
+
+def test_given_weights_of_the_file_need_no_corpus(folders, tmp_path, nplm_command):
+    runs = [folders / 'add_delta', folders / 'backoff']
+    nplm_command('mix', *runs, f'--output={tmp_path}/weights.json')
+    for name, weights in (
+        ('learned', []),
+        ('file', [f'--weights={tmp_path}/weights.json']),
+        ('equal', ['--weights=0.5,0.5']),
+    ):
+        found = nplm_command('mix', *runs, '--to=arpa', f'--output={tmp_path}/{name}.arpa', '--json', *weights)[0]
+        assert ('mixtures' in json.loads(found[0])) == (not weights)
+    files = [(tmp_path / f'{name}.arpa').read_bytes() for name in ('learned', 'file', 'equal')]
+    assert files[0] == files[1] != files[2]
+
+
+def test_what_cannot_become_one_arpa_file_is_one_line(folders, tmp_path, lines):
+    config = keys.override(sentences.get_config(), {'model.family': 'classes', 'ngram.classes': 3})
+    experiment.run(config, tmp_path / 'classes')
+    first, output = str(folders / 'add_delta'), f'--output={tmp_path}/mixed.arpa'
+    lines()
+    for arguments, message in (
+        ([str(folders / 'backoff'), '--to=arpa'], "--output='': give the ARPA file to write"),
+        ([str(folders / 'backoff'), '--weights=0.5,0.5'], '--weights=.*: belongs to --to'),
+        ([str(folders / 'backoff'), '--to=arpa', output, '--weights=0.5,0.6'], '--weights=.*sum to one'),
+        ([str(folders / 'backoff'), '--to=arpa', f'--output={tmp_path}/no/x'], '--output=.*: cannot be written'),
+        ([str(tmp_path / 'classes'), '--to=arpa', output], '--to=arpa: ARPA files hold back-off models .*not classes'),
+        (
+            [str(folders / 'other'), '--to=arpa', output],
+            r'corpus\.\* are not those .*--weights=NUMBERS needs no corpus',
+        ),
+    ):
+        with pytest.raises(SystemExit) as end:
+            cli.main(['mix', first, *arguments])
+        assert end.value.code == 2
+        [line] = lines()[1]
+        assert re.search(message, line), line
+    assert not (tmp_path / 'mixed.arpa').exists()

@@ -73,7 +73,9 @@ def _counts(settings: Settings, data: Dataset, folder: pathlib.Path) -> NgramCou
 
 def _build_modified(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
     thresholds = pruning.parse_thresholds('ngram.prune', settings.ngram.prune, settings.model.n)
-    return kneser_ney.fit_modified(*_train_args(settings, data), thresholds, Scratch(folder))
+    return kneser_ney.fit_modified(
+        *_train_args(settings, data), thresholds, Scratch(folder), settings.ngram.prune_entropy
+    )
 
 
 def _build_class_ngram(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
@@ -99,8 +101,13 @@ NGRAM_MODELS: dict[str, NgramModel] = {
         frozenset({'model.n'}),
     ),
     'kneser_ney': NgramModel(
-        lambda settings, data, folder: kneser_ney.fit_backoff(*_train_args(settings, data), scratch=Scratch(folder))
+        lambda settings, data, folder: kneser_ney.fit_backoff(
+            *_train_args(settings, data), scratch=Scratch(folder), prune_entropy=settings.ngram.prune_entropy
+        ),
+        frozenset({'model.n', 'ngram.prune_entropy', 'ngram.bits'}),
     ),
-    'modified_kneser_ney': NgramModel(_build_modified, frozenset({'model.n', 'ngram.prune', 'ngram.bits'})),
+    'modified_kneser_ney': NgramModel(
+        _build_modified, frozenset({'model.n', 'ngram.prune', 'ngram.prune_entropy', 'ngram.bits'})
+    ),
     'classes': NgramModel(_build_class_ngram, frozenset({'model.n', 'ngram.classes'})),
 }

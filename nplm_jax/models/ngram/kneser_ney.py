@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.models.ngram import pruning
+from nplm_jax.models.ngram import entropy_pruning, pruning
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import Block, NgramCounts, count
 from nplm_jax.models.ngram.scratch import BLOCK, Scratch, blocks
@@ -32,6 +32,7 @@ def fit_backoff(
     vocabulary_size: int,
     min_count: int = 2,
     scratch: Scratch | None = None,
+    prune_entropy: float = 0.0,
 ) -> BackoffModel:
     """Estimates a back-off Kneser-Ney model of any order (the paper's section 4.1).
 
@@ -51,12 +52,14 @@ def fit_backoff(
         min_count: N-grams of order 3 and more with a smaller (adjusted) count are left to the shorter context. 1 is
             the method as published.
         scratch: Where large arrays are kept; None is the system's temporary folder.
+        prune_entropy: N-grams whose removal raises the perplexity by a smaller share are left out; 0: none is. See
+            `entropy_pruning.prune`.
 
     Returns:
         The model.
 
     Raises:
-        BadInput: See `counts.count`.
+        BadInput: See `counts.count`; or an order loses all its n-grams.
 
     Warns:
         DiscountWarning: D cannot be estimated and is 0.5.
@@ -81,7 +84,8 @@ def fit_backoff(
         kept = np.where((followers == vocabulary_size)[block.prefixes], undiscounted, kept)
         return np.where(is_seen, kept, b[block.prefixes] * lower), b
 
-    return _estimate_orders(counts, _unigrams(counts, adjusted[0], discounts[0]), estimate_block)
+    model = _estimate_orders(counts, _unigrams(counts, adjusted[0], discounts[0]), estimate_block)
+    return _prune_entropy(model, counts, [], prune_entropy) if prune_entropy else model
 
 
 def fit_modified(
@@ -91,6 +95,7 @@ def fit_modified(
     vocabulary_size: int,
     thresholds: Sequence[int] = (),
     scratch: Scratch | None = None,
+    prune_entropy: float = 0.0,
 ) -> BackoffModel:
     """Estimates a modified interpolated Kneser-Ney model of any order, and writes it in back-off form.
 
@@ -107,9 +112,11 @@ def fit_modified(
         thresholds: For each order the largest number of occurrences of n-grams that are left out; their counts lose
             all mass, after the discounts have been estimated from all n-grams, as in lmplz. Empty: no n-gram is.
         scratch: Where large arrays are kept; None is the system's temporary folder.
+        prune_entropy: N-grams whose removal raises the perplexity by a smaller share are left out; 0: none is. This is
+            done after the n-grams of `thresholds` are left out. See `entropy_pruning.prune`.
 
     Raises:
-        BadInput: See `counts.count`; or the thresholds leave no n-gram of an order.
+        BadInput: See `counts.count`; or an order loses all its n-grams.
 
     Warns:
         DiscountWarning: A discount cannot be estimated; the discounts are 0.5, 1 and 1.5.
@@ -129,7 +136,35 @@ def fit_modified(
         return kept + freed[block.prefixes] * lower, freed
 
     model = _estimate_orders(counts, _unigrams(counts, adjusted[0], discounts[0]), estimate_block)
-    return pruning.drop(model, is_kept, scratch) if is_kept else model
+    model = pruning.drop(model, is_kept, scratch) if is_kept else model
+    return _prune_entropy(model, counts, is_kept, prune_entropy) if prune_entropy else model
+
+
+def _prune_entropy(
+    model: BackoffModel, counts: NgramCounts, is_kept: Sequence[np.ndarray], threshold: float
+) -> BackoffModel:
+    """Returns a model without the n-grams that it needs least.
+
+    The probability of a context is its frequency in training less a discount, those of its order being estimated from
+    the contexts' occurrences. The product of the model's probabilities, which SRILM takes, is that of no text, because
+    Kneser-Ney's lower orders do not estimate frequencies (Chelba et al., 2010); the mere frequency is too high for
+    contexts that occur once. Discounted frequencies are better than both (`experiments/pruning`).
+
+    Args:
+        model: The model.
+        counts: The counts that it was estimated from.
+        is_kept: For each order whether each n-gram of `counts` is in the model; empty if all are.
+        threshold: See `entropy_pruning.prune`.
+    """
+    context_p, num_words = [], int(counts.counts[0].sum())
+    for k in range(2, counts.table.n + 1):
+        parts = counts.table.blocks(k, counts.scratch.block)
+        occurrences = np.concatenate([part.sum_by_context(counts.counts[k - 1][part.nodes]) for part in parts])
+        occurrences = occurrences.astype(np.int64)
+        discounts = _estimate(occurrences, is_modified=True) or FALLBACK_MODIFIED
+        p = (occurrences - np.array([0, *discounts])[np.minimum(occurrences, 3)]) / num_words
+        context_p.append(p[is_kept[k - 2]] if is_kept else p)
+    return entropy_pruning.prune(model, context_p, threshold, counts.scratch)
 
 
 def _estimate_orders(
@@ -187,13 +222,7 @@ def _estimate_discounts(adjusted: list[np.ndarray], is_modified: bool) -> list[n
     """
     discounts, failed_orders = [], []
     for k, c in enumerate(adjusted, start=1):
-        parts = [np.bincount(np.minimum(c[block], 5), minlength=6) for block in blocks(len(c), BLOCK)]
-        n1, n2, n3, n4 = np.sum(parts, axis=0)[1:5].tolist()
-        y = n1 / max(n1 + 2 * n2, 1)
-        estimated = [y, y, y]
-        if is_modified and n1 and n2 and n3:
-            estimated = [1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
-        if not (n1 and n2 and (n3 or not is_modified) and all(0 < d <= j for j, d in enumerate(estimated, start=1))):
+        if (estimated := _estimate(c, is_modified)) is None:
             failed_orders.append(k)
             estimated = FALLBACK_MODIFIED if is_modified else FALLBACK_BACKOFF
         discounts.append(np.array([0.0, *estimated]))
@@ -203,6 +232,18 @@ def _estimate_discounts(adjusted: list[np.ndarray], is_modified: bool) -> list[n
         message = f'too little text to estimate the Kneser-Ney discounts of {orders}: using {fixed}'
         warnings.warn(message, DiscountWarning, stacklevel=3)
     return discounts
+
+
+def _estimate(adjusted: np.ndarray, is_modified: bool) -> list[float] | None:
+    """Returns the discounts of the counts 1, 2, 3+ of one order, or None if the counts do not give them."""
+    parts = [np.bincount(np.minimum(adjusted[block], 5), minlength=6) for block in blocks(len(adjusted), BLOCK)]
+    n1, n2, n3, n4 = np.sum(parts, axis=0)[1:5].tolist()
+    y = n1 / max(n1 + 2 * n2, 1)
+    estimated = [y, y, y]
+    if is_modified and n1 and n2 and n3:
+        estimated = [1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
+    has_counts = n1 and n2 and (n3 or not is_modified)
+    return estimated if has_counts and all(0 < d <= j for j, d in enumerate(estimated, start=1)) else None
 
 
 def _apply_discounts(

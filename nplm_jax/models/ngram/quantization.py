@@ -1,7 +1,7 @@
 """Smaller numbers of a back-off model: each log p above order 1 becomes one of 256 or 65,536 values of its order.
 
-The back-off weights are computed from these values and have 32 bits, so that the probabilities still sum to one:
-b(h) = (1 - sum of p(h w)) / (1 - sum of P(w | h without its oldest word)), where w runs over the words after h.
+The back-off weights are computed from these values (`normalization`) and have 32 bits, so that the probabilities still
+sum to one.
 """
 
 import dataclasses
@@ -10,15 +10,13 @@ from typing import Self
 import numpy as np
 
 from nplm_jax.models.ngram.backoff import BackoffModel
-from nplm_jax.models.ngram.counts import Block, NgramTable, find
+from nplm_jax.models.ngram.normalization import left, log_backoff, suffix_log_p, suffix_nodes
 from nplm_jax.models.ngram.scratch import Scratch, blocks
-from nplm_jax.models.ngram.sorting import node_dtype
 from nplm_jax.utils.mapped_arrays import release
 
 BITS = (8, 16)
 _SAMPLE = 2**22  # values from which the bins are computed
 _NOTHING = 1e-6  # a probability that is too small to be what quantized probabilities leave
-_ROUNDING = 1e-12  # of a sum of probabilities
 
 
 @dataclasses.dataclass(eq=False)
@@ -90,13 +88,13 @@ def quantize(model: BackoffModel, bits: int, scratch: Scratch | None = None) -> 
         scratch: Where large arrays are kept; None is the system's temporary folder.
     """
     scratch, table = scratch or Scratch(), model.table
-    smaller, suffix_nodes = BackoffModel(table, model.log_p[:1], []), np.zeros(table.vocabulary_size, np.int64)
+    smaller, suffixes = BackoffModel(table, model.log_p[:1], []), np.zeros(table.vocabulary_size, np.int64)
     for k in range(2, model.n + 1):
-        suffix_nodes, exact = _suffix_nodes(table, k, suffix_nodes, scratch), model.log_p[k - 1]
-        is_exact = any((_left(block, exact) < _NOTHING).any() for block in table.blocks(k, scratch.block))
+        suffixes, exact = suffix_nodes(table, k, suffixes, scratch), model.log_p[k - 1]
+        is_exact = any((left(block, exact) < _NOTHING).any() for block in table.blocks(k, scratch.block))
         log_p = exact if is_exact else QuantizedArray.of(exact, bits, scratch)
-        log_b = _normalize(smaller, log_p, exact, suffix_nodes, scratch)
-        release(table.keys[k - 1], exact, suffix_nodes)
+        log_b = _normalize(smaller, log_p, exact, suffixes, scratch)
+        release(table.keys[k - 1], exact, suffixes)
         smaller = BackoffModel(table, [*smaller.log_p, log_p], [*smaller.log_b, log_b])
     return smaller
 
@@ -120,7 +118,7 @@ def _normalize(
     lower: BackoffModel,
     log_p: np.ndarray | QuantizedArray,
     exact: np.ndarray,
-    suffix_nodes: np.ndarray,
+    suffixes: np.ndarray,
     scratch: Scratch,
 ) -> np.ndarray:
     """Returns log b of the contexts of the next order, with which its probabilities sum to one. float32.
@@ -131,55 +129,17 @@ def _normalize(
         lower: The model of the orders below.
         log_p: The numbers of the next order, whose codes are changed in place.
         exact: The same before they were rounded.
-        suffix_nodes: The node of each of its n-grams without the first word, or -1.
+        suffixes: The node of each of its n-grams without the first word, or -1.
         scratch: Makes the array.
     """
     order, writer = lower.n + 1, scratch.writer(np.float32)
     for block in lower.table.blocks(order, scratch.block):
-        nodes = suffix_nodes[block.nodes]
-        lower_log_p = lower.log_p[-1][nodes]
-        missing = np.flatnonzero(nodes < 0)
-        if len(missing):
-            lines = list(_words(lower.table, order, block.nodes.start + missing)[:, 1:])
-            lower_log_p[missing] = [line[-1] for line in lower.score_lines(lines)]
-        unseen = 1 - block.sum_by_context(np.exp(lower_log_p))
-        left = _left(block, log_p)
-        is_low = (left < _left(block, exact) / 2)[block.prefixes]
+        unseen = 1 - block.sum_by_context(np.exp(suffix_log_p(lower, order, block.nodes, suffixes[block.nodes])))
+        remaining = left(block, log_p)
+        is_low = (remaining < left(block, exact) / 2)[block.prefixes]
         if isinstance(log_p, QuantizedArray) and is_low.any():
             index = block.nodes.start + np.flatnonzero(is_low)
             log_p.round_down(index, exact[index])
-            left = _left(block, log_p)
-        b = np.divide(left, unseen, out=np.zeros_like(left), where=(left > _ROUNDING) & (unseen > _ROUNDING))
-        with np.errstate(divide='ignore'):
-            writer.append(np.log(b))
+            remaining = left(block, log_p)
+        writer.append(log_backoff(remaining, unseen))
     return writer.finish()
-
-
-def _left(block: Block, log_p: np.ndarray | QuantizedArray) -> np.ndarray:
-    """Returns the probability that each context of a block leaves to the words that do not follow it."""
-    return 1 - block.sum_by_context(np.exp(log_p[block.nodes]))
-
-
-def _suffix_nodes(table: NgramTable, order: int, lower: np.ndarray, scratch: Scratch) -> np.ndarray:
-    """Returns the node of each n-gram of an order without its first word, or -1.
-
-    Args:
-        table: The n-grams.
-        order: The order.
-        lower: The same of the order below.
-        scratch: Makes the array.
-    """
-    writer = scratch.writer(node_dtype(table.size(order - 1)))
-    for block in blocks(table.size(order), scratch.block):
-        contexts, words = np.divmod(table.keys[order - 1][block], table.vocabulary_size)
-        writer.append(find(table.keys[order - 2], lower[contexts].astype(np.int64) * table.vocabulary_size + words))
-    return writer.finish()
-
-
-def _words(table: NgramTable, order: int, nodes_B: np.ndarray) -> np.ndarray:
-    """Returns the words of some n-grams, int64, B x K."""
-    words = []
-    for keys in table.keys[order - 1 :: -1]:
-        nodes_B, words_B = np.divmod(keys[nodes_B], table.vocabulary_size)
-        words.append(words_B)
-    return np.stack(words[::-1], axis=1)
