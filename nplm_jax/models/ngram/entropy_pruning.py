@@ -58,12 +58,8 @@ def prune(
             nodes = suffixes[k - 1][block.nodes][kept]
             is_kept[k - 2][nodes[nodes >= 0]] = True
         release(table.keys[k - 1], model.log_p[k - 1], suffixes[k - 1])
-        require(
-            is_kept[k - 1].any(),
-            'ngram.prune_entropy',
-            threshold,
-            f'leaves no n-gram of order {k}; give a smaller number',
-        )
+        problem = f'leaves no n-gram of order {k}; give a smaller number'
+        require(bool(is_kept[k - 1].any()), 'ngram.prune_entropy', threshold, problem)
     smaller = pruning.drop(model, is_kept, scratch)
     return normalize(smaller.table, smaller.log_p, scratch)
 
