@@ -79,6 +79,7 @@ TABLES = [
     ('experiments/speed/README.md', 'speed.quality --show'),
     ('experiments/speed/README.md', 'speed.scaling --show'),
     ('experiments/speed/README.md', 'speed.vectorize --show'),
+    ('experiments/speed/README.md', 'speed.history'),
     ('tests/mutants/README.md', 'tests.mutants.table'),
 ]
 

@@ -9,11 +9,9 @@ FOLDER is another checkout, for example of `git worktree add`. Writes results/co
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -24,6 +22,7 @@ from absl import app, flags
 from configs import brown
 from experiments import results
 from experiments.speed import problem
+from experiments.speed.checkouts import Checkout, commit_of
 from nplm_jax.runs import provenance
 from nplm_jax.utils.text import markdown_table
 
@@ -58,29 +57,6 @@ _OUTPUT = flags.DEFINE_string('output', str(HERE / 'results' / 'commits.json'), 
 _SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the existing results, and measure nothing.')
 
 
-class Side:
-    """A process that trains by the code of one checkout."""
-
-    def __init__(self, folder: pathlib.Path, stack: contextlib.ExitStack) -> None:
-        """Starts it; it ends with the stack."""
-        self._folder = folder
-        environment = {k: v for k, v in os.environ.items() if k != 'JAX_COMPILATION_CACHE_DIR'}
-        command = [sys.executable, '-P', str(HERE / 'commits_child.py')]
-        environment['PYTHONPATH'] = str(folder)
-        pipes: dict[str, Any] = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'text': True}
-        process = stack.enter_context(subprocess.Popen(command, cwd=folder, env=environment, **pipes))
-        self._input, self._output = process.stdin, process.stdout
-        stack.callback(self._input.close)
-
-    def ask(self, **command: Any) -> dict[str, Any]:
-        """Returns its answer to one command. Raises: SystemExit when it ended without one."""
-        print(json.dumps(command), file=self._input, flush=True)
-        answer = self._output.readline()
-        if not answer:
-            sys.exit(f'commits.py: the process of {self._folder} ended without an answer')
-        return json.loads(answer)
-
-
 def entries() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields row and changed keys of each contestant."""
     for row in _ROWS.value:
@@ -95,7 +71,7 @@ def order(i: int) -> tuple[str, ...]:
     return SIDES[:: -1 if i % 2 else 1]
 
 
-def race(sides: dict[str, Side], row: str, changes: dict[str, Any]) -> dict[str, Any]:
+def race(sides: dict[str, Checkout], row: str, changes: dict[str, Any]) -> dict[str, Any]:
     """Returns the times of one contestant on both sides. Raises: SystemExit when they do not train alike."""
     name = ' '.join([row, *changes.values()])
     changes_and_batch = {**changes, 'train.batch_size': _BATCH.value}
@@ -153,17 +129,11 @@ def make_table(measured: dict[str, Any]) -> str:
     return f'{markdown_table(HEADER, lines)}\n\n{about}'
 
 
-def commit_of(folder: pathlib.Path) -> str:
-    """Returns the commit that is checked out in a folder."""
-    command = ['git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*']
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
-
-
 def measure(base: pathlib.Path) -> dict[str, Any]:
     """Returns everything that commits.json holds."""
     load_before = os.getloadavg()[0]
     with contextlib.ExitStack() as stack:
-        sides = {side: Side(folder, stack) for side, folder in zip(SIDES, (base, HERE.parents[1]))}
+        sides = {side: Checkout(folder, stack) for side, folder in zip(SIDES, (base, HERE.parents[1]))}
         raced = [race(sides, *entry) for entry in entries()]
     return {
         'base': commit_of(base),

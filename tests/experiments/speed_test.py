@@ -129,6 +129,42 @@ def test_two_checkouts_are_compared_by_the_medians_of_their_rounds(tmp_path):
     assert cells == ['mlp9', 'nce', '200', '190', '1.100', '0.95-1.10', '1.100', '1.50', '1.25', '2.00', '2.00']
 
 
+def entry_of_history(commit, rate=512, **changes):
+    row = {'words_per_second': [rate, 3 * rate, 2 * rate], 'words_per_gflop': [1.0, 3.0, 2.0]}
+    about = {'commit': commit, 'date': '2026-01-02', 'device': 'x', 'amx': True, 'versions': {'jax': '0.10.0'}}
+    about |= {'load_before': 0.0, 'load_after': 1.5, 'rows': {'mlp9': {**row, 'seconds_to_first_update': 4.0}}}
+    return {**about, **changes}
+
+
+def test_a_commit_of_the_history_is_shown_by_the_medians_of_its_rounds(tmp_path):
+    (tmp_path / 'history.json').write_text(json.dumps({'entries': [entry_of_history('0123456789')]}))
+    line = script('history', f'--output={tmp_path / "history.json"}').splitlines()[2]
+    cells = [c.strip() for c in line.split('|')[1:-1]]
+    shown = ['0123456', '2026-01-02', 'mlp9', '1,024', '512-1,536', '500.0', '4.0', '2.0', '0.0-1.5']
+    assert cells == [*shown, 'x, AMX, JAX 0.10.0']
+
+
+def test_the_history_has_one_entry_a_commit_and_device_by_date():
+    adding = (
+        'import json, sys; from experiments.speed import history; print(json.dumps(history.add(*json.load(sys.stdin))))'
+    )
+    old = [entry_of_history('a'), entry_of_history('b', date='2026-01-03'), entry_of_history('a', device='y')]
+    new = entry_of_history('a', rate=1000)
+    command = [sys.executable, '-c', adding]  # another process, since several scripts define the same flags
+    done = subprocess.run(command, input=json.dumps([old, new]), cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [old[2], new, old[1]]
+
+
+@pytest.mark.slow
+def test_a_measured_checkout_is_an_entry_of_the_history(tmp_path):
+    script('history', '--add', '--rounds=1', '--updates=2', f'--output={tmp_path / "history.json"}')
+    (entry,) = json.loads((tmp_path / 'history.json').read_text())['entries']
+    assert entry['product_gflops'] > 0 and [*entry['rows']] == ['mlp1', 'mlp9', 'default']
+    for row in entry['rows'].values():
+        (rate,), (per_gflop,) = row['words_per_second'], row['words_per_gflop']
+        assert rate > 0 and per_gflop > 0 and row['seconds_to_first_update'] > 0
+
+
 @pytest.mark.slow
 def test_a_checkout_raced_with_itself_trains_the_same(tmp_path):
     few = ('--rows=mlp9', '--precisions=float32', '--kinds=nce', '--batch=16', '--steps=2', '--rounds=1', '--starts=1')

@@ -1,0 +1,150 @@
+"""The speed of training over commits: history.json has an entry for each commit and processor.
+
+    python -m experiments.speed.history --add [--checkout=FOLDER]    measures this checkout or another one
+    python -m experiments.speed.history                              prints the table, nothing measured
+
+Between the turns NumPy multiplies matrices. Words trained for each 10^9 operations of that product can be compared
+between entries even if other work shared the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+from absl import app, flags, logging
+
+from configs import brown
+from experiments import results
+from experiments.speed.checkouts import Checkout, commit_of
+from nplm_jax.runs import provenance
+from nplm_jax.utils.text import markdown_table
+
+HERE = pathlib.Path(__file__).parent
+ROWS = {'mlp1': 'mlp1', 'mlp9': 'mlp9', 'default': ''}  # name -> the row of configs/brown.py
+BATCH = 512
+SIZE = 2048  # of the matrices that NumPy multiplies
+HEADER = ['commit', 'date', 'network', 'words/s', 'range', 'ms / update', 'start s', 'words / Gflop', 'load', 'machine']
+
+_ADD = flags.DEFINE_boolean('add', False, 'Measure a checkout and add it to the table.')
+_CHECKOUT = flags.DEFINE_string('checkout', str(HERE.parents[1]), 'The folder of the checkout.')
+_ROUNDS = flags.DEFINE_integer('rounds', 7, 'Turns of each network that are timed.', lower_bound=1)
+_UPDATES = flags.DEFINE_integer('updates', 20, 'Updates of a turn.', lower_bound=1)
+_OUTPUT = flags.DEFINE_string('output', str(HERE / 'history.json'), 'The file of the table.')
+
+
+def product_rate(matrix: np.ndarray, repeats: int = 3) -> float:
+    """Returns 10^9 float32 operations a second of NumPy's product."""
+    started = time.perf_counter()
+    for _ in range(repeats):
+        matrix @ matrix
+    return repeats * 2 * len(matrix) ** 3 / (time.perf_counter() - started) / 1e9
+
+
+def measure(folder: pathlib.Path, rounds: int, updates: int) -> dict[str, Any]:
+    """Returns the entry of a checkout."""
+    load_before = os.getloadavg()[0]
+    matrix = np.random.default_rng(0).standard_normal((SIZE, SIZE)).astype(np.float32)
+    product_rate(matrix)
+    measured: dict[str, dict[str, Any]] = {}
+    products = []
+    with contextlib.ExitStack() as stack:
+        processes = {}
+        for name, row in ROWS.items():
+            started = time.perf_counter()
+            processes[name] = Checkout(folder, stack)
+            entry = {'row': row, 'changes': {'train.batch_size': BATCH}, 'vocabulary': brown.VOCABULARY}
+            answer = processes[name].ask(name=name, compile={**entry, 'steps': updates})
+            first = time.perf_counter() - started - 3 * answer['steady']  # it makes three turns
+            measured[name] = {'seconds_to_first_update': first, 'words_per_second': [], 'words_per_gflop': []}
+        for i in range(rounds):
+            for name in list(ROWS)[:: -1 if i % 2 else 1]:
+                before = product_rate(matrix)
+                turn = processes[name].ask(name=name, executions=1)
+                product = statistics.mean([before, product_rate(matrix)])
+                rate = updates * BATCH / turn['seconds']
+                measured[name]['words_per_second'].append(round(rate))
+                measured[name]['words_per_gflop'].append(rate / product)
+                products.append(product)
+    return {
+        **provenance.of_module('experiments.speed.history'),
+        'commit': commit_of(folder),
+        'date': date_of(folder),
+        'amx': has_amx(),
+        'updates': updates,
+        'rounds': rounds,
+        'load_before': load_before,
+        'load_after': os.getloadavg()[0],
+        'product_gflops': statistics.median(products),
+        'rows': measured,
+    }
+
+
+def date_of(folder: pathlib.Path) -> str:
+    """Returns the day of the commit that is checked out in a folder."""
+    command = ['git', 'show', '--no-patch', '--format=%cs']
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def has_amx() -> bool:
+    """Returns whether the processor has AMX, which doubles the speed of bfloat16. Only Linux tells."""
+    info = pathlib.Path('/proc/cpuinfo')
+    return info.exists() and ' amx_tile' in info.read_text()
+
+
+def add(entries: list[dict[str, Any]], entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the entries with a new one in place of that of the same commit and device."""
+    key = entry['commit'], entry['device']
+    kept = [e for e in entries if (e['commit'], e['device']) != key]
+    return sorted([*kept, entry], key=lambda e: e['date'])
+
+
+def make_table(entries: list[dict[str, Any]]) -> str:
+    """Returns one line an entry and network: medians over the rounds."""
+    lines = []
+    for entry in entries:
+        jax, amx = entry['versions']['jax'], 'AMX' if entry['amx'] else 'no AMX'
+        load = f'{entry["load_before"]:.1f}-{entry["load_after"]:.1f}'
+        for name, row in entry['rows'].items():
+            rates = row['words_per_second']
+            median = statistics.median(rates)
+            lines.append(
+                [
+                    entry['commit'][:7],
+                    entry['date'],
+                    name,
+                    f'{median:,.0f}',
+                    f'{min(rates):,}-{max(rates):,}',
+                    f'{1000 * BATCH / median:.1f}',
+                    f'{row["seconds_to_first_update"]:.1f}',
+                    f'{statistics.median(row["words_per_gflop"]):.1f}',
+                    load,
+                    f'{entry["device"]}, {amx}, JAX {jax}',
+                ]
+            )
+    return markdown_table(HEADER, lines)
+
+
+def main(_: list[str]) -> None:
+    """Measures if told to, and prints the table."""
+    logging.set_verbosity(logging.WARNING)
+    path = pathlib.Path(_OUTPUT.value)
+    if _ADD.value:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = pathlib.Path(_CHECKOUT.value).resolve()
+        if not (folder / 'nplm_jax').is_dir():
+            sys.exit(f'history.py: --checkout={_CHECKOUT.value!r} must be a folder with a checkout of this repository')
+        entries = results.read(path.parent, path.stem)['entries'] if path.exists() else []
+        results.write(path, {'entries': add(entries, measure(folder, _ROUNDS.value, _UPDATES.value))})
+    results.show(lambda: make_table(results.read(path.parent, path.stem)['entries']))
+
+
+if __name__ == '__main__':
+    app.run(main)
