@@ -74,7 +74,8 @@ def measure(folder: pathlib.Path, rounds: int, updates: int) -> dict[str, Any]:
                 measured[name]['words_per_gflop'].append(rate / product)
                 products.append(product)
     return {
-        **provenance.of_module('experiments.speed.history'),
+        'command': f'python -m experiments.speed.history --add --rounds={rounds} --updates={updates}',
+        **provenance.provenance(),
         'commit': commit_of(folder),
         'date': date_of(folder),
         'amx': has_amx(),
