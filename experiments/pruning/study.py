@@ -36,23 +36,35 @@ from nplm_jax.utils.text import markdown_table
 RESULTS = pathlib.Path(__file__).parent / 'results'
 CORPORA = {'brown': brown, 'wikitext2': wikitext2}
 NAMES = {'brown': 'Brown', 'wikitext2': 'WikiText-2'}
-THRESHOLDS = (1e-9, 3e-9, 1e-8, 3e-8, 1e-7, 2e-7, 3e-7, 1e-6)
-COUNTS = ('0 0 0 1', '0 0 1', '0 0 2', '0 1', '0 1 2')  # ngram.prune
+THRESHOLDS = {
+    'modified_kneser_ney': (1e-9, 3e-9, 1e-8, 3e-8, 1e-7, 2e-7, 3e-7, 1e-6),
+    'kneser_ney': (1e-9, 1e-8, 1e-7, 1e-6),
+}
+PRUNING = ('ngram.prune', 'ngram.prune_entropy', 'ngram.bits')
+OTHERS = (  # values of these keys
+    ('0 0 0 1', 0.0, 0),
+    ('0 0 1', 0.0, 0),
+    ('0 0 2', 0.0, 0),
+    ('0 1', 0.0, 0),
+    ('0 1 2', 0.0, 0),
+    ('0 0 0 1', 3e-8, 0),
+    ('0 0 1', 1e-7, 0),
+    ('0', 1e-8, 8),
+    ('0', 3e-8, 8),
+    ('0 0 1', 1e-7, 8),
+)
 SHARES = (0.5, 0.25, 0.1, 0.05)  # of the n-grams, at which the probabilities of contexts are compared
 _BISECTIONS = 16
 
 
 def grid() -> Iterator[dict[str, Any]]:
     """Yields the keys of each model."""
-    for family in ('modified_kneser_ney', 'kneser_ney'):
+    for family, thresholds in THRESHOLDS.items():
         yield {'model.family': family}
-        for threshold in THRESHOLDS:
+        for threshold in thresholds:
             yield {'model.family': family, 'ngram.prune_entropy': threshold}
-    for numbers in COUNTS:
-        yield {'model.family': 'modified_kneser_ney', 'ngram.prune': numbers}
-    for bits in (0, 8):
-        changes = {'ngram.prune': '0 0 1', 'ngram.prune_entropy': 1e-7, 'ngram.bits': bits}
-        yield {'model.family': 'modified_kneser_ney', **changes}
+    for keys in OTHERS:
+        yield {'model.family': 'modified_kneser_ney', **dict(zip(PRUNING, keys))}
 
 
 def measure(corpus: str) -> dict[str, Any]:
@@ -144,9 +156,7 @@ def models_table(corpus: str) -> str:
     rows, full = [], {}
     for row in results.read(RESULTS, corpus)['models']:
         family, num_ngrams = row['model.family'], sum(row['ngrams'])
-        keys = [f'`{key.partition(".")[2]}={value:g}`' for key, value in row.items() if key == 'ngram.prune_entropy']
-        keys = [f"`prune='{row['ngram.prune']}'`"] * ('ngram.prune' in row) + keys
-        keys += [f'`bits={row["ngram.bits"]}`'] * bool(row.get('ngram.bits'))
+        keys = [f'`{key.partition(".")[2]}={row[key]}`' for key in PRUNING if row.get(key) not in (None, '0', 0)]
         full.setdefault(family, row)
         share, change = num_ngrams / sum(full[family]['ngrams']), row['test'] / full[family]['test'] - 1
         sizes = [f'{num_ngrams:,}', f'{share:.1%}', f'{row["bytes"] / 1e6:.1f}']
