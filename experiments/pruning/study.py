@@ -156,7 +156,7 @@ def models_table(corpus: str) -> str:
     rows, full = [], {}
     for row in results.read(RESULTS, corpus)['models']:
         family, num_ngrams = row['model.family'], sum(row['ngrams'])
-        keys = [f'`{key.partition(".")[2]}={row[key]}`' for key in PRUNING if row.get(key) not in (None, '0', 0)]
+        keys = [f'`{key.partition(".")[2]}={row[key]!r}`' for key in PRUNING if row.get(key) not in (None, '0', 0)]
         full.setdefault(family, row)
         share, change = num_ngrams / sum(full[family]['ngrams']), row['test'] / full[family]['test'] - 1
         sizes = [f'{num_ngrams:,}', f'{share:.1%}', f'{row["bytes"] / 1e6:.1f}']
