@@ -15,6 +15,7 @@ import pkgutil
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nplm_jax import kenlm
     from nplm_jax.data.vocabulary import Vocabulary
     from nplm_jax.inference.embeddings import neighbours
     from nplm_jax.inference.generation import Choice, encode_prompt, sample
@@ -36,7 +37,7 @@ else:  # hidden from type checkers, for which every misspelled name would have a
         """Imports a name of `__all__` at its first use."""
         if name not in _MODULES:
             raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-        value = globals()[name] = pkgutil.resolve_name(f'{__name__}.{_MODULES[name]}.{name}')
+        value = globals()[name] = pkgutil.resolve_name('.'.join(filter(None, (__name__, _MODULES[name], name))))
         return value
 
 
@@ -49,6 +50,7 @@ __all__ = [
     'Vocabulary',
     'encode_prompt',
     'induce',
+    'kenlm',
     'load',
     'load_config',
     'load_dataset',
@@ -72,6 +74,7 @@ _MODULES = {  # where each name is defined, or for a module the subpackage that 
     'Vocabulary': 'data.vocabulary',
     'encode_prompt': 'inference.generation',
     'induce': 'inference.new_words',
+    'kenlm': '',
     'load': 'runs.loading',
     'load_config': 'runs.command_line',
     'load_dataset': 'runs.loading',

@@ -24,6 +24,7 @@ from nplm_jax.utils.io import read_lines, write_atomically
 UNKNOWN, UNKNOWN_IN_CAPITALS = '<unk>', '<UNK>'
 SENTENCE_MARKS = (sentence_marks.BEGIN, sentence_marks.END)
 _ZERO = -99.0  # the log10 of probability zero
+_KENLM_UNKNOWN = -100.0  # the log10 that KenLM gives to an unknown word if a file has no <unk>
 _LOG_10 = math.log(10)
 _MAX_ORDER = 100
 
@@ -62,8 +63,13 @@ def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> No
     write_atomically(path, '\n'.join([*lines, '\n\\end\\\n']))
 
 
-def read(path: pathlib.Path) -> tuple[BackoffModel, Vocabulary]:
+def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Vocabulary]:
     """Reads an ARPA file of any toolkit, of any order up to 100.
+
+    Args:
+        path: The file.
+        as_kenlm: Whether a log10 of -99 is a number like any other, `<s>` and `</s>` are words wherever the file has
+            them, and an `<unk>` that it lacks has -100, so that all sums are those of KenLM.
 
     Returns:
         The model, and the vocabulary of its ids: `<unk>` or `<UNK>` as the rare-word symbol (with probability zero if
@@ -72,12 +78,13 @@ def read(path: pathlib.Path) -> tuple[BackoffModel, Vocabulary]:
 
     Raises:
         BadInput: The text is malformed, a section's number of n-grams differs from the header's, an n-gram is
-            repeated, a word is no 1-gram or `<rare>`, or an n-gram's first words are no n-gram of the order below. The
-            message names file and line.
+            repeated, a word is no 1-gram or `<rare>`, or an n-gram's first words are no n-gram of the order below; a
+            back-off weight is not finite or above 99 (log10), or not zero at the highest order. The message names file
+            and line.
     """
     unigrams, *longer = _parse(path)
     in_longer = {word for section in longer for ngram in section for word in ngram.words}
-    no_words = set(SENTENCE_MARKS) - in_longer
+    no_words = set() if as_kenlm else set(SENTENCE_MARKS) - in_longer
     unigrams = [ngram for ngram in unigrams if ngram.log_p > _ZERO or ngram.words[0] not in no_words]
     words = dict.fromkeys(ngram.words[0] for ngram in unigrams)
     if RARE in words:
@@ -85,16 +92,16 @@ def read(path: pathlib.Path) -> tuple[BackoffModel, Vocabulary]:
             f'{path}: has the word {RARE}, which stands for unknown words here; name it {UNKNOWN} in the text'
         )
     if UNKNOWN not in words:
-        unigrams.append(_Ngram(0, (UNKNOWN,), _ZERO, 0.0))
+        unigrams.append(_Ngram(0, (UNKNOWN,), _KENLM_UNKNOWN if as_kenlm else _ZERO, 0.0))
     ids = {word: i for i, word in enumerate({UNKNOWN: None} | words)}
     keys: list[np.ndarray] = []
-    log_p, log_b = [], []
+    log_p, log_b, zero = [], [], -math.inf if as_kenlm else _ZERO
     for section in (unigrams, *longer):
         packed = _pack(path, section, ids, keys)
         order = np.argsort(packed)
         keys.append(packed[order])
-        log_p.append(_log10_to_nats([ngram.log_p for ngram in section])[order])
-        log_b.append(_log10_to_nats([ngram.log_b for ngram in section])[order])
+        log_p.append(_log10_to_nats([ngram.log_p for ngram in section], zero)[order])
+        log_b.append(_log10_to_nats([ngram.log_b for ngram in section], zero)[order])
     vocabulary = Vocabulary((RARE, *list(ids)[1:]), (0,) * len(ids))
     return BackoffModel(NgramTable(len(ids), tuple(keys)), log_p, log_b[:-1]), vocabulary
 
@@ -132,6 +139,8 @@ def _parse(path: pathlib.Path) -> list[list[_Ngram]]:
             in_header = False
             sections.append([])
         elif order and (ngram := _parse_ngram(fields, order, number)):
+            if ngram.log_b:
+                _check_backoff(path, ngram, order == len(sizes))
             sections[-1].append(ngram)
         else:
             expected = f'log10 probability, {order} words, log10 back-off weight, or the next section'
@@ -153,10 +162,17 @@ def _parse_ngram(fields: list[str], order: int, number: int) -> _Ngram | None:
         log_p, *log_b = (float(field) for field in (fields[0], *fields[order + 1 :]))
     except ValueError:
         return None
-    is_valid = len(fields) > order and len(log_b) < 2 and log_p <= 0 and all(x < math.inf for x in log_b)  # no NaN
+    is_valid = len(fields) > order and len(log_b) < 2 and log_p <= 0  # no NaN
     # KenLM takes both spellings for the unknown word.
     words = tuple(UNKNOWN if word == UNKNOWN_IN_CAPITALS else word for word in fields[1 : order + 1])
     return _Ngram(number, words, log_p, log_b[0] if log_b else 0.0) if is_valid else None
+
+
+def _check_backoff(path: pathlib.Path, ngram: _Ngram, is_longest: bool) -> None:
+    """Raises BadInput if an n-gram has a back-off weight that no model has; KenLM refuses nearly the same ones."""
+    if is_longest or not -math.inf < ngram.log_b <= -_ZERO:
+        allowed = 'the longest n-grams have none' if is_longest else f'must be finite and at most {-_ZERO:g}'
+        raise BadInput(f'{path}:{ngram.line}: log10 back-off weight {ngram.log_b:g}: {allowed}')
 
 
 def _pack(path: pathlib.Path, section: list[_Ngram], ids: dict[str, int], keys: list[np.ndarray]) -> np.ndarray:
@@ -192,7 +208,7 @@ def _nats_to_log10(nats: np.ndarray) -> list[float]:
     return np.maximum(nats / _LOG_10, _ZERO).tolist()
 
 
-def _log10_to_nats(log10: list[float]) -> np.ndarray:
-    """Converts decimal to natural logarithms, with -inf for -99 and less. float64."""
+def _log10_to_nats(log10: list[float], zero: float) -> np.ndarray:
+    """Converts decimal to natural logarithms, with -inf for `zero` and less. float64."""
     values = np.array(log10, np.float64)
-    return np.where(values > _ZERO, values * _LOG_10, -np.inf)
+    return np.where(values > zero, values * _LOG_10, -np.inf)
