@@ -140,8 +140,8 @@ def count_ngrams(rare: spelling.RareWords, n: int) -> Spelling:
 
 def spellings(rare: spelling.RareWords, folder: pathlib.Path) -> list[dict[str, Any]]:
     """Compares ways to spell: the network in a run's folder, n-grams, and both mixed."""
-    seconds_of_network = read_json(folder / spelling.FOLDER / catalog.RESULTS)['seconds']
-    _, symbols, network = loading.load(folder / spelling.FOLDER)
+    seconds_of_network = read_json(folder / catalog.SPELLING / catalog.RESULTS)['seconds']
+    _, symbols, network = loading.load(folder / catalog.SPELLING)
     _, data = spelling.prepare(rare)
     ngram = kneser_ney.fit_modified(data.tokens_T, data.train, ORDERS[-1], len(symbols))
     mixed = mixture.fit([network, ngram], data.tokens_T, data.valid)

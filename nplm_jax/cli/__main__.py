@@ -31,6 +31,7 @@ COMMANDS = {
     'explore': Command('explore', 'trained models in a browser'),
     'compare': Command('compare', 'runs side by side, with a figure'),
     'export': Command('export', 'a model as ARPA, word2vec, npz, safetensors, ONNX, or for Hugging Face transformers'),
+    'pack': Command('pack', 'a run as one file, which every command takes'),
     'import': Command('import_model', "an ARPA file of KenLM or SRILM as a run's folder"),
     'info': Command('info', 'details of a run'),
     'runs': Command('list_runs', 'list of the runs in a folder'),

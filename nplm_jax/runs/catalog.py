@@ -11,6 +11,7 @@ from typing import Any
 
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
+from nplm_jax.runs import packed
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_bytes, read_json
 from nplm_jax.utils.text import null_to_inf
@@ -19,6 +20,7 @@ RUNS = 'runs'  # where runs lie unless --workdir says otherwise
 # The files of a run's folder.
 CONFIG, CORPUS, VOCABULARY = 'config.json', 'corpus.json', 'vocabulary.txt'
 RESULTS, METRICS = 'results.json', 'metrics.jsonl'
+SPELLING = 'spelling'  # of words outside the vocabulary: a run in the run's folder
 SPLITS = ('train', 'valid', 'test')
 PER_UNIT = ('perplexity_per_word', 'bits_per_character', 'bits_per_byte')  # of results.json, by held-out split
 _DEPTH = 3  # of a run below the folder that is searched: runs/SWEEP/POINT
@@ -93,8 +95,15 @@ class Run:
 
 
 def expand_run(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """Resolves a leading ~ in the folder of a run."""
-    return expand('--workdir', folder)
+    """Returns the folder of a run: of `runs/NAME` if only the name is given, of a packed model the one in the cache.
+
+    Raises:
+        BadInput: A packed model cannot be read or is damaged.
+    """
+    path = expand('--workdir', folder)
+    if not path.exists() and (known := pathlib.Path(RUNS) / path).exists():
+        path = known
+    return packed.unpack(path) if path.suffix == packed.SUFFIX and path.is_file() else path
 
 
 def is_finished(folder: pathlib.Path) -> bool:

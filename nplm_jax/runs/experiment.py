@@ -15,7 +15,7 @@ from nplm_jax.data.dataset import Dataset
 from nplm_jax.models.ngram import factory
 from nplm_jax.models.registry import body_class, is_network
 from nplm_jax.runs import keys
-from nplm_jax.runs.catalog import RUNS, Run, expand_run, read_run
+from nplm_jax.runs.catalog import RUNS, Run, read_run
 from nplm_jax.runs.command_line import load_config
 from nplm_jax.runs.loading import Path, load
 from nplm_jax.runs.session import RunSession, SharedCorpus, open_session
@@ -25,6 +25,7 @@ from nplm_jax.training import optimizers
 from nplm_jax.training.loop import Trainer, fit
 from nplm_jax.training.vmapped import RUN_ERRORS, fit_many, group_compatible
 from nplm_jax.utils.errors import BadInput, NonFiniteError
+from nplm_jax.utils.io import expand
 
 __all__ = ['load', 'load_settings', 'run', 'run_many', 'train']
 Config: TypeAlias = ConfigDict | Mapping[str, Any]
@@ -70,7 +71,7 @@ def train(
         NonFiniteError: A number is not finite.
     """
     config = keys.override(load_config(config) if isinstance(config, str) else config, changes)
-    folder = expand_run(workdir or f'{RUNS}/{default_name(config, changes)}')
+    folder = expand('--workdir', workdir or f'{RUNS}/{default_name(config, changes)}')
     run(config, folder)
     return read_run(folder)
 

@@ -11,24 +11,26 @@ import jax
 
 from nplm_jax.config import Settings
 from nplm_jax.data import corpora, dataset, vocabulary
+from nplm_jax.data.tokenizers import registry
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.ngram import factory, storage
-from nplm_jax.models.registry import check_family, is_network
-from nplm_jax.runs import catalog, workdir
+from nplm_jax.models.ngram import archives, factory, storage
+from nplm_jax.models.registry import check_family, is_network, model_files
+from nplm_jax.runs import catalog, packed, workdir
 from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import expand, read_json
+from nplm_jax.utils.io import read_json
 
 if TYPE_CHECKING:
     from nplm_jax.models.network import Network
+    from nplm_jax.outputs.output_layer import Params
     from nplm_jax.training.step import TrainState
 
 Path: TypeAlias = str | os.PathLike[str]
 
 
 def load(folder: Path) -> tuple[Settings, vocabulary.Vocabulary, LanguageModel]:
-    """Returns the settings, the vocabulary and the best model of a run's folder.
+    """Returns the settings, the vocabulary and the best model of a run's folder, or of a packed model.
 
     A count-based model whose file was deleted is estimated again, from the corpus.
 
@@ -36,7 +38,7 @@ def load(folder: Path) -> tuple[Settings, vocabulary.Vocabulary, LanguageModel]:
         BadInput: No run was started there, its files are damaged, its text has changed, or its family is not installed;
             or it has a network, and the settings of JAX cannot serve.
     """
-    folder = expand('--workdir', folder)
+    folder = catalog.expand_run(folder)
     settings = workdir.read_settings(folder)
     words = vocabulary.load(folder / workdir.VOCABULARY)
     if is_network(settings.model):
@@ -59,11 +61,55 @@ def _load_network(folder: pathlib.Path, settings: Settings, words: vocabulary.Vo
     from nplm_jax.training import checkpoints  # noqa: PLC0415
 
     jax_settings.check()
-    if not (folder / 'checkpoints').is_dir():
+    is_packed = (folder / packed.PARAMETERS).exists()
+    if not (is_packed or (folder / 'checkpoints').is_dir()):
         raise BadInput(f'{folder}: has no checkpoint yet')
     network, state = example_state(folder, settings, words)
+    if is_packed:
+        return NeuralLanguageModel(network, _read_parameters(folder / packed.PARAMETERS, state.params))
     with contextlib.closing(checkpoints.CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
         return NeuralLanguageModel(network, store.restore_best(state, state.params))
+
+
+def _read_parameters(path: pathlib.Path, example: Params) -> Params:
+    """Returns the parameters that `packed_members` wrote. Raises BadInput unless they have the shapes of `example`."""
+    from flax.traverse_util import flatten_dict, unflatten_dict  # noqa: PLC0415 (half a second)
+
+    arrays, expected = archives.read(path)[0], flatten_dict(dict(example), sep='.')
+    for name in sorted(arrays.keys() | expected.keys()):
+        found, wanted = arrays.get(name), expected.get(name)
+        if found is None or wanted is None or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+            raise BadInput(f'{path}: {name}: its shape or type is not that of the network in {catalog.CONFIG}')
+    return unflatten_dict({name: jax.numpy.asarray(array) for name, array in arrays.items()}, sep='.')
+
+
+def packed_members(folder: pathlib.Path, scratch: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Returns the files of a finished run that a packed model has, by the names that they have there.
+
+    Args:
+        folder: The folder of the run.
+        scratch: A folder for the file of a network's parameters.
+
+    Raises:
+        BadInput: The run's files are damaged, or the code of its model is not installed.
+    """
+    from nplm_jax.inference.exporting import arrays_of  # noqa: PLC0415 (imports Flax)
+
+    settings, _, model = load(folder)
+    names = [catalog.CONFIG, catalog.CORPUS, catalog.VOCABULARY, catalog.RESULTS, *registry.FILES]
+    files = {name: folder / name for name in (*names, *model_files(settings), storage.MODEL_FILE)}
+    members = {name: file for name, file in files.items() if file.exists()}
+    if is_network(settings.model):
+        members[packed.PARAMETERS] = scratch / packed.PARAMETERS
+        archives.write(scratch / packed.PARAMETERS, arrays_of(model), {})
+    elif storage.MODEL_FILE not in members:  # it was deleted, and `load` estimated the model again
+        members[storage.MODEL_FILE] = scratch / storage.MODEL_FILE
+        storage.save(model, scratch / storage.MODEL_FILE)
+    if catalog.is_finished(folder / catalog.SPELLING):
+        (scratch / catalog.SPELLING).mkdir()
+        spelling = packed_members(folder / catalog.SPELLING, scratch / catalog.SPELLING)
+        members |= {f'{catalog.SPELLING}/{name}': file for name, file in spelling.items()}
+    return members
 
 
 def example_state(folder: pathlib.Path, settings: Settings, words: vocabulary.Vocabulary) -> tuple[Network, TrainState]:
@@ -113,10 +159,10 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
     Raises:
         BadInput: The text has changed since a run was started.
     """
-    recorded = [vocabulary.load(expand('--workdir', folder) / workdir.VOCABULARY).tokenizer for folder in folders[:1]]
+    recorded = [vocabulary.load(catalog.expand_run(folder) / workdir.VOCABULARY).tokenizer for folder in folders[:1]]
     data = load_dataset(settings, *recorded)
     for folder in folders:
-        path = expand('--workdir', folder)
+        path = catalog.expand_run(folder)
         workdir.refuse_changes(path, workdir.difference_of_text(path, data))
     return data
 

@@ -18,7 +18,6 @@ from nplm_jax.runs.loading import Path
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 
-FOLDER = 'spelling'  # in the folder of the run
 UPDATES = 20_000  # at most; the number of passes over the words follows from it
 # What differs from the defaults: a small window network over characters.
 NETWORK: Mapping[str, Any] = {
@@ -86,7 +85,7 @@ def train(
     """Trains the spelling of the words outside a run's vocabulary, or goes on where an earlier start ended.
 
     The network learns from each occurrence of a word in the training text, because P(spelling | <rare>) is that of an
-    occurrence and not of a type. What comes out is an ordinary run's folder, FOLDER in that of the run.
+    occurrence and not of a type. What comes out is an ordinary run's folder, SPELLING in that of the run.
 
     Args:
         folder: The folder of the run.
@@ -102,7 +101,7 @@ def train(
     settings, data = prepare(rare, seed, changes)
     folder = expand('--workdir', folder)
     workdir.refuse_links(folder)
-    experiment.run(config_lib.to_dict(settings), folder / FOLDER, command, data)
+    experiment.run(config_lib.to_dict(settings), folder / catalog.SPELLING, command, data)
     return load(folder)
 
 
@@ -112,7 +111,7 @@ def prepare(
     """Returns the settings and the corpus of characters with which `train` trains a network."""
     changes = changes or {}
     network = config_lib.replace(Settings(corpus=rare.settings.corpus, seed=seed), NETWORK)
-    network = dataclasses.replace(network, name=f'{rare.settings.name}-{FOLDER}')
+    network = dataclasses.replace(network, name=f'{rare.settings.name}-{catalog.SPELLING}')
     settings = config_lib.from_config(keys.override(ConfigDict(config_lib.to_dict(network)), changes))
     data = characters.build_dataset(rare.words, settings.model.n - 1)
     if is_network(settings.model):
@@ -128,12 +127,12 @@ def load(*folders: Path) -> Spelling:
     Raises:
         BadInput: None has one, or its files are damaged.
     """
-    paths = [expand('--workdir', folder) for folder in folders]
-    run_folder = next((path for path in paths if catalog.is_finished(path / FOLDER)), None)
+    paths = [catalog.expand_run(folder) for folder in folders]
+    run_folder = next((path for path in paths if catalog.is_finished(path / catalog.SPELLING)), None)
     if run_folder is None:
         names = ' '.join(map(str, paths))
         raise BadInput(f'{names}: no spelling model for words outside the vocabulary; train one with nplm spell RUN')
-    _, symbols, model = loading.load(run_folder / FOLDER)
+    _, symbols, model = loading.load(run_folder / catalog.SPELLING)
     return Spelling(model, symbols, vocabulary.load(run_folder / catalog.VOCABULARY))
 
 

@@ -141,7 +141,8 @@ def read_settings(folder: pathlib.Path) -> Settings:
 def _read_config(folder: pathlib.Path) -> Settings:
     path = folder / CONFIG
     if not path.exists():
-        raise BadInput(f'{folder}: no run was started there')
+        what = 'is a packed model; give the folder of a run' if folder.is_file() else 'no run was started there'
+        raise BadInput(f'{folder}: {what}')
     try:
         return config_lib.from_record(read_json(path))
     except BadInput as error:

@@ -53,6 +53,7 @@ COMMANDS: dict[str, Sequence[Sequence[str]]] = {
     'explore': [['RUN', 'GOOD', '--port=0', '--no_browser']],
     'compare': [['RUN', 'GOOD'], ['RUN', 'GOOD', '--text=TEXT']],
     'export': [[f'RUN --to={to} --output=OUT/x'][0].split() for to in ('arpa', 'word2vec', 'npz')],
+    'pack': [['RUN', 'OUT/x.nplm']],
     'import': [['arpa', 'ARPA', '--workdir=OUT/new', '--vocabulary=RUN']],
     'info': [['RUN'], ['RUN', '--json']],
     'runs': [['RUN'], ['RUN', '--json']],

@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import io
 import itertools
 import json
+import os
 import pathlib
 import shutil
 import sys
 import tarfile
 import tempfile
 import types
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 from unittest import mock
@@ -29,7 +32,7 @@ from nplm_jax.data.tokenizers import registry
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import arpa, class_ngram, counts, storage, unsmoothed
-from nplm_jax.runs import loading, reporting, sweeps
+from nplm_jax.runs import experiment, loading, packed, reporting, sweeps
 from nplm_jax.runs import workdir as run_folder
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
@@ -136,6 +139,28 @@ def read_corpus_facts(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, b'{}', 'config.json')
     _file(folder, data, 'corpus.json')
     run_folder.record_inputs(folder, _settings(), _data())
+
+
+def read_packed(folder: pathlib.Path, data: bytes, seal: bool = False) -> None:
+    """seal: the checksum is that of the damaged bytes, so that the zip and what it holds are read."""
+    if seal:
+        data = (body := data[:-64]) + hashlib.sha256(body).hexdigest().encode()
+    with mock.patch.dict(os.environ, NPLM_JAX_CACHE=str(folder / 'cache')):
+        _, words, model = loading.load(_file(folder, data, 'model.nplm'))
+    assert seal or data == _packed()
+    assert {path.name for path in folder.iterdir()} == {'model.nplm', 'cache'}
+    assert not np.isnan(model.next_word(np.zeros((1, 2), np.int32))).any() and len(words) >= 1
+
+
+@functools.cache
+def _packed() -> bytes:
+    with tempfile.TemporaryDirectory() as made, warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter('ignore')  # three sentences are too little text for discounts
+        run, scratch = pathlib.Path(made) / 'run', pathlib.Path(made) / 'scratch'
+        experiment.run(sentences.get_config('kneser_ney_3'), run)
+        scratch.mkdir()
+        packed.write(scratch / 'run.nplm', loading.packed_members(run, scratch))
+        return (scratch / 'run.nplm').read_bytes()
 
 
 def read_results(folder: pathlib.Path, data: bytes) -> None:
@@ -265,6 +290,8 @@ READERS = [
     Reader('vocabulary.txt', [_text_lines(WORDS, WORDS.counts)], read_vocabulary),
     Reader('classes.txt', [_text_lines(WORDS, (0, 1, 2, 1, 0, 2, 2))], read_classes),
     Reader(storage.MODEL_FILE, [_model()], read_model),
+    Reader('packed model', [_packed()], read_packed),
+    Reader('packed model, right checksum', [_packed()], functools.partial(read_packed, seal=True)),
     Reader('config.json', [_config()], read_config, is_json=True),
     Reader('corpus.json', [_corpus_facts()], read_corpus_facts, is_json=True),
     Reader('results.json', [json.dumps(RESULTS, indent=2).encode()], read_results, is_json=True),

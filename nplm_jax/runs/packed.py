@@ -1,0 +1,125 @@
+"""A model as one file: a zip of what a finished run's folder needs for every command that uses the model.
+
+The members are JSON, text and arrays (safetensors), stored without compression, sorted by name and without dates, so
+that a run gives the same bytes wherever it is packed. The comment of the zip names the format and the SHA-256 of all
+bytes before it. A file is unpacked once, into the cache, and is then a run's folder like any other.
+"""
+
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import stat
+import zipfile
+from collections.abc import Mapping
+from typing import IO
+
+from nplm_jax.data.download import cache_folder
+from nplm_jax.utils.errors import BadInput, first_line
+from nplm_jax.utils.io import open_atomically, open_regular
+
+SUFFIX, FORMAT = '.nplm', 1
+PARAMETERS = 'parameters.safetensors'  # of a network; those of its best checkpoint
+_COMMENT = 'nplm-jax model, format {}, sha256 '
+_DIGITS = 64  # of a SHA-256
+_MEMBER = re.compile(r'(spelling/)?[a-zA-Z]\w*(\.\w+){1,2}')  # spelling/ is a run inside the run's folder
+_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, OSError)  # of a strange zip
+_PIECE = 2**22  # bytes that are copied at once
+
+
+def write(path: pathlib.Path, files: Mapping[str, pathlib.Path]) -> None:
+    """Writes a packed model atomically.
+
+    Args:
+        path: The file to write.
+        files: The file of each member by the member's name.
+
+    Raises:
+        OSError: The disk refuses; an earlier file at `path` is unchanged.
+    """
+    with open_atomically(path) as file:
+        with zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED) as archive:
+            archive.comment = (_COMMENT.format(FORMAT) + '0' * _DIGITS).encode()
+            for name, source in sorted(files.items()):
+                entry = zipfile.ZipInfo(name)
+                entry.create_system, entry.external_attr = 3, (stat.S_IFREG | 0o644) << 16
+                entry.file_size = source.stat().st_size
+                with archive.open(entry, 'w') as member, source.open('rb') as content:
+                    shutil.copyfileobj(content, member, _PIECE)
+        digest = _digest(file)
+        file.seek(-_DIGITS, os.SEEK_END)
+        file.write(digest.encode())
+
+
+def unpack(path: pathlib.Path) -> pathlib.Path:
+    """Returns the folder in the cache that a packed model was unpacked to, now or earlier; its name is the file's.
+
+    Raises:
+        BadInput: The file cannot be read, is damaged, of another format, or has members that no packed model has.
+    """
+    with open_regular(f'RUN={str(path)!r}', path) as file:
+        digest = _check(path, file)
+        folder = cache_folder() / 'models' / digest / path.stem
+        if folder.is_dir():
+            return folder
+        temporary = folder.with_name(f'.{path.stem[:50]}.{os.getpid()}.tmp')
+        try:
+            temporary.mkdir(parents=True)
+            _extract(path, file, temporary)
+            if not folder.is_dir():  # another process may have been faster
+                temporary.rename(folder)
+        except OSError as error:
+            raise BadInput(f'RUN={str(path)!r}: cannot be unpacked into {folder.parent} ({error.strerror})') from None
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return folder
+
+
+def _check(path: pathlib.Path, file: IO[bytes]) -> str:
+    """Returns the digest of a packed model. Raises BadInput if it is not that of the bytes, or of another format."""
+    comment = re.escape(_COMMENT).replace(r'\{\}', r'(\d+)').encode() + rb'([0-9a-f]{64})'
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - len(_COMMENT) - _DIGITS - 20))
+    match = re.search(comment + rb'\Z', file.read())
+    if not match:
+        raise BadInput(f'RUN={str(path)!r}: not a model of nplm pack, or cut')
+    if int(match[1]) != FORMAT:
+        raise BadInput(f'RUN={str(path)!r}: format {int(match[1])} of packed models; this version reads {FORMAT}')
+    if match[2].decode() != _digest(file):
+        raise BadInput(f'RUN={str(path)!r}: damaged (its checksum is wrong); pack or download it again')
+    return match[2].decode()
+
+
+def _extract(path: pathlib.Path, file: IO[bytes], folder: pathlib.Path) -> None:
+    """Writes the members into a folder. Raises BadInput, before anything is written, if there is a strange one."""
+    size = file.seek(0, os.SEEK_END)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+            names = [entry.filename for entry in entries]
+            for entry in entries:
+                is_plain = stat.S_ISREG(entry.external_attr >> 16) and entry.compress_type == zipfile.ZIP_STORED
+                if not _MEMBER.fullmatch(entry.filename) or not is_plain or names.count(entry.filename) > 1:
+                    raise BadInput(f'RUN={str(path)!r}: has the member {entry.filename[:100]!r}, which no model has')
+            if sum(entry.file_size for entry in entries) > size:
+                raise BadInput(f'RUN={str(path)!r}: declares more bytes than it has')
+            for name in names:
+                (folder / name).parent.mkdir(exist_ok=True)
+                with archive.open(name) as member, open_atomically(folder / name) as out:
+                    shutil.copyfileobj(member, out, _PIECE)
+    except BadInput:
+        raise
+    except _ERRORS as error:
+        raise BadInput(f'RUN={str(path)!r}: not a zip of a model ({first_line(error)[:200]})') from None
+
+
+def _digest(file: IO[bytes]) -> str:
+    """Returns the SHA-256 of a file but for its last bytes, which hold it."""
+    total, left = hashlib.sha256(), file.seek(0, os.SEEK_END) - _DIGITS
+    file.seek(0)
+    while left > 0:
+        piece = file.read(min(left, _PIECE))
+        total.update(piece)
+        left -= len(piece) or left
+    return total.hexdigest()
