@@ -10,9 +10,10 @@ Formats:
     npz          all arrays by the paper's letters (C_VxM, H_KxP, ...), words and config, for NumPy
     safetensors  the same, with words and config as metadata (pip install safetensors)
     onnx         the paper's network from word ids to log-probabilities, for any runtime (pip install onnx)
-    hf           a folder for Hugging Face transformers, as a causal language model with its tokenizer: of the families
-                 nplm, residual, rnn, gru, lstm, window_lstm and mogrifier (pip install safetensors tokenizers);
-                 where line ends are tokens, a text begins with bos_token_id of generation_config.json
+    hf           a folder for Hugging Face transformers, as a causal language model with its tokenizer and a model
+                 card: of the families nplm, residual, rnn, gru, lstm, window_lstm and mogrifier (pip install
+                 safetensors tokenizers); where line ends are tokens, a text begins with bos_token_id of
+                 generation_config.json
 
 Prints the file and its size.
 """
@@ -21,7 +22,7 @@ from collections.abc import Sequence
 
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand
+from nplm_jax.utils.io import expand, write_atomically
 
 FORMATS = ('arpa', 'word2vec', 'npz', 'safetensors', 'onnx', 'hf')
 
@@ -38,6 +39,11 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.inference import embeddings, exporting, huggingface
     from nplm_jax.models.ngram import arpa
+<<<<<<< HEAD
+=======
+    from nplm_jax.models.ngram.backoff import BackoffModel
+    from nplm_jax.runs import card, catalog
+>>>>>>> eeb49bd (A model card in packed models and in folders for transformers)
 
     models = load_models(flags.workdir)
     [model], vocabulary, settings = models.models, models.vocabulary, models.settings[0]
@@ -50,6 +56,9 @@ def main(argv: Sequence[str]) -> None:
     try:
         if flags.to in writers:
             writers[flags.to](model, vocabulary, settings, path)
+            if flags.to == 'hf':
+                run = catalog.read_run(catalog.expand_run(flags.workdir[0]))
+                write_atomically(path / card.FILE, card.make(run, hugging_face=True))
         elif flags.to == 'word2vec':
             features, problem = (
                 models.word_features(),

@@ -87,12 +87,14 @@ class _Reader(NamedTuple):
         path_keys: The path keys of `corpus.*` that it reads.
         find_files: Finds the user's files.
         is_tokenized: Whether its text has a blank between any two tokens.
+        licence: The line about its text and licence.
     """
 
     parts: Callable[[CorpusSettings], list[Part]]
     path_keys: tuple[str, ...] = ()
     find_files: Callable[[CorpusSettings], list[pathlib.Path]] = lambda settings: []
     is_tokenized: bool = True
+    licence: str = "Text of the model's author, who can tell its licence."
 
 
 def check_settings(settings: CorpusSettings) -> None:
@@ -150,6 +152,11 @@ def files(settings: CorpusSettings) -> list[pathlib.Path]:
         BadInput: A file is missing.
     """
     return _reader(settings).find_files(settings)
+
+
+def describe(settings: CorpusSettings) -> str:
+    """Returns the line about the text of a corpus and its licence. Raises BadInput for an unknown name."""
+    return _reader(settings).licence
 
 
 def _reader(settings: CorpusSettings) -> _Reader:
@@ -298,11 +305,13 @@ def _require_words(parts: Sequence[Part], prepared: PreparedText, settings: Corp
 
 _PATHS = ('path', 'valid_path', 'test_path')
 _CORPORA = {
-    'brown': _Reader(lambda settings: [_of_texts(brown.texts())]),
-    'ap_news': _Reader(_ap_news_parts, _PATHS, _find_text, is_tokenized=False),
-    'wikitext2': _Reader(_wikitext2_parts, ('path',), _find_wikitext2),
-    'wikitext103': _Reader(_wikitext103_parts, ('path',)),
-    'gutenberg': _Reader(lambda settings: [_of_texts(gutenberg.texts())], is_tokenized=False),
+    'brown': _Reader(lambda settings: [_of_texts(brown.texts())], licence=brown.PACKAGE.licence),
+    'ap_news': _Reader(_ap_news_parts, _PATHS, _find_text, False, 'AP News: licensed text.'),
+    'wikitext2': _Reader(_wikitext2_parts, ('path',), _find_wikitext2, licence=wikitext2.PACKAGE.licence),
+    'wikitext103': _Reader(_wikitext103_parts, ('path',), licence=wikitext2.PACKAGE.licence.replace('-2', '-103')),
+    'gutenberg': _Reader(
+        lambda settings: [_of_texts(gutenberg.texts())], is_tokenized=False, licence=gutenberg.PACKAGE.licence
+    ),
     'text': _Reader(_text_parts, _PATHS, _find_text, is_tokenized=False),
-    'sentences': _Reader(lambda settings: [_of_texts([_SENTENCES])]),
+    'sentences': _Reader(lambda settings: [_of_texts([_SENTENCES])], licence='Three sentences of nplm-jax.'),
 }

@@ -16,10 +16,10 @@ from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import archives, factory, storage
 from nplm_jax.models.registry import check_family, is_network, model_files
-from nplm_jax.runs import catalog, packed, workdir
+from nplm_jax.runs import card, catalog, packed, workdir
 from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import read_json
+from nplm_jax.utils.io import read_json, write_atomically
 
 if TYPE_CHECKING:
     from nplm_jax.models.network import Network
@@ -105,6 +105,8 @@ def packed_members(folder: pathlib.Path, scratch: pathlib.Path) -> dict[str, pat
     elif storage.MODEL_FILE not in members:  # it was deleted, and `load` estimated the model again
         members[storage.MODEL_FILE] = scratch / storage.MODEL_FILE
         storage.save(model, scratch / storage.MODEL_FILE)
+    write_atomically(scratch / card.FILE, card.make(catalog.read_run(folder)))
+    members[card.FILE] = scratch / card.FILE
     if catalog.is_finished(folder / catalog.SPELLING):
         (scratch / catalog.SPELLING).mkdir()
         spelling = packed_members(folder / catalog.SPELLING, scratch / catalog.SPELLING)

@@ -1,0 +1,77 @@
+"""The card of a model says what its results.json says, with metadata that a YAML reader takes."""
+
+import json
+
+import pytest
+
+from configs import brown, sentences, text
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.runs import card, catalog, experiment, keys
+
+RESULTS = {
+    'name': 'brown-mlp9', 'corpus': 'brown', 'family': 'nplm', 'vocabulary': 16383,
+    'words': {'train': 800000, 'valid': 200000, 'test': 183224},
+    'perplexity': {'train': 213.6, 'valid': 277.815, 'test': 252.1118}, 'oov': {'valid': 0.0363, 'test': 0.0376},
+    'sizes': {'test': {'tokens': 183224, 'words': 179873, 'characters': 871125, 'utf8_bytes': 871125}},
+    'parameters': 1664733, 'seconds': 27.1, 'seed': 1, 'commit': 'abc', 'versions': {'jax': '0.10.2'},
+    'device': '1 x cpu',
+}  # fmt: skip
+
+
+def make_run(tmp_path, config, **results):
+    return catalog.Run(tmp_path, experiment.load_settings(config), RESULTS | results)
+
+
+def metadata(text):
+    _, head, _ = text.split('---\n', 2)
+    return {key: json.loads(value) for key, _, value in (line.partition(': ') for line in head.splitlines())}
+
+
+def test_numbers_their_denominators_and_the_licence(tmp_path):
+    made = card.make(make_run(tmp_path, brown.get_config('mlp9')))
+    assert '| perplexity per token | 277.8      | 252.1 |' in made
+    assert 'The test text has 183,224 tokens, 179,873 words, 871,125 characters, 871,125 UTF-8 bytes;' in made
+    assert '3.8% of its words are outside the vocabulary' in made
+    assert 'NLTK distributes it for non-commercial use' in made
+    assert '800,000 for training, 200,000 for validation, 183,224 for test' in made
+    rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in made.splitlines() if line.startswith('|')]
+    assert all(row in rows for row in (['parameters', '1,664,733'], ['seconds', '27.1'], ['device', '1 x cpu']))
+    assert "nplm_jax.load('brown-mlp9.nplm')" in made
+    (entry,) = metadata(made)['model-index']
+    (result,) = entry['results']
+    assert result['metrics'][0] == {'type': 'perplexity', 'value': 252.11, 'name': 'test perplexity per word'}
+
+
+def test_the_card_of_a_folder_of_transformers(tmp_path):
+    made = card.make(make_run(tmp_path, sentences.get_config()), hugging_face=True)
+    assert 'AutoModelForCausalLM' in made and '.nplm' not in made
+
+
+def test_pieces_have_no_unknown_words_and_bits_per_byte(tmp_path):
+    config = keys.override(text.get_config(), {'corpus.path': 'x', 'corpus.tokens': 'pieces'})
+    bits = {key: {'valid': 1.5, 'test': 1.25} for key in catalog.PER_UNIT}
+    made = card.make(make_run(tmp_path, config, oov={}, **bits))
+    assert (
+        '| bits per byte        | 1.5        | 1.25  |' in made
+        and '<rare>' not in made
+        and 'tell the words' not in made
+    )
+    assert 'who can tell its licence' in made
+
+
+def test_an_infinite_perplexity_and_an_imported_model(tmp_path):
+    infinite = RESULTS['perplexity'] | {'test': None}
+    made = card.make(make_run(tmp_path, brown.get_config('mlp9'), perplexity=infinite))
+    assert '| inf  ' in made and 'model-index' not in metadata(made)
+    made = card.make(make_run(tmp_path, brown.get_config('kneser_ney_5'), imported='x.arpa', perplexity={}))
+    assert '## Results' not in made
+
+
+@pytest.mark.parametrize('name', ['config.json', 'README.md', 'results.json'])
+def test_a_packed_model_has_its_card(tmp_path, monkeypatch, name):
+    monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
+    changes = {'train.epochs': 1, 'train.evaluate_every': 0}
+    experiment.run(keys.override(sentences.get_config(), changes), tmp_path / 'run')
+    cli.main(['pack', str(tmp_path / 'run'), str(tmp_path / 'x.nplm')])
+    assert (catalog.expand_run(tmp_path / 'x.nplm') / name).is_file()
+    assert card.make(catalog.read_run(tmp_path / 'run')).startswith('---\n')
