@@ -167,6 +167,7 @@ THROUGH_OTHERS = {
     'cli/info': 'tests/cli/compare_test.py',
     'cli/launch': 'tests/cli/launch_test.py',
     'cli/list_runs': 'tests/cli/compare_test.py',
+    'cli/pack': 'tests/runs/packed_test.py',
     'cli/replay': 'tests/cli/launch_test.py',
     'cli/surprisal': 'tests/cli/surprisal_command_test.py',
     'cli/sweep': 'tests/cli/train_test.py',

@@ -39,11 +39,7 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.inference import embeddings, exporting, huggingface
     from nplm_jax.models.ngram import arpa
-<<<<<<< HEAD
-=======
-    from nplm_jax.models.ngram.backoff import BackoffModel
     from nplm_jax.runs import card, catalog
->>>>>>> eeb49bd (A model card in packed models and in folders for transformers)
 
     models = load_models(flags.workdir)
     [model], vocabulary, settings = models.models, models.vocabulary, models.settings[0]
