@@ -15,7 +15,6 @@ Dims: S states, V words.
 import functools
 import os
 import re
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -28,7 +27,7 @@ from nplm_jax.inference.word_by_word import Context, MixtureReader, NetworkReade
 from nplm_jax.models.mixture import normalize_weights
 from nplm_jax.models.ngram import arpa, sentence_marks
 from nplm_jax.models.ngram.backoff import BackoffModel
-from nplm_jax.runs import loading
+from nplm_jax.runs import catalog, loading
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 
@@ -90,7 +89,8 @@ class Model:
         """Loads a model.
 
         Args:
-            path: An ARPA file, or what `nplm_jax.load` takes; or several of these over the same words, which are mixed.
+            path: An ARPA file, or the run or packed model that `nplm_jax.load` takes; or several of these over the same
+                words, which are mixed.
             weights: The weight of each of several; equal weights by default.
 
         Raises:
@@ -100,9 +100,10 @@ class Model:
         paths: list[Any] = [path] if is_one else list(path) if isinstance(path, Sequence) else []
         allowed = 'must be the path of an ARPA file or a run, or a list of such paths'
         require(bool(paths) and all(isinstance(p, _PATHS) for p in paths), 'path', path, allowed)
-        self._names = [os.path.abspath(expand('path', os.fsdecode(p))) for p in paths]
+        self._names = [os.fsdecode(p) for p in paths]
         self._weights = weights
-        self.path: bytes | list[bytes] = os.fsencode(self._names[0]) if is_one else [*map(os.fsencode, self._names)]
+        absolute = [os.fsencode(os.path.abspath(expand('path', name))) for name in self._names]
+        self.path: bytes | list[bytes] = absolute[0] if is_one else absolute
         parts = [_open(name) for name in self._names]
         part = parts[0] if is_one and weights is None else _mix(self._names, parts, weights)
         self._reader, self.vocabulary, self._end, self._split = part
@@ -213,8 +214,8 @@ class _Part(NamedTuple):
 
 def _open(path: str) -> _Part:
     """Returns the model of an ARPA file, or what else `loading.load` takes."""
-    file = expand('path', path)
-    if file.is_file() and not zipfile.is_zipfile(file):
+    file = catalog.expand_run(path)
+    if file.is_file():
         return _from_ngrams(*arpa.read(file, as_kenlm=True), _WORD.findall)
     require(file.exists(), 'path', path, 'no ARPA file or run is there')
     _, vocabulary, model = loading.load(file)
