@@ -67,6 +67,7 @@ TABLES = [
     ('experiments/scale/README.md', 'scale.preparation --tokens=pieces'),
     ('experiments/scale/README.md', 'scale.training'),
     ('experiments/scale/README.md', 'scale.tables'),
+    ('experiments/pruning/README.md', 'pruning.study'),
     ('experiments/reading_times/README.md', 'reading_times.table'),
     ('experiments/reading_times/README.md', 'reading_times.table --questions'),
     ('experiments/soak/README.md', 'soak.soak'),

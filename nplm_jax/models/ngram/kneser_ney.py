@@ -145,26 +145,33 @@ def _prune_entropy(
 ) -> BackoffModel:
     """Returns a model without the n-grams that it needs least.
 
-    The probability of a context is its frequency in training less a discount, those of its order being estimated from
-    the contexts' occurrences. The product of the model's probabilities, which SRILM takes, is that of no text, because
-    Kneser-Ney's lower orders do not estimate frequencies (Chelba et al., 2010); the mere frequency is too high for
-    contexts that occur once. Discounted frequencies are better than both (`experiments/pruning`).
-
     Args:
         model: The model.
         counts: The counts that it was estimated from.
         is_kept: For each order whether each n-gram of `counts` is in the model; empty if all are.
         threshold: See `entropy_pruning.prune`.
     """
+    context_p = context_probabilities(counts)
+    if is_kept:
+        context_p = [p[kept] for p, kept in zip(context_p, is_kept)]
+    return entropy_pruning.prune(model, context_p, threshold, counts.scratch)
+
+
+def context_probabilities(counts: NgramCounts) -> list[np.ndarray]:
+    """Returns P(h) of the contexts of the n-grams of each order from 2 on, for entropy pruning.
+
+    It is the frequency of h in training less a discount. SRILM takes the product of the model's probabilities, but
+    Kneser-Ney's lower orders do not estimate frequencies, so that this is P(h) of no text (Chelba et al., 2010). The
+    frequency itself is too high for contexts that occur once. `experiments/pruning` compares the three.
+    """
     context_p, num_words = [], int(counts.counts[0].sum())
     for k in range(2, counts.table.n + 1):
         parts = counts.table.blocks(k, counts.scratch.block)
         occurrences = np.concatenate([part.sum_by_context(counts.counts[k - 1][part.nodes]) for part in parts])
         occurrences = occurrences.astype(np.int64)
-        discounts = _estimate(occurrences, is_modified=True) or FALLBACK_MODIFIED
-        p = (occurrences - np.array([0, *discounts])[np.minimum(occurrences, 3)]) / num_words
-        context_p.append(p[is_kept[k - 2]] if is_kept else p)
-    return entropy_pruning.prune(model, context_p, threshold, counts.scratch)
+        discounts = np.array([0.0, *(_estimate(occurrences, is_modified=True) or FALLBACK_MODIFIED)])
+        context_p.append((occurrences - discounts[np.minimum(occurrences, 3)]) / num_words)
+    return context_p
 
 
 def _estimate_orders(

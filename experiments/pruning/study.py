@@ -1,0 +1,207 @@
+"""Measures how small an n-gram model can become, and how the mixture of two as one model differs from the mixture.
+
+    python -m experiments.pruning.study --measure=brown,wikitext2
+    python -m experiments.pruning.study                             # prints the tables of the committed results
+
+All models have n = 5 and are estimated as `launch.py` does with the same keys. Sizes are those of model.safetensors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from configs import brown, wikitext2
+from experiments import results
+from nplm_jax import config as config_lib
+from nplm_jax.config import Settings
+from nplm_jax.data.corpora import Span
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.models import mixture
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.ngram import entropy_pruning, factory, kneser_ney, static_mixture, storage
+from nplm_jax.models.ngram.backoff import BackoffModel
+from nplm_jax.models.ngram.counts import count
+from nplm_jax.runs import loading, provenance
+from nplm_jax.utils.text import markdown_table
+
+RESULTS = pathlib.Path(__file__).parent / 'results'
+CORPORA = {'brown': brown, 'wikitext2': wikitext2}
+NAMES = {'brown': 'Brown', 'wikitext2': 'WikiText-2'}
+THRESHOLDS = {
+    'modified_kneser_ney': (1e-9, 3e-9, 1e-8, 3e-8, 1e-7, 2e-7, 3e-7, 1e-6),
+    'kneser_ney': (1e-9, 1e-8, 1e-7, 1e-6),
+}
+PRUNING = ('ngram.prune', 'ngram.prune_entropy', 'ngram.bits')
+OTHERS = (  # values of these keys
+    ('0 0 0 1', 0.0, 0),
+    ('0 0 1', 0.0, 0),
+    ('0 0 2', 0.0, 0),
+    ('0 1', 0.0, 0),
+    ('0 1 2', 0.0, 0),
+    ('0 0 0 1', 3e-8, 0),
+    ('0 0 1', 1e-7, 0),
+    ('0', 1e-8, 8),
+    ('0', 3e-8, 8),
+    ('0 0 1', 1e-7, 8),
+)
+SHARES = (0.5, 0.25, 0.1, 0.05)  # of the n-grams, at which the probabilities of contexts are compared
+_BISECTIONS = 16
+
+
+def grid() -> Iterator[dict[str, Any]]:
+    """Yields the keys of each model."""
+    for family, thresholds in THRESHOLDS.items():
+        yield {'model.family': family}
+        for threshold in thresholds:
+            yield {'model.family': family, 'ngram.prune_entropy': threshold}
+    for keys in OTHERS:
+        yield {'model.family': 'modified_kneser_ney', **dict(zip(PRUNING, keys))}
+
+
+def measure(corpus: str) -> dict[str, Any]:
+    """Returns what all tables show of a corpus."""
+    settings = config_lib.from_config(CORPORA[corpus].get_config('modified_kneser_ney_5'))
+    data = loading.load_dataset(settings)
+    rows = []
+    for changes in grid():
+        rows.append({**changes, **_measure_model(config_lib.replace(settings, changes), data)})
+        print(json.dumps(rows[-1]), flush=True)
+    compared = {'contexts': _compare_contexts(data), 'mixtures': _compare_mixtures(data)}
+    return {'models': rows, **compared, 'words': len(data.train)}
+
+
+def _measure_model(settings: Settings, data: Dataset) -> dict[str, Any]:
+    """Estimates a model. Returns its size, its perplexity and the seconds of the estimate."""
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        model = factory.estimate(settings, data, pathlib.Path(folder))
+        seconds = time.perf_counter() - start
+        storage.save(model, pathlib.Path(folder) / storage.MODEL_FILE)
+        size = (pathlib.Path(folder) / storage.MODEL_FILE).stat().st_size
+    return {'ngrams': _sizes(model), 'bytes': size, **_perplexities(model, data), 'seconds': seconds}
+
+
+def _compare_contexts(data: Dataset) -> list[dict[str, Any]]:
+    """Prunes a model to some sizes with each of three probabilities of contexts. Returns the test perplexities."""
+    counts = count(data.tokens_T, data.train, 5, len(data.vocabulary))
+    model = kneser_ney.fit_modified(data.tokens_T, data.train, 5, len(data.vocabulary))
+    product = [np.exp(model.log_p[0])]
+    for k in range(2, 5):
+        product.append(product[-1][model.table.prefixes(k)] * np.exp(model.log_p[k - 1]))
+    kinds = {
+        'product': product,
+        'frequency': [counts.totals(k) / len(data.train) for k in range(2, 6)],
+        'discounted': kneser_ney.context_probabilities(counts),
+    }
+    rows = []
+    for share in SHARES:
+        for kind, context_p in kinds.items():
+            low, high = -11.0, -4.0
+            for _ in range(_BISECTIONS):
+                middle = (low + high) / 2
+                pruned = entropy_pruning.prune(model, context_p, 10**middle)
+                low, high = (middle, high) if sum(_sizes(pruned)) > share * sum(_sizes(model)) else (low, middle)
+            found = {'threshold': 10**middle, 'ngrams': _sizes(pruned), **_perplexities(pruned, data)}
+            rows.append({'share': share, 'contexts': kind, **found})
+    return rows
+
+
+def _compare_mixtures(data: Dataset) -> list[dict[str, Any]]:
+    """Mixes two models with learned weights, as a mixture and as one model."""
+    train, size = data.train, len(data.vocabulary)
+    middle = (train.start + train.stop) // 2
+    halves = [Span(train.start, middle), Span(middle, train.stop)]
+    pairs = {
+        'modified Kneser-Ney and Kneser-Ney': [
+            fit(data.tokens_T, train, 5, size) for fit in (kneser_ney.fit_modified, kneser_ney.fit_backoff)
+        ],
+        'modified Kneser-Ney of each half of the text': [
+            kneser_ney.fit_modified(data.tokens_T, half, 5, size) for half in halves
+        ],
+    }
+    rows = []
+    for name, models in pairs.items():
+        dynamic = mixture.fit(models, data.tokens_T, data.valid)
+        weights = dynamic.weights_QxM[0].tolist()
+        start = time.perf_counter()
+        static = static_mixture.interpolate(models, weights)
+        seconds = time.perf_counter() - start
+        found = {'parts': [_perplexities(model, data) for model in models], 'dynamic': _perplexities(dynamic, data)}
+        found |= {'static': _perplexities(static, data), 'seconds': seconds, 'weights': weights}
+        rows.append({'models': name, **found, 'ngrams': [*map(_sizes, models), _sizes(static)]})
+    return rows
+
+
+def _sizes(model: LanguageModel) -> list[int]:
+    assert isinstance(model, BackoffModel)
+    return [model.table.size(k) for k in range(1, model.n + 1)]
+
+
+def _perplexities(model: LanguageModel, data: Dataset) -> dict[str, float]:
+    splits = ('valid', 'test')
+    return {s: float(np.exp(-model.score(data.tokens_T, data.splits[s]).mean(dtype=np.float64))) for s in splits}
+
+
+def models_table(corpus: str) -> str:
+    """Returns a Markdown table of the pruned models of a corpus."""
+    rows, full = [], {}
+    for row in results.read(RESULTS, corpus)['models']:
+        family, num_ngrams = row['model.family'], sum(row['ngrams'])
+        keys = [f'`{key.partition(".")[2]}={row[key]!r}`' for key in PRUNING if row.get(key) not in (None, '0', 0)]
+        full.setdefault(family, row)
+        share, change = num_ngrams / sum(full[family]['ngrams']), row['test'] / full[family]['test'] - 1
+        sizes = [f'{num_ngrams:,}', f'{share:.1%}', f'{row["bytes"] / 1e6:.1f}']
+        rows.append([family, ', '.join(keys), *sizes, f'{row["valid"]:.2f}', f'{row["test"]:.2f}', f'{change:+.2%}'])
+    header = [f'{NAMES[corpus]}: family', 'keys', 'n-grams', 'share', 'MB', 'valid', 'test', 'test, change']
+    return markdown_table(header, rows)
+
+
+def contexts_table() -> str:
+    """Returns a Markdown table of the test perplexity by size and by probability of contexts."""
+    rows = []
+    for corpus, name in NAMES.items():
+        measured = results.read(RESULTS, corpus)['contexts']
+        for share in SHARES:
+            found = {row['contexts']: f'{row["test"]:.2f}' for row in measured if row['share'] == share}
+            rows.append([name, f'{share:.0%}', found['product'], found['frequency'], found['discounted']])
+    header = ['test perplexity', 'share of n-grams', 'product of model', 'frequency', 'discounted frequency']
+    return markdown_table(header, rows)
+
+
+def mixtures_table() -> str:
+    """Returns a Markdown table of mixtures and of the models that they become."""
+    rows = []
+    for corpus, name in NAMES.items():
+        for row in results.read(RESULTS, corpus)['mixtures']:
+            tests = [f'{part["test"]:.2f}' for part in (*row['parts'], row['dynamic'], row['static'])]
+            sizes = [f'{sum(x) / 1e6:.2f}' for x in row['ngrams']]
+            rows.append([name, row['models'], *tests, ' + '.join(sizes[:2]), sizes[2], f'{row["seconds"]:.1f}'])
+    test = [f'test: {name}' for name in ('first', 'second', 'mixture', 'one model')]
+    return markdown_table(['corpus', 'models', *test, 'million n-grams', 'of one model', 's'], rows)
+
+
+def main() -> None:
+    """Measures, or prints the tables."""
+    parser = argparse.ArgumentParser(description='Measures pruned n-gram models and mixtures as one model.')
+    parser.add_argument('--measure', default='', help='corpora to measure; none: prints the tables')
+    names = [name for name in parser.parse_args().measure.split(',') if name]
+    facts = provenance.of_module('experiments.pruning.study')  # the first results make the repository dirty
+    for name in names:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore', kneser_ney.DiscountWarning)
+            results.write(RESULTS / f'{name}.json', {**measure(name), **facts})
+    if not names:
+        results.show(lambda: '\n\n'.join([*map(models_table, NAMES), contexts_table(), mixtures_table()]))
+
+
+if __name__ == '__main__':
+    main()
