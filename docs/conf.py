@@ -11,6 +11,8 @@ import sys
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / 'docs' / '_ext')]
 
+import scipy.stats  # noqa: E402, F401 (its import fails where torch is one of the mocks below)
+
 from nplm_jax import __version__  # noqa: E402
 
 project = 'nplm-jax'
