@@ -1,0 +1,168 @@
+"""`nplm_jax.kenlm` beside KenLM's Python package: the distribution over all next words, sentences, and their numbers.
+
+    python launch.py --config=configs/brown.py:modified_kneser_ney_5 --workdir=runs/brown-mkn5
+    python -m experiments.speed.next_words --run=runs/brown-mkn5    needs `pip install kenlm`
+    python -m experiments.speed.next_words --show   the table of the committed results, nothing measured
+
+The run is exported to an ARPA file, which both read. Contexts are the first halves of sentences of Brown. KenLM gives a
+distribution by a loop of BaseScore over the words, `nplm_jax.kenlm` by the same loop and by `next_words`; they take
+turns. Writes results/next_words.json and prints the tables. All seconds are those of the processor.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from absl import app, flags
+
+from experiments import results
+from nplm_jax import kenlm
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.data import brown
+from nplm_jax.runs import provenance
+from nplm_jax.utils.text import markdown_table
+
+RESULTS = pathlib.Path(__file__).parent / 'results' / 'next_words.json'
+CONTEXTS = 64
+BATCHES = (1, 8, 64)
+
+_RUN = flags.DEFINE_string('run', 'runs/brown-mkn5', 'The run of an n-gram model.')
+_SENTENCES = flags.DEFINE_integer('sentences', 10_000, 'Sentences to compare.')
+_ROUNDS = flags.DEFINE_integer('rounds', 5, 'Turns of each contestant.')
+_OUTPUT = flags.DEFINE_string('output', str(RESULTS), 'The file of the results.')
+_SHOW = flags.DEFINE_boolean('show', False, 'Print the tables of the existing results, and measure nothing.')
+
+
+def seconds(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Returns the processor seconds of a call, and what it returns."""
+    started = time.process_time()
+    value = call()
+    return time.process_time() - started, value
+
+
+def sentences(number: int) -> list[str]:
+    """Returns different sentences of Brown in lower case, drawn at random."""
+    lines = dict.fromkeys(line.strip().lower() for text in brown.texts() for line in text.splitlines() if line.strip())
+    return random.Random(0).sample([*lines], number)
+
+
+def distributions(ours: kenlm.Model, theirs: Any, module: Any, texts: list[str]) -> dict[str, Any]:
+    """Returns the seconds of a distribution in each round and way, and the largest difference of log10 P."""
+    words = ours.vocabulary
+    our_states, their_states = [], []
+    for text in texts[:CONTEXTS]:
+        read = text.split()
+        our_state, their_state = kenlm.State(), module.State()
+        ours.BeginSentenceWrite(our_state)
+        theirs.BeginSentenceWrite(their_state)
+        for word in read[: len(read) // 2]:
+            ours.BaseScore(our_state, word, our_state)
+            before, their_state = their_state, module.State()
+            theirs.BaseScore(before, word, their_state)
+        our_states.append(our_state)
+        their_states.append(their_state)
+
+    def loop(model: Any, states: list[Any], out_state: Any) -> list[list[float]]:
+        return [[model.BaseScore(state, word, out_state) for word in words] for state in states]
+
+    few = CONTEXTS // 8
+    ways: dict[str, tuple[int, Callable[[], Any]]] = {
+        'kenlm, BaseScore': (CONTEXTS, lambda: loop(theirs, their_states, module.State())),
+        'ours, BaseScore': (few, lambda: loop(ours, our_states[:few], kenlm.State())),
+    }
+    for size in BATCHES:
+        starts = range(0, CONTEXTS, size)
+        call = [our_states[start : start + size] for start in starts]
+        ways[f'ours, next_words, {size} at once'] = (CONTEXTS, lambda call=call: [*map(ours.next_words, call)])
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(_ROUNDS.value):
+        for name, (number, call) in ways.items():
+            found[name].append(seconds(call)[0] / number)
+    predicted_V = np.array(words) != '<s>'
+    differences = ours.next_words(our_states) - np.array(ways['kenlm, BaseScore'][1]())
+    return {'seconds': found, 'largest_difference': float(np.abs(differences[:, predicted_V]).max())}
+
+
+def compare(ours: kenlm.Model, theirs: Any, texts: list[str]) -> dict[str, Any]:
+    """Returns the seconds of the sentences, and the largest differences of log10 P of a word and of a sentence."""
+    our_seconds, our_scores = seconds(lambda: [list(ours.full_scores(text)) for text in texts])
+    their_seconds, their_scores = seconds(lambda: [list(theirs.full_scores(text)) for text in texts])
+    totals = [abs(ours.score(text) - theirs.score(text)) for text in texts]
+    pairs = [pair for one, other in zip(our_scores, their_scores, strict=True) for pair in zip(one, other, strict=True)]
+    return {
+        'sentences': len(texts),
+        'words': len(pairs),
+        'words_per_second': {'kenlm': len(pairs) / their_seconds, 'ours': len(pairs) / our_seconds},
+        'largest_difference_of_a_word': max(abs(one[0] - other[0]) for one, other in pairs),
+        'different_lengths_or_oovs': sum(one[1:] != other[1:] for one, other in pairs),
+        'largest_difference_of_a_sentence': {
+            most: max(d for d, text in zip(totals, texts) if len(text.split()) <= int(most))
+            for most in ('20', '60', '1000')
+        },
+    }
+
+
+def measure() -> dict[str, Any]:
+    """Returns all results."""
+    try:
+        import kenlm as module  # noqa: PLC0415 (an optional package)
+    except ImportError:
+        sys.exit('next_words.py: needs KenLM: pip install kenlm')
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / 'model.arpa'
+        cli.main(['export', _RUN.value, '--to=arpa', f'--output={path}'])
+        their_load, theirs = seconds(lambda: module.Model(str(path)))
+        our_load, ours = seconds(lambda: kenlm.Model(path))
+        run_load, _ = seconds(lambda: kenlm.Model(_RUN.value))
+        texts = sentences(_SENTENCES.value)
+        return {
+            **provenance.of_module('experiments.speed.next_words'),
+            'vocabulary': len(ours.vocabulary),
+            'arpa_bytes': path.stat().st_size,
+            'load_seconds': {'kenlm': their_load, 'ours': our_load, 'ours, the run': run_load},
+            'distributions': distributions(ours, theirs, module, texts),
+            'sentences': compare(ours, theirs, texts),
+        }
+
+
+def make_table(measured: dict[str, Any]) -> str:
+    """Returns the tables: medians over the rounds."""
+    found, read = measured['distributions'], measured['sentences']
+    medians = {name: statistics.median(values) for name, values in found['seconds'].items()}
+    kenlms, loop = (medians[f'{name}, BaseScore'] for name in ('kenlm', 'ours'))
+    rows = [[name, f'{s * 1e3:.3f}', f'{kenlms / s:.3g}', f'{loop / s:.3g}'] for name, s in medians.items()]
+    header = ['distribution over all words', 'ms a state', "KenLM's loop / it", 'our loop / it']
+    rates = {name: f'{rate:,.0f}' for name, rate in read['words_per_second'].items()}
+    loads = ', '.join(f'{name} {load:.1f} s' for name, load in measured['load_seconds'].items())
+    totals = ', '.join(f'{d:.1e} ({most} words)' for most, d in read['largest_difference_of_a_sentence'].items())
+    lines = [
+        f'|V| = {measured["vocabulary"]:,}, {measured["device"]}.',
+        f'Largest difference of log10 P: {found["largest_difference"]:.1e}.',
+        f'{read["sentences"]:,} sentences, {read["words"]:,} words with the ends:',
+        f'{rates["kenlm"]} words a second by kenlm, {rates["ours"]} by ours.',
+        f'Largest difference of a word: {read["largest_difference_of_a_word"]:.1e};',
+        f'of a sentence of at most so many words: {totals}.',
+        f'Different lengths or OOVs: {read["different_lengths_or_oovs"]}.',
+        f'Loading the ARPA file of {measured["arpa_bytes"] / 1e6:.0f} MB: {loads}.',
+    ]
+    return '\n'.join([markdown_table(header, rows), '', *lines])
+
+
+def main(_: list[str]) -> None:
+    """Measures unless --show is given, and prints the tables."""
+    path = pathlib.Path(_OUTPUT.value)
+    if not _SHOW.value:
+        results.write(path, measure())
+    results.show(lambda: make_table(results.read(path.parent, path.stem)))
+
+
+if __name__ == '__main__':
+    app.run(main)
