@@ -1,4 +1,4 @@
-"""KenLM's Python interface over any model: ARPA files, runs, and mixtures of them.
+"""KenLM's Python interface over any model: ARPA files, runs, packed models, and mixtures of them.
 
     from nplm_jax import kenlm
 
@@ -14,6 +14,7 @@ Dims: S states, V words.
 
 import functools
 import os
+import pathlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ from nplm_jax.inference.word_by_word import Context, MixtureReader, NetworkReade
 from nplm_jax.models.mixture import normalize_weights
 from nplm_jax.models.ngram import arpa, sentence_marks
 from nplm_jax.models.ngram.backoff import BackoffModel
-from nplm_jax.runs import catalog, loading
+from nplm_jax.runs import catalog, loading, packed
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 
@@ -89,8 +90,8 @@ class Model:
         """Loads a model.
 
         Args:
-            path: An ARPA file, or the run or packed model that `nplm_jax.load` takes; or several of these over the same
-                words, which are mixed.
+            path: An ARPA file, or what `nplm_jax.load` takes: a run or a packed model; or several over the same words,
+                which are mixed.
             weights: The weight of each of several; equal weights by default.
 
         Raises:
@@ -100,10 +101,9 @@ class Model:
         paths: list[Any] = [path] if is_one else list(path) if isinstance(path, Sequence) else []
         allowed = 'must be the path of an ARPA file or a run, or a list of such paths'
         require(bool(paths) and all(isinstance(p, _PATHS) for p in paths), 'path', path, allowed)
-        self._names = [os.fsdecode(p) for p in paths]
+        self._names = [os.path.abspath(_find(p)) for p in paths]
         self._weights = weights
-        absolute = [os.fsencode(os.path.abspath(expand('path', name))) for name in self._names]
-        self.path: bytes | list[bytes] = absolute[0] if is_one else absolute
+        self.path: bytes | list[bytes] = os.fsencode(self._names[0]) if is_one else [*map(os.fsencode, self._names)]
         parts = [_open(name) for name in self._names]
         part = parts[0] if is_one and weights is None else _mix(self._names, parts, weights)
         self._reader, self.vocabulary, self._end, self._split = part
@@ -212,12 +212,19 @@ class _Part(NamedTuple):
     split: Callable[[str], list[str]]
 
 
+def _find(path: Path) -> pathlib.Path:
+    """Returns the path of a file or of a run, which may be given by its name. Raises BadInput if nothing is there."""
+    file = expand('path', os.fsdecode(path))
+    found = file if file.exists() else catalog.expand_run(file)
+    require(found.exists(), 'path', str(file), 'no ARPA file or run is there')
+    return found
+
+
 def _open(path: str) -> _Part:
-    """Returns the model of an ARPA file, or what else `loading.load` takes."""
-    file = catalog.expand_run(path)
-    if file.is_file():
+    """Returns the model of an ARPA file, or of what else `loading.load` takes."""
+    file = pathlib.Path(path)
+    if file.is_file() and file.suffix != packed.SUFFIX:
         return _from_ngrams(*arpa.read(file, as_kenlm=True), _WORD.findall)
-    require(file.exists(), 'path', path, 'no ARPA file or run is there')
     _, vocabulary, model = loading.load(file)
     begin, is_lossless = scoring.LineStart.of(vocabulary).prefix, vocabulary.tokenizer.is_lossless
     if isinstance(model, BackoffModel) and begin and not is_lossless:

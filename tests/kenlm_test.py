@@ -303,6 +303,21 @@ def test_all_next_words_are_those_of_single_words(runs, name):
     assert model.next_words([]).shape == (0, len(model.vocabulary))
 
 
+def test_a_packed_model_and_a_run_by_its_name_are_the_run(runs, tmp_path, nplm_command, monkeypatch):
+    expected = kenlm.Model(runs / 'counts').score('i like coffee')
+    nplm_command('pack', runs / 'counts', tmp_path / 'model.nplm')
+    packed = kenlm.Model(tmp_path / 'model.nplm')
+    assert packed.score('i like coffee') == expected and packed.path.endswith(b'/model.nplm')
+    (tmp_path / 'runs').symlink_to(runs)
+    monkeypatch.chdir(tmp_path)
+    named = kenlm.Model('counts')
+    assert named.score('i like coffee') == expected and pickle.loads(pickle.dumps(named)).path == named.path
+    cut = (tmp_path / 'model.nplm').read_bytes()[:-9]
+    (tmp_path / 'cut.nplm').write_bytes(cut)
+    with pytest.raises(BadInput, match='not a model of nplm pack, or cut'):
+        kenlm.Model('cut.nplm')
+
+
 def test_a_run_without_marks_has_no_ends_of_sentences(runs, nplm_command, monkeypatch):
     model = kenlm.Model(runs / 'unmarked')
     with pytest.raises(BadInput, match='^eos=True: this model has no mark at the end of sentences: give eos=False$'):

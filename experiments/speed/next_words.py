@@ -133,12 +133,16 @@ def measure() -> dict[str, Any]:
         }
 
 
+def _show(ratio: float) -> str:
+    return f'{ratio:,.0f}' if ratio >= 10 else f'{ratio:.2f}'
+
+
 def make_table(measured: dict[str, Any]) -> str:
     """Returns the tables: medians over the rounds."""
     found, read = measured['distributions'], measured['sentences']
     medians = {name: statistics.median(values) for name, values in found['seconds'].items()}
     kenlms, loop = (medians[f'{name}, BaseScore'] for name in ('kenlm', 'ours'))
-    rows = [[name, f'{s * 1e3:.3f}', f'{kenlms / s:.3g}', f'{loop / s:.3g}'] for name, s in medians.items()]
+    rows = [[name, f'{s * 1e3:.3f}', *(_show(other / s) for other in (kenlms, loop))] for name, s in medians.items()]
     header = ['distribution over all words', 'ms a state', "KenLM's loop / it", 'our loop / it']
     rates = {name: f'{rate:,.0f}' for name, rate in read['words_per_second'].items()}
     loads = ', '.join(f'{name} {load:.1f} s' for name, load in measured['load_seconds'].items())
