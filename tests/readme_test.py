@@ -81,6 +81,7 @@ TABLES = [
     ('experiments/speed/README.md', 'speed.scaling --show'),
     ('experiments/speed/README.md', 'speed.vectorize --show'),
     ('experiments/speed/README.md', 'speed.history'),
+    ('experiments/speed/README.md', 'speed.next_words --show'),
     ('tests/mutants/README.md', 'tests.mutants.table'),
 ]
 
