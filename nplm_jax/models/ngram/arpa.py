@@ -7,6 +7,7 @@ The rare-word symbol is written as `<unk>`, and the paragraph mark as the senten
 `sentence_marks.split` says. Other readers require both marks: without a paragraph mark they have probability zero.
 """
 
+import itertools
 import math
 import pathlib
 import re
@@ -83,42 +84,55 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
             and line.
     """
     unigrams, *longer = _parse(path)
-    in_longer = {word for section in longer for ngram in section for word in ngram.words}
-    no_words = set() if as_kenlm else set(SENTENCE_MARKS) - in_longer
-    unigrams = [ngram for ngram in unigrams if ngram.log_p > _ZERO or ngram.words[0] not in no_words]
-    words = dict.fromkeys(ngram.words[0] for ngram in unigrams)
+    no_words = set() if as_kenlm else set(SENTENCE_MARKS).difference(*(section.words for section in longer))
+    words = dict.fromkeys(
+        word for word, log_p in zip(unigrams.words, unigrams.log_p) if log_p > _ZERO or word not in no_words
+    )
     if RARE in words:
         raise BadInput(
             f'{path}: has the word {RARE}, which stands for unknown words here; name it {UNKNOWN} in the text'
         )
-    if UNKNOWN not in words:
-        unigrams.append(_Ngram(0, (UNKNOWN,), _KENLM_UNKNOWN if as_kenlm else _ZERO, 0.0))
     ids = {word: i for i, word in enumerate({UNKNOWN: None} | words)}
+    unigrams = unigrams.take([i for i, word in enumerate(unigrams.words) if word in ids])
+    if UNKNOWN not in words:
+        unigrams.append(0, [UNKNOWN], _KENLM_UNKNOWN if as_kenlm else _ZERO, 0.0)
     keys: list[np.ndarray] = []
     log_p, log_b, zero = [], [], -math.inf if as_kenlm else _ZERO
     for section in (unigrams, *longer):
         packed = _pack(path, section, ids, keys)
         order = np.argsort(packed)
         keys.append(packed[order])
-        log_p.append(_log10_to_nats([ngram.log_p for ngram in section], zero)[order])
-        log_b.append(_log10_to_nats([ngram.log_b for ngram in section], zero)[order])
+        log_p.append(_log10_to_nats(section.log_p, zero)[order])
+        log_b.append(_log10_to_nats(section.log_b, zero)[order])
     vocabulary = Vocabulary((RARE, *list(ids)[1:]), (0,) * len(ids))
     return BackoffModel(NgramTable(len(ids), tuple(keys)), log_p, log_b[:-1]), vocabulary
 
 
-class _Ngram(NamedTuple):
-    """A line of a file: its number, the words, and decimal logarithms."""
+class _Section(NamedTuple):
+    """The n-grams of one order: of each its line, its words (all in one list), and its decimal logarithms."""
 
-    line: int
-    words: tuple[str, ...]
-    log_p: float
-    log_b: float
+    lines: list[int]
+    words: list[str]
+    log_p: list[float]
+    log_b: list[float]
+
+    def append(self, line: int, words: list[str], log_p: float, log_b: float) -> None:
+        """Appends an n-gram."""
+        self.lines.append(line)
+        self.words.extend(words)
+        self.log_p.append(log_p)
+        self.log_b.append(log_b)
+
+    def take(self, rows: list[int]) -> '_Section':
+        """Returns some of the 1-grams."""
+        lines, words = [self.lines[i] for i in rows], [self.words[i] for i in rows]
+        return _Section(lines, words, [self.log_p[i] for i in rows], [self.log_b[i] for i in rows])
 
 
-def _parse(path: pathlib.Path) -> list[list[_Ngram]]:
+def _parse(path: pathlib.Path) -> list[_Section]:
     """Returns the n-grams of each order in the order of the file."""
     sizes: list[int] = []  # of the sections, according to the header
-    sections: list[list[_Ngram]] = []
+    sections: list[_Section] = []
     in_header, number = False, 1
     for number, line in read_lines(path):
         order = len(sections)
@@ -131,17 +145,18 @@ def _parse(path: pathlib.Path) -> list[list[_Ngram]]:
         elif in_header and (size := _parse_size(fields, len(sizes) + 1)) is not None:
             sizes.append(size)
         elif is_end or ((in_header or order) and order < len(sizes) and fields == [f'\\{order + 1}-grams:']):
-            if order and len(sections[-1]) != sizes[order - 1]:
-                problem = f'{len(sections[-1])} {order}-grams end here; the header says {sizes[order - 1]}'
+            if order and len(sections[-1].lines) != sizes[order - 1]:
+                problem = f'{len(sections[-1].lines)} {order}-grams end here; the header says {sizes[order - 1]}'
                 raise BadInput(f'{path}:{number}: {problem}')
             if is_end:
                 return sections
             in_header = False
-            sections.append([])
-        elif order and (ngram := _parse_ngram(fields, order, number)):
-            if ngram.log_b:
-                _check_backoff(path, ngram, order == len(sizes))
-            sections[-1].append(ngram)
+            sections.append(_Section([], [], [], []))
+        elif order and (ngram := _parse_ngram(fields, order)):
+            words, log_p, log_b = ngram
+            if log_b:
+                _check_backoff(f'{path}:{number}', log_b, order == len(sizes))
+            sections[-1].append(number, words, log_p, log_b)
         else:
             expected = f'log10 probability, {order} words, log10 back-off weight, or the next section'
             if not order:
@@ -156,26 +171,27 @@ def _parse_size(fields: list[str], order: int) -> int | None:
     return int(match[2]) if match and int(match[1]) == order <= _MAX_ORDER else None
 
 
-def _parse_ngram(fields: list[str], order: int, number: int) -> _Ngram | None:
-    """Returns the n-gram of a line; None for a malformed line."""
+def _parse_ngram(fields: list[str], order: int) -> tuple[list[str], float, float] | None:
+    """Returns words, log10 P and log10 back-off weight of the n-gram of a line; None for a malformed line."""
     try:
-        log_p, *log_b = (float(field) for field in (fields[0], *fields[order + 1 :]))
+        log_p, log_b = float(fields[0]), [*map(float, fields[order + 1 :])]
     except ValueError:
         return None
-    is_valid = len(fields) > order and len(log_b) < 2 and log_p <= 0  # no NaN
-    # KenLM takes both spellings for the unknown word.
-    words = tuple(UNKNOWN if word == UNKNOWN_IN_CAPITALS else word for word in fields[1 : order + 1])
-    return _Ngram(number, words, log_p, log_b[0] if log_b else 0.0) if is_valid else None
+    words = fields[1 : order + 1]
+    if UNKNOWN_IN_CAPITALS in words:  # KenLM takes both spellings
+        words = [UNKNOWN if word == UNKNOWN_IN_CAPITALS else word for word in words]
+    is_valid = len(words) == order and len(log_b) < 2 and log_p <= 0  # no NaN
+    return (words, log_p, log_b[0] if log_b else 0.0) if is_valid else None
 
 
-def _check_backoff(path: pathlib.Path, ngram: _Ngram, is_longest: bool) -> None:
+def _check_backoff(where: str, log_b: float, is_longest: bool) -> None:
     """Raises BadInput if an n-gram has a back-off weight that no model has; KenLM refuses nearly the same ones."""
-    if is_longest or not -math.inf < ngram.log_b <= -_ZERO:
+    if is_longest or not -math.inf < log_b <= -_ZERO:
         allowed = 'the longest n-grams have none' if is_longest else f'must be finite and at most {-_ZERO:g}'
-        raise BadInput(f'{path}:{ngram.line}: log10 back-off weight {ngram.log_b:g}: {allowed}')
+        raise BadInput(f'{where}: log10 back-off weight {log_b:g}: {allowed}')
 
 
-def _pack(path: pathlib.Path, section: list[_Ngram], ids: dict[str, int], keys: list[np.ndarray]) -> np.ndarray:
+def _pack(path: pathlib.Path, section: _Section, ids: dict[str, int], keys: list[np.ndarray]) -> np.ndarray:
     """Returns the key of each n-gram of a section.
 
     Args:
@@ -184,13 +200,13 @@ def _pack(path: pathlib.Path, section: list[_Ngram], ids: dict[str, int], keys: 
         ids: The id of each word.
         keys: Those of the lower orders.
     """
-    ids_IxK = np.array([[ids.get(word, -1) for word in ngram.words] for ngram in section], np.int64)
-    ids_IxK = ids_IxK.reshape(-1, len(keys) + 1)
-    nodes = np.zeros(len(section), np.int64)
+    order = len(keys) + 1
+    ids_IxK = np.array([*map(ids.get, section.words, itertools.repeat(-1))], np.int64).reshape(-1, order)
+    nodes = np.zeros(len(ids_IxK), np.int64)
     for k, lower_keys in enumerate(keys):
         nodes = find(lower_keys, nodes * len(ids) + ids_IxK[:, k])
     packed = nodes * len(ids) + ids_IxK[:, -1]
-    is_repeated = np.ones(len(section), bool)
+    is_repeated = np.ones(len(packed), bool)
     is_repeated[np.unique(packed, return_index=True)[1]] = False
     for bad, problem in (
         (np.any(ids_IxK < 0, axis=1), 'has a word without a 1-gram'),
@@ -198,8 +214,9 @@ def _pack(path: pathlib.Path, section: list[_Ngram], ids: dict[str, int], keys: 
         (is_repeated, 'occurs twice'),
     ):
         if bad.any():
-            ngram = section[int(bad.argmax())]
-            raise BadInput(f'{path}:{ngram.line}: {" ".join(ngram.words)!r} {problem}')
+            row = int(bad.argmax())
+            words = ' '.join(section.words[row * order : (row + 1) * order])
+            raise BadInput(f'{path}:{section.lines[row]}: {words!r} {problem}')
     return packed
 
 
