@@ -15,7 +15,7 @@ import pkgutil
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nplm_jax import kenlm
+    from nplm_jax import decoding, kenlm
     from nplm_jax.data.vocabulary import Vocabulary
     from nplm_jax.inference.embeddings import neighbours
     from nplm_jax.inference.generation import Choice, encode_prompt, sample
@@ -48,6 +48,7 @@ __all__ = [
     'Network',
     'OpenVocabulary',
     'Vocabulary',
+    'decoding',
     'encode_prompt',
     'induce',
     'kenlm',
@@ -72,6 +73,7 @@ _MODULES = {  # where each name is defined, or for a module the subpackage that 
     'Network': 'models.network',
     'OpenVocabulary': 'models.open_vocabulary',
     'Vocabulary': 'data.vocabulary',
+    'decoding': '',
     'encode_prompt': 'inference.generation',
     'induce': 'inference.new_words',
     'kenlm': '',

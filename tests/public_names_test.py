@@ -13,7 +13,7 @@ import nplm_jax
 
 NAMES = {
     *('load_config', 'override', 'load_settings', 'load_dataset', 'train', 'load'),
-    *('Vocabulary', 'LanguageModel', 'Network', 'nplm', 'mixture', 'kenlm'),
+    *('Vocabulary', 'LanguageModel', 'Network', 'nplm', 'mixture', 'kenlm', 'decoding'),
     *(
         'perplexity',
         'encode_prompt',

@@ -28,7 +28,7 @@ from tests import nested_calls
 
 ROOT = pathlib.Path(__file__).parents[1]
 PART = re.compile(r'(<!-- (\w+): python -m tests\.docs_test writes this -->\n\n).*?(\n\n<!-- end -->)', re.DOTALL)
-ROOMS = tuple('utils config data distributed outputs models inference training runs kenlm'.split())  # upward
+ROOMS = tuple('utils config data distributed outputs models inference training runs kenlm decoding'.split())  # upward
 
 
 def config_keys() -> str:
@@ -159,6 +159,7 @@ def _imported(path: pathlib.Path) -> set[str]:
 # The tests of modules that no test imports, or that others name better than their imports do.
 THROUGH_OTHERS = {
     'cli/__main__': 'tests/cli/main_test.py',
+    'cli/decode': 'tests/decoding_test.py',
     'cli/explorer/continuations': 'tests/cli/explorer/page_test.py',
     'cli/explorer/header': 'tests/cli/explorer/page_test.py',
     'cli/explorer/parts': 'tests/cli/explorer/page_test.py',

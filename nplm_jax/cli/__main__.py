@@ -22,6 +22,7 @@ COMMANDS = {
     'sweep': Command('sweep', 'train a config with several values of its keys'),
     'generate': Command('generate', 'text from trained models'),
     'score': Command('score', 'how likely a text is, word by word; re-ranking of alternatives'),
+    'decode': Command('decode', 'words of CTC emissions, by beam search with trained models'),
     'surprisal': Command('surprisal', 'surprisal, entropy and rank of the words of an experiment, as a table'),
     'next': Command('next_words', 'the most likely next words, by model'),
     'mix': Command('mix', 'the mixture of trained models: its learned weights and its perplexity'),

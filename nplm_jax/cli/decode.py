@@ -1,0 +1,127 @@
+"""Speech recognition: the words of CTC emissions, by beam search with trained models.
+
+    nplm decode runs/brown-lstm runs/brown-kneser_ney_5 --emissions=test.npz --tokens=tokens.txt --lexicon=lexicon.txt
+    nplm decode runs/brown-lstm --emissions=valid.npz --tokens=... --lexicon=... --references=valid.txt --tune
+
+EMISSIONS has an array for each utterance, frames x tokens, natural log-probabilities. TOKENS has a token a line, in the
+order of the columns, with `-` for blank and `|` between words. LEXICON has lines `word t o k e n s |`; a word may have
+several. Words that the models lack are <rare> to them. REFERENCES has lines `UTTERANCE words`.
+Prints `UTTERANCE words`, with a tab between, and with --references the word error rate on stderr; with --tune the best
+weights as flags. RUN may also be an ARPA file. Needs the package flashlight-text.
+"""
+
+import argparse
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from nplm_jax.cli.parser import Parser
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import expand, read_lines
+
+_ROUNDS = 2  # of --tune: search, tune on what was found, search again
+
+
+def main(argv: Sequence[str]) -> None:
+    """Decodes."""
+    parser = Parser('decode', __doc__)
+    parser.add_runs()
+    parser.add_argument('--emissions', required=True, metavar='FILE.npz', help='emissions; required')
+    parser.add_argument('--tokens', required=True, metavar='FILE', help='tokens, one a line; required')
+    parser.add_argument('--lexicon', required=True, metavar='FILE', help='words and their spellings; required')
+    parser.add_argument('--references', default='', metavar='FILE', help='right words; default: none')
+    parser.add_owned('references', '--tune', action='store_true', help='print weights tuned on the references')
+    weights = 'mixture weights of several runs, as of nplm score; default: equal'
+    parser.add_argument('--weights', default='', help=weights)
+    parser.add_argument('--lm_weight', type=float, default=1.0, help='weight of log P of the words')
+    parser.add_argument('--word_score', type=float, default=0.0, help='added for each word')
+    parser.add_argument('--beam_size', type=int, default=50, help='hypotheses that are kept')
+    flags = parser.parse_args(argv)
+    require(flags.beam_size > 0, '--beam_size', flags.beam_size, 'must be 1 or more')
+
+    import tqdm
+
+    from nplm_jax import decoding, kenlm
+    from nplm_jax.cli.mixture_weights import read_weights
+    from nplm_jax.runs import process
+
+    tokens = [line.rstrip('\n') for _, line in read_lines(expand('--tokens', flags.tokens))]
+    lexicon = read_lexicon(flags.lexicon, tokens)
+    emissions = read_emissions(flags, len(tokens))
+    references = read_references(flags, emissions)
+    process.set_up_process()
+    mixed = read_weights(flags.weights, flags.workdir)[0].tolist() if len(flags.workdir) > 1 else None
+    model = kenlm.Model(flags.workdir if mixed else flags.workdir[0], mixed)
+    chosen = decoding.Weights(flags.lm_weight, flags.word_score)
+
+    def search(weights: decoding.Weights) -> list[list[decoding.Hypothesis]]:
+        decoder = decoding.Decoder(model, tokens, lexicon, weights, beam_size=flags.beam_size)
+        return [decoder.decode(array) for array in tqdm.tqdm(emissions.values(), unit=' utterances', disable=None)]
+
+    def error(lists: Sequence[Sequence[decoding.Hypothesis]]) -> float:
+        return decoding.word_error_rate([best[0].words for best in lists], references.values())
+
+    lists = search(chosen)
+    if flags.tune:
+        first = error(lists)
+        for _ in range(_ROUNDS):
+            chosen, _ = decoding.tune(lists, list(references.values()))
+            lists = search(chosen)
+        print(f'word error rate: {first:.4f} with the given weights, {error(lists):.4f} tuned', file=sys.stderr)
+        print(f'--lm_weight={chosen.lm_weight:.6g} --word_score={chosen.word_score:.6g}')
+        return
+    for name, hypotheses in zip(emissions, lists):
+        print(f'{name}\t{" ".join(hypotheses[0].words)}')
+    if references:
+        print(f'word error rate: {error(lists):.4f}', file=sys.stderr)
+
+
+def read_lexicon(path: str, tokens: Sequence[str]) -> dict[str, list[list[str]]]:
+    """Returns the spellings of each word. Raises BadInput, which names the line, for one that is not in the tokens."""
+    lexicon: dict[str, list[list[str]]] = {}
+    known, file = set(tokens), expand('--lexicon', path)
+    for number, line in read_lines(file):
+        word, *spelling = line.split() or ['']
+        if not spelling or not known.issuperset(spelling):
+            strange = next((token for token in spelling if token not in known), None)
+            what = (
+                f'{strange!r} is not one of the {len(known)} tokens of --tokens' if spelling else 'no word and spelling'
+            )
+            raise BadInput(f'{file}:{number}: {what}')
+        lexicon.setdefault(word, []).append(spelling)
+    require(bool(lexicon), '--lexicon', path, 'holds no words')
+    return lexicon
+
+
+def read_emissions(flags: argparse.Namespace, num_tokens: int) -> dict[str, object]:
+    """Returns the emissions by utterance. Raises BadInput for a file that is damaged, empty or of other tokens."""
+    import zipfile
+
+    import numpy as np
+
+    from nplm_jax import decoding
+
+    path: pathlib.Path = expand('--emissions', flags.emissions)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            require(hasattr(file, 'files'), '--emissions', flags.emissions, 'must be a .npz with an array an utterance')
+            arrays = {name: file[name] for name in file.files}
+    except BadInput:
+        raise
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        raise BadInput(
+            f'--emissions={flags.emissions!r}: cannot be read ({str(error).partition(chr(10))[0]})'
+        ) from None
+    require(bool(arrays), '--emissions', flags.emissions, 'holds no utterance')
+    return {name: decoding.check_emissions(f'--emissions: {name}', x, num_tokens) for name, x in arrays.items()}
+
+
+def read_references(flags: argparse.Namespace, utterances: dict[str, object]) -> dict[str, list[str]]:
+    """Returns the words of each utterance, in the order of the emissions. Raises BadInput where one is missing."""
+    if not flags.references:
+        return {}
+    rows = (line.split() for _, line in read_lines(expand('--references', flags.references)))
+    words = {row[0]: row[1:] for row in rows if row}
+    for name in utterances:
+        require(name in words, '--references', flags.references, f'has no line of the utterance {name!r}')
+    return {name: words[name] for name in utterances}

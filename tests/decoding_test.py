@@ -1,0 +1,196 @@
+"""Beam search over CTC emissions finds what a search over all alignments finds, with the weights of the model."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from configs import sentences
+from nplm_jax import decoding, kenlm
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.runs import experiment
+from nplm_jax.utils.errors import BadInput
+
+pytest.importorskip('flashlight.lib.text.decoder', reason='pip install flashlight-text')
+
+TOKENS = ['-', '|', 'a', 'b']
+LEXICON = {'a': [['a', '|']], 'ab': [['a', 'b', '|']], 'ba': [['b', 'a', '|'], ['b', '|']]}
+ARPA = """\\data\\
+ngram 1=6
+ngram 2=4
+
+\\1-grams:
+-1.5	<unk>	-0.25
+-99	<s>	-0.3
+-0.6	</s>
+-0.5	a	-0.125
+-0.9	ab	-0.2
+-1.1	ba	0
+
+\\2-grams:
+-0.3	<s> ab
+-0.75	a ba
+-0.2	ab a
+-0.4	ba </s>
+
+\\end\\
+"""
+
+
+@pytest.fixture(scope='module')
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp('arpa') / 'lm.arpa'
+    path.write_text(ARPA)
+    return kenlm.Model(path)
+
+
+def collapse(path):
+    tokens = [TOKENS[i] for i, _ in itertools.groupby(path)]
+    return tuple(token for token in tokens if token != '-')
+
+
+def parses(tokens):
+    """All ways to read tokens as words, with silence anywhere between them."""
+    if not tokens:
+        yield ()
+        return
+    if tokens[0] == '|':
+        yield from parses(tokens[1:])
+    for word, spellings in LEXICON.items():
+        for spelling in spellings:
+            if tokens[: len(spelling)] == tuple(spelling):
+                yield from ((word, *rest) for rest in parses(tokens[len(spelling) :]))
+
+
+def search(emissions_FxN, model, weights):
+    """The best total of each sequence of words, over all alignments."""
+    best = {}
+    for path in itertools.product(range(len(TOKENS)), repeat=len(emissions_FxN)):
+        for words in parses(collapse(path)):
+            emission = float(sum(row[i] for row, i in zip(emissions_FxN, path)))
+            log_p = model.score(' '.join(words)) * math.log(10) if model else 0.0
+            total = emission + weights.lm_weight * log_p + weights.word_score * len(words)
+            best[words] = max(best.get(words, (-math.inf,)), (total, emission, log_p))
+    return best
+
+
+@pytest.mark.parametrize('seed', range(5))
+@pytest.mark.parametrize('weights', [decoding.Weights(), decoding.Weights(2.0, -0.7), decoding.Weights(0.3, 1.0)])
+def test_the_search_finds_the_best_words_of_all(model, seed, weights):
+    rng = np.random.default_rng(seed)
+    logits_FxN = rng.normal(size=(6, len(TOKENS))) * 2
+    emissions_FxN = (logits_FxN - np.logaddexp.reduce(logits_FxN, axis=1, keepdims=True)).astype(np.float32)
+    for used in (model, None):
+        expected = search(emissions_FxN, used, weights)
+        decoder = decoding.Decoder(
+            used, TOKENS, LEXICON, weights, beam_size=5000, beam_size_token=4, beam_threshold=1e9
+        )
+        found = decoder.decode(emissions_FxN)
+        assert found[0].words == max(expected, key=lambda words: expected[words][0])
+        assert {h.words for h in found} == set(expected)
+        for hypothesis in found:
+            got = hypothesis.score, hypothesis.emission, hypothesis.log_p
+            np.testing.assert_allclose(got, expected[hypothesis.words], rtol=1e-5, atol=1e-4)
+        assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+        assert decoder.decode(emissions_FxN) == found  # nothing of a search is left
+
+
+def test_a_network_and_unknown_words(tmp_path):
+    config = sentences.get_config()
+    config.train.epochs, config.train.evaluate_every = 2, 0
+    experiment.run(config, tmp_path / 'run')
+    model = kenlm.Model(tmp_path / 'run')
+    lexicon = {word: [[*word, '|']] for word in ('i', 'like', 'dog', 'zzz')}
+    tokens = ['-', '|', *sorted(set('ilikedogz'))]
+    emissions_FxN = np.full((12, len(tokens)), -9.0, np.float32)
+    for frame, token in enumerate('i|zz-z|dog|-'.replace('zz-z', 'z-z-z')[:12]):
+        emissions_FxN[frame, tokens.index(token)] = -0.01
+    (best, *_) = decoding.Decoder(model, tokens, lexicon, decoding.Weights(0.1)).decode(emissions_FxN)
+    assert best.words == ('i', 'zzz', 'dog')
+    assert best.log_p == pytest.approx(model.score('i zzz dog') * math.log(10), rel=1e-5)
+
+
+def test_weights_are_tuned_on_references():
+    def hypothesis(words, emission, log_p):
+        return decoding.Hypothesis(tuple(words.split()), 0.0, emission, log_p)
+
+    lists = [
+        [hypothesis('a b', -1.0, -9.0), hypothesis('a c', -2.0, -3.0)],
+        [hypothesis('a', -1.0, -2.0), hypothesis('b', -3.0, -1.9)],
+    ]
+    weights, error = decoding.tune(lists, [['a', 'c'], ['a']])
+    assert error == 0 and 1 / 6 < weights.lm_weight < 20
+    assert decoding.word_error_rate([['a'], ['b', 'c']], [['a'], ['b']]) == pytest.approx(0.5)
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / 'lm.arpa').write_text(ARPA)
+    (tmp_path / 'tokens.txt').write_text('\n'.join(TOKENS) + '\n')
+    (tmp_path / 'lexicon.txt').write_text('a a |\nab\ta b |\nba b a |\nba b |\n')
+    (tmp_path / 'references.txt').write_text('one a ba\ntwo ab\n')
+    emissions = {}
+    for name, path in (('one', '-a|b|-'), ('two', 'a-b|--')):
+        emissions[name] = np.full((len(path), 4), -5.0, np.float32)
+        emissions[name][range(len(path)), [TOKENS.index(token) for token in path]] = -0.02
+    np.savez(tmp_path / 'emissions.npz', **emissions)
+    names = {'emissions': 'emissions.npz', 'tokens': 'tokens.txt', 'lexicon': 'lexicon.txt'}
+    return lambda **changes: [
+        'decode', str(tmp_path / 'lm.arpa'), *(f'--{k}={tmp_path / v}' for k, v in {**names, **changes}.items())
+    ]  # fmt: skip
+
+
+def test_the_command(files, nplm_command):
+    assert nplm_command(*files(), '--lm_weight=0.1')[0] == ['one\ta ba', 'two\tab']
+    printed, errors = nplm_command(*files(references='references.txt'), '--lm_weight=0.1')
+    assert printed == ['one\ta ba', 'two\tab'] and errors[-1] == 'word error rate: 0.0000'
+    printed, errors = nplm_command(*files(references='references.txt'), '--tune')
+    assert printed[0].startswith('--lm_weight=') and ' --word_score=' in printed[0]
+    assert errors[-1].startswith('word error rate: ')
+
+
+@pytest.mark.parametrize(
+    'name,content,message',
+    [
+        ('tokens', '-\n|\na\n', "lexicon.txt:2: 'b' is not one of the 3 tokens of --tokens"),
+        ('lexicon', 'a\n', 'lexicon:1: no word and spelling'),
+        ('lexicon', '', 'holds no words'),
+        ('tokens', '_\n|\na\nb\n', "blank='-': must be one of the tokens"),
+        ('tokens', '-\n|\na\nb\nb\n', 'must have 5 columns, one a token'),
+        ('references', 'one a\n', "has no line of the utterance 'two'"),
+        ('emissions', 'no zip', 'cannot be read ('),
+    ],
+)
+def test_bad_files_are_one_line(files, tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(files(**{name: name}))
+    assert stop.value.code == 2
+
+
+@pytest.mark.parametrize(
+    'arrays,message',
+    [
+        ({}, 'holds no utterance'),
+        ({'x': np.zeros((3, 4), np.int32)}, 'must be floats, frames x tokens'),
+        ({'x': np.zeros((0, 4), np.float32)}, 'must be floats, frames x tokens'),
+        ({'x': np.zeros((3, 5), np.float32)}, 'must have 4 columns, one a token'),
+        ({'x': np.full((3, 4), np.nan)}, 'must be log-probabilities: no NaN, none above 0'),
+        ({'x': np.full((3, 4), 0.5)}, 'must be log-probabilities: no NaN, none above 0'),
+        ({'x': np.array([{}])}, 'cannot be read (Object arrays cannot be loaded'),
+    ],
+)
+def test_bad_emissions_are_one_line(files, tmp_path, capsys, arrays, message):
+    np.savez(tmp_path / 'bad.npz', **arrays)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(files(emissions='bad.npz'))
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and message in error and error.count('\n') == 1
+
+
+def test_a_lexicon_in_other_tokens_is_refused_in_python(model):
+    with pytest.raises(BadInput, match=r"^lexicon='x y': must be spelled in the 4 tokens"):
+        decoding.Decoder(model, TOKENS, {'x': [['y']]})
+    with pytest.raises(BadInput, match='^tokens=5: must be different'):
+        decoding.Decoder(model, [*TOKENS, 'a'], LEXICON)
