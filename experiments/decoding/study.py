@@ -1,0 +1,178 @@
+"""Word error rates of a beam search with different models, on Brown's sentences through a simulated noisy channel.
+
+    nplm train brown:modified_kneser_ney_5 && nplm train brown:one_minute
+    python -m experiments.decoding.study --runs=runs          # measures, and writes results/brown.json
+    python -m experiments.decoding.study                      # prints the table
+
+The channel spells each word in its characters. A character lasts some frames of 1/50 s, is confused with another one now
+and then, and every score has Gaussian noise. Weights are tuned on sentences of the validation words.
+
+Dims: F frames, N tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments import results
+from nplm_jax import decoding, kenlm
+from nplm_jax.data import corpora
+from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS
+from nplm_jax.runs import loading, process, provenance
+from nplm_jax.utils.text import markdown_table
+
+RESULTS = pathlib.Path(__file__).parent / 'results'
+BLANK, SILENCE = '<blank>', '<space>'  # characters of words may be - and |
+FRAMES_PER_SECOND = 50
+MEAN_FRAMES = 2.0  # of a character, beyond the first
+BLANKS = 0.4  # the probability of a blank after a character; two equal characters always have one
+CONFUSED = 0.08  # the probability that a character sounds like another one
+SIGNAL, WEAK, NOISE = 5.0, 3.5, 1.8  # scores of what is heard and of what was said, and the noise of every score
+SENTENCES = {'valid': 60, 'test': 150}
+LENGTHS = range(5, 26)  # words of a sentence
+NGRAM, NETWORK = 'brown-modified_kneser_ney_5', 'brown-one_minute'
+SYSTEMS: Mapping[str, Sequence[str]] = {
+    'no model': (),
+    'modified Kneser-Ney 5-gram': (NGRAM,),
+    'LSTM': (NETWORK,),
+    'mixture, 0.5 each': (NGRAM, NETWORK),
+}
+ROUNDS = 2  # of tuning
+BEAM = {'beam_size': 200, 'beam_size_token': 20, 'beam_threshold': 50.0}
+
+
+def sentences(words: Sequence[str], number: int, rng: np.random.Generator) -> list[list[str]]:
+    """Returns sentences of a text: what stands between ends of sentences, with the end."""
+    found, start = [], 0
+    for i, word in enumerate(words):
+        if word in BOUNDARY_TOKENS:
+            start = i + 1
+        elif word in ('.', '?', '!'):
+            if i + 1 - start in LENGTHS:
+                found.append(list(words[start : i + 1]))
+            start = i + 1
+    return [found[i] for i in sorted(rng.choice(len(found), number, replace=False))]
+
+
+def sound(sentence: Sequence[str], tokens: Sequence[str], rng: np.random.Generator) -> np.ndarray:
+    """Returns the log-probabilities of the tokens in each frame of a sentence, float32, F x N."""
+    places = {token: i for i, token in enumerate(tokens)}
+    spelled = [token for word in sentence for token in (*word, SILENCE)]
+    frames: list[tuple[int, int]] = []  # what is heard, and what was said
+    for token, after in zip(spelled, [*spelled[1:], '']):
+        heard = places[token]
+        if token != SILENCE and rng.random() < CONFUSED:
+            heard = int(rng.integers(2, len(tokens)))
+        frames += [(heard, places[token])] * (1 + int(rng.poisson(MEAN_FRAMES)))
+        if token == after or rng.random() < BLANKS:
+            frames.append((places[BLANK], places[BLANK]))
+    scores_FxN, rows_F = rng.normal(scale=NOISE, size=(len(frames), len(tokens))), np.arange(len(frames))
+    heard_F, said_F = np.array(frames).T
+    scores_FxN[rows_F, said_F] += WEAK
+    scores_FxN[rows_F, heard_F] += np.where(heard_F == said_F, SIGNAL - WEAK, SIGNAL)
+    return (scores_FxN - np.logaddexp.reduce(scores_FxN, axis=1, keepdims=True)).astype(np.float32)
+
+
+def measure(runs: pathlib.Path) -> dict[str, Any]:
+    """Returns the word error rate and the time of each system."""
+    process.set_up_process()
+    settings, vocabulary, _ = loading.load(runs / NGRAM)
+    corpus = corpora.load(settings.corpus)
+    known = [word for word in vocabulary.words[1:] if word not in BOUNDARY_TOKENS]
+    texts = {}
+    for number, split in enumerate(('valid', 'test')):
+        span, rng = corpus.splits[split], np.random.default_rng(number)
+        texts[split] = sentences(corpus.words[span.start : span.stop], SENTENCES[split], rng)
+    characters = sorted(
+        {c for word in known for c in word} | {c for text in texts.values() for s in text for w in s for c in w}
+    )
+    tokens = [BLANK, SILENCE, *characters]
+    lexicon = {word: [[*word, SILENCE]] for word in known}
+    rng = np.random.default_rng(2)
+    emissions = {split: [sound(sentence, tokens, rng) for sentence in text] for split, text in texts.items()}
+    seconds = {split: sum(map(len, arrays)) / FRAMES_PER_SECOND for split, arrays in emissions.items()}
+    unknown = [word not in lexicon for sentence in texts['test'] for word in sentence]
+    systems = {}
+    for name, folders in SYSTEMS.items():
+        model = kenlm.Model([runs / folder for folder in folders]) if folders else None
+        systems[name] = measure_system(model, tokens, lexicon, emissions, texts, seconds)
+        print(name, systems[name], flush=True)
+    return {
+        'sentences': {split: len(text) for split, text in texts.items()},
+        'words': {split: sum(map(len, text)) for split, text in texts.items()},
+        'seconds': seconds,
+        'unknown_share': float(np.mean(unknown)),
+        'tokens': len(tokens),
+        'lexicon': len(lexicon),
+        'systems': systems,
+        'command': 'python -m experiments.decoding.study --runs=runs',
+        **provenance.provenance(),
+    }
+
+
+def measure_system(
+    model: kenlm.Model | None,
+    tokens: Sequence[str],
+    lexicon: decoding.Lexicon,
+    emissions: Mapping[str, Sequence[np.ndarray]],
+    texts: Mapping[str, Sequence[Sequence[str]]],
+    seconds: Mapping[str, float],
+) -> dict[str, Any]:
+    """Tunes the weights on the validation sentences and returns what the search finds on the test sentences."""
+
+    def search(split: str) -> list[list[decoding.Hypothesis]]:
+        decoder = decoding.Decoder(model, tokens, lexicon, weights, blank=BLANK, silence=SILENCE, **BEAM)
+        return [decoder.decode(array) for array in emissions[split]]
+
+    weights, best = decoding.Weights(1.0 if model else 0.0), (2.0, decoding.Weights())
+    for _ in range(ROUNDS + 1):
+        lists = search('valid')
+        error = decoding.word_error_rate([found[0].words for found in lists], texts['valid'])
+        best = min(best, (error, weights), key=lambda pair: pair[0])
+        tuned, _ = decoding.tune(lists, texts['valid'])
+        weights = tuned if model else decoding.Weights(0.0, tuned.word_score)
+    weights = best[1]
+    started, processor = time.perf_counter(), time.process_time()
+    lists = search('test')
+    took, spent = time.perf_counter() - started, time.process_time() - processor
+    error = decoding.word_error_rate([found[0].words for found in lists], texts['test'])
+    return {
+        'word_error_rate': error,
+        'valid': best[0],
+        'lm_weight': weights.lm_weight,
+        'word_score': weights.word_score,
+        'seconds_per_second': took / seconds['test'],
+        'processor_seconds_per_second': spent / seconds['test'],
+    }
+
+
+def make_table(measured: Mapping[str, Any]) -> str:
+    """Returns the table of the README."""
+    header = ['model', 'word error rate, %', 'of validation, %', 'lm_weight', 'word_score', 's per second of speech']
+    rows = []
+    for name, row in measured['systems'].items():
+        errors = [f'{100 * row[key]:.1f}' for key in ('word_error_rate', 'valid')]
+        weights = [f'{row[key]:.2f}' for key in ('lm_weight', 'word_score')]
+        rows.append([name, *errors, *weights, f'{row["processor_seconds_per_second"]:.3f}'])
+    return markdown_table(header, rows)
+
+
+def main() -> None:
+    """Measures, or prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--runs', help='folder with the runs; default: print the committed table')
+    flags = parser.parse_args()
+    if flags.runs:
+        RESULTS.mkdir(exist_ok=True)
+        results.write(RESULTS / 'brown.json', measure(pathlib.Path(flags.runs)))
+    results.show(lambda: make_table(results.read(RESULTS, 'brown')))
+
+
+if __name__ == '__main__':
+    main()
