@@ -162,11 +162,12 @@ def test_the_command(files, nplm_command):
         ('emissions', 'no zip', 'cannot be read ('),
     ],
 )
-def test_bad_files_are_one_line(files, tmp_path, name, content, message):
+def test_bad_files_are_one_line(files, tmp_path, capsys, name, content, message):
     (tmp_path / name).write_text(content)
     with pytest.raises(SystemExit) as stop:
         cli.main(files(**{name: name}))
-    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and message in error and error.count('\n') == 1
 
 
 @pytest.mark.parametrize(

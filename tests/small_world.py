@@ -19,6 +19,8 @@ import subprocess
 import sys
 import time
 
+import numpy as np
+
 ROOT = pathlib.Path(__file__).parents[1]
 SENTENCES = (
     'The jury said that it was over .',
@@ -74,6 +76,11 @@ class SmallWorld:
         (folder / 'DIR').mkdir()
         for name in ('my_text.txt', 'train.txt', 'valid.txt', 'test.txt', 'DIR/news.txt'):
             (folder / name).write_text(text)
+        (folder / 'tokens.txt').write_text('-\n|\nt\nh\ne\n')
+        (folder / 'lexicon.txt').write_text('the t h e |\nhe h e |\n')
+        (folder / 'references.txt').write_text('one the\n')
+        for name in ('valid.npz', 'test.npz'):
+            np.savez(folder / name, one=np.full((9, 5), np.log(0.2), np.float32))
         (folder / 'configs').mkdir()
         for name in ('ap_news', 'brown', 'sentences', 'text', 'wikitext2'):
             code = CONFIG.format(name=name, text=str(folder / 'my_text.txt'))

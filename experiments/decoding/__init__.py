@@ -1,0 +1,1 @@
+"""Word error rates of beam searches with different models."""

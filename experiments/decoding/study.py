@@ -4,8 +4,8 @@
     python -m experiments.decoding.study --runs=runs          # measures, and writes results/brown.json
     python -m experiments.decoding.study                      # prints the table
 
-The channel spells each word in its characters. A character lasts some frames of 1/50 s, is confused with another one now
-and then, and every score has Gaussian noise. Weights are tuned on sentences of the validation words.
+The channel spells each word in its characters. A character lasts some frames of 1/50 s and is sometimes confused with
+another one; every score has Gaussian noise. Weights are tuned on sentences of the validation words.
 
 Dims: F frames, N tokens.
 """

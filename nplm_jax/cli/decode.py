@@ -3,11 +3,12 @@
     nplm decode runs/brown-lstm runs/brown-kneser_ney_5 --emissions=test.npz --tokens=tokens.txt --lexicon=lexicon.txt
     nplm decode runs/brown-lstm --emissions=valid.npz --tokens=... --lexicon=... --references=valid.txt --tune
 
-EMISSIONS has an array for each utterance, frames x tokens, natural log-probabilities. TOKENS has a token a line, in the
-order of the columns, with `-` for blank and `|` between words. LEXICON has lines `word t o k e n s |`; a word may have
-several. Words that the models lack are <rare> to them. REFERENCES has lines `UTTERANCE words`.
+The file of --emissions has an array for each utterance, frames x tokens, natural log-probabilities. That of --tokens
+has a token a line, in the order of the columns, among them the blank and the token between words. That of --lexicon has
+lines `word t o k e n s |`; a word may have several. Words that the models lack are <rare> to them. That of --references
+has lines `UTTERANCE words`. RUN may also be an ARPA file. Needs the package flashlight-text.
 Prints `UTTERANCE words`, with a tab between, and with --references the word error rate on stderr; with --tune the best
-weights as flags. RUN may also be an ARPA file. Needs the package flashlight-text.
+weights as flags.
 """
 
 import argparse
@@ -35,6 +36,8 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--weights', default='', help=weights)
     parser.add_argument('--lm_weight', type=float, default=1.0, help='weight of log P of the words')
     parser.add_argument('--word_score', type=float, default=0.0, help='added for each word')
+    parser.add_argument('--blank', default='-', help='token of no output')
+    parser.add_argument('--silence', default='|', help='token between words')
     parser.add_argument('--beam_size', type=int, default=50, help='hypotheses that are kept')
     flags = parser.parse_args(argv)
     require(flags.beam_size > 0, '--beam_size', flags.beam_size, 'must be 1 or more')
@@ -55,7 +58,8 @@ def main(argv: Sequence[str]) -> None:
     chosen = decoding.Weights(flags.lm_weight, flags.word_score)
 
     def search(weights: decoding.Weights) -> list[list[decoding.Hypothesis]]:
-        decoder = decoding.Decoder(model, tokens, lexicon, weights, beam_size=flags.beam_size)
+        special = {'blank': flags.blank, 'silence': flags.silence}
+        decoder = decoding.Decoder(model, tokens, lexicon, weights, **special, beam_size=flags.beam_size)
         return [decoder.decode(array) for array in tqdm.tqdm(emissions.values(), unit=' utterances', disable=None)]
 
     def error(lists: Sequence[Sequence[decoding.Hypothesis]]) -> float:
