@@ -69,6 +69,7 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
     from nplm_jax.data import vocabulary as vocabulary_lib
     from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
     from nplm_jax.models.ngram import arpa, sentence_marks
+    from nplm_jax.models.ngram.backoff import renumber
     from nplm_jax.models.ngram.class_ngram import over_vocabulary
     from nplm_jax.models.ngram.quantization import compact
     from nplm_jax.runs import catalog, workdir
@@ -87,7 +88,11 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
         require(common > 0, '--vocabulary', vocabulary_of, 'has no word in common with the file')
         sizes += f' over the {len(vocabulary):,} words of {vocabulary_of}; {len(vocabulary) - 1 - common:,} of these'
         sizes += ' are not in the file and share the probability of <unk>'
-        imported, files = over_vocabulary(model, words, vocabulary), [run.folder / catalog.CORPUS]
+        if set(words.words) == set(vocabulary.words):
+            imported = compact(renumber(merged, vocabulary.encode(words.words)))
+        else:
+            imported = over_vocabulary(model, words, vocabulary)
+        files = [run.folder / catalog.CORPUS]
         changed = dataclasses.replace(run.settings.model, family=FAMILY, n=order)
         settings = dataclasses.replace(run.settings, name=name, model=changed)
     else:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from nplm_jax.cli.import_model import FAMILY
 from nplm_jax.cli.mixture_weights import read_weights
 from nplm_jax.cli.run_table import check_finished, run_names
 from nplm_jax.config import Settings
@@ -57,7 +58,9 @@ class LoadedModels:
         for model, settings in zip(self.models, self.settings):
             if not isinstance(model, BackoffModel):
                 families = 'maximum_likelihood, add_delta, backoff, kneser_ney, modified_kneser_ney, imported ones'
-                raise BadInput(f'{flag}: ARPA files hold back-off models ({families}), not {settings.model.family}')
+                family = settings.model.family
+                kind = f'{FAMILY} over the words of another run' if family == FAMILY else family
+                raise BadInput(f'{flag}: ARPA files hold back-off models ({families}), not {kind}')
             models.append(model)
         return models
 

@@ -78,6 +78,9 @@ def test_a_model_over_other_words_is_mixed_after_the_import_that_its_refusal_nam
     mixed = json.loads('\n'.join(nplm_command('mix', folders / 'add_delta', tmp_path / 'imported', '--json')[0]))
     assert [model['name'] for model in mixed['models']] == ['add_delta', 'imported']
     assert mixed['mixtures']['learned']['valid'] < 1.01 * min(model['valid'] for model in mixed['models'])
+    with pytest.raises(SystemExit):
+        cli.main(['mix', str(folders / 'add_delta'), f'{tmp_path}/imported', '--to=arpa', f'--output={tmp_path}/x'])
+    assert lines()[1][-1].endswith('imported ones), not arpa over the words of another run')
 
 
 def test_networks_whose_text_changed_are_not_mixed(tmp_path, lines):
@@ -168,3 +171,20 @@ def test_what_cannot_become_one_arpa_file_is_one_line(folders, tmp_path, lines):
         [line] = lines()[1]
         assert re.search(message, line), line
     assert not (tmp_path / 'mixed.arpa').exists()
+
+
+def test_an_imported_file_with_the_words_in_another_order_is_mixed_into_one_arpa_file(folders, tmp_path, nplm_command):
+    run = folders / 'backoff'
+    nplm_command('export', run, '--to=arpa', f'--output={tmp_path}/a.arpa')
+    head, unigrams, rest = re.fullmatch(
+        r'(.*?1-grams:\n)(.*?\n)(\n.*)', (tmp_path / 'a.arpa').read_text(), re.DOTALL
+    ).groups()
+    *words, begin = unigrams.splitlines()
+    reordered = [*reversed(words), begin]
+    (tmp_path / 'b.arpa').write_text(head + '\n'.join(reordered) + '\n' + rest)
+    nplm_command('import', 'arpa', tmp_path / 'b.arpa', f'--workdir={tmp_path}/b', f'--vocabulary={run}')
+    settings, _, imported = loading.load(tmp_path / 'b')
+    data, original = loading.load_dataset(settings), loading.load(run)[2]
+    np.testing.assert_allclose(imported.score(data.tokens_T), original.score(data.tokens_T), rtol=1e-5, atol=1e-6)
+    shown = nplm_command('mix', folders / 'add_delta', tmp_path / 'b', '--to=arpa', f'--output={tmp_path}/c.arpa')[0]
+    assert shown[-1].startswith(f'{tmp_path}/c.arpa: ')

@@ -78,3 +78,17 @@ class BackoffModel(LanguageModel):
             rows, words, nodes = self.table.successors(length + 1, contexts_B)
             log_p_BxV[rows, words] = self.log_p[length][nodes]
         return log_p_BxV.astype(np.float32)
+
+
+def renumber(model: BackoffModel, new_ids_V: np.ndarray) -> BackoffModel:
+    """Returns the same model with other ids of its words: `new_ids_V`, a permutation, has the new id of each."""
+    size = model.table.vocabulary_size
+    nodes, orders, keys = np.zeros(1, np.int64), [], []  # the new node of each n-gram; the old node of each new one
+    for k in range(1, model.n + 1):
+        contexts, words = np.divmod(model.table.keys[k - 1], size)
+        packed = nodes[contexts] * size + np.asarray(new_ids_V, np.int64)[words]
+        orders.append(np.argsort(packed))
+        keys.append(packed[orders[-1]])
+        nodes = np.argsort(orders[-1])
+    log_p, log_b = ([array[i] for array, i in zip(arrays, orders)] for arrays in (model.log_p, model.log_b))
+    return BackoffModel(NgramTable(size, tuple(keys)), log_p, log_b)
