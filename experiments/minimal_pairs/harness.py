@@ -1,0 +1,107 @@
+"""BLiMP by lm-evaluation-harness and by this study: are the accuracies equal?
+
+    nplm train brown:kneser_ney_5 && nplm train brown:quick
+    python -m experiments.minimal_pairs.harness --runs=runs --models brown-kneser_ney_5 brown-quick
+
+Writes harness.json. The harness reads the same sentences from local files, as one task for each paradigm of the form of
+its own BLiMP tasks. It puts the good sentence first and takes the first of two equally likely ones, so that a tie counts
+as right; in the tables of this study it counts as half. Needs the package lm_eval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments import results
+from experiments.minimal_pairs import measure
+from experiments.minimal_pairs import pairs as pairs_lib
+from experiments.minimal_pairs.pairs import Pair
+from nplm_jax.runs import loading, process, provenance
+from nplm_jax.utils.text import markdown_table
+
+RECORD = pathlib.Path(__file__).parent / 'harness.json'
+
+
+def by_harness(run: pathlib.Path, pairs: Sequence[Pair]) -> dict[str, float]:
+    """Returns the accuracy of each paradigm by the harness."""
+    import lm_eval
+    from lm_eval.tasks import TaskManager
+
+    from nplm_jax.lm_eval import NplmLM
+
+    with tempfile.TemporaryDirectory() as folder:
+        tasks = []
+        for paradigm in dict.fromkeys(pair.paradigm for pair in pairs):
+            file = pathlib.Path(folder) / f'{paradigm}.jsonl'
+            rows = ({'good': pair.good, 'bad': pair.bad} for pair in pairs if pair.paradigm == paradigm)
+            file.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+            tasks.append(
+                {
+                    'task': paradigm,
+                    'dataset_path': 'json',
+                    'dataset_kwargs': {'data_files': str(file)},
+                    'test_split': 'train',
+                    'output_type': 'multiple_choice',
+                    'doc_to_text': '',
+                    'doc_to_target': 0,
+                    'doc_to_choice': '{{[good, bad]}}',
+                    'metric_list': [{'metric': 'acc'}],
+                }
+            )
+        model = NplmLM(str(run), context='text')
+        found = lm_eval.simple_evaluate(model, tasks=tasks, task_manager=TaskManager(), bootstrap_iters=0)
+    return {paradigm: row['acc,none'] for paradigm, row in found['results'].items()}
+
+
+def compare(run: pathlib.Path, pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Returns how the accuracies of a model agree."""
+    process.set_up_process()
+    _, vocabulary, model = loading.load(run)
+    counts = measure.evaluate(model, vocabulary, measure.Sentences(pairs))['counts']['all']
+    theirs = by_harness(run, pairs)
+    ours = {paradigm: (right + ties) / number for paradigm, (number, right, ties) in counts.items()}
+    differences = {paradigm: abs(theirs[paradigm] - ours[paradigm]) for paradigm in ours}
+    return {
+        'paradigms': len(ours),
+        'equal': sum(difference < 1e-9 for difference in differences.values()),
+        'largest_difference': max(differences.values()),
+        'accuracy_of_harness': sum(theirs.values()) / len(theirs),
+        'accuracy_ties_right': sum(ours.values()) / len(ours),
+        'accuracy_ties_half': sum((r + t / 2) / n for n, r, t in counts.values()) / len(counts),
+        'ties': sum(ties for _, _, ties in counts.values()),
+    }
+
+
+def make_table(measured: Mapping[str, Any]) -> str:
+    """Returns the table of the README."""
+    rows = []
+    for name, row in measured['models'].items():
+        keys = ('accuracy_of_harness', 'accuracy_ties_right', 'accuracy_ties_half')
+        shares = [f'{100 * row[key]:.2f}' for key in keys]
+        rows.append([name, *shares, f'{row["ties"]:,}', f'{row["equal"]} of {row["paradigms"]}'])
+    header = ['model', 'harness, %', 'here, ties right', 'here, ties half', 'ties', 'equal paradigms']
+    return markdown_table(header, rows)
+
+
+def main() -> None:
+    """Measures, or prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--runs', help='folder with the runs; default: print the committed table')
+    parser.add_argument('--models', nargs='+', default=['brown-kneser_ney_5', 'brown-quick'], help='names of runs')
+    parser.add_argument('--data', default='', help='BLiMP.zip; default: as of experiments.minimal_pairs.measure')
+    flags = parser.parse_args()
+    if flags.runs:
+        pairs = pairs_lib.load(flags.data)
+        models = {name: compare(pathlib.Path(flags.runs) / name, pairs) for name in flags.models}
+        command = 'python -m experiments.minimal_pairs.harness --runs=runs'
+        results.write(RECORD, {'models': models, 'command': command, **provenance.provenance()})
+    results.show(lambda: make_table(json.loads(RECORD.read_text())))
+
+
+if __name__ == '__main__':
+    main()
