@@ -24,6 +24,7 @@ from experiments import results
 from nplm_jax import decoding, kenlm
 from nplm_jax.data import corpora
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS
+from nplm_jax.inference import reranking
 from nplm_jax.runs import loading, process, provenance
 from nplm_jax.utils.text import markdown_table
 
@@ -34,16 +35,18 @@ MEAN_FRAMES = 2.0  # of a character, beyond the first
 BLANKS = 0.4  # the probability of a blank after a character; two equal characters always have one
 CONFUSED = 0.08  # the probability that a character sounds like another one
 SIGNAL, WEAK, NOISE = 5.0, 3.5, 1.8  # scores of what is heard and of what was said, and the noise of every score
-SENTENCES = {'valid': 60, 'test': 150}
+SENTENCES = {'valid': 60, 'test': 400}
 LENGTHS = range(5, 26)  # words of a sentence
 NGRAM, NETWORK = 'brown-modified_kneser_ney_5', 'brown-one_minute'
+FIVE_GRAM = 'modified Kneser-Ney 5-gram'
 SYSTEMS: Mapping[str, Sequence[str]] = {
     'no model': (),
-    'modified Kneser-Ney 5-gram': (NGRAM,),
+    FIVE_GRAM: (NGRAM,),
     'LSTM': (NETWORK,),
     'mixture, 0.5 each': (NGRAM, NETWORK),
 }
 ROUNDS = 2  # of tuning
+DRAWS = 2000  # of sentences, for the intervals
 BEAM = {'beam_size': 200, 'beam_size_token': 20, 'beam_threshold': 50.0}
 
 
@@ -106,6 +109,7 @@ def measure(runs: pathlib.Path) -> dict[str, Any]:
     return {
         'sentences': {split: len(text) for split, text in texts.items()},
         'words': {split: sum(map(len, text)) for split, text in texts.items()},
+        'lengths': [len(sentence) for sentence in texts['test']],
         'seconds': seconds,
         'unknown_share': float(np.mean(unknown)),
         'tokens': len(tokens),
@@ -141,12 +145,14 @@ def measure_system(
     started, processor = time.perf_counter(), time.process_time()
     lists = search('test')
     took, spent = time.perf_counter() - started, time.process_time() - processor
-    error = decoding.word_error_rate([found[0].words for found in lists], texts['test'])
+    best_words = [found[0].words for found in lists]
+    edits = [reranking.edit_statistics(words, reference)[0] for words, reference in zip(best_words, texts['test'])]
     return {
-        'word_error_rate': error,
+        'word_error_rate': decoding.word_error_rate(best_words, texts['test']),
+        'edits': edits,
         'valid': best[0],
-        'lm_weight': weights.lm_weight,
-        'word_score': weights.word_score,
+        'lm_weight': float(weights.lm_weight),
+        'word_score': float(weights.word_score),
         'seconds_per_second': took / seconds['test'],
         'processor_seconds_per_second': spent / seconds['test'],
     }
@@ -154,12 +160,22 @@ def measure_system(
 
 def make_table(measured: Mapping[str, Any]) -> str:
     """Returns the table of the README."""
-    header = ['model', 'word error rate, %', 'of validation, %', 'lm_weight', 'word_score', 's per second of speech']
-    rows = []
+    weights, seconds = ['lm_weight', 'word_score'], 's per second of speech'
+    header = ['model', 'word error rate, %', '95%', 'less than the 5-gram, 95%', 'validation', *weights, seconds]
+    rows, lengths = [], np.array(measured['lengths'])
+    drawn = np.random.default_rng(0).integers(len(lengths), size=(DRAWS, len(lengths)))  # sentences
+    counted = np.array(measured['systems'][FIVE_GRAM]['edits'])
     for name, row in measured['systems'].items():
-        errors = [f'{100 * row[key]:.1f}' for key in ('word_error_rate', 'valid')]
-        weights = [f'{row[key]:.2f}' for key in ('lm_weight', 'word_score')]
-        rows.append([name, *errors, *weights, f'{row["processor_seconds_per_second"]:.3f}'])
+        edits = np.array(row['edits'])
+        intervals = [
+            np.percentile(100 * x[drawn].sum(axis=1) / lengths[drawn].sum(axis=1), (2.5, 97.5))
+            for x in (edits, counted - edits)
+        ]
+        shown = [f'{low:.1f} to {high:.1f}' for low, high in intervals]
+        numbers = [f'{row[key]:.2f}' for key in weights]
+        spent = f'{row["processor_seconds_per_second"]:.3f}'
+        errors = [f'{100 * row["word_error_rate"]:.1f}', *shown, f'{100 * row["valid"]:.1f}']
+        rows.append([name, *errors, *numbers, spent])
     return markdown_table(header, rows)
 
 
