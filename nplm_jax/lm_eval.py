@@ -2,10 +2,10 @@
 
     python -m nplm_jax.lm_eval run --model nplm --model_args run=runs/brown-lstm --tasks blimp
 
-The command is that of `lm_eval`, which finds no models of other packages by itself; in Python, `import nplm_jax.lm_eval`
-registers the name `nplm`. `run` is a run, its name, or a packed model; several with `+` between them are mixed, with the
-`weights` of `nplm score`, numbers with `;` between them or a file. `context=text` reads what is scored as the beginning
-of a text instead of a paragraph. Log-likelihoods are natural logarithms; `nplm score` prints decimal ones of the same.
+The plain command `lm_eval` finds no models of other packages; this module registers the name `nplm` and calls it. In
+Python, `import nplm_jax.lm_eval` registers the name. `run` is a run, its name, or a packed model; several with `+`
+between them are mixed, with `weights`: numbers with `;` between them, or a file of `nplm mix`. With `context=text`, what
+is scored begins a text instead of a paragraph. Log-likelihoods are natural logarithms; `nplm score` prints decimal ones.
 
 Dims: T tokens.
 """

@@ -22,6 +22,7 @@ NOT_RUN = {
     'pip-audit': 'needs the internet',
     'uv pip': 'installs',
     'docker ': 'is not installed',
+    'nplm_jax.lm_eval run': 'is not installed',
     '--launcher=slurm': 'needs a cluster',
 }
 # The small corpus has no word outside its vocabulary: tests/cli/spell_test.py runs these.

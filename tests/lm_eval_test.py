@@ -1,7 +1,9 @@
 """The adapter to lm-evaluation-harness gives the log-probabilities of `nplm score`, for every kind of model."""
 
+import io
 import json
 import math
+import sys
 import types
 
 import numpy as np
@@ -38,16 +40,13 @@ def runs(tmp_path_factory):
 
 
 def make(runs, *names, **arguments):
-    from nplm_jax.lm_eval import NplmLM
+    from nplm_jax.lm_eval import NplmLM  # noqa: PLC0415 (lm_eval may be missing)
 
     return NplmLM('+'.join(str(runs / name) for name in names), **arguments)
 
 
 @pytest.mark.parametrize('names', [('counts',), ('lstm',), ('counts', 'lstm'), ('bytes',)])
 def test_totals_are_those_of_nplm_score(runs, names, nplm_command, monkeypatch, tmp_path):
-    import io
-    import sys
-
     lm = make(runs, *names)
     stdin = types.SimpleNamespace(buffer=io.BytesIO('\n'.join(LINES).encode()))
     monkeypatch.setattr(sys, 'stdin', stdin)
@@ -86,8 +85,8 @@ def test_texts_are_generated_until_an_end(runs):
 
 
 def test_a_task_of_the_harness_on_local_files(runs, tmp_path):
-    import lm_eval
-    from lm_eval.tasks import TaskManager
+    import lm_eval  # noqa: PLC0415
+    from lm_eval.tasks import TaskManager  # noqa: PLC0415
 
     rows = [{'good': 'i like dog', 'bad': 'dog like i'}, {'good': 'i love coffee', 'bad': 'coffee coffee coffee'}]
     (tmp_path / 'pairs.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))

@@ -28,7 +28,9 @@ from tests import nested_calls
 
 ROOT = pathlib.Path(__file__).parents[1]
 PART = re.compile(r'(<!-- (\w+): python -m tests\.docs_test writes this -->\n\n).*?(\n\n<!-- end -->)', re.DOTALL)
-ROOMS = tuple('utils config data distributed outputs models inference training runs kenlm decoding'.split())  # upward
+ROOMS = tuple(
+    'utils config data distributed outputs models inference training runs kenlm decoding lm_eval'.split()
+)  # upward
 
 
 def config_keys() -> str:

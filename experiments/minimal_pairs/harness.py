@@ -3,9 +3,9 @@
     nplm train brown:kneser_ney_5 && nplm train brown:quick
     python -m experiments.minimal_pairs.harness --runs=runs --models brown-kneser_ney_5 brown-quick
 
-Writes harness.json. The harness reads the same sentences from local files, as one task for each paradigm of the form of
-its own BLiMP tasks. It puts the good sentence first and takes the first of two equally likely ones, so that a tie counts
-as right; in the tables of this study it counts as half. Needs the package lm_eval.
+Writes harness.json. The harness reads the same sentences from local files, one task a paradigm, in the form of its own
+BLiMP tasks. The good sentence comes first, and of two equally likely ones the harness takes the first, so that a tie
+counts as right; in the tables of this study it counts as half. Needs the package lm_eval.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ RECORD = pathlib.Path(__file__).parent / 'harness.json'
 
 def by_harness(run: pathlib.Path, pairs: Sequence[Pair]) -> dict[str, float]:
     """Returns the accuracy of each paradigm by the harness."""
-    import lm_eval
-    from lm_eval.tasks import TaskManager
+    import lm_eval  # noqa: PLC0415 (not installed for the other studies)
+    from lm_eval.tasks import TaskManager  # noqa: PLC0415
 
-    from nplm_jax.lm_eval import NplmLM
+    from nplm_jax.lm_eval import NplmLM  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
         tasks = []
