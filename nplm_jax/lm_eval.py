@@ -4,8 +4,8 @@
 
 The plain command `lm_eval` finds no models of other packages; this module registers the name `nplm` and calls it. In
 Python, `import nplm_jax.lm_eval` registers the name. `run` is a run, its name, or a packed model; several with `+`
-between them are mixed, with `weights`: numbers with `;` between them, or a file of `nplm mix`. With `context=text`, what
-is scored begins a text instead of a paragraph. Log-likelihoods are natural logarithms; `nplm score` prints decimal ones.
+between them are mixed, with `weights`: numbers with `;` between them, or a file of `nplm mix`. With `context=text` what
+is scored begins a text instead of a paragraph. Log-likelihoods are natural; `nplm score` prints decimal logarithms.
 
 Dims: T tokens.
 """
