@@ -15,7 +15,9 @@ next word, before this one), entropy_reduction_RUN and rank_RUN. docs/reference/
 --figure=FILE.png draws the surprisal of each word, one panel per item.
 
 --format=lm-zoo writes a row for each token instead, in the columns of `lm-zoo get-surprisals`: sentence_id, token_id,
-token and surprisal, of one run or of a mixture.
+token and surprisal, of one run or of a mixture. --format=pangoling writes a row for each word of one run or of a mixture,
+for R: the columns of the model without its name, such as `surprisal` and `surprisal_prev1`, and `pred`, the natural
+logarithm of P(word), which is what pangoling's causal_words_pred returns.
 """
 
 from __future__ import annotations
@@ -64,7 +66,10 @@ def main(argv: Sequence[str]) -> None:
     if flags.format == 'lm-zoo':
         table = {**surprisal.measure_tokens(list(named.values())[-1], stimuli, options, spelled)}
     else:
-        columns = surprisal.measure(named, stimuli, options, spelled)
+        if flags.format == 'pangoling':
+            columns = surprisal.measure_one(list(named.values())[-1], stimuli, options, spelled)
+        else:
+            columns = surprisal.measure(named, stimuli, options, spelled)
         if not spelled and not models.vocabulary.tokenizer.is_lossless:
             models.warn_unknown(
                 ' '.join([columns['starts_after'][0] if flags.context else '', *columns['tokens']]).split()
@@ -98,7 +103,7 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         'figure': 'draw the surprisal of each word into this file; default: no figure',
         'tokens': 'how a word is cut: at punctuation, or not at all; default: as the corpus of the runs was, '
         'punctuation split off where the vocabulary needs it',
-        'format': 'a row for each word, or for each token as lm-zoo has it',
+        'format': 'a row for each word, for each token as lm-zoo has it, or for each word with columns for R (pangoling)',
         'word_probability': 'of pieces, characters or bytes: that of the word (corrected), or of its tokens with the '
         'blank before it and without the end after it (sum), as minicons has it',
         'hyphens': 'split cuts an unknown word at its hyphens if all parts are known',
@@ -120,13 +125,14 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument('--spillover', type=int, default=0, metavar='K', help='add the columns of the K words before')
     parser.add_switch('--open', helps['open'])
     parser.add_argument('--weights', default='', help=helps['weights'])
-    parser.add_argument('--format', default='words', choices=('words', 'lm-zoo'), help=helps['format'])
+    parser.add_argument('--format', default='words', choices=('words', 'lm-zoo', 'pangoling'), help=helps['format'])
     parser.add_figure(helps['figure'])
     flags = parser.parse_args(argv)
-    if flags.format == 'lm-zoo':
+    if flags.format != 'words':
         one = len(flags.workdir) == 1 or bool(flags.weights)
-        require(one, 'RUN', flags.workdir, 'give one for --format=lm-zoo, or --weights for the mixture')
-        for key in ('figure', 'spillover', 'punctuation', 'word_probability'):
+        require(one, 'RUN', flags.workdir, f'give one for --format={flags.format}, or --weights for the mixture')
+        other = ('spillover', 'punctuation', 'word_probability') if flags.format == 'lm-zoo' else ()
+        for key in ('figure', *other):
             value = getattr(flags, key)
             require(value == parser.get_default(key), f'--{key}', value, 'belongs to --format=words')
     return flags

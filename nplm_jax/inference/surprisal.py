@@ -163,6 +163,31 @@ def measure_tokens(
     }
 
 
+def measure_one(
+    model: LoadedModel, stimuli: Stimuli, options: Options = Options(), spelling: Spelling | None = None
+) -> dict[str, list[Any]]:
+    """Returns the columns that one model adds to stimuli, without its name, and `pred` for users of pangoling.
+
+    Args:
+        model: The model.
+        stimuli: The words.
+        options: How they are measured.
+        spelling: See `measure`.
+
+    Returns:
+        pred, ln P(word | the item before it), as pangoling's `causal_words_pred` returns it; then the columns of
+        `measure`: surprisal in place of surprisal_RUN, and so on.
+
+    Raises:
+        BadInput: See `measure`.
+    """
+    columns = {key.replace('_RUN', ''): c for key, c in measure({'RUN': model}, stimuli, options, spelling).items()}
+    columns = {'pred': [-bits * math.log(2) for bits in columns['surprisal']], **columns}
+    taken = next((key for key in columns if key in stimuli.columns), None)
+    require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
+    return columns
+
+
 def _added_columns(models: Iterable[str], options: Options) -> list[str]:
     """Returns the names of the columns that `measure` adds."""
     of_models = [f'{key}_{name}' for name in models for key in MODEL_COLUMNS]

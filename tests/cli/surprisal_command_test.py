@@ -2,6 +2,9 @@
 
 import csv
 import io
+import math
+import pathlib
+import re
 import sys
 
 import pytest
@@ -84,7 +87,7 @@ def test_flags_reach_the_measurement(folders, surprisal):
     assert row['tokens'] == 'dog milk' and row['num_tokens'] == '2'
 
 
-@pytest.mark.parametrize('format', ['words', 'lm-zoo'])
+@pytest.mark.parametrize('format', ['words', 'lm-zoo', 'pangoling'])
 def test_a_line_is_an_item_in_every_format_and_the_command_says_how_many_it_read(format, folders, surprisal):
     rows, stderr = surprisal(folders / 'network', f'--format={format}', text='i like dog\ni hate milk\n')
     key = 'sentence_id' if format == 'lm-zoo' else 'item'
@@ -129,6 +132,36 @@ def test_the_table_of_lm_zoo_is_of_the_mixture_where_there_are_several_runs(fold
         assert p == pytest.approx((first + second) / 2, rel=1e-6)
 
 
+def test_the_table_for_r_has_natural_logarithms_and_columns_without_the_name_of_the_run(folders, surprisal, tmp_path):
+    (tmp_path / 'in.tsv').write_text(ROWS)
+    flags = f'--table={tmp_path / "in.tsv"}', '--item=story', '--spillover=1'
+    pair = folders / 'network', folders / 'counts', '--weights=0.5,0.5'
+    rows, _ = surprisal(*pair, *flags, '--format=pangoling')
+    words, _ = surprisal(*pair, *flags)
+    assert list(rows[0])[:5] == ['story', 'zone', 'word', 'rt', 'pred']
+    assert not any('network' in key or 'counts' in key or 'mixture' in key for key in rows[0])
+    for row, word in zip(rows, words, strict=True):
+        assert float(row['pred']) == pytest.approx(-float(word['surprisal_mixture']) * math.log(2), rel=1e-6)
+        for key in ('surprisal', 'entropy', 'entropy_reduction', 'rank'):
+            assert row[key] == word[f'{key}_mixture']
+        assert row['surprisal_prev1'] == word['surprisal_mixture_prev1'] and row['length'] == word['length']
+    alone, _ = surprisal(folders / 'network', *flags, '--format=pangoling')
+    network, _ = surprisal(folders / 'network', *flags)
+    assert [row['surprisal'] for row in alone] == [row['surprisal_network'] for row in network]
+
+
+def test_the_columns_of_the_example_in_r_are_those_that_the_command_writes(folders, surprisal):
+    page = pathlib.Path(__file__).parents[2] / 'docs' / 'howto' / 'surprisal.md'
+    (code,) = re.findall(r'```r\n(.*?)```', page.read_text(), re.DOTALL)
+    (formula,) = re.findall(r'lmer\(log\(rt\) ~ (.*?), data', code, re.DOTALL)
+    (scaled,) = re.findall(r'across\(c\((.*?)\)', code)
+    (kept,) = re.findall(r'filter\((\w+), !is\.na\((\w+)\)\)', code)
+    (joined,) = re.findall(r'by = c\((.*?)\)', code)
+    named = {*re.findall(r'[a-z]\w+', f'{formula} {scaled} {joined}'), *kept}
+    rows, _ = surprisal(folders / 'network', '--format=pangoling', '--spillover=1', text='i like dog')
+    assert named <= set(rows[0]) and {'surprisal', 'surprisal_prev1', 'item', 'zone', 'in_vocabulary'} <= named
+
+
 WRONG = [
     (['--format=lm-zoo', '--figure=x.png'], "--figure='x.png': belongs to --format=words"),
     (['--figure=x.pdf'], "--figure='x.pdf': must end in .png"),
@@ -136,6 +169,12 @@ WRONG = [
     (['--table=in.tsv', '--item=story,', '--sentence=word'], "item column='': in.tsv has no such column"),
     (['--format=lm-zoo', '--spillover=1'], '--spillover=1: belongs to --format=words'),
     (['--format=lm-zoo', 'OTHER'], 'give one for --format=lm-zoo, or --weights for the mixture'),
+    (['--format=pangoling', 'OTHER'], 'give one for --format=pangoling, or --weights for the mixture'),
+    (['--format=pangoling', '--figure=x.png'], "--figure='x.png': belongs to --format=words"),
+    (
+        ['--format=pangoling', '--table=taken.tsv', '--item=story'],
+        "column='pred': is the name of a column that is added",
+    ),
     (['--table=in.tsv'], "item column='item': in.tsv has no such column; it has 'story', 'zone', 'word', 'rt'"),
     (['--table=in.tsv', '--item=story', '--word=rt'], "in.tsv:4, column 'rt': empty"),
     (['--table=nowhere.csv'], 'nowhere.csv: cannot be read'),
@@ -151,6 +190,7 @@ WRONG = [
 def test_one_clear_line_and_exit_code_two(arguments, message, folders, surprisal, lines, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'in.tsv').write_text(ROWS)
+    (tmp_path / 'taken.tsv').write_text(ROWS.replace('rt', 'pred'))
     arguments = [argument.replace('OTHER', str(folders / 'other')) for argument in arguments]
     with pytest.raises(SystemExit) as stop:
         surprisal(folders / 'network', *arguments, text='i' if arguments else '')
