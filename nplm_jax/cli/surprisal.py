@@ -15,8 +15,8 @@ next word, before this one), entropy_reduction_RUN and rank_RUN. docs/reference/
 --figure=FILE.png draws the surprisal of each word, one panel per item.
 
 --format=lm-zoo writes a row for each token instead, in the columns of `lm-zoo get-surprisals`: sentence_id, token_id,
-token and surprisal, of one run or of a mixture. --format=pangoling writes a row for each word of one run or of a mixture,
-for R: the columns of the model without its name, such as `surprisal` and `surprisal_prev1`, and `pred`, the natural
+token and surprisal, of one run or of a mixture. --format=pangoling writes the table of words of one run or of a
+mixture for R: columns without the name of the run, such as `surprisal` and `surprisal_prev1`, and `pred`, the natural
 logarithm of P(word), which is what pangoling's causal_words_pred returns.
 """
 
@@ -103,7 +103,7 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         'figure': 'draw the surprisal of each word into this file; default: no figure',
         'tokens': 'how a word is cut: at punctuation, or not at all; default: as the corpus of the runs was, '
         'punctuation split off where the vocabulary needs it',
-        'format': 'a row for each word, for each token as lm-zoo has it, or for each word with columns for R (pangoling)',
+        'format': 'a row for each word, for each token as lm-zoo has it, or for each word, for R (pangoling)',
         'word_probability': 'of pieces, characters or bytes: that of the word (corrected), or of its tokens with the '
         'blank before it and without the end after it (sum), as minicons has it',
         'hyphens': 'split cuts an unknown word at its hyphens if all parts are known',
