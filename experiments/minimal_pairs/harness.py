@@ -5,7 +5,8 @@
 
 Writes harness.json. The harness reads the same sentences from local files, one task a paradigm, in the form of its own
 BLiMP tasks. The good sentence comes first, and of two equally likely ones the harness takes the first, so that a tie
-counts as right; in the tables of this study it counts as half. Needs the package lm_eval.
+counts as right. In the tables of this study a tie counts as half, and so does a difference that may be rounding (1e-5
+nats). Needs the package lm_eval.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from experiments import results
 from experiments.minimal_pairs import measure
 from experiments.minimal_pairs import pairs as pairs_lib
 from experiments.minimal_pairs.pairs import Pair
+from nplm_jax.inference.scoring import LineStart
 from nplm_jax.runs import loading, process, provenance
 from nplm_jax.utils.text import markdown_table
 
@@ -62,9 +64,13 @@ def compare(run: pathlib.Path, pairs: Sequence[Pair]) -> dict[str, Any]:
     """Returns how the accuracies of a model agree."""
     process.set_up_process()
     _, vocabulary, model = loading.load(run)
-    counts = measure.evaluate(model, vocabulary, measure.Sentences(pairs))['counts']['all']
+    encoded = pairs_lib.encode(pairs, vocabulary)
+    log_p_L = measure.sentence_log_p(model, encoded.lines, LineStart.of(vocabulary, 'text'))
+    exact, counts = (
+        pairs_lib.count(log_p_L[encoded.rows_Px2], pairs, encoded.subsets['all'], tie) for tie in (0.0, measure.TIE)
+    )
     theirs = by_harness(run, pairs)
-    ours = {paradigm: (right + ties) / number for paradigm, (number, right, ties) in counts.items()}
+    ours = {paradigm: (right + ties) / number for paradigm, (number, right, ties) in exact.items()}
     differences = {paradigm: abs(theirs[paradigm] - ours[paradigm]) for paradigm in ours}
     return {
         'paradigms': len(ours),
