@@ -57,7 +57,7 @@ class NplmLM(LM):
         results = []
         for context_T, whole_T in zip(contexts, wholes):
             first = _common_length(context_T, whole_T)
-            log_p = float(scored[whole_T.tobytes()][first:].sum())
+            log_p = float(scored[whole_T.tobytes()][first:].sum()) * LOG_10
             results.append((log_p, self._is_greedy(whole_T, first)))
         return results
 
@@ -65,7 +65,7 @@ class NplmLM(LM):
         """Returns log P of each text, nats."""
         texts = [self._read(request.args[0]) for request in requests]
         scored = self._score(texts)
-        return [float(scored[ids_T.tobytes()].sum()) for ids_T in texts]
+        return [float(scored[ids_T.tobytes()].sum()) * LOG_10 for ids_T in texts]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Returns what each context is continued with, up to one of the texts that end it."""
@@ -97,10 +97,10 @@ class NplmLM(LM):
         return self._vocabulary.encode(tokens).astype(np.int32)
 
     def _score(self, texts: Sequence[np.ndarray]) -> dict[bytes, np.ndarray]:
-        """Returns log P of each token of each different text, float64, nats, by the bytes of its ids."""
+        """Returns log10 P of each token of each different text, float64, by the bytes of its ids."""
         different = list({ids_T.tobytes(): ids_T for ids_T in texts}.values())
         lines = scoring.score(self._model, different, self._start)
-        return {ids_T.tobytes(): line.log10_p_T * LOG_10 for ids_T, line in zip(different, lines)}
+        return {ids_T.tobytes(): line.log10_p_T for ids_T, line in zip(different, lines)}
 
     def _is_greedy(self, ids_T: np.ndarray, first: int) -> bool:
         """Returns whether each token from `first` on is the most likely one after those before it."""

@@ -5,6 +5,7 @@ An item is a text of its own: a sentence, or a story. A zone is the place of a w
 
 import collections
 import dataclasses
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -102,7 +103,8 @@ def from_columns(columns: Columns, name: str, names: ColumnNames = COLUMN_NAMES,
     """Checks a table of stimuli with one row a word.
 
     Args:
-        columns: The columns, of one length; None stands for an empty cell.
+        columns: The columns, of one length; None stands for an empty cell. A column `zone` that is missing is added; it
+            numbers the rows of each item.
         name: The table, for error messages.
         names: The names of the columns of items, zones and words.
         place: Returns the beginning of an error message on a row, from 0; by default the name and the number of the
@@ -114,6 +116,11 @@ def from_columns(columns: Columns, name: str, names: ColumnNames = COLUMN_NAMES,
     """
     place = place or (lambda row: f'{name}, row {row + 1:,}')
     items = [('item', column) for column in names.item]
+    if names.zone == COLUMN_NAMES.zone and names.zone not in columns and all(i in columns for i in names.item):
+        zones = itertools.chain(
+            *(range(1, len(list(rows)) + 1) for _, rows in itertools.groupby(_item_keys(columns, names)))
+        )
+        columns = {**columns, names.zone: list(zones)}
     _check_columns(columns, name, [*items, ('zone', names.zone), ('word', names.word)], place)
     for row, word in enumerate(columns[names.word]):
         if len(word) > MAX_CHARACTERS:
