@@ -68,6 +68,8 @@ TABLES = [
     ('experiments/scale/README.md', 'scale.training'),
     ('experiments/scale/README.md', 'scale.tables'),
     ('experiments/pruning/README.md', 'pruning.study'),
+    ('experiments/decoding/README.md', 'decoding.study'),
+    ('experiments/minimal_pairs/README.md', 'minimal_pairs.harness'),
     ('experiments/reading_times/README.md', 'reading_times.table'),
     ('experiments/reading_times/README.md', 'reading_times.table --questions'),
     ('experiments/soak/README.md', 'soak.soak'),
