@@ -90,7 +90,7 @@ def make_table(measured: Mapping[str, Any]) -> str:
         keys = ('accuracy_of_harness', 'accuracy_ties_right', 'accuracy_ties_half')
         shares = [f'{100 * row[key]:.2f}' for key in keys]
         rows.append([name, *shares, f'{row["ties"]:,}', f'{row["equal"]} of {row["paradigms"]}'])
-    header = ['model', 'harness, %', 'here, ties right', 'here, ties half', 'ties', 'equal paradigms']
+    header = ['run', 'harness, %', 'here, ties right', 'here, ties half', 'ties', 'equal paradigms']
     return markdown_table(header, rows)
 
 
