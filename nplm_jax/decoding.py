@@ -101,6 +101,8 @@ class Decoder:
         for name, token in (('blank', blank), ('silence', silence)):
             require(token in places, name, token, 'must be one of the tokens')
         require(bool(lexicon), 'lexicon', '', 'must have a word')
+        known = model is None or any(word in model for word in lexicon)
+        require(known, 'lexicon', next(iter(lexicon)), 'no word of it is in the vocabulary of the model')
         self.words, self.num_tokens = list(lexicon), len(tokens)
         self._model = _make_model(flashlight.LM, flashlight.LMState, model, self.words)
         trie = flashlight.Trie(len(tokens), places[silence])
@@ -108,9 +110,9 @@ class Decoder:
         for i, (word, spellings) in enumerate(lexicon.items()):
             _, log_p = self._model.score(start, i)
             for spelling in spellings:
-                known = bool(spelling) and all(token in places for token in spelling)
+                is_spelled = bool(spelling) and all(token in places for token in spelling)
                 spelled = f'{word} {" ".join(spelling)}'
-                require(known, 'lexicon', spelled, f'must be spelled in the {len(tokens)} tokens')
+                require(is_spelled, 'lexicon', spelled, f'must be spelled in the {len(tokens)} tokens')
                 trie.insert([places[token] for token in spelling], i, log_p)
         trie.smear(flashlight.SmearingMode.MAX)
         scores = (beam_threshold, weights.lm_weight, weights.word_score, -math.inf, 0.0)  # unknown words, silence

@@ -191,7 +191,9 @@ def test_bad_emissions_are_one_line(files, tmp_path, capsys, arrays, message):
 
 
 def test_a_lexicon_in_other_tokens_is_refused_in_python(model):
-    with pytest.raises(BadInput, match=r"^lexicon='x y': must be spelled in the 4 tokens"):
-        decoding.Decoder(model, TOKENS, {'x': [['y']]})
+    with pytest.raises(BadInput, match=r"^lexicon='a y': must be spelled in the 4 tokens"):
+        decoding.Decoder(model, TOKENS, {'a': [['y']]})
+    with pytest.raises(BadInput, match="^lexicon='b': no word of it is in the vocabulary of the model"):
+        decoding.Decoder(model, TOKENS, {'b': [['b', '|']]})
     with pytest.raises(BadInput, match='^tokens=5: must be different'):
         decoding.Decoder(model, [*TOKENS, 'a'], LEXICON)

@@ -46,6 +46,7 @@ def main(argv: Sequence[str]) -> None:
 
     from nplm_jax import decoding, kenlm
     from nplm_jax.cli.mixture_weights import read_weights
+    from nplm_jax.data.vocabulary import RARE
     from nplm_jax.runs import process
 
     tokens = [line.rstrip('\n') for _, line in read_lines(expand('--tokens', flags.tokens))]
@@ -55,6 +56,9 @@ def main(argv: Sequence[str]) -> None:
     process.set_up_process()
     mixed = read_weights(flags.weights, flags.workdir)[0].tolist() if len(flags.workdir) > 1 else None
     model = kenlm.Model(flags.workdir if mixed else flags.workdir[0], mixed)
+    if unknown := sum(word not in model for word in lexicon):
+        words = f'{unknown:,} of {len(lexicon):,} words of the lexicon are not in the vocabulary, read as {RARE}'
+        print(words, file=sys.stderr)
     chosen = decoding.Weights(flags.lm_weight, flags.word_score)
 
     def search(weights: decoding.Weights) -> list[list[decoding.Hypothesis]]:
