@@ -186,7 +186,7 @@ WRONG = [
     ),
     (
         ('--config=configs/sentences.py', '--config.model.family=kneser_ney', '--config.model.h=7'),
-        'model.h=7: not read by model.family=kneser_ney, which reads model.n, ngram.bits',
+        'model.h=7: not read by model.family=kneser_ney, which reads model.n, ngram.prune_entropy, ngram.bits',
     ),
     (('--config=configs/text.py',), "corpus.path='': a UTF-8 text file or a folder of such files"),
     (('--config=configs/sentences.py', '--config.train.batch_size=14'), 'train.batch_size=14: must be 13 '),
