@@ -1,10 +1,14 @@
-"""The settings of JAX on which types and random numbers depend. Environment variables and notebooks change them."""
+"""The version of jaxlib, and the settings of JAX on which types and random numbers depend.
+
+Environment variables and notebooks change the settings.
+"""
 
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jaxlib
 
 from nplm_jax.utils.errors import BadInput, first_line, require
 
@@ -18,8 +22,19 @@ REQUIRED: Mapping[str, Any] = {
 }
 
 
+def require_correct_jaxlib() -> None:
+    """Raises BadInput for the release of jaxlib that computes wrong results on CPUs (jax #39103)."""
+    advice = 'computes wrong results on CPUs; install another version: pip install "jax!=0.10.2" "jaxlib!=0.10.2"'
+    require(jaxlib.__version__ != '0.10.2', 'jaxlib', jaxlib.__version__, advice)
+
+
 def pin() -> None:
-    """Sets all of them in this process, and names on stderr those that were set otherwise."""
+    """Sets the required settings in this process, and names on stderr those that were set otherwise.
+
+    Raises:
+        BadInput: The installed jaxlib computes wrong results.
+    """
+    require_correct_jaxlib()
     for name, value in _others().items():
         print(f'{name.upper()}={value}: ignored; runs use {name}={REQUIRED[name]}', file=sys.stderr)
         jax.config.update(name, REQUIRED[name])
@@ -29,8 +44,10 @@ def check() -> None:
     """Starts JAX, and changes no setting.
 
     Raises:
-        BadInput: A setting has another value, or JAX_PLATFORMS names a platform that JAX cannot use.
+        BadInput: A setting has another value, the installed jaxlib computes wrong results, or JAX_PLATFORMS names a
+            platform that JAX cannot use.
     """
+    require_correct_jaxlib()
     for name, value in _others().items():
         allowed = f'must be {REQUIRED[name]!r}: jax.config.update({name!r}, {REQUIRED[name]!r})'
         require(False, name, value, allowed)

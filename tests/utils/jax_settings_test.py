@@ -4,10 +4,14 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
+import jaxlib
+import numpy as np
 import pytest
 
 from configs import sentences
@@ -92,3 +96,33 @@ def test_a_platform_that_jax_cannot_use_is_one_line(folders, tmp_path):
         done = start(*arguments, JAX_PLATFORMS='nonsense')
         assert done.returncode == 2 and done.stderr.startswith('JAX_PLATFORMS=nonsense: cannot be used (')
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_installed_jaxlib_computes_a_product_in_a_mapped_sum_as_without_compilation():
+    """The program that jaxlib 0.10.2 miscompiles on CPUs from 32,769 rows on (jax #39103)."""
+    x_BxD = jnp.zeros((32_769, 3)).at[:, 0].set(jnp.arange(32_769))
+    matrix_DxD = jnp.eye(3)
+
+    def squares(x_BxD):
+        return jax.vmap(lambda x_D: jnp.sum(jnp.square(matrix_DxD @ x_D)))(x_BxD)
+
+    expected_B = np.square(np.arange(32_769, dtype=np.float64))
+    np.testing.assert_allclose(jax.jit(squares)(x_BxD), expected_B, rtol=1e-6)
+    np.testing.assert_allclose(squares(x_BxD), expected_B, rtol=1e-6)
+
+
+def test_the_jaxlib_that_computes_wrong_results_is_refused_in_one_line(
+    folders, tmp_path, nplm_command, monkeypatch, capsys
+):
+    monkeypatch.setattr(jaxlib, '__version__', '0.10.2')
+    message = "^jaxlib='0.10.2': computes wrong results on CPUs; install another version: pip install .*$"
+    for call in (
+        lambda: experiment.run(sentences.get_config(), tmp_path / 'run'),
+        lambda: loading.load(folders / 'network'),
+    ):
+        with pytest.raises(BadInput, match=message):
+            call()
+    with pytest.raises(SystemExit):
+        nplm_command('generate', folders / 'network')
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.match(message, line)
