@@ -4,8 +4,8 @@
     nplm generate runs/brown-lstm runs/brown-mlp9 runs/brown-kneser_ney_5 --weights=weights.json
     nplm mix runs/brown-kneser_ney_5 runs/brown-modified_kneser_ney_3 --to=arpa --output=mixed.arpa
 
-Prints each model and three mixtures: with equal weights, with weights learned by EM, and with weights learned for each
-frequency of the two words before (section 4.2). --output=FILE writes them as JSON; --weights=FILE of the other commands
+Prints each model and three mixtures: with equal weights, with weights learned to the optimum, and with weights learned
+for each frequency of the two words before (section 4.2). --output=FILE writes them as JSON; --weights=FILE of the other commands
 reads the learned weights from there. It has a digest of each run: a run may be moved or renamed, and another one of the
 same name is refused. The runs need one corpus, which is read again.
 
