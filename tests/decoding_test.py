@@ -221,6 +221,12 @@ def test_bad_emissions_are_one_line(files, tmp_path, capsys, arrays, message):
     assert stop.value.code == 2 and message in error and error.count('\n') == 1
 
 
+def test_weights_of_one_run_are_refused(files, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*files(), '--weights=0.5'])
+    assert stop.value.code == 2 and "--weights='0.5': needs two runs or more" in capsys.readouterr().err
+
+
 def test_a_lexicon_in_other_tokens_is_refused_in_python(model):
     with pytest.raises(BadInput, match=r"^lexicon='a y': must be spelled in the 4 tokens"):
         decoding.Decoder(model, TOKENS, {'a': [['y']]})

@@ -78,7 +78,7 @@ def _write_arpa(flags: argparse.Namespace, command: str) -> None:
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.cli.mixture_weights import read_weights
     from nplm_jax.models import mixture
-    from nplm_jax.models.ngram import arpa, static_mixture
+    from nplm_jax.models.ngram import arpa, sentence_marks, static_mixture
 
     loaded = load_models(flags.workdir, flags.weights)
     models, learned = loaded.backoff_models('--to=arpa'), None
@@ -92,7 +92,8 @@ def _write_arpa(flags: argparse.Namespace, command: str) -> None:
         scored = [mixture.CachedScores(model) for model in models]
         learned = mixture.fit(scored, data.tokens_T, data.valid)
         weights = learned.weights_QxM[0].tolist()
-    static = static_mixture.interpolate(models, weights)
+    begin = sentence_marks.line_beginnings(models, loaded.vocabulary)
+    static = static_mixture.interpolate([*models, *begin], [*weights, *[0.0] * len(begin)])
     try:
         arpa.write(static, loaded.vocabulary, path)
     except OSError as error:

@@ -219,9 +219,7 @@ def paper_mixtures(
     return equal(models), fit(models, tokens_T, valid), fit(models, tokens_T, valid, bins)
 
 
-def fit_weights(
-    log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterations: int | None = None
-) -> np.ndarray:
+def fit_weights(log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterations: int | None = None) -> np.ndarray:
     """Estimates the weights of each bin, which give the words of the bin the largest likelihood.
 
     A bin without a word gets those of all words. Words to which every model gives probability zero do not count.

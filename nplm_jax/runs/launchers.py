@@ -140,7 +140,9 @@ class _Slurm:
         self._logs, self._processes = logs.absolute(), processes
         queue = _read_queue()
         if queue is None:  # a job of an earlier start may be in it
-            raise BadInput('--launcher=slurm: squeue does not answer, so jobs could be submitted twice; try again later')
+            raise BadInput(
+                '--launcher=slurm: squeue does not answer, so jobs could be submitted twice; try again later'
+            )
         self._queue = queue
 
     def submit(self, job: Job) -> str:

@@ -207,6 +207,18 @@ class Tokenizer(abc.ABC):
         return [[token for string in self.split(self.normalize(text)) for token in cut(string)] for text in texts]
 
 
+def check_tokens(kind: str, tokens: Iterable[str]) -> None:
+    """Raises BadInput for a token that no line of a vocabulary's file can hold: empty, or with a tab or line end.
+
+    Args:
+        kind: The kind of the tokenizer that made them.
+        tokens: The different tokens.
+    """
+    for token in tokens:
+        is_written = bool(token) and '\t' not in token and '\n' not in token
+        require(is_written, 'corpus.tokens', kind, f'makes the token {token!r}: must be without tabs and line ends')
+
+
 def find_word_ids(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
     """Returns the number, from 0, of the word in which each part of a text ends; white space separates words."""
     word_starts = [match.start() for match in re.finditer(r'\S+', text)]
