@@ -5,9 +5,9 @@
     nplm mix runs/brown-kneser_ney_5 runs/brown-modified_kneser_ney_3 --to=arpa --output=mixed.arpa
 
 Prints each model and three mixtures: with equal weights, with weights learned to the optimum, and with weights learned
-for each frequency of the two words before (section 4.2). --output=FILE writes them as JSON; --weights=FILE of the other commands
-reads the learned weights from there. It has a digest of each run: a run may be moved or renamed, and another one of the
-same name is refused. The runs need one corpus, which is read again.
+for each frequency of the two words before (section 4.2). --output=FILE writes them as JSON; --weights=FILE of the other
+commands reads the learned weights from there. It has a digest of each run: a run may be moved or renamed, and another
+one of the same name is refused. The runs need one corpus, which is read again.
 
 --to=arpa writes the mixture of back-off models with the learned weights as one back-off model, as SRILM's
 `ngram -mix-lm` does, and prints the perplexity of both. They have the same probabilities for the n-grams of all models;

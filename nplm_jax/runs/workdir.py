@@ -244,7 +244,8 @@ def record_inputs(
             if hashlib.sha256(content).hexdigest() != digests[key]:
                 raise BadInput(f'{key}={path!r}: changed while it was read; run again')
             write_atomically(folder / key, content)
-        write_atomically(folder / CORPUS, json.dumps({**_facts(data), 'files': files}, indent=2) + '\n')
+        record = {**_facts(data), 'test_sha256': data.test_sha256, 'files': files}
+        write_atomically(folder / CORPUS, json.dumps(record, indent=2) + '\n')
         vocabulary.save(data.vocabulary, folder / VOCABULARY)
         write_atomically(folder / CONFIG, json.dumps(config_lib.to_record(settings), indent=2) + '\n')
     except OSError as error:

@@ -153,6 +153,10 @@ class Tokenizer(abc.ABC):
             return TokenSize(1, 1, has_text=False)
         return TokenSize(len(token) + 1, len(token.encode()) + 1)
 
+    def letters(self, token: str) -> bytes:
+        """Returns the UTF-8 of what a token stands for in a text, without white space; none of a boundary token."""
+        return b'' if token in BOUNDARY_TOKENS else ''.join(token.split()).encode()
+
     def normalize(self, text: str) -> str:
         """Returns the text that is cut: in Unicode's normal form NFC."""
         return normalize(text)
