@@ -24,6 +24,7 @@ from nplm_jax.inference import reranking
 from nplm_jax.utils.errors import BadInput, require
 
 END = '</s>'
+_MAX_HOMOPHONES = 6  # that a node of flashlight's trie keeps; it drops the others
 _LOG_10 = math.log(10)
 Lexicon = Mapping[str, Sequence[Sequence[str]]]  # the spellings of each word, in tokens
 
@@ -48,7 +49,7 @@ class Hypothesis:
     Attributes:
         words: Its words.
         score: The total.
-        emission: Log-probability of its tokens.
+        emission: Log-probability of its tokens: of the best alignment, or with `log_add` of all together.
         log_p: Log P of its words and of the end, by the model.
     """
 
@@ -90,7 +91,8 @@ class Decoder:
             log_add: Whether the alignments of a hypothesis are added up; by default the best one counts.
 
         Raises:
-            BadInput: flashlight-text is missing, a token is, or the lexicon is empty or has other tokens.
+            BadInput: flashlight-text is missing, a token is, or the lexicon is empty, has other tokens, or spells more
+                than _MAX_HOMOPHONES words alike.
         """
         try:
             from flashlight.lib.text import decoder as flashlight  # noqa: PLC0415 (an extra)
@@ -107,18 +109,24 @@ class Decoder:
         self._model = _make_model(flashlight.LM, flashlight.LMState, model, self.words)
         trie = flashlight.Trie(len(tokens), places[silence])
         start = self._model.start(False)
+        homophones: dict[tuple[str, ...], list[str]] = {}
         for i, (word, spellings) in enumerate(lexicon.items()):
             _, log_p = self._model.score(start, i)
-            for spelling in spellings:
+            for spelling in dict.fromkeys(map(tuple, spellings)):
                 is_spelled = bool(spelling) and all(token in places for token in spelling)
                 spelled = f'{word} {" ".join(spelling)}'
                 require(is_spelled, 'lexicon', spelled, f'must be spelled in the {len(tokens)} tokens')
+                homophones.setdefault(spelling, []).append(word)
                 trie.insert([places[token] for token in spelling], i, log_p)
+        for spelling, words in homophones.items():
+            allowed = f'spells {len(words)} words ({", ".join(words)}); flashlight-text allows {_MAX_HOMOPHONES}'
+            require(len(words) <= _MAX_HOMOPHONES, 'lexicon', ' '.join(spelling), allowed)
         trie.smear(flashlight.SmearingMode.MAX)
         scores = (beam_threshold, weights.lm_weight, weights.word_score, -math.inf, 0.0)  # unknown words, silence
         options = flashlight.LexiconDecoderOptions(
             beam_size, beam_size_token, *scores, log_add, flashlight.CriterionType.CTC
         )
+        self._weights, self._log_add = weights, log_add
         self._search = flashlight.LexiconDecoder(
             options, trie, self._model, places[silence], places[blank], -1, [], False
         )
@@ -138,9 +146,14 @@ class Decoder:
         found: dict[tuple[str, ...], Hypothesis] = {}
         for result in results:
             words = tuple(self.words[i] for i in result.words if i >= 0)
-            numbers = result.score, result.emittingModelScore, result.lmScore
-            found.setdefault(words, Hypothesis(words, *numbers))
-        return list(found.values())
+            score, emission = result.score, result.emittingModelScore
+            if self._log_add:  # results of the same words end in different tokens
+                score = float(np.logaddexp(found[words].score, score)) if words in found else score
+                emission = score - self._weights.lm_weight * result.lmScore - self._weights.word_score * len(words)
+            elif words in found:
+                continue
+            found[words] = Hypothesis(words, score, emission, result.lmScore)
+        return sorted(found.values(), key=lambda hypothesis: -hypothesis.score)
 
 
 def _make_model(base: Any, make_state: Any, model: kenlm.Model | None, words: Sequence[str]) -> Any:

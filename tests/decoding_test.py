@@ -96,6 +96,37 @@ def test_the_search_finds_the_best_words_of_all(model, seed, weights):
         assert decoder.decode(emissions_FxN) == found  # nothing of a search is left
 
 
+@pytest.mark.parametrize('seed', range(3))
+@pytest.mark.parametrize('weights', [decoding.Weights(), decoding.Weights(2.0, -0.7)])
+def test_scores_and_emissions_of_summed_alignments_are_those_of_all_alignments(model, seed, weights):
+    logits_FxN = np.random.default_rng(seed).normal(size=(6, len(TOKENS)))
+    emissions_FxN = (logits_FxN - np.logaddexp.reduce(logits_FxN, axis=1, keepdims=True)).astype(np.float32)
+    expected = {}
+    for path in itertools.product(range(len(TOKENS)), repeat=len(emissions_FxN)):
+        for words in parses(collapse(path)):
+            emission = float(sum(row[i] for row, i in zip(emissions_FxN, path)))
+            expected[words] = np.logaddexp(expected.get(words, -np.inf), emission)
+    options = {'beam_size': 5000, 'beam_size_token': 4, 'beam_threshold': 1e9, 'log_add': True}
+    found = decoding.Decoder(model, TOKENS, LEXICON, weights, **options).decode(emissions_FxN)
+    assert {h.words for h in found} == set(expected)
+    for h in found:
+        assert h.emission == pytest.approx(expected[h.words], abs=1e-3)
+        total = h.emission + weights.lm_weight * h.log_p + weights.word_score * len(h.words)
+        assert h.score == pytest.approx(total, abs=1e-3)
+    assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+
+
+def test_duplicates_of_a_spelling_hide_no_word_and_a_seventh_homophone_is_refused():
+    words = [f'w{i}' for i in range(7)]
+    lexicon = {'w0': [['a', '|']] * 6, **{word: [['a', '|']] for word in words[1:6]}}
+    emissions_FxN = np.log(np.array([[0.1, 0.1, 0.7, 0.1], [0.1, 0.7, 0.1, 0.1]], np.float32))
+    found = decoding.Decoder(None, TOKENS, lexicon).decode(emissions_FxN)
+    assert {h.words for h in found} >= {(word,) for word in words[:6]}
+    message = r"lexicon='a \|': spells 7 words \(w0, .*w6\); flashlight-text allows 6"
+    with pytest.raises(BadInput, match=message):
+        decoding.Decoder(None, TOKENS, {word: [['a', '|']] for word in words})
+
+
 def test_a_network_and_unknown_words(tmp_path):
     config = sentences.get_config()
     config.train.epochs, config.train.evaluate_every = 2, 0
@@ -188,6 +219,12 @@ def test_bad_emissions_are_one_line(files, tmp_path, capsys, arrays, message):
         cli.main(files(emissions='bad.npz'))
     error = capsys.readouterr().err
     assert stop.value.code == 2 and message in error and error.count('\n') == 1
+
+
+def test_weights_of_one_run_are_refused(files, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*files(), '--weights=0.5'])
+    assert stop.value.code == 2 and "--weights='0.5': needs two runs or more" in capsys.readouterr().err
 
 
 def test_a_lexicon_in_other_tokens_is_refused_in_python(model):

@@ -35,6 +35,7 @@ from nplm_jax.runs.provenance import provenance
 from nplm_jax.training import sparse_rows, step
 from nplm_jax.training.loop import Chunk, TrainingRun, prepare_run
 from nplm_jax.training.step import TrainState
+from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import read_json
 
 FILE = pathlib.Path(__file__).parent / 'results' / 'importance.json'
@@ -70,6 +71,7 @@ LOSSES: dict[str, dict[str, Any]] = {
 MIN_ESS = {'adaptive, ESS 50': 50.0}  # the mean effective sample size that the number of samples is lowered to
 NUM_SIZES = 4  # numbers of samples that are compiled for: the largest, and 1/2, 1/4 and 1/8 of it
 ORDER = ['nce', 'adaptive', 'bigram', 'sampled', 'nce, 250', 'adaptive, ESS 50']  # of the runs
+SECTIONS = ('timing', 'parts', 'search', 'few', 'runs')
 FEW = ('adaptive, 8', 'adaptive, 8 of 2003')  # with the target's own term, and without: at the largest of RATES
 SEARCHED = [name for name in LOSSES if name not in FEW]
 
@@ -293,6 +295,8 @@ def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
 
 def main(sections: list[str]) -> None:
     """Measures what the results lack, of these sections or of all, and writes them after every step."""
+    for section in sections:
+        require(section in SECTIONS, 'SECTION', section, f'must be one of {", ".join(SECTIONS)}')
     FILE.parent.mkdir(exist_ok=True)
     measured = read_json(FILE) if FILE.exists() else {}
     data = load_dataset(make_settings('nce', 2.0, 1))
@@ -320,4 +324,7 @@ def main(sections: list[str]) -> None:
 
 
 if __name__ == '__main__':
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except BadInput as error:
+        sys.exit(str(error))

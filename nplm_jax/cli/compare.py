@@ -76,7 +76,7 @@ def _advise(runs: Sequence[Run]) -> str:
     if len({run.settings.corpus.tokens for run in runs}) < 2:
         return ''
     if not all(run.has_test_text_of(runs[0]) for run in runs):
-        return ', nor are their bits per byte: the test texts differ'
+        return ', nor are their bits per byte: the test texts differ, or a run has no digest of it'
     unknown = [run.folder.name for run in runs if run.bits_per_byte is None]
     return f'; {", ".join(unknown)}: no bits per byte, because of unknown words' if unknown else '; bits per byte are'
 

@@ -41,6 +41,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--beam_size', type=int, default=50, help='hypotheses that are kept')
     flags = parser.parse_args(argv)
     require(flags.beam_size > 0, '--beam_size', flags.beam_size, 'must be 1 or more')
+    require(not flags.weights or len(flags.workdir) > 1, '--weights', flags.weights, 'needs two runs or more')
 
     import tqdm
 

@@ -4,10 +4,10 @@
     nplm generate runs/brown-lstm runs/brown-mlp9 runs/brown-kneser_ney_5 --weights=weights.json
     nplm mix runs/brown-kneser_ney_5 runs/brown-modified_kneser_ney_3 --to=arpa --output=mixed.arpa
 
-Prints each model and three mixtures: with equal weights, with weights learned by EM, and with weights learned for each
-frequency of the two words before (section 4.2). --output=FILE writes them as JSON; --weights=FILE of the other commands
-reads the learned weights from there. It has a digest of each run: a run may be moved or renamed, and another one of the
-same name is refused. The runs need one corpus, which is read again.
+Prints each model and three mixtures: with equal weights, with weights learned to the optimum, and with weights learned
+for each frequency of the two words before (section 4.2). --output=FILE writes them as JSON; --weights=FILE of the other
+commands reads the learned weights from there. It has a digest of each run: a run may be moved or renamed, and another
+one of the same name is refused. The runs need one corpus, which is read again.
 
 --to=arpa writes the mixture of back-off models with the learned weights as one back-off model, as SRILM's
 `ngram -mix-lm` does, and prints the perplexity of both. They have the same probabilities for the n-grams of all models;
@@ -78,7 +78,7 @@ def _write_arpa(flags: argparse.Namespace, command: str) -> None:
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.cli.mixture_weights import read_weights
     from nplm_jax.models import mixture
-    from nplm_jax.models.ngram import arpa, static_mixture
+    from nplm_jax.models.ngram import arpa, sentence_marks, static_mixture
 
     loaded = load_models(flags.workdir, flags.weights)
     models, learned = loaded.backoff_models('--to=arpa'), None
@@ -92,7 +92,8 @@ def _write_arpa(flags: argparse.Namespace, command: str) -> None:
         scored = [mixture.CachedScores(model) for model in models]
         learned = mixture.fit(scored, data.tokens_T, data.valid)
         weights = learned.weights_QxM[0].tolist()
-    static = static_mixture.interpolate(models, weights)
+    begin = sentence_marks.line_beginnings(models, loaded.vocabulary)
+    static = static_mixture.interpolate([*models, *begin], [*weights, *[0.0] * len(begin)])
     try:
         arpa.write(static, loaded.vocabulary, path)
     except OSError as error:

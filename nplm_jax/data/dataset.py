@@ -5,6 +5,7 @@ Dims: T words of a stream, B batch, N context words (the paper's n-1), S streams
 
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -39,11 +40,13 @@ class Dataset(Splits):
         tokens_T: The whole stream, int32; memory-mapped if it is longer than MAX_WORDS_IN_MEMORY.
         vocabulary: The words of the ids.
         sizes: The size of each split.
+        test_sha256: `digest` of the test text; empty if it is unknown.
     """
 
     tokens_T: np.ndarray
     vocabulary: Vocabulary
     sizes: Mapping[str, Size] = dataclasses.field(default_factory=dict)
+    test_sha256: str = ''
 
     @property
     def train_words(self) -> np.ndarray:
@@ -69,7 +72,22 @@ def from_corpus(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
     tokens_T = prepared_texts.encode(type_ids_T, token_ids_K) if is_large else token_ids_K[type_ids_T]
     texts = [type_ids_T[span.start : span.stop] for span in corpus.splits.values()]
     sizes = dict(zip(corpus.splits, measure(corpus.tokenizer, types, texts)))
-    return Dataset(corpus.train, corpus.valid, corpus.test, tokens_T, vocabulary, sizes)
+    test_sha256 = digest(corpus.tokenizer, types, type_ids_T[corpus.test.start : corpus.test.stop])
+    return Dataset(corpus.train, corpus.valid, corpus.test, tokens_T, vocabulary, sizes, test_sha256)
+
+
+def digest(tokenizer: Tokenizer, types: Sequence[str], type_ids_T: np.ndarray) -> str:
+    """Returns the SHA-256 of a text without its white space: the same however it is cut into tokens.
+
+    Args:
+        tokenizer: The tokenizer of the text.
+        types: The different tokens.
+        type_ids_T: The tokens of the text as numbers of `types`, int.
+    """
+    letters_K, total = [tokenizer.letters(token) for token in types], hashlib.sha256()
+    for part_L in mapped_arrays.parts(type_ids_T):
+        total.update(b''.join([letters_K[i] for i in part_L.tolist()]))
+    return total.hexdigest()
 
 
 def measure(tokenizer: Tokenizer, types: Sequence[str], texts: Iterable[np.ndarray]) -> list[Size]:

@@ -15,7 +15,7 @@ from nplm_jax.data.formats import COMPRESSIONS, TABLES
 from nplm_jax.data.prepared_texts import PreparedText
 from nplm_jax.data.sources import Part, Piece
 from nplm_jax.data.tokenizers import registry
-from nplm_jax.data.tokenizers.tokenizer import Tokenizer
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer, check_tokens
 from nplm_jax.data.word_stream import TypeNumbers, WordStream, renumber
 from nplm_jax.utils.processes import map_in_processes, num_processors
 
@@ -87,6 +87,7 @@ def tokenize(
         for type_ids in renumber(parallel_map(functools.partial(_tokenize_piece, tokenizer), read()), numbers):
             append(type_ids)
             lengths[-1] += len(type_ids)
+    check_tokens(tokenizer.kind, numbers)
     return PreparedText(WordStream(list(numbers), np.concatenate(kept)), tuple(lengths), tokenizer)
 
 

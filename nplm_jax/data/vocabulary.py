@@ -11,7 +11,7 @@ import numpy as np
 from nplm_jax.config import CorpusSettings
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.tokenizers import registry
-from nplm_jax.data.tokenizers.tokenizer import RARE, Tokenizer
+from nplm_jax.data.tokenizers.tokenizer import RARE, Tokenizer, check_tokens
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import BadInput, require
@@ -133,6 +133,7 @@ def for_corpus(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
         BadInput: The vocabulary has fewer than two words beside the rare-word symbol.
     """
     tokens = corpus.tokenizer.tokens
+    check_tokens(corpus.tokenizer.kind, tokens or ())
     span = Span(0, len(corpus)) if settings.count_over == 'all' and tokens is None else corpus.train
     types, type_ids_L = corpus.stream
     counts = mapped_arrays.bincount(type_ids_L[span.start : span.stop], len(types)).tolist()

@@ -25,7 +25,6 @@ SPLITS = ('train', 'valid', 'test')
 PER_UNIT = ('perplexity_per_word', 'bits_per_character', 'bits_per_byte')  # of results.json, by held-out split
 _DEPTH = 3  # of a run below the folder that is searched: runs/SWEEP/POINT
 _MAX_SUGGESTED = 8
-_MAX_BORDERS, _MAX_SHARE = 2, 1e-3  # bytes, also as a share, by which tokenizers may differ at the ends of texts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,20 +77,18 @@ class Run:
     def has_test_text_of(self, other: 'Run') -> bool:
         """Returns whether two runs are tested on the same text, however it is cut into tokens.
 
-        It has the same number of words and, to a tenth of a percent, of bytes, and was changed alike.
+        Runs of an earlier version did not record its digest; they count as runs on another text.
         """
-        sizes = [(run.results or {}).get('sizes', {}).get('test', {}) for run in (self, other)]
-        words, sizes_bytes = zip(*((size.get('words'), size.get('utf8_bytes') or 0) for size in sizes))
-        is_close = abs(sizes_bytes[0] - sizes_bytes[1]) <= max(_MAX_BORDERS, _MAX_SHARE * sizes_bytes[0])
-        return None not in words and words[0] == words[1] and is_close and self._changes == other._changes
+        digests = [run._corpus.get('test_sha256') for run in (self, other)]
+        return bool(digests[0]) and digests[0] == digests[1]
 
     @property
-    def _changes(self) -> list[object]:
-        """The choices of `corpus.*` that change letters of the text."""
-        corpus = self.settings.corpus
-        is_words = corpus.tokens in ('words', 'whitespace')
-        changes = (corpus.lowercase, corpus.numbers, corpus.proper_nouns) if is_words else (corpus.normalization,)
-        return [change for change in changes if change not in (False, 'none')]
+    def _corpus(self) -> dict[str, Any]:
+        """What its corpus.json says; nothing where there is none."""
+        try:
+            return read_json(self.folder / CORPUS)
+        except BadInput:
+            return {}
 
 
 def expand_run(folder: str | os.PathLike[str]) -> pathlib.Path:

@@ -138,7 +138,12 @@ class _Slurm:
         asked |= {'ntasks_per_node': str(processes // nodes), 'signal': f'B:USR2@{delay}'}
         self._flags = [f'--{key.replace("_", "-")}={value}' for key, value in asked.items()]
         self._logs, self._processes = logs.absolute(), processes
-        self._queue = _read_queue() or {}
+        queue = _read_queue()
+        if queue is None:  # a job of an earlier start may be in it
+            raise BadInput(
+                '--launcher=slurm: squeue does not answer, so jobs could be submitted twice; try again later'
+            )
+        self._queue = queue
 
     def submit(self, job: Job) -> str:
         folder = str(job.folder.absolute())

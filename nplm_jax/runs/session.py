@@ -15,17 +15,16 @@ import numpy as np
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset, vocabulary
-from nplm_jax.distributed import multihost, sharding
+from nplm_jax.distributed import multihost
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram import factory, storage
 from nplm_jax.models.registry import body_class, is_network
-from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.runs import evaluation, figures, notebook, provenance, reporting, workdir
 from nplm_jax.runs.loading import Path, finished, load_dataset
 from nplm_jax.training import calibration, checkpoints, replay
-from nplm_jax.training.loop import Trainer, TrainingRun, prepare_run
+from nplm_jax.training.loop import Trainer, TrainingRun, make_sharding, prepare_run
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput, NonFiniteError
@@ -256,11 +255,8 @@ def difference(folder: pathlib.Path, settings: Settings, corpus: SharedCorpus) -
 
 
 def check_devices(settings: Settings) -> None:
-    """Raises: BadInput when there are too few devices, or they cannot divide the batch."""
-    body = body_class(settings.model).from_settings(settings)
-    batch_size = settings.train.batch_size
-    uses_sparse_updates = output_layer_class(settings.output).uses_sparse_updates
-    sharding.make_sharding(settings.parallel, batch_size, body.num_streams(batch_size), uses_sparse_updates)
+    """Raises: BadInput when there are too few devices, or they or `train.accumulate` cannot divide the batch."""
+    make_sharding(settings, body_class(settings.model).from_settings(settings))
 
 
 def _lowered(settings: Settings, network: Network) -> dict[str, Any]:

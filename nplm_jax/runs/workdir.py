@@ -143,8 +143,17 @@ def _read_config(folder: pathlib.Path) -> Settings:
     if not path.exists():
         what = 'is a packed model; give the folder of a run' if folder.is_file() else 'no run was started there'
         raise BadInput(f'{folder}: {what}')
+    record = _read_json(path)
     try:
-        return config_lib.from_record(read_json(path))
+        return config_lib.from_record(record)
+    except BadInput as error:  # the folder may be whole: a plug-in is elsewhere, or another version wrote it
+        raise BadInput(f'{path}: cannot be read ({error})') from None
+
+
+def _read_json(path: pathlib.Path) -> dict[str, Any]:
+    """Returns what a file of a run's folder holds. Raises BadInput where it is damaged."""
+    try:
+        return read_json(path)
     except BadInput as error:
         raise BadInput(f'{path}: cannot be read ({error}); delete the folder or give another --workdir') from None
 
@@ -235,7 +244,8 @@ def record_inputs(
             if hashlib.sha256(content).hexdigest() != digests[key]:
                 raise BadInput(f'{key}={path!r}: changed while it was read; run again')
             write_atomically(folder / key, content)
-        write_atomically(folder / CORPUS, json.dumps({**_facts(data), 'files': files}, indent=2) + '\n')
+        record = {**_facts(data), 'test_sha256': data.test_sha256, 'files': files}
+        write_atomically(folder / CORPUS, json.dumps(record, indent=2) + '\n')
         vocabulary.save(data.vocabulary, folder / VOCABULARY)
         write_atomically(folder / CONFIG, json.dumps(config_lib.to_record(settings), indent=2) + '\n')
     except OSError as error:
@@ -265,10 +275,7 @@ def difference_of_model(folder: pathlib.Path, settings: Settings, digests: Mappi
 
 def read_record(folder: pathlib.Path) -> dict[str, Any]:
     """Returns what corpus.json says of the run's text. Raises BadInput where it is damaged."""
-    try:
-        return read_json(folder / CORPUS)
-    except BadInput as error:
-        raise BadInput(f'{error}; delete the folder or give another --workdir') from None
+    return _read_json(folder / CORPUS)
 
 
 def _facts(data: Dataset) -> dict[str, Any]:

@@ -21,9 +21,11 @@ from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
 from nplm_jax.distributed import multihost, sharding
 from nplm_jax.inference.perplexity import evaluate_sample, summarize
+from nplm_jax.models.body import Body
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
+from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.training import calibration, suffix_smoothing
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import Store
@@ -100,12 +102,7 @@ def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
     """
     network = Network.from_settings(settings, data.vocabulary)
     schedule = make_schedule(settings, data.train)
-    body, batch_size = network.body, settings.train.batch_size
-    uses_sparse_updates = network.output.uses_sparse_updates
-    num_streams, parts = body.num_streams(batch_size), settings.train.accumulate
-    allowed = f'must be a divisor of {num_streams}, the streams of an update'
-    require(num_streams % parts == 0, 'train.accumulate', parts, allowed)
-    mesh = sharding.make_sharding(settings.parallel, batch_size // parts, num_streams // parts, uses_sparse_updates)
+    mesh = make_sharding(settings, network.body)
     proposal = network.output.make_proposal(data.train_words, len(data.vocabulary))
     return TrainingRun(
         settings=settings,
@@ -113,8 +110,26 @@ def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
         schedule=schedule,
         program=step_lib.make_program(settings, network, schedule.steps_per_epoch, mesh),
         inputs=RunInputs(hyperparameters_of(settings), None, mesh.replicate(jax.tree.map(jnp.asarray, proposal))),
-        words=make_word_source(settings, data, body, mesh),
+        words=make_word_source(settings, data, network.body, mesh),
     )
+
+
+def make_sharding(settings: Settings, body: Body) -> sharding.MeshSharding:
+    """Returns the sharding of a run's updates, or of their parts. Needs no data.
+
+    Args:
+        settings: The run's settings.
+        body: Its body.
+
+    Raises:
+        BadInput: There are too few devices, they cannot divide the batch, or `train.accumulate` cannot.
+    """
+    batch_size, parts = settings.train.batch_size, settings.train.accumulate
+    num_streams = body.num_streams(batch_size)
+    allowed = f'must be a divisor of {num_streams}, the streams of an update'
+    require(num_streams % parts == 0, 'train.accumulate', parts, allowed)
+    uses_sparse_updates = output_layer_class(settings.output).uses_sparse_updates
+    return sharding.make_sharding(settings.parallel, batch_size // parts, num_streams // parts, uses_sparse_updates)
 
 
 class Trainer:

@@ -251,12 +251,25 @@ def test_what_cannot_be_compared_is_not_ranked(same_text, nplm_command):
     rows, (warning,) = nplm_command('compare', same_text / 'rare', same_text / 'bytes')
     assert '*' not in '\n'.join(rows) and warning.endswith('; rare: no bits per byte, because of unknown words')
     assert 'bits_per_byte' not in recorded(same_text / 'rare')
-    results = json.loads((same_text / 'bytes' / 'results.json').read_text())
-    results['sizes']['test']['utf8_bytes'] += 4
-    shutil.copytree(same_text / 'bytes', same_text / 'longer')
-    (same_text / 'longer' / 'results.json').write_text(json.dumps(results))
-    rows, (warning,) = nplm_command('compare', same_text / 'words', same_text / 'longer')
-    assert '*' not in '\n'.join(rows) and warning.endswith('nor are their bits per byte: the test texts differ')
+    unlike = ', nor are their bits per byte: the test texts differ, or a run has no digest of it'
+    shutil.copytree(same_text / 'bytes', same_text / 'old')
+    record = json.loads((same_text / 'old' / 'corpus.json').read_text())
+    del record['test_sha256']
+    (same_text / 'old' / 'corpus.json').write_text(json.dumps(record))
+    rows, (warning,) = nplm_command('compare', same_text / 'words', same_text / 'old')
+    assert '*' not in '\n'.join(rows) and warning.endswith(unlike)
+
+
+def test_a_text_with_one_other_letter_is_another_text(same_text, nplm_command):
+    path = same_text / 'other.txt'
+    content = (same_text / 'text.txt').read_text().rstrip()
+    path.write_text(content[:-1] + ('x' if content[-1] != 'x' else 'y') + '\n')
+    config = keys.override(text_config.get_config(), {'model.family': 'add_delta', 'model.n': 2})
+    recorded_corpus = json.loads((same_text / 'bytes' / 'config.json').read_text())['corpus']
+    changes = {f'corpus.{key}': recorded_corpus[key] for key in ('tokens', 'train', 'valid')}
+    experiment.run(keys.override(config, {**changes, 'corpus.path': str(path)}), same_text / 'letter')
+    rows, (warning,) = nplm_command('compare', same_text / 'words', same_text / 'letter')
+    assert '*' not in '\n'.join(rows) and 'nor are their bits per byte: the test texts differ' in warning
 
 
 def test_a_text_is_compared_by_its_bits_per_byte(same_text, nplm_command, tmp_path):

@@ -19,7 +19,7 @@ from helpers import ROOT, command, launch, outcome, usual_environment
 from configs import sentences as sentences_config
 from configs import text as text_config
 from nplm_jax import config as config_lib
-from nplm_jax.runs import experiment, loading, workdir
+from nplm_jax.runs import experiment, keys, loading, workdir
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
@@ -364,6 +364,16 @@ def test_a_damaged_config_in_the_folder(tmp_path):
             BadInput, match=r'config.json: cannot be read \(.*; delete the folder or give another --workdir'
         ):
             experiment.run(sentences_config.get_config(), tmp_path)
+
+
+def test_nobody_is_told_to_delete_a_run_whose_plugin_is_elsewhere(tmp_path):
+    experiment.run(keys.override(sentences_config.get_config(), {'model.family': 'add_delta'}), tmp_path / 'run')
+    config = json.loads((tmp_path / 'run' / 'config.json').read_text())
+    config['corpus']['name'] = 'module_of_another_folder:texts'
+    (tmp_path / 'run' / 'config.json').write_text(json.dumps(config))
+    with pytest.raises(BadInput, match='there is no module module_of_another_folder') as refused:
+        workdir.read_settings(tmp_path / 'run')
+    assert 'delete the folder' not in str(refused.value)
 
 
 def test_what_a_kill_leaves_behind_is_no_foreign_file(tmp_path):

@@ -175,3 +175,19 @@ def test_a_dataset_knows_tokens_words_and_characters(tmp_path):
     sizes = dataset.from_corpus(corpus, rare).sizes
     assert sizes == {'train': (6, 3, 12, 12), 'valid': (2, 1, 5, 5), 'test': (3, 3, 8, 8)}
     assert RARE in rare.words
+
+
+@dataclasses.dataclass(frozen=True)
+class Lines(Letters):
+    """Characters as tokens, line ends among them."""
+
+    def split(self, text):
+        return list(text)
+
+
+def test_a_token_with_a_line_end_is_refused_before_training(train, tmp_path, monkeypatch):
+    monkeypatch.setitem(registry.TOKENIZERS, 'lines', Lines)
+    message = r"^corpus.tokens='lines': makes the token '\\n': must be without tabs and line ends$"
+    with pytest.raises(BadInput, match=message):
+        train('lines')
+    assert not (tmp_path / 'lines').exists()

@@ -52,13 +52,34 @@ def test_equal_weights_by_hand():
 def test_one_weight_vector_is_the_maximum_likelihood():
     # Of 100 words 30 are word 0: w * 0.5 + (1 - w) * 0.125 = 0.3 for the other two at 0.2 and 0.5.
     tokens_T = np.repeat([0, 1, 2], [30, 20, 50])
-    model = mixture.fit([A, B], tokens_T, Span(0, 100), iterations=2000)
+    model = mixture.fit([A, B], tokens_T, Span(0, 100))
     grid = np.linspace(0, 1, 10_001)
     likelihood = sum(
         n * np.log(grid * a + (1 - grid) * b) for n, a, b in [(30, 0.5, 0.125), (20, 0.25, 0.125), (50, 0.25, 0.75)]
     )
     assert model.weights_QxM[0, 0] == pytest.approx(grid[likelihood.argmax()], abs=2e-4)
     assert model.weights_QxM.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize('seed', range(4))
+def test_learned_weights_are_the_optimum_to_the_duality_gap(seed):
+    rng = np.random.default_rng(seed)
+    common_T = rng.normal(size=3000)
+    log_p_MxT = common_T + rng.normal(size=(5, 3000)) * np.array([[0.02, 0.05, 0.3, 1, 2]]).T - 5
+    log_p_MxT[3, rng.random(3000) < 0.1] = -np.inf
+    log_p_MxT[4] = log_p_MxT[0] + 1e-3 * rng.normal(size=3000)  # nearly the same model
+    bins_T = np.repeat([0, 2], [2500, 500])
+    weights_QxM = mixture.fit_weights(log_p_MxT, bins_T, 3)
+    everything = np.ones(3000, bool)
+    for weights_M, words_T in zip(weights_QxM, (bins_T == 0, everything, bins_T == 2)):
+        assert weights_M.min() >= 0 and weights_M.sum() == pytest.approx(1, abs=1e-12)
+        p_MxT = np.exp(log_p_MxT[:, words_T])
+        assert (p_MxT / (weights_M @ p_MxT)).mean(1).max() <= 1 + 1e-8
+
+
+def test_the_same_model_twice_shares_its_weight():
+    weights = mixture.fit([A, A, B], np.repeat([0, 1, 2], [30, 20, 50]), Span(0, 100)).weights_QxM[0]
+    assert weights[0] == pytest.approx(weights[1], abs=1e-6)
 
 
 def test_one_step_of_em_by_hand():

@@ -85,6 +85,17 @@ def test_what_slurm_is_told(tmp_path, monkeypatch):
     assert f" {sys.executable} launch.py '--workdir=a b' --distributed &\n" in script
 
 
+def test_nothing_is_submitted_while_squeue_does_not_tell_what_is_queued(tmp_path, monkeypatch):
+    for name, text in (('sbatch', SBATCH), ('squeue', '#!/bin/sh\nexit 1\n')):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
+    job = launchers.Job('a', tmp_path / 'run', ('launch.py',))
+    with pytest.raises(BadInput, match='^--launcher=slurm: squeue does not answer, so jobs could be submitted twice'):
+        launchers.run([job], True, tmp_path / 'logs', lambda _: True, {})
+    assert not (tmp_path / 'sbatch.flags').exists()
+
+
 def test_what_two_processes_of_this_machine_are_told(tmp_path):
     (tmp_path / 'say.py').write_text('import sys\nprint(*sys.argv[1:])')
     job = launchers.Job('a', tmp_path / 'run', (str(tmp_path / 'say.py'), 'x'))

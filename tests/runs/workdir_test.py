@@ -188,3 +188,13 @@ def test_the_first_process_of_a_run_decides_what_auto_means(tmp_path, monkeypatc
     resolved = workdir.resolve(tmp_path, settings, data)
     assert asked == [{'output.precision': 'float32', 'train.input': 'device'}]
     assert resolved.output.precision == 'bfloat16' and resolved.model == settings.model
+
+
+@pytest.mark.parametrize('changes', [{'train.accumulate': 3}, {'parallel.data': 2, 'train.accumulate': 5}])
+def test_what_the_devices_or_accumulate_cannot_divide_is_refused_before_the_text_is_read(
+    tmp_path, monkeypatch, changes
+):
+    monkeypatch.setattr(session, 'load_dataset', lambda settings: pytest.fail('the text was read'))
+    config = keys.override(sentences.get_config(), {'train.batch_size': 10, **changes})
+    with pytest.raises(BadInput, match='must be a (divisor|multiple) of '):
+        experiment.run(config, tmp_path / 'run')

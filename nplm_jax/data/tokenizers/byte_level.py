@@ -159,6 +159,10 @@ class ByteLevelTokenizer(Tokenizer):
         characters = sum(byte & 0xC0 != 0x80 for byte in data)  # the bytes that begin one
         return TokenSize(characters, len(data), begins_blank, ends_blank, bool(data.strip()))
 
+    def letters(self, token: str) -> bytes:
+        """See `Tokenizer.letters`."""
+        return b''.join(to_bytes(token).split())
+
     def to_hf(self, ids: Mapping[str, int]) -> tokenizers.Tokenizer:
         """See `Tokenizer.to_hf`."""
         exported = tokenizers.Tokenizer(self.model(ids))

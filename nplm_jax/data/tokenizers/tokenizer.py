@@ -153,6 +153,10 @@ class Tokenizer(abc.ABC):
             return TokenSize(1, 1, has_text=False)
         return TokenSize(len(token) + 1, len(token.encode()) + 1)
 
+    def letters(self, token: str) -> bytes:
+        """Returns the UTF-8 of what a token stands for in a text, without white space; none of a boundary token."""
+        return b'' if token in BOUNDARY_TOKENS else ''.join(token.split()).encode()
+
     def normalize(self, text: str) -> str:
         """Returns the text that is cut: in Unicode's normal form NFC."""
         return normalize(text)
@@ -205,6 +209,18 @@ class Tokenizer(abc.ABC):
         """Returns the tokens of each text as `encode` does. Each different string is cut once."""
         cut = functools.cache(lambda string: [token for _, token in self.cut(string, known)])
         return [[token for string in self.split(self.normalize(text)) for token in cut(string)] for text in texts]
+
+
+def check_tokens(kind: str, tokens: Iterable[str]) -> None:
+    """Raises BadInput for a token that no line of a vocabulary's file can hold: empty, or with a tab or line end.
+
+    Args:
+        kind: The kind of the tokenizer that made them.
+        tokens: The different tokens.
+    """
+    for token in tokens:
+        is_written = bool(token) and '\t' not in token and '\n' not in token
+        require(is_written, 'corpus.tokens', kind, f'makes the token {token!r}: must be without tabs and line ends')
 
 
 def find_word_ids(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:

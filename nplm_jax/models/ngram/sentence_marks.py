@@ -5,11 +5,12 @@ continues across it. `<text>`, which opens a text, stays an ordinary word.
 """
 
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 
 from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
-from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import NgramTable, find
 from nplm_jax.utils.errors import BadInput
@@ -79,6 +80,45 @@ def merge(path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary) -> tu
     if vocabulary.words[-1] == BEGIN and _is_same(split(stream, merged)[0], model):
         return stream, merged
     return _merge_ids(path, model, vocabulary, merged), merged
+
+
+def line_beginnings(models: Sequence[BackoffModel], vocabulary: Vocabulary) -> list[BackoffModel]:
+    """Returns a model with the n-grams after `<s>` of all models, as `split` adds them, after unknown words and `<p>`.
+
+    A mixture that has them, with weight zero, gives each n-gram after `<s>` the mixture of the models' probabilities;
+    without them those of the models with shorter contexts are missing. All its probabilities are one.
+
+    Args:
+        models: The models.
+        vocabulary: Their vocabulary.
+
+    Returns:
+        The model in a list, which is empty where none has a context of unknown words before `<p>`.
+    """
+    if PARAGRAPH_BOUNDARY not in vocabulary.ids:
+        return []
+    mark, n = vocabulary.ids[PARAGRAPH_BOUNDARY], max(model.n for model in models)
+    contexts = [np.concatenate(model.table.context_nodes(np.array([[mark]]), model.n)) for model in models]
+    longest = max(int(np.flatnonzero(nodes >= 0)[-1]) for nodes in contexts)  # of `<p>` and the unknown words
+    if longest < 2:
+        return []
+    ngrams: list[list[np.ndarray]] = [[] for _ in range(n + 1)]
+    for model in models:
+        words_BxK = np.full((1, 1), mark)
+        for k, (rows, words, *_) in enumerate(_begin(model, mark), start=1):
+            words_BxK = np.column_stack([words_BxK[rows], words]) if k > 1 else words_BxK
+            unknown = min(longest - 1, n - k)
+            padded = np.pad(words_BxK, ((0, 0), (unknown, 0)), constant_values=RARE_ID)
+            for order in range(2, unknown + k + 1):
+                ngrams[order].append(np.unique(padded[:, :order], axis=0))
+    table = NgramTable(len(vocabulary), (np.arange(len(vocabulary)),))
+    for order in range(2, n + 1):
+        words_BxK = np.concatenate(ngrams[order])
+        prefixes = table.nodes(words_BxK[:, :-1], order - 1)[order - 1][:, -1]
+        keys = np.unique(prefixes * len(vocabulary) + words_BxK[:, -1])
+        table = NgramTable(len(vocabulary), (*table.keys, keys))
+    zeros = [np.zeros(table.size(k)) for k in range(1, n + 1)]
+    return [BackoffModel(table, zeros, zeros[:-1])]
 
 
 def _begin(model: BackoffModel, mark: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:

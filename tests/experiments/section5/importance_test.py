@@ -16,6 +16,7 @@ from nplm_jax.outputs.output_layer import Gathered
 from nplm_jax.training import replay, step
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import prepare_run
+from nplm_jax.utils.errors import BadInput
 
 V, B = 31, 7
 TRAIN = np.minimum(np.random.default_rng(0).geometric(0.2, 900) - 1, V - 1)
@@ -221,3 +222,9 @@ def test_a_replayed_update_is_the_update(tmp_path):
     last = run.schedule.total_steps
     assert replay.replay_update(run, store, last - 1).loss == pytest.approx(reporter.nll[last - 2], rel=1e-5)
     store.close()
+
+
+def test_a_section_that_the_study_lacks_is_refused_before_anything_is_read(monkeypatch):
+    monkeypatch.setattr(study, 'load_dataset', lambda settings: pytest.fail('the text was read'))
+    with pytest.raises(BadInput, match="^SECTION='nosuch': must be one of timing, parts, search, few, runs$"):
+        study.main(['timing', 'nosuch'])

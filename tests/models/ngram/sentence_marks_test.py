@@ -6,7 +6,7 @@ import pytest
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.inference import scoring
-from nplm_jax.models.ngram import arpa, counts, kneser_ney, sentence_marks, unsmoothed
+from nplm_jax.models.ngram import arpa, counts, kneser_ney, sentence_marks, static_mixture, unsmoothed
 from nplm_jax.models.ngram.quantization import quantize
 from nplm_jax.utils.errors import BadInput
 
@@ -172,3 +172,25 @@ def test_marks_that_cannot_become_one_are_refused(tmp_path, old, new, message):
     text = SENTENCES.replace(old, new).replace('<s> a b', '<s> a a').replace('b a </s>', 'a </s> b')
     with pytest.raises(BadInput, match=message):
         merged(tmp_path, text)
+
+
+def test_what_follows_a_mark_in_the_file_of_a_mixture_is_the_mixture_of_the_files(tmp_path):
+    tokens_T = stream()
+    tokens_T[500:502] = 0, 2  # unknown words before a mark are in one model alone
+    models = [kneser_ney.fit_modified(tokens_T, Span(0, 1500), 4, V), kneser_ney.fit_modified(tokens_T, TRAIN, 2, V)]
+    begin = sentence_marks.line_beginnings(models, WORDS)
+    mixed = static_mixture.interpolate([*models, *begin], [0.3, 0.7, *[0.0] * len(begin)])
+    mark, texts = WORDS.ids['<p>'], [f'w{i} w{j}' for i in range(3, 30) for j in (3, 4, 5)]
+    lines = [WORDS.encode(text.split()) for text in texts]
+    split, words = sentence_marks.split(mixed, WORDS)
+    first = words.ids['<s>']
+    log_p = [split.score(np.array([first, *line]), Span(1, 3)) for line in lines]
+    nodes = [split.table.nodes(np.array([first, *line]), 3) for line in lines]
+    of_models = [
+        np.stack([line.log10_p_T for line in scoring.score(model, lines, scoring.LineStart((mark,)))])
+        for model in models
+    ]
+    expected = np.log(0.3 * 10 ** of_models[0] + 0.7 * 10 ** of_models[1])
+    compared = [(p[k], e[k]) for p, e, x in zip(log_p, expected, nodes) for k in (0, 1) if x[k + 2][k + 1] >= 0]
+    assert len(compared) > 40
+    np.testing.assert_allclose(*zip(*compared), atol=1e-5)
