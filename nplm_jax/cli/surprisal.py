@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> None:
 
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.cli.run_table import check_finished
-    from nplm_jax.data import stimulus_files
+    from nplm_jax.data import stimulus_files, unspaced_scripts
     from nplm_jax.runs import spelling
 
     check_finished(flags.workdir)  # before stdin is waited for
@@ -58,6 +58,7 @@ def main(argv: Sequence[str]) -> None:
         flags.punctuation, flags.context, flags.tokens, flags.hyphens, flags.spillover, flags.word_probability
     )
     models = load_models(flags.workdir, flags.weights)
+    notes.append(unspaced_scripts.describe(models.vocabulary, stimuli))
     spelled = spelling.load(*flags.workdir) if flags.open else None
     rows = zip(models.names, models.settings, models.models)
     named = {name: (settings, models.vocabulary, model) for name, settings, model in rows}

@@ -126,9 +126,7 @@ class WordTokenizer(Tokenizer):
 
         It cannot know proper nouns: a text has to have <proper> in their place already.
         """
-        return hf.word_tokenizer(
-            ids, self.kind, self.lowercase, self.split_possessive, self.numbers, self.match_quotes
-        )
+        return hf.word_tokenizer(ids, self.kind, self.lowercase, self.split_possessive, self.numbers, self.match_quotes)
 
     @functools.cached_property
     def _names(self) -> frozenset[str]:
