@@ -45,8 +45,8 @@ def correct(
     language models' subword vocabulary pose a confound for calculating word probabilities). The first word of an item
     has no blank: it is divided by 1 - P(B | c). Where a word is measured without its punctuation, a mark ends it as a
     blank does, and what follows a mark is divided by P(neither a blank nor a mark | c). Thus the probabilities of all
-    words that begin alike sum to one. Where the text has no blank between two words, nothing says that one of them ends,
-    and neither is corrected.
+    words that begin alike sum to one. Where the text has no blank between two words, nothing says that one of them
+    ends, and neither is corrected there.
 
     Args:
         statistics: Of each item, with the groups of `find_groups`.
