@@ -1,6 +1,7 @@
 """KenLM's interface: numbers by hand, those of KenLM itself, those of `nplm score`, and all next words at once."""
 
 import copy
+import importlib.util
 import io
 import itertools
 import json
@@ -283,6 +284,43 @@ def test_a_run_scores_as_nplm_score_does(runs, name, nplm_command, monkeypatch):
         assert list(oovs) == [i == 0 for i in line['ids']]
         assert model.score(text) == pytest.approx(line['total'], abs=1e-5)
         assert model.score(text, eos=False) == pytest.approx(sum(line['log10_p'][:-1]), abs=1e-5)
+
+
+TOKENIZED = "He was ` aimable , said He .\nHe did not , was said do n't .\n" * 40
+
+
+@pytest.mark.parametrize('source', ['counts', 'network', 'imported'])
+def test_text_that_is_tokenized_has_one_number_here_in_nplm_score_and_in_what_is_exported(
+    source, tmp_path, nplm_command, monkeypatch
+):
+    (tmp_path / 'text').write_text(TOKENIZED)
+    changes = {'model.family': 'modified_kneser_ney', 'model.n': 3}
+    if source == 'network':
+        changes = {'model.n': 3, 'model.m': 4, 'model.h': 5, 'train.epochs': 1}
+    rules = {'corpus.tokens': 'whitespace', 'corpus.lowercase': False, 'corpus.split_possessive': False}
+    config = keys.override(text_config.get_config(), {**changes, **rules, 'corpus.min_count': 1})
+    config.corpus.path = str(tmp_path / 'text')
+    experiment.run(config, tmp_path / 'run')
+    run, file = tmp_path / 'run', tmp_path / 'file.arpa'
+    if source != 'network':
+        nplm_command('export', run, '--to=arpa', f'--output={file}')
+    if source == 'imported':
+        run = tmp_path / 'imported'
+        nplm_command('import', 'arpa', file, f'--workdir={run}')
+    model = kenlm.Model(run)
+    for text in ('He was `aimable ,', "He don't, said—did “not”.", 'was ’ <p>said'):
+        line = total_of_score(nplm_command, monkeypatch, text, run)
+        scores = [log10_p for log10_p, *_ in model.full_scores(text, eos=False)]
+        assert line['words'] == text.split() and len(scores) == len(text.split())
+        assert scores == pytest.approx(line['log10_p'], abs=1e-5)
+        if source == 'network':
+            pytest.importorskip('safetensors', reason='pip install safetensors')
+            nplm_command('export', run, '--to=hf', f'--output={tmp_path / "hf"}')
+            tokenizer = pytest.importorskip('tokenizers').Tokenizer.from_file(str(tmp_path / 'hf' / 'tokenizer.json'))
+            assert tokenizer.encode(text).ids == line['ids']
+        elif importlib.util.find_spec('kenlm'):
+            theirs = importlib.import_module('kenlm').Model(str(file))
+            assert theirs.score(text, eos=False) == pytest.approx(line['total'], abs=1e-5)
 
 
 @pytest.mark.parametrize('name', ['network', 'lstm', 'counts', 'quantized', 'interpolated', 'characters', 'mixture'])

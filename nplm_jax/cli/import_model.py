@@ -6,8 +6,8 @@
 
 Writes config.json, vocabulary.txt, the model and a results.json without perplexities, and prints the folder. The
 sentence marks <s> and </s> become the one paragraph mark <p>, so that lines begin after it and `nplm score --end`
-scores the end of a line; <unk> or <UNK> becomes <rare>. Words keep their case; --tokens=whitespace of other commands
-splits text at blanks alone, as KenLM does.
+scores the end of a line; <unk> or <UNK> becomes <rare>. Words keep their case, and other commands split text at blanks
+alone, as KenLM does.
 
 Models can be mixed only over the same words. --vocabulary=RUN gives the model the vocabulary and the text choices
 (`corpus.*`) of RUN: words that both have keep their probability; those that only RUN has share that of <unk> with

@@ -42,14 +42,15 @@ def main(argv: Sequence[str]) -> None:
 
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.cli.run_table import check_finished
-    from nplm_jax.data import stimulus_files
+    from nplm_jax.data import stimulus_files, unspaced_scripts
     from nplm_jax.runs import spelling
 
     check_finished(flags.workdir)  # before stdin is waited for
     output = expand('--output', flags.output) if flags.output else None
     if output:
         stimulus_files.check_suffix('--output', output)
-    stimuli, *notes = _read_stimuli(flags)
+    stimuli, rule = _read_stimuli(flags)
+    notes = [f'items: {len(stimuli.items):,}{rule}, words: {len(stimuli.words):,}']
 
     from nplm_jax.inference import surprisal
 
@@ -57,6 +58,7 @@ def main(argv: Sequence[str]) -> None:
         flags.punctuation, flags.context, flags.tokens, flags.hyphens, flags.spillover, flags.word_probability
     )
     models = load_models(flags.workdir, flags.weights)
+    notes.append(unspaced_scripts.describe(models.vocabulary, stimuli))
     spelled = spelling.load(*flags.workdir) if flags.open else None
     rows = zip(models.names, models.settings, models.models)
     named = {name: (settings, models.vocabulary, model) for name, settings, model in rows}
@@ -139,7 +141,7 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _read_stimuli(flags: argparse.Namespace) -> tuple[Stimuli, str]:
-    """Returns the words, and of those on stdin a note that says how they are divided into items."""
+    """Returns the words, and of those on stdin how they are divided into items."""
     from nplm_jax.cli.score import read_stdin
     from nplm_jax.data import stimuli, stimulus_files
 
@@ -148,5 +150,4 @@ def _read_stimuli(flags: argparse.Namespace) -> tuple[Stimuli, str]:
         return stimulus_files.read(expand('--table', flags.table), names, flags.sentence), ''
     text = read_stdin()
     rule = 'separated by blank lines' if stimuli.has_blank_lines(text) else 'one per line'
-    found = stimuli.from_text(text, 'stdin')
-    return found, f'items: {len(found.items):,} ({rule})'
+    return stimuli.from_text(text, 'stdin'), f' ({rule})'

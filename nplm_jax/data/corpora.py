@@ -108,9 +108,14 @@ def check_settings(settings: CorpusSettings) -> None:
 
 
 def make_tokenizer(settings: CorpusSettings) -> Tokenizer:
-    """Returns the tokenizer that the settings describe. The words of a tokenized corpus are split at white space."""
-    is_split = settings.tokens == 'words' and _reader(settings).is_tokenized
-    return registry.from_settings('whitespace' if is_split else settings.tokens, settings)
+    """Returns the tokenizer that the settings describe. The words of a tokenized corpus are split at white space.
+
+    Only then is a user's text fitted to them: under `corpus.tokens=whitespace` it is tokenized already.
+    """
+    if settings.tokens == 'words' and _reader(settings).is_tokenized:
+        return registry.from_settings('whitespace', settings)
+    rules = {'split_punctuation': False, 'match_quotes': False} if settings.tokens == 'whitespace' else {}
+    return registry.from_settings(settings.tokens, settings, **rules)
 
 
 def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus:

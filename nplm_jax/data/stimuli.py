@@ -5,7 +5,6 @@ An item is a text of its own: a sentence, or a story. A zone is the place of a w
 
 import collections
 import dataclasses
-import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -103,8 +102,7 @@ def from_columns(columns: Columns, name: str, names: ColumnNames = COLUMN_NAMES,
     """Checks a table of stimuli with one row a word.
 
     Args:
-        columns: The columns, of one length; None stands for an empty cell. A column `zone` that is missing is added; it
-            numbers the rows of each item.
+        columns: The columns, of one length; None stands for an empty cell.
         name: The table, for error messages.
         names: The names of the columns of items, zones and words.
         place: Returns the beginning of an error message on a row, from 0; by default the name and the number of the
@@ -116,11 +114,6 @@ def from_columns(columns: Columns, name: str, names: ColumnNames = COLUMN_NAMES,
     """
     place = place or (lambda row: f'{name}, row {row + 1:,}')
     items = [('item', column) for column in names.item]
-    if names.zone == COLUMN_NAMES.zone and names.zone not in columns and all(i in columns for i in names.item):
-        zones = itertools.chain(
-            *(range(1, len(list(rows)) + 1) for _, rows in itertools.groupby(_item_keys(columns, names)))
-        )
-        columns = {**columns, names.zone: list(zones)}
     _check_columns(columns, name, [*items, ('zone', names.zone), ('word', names.word)], place)
     for row, word in enumerate(columns[names.word]):
         if len(word) > MAX_CHARACTERS:
@@ -168,7 +161,8 @@ def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]]
     """Raises BadInput unless the columns of these roles exist, differ, and have no empty cell; the last one is text."""
     for role, column in roles:
         has = ', '.join(map(repr, columns)) or 'none'
-        require(column in columns, f'{role} column', column, f'{name} has no such column; it has {has}')
+        use = '; it numbers the words of each item' if role == 'zone' else ''
+        require(column in columns, f'{role} column', column, f'{name} has no such column; it has {has}{use}')
     names = [column for _, column in roles]
     require(len(set(names)) == len(names), 'columns', tuple(names), f'{", ".join(r for r, _ in roles)} must differ')
     if not len(columns[names[0]]):

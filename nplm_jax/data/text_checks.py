@@ -33,11 +33,17 @@ def describe_oov(share: float, words: str = 'words') -> str:
     return f'warning: {unknown}: the perplexity says little about the text'
 
 
-def describe_blanks(texts: Iterable[str]) -> str:
-    """Returns a warning where a text has almost no blanks, such as a Chinese one, else an empty string."""
+def few_blanks(texts: Iterable[str]) -> float | None:
+    """Returns the share of blanks in a text that has almost none, such as a Chinese one, else None."""
     text = ' '.join(' '.join(texts).split())
     blanks = text.count(' ') / max(len(text), 1)
-    if len(text) < _MIN_CHARACTERS or blanks >= _MIN_BLANKS:
+    return None if len(text) < _MIN_CHARACTERS or blanks >= _MIN_BLANKS else blanks
+
+
+def describe_blanks(texts: Iterable[str]) -> str:
+    """Returns a warning where a text has almost no blanks, else an empty string."""
+    blanks = few_blanks(texts)
+    if blanks is None:
         return ''
     return (
         f'warning: almost no blanks ({blanks:.1%} of the characters): words are cut at blanks and punctuation, so that '

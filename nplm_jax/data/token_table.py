@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.stimuli import Stimuli
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.tokenizers.words import is_punctuation
@@ -25,6 +26,8 @@ class TokenTable(NamedTuple):
         is_head_T: Whether a token is no punctuation, or its word has nothing else.
         counted_T: Whether the surprisal of a token counts in that of its word.
         lines: The tokens of each item.
+        joins_before_W: Whether a word follows the one before without a blank, in a script that is written so.
+        joins_after_W: Whether no blank ends a word, for the same reason.
     """
 
     tokens_T: list[str]
@@ -33,6 +36,8 @@ class TokenTable(NamedTuple):
     is_head_T: np.ndarray
     counted_T: np.ndarray
     lines: list[slice]
+    joins_before_W: np.ndarray
+    joins_after_W: np.ndarray
 
     @classmethod
     def of(
@@ -41,7 +46,7 @@ class TokenTable(NamedTuple):
         vocabulary: Vocabulary,
         stimuli: Stimuli,
         punctuation: str = 'attached',
-        follows: bool = False,
+        before: str = '',
     ) -> Self:
         """Cuts the words of stimuli.
 
@@ -50,15 +55,18 @@ class TokenTable(NamedTuple):
             vocabulary: The vocabulary of the models.
             stimuli: The words.
             punctuation: `attached` if all tokens of a word count, `word` if its punctuation does not.
-            follows: Whether each item follows another text, so that a blank stands before its first word too.
+            before: The text before each item on its line, which a blank separates from the first word as from others.
 
         Raises:
             BadInput: A word has no token, or models cut it differently.
         """
         strings = list(stimuli.words)
+        joins_before, joins_after = [False] * len(strings), [False] * len(strings)
         if tokenizers[0].is_lossless:  # the blank before a word is a part of its tokens
-            first = () if follows else {rows.start for rows in stimuli.items}
-            strings = [word.strip() if row in first else f' {word.strip()}' for row, word in enumerate(strings)]
+            joins_before, joins_after = unspaced_scripts.find_joined(vocabulary, stimuli, before)
+            bare = {row for row, joins in enumerate(joins_before) if joins}
+            bare |= set() if before else {rows.start for rows in stimuli.items}
+            strings = [word.strip() if row in bare else f' {word.strip()}' for row, word in enumerate(strings)]
         words = list(dict.fromkeys(strings))
         cut, *others = (dict(zip(words, t.tokenize(words, vocabulary.ids))) for t in tokenizers)
         for row, word in enumerate(strings):
@@ -75,7 +83,8 @@ class TokenTable(NamedTuple):
         stops_W = [0, *np.cumsum(sizes_W).tolist()]
         lines = [slice(stops_W[rows.start], stops_W[rows.stop]) for rows in stimuli.items]
         words_T = np.repeat(np.arange(len(sizes_W)), sizes_W)
-        return cls(tokens_T, vocabulary.encode(tokens_T), words_T, is_head_T, counted_T, lines)
+        joins = np.array(joins_before), np.array(joins_after)
+        return cls(tokens_T, vocabulary.encode(tokens_T), words_T, is_head_T, counted_T, lines, *joins)
 
 
 def is_head(tokenizer: Tokenizer, token: str) -> bool:

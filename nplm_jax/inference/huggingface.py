@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nplm_jax.config import Settings
-from nplm_jax.data.tokenizers.hf import special_tokens
+from nplm_jax.data.tokenizers.hf import PAD, special_tokens
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.exporting import arrays_of, describe_softmax, import_safetensors
 from nplm_jax.inference.scoring import LineStart
@@ -56,8 +56,10 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
         del words['bos_token']
         (line_end,) = LineStart.of(vocabulary).prefix
         ends = {'bos_token_id': line_end, 'eos_token_id': line_end}
-    ids = {f'{role}_id': tokenizer.token_to_id(word) for role, word in words.items() if role != 'unk_token'} | ends
-    tokenizer_config = {'tokenizer_class': 'PreTrainedTokenizerFast', 'clean_up_tokenization_spaces': False, **words}
+    known = {**vocabulary.ids, PAD: len(vocabulary)}
+    ids = {f'{role}_id': known[word] for role, word in words.items() if role != 'unk_token'} | ends
+    choices = {'clean_up_tokenization_spaces': False, 'split_special_tokens': True}  # a text that spells one is text
+    tokenizer_config = {'tokenizer_class': 'PreTrainedTokenizerFast', **choices, **words}
     folder.mkdir(exist_ok=True)
     write_atomically(folder / 'model.safetensors', safetensors.save(tensors, {'format': 'pt'}))
     write_atomically(folder / 'tokenizer.json', tokenizer.to_str(pretty=True))

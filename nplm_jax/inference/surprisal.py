@@ -224,8 +224,8 @@ def _cut_items(
     allowed = f'does not apply to a model of corpus.tokens={vocabulary.tokenizer.kind}'
     require(is_default or is_lossless, 'word_probability', options.word_probability, allowed)
     text = (options.context or '').rstrip(' ')
-    follows = text.strip() != '' and text[-1] not in '\r\n'
-    table = TokenTable.of(tokenizers, vocabulary, stimuli, options.punctuation, follows)
+    before = '' if not text.strip() or text[-1] in '\r\n' else text
+    table = TokenTable.of(tokenizers, vocabulary, stimuli, options.punctuation, before)
     lines = [table.ids_T[line] for line in table.lines]
     if options.context is None:
         start = LineStart.of(vocabulary, 'text')
@@ -295,7 +295,7 @@ def _measure_words(
         begins_word_W = np.diff(table.words_T, prepend=-1)[first_W] != 0
         is_blank_W = np.isin(table.ids_T[first_W], groups[0])
         start_W = np.where(is_blank_W, 0, np.where(begins_word_W, 1, 3))
-        corrections_W = word_probability.correct(statistics, first_W, last_W, start_W)
+        corrections_W = word_probability.correct(statistics, first_W, last_W, start_W, table)
         log_p_W = np.where(np.isneginf(log_p_W), log_p_W, log_p_W + corrections_W)
     return {
         f'surprisal_{name}': (-log_p_W / math.log(2)).tolist(),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nplm_jax.data.token_table import is_head
+from nplm_jax.data.token_table import TokenTable, is_head
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.next_word_statistics import LineStatistics
 
@@ -28,7 +28,11 @@ def find_groups(vocabulary: Vocabulary, punctuation: str) -> list[np.ndarray]:
 
 
 def correct(
-    statistics: Sequence[LineStatistics], first_W: np.ndarray, last_W: np.ndarray, start_W: np.ndarray
+    statistics: Sequence[LineStatistics],
+    first_W: np.ndarray,
+    last_W: np.ndarray,
+    start_W: np.ndarray,
+    table: TokenTable,
 ) -> np.ndarray:
     """Returns what is added to the sum of log P of a word's tokens to get log P(word), float64, W.
 
@@ -41,14 +45,17 @@ def correct(
     language models' subword vocabulary pose a confound for calculating word probabilities). The first word of an item
     has no blank: it is divided by 1 - P(B | c). Where a word is measured without its punctuation, a mark ends it as a
     blank does, and what follows a mark is divided by P(neither a blank nor a mark | c). Thus the probabilities of all
-    words that begin alike sum to one.
+    words that begin alike sum to one. Where the text has no blank between two words, nothing says that one of them
+    ends, and neither is corrected there.
 
     Args:
         statistics: Of each item, with the groups of `find_groups`.
         first_W: The place of the first token of each word.
         last_W: That of its last token.
         start_W: The number of the group that its first token is one of.
+        table: The tokens of all words, and which words are joined.
     """
     before_GxT = np.concatenate([line.log_groups_GxT1[:, :-1] for line in statistics], axis=1)
     after_GxT = np.concatenate([line.log_groups_GxT1[:, 1:] for line in statistics], axis=1)
-    return after_GxT[2, last_W] - before_GxT[start_W, first_W]
+    ends_W = np.where(table.joins_after_W, 0.0, after_GxT[2, last_W])
+    return ends_W - np.where(table.joins_before_W, 0.0, before_GxT[start_W, first_W])

@@ -45,7 +45,7 @@ def test_text_of_two_runs_and_their_mixture(folders, surprisal):
     assert [row['scored_as'] for row in rows] == ['word', 'word', '<rare>', 'word', 'word']
     assert rows[0]['starts_after'] == '<text> <p>' and stderr == [
         '1 of 5 words (20.0%) are not in the vocabulary, read as <rare>: zzz',
-        'items: 2 (separated by blank lines)',
+        'items: 2 (separated by blank lines), words: 5',
     ]
 
 
@@ -78,7 +78,10 @@ def test_flags_reach_the_measurement(folders, surprisal):
     (row,), stderr = surprisal(folders / 'network', '--context=I like yyy', text='dog')
     expected = -model.next_word(words.encode(['i', 'like', 'yyy'])[None])[0, words.ids['dog']] / 0.6931471805599453
     assert float(row['surprisal_network']) == pytest.approx(expected, rel=1e-5) and row['starts_after'] == 'i like yyy'
-    assert stderr == ['1 of 4 words (25.0%) are not in the vocabulary, read as <rare>: yyy', 'items: 1 (one per line)']
+    assert stderr == [
+        '1 of 4 words (25.0%) are not in the vocabulary, read as <rare>: yyy',
+        'items: 1 (one per line), words: 1',
+    ]
     (row,), _ = surprisal(folders / 'network', '--punctuation=word', text='"dog",')
     assert row['tokens'] == '" dog " ,' and row['length'] == '3'
     (row,), _ = surprisal(folders / 'network', '--tokens=whitespace', text='dog,')
@@ -91,7 +94,7 @@ def test_flags_reach_the_measurement(folders, surprisal):
 def test_a_line_is_an_item_in_every_format_and_the_command_says_how_many_it_read(format, folders, surprisal):
     rows, stderr = surprisal(folders / 'network', f'--format={format}', text='i like dog\ni hate milk\n')
     key = 'sentence_id' if format == 'lm-zoo' else 'item'
-    assert [row[key] for row in rows] == list('111222') and stderr == ['items: 2 (one per line)']
+    assert [row[key] for row in rows] == list('111222') and stderr == ['items: 2 (one per line), words: 6']
 
 
 def test_a_table_of_sentences_in_conditions(folders, surprisal, tmp_path):
@@ -99,7 +102,7 @@ def test_a_table_of_sentences_in_conditions(folders, surprisal, tmp_path):
     arguments = [folders / 'network', f'--table={tmp_path / "in.csv"}', '--item=nr,condition', '--sentence=text']
     rows, stderr = surprisal(*arguments)
     assert [row['word'] for row in rows] == ['I', 'like', 'dog,', 'I', 'hate', 'milk']
-    assert stderr == ['1 of 7 words (14.3%) are not in the vocabulary, read as <rare>: ,']
+    assert stderr == ['1 of 7 words (14.3%) are not in the vocabulary, read as <rare>: ,', 'items: 2, words: 6']
     assert [row['rt'] for row in rows] == ['3,5'] * 3 + ['4,5'] * 3
     text, _ = surprisal(folders / 'network', text='I like dog,\nI hate milk')
     assert [row['surprisal_network'] for row in rows] == [row['surprisal_network'] for row in text]
@@ -177,6 +180,7 @@ WRONG = [
     ),
     (['--table=in.tsv'], "item column='item': in.tsv has no such column; it has 'story', 'zone', 'word', 'rt'"),
     (['--table=in.tsv', '--item=story', '--word=rt'], "in.tsv:4, column 'rt': empty"),
+    (['--table=crossed.tsv'], "zone column='zone': crossed.tsv has no such column"),
     (['--table=nowhere.csv'], 'nowhere.csv: cannot be read'),
     (['--output=x.txt'], "--output='x.txt': must end in .tsv, .csv, .parquet"),
     (['--spillover=-1'], 'spillover=-1: must be 0 or a larger whole number'),
@@ -190,6 +194,7 @@ WRONG = [
 def test_one_clear_line_and_exit_code_two(arguments, message, folders, surprisal, lines, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'in.tsv').write_text(ROWS)
+    (tmp_path / 'crossed.tsv').write_text('item\tcondition\tword\n1\ta\tI\n1\ta\tlike\n1\tb\tI\n1\tb\thate\n')
     (tmp_path / 'taken.tsv').write_text(ROWS.replace('rt', 'pred'))
     arguments = [argument.replace('OTHER', str(folders / 'other')) for argument in arguments]
     with pytest.raises(SystemExit) as stop:

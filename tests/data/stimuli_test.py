@@ -142,6 +142,12 @@ def test_several_columns_identify_an_item_together():
     assert list(found.items) == [range(0, 2), range(2, 4), range(4, 5)] and found.labels == ['1, a', '1, b', '2, a']
     with pytest.raises(BadInput, match="zone '1' comes after zone '2' of the same item; .*--item=item,condition"):
         stimuli.from_columns(CROSSED, 'table')
+    without = {key: cells for key, cells in CROSSED.items() if key != 'zone'}
+    for names in (('item',), ('item', 'condition')):
+        with pytest.raises(BadInput) as error:
+            stimuli.from_columns(without, 'table', stimuli.ColumnNames(names))
+        has = "it has 'item', 'condition', 'word'; it numbers the words of each item"
+        assert str(error.value) == f"zone column='zone': table has no such column; {has}"
     unsorted = {key: cells[2:] + cells[:2] + cells[2:3] for key, cells in CROSSED.items()}
     with pytest.raises(BadInput, match="table, row 6: item '1, b' began at row 1 and"):
         stimuli.from_columns(unsorted, 'table', stimuli.ColumnNames(('item', 'condition')))

@@ -50,11 +50,19 @@ def test_punctuation_is_split_off_words_of_a_corpus_that_separates_it(word):
     assert cut(word, BROWN, settings) == CASES[word]
 
 
-def test_a_corpus_that_leaves_punctuation_at_its_words_has_it_there():
-    text = corpus_settings('text', 'x', tokens='whitespace')
-    assert cut('dog,', {'dog,', 'dog', ','}, text) == ['dog,']
-    assert cut('dog,', {'dog', ','}, text) == ['dog', ',']
-    assert cut('dog,', {'dog', ','}, text, tokens='whitespace') == ['dog,']
+def test_punctuation_stays_at_a_word_that_is_known_with_it_and_where_another_rule_is_asked_for():
+    brown = corpus_settings('brown')
+    assert cut('dog,', {'dog,', 'dog', ','}, brown) == ['dog,']
+    assert cut('dog,', {'dog', ','}, brown) == ['dog', ',']
+    assert cut('dog,', {'dog', ','}, brown, tokens='whitespace') == ['dog,']
+
+
+@pytest.mark.parametrize('text', ['He was `aimable ,', 'dog,', 'He—she', "don't", '“Town” don’t', "dog's <p>"])
+@pytest.mark.parametrize('lowercase', [True, False])
+def test_the_tokens_of_a_whitespace_corpus_are_never_cut_or_rewritten_again(text, lowercase):
+    settings = corpus_settings('text', 'x', tokens='whitespace', split_possessive=False, lowercase=lowercase)
+    known = {'He', 'he', 'was', 'aimable', ',', '`', 'dog', 'do', "n't", '--', 'she', "don't", 'Town', 'town', '``'}
+    assert cut(text, known, settings) == (text.lower() if lowercase else text).split()
 
 
 @pytest.mark.parametrize('text', ['dog,', 'Mr.', "don't", 'well-known', '"(a)"', 'a/b', "dog's e\u0301 3.14"])
@@ -64,13 +72,13 @@ def test_a_corpus_that_this_program_cut_is_cut_the_same_way(text):
 
 
 def test_up_to_three_marks_stay_at_a_word_that_is_known_with_them():
-    text, known = corpus_settings('text', 'x', tokens='whitespace'), {'dog', 'dog...', 'dog....', '---a', '----a', ','}
+    text, known = corpus_settings('brown'), {'dog', 'dog...', 'dog....', '---a', '----a', ','}
     assert cut('dog...,', known, text) == ['dog...', ','] and cut('dog....,', known, text) == ['dog...', '.', ',']
     assert cut('---a,', known, text) == ['---a', ','] and cut(',----a,', known, text) == [',', '-', '---a', ',']
 
 
 def test_a_contraction_is_cut_where_the_vocabulary_has_its_parts():
-    text = corpus_settings('text', 'x', tokens='whitespace', split_possessive=False)
+    text = corpus_settings('brown', split_possessive=False)
     assert cut("Don't", {'do', "n't", 'we', "'ll"}, text) == ['do', "n't"]
     assert cut('we’ll.', {'do', "n't", 'we', "'ll", '.'}, text) == ['we', "'ll", '.']
     assert cut("don't", {'we', "'ll"}, text) == ["don't"]

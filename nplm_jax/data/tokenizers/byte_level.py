@@ -19,7 +19,6 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from nplm_jax.data.sources import Piece
-from nplm_jax.data.tokenizers.hf import PAD
 from nplm_jax.data.tokenizers.tokenizer import (
     BOUNDARY_TOKENS,
     RARE,
@@ -172,7 +171,6 @@ class ByteLevelTokenizer(Tokenizer):
         alphabet = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         exported.pre_tokenizer = pre_tokenizers.Sequence([strings, alphabet])
         exported.decoder = decoders.ByteLevel()
-        exported.add_special_tokens([*(token for token in (RARE, TEXT_BOUNDARY) if token in ids), PAD])
         return exported
 
     def with_rules_of(self, model: Mapping[str, Any]) -> Self:

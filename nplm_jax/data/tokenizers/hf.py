@@ -6,7 +6,7 @@ from typing import Any
 import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 
-from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, PARAGRAPH_BOUNDARY, RARE
+from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, RARE
 from nplm_jax.utils.errors import BadInput
 
 PAD = '<pad>'  # its id is V, which no token has
@@ -39,8 +39,10 @@ def special_tokens(known: Collection[str]) -> dict[str, str]:
     return roles | (marks if PARAGRAPH_BOUNDARY in known else {'bos_token': RARE})
 
 
-def word_tokenizer(ids: Mapping[str, int], kind: str, lowercase: bool, split_possessive: bool, numbers: bool) -> Any:
-    """Returns a tokenizer that cuts a text as `WordTokenizer` does, with the quotation marks of the vocabulary.
+def word_tokenizer(
+    ids: Mapping[str, int], kind: str, lowercase: bool, split_possessive: bool, numbers: bool, match_quotes: bool
+) -> Any:
+    """Returns a tokenizer that cuts a text as `WordTokenizer` does.
 
     Args:
         ids: The id of each token of the vocabulary.
@@ -48,6 +50,7 @@ def word_tokenizer(ids: Mapping[str, int], kind: str, lowercase: bool, split_pos
         lowercase: Whether tokens are in lower case.
         split_possessive: Whether dog's becomes dog 's.
         numbers: Whether numeric forms become <number>.
+        match_quotes: Whether quotation marks become those of the vocabulary.
 
     Raises:
         BadInput: The vocabulary has the word <pad>.
@@ -56,7 +59,8 @@ def word_tokenizer(ids: Mapping[str, int], kind: str, lowercase: bool, split_pos
         raise BadInput(f'--to=hf: the vocabulary has the word {PAD}, which is reserved for padding')
     word = _WORD
     steps: list[Any] = [normalizers.NFC()]
-    steps += [normalizers.Replace(old, new) for old, new in _quotes(ids, kind).items()]
+    if match_quotes:
+        steps += [normalizers.Replace(old, new) for old, new in _quotes(ids, kind).items()]
     if numbers:
         before, number, after = _NUMBERS[kind]
         if split_possessive:
@@ -72,7 +76,6 @@ def word_tokenizer(ids: Mapping[str, int], kind: str, lowercase: bool, split_pos
     exported = tokenizers.Tokenizer(tokenizers.models.WordLevel(dict(ids), RARE))
     exported.normalizer = normalizers.Sequence(steps)
     exported.pre_tokenizer = pre_tokenizers.Sequence(cuts)
-    exported.add_special_tokens([*(mark for mark in (RARE, *BOUNDARY_TOKENS) if mark in ids), PAD])
     return exported
 
 

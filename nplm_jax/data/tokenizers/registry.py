@@ -28,12 +28,18 @@ TOKENIZERS: dict[str, type[Tokenizer]] = {
 OF_TOKENIZERS = frozenset().union(*(made.keys for made in TOKENIZERS.values()))  # keys that not all of them read
 
 
-def from_settings(kind: str, settings: CorpusSettings) -> Tokenizer:
-    """Returns the tokenizer of a kind with the `corpus.*` choices that it has. Raises BadInput for an unknown kind."""
+def from_settings(kind: str, settings: CorpusSettings, **rules: bool) -> Tokenizer:
+    """Returns the tokenizer of a kind with the `corpus.*` choices that it has. Raises BadInput for an unknown kind.
+
+    Args:
+        kind: A value of `corpus.tokens`.
+        settings: The choices.
+        **rules: Fields of the tokenizer that are no choices of the user.
+    """
     made = tokenizer_class(kind)
     fields = {field.name for field in dataclasses.fields(made)}
     choices = {key: value for key, value in dataclasses.asdict(settings).items() if key in fields}
-    return made(**{**choices, 'kind': kind})
+    return made(**{**choices, 'kind': kind, **rules})
 
 
 def to_dict(tokenizer: Tokenizer) -> dict[str, Any]:

@@ -134,6 +134,8 @@ class Tokenizer(abc.ABC):
     def to_hf(self, ids: Mapping[str, int]) -> Any:
         """Returns a tokenizer of Hugging Face's `tokenizers` with the same tokens.
 
+        It has no `added_tokens`, which it would find in a text as they are spelled.
+
         Args:
             ids: The id of each token of the vocabulary.
 

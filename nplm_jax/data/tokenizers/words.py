@@ -44,10 +44,11 @@ class WordTokenizer(Tokenizer):
 
     With kind `words`, 3.14, well-known and a <symbol> stay one word.
 
-    The text of a user is cut as the corpus was, and fitted to the vocabulary. Where the corpus was separated at white
-    space alone, punctuation is split off the two ends of a word unless the vocabulary has the word with it, as Brown
+    The text of a user is cut as the corpus was, and fitted to the vocabulary. Where the corpus came with blanks between
+    its tokens, punctuation is split off the two ends of a word unless the vocabulary has the word with it, as Brown
     has `Mr.`; a word outside the vocabulary is cut at dashes, and a contraction where the vocabulary has both parts,
-    such as `do` and `n't`. Apostrophes and quotation marks become those of the vocabulary.
+    such as `do` and `n't`. Apostrophes and quotation marks become those of the vocabulary. Under
+    `corpus.tokens=whitespace` the tokens of a user's text stay as they are.
 
     Attributes:
         lowercase: Whether tokens are in lower case.
@@ -57,6 +58,7 @@ class WordTokenizer(Tokenizer):
             that the vocabulary has in neither case.
         names: The proper nouns of the corpus in lower case.
         split_punctuation: Whether punctuation is split off the words of a user's text.
+        match_quotes: Whether the quotation marks of a user's text become those of the vocabulary.
         split_hyphens: Whether, in a user's text, a word outside the vocabulary is cut at its hyphens if the vocabulary
             has all parts.
 
@@ -80,6 +82,7 @@ class WordTokenizer(Tokenizer):
     proper_nouns: bool = False
     names: Collection[str] = ()
     split_punctuation: bool = True
+    match_quotes: bool = True
     split_hyphens: bool = False
 
     def split(self, text: str) -> list[str]:
@@ -123,7 +126,7 @@ class WordTokenizer(Tokenizer):
 
         It cannot know proper nouns: a text has to have <proper> in their place already.
         """
-        return hf.word_tokenizer(ids, self.kind, self.lowercase, self.split_possessive, self.numbers)
+        return hf.word_tokenizer(ids, self.kind, self.lowercase, self.split_possessive, self.numbers, self.match_quotes)
 
     @functools.cached_property
     def _names(self) -> frozenset[str]:
@@ -149,15 +152,18 @@ class WordTokenizer(Tokenizer):
     def _cut_chunk(self, chunk: str, spelling: str, known: Collection[str]) -> Cut:
         """Cuts a part of a string, which has another spelling in the vocabulary if it is a punctuation mark."""
         if chunk != spelling:
-            return [(chunk, match_quotes(spelling, known))]
+            return [(chunk, self._fit_quotes(spelling, known))]
         cut = []
         for part in self._parts(chunk):
             is_name = part.lower() in self._names or (part not in known and part.lower() not in known)
-            cut.append((part, match_quotes(self._token(part, is_name), known)))
+            cut.append((part, self._fit_quotes(self._token(part, is_name), known)))
         return cut
 
+    def _fit_quotes(self, token: str, known: Collection[str]) -> str:
+        return match_quotes(token, known) if self.match_quotes else token
+
     def _is_known(self, part: str, known: Collection[str]) -> bool:
-        return all(match_quotes(self._token(small, False), known) in known for small in self._parts(part))
+        return all(self._fit_quotes(self._token(small, False), known) in known for small in self._parts(part))
 
     def _split_punctuation(self, chunk: str, known: Collection[str]) -> Cut:
         """Splits punctuation off the ends of a chunk without blanks, and a contraction into two known parts."""
