@@ -4,8 +4,8 @@
 
 The plain command `lm_eval` finds no models of other packages; this module registers the name `nplm` and calls it. In
 Python, `import nplm_jax.lm_eval` registers the name. `run` is a run, its name, or a packed model; several with `+`
-between them are mixed, with `weights`: numbers with `;` between them, or a file of `nplm mix`. With `context=text` what
-is scored begins a text instead of a paragraph. Log-likelihoods are natural; `nplm score` prints decimal logarithms.
+between them are mixed, with `weights`: numbers with `;` between them, or a file of `nplm mix`. Log-likelihoods are
+natural; `nplm score` prints decimal logarithms.
 
 Dims: T tokens.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from nplm_jax.cli.loaded_models import load_models
 from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.scoring import LOG_10, LineStart
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import BadInput
 
 try:
     from lm_eval.api.model import LM
@@ -33,21 +33,19 @@ _MAX_TOKENS = 256  # of a generated text, unless a task says otherwise
 class NplmLM(LM):
     """N-grams, networks and mixtures, read as `nplm score` reads them."""
 
-    def __init__(self, run: str, weights: str = '', context: str = 'paragraph', seed: int = 1, **_ignored: Any) -> None:
+    def __init__(self, run: str, weights: str = '', seed: int = 1, **_ignored: Any) -> None:
         """Loads the models.
 
         Args:
             run: The run, or several with `+` between them.
             weights: The weights of the mixture; equal ones by default.
-            context: `paragraph` or `text`, which begins before a text that is scored.
             seed: Of texts that are sampled.
             **_ignored: What the harness gives every model, such as `device` and `batch_size`.
         """
         super().__init__()
-        require(context in ('paragraph', 'text'), 'context', context, 'must be paragraph or text')
         loaded = load_models(str(run).split('+'), str(weights).replace(';', ','))
         self._loaded, self._vocabulary, self._model = loaded, loaded.vocabulary, loaded.mixture
-        self._start, self._seed = LineStart.of(loaded.vocabulary, context), seed
+        self._start, self._seed = LineStart.of(loaded.vocabulary), seed
         self._likeliest: dict[bytes, int] = {}  # the most likely next token by the ids before it
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:

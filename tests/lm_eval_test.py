@@ -104,8 +104,6 @@ def test_a_task_of_the_harness_on_local_files(runs, tmp_path):
 
 
 def test_mistakes_are_one_line(runs):
-    with pytest.raises(BadInput, match='^context='):
-        make(runs, 'counts', context='book')
     with pytest.raises(BadInput, match='no finished run there'):
         make(runs, 'nothing')
     with pytest.raises(BadInput, match='not that of|weights'):

@@ -55,7 +55,7 @@ def by_harness(run: pathlib.Path, pairs: Sequence[Pair]) -> dict[str, float]:
                     'metric_list': [{'metric': 'acc'}],
                 }
             )
-        model = NplmLM(str(run), context='text')
+        model = NplmLM(str(run))
         found = lm_eval.simple_evaluate(model, tasks=tasks, task_manager=TaskManager(), bootstrap_iters=0)
     return {paradigm: row['acc,none'] for paradigm, row in found['results'].items()}
 
@@ -65,7 +65,7 @@ def compare(run: pathlib.Path, pairs: Sequence[Pair]) -> dict[str, Any]:
     process.set_up_process()
     _, vocabulary, model = loading.load(run)
     encoded = pairs_lib.encode(pairs, vocabulary)
-    log_p_L = measure.sentence_log_p(model, encoded.lines, LineStart.of(vocabulary, 'text'))
+    log_p_L = measure.sentence_log_p(model, encoded.lines, LineStart.of(vocabulary))
     exact, counts = (
         pairs_lib.count(log_p_L[encoded.rows_Px2], pairs, encoded.subsets['all'], tie) for tie in (0.0, measure.TIE)
     )

@@ -24,6 +24,7 @@ from experiments import results
 from experiments.minimal_pairs import pairs as pairs_lib
 from experiments.minimal_pairs.pairs import EncodedPairs, Pair
 from nplm_jax.data.corpora import Span
+from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.scoring import LineStart
@@ -55,6 +56,12 @@ class Sentences:
         return self._encoded[key]
 
 
+def text_start(vocabulary: Vocabulary) -> LineStart:
+    """Returns the beginning of a text, <text> <p>, as far as the vocabulary has these marks."""
+    marks = tuple(vocabulary.ids[mark] for mark in BOUNDARY_TOKENS if mark in vocabulary.ids)
+    return LineStart(marks, marks)
+
+
 def sentence_log_p(model: LanguageModel, lines: Sequence[np.ndarray], start: LineStart) -> np.ndarray:
     """Returns log P of each sentence after what stands before it, float64, nats."""
     scored = scoring.score(model, lines, start)
@@ -64,10 +71,10 @@ def sentence_log_p(model: LanguageModel, lines: Sequence[np.ndarray], start: Lin
 def evaluate(model: LanguageModel, vocabulary: Vocabulary, sentences: Sentences) -> dict[str, Any]:
     """Returns the counts of a model by subset and paradigm, as `pairs.count` describes them.
 
-    Each sentence begins a text: it stands after <text> <p>, which are not scored, as `nplm surprisal` reads an item.
+    Each sentence begins a text: it stands after <text> <p>, which are not scored.
     """
     encoded = sentences.encode(vocabulary)
-    log_p_L = sentence_log_p(model, encoded.lines, LineStart.of(vocabulary, 'text'))
+    log_p_L = sentence_log_p(model, encoded.lines, text_start(vocabulary))
     log_p_Px2 = log_p_L[encoded.rows_Px2]
     counts = {name: pairs_lib.count(log_p_Px2, sentences.pairs, mask, TIE) for name, mask in encoded.subsets.items()}
     same = int((encoded.rows_Px2[:, 0] == encoded.rows_Px2[:, 1]).sum())

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nplm_jax.cli.parser import LINE_START, Parser
+from nplm_jax.cli.parser import TEXT_START, Parser
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, read_text
 from nplm_jax.utils.text import to_json
@@ -35,7 +35,7 @@ _HEADERS = {'perplexity': 'text', 'bits_per_byte': 'text bits/byte'}  # of colum
 
 def main(argv: Sequence[str]) -> None:
     """Prints the table and draws the figure."""
-    parser = Parser('compare', f'{__doc__}\n{LINE_START}')
+    parser = Parser('compare', f'{__doc__}\n{TEXT_START}')
     parser.add_model_flags()
     parser.add_argument('--text', default='', metavar='FILE', help='text file to score with every run; default: none')
     parser.add_figure('PNG file to draw; default: none')

@@ -18,7 +18,7 @@ no UTF-8 become U+FFFD.
 from collections.abc import Sequence
 from typing import Any
 
-from nplm_jax.cli.parser import PROMPT_START, Parser
+from nplm_jax.cli.parser import TEXT_START, Parser
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.text import to_json
 
@@ -28,7 +28,7 @@ _TOKENS_PER_WORD = 32  # at most, where words are counted: a text may have no wh
 
 def main(argv: Sequence[str]) -> None:
     """Generates text and prints it."""
-    parser = Parser('generate', f'{__doc__}\n{PROMPT_START}')
+    parser = Parser('generate', f'{__doc__}\n{TEXT_START}')
     parser.add_model_flags()
     parser.add_prompt()
     parser.add_argument('--samples', type=int, help='number of texts to draw; default: 10')

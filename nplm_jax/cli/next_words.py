@@ -9,14 +9,14 @@ character.
 
 from collections.abc import Sequence
 
-from nplm_jax.cli.parser import PROMPT_START, Parser
+from nplm_jax.cli.parser import TEXT_START, Parser
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.text import markdown_table, to_json
 
 
 def main(argv: Sequence[str]) -> None:
     """Lists next words."""
-    parser = Parser('next', f'{__doc__}\n{PROMPT_START}')
+    parser = Parser('next', f'{__doc__}\n{TEXT_START}')
     parser.add_model_flags()
     parser.add_prompt()
     parser.add_argument('--count', type=int, default=10, help='number of words to list')

@@ -10,12 +10,9 @@ from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.text import to_json
 
-PROMPT_START = """A prompt begins a paragraph: it stands after `. <p>`, the end of a sentence and the paragraph mark, if
-the run's corpus has marks. So an empty prompt, or `<p>` alone, is the beginning of a paragraph. Where line ends are
-tokens (corpus.tokens=pieces, characters or bytes), a prompt begins a line."""
-LINE_START = """A line starts in one way in every command that scores lines: after the paragraph mark <p>, which is not
-scored, if the run's corpus has marks and the line does not begin with a mark itself; else after nothing. Where line
-ends are tokens, it starts after one."""
+TEXT_START = """Every command reads a line, a prompt or an item after the paragraph mark <p>, which is not scored, if
+the run's corpus has such marks and the text does not begin with one itself; else after nothing. Where line ends are
+tokens (corpus.tokens=pieces, characters or bytes), it is read after a line end."""
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):

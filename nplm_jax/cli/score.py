@@ -45,7 +45,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nplm_jax.cli.parser import LINE_START, Parser
+from nplm_jax.cli.parser import TEXT_START, Parser
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import decode
 from nplm_jax.utils.text import to_json
@@ -62,7 +62,7 @@ _MAX_BYTES = 2**28  # of stdin, which may have no end
 
 def main(argv: Sequence[str]) -> None:
     """Scores lines or re-ranks alternatives."""
-    parser = Parser('score', f'{__doc__}\n{LINE_START}')
+    parser = Parser('score', f'{__doc__}\n{TEXT_START}')
     parser.add_model_flags()
     modes = parser.add_mutually_exclusive_group()
     modes.add_argument('--stream', action='store_true', help='score all lines as one stream')

@@ -97,8 +97,8 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         'weights': 'measure the mixture of the runs too, as one more model named mixture: numbers such as 0.7,0.3, '
         'or a file of `nplm mix --output=FILE`; default: no mixture',
         'punctuation': 'whether the punctuation of a word counts in its surprisal and length, or the word alone',
-        'context': 'the words before each item, which are read and not scored; empty for none; default: the beginning '
-        'of a text, <text> <p>, if the corpus of the runs has these marks',
+        'context': 'the words before each item, which are read and not scored; empty for none; default: as in '
+        '`nplm score`, <p> if the corpus of the runs has this mark',
         'item': 'the column of items, or several that together identify them, such as item,condition',
         'sentence': 'the column of sentences of a table with one row an item; they are cut into words at blanks, and '
         'the columns zone and word are added; default: one row a word',

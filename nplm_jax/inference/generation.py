@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, PARAGRAPH_BOUNDARY, Tokenizer
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
@@ -58,24 +58,15 @@ GREEDY = Choice(top_k=1)
 
 
 def encode_prompt(words: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
-    """Returns the ids of a prompt, int32, after what stands before it: a prompt begins a paragraph.
-
-    That is the end of a sentence and the paragraph mark, `. <p>`, as far as the vocabulary has them; nothing if the
-    corpus has no marks. Without the full stop a model would read `<rare> <p>`, and few paragraphs follow a rare word.
-    Where line ends are tokens, a prompt begins a line; see `LineStart`.
+    """Returns the ids of a prompt, int32, after what stands before every text that is scored; see `LineStart`.
 
     Args:
-        words: The words of the prompt; may be empty. A mark at their beginning takes the place of `<p>`.
+        words: The words of the prompt; may be empty. A boundary token at their beginning takes the place of `<p>`.
         vocabulary: The vocabulary of the model.
     """
-    if vocabulary.tokenizer.is_lossless:
-        ids = vocabulary.encode(words)
-        return np.concatenate([LineStart.of(vocabulary).before(ids), ids])
-    if vocabulary.tokenizer.boundary_tokens:
-        begins_with_mark = len(words) > 0 and words[0] in BOUNDARY_TOKENS
-        before = ['.'] if begins_with_mark else ['.', PARAGRAPH_BOUNDARY]
-        words = [*(word for word in before if word in vocabulary.ids), *words]
-    return vocabulary.encode(words)
+    ids, start = vocabulary.encode(words), LineStart.of(vocabulary)
+    prefix = () if len(ids) and ids[0] in start.marks else start.prefix
+    return np.array([*prefix, *ids], np.int32)
 
 
 def sample(

@@ -64,7 +64,9 @@ class Totals:
 
 @dataclasses.dataclass(frozen=True)
 class LineStart:
-    """What stands before a line and is not scored: marks, or nothing.
+    """What stands before a text and is not scored: `<p>`, a line end, or nothing.
+
+    Every command reads a text in the same way, whether it scores, continues or explains it.
 
     Attributes:
         prefix: the ids before a line.
@@ -75,20 +77,15 @@ class LineStart:
     marks: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, vocabulary: Vocabulary, context: str = 'paragraph') -> Self:
-        """Returns the start of a line for models of this vocabulary: after the paragraph mark if the corpus has marks.
+    def of(cls, vocabulary: Vocabulary) -> Self:
+        """Returns the start of a text for models of this vocabulary: after the paragraph mark if the corpus has marks.
 
         Where line ends are tokens, it is after the most frequent token of line ends, or after <text> if none occurs.
-
-        Args:
-            vocabulary: The vocabulary of the models.
-            context: `text` for the beginning of a text, <text> <p>; `paragraph` for that of a paragraph, <p>.
-                Marks that the vocabulary lacks are left out.
         """
         known = [m for m in BOUNDARY_TOKENS if vocabulary.tokenizer.boundary_tokens and m in vocabulary.ids]
         if vocabulary.tokenizer.is_lossless:
             return cls._after_line_end(vocabulary, known)
-        before = {'text': known, 'paragraph': [m for m in known if m == PARAGRAPH_BOUNDARY]}[context]
+        before = [mark for mark in known if mark == PARAGRAPH_BOUNDARY]
         return cls(tuple(vocabulary.ids[m] for m in before), tuple(vocabulary.ids[m] for m in known))
 
     @classmethod

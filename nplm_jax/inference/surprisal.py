@@ -49,8 +49,8 @@ class Options:
     Attributes:
         punctuation: `attached` counts the punctuation tokens of a word in its surprisal; `word` leaves them out, and
             reads them as context all the same.
-        context: The text before each item, which is read and not scored. By default an item stands at the beginning
-            of a text: after <text> <p> if the corpus of the models has these marks and the item begins with none.
+        context: The text before each item, which is read and not scored. By default an item stands
+            where every text does that is scored: after <p> if the corpus of the models has this mark, see `LineStart`.
         tokens: How a word is cut, see `Tokenizer.reading`.
         hyphens: `split` cuts a word outside the vocabulary at its hyphens if the vocabulary has all parts.
         spillover: The number of words before each word whose columns are repeated beside it.
@@ -228,7 +228,7 @@ def _cut_items(
     table = TokenTable.of(tokenizers, vocabulary, stimuli, options.punctuation, before)
     lines = [table.ids_T[line] for line in table.lines]
     if options.context is None:
-        start = LineStart.of(vocabulary, 'text')
+        start = LineStart.of(vocabulary)
         return table, lines, [vocabulary.decode(start.before(line)) for line in lines]
     if is_lossless:
         context, *others = (tokenizer.tokenize([text])[0] for tokenizer in tokenizers)

@@ -4,15 +4,11 @@ import functools
 import json
 import math
 
-import numpy as np
 import pytest
 
-import nplm_jax
-from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import loaded_models
-from nplm_jax.cli.explorer import view
-from nplm_jax.runs import experiment, keys, loading
+from nplm_jax.runs import loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -49,35 +45,6 @@ def test_a_prompt_starts_after_the_paragraph_mark(folders, call, prompt, context
     log_p_V = model.next_word(words.encode(context)[None])[0]
     for entry in json.loads(output)['next']:
         assert math.log(entry['p']['network']) == pytest.approx(log_p_V[words.ids[entry['word']]], abs=1e-4)
-
-
-@pytest.fixture(scope='module')
-def headlines(tmp_path_factory):
-    """A model of paragraphs that begin with `the` after a sentence, and with `and` after a headline's rare word."""
-    root = tmp_path_factory.mktemp('headlines')
-    paragraphs = [text for i in range(40) for text in (*['the dog ran .'] * 3, f'a headline{i}', 'and so .')]
-    (root / 'text').write_text('\n\n'.join(paragraphs))
-    config = text_config.get_config()
-    config.corpus.path, config.corpus.min_count = str(root / 'text'), 3
-    config = keys.override(config, {'model.family': 'backoff', 'model.n': 3})
-    experiment.run(config, root / 'run')
-    return root / 'run'
-
-
-def test_an_empty_prompt_is_the_beginning_of_a_paragraph_everywhere(headlines, nplm_command):
-    settings, words, model = loading.load(headlines)
-    log_p_V = model.next_word(words.encode(['.', '<p>'])[None])[0]
-    assert words.words[log_p_V.argmax()] == 'the'
-    for prompt in ('', '<p>'):
-        (output,), _ = nplm_command('next', headlines, '--count=99', f'--prompt={prompt}', '--json')
-        p = {entry['word']: entry['p']['run'] for entry in json.loads(output)['next']}
-        assert [p[word] for word in words.words] == pytest.approx(np.exp(log_p_V).tolist(), abs=1e-6)
-        (text,), _ = nplm_command('generate', headlines, '--greedy', '--words=1', f'--prompt={prompt}')
-        assert text.split()[-1] == 'the'
-        models = loaded_models.load_models([str(headlines)])
-        assert view.predict(models, prompt.split(), 1)[0].next_words[0][0] == 'the'
-        ids_N = nplm_jax.encode_prompt(prompt.split(), words)
-        assert words.decode(ids_N) == ['.', '<p>']
 
 
 def test_a_prompt_starts_after_nothing_where_the_corpus_has_no_marks(folders):

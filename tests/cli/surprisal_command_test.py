@@ -43,7 +43,7 @@ def test_text_of_two_runs_and_their_mixture(folders, surprisal):
         assert p[2] == pytest.approx((p[0] + p[1]) / 2, rel=1e-5)
     assert rows[3]['length_prev1'] == '' and rows[4]['length_prev1'] == '1'
     assert [row['scored_as'] for row in rows] == ['word', 'word', '<rare>', 'word', 'word']
-    assert rows[0]['starts_after'] == '<text> <p>' and stderr == [
+    assert rows[0]['starts_after'] == '<p>' and stderr == [
         '1 of 5 words (20.0%) are not in the vocabulary, read as <rare>: zzz',
         'items: 2 (separated by blank lines), words: 5',
     ]
