@@ -16,8 +16,8 @@ Text is cut into words as the corpus of the first run was; if that came with its
 punctuation is split off where the vocabulary needs it. --tokens=whitespace is for text that is tokenized already.
 
 --open scores words outside the vocabulary too: their P is that of <rare> times that of their spelling, which
-`nplm spell RUN` has trained. The characters and bytes of a text in words are those of each word, of one blank or line
-end after it, and of one line end for each mark.
+`nplm spell RUN` has trained. Characters and bytes are those of the text as it stands, whatever the tokens are; its
+line ends count where they are scored.
 
 The score of a line does not depend on its neighbours. --stream reads all lines as one stream, without adding marks
 between them, which is how a run's own perplexities are computed. The end of a line is scored only with --end: as the
@@ -104,7 +104,9 @@ def main(argv: Sequence[str]) -> None:
     if flags.nbest:
         nbest.show(flags, alternatives, [float(line.log10_p_T.sum()) for line in lines], weights)
         return
-    summary = summarize(models.vocabulary.tokenizer, words, lines, flags.open)
+    tokenizer = models.vocabulary.tokenizer
+    scores_ends = flags.end or (flags.stream and tokenizer.is_lossless)
+    summary = summarize(tokenizer, texts, words, lines, scores_ends, flags.open)
     shown = (map(models.vocabulary.tokenizer.show, line_words) for line_words in words)
     described = [] if flags.summary else list(map(describe, shown, lines))
     if flags.json:
@@ -170,11 +172,24 @@ def query(line: dict[str, Any]) -> str:
 
 
 def summarize(
-    tokenizer: Tokenizer, words: Sequence[Sequence[str]], lines: Sequence[Line], with_spelling: bool
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    words: Sequence[Sequence[str]],
+    lines: Sequence[Line],
+    scores_ends: bool,
+    with_spelling: bool,
 ) -> list[tuple[str, float, str, str]]:
     """Returns the perplexities and counts of a text.
 
     The numbers per word, character and byte are left out where unknown words are scored as <rare>.
+
+    Args:
+        tokenizer: The tokenizer of the models.
+        texts: The lines as they were read.
+        words: The tokens of each line.
+        lines: Their scores.
+        scores_ends: Whether the end of each line is scored, and counts as one character.
+        with_spelling: Whether unknown words are scored by their spelling.
 
     Returns:
         For each number its key in JSON, its value, what KenLM's query calls it, and its format.
@@ -197,7 +212,10 @@ def summarize(
     if with_spelling or not total.oovs:
         types, type_ids_L = WordStream.from_words(word for line_words in words for word in line_words)
         stops = np.cumsum([len(line_words) for line_words in words])
-        size = Size(*map(sum, zip(*measure(tokenizer, types, np.split(type_ids_L, stops[:-1])))))
+        num_words = sum(size.words for size in measure(tokenizer, types, np.split(type_ids_L, stops[:-1])))
+        ends = len(texts) * scores_ends
+        sizes = (sum(map(len, texts)) + ends, sum(len(text.encode()) for text in texts) + ends)
+        size = Size(total.tokens, num_words, *sizes)
         numbers = per_unit(-total.log10_p * scoring.LOG_10, size)
         rows += [(key, number, key.replace('_', ' ').capitalize(), '.6f') for key, number in numbers.items()]
     return rows
