@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
+from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, Tokenizer
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.word_by_word import Context, MixtureReader, NetworkReader, NgramReader, Reader
@@ -106,7 +106,7 @@ class Model:
         self.path: bytes | list[bytes] = os.fsencode(self._names[0]) if is_one else [*map(os.fsencode, self._names)]
         parts = [_open(name) for name in self._names]
         part = parts[0] if is_one and weights is None else _mix(self._names, parts, weights)
-        self._reader, self.vocabulary, self._end, self._split = part
+        self._reader, self.vocabulary, self._end, self._split, _ = part
         self.order = self._reader.order
         self._ids = {word: i for i, word in enumerate(self.vocabulary)}
         if self._end is not None:
@@ -204,12 +204,21 @@ class LanguageModel(Model):
 
 
 class _Part(NamedTuple):
-    """A model: its reader, its words, the id of the end of a sentence, and how a sentence is cut into words."""
+    """A model.
+
+    Attributes:
+        reader: Its reader.
+        words: Its words.
+        end: The id of the end of a sentence.
+        split: Cuts a sentence into words.
+        tokenizer: That of a run; None of an ARPA file, whose words are separated by blanks.
+    """
 
     reader: Reader
     words: list[str]
     end: int | None
     split: Callable[[str], list[str]]
+    tokenizer: Tokenizer | None = None
 
 
 def _find(path: Path) -> pathlib.Path:
@@ -228,12 +237,13 @@ def _open(path: str) -> _Part:
     _, vocabulary, model = loading.load(file)
     begin, is_lossless = scoring.LineStart.of(vocabulary).prefix, vocabulary.tokenizer.is_lossless
     if isinstance(model, BackoffModel) and begin and not is_lossless:
-        return _from_ngrams(*sentence_marks.split(model, vocabulary), vocabulary.tokenize)
+        part = _from_ngrams(*sentence_marks.split(model, vocabulary), vocabulary.tokenize)
+        return part._replace(tokenizer=vocabulary.tokenizer)
     renamed = {} if is_lossless else {PARAGRAPH_BOUNDARY: sentence_marks.END}
     words = [arpa.UNKNOWN, *(renamed.get(word, word) for word in vocabulary.words[1:])]
     padded = (*[RARE_ID] * ((model.n or 1) - 1), *begin)  # as `nplm score` reads a line
     reader = NgramReader(model, padded) if isinstance(model, BackoffModel) else NetworkReader(model, begin)
-    return _Part(reader, words, begin[-1] if begin else None, vocabulary.tokenize)
+    return _Part(reader, words, begin[-1] if begin else None, vocabulary.tokenize, vocabulary.tokenizer)
 
 
 def _from_ngrams(model: BackoffModel, vocabulary: Vocabulary, split: Callable[[str], list[str]]) -> _Part:
@@ -244,7 +254,7 @@ def _from_ngrams(model: BackoffModel, vocabulary: Vocabulary, split: Callable[[s
 
 
 def _mix(names: Sequence[str], parts: Sequence[_Part], weights: Sequence[float] | None) -> _Part:
-    """Returns a mixture, which cuts sentences as the first model does. Raises BadInput unless all have its words."""
+    """Returns a mixture, which cuts sentences as its runs do. Raises BadInput unless words and tokenizers agree."""
     shares = [1 / len(parts)] * len(parts) if weights is None else list(weights)
     are_numbers = len(shares) == len(parts) and all(isinstance(share, (int, float)) for share in shares)
     require(are_numbers, 'weights', weights, f'must be {len(parts)} numbers, one a model')
@@ -254,9 +264,14 @@ def _mix(names: Sequence[str], parts: Sequence[_Part], weights: Sequence[float] 
     for name, ids_of_words in zip(names, ids):
         problem = f'its words ({len(ids_of_words):,}) are not those of {names[0]} ({len(words):,}): see nplm import'
         require(ids_of_words.keys() == ids[0].keys(), 'path', name, f'{problem} --vocabulary')
+    cutters = [(name, part.tokenizer, part.split) for name, part in zip(names, parts) if part.tokenizer is not None]
+    for name, tokenizer, _ in cutters:
+        difference = tokenizer.difference(cutters[0][1], cutters[0][0])
+        require(not difference, 'path', name, f'{difference}; models can be mixed only over the same')
+    split = cutters[0][2] if cutters else parts[0].split
     ids_MxV = np.array([[ids_of_words[word] for word in words] for ids_of_words in ids])
     end = None if parts[0].end is None else words.index(parts[0].words[parts[0].end])
-    return _Part(MixtureReader([part.reader for part in parts], weights_M, ids_MxV), words, end, parts[0].split)
+    return _Part(MixtureReader([part.reader for part in parts], weights_M, ids_MxV), words, end, split)
 
 
 def _text(name: str, value: str | bytes) -> str:

@@ -8,9 +8,9 @@ warning on stderr says which runs are not on the same words, so that their perpl
 different tokens, such as words and pieces, are compared by their perplexities per word and bits per byte, if they are
 tested on the same text and no word of it is unknown. --text=FILE adds the perplexity of each line of a text scored on
 its own, with the share of its words outside the vocabulary (oov), for each run, and for their mixture where all have
-one vocabulary; `nplm score --help` says how it is cut into words. Where the vocabularies differ, the bits per byte of
-the text are compared, of runs that know all of its words. No run is marked as the best on a text of which more than 5%
-is unknown.
+one vocabulary and one tokenizer; `nplm score --help` says how it is cut into words. Where these differ, the bits per
+byte of the text are compared, of runs that know all of its words. No run is marked as the best on a text of which more
+than 5% is unknown.
 
 --figure=FILE.png draws learning curves and bars of the perplexities, that of the text included.
 """
@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import TEXT_START, Parser
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, read_text
 from nplm_jax.utils.text import to_json
 
@@ -84,7 +84,7 @@ def _advise(runs: Sequence[Run]) -> str:
 def score_text(
     folders: Sequence[str], names: Sequence[str], lines: Sequence[str], flags: Any
 ) -> tuple[dict[str, dict[str, Any]], str]:
-    """Scores a text with each run, and with their mixture where all have one vocabulary.
+    """Scores a text with each run, and with their mixture where all have one vocabulary and one tokenizer.
 
     Args:
         folders: The folders of the runs.
@@ -105,11 +105,12 @@ def score_text(
 
     require(not flags.weights or len(folders) > 1, '--weights', flags.weights, 'needs two runs or more')
     loaded = [load_models([folder]) for folder in folders]
-    same = all(models.vocabulary.words == loaded[0].vocabulary.words for models in loaded)
-    if not same and flags.weights:
-        raise BadInput(f'--weights={flags.weights!r}: these runs have different vocabularies and cannot be mixed')
+    differences = [models.vocabulary.difference(loaded[0].vocabulary, names[0]) for models in loaded]
+    difference = next((f'{name}: {found}' for name, found in zip(names, differences) if found), '')
+    same = not difference
+    require(same or not flags.weights, '--weights', flags.weights, f'cannot mix these runs ({difference})')
     if not same:
-        print('the vocabularies differ: the perplexities of the text are not comparable', file=sys.stderr)
+        print(f'{difference}: the perplexities of the text are not comparable', file=sys.stderr)
     num_bytes = sum(len(line.encode()) for line in lines)  # whatever the tokens are
     readers = loaded[:1] if same else loaded  # one vocabulary: the words of the first run for all
     words = [models.read_lines(lines, flags.tokens) for models in readers] * (len(loaded) if same else 1)

@@ -168,7 +168,8 @@ def load_models(folders: Sequence[str], weights: str = '') -> LoadedModels:
         weights: The weights of their mixture, as `read_weights` reads them; empty for equal weights.
 
     Raises:
-        BadInput: A run is not finished, the vocabularies differ, or the weights do not fit.
+        BadInput: A run is not finished, the vocabularies or tokenizers differ, or the weights do not
+            fit.
     """
     check_finished(folders)
     repeated = next((folder for i, folder in enumerate(folders) if folder in folders[:i]), None)
@@ -178,14 +179,9 @@ def load_models(folders: Sequence[str], weights: str = '') -> LoadedModels:
     process.set_up_process()
     settings, vocabularies, models = zip(*map(loading.load, folders))
     for folder, vocabulary in zip(folders, vocabularies):
-        same = vocabulary.words == vocabularies[0].words
-        sizes = f'its vocabulary ({len(vocabulary):,} words) is not that of {folders[0]} ({len(vocabularies[0]):,})'
+        difference = vocabulary.difference(vocabularies[0], folders[0])
         allowed = f'models can be mixed only over the same words; {_import_advice(folders[0])}'
-        require(same, 'RUN', folder, f'{sizes}; {allowed}')
-        cut = 'its tokenizer cuts text into other tokens, and models can be mixed only over the same'
-        tokenizers = vocabulary.tokenizer, vocabularies[0].tokenizer
-        is_lossless = any(tokenizer.is_lossless for tokenizer in tokenizers)
-        require(not is_lossless or tokenizers[0] == tokenizers[1], 'RUN', folder, f'{cut}; {folders[0]} has others')
+        require(not difference, 'RUN', folder, f'{difference}; {allowed}')
     mixed = mixture.Mixture(models, weights_1xM, mixture.ContextBins()) if len(models) > 1 else models[0]
     start = LineStart.of(vocabularies[0])
     return LoadedModels(run_names(folders), settings, vocabularies[0], models, mixed, start)

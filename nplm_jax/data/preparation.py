@@ -17,6 +17,7 @@ from nplm_jax.data.sources import Part, Piece
 from nplm_jax.data.tokenizers import registry
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer, check_tokens
 from nplm_jax.data.word_stream import TypeNumbers, WordStream, renumber
+from nplm_jax.utils import plugins
 from nplm_jax.utils.processes import map_in_processes, num_processors
 
 MIN_CACHED_BYTES = 2**24  # of a text that is tokenized by several processes, and kept in the cache
@@ -57,6 +58,8 @@ def prepare(parts: Sequence[Part], tokenizer: Tokenizer, name: str) -> PreparedT
     paths = [[str(file.absolute()) for file in part.files] for part in parts]
     choices = {'name': name, 'tokenizer': registry.to_dict(tokenizer), 'parts': paths}
     choices |= {'choices': [list(part.choices) for part in parts]}
+    if plugins.is_path(tokenizer.kind):
+        choices['code'] = plugins.digest('corpus.tokens', tokenizer.kind)
     return prepared_texts.load_or_make(choices, files, make)
 
 

@@ -52,6 +52,17 @@ class Vocabulary:
     def _shown_ids(self) -> dict[str, int]:
         return {shown: i for i, shown in reversed(list(enumerate(self.shown)))}
 
+    def difference(self, other: 'Vocabulary', name: str) -> str:
+        """Returns why models with these two vocabularies cannot read one text together; '' if they can.
+
+        Args:
+            other: The vocabulary of the model `name`.
+            name: How the message names that model.
+        """
+        if self.words != other.words:
+            return f'its vocabulary ({len(self):,} words) is not that of {name} ({len(other):,})'
+        return self.tokenizer.difference(other.tokenizer, name)
+
     def find(self, shown: str) -> int | None:
         """Returns the id of a word by what is shown of it, also without its leading ␣; None if there is none."""
         return self._shown_ids.get(shown, self._shown_ids.get(f'␣{shown}'))

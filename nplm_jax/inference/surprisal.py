@@ -207,8 +207,8 @@ def _check_models(models: Mapping[str, LoadedModel]) -> Vocabulary:
     vocabularies = {name: vocabulary for name, (_, vocabulary, _) in models.items()}
     first, vocabulary = next(iter(vocabularies.items()))
     for name, other in vocabularies.items():
-        sizes = f'its vocabulary ({len(other):,} words) is not that of {first!r} ({len(vocabulary):,})'
-        require(other.words == vocabulary.words, 'model', name, f'{sizes}; measure them one after the other')
+        difference = other.difference(vocabulary, repr(first))
+        require(not difference, 'model', name, f'{difference}; measure them one after the other')
     return vocabulary
 
 

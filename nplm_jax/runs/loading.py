@@ -145,8 +145,19 @@ def machine_memory() -> float:
         return float('inf')
 
 
-def load_dataset(settings: Settings, tokenizer: Tokenizer | None = None) -> dataset.Dataset:
-    """Reads the corpus that the settings name; see `corpora.load`."""
+def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> dataset.Dataset:
+    """Reads the corpus of a run with the run's tokenizer, or the corpus that settings name; see `corpora.load`.
+
+    Args:
+        run: The folder of a run; or settings, of which `corpus.*` is read.
+        tokenizer: One that has learned from this corpus; None takes the run's, or makes one from the settings.
+
+    Raises:
+        BadInput: The text cannot be read, or has changed since the run was started.
+    """
+    if not isinstance(run, Settings):
+        return prepare_recorded(workdir.read_settings(catalog.expand_run(run)), run)
+    settings = run
     corpus = corpora.load(settings.corpus, tokenizer)
     return dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, settings.corpus))
 
@@ -165,7 +176,11 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
     data = load_dataset(settings, *recorded)
     for folder in folders:
         path = catalog.expand_run(folder)
-        workdir.refuse_changes(path, workdir.difference_of_text(path, data))
+        if difference := workdir.difference_of_text(path, data):
+            code = workdir.difference_of_code(
+                path, settings, workdir.code_digests(settings, ('corpus.name', 'corpus.tokens'))
+            )
+            workdir.refuse_changes(path, code or difference)
     return data
 
 

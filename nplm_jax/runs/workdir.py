@@ -1,8 +1,8 @@
 """The folder of a run: its owner, its lock against other processes, and a record of the run's inputs.
 
-It records the config, digests of the text, and a copy of each of the user's files that the model is made from, named
-after the config's key. These records are compared with the inputs whenever the run is started or its text is
-read again, and between the processes of a run.
+It records the config, digests of the text and of the modules of plug-ins, and a copy of each of the user's files that
+the model is made from, named after the config's key. These records are compared with the inputs whenever the run is
+started or its text is read again, and between the processes of a run.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import os
 import pathlib
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -31,13 +31,14 @@ from nplm_jax.models.registry import model_files
 from nplm_jax.runs import keys
 from nplm_jax.runs.catalog import CONFIG, CORPUS, VOCABULARY
 from nplm_jax.training.word_source import resolve_input
-from nplm_jax.utils import mapped_arrays
+from nplm_jax.utils import mapped_arrays, plugins
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_bytes, read_json, remove_leftovers, sha256, write_atomically
 
 # Orbax reads the path of a checkpoint as a glob pattern, TensorStore reads \ as /, and both refuse what is not UTF-8.
 _UNSAFE_CHARACTER = re.compile(r'[\[*?\\\ud800-\udfff]')
 AUTO = ('model.precision', 'output.precision', 'train.input')  # keys that may be `auto` until a run begins
+_PLUGINS = ('corpus.name', 'corpus.tokens', 'model.family', 'output.kind', 'optimizer.name')
 _KEYS_OF_MACHINE = ('corpus.path', 'corpus.valid_path', 'corpus.test_path')  # may differ between processes of a run
 
 
@@ -204,15 +205,37 @@ def locked(folder: pathlib.Path, remove_unused: bool = False) -> Iterator[None]:
                     folder.rmdir()
 
 
-def text_files(settings: Settings) -> dict[str, str]:
-    """Returns the SHA-256 of each file of the user's text by path. Raises BadInput if one is missing or unreadable."""
+def text_files(settings: Settings) -> dict[str, str] | None:
+    """Returns the SHA-256 of each file of the user's text by path; None for a text that a plug-in returns.
+
+    Raises:
+        BadInput: A file is missing or unreadable.
+    """
+    if plugins.is_path(settings.corpus.name):
+        return None
     return {str(file): sha256(str(file), file) for file in corpora.files(settings.corpus)}
 
 
 def model_digests(settings: Settings) -> dict[str, str]:
-    """Returns the SHA-256 of each file that the model is made from by config key; '' for a missing file."""
+    """Returns the SHA-256 of each file and plug-in that a run is made from by config key; '' for a missing file."""
     files = {key: expand(key, path) for key, path in model_files(settings).items()}
-    return {key: sha256(f'{key}={str(file)!r}', file) if file.is_file() else '' for key, file in files.items()}
+    digests = {key: sha256(f'{key}={str(file)!r}', file) if file.is_file() else '' for key, file in files.items()}
+    return digests | code_digests(settings)
+
+
+def code_digests(settings: Settings, plugin_keys: Iterable[str] = _PLUGINS) -> dict[str, str]:
+    """Returns the SHA-256 of the module of each plug-in by config key; see `plugins.digest`.
+
+    Those of installed packages are left out: a run outlives another version of them, as it does one of JAX.
+
+    Args:
+        settings: The settings of a run.
+        plugin_keys: The keys whose plug-ins count.
+    """
+    values = config_lib.to_flat(settings)
+    paths = {key: values[key] for key in plugin_keys if plugins.is_path(values[key])}
+    digests = {key: plugins.digest(key, path) for key, path in paths.items()}
+    return {key: digest for key, digest in digests.items() if digest and plugins.is_own(paths[key])}
 
 
 def record_inputs(
@@ -237,14 +260,16 @@ def record_inputs(
     digests = model_digests(settings) if digests is None else digests
     try:
         if (folder / CONFIG).exists():
-            refuse_changes(folder, difference_of_text(folder, data) or difference_of_model(folder, settings, digests))
+            difference = difference_of_model(folder, settings, digests) or difference_of_text(folder, data)
+            refuse_changes(folder, difference)
             return
         for key, path in model_files(settings).items():
             content = read_bytes(f'{key}={path!r}', expand(key, path))
             if hashlib.sha256(content).hexdigest() != digests[key]:
                 raise BadInput(f'{key}={path!r}: changed while it was read; run again')
             write_atomically(folder / key, content)
-        record = {**_facts(data), 'test_sha256': data.test_sha256, 'files': files}
+        code = {key: digests[key] for key in _PLUGINS if key in digests}
+        record = {**_facts(data), 'test_sha256': data.test_sha256, 'files': files, 'code': code}
         write_atomically(folder / CORPUS, json.dumps(record, indent=2) + '\n')
         vocabulary.save(data.vocabulary, folder / VOCABULARY)
         write_atomically(folder / CONFIG, json.dumps(config_lib.to_record(settings), indent=2) + '\n')
@@ -265,11 +290,23 @@ def difference_of_text(folder: pathlib.Path, data: Dataset) -> str:
 
 
 def difference_of_model(folder: pathlib.Path, settings: Settings, digests: Mapping[str, str]) -> str:
-    """Returns which file differs from the run's copy; '' if none does. A missing file does not: the copy is there."""
+    """Returns which file or plug-in differs from the run's; '' if none does. Of a missing file the copy is there."""
     for key, path in model_files(settings).items():
         recorded, now = sha256(str(folder / key), folder / key), digests[key]
         if now not in ('', recorded):
             return f'{key}={path!r} has changed since the run was started (sha256 {recorded[:12]} then, {now[:12]} now)'
+    return difference_of_code(folder, settings, digests)
+
+
+def difference_of_code(folder: pathlib.Path, settings: Settings, digests: Mapping[str, str]) -> str:
+    """Returns which plug-in's module differs from the one that a run was started with; '' if none does."""
+    for key in (key for key in _PLUGINS if key in digests):
+        recorded, now = read_record(folder).get('code'), digests[key]
+        then = recorded.get(key, now) if isinstance(recorded, dict) else now  # older runs have no record
+        if now != then:
+            path = config_lib.to_flat(settings)[key]
+            change = f'has changed since the run was started (sha256 {str(then)[:12]} then, {now[:12]} now)'
+            return f'{key}={path!r}: the module {path.partition(":")[0]} {change}; restore it to go on with this run'
     return ''
 
 
@@ -326,7 +363,7 @@ def check_inputs(settings: Settings, data: Dataset, digests: Mapping[str, str]) 
         )
     for key, (here, there) in multihost.differences_from_primary(digests).items():
         digest_pair = f'sha256 {here[:12] or "missing"} here, {there[:12] or "missing"} there'
-        path = model_files(settings)[key]
+        path = config_lib.to_flat(settings)[key]
         raise BadInput(f'--distributed: {key}={path!r}: differs from the file of the first process ({digest_pair})')
 
 

@@ -4,12 +4,17 @@ A model body or an output layer is a class; its options are the fields of the fr
 or an optimizer is a function; its options are its keyword arguments. Every option has a default.
 """
 
+import contextlib
 import dataclasses
 import functools
+import hashlib
 import importlib
 import inspect
 import os
+import pathlib
 import sys
+import sysconfig
+import types
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +22,7 @@ from typing import Any
 from nplm_jax.utils.errors import BadInput, first_line, require
 
 IMPORT_PATH = 'an import path, package.module:Name'
+_digests: dict[str, tuple[Any, str]] = {}  # by module: the spec that it was imported by, and its digest
 _GIVEN = ('learning_rate',)  # arguments that the package passes, which are not options
 _TYPES = (bool, int, float, str)  # allowed types of a function's options
 
@@ -56,11 +62,43 @@ def load(key: str, path: str) -> Any:
             raise BadInput(f'{key}={path!r}: there is no module {error.name} {where}') from None
         reason = f'{type(error).__name__}: {first_line(error)}'
         raise BadInput(f'{key}={path!r}: importing {module_name} failed ({reason})') from error
+    _digest(module)  # now: the file may be edited while this process lasts
     require(bool(name), key, path, 'must have a name after the colon')
     require(hasattr(module, name), key, path, f'{module_name} has no {name}')
     found = getattr(module, name)
     if inspect.isroutine(found):
         _refuse_standard_library(key, path, found.__module__ or '')  # also where another module has imported it
+    return found
+
+
+def digest(key: str, path: str) -> str:
+    """Returns the SHA-256 of the file of a plug-in's module as it was imported; '' where it has none, as in a notebook.
+
+    It covers the module that the import path names, not the modules that this one imports.
+
+    Args:
+        key: The config key, for messages.
+        path: `package.module:Name`.
+
+    Raises:
+        BadInput: It cannot be imported; see `load`.
+    """
+    load(key, path)
+    return _digest(sys.modules[path.partition(':')[0]])
+
+
+def is_own(path: str) -> bool:
+    """Returns whether the module of an imported plug-in is the user's own code, and not an installed package."""
+    file = getattr(sys.modules[path.partition(':')[0]], '__file__', None)
+    return not any(file and file.startswith(f'{sysconfig.get_path(name)}{os.sep}') for name in ('purelib', 'platlib'))
+
+
+def _digest(module: types.ModuleType) -> str:
+    spec, found = _digests.get(module.__name__, (None, ''))
+    if not found or spec is not module.__spec__:  # the first import, or one again
+        with contextlib.suppress(OSError):
+            found = hashlib.sha256(pathlib.Path(getattr(module, '__file__', None) or '').read_bytes()).hexdigest()
+        _digests[module.__name__] = module.__spec__, found
     return found
 
 

@@ -168,7 +168,7 @@ def test_runs_of_another_tokenizer_are_refused(runs, fails):
         experiment.run(config, runs / name)
     _, words, _ = loading.load(runs / 'nfc')
     assert words.words == vocabulary.load(runs / 'none' / 'vocabulary.txt').words
-    assert 'its tokenizer cuts text into other tokens' in fails('next', runs / 'none', runs / 'nfc')
+    assert '(normalization), and cuts text into other tokens' in fails('next', runs / 'none', runs / 'nfc')
 
 
 def test_nothing_is_unknown(runs, fails):

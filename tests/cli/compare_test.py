@@ -110,11 +110,14 @@ def test_no_run_is_the_best_on_a_text_of_unknown_words(punctuated, nplm_command,
 def test_a_text_over_several_vocabularies_has_no_mixture(folders, nplm_command, text, lines):
     pair = folders / 'network', folders / 'other'
     rows, stderr = nplm_command('compare', *pair, f'--text={text}')
-    assert 'the vocabularies differ: the perplexities of the text are not comparable' in stderr
+    assert (
+        'other: its vocabulary (4 words) is not that of network (10): the perplexities of the text are not comparable'
+        in stderr
+    )
     assert not any('mixture' in row for row in rows)
     with pytest.raises(SystemExit):
         cli.main(['compare', *map(str, pair), f'--text={text}', '--weights=0.5,0.5'])
-    assert 'different vocabularies and cannot be mixed' in lines()[1][-1]
+    assert "--weights='0.5,0.5': cannot mix these runs (other: its vocabulary" in lines()[1][-1]
 
 
 def test_the_figure_has_the_perplexity_of_the_text_and_of_the_mixture(

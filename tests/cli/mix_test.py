@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+import nplm_jax
 from configs import sentences
 from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
@@ -13,6 +14,7 @@ from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
 from nplm_jax.models.ngram import static_mixture
 from nplm_jax.runs import experiment, keys, loading
+from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -52,6 +54,49 @@ def test_the_table_is_of_the_models_and_their_mixtures(folders, tmp_path, lines)
         assert found['mixtures']['learned'][split] == pytest.approx(expected, rel=1e-6)
     assert np.isclose(sum(m['weight'] for m in found['models']), 1) and found['commit']
     assert found['command'].startswith('nplm mix --workdir=')
+
+
+@pytest.fixture
+def pair_of_tokenizers(tmp_path):
+    """Two runs of one vocabulary, of which the second cuts a text at white space alone."""
+    (tmp_path / 'text.txt').write_text('he was kind , she was not .\n\nshe was kind .\n' * 20)
+    changes = {'corpus.path': str(tmp_path / 'text.txt'), 'corpus.min_count': 1, 'model.n': 2}
+    for tokens in ('words', 'whitespace'):
+        kind = {'corpus.tokens': tokens, 'model.family': 'add_delta'}
+        experiment.run(keys.override(text_config.get_config(), changes | kind), tmp_path / tokens)
+    (_, words, _), (_, others, _) = (loading.load(tmp_path / tokens) for tokens in ('words', 'whitespace'))
+    assert words.words == others.words
+    return tmp_path / 'words', tmp_path / 'whitespace'
+
+
+MIXED = {
+    'next': lambda pair: cli.main(['next', *pair]),
+    'generate': lambda pair: cli.main(['generate', *pair]),
+    'mix': lambda pair: cli.main(['mix', '--to=arpa', '--output=x', '--weights=0.5,0.5', *pair]),
+    'compare': lambda pair: cli.main(['compare', *pair, f'--text={pair[0]}/config.json', '--weights=0.5,0.5']),
+    'surprisal': lambda pair: nplm_jax.surprisal({name: nplm_jax.load(name) for name in pair}, ['he']),
+    'kenlm': lambda pair: nplm_jax.kenlm.Model(pair),
+}
+
+
+@pytest.mark.parametrize('mixed', MIXED)
+@pytest.mark.parametrize('order', [1, -1])
+def test_runs_of_one_vocabulary_and_several_tokenizers_are_not_mixed(mixed, order, pair_of_tokenizers, lines):
+    lines()
+    try:
+        with pytest.raises(SystemExit):
+            MIXED[mixed](list(map(str, pair_of_tokenizers[::order])))
+        line = lines()[1][-1]
+    except BadInput as error:
+        line = str(error)
+    assert 'its tokenizer is not that of ' in line and '(kind), and cuts text into other tokens' in line
+
+
+def test_an_arpa_file_is_mixed_as_the_run_beside_it_cuts_a_sentence_whatever_their_order(pair_of_tokenizers, tmp_path):
+    run, file = str(pair_of_tokenizers[0]), str(tmp_path / 'lm.arpa')
+    cli.main(['export', run, '--to=arpa', f'--output={file}'])
+    scores = [nplm_jax.kenlm.Model(pair).score('he was kind.') for pair in ([run, file], [file, run])]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-5)
 
 
 def test_what_cannot_be_mixed_is_one_line(folders, lines):

@@ -81,6 +81,33 @@ def test_other_choices_are_kept_beside_it(large):
     assert corpora.load(cased).words == in_memory(cased).words() != corpora.load(large).words
 
 
+PLUGIN = """
+import dataclasses
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer
+
+@dataclasses.dataclass(frozen=True)
+class Blanks(Tokenizer):
+    def split(self, text):
+        return text.split()
+
+    def cut(self, string, known=None):
+        return [(string, string)]
+"""
+
+
+def test_an_edited_tokenizer_plugin_cuts_again(large, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, 'path', [*sys.path, str(tmp_path)])
+    settings = dataclasses.replace(large, tokens='edited_blanks:Blanks')
+    for source, initial in ((PLUGIN, 'W'), (PLUGIN.replace('(string, string)', '(string, string.lower())'), 'w')):
+        (tmp_path / 'edited_blanks.py').write_text(source)
+        monkeypatch.delitem(sys.modules, 'edited_blanks', raising=False)  # as in another process
+        assert {word[0] for word in corpora.load(settings).words} == {'<', initial}
+    (tmp_path / 'edited_blanks.py').write_text(PLUGIN)  # while this process goes on with what it imported
+    assert {word[0] for word in corpora.load(settings).words} == {'<', 'w'}
+    monkeypatch.delitem(sys.modules, 'edited_blanks')
+    assert {word[0] for word in corpora.load(settings).words} == {'<', 'W'}
+
+
 def test_a_changed_file_is_cut_again(large, capsys):
     before = corpora.load(large).words
     path = pathlib.Path(large.path)

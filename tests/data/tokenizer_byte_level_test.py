@@ -1,6 +1,10 @@
 """Bytes, characters and pieces as tokens: every text has tokens, and they join to the same text."""
 
+import hashlib
 import json
+import pathlib
+import subprocess
+import sys
 
 import pytest
 import tokenizers
@@ -8,12 +12,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from texts import SCRIPTS
 
+import nplm_jax
+from configs import text as text_config
 from nplm_jax.data import corpora, dataset, vocabulary
 from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenizers import registry
 from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteTokenizer, CharacterTokenizer, to_alphabet, to_bytes
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.runs import experiment, keys, workdir
 from nplm_jax.utils.errors import BadInput
 
 TEXT = ''.join(SCRIPTS.values()) * 3
@@ -41,6 +48,28 @@ def test_the_alphabet_is_that_of_gpt_2():
     text = ''.join(map(chr, range(256)))
     ((ours, _),) = tokenizers.pre_tokenizers.ByteLevel(False, use_regex=False).pre_tokenize_str(text)
     assert ours == to_alphabet(text) and to_bytes(ours) == text.encode()
+
+
+def digest_of_unigram():
+    return hashlib.sha256(repr(learned(PieceTokenizer(pieces=360, piece_model='unigram')).rules).encode()).hexdigest()
+
+
+def test_the_unigram_model_of_a_text_is_the_same_in_every_process():
+    code = 'from tokenizer_byte_level_test import digest_of_unigram; print(digest_of_unigram())'
+    path = f'import sys; sys.path[:0] = {sys.path!r}; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r}); '
+    other = subprocess.run([sys.executable, '-c', path + code], capture_output=True, text=True, check=True).stdout
+    assert {digest_of_unigram(), digest_of_unigram(), other.strip()} == {other.strip()}
+
+
+def test_a_run_of_the_unigram_model_is_read_again_as_the_ids_that_it_was_trained_on(tmp_path):
+    (tmp_path / 'text.txt').write_text(TEXT)
+    changes = {'corpus.tokens': 'pieces', 'corpus.piece_model': 'unigram', 'corpus.pieces': 300, 'model.n': 2}
+    changes |= {'corpus.path': str(tmp_path / 'text.txt'), 'model.family': 'add_delta'}
+    experiment.run(keys.override(text_config.get_config(), changes), tmp_path / 'run')
+    found, words, _ = nplm_jax.load(tmp_path / 'run')
+    for run in (tmp_path / 'run', found):
+        data = nplm_jax.load_dataset(run)
+        assert data.vocabulary == words and not workdir.difference_of_text(tmp_path / 'run', data)
 
 
 @pytest.mark.parametrize('name', TOKENIZERS)

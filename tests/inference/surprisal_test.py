@@ -282,8 +282,8 @@ WRONG = [
     ({'b': (loaded(None)[0], OTHER, None)}, {}, "model='b': its vocabulary (12 words) is not that of 'a' (12)"),
     (
         {'b': CASE_KEPT},
-        {'frame': ['a', 'Dog']},
-        "the list, row 2, column 'word': the models cut 'Dog' differently, into ['dog'] and ['Dog']",
+        {},
+        "model='b': its tokenizer is not that of 'a' (lowercase), and cuts text into other tokens; measure them one",
     ),
     ({}, {'frame': 'the dog'}, "frame='str': must be a pandas or a Polars frame, or a list of words"),
     ({}, {'frame': []}, 'the list: no row'),

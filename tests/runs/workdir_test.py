@@ -1,6 +1,7 @@
 """What a run is made from: recorded in its folder, and compared at every later start."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -86,6 +87,68 @@ def test_a_finished_run_on_a_text_that_was_given_is_compared_with_it(texts, tmp_
     other = load_data(texts)
     with pytest.raises(BadInput, match='was started on a different text'):
         experiment.run(texts, tmp_path / 'run', data=other)
+
+
+PLUGIN = """
+import dataclasses, pathlib
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer
+
+def texts():
+    return [(pathlib.Path(__file__).parent / 'words').read_text()]
+
+@dataclasses.dataclass(frozen=True)
+class Blanks(Tokenizer):
+    def split(self, text):
+        return text.split()
+
+    def cut(self, string, known=None):
+        return [(string, string)]
+"""
+
+
+@pytest.fixture
+def plugged(tmp_path, monkeypatch):
+    """A config whose corpus and tokenizer are plug-ins, and a function that edits their module."""
+    monkeypatch.setattr(sys, 'path', [*sys.path, str(tmp_path)])
+
+    def write(source):
+        (tmp_path / 'my_text.py').write_text(source)
+        monkeypatch.delitem(sys.modules, 'my_text', raising=False)  # as in another process
+
+    (tmp_path / 'words').write_text('the dog barks , the cat sleeps . ' * 20)
+    write(PLUGIN)
+    names = {'corpus.name': 'my_text:texts', 'corpus.tokens': 'my_text:Blanks', 'corpus.min_count': 1}
+    return keys.override(text_config.get_config(), {**names, 'model.family': 'add_delta', 'model.n': 2}), write
+
+
+def test_a_finished_run_of_a_corpus_plugin_is_compared_with_its_words(plugged, tmp_path):
+    config, _ = plugged
+    results = experiment.run(config, tmp_path / 'run')
+    assert experiment.run(config, tmp_path / 'run') == results
+    (tmp_path / 'words').write_text('the cat barks , the dog sleeps . ' * 20)
+    with pytest.raises(BadInput, match=f'^--workdir={tmp_path}/run: was started on a different text; give another'):
+        experiment.run(config, tmp_path / 'run')
+
+
+@pytest.mark.parametrize('is_finished', [True, False])
+def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loads(plugged, tmp_path, is_finished):
+    config, write = plugged
+    results = experiment.run(config, tmp_path / 'run')
+    if not is_finished:
+        (tmp_path / 'run' / 'results.json').unlink()
+    write(PLUGIN + '# a comment')
+    changed = (
+        r"corpus.name='my_text:texts': the module my_text has changed since the run was started \(sha256 \w{12} then"
+    )
+    with pytest.raises(BadInput, match=f'^--workdir={tmp_path}/run: {changed}, .* now.; restore it to go on with this'):
+        experiment.run(config, tmp_path / 'run')
+    settings, words, _ = loading.load(tmp_path / 'run')
+    assert words.decode(loading.load_dataset(tmp_path / 'run').tokens_T[2:4]) == ['the', 'dog']
+    write(PLUGIN.replace('(string, string)', '(string, string.upper())'))
+    with pytest.raises(BadInput, match='the module my_text has changed'):  # why the words differ
+        loading.prepare_recorded(settings, tmp_path / 'run')
+    write(PLUGIN)
+    assert experiment.run(config, tmp_path / 'run')['perplexity'] == results['perplexity']
 
 
 def test_a_network_with_a_tree_from_a_file_is_loaded_with_the_tree_that_it_was_trained_with(tree, tmp_path):

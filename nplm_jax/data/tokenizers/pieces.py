@@ -21,6 +21,7 @@ _SEPARATOR = '\0'  # between strings in the alphabet, which lacks it
 _MAX_STRINGS = 2**17  # the most frequent ones, from which pieces are learned; bounds the trainer's memory
 _MAX_REPEATS = 2**8  # of a string that the trainer is given at once, which takes some 20 times its memory
 _BATCH = 2**12  # strings that are cut at once, since an encoding takes much memory
+_DECIMALS = 4  # of a learned score
 _SPECIAL_SCORE = -1e9  # of special tokens under the unigram model: no text is cut into them
 _MODELS = {'bpe': models.BPE, 'unigram': models.Unigram}
 _TRAINERS = {'bpe': trainers.BpeTrainer, 'unigram': trainers.UnigramTrainer}
@@ -71,7 +72,8 @@ class PieceTokenizer(ByteLevelTokenizer):
         learner = tokenizers.Tokenizer(_MODELS[self.piece_model]())
         learner.pre_tokenizer = pre_tokenizers.Split(_SEPARATOR, 'removed')
         learner.train_from_iterator(_repeat(counts), _TRAINERS[self.piece_model](**options))
-        learned = self.with_rules_of(json.loads(learner.to_str())['model'])
+        model = json.loads(learner.to_str())['model']
+        learned = self.with_rules_of(model if self.piece_model == 'bpe' else _without_chance(model))
         allowed = f'the training texts have only {len(learned.tokens):,} different pieces; give fewer'
         require(len(learned.tokens) >= self.pieces, 'corpus.pieces', self.pieces, allowed)
         return learned
@@ -120,6 +122,19 @@ class PieceTokenizer(ByteLevelTokenizer):
 
     def _count_strings(self, piece: Piece) -> collections.Counter[str]:
         return collections.Counter(self.split(self.normalize(piece.text)))
+
+
+def _without_chance(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a learned unigram model as every training on the same text gives it.
+
+    The trainer adds up floats in the order of a hash map, another in each process, which changes the last digits of a
+    score. It gives characters that have no score of their own the lowest score plus 0, 1, 2, ... times 1e-4, in such an
+    order again: here they all have the lowest.
+    """
+    lowest = min(score for _, score in model['vocab'])
+    limit = lowest + 1e-4 * (len(ALPHABET) - 0.5)
+    scores = [(piece, lowest if len(piece) == 1 and score < limit else score) for piece, score in model['vocab']]
+    return {**model, 'vocab': [(piece, round(score, _DECIMALS)) for piece, score in scores]}
 
 
 def _repeat(counts: collections.Counter[str]) -> Iterator[str]:

@@ -120,6 +120,14 @@ class Tokenizer(abc.ABC):
         """
         return self
 
+    def difference(self, other: 'Tokenizer', name: str) -> str:
+        """Returns how this tokenizer differs from the `other`, that of the model `name`; '' if both are the same."""
+        if self == other:
+            return ''
+        fields = dataclasses.asdict(self) if type(self) is type(other) else ['kind']
+        different = ', '.join(key for key in fields if getattr(self, key) != getattr(other, key))
+        return f'its tokenizer is not that of {name} ({different}), and cuts text into other tokens'
+
     def reading(self, tokens: str = '', hyphens: str = 'keep') -> 'Tokenizer':
         """Returns the tokenizer of a user's text.
 
