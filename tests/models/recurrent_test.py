@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 from helpers import DATA, check_resumed, make_model, make_network, small_settings
+from jax.extend.core import jaxprs_in_params
 
 from configs import sentences
 from nplm_jax.data.corpora import Span
@@ -176,6 +177,42 @@ def test_gradients_are_those_of_the_unrolled_network(family):
     expected_nll, expected = jax.jit(jax.value_and_grad(unrolled))(params)
     assert float(nll) == pytest.approx(float(expected_nll), rel=1e-6)
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), grads, expected)
+
+
+def products(jaxpr):
+    """Yields the types of the factors of each product in a jaxpr and the jaxprs inside it."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == 'dot_general':
+            yield tuple(str(factor.aval.dtype) for factor in equation.invars)
+        for inner in jaxprs_in_params(equation.params):
+            yield from products(inner)
+
+
+@pytest.mark.parametrize('family', [*FAMILIES, 'mogrifier'])
+def test_precision_is_that_of_every_product_of_the_body_in_training_alone(family):
+    words, e_SxLxM = batch(), jnp.ones((2, 6, M))
+
+    def factors(precision, key):
+        network, params = make(family, **{'model.precision': precision, 'model.layers': 2, 'model.tied': True})
+
+        def total(params):
+            features, state = network.body.features(params, e_SxLxM, network.body.start(2), key)
+            return sum(x.sum() for x in jax.tree.leaves((features, state)))
+
+        return set(products(jax.make_jaxpr(jax.grad(total))(params).jaxpr))
+
+    key = jax.random.key(0)
+    assert factors('bfloat16', key) == {('bfloat16', 'bfloat16')}
+    assert factors('float32', key) == factors('bfloat16', None) == {('float32', 'float32')}
+
+    results = []
+    for precision in ('float32', 'bfloat16'):
+        network, params = make(family, **{'model.precision': precision})
+        value = lambda p: loss(network, p, *words, random_carry(network), key)[0]  # noqa: B023, E731
+        results.append(jax.tree.leaves(jax.jit(jax.value_and_grad(value))(params)))
+    for exact, rounded in zip(*results, strict=True):
+        np.testing.assert_allclose(rounded, exact, rtol=0.03, atol=0.03 * float(jnp.abs(exact).max()))
+    assert any(np.any(a != b) for a, b in zip(*results))
 
 
 @pytest.mark.parametrize('family', FAMILIES)
