@@ -1,4 +1,4 @@
-"""Device mesh, the sharding of a training state, and mapping of a per-device loss over the mesh (the paper's section 3).
+"""Device mesh, sharding of a training state, and mapping of a per-device loss over the mesh (the paper's section 3).
 
 Data-parallel (section 3.1, but synchronous): each row of the mesh computes a part of the batch. Parameter-parallel
 (section 3.2): each column owns a part of the output words, that is their rows of U, W and b.

@@ -95,7 +95,7 @@ class Network:
         body, widths = self.body.init(key, self.vocabulary_size), self.body.widths
         params = self.output.init(key, self.body.output_keys(key), widths, b_V)
         if taken := sorted(params.keys() & body.keys() - widths.keys()):
-            raise BadInput(f'{type(self.body).__name__}.init: {taken[0]} is the name of an output layer\'s parameter')
+            raise BadInput(f"{type(self.body).__name__}.init: {taken[0]} is the name of an output layer's parameter")
         return params | body  # a tied C is the body's
 
     def num_parameters(self) -> int:
