@@ -39,7 +39,7 @@ def compile_update(
     mesh = sharding.make_sharding(ParallelSettings(data, model_devices, 'shard_map'), batch_size, batch_size, False)
     program = step_lib.make_program(settings, Network.from_settings(settings, num_words), 1, mesh)
     hyperparameters = hyperparameters_of(settings)
-    state = mesh.shard(step_lib.init_state(program, hyperparameters))
+    state = program.sharding.shard(step_lib.init_state(program, hyperparameters))
     tokens_T = mesh.replicate(jnp.zeros(2 * batch_size, jnp.int32))
     inputs = step_lib.RunInputs(hyperparameters, tokens_T)
     return step_lib.execute_steps.lower(program, state, tokens_T, 0, 1, inputs).compile()

@@ -1,4 +1,4 @@
-"""Device mesh, partition rules, and mapping of a per-device loss over the mesh (the paper's section 3).
+"""Device mesh, sharding of a training state, and mapping of a per-device loss over the mesh (the paper's section 3).
 
 Data-parallel (section 3.1, but synchronous): each row of the mesh computes a part of the batch. Parameter-parallel
 (section 3.2): each column owns a part of the output words, that is their rows of U, W and b.
@@ -6,7 +6,6 @@ Data-parallel (section 3.1, but synchronous): each row of the mesh computes a pa
 
 import dataclasses
 import functools
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,14 +21,6 @@ from nplm_jax.utils.errors import require
 Tree = TypeVar('Tree')
 Loss = Callable[..., tuple[Any, Any]]
 DATA, MODEL = 'data', 'model'
-# (regular expression, mesh axis) pairs: the first pattern that matches an array's path in the training state gives the
-# axis that shards its first dimension. Optimizer state is sharded like its parameters.
-PARTITION_RULES = (
-    (r'^carry\b', DATA),  # one row per stream of the batch
-    (r'\bC_VxM$', None),
-    (r'_V(x\w)?$', MODEL),  # the output words' rows
-    (r'', None),
-)
 PADDING_BIAS = -1e9  # bias of padding words (V is padded to a multiple of the model axis): exp gives 0, no gradient
 
 
@@ -52,10 +43,13 @@ class MeshSharding:
     Attributes:
         mesh: Devices with the axes `data`, `model` or both.
         mode: `shard_map`, or `pmap` for data-parallel training by jax.pmap.
+        paddings: Each parameter with one row per output word, and the number that pads its rows: `Network.paddings`.
+            Their rows, and those of their optimizer state, are divided over the model axis.
     """
 
     mesh: Mesh | None = None
     mode: str = 'shard_map'
+    paddings: tuple[tuple[str, float], ...] = ()
 
     def map_loss(self, loss: Loss) -> Loss:
         """Maps a per-device loss, `loss(params, *batch, replicated, axes=...) -> (mean, carry)`, over the mesh.
@@ -75,9 +69,8 @@ class MeshSharding:
         if self.mode == 'pmap':
             return functools.partial(_pmapped, loss, self.mesh.devices.flatten().tolist())
         axes = MeshAxes(*(name if name in self.mesh.axis_names else None for name in (DATA, MODEL)))
-        return functools.partial(
-            _shard_mapped, loss, self.mesh, axes, functools.partial(partition_specs, mesh=self.mesh)
-        )
+        assert self.paddings or axes.model is None, 'the loss would take all rows for those of one device'
+        return functools.partial(_shard_mapped, loss, self.mesh, axes, self.partition_specs)
 
     def map_sparse_loss(self, loss: Loss) -> Loss:
         """Maps a loss of gathered rows, which every device has in full: the batch is divided over all devices."""
@@ -88,10 +81,10 @@ class MeshSharding:
         )
 
     def shard(self, tree: Tree) -> Tree:
-        """Pads a training state on one device to the mesh, and shards it by PARTITION_RULES."""
+        """Pads a training state on one device to the mesh, and shards it by `partition_specs`."""
         if self.mesh is None:
             return tree
-        padded = jax.tree_util.tree_map_with_path(self._pad, tree)
+        padded = jax.tree_util.tree_map_with_path(self._pad, tree, self._axes(tree))
         shardings = self._shardings(tree)
         return jax.tree.map(lambda leaf, sharding: jax.device_put(np.asarray(leaf), sharding), padded, shardings)
 
@@ -100,11 +93,11 @@ class MeshSharding:
         if self.mesh is None:
             return tree
 
-        def take(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
+        def take(leaf: jax.Array, axis: str) -> jax.Array:
             full = jax.device_put(leaf.addressable_data(0), jax.local_devices()[0])
-            return full[:num_rows] if _partition_axis(path) == MODEL else full
+            return full[:num_rows] if axis == MODEL else full
 
-        return jax.tree_util.tree_map_with_path(take, _all_gather(tree, self.mesh))
+        return jax.tree.map(take, _all_gather(tree, self.mesh), self._axes(tree))
 
     def replicate(self, tree: Tree) -> Tree:
         """Copies each array to every device."""
@@ -155,23 +148,49 @@ class MeshSharding:
         """
         if jax.default_backend() != 'cpu':
             return tree
+        axes = self._axes(tree)
         if self.mesh is None:
-            return _vocab_minor(tree)
-        specs = partition_specs(tree, self.mesh)  # mapped over the mesh: otherwise XLA gathers an array to lay it out
-        return jax.shard_map(_vocab_minor, mesh=self.mesh, in_specs=(specs,), out_specs=specs)(tree)
+            return _vocab_minor(tree, axes)
+        specs = self.partition_specs(tree)  # mapped over the mesh: otherwise XLA gathers an array to lay it out
+        lay_out = functools.partial(_vocab_minor, axes=axes)
+        return jax.shard_map(lay_out, mesh=self.mesh, in_specs=(specs,), out_specs=specs)(tree)
 
-    def _pad(self, path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
+    def partition_specs(self, tree: Any) -> Any:
+        """Returns a PartitionSpec for each array of a tree of parameters or of a training state."""
         assert self.mesh is not None
-        if _partition_axis(path) != MODEL or MODEL not in self.mesh.axis_names:
+        names = self.mesh.axis_names
+        return jax.tree.map(lambda axis: PartitionSpec(axis) if axis in names else PartitionSpec(), self._axes(tree))
+
+    def _axes(self, tree: Any) -> Any:
+        """Returns the axis over which the rows of each array are divided; '' for those that every device has in full.
+
+        An array of the optimizer's state belongs to the parameter with whose path its own path ends (the longest such
+        path), and is divided like it if it has as many rows.
+        """
+        parameters = jax.tree_util.tree_leaves_with_path(getattr(tree, 'params', tree))
+        shapes, tables = {path: jnp.shape(leaf) for path, leaf in parameters}, dict(self.paddings)
+
+        def axis(path: tuple[Any, ...], leaf: Any) -> str:
+            field = _field(path)
+            if field == 'carry':  # one row per stream of the batch
+                return DATA
+            own = next((path[i:] for i in range(len(path)) if path[i:] in shapes), ())
+            is_table = field != 'output_state' and len(own) == 1 and own[0].key in tables
+            return MODEL if is_table and jnp.shape(leaf)[:1] == shapes[own][:1] else ''
+
+        return jax.tree_util.tree_map_with_path(axis, tree)
+
+    def _pad(self, path: tuple[Any, ...], leaf: jax.Array, axis: str) -> jax.Array:
+        assert self.mesh is not None
+        if axis != MODEL or MODEL not in self.mesh.axis_names:
             return leaf
-        is_bias = _path_name(path).endswith('b_V') and 'opt_state' not in _path_name(path)
-        missing = -len(leaf) % self.mesh.shape[MODEL]
-        padding = [(0, missing)] + [(0, 0)] * (leaf.ndim - 1)
-        return jnp.pad(leaf, padding, constant_values=PADDING_BIAS if is_bias else 0)
+        value = 0.0 if _field(path) == 'opt_state' else dict(self.paddings)[path[-1].key]
+        padding = [(0, -len(leaf) % self.mesh.shape[MODEL])] + [(0, 0)] * (leaf.ndim - 1)
+        return jnp.pad(leaf, padding, constant_values=value)
 
     def _shardings(self, tree: Any) -> Any:
         assert self.mesh is not None
-        return jax.tree.map(functools.partial(NamedSharding, self.mesh), partition_specs(tree, self.mesh))
+        return jax.tree.map(functools.partial(NamedSharding, self.mesh), self.partition_specs(tree))
 
 
 ONE_DEVICE = MeshSharding()
@@ -223,31 +242,16 @@ def make_mesh(data: int, model: int) -> Mesh:
     return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types, devices=devices)
 
 
-def partition_specs(tree: Any, mesh: Mesh) -> Any:
-    """Returns a PartitionSpec for each array of a tree of parameters or of a training state."""
-
-    def spec(path: tuple[Any, ...], _: Any) -> PartitionSpec:
-        axis = _partition_axis(path)
-        return PartitionSpec(axis) if axis in mesh.axis_names else PartitionSpec()
-
-    return jax.tree_util.tree_map_with_path(spec, tree)
+def _field(path: tuple[Any, ...]) -> str:
+    """Returns the field of the training state in which an array lies; '' for an array of a tree of parameters."""
+    return path[0].name if isinstance(path[0], jax.tree_util.GetAttrKey) else ''
 
 
-def _path_name(path: tuple[Any, ...]) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator='.')
+def _vocab_minor(tree: Tree, axes: Any) -> Tree:
+    def lay_out(leaf: jax.Array, axis: str) -> jax.Array:
+        return with_layout_constraint(leaf, Layout((1, 0))) if axis == MODEL and leaf.ndim == 2 else leaf
 
-
-def _partition_axis(path: tuple[Any, ...]) -> str | None:
-    name = _path_name(path)
-    return next(axis for pattern, axis in PARTITION_RULES if re.search(pattern, name))
-
-
-def _vocab_minor(tree: Tree) -> Tree:
-    def lay_out(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
-        is_output_matrix = _partition_axis(path) == MODEL and leaf.ndim == 2
-        return with_layout_constraint(leaf, Layout((1, 0))) if is_output_matrix else leaf
-
-    return jax.tree_util.tree_map_with_path(lay_out, tree)
+    return jax.tree.map(lay_out, tree, axes)
 
 
 def _shard_mapped(

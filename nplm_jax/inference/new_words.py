@@ -33,7 +33,7 @@ from nplm_jax.inference.generation import Choice, sample
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel, jit_float32
-from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, Params
+from nplm_jax.outputs.output_layer import BIAS, Features, Params
 from nplm_jax.utils.errors import BadInput, require
 
 CONTEXT_WORDS = 63  # words before a new word that a network without an order reads: with <rare>, four times 16
@@ -198,9 +198,8 @@ def append_words(
     num_rare = vocabulary.counts[RARE_ID]
     still_rare = max(num_rare - sum(counts_W), 0)
     log_share_W = np.log(np.asarray(counts_W, np.float64)) - np.log(sum(vocabulary.counts))
-    tables = {EMBEDDING, *model.network.body.widths}
     mean = functools.partial(jnp.matmul, jnp.asarray(weights_WxV, jnp.float32), precision='float32')
-    rows = {name: mean(model.params[name]) for name in tables}
+    rows = {name: mean(model.params[name]) for name in model.network.word_tables if name != BIAS}
     # A first guess, which takes as the score of a word less its log-frequency what it is in the mean of the words.
     rows[BIAS] = mean(model.params[BIAS] - log_frequencies(vocabulary.counts).astype(np.float32)) + log_share_W
     network, params = model.network.append_words(model.params, rows)

@@ -45,11 +45,17 @@ class Body(abc.ABC):
         reach: Tokens before a target on which its prediction depends; None for all.
         has_state: Whether a stream is read part by part, each part from the state after the previous one.
         bptt_length: Tokens per stream that an update predicts; None for one token per stream.
+        output_tables: Names of its parameters with one row per output word, besides the matrices of `widths`: its
+            `scorer` gets the same rows of all of these. Every device has all other parameters in full.
+        tables: Names of its parameters with one row for something else, such as a position: tables for the optimizer,
+            as C and those of `output_tables` are.
         keys: The keys of `model.*`, of sections of its own and of `train.bptt_length` that `from_settings` reads.
     """
 
     reach: int | None
     has_state: ClassVar[bool] = False
+    output_tables: ClassVar[tuple[str, ...]] = ()
+    tables: ClassVar[tuple[str, ...]] = ()
     keys: ClassVar[frozenset[str]] = frozenset()
     bptt_length: int | None = None
 

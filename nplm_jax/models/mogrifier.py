@@ -53,11 +53,6 @@ class Mogrifier(Lstm):
             cell[name] = uniform(jax.random.fold_in(key, i), shape, shape[0] ** -0.5)
         return cell
 
-    def advance(self, cell: Params, carry: Carry, e_SxD: jax.Array) -> tuple[Carry, jax.Array]:
-        """See `Recurrent.advance`."""
-        carry, h_TxSxK = self.read(cell, carry, e_SxD[None], 'float32')
-        return carry, h_TxSxK[0]
-
     def read(self, cell: Params, carry: Carry, e_TxSxD: jax.Array, precision: Precision) -> tuple[Carry, jax.Array]:
         """See `Recurrent.read`."""
         weights = {name: cell[name] for name in self.round_names}

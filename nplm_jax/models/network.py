@@ -14,7 +14,7 @@ import numpy as np
 from nplm_jax import config
 from nplm_jax.config import Settings
 from nplm_jax.data.vocabulary import Vocabulary, numbered
-from nplm_jax.distributed.sharding import NO_AXES, MeshAxes
+from nplm_jax.distributed.sharding import NO_AXES, PADDING_BIAS, MeshAxes
 from nplm_jax.models.body import Body, State, by_example
 from nplm_jax.models.registry import body_class
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, OutputLayer, Params
@@ -59,7 +59,25 @@ class Network:
     @property
     def output_tables(self) -> tuple[str, ...]:
         """Names of the parameters with one row per output word."""
-        return (*self.body.widths, BIAS)
+        return (*self.body.widths, BIAS, *self.body.output_tables, *self.output.output_tables)
+
+    @property
+    def word_tables(self) -> tuple[str, ...]:
+        """Names of the parameters with one row per word: the output tables, and C, which may be one of them."""
+        return tuple(dict.fromkeys((*self.output_tables, EMBEDDING)))
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the parameters that are tables for the optimizer: each row is a vector of something."""
+        return (*self.word_tables, *self.body.tables, *self.output.tables)
+
+    @property
+    def paddings(self) -> tuple[tuple[str, float], ...]:
+        """The parameters that are divided over devices by their rows, and what pads them: see `MeshSharding`.
+
+        C is not one of them, tied or not: each device reads any row of it.
+        """
+        return tuple((name, PADDING_BIAS if name == BIAS else 0.0) for name in self.output_tables if name != EMBEDDING)
 
     @property
     def num_rows(self) -> int:
@@ -74,8 +92,11 @@ class Network:
             bias_V: Initial b, float32 (unigram log-probabilities); zeros when None.
         """
         b_V = jnp.zeros(self.vocabulary_size) if bias_V is None else jnp.asarray(bias_V)
-        body, keys = self.body.init(key, self.vocabulary_size), self.body.output_keys(key)
-        return self.output.init(key, keys, self.body.widths, b_V) | body  # a tied C is the body's
+        body, widths = self.body.init(key, self.vocabulary_size), self.body.widths
+        params = self.output.init(key, self.body.output_keys(key), widths, b_V)
+        if taken := sorted(params.keys() & body.keys() - widths.keys()):
+            raise BadInput(f"{type(self.body).__name__}.init: {taken[0]} is the name of an output layer's parameter")
+        return params | body  # a tied C is the body's
 
     def num_parameters(self) -> int:
         """Returns the number of free parameters."""
@@ -92,11 +113,10 @@ class Network:
 
         Args:
             params: The parameters.
-            rows: The rows of the new words: of C, of the output matrices and of b.
+            rows: The rows of the new words, of each of `word_tables`.
         """
         self.check_takes_new_words()
-        names = {EMBEDDING, *self.output_tables}
-        longer = {name: jnp.concatenate([params[name], rows[name]]) for name in names}
+        longer = {name: jnp.concatenate([params[name], rows[name]]) for name in self.word_tables}
         return dataclasses.replace(self, vocabulary_size=self.vocabulary_size + len(rows[BIAS])), params | longer
 
     def features(

@@ -34,8 +34,8 @@ from nplm_jax.utils.nn import AxisName, Key, Precision, dropout, fold_in, matmul
 class Recurrent(StreamBody):
     """A recurrent network: streams, layers, truncated back-propagation through time, regularisation.
 
-    Dropout is on the word features, on h between layers and on the last h (Zaremba et al., 2014). The cell is Flax's
-    `cell_class`, unless a subclass overrides `init_cell` and `advance`.
+    Dropout is on the word features, on h between layers and on the last h (Zaremba et al., 2014). A subclass defines
+    `advance` or `read`, and `init_cell` if the cell's parameters are not those of Flax's `cell_class`.
 
     Attributes:
         weight_dropout: Dropout rate of the recurrent weights, from h to itself (Merity et al.).
@@ -93,13 +93,26 @@ class Recurrent(StreamBody):
         """Returns the parameters of a layer's cell."""
         return self.cell_class(self.h).init(key, self.start_cell(1), jnp.zeros((1, num_inputs)))['params']
 
-    def advance(self, cell: Params, state: State, e_SxD: jax.Array) -> tuple[State, jax.Array]:
-        """Reads one word of each stream. Returns the layer's next state, and h, S x K."""
-        return self.cell_class(self.h).apply({'params': cell}, state, e_SxD)
+    def advance(
+        self, cell: Params, state: State, e_SxD: jax.Array, precision: Precision = 'float32'
+    ) -> tuple[State, jax.Array]:
+        """Reads one word of each stream; see `read`. Returns the layer's next state, and h, S x K."""
+        state, h_TxSxK = self.read(cell, state, e_SxD[None], precision)
+        return state, h_TxSxK[0]
 
     def read(self, cell: Params, state: State, e_TxSxD: jax.Array, precision: Precision) -> tuple[State, jax.Array]:
-        """Reads T words of each stream. Returns the layer's next state, and h, T x S x K."""
-        return jax.lax.scan(functools.partial(self.advance, cell), state, e_TxSxD)
+        """Reads T words of each stream.
+
+        Args:
+            cell: The layer's parameters.
+            state: Its state before these words.
+            e_TxSxD: Its inputs.
+            precision: Of the factors of products; sums and the state are float32.
+
+        Returns:
+            The layer's next state, and h, T x S x K.
+        """
+        return jax.lax.scan(functools.partial(self.advance, cell, precision=precision), state, e_TxSxD)
 
     def features(
         self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
@@ -156,9 +169,12 @@ class Elman(Recurrent):
             'b_1_K': jnp.zeros(self.h),
         }
 
-    def advance(self, cell: Params, state: State, e_SxD: jax.Array) -> tuple[State, jax.Array]:
+    def advance(
+        self, cell: Params, state: State, e_SxD: jax.Array, precision: Precision = 'float32'
+    ) -> tuple[State, jax.Array]:
         """See `Recurrent.advance`."""
-        h_SxK = jnp.tanh(cell['b_1_K'][None, :] + state @ cell['W_h_KxK'].T + e_SxD @ cell['W_e_KxM'].T)
+        z_SxK = cell['b_1_K'][None, :] + matmul(state, cell['W_h_KxK'].T, precision)
+        h_SxK = jnp.tanh(z_SxK + matmul(e_SxD, cell['W_e_KxM'].T, precision))
         return h_SxK, h_SxK
 
 
@@ -166,6 +182,21 @@ class Gru(Recurrent):
     """Gated recurrent unit (`model.family=gru`)."""
 
     cell_class = flax.linen.GRUCell
+
+    def advance(
+        self, cell: Params, state: State, e_SxD: jax.Array, precision: Precision = 'float32'
+    ) -> tuple[State, jax.Array]:
+        """See `Recurrent.advance`. Flax's cell, whose own `dtype` would round sums as well."""
+
+        def dense(name: str, x_SxD: jax.Array) -> jax.Array:
+            y_SxK = matmul(x_SxD, cell[name]['kernel'], precision)
+            return y_SxK + cell[name]['bias'][None, :] if 'bias' in cell[name] else y_SxK
+
+        r_SxK = jax.nn.sigmoid(dense('ir', e_SxD) + dense('hr', state))
+        z_SxK = jax.nn.sigmoid(dense('iz', e_SxD) + dense('hz', state))
+        n_SxK = jnp.tanh(dense('in', e_SxD) + r_SxK * dense('hn', state))
+        h_SxK = (1.0 - z_SxK) * n_SxK + z_SxK * state
+        return h_SxK, h_SxK
 
 
 class Lstm(Recurrent):

@@ -33,11 +33,17 @@ class OutputLayer(abc.ABC):
         uses_sparse_updates: Whether a training step reads and changes only some rows of the output matrices. See
             `SparseOutputLayer`.
         takes_new_words: Whether P(w) depends on nothing but one row per word, so that rows of further words can follow.
+        output_tables: Names of its further parameters with one row per output word, as the output matrices and b have:
+            `loss` gets the same rows of all of these.
+        tables: Names of its parameters with one row for something else, such as a class of words: tables for the
+            optimizer as well, but every device has them in full.
         keys: The keys of `output.*` that `from_settings` reads.
     """
 
     uses_sparse_updates = False
     takes_new_words = False
+    output_tables: ClassVar[tuple[str, ...]] = ()
+    tables: ClassVar[tuple[str, ...]] = ()
     keys: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod

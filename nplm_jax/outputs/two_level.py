@@ -36,6 +36,7 @@ class TwoLevelSoftmax(SparseOutputLayer):
     num_shortlist: int
     class_size: int
     vocabulary_size: int
+    tables = (CLASSES,)
     keys = frozenset({'output.num_shortlist', 'output.classes'})
 
     @classmethod

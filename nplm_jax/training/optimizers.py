@@ -1,6 +1,6 @@
 """Optimizers: one Optax chain of weight decay, clipping, an update rule for each kind of parameter, and the rate.
 
-Parameters have labels: TABLES have one row per word (C, U, W, b), HIDDEN are other matrices, VECTORS are the rest.
+Parameters have labels: TABLES have a row per word or class (C, U, W, b), HIDDEN are other matrices, VECTORS the rest.
 """
 
 import dataclasses
@@ -145,7 +145,7 @@ def make_optimizer(settings: Settings, total_steps: int, tables: tuple[str, ...]
     Args:
         settings: The run's settings.
         total_steps: Number of updates of the whole run.
-        tables: The names of the parameters with one row per word.
+        tables: The names of the parameters whose rows it updates as a table's: `Network.tables`.
     """
     neutral = config.replace(settings, dict.fromkeys(HYPERPARAMETERS, 1))
     return _make_optimizer(neutral.optimizer, total_steps, settings.train.batch_size, tables)
@@ -298,8 +298,8 @@ def scale_by_row_moment(
     p = 0 all rows have one rate, as in gradient descent.
 
     A row without a gradient does not change, so that an update need not touch it. Where `rows` is given, the gradients
-    of a table are those of the rows `rows[name]` alone, R x D. These row numbers are distinct, except that V stands for
-    no row.
+    of each table in it are those of the rows `rows[name]` alone, R x D. These row numbers are distinct, except that V
+    stands for no row.
 
     Args:
         adaptivity: p, from 0 to 1.
@@ -323,7 +323,7 @@ def scale_by_row_moment(
         correction = 1 - b2**count
 
         def index(path: Any) -> Any:
-            return slice(None) if rows is None else rows[path[-1].key]
+            return (rows or {}).get(path[0].key, slice(None))
 
         def new_nu(path: Any, g_RxD: jax.Array, old_V: jax.Array) -> jax.Array:
             squares_R = (1 - b2) * jnp.mean(jnp.square(g_RxD.reshape(len(g_RxD), -1)), axis=1)

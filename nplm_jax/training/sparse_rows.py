@@ -98,7 +98,7 @@ def mix(kept: Any, old: Any, new: Any) -> Any:
 
 
 def table_names(output_tables: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of the parameters with one row per word: the output tables, and C, which may be one of them."""
+    """Returns the names of the parameters whose rows are gathered: the output tables, and C, which may be one."""
     return tuple(dict.fromkeys((*output_tables, EMBEDDING)))
 
 

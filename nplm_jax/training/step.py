@@ -92,16 +92,15 @@ def make_program(
 ) -> Program:
     """Returns the program of a run. Runs whose settings differ only in `HYPERPARAMETERS` get equal programs."""
     total_steps = steps_per_epoch * settings.train.epochs
-    tables = table_names(network.output_tables)
     return Program(
         network=network,
-        optimizer=make_optimizer(settings, total_steps, tables),
+        optimizer=make_optimizer(settings, total_steps, network.tables),
         batch_size=settings.train.batch_size,
         steps_per_epoch=steps_per_epoch,
         scatters_updates=network.output.uses_sparse_updates and updates_rows(settings),
         num_parts=settings.train.accumulate,
         average_decay=settings.train.average,
-        sharding=sharding,
+        sharding=dataclasses.replace(sharding, paddings=network.paddings),
     )
 
 

@@ -17,14 +17,14 @@ import numpy as np
 
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.models.network import Network
-from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Params
+from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils import mapped_arrays
 
 MAX_LETTERS = 4  # of an ending
 
 
 def smooth(network: Network, params: Params, data: Dataset, k: float) -> Params:
-    """Returns the parameters with C and the output matrices smoothed.
+    """Returns the parameters with the matrices with one row per word smoothed, C and the output matrices.
 
     Args:
         network: The network; its output layer is a softmax over all words.
@@ -34,7 +34,7 @@ def smooth(network: Network, params: Params, data: Dataset, k: float) -> Params:
     """
     words = data.vocabulary.words
     counts_V = mapped_arrays.bincount(data.train_words, len(words))
-    names = {EMBEDDING, *network.output_tables} - {BIAS}
+    names = [name for name in network.word_tables if np.ndim(params[name]) > 1]
     return params | {name: jnp.asarray(smooth_rows(np.asarray(params[name]), words, counts_V, k)) for name in names}
 
 

@@ -36,7 +36,7 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.training import replay
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run, run_chunk
-from nplm_jax.training.step import execute_steps
+from nplm_jax.training.step import TrainState, execute_steps
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 pytestmark = pytest.mark.eight_devices
@@ -46,11 +46,12 @@ LAYOUTS = [(*mesh, 'shard_map') for mesh in MESHES] + [(8, 1, 'pmap')]
 V = len(DATA.vocabulary)
 BASE = {'train.batch_size': 16, 'optimizer.learning_rate': 0.05, 'optimizer.clip_norm': 1.0, 'train.epochs': 800}
 EPOCH = {'train.steps_per_execution': 13}  # 220 words make 13 updates of 16 words
+NETWORK = make_network(V)
 LOSS_AND_GRADIENTS = jax.jit(jax.value_and_grad(penalised_nll, has_aux=True), static_argnames=('network', 'sharding'))
 
 
-def mesh_sharding(data, model, mode='shard_map'):
-    return MeshSharding(make_mesh(data, model), mode)
+def mesh_sharding(data, model, mode='shard_map', network=NETWORK):
+    return MeshSharding(make_mesh(data, model), mode, network.paddings)
 
 
 def on_mesh(changes, data=1, model=1, mode='shard_map'):
@@ -73,7 +74,8 @@ def batch_on_one_device(network):
     return params, arguments, LOSS_AND_GRADIENTS(params, network, **arguments)
 
 
-def check_loss_and_gradients(mesh, network, tolerance):
+def check_loss_and_gradients(layout, network, tolerance):
+    mesh = mesh_sharding(*layout, network=network)
     params, arguments, (expected, expected_grads) = batch_on_one_device(network)
     (penalised, nll), grads = LOSS_AND_GRADIENTS(mesh.shard(params), network, sharding=mesh, **arguments)
     np.testing.assert_allclose((penalised, nll), expected, rtol=tolerance)
@@ -86,18 +88,18 @@ def check_loss_and_gradients(mesh, network, tolerance):
 @pytest.mark.parametrize('h,direct', [(5, False), (0, True), (5, True)])
 def test_loss_and_every_gradient_equal_one_devices(data, model, mode, h, direct):
     network = make_network(101, {'model.h': h, 'model.direct': direct, 'model.dropout': 0.2, 'output.block_size': 7})
-    check_loss_and_gradients(mesh_sharding(data, model, mode), network, 1e-5)
+    check_loss_and_gradients((data, model, mode), network, 1e-5)
 
 
 def test_in_bfloat16_they_differ_by_its_rounding():
     changes = {'model.dropout': 0.2, 'output.block_size': 7, 'output.precision': 'bfloat16'}
-    check_loss_and_gradients(mesh_sharding(2, 4), make_network(101, changes), 1e-2)
+    check_loss_and_gradients((2, 4), make_network(101, changes), 1e-2)
 
 
 @pytest.mark.parametrize('data,model,mode', [(8, 1, 'shard_map'), (2, 4, 'shard_map'), (8, 1, 'pmap')])
 def test_a_new_body_needs_nothing_for_a_mesh(data, model, mode):
     network = Network(BagOfFeatures(3, 4), make_network(101).output, 101)
-    check_loss_and_gradients(mesh_sharding(data, model, mode), network, 1e-5)
+    check_loss_and_gradients((data, model, mode), network, 1e-5)
 
 
 @pytest.mark.parametrize('data,model,mode', LAYOUTS)
@@ -212,6 +214,27 @@ def test_rows_that_rowwise_adam_updates_alone_train_as_on_one_device(kind):
     assert_close(run.program.sharding.unshard(state, V), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    'family,kind,own',
+    [
+        ('ValueProjection', 'full', None),
+        ('ValueProjection', 'value_projection:OffsetSoftmax', 'offsets'),
+        ('ScaledWords', 'nce', 'scale'),
+    ],
+)
+def test_rows_are_divided_where_a_part_declares_them_whatever_the_names(family, kind, own):
+    changes = {**SPARSE, **BASE, **EPOCH, 'model.m': 6, 'optimizer.name': 'rowwise_adam', 'output.kind': kind}
+    changes |= {'model.family': f'value_projection:{family}', 'model.direct': False, 'optimizer.learning_rate': 0.01}
+    run, state = train(on_mesh(changes, 2, 4), 2)
+    params = state.params
+    assert params['W_V'].shape == (6, 6) and params['attention']['b_V'].shape == (6,)
+    assert params['W_V'].is_fully_replicated and params['attention']['b_V'].is_fully_replicated
+    for name in ('b_V', 'U_VxM', own) if own else ('b_V', 'U_VxM'):
+        assert len(params[name]) == 20 and params[name].addressable_data(0).shape[0] == 5
+    _, expected = train(small_settings(changes), 2)
+    assert_close(run.program.sharding.unshard(state, V), expected, rtol=1e-4, atol=1e-5)
+
+
 # --- from one topology to another ------------------------------------------------------------------------
 
 
@@ -314,12 +337,12 @@ def test_several_processes_use_all_devices_and_never_pmap(monkeypatch):
 
 def test_rows_that_pad_the_words_are_zeros_and_their_words_are_never_predicted():
     params = {'U_VxK': jnp.ones((V, 3)), 'b_V': jnp.zeros(V), 'C_VxM': jnp.ones((V, 2))}
-    padded = mesh_sharding(2, 4).shard({'params': params, 'opt_state': {'b_V': jnp.zeros(V)}})
+    padded = mesh_sharding(2, 4).shard(TrainState(params, {'b_V': jnp.zeros(V)}, jnp.zeros((), jnp.int32)))
     missing = -V % 4
-    assert missing and len(padded['params']['U_VxK']) == V + missing == len(padded['params']['b_V'])
-    assert not padded['params']['U_VxK'][V:].any() and not padded['opt_state']['b_V'].any()
-    assert (padded['params']['b_V'][V:] <= -1e8).all() and not padded['params']['b_V'][:V].any()
-    assert len(padded['params']['C_VxM']) == V
+    assert missing and len(padded.params['U_VxK']) == V + missing == len(padded.params['b_V'])
+    assert not padded.params['U_VxK'][V:].any() and not padded.opt_state['b_V'].any()
+    assert (padded.params['b_V'][V:] <= -1e8).all() and not padded.params['b_V'][:V].any()
+    assert len(padded.params['C_VxM']) == V
 
 
 def test_one_by_one_is_no_mesh():

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import jax
@@ -8,7 +9,7 @@ from jax.sharding import AbstractMesh, PartitionSpec
 from configs import sentences
 from nplm_jax import config as config_lib
 from nplm_jax.distributed.sharding import DATA as DATA_AXIS
-from nplm_jax.distributed.sharding import MODEL, ONE_DEVICE, partition_specs
+from nplm_jax.distributed.sharding import MODEL, ONE_DEVICE
 from nplm_jax.runs import workdir
 from nplm_jax.training.loop import prepare_run
 from nplm_jax.utils.errors import BadInput
@@ -21,10 +22,9 @@ LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 't
 
 def axes_by_name(changes, mesh=MESH):
     """Returns the axes over which the arrays of a training state are divided, by the arrays' names."""
-    state = prepare_run(small_settings({**SPARSE, **changes}), DATA).init_state()
-    named = jax.tree_util.tree_leaves_with_path(
-        partition_specs(state, mesh), is_leaf=lambda x: isinstance(x, PartitionSpec)
-    )
+    run = prepare_run(small_settings({**SPARSE, **changes}), DATA)
+    specs = dataclasses.replace(run.program.sharding, mesh=mesh).partition_specs(run.init_state())
+    named = jax.tree_util.tree_leaves_with_path(specs, is_leaf=lambda x: isinstance(x, PartitionSpec))
     return {jax.tree_util.keystr(path, simple=True, separator='.'): tuple(spec) for path, spec in named}
 
 

@@ -3,11 +3,15 @@
 `seams_test` trains it under every output layer.
 """
 
+import dataclasses
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from bag_of_features import BagOfFeatures
-from helpers import check_resumed, make_corpus, small_settings
+from helpers import check_resumed, make_corpus, make_network, small_settings
+from value_projection import SCALED_SCORES, ScaledWords
 
 from configs import text
 from nplm_jax.data.corpora import Span
@@ -15,7 +19,12 @@ from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import registry
 from nplm_jax.models.mixture import equal
+from nplm_jax.models.network import Network
+from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import experiment, keys, loading
+from nplm_jax.utils.errors import BadInput
+
+NCE = {'output.kind': 'nce', 'output.samples': 5}
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +61,28 @@ def test_a_run_goes_from_config_to_a_model_that_generates_and_scores(tmp_path):
         np.testing.assert_allclose(scores.log10_p_T * scoring.LOG_10, log_p, atol=1e-5)
     mixed = equal([model, model]).next_word(prompt[None])
     np.testing.assert_allclose(mixed, model.next_word(prompt[None]), atol=1e-6)
+
+
+def test_a_body_with_a_parameter_of_the_output_layers_name_is_one_line():
+    class WithBias(BagOfFeatures):
+        def init(self, key, vocabulary_size):
+            return {**super().init(key, vocabulary_size), 'b_V': jnp.zeros(self.m)}
+
+    network = Network(WithBias(3, 4), make_network(9).output, 9)
+    with pytest.raises(BadInput, match="^WithBias.init: b_V is the name of an output layer's parameter$"):
+        network.init(jax.random.key(0))
+
+
+def test_new_words_have_rows_of_the_tables_that_a_body_declares():
+    network = Network(ScaledWords(3, 4), dataclasses.replace(make_network(9, NCE).output, scorer=SCALED_SCORES), 9)
+    params = network.init(jax.random.key(0))
+    assert set(network.word_tables) == {'C_VxM', 'U_VxM', 'b_V', 'scale'}
+    grown, longer = network.append_words(params, {name: params[name][:2] for name in network.word_tables})
+    assert {name for name in params if np.shape(longer[name]) != np.shape(params[name])} == set(network.word_tables)
+    tokens_T = jnp.arange(20) % 11
+    log_p_BxV = NeuralLanguageModel(grown, longer).next_word(tokens_T[None, :3])
+    np.testing.assert_allclose(np.exp(log_p_BxV).sum(), 1, rtol=1e-5)
+    np.testing.assert_allclose(log_p_BxV[0, 9:], log_p_BxV[0, :2], rtol=1e-5)
 
 
 def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):

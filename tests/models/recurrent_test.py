@@ -1,6 +1,7 @@
 """Recurrent networks: gradients against formulas, the state against one long pass, and runs from config to model."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -176,6 +177,35 @@ def test_gradients_are_those_of_the_unrolled_network(family):
     expected_nll, expected = jax.jit(jax.value_and_grad(unrolled))(params)
     assert float(nll) == pytest.approx(float(expected_nll), rel=1e-6)
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), grads, expected)
+
+
+@pytest.mark.parametrize('family', [*FAMILIES, 'mogrifier'])
+def test_precision_is_that_of_every_product_of_the_body_in_training_alone(family):
+    words, e_SxLxM = batch(), jnp.ones((2, 6, M))
+
+    def factors(precision, key):
+        """Returns the types of the factors of all products that JAX gives to XLA."""
+        network, params = make(family, **{'model.precision': precision, 'model.layers': 2, 'model.tied': True})
+
+        def total(params):
+            features, state = network.body.features(params, e_SxLxM, network.body.start(2), key)
+            return sum(x.sum() for x in jax.tree.leaves((features, state)))
+
+        text = jax.jit(jax.grad(total)).lower(params).as_text()
+        return set(re.findall(r'dot_general.*: \(tensor<(?:\d+x)*(\w+)>, tensor<(?:\d+x)*(\w+)>\)', text))
+
+    key = jax.random.key(0)
+    assert factors('bfloat16', key) == {('bf16', 'bf16')}
+    assert factors('float32', key) == factors('bfloat16', None) == {('f32', 'f32')}
+
+    results = []
+    for precision in ('float32', 'bfloat16'):
+        network, params = make(family, **{'model.precision': precision})
+        value = lambda p: loss(network, p, *words, random_carry(network), key)[0]  # noqa: B023, E731
+        results.append(jax.tree.leaves(jax.jit(jax.value_and_grad(value))(params)))
+    for exact, rounded in zip(*results, strict=True):
+        np.testing.assert_allclose(rounded, exact, rtol=0.03, atol=0.03 * float(jnp.abs(exact).max()))
+    assert any(np.any(a != b) for a, b in zip(*results))
 
 
 @pytest.mark.parametrize('family', FAMILIES)

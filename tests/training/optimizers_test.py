@@ -3,8 +3,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from helpers import default_settings
+from bag_of_features import BagOfFeatures
+from helpers import SPARSE, default_settings, make_network, small_settings
 
+from nplm_jax.models.network import Network
 from nplm_jax.training.optimizers import (
     HIDDEN,
     TABLES,
@@ -158,6 +160,32 @@ def test_the_weight_decay_is_the_papers_under_the_papers_optimizer(name, factor)
     )
     optimizer = make_optimizer(settings, 100, TABLE_NAMES)
     assert float(optimizer.table_factor(hyperparameters_of(settings), 0)) == pytest.approx(1 - factor)
+
+
+def test_class_matrices_of_two_level_and_what_a_body_declares_are_tables():
+    class WithPositions(BagOfFeatures):
+        tables = ('positions_LxM',)
+
+        def init(self, key, vocabulary_size):
+            own = {'positions_LxM': jnp.zeros((self.reach, self.m)), 'W_V': jnp.zeros((self.m, self.m))}
+            return super().init(key, vocabulary_size) | own
+
+    changes = {**SPARSE, 'output.kind': 'two_level', 'optimizer.name': 'rowwise_adam', 'optimizer.decay': 0.1}
+    network = Network(WithPositions(3, 4), make_network(23, changes).output, 23)
+    params = network.init(jax.random.key(0))
+    labels = label_parameters(params, network.tables)
+    assert labels == {**dict.fromkeys(params, TABLES), 'W_V': HIDDEN}
+
+    chain = make_optimizer(small_settings(changes), 100, network.tables).chain
+    grads = jax.tree.map(jnp.ones_like, params)
+    rows = {name: jnp.arange(2) for name in network.word_tables}
+    sparse = {**grads, **{name: grads[name][:2] for name in rows}}
+    extra = {'hyperparameters': hyperparameters_of(small_settings(changes)), 'step': 0}
+    dense_updates, state = chain.update(grads, chain.init(params), params, **extra)
+    updates, _ = chain.update(sparse, chain.init(params), params, rows=rows, **extra)
+    kept = {jax.tree_util.keystr(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
+    assert [shape for name, shape in kept.items() if 'U_GxM' in name] == [(network.output.num_classes,)]
+    jax.tree.map(np.testing.assert_array_equal, updates['classes'], dense_updates['classes'])
 
 
 def test_parameters_are_tables_hidden_matrices_or_vectors():

@@ -1,0 +1,83 @@
+"""Parts whose parameters are called like rows of words and are none, and the other way round."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from bag_of_features import BagOfFeatures
+
+from nplm_jax.outputs.softmax import FullSoftmax, Scorer
+from nplm_jax.utils.nn import uniform
+
+
+@dataclasses.dataclass(frozen=True)
+class ValueProjection(BagOfFeatures):
+    """The mean of the values W_V e + b_V, as of an attention with equal weights."""
+
+    def init(self, key, vocabulary_size):
+        """Returns C, W_V and b_V, which are no rows of words."""
+        key_C, key_W = jax.random.split(key)
+        own = {'W_V': uniform(key_W, (self.m, self.m), 1.0), 'attention': {'b_V': jnp.ones(self.m)}}
+        return super().init(key_C, vocabulary_size) | own
+
+    def features(self, params, e_SxLxM, state, key=None, axis=None):
+        """Returns the mean, S x 1 x M."""
+        values_SxLxM = e_SxLxM @ params['W_V'].T + params['attention']['b_V'][None, None]
+        return super().features(params, values_SxLxM, state, key, axis)
+
+
+class ScaledScores(Scorer):
+    """y = b + scale * (U x), with a scale for each word."""
+
+    def scores(self, params, features, precision='float32'):
+        """See `Scorer.scores`."""
+        return params['b_V'][:, None] + params['scale'][:, None] * (params['U_VxM'] @ features['U_VxM'].T)
+
+    def gathered_scores(self, shared, per_example, features):
+        """See `Scorer.gathered_scores`."""
+        dots_BxL = jnp.einsum('blm,bm->bl', per_example['U_VxM'], features['U_VxM'])
+        return per_example['b_V'] + per_example['scale'] * dots_BxL
+
+
+SCALED_SCORES = ScaledScores()
+
+
+@dataclasses.dataclass(frozen=True)
+class ScaledWords(ValueProjection):
+    """A body with one number of its own for each output word."""
+
+    output_tables = ('scale',)
+    scorer = SCALED_SCORES
+
+    def init(self, key, vocabulary_size):
+        """Returns also the scales."""
+        return super().init(key, vocabulary_size) | {'scale': jnp.linspace(0.5, 1.5, vocabulary_size)}
+
+
+@dataclasses.dataclass(frozen=True)
+class OffsetSoftmax(FullSoftmax):
+    """The softmax with a second number for each word, which is added to its b."""
+
+    output_tables = ('offsets',)
+
+    def init(self, key, keys, widths, bias_V):
+        """Returns also the offsets."""
+        return super().init(key, keys, widths, bias_V) | {'offsets': jnp.linspace(-1, 1, len(bias_V))}
+
+    def loss(self, params, features, targets_B, axis=None):
+        """See `OutputLayer.loss`."""
+        return super().loss(_with_offsets(params), features, targets_B, axis)
+
+    def log_probabilities(self, params, features):
+        """See `OutputLayer.log_probabilities`."""
+        return super().log_probabilities(_with_offsets(params), features)
+
+    def nll(self, params, features, targets_B):
+        """See `OutputLayer.nll`."""
+        return super().nll(_with_offsets(params), features, targets_B)
+
+
+def _with_offsets(params):
+    return params | {'b_V': params['b_V'] + params['offsets']}
