@@ -39,11 +39,16 @@ class Dataset(Splits):
         tokens_T: The whole stream, int32; memory-mapped if it is longer than MAX_WORDS_IN_MEMORY.
         vocabulary: The words of the ids.
         sizes: The size of each split.
+        has_lines: Whether each line of the text is a paragraph.
+        by_lines: Whether `<p>` ends each paragraph, instead of beginning it, and `<text>` is left out: see
+            `models.ngram.lines`.
     """
 
     tokens_T: np.ndarray
     vocabulary: Vocabulary
     sizes: Mapping[str, Size] = dataclasses.field(default_factory=dict)
+    has_lines: bool = False
+    by_lines: bool = False
 
     @property
     def train_words(self) -> np.ndarray:
@@ -69,7 +74,7 @@ def from_corpus(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
     tokens_T = prepared_texts.encode(type_ids_T, token_ids_K) if is_large else token_ids_K[type_ids_T]
     texts = [type_ids_T[span.start : span.stop] for span in corpus.splits.values()]
     sizes = dict(zip(corpus.splits, measure(corpus.tokenizer, types, texts)))
-    return Dataset(corpus.train, corpus.valid, corpus.test, tokens_T, vocabulary, sizes)
+    return Dataset(*corpus.splits.values(), tokens_T, vocabulary, sizes, corpus.has_lines)
 
 
 def measure(tokenizer: Tokenizer, types: Sequence[str], texts: Iterable[np.ndarray]) -> list[Size]:
