@@ -191,7 +191,7 @@ def _split(lengths: Sequence[int], settings: CorpusSettings) -> Sequence[Span]:
 
 
 def _next_line(stream: WordStream, position: int) -> int:
-    """Returns where the first line begins that does so at a position or after it; the end of the stream if none does."""
+    """Returns where the first line at a position or after it begins; the end of the stream if none does."""
     marks = [i for i, word in enumerate(stream.types) if word in BOUNDARY_TOKENS]
     for start in range(position, len(stream.type_ids_L), _SEARCHED):
         is_mark = np.isin(stream.type_ids_L[start : start + _SEARCHED], marks)

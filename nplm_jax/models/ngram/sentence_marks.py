@@ -117,7 +117,9 @@ def _without_followers(model: BackoffModel, mark: int) -> BackoffModel:
     is_kept = [np.ones(table.size(k), bool) for k in range(1, model.n + 1)]
     for kept, begin in zip(is_kept[1:], table.beginning_with(mark)[1:]):
         kept[begin] = False
-    return pruning.drop(model, is_kept)
+    log_b = np.array(model.log_b[0])
+    log_b[mark] = 0
+    return pruning.drop(BackoffModel(table, model.log_p, [log_b, *model.log_b[1:]]), is_kept)
 
 
 def _sum_log_b(model: BackoffModel, contexts: list[np.ndarray], shortest: int) -> np.ndarray:
