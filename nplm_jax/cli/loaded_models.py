@@ -143,9 +143,14 @@ class LoadedModels:
         Raises:
             BadInput: They have several, or the text has changed.
         """
-        for folder, settings in zip(folders, self.settings):
-            same = settings.corpus == self.settings[0].corpus
-            require(same, 'RUN', folder, f'its corpus.* are not those of {folders[0]}; {_import_advice(folders[0])}')
+        texts = [dataclasses.replace(settings.corpus, context='auto') for settings in self.settings]
+        for folder, text in zip(folders, texts):
+            require(
+                text == texts[0],
+                'RUN',
+                folder,
+                f'its corpus.* are not those of {folders[0]}; {_import_advice(folders[0])}',
+            )
         data = loading.prepare_recorded(self.settings[0], *folders)
         if warning := text_checks.describe_oov(max(data.oov().values()), 'validation or test words'):
             print(warning, file=sys.stderr)

@@ -74,7 +74,7 @@ def from_corpus(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
     tokens_T = prepared_texts.encode(type_ids_T, token_ids_K) if is_large else token_ids_K[type_ids_T]
     texts = [type_ids_T[span.start : span.stop] for span in corpus.splits.values()]
     sizes = dict(zip(corpus.splits, measure(corpus.tokenizer, types, texts)))
-    return Dataset(*corpus.splits.values(), tokens_T, vocabulary, sizes, corpus.has_lines)
+    return Dataset(corpus.train, corpus.valid, corpus.test, tokens_T, vocabulary, sizes, corpus.has_lines)
 
 
 def measure(tokenizer: Tokenizer, types: Sequence[str], texts: Iterable[np.ndarray]) -> list[Size]:

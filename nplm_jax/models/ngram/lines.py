@@ -4,8 +4,6 @@ The paragraph mark `<p>` is both: it ends a line, which is predicted, and the ne
 across it, so that a model of this kind finds nothing before it in its table, and reads a stream as it reads lines.
 """
 
-import dataclasses
-
 import numpy as np
 
 from nplm_jax.data.corpora import Span
@@ -52,7 +50,9 @@ def by_lines(data: Dataset, scratch: Scratch | None = None) -> Dataset:
         sizes[name] = size._replace(
             tokens=size.tokens + more, characters=size.characters + more, utf8_bytes=size.utf8_bytes + more
         )
-    return dataclasses.replace(data, **splits, tokens_T=tokens_T, sizes=sizes, by_lines=True)
+    return Dataset(
+        **splits, tokens_T=tokens_T, vocabulary=data.vocabulary, sizes=sizes, has_lines=data.has_lines, by_lines=True
+    )
 
 
 def count(
@@ -83,7 +83,7 @@ def count(
 def _without_crossing(counts: NgramCounts, marks: LineMarks) -> NgramCounts:
     """Leaves out the n-grams that have the mark in their middle, and those that are only contexts before the span."""
     scratch, table, size = counts.scratch, counts.table, counts.table.vocabulary_size
-    kept_arrays = [(table.keys[0], counts.counts[0], counts.suffix_nodes[0])]
+    kept_arrays: list[list[np.ndarray]] = [[table.keys[0]], [counts.counts[0]], [counts.suffix_nodes[0]]]
     new_nodes, goes_on = np.arange(size), np.ones(size, bool)  # of the order below
     for k in range(2, table.n + 1):
         arrays = table.keys[k - 1], counts.counts[k - 1], counts.suffix_nodes[k - 1]
@@ -98,7 +98,8 @@ def _without_crossing(counts: NgramCounts, marks: LineMarks) -> NgramCounts:
             for writer, array in zip(writers, (new_keys, occurrences, new_nodes[suffix_nodes])):
                 writer.append(array[kept])
         release(*arrays)
-        kept_arrays.append(tuple(writer.finish() for writer in writers))
+        for series, writer in zip(kept_arrays, writers):
+            series.append(writer.finish())
         new_nodes, goes_on = np.cumsum(is_kept) - 1, is_kept & ~is_end
-    keys, occurrences, suffix_nodes = zip(*kept_arrays)
-    return NgramCounts(NgramTable(size, keys), occurrences, suffix_nodes, scratch, marks)
+    all_keys, all_counts, all_suffix_nodes = map(tuple, kept_arrays)
+    return NgramCounts(NgramTable(size, all_keys), all_counts, all_suffix_nodes, scratch, marks)
