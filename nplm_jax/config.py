@@ -83,6 +83,12 @@ class CorpusSettings:
         'one sentence per line) | auto (lines if the text has no blank lines and its lines clearly are sentences, else '
         'blank_lines)',
     )
+    context: Literal['auto', 'stream', 'line'] = key(
+        'auto',
+        'of backoff, kneser_ney and modified_kneser_ney: stream (n-grams go on across paragraphs) | line (each '
+        'paragraph is counted and tested alone, after <s> and with </s> at its end, as lmplz and query do) | auto '
+        '(line where each line is a paragraph, else stream); other families read a stream',
+    )
     pieces: Annotated[int, at_least(MIN_PIECES)] = key(
         8000, 'of tokens=pieces: |V|, special tokens and the 256 bytes included'
     )

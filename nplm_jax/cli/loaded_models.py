@@ -19,6 +19,7 @@ from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.models.ngram import factory
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.runs import loading, process, spelling
@@ -137,18 +138,24 @@ class LoadedModels:
             print(note, file=sys.stderr)
 
     def read_corpus(self, folders: Sequence[str]) -> Dataset:
-        """Reads the corpus of these runs again.
+        """Reads the corpus of these runs again, line by line if one of them reads it so.
 
         Raises:
             BadInput: They have several, or the text has changed.
         """
-        for folder, settings in zip(folders, self.settings):
-            same = settings.corpus == self.settings[0].corpus
-            require(same, 'RUN', folder, f'its corpus.* are not those of {folders[0]}; {_import_advice(folders[0])}')
+        texts = [dataclasses.replace(settings.corpus, context='auto') for settings in self.settings]
+        for folder, text in zip(folders, texts):
+            require(
+                text == texts[0],
+                'RUN',
+                folder,
+                f'its corpus.* are not those of {folders[0]}; {_import_advice(folders[0])}',
+            )
         data = loading.prepare_recorded(self.settings[0], *folders)
         if warning := text_checks.describe_oov(max(data.oov().values()), 'validation or test words'):
             print(warning, file=sys.stderr)
-        return data
+        by_lines = (s for s in self.settings if factory.reads_lines(s, data))
+        return factory.read(next(by_lines, self.settings[0]), data)
 
     def with_spelling(self, folders: Sequence[str]) -> OpenVocabulary:
         """Returns the mixture with the spelling of unknown words. Raises BadInput if no run's folder has one."""

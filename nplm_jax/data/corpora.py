@@ -23,6 +23,7 @@ from nplm_jax.utils import mapped_arrays, plugins
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 
+_SEARCHED = 2**16  # words in which the end of a line is searched at once
 _TEXT_PATH = 'a UTF-8 text file or a folder of such files'
 _SENTENCES = 'i like dog\n\ni love coffee\n\ni hate milk'
 
@@ -65,10 +66,12 @@ class Corpus(Splits):
     Attributes:
         stream: The words, as numbers of the different words.
         tokenizer: The tokenizer that produced them.
+        has_lines: Whether each line is a paragraph, after `<p>`; each split then holds whole lines.
     """
 
     stream: WordStream
     tokenizer: Tokenizer = WordTokenizer()
+    has_lines: bool = False
 
     @property
     def words(self) -> list[str]:
@@ -135,7 +138,10 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
     prepared = preparation.prepare(parts, tokenizer or make_tokenizer(settings), settings.name)
     _require_words(parts, prepared, settings)
     train, valid, test = _split(prepared.lengths, settings)
-    corpus = Corpus(train, valid, test, prepared.stream, prepared.tokenizer)
+    if has_lines := parts[0].has_lines and prepared.tokenizer.boundary_tokens:
+        starts = [_next_line(prepared.stream, span.start) for span in (valid, test)]
+        train, valid, test = map(Span, (0, *starts), (*starts, test.stop))
+    corpus = Corpus(train, valid, test, prepared.stream, prepared.tokenizer, has_lines)
     for name, span in corpus.splits.items():
         if len(span) < 1:
             sizes = f'corpus.train={settings.train:g}, corpus.valid={settings.valid:g}'
@@ -189,6 +195,16 @@ def _split(lengths: Sequence[int], settings: CorpusSettings) -> Sequence[Span]:
     return list(map(Span, ends, ends[1:]))
 
 
+def _next_line(stream: WordStream, position: int) -> int:
+    """Returns where the first line at a position or after it begins; the end of the stream if none does."""
+    marks = [i for i, word in enumerate(stream.types) if word in BOUNDARY_TOKENS]
+    for start in range(position, len(stream.type_ids_L), _SEARCHED):
+        is_mark = np.isin(stream.type_ids_L[start : start + _SEARCHED], marks)
+        if is_mark.any():
+            return start + int(is_mark.argmax())
+    return len(stream.type_ids_L)
+
+
 def _split_text(part: Part, settings: CorpusSettings) -> list[Part]:
     """Splits a text in order into the training, validation and test texts, before tokens are learned from the first.
 
@@ -233,7 +249,7 @@ def _text_parts(settings: CorpusSettings) -> list[Part]:
     is_lossless = make_tokenizer(settings).is_lossless
     choices = settings.column, not is_lossless and _has_lines(settings, found['corpus.path'])
     reads = {key: functools.partial(_read_files, key, files, *choices) for key, files in found.items()}
-    return [Part(reads[key], files, choices, key) for key, files in found.items()]
+    return [Part(reads[key], files, choices, key, choices[1]) for key, files in found.items()]
 
 
 def _plugin_parts(settings: CorpusSettings) -> list[Part]:

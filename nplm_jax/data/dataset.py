@@ -41,12 +41,17 @@ class Dataset(Splits):
         vocabulary: The words of the ids.
         sizes: The size of each split.
         test_sha256: `digest` of the test text; empty if it is unknown.
+        has_lines: Whether each line of the text is a paragraph.
+        by_lines: Whether `<p>` ends each paragraph, instead of beginning it, and `<text>` is left out: see
+            `models.ngram.lines`.
     """
 
     tokens_T: np.ndarray
     vocabulary: Vocabulary
     sizes: Mapping[str, Size] = dataclasses.field(default_factory=dict)
     test_sha256: str = ''
+    has_lines: bool = False
+    by_lines: bool = False
 
     @property
     def train_words(self) -> np.ndarray:
@@ -73,7 +78,8 @@ def from_corpus(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
     texts = [type_ids_T[span.start : span.stop] for span in corpus.splits.values()]
     sizes = dict(zip(corpus.splits, measure(corpus.tokenizer, types, texts)))
     test_sha256 = digest(corpus.tokenizer, types, type_ids_T[corpus.test.start : corpus.test.stop])
-    return Dataset(corpus.train, corpus.valid, corpus.test, tokens_T, vocabulary, sizes, test_sha256)
+    spans = corpus.train, corpus.valid, corpus.test
+    return Dataset(*spans, tokens_T, vocabulary, sizes, test_sha256, corpus.has_lines)
 
 
 def digest(tokenizer: Tokenizer, types: Sequence[str], type_ids_T: np.ndarray) -> str:

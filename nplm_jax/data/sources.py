@@ -49,12 +49,14 @@ class Part(NamedTuple):
         files: The user's files that they are read from.
         choices: What they depend on beside the files.
         key: The config's key that names the files, for error messages; empty for a published corpus.
+        has_lines: Whether each line is a paragraph.
     """
 
     read: Callable[[], Iterable[Piece]]
     files: Sequence[pathlib.Path] = ()
     choices: Sequence[Any] = ()
     key: str = ''
+    has_lines: bool = False
 
 
 def find_files(key: str, path: str) -> list[pathlib.Path]:

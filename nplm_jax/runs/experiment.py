@@ -44,6 +44,7 @@ def load_settings(config: Config) -> Settings:
     corpora.check_settings(settings.corpus)
     keys.check(settings)
     if is_network(settings.model):
+        factory.check_context(settings)
         body_class(settings.model).from_settings(settings)
         optimizers.check_settings(settings.optimizer)
     else:

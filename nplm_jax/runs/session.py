@@ -96,6 +96,11 @@ class RunSession:
         """Whether there is anything to train."""
         return self.training_run is not None
 
+    @functools.cached_property
+    def data(self) -> dataset.Dataset:
+        """The corpus as the run reads it."""
+        return factory.read(self.settings, self.corpus.data, self.folder)
+
     def make_trainer(self, interrupted: Callable[[], int]) -> Trainer:
         """Returns the run's trainer, at its newest checkpoint."""
         assert self.training_run is not None
@@ -148,15 +153,15 @@ class RunSession:
     def _estimated(self) -> tuple[LanguageModel, dict[str, Any]]:
         """Returns the count-based model, and how long its estimation took."""
         started = time.perf_counter()
-        model = factory.estimate(self.settings, self.corpus.data, self.folder)
+        model = factory.estimate(self.settings, self.data, self.folder)
         storage.save(model, self.folder / storage.MODEL_FILE)
         seconds = time.perf_counter() - started
-        words_per_second = round(len(self.corpus.data.train) / seconds)
+        words_per_second = round(len(self.data.train) / seconds)
         return model, {'seconds': round(seconds, 2), 'words_per_second': words_per_second}
 
     def _evaluate(self, model: LanguageModel, facts: dict[str, Any]) -> dict[str, Any]:
         """Returns all of results.json, and prints what the model predicts where the text is small."""
-        started, data, settings = time.perf_counter(), self.corpus.data, self.settings
+        started, data, settings = time.perf_counter(), self.data, self.settings
         trigram = (lambda: self.corpus.trigram) if self.trains else None
         known = self.trainer.best_scores if self.trainer else {}
         measured = evaluation.measure(model, data, settings.eval, trigram, known)
@@ -224,7 +229,7 @@ def open_session(
         if primary:
             workdir.record_inputs(folder, settings, corpus.data, corpus.files, digests)
             run = session.training_run
-            _describe(settings, corpus.data, run.program.network if run else None)
+            _describe(settings, session.data, run.program.network if run else None)
         if trains and primary:
             session.store = checkpoints.CheckpointStore(folder / 'checkpoints')
             make_reporter = notebook.Reporter if notebook.is_running() else reporting.Reporter
@@ -270,7 +275,8 @@ def _describe(settings: Settings, data: dataset.Dataset, network: Network | None
     sizes = ' / '.join(f'{len(span):,}' for span in data.splits.values())
     unit = 'tokens' if data.vocabulary.tokenizer.is_lossless else 'words'
     size = f'|V| = {len(data.vocabulary):,}'
-    print(f'Corpus: {settings.corpus.name}, {sizes} training / validation / test {unit}, {size}', flush=True)
+    lines = ', line by line (corpus.context=line)' if data.by_lines else ''
+    print(f'Corpus: {settings.corpus.name}, {sizes} training / validation / test {unit}, {size}{lines}', flush=True)
     if rare := data.oov()['valid']:
         note = 'rare words share one symbol, which lowers the perplexity'
         print(f'{vocabulary.RARE}: {rare:.1%} of the validation words ({note})', flush=True)

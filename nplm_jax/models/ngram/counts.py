@@ -69,6 +69,14 @@ class NgramTable:
         """Returns the node of each n-gram's first `order - 1` words. int64, one per node of `order`."""
         return self.keys[order - 1] // self.vocabulary_size
 
+    def beginning_with(self, word: int) -> list[slice]:
+        """Returns for each order the n-grams that begin with a word, which are adjacent."""
+        slices = [slice(word, word + 1)]
+        for keys in self.keys[1:]:
+            first = np.array([slices[-1].start, slices[-1].stop]) * self.vocabulary_size
+            slices.append(slice(*np.searchsorted(keys, first).tolist()))
+        return slices
+
     def nodes(self, words_L: np.ndarray, n: int) -> list[np.ndarray]:
         """Looks up the n-grams that end at each word.
 
@@ -140,6 +148,18 @@ class NgramTable:
         return rows, keys[nodes] % size, nodes
 
 
+class LineMarks(NamedTuple):
+    """The ids of the marks of a text that is read line by line.
+
+    Attributes:
+        line: `<p>`, which ends each line and stands before the next one; no n-gram has it in its middle.
+        text: `<text>`, which never occurs; None if the vocabulary lacks it.
+    """
+
+    line: int
+    text: int | None
+
+
 @dataclasses.dataclass(frozen=True)
 class NgramCounts:
     """How often each n-gram of a table ends at a word of the counted span.
@@ -151,12 +171,14 @@ class NgramCounts:
         suffix_nodes: suffix_nodes[k-1] holds for each node of order k the node of order k-1 without its first word;
             int32 or int64.
         scratch: Where the arrays are kept that are computed from these.
+        marks: The marks of a text whose lines were counted alone, by `lines.count`; None for a stream.
     """
 
     table: NgramTable
     counts: tuple[np.ndarray, ...]
     suffix_nodes: tuple[np.ndarray, ...]
     scratch: Scratch = dataclasses.field(default_factory=Scratch)
+    marks: LineMarks | None = None
 
     def totals(self, order: int) -> np.ndarray:
         """Returns how often each context of length `order - 1` precedes a counted word. float64."""

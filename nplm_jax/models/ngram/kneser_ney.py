@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.models.ngram import entropy_pruning, pruning
+from nplm_jax.models.ngram import entropy_pruning, lines, pruning
 from nplm_jax.models.ngram.backoff import BackoffModel
-from nplm_jax.models.ngram.counts import Block, NgramCounts, count
+from nplm_jax.models.ngram.counts import Block, LineMarks, NgramCounts
 from nplm_jax.models.ngram.scratch import BLOCK, Scratch, blocks
 from nplm_jax.models.ngram.sorting import node_dtype, progress_bar
 from nplm_jax.utils.mapped_arrays import release
@@ -33,6 +33,7 @@ def fit_backoff(
     min_count: int = 2,
     scratch: Scratch | None = None,
     prune_entropy: float = 0.0,
+    marks: LineMarks | None = None,
 ) -> BackoffModel:
     """Estimates a back-off Kneser-Ney model of any order (the paper's section 4.1).
 
@@ -54,6 +55,7 @@ def fit_backoff(
         scratch: Where large arrays are kept; None is the system's temporary folder.
         prune_entropy: N-grams whose removal raises the perplexity by a smaller share are left out; 0: none is. See
             `entropy_pruning.prune`.
+        marks: The marks of a text whose lines are counted alone; None for a stream.
 
     Returns:
         The model.
@@ -67,7 +69,7 @@ def fit_backoff(
     References:
         Kneser & Ney, 1995: Improved backing-off for m-gram language modeling.
     """
-    counts = count(tokens_T, train, n, vocabulary_size, scratch)
+    counts = lines.count(tokens_T, train, n, vocabulary_size, scratch, marks)
     adjusted = _adjusted_counts(counts)
     discounts = _estimate_discounts(adjusted, is_modified=False)
 
@@ -96,13 +98,13 @@ def fit_modified(
     thresholds: Sequence[int] = (),
     scratch: Scratch | None = None,
     prune_entropy: float = 0.0,
+    marks: LineMarks | None = None,
 ) -> BackoffModel:
     """Estimates a modified interpolated Kneser-Ney model of any order, and writes it in back-off form.
 
     P(w | h) = (c(h w) - D(c(h w))) / c(h) + b(h) P(w | shorter h), with a discount for each of the counts 1, 2,
     3 and more of each order: D_j = j - (j + 1) Y n_{j+1} / n_j, Y = n1 / (n1 + 2 n2). Order 1 is interpolated
-    with 1 / |V|, so every word has a positive probability. The usual toolkits compute the same numbers, except that
-    they open and close lines with boundary tokens, where this is one stream.
+    with 1 / |V|, so every word has a positive probability. With `marks` these are the numbers of KenLM's lmplz.
 
     Args:
         tokens_T: Ids of the stream.
@@ -114,6 +116,7 @@ def fit_modified(
         scratch: Where large arrays are kept; None is the system's temporary folder.
         prune_entropy: N-grams whose removal raises the perplexity by a smaller share are left out; 0: none is. This is
             done after the n-grams of `thresholds` are left out. See `entropy_pruning.prune`.
+        marks: The marks of a text whose lines are counted alone; None for a stream.
 
     Raises:
         BadInput: See `counts.count`; or an order loses all its n-grams.
@@ -124,7 +127,7 @@ def fit_modified(
     References:
         Chen & Goodman, 1998: An empirical study of smoothing techniques for language modeling.
     """
-    counts = count(tokens_T, train, n, vocabulary_size, scratch)
+    counts = lines.count(tokens_T, train, n, vocabulary_size, scratch, marks)
     adjusted = _adjusted_counts(counts)
     discounts = _estimate_discounts(adjusted, is_modified=True)
 
@@ -188,7 +191,8 @@ def _estimate_orders(
             for each n-gram p of the n-gram without its first word.
     """
     scratch, table = counts.scratch, counts.table
-    p, log_p, log_b = unigrams_V, [np.log(unigrams_V)], []
+    with np.errstate(divide='ignore'):
+        p, log_p, log_b = unigrams_V, [np.log(unigrams_V)], []
     with progress_bar(sum(map(table.size, range(2, table.n + 1))), 'estimating n-grams', ' n-grams') as bar:
         for k in range(2, table.n + 1):
             p_writer, log_p_writer, log_b_writer = (scratch.writer(np.float64) for _ in range(3))
@@ -207,7 +211,11 @@ def _estimate_orders(
 
 
 def _adjusted_counts(counts: NgramCounts) -> list[np.ndarray]:
-    """Returns occurrences at the highest order, and below it the number of different words before each n-gram."""
+    """Returns occurrences at the highest order, and below it the number of different words before each n-gram.
+
+    No word stands before an n-gram that begins a line: it has its occurrences.
+    """
+    begin = counts.table.beginning_with(counts.marks.line) if counts.marks else []
     scratch, dtype = counts.scratch, node_dtype(counts.table.size(counts.table.n))
     adjusted = []
     for k in range(1, counts.table.n):
@@ -215,6 +223,8 @@ def _adjusted_counts(counts: NgramCounts) -> list[np.ndarray]:
         for block in blocks(counts.table.size(k + 1), scratch.block):
             is_counted = counts.counts[k][block] > 0
             np.add.at(lower_order, counts.suffix_nodes[k][block][is_counted].astype(np.int64), dtype(1))
+        if begin and k > 1:
+            lower_order[begin[k - 1]] = counts.counts[k - 1][begin[k - 1]]
         release(counts.counts[k], counts.suffix_nodes[k], lower_order)
         adjusted.append(lower_order)
     return [*adjusted, counts.counts[-1]]
@@ -276,7 +286,10 @@ def _apply_discounts(
 
 
 def _unigrams(counts: NgramCounts, adjusted: np.ndarray, discounts: np.ndarray) -> np.ndarray:
-    """Returns P(w), the freed mass spread evenly over all |V| words."""
+    """Returns P(w), the freed mass spread evenly over all |V| words; a mark that never occurs gets none."""
     (block,) = counts.table.blocks(1, counts.table.vocabulary_size)
     kept, freed, _ = _apply_discounts(block, adjusted, discounts)
-    return kept + freed / counts.table.vocabulary_size
+    occurs = np.ones(len(kept), bool)
+    if counts.marks and counts.marks.text is not None:
+        occurs[counts.marks.text] = False
+    return kept + occurs * freed / occurs.sum()

@@ -11,6 +11,7 @@ import numpy as np
 
 from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.models.ngram import pruning
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import NgramTable, find
 from nplm_jax.utils.errors import BadInput
@@ -23,7 +24,8 @@ def split(model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vo
     """Makes `</s>` of `<p>`, and adds `<s>` as the last word: what `nplm score` reads before a line.
 
     The n-grams that begin with `<s>` have the probabilities after `<p>` with unknown words before it. No other
-    probability changes: `</s>` stays a word that others follow. `<s>` has probability zero.
+    probability changes: `</s>` stays a word that others follow, unless no n-gram goes on across `<p>`, as in a model
+    of lines, whose n-grams are then those of lmplz. `<s>` has probability zero.
 
     Args:
         model: A model.
@@ -34,8 +36,9 @@ def split(model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vo
     """
     if PARAGRAPH_BOUNDARY not in vocabulary.ids:
         return model, vocabulary
-    begin, table = _begin(model, vocabulary.ids[PARAGRAPH_BOUNDARY]), model.table
-    size = len(vocabulary) + 1
+    begin = _begin(model, vocabulary.ids[PARAGRAPH_BOUNDARY])
+    model = _without_followers(model, vocabulary.ids[PARAGRAPH_BOUNDARY])
+    table, size = model.table, len(vocabulary) + 1
     keys, log_p, log_b = [np.arange(size)], [np.append(model.log_p[0], -np.inf)], []
     for k, (rows, words, begin_log_p, begin_log_b) in enumerate(begin, start=1):
         if k > 1:
@@ -141,6 +144,22 @@ def _begin(model: BackoffModel, mark: int) -> list[tuple[np.ndarray, np.ndarray,
         contexts = [np.zeros_like(rows), *longer[: n - 1]]
         begin.append((rows, words, log_p, _sum_log_b(model, contexts, k)))
     return begin
+
+
+def _without_followers(model: BackoffModel, mark: int) -> BackoffModel:
+    """Returns a model without the n-grams that begin with a mark; as it is if an n-gram has the mark in its middle."""
+    table, size, has_middle = model.table, model.table.vocabulary_size, model.n < 3
+    for k in range(2, model.n):
+        ends = np.flatnonzero(table.keys[k - 1] % size == mark)
+        has_middle |= bool(model.log_b[k - 1][ends].any() or np.isin(table.prefixes(k + 1), ends).any())
+    if has_middle:
+        return model
+    is_kept = [np.ones(table.size(k), bool) for k in range(1, model.n + 1)]
+    for kept, begin in zip(is_kept[1:], table.beginning_with(mark)[1:]):
+        kept[begin] = False
+    log_b = np.array(model.log_b[0])
+    log_b[mark] = 0
+    return pruning.drop(BackoffModel(table, model.log_p, [log_b, *model.log_b[1:]]), is_kept)
 
 
 def _sum_log_b(model: BackoffModel, contexts: list[np.ndarray], shortest: int) -> np.ndarray:

@@ -1,0 +1,223 @@
+"""Text that is counted and tested line by line: the numbers of KenLM's lmplz, and what a line-wise model promises."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from configs import sentences
+from configs import text as text_config
+from nplm_jax import kenlm
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.data import brown, vocabulary
+from nplm_jax.inference import scoring
+from nplm_jax.inference.perplexity import evaluate, perplexity
+from nplm_jax.models.ngram import arpa, factory, lines, sentence_marks
+from nplm_jax.runs import experiment, keys, loading
+from nplm_jax.utils.errors import BadInput
+
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+
+# The test perplexity (of all words, with unknown ones) and the numbers of n-grams of orders 1, 2, ... by KenLM's
+# programs, built from kpu/kenlm at 4cb443e, on the three files that `brown_lines` writes:
+#     lmplz -o ORDER [--prune PRUNE] < train.txt > lm.arpa; query -v summary lm.arpa < test.txt
+LMPLZ = {
+    (3, '0'): (699.0552282970796, (24712, 133828, 210190)),
+    (5, '0'): (695.9209788649662, (24712, 133828, 210190, 226165, 220594)),
+    (3, '0 0 1'): (698.7995634846906, (24712, 133828, 15093)),
+    (5, '0 0 1'): (696.6271829573919, (24712, 133828, 15093, 4805, 1500)),
+    (4, '0 1 2'): (727.4203395707144, (24712, 26420, 5398, 1138)),
+}
+AS_IT_IS = {
+    'corpus.tokens': 'whitespace',
+    'corpus.lowercase': False,
+    'corpus.split_possessive': False,
+    'corpus.min_count': 1,
+    'corpus.count_over': 'train',
+    'corpus.paragraphs': 'lines',
+}
+FAMILIES = ('modified_kneser_ney', 'kneser_ney', 'backoff')
+VARIANTS = [
+    ('modified_kneser_ney', {}),
+    ('modified_kneser_ney', {'model.n': 2}),
+    ('modified_kneser_ney', {'ngram.prune': '0 0 1'}),
+    ('modified_kneser_ney', {'ngram.prune_entropy': 1e-4}),
+    ('modified_kneser_ney', {'ngram.bits': 16}),
+    ('kneser_ney', {}),
+    ('kneser_ney', {'ngram.prune_entropy': 1e-4}),
+    ('backoff', {}),
+]
+
+
+def settings_for(family, folder, **changes):
+    """Settings of a model of order 4 of the files train.txt, valid.txt and test.txt of a folder."""
+    paths = {f'corpus.{key}': str(folder / f'{name}.txt') for key, name in FILES.items()}
+    chosen = {'model.family': family, 'model.n': 4, **AS_IT_IS, **paths, **changes}
+    return keys.override(text_config.get_config('modified_kneser_ney_5'), chosen)
+
+
+FILES = {'path': 'train', 'valid_path': 'valid', 'test_path': 'test'}
+
+
+def write_lines(folder, parts):
+    for name, part in zip(FILES.values(), parts):
+        (folder / f'{name}.txt').write_text('\n'.join(part) + '\n')
+
+
+@pytest.fixture(scope='module')
+def brown_lines(tmp_path_factory):
+    """The first 300,000 words of Brown, a sentence a line: 80% of the lines to train, 10% to validate, 10% to test."""
+    folder = tmp_path_factory.mktemp('brown')
+    try:
+        texts = brown.texts()
+    except BadInput as error:
+        pytest.skip(str(error))
+    sentences = [' '.join(line.split()) for text in texts for line in text.splitlines() if line.strip()]
+    words = np.cumsum([sentence.count(' ') + 1 for sentence in sentences])
+    chosen = sentences[: int(np.searchsorted(words, 300_000)) + 1]
+    stops = [0, int(len(chosen) * 0.8), int(len(chosen) * 0.9), len(chosen)]
+    write_lines(folder, [chosen[start:stop] for start, stop in itertools.pairwise(stops)])
+    return folder
+
+
+@pytest.fixture(scope='module')
+def small(tmp_path_factory):
+    """A text of short lines, each word of which depends on the one before, and whose first and last words are few."""
+    folder = tmp_path_factory.mktemp('small')
+    rng = np.random.default_rng(3)
+    texts = []
+    for _ in range(600):
+        words = [int(rng.integers(3))]
+        while len(words) < 3 or rng.random() < 0.8:
+            words.append((words[-1] * 2 + int(rng.zipf(1.5))) % 40)
+        texts.append(' '.join(f'w{i}' for i in words))
+    write_lines(folder, (texts[:480], texts[480:540], texts[540:]))
+    return folder
+
+
+def prepare(config, folder=None):
+    """Returns settings, the corpus as the run reads it, and the model."""
+    settings = experiment.load_settings(config)
+    data = factory.read(settings, loading.load_dataset(settings))
+    return settings, data, factory.estimate(settings, data, folder)
+
+
+@pytest.mark.parametrize('order, prune', LMPLZ)
+def test_perplexity_and_table_are_those_of_lmplz(brown_lines, order, prune):
+    config = settings_for('modified_kneser_ney', brown_lines, **{'model.n': order, 'ngram.prune': prune})
+    _, data, model = prepare(config)
+    expected, sizes = LMPLZ[order, prune]
+    found = perplexity(model, data.tokens_T, data.test)
+    assert found == pytest.approx(expected, rel=2e-7) and f'{found:.5g}' == f'{expected:.5g}'
+    table = sentence_marks.split(model, data.vocabulary)[0].table
+    assert (table.size(1) - 1, *(table.size(k) for k in range(2, order + 1))) == sizes  # <text> is a word here
+
+
+@pytest.mark.parametrize('family, changes', VARIANTS)
+def test_nothing_before_a_line_has_an_influence_and_all_sums_are_one(small, family, changes):
+    _, data, model = prepare(settings_for(family, small, **changes))
+    line, text = lines.marks_of(data.vocabulary)
+    assert line in data.tokens_T and text not in data.tokens_T
+    starts = np.flatnonzero(data.tokens_T == line)
+    held_out = [data.tokens_T[a : b + 1] for a, b in itertools.pairwise(starts) if a + 1 >= data.test.start]
+    assert len(held_out) == 60 and sum(len(x) - 1 for x in held_out) == len(data.test)
+    alone = [log_p[1:] for log_p in model.score_lines(held_out)]
+    np.testing.assert_array_equal(np.concatenate(alone), model.score(data.tokens_T, data.test))
+    contexts = np.lib.stride_tricks.sliding_window_view(data.tokens_T[:500], 3)
+    log_p_BxV = model.next_word(contexts).astype(np.float64)
+    np.testing.assert_allclose(np.exp(log_p_BxV).sum(1), 1, atol=1e-6)
+    assert np.isneginf(log_p_BxV[:, text]).all()
+
+
+def test_the_words_of_the_splits_stay_and_each_line_has_one_end(small):
+    settings = experiment.load_settings(settings_for('kneser_ney', small))
+    stream = loading.load_dataset(settings)
+    data = factory.read(settings, stream)
+    marks = [data.vocabulary.ids['<p>'], data.vocabulary.ids['<text>']]
+    for split, num_lines in (('train', 480), ('valid', 60), ('test', 60)):
+        (before, after), sizes = [
+            (x.tokens_T[x.splits[split].start : x.splits[split].stop] for x in (stream, data)),
+            (stream.sizes[split], data.sizes[split]),
+        ]
+        np.testing.assert_array_equal(before[~np.isin(before, marks)], after[~np.isin(after, marks)])
+        assert (after == marks[0]).sum() == num_lines and after[-1] == marks[0]
+        assert sizes[1].tokens == len(after) and sizes[1].words == sizes[0].words
+        assert sizes[0].utf8_bytes - sizes[1].utf8_bytes == 1  # <text>
+    assert data.tokens_T[0] == marks[0] and data.train.start == 1
+
+
+@pytest.mark.parametrize('family, changes', VARIANTS)
+def test_score_kenlm_and_the_exported_file_give_one_number(small, tmp_path, family, changes):
+    config = settings_for(family, small, **changes)
+    experiment.run(config, tmp_path / 'run')
+    _, known, model = loading.load(tmp_path / 'run')
+    arpa.write(model, known, tmp_path / 'model.arpa')
+    again, words = sentence_marks.merge(tmp_path / 'model.arpa', *arpa.read(tmp_path / 'model.arpa'))
+    readers = kenlm.Model(tmp_path / 'run'), kenlm.Model(tmp_path / 'model.arpa')
+    texts = ['w1 w3', 'w2', 'w1 w4 w9 w21 w3', 'w0 unknown w5']
+    ids = [np.append(known.encode(text.split()), known.ids['<p>']) for text in texts]
+    scored = scoring.score(model, ids, scoring.LineStart.of(known))
+    for text, line in zip(texts, scored):
+        total = max(line.log10_p_T.sum(), -900)
+        if total > -99:
+            assert [reader.score(text) for reader in readers] == pytest.approx([total] * 2, abs=1e-5)
+            assert [x[1] for x in readers[1].full_scores(text)] == line.lengths_T.tolist()
+    in_file = [word if word != '<p>' else '</s>' for word in known.words[1:]]
+    assert set(readers[1].vocabulary) == {'<unk>', '<s>', *in_file}
+    text = [' '.join(known.decode(x)) for x in ids]
+    again_ids = [words.encode(x.split()) for x in text]
+    for line, other in zip(scored, scoring.score(again, again_ids, scoring.LineStart((words.ids['<p>'],)))):
+        np.testing.assert_allclose(other.log10_p_T, line.log10_p_T, atol=2e-6)
+
+
+def test_auto_reads_lines_where_paragraphs_are_lines_and_the_family_can(small):
+    for context, paragraphs, expected in (
+        ('auto', 'lines', True),
+        ('auto', 'blank_lines', False),
+        ('stream', 'lines', False),
+        ('line', 'blank_lines', True),
+    ):
+        changes = {'corpus.context': context, 'corpus.paragraphs': paragraphs}
+        settings = experiment.load_settings(settings_for('kneser_ney', small, **changes))
+        assert factory.reads_lines(settings, loading.load_dataset(settings)) == expected
+    for family in (*set(factory.NGRAM_MODELS) - set(FAMILIES), 'nplm'):
+        settings = experiment.load_settings(settings_for(family, small, **{'model.n': 3}))
+        data = loading.load_dataset(settings)
+        assert data.has_lines and not factory.reads_lines(settings, data) and factory.read(settings, data) is data
+
+
+@pytest.mark.parametrize('family', ['nplm', 'lstm', 'classes', 'interpolated', 'add_delta', 'maximum_likelihood'])
+def test_a_family_that_reads_a_stream_refuses_lines(family):
+    config = keys.override(sentences.get_config(), {'model.family': family, 'corpus.context': 'line'})
+    with pytest.raises(BadInput, match=r"corpus.context='line': needs model.family=backoff\|kneser_ney\|mod\w+; model"):
+        experiment.load_settings(config)
+
+
+@pytest.mark.parametrize('changes', [{'corpus.boundary_tokens': False}, {'corpus.tokens': 'characters'}])
+def test_lines_need_marks(changes):
+    config = keys.override(sentences.get_config(), {'model.family': 'kneser_ney', 'corpus.context': 'line', **changes})
+    with pytest.raises(BadInput, match="corpus.context='line': needs corpus.boundary_tokens=True, and tokens that are"):
+        experiment.load_settings(config)
+
+
+def test_lines_need_their_mark_in_the_vocabulary(small):
+    settings = experiment.load_settings(settings_for('kneser_ney', small))
+    with pytest.raises(BadInput, match="corpus.context='auto': needs <p> in the vocabulary"):
+        factory.read(settings, dataclasses.replace(loading.load_dataset(settings), vocabulary=vocabulary.numbered(40)))
+
+
+def test_a_model_of_lines_is_mixed_with_one_of_the_stream(small, tmp_path, lines):
+    for name, family, context in (
+        ('line', 'kneser_ney', 'auto'),
+        ('stream', 'kneser_ney', 'stream'),
+        ('delta', 'add_delta', 'auto'),
+    ):
+        experiment.run(settings_for(family, small, **{'corpus.context': context}), tmp_path / name)
+    lines()
+    cli.main(['mix', *(f'{tmp_path}/{name}' for name in ('delta', 'line', 'stream'))])
+    rows = {line.split('|')[1].strip(): line.split('|') for line in lines()[0][2:]}
+    settings, _, model = loading.load(tmp_path / 'line')
+    data = factory.read(settings, loading.load_dataset(settings))
+    assert float(rows['line'][3]) == pytest.approx(evaluate(model, data.tokens_T, data.test).perplexity, rel=1e-3)
+    assert float(rows['mixed, learned'][2]) <= float(rows['line'][2])
