@@ -45,11 +45,14 @@ class Body(abc.ABC):
         reach: Tokens before a target on which its prediction depends; None for all.
         has_state: Whether a stream is read part by part, each part from the state after the previous one.
         bptt_length: Tokens per stream that an update predicts; None for one token per stream.
+        rows_are_outputs: The names of the matrices that are (out, in), for optimizers such as Muon, to which the shape
+            of a matrix matters. Other matrices are (in, out).
         keys: The keys of `model.*`, of sections of its own and of `train.bptt_length` that `from_settings` reads.
     """
 
     reach: int | None
     has_state: ClassVar[bool] = False
+    rows_are_outputs: ClassVar[frozenset[str]] = frozenset()
     keys: ClassVar[frozenset[str]] = frozenset()
     bptt_length: int | None = None
 
