@@ -23,7 +23,7 @@ DIMENSIONS = {name: MuonDimensionNumbers(*axes) for name, axes in MATRICES.items
 OPTIMIZERS = {
     'optax.contrib:muon': lambda rate: optax.contrib.muon(rate, muon_weight_dimension_numbers=DIMENSIONS),
     'optax:lion': lambda rate: optax.lion(rate, weight_decay=0.0),
-    'optax.contrib:prodigy': optax.contrib.prodigy,
+    'optax.contrib:prodigy': lambda rate: optax.contrib.prodigy(rate, estim_lr0=0.001),
     'optax:adamw': lambda rate: optax.adamw(rate, weight_decay=0.0),
     'optax.contrib:ademamix': optax.contrib.ademamix,
     'optax.contrib:schedule_free_adamw': optax.contrib.schedule_free_adamw,
@@ -34,13 +34,14 @@ RATES = {'optax:lion': 0.003, 'optax.contrib:prodigy': 1.0}
 def by_name(name, changes=None):
     """Returns small settings of the optimizer that a path names, which updates all parameters."""
     rate = {'optimizer.name': name, 'optimizer.learning_rate': RATES.get(name, 0.02)}
-    return small_settings({**SAME, **rate, **(changes or {})})
+    options = {'optimizer.options.estim_lr0': 0.001} if 'prodigy' in name else {}
+    return small_settings({**SAME, **rate, **options, **(changes or {})})
 
 
 def batches(network, num_steps):
-    """Returns contexts and targets of `num_steps` updates."""
-    ids = np.random.default_rng(0).integers(0, network.vocabulary_size, (num_steps, 7, network.body.reach + 1))
-    return ids[:, :, :-1].astype(np.int32), ids[:, :, -1].astype(np.int32)
+    """Returns contexts and targets of `num_steps` updates; the last word of a context decides the next."""
+    contexts = np.random.default_rng(0).integers(0, network.vocabulary_size, (num_steps, 7, network.body.reach))
+    return contexts.astype(np.int32), ((contexts[:, :, -1] + 1) % network.vocabulary_size).astype(np.int32)
 
 
 def by_the_project(settings, network, num_steps):
@@ -87,7 +88,8 @@ def test_the_losses_are_those_of_optaxs_own_loop(name, schedule):
     rate = optax.cosine_decay_schedule(rate, STEPS) if schedule == 'cosine' else rate
     expected = by_optax(OPTIMIZERS[name](rate), params, network, STEPS)
     got = by_the_project(settings, network, STEPS)
-    assert expected[0][-1] < expected[0][0] - 0.01  # it has learnt something
+    assert np.mean(expected[0][-5:]) < 0.99 * expected[0][0]  # it has learnt something
+    print(f'{name}, {schedule}: {got[0][-1]:.6f} here, {expected[0][-1]:.6f} by Optax')
     np.testing.assert_allclose(got[0], expected[0], atol=1e-5)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got[1:], expected[1:])
 
@@ -209,7 +211,7 @@ def test_chunks_of_any_length_give_the_same_state(name):
             step += chunk.num_steps
         ends.append((state.params, state.opt_state))
     for end in ends[1:]:
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), end, ends[0])
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-6), end, ends[0])
 
 
 @pytest.mark.parametrize('schedule', ['cosine', 'constant'])
