@@ -9,6 +9,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
+
 @dataclasses.dataclass(frozen=True)
 class Part:
     """One of the equal parts of a batch that are computed one after another, each divided over an axis of the mesh.

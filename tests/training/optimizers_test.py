@@ -95,9 +95,7 @@ def test_rowwise_adam_of_some_rows_is_that_of_all_rows_with_zeros_elsewhere():
 
 @pytest.mark.parametrize('name', ['sgd', 'adam', 'adagrad'])
 def test_every_optimizer_lowers_a_loss_and_clips(name):
-    _, optimizer = make(
-        {'optimizer.name': name, 'optimizer.learning_rate': 0.1, 'optimizer.clip_norm': 1e-3}
-    )
+    _, optimizer = make({'optimizer.name': name, 'optimizer.learning_rate': 0.1, 'optimizer.clip_norm': 1e-3})
     loss = lambda params: jnp.sum(jnp.square(params['d'] - 3.0))  # noqa: E731
     params = {'d': jnp.zeros(4)}
     state, losses = optimizer.init(params), []
