@@ -30,8 +30,9 @@ def ours(problem: Problem, precision: str) -> Turn:
     settings = config_lib.replace(problem.settings, {'output.precision': precision})
     program = _program(settings, problem)
     params = jax.tree.map(jnp.array, problem.params)
-    state = step.TrainState(params, program.optimizer.chain.init(params), jnp.zeros((), jnp.int32))
     inputs = step.RunInputs(hyperparameters_of(settings), jnp.asarray(problem.tokens_T))
+    opt_state = program.optimizer.chain(inputs.hyperparameters).init(params)
+    state = step.TrainState(params, opt_state, jnp.zeros((), jnp.int32))
     positions_T = jnp.asarray(problem.positions_SxB.ravel())
 
     def turn() -> np.ndarray:
@@ -89,7 +90,7 @@ def _plain_nll(
 def _turn_of(problem: Problem, nll: Loss) -> Turn:
     """Returns turns of gradient descent on a loss plus R, in one scan."""
     settings = problem.settings
-    optimizer, hyperparameters = _program(settings, problem).optimizer.chain, hyperparameters_of(settings)
+    optimizer = _program(settings, problem).optimizer.chain(hyperparameters_of(settings))
 
     def update(
         state: tuple[Params, optax.OptState, jax.Array, jax.Array], positions_B: jax.Array
@@ -98,7 +99,7 @@ def _turn_of(problem: Problem, nll: Loss) -> Turn:
         key, key_step = jax.random.split(key)
         batch = dataset.windows(tokens_T, positions_B, settings.model.n - 1)
         nll_per_word, grads = jax.value_and_grad(nll)(params, *batch, key_step)
-        updates, opt_state = optimizer.update(grads, opt_state, params, hyperparameters=hyperparameters, step=step)
+        updates, opt_state = optimizer.update(grads, opt_state, params, step=step)
         return (optax.apply_updates(params, updates), opt_state, key, step + 1), nll_per_word
 
     updates = jax.jit(lambda state, positions_SxB: jax.lax.scan(update, state, positions_SxB), donate_argnums=0)

@@ -7,7 +7,7 @@ Data-parallel (section 3.1, but synchronous): each row of the mesh computes a pa
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from nplm_jax.config import ParallelSettings
 from nplm_jax.utils.errors import require
+from nplm_jax.utils.nn import AxisName, Part
 
 Tree = TypeVar('Tree')
 Loss = Callable[..., tuple[Any, Any]]
@@ -27,8 +28,13 @@ PADDING_BIAS = -1e9  # bias of padding words (V is padded to a multiple of the m
 class MeshAxes(NamedTuple):
     """The named axes over which the batch and the words are divided; None where one device has them all."""
 
-    data: str | tuple[str, ...] | None = None
+    data: AxisName = None
     model: str | None = None
+
+    def of_part(self, number: Any, num_parts: int) -> Self:
+        """Returns the axes of one of the parts of a batch that are computed one after another."""
+        assert not isinstance(self.data, Part)
+        return self if num_parts == 1 else self._replace(data=Part(self.data, number, num_parts))
 
 
 NO_AXES = MeshAxes()

@@ -49,6 +49,8 @@ class Body(abc.ABC):
             `scorer` gets the same rows of all of these. Every device has all other parameters in full.
         tables: Names of its parameters with one row for something else, such as a position: tables for the optimizer,
             as C and those of `output_tables` are.
+        rows_are_outputs: The names of the matrices that are (out, in), for optimizers such as Muon, to which the shape
+            of a matrix matters. Other matrices are (in, out).
         keys: The keys of `model.*`, of sections of its own and of `train.bptt_length` that `from_settings` reads.
     """
 
@@ -56,6 +58,7 @@ class Body(abc.ABC):
     has_state: ClassVar[bool] = False
     output_tables: ClassVar[tuple[str, ...]] = ()
     tables: ClassVar[tuple[str, ...]] = ()
+    rows_are_outputs: ClassVar[frozenset[str]] = frozenset()
     keys: ClassVar[frozenset[str]] = frozenset()
     bptt_length: int | None = None
 

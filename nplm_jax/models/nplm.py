@@ -81,6 +81,7 @@ class Window(Body):
     h: int
     direct: bool
     dropout: float
+    rows_are_outputs = frozenset({'H_KxP'})
     keys = frozenset({'model.n', 'model.m', 'model.h', 'model.direct', 'model.dropout'})
 
     @classmethod

@@ -160,6 +160,8 @@ class Recurrent(StreamBody):
 class Elman(Recurrent):
     """Elman network (`model.family=rnn`)."""
 
+    rows_are_outputs = frozenset({'W_h_KxK', 'W_e_KxM'})
+
     def init_cell(self, key: jax.Array, num_inputs: int) -> Params:
         """Returns W_h orthogonal, W_e uniform in +-1/sqrt(D), b_1 zero."""
         key_h, key_e = jax.random.split(key)

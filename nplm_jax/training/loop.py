@@ -226,7 +226,7 @@ class Trainer:
         `progress.finished` is set when patience or epochs are used up.
         """
         run, progress = self.run, self.progress
-        params = self._state.params if self._state.average is None else self._state.average
+        params = step_lib.evaluation_params(run.program, self._state)
         params = run.program.sharding.unshard(params, run.program.network.num_rows)
         model, tokens_T, valid = NeuralLanguageModel(run.program.network, params), run.data.tokens_T, run.data.valid
         scores: dict[Span, np.ndarray] = {}

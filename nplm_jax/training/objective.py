@@ -56,11 +56,18 @@ def dense_gradients(
         num_parts: Number of parts of the batch; see `accumulate`.
     """
 
-    def part(batch: Any, key: Key) -> tuple[Any, State]:
-        (nll, carry), grads = jax.value_and_grad(sharding.map_loss(network.loss), has_aux=True)(params, *batch, key)
+    def device_loss(
+        params: Params, ids_SxL: jax.Array, targets_B: jax.Array, carry: State, part: Any, axes: MeshAxes = NO_AXES
+    ) -> tuple[jax.Array, State]:
+        key, number = part
+        return network.loss(params, ids_SxL, targets_B, carry, key, axes.of_part(number, num_parts))
+
+    def part(batch: Any, number: Any) -> tuple[Any, State]:
+        gradient = jax.value_and_grad(sharding.map_loss(device_loss), has_aux=True)
+        (nll, carry), grads = gradient(params, *batch, (key, number))
         return (nll, grads), carry
 
-    (nll, grads), carry = accumulate(part, num_parts, (ids_SxL, targets_B, carry), key)
+    (nll, grads), carry = accumulate(part, num_parts, (ids_SxL, targets_B, carry))
     return Gradients(nll, grads, None, carry)
 
 
@@ -95,15 +102,16 @@ def sparse_gradients(
         shared: Params, per_example: Params, batch: Any, carry: State, replicated: Any, axes: MeshAxes = NO_AXES
     ) -> tuple[Any, State]:
         targets_B, draws = batch
-        key, shared_S, proposal = replicated
-        features, carry = network.body.features(shared, per_example[CONTEXTS], carry, key, axes.data)
+        number, key, shared_S, proposal = replicated
+        axis = axes.of_part(number, num_parts).data
+        features, carry = network.body.features(shared, per_example[CONTEXTS], carry, key, axis)
         features = by_example(features)
         loss, nll = output.sparse_loss(Gathered(shared, per_example, shared_S, draws), features, targets_B, proposal)
         return (loss + network.body.penalty(features), nll), carry
 
-    def part(batch: Any, key: Key) -> tuple[Any, Any]:
+    def part(batch: Any, number: Any) -> tuple[Any, Any]:
         def loss(shared: Params, per_example: Params) -> tuple[jax.Array, tuple[jax.Array, State]]:
-            mapped, replicated = sharding.map_sparse_loss(device_loss), (key, rows.shared_S, proposal)
+            mapped, replicated = sharding.map_sparse_loss(device_loss), (number, key, rows.shared_S, proposal)
             (loss, nll), carry = mapped(shared, per_example, *batch[1:], replicated)
             return loss, (nll, carry)
 
@@ -112,33 +120,32 @@ def sparse_gradients(
         return (nll, shared_grads), (carry, jax.tree.map(lambda g: g / num_parts, example_grads))
 
     batch = per_example, (targets_B, rows.draws), carry
-    (nll, shared_grads), (carry, example_grads) = accumulate(part, num_parts, batch, key)
+    (nll, shared_grads), (carry, example_grads) = accumulate(part, num_parts, batch)
     return Gradients(nll, (shared_grads, example_grads), rows, carry)
 
 
-def accumulate(part: Callable[[Any, Key], tuple[Any, Any]], num_parts: int, batch: Any, key: Key) -> tuple[Any, Any]:
+def accumulate(part: Callable[[Any, Any], tuple[Any, Any]], num_parts: int, batch: Any) -> tuple[Any, Any]:
     """Computes a batch in equal parts, one after another, which needs the memory of one part only.
 
     Args:
-        part: A function of a part of the batch and a random key, which returns means over the part, and arrays with one
-            row for each of its examples or streams.
+        part: A function of a part of the batch and its number, None where there is one part. It returns means over the
+            part, and arrays with one row for each of its examples or streams.
         num_parts: Number of parts.
         batch: Arrays with one row for each example or stream.
-        key: A random key, from which each part gets its own.
 
     Returns:
         The means over the batch, and the arrays of all its examples or streams.
     """
     if num_parts == 1:
-        return part(batch, key)
+        return part(batch, None)
     parts = jax.tree.map(lambda x: x.reshape(num_parts, -1, *x.shape[1:]), batch)
 
     def add(total: Any, numbered: Any) -> tuple[Any, Any]:
         number, batch = numbered
-        means, rows = part(batch, None if key is None else jax.random.fold_in(key, number))
+        means, rows = part(batch, number)
         return jax.tree.map(lambda t, mean: t + mean / num_parts, total, means), rows
 
-    means, _ = jax.eval_shape(part, jax.tree.map(lambda x: x[0], parts), key)
+    means, _ = jax.eval_shape(part, jax.tree.map(lambda x: x[0], parts), 0)
     zeros = jax.tree.map(lambda mean: jnp.zeros(mean.shape, mean.dtype), means)
     means, rows = jax.lax.scan(add, zeros, (jnp.arange(num_parts), parts))
     return means, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows)

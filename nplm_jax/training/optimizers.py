@@ -3,9 +3,9 @@
 Parameters have labels: TABLES have a row per word or class (C, U, W, b), HIDDEN are other matrices, VECTORS the rest.
 """
 
-import dataclasses
 import functools
 import math
+import types
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,6 +16,8 @@ import optax
 
 from nplm_jax import config
 from nplm_jax.config import OptimizerSettings, Settings
+from nplm_jax.outputs.output_layer import Params
+from nplm_jax.training import optimizer_plugin
 from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import require
 
@@ -30,6 +32,7 @@ HYPERPARAMETERS = (
 )
 Hyperparameters = dict[str, Any]  # scalar arrays by these keys
 LearningRate = Callable[[Hyperparameters, Any], Any]  # (hyperparameters, step) -> rate
+Schedule = Callable[[Any], Any]  # step -> rate
 Transformation: TypeAlias = optax.GradientTransformation
 HIDDEN, TABLES, VECTORS = LABELS = ('hidden', 'tables', 'vectors')
 
@@ -46,7 +49,7 @@ class Rule(NamedTuple):
     Attributes:
         keys: The keys of `optimizer.*` that it reads.
         make: Returns one Optax transformation for all parameters, or one for each label. The chain multiplies the
-            updates by the negative rate.
+            updates by the negative rate. That of a plug-in is for the parameters that the plug-in does not update.
         updates_rows: Whether the rows of a table without a gradient stay as they are, so that a sparse loss updates few
             rows. The state of a row must then be one number or nothing, and a rule must know `rows`; see
             `scale_by_row_moment`.
@@ -64,19 +67,6 @@ class Rule(NamedTuple):
 def _rowwise_adam(settings: OptimizerSettings) -> dict[str, Transformation]:
     others = optax.scale_by_adam()
     return {HIDDEN: others, TABLES: scale_by_row_moment(settings.row_adaptivity), VECTORS: others}
-
-
-def _plugin(settings: OptimizerSettings) -> Transformation | dict[str, Transformation]:
-    """Returns the plug-in's transformation: for hidden matrices, or for all parameters with `optimizer.tables=same`.
-
-    Raises:
-        BadInput: The plug-in does not return an Optax transformation.
-    """
-    factory = plugins.load_function('optimizer.name', settings.name, 'learning_rate')
-    rule = factory(learning_rate=-1.0, **dataclasses.asdict(settings.options))  # the chain has the rate and the sign
-    allowed = 'must return an optax.GradientTransformation'
-    require(isinstance(rule, optax.GradientTransformation), 'optimizer.name', settings.name, allowed)
-    return rule if settings.tables == 'same' else {**_rowwise_adam(settings), HIDDEN: rule}
 
 
 COMMON = ('learning_rate', 'table_rate', 'schedule', 'warmup', 'clip_norm', 'decay')
@@ -99,7 +89,7 @@ OPTIMIZERS = {
 PLUGIN_RATES = {'optimizer.learning_rate': 0.003, 'optimizer.table_rate': 2.0}
 PLUGIN = Rule(
     (*COMMON, 'row_adaptivity', 'tables', 'options'),
-    _plugin,
+    _rowwise_adam,
     updates_rows=lambda settings: settings.tables == 'rowwise_adam',
     sums_rows=True,
     decouples_decay=True,
@@ -107,8 +97,13 @@ PLUGIN = Rule(
 
 
 def check_settings(settings: OptimizerSettings) -> None:
-    """Raises BadInput for a plug-in that does not return an Optax transformation."""
-    rule_of(settings).make(settings)
+    """Raises BadInput for a plug-in that cannot be used: see `optimizer_plugin.load`."""
+    if not plugins.is_path(settings.name):
+        return
+    for key, value in vars(settings.options).items():
+        allowed = 'must be 0: optimizer.decay is the weight decay'
+        require(not (plugins.DECAY in key and value), f'optimizer.options.{key}', value, allowed)
+    jax.eval_shape(lambda rate: optimizer_plugin.load(settings)(_rate(settings, lambda _: rate)) and None, 1.0)
 
 
 def rule_of(settings: OptimizerSettings) -> Rule:
@@ -120,53 +115,110 @@ class Optimizer(NamedTuple):
     """What `make_optimizer` returns. Equal arguments give the same object.
 
     Attributes:
-        chain: Its `update` takes the extra arguments `step` and `hyperparameters`, and `rows` where the gradients of
-            the tables are gathered rows: {table: row numbers}.
+        chain: Returns the chain of hyperparameters, which may be traced. Its `update` takes the extra arguments `step`,
+            and `rows` where the gradients of the tables are gathered rows: {table: row numbers}.
         learning_rate: The function (hyperparameters, step) -> rate.
         table_rate: The rate of the tables as a multiple of the learning rate.
         decay_key: The config key of the coefficient of R(theta).
         rule: The update rule.
+        rows_are_outputs: See `Body.rows_are_outputs`.
     """
 
-    chain: optax.GradientTransformationExtraArgs
+    chain: Callable[[Hyperparameters], optax.GradientTransformationExtraArgs]
     learning_rate: LearningRate
     table_rate: float
     decay_key: str
     rule: Rule
+    rows_are_outputs: frozenset[str]
+
+    def evaluation_params(self, opt_state: optax.OptState, params: Params) -> Params:
+        """Returns the parameters to evaluate: others than the trained ones if the optimizer is schedule-free."""
+        return optimizer_plugin.evaluation_params(opt_state, params, self.rows_are_outputs)
 
     def table_factor(self, hyperparameters: Hyperparameters, step: jax.Array) -> jax.Array:
         """Returns the factor by which weight decay multiplies a matrix of TABLES in an update."""
         return 1 - self.table_rate * self.learning_rate(hyperparameters, step) * hyperparameters[self.decay_key]
 
 
-def make_optimizer(settings: Settings, total_steps: int, tables: tuple[str, ...]) -> Optimizer:
+def make_optimizer(
+    settings: Settings, total_steps: int, tables: tuple[str, ...], rows_are_outputs: frozenset[str] = frozenset()
+) -> Optimizer:
     """Returns the optimizer of a run. Runs that differ only in HYPERPARAMETERS get the same object.
 
     Args:
         settings: The run's settings.
         total_steps: Number of updates of the whole run.
         tables: The names of the parameters whose rows it updates as a table's: `Network.tables`.
+        rows_are_outputs: See `Body.rows_are_outputs`.
     """
     neutral = config.replace(settings, dict.fromkeys(HYPERPARAMETERS, 1))
-    return _make_optimizer(neutral.optimizer, total_steps, settings.train.batch_size, tables)
+    return _make_optimizer(neutral.optimizer, total_steps, settings.train.batch_size, tables, rows_are_outputs)
 
 
 @functools.cache
 def _make_optimizer(
-    settings: OptimizerSettings, total_steps: int, batch_size: int, tables: tuple[str, ...]
+    settings: OptimizerSettings,
+    total_steps: int,
+    batch_size: int,
+    tables: tuple[str, ...],
+    rows_are_outputs: frozenset[str],
 ) -> Optimizer:
     rule = rule_of(settings)
-    clip = [clip_by_global_norm(settings.clip_norm)] if 'clip_norm' in rule.keys and settings.clip_norm else []
     decay_key = 'optimizer.paper.decay' if settings.name == 'paper' else 'optimizer.decay'
-    decay = add_weight_decay(decay_key)
-    direction = rule.make(settings)
-    if isinstance(direction, dict):
-        direction = optax.partition(direction, functools.partial(label_parameters, tables=tables))
-    directions = [*clip, direction, decay] if rule.decouples_decay else [decay, *clip, direction]
     learning_rate = learning_rate_schedule(settings, total_steps, batch_size)
-    rates = dict.fromkeys(tables, settings.table_rate) if 'table_rate' in rule.keys else {}
-    chain = optax.chain(*directions, scale_by_learning_rate(learning_rate, rates))
-    return Optimizer(chain, learning_rate, settings.table_rate if rates else 1.0, decay_key, rule)
+    table_rate = settings.table_rate if 'table_rate' in rule.keys else 1.0
+    clip = [clip_by_global_norm(settings.clip_norm)] if 'clip_norm' in rule.keys and settings.clip_norm else []
+
+    def chain(hyperparameters: Hyperparameters) -> optax.GradientTransformationExtraArgs:
+        schedule: Schedule = functools.partial(learning_rate, hyperparameters)
+        decay = hyperparameters[decay_key]
+        if rule is PLUGIN:
+            return optax.chain(*clip, _plugin_links(settings, schedule, decay, tables, rows_are_outputs))
+        direction, decay_link = rule.make(settings), add_weight_decay(decay)
+        if isinstance(direction, dict):
+            direction = optax.partition(direction, functools.partial(label_parameters, tables=tables))
+        directions = [*clip, direction, decay_link] if rule.decouples_decay else [decay_link, *clip, direction]
+        return optax.chain(*directions, scale_by_learning_rate(schedule, dict.fromkeys(tables, table_rate)))
+
+    return Optimizer(chain, learning_rate, table_rate, decay_key, rule, rows_are_outputs)
+
+
+def _plugin_links(
+    settings: OptimizerSettings,
+    schedule: Schedule,
+    decay: Any,
+    tables: tuple[str, ...],
+    rows_are_outputs: frozenset[str],
+) -> optax.GradientTransformationExtraArgs:
+    """Returns the updates, with rate and decay, of a plug-in, and of what updates the other parameters, by label.
+
+    Two labels of one rate share one instance of a plug-in, since it may have numbers for all of its parameters.
+    """
+    make, table_rate = optimizer_plugin.load(settings), settings.table_rate
+    table_schedule: Schedule = schedule if table_rate == 1 else lambda step: table_rate * schedule(step)
+
+    def plugin(schedule: Schedule) -> optax.GradientTransformationExtraArgs:
+        decay_at = lambda step: schedule(step) * decay  # noqa: E731
+        return optimizer_plugin.transformation(make, _rate(settings, schedule), decay_at, rows_are_outputs)
+
+    if settings.tables == 'same' and table_rate == 1:
+        return plugin(schedule)
+    label = functools.partial(label_parameters, tables=tables)
+    if settings.tables == 'same':
+        rules = {HIDDEN: plugin(schedule), TABLES: plugin(table_schedule)}
+        return optax.partition(rules, lambda params: jax.tree.map({VECTORS: HIDDEN}.get, label(params), label(params)))
+    others: Any = _rowwise_adam(settings)
+    rules = {
+        HIDDEN: plugin(schedule),
+        TABLES: optax.chain(others[TABLES], add_weight_decay(decay), scale_by_learning_rate(table_schedule)),
+        VECTORS: optax.chain(others[VECTORS], scale_by_learning_rate(schedule)),
+    }
+    return optax.partition(rules, label)
+
+
+def _rate(settings: OptimizerSettings, schedule: Schedule) -> Any:
+    """Returns what a plug-in gets as `learning_rate`: a number if it is constant, else a schedule of Optax."""
+    return schedule(0) if settings.schedule == 'constant' and not settings.warmup else schedule
 
 
 def updates_rows(settings: Settings) -> bool:
@@ -196,20 +248,18 @@ def label_parameters(params: Mapping[str, Any], tables: Collection[str]) -> dict
     return {name: TABLES if name in tables else jax.tree.map(label, value) for name, value in params.items()}
 
 
-def add_weight_decay(key: str) -> optax.GradientTransformationExtraArgs:
+def add_weight_decay(decay: Any) -> optax.GradientTransformationExtraArgs:
     """Adds the gradient of R(theta) = decay/2 * the sum of the squares of all weights (C, H, U, W), not of the biases.
 
     Tables in `rows` are left out: `Optimizer.table_factor` is their decay.
 
     Args:
-        key: The hyperparameter `decay`.
+        decay: The coefficient.
     """
 
-    def update(
-        updates: Any, state: Any, params: Any, *, hyperparameters: Hyperparameters, rows: Any = (), **_: Any
-    ) -> tuple[Any, Any]:
+    def update(updates: Any, state: Any, params: Any, *, rows: Any = (), **_: Any) -> tuple[Any, Any]:
         def add(g: jax.Array, weight: jax.Array) -> jax.Array:
-            return hyperparameters[key] * weight + g if weight.ndim > 1 else g
+            return decay * weight + g if weight.ndim > 1 else g
 
         return {name: g if name in rows else jax.tree.map(add, g, params[name]) for name, g in updates.items()}, state
 
@@ -217,19 +267,17 @@ def add_weight_decay(key: str) -> optax.GradientTransformationExtraArgs:
 
 
 def scale_by_learning_rate(
-    learning_rate: LearningRate, multiples: Mapping[str, float]
+    schedule: Schedule, multiples: Mapping[str, float] = types.MappingProxyType({})
 ) -> optax.GradientTransformationExtraArgs:
     """Multiplies updates by the negative learning rate of update `step`, those of some parameters by a multiple of it.
 
     Args:
-        learning_rate: The function (hyperparameters, step) -> rate.
+        schedule: The function step -> rate.
         multiples: The multiple of each such parameter, by name.
     """
 
-    def update(
-        updates: Any, state: Any, params: Any = None, *, hyperparameters: Hyperparameters, step: jax.Array, **_: Any
-    ) -> tuple[Any, Any]:
-        step_size = -learning_rate(hyperparameters, step)
+    def update(updates: Any, state: Any, params: Any = None, *, step: jax.Array, **_: Any) -> tuple[Any, Any]:
+        step_size = -schedule(step)
 
         def scale(name: str) -> Any:
             return jax.tree.map(lambda g: jnp.asarray(step_size * multiples.get(name, 1.0), g.dtype) * g, updates[name])

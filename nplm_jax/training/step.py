@@ -94,7 +94,7 @@ def make_program(
     total_steps = steps_per_epoch * settings.train.epochs
     return Program(
         network=network,
-        optimizer=make_optimizer(settings, total_steps, network.tables),
+        optimizer=make_optimizer(settings, total_steps, network.tables, network.body.rows_are_outputs),
         batch_size=settings.train.batch_size,
         steps_per_epoch=steps_per_epoch,
         scatters_updates=network.output.uses_sparse_updates and updates_rows(settings),
@@ -110,7 +110,7 @@ def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.nd
 
     Args:
         program: The run's program.
-        hyperparameters: The run's hyperparameters; only the seed is used.
+        hyperparameters: The run's hyperparameters: the seed, and what an optimizer takes from the others.
         bias_V: Initial b, float32; zeros when None.
     """
     network = program.network
@@ -119,7 +119,7 @@ def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.nd
     carry = network.body.start(network.body.num_streams(program.batch_size))
     average = params if program.average_decay else None
     output_state = network.output.init_state(network.vocabulary_size)
-    opt_state = program.optimizer.chain.init(params)
+    opt_state = program.optimizer.chain(hyperparameters).init(params)
     return TrainState(params, opt_state, jnp.zeros((), jnp.int32), carry, average, output_state)
 
 
@@ -142,7 +142,7 @@ def compute_gradients(
 def apply_gradients(program: Program, state: TrainState, gradients: Gradients, inputs: RunInputs) -> TrainState:
     """Returns the state after the update with these gradients. `state.scales` is not None if the update scatters."""
     optimizer, hyperparameters, step = program.optimizer, inputs.hyperparameters, state.step
-    extra = {'hyperparameters': hyperparameters, 'step': step}
+    chain = optimizer.chain(hyperparameters)
     kept = jnp.minimum(program.average_decay, (step + 1) / (step + 2))  # a plain mean at first
     scales, average, output_state = state.scales, state.average, state.output_state
     if scales is not None:
@@ -151,13 +151,13 @@ def apply_gradients(program: Program, state: TrainState, gradients: Gradients, i
         if optimizer.rule.sums_rows:
             for name, ids_R in rows.items():
                 rows[name], grads[name] = sum_rows(ids_R, grads[name], len(state.params[name]))
-        updates, opt_state = optimizer.chain.update(grads, state.opt_state, state.params, rows=rows, **extra)
+        updates, opt_state = chain.update(grads, state.opt_state, state.params, rows=rows, step=step)
         updates = program.sharding.constrain_replicated(updates)
         factor = optimizer.table_factor(hyperparameters, step)
         scales, params, average = scales.update(state.params, average, updates, rows, factor, kept)
     else:
         grads = dense_grads(program, state.params, gradients)
-        updates, opt_state = optimizer.chain.update(grads, state.opt_state, state.params, **extra)
+        updates, opt_state = chain.update(grads, state.opt_state, state.params, step=step)
         params = optax.apply_updates(state.params, updates)
         average = None if average is None else mix(kept, average, params)
     if output_state is not None:
@@ -166,6 +166,13 @@ def apply_gradients(program: Program, state: TrainState, gradients: Gradients, i
         output_state = output.update_state(output_state, inputs.proposal, gradients.rows, bias_grads)
     state = TrainState(params, opt_state, step + 1, gradients.carry, average, output_state)
     return dataclasses.replace(program.sharding.constrain(state), scales=scales)
+
+
+def evaluation_params(program: Program, state: TrainState) -> Params:
+    """Returns the parameters that validation evaluates and that are the result: the average, if there is one."""
+    if state.average is not None:
+        return state.average
+    return program.optimizer.evaluation_params(state.opt_state, state.params)
 
 
 def dense_grads(program: Program, params: Params, gradients: Gradients) -> Params:

@@ -1,14 +1,31 @@
 """Uniform initialisation, dropout, and matrix products in lower precision."""
 
+import dataclasses
 import functools
 import pathlib
 import re
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
-AxisName = str | tuple[str, ...] | None  # an axis of the device mesh, or several that act as one
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One of the equal parts of a batch that are computed one after another, each divided over an axis of the mesh.
+
+    Attributes:
+        axis: The axis; None on one device.
+        number: The number of the part, from 0 on, int32.
+        num_parts: Number of parts.
+    """
+
+    axis: str | tuple[str, ...] | None
+    number: jax.Array
+    num_parts: int
+
+
+AxisName = str | tuple[str, ...] | Part | None  # an axis of the device mesh, or several that act as one
 Key = jax.Array | None  # a random key; None switches dropout off
 Precision = Literal['float32', 'bfloat16', 'auto']  # `Network.from_settings` resolves auto
 
@@ -44,8 +61,8 @@ def dropout(key: Key, values_BxD: jax.Array, rate: float, axis: AxisName = None,
         key: A random key, or None.
         values_BxD: The values, one row per example.
         rate: The probability that a value is zeroed.
-        axis: The named axis over which the batch is divided. Every device then draws the mask of the whole batch and
-            takes its own rows, so that the same values are zeroed as on one device.
+        axis: The named axis over which the batch is divided, or the part of it. Every device and part then draws the
+            mask of the whole batch and takes its own rows, so that the same values are zeroed as without a division.
         rows_per_mask: Number of consecutive rows that share a mask: the words of a stream, for variational dropout (Gal
             and Ghahramani, 2016).
 
@@ -59,10 +76,19 @@ def dropout(key: Key, values_BxD: jax.Array, rate: float, axis: AxisName = None,
     if axis is None:
         keep = jax.random.bernoulli(key, 1 - rate, (num_masks, D))
     else:
-        batch_keep = jax.random.bernoulli(key, 1 - rate, (num_masks * jax.lax.axis_size(axis), D))
-        keep = jax.lax.dynamic_slice_in_dim(batch_keep, num_masks * jax.lax.axis_index(axis), num_masks)
+        share, num_shares = _share(axis)
+        batch_keep = jax.random.bernoulli(key, 1 - rate, (num_masks * num_shares, D))
+        keep = jax.lax.dynamic_slice_in_dim(batch_keep, num_masks * share, num_masks)
     keep_BxD = keep if rows_per_mask == 1 else jnp.repeat(keep, rows_per_mask, axis=0)
     return jnp.where(keep_BxD, values_BxD / (1 - rate), 0)
+
+
+def _share(axis: AxisName) -> tuple[Any, int]:
+    """Returns the number of this share of a batch, and the number of shares."""
+    if isinstance(axis, Part):
+        share, num_shares = _share(axis.axis)
+        return axis.number * num_shares + share, axis.num_parts * num_shares
+    return (0, 1) if axis is None else (jax.lax.axis_index(axis), jax.lax.axis_size(axis))
 
 
 def matmul(left_BxD: jax.Array, right_DxK: jax.Array, precision: Precision) -> jax.Array:

@@ -24,6 +24,7 @@ from nplm_jax.utils.errors import BadInput, first_line, require
 IMPORT_PATH = 'an import path, package.module:Name'
 _digests: dict[str, tuple[Any, str]] = {}  # by module: the spec that it was imported by, and its digest
 _GIVEN = ('learning_rate',)  # arguments that the package passes, which are not options
+DECAY = 'weight_decay'  # in the name of an optimizer's argument: 0 by default, since `optimizer.decay` decays
 _TYPES = (bool, int, float, str)  # allowed types of a function's options
 
 
@@ -175,7 +176,7 @@ def _arguments(function: Callable[..., Any]) -> type:
         hints = {}
     fields = []
     for name, parameter in inspect.signature(function).parameters.items():
-        default = parameter.default
+        default = 0.0 if DECAY in name and type(parameter.default) in (int, float) else parameter.default
         if name not in _GIVEN and type(default) in _TYPES:
             hint = hints.get(name)
             is_plain = getattr(hint, '__origin__', hint) in _TYPES

@@ -303,8 +303,8 @@ def test_dropout_is_off_the_path_from_state_to_state():
 
 def test_weights_decay_and_biases_do_not():
     _, params = make('lstm')
-    link, grads = add_weight_decay('decay'), jax.tree.map(jnp.zeros_like, params)
-    decayed, _ = link.update(grads, link.init(params), params, hyperparameters={'decay': 0.5})
+    link, grads = add_weight_decay(0.5), jax.tree.map(jnp.zeros_like, params)
+    decayed, _ = link.update(grads, link.init(params), params)
     for x, grad in zip(jax.tree.leaves(params), jax.tree.leaves(decayed), strict=True):
         np.testing.assert_allclose(grad, 0.5 * x if x.ndim > 1 else 0 * x, rtol=1e-6)
 

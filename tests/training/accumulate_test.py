@@ -8,21 +8,30 @@ from helpers import DATA, SPARSE, check_eight_devices, small_settings
 from nplm_jax.training.loop import prepare_run, run_chunk
 from nplm_jax.utils.errors import BadInput
 
-COMMON = {'model.dropout': 0.0, 'train.batch_size': 16, 'train.bptt_length': 4, 'optimizer.clip_norm': 1.0}
+COMMON = {'train.batch_size': 16, 'train.bptt_length': 4, 'optimizer.clip_norm': 1.0}
+DROPOUT = {'model.dropout': 0.3}
 LSTM = {
     'model.family': 'lstm',
     'model.direct': False,
     'recurrent.activation_penalty': 0.5,
     'recurrent.slowness_penalty': 0.5,
 }
+MASKS = {**DROPOUT, 'model.output_dropout': 0.4, 'model.word_dropout': 0.2}
+STREAMS = {**LSTM, **MASKS, 'model.layers': 2, 'recurrent.weight_dropout': 0.3}
+RESIDUAL = {'model.family': 'residual', 'model.direct': False, **MASKS}
 ROWWISE = {'optimizer.name': 'rowwise_adam', 'optimizer.learning_rate': 0.01}
 
 
-@pytest.mark.parametrize('body', [{}, LSTM], ids=['nplm', 'lstm'])
 @pytest.mark.parametrize(
-    'recipe',
-    [{}, {**SPARSE, **ROWWISE, 'output.kind': 'nce'}, {**SPARSE, 'output.kind': 'two_level'}],
-    ids=['full', 'nce', 'two_level'],
+    'body,recipe',
+    [
+        (DROPOUT, {}),
+        (DROPOUT, {**SPARSE, **ROWWISE, 'output.kind': 'nce'}),
+        (STREAMS, {**SPARSE, 'output.kind': 'two_level'}),
+        ({**STREAMS, 'model.variational': True}, {}),
+        (RESIDUAL, {**SPARSE, **ROWWISE, 'output.kind': 'nce'}),
+    ],
+    ids=['nplm-full', 'nplm-nce', 'lstm-two_level', 'variational_lstm-full', 'residual-nce'],
 )
 def test_an_update_in_parts_is_that_of_the_whole_batch(body, recipe):
     ends = []
@@ -42,5 +51,5 @@ def test_parts_are_of_one_size():
 @pytest.mark.eight_devices
 @pytest.mark.parametrize('kind,data,model', [('full', 2, 4), ('nce', 4, 2)])
 def test_parts_on_eight_devices_are_those_of_one(kind, data, model):
-    changes = {**SPARSE, 'output.kind': kind, 'train.accumulate': 2, 'train.batch_size': 16, 'model.dropout': 0.0}
+    changes = {**SPARSE, 'output.kind': kind, 'train.accumulate': 2, 'train.batch_size': 16, 'model.dropout': 0.3}
     check_eight_devices(changes, data, model, 'shard_map')

@@ -23,15 +23,15 @@ TABLE_NAMES = ('C_VxM', 'b_V')
 
 
 def make(changes, total_steps=100, batch_size=1):
-    """Returns the hyperparameters, the learning rate of an update's number, and the chain."""
+    """Returns the learning rate of an update's number, and the chain."""
     common = {'optimizer.schedule': 'constant', 'optimizer.decay': 0.0, 'train.batch_size': batch_size}
     settings = default_settings({**common, **changes})
     hyperparameters, optimizer = hyperparameters_of(settings), make_optimizer(settings, total_steps, TABLE_NAMES)
-    return hyperparameters, lambda step: float(optimizer.learning_rate(hyperparameters, step)), optimizer.chain
+    return lambda step: float(optimizer.learning_rate(hyperparameters, step)), optimizer.chain(hyperparameters)
 
 
 def test_the_papers_schedule_counts_words():
-    hyperparameters = make({'optimizer.paper.epsilon_0': 1e-3, 'optimizer.paper.r': 1e-8})[0]
+    hyperparameters = {'optimizer.paper.epsilon_0': 1e-3, 'optimizer.paper.r': 1e-8}
     rate = lambda step, batch_size: float(paper_schedule(hyperparameters, step, batch_size))  # noqa: E731
     assert rate(0, 1) == pytest.approx(1e-3)
     assert rate(10**8, 1) == pytest.approx(5e-4)
@@ -41,9 +41,9 @@ def test_the_papers_schedule_counts_words():
 @pytest.mark.parametrize('name,end', [('constant', 2.0), ('linear', 0.0), ('cosine', 0.0)])
 def test_schedules_end_at_zero_and_warm_up(name, end):
     changes = {'optimizer.learning_rate': 2.0, 'optimizer.schedule': name}
-    _, rate, _ = make(changes)
+    rate, _ = make(changes)
     assert rate(0) == 2 and rate(100) == pytest.approx(end, abs=1e-6)
-    _, rate, _ = make({**changes, 'optimizer.warmup': 10})
+    rate, _ = make({**changes, 'optimizer.warmup': 10})
     assert [rate(step) for step in (0, 5, 10, 100)] == pytest.approx([0, 1, 2, end], abs=1e-6)
     halfway = rate(55)  # between the warm-up's end and the run's
     assert halfway == pytest.approx((2.0 + end) / 2, abs=1e-6)
@@ -68,11 +68,11 @@ def test_rowwise_adam_has_one_second_moment_a_row_of_a_table_and_is_adam_elsewhe
         g['C_VxM'][rng.integers(5)] = 0
     params = jax.tree.map(jnp.zeros_like, gradients[0])
     rates = {'optimizer.name': 'rowwise_adam', 'optimizer.row_adaptivity': p, 'optimizer.learning_rate': 1.0}
-    hyperparameters, _, chain = make(rates)
+    _, chain = make(rates)
     adam, state = optax.scale_by_adam(), chain.init(params)
     adam_state = adam.init(params['H'])
     for g in gradients:
-        updates, state = chain.update(g, state, params, hyperparameters=hyperparameters, step=0)
+        updates, state = chain.update(g, state, params, step=0)
         expected, adam_state = adam.update(g['H'], adam_state)
     updates = jax.tree.map(jnp.negative, updates)
     np.testing.assert_allclose(updates['C_VxM'], rowwise_adam_by_numpy([g['C_VxM'] for g in gradients], p), rtol=1e-5)
@@ -97,16 +97,12 @@ def test_rowwise_adam_of_some_rows_is_that_of_all_rows_with_zeros_elsewhere():
 
 @pytest.mark.parametrize('name', ['sgd', 'adam', 'adagrad'])
 def test_every_optimizer_lowers_a_loss_and_clips(name):
-    hyperparameters, _, optimizer = make(
-        {'optimizer.name': name, 'optimizer.learning_rate': 0.1, 'optimizer.clip_norm': 1e-3}
-    )
+    _, optimizer = make({'optimizer.name': name, 'optimizer.learning_rate': 0.1, 'optimizer.clip_norm': 1e-3})
     loss = lambda params: jnp.sum(jnp.square(params['d'] - 3.0))  # noqa: E731
     params = {'d': jnp.zeros(4)}
     state, losses = optimizer.init(params), []
     for _ in range(20):
-        updates, state = optimizer.update(
-            jax.grad(loss)(params), state, params, hyperparameters=hyperparameters, step=0
-        )
+        updates, state = optimizer.update(jax.grad(loss)(params), state, params, step=0)
         params = optax.apply_updates(params, updates)
         losses.append(float(loss(params)))
     assert losses == sorted(losses, reverse=True)
@@ -140,14 +136,15 @@ def test_clipping_does_not_hide_a_gradient_that_is_not_finite(bad):
 )
 def test_with_traced_hyperparameters_the_updates_are_those_of_optax(name, of_optax):
     changes = {'optimizer.name': name, 'optimizer.momentum': 0.9, 'optimizer.learning_rate': 0.3}
-    hyperparameters, rate, optimizer = make({**changes, 'optimizer.schedule': 'cosine'})
+    settings = default_settings({**changes, 'optimizer.schedule': 'cosine', 'optimizer.decay': 0.0})
+    chain, hyperparameters = make_optimizer(settings, 100, TABLE_NAMES).chain, hyperparameters_of(settings)
+    update = jax.jit(lambda grads, state, params, h, step: chain(h).update(grads, state, params, step=step))
     expected = of_optax(optax.cosine_decay_schedule(0.3, 100))
     params = {'d': jnp.arange(3.0)}
-    state, expected_state = optimizer.init(params), expected.init(params)
+    state, expected_state = chain(hyperparameters).init(params), expected.init(params)
     for step in range(3):
         grads = {'d': jnp.sin(params['d'] + step)}
-        extra = {'hyperparameters': hyperparameters, 'step': step}
-        updates, state = jax.jit(optimizer.update)(grads, state, params, **extra)
+        updates, state = update(grads, state, params, hyperparameters, step)
         expected_updates, expected_state = expected.update(grads, expected_state)
         np.testing.assert_allclose(updates['d'], expected_updates['d'], rtol=1e-6)
 

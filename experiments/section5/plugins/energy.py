@@ -43,6 +43,8 @@ class Energy(nplm.Window):
         require(is_sampled, 'output.kind', settings.output.kind, f'must be sampled or nce {family}')
         return super().from_settings(settings)
 
+    rows_are_outputs = nplm.Window.rows_are_outputs | {'D_KxM'}
+
     @property
     def widths(self) -> dict[str, int]:
         """C alone."""

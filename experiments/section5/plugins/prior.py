@@ -40,6 +40,8 @@ def draw_to_neighbours(file: str, strength: float) -> optax.GradientTransformati
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         C_VxM = params[EMBEDDING]
+        if isinstance(C_VxM, optax.MaskedNode):  # C has another rate, with `optimizer.table_rate`
+            return updates, state
         pull_VxM = strength * (C_VxM - neighbour_means(C_VxM, neighbours_lib.load(file)))
         return updates | {EMBEDDING: updates[EMBEDDING] + pull_VxM}, state
 
