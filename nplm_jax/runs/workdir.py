@@ -144,9 +144,13 @@ def _read_config(folder: pathlib.Path) -> Settings:
         what = 'is a packed model; give the folder of a run' if folder.is_file() else 'no run was started there'
         raise BadInput(f'{folder}: {what}')
     try:
-        return config_lib.from_record(read_json(path))
+        recorded = config_lib.from_record(read_json(path))
     except BadInput as error:
         raise BadInput(f'{path}: cannot be read ({error}); delete the folder or give another --workdir') from None
+    try:
+        return config_lib.replace(recorded, {})
+    except BadInput as error:
+        raise BadInput(f'{path}: {error}') from None
 
 
 @contextlib.contextmanager
