@@ -7,14 +7,14 @@ check the names that they know (`model.family`, `output.kind`); `runs.experiment
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from ml_collections import ConfigDict
 
 from nplm_jax.utils.checked_fields import Check, OptionsOf, at_least, build, flatten, key, list_fields
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.plugins import IMPORT_PATH, NoOptions, is_path
+from nplm_jax.utils.plugins import IMPORT_PATH, NoOptions, allow, is_module, is_path, module_of
 
 MIN_PIECES = 300  # of corpus.pieces: the 256 bytes, the special tokens and some pieces
 FORMAT = 1  # version of the layout of a run's folder, recorded in its config.json
@@ -406,6 +406,8 @@ class Settings:
 
 
 FIELDS = dict(list_fields(Settings))  # by flattened key: {'model.h': ...}
+LOADED_PLUGINS = ('model.family', 'output.kind', 'corpus.tokens')  # keys of the plug-ins that a trained model needs
+PLUGIN_KEYS = (*LOADED_PLUGINS, 'optimizer.name', 'corpus.name')  # keys that an import path can be the value of
 PLUGINS = tuple(f.name for f in dataclasses.fields(Settings) if hasattr(f.default, 'options'))  # sections with plug-ins
 
 
@@ -430,7 +432,8 @@ def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
     """Checks types and ranges of a config and freezes it.
 
     Args:
-        config: A ConfigDict, or a nested or flattened dictionary; a key that it lacks has its default.
+        config: A ConfigDict, or a nested or flattened dictionary; a key that it lacks has its default. It is the
+            user's: the modules of its plug-ins count as named, and are imported. `from_record` reads those of others.
 
     Returns:
         The settings. `runs.experiment.load_settings` checks them against the registries as well.
@@ -438,7 +441,21 @@ def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
     Raises:
         BadInput: A key is unknown, or has a wrong type or an impossible value.
     """
-    return build(Settings, flatten(config))
+    flat = flatten(config)
+    _allow_plugins(flat)
+    return build(Settings, flat)
+
+
+def _allow_plugins(flat: Mapping[str, Any]) -> None:
+    """Counts the modules of the plug-ins among the user's values as named."""
+    paths = [value for key in PLUGIN_KEYS if isinstance(value := flat.get(key), str) and is_path(value)]
+    allow(filter(is_module, map(module_of, paths)))  # `plugins.load` refuses the others
+
+
+def plugin_modules(settings: Settings, keys: Sequence[str] = PLUGIN_KEYS) -> list[str]:
+    """Returns the modules of a config's plug-ins, of those that some keys name."""
+    flat = to_flat(settings)
+    return list(dict.fromkeys(module_of(flat[key]) for key in keys if is_path(flat[key])))
 
 
 def to_dict(settings: Settings) -> dict[str, Any]:
@@ -457,7 +474,7 @@ def to_record(settings: Settings) -> dict[str, Any]:
 
 
 def from_record(record: Mapping[str, Any]) -> Settings:
-    """Returns the settings that a config.json holds.
+    """Returns the settings that a config.json holds. Imports no plug-in: their options are dictionaries; see `replace`.
 
     Raises:
         BadInput: The folder has another format, or a key is missing, unknown or has an impossible value.
@@ -467,9 +484,14 @@ def from_record(record: Mapping[str, Any]) -> Settings:
     require(found == FORMAT, 'format', found, f'must be {FORMAT}, the only format that this version reads')
     if missing := next((name for name in FIELDS if name not in flat), None):
         raise BadInput(f'{missing}: missing')
-    return build(Settings, flat)
+    return build(Settings, flat, imports=False)
 
 
 def replace(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """Returns settings with other values of some flattened keys: `replace(settings, {'model.h': 50})`."""
+    """Returns settings with other values of some flattened keys: `replace(settings, {'model.h': 50})`.
+
+    The changes are the user's: see `from_config`. A plug-in of the settings is imported, and its options are checked,
+    where the user named its module.
+    """
+    _allow_plugins(changes)
     return build(Settings, {**to_flat(settings), **changes})

@@ -10,6 +10,7 @@ from helpers import ROOT, check_resumed, launch, small_settings
 
 from nplm_jax.runs import loading
 from nplm_jax.runs.experiment import load_settings
+from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput
 
 PAGE = (ROOT / 'docs' / 'howto' / 'plugins.md').read_text()
@@ -38,6 +39,7 @@ def scratch(tmp_path, monkeypatch):
     (tmp_path / 'my_config.py').write_text(CONFIG)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, 'path', list(sys.path))
+    monkeypatch.setenv(plugins.ENVIRONMENT, '')
     yield tmp_path
     sys.modules.pop('my_parts', None)
 
@@ -61,15 +63,24 @@ def test_they_train_sweep_score_and_generate(scratch, nplm_command, monkeypatch)
     assert 'belongs to another config (model.options.power=2.0 there, 1.0 now' in refused.stderr
 
     monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'one plus two is three .\n')))
-    printed, _ = nplm_command('score', folders[1])
+    refusal = "^output.kind='my_parts:SmoothedSoftmax': my_parts is not imported; if you trust .*: --plugins=my_parts, "
+    with pytest.raises(BadInput, match=refusal):
+        loading.load(folders[1])
+    printed, _ = nplm_command('score', folders[1], '--plugins=my_parts')
     assert printed[0].startswith('one=')
+    assert loading.load(folders[1])[0].model.options.power == 2.0  # named in this process
+    monkeypatch.delenv(plugins.ENVIRONMENT)
+    loading.load(folders[1], plugins=['my_parts'])
+    monkeypatch.setenv(plugins.ENVIRONMENT, 'another, my_parts')
     printed, _ = nplm_command('generate', folders[1], '--words=6', '--samples=2')
     assert [len(line.split()) for line in printed] == [6, 6]
     sys.modules.pop('my_parts')
     monkeypatch.chdir('/')
     sys.path.remove(str(scratch))
-    with pytest.raises(BadInput, match="my_parts:sums': there is no module my_parts in the working folder or among"):
+    missing = "config.json: corpus.name='my_parts:sums': there is no module my_parts in the working folder or among "
+    with pytest.raises(BadInput, match=missing) as error:
         loading.load(folders[1])
+    assert 'delete' not in str(error.value)  # the run is good
 
 
 @pytest.mark.usefixtures('scratch')
@@ -99,16 +110,13 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
         ({'optimizer.name': 'my_parts:sums'}, r"optimizer.name='my_parts:sums': must take the argument learning_rate"),
         ({'optimizer.name': 'my_parts:WeightedMean'}, r"optimizer.name='my_parts:WeightedMean': must be a function"),
         ({'corpus.name': 'my_parts:signum'}, r"corpus.name='my_parts:signum': must take no argument"),
-        (
-            {'corpus.name': 'timeit:timeit', 'corpus.options.stmt': 'raise SystemExit'},
-            r"corpus.name='timeit:timeit': must not be of Python's standard library",
-        ),
-        ({'corpus.name': 'my_parts:timeit'}, r"corpus.name='my_parts:timeit': must not be of Python's standard"),
+        ({'corpus.name': 'program:texts'}, r"corpus.name='program:texts': importing program failed .SystemExit: 3.$"),
+        ({'model.family': ':Body'}, r"model.family=':Body': must be an import path, package.module:Name$"),
     ],
 )
 def test_a_mistake_is_one_line(changes, message, tmp_path):
     (tmp_path / 'broken.py').write_text('def f(:\n')
-    (tmp_path / 'my_parts.py').write_text(f'{PARTS}\n\nfrom timeit import timeit\n')
+    (tmp_path / 'program.py').write_text('raise SystemExit(3)')
     with pytest.raises(BadInput, match=f'^{message}'):
         load_settings({**NAMES, **changes})
 

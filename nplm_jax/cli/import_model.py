@@ -45,6 +45,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--workdir', required=True, metavar='DIR', help='output directory; required')
     vocabulary = 'use the vocabulary of this run; default: that of the file'
     parser.add_argument('--vocabulary', default='', metavar='RUN', help=vocabulary)
+    parser.add_plugins()
     flags = parser.parse_args(argv)
 
     path, folder = expand('FILE', flags.file), expand('--workdir', flags.workdir)

@@ -3,7 +3,8 @@
     nplm info runs/brown-mlp9
     nplm info runs/brown-mlp9 --json
 
-Reads the files of the run's folder; loads no model, so that it answers at once, also for a run that is still training.
+Reads the files of the run's folder; loads no model and imports no plug-in, so that it answers at once, also for a run
+that is still training.
 """
 
 import os
@@ -20,25 +21,27 @@ _SHOWN_ELSEWHERE = ('name', 'perplexity', 'mixture', 'words', 'versions', 'impos
 def main(argv: Sequence[str]) -> None:
     """Prints what is known of the run."""
     parser = Parser('info', __doc__)
-    parser.add_runs(1)
+    parser.add_runs(1, loads=False)
     parser.add_json()
     flags = parser.parse_args(argv)
 
     from nplm_jax import config as config_lib
     from nplm_jax.data import vocabulary
     from nplm_jax.runs import catalog
+    from nplm_jax.utils import plugins
 
     run = catalog.read_run(catalog.expand_run(flags.workdir[0]))
     words = run.folder / catalog.VOCABULARY
     info: dict[str, Any] = {'folder': str(run.folder), 'name': run.settings.name, 'state': run.state}
     info |= {'date': run.date, 'vocabulary': None, 'results': run.results or {}}
     if words.is_file():
-        known = vocabulary.load(words)
+        is_plugin = plugins.is_path(run.settings.corpus.tokens)
+        known = (vocabulary.load_words if is_plugin else vocabulary.load)(words)
         rare = known.counts[0] / sum(known.counts) if any(known.counts) else None
         info['vocabulary'] = {
             'size': len(known),
             'rare_share': rare,
-            'unit': 'tokens' if known.tokenizer.is_lossless else 'words',
+            'unit': 'tokens' if is_plugin or known.tokenizer.is_lossless else 'words',
             'most_frequent': list(map(known.tokenizer.show, known.words[1:11])),
         }
     info['files'] = {p.name: _size(p) for p in sorted(run.folder.iterdir()) if not p.name.startswith('.')}

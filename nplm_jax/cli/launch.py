@@ -88,6 +88,7 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
         command: the command line, for the results and for the line that says how to resume.
         program: what Python runs as the process of a job.
     """
+    from nplm_jax import config as config_lib
     from nplm_jax.distributed import multihost
     from nplm_jax.runs import experiment, keys, process, reporting, sweeps, workdir
     from nplm_jax.training import loop
@@ -124,7 +125,8 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
         elif failed:
             exit_with(1, f'the job ended without a result; resume with: {command}')
         elif experiment.run(config, folder, command):  # the first process's results
-            print(reporting.next_steps(folder))
+            modules = config_lib.plugin_modules(config_lib.from_config(config), config_lib.LOADED_PLUGINS)
+            print(reporting.next_steps(folder, modules))
     except loop.Interrupted as stop:
         exit_with(128 + stop.signal_number, f'{stop}; resume with: {command}', collective=True)
     except NonFiniteError as error:

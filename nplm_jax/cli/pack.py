@@ -22,6 +22,7 @@ def main(argv: Sequence[str]) -> None:
     parser = Parser('pack', __doc__)
     parser.add_argument('run', metavar='RUN', help='folder of a run, such as runs/brown-mlp9')
     parser.add_argument('output', metavar='FILE.nplm', help='file to write')
+    parser.add_plugins()
     flags = parser.parse_args(argv)
     path = expand('FILE', flags.output)
 

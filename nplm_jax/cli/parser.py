@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.text import to_json
@@ -34,16 +35,24 @@ class Parser(argparse.ArgumentParser):
         self._max_runs: int | None = 0
         self._owned: list[tuple[argparse.Action, str]] = []
 
-    def add_runs(self, at_most: int | None = None) -> None:
+    def add_runs(self, at_most: int | None = None, loads: bool = True) -> None:
         """Adds the folders of runs: positional, or each after a --workdir; `parse_args` puts all into `workdir`.
 
         Args:
             at_most: The largest number of runs; None for any number.
+            loads: Whether the command loads their models, which can need plug-ins.
         """
         self._max_runs = at_most
         nargs = '?' if at_most == 1 else '*'
         self.add_argument('runs', nargs=nargs, metavar='RUN', help='folder of a run, such as runs/brown-mlp9')
         self.add_argument('--workdir', action='append', metavar='RUN', help='alternative to RUN; default: none')
+        if loads:
+            self.add_plugins()
+
+    def add_plugins(self) -> None:
+        """Adds --plugins; `parse_args` names the modules."""
+        what = 'modules that may be imported where a run names a plug-in in them, such as my_models,my_tokens'
+        self.add_argument('--plugins', metavar='MODULE', default='', help=f'{what}; default: none')
 
     def add_model_flags(self, mixed: bool = True) -> None:
         """Adds the flags of the commands that load finished runs.
@@ -96,6 +105,8 @@ class Parser(argparse.ArgumentParser):
             BadInput: There is no run, or there are too many, or a flag is given without the one that it belongs to.
         """
         flags = self.parse_intermixed_args(args, namespace)
+        if modules := getattr(flags, 'plugins', ''):
+            plugins.allow(modules.split(','))
         if self._max_runs != 0:
             positional = flags.runs if isinstance(flags.runs, list) else [flags.runs] if flags.runs else []
             if mistyped := [word for word in positional if word.startswith('--')]:  # argparse: a flag has no blank

@@ -24,10 +24,12 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--step', type=int, required=True, help='number of the update, from 1; required')
     flags = parser.parse_args(argv)
 
+    import jax
+
     from nplm_jax.config import ParallelSettings
     from nplm_jax.models.registry import is_network
     from nplm_jax.runs import loading, process, session, workdir
-    from nplm_jax.training import loop, replay
+    from nplm_jax.training import loop, replay, step
     from nplm_jax.training.checkpoints import CheckpointStore
 
     process.set_up_process()
@@ -40,9 +42,10 @@ def main(argv: Sequence[str]) -> None:
         print(f'{error}; on one device instead', file=sys.stderr)
         settings = dataclasses.replace(settings, parallel=ParallelSettings(1, 1, 'shard_map'))
     data = loading.prepare_recorded(settings, folder)
-    loading.example_state(folder, settings, data.vocabulary)  # refuses what the memory does not hold
     results = loading.finished(folder) or {}
     run = loop.prepare_run(settings, data)
+    state = jax.eval_shape(lambda: step.init_state(run.program, run.inputs.hyperparameters))
+    loading.check_memory(folder, state, 'the training state of its network')
     total = results.get('updates') or run.schedule.total_steps
     require(1 <= flags.step <= total, '--step', flags.step, f'must be 1 to {total:,}, the updates of the run')
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:

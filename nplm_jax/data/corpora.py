@@ -166,15 +166,19 @@ def files(settings: CorpusSettings) -> list[pathlib.Path]:
 
 
 def describe(settings: CorpusSettings) -> str:
-    """Returns the line about the text of a corpus and its licence. Raises BadInput for an unknown name."""
-    return _reader(settings).licence
+    """Returns the line about the text of a corpus and its licence; imports no plug-in.
+
+    Raises:
+        BadInput: No corpus has this name.
+    """
+    return (_PLUGIN if plugins.is_path(settings.name) else _reader(settings)).licence
 
 
 def _reader(settings: CorpusSettings) -> _Reader:
     """Returns the reader of the corpus. Raises BadInput for an unknown name or a plug-in that is not a function."""
     if plugins.is_path(settings.name):
         plugins.load_function('corpus.name', settings.name)
-        return _Reader(_plugin_parts, is_tokenized=False)
+        return _PLUGIN
     allowed = f'must be one of {", ".join(_CORPORA)}, or {plugins.IMPORT_PATH}'
     require(settings.name in _CORPORA, 'corpus.name', settings.name, allowed)
     return _CORPORA[settings.name]
@@ -336,3 +340,4 @@ _CORPORA = {
     'text': _Reader(_text_parts, _PATHS, _find_text, is_tokenized=False),
     'sentences': _Reader(lambda settings: [_of_texts([_SENTENCES])], licence='Three sentences of nplm-jax.'),
 }
+_PLUGIN = _Reader(_plugin_parts, is_tokenized=False)

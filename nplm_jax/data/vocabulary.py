@@ -169,11 +169,16 @@ def load(path: pathlib.Path) -> Vocabulary:
     Raises:
         BadInput: The file is not of that form; the message names file and line.
     """
+    vocabulary = load_words(path)
+    return dataclasses.replace(vocabulary, tokenizer=registry.load(vocabulary.ids, path.parent))
+
+
+def load_words(path: pathlib.Path) -> Vocabulary:
+    """Returns what `load` does without the tokenizer, which may be a plug-in."""
     words, counts = [], []
     for _, word, count in read_numbers(path, 'count'):
         words.append(word)
         counts.append(count)
     if words[:1] != [RARE]:
         raise BadInput(f'{path}:1: the first word must be {RARE}')
-    vocabulary = Vocabulary(tuple(words), tuple(counts))
-    return dataclasses.replace(vocabulary, tokenizer=registry.load(vocabulary.ids, path.parent))
+    return Vocabulary(tuple(words), tuple(counts))

@@ -4,14 +4,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from nplm_jax.config import LOADED_PLUGINS, plugin_modules
 from nplm_jax.data import corpora
 from nplm_jax.runs.catalog import PER_UNIT, Run
+from nplm_jax.utils import plugins
 from nplm_jax.utils.text import markdown_table, null_to_inf
 
 FILE = 'README.md'
 _PACKED = """```bash
-nplm generate {name}.nplm
-nplm score {name}.nplm < text.txt
+nplm generate {name}.nplm{flags}
+nplm score {name}.nplm{flags} < text.txt
 ```
 
 ```python
@@ -35,7 +37,8 @@ def make(run: Run, hugging_face: bool = False) -> str:
     settings, results = run.settings, run.results or {}
     model, data = settings.model, corpora.describe(settings.corpus)
     numbers = {} if run.imported else results.get('perplexity', {})
-    how = _HUGGING_FACE if hugging_face else _PACKED.format(name=settings.name)
+    flags = ' '.join(['', *plugins.flags(plugin_modules(settings, LOADED_PLUGINS))])
+    how = _HUGGING_FACE if hugging_face else _PACKED.format(name=settings.name, flags=flags)
     parts = [
         _metadata(run, numbers),
         f'# {settings.name}',

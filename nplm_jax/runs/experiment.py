@@ -1,6 +1,7 @@
 """One experiment from config to results, or several together: what launch.py, sweeps and notebooks call."""
 
 import contextlib
+import dataclasses
 import signal
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -74,7 +75,8 @@ def train(
     config = keys.override(load_config(config) if isinstance(config, str) else config, changes)
     folder = expand('--workdir', workdir or f'{RUNS}/{default_name(config, changes)}')
     run(config, folder)
-    return read_run(folder)
+    made = read_run(folder)
+    return dataclasses.replace(made, settings=config_lib.replace(made.settings, {}))  # the options of its plug-ins
 
 
 def run(config: Config, folder: Path, command: str = '', data: Dataset | None = None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
@@ -20,24 +21,29 @@ from nplm_jax.runs import card, catalog, packed, workdir
 from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_json, write_atomically
+from nplm_jax.utils.plugins import allow
 
 if TYPE_CHECKING:
     from nplm_jax.models.network import Network
     from nplm_jax.outputs.output_layer import Params
-    from nplm_jax.training.step import TrainState
 
 Path: TypeAlias = str | os.PathLike[str]
 
 
-def load(folder: Path) -> tuple[Settings, vocabulary.Vocabulary, LanguageModel]:
+def load(folder: Path, plugins: Sequence[str] = ()) -> tuple[Settings, vocabulary.Vocabulary, LanguageModel]:
     """Returns the settings, the vocabulary and the best model of a run's folder, or of a packed model.
 
-    A count-based model whose file was deleted is estimated again, from the corpus.
+    It reads the parameters alone; it reads no corpus and estimates nothing.
+
+    Args:
+        folder: The run's folder or the packed model.
+        plugins: Modules that may be imported where the run names a body, an output layer or a tokenizer in them.
 
     Raises:
-        BadInput: No run was started there, its files are damaged, its text has changed, or its family is not installed;
-            or it has a network, and the settings of JAX cannot serve.
+        BadInput: No run was started there, its files are missing or damaged, its family is not installed, or it needs
+            a plug-in whose module was not named; or it has a network, and the settings of JAX cannot serve.
     """
+    allow([plugins] if isinstance(plugins, str) else plugins)
     folder = catalog.expand_run(folder)
     settings = workdir.read_settings(folder)
     words = vocabulary.load(folder / workdir.VOCABULARY)
@@ -51,7 +57,7 @@ def load(folder: Path) -> tuple[Settings, vocabulary.Vocabulary, LanguageModel]:
         check_family(settings.model, factory.NGRAM_MODELS)
     except BadInput as error:
         raise BadInput(f'{folder}: the code of its model is not installed ({error})') from None
-    return settings, words, factory.estimate(settings, prepare_recorded(settings, folder), folder)
+    raise BadInput(f'{file}: missing; run the training command again')
 
 
 def _load_network(folder: pathlib.Path, settings: Settings, words: vocabulary.Vocabulary) -> LanguageModel:
@@ -64,11 +70,11 @@ def _load_network(folder: pathlib.Path, settings: Settings, words: vocabulary.Vo
     is_packed = (folder / packed.PARAMETERS).exists()
     if not (is_packed or (folder / 'checkpoints').is_dir()):
         raise BadInput(f'{folder}: has no checkpoint yet')
-    network, state = example_state(folder, settings, words)
+    network, params = example_parameters(folder, settings, words)
     if is_packed:
-        return NeuralLanguageModel(network, _read_parameters(folder / packed.PARAMETERS, state.params))
+        return NeuralLanguageModel(network, _read_parameters(folder / packed.PARAMETERS, params))
     with contextlib.closing(checkpoints.CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
-        return NeuralLanguageModel(network, store.restore_best(state, state.params))
+        return NeuralLanguageModel(network, store.restore_best(params))
 
 
 def _read_parameters(path: pathlib.Path, example: Params) -> Params:
@@ -102,9 +108,6 @@ def packed_members(folder: pathlib.Path, scratch: pathlib.Path) -> dict[str, pat
     if is_network(settings.model):
         members[packed.PARAMETERS] = scratch / packed.PARAMETERS
         archives.write(scratch / packed.PARAMETERS, arrays_of(model), {})
-    elif storage.MODEL_FILE not in members:  # it was deleted, and `load` estimated the model again
-        members[storage.MODEL_FILE] = scratch / storage.MODEL_FILE
-        storage.save(model, scratch / storage.MODEL_FILE)
     write_atomically(scratch / card.FILE, card.make(catalog.read_run(folder)))
     members[card.FILE] = scratch / card.FILE
     if catalog.is_finished(folder / catalog.SPELLING):
@@ -114,27 +117,31 @@ def packed_members(folder: pathlib.Path, scratch: pathlib.Path) -> dict[str, pat
     return members
 
 
-def example_state(folder: pathlib.Path, settings: Settings, words: vocabulary.Vocabulary) -> tuple[Network, TrainState]:
-    """Returns a run's network and the shapes and types of its training state, without arrays.
+def example_parameters(
+    folder: pathlib.Path, settings: Settings, words: vocabulary.Vocabulary
+) -> tuple[Network, Params]:
+    """Returns a run's network and the shapes and types of its parameters, without arrays.
 
     Raises:
-        BadInput: The state is larger than this machine's memory. Zeros take little room in a checkpoint, so that a
-            small folder can declare any size.
+        BadInput: The parameters are larger than this machine's memory.
     """
     from nplm_jax.models.network import Network  # noqa: PLC0415
-    from nplm_jax.training import step  # noqa: PLC0415
-    from nplm_jax.training.optimizers import hyperparameters_of  # noqa: PLC0415
 
     network = Network.from_settings(settings, words)
-    # An optimizer's state depends on neither the data nor the devices, and its structure is all that is needed.
-    program = step.make_program(settings, network, steps_per_epoch=1)
-    hyperparameters = hyperparameters_of(settings)
-    state = jax.eval_shape(lambda: step.init_state(program, hyperparameters))
-    size, memory = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state)), machine_memory()
+    params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
+    check_memory(folder, params, 'its network')
+    return network, params
+
+
+def check_memory(folder: pathlib.Path, arrays: Any, what: str) -> None:
+    """Raises BadInput if arrays, of which the shapes are given, are larger than this machine's memory.
+
+    Zeros take little room in a checkpoint, so that a small folder can declare any size.
+    """
+    size, memory = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(arrays)), machine_memory()
     if size > memory:
-        sizes = f'{size / 1e9:,.0f} GB with its training state, but this machine has {memory / 1e9:,.0f} GB of memory'
-        raise BadInput(f'{folder}: its network needs {sizes}')
-    return network, state
+        sizes = f'{size / 1e9:,.0f} GB, but this machine has {memory / 1e9:,.0f} GB of memory'
+        raise BadInput(f'{folder}: {what} needs {sizes}')
 
 
 def machine_memory() -> float:

@@ -9,7 +9,7 @@ import math
 import pathlib
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.runs.catalog import PER_UNIT, SPLITS, has_numbers
 from nplm_jax.training import reporter
 from nplm_jax.training.schedule import Progress, Schedule
+from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import decode_lines, parse_json, read_bytes, write_atomically
 from nplm_jax.utils.shell import command_line, nplm_command
@@ -247,13 +248,18 @@ def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
     return '\n'.join(lines)
 
 
-def next_steps(folder: pathlib.Path) -> str:
-    """Returns where the figure of a finished run is, and commands to copy that use the run."""
-    nplm = nplm_command()
+def next_steps(folder: pathlib.Path, modules: Sequence[str] = ()) -> str:
+    """Returns where the figure of a finished run is, and commands to copy that use the run.
+
+    Args:
+        folder: The folder of the run.
+        modules: The modules of plug-ins that the commands need.
+    """
+    nplm, flags = nplm_command(), plugins.flags(modules)
     lines = [
-        command_line([*nplm, 'generate', folder]),
-        f'{command_line([*nplm, "score", folder])} < text.txt',
-        command_line([*nplm, 'explore', folder]),
+        command_line([*nplm, 'generate', folder, *flags]),
+        f'{command_line([*nplm, "score", folder, *flags])} < text.txt',
+        command_line([*nplm, 'explore', folder, *flags]),
         f'{command_line([*nplm, "compare", folder])} OTHER_RUN ...',
     ]
     figure = folder / 'learning_curve.png'

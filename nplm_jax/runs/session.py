@@ -210,7 +210,8 @@ def open_session(
         with multihost.primary_first():
             if primary:
                 stack.enter_context(workdir.claimed(folder, settings))
-                if (results := finished(folder)) is not None:
+                has_model = trains or (folder / storage.MODEL_FILE).exists()
+                if has_model and (results := finished(folder)) is not None:
                     session.results = results
                     workdir.refuse_changes(folder, difference(folder, settings, corpus))
         is_finished = bool(multihost.broadcast_from_primary(np.bool(session.results is not None)))

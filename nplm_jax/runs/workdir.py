@@ -145,10 +145,14 @@ def _read_config(folder: pathlib.Path) -> Settings:
         what = 'is a packed model; give the folder of a run' if folder.is_file() else 'no run was started there'
         raise BadInput(f'{folder}: {what}')
     record = _read_json(path)
-    try:
-        return config_lib.from_record(record)
-    except BadInput as error:  # the folder may be whole: a plug-in is elsewhere, or another version wrote it
+    try:  # the folder may be whole: another version wrote it, or a plug-in is elsewhere
+        recorded = config_lib.from_record(record)
+    except BadInput as error:
         raise BadInput(f'{path}: cannot be read ({error})') from None
+    try:
+        return config_lib.replace(recorded, {})
+    except BadInput as error:
+        raise BadInput(f'{path}: {error}') from None
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:

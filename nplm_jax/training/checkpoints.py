@@ -27,7 +27,7 @@ Tree = TypeVar('Tree')
 Best = TypeVar('Best')
 Result = TypeVar('Result')
 MAX_TO_KEEP = 3  # newest checkpoints that stay on the disk
-CHECKSUM = 'crc32'
+CHECKSUM, CHECKSUM_OF_BEST = 'crc32', 'crc32_of_best'
 
 
 class CheckpointError(Exception):
@@ -123,10 +123,11 @@ class CheckpointStore(Store):
         if (newest := self.latest_step()) == step:
             return
         state, best = jax.tree.map(np.asarray, (state, best))
+        checksums = {CHECKSUM: _checksum((state, best), progress), CHECKSUM_OF_BEST: _checksum(best, {})}
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(state),
             best=ocp.args.StandardSave(best),
-            progress=ocp.args.JsonSave({**progress, CHECKSUM: _checksum((state, best), progress)}),
+            progress=ocp.args.JsonSave({**progress, **checksums}),
         )
         try:
             saved = _quietly(lambda: self._manager.save(step, args=items))
@@ -159,15 +160,20 @@ class CheckpointStore(Store):
         Raises:
             BadInput: There are checkpoints and none can be read. They are not changed.
         """
+        restored = self._read_newest(lambda step: self._restore(step, state, best), before)
+        return restored and (*jax.tree.map(jnp.asarray, restored[:2]), restored[2])
+
+    def _read_newest(self, read: Callable[[int], Result], before: int | None = None) -> Result | None:
+        """Returns what `read` does of the newest checkpoint that it can read; see `restore`."""
         damaged: dict[int, str] = {}
         for step in sorted((s for s in self._manager.all_steps() if before is None or s < before), reverse=True):
             try:
-                restored = _quietly(functools.partial(self._restore, step, state, best))
+                result = _quietly(functools.partial(read, step))
             except CheckpointError as error:
                 damaged[step] = str(error)
                 continue
             self._rename_damaged(damaged, step)
-            return *jax.tree.map(jnp.asarray, restored[:2]), restored[2]
+            return result
         if damaged:
             reason = f'of update {max(damaged)}: {damaged[max(damaged)]}'
             message = f'no checkpoint can be read ({reason}); move the folder away to start again'
@@ -187,19 +193,30 @@ class CheckpointStore(Store):
             self._manager.reload()
 
     def _restore(self, step: int, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]]:
-        folder, examples = pathlib.Path(self._manager.directory) / str(step), {'state': state, 'best': best}
+        (state, best), progress = self._read(step, {'state': state, 'best': best})
+        progress.pop(CHECKSUM_OF_BEST, None)
+        if progress.pop(CHECKSUM, None) != _checksum((state, best), progress):
+            raise ValueError('its checksum differs')
+        return state, best, progress
+
+    def _restore_best(self, step: int, best: Best) -> Best:
+        (best,), progress = self._read(step, {'best': best})
+        if progress.get(CHECKSUM_OF_BEST, checksum := _checksum(best, {})) != checksum:  # earlier versions saved none
+            raise ValueError('its checksum differs')
+        return best
+
+    def _read(self, step: int, examples: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Returns some items of a checkpoint, in the structure of an example of each, and its progress."""
+        folder = pathlib.Path(self._manager.directory) / str(step)
         # Restore in the structure on disk: earlier versions saved None for parameters that a network does not have.
         targets = {item: self._check_arrays(folder / item, example) for item, example in examples.items()}
         items = {item: ocp.args.StandardRestore(target) for item, target in targets.items()}
         restored = self._manager.restore(step, args=ocp.args.Composite(**items, progress=ocp.args.JsonRestore()))
-        state, best = (
+        trees = [
             ocp.tree.from_flat_dict(ocp.tree.to_flat_dict(restored[item], sep='.'), example, sep='.')
             for item, example in examples.items()
-        )
-        progress = dict(restored.progress)
-        if progress.pop(CHECKSUM, None) != _checksum((state, best), progress):
-            raise ValueError('its checksum differs')
-        return state, best, progress
+        ]
+        return trees, dict(restored.progress)
 
     def _check_arrays(self, folder: pathlib.Path, example: Any) -> Any:
         """Compares shapes and types before any array is read: Orbax would silently cast, cut or pad arrays.
@@ -223,11 +240,18 @@ class CheckpointStore(Store):
                 raise ValueError(f'{folder.name}.{name}: {in_checkpoint} in the checkpoint, {by_config} by the config')
         return jax.tree.map(lambda x: np.empty(x.shape, x.dtype), tree_on_disk)
 
-    def restore_best(self, state: Any, best: Best) -> Best:
-        """Returns the best parameters of the newest checkpoint. Raises BadInput if no checkpoint can be read."""
-        if (restored := self.restore(state, best)) is None:
+    def restore_best(self, best: Best) -> Best:
+        """Returns the best parameters of the newest checkpoint, and reads nothing else of it.
+
+        Args:
+            best: An example of them: their structure, shapes and types.
+
+        Raises:
+            BadInput: No checkpoint can be read.
+        """
+        if (restored := self._read_newest(lambda step: self._restore_best(step, best))) is None:
             raise BadInput(f'{self._manager.directory}: has no checkpoint')
-        return restored[1]
+        return jax.tree.map(jnp.asarray, restored)
 
     def close(self) -> None:
         """Frees Orbax's threads."""

@@ -15,13 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nplm_jax import config
 from nplm_jax.data import dataset
 from nplm_jax.distributed import multihost
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import Store
 from nplm_jax.training.loop import TrainingRun, restore_or_init, run_chunk
 from nplm_jax.training.step import Program, RunInputs, TrainState
-from nplm_jax.utils import finite
+from nplm_jax.utils import finite, plugins
 from nplm_jax.utils.errors import NonFiniteError
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.shell import command_line, nplm_command
@@ -102,7 +103,8 @@ def explain(error: NonFiniteError, run: TrainingRun, store: Store, folder: pathl
             text = to_json(dataclasses.asdict(update), convert_nonfinite=str, indent=2)  # 'inf' instead of null
             write_atomically(folder / FILE, text + '\n')
             lines.append(f'all positions and norms: {folder / FILE}')
-    command = [*nplm_command(), 'replay', f'--workdir={folder}', f'--step={update.number}']
+    flags = plugins.flags(config.plugin_modules(run.settings))
+    command = [*nplm_command(), 'replay', f'--workdir={folder}', f'--step={update.number}', *flags]
     lines.append(f'replay this update: {command_line(command)}')
     return NonFiniteError('\n'.join(lines), error.detected_at)
 

@@ -38,6 +38,13 @@ class OptionsOf(NamedTuple):
     is_class: bool
 
 
+class UncheckedOptions(dict[str, Any]):
+    """The options of a plug-in that is not imported, by name: plain data, hashable as other sections are."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
 def key(default: Any, meaning: str) -> Any:
     """Returns a field with its default and its meaning, which the reference of keys and `--print_config` show."""
     return dataclasses.field(default=default, metadata={'meaning': meaning})
@@ -48,18 +55,20 @@ def at_least(least: float) -> Check:
     return Check(f'must be {least} or more', lambda value: math.isfinite(value) and value >= least)
 
 
-def build(settings_class: type[T], flat: Mapping[str, Any]) -> T:
+def build(settings_class: type[T], flat: Mapping[str, Any], imports: bool = True) -> T:
     """Builds a dataclass, and the dataclasses in its fields, from values by flattened key.
 
     Args:
         settings_class: The dataclass. The annotation of each field says what its value may be.
         flat: The values; a key that is not among them has its default.
+        imports: Whether to import the plug-ins that the user named, to check their options. The options of others
+            are `UncheckedOptions`.
 
     Raises:
         BadInput: A key is unknown, or has a wrong type or an impossible value.
     """
     remaining = dict(flat)
-    settings = _build_section(settings_class, remaining, '')
+    settings = _build_section(settings_class, remaining, '', imports)
     for name in remaining:
         *sections, _ = name.split('.')
         allowed = dataclasses.asdict(settings)
@@ -69,7 +78,7 @@ def build(settings_class: type[T], flat: Mapping[str, Any]) -> T:
     return typing.cast(T, settings)
 
 
-def _build_section(section_class: type, flat: dict[str, Any], prefix: str) -> Any:
+def _build_section(section_class: type, flat: dict[str, Any], prefix: str, imports: bool) -> Any:
     """Removes the keys of a section from `flat`, checks their values and returns the section."""
     values: dict[str, Any] = {}
     for field, kind in typing.get_type_hints(section_class, include_extras=True).items():
@@ -78,14 +87,27 @@ def _build_section(section_class: type, flat: dict[str, Any], prefix: str) -> An
         if marks and isinstance(marks[0], OptionsOf):
             chooser, is_class = marks[0]
             plugin = values.get(chooser, getattr(section_class, chooser))
+            if plugins.is_path(plugin) and not (imports and plugins.is_allowed(plugin)):
+                values[field] = _pop_options(flat, name)
+                continue
             kind = plugins.options_class(f'{prefix}{chooser}', plugin, is_class)
         if dataclasses.is_dataclass(kind):
             value = flat.pop(name, {})  # `flatten` leaves only an empty section, or a value that is no section
             require(value == {}, name, value, 'must be a section')
-            values[field] = _build_section(typing.cast(type, kind), flat, f'{name}.')
+            values[field] = _build_section(typing.cast(type, kind), flat, f'{name}.', imports)
         elif name in flat:
             values[field] = _checked(flat.pop(name), kind, name)
     return section_class(**values)
+
+
+def _pop_options(flat: dict[str, Any], name: str) -> UncheckedOptions:
+    """Removes the options of a plug-in that is not imported from `flat`, and returns them by name."""
+    value = flat.pop(name, {})
+    require(value == {}, name, value, 'must be a section')
+    options = {key: flat.pop(key) for key in list(flat) if key.startswith(f'{name}.')}
+    for key, value in options.items():
+        require(type(value) in plugins.OPTION_TYPES, key, value, 'must be a string, a number or a bool')
+    return UncheckedOptions({key.removeprefix(f'{name}.'): value for key, value in options.items()})
 
 
 def _checked(value: Any, kind: Any, name: str) -> Any:

@@ -2,6 +2,9 @@
 
 A model body or an output layer is a class; its options are the fields of the frozen dataclass `Options` in it. A corpus
 or an optimizer is a function; its options are its keyword arguments. Every option has a default.
+
+A module is imported only if the user named it: folders and files of runs are data, and may come from a stranger. The
+names lie in an environment variable, so that child processes inherit them.
 """
 
 import contextlib
@@ -16,16 +19,17 @@ import sys
 import sysconfig
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from nplm_jax.utils.errors import BadInput, first_line, require
 
 IMPORT_PATH = 'an import path, package.module:Name'
+ENVIRONMENT = 'NPLM_PLUGINS'  # the environment variable with the modules that the user named, separated by commas
 _digests: dict[str, tuple[Any, str]] = {}  # by module: the spec that it was imported by, and its digest
 _GIVEN = ('learning_rate',)  # arguments that the package passes, which are not options
 DECAY = 'weight_decay'  # in the name of an optimizer's argument: 0 by default, since `optimizer.decay` decays
-_TYPES = (bool, int, float, str)  # allowed types of a function's options
+OPTION_TYPES = (bool, int, float, str)  # allowed types of a function's options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,26 +42,64 @@ def is_path(name: str) -> bool:
     return ':' in name
 
 
+def module_of(path: str) -> str:
+    """Returns the module of an import path."""
+    return path.partition(':')[0]
+
+
+def is_module(name: str) -> bool:
+    """Returns whether a module can have this name, `package.module`."""
+    return all(map(str.isidentifier, name.split('.')))
+
+
+def allow(modules: Iterable[str]) -> None:
+    """Names modules that this process and its children may import as plug-ins, with the modules in them.
+
+    Raises:
+        BadInput: A name is not that of a module.
+    """
+    named = _named()
+    for module in modules:
+        require(is_module(module), 'plugins', module, 'must be the name of a module, such as my_models')
+        if module not in named:
+            os.environ[ENVIRONMENT] = ','.join(named := [*named, module])
+
+
+def flags(modules: Iterable[str]) -> list[str]:
+    """Returns the flag of a command that names modules; none without modules."""
+    names = ','.join(modules)
+    return [f'--plugins={names}'] if names else []
+
+
+def is_allowed(path: str) -> bool:
+    """Returns whether the user named the module of an import path, or a package that it is in."""
+    return any(f'{module_of(path)}.'.startswith(f'{module}.') for module in _named())
+
+
+def _named() -> list[str]:
+    return [name for name in map(str.strip, os.environ.get(ENVIRONMENT, '').split(',')) if name]
+
+
 def load(key: str, path: str) -> Any:
     """Returns the object that an import path names; modules in the working folder can be imported.
-
-    Modules of the standard library are refused: some act when they are imported, and some of their functions execute
-    their arguments (`timeit.timeit`). The folder of a run from somebody else could name them.
 
     Args:
         key: The config key, for messages.
         path: `package.module:Name`.
 
     Raises:
-        BadInput: There is no such module or name, it is of the standard library, or importing the module fails.
+        BadInput: The user did not name the module, there is no such module or name, or importing the module fails.
     """
     module_name, _, name = path.partition(':')
-    _refuse_standard_library(key, path, module_name)
+    require(is_module(module_name), key, path, f'must be {IMPORT_PATH}')
+    if not is_allowed(path):
+        ways = f"--plugins={module_name}, {ENVIRONMENT}={module_name} or load(..., plugins=['{module_name}'])"
+        raise BadInput(f'{key}={path!r}: {module_name} is not imported; if you trust its code, name it: {ways}')
     if (folder := os.getcwd()) not in sys.path:
         sys.path.append(folder)
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a module may be a program that ends
         if isinstance(error, ModuleNotFoundError) and error.name and f'{module_name}.'.startswith(f'{error.name}.'):
             where = 'in the working folder or among the installed packages'
             raise BadInput(f'{key}={path!r}: there is no module {error.name} {where}') from None
@@ -66,10 +108,7 @@ def load(key: str, path: str) -> Any:
     _digest(module)  # now: the file may be edited while this process lasts
     require(bool(name), key, path, 'must have a name after the colon')
     require(hasattr(module, name), key, path, f'{module_name} has no {name}')
-    found = getattr(module, name)
-    if inspect.isroutine(found):
-        _refuse_standard_library(key, path, found.__module__ or '')  # also where another module has imported it
-    return found
+    return getattr(module, name)
 
 
 def digest(key: str, path: str) -> str:
@@ -101,12 +140,6 @@ def _digest(module: types.ModuleType) -> str:
             found = hashlib.sha256(pathlib.Path(getattr(module, '__file__', None) or '').read_bytes()).hexdigest()
         _digests[module.__name__] = module.__spec__, found
     return found
-
-
-def _refuse_standard_library(key: str, path: str, module_name: str) -> None:
-    """Raises BadInput if a module is of Python's standard library."""
-    is_standard = module_name.partition('.')[0] in sys.stdlib_module_names
-    require(not is_standard, key, path, "must not be of Python's standard library")
 
 
 def load_class(key: str, path: str, base: type) -> Any:
@@ -169,7 +202,7 @@ def options_class(key: str, name: str, is_class: bool) -> type:
 
 @functools.cache
 def _arguments(function: Callable[..., Any]) -> type:
-    """Returns a dataclass of the arguments that a config can set: those with a default of a type in _TYPES."""
+    """Returns a dataclass of the arguments that a config can set: those with a default of a type in OPTION_TYPES."""
     try:
         hints = typing.get_type_hints(function, include_extras=True)
     except Exception:  # noqa: BLE001 (annotations may use names that only a type checker imports)
@@ -177,8 +210,8 @@ def _arguments(function: Callable[..., Any]) -> type:
     fields = []
     for name, parameter in inspect.signature(function).parameters.items():
         default = 0.0 if DECAY in name and type(parameter.default) in (int, float) else parameter.default
-        if name not in _GIVEN and type(default) in _TYPES:
+        if name not in _GIVEN and type(default) in OPTION_TYPES:
             hint = hints.get(name)
-            is_plain = getattr(hint, '__origin__', hint) in _TYPES
+            is_plain = getattr(hint, '__origin__', hint) in OPTION_TYPES
             fields.append((name, hint if is_plain else type(default), dataclasses.field(default=default)))
     return dataclasses.make_dataclass(f'{function.__name__}_options', fields, frozen=True)

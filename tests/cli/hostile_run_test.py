@@ -27,13 +27,15 @@ def refuse(lines, *arguments):
     return stderr[0]
 
 
-@pytest.mark.parametrize('command', [['next'], ['replay', '--step=1']])
-def test_a_network_larger_than_the_memory_is_refused_before_anything_is_read(run, command, lines):
+@pytest.mark.parametrize(
+    'command,what', [(['next'], 'its network'), (['replay', '--step=1'], 'the training state of its network')]
+)
+def test_a_network_larger_than_the_memory_is_refused_before_anything_is_read(run, command, what, lines):
     config = json.loads((run / 'config.json').read_text())
     config['model'] |= {'h': 10**6, 'm': 10**6}
     (run / 'config.json').write_text(json.dumps(config))
     message = refuse(lines, command[0], run, *command[1:])
-    assert message.startswith(f'{run}: its network needs 8,000 GB with its training state, but this machine')
+    assert message.startswith(f'{run}: {what} needs 8,000 GB, but this machine')
 
 
 def test_info_follows_no_link_and_counts_it_as_a_link(run, nplm_command):

@@ -59,7 +59,7 @@ def test_a_run_of_a_family_that_is_not_installed_names_it_and_those_that_are(tmp
         experiment.load(tmp_path / 'run')
 
 
-def test_a_count_based_run_is_loaded_without_its_text_and_without_its_model_only_from_the_same_text(tmp_path):
+def test_a_count_based_run_is_loaded_without_its_text_but_not_without_its_model_which_training_makes_again(tmp_path):
     (tmp_path / 'text').write_text('a b c a b c a b c a b c a c b')
     c = config('add_delta', 2)
     c.corpus.name, c.corpus.path = 'text', str(tmp_path / 'text')
@@ -68,13 +68,16 @@ def test_a_count_based_run_is_loaded_without_its_text_and_without_its_model_only
     _, words, model = experiment.load(tmp_path / 'run')
     (tmp_path / 'run' / 'model.safetensors').unlink()
     (tmp_path / 'gone').rename(tmp_path / 'text')
+    with pytest.raises(BadInput, match='/run/model.safetensors: missing; run the training command again$'):
+        experiment.load(tmp_path / 'run')
+    experiment.run(c, tmp_path / 'run')
     contexts = np.arange(len(words))[:, None]
     again = experiment.load(tmp_path / 'run')[2]
     np.testing.assert_array_equal(model.next_word(contexts), again.next_word(contexts))
-    assert not (tmp_path / 'run' / 'model.safetensors').exists()  # loading writes nothing
+    (tmp_path / 'run' / 'model.safetensors').unlink()
     (tmp_path / 'text').write_text('a b c a b c a b c a b c a c d')
     with pytest.raises(BadInput, match='was started on a different text'):
-        experiment.load(tmp_path / 'run')
+        experiment.run(c, tmp_path / 'run')
 
 
 def test_the_interpolated_model_is_a_trigram():

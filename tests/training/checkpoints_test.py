@@ -139,7 +139,7 @@ def test_a_read_only_store_changes_nothing(tmp_path):
     next((tmp_path / '3' / 'progress').iterdir()).write_text('{"seconds": ')
     before = sorted(tmp_path.rglob('*'))
     store = CheckpointStore(tmp_path, read_only=True)
-    assert float(store.restore_best(STATE, BEST)['w'][0, 0]) == -2
+    assert float(store.restore_best(BEST)['w'][0, 0]) == -2
     store.close()
     assert sorted(tmp_path.rglob('*')) == before
 
@@ -171,7 +171,7 @@ def test_saving_below_the_newest_is_an_error_and_the_same_again_is_not(tmp_path)
 def test_the_best_of_an_empty_folder_is_an_error(tmp_path):
     store = CheckpointStore(tmp_path)
     with pytest.raises(BadInput, match='has no checkpoint'):
-        store.restore_best(STATE, BEST)
+        store.restore_best(BEST)
     store.close()
 
 

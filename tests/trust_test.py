@@ -1,0 +1,159 @@
+"""Folders of runs and packed models are data: what a stranger writes into one is not executed."""
+
+import io
+import json
+import shutil
+import sys
+
+import pytest
+
+from configs import sentences
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.runs import catalog, experiment, keys, loading, packed
+from nplm_jax.training import optimizers
+from nplm_jax.utils import plugins
+from nplm_jax.utils.errors import BadInput
+
+PAYLOAD = """open('executed', 'a').close()
+
+def texts(path='x'):
+    open('executed', 'a').close()
+    return ['a text']
+
+class Body: ...
+"""
+EVIL = 'runs.evil.payload'
+NUMPY = 'numpy.lib._utils_impl:_makenamedict'
+TOKENIZER = 'tokenizer_config.json'
+REFUSED = 'is not imported; if you trust its code, name it: --plugins='
+
+
+@pytest.fixture
+def evil(folders, tmp_path, monkeypatch):
+    """Returns a function that makes a folder, in which Python finds the module `runs.evil.payload`, of a good run."""
+
+    def make(kind, changes):
+        folder = shutil.copytree(folders / kind, tmp_path / 'runs' / 'evil')
+        (folder / 'payload.py').write_text(PAYLOAD)
+        for file, values in changes.items():
+            content = json.loads((folder / file).read_text())
+            for key, value in values.items():
+                *sections, name = key.split('.')
+                section = content[sections[0]] if sections else content
+                section[name] = value
+            (folder / file).write_text(json.dumps(content))
+        return folder
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, 'path', ['', *sys.path])  # as of `python -m nplm_jax.cli`
+    monkeypatch.setenv(plugins.ENVIRONMENT, '')
+    monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
+    return make
+
+
+@pytest.fixture
+def refusal(lines, monkeypatch):
+    """Returns a function that returns the one line with which a command refuses, with exit code 2."""
+
+    def call(*words):
+        monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'i like dog')))
+        lines()
+        with pytest.raises(SystemExit) as end:
+            cli.main(list(map(str, words)))
+        stdout, stderr = lines()
+        assert end.value.code == 2 and not stdout and len(stderr) == 1, stderr
+        return stderr[0]
+
+    return call
+
+
+CHANGES = {
+    'corpus.name': {'config.json': {'corpus.name': f'{EVIL}:texts', 'corpus.options': {'path': 'x'}}},
+    'model.family': {'config.json': {'model.family': f'{EVIL}:Body', 'model.options': {'power': 2.0}}},
+    'output.kind': {'config.json': {'output.kind': f'{EVIL}:Body'}},
+    'optimizer.name': {'config.json': {'optimizer.name': f'{EVIL}:texts'}},
+    'corpus.tokens': {'config.json': {'corpus.tokens': f'{EVIL}:Body'}, TOKENIZER: {'kind': f'{EVIL}:Body'}},
+}
+
+
+@pytest.mark.parametrize('key', CHANGES)
+def test_the_module_of_a_folder_is_not_imported(key, evil, nplm_command, refusal, lines, tmp_path, monkeypatch):
+    folder = evil('network', CHANGES[key])
+    for words in (['runs'], ['info', folder], ['info', folder, '--json'], ['compare', folder]):
+        printed, errors = nplm_command(*words)
+        assert printed and not errors, errors
+    if key in ('corpus.name', 'optimizer.name'):  # a trained model needs neither
+        monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'i like dog')))
+        assert nplm_command('score', folder)[0]
+        line = refusal('replay', folder, '--step=1')
+    else:
+        line = refusal('score', folder)
+    assert f'{key}=' in line and f'{REFUSED}{EVIL}, ' in line
+    assert not (tmp_path / 'executed').exists() and EVIL not in sys.modules
+
+
+def test_listing_imports_nothing_even_of_named_modules(evil, nplm_command, tmp_path, monkeypatch):
+    folder = evil('network', CHANGES['corpus.tokens'])
+    monkeypatch.setenv(plugins.ENVIRONMENT, EVIL)
+    for words in (['runs'], ['info', folder], ['compare', folder]):
+        assert nplm_command(*words)[0]
+    assert not (tmp_path / 'executed').exists()
+
+
+@pytest.mark.parametrize('command', ['mix', 'adapt', 'spell'])
+def test_the_corpus_function_of_a_folder_is_not_called(command, evil, refusal, tmp_path):
+    folders = [evil('counts', CHANGES['corpus.name'])]
+    if command == 'mix':
+        folders.append(shutil.copytree(folders[0], tmp_path / 'copy'))
+    assert f"corpus.name='{EVIL}:texts': {EVIL} {REFUSED}" in refusal(command, *folders)
+    assert not (tmp_path / 'executed').exists()
+
+
+@pytest.mark.parametrize('path,option', [(f'{EVIL}:texts', 'path'), (NUMPY, 'module')])
+def test_a_packed_model_without_arrays_is_refused_and_calls_nothing(
+    path, option, evil, refusal, nplm_command, tmp_path
+):
+    changes = {'corpus.name': path, 'corpus.options': {option: f'{EVIL}'}}
+    folder = evil('counts', {'config.json': changes})
+    members = [catalog.CONFIG, catalog.CORPUS, catalog.VOCABULARY, catalog.RESULTS, TOKENIZER]
+    packed.write(tmp_path / 'evil.nplm', {name: folder / name for name in members})
+    for words in (['info'], ['compare']):
+        assert nplm_command(*words, tmp_path / 'evil.nplm')[0]
+    assert refusal('score', tmp_path / 'evil.nplm').endswith(
+        '/evil/model.safetensors: missing; run the training command again'
+    )
+    with pytest.raises(BadInput, match='missing; run the training command again$'):
+        loading.load(tmp_path / 'evil.nplm')
+    assert not (tmp_path / 'executed').exists() and EVIL not in sys.modules
+
+
+def test_a_module_that_ends_the_process_is_one_line(refusal, evil, tmp_path):
+    folder = evil('network', {'config.json': {'model.family': 'ends:Body'}})
+    (tmp_path / 'ends.py').write_text('import sys; sys.exit(0)')
+    line = refusal('score', folder, '--plugins=ends')
+    assert line.endswith("model.family='ends:Body': importing ends failed (SystemExit: 0)")
+
+
+@pytest.mark.parametrize('name', ['my_models:Body', 'my models', ''])
+def test_a_name_that_no_module_has_is_refused(name, refusal, folders, monkeypatch):
+    monkeypatch.setenv(plugins.ENVIRONMENT, '')
+    line = refusal('score', folders / 'network', f'--plugins=a,{name}')
+    assert line == f'plugins={name!r}: must be the name of a module, such as my_models'
+
+
+def test_a_name_covers_the_modules_of_a_package_and_no_other(monkeypatch):
+    monkeypatch.setenv(plugins.ENVIRONMENT, 'mine.parts')
+    allowed = {
+        path: plugins.is_allowed(path) for path in ('mine.parts:A', 'mine.parts.more:A', 'mine:A', 'mine.parts2:A')
+    }
+    assert allowed == {'mine.parts:A': True, 'mine.parts.more:A': True, 'mine:A': False, 'mine.parts2:A': False}
+
+
+def test_loading_builds_no_optimizer_and_reads_parameters_alone(tmp_path, monkeypatch):
+    experiment.run(keys.override(sentences.get_config(), {'train.epochs': 1}), tmp_path / 'run')
+    before = loading.load(tmp_path / 'run')[2].params
+    monkeypatch.setattr(optimizers, 'make_optimizer', None)
+    for state in (tmp_path / 'run' / 'checkpoints').glob('*/state'):
+        shutil.rmtree(state)
+    after = loading.load(tmp_path / 'run')[2].params
+    assert before.keys() == after.keys() and all((before[name] == after[name]).all() for name in before)
