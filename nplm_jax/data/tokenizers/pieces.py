@@ -98,7 +98,10 @@ class PieceTokenizer(ByteLevelTokenizer):
     def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
         """See `ByteLevelTokenizer`."""
         if self.piece_model == 'bpe':
-            return tuple(f'{left} {right}' for left, right in model['merges'])
+            merges = [(left, right) for left, right in model['merges']]
+            if not {part for merge in merges for part in merge} <= model['vocab'].keys() - {''}:
+                raise ValueError('merges what is no token')
+            return tuple(f'{left} {right}' for left, right in merges)
         scores = [(piece, float(score)) for piece, score in model['vocab'] if score != _SPECIAL_SCORE]
         return tuple(f'{piece} {score!r}' for piece, score in sorted(scores, key=lambda item: (-item[1], item[0])))
 
