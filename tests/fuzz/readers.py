@@ -183,10 +183,8 @@ def _emissions(save: Callable[..., None]) -> bytes:
 
 @functools.cache
 def _tokenizer(kind: str) -> PieceTokenizer:
-    text = [
-        Piece('the cat sat on the mat, the dog and the cats; every man sees trees there, Übung 日本。\n' * 30, True)
-    ]
-    return PieceTokenizer(piece_model=kind, pieces=300).learn([lambda: text], map)
+    text = (pathlib.Path(__file__).parents[2] / 'LICENSE').read_text() + ' Übung 日本。' * 9
+    return PieceTokenizer(piece_model=kind, pieces=300).learn([lambda: [Piece(text, True)]], map)
 
 
 def read_tokenizer(folder: pathlib.Path, data: bytes, kind: str, name: str) -> None:
@@ -202,11 +200,13 @@ def read_tokenizer(folder: pathlib.Path, data: bytes, kind: str, name: str) -> N
     assert _again(registry.load, ids, folder) == loaded
 
 
-def _tokenizer_file(kind: str, name: str) -> bytes:
+def _tokenizer_reader(kind: str, name: str) -> Reader:
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = _tokenizer(kind)
         registry.save(tokenizer, {token: i for i, token in enumerate(tokenizer.tokens)}, pathlib.Path(folder))
-        return (pathlib.Path(folder) / name).read_bytes()
+        valid = (pathlib.Path(folder) / name).read_bytes()
+    read = functools.partial(read_tokenizer, kind=kind, name=name)
+    return Reader(f'{name}, {kind}', [valid], read, cases=(100, 2_000), is_json=True)
 
 
 def read_results(folder: pathlib.Path, data: bytes) -> None:
@@ -339,11 +339,7 @@ READERS = [
     Reader('packed model', [_packed()], read_packed),
     Reader('packed model, right checksum', [_packed()], functools.partial(read_packed, seal=True)),
     Reader('emissions.npz', [_emissions(np.savez), _emissions(np.savez_compressed)], read_emissions),
-    *(
-        Reader(f'{name}, {kind}', [_tokenizer_file(kind, name)], functools.partial(read_tokenizer, kind=kind, name=name),
-               cases=(100, 2_000), is_json=True)
-        for kind, name in (('bpe', registry.RULES_FILE), ('unigram', registry.RULES_FILE), ('bpe', registry.CONFIG_FILE))
-    ),
+    *(_tokenizer_reader(*of) for of in itertools.product(('bpe', 'unigram'), registry.FILES)),
     Reader('config.json', [_config()], read_config, is_json=True),
     Reader('corpus.json', [_corpus_facts()], read_corpus_facts, is_json=True),
     Reader('results.json', [json.dumps(RESULTS, indent=2).encode()], read_results, is_json=True),
