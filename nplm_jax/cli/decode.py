@@ -12,7 +12,6 @@ weights as flags.
 """
 
 import argparse
-import pathlib
 import sys
 from collections.abc import Sequence
 
@@ -104,23 +103,10 @@ def read_lexicon(path: str, tokens: Sequence[str]) -> dict[str, list[list[str]]]
 
 def read_emissions(flags: argparse.Namespace, num_tokens: int) -> dict[str, object]:
     """Returns the emissions by utterance. Raises BadInput for a file that is damaged, empty or of other tokens."""
-    import zipfile
-
-    import numpy as np
-
     from nplm_jax import decoding
+    from nplm_jax.utils import npz
 
-    path: pathlib.Path = expand('--emissions', flags.emissions)
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            require(hasattr(file, 'files'), '--emissions', flags.emissions, 'must be a .npz with an array an utterance')
-            arrays = {name: file[name] for name in file.files}
-    except BadInput:
-        raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        raise BadInput(
-            f'--emissions={flags.emissions!r}: cannot be read ({str(error).partition(chr(10))[0]})'
-        ) from None
+    arrays = npz.read(f'--emissions={flags.emissions!r}', expand('--emissions', flags.emissions))
     require(bool(arrays), '--emissions', flags.emissions, 'holds no utterance')
     return {name: decoding.check_emissions(f'--emissions: {name}', x, num_tokens) for name, x in arrays.items()}
 

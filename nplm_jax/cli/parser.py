@@ -34,6 +34,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(f'nplm {command}', description=description, formatter_class=_Formatter, allow_abbrev=False)
         self._max_runs: int | None = 0
         self._owned: list[tuple[argparse.Action, str]] = []
+        self.register('type', float, _finite)
+        self.register('type', int, _int32)
 
     def add_runs(self, at_most: int | None = None, loads: bool = True) -> None:
         """Adds the folders of runs: positional, or each after a --workdir; `parse_args` puts all into `workdir`.
@@ -129,6 +131,20 @@ class Parser(argparse.ArgumentParser):
         hint = f'; {self.prog} --help lists the flags' if message.startswith('unrecognized arguments') else ''
         print(message + hint, file=sys.stderr)
         sys.exit(2)
+
+
+def _finite(text: str) -> float:
+    """Returns the number of a flag. Raises what argparse reports if it is none, or not finite."""
+    if not math.isfinite(number := float(text)):
+        raise argparse.ArgumentTypeError(f'{text!r}: must be finite')
+    return number
+
+
+def _int32(text: str) -> int:
+    """Returns the integer of a flag. Raises what argparse reports if it is none, or has more than 32 bits."""
+    if not -(2**31) <= (number := int(text)) < 2**31:
+        raise argparse.ArgumentTypeError(f'{text[:100]!r}: must be below 2**31')
+    return number
 
 
 def finite_numbers(texts: Iterable[str], problem: str) -> list[float]:

@@ -40,7 +40,6 @@ five starts. FILE has a reference for each id: of Moses in the line of the id, c
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -87,8 +86,6 @@ def main(argv: Sequence[str]) -> None:
     parser.add_owned('tune', '--measure', default='wer', choices=measures, help='with --tune: error to minimise')
     parser.add_json()
     flags = parser.parse_args(argv)
-    for key in ('model_weight', 'word_weight'):
-        require(math.isfinite(getattr(flags, key)), f'--{key}', getattr(flags, key), 'must be finite')
     require(not (flags.nbest and flags.summary), '--summary', True, 'does not belong to --nbest')
 
     from nplm_jax.cli import nbest

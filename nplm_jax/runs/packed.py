@@ -2,9 +2,12 @@
 
 The members are JSON, text and arrays (safetensors), stored without compression, sorted by name and without dates, so
 that a run gives the same bytes wherever it is packed. The comment of the zip names the format and the SHA-256 of all
-bytes before it. A file is unpacked once, into the cache, and is then a run's folder like any other.
+bytes before it. A file is unpacked once, into the cache, and is then a run's folder like any other. Each use compares
+the cache with the file, and unpacks it again where they differ.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -12,20 +15,20 @@ import re
 import shutil
 import stat
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO
 
 from nplm_jax.data.download import cache_folder
-from nplm_jax.utils.errors import BadInput, first_line
+from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import open_atomically, open_regular
+from nplm_jax.utils.zips import PIECE, open_zip
 
 SUFFIX, FORMAT = '.nplm', 1
 PARAMETERS = 'parameters.safetensors'  # of a network; those of its best checkpoint
 _COMMENT = 'nplm-jax model, format {}, sha256 '
 _DIGITS = 64  # of a SHA-256
 _MEMBER = re.compile(r'(spelling/)?[a-zA-Z]\w*(\.\w+){1,2}')  # spelling/ is a run inside the run's folder
-_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, OSError)  # of a strange zip
-_PIECE = 2**22  # bytes that are copied at once
+_MAX_MEMBERS = 100
 
 
 def write(path: pathlib.Path, files: Mapping[str, pathlib.Path]) -> None:
@@ -46,7 +49,7 @@ def write(path: pathlib.Path, files: Mapping[str, pathlib.Path]) -> None:
                 entry.create_system, entry.external_attr = 3, (stat.S_IFREG | 0o644) << 16
                 entry.file_size = source.stat().st_size
                 with archive.open(entry, 'w') as member, source.open('rb') as content:
-                    shutil.copyfileobj(content, member, _PIECE)
+                    shutil.copyfileobj(content, member, PIECE)
         digest = _digest(file)
         file.seek(-_DIGITS, os.SEEK_END)
         file.write(digest.encode())
@@ -56,23 +59,20 @@ def unpack(path: pathlib.Path) -> pathlib.Path:
     """Returns the folder in the cache that a packed model was unpacked to, now or earlier; its name is the file's.
 
     Raises:
-        BadInput: The file cannot be read, is damaged, of another format, or has members that no packed model has.
+        BadInput: The file cannot be read, is damaged, of another format, or has members that no packed model has; or
+            the disk refuses.
     """
-    with open_regular(f'RUN={str(path)!r}', path) as file:
-        digest = _check(path, file)
-        folder = cache_folder() / 'models' / digest / path.stem
-        if folder.is_dir():
-            return folder
-        temporary = folder.with_name(f'.{path.stem[:50]}.{os.getpid()}.tmp')
-        try:
-            temporary.mkdir(parents=True)
-            _extract(path, file, temporary)
-            if not folder.is_dir():  # another process may have been faster
-                temporary.rename(folder)
-        except OSError as error:
-            raise BadInput(f'RUN={str(path)!r}: cannot be unpacked into {folder.parent} ({error.strerror})') from None
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+    name = f'RUN={str(path)!r}'
+    with open_regular(name, path) as file:
+        folder = cache_folder() / 'models' / _check(path, file) / (path.stem.lstrip('.') or 'model')
+        with open_zip(f'{name}: not a zip of a model', file, _MAX_MEMBERS) as archive:
+            _check_members(path, archive.infolist(), file.seek(0, os.SEEK_END))
+            try:
+                if not _is_unpacked(archive, folder):
+                    with _locked(folder.parent):
+                        _replace(archive, folder)
+            except OSError as error:
+                raise BadInput(f'{name}: cannot be unpacked into {folder.parent} ({error.strerror})') from None
     return folder
 
 
@@ -91,27 +91,59 @@ def _check(path: pathlib.Path, file: IO[bytes]) -> str:
     return match[2].decode()
 
 
-def _extract(path: pathlib.Path, file: IO[bytes], folder: pathlib.Path) -> None:
-    """Writes the members into a folder. Raises BadInput, before anything is written, if there is a strange one."""
-    size = file.seek(0, os.SEEK_END)
+def _check_members(path: pathlib.Path, entries: Iterable[zipfile.ZipInfo], size: int) -> None:
+    """Raises BadInput if there is a member that no packed model has, or more than the `size` bytes of the file."""
+    names = set()
+    for entry in entries:
+        is_plain = stat.S_ISREG(entry.external_attr >> 16) and entry.compress_type == zipfile.ZIP_STORED
+        if not _MEMBER.fullmatch(entry.filename) or not is_plain or entry.filename in names:
+            raise BadInput(f'RUN={str(path)!r}: has the member {entry.filename[:100]!r}, which no model has')
+        names.add(entry.filename)
+        size -= entry.file_size
+    if size < 0:
+        raise BadInput(f'RUN={str(path)!r}: declares more bytes than it has')
+
+
+def _is_unpacked(archive: zipfile.ZipFile, folder: pathlib.Path) -> bool:
+    """Returns whether a folder holds the members, byte for byte, and no other visible file."""
+    files = {path.relative_to(folder).as_posix(): path for path in folder.glob('**/[!.]*') if not path.is_dir()}
+    return files.keys() == set(archive.namelist()) and all(_is_same(archive, *item) for item in files.items())
+
+
+def _is_same(archive: zipfile.ZipFile, name: str, path: pathlib.Path) -> bool:
+    if path.is_symlink() or not path.is_file() or path.stat().st_size != archive.getinfo(name).file_size:
+        return False
+    with archive.open(name) as member, path.open('rb') as file:
+        return all(file.read(len(piece)) == piece for piece in iter(lambda: member.read(PIECE), b''))
+
+
+@contextlib.contextmanager
+def _locked(folder: pathlib.Path) -> Iterator[None]:
+    """Makes a folder of the cache and waits until no other process unpacks there; removes what a killed one left."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / '.lock', 'a') as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        for leftover in folder.glob('.*.tmp'):
+            shutil.rmtree(leftover)
+        yield
+
+
+def _replace(archive: zipfile.ZipFile, folder: pathlib.Path) -> None:
+    """Unpacks the members into a folder, in place of what is there, unless another process has just done so."""
+    if _is_unpacked(archive, folder):
+        return
+    new, old = folder.with_name('.new.tmp'), folder.with_name('.old.tmp')
     try:
-        with zipfile.ZipFile(file) as archive:
-            entries = archive.infolist()
-            names = [entry.filename for entry in entries]
-            for entry in entries:
-                is_plain = stat.S_ISREG(entry.external_attr >> 16) and entry.compress_type == zipfile.ZIP_STORED
-                if not _MEMBER.fullmatch(entry.filename) or not is_plain or names.count(entry.filename) > 1:
-                    raise BadInput(f'RUN={str(path)!r}: has the member {entry.filename[:100]!r}, which no model has')
-            if sum(entry.file_size for entry in entries) > size:
-                raise BadInput(f'RUN={str(path)!r}: declares more bytes than it has')
-            for name in names:
-                (folder / name).parent.mkdir(exist_ok=True)
-                with archive.open(name) as member, open_atomically(folder / name) as out:
-                    shutil.copyfileobj(member, out, _PIECE)
-    except BadInput:
-        raise
-    except _ERRORS as error:
-        raise BadInput(f'RUN={str(path)!r}: not a zip of a model ({first_line(error)[:200]})') from None
+        for name in archive.namelist():
+            (new / name).parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(name) as member, open_atomically(new / name) as out:
+                shutil.copyfileobj(member, out, PIECE)
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+    finally:
+        for temporary in (new, old):
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _digest(file: IO[bytes]) -> str:
@@ -119,7 +151,7 @@ def _digest(file: IO[bytes]) -> str:
     total, left = hashlib.sha256(), file.seek(0, os.SEEK_END) - _DIGITS
     file.seek(0)
     while left > 0:
-        piece = file.read(min(left, _PIECE))
+        piece = file.read(min(left, PIECE))
         total.update(piece)
         left -= len(piece) or left
     return total.hexdigest()

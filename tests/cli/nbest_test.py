@@ -93,7 +93,7 @@ WRONG = [
     (MOSES + '\n1 ||| a', ['--tune=references'], 'stdin:5: expected id ||| words ||| a number'),
     (MOSES, ['--tune=nowhere'], 'nowhere: cannot be read'),
     (MOSES, ['--score_files=costs.txt'], "--score_files='costs.txt': belongs to --format=kaldi"),
-    (MOSES, ['--word_weight=nan'], '--word_weight=nan: must be finite'),
+    (MOSES, ['--word_weight=nan'], "argument --word_weight: 'nan': must be finite"),
 ]  # fmt: skip
 
 

@@ -177,6 +177,30 @@ def test_a_damaged_tokenizer_is_one_line(tmp_path, name, change):
         vocabulary.load(tmp_path / 'vocabulary.txt')
 
 
+@pytest.mark.parametrize('merge', [['', 'Ġth'], ['Ġth', ''], ['Ġ', 'nope'], ['Ġ', ['t']], ['Ġ', None]])
+def test_a_merge_of_what_is_no_token_is_one_line(tmp_path, merge):
+    tokenizer = TOKENIZERS['bpe']
+    vocabulary.save(Vocabulary(tokenizer.tokens, (0,) * len(tokenizer.tokens), tokenizer), tmp_path / 'vocabulary.txt')
+    _damage(tmp_path, lambda values: values['model']['merges'].append(merge))
+    with pytest.raises(BadInput, match=r'tokenizer\.json: is not that of a tokenizer of kind pieces'):
+        vocabulary.load(tmp_path / 'vocabulary.txt')
+
+
+@pytest.mark.parametrize(
+    'name, change',
+    [
+        ('bpe', lambda model: model['merges'].append(model['merges'][0])),
+        ('unigram', lambda model: model['vocab'].__setitem__(-1, [model['vocab'][-1][0], 'nan'])),
+    ],
+)
+def test_a_repeated_merge_and_a_score_that_is_no_number_are_one_line(tmp_path, name, change):
+    tokenizer = TOKENIZERS[name]
+    vocabulary.save(Vocabulary(tokenizer.tokens, (0,) * len(tokenizer.tokens), tokenizer), tmp_path / 'vocabulary.txt')
+    _damage(tmp_path, lambda values: change(values['model']))
+    with pytest.raises(BadInput, match=r'tokenizer\.json: is not that of a tokenizer of kind pieces'):
+        vocabulary.load(tmp_path / 'vocabulary.txt')
+
+
 @pytest.mark.parametrize('name, other', [('bpe', 'unigram'), ('unigram', 'bpe'), ('characters', 'bytes')])
 def test_a_tokenizer_of_another_run_is_one_line(tmp_path, name, other):
     for kind in (name, other):

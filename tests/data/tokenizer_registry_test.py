@@ -107,10 +107,17 @@ def test_commands_follow_the_saved_rules_and_another_text_is_refused(train, call
         ({'lowercase': 'no'}, "lowercase='no' is no rule of a tokenizer of kind words"),
         ({'merges': None}, 'merges=None is no rule of a tokenizer of kind words'),
         ({'merges': []}, r'merges=\(\) is no rule of a tokenizer of kind words'),
+        ({'names': ['ann', {}]}, r"names=\['ann', {}\] is no rule of a tokenizer of kind words"),
+        ({'kind': 'bytes', 'normalization': 'evil'}, "normalization='evil': must be one of none, nfc, nfkc"),
+        ({'kind': 'pieces', 'piece_model': 'evil'}, "piece_model='evil': must be one of bpe, unigram"),
+        ({'kind': 'pieces', 'pieces': -1}, 'pieces=-1: must be 300 or more'),
     ],
 )
 def test_a_file_of_another_form_is_one_line(tmp_path, changes, message):
-    (tmp_path / 'tokenizer_config.json').write_text(json.dumps({**registry.to_dict(WordTokenizer('words')), **changes}))
+    values = (
+        registry.to_dict(WordTokenizer('words')) if changes.get('kind') not in ('bytes', 'pieces') else {'format': 1}
+    )
+    (tmp_path / 'tokenizer_config.json').write_text(json.dumps({**values, **changes}))
     with pytest.raises(BadInput, match=f'tokenizer_config.json: {message}'):
         registry.load({}, tmp_path)
 

@@ -19,6 +19,8 @@ from experiments import results
 from nplm_jax import config as config_lib
 from nplm_jax.cli import score
 from nplm_jax.data import corpora, vocabulary, wikitext2
+from nplm_jax.data.tokenizers.byte_level import ByteTokenizer, CharacterTokenizer
+from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import arpa, class_ngram
@@ -168,12 +170,30 @@ def test_a_word_of_a_hundred_megabytes_is_a_word(tmp_path):
         assert len(corpora.load(settings).words[2]) == 10**8
 
 
-def test_a_letter_with_many_marks_takes_no_longer_than_others():
-    text = 'a' + '\u0301\u0327' * 10**6
+MARKS = {
+    'two classes': '\u0301\u0327',
+    'a mark that combines': '\u0308',
+    'halfwidth voicing, which nfkc makes a mark': '\u0308\uff9e',
+}
+NORMALIZED = {'words': WordTokenizer('words')} | {
+    f'{made.__name__} {form}': made(normalization=form)
+    for made in (ByteTokenizer, CharacterTokenizer, PieceTokenizer)
+    for form in ('nfc', 'nfkc')
+}
+
+
+@pytest.mark.parametrize('marks', MARKS)
+@pytest.mark.parametrize('tokenizer', NORMALIZED)
+def test_a_letter_with_many_marks_takes_no_longer_than_others(tokenizer, marks):
     with within(20):
-        assert len(WordTokenizer('words').paragraphs(text)[0]) == 1
+        text = NORMALIZED[tokenizer].normalize('a' + MARKS[marks] * 10**6)
+        assert NORMALIZED[tokenizer].normalize(text) == text
+
+
+def test_a_letter_with_few_marks_has_them_all():
     few = 'e\u0323\u0302 ' + 'x' + '\u0301' * 60
     assert WordTokenizer('words').paragraphs(few) == [['ệ', 'x' + '\u0301' * 60]]
+    assert ByteTokenizer(normalization='nfc').normalize(few) == 'ệ x' + '\u0301' * 60
 
 
 @pytest.mark.parametrize(

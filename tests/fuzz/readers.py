@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import functools
@@ -26,15 +27,18 @@ import numpy as np
 from configs import sentences
 from experiments import results
 from nplm_jax import config as config_lib
-from nplm_jax.cli import score
+from nplm_jax.cli import decode, score
 from nplm_jax.data import corpora, vocabulary, wikitext2
+from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenizers import registry
+from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import arpa, class_ngram, counts, storage, unsmoothed
 from nplm_jax.runs import experiment, loading, packed, reporting, sweeps
 from nplm_jax.runs import workdir as run_folder
 from nplm_jax.training.checkpoints import CheckpointStore
+from nplm_jax.utils import npz
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.text import markdown_table, to_json
 from tests.fuzz.damage import Reader
@@ -161,6 +165,48 @@ def _packed() -> bytes:
         scratch.mkdir()
         packed.write(scratch / 'run.nplm', loading.packed_members(run, scratch))
         return (scratch / 'run.nplm').read_bytes()
+
+
+def read_emissions(folder: pathlib.Path, data: bytes) -> None:
+    path = _file(folder, data, 'emissions.npz')
+    arrays = decode.read_emissions(argparse.Namespace(emissions=str(path)), 4)
+    np.savez(folder / 'again.npz', **arrays)
+    again = _again(npz.read, 'again', folder / 'again.npz')
+    assert again.keys() == arrays.keys() and all(np.array_equal(again[name], arrays[name]) for name in arrays)
+
+
+def _emissions(save: Callable[..., None]) -> bytes:
+    arrays = {f'utterance-{i}': np.random.default_rng(i).uniform(-9, 0, (20 + i, 4)) for i in range(3)}
+    save(file := io.BytesIO(), **arrays, single=arrays['utterance-0'].astype(np.float32))
+    return file.getvalue()
+
+
+@functools.cache
+def _tokenizer(kind: str) -> PieceTokenizer:
+    text = (pathlib.Path(__file__).parents[2] / 'LICENSE').read_text() + ' Übung 日本。' * 9
+    return PieceTokenizer(piece_model=kind, pieces=300).learn([lambda: [Piece(text, True)]], map)
+
+
+def read_tokenizer(folder: pathlib.Path, data: bytes, kind: str, name: str) -> None:
+    tokenizer = _tokenizer(kind)
+    ids = {token: i for i, token in enumerate(tokenizer.tokens)}
+    registry.save(tokenizer, ids, folder)
+    _file(folder, data, name)
+    loaded = registry.load(ids, folder)
+    loaded.encode(text := 'the cats ate, Übung 日本語。 the mat')
+    if isinstance(loaded, PieceTokenizer):
+        assert loaded.decode(loaded.encode(text).tokens) == loaded.normalize(text)
+    registry.save(loaded, ids, folder)
+    assert _again(registry.load, ids, folder) == loaded
+
+
+def _tokenizer_reader(kind: str, name: str) -> Reader:
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = _tokenizer(kind)
+        registry.save(tokenizer, {token: i for i, token in enumerate(tokenizer.tokens)}, pathlib.Path(folder))
+        valid = (pathlib.Path(folder) / name).read_bytes()
+    read = functools.partial(read_tokenizer, kind=kind, name=name)
+    return Reader(f'{name}, {kind}', [valid], read, cases=(100, 2_000), is_json=True)
 
 
 def read_results(folder: pathlib.Path, data: bytes) -> None:
@@ -292,6 +338,8 @@ READERS = [
     Reader(storage.MODEL_FILE, [_model()], read_model),
     Reader('packed model', [_packed()], read_packed),
     Reader('packed model, right checksum', [_packed()], functools.partial(read_packed, seal=True)),
+    Reader('emissions.npz', [_emissions(np.savez), _emissions(np.savez_compressed)], read_emissions),
+    *(_tokenizer_reader(*of) for of in itertools.product(('bpe', 'unigram'), registry.FILES)),
     Reader('config.json', [_config()], read_config, is_json=True),
     Reader('corpus.json', [_corpus_facts()], read_corpus_facts, is_json=True),
     Reader('results.json', [json.dumps(RESULTS, indent=2).encode()], read_results, is_json=True),

@@ -1,10 +1,13 @@
 """A packed model has what its run has, bit for bit, and nothing damaged or strange is unpacked."""
 
+import errno
 import hashlib
 import importlib
 import io
+import os
 import pathlib
 import stat
+import time
 import zipfile
 
 import numpy as np
@@ -14,7 +17,7 @@ import nplm_jax
 from configs import sentences, text
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.models.ngram.factory import NGRAM_MODELS
-from nplm_jax.runs import catalog, experiment, keys
+from nplm_jax.runs import catalog, experiment, keys, packed
 from nplm_jax.utils.errors import BadInput
 
 # Three sentences are too little text for discounts.
@@ -116,7 +119,76 @@ def test_a_packed_model_is_unpacked_once(valid, tmp_path, cache):
     before = (folder / 'config.json').stat().st_mtime_ns
     assert catalog.expand_run(tmp_path / 'model.nplm') == folder
     assert (folder / 'config.json').stat().st_mtime_ns == before
-    assert [path.name for path in folder.parent.iterdir()] == ['model']
+    assert {path.name for path in folder.parent.iterdir()} == {'model', '.lock'}
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        lambda folder: (folder / 'config.json').write_text('{}'),
+        lambda folder: flip(folder / 'model.safetensors'),
+        lambda folder: (folder / 'results.json').unlink(),
+        lambda folder: (folder / 'classes.txt').write_text('a\t1\n'),
+        lambda folder: (folder / 'config.json').rename(folder / 'x') and (folder / 'config.json').symlink_to('x'),
+    ],
+)
+def test_a_changed_member_of_the_cache_is_unpacked_again(valid, tmp_path, change):
+    folder = catalog.expand_run(tmp_path / 'model.nplm')
+    content = {path.name: path.read_bytes() for path in folder.iterdir()}
+    change(folder)
+    assert catalog.expand_run(tmp_path / 'model.nplm') == folder
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == content
+    assert {path.name for path in folder.parent.iterdir()} == {'model', '.lock'}
+
+
+def flip(path):
+    """Changes one bit, and neither the size nor the time of the last change."""
+    data, status = bytearray(path.read_bytes()), path.stat()
+    data[-1] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def test_what_a_killed_process_left_is_removed(valid, tmp_path, cache):
+    digest = hashlib.sha256(valid[:-64]).hexdigest()
+    (leftover := cache / digest / '.model.123.tmp').mkdir(parents=True)
+    (leftover / 'config.json').write_text('{}')
+    folder = catalog.expand_run(tmp_path / 'model.nplm')
+    assert {path.name for path in folder.parent.iterdir()} == {'model', '.lock'}
+
+
+def test_a_full_disk_is_called_one(valid, tmp_path, cache, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(packed, 'open_atomically', full)
+    message = refused('score', str(tmp_path / 'model.nplm'))
+    assert f'cannot be unpacked into {cache}' in message and message.endswith('(No space left on device)')
+    assert {path.name for path in cache.glob('*/*')} == {'.lock'}
+
+
+@pytest.mark.parametrize('name, stem', [('...nplm', 'model'), ('..x.nplm', 'x'), ('a..nplm', 'a.')])
+def test_the_folder_of_any_name_is_a_folder_in_the_cache(valid, tmp_path, cache, name, stem):
+    (tmp_path / name).write_bytes(valid)
+    folder = catalog.expand_run(tmp_path / name)
+    assert folder.name == stem and folder.resolve().parent.parent == cache.resolve()
+    assert nplm_jax.load(tmp_path / name)[0].model.family == 'kneser_ney'
+
+
+@pytest.mark.parametrize('members', [101, 60_000])
+def test_more_members_than_a_model_has_are_refused_at_once(tmp_path, cache, members):
+    (path := tmp_path / 'bad.nplm').write_bytes(seal((entry(f'a.b{i}'), b'') for i in range(members)))
+    started = time.process_time()
+    with pytest.raises(BadInput, match=rf'not a zip of a model \(it has {members:,} members; 100 at most\)$'):
+        catalog.expand_run(path)
+    assert time.process_time() - started < 2 and not cache.exists()
+
+
+def test_a_list_of_members_of_any_length_is_not_read_whole(tmp_path, cache):
+    (path := tmp_path / 'bad.nplm').write_bytes(seal((entry(f'a{"x" * 400}.b{i}'), b'') for i in range(10_000)))
+    with pytest.raises(BadInput, match=r'not a zip of a model \(its list of members is longer than 4,194,304 bytes\)$'):
+        catalog.expand_run(path)
+    assert not cache.exists()
 
 
 def test_the_name_of_a_run_is_enough(runs, tmp_path, monkeypatch):
@@ -183,7 +255,7 @@ def test_a_member_that_no_model_has_is_refused(tmp_path, cache, entries):
     (path := tmp_path / 'bad.nplm').write_bytes(seal(entries))
     with pytest.raises(BadInput, match=r'has the member .*, which no model has$'):
         catalog.expand_run(path)
-    assert not list(cache.rglob('*.json')) and {p.name for p in tmp_path.iterdir()} <= {'bad.nplm', 'cache'}
+    assert {p.name for p in tmp_path.iterdir()} == {'bad.nplm'}
 
 
 def test_bombs_are_refused_before_anything_is_written(tmp_path, cache):
@@ -198,7 +270,7 @@ def test_bombs_are_refused_before_anything_is_written(tmp_path, cache):
     (tmp_path / 'big.nplm').write_bytes(declared + hashlib.sha256(declared).hexdigest().encode())
     with pytest.raises(BadInput, match='declares more bytes than it has'):
         catalog.expand_run(tmp_path / 'big.nplm')
-    assert not list(cache.rglob('*.safetensors'))
+    assert not cache.exists()
 
 
 def test_a_packed_model_without_its_files_is_one_line(tmp_path):
@@ -213,7 +285,7 @@ def test_parameters_of_another_network_are_refused(runs, tmp_path):
     config = (folder / 'config.json').read_text()
     (folder / 'config.json').write_text(config.replace('"h": 5', '"h": 6'))
     with pytest.raises(BadInput, match='parameters.safetensors: .*: its shape or type is not that of the network'):
-        nplm_jax.load(tmp_path / 'model.nplm')
+        nplm_jax.load(folder)
 
 
 def test_bad_output_and_runs_that_cannot_be_packed(runs, tmp_path):

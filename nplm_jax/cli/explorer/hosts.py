@@ -7,8 +7,8 @@ third `Sec-Fetch-Site: cross-site`; all are refused, whatever they ask for. A li
 
 import functools
 import ipaddress
+import re
 import socket
-import urllib.parse
 from collections.abc import Callable
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -16,6 +16,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
+_HOST = re.compile(r'(?:\[([\da-f:.]+)\]|([\w.-]+))(?::\d*)?', re.ASCII | re.IGNORECASE)  # an address or a name, a port
 THIS_MACHINE = ('127.0.0.1', 'localhost', '::1')
 # For the browser: no other site may frame or use an answer or learn its address, and it loads nothing from elsewhere.
 ANSWER_HEADERS = {
@@ -70,8 +71,10 @@ class Gate:
         return all(origin in own for origin in origins) and not embedded
 
     def _is_own(self, host: str) -> bool:
+        if not (match := _HOST.fullmatch(host)):
+            return False
+        name = (match[1] or match[2]).lower()
         try:
-            name = urllib.parse.urlsplit(f'//{host}').hostname or ''
             return name in self._names or (self._any_address and bool(ipaddress.ip_address(name)))
         except ValueError:  # no address
             return False

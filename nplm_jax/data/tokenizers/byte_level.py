@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import itertools
 import re
-import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
@@ -27,6 +26,7 @@ from nplm_jax.data.tokenizers.tokenizer import (
     Tokenizer,
     TokenSize,
     find_word_ids,
+    normalize,
 )
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import BadInput
@@ -107,7 +107,7 @@ class ByteLevelTokenizer(Tokenizer):
     def normalize(self, text: str) -> str:
         """See `Tokenizer.normalize`."""
         form = _FORMS.get(self.normalization)
-        return unicodedata.normalize(form, text) if form else text
+        return normalize(text, form) if form else text
 
     def split(self, text: str) -> list[str]:
         """See `Tokenizer.split`."""

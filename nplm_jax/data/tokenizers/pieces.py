@@ -100,7 +100,13 @@ class PieceTokenizer(ByteLevelTokenizer):
     def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
         """See `ByteLevelTokenizer`."""
         if self.piece_model == 'bpe':
-            return tuple(f'{left} {right}' for left, right in model['merges'])
+            merges = [(left, right) for left, right in model['merges']]
+            parts = {part for merge in merges for part in merge}
+            if not parts <= model['vocab'].keys() - {''} or len(set(merges)) < len(merges):
+                raise ValueError('merges what is no token, or the same twice')
+            return tuple(f'{left} {right}' for left, right in merges)
+        if not all(isinstance(score, float | int) for _, score in model['vocab']):
+            raise TypeError('a score is no number')
         scores = [(piece, float(score)) for piece, score in model['vocab'] if score != _SPECIAL_SCORE]
         return tuple(f'{piece} {score!r}' for piece, score in sorted(scores, key=lambda item: (-item[1], item[0])))
 

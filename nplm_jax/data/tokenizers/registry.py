@@ -12,6 +12,7 @@ from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils import plugins
+from nplm_jax.utils.checked_fields import build
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import read_json, write_atomically
 
@@ -25,6 +26,7 @@ TOKENIZERS: dict[str, type[Tokenizer]] = {
     'characters': CharacterTokenizer,
     'bytes': ByteTokenizer,
 }
+_CORPUS_KEYS = {field.name for field in dataclasses.fields(CorpusSettings)}
 OF_TOKENIZERS = frozenset().union(*(made.keys for made in TOKENIZERS.values()))  # keys that not all of them read
 
 
@@ -67,9 +69,14 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
     defaults = {field.name: field.default for field in dataclasses.fields(made)}
     rules: dict[str, Any] = {key: value for key, value in values.items() if key != 'format'}
     for key, value in rules.items():
-        value = rules[key] = tuple(map(str, value)) if isinstance(value, list) else value
+        if isinstance(value, list) and all(isinstance(part, str) for part in value):
+            value = rules[key] = tuple(value)
         if key not in defaults or type(value) is not type(defaults[key]):
             raise BadInput(f'{name}: {key}={value!r} is no rule of a tokenizer of kind {kind}')
+    try:
+        build(CorpusSettings, {key: value for key, value in rules.items() if key in _CORPUS_KEYS})
+    except BadInput as error:
+        raise BadInput(f'{name}: {error}') from None
     return made(**rules)
 
 

@@ -6,7 +6,7 @@ import functools
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import regex
@@ -24,7 +24,9 @@ COUNTED_KEYS = frozenset(
     f'corpus.{key}' for key in ('boundary_tokens', 'paragraphs', 'min_count', 'max_vocabulary', 'count_over')
 )  # of a tokenizer whose vocabulary is counted in the corpus
 
-_MANY_MARKS = regex.compile(r'\p{M}{64}(?=\p{M})')
+# Combining marks, and the other characters whose decomposition begins with one.
+_MARK = r'[\P{ccc=0}\u0f73\u0f75\u0f81\uff9e\uff9f]'
+_MANY_MARKS = regex.compile(rf'{_MARK}{{64}}(?={_MARK})')
 _JOINER = '\u034f'
 
 
@@ -239,11 +241,11 @@ def find_word_ids(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
     return (np.searchsorted(word_starts, [stop for _, stop in offsets]) - 1).clip(0).tolist()
 
 
-def normalize(text: str) -> str:
-    """Returns a text in Unicode's normal form NFC."""
+def normalize(text: str, form: Literal['NFC', 'NFKC'] = 'NFC') -> str:
+    """Returns a text in a normal form of Unicode."""
     # The time of normalization is quadratic in the number of marks on a letter. A joiner after every 64 marks bounds
     # it, as Unicode's Stream-Safe Text Format (UAX #15) does.
-    return unicodedata.normalize('NFC', _MANY_MARKS.sub(lambda match: match[0] + _JOINER, text))
+    return unicodedata.normalize(form, _MANY_MARKS.sub(lambda match: match[0] + _JOINER, text))
 
 
 def count_characters(words: Iterable[str]) -> int:
