@@ -238,8 +238,8 @@ def fit_weights(log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterat
     p_MxT = np.exp(log_p_MxT - log_p_MxT.max(0, initial=-np.inf))  # each word's scale cancels
     words_Q = np.bincount(bins_T, minlength=num_bins)
     parts = np.split(p_MxT[:, np.argsort(bins_T, kind='stable')], np.cumsum(words_Q)[:-1], axis=1)
-    empty = _fit_bin(p_MxT, iterations) if (words_Q == 0).any() else None
-    return np.stack([_fit_bin(part, iterations) if part.shape[1] else empty for part in parts])
+    parts = [part if part.shape[1] else p_MxT for part in parts]  # an empty bin has the weights of all words
+    return np.stack([_fit_bin(part, iterations) for part in parts])
 
 
 def _fit_bin(p_MxT: np.ndarray, iterations: int | None) -> np.ndarray:

@@ -4,6 +4,8 @@ The paragraph mark `<p>` is both: it ends a line, which is predicted, and the ne
 across it, so that a model of this kind finds nothing before it in its table, and reads a stream as it reads lines.
 """
 
+import dataclasses
+
 import numpy as np
 
 from nplm_jax.data.corpora import Span
@@ -50,9 +52,7 @@ def by_lines(data: Dataset, scratch: Scratch | None = None) -> Dataset:
         sizes[name] = size._replace(
             tokens=size.tokens + more, characters=size.characters + more, utf8_bytes=size.utf8_bytes + more
         )
-    return Dataset(
-        **splits, tokens_T=tokens_T, vocabulary=data.vocabulary, sizes=sizes, has_lines=data.has_lines, by_lines=True
-    )
+    return dataclasses.replace(data, **splits, tokens_T=tokens_T, sizes=sizes, by_lines=True)
 
 
 def count(
