@@ -5,6 +5,7 @@ across it, so that a model of this kind finds nothing before it in its table, an
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ def by_lines(data: Dataset, scratch: Scratch | None = None) -> Dataset:
     writer.append(np.array([line]))
     tokens_T = writer.finish()
     moved = {x: y + int(tokens_T[y] == line) for x, y in bounds.items()}
-    splits = {name: Span(moved[span.start], moved[span.stop]) for name, span in data.splits.items()}
+    splits: dict[str, Any] = {name: Span(moved[span.start], moved[span.stop]) for name, span in data.splits.items()}
     sizes = {}
     for name, size in data.sizes.items():
         more = len(splits[name]) - len(data.splits[name])  # marks, of one character each
