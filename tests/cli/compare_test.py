@@ -71,7 +71,7 @@ def test_a_text_is_scored_line_by_line_by_every_run_and_their_mixture(folders, n
 def punctuated(tmp_path_factory):
     """Two models of a text that came with its punctuation split off, as Brown does, one of them far too flat."""
     root = tmp_path_factory.mktemp('punctuated')
-    (root / 'text').write_text('the dog , the cat and my brother . i said " no " ! mr. dog ; i like the cat .\n\n' * 20)
+    (root / 'text').write_text('the dog , the cat and my brother . i said " no " ! so dog ; i like the cat .\n\n' * 20)
     for delta in (0.1, 100.0):
         config = text_config.get_config()
         config.corpus.path, config.corpus.tokens = str(root / 'text'), 'whitespace'
@@ -80,15 +80,16 @@ def punctuated(tmp_path_factory):
     return root / '0.1', root / '100'
 
 
-RAW = 'The dog, the cat and my brother. I said “no”! Mr. dog; I like the cat.\n' * 2
-CUT = 'the dog , the cat and my brother . i said " no " ! mr. dog ; i like the cat .\n' * 2
+RAW = 'The dog, the cat and my brother. I said “no”! So dog; I like the cat.\n' * 2
+CUT = 'the dog , the cat and my brother . i said " no " ! so dog ; i like the cat .\n' * 2
 
 
 def test_raw_text_is_scored_as_the_same_text_with_its_punctuation_split_off(punctuated, nplm_command, tmp_path):
     found = []
     for name, text in (('raw', RAW), ('cut', CUT)):
         (tmp_path / name).write_text(text)
-        (output,), stderr = nplm_command('compare', *punctuated, f'--text={tmp_path / name}', '--json')
+        flags = f'--text={tmp_path / name}', '--tokens=words', '--json'
+        (output,), stderr = nplm_command('compare', *punctuated, *flags)
         scores = json.loads(output)['text']
         found.append([{key: score[key] for key in ('name', 'perplexity', 'oov')} for score in scores])
         assert not stderr
@@ -98,11 +99,10 @@ def test_raw_text_is_scored_as_the_same_text_with_its_punctuation_split_off(punc
 def test_no_run_is_the_best_on_a_text_of_unknown_words(punctuated, nplm_command, tmp_path):
     (tmp_path / 'text').write_text(RAW)
     last = {}
-    for tokens in ('', 'whitespace'):
-        flags = [f'--text={tmp_path}/text', *([f'--tokens={tokens}'] if tokens else [])]
-        (_, _, *rows), stderr = nplm_command('compare', *punctuated, *flags)
+    for tokens in ('words', 'whitespace'):
+        (_, _, *rows), stderr = nplm_command('compare', *punctuated, f'--text={tmp_path}/text', f'--tokens={tokens}')
         last[tokens] = sum(cells(row)[7].endswith('*') for row in rows[:2]), stderr
-    assert last[''] == (1, [])
+    assert last['words'] == (1, [])
     assert last['whitespace'][0] == 0
     assert 'no run is marked as the best on the text: too many of its words are unknown' in last['whitespace'][1]
 

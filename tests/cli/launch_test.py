@@ -366,10 +366,11 @@ def test_a_damaged_config_in_the_folder(tmp_path):
             experiment.run(sentences_config.get_config(), tmp_path)
 
 
-def test_nobody_is_told_to_delete_a_run_whose_plugin_is_elsewhere(tmp_path):
+def test_nobody_is_told_to_delete_a_run_whose_plugin_is_elsewhere(tmp_path, monkeypatch):
     experiment.run(keys.override(sentences_config.get_config(), {'model.family': 'add_delta'}), tmp_path / 'run')
     config = json.loads((tmp_path / 'run' / 'config.json').read_text())
     config['corpus']['name'] = 'module_of_another_folder:texts'
+    monkeypatch.setenv('NPLM_PLUGINS', 'module_of_another_folder')
     (tmp_path / 'run' / 'config.json').write_text(json.dumps(config))
     with pytest.raises(BadInput, match='there is no module module_of_another_folder') as refused:
         workdir.read_settings(tmp_path / 'run')

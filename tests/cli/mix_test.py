@@ -89,7 +89,8 @@ def test_runs_of_one_vocabulary_and_several_tokenizers_are_not_mixed(mixed, orde
         line = lines()[1][-1]
     except BadInput as error:
         line = str(error)
-    assert 'its tokenizer is not that of ' in line and '(kind), and cuts text into other tokens' in line
+    assert 'its tokenizer is not that of ' in line
+    assert '(kind, split_punctuation, match_quotes), and cuts text into other tokens' in line
 
 
 def test_an_arpa_file_is_mixed_as_the_run_beside_it_cuts_a_sentence_whatever_their_order(pair_of_tokenizers, tmp_path):

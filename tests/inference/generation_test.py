@@ -255,7 +255,7 @@ WRONG = [
     (['--top_p=1.5'], 'top_p=1.5: must be'),
     (['--temperature=-1'], 'temperature=-1.0: must be 1e-6 or more and finite'),
     (['--temperature=1e-50'], 'temperature=1e-50: must be'),
-    (['--temperature=nan'], 'temperature=nan: must be'),
+    (['--temperature=nan'], "argument --temperature: 'nan': must be finite"),
     (['--beam=0'], 'beam=0: must be 1 or more'),
     (['--words=0'], 'words=0: must be 1 or more'),
     (['--samples=0'], 'samples=0: must be 1 or more'),

@@ -118,7 +118,9 @@ class WordTokenizer(Tokenizer):
     def reading(self, tokens: str = '', hyphens: str = 'keep') -> 'WordTokenizer':
         """See `Tokenizer.reading`; `whitespace` is for text that is tokenized already."""
         require(tokens in ('', 'words', 'whitespace'), 'tokens', tokens, 'must be words or whitespace')
-        tokenizer = dataclasses.replace(self, kind=tokens, split_punctuation=False) if tokens else self
+        match_quotes = self.match_quotes or tokens == 'words'
+        changes = {'kind': tokens, 'split_punctuation': False, 'match_quotes': match_quotes} if tokens else {}
+        tokenizer = dataclasses.replace(self, **changes)
         return dataclasses.replace(tokenizer, split_hyphens=True) if hyphens == 'split' else tokenizer
 
     def to_hf(self, ids: Mapping[str, int]) -> Any:
