@@ -9,11 +9,13 @@
                                  modified_kneser_ney_3 to _5, classes_150 to _2000, classes_500_4, classes_500_5
     python launch.py --config=configs/brown.py:lstm       a recurrent network: rnn, gru, lstm
     python launch.py --config=configs/brown.py:residual   a window network with residual layers, in four minutes
-    python launch.py --config=configs/brown.py:tied_lstm  a regularised lstm with C as its output matrix, in 12 passes;
-                                 more or less of it: one_minute, five_minutes, one_hour
+    python launch.py --config=configs/brown.py:tied_lstm  a regularised lstm with C as its output matrix, in 12 passes
+    python launch.py --config=configs/brown.py:one_minute the best network for so much time: one_minute, five_minutes,
+                                 ten_minutes, one_hour
     python launch.py --config=configs/brown.py:mogrifier  the best network for an hour
     python launch.py --config=configs/brown.py:mlp9,cased mlp9 on words in upper and lower case
     python launch.py --config=configs/brown.py:mlp9,paper mlp9 trained by the paper's recipe, one word an update
+    python launch.py --config=configs/brown.py:one_minute,sgd   one_minute trained by gradient descent and NCE
     python launch.py --config=configs/brown.py:mlp9 --config.model.h=50 --config.seed=2
 
 Expected results and minutes: experiments/table1/README.md, and experiments/recurrent/README.md for recurrent networks.
@@ -56,10 +58,11 @@ CLASSES = {
 }
 # Not in the paper: m, h, epochs and learning rate.
 RECURRENT = {'rnn': (100, 200, 6, 5.0), 'gru': (100, 200, 6, 20.0), 'lstm': (128, 256, 10, 20.0)}
-# tied_lstm for so much time on 2 cores: m = h, dropout, output dropout, word dropout, samples, epochs.
+# A tied LSTM for so much time on 2 cores: m = h, dropout, output dropout, word dropout, samples, epochs.
 MINUTES = {
     'one_minute': (200, 0.0, 0.0, 0.0, 500, 2),
     'five_minutes': (320, 0.3, 0.45, 0.0, 1000, 4),
+    'ten_minutes': (320, 0.4, 0.5, 0.0, 1000, 8),
     'one_hour': (400, 0.45, 0.55, 0.05, 1000, 24),
 }
 ROWS = (*NETWORKS, *rows.NGRAMS, *CLASSES)
@@ -68,7 +71,8 @@ ROWS = (*NETWORKS, *rows.NGRAMS, *CLASSES)
 def get_config(row: str = '') -> ConfigDict:
     """Returns the config of a row; the paper's network at its best after four minutes for an empty row.
 
-    `,cased` after the row keeps upper and lower case, `,paper` trains by the paper's recipe.
+    `,cased` after the row keeps upper and lower case, `,paper` trains by the paper's recipe, and `,sgd` trains an LSTM
+    by gradient descent.
     """
     c = default.get_config()
     name, *presets = row.split(',')
@@ -106,7 +110,7 @@ def get_config(row: str = '') -> ConfigDict:
         raise BadInput(f'configs/brown.py:{row}: no such row; rows are {known}')
     for preset in presets:
         if preset not in _PRESETS:
-            raise BadInput(f'configs/brown.py:{row}: after the row may stand {" and ".join(_PRESETS)}')
+            raise BadInput(f'configs/brown.py:{row}: after the row may stand {", ".join(_PRESETS)}')
         _PRESETS[preset](c)
     return c
 
@@ -135,6 +139,11 @@ def _set_minutes(c: ConfigDict, row: str) -> None:
         MINUTES[row]
     )
     c.model.h, c.train.evaluate_every = c.model.m, 0
+    if row == 'one_hour':
+        return
+    rows.set_rowwise_adam(c)
+    if row == 'ten_minutes':
+        c.model.family, c.mogrifier.rounds, c.optimizer.decay = 'mogrifier', 2, 0.1
 
 
 def _set_default(c: ConfigDict) -> None:
@@ -175,7 +184,7 @@ def _paper(c: ConfigDict) -> None:
 
 # Rows that are not in the paper's tables. The empty row is the default; `large` is the network of the defaults.
 OTHERS = {'': _set_default, 'quick': _set_quick, 'large': lambda c: None, **rows.NETWORKS}
-_PRESETS = {'cased': _cased, 'paper': _paper}
+_PRESETS = {'cased': _cased, 'paper': _paper, 'sgd': rows.set_gradient_descent}
 
 
 def sweep() -> Iterator[dict[str, Any]]:

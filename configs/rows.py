@@ -110,12 +110,25 @@ def set_tied_lstm(c: ConfigDict) -> None:
     c.model.family, c.model.m, c.model.h = 'lstm', 320, 400
     c.model.tied = c.model.variational = True
     c.model.dropout, c.model.output_dropout = 0.35, 0.45
-    c.output.kind = 'nce'
     c.train.suffix_smoothing, c.train.calibrate = 3.0, True
-    c.optimizer.learning_rate, c.optimizer.clip_norm, c.optimizer.decay = 20.0, 0.25, 3e-6
+    set_gradient_descent(c)
     c.train.batch_size, c.train.bptt_length, c.train.epochs = 512, 16, 12
     c.train.evaluate_every, c.train.patience = 4686, 4  # three epochs
     c.train.checkpoint_every, c.train.log_every, c.train.steps_per_execution = 500, 100, 20
+
+
+def set_gradient_descent(c: ConfigDict) -> None:
+    """Sets the recipe of tied_lstm: the best for an LSTM that makes twelve passes or more."""
+    c.output.kind = 'nce'
+    c.optimizer.name, c.optimizer.learning_rate, c.optimizer.table_rate = 'sgd', 20.0, 1.0
+    c.optimizer.clip_norm, c.optimizer.decay = 0.25, 3e-6
+
+
+def set_rowwise_adam(c: ConfigDict) -> None:
+    """Sets the best recipe for an LSTM that makes a few passes: one second moment per row of C, Adam for the gates."""
+    c.output.kind = 'sampled'
+    c.optimizer.name, c.optimizer.learning_rate, c.optimizer.table_rate = 'rowwise_adam', 0.003, 2.0
+    c.optimizer.clip_norm, c.optimizer.decay = 1.0, 0.0
 
 
 def set_mogrifier(c: ConfigDict) -> None:

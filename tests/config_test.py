@@ -261,7 +261,7 @@ def test_a_key_that_nothing_reads_is_one_line_with_the_keys_that_are_read(change
 
 
 def test_an_optimizer_by_import_path_has_rates_of_its_own_unless_one_is_given():
-    row, muon = brown.get_config('one_minute'), {'optimizer.name': 'optax.contrib:muon'}
+    row, muon = brown.get_config('one_minute,sgd'), {'optimizer.name': 'optax.contrib:muon'}
     rates = [
         (config.optimizer.learning_rate, config.optimizer.table_rate)
         for config in (keys.override(row, muon), keys.override(row, {**muon, 'optimizer.learning_rate': 0.1}))

@@ -1,6 +1,6 @@
 """Word error rates of a beam search with different models, on Brown's sentences through a simulated noisy channel.
 
-    nplm train brown:modified_kneser_ney_5 && nplm train brown:one_minute
+    nplm train brown:modified_kneser_ney_5 && nplm train brown:one_minute,sgd
     python -m experiments.decoding.study --runs=runs          # measures, and writes results/brown.json
     python -m experiments.decoding.study                      # prints the table
 
@@ -37,7 +37,7 @@ CONFUSED = 0.08  # the probability that a character sounds like another one
 SIGNAL, WEAK, NOISE = 5.0, 3.5, 1.8  # scores of what is heard and of what was said, and the noise of every score
 SENTENCES = {'valid': 60, 'test': 400}
 LENGTHS = range(5, 26)  # words of a sentence
-NGRAM, NETWORK = 'brown-modified_kneser_ney_5', 'brown-one_minute'
+NGRAM, NETWORK = 'brown-modified_kneser_ney_5', 'brown-one_minute-sgd'
 FIVE_GRAM = 'modified Kneser-Ney 5-gram'
 SYSTEMS: Mapping[str, Sequence[str]] = {
     'no model': (),

@@ -1,9 +1,9 @@
-"""What each part of `configs/brown.py:one_minute`, a regularised LSTM, buys: one left out or exchanged at a time.
+"""What each part of `configs/brown.py:one_minute,sgd`, a regularised LSTM, buys: one left out or exchanged at a time.
 
-    python launch.py --config=experiments/frontier/ingredients.py:one_minute --sweep
+    python launch.py --config=experiments/frontier/ingredients.py:one_minute,sgd --sweep
     python -m experiments.frontier.ingredients             the table of the committed results
 
-All points make the two passes of `one_minute`. The results.json of each is committed as
+All points make the two passes of `one_minute`, by gradient descent. The results.json of each is committed as
 results/ingredients/NAME.json, with `processor_seconds` where the machine did nothing else.
 """
 

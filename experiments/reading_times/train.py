@@ -63,8 +63,8 @@ COUNTS = {
 NETWORKS = {
     'mlp9': Row('mlp9', _NCE),
     'rnn': Row('rnn', {'output.kind': 'nce', 'output.samples': 500, 'train.epochs': 4}),
-    'gru': Row('one_minute', {'model.family': 'gru', **_UNSMOOTHED}),
-    'lstm': Row('five_minutes', _UNSMOOTHED),
+    'gru': Row('one_minute,sgd', {'model.family': 'gru', **_UNSMOOTHED}),
+    'lstm': Row('five_minutes,sgd', _UNSMOOTHED),
     'residual': Row('residual', _UNSMOOTHED),
     'mlp1': Row('mlp1', _NCE),
 }

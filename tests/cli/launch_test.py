@@ -131,7 +131,10 @@ WRONG = [
         ('--config=configs/brown.py:mlp4a',),
         'configs/brown.py:mlp4a: no such row; rows are mlp1, mlp3, mlp5, ',
     ),
-    (('--config=configs/brown.py:mlp1,upper',), 'configs/brown.py:mlp1,upper: after the row may stand cased and paper'),
+    (
+        ('--config=configs/brown.py:mlp1,upper',),
+        'configs/brown.py:mlp1,upper: after the row may stand cased, paper, sgd',
+    ),
     (
         ('--config=configs/sentences.py', '--config.model.hidden=3'),
         '--config.model.hidden: unknown key; allowed here: model.family, model.n, ',
