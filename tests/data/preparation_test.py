@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nplm_jax.data import corpora, dataset, preparation, prepared_texts, sources, vocabulary
 from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
-from nplm_jax.utils import mapped_arrays
+from nplm_jax.utils import mapped_arrays, plugins
 from nplm_jax.utils.errors import BadInput
 
 TEXT = "The dog's bone , 3.5 of them .\n\nMr Smith saw Mr Smith\n \nand the Dogs'\n\n\nI said , Mr Smith came\n"
@@ -97,6 +97,7 @@ class Blanks(Tokenizer):
 
 def test_an_edited_tokenizer_plugin_cuts_again(large, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, 'path', [*sys.path, str(tmp_path)])
+    monkeypatch.setenv(plugins.ENVIRONMENT, 'edited_blanks')
     settings = dataclasses.replace(large, tokens='edited_blanks:Blanks')
     for source, initial in ((PLUGIN, 'W'), (PLUGIN.replace('(string, string)', '(string, string.lower())'), 'w')):
         (tmp_path / 'edited_blanks.py').write_text(source)
