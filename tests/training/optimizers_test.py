@@ -173,11 +173,12 @@ def test_class_matrices_of_two_level_and_what_a_body_declares_are_tables():
     labels = label_parameters(params, network.tables)
     assert labels == {**dict.fromkeys(params, TABLES), 'W_V': HIDDEN}
 
-    chain = make_optimizer(small_settings(changes), 100, network.tables).chain
+    hyperparameters = hyperparameters_of(small_settings(changes))
+    chain = make_optimizer(small_settings(changes), 100, network.tables).chain(hyperparameters)
     grads = jax.tree.map(jnp.ones_like, params)
     rows = {name: jnp.arange(2) for name in network.word_tables}
     sparse = {**grads, **{name: grads[name][:2] for name in rows}}
-    extra = {'hyperparameters': hyperparameters_of(small_settings(changes)), 'step': 0}
+    extra = {'hyperparameters': hyperparameters, 'step': 0}
     dense_updates, state = chain.update(grads, chain.init(params), params, **extra)
     updates, _ = chain.update(sparse, chain.init(params), params, rows=rows, **extra)
     kept = {jax.tree_util.keystr(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
