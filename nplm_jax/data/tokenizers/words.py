@@ -119,7 +119,9 @@ class WordTokenizer(Tokenizer):
         """See `Tokenizer.reading`; `whitespace` is for text that is tokenized already."""
         require(tokens in ('', 'words', 'whitespace'), 'tokens', tokens, 'must be words or whitespace')
         match_quotes = self.match_quotes or tokens == 'words'
-        changes = {'kind': tokens, 'split_punctuation': False, 'match_quotes': match_quotes} if tokens else {}
+        changes: dict[str, Any] = (
+            {'kind': tokens, 'split_punctuation': False, 'match_quotes': match_quotes} if tokens else {}
+        )
         tokenizer = dataclasses.replace(self, **changes)
         return dataclasses.replace(tokenizer, split_hyphens=True) if hyphens == 'split' else tokenizer
 
