@@ -175,8 +175,7 @@ def load_models(folders: Sequence[str], weights: str = '') -> LoadedModels:
         weights: The weights of their mixture, as `read_weights` reads them; empty for equal weights.
 
     Raises:
-        BadInput: A run is not finished, the vocabularies or tokenizers differ, or the weights do not
-            fit.
+        BadInput: A run is not finished, the vocabularies or tokenizers differ, or the weights do not fit.
     """
     check_finished(folders)
     repeated = next((folder for i, folder in enumerate(folders) if folder in folders[:i]), None)

@@ -108,7 +108,7 @@ class Parser(argparse.ArgumentParser):
         """
         flags = self.parse_intermixed_args(args, namespace)
         if modules := getattr(flags, 'plugins', ''):
-            plugins.allow(modules.split(','))
+            plugins.allow(name for name in map(str.strip, modules.split(',')) if name)
         if self._max_runs != 0:
             positional = flags.runs if isinstance(flags.runs, list) else [flags.runs] if flags.runs else []
             if mistyped := [word for word in positional if word.startswith('--')]:  # argparse: a flag has no blank
@@ -143,7 +143,7 @@ def _finite(text: str) -> float:
 def _int32(text: str) -> int:
     """Returns the integer of a flag. Raises what argparse reports if it is none, or has more than 32 bits."""
     if not -(2**31) <= (number := int(text)) < 2**31:
-        raise argparse.ArgumentTypeError(f'{text[:100]!r}: must be below 2**31')
+        raise argparse.ArgumentTypeError(f'{text[:100]!r}: must be from -2**31 to 2**31 - 1')
     return number
 
 

@@ -18,9 +18,8 @@ _SCRIPTS = ('Han', 'Hiragana', 'Katakana', 'Bopomofo', 'Yi', 'Thai', 'Lao', 'Khm
 _UNSPACED = regex.compile('[' + ''.join(rf'\p{{scx={script}}}' for script in _SCRIPTS) + r'\uff01-\uff65]')
 _LETTER = regex.compile(r'\p{L}|\p{M}')
 _WIDE = {0xE0, 0xE1, *range(0xE3, 0xEA), 0xEF, 0xF0}  # first bytes in UTF-8 of characters of these scripts
-_BLANKS_OF_SEGMENTED = (
-    1 / 8
-)  # a character; segmented Thai has 1/5, Chinese 1/2, and text as it is written 1/30 or fewer
+# Blanks per character: segmented Thai has 1/5, Chinese 1/2, and text as it is written 1/30 or fewer.
+_BLANKS_OF_SEGMENTED = 1 / 8
 _BLANKS_OF_OTHERS = 1 / 4  # a character; English has 1/5
 
 

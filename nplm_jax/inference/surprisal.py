@@ -49,8 +49,8 @@ class Options:
     Attributes:
         punctuation: `attached` counts the punctuation tokens of a word in its surprisal; `word` leaves them out, and
             reads them as context all the same.
-        context: The text before each item, which is read and not scored. By default an item stands
-            where every text does that is scored: after <p> if the corpus of the models has this mark, see `LineStart`.
+        context: The text before each item, which is read and not scored. By default it is
+            that of every text that is scored: <p> if the corpus of the models has this mark, see `LineStart`.
         tokens: How a word is cut, see `Tokenizer.reading`.
         hyphens: `split` cuts a word outside the vocabulary at its hyphens if the vocabulary has all parts.
         spillover: The number of words before each word whose columns are repeated beside it.

@@ -38,7 +38,6 @@ from nplm_jax.utils.io import expand, read_bytes, read_json, remove_leftovers, s
 # Orbax reads the path of a checkpoint as a glob pattern, TensorStore reads \ as /, and both refuse what is not UTF-8.
 _UNSAFE_CHARACTER = re.compile(r'[\[*?\\\ud800-\udfff]')
 AUTO = ('model.precision', 'output.precision', 'train.input')  # keys that may be `auto` until a run begins
-_PLUGINS = ('corpus.name', 'corpus.tokens', 'model.family', 'output.kind', 'optimizer.name')
 _KEYS_OF_MACHINE = ('corpus.path', 'corpus.valid_path', 'corpus.test_path')  # may differ between processes of a run
 
 
@@ -227,7 +226,7 @@ def model_digests(settings: Settings) -> dict[str, str]:
     return digests | code_digests(settings)
 
 
-def code_digests(settings: Settings, plugin_keys: Iterable[str] = _PLUGINS) -> dict[str, str]:
+def code_digests(settings: Settings, plugin_keys: Iterable[str] = config_lib.PLUGIN_KEYS) -> dict[str, str]:
     """Returns the SHA-256 of the module of each plug-in by config key; see `plugins.digest`.
 
     Those of installed packages are left out: a run outlives another version of them, as it does one of JAX.
@@ -272,7 +271,7 @@ def record_inputs(
             if hashlib.sha256(content).hexdigest() != digests[key]:
                 raise BadInput(f'{key}={path!r}: changed while it was read; run again')
             write_atomically(folder / key, content)
-        code = {key: digests[key] for key in _PLUGINS if key in digests}
+        code = {key: digests[key] for key in config_lib.PLUGIN_KEYS if key in digests}
         record = {**_facts(data), 'test_sha256': data.test_sha256, 'files': files, 'code': code}
         write_atomically(folder / CORPUS, json.dumps(record, indent=2) + '\n')
         vocabulary.save(data.vocabulary, folder / VOCABULARY)
@@ -304,7 +303,7 @@ def difference_of_model(folder: pathlib.Path, settings: Settings, digests: Mappi
 
 def difference_of_code(folder: pathlib.Path, settings: Settings, digests: Mapping[str, str]) -> str:
     """Returns which plug-in's module differs from the one that a run was started with; '' if none does."""
-    for key in (key for key in _PLUGINS if key in digests):
+    for key in (key for key in config_lib.PLUGIN_KEYS if key in digests):
         recorded, now = read_record(folder).get('code'), digests[key]
         then = recorded.get(key, now) if isinstance(recorded, dict) else now  # older runs have no record
         if now != then:

@@ -60,7 +60,7 @@ def allow(modules: Iterable[str]) -> None:
     """
     named = _named()
     for module in modules:
-        require(is_module(module), 'plugins', module, 'must be the name of a module, such as my_models')
+        require(is_module(module), '--plugins', module, 'must be the name of a module, such as my_models')
         if module not in named:
             os.environ[ENVIRONMENT] = ','.join(named := [*named, module])
 

@@ -85,7 +85,7 @@ def test_an_integer_of_a_flag_has_32_bits(flag, text, lines):
     with pytest.raises(SystemExit) as stop:
         cli.main([command, 'runs/nowhere', f'{name}={text}'])
     (line,) = lines()[1]
-    assert stop.value.code == 2 and line == f"argument {name}: '{text[:100]}': must be below 2**31"
+    assert stop.value.code == 2 and line == f"argument {name}: '{text[:100]}': must be from -2**31 to 2**31 - 1"
 
 
 def test_no_run_or_too_many_runs_are_refused():

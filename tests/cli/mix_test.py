@@ -72,7 +72,7 @@ def pair_of_tokenizers(tmp_path):
 MIXED = {
     'next': lambda pair: cli.main(['next', *pair]),
     'generate': lambda pair: cli.main(['generate', *pair]),
-    'mix': lambda pair: cli.main(['mix', '--to=arpa', '--output=x', '--weights=0.5,0.5', *pair]),
+    'mix': lambda pair: cli.main(['mix', '--to=arpa', f'--output={pair[0]}/x', '--weights=0.5,0.5', *pair]),
     'compare': lambda pair: cli.main(['compare', *pair, f'--text={pair[0]}/config.json', '--weights=0.5,0.5']),
     'surprisal': lambda pair: nplm_jax.surprisal({name: nplm_jax.load(name) for name in pair}, ['he']),
     'kenlm': lambda pair: nplm_jax.kenlm.Model(pair),
