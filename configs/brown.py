@@ -15,7 +15,7 @@
     python launch.py --config=configs/brown.py:mogrifier  the best network for an hour
     python launch.py --config=configs/brown.py:mlp9,cased mlp9 on words in upper and lower case
     python launch.py --config=configs/brown.py:mlp9,paper mlp9 trained by the paper's recipe, one word an update
-    python launch.py --config=configs/brown.py:one_minute,sgd   one_minute trained by gradient descent and NCE
+    python launch.py --config=configs/brown.py:one_minute,sgd   trained by gradient descent and NCE, also five_minutes
     python launch.py --config=configs/brown.py:mlp9 --config.model.h=50 --config.seed=2
 
 Expected results and minutes: experiments/table1/README.md, and experiments/recurrent/README.md for recurrent networks.
@@ -71,8 +71,8 @@ ROWS = (*NETWORKS, *rows.NGRAMS, *CLASSES)
 def get_config(row: str = '') -> ConfigDict:
     """Returns the config of a row; the paper's network at its best after four minutes for an empty row.
 
-    `,cased` after the row keeps upper and lower case, `,paper` trains by the paper's recipe, and `,sgd` trains an LSTM
-    by gradient descent.
+    `,cased` after the row keeps upper and lower case, `,paper` trains by the paper's recipe, and `,sgd` trains a row of
+    MINUTES by gradient descent.
     """
     c = default.get_config()
     name, *presets = row.split(',')
@@ -108,6 +108,8 @@ def get_config(row: str = '') -> ConfigDict:
     else:
         known = ', '.join((*ROWS, *RECURRENT, *filter(None, OTHERS), *MINUTES))
         raise BadInput(f'configs/brown.py:{row}: no such row; rows are {known}')
+    if 'sgd' in presets and name not in MINUTES:
+        raise BadInput(f'configs/brown.py:{row}: sgd may stand after {", ".join(MINUTES)}')
     for preset in presets:
         if preset not in _PRESETS:
             raise BadInput(f'configs/brown.py:{row}: after the row may stand {", ".join(_PRESETS)}')

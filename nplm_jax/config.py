@@ -405,6 +405,7 @@ class Settings:
     paper: PaperRow = PaperRow()
 
 
+_ADDED = {'corpus.context': 'stream'}  # what runs did that were recorded before the key existed
 FIELDS = dict(list_fields(Settings))  # by flattened key: {'model.h': ...}
 LOADED_PLUGINS = ('model.family', 'output.kind', 'corpus.tokens')  # keys of the plug-ins that a trained model needs
 PLUGIN_KEYS = (*LOADED_PLUGINS, 'optimizer.name', 'corpus.name')  # keys that an import path can be the value of
@@ -482,6 +483,7 @@ def from_record(record: Mapping[str, Any]) -> Settings:
     flat = flatten(record)
     found = flat.pop('format', None)
     require(found == FORMAT, 'format', found, f'must be {FORMAT}, the only format that this version reads')
+    flat = {**_ADDED, **flat}
     if missing := next((name for name in FIELDS if name not in flat), None):
         raise BadInput(f'{missing}: missing')
     return build(Settings, flat, imports=False)

@@ -188,6 +188,8 @@ def test_a_config_json_has_every_key_and_one_format():
             config_lib.from_record({**record, 'format': number})
     with pytest.raises(BadInput, match='^format=None: must be 1'):
         config_lib.from_record(config_lib.to_dict(settings))
+    del record['corpus']['context']  # of a run from before the key, which read a stream
+    assert config_lib.from_record(record).corpus.context == 'stream'
     del record['eval']['words']
     with pytest.raises(BadInput, match='^eval.words: missing$'):
         config_lib.from_record(record)

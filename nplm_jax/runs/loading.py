@@ -163,7 +163,8 @@ def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> da
         BadInput: The text cannot be read, or has changed since the run was started.
     """
     if not isinstance(run, Settings):
-        return prepare_recorded(workdir.read_settings(catalog.expand_run(run)), run)
+        recorded = workdir.read_settings(catalog.expand_run(run))
+        return factory.read(recorded, prepare_recorded(recorded, run))
     settings = run
     corpus = corpora.load(settings.corpus, tokenizer)
     return dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, settings.corpus))

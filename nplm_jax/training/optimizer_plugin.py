@@ -111,6 +111,11 @@ def evaluation_params(opt_state: optax.OptState, params: Params, rows_are_output
     return params
 
 
+def averages(opt_state: optax.OptState) -> bool:
+    """Returns whether an optimizer's state has parameters of its own to evaluate; see `evaluation_params`."""
+    return any(map(_is_schedule_free, jax.tree.leaves(opt_state, is_leaf=_is_schedule_free)))
+
+
 def _is_schedule_free(state: Any) -> bool:
     return isinstance(state, optax.contrib.ScheduleFreeState)
 
@@ -123,6 +128,6 @@ def _in_by_out(tree: Any, rows_are_outputs: frozenset[str]) -> Any:
     """Transposes the matrices of these names; its own inverse."""
 
     def transpose(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
-        return jnp.swapaxes(leaf, -1, -2) if path[-1].key in rows_are_outputs else leaf
+        return jnp.swapaxes(leaf, -1, -2) if getattr(path[-1], 'key', None) in rows_are_outputs else leaf
 
     return jax.tree.map_with_path(transpose, tree)

@@ -19,9 +19,11 @@ from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import BIAS, Params, SparseOutputLayer
+from nplm_jax.training import optimizer_plugin
 from nplm_jax.training.objective import Gradients, dense_gradients, sparse_gradients
 from nplm_jax.training.optimizers import Hyperparameters, Optimizer, make_optimizer, updates_rows
 from nplm_jax.training.sparse_rows import Scales, add_rows, mix, sum_rows, table_gradients, table_names
+from nplm_jax.utils.errors import require
 
 
 @flax.struct.dataclass
@@ -120,6 +122,8 @@ def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.nd
     average = params if program.average_decay else None
     output_state = network.output.init_state(network.vocabulary_size)
     opt_state = program.optimizer.chain(hyperparameters).init(params)
+    averages_twice = program.average_decay > 0 and optimizer_plugin.averages(opt_state)
+    require(not averages_twice, 'train.average', program.average_decay, 'must be 0 with a schedule-free optimizer')
     return TrainState(params, opt_state, jnp.zeros((), jnp.int32), carry, average, output_state)
 
 

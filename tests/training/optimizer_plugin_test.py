@@ -268,3 +268,9 @@ def test_a_factory_of_a_number_is_used_where_the_rate_is_constant():
 def test_an_optimizer_that_needs_more_than_gradients_is_refused_in_one_line(tmp_path):
     with pytest.raises(BadInput, match=r'^optimizer.name=.*must work .* gradients alone \(TypeError: '):
         train(by_name(f'{__name__}:needs_a_value'), tmp_path)
+
+
+def test_an_average_beside_the_evaluation_parameters_is_refused(tmp_path):
+    changes = {'optimizer.name': 'optax.contrib:schedule_free_adamw', 'train.average': 0.9}
+    with pytest.raises(BadInput, match='^train.average=0.9: must be 0 with a schedule-free optimizer$'):
+        train(small_settings(changes), tmp_path)
