@@ -164,7 +164,10 @@ def test_numbers_in_sentences_are_those_of_committed_results():
     seconds = _recorded('frontier/results/one_minute.json')['seconds']
     readme = ' '.join((ROOT / 'README.md').read_text().split())
     assert f'test perplexity {default:.0f})' in readme
-    assert f'LSTM reaches {minute:.1f} on test in {seconds:.0f} s, a window network {residual:.1f} in four minutes' in readme
+    assert (
+        f'LSTM reaches {minute:.1f} on test in {seconds:.0f} s, a window network {residual:.1f} in four minutes'
+        in readme
+    )
     assert f'a Mogrifier LSTM {mogrifier:.1f} in an hour' in readme
 
 
