@@ -138,7 +138,7 @@ def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loa
         (tmp_path / 'run' / 'results.json').unlink()
     write(PLUGIN + '# a comment')
     changed = (
-        r"corpus.name='my_text:texts': the module my_text has changed since the run was started \(sha256 \w{12} then"
+        r"corpus.tokens='my_text:Blanks': the module my_text has changed since the run was started \(sha256 \w{12} then"
     )
     with pytest.raises(BadInput, match=f'^--workdir={tmp_path}/run: {changed}, .* now.; restore it to go on with this'):
         experiment.run(config, tmp_path / 'run')
