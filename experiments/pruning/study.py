@@ -8,7 +8,6 @@ All models have n = 5 and are estimated as `launch.py` does with the same keys. 
 
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import tempfile
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from configs import brown, wikitext2
-from experiments import results
+from experiments import results, study
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.data.corpora import Span
@@ -31,6 +30,7 @@ from nplm_jax.models.ngram import entropy_pruning, factory, kneser_ney, static_m
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import count
 from nplm_jax.runs import loading, provenance
+from nplm_jax.utils.errors import require
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
@@ -189,19 +189,29 @@ def mixtures_table() -> str:
     return markdown_table(['corpus', 'models', *test, 'million n-grams', 'of one model', 's'], rows)
 
 
-def main() -> None:
-    """Measures, or prints the tables."""
-    parser = argparse.ArgumentParser(description='Measures pruned n-gram models and mixtures as one model.')
-    parser.add_argument('--measure', default='', help='corpora to measure; none: prints the tables')
-    names = [name for name in parser.parse_args().measure.split(',') if name]
+def define(parser: study.StudyParser) -> None:
+    """Adds the flag of the corpora."""
+    parser.add_argument('--measure', default='', help=f'corpora to measure, of {", ".join(NAMES)}; default: none')
+
+
+def main(flags: study.Flags) -> None:
+    """Measures the corpora of the flag, or prints the tables."""
+    names = [name for name in flags.measure.split(',') if name]
+    for name in names:
+        require(name in NAMES, '--measure', name, f'must be of {", ".join(NAMES)}')
     facts = provenance.of_module('experiments.pruning.study')  # the first results make the repository dirty
     for name in names:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', kneser_ney.DiscountWarning)
             results.write(RESULTS / f'{name}.json', {**measure(name), **facts})
     if not names:
-        results.show(lambda: '\n\n'.join([*map(models_table, NAMES), contexts_table(), mixtures_table()]))
+        print(tables(flags))
+
+
+def tables(_: study.Flags) -> str:
+    """Returns the tables of the committed results."""
+    return '\n\n'.join([*map(models_table, NAMES), contexts_table(), mixtures_table()])
 
 
 if __name__ == '__main__':
-    main()
+    study.run(__doc__, define=define, measure=main, show=tables)

@@ -12,7 +12,7 @@ import pathlib
 from typing import Any
 
 from configs import ap_news, wikitext2
-from experiments import results
+from experiments import results, study
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
@@ -33,7 +33,7 @@ def rows(folder: pathlib.Path = RESULTS) -> list[list[str]]:
     ]
 
 
-def make() -> str:
+def make(_: study.Flags) -> str:
     """Returns the table."""
     ratio = f'test / {REFERENCE}'
     header = ['row', 'paper, AP News: valid', 'test', ratio, 'here, WikiText-2: valid', 'test', ratio]
@@ -53,4 +53,4 @@ def _cells(figures: tuple[float, ...] | None, reference: tuple[float, ...], temp
 
 
 if __name__ == '__main__':
-    results.show(make)
+    study.run(__doc__, show=make)

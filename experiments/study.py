@@ -1,0 +1,84 @@
+"""The one entry of every study: its flags, `--show`, and one line for whatever can be expected to fail."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from nplm_jax.cli.parser import Parser
+from nplm_jax.utils.errors import BadInput, NonFiniteError
+
+Flags = argparse.Namespace
+PACKAGES = {'lm_eval': 'lm-eval', 'sklearn': 'scikit-learn'}  # module -> what pip installs, where the names differ
+
+
+class StudyParser(Parser):
+    """The parser of a study: mistakes are one line with exit code 2, as those of `nplm`."""
+
+    def __init__(self, doc: str) -> None:
+        super().__init__('', doc)
+        module = sys.modules['__main__'].__spec__
+        self.prog = f'python -m {module.name}' if module else os.path.basename(sys.argv[0])
+
+
+def run(
+    doc: str | None,
+    *,
+    define: Callable[[StudyParser], None] = lambda parser: None,
+    measure: Callable[[Flags], None] | None = None,
+    show: Callable[[Flags], str] | None = None,
+    argv: Sequence[str] | None = None,
+) -> None:
+    """Runs a study: measures, or prints the table of the committed results.
+
+    With `measure` and `show`, `--show` prints the table and measures nothing. With `show` alone the table is printed
+    with or without it.
+
+    Args:
+        doc: The module's docstring, which `--help` prints.
+        define: Adds the flags.
+        measure: Measures, and writes and prints what it finds.
+        show: Returns the table of the committed results.
+        argv: The words after the module's name; by default those of the process.
+
+    Exits with 2 after bad input, with 1 where a package or a file is missing or numbers are not finite, and with 130
+    after Ctrl-C, each in one line.
+    """
+    parser = StudyParser(doc or '')
+    define(parser)
+    if show:
+        parser.add_switch('--show', 'print the table of the committed results, and measure nothing')
+    try:
+        flags = parser.parse_args(argv)
+        if show and (flags.show or not measure):
+            print(_shown(show, flags))
+        elif measure:
+            measure(flags)
+    except BadInput as error:
+        _end(2, str(error))
+    except ModuleNotFoundError as error:
+        name = (error.name or '').partition('.')[0]
+        if name in ('', 'nplm_jax', 'experiments', 'configs'):
+            raise
+        _end(1, f'{parser.prog}: needs the package {PACKAGES.get(name, name)}: pip install {PACKAGES.get(name, name)}')
+    except (NonFiniteError, OSError) as error:
+        _end(1, f'{parser.prog}: {error}')
+    except KeyboardInterrupt:
+        _end(130, 'interrupted')
+
+
+def _shown(show: Callable[[Flags], str], flags: Flags) -> str:
+    """Returns the table. Raises: BadInput where the results lack what it shows."""
+    try:
+        return show(flags)
+    except BadInput:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise BadInput(f'the results are not of the form that this table shows ({error!r})') from error
+
+
+def _end(code: int, message: str) -> None:
+    print(message, file=sys.stderr)
+    sys.exit(code)
