@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nplm_jax import decoding, kenlm
+    from nplm_jax.apps.features.embeddings import neighbours
+    from nplm_jax.apps.new_words.induction import induce
+    from nplm_jax.apps.surprisal.frames import surprisal
     from nplm_jax.data.vocabulary import Vocabulary
-    from nplm_jax.inference.embeddings import neighbours
     from nplm_jax.inference.generation import Choice, encode_prompt, sample
-    from nplm_jax.inference.new_words import induce
     from nplm_jax.inference.perplexity import perplexity
-    from nplm_jax.inference.surprisal_frames import surprisal
     from nplm_jax.models import mixture, nplm
     from nplm_jax.models.language_model import LanguageModel
     from nplm_jax.models.network import Network
@@ -75,20 +75,20 @@ _MODULES = {  # where each name is defined, or for a module the subpackage that 
     'Vocabulary': 'data.vocabulary',
     'decoding': '',
     'encode_prompt': 'inference.generation',
-    'induce': 'inference.new_words',
+    'induce': 'apps.new_words.induction',
     'kenlm': '',
     'load': 'runs.loading',
     'load_config': 'runs.command_line',
     'load_dataset': 'runs.loading',
     'load_settings': 'runs.experiment',
     'mixture': 'models',
-    'neighbours': 'inference.embeddings',
+    'neighbours': 'apps.features.embeddings',
     'nplm': 'models',
     'override': 'runs.keys',
     'perplexity': 'inference.perplexity',
     'sample': 'inference.generation',
     'spelling': 'runs',
-    'surprisal': 'inference.surprisal_frames',
+    'surprisal': 'apps.surprisal.frames',
     'train': 'runs.experiment',
 }
 

@@ -25,7 +25,7 @@ NOT_RUN = {
     'nplm_jax.lm_eval run': 'is not installed',
     '--launcher=slurm': 'needs a cluster',
 }
-# The small corpus has no word outside its vocabulary: tests/cli/spell_test.py runs these.
+# The small corpus has no word outside its vocabulary: tests/apps/new_words/spell_test.py runs these.
 NOT_RUN |= dict.fromkeys(('nplm spell', 'score runs/brown-mlp9 --open'), 'needs rare words')
 # Commands that stand in .ci/run as they are printed.
 RUN_BY_CI = ('ruff ', 'sphinx-build ')

@@ -18,8 +18,8 @@ from absl import flags
 from helpers import SPARSE, small_settings
 
 from nplm_jax import config
-from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import launch, parser
+from nplm_jax.cli.commands import all_commands
 from nplm_jax.models import registry
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.registry import OUTPUT_LAYERS
@@ -29,7 +29,7 @@ from tests import nested_calls
 ROOT = pathlib.Path(__file__).parents[1]
 PART = re.compile(r'(<!-- (\w+): python -m tests\.docs_test writes this -->\n\n).*?(\n\n<!-- end -->)', re.DOTALL)
 ROOMS = tuple(
-    'utils config data distributed outputs models inference training runs kenlm decoding lm_eval'.split()
+    'utils config data distributed outputs models inference training runs cli apps kenlm decoding lm_eval'.split()
 )  # upward
 
 
@@ -57,7 +57,7 @@ def launch_flags() -> str:
 def commands() -> str:
     """Returns for each command of nplm a heading, its description, and a table of its arguments."""
     parts = []
-    for name in cli.COMMANDS:
+    for name in all_commands():
         command = read_parser(name)
         formatter = command._get_formatter()
         rows = []
@@ -80,7 +80,7 @@ def read_parser(name: str) -> parser.Parser:
         raise SystemExit
 
     with mock.patch.object(parser.Parser, 'parse_args', parse_args), contextlib.suppress(SystemExit):
-        importlib.import_module(f'nplm_jax.cli.{cli.COMMANDS[name].module}').main([])
+        importlib.import_module(all_commands()[name].module).main([])
     return read[0]
 
 
@@ -161,23 +161,23 @@ def _imported(path: pathlib.Path) -> set[str]:
 # The tests of modules that no test imports, or that others name better than their imports do.
 THROUGH_OTHERS = {
     'cli/__main__': 'tests/cli/main_test.py',
-    'cli/decode': 'tests/decoding_test.py',
-    'cli/explorer/continuations': 'tests/cli/explorer/page_test.py',
-    'cli/explorer/header': 'tests/cli/explorer/page_test.py',
-    'cli/explorer/parts': 'tests/cli/explorer/page_test.py',
-    'cli/explorer/weights': 'tests/cli/explorer/page_test.py',
-    'cli/import_model': 'tests/cli/export_test.py',
+    'apps/decoding/decode': 'tests/apps/decoding/decoding_test.py',
+    'apps/explorer/continuations': 'tests/apps/explorer/page_test.py',
+    'apps/explorer/header': 'tests/apps/explorer/page_test.py',
+    'apps/explorer/parts': 'tests/apps/explorer/page_test.py',
+    'apps/explorer/weights': 'tests/apps/explorer/page_test.py',
+    'cli/import_model': 'tests/apps/export/export_test.py',
     'cli/info': 'tests/cli/compare_test.py',
     'cli/launch': 'tests/cli/launch_test.py',
     'cli/list_runs': 'tests/cli/compare_test.py',
     'cli/pack': 'tests/runs/packed_test.py',
     'cli/replay': 'tests/cli/launch_test.py',
-    'cli/surprisal': 'tests/cli/surprisal_command_test.py',
+    'apps/surprisal/command': 'tests/apps/surprisal/surprisal_command_test.py',
     'cli/sweep': 'tests/cli/train_test.py',
-    'data/token_table': 'tests/data/preparation_test.py',
+    'apps/surprisal/token_table': 'tests/data/preparation_test.py',
     'data/tokenizers/pieces': 'tests/data/tokenizer_byte_level_test.py',
     'data/word_codes': 'tests/outputs/tree_test.py',
-    'inference/modeling_nplm': 'tests/inference/huggingface_test.py',
+    'apps/export/modeling_nplm': 'tests/apps/export/huggingface_test.py',
     'models/body': 'tests/models/seams_test.py',
     'models/network': 'tests/models/seams_test.py',
     'models/neural': 'tests/models/language_model_test.py',

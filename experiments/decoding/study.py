@@ -22,9 +22,9 @@ import numpy as np
 
 from experiments import results
 from nplm_jax import decoding, kenlm
+from nplm_jax.apps.decoding import reranking
 from nplm_jax.data import corpora
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS
-from nplm_jax.inference import reranking
 from nplm_jax.runs import loading, process, provenance
 from nplm_jax.utils.text import markdown_table
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from experiments import results
-from nplm_jax.cli import adapt
+from nplm_jax.apps.adaptive import command as adapt
 from nplm_jax.utils.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent

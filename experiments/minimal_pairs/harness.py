@@ -33,7 +33,6 @@ def by_harness(run: pathlib.Path, pairs: Sequence[Pair]) -> dict[str, float]:
     """Returns the accuracy of each paradigm by the harness."""
     import lm_eval  # noqa: PLC0415 (not installed for the other studies)
     from lm_eval.tasks import TaskManager  # noqa: PLC0415
-
     from nplm_jax.lm_eval import NplmLM  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:

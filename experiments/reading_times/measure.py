@@ -24,12 +24,13 @@ import numpy as np
 from experiments import results
 from experiments.reading_times import gains, natural_stories, train
 from experiments.reading_times.natural_stories import Stories
-from nplm_jax.data import stimuli as stimuli_lib
+from nplm_jax.apps.adaptive.dynamic_evaluation import DynamicEvaluation, root_mean_square_gradients
+from nplm_jax.apps.surprisal import measurement
+from nplm_jax.apps.surprisal import stimuli as stimuli_lib
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.inference import scoring, surprisal
+from nplm_jax.inference import scoring
 from nplm_jax.models import mixture
-from nplm_jax.models.adaptive.dynamic_evaluation import DynamicEvaluation, root_mean_square_gradients
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.runs import loading, process, provenance
 from nplm_jax.utils.errors import BadInput
@@ -77,12 +78,12 @@ class Texts(NamedTuple):
     columns: dict[str, np.ndarray]
 
 
-def read_texts(stories: Stories, loaded: surprisal.LoadedModel) -> Texts:
+def read_texts(stories: Stories, loaded: measurement.LoadedModel) -> Texts:
     """Cuts the words of the stories into tokens. The model, any of Brown, has the vocabulary."""
     columns = {'item': stories.story_W.tolist(), 'zone': stories.zone_W.tolist(), 'word': stories.words}
     settings, vocabulary, _ = loaded
     uniform = settings, vocabulary, Uniform(len(vocabulary))
-    measured = surprisal.measure({'uniform': uniform}, stimuli_lib.from_columns(columns, 'the stories'))
+    measured = measurement.measure({'uniform': uniform}, stimuli_lib.from_columns(columns, 'the stories'))
     cut = [vocabulary.encode(tokens.split()) for tokens in measured['tokens']]
     lines = [np.concatenate([cut[i] for i in np.flatnonzero(stories.story_W == s)]) for s in np.unique(stories.story_W)]
     kept = {name: np.array(measured[name]) for name in ('length', 'log_frequency', 'in_vocabulary')}

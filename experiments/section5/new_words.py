@@ -23,13 +23,13 @@ from configs import brown
 from experiments import results
 from experiments.section5 import new_words_table
 from experiments.section5.new_words_task import NUM_AFTER, SEED, Task, make_task
+from nplm_jax.apps.features.embeddings import neighbours
+from nplm_jax.apps.new_words import induction as new_words
+from nplm_jax.apps.new_words.induction import CONTEXT_WORDS, Weighting
 from nplm_jax.config import Settings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.vocabulary import RARE_ID
-from nplm_jax.inference import new_words
-from nplm_jax.inference.embeddings import neighbours
-from nplm_jax.inference.new_words import CONTEXT_WORDS, Weighting
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import EMBEDDING
 from nplm_jax.runs import experiment, loading, process, provenance

@@ -9,9 +9,9 @@ import dataclasses
 
 import numpy as np
 
+from nplm_jax.apps.new_words.induction import CONTEXT_WORDS, Occurrence
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
-from nplm_jax.inference.new_words import CONTEXT_WORDS, Occurrence
 
 SEED = 1  # of the choice of the words and of the bootstrap
 NUM_WORDS = 500

@@ -23,8 +23,9 @@ from experiments.reading_times import natural_stories
 from experiments.reading_times.natural_stories import Stories
 from experiments.tokens import study
 from experiments.tokens.study import RESULTS, Run
-from nplm_jax.data import stimuli as stimuli_lib
-from nplm_jax.inference import scoring, surprisal
+from nplm_jax.apps.surprisal import measurement
+from nplm_jax.apps.surprisal import stimuli as stimuli_lib
+from nplm_jax.inference import scoring
 from nplm_jax.runs import loading, process, provenance, spelling
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_json, write_atomically
@@ -54,7 +55,7 @@ def read_texts(stories: Stories, folder: pathlib.Path) -> Texts:
     settings, vocabulary, _ = loading.load(folder)
     columns = {'item': stories.story_W.tolist(), 'zone': stories.zone_W.tolist(), 'word': stories.words}
     uniform = settings, vocabulary, reading_times.Uniform(len(vocabulary))
-    measured = surprisal.measure({'uniform': uniform}, stimuli_lib.from_columns(columns, 'the stories'))
+    measured = measurement.measure({'uniform': uniform}, stimuli_lib.from_columns(columns, 'the stories'))
     cut = [tokens.split() for tokens in measured['tokens']]
     words_T = np.repeat(np.arange(len(cut)), list(map(len, cut)))
     kept = {name: np.array(measured[name]) for name in ('length', 'log_frequency', 'in_vocabulary')}
@@ -67,7 +68,7 @@ def word_surprisals(folder: pathlib.Path, texts: Texts, is_spelled: bool) -> np.
     columns = {'item': texts.story_T.tolist(), 'zone': zones, 'word': texts.tokens}
     spelled = spelling.load(folder) if is_spelled else None
     stimuli = stimuli_lib.from_columns(columns, 'the stories')
-    measured = surprisal.measure({'run': loading.load(folder)}, stimuli, spelling=spelled)
+    measured = measurement.measure({'run': loading.load(folder)}, stimuli, spelling=spelled)
     return np.bincount(texts.words_T, np.array(measured['surprisal_run']) * math.log(2))
 
 

@@ -4,40 +4,11 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from nplm_jax.cli import commands
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 from nplm_jax.utils.shell import open_closed_streams
 
-
-class Command(NamedTuple):
-    """A command: its module in this subpackage, and a summary of it."""
-
-    module: str
-    summary: str
-
-
-COMMANDS = {
-    'train': Command('train', 'train a model of a config, in the folder of a run'),
-    'sweep': Command('sweep', 'train a config with several values of its keys'),
-    'generate': Command('generate', 'text from trained models'),
-    'score': Command('score', 'how likely a text is, word by word; re-ranking of alternatives'),
-    'decode': Command('decode', 'words of CTC emissions, by beam search with trained models'),
-    'surprisal': Command('surprisal', 'surprisal, entropy and rank of the words of an experiment, as a table'),
-    'next': Command('next_words', 'the most likely next words, by model'),
-    'mix': Command('mix', 'the mixture of trained models: its learned weights and its perplexity'),
-    'spell': Command('spell', 'the spelling of words outside the vocabulary, for score --open and generate --open'),
-    'adapt': Command('adapt', 'models that adapt to the text: caches and dynamic evaluation'),
-    'features': Command('features', 'the learned word features: neighbours, maps, files for other tools'),
-    'explore': Command('explore', 'trained models in a browser'),
-    'compare': Command('compare', 'runs side by side, with a figure'),
-    'export': Command('export', 'a model as ARPA, word2vec, npz, safetensors, ONNX, or for Hugging Face transformers'),
-    'pack': Command('pack', 'a run as one file, which every command takes'),
-    'import': Command('import_model', "an ARPA file of KenLM or SRILM as a run's folder"),
-    'info': Command('info', 'details of a run'),
-    'runs': Command('list_runs', 'list of the runs in a folder'),
-    'replay': Command('replay', 'repeat one update of a training run'),
-}
 USAGE = """usage: nplm COMMAND ... [--flags]
 
 Trains models and uses them. RUN is the folder of a run that `nplm train` or `nplm import` made.
@@ -56,11 +27,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ['--help']
     try:
         if name in ('-h', '--help'):
-            print(USAGE + '\n'.join(f'  {key:11}{command.summary}' for key, command in COMMANDS.items()))
-        elif name in COMMANDS:
-            importlib.import_module(f'nplm_jax.cli.{COMMANDS[name].module}').main(arguments)
+            print(USAGE + '\n'.join(f'  {key:15}{c.summary}' for key, c in commands.all_commands().items()))
+        elif command := commands.find(name, arguments):
+            importlib.import_module(command.module).main(arguments)
         else:
-            raise BadInput(f'{name}: no such command; available: {", ".join(COMMANDS)}')
+            raise BadInput(f'{name}: no such command; available: {", ".join(commands.all_commands())}')
         sys.stdout.flush()
     except (BadInput, NonFiniteError) as error:
         print(error, file=sys.stderr)

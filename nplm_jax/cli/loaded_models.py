@@ -14,7 +14,7 @@ from nplm_jax.config import Settings
 from nplm_jax.data import text_checks
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.vocabulary import RARE, Vocabulary
-from nplm_jax.inference import embeddings, generation
+from nplm_jax.inference import generation
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
@@ -73,20 +73,6 @@ class LoadedModels:
     def show(self, ids: Iterable[int]) -> list[str]:
         """Returns words as lists and tables show them."""
         return [self.vocabulary.shown[i] for i in ids]
-
-    def neighbours(self, word: str, k: int) -> list[tuple[str, list[tuple[str, float]]]]:
-        """Returns the k words nearest to `word` by each network's features, with their cosines; [] if it is unknown.
-
-        Words are those that `show` returns; of a piece the leading ␣ may be left out.
-        """
-        nearest = []
-        word_id = self.vocabulary.find(word)
-        for name, features_VxM in self.word_features():
-            if word_id is None:
-                break
-            ids_1xK, cosines_1xK = embeddings.neighbours(features_VxM, [word_id], k)
-            nearest.append((name, list(zip(self.show(ids_1xK[0]), cosines_1xK[0].tolist()))))
-        return nearest
 
     def tokenize(self, text: str, kind: str) -> list[str]:
         """Returns the tokens of a user's text; see `Tokenizer.reading` for `kind`."""

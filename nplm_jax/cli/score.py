@@ -1,9 +1,7 @@
-r"""How likely a text is, in the columns of KenLM's `query`; also re-ranking of alternatives.
+r"""How likely a text is, in the columns of KenLM's `query`.
 
     nplm score runs/NAME < text
     nplm score runs/NAME --summary < large_text
-    nplm score runs/NAME --nbest --score_weights=1,0.5 < alternatives
-    nplm score runs/NAME --nbest --tune=references < alternatives
     nplm score runs/NAME --open < text
 
 Reads stdin. Prints for each line `word=id length log10p`, separated by tabs, then its total and the number of its words
@@ -23,19 +21,6 @@ The score of a line does not depend on its neighbours. --stream reads all lines 
 between them, which is how a run's own perplexities are computed. The end of a line is scored only with --end: as the
 paragraph mark <p>, which the run's corpus has to have. Where line ends are tokens (corpus.tokens=pieces, characters or
 bytes), --end scores the line end, --stream every one, and a token shows a blank as `␣` and a line end as `\n`.
-
---nbest reads lines `id ||| words ||| scores ||| ...`, the format of Moses, of which only the first two fields are
-needed, and prints the alternatives of each id, likeliest first, with ` ||| log10p` appended. With --score_weights the
-numbers in the third field (names such as `LM0=` are skipped) are weighed in: ` ||| log10p ||| total` is appended, the
-total being --model_weight times log10p, plus --word_weight times the number of words, plus the sum of each weight times
-its number, and the largest total is first. --format=kaldi reads lines `UTTERANCE-N words`, and the numbers, which are
-costs and want negative weights, from the files of --score_files, `UTTERANCE-N number`: nbest-to-linear writes both. It
-prints the lines in the new order.
-
---tune=FILE prints weights as flags instead, and on stderr what they gain. They make the word error rate of the first
-alternatives small, or 1 - BLEU with --measure=bleu: by exact searches along one weight after another (Och, 2003), from
-five starts. FILE has a reference for each id: of Moses in the line of the id, counted from 0; of Kaldi in a line
-`UTTERANCE words`. Tune on other lists than those that you report.
 """
 
 from __future__ import annotations
@@ -60,47 +45,23 @@ _MAX_BYTES = 2**28  # of stdin, which may have no end
 
 
 def main(argv: Sequence[str]) -> None:
-    """Scores lines or re-ranks alternatives."""
+    """Scores lines."""
     parser = Parser('score', f'{__doc__}\n{TEXT_START}')
     parser.add_model_flags()
-    modes = parser.add_mutually_exclusive_group()
-    modes.add_argument('--stream', action='store_true', help='score all lines as one stream')
-    modes.add_argument('--nbest', action='store_true', help='re-rank alternatives')
+    parser.add_switch('--stream', 'score all lines as one stream')
     parser.add_switch('--summary', 'print the perplexity and counts of the whole text only')
     parser.add_switch('--open', 'score unknown words by their spelling')
     parser.add_switch('--end', 'also score the end of each line')
-    helps = {
-        'score_weights': 'with --nbest: weights of the scores, such as 1,0.5; default: none',
-        'model_weight': "with --nbest: weight of the model's log10 P",
-        'score_files': 'with --format=kaldi: files of scores, such as ac.txt,lm.txt; default: none',
-        'tune': 'with --nbest: print weights tuned on these references; default: re-rank',
-    }
-    parser.add_owned('nbest', '--score_weights', default='', help=helps['score_weights'])
-    parser.add_owned('nbest', '--model_weight', type=float, default=1.0, help=helps['model_weight'])
-    parser.add_owned('nbest', '--word_weight', type=float, default=0.0, help='with --nbest: score added for each word')
-    formats = ('moses', 'kaldi')
-    parser.add_owned('nbest', '--format', default='moses', choices=formats, help='with --nbest: format of the lists')
-    parser.add_owned('nbest', '--score_files', default='', help=helps['score_files'])
-    parser.add_owned('nbest', '--tune', default='', metavar='FILE', help=helps['tune'])
-    measures = ('wer', 'bleu')
-    parser.add_owned('tune', '--measure', default='wer', choices=measures, help='with --tune: error to minimise')
     parser.add_json()
     flags = parser.parse_args(argv)
-    require(not (flags.nbest and flags.summary), '--summary', True, 'does not belong to --nbest')
 
-    from nplm_jax.cli import nbest
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.cli.run_table import check_finished
 
     check_finished(flags.workdir)  # before stdin is waited for
-    weights = nbest.Weights.of(flags)
     texts = read_stdin().split('\n')
-    alternatives = nbest.read(flags, texts, weights) if flags.nbest else []
     models = load_models(flags.workdir, flags.weights)
-    words, lines = score_texts(models, [a.words for a in alternatives] if flags.nbest else texts, flags)
-    if flags.nbest:
-        nbest.show(flags, alternatives, [float(line.log10_p_T.sum()) for line in lines], weights)
-        return
+    words, lines = score_texts(models, texts, flags)
     tokenizer = models.vocabulary.tokenizer
     scores_ends = flags.end or (flags.stream and tokenizer.is_lossless)
     summary = summarize(tokenizer, texts, words, lines, scores_ends, flags.open)

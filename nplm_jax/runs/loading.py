@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
+import numpy as np
 
 from nplm_jax.config import Settings
 from nplm_jax.data import corpora, dataset, vocabulary
@@ -89,6 +90,21 @@ def _read_parameters(path: pathlib.Path, example: Params) -> Params:
     return unflatten_dict({name: jax.numpy.asarray(array) for name, array in arrays.items()}, sep='.')
 
 
+def arrays_of(model: LanguageModel) -> dict[str, np.ndarray]:
+    """Returns the parameters of a network by the paper's letters with their shapes, or the arrays of an n-gram model.
+
+    Args:
+        model: A network, or a count-based model.
+    """
+    from flax.traverse_util import flatten_dict  # noqa: PLC0415 (half a second)
+
+    from nplm_jax.models.neural import NeuralLanguageModel  # noqa: PLC0415
+
+    if isinstance(model, NeuralLanguageModel):
+        return {name: np.asarray(array) for name, array in flatten_dict(dict(model.params), sep='.').items()}
+    return storage.flatten(model)[1]
+
+
 def packed_members(folder: pathlib.Path, scratch: pathlib.Path) -> dict[str, pathlib.Path]:
     """Returns the files of a finished run that a packed model has, by the names that they have there.
 
@@ -99,8 +115,6 @@ def packed_members(folder: pathlib.Path, scratch: pathlib.Path) -> dict[str, pat
     Raises:
         BadInput: The run's files are damaged, or the code of its model is not installed.
     """
-    from nplm_jax.inference.exporting import arrays_of  # noqa: PLC0415 (imports Flax)
-
     settings, _, model = load(folder)
     names = [catalog.CONFIG, catalog.CORPUS, catalog.VOCABULARY, catalog.RESULTS, *registry.FILES]
     files = {name: folder / name for name in (*names, *model_files(settings), storage.MODEL_FILE)}

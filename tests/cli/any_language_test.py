@@ -7,13 +7,13 @@ import pytest
 from texts import CHINESE, GERMAN, SCRIPTS, repeated
 
 from configs import text as text_config
+from nplm_jax.apps.explorer import view
+from nplm_jax.apps.export import huggingface
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import loaded_models
-from nplm_jax.cli.explorer import view
 from nplm_jax.data import vocabulary
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.data.vocabulary import RARE
-from nplm_jax.inference import huggingface
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.runs import experiment, keys, loading
 

@@ -8,10 +8,10 @@ from helpers import make_corpus
 
 from configs import text
 from experiments.section5 import new_words, new_words_table, new_words_task
+from nplm_jax.apps.new_words.induction import Weighting
 from nplm_jax.data import dataset, vocabulary
 from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.data.vocabulary import RARE_ID
-from nplm_jax.inference.new_words import Weighting
 
 SHOWN_NETWORKS = tuple(new_words.NETWORKS)
 CORPUS = make_corpus(num_words=1500)

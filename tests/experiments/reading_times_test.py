@@ -10,11 +10,11 @@ import pytest
 
 from configs import text
 from experiments.reading_times import gains, measure, natural_stories, table, train
+from nplm_jax.apps.surprisal import frames as surprisal_frames
 from nplm_jax.config import to_dict
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.inference import surprisal_frames
 from nplm_jax.runs import experiment, loading
 from nplm_jax.utils.errors import BadInput
 

@@ -268,7 +268,7 @@ def call(command: str, arguments: Sequence[str]) -> tuple[int, str, str]:
     with (
         limited(),
         mock.patch.object(sys, 'stdin', stdin),
-        mock.patch.dict(sys.modules, {'nplm_jax.cli.explorer.server': served}),
+        mock.patch.dict(sys.modules, {'nplm_jax.apps.explorer.server': served}),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
         warnings.catch_warnings(),
@@ -283,7 +283,7 @@ def call(command: str, arguments: Sequence[str]) -> tuple[int, str, str]:
 
 def _predict(models: Any) -> None:
     """Does what the explorer does for its first visitor, without a page."""
-    from nplm_jax.cli.explorer import feature_map, view  # noqa: PLC0415
+    from nplm_jax.apps.explorer import feature_map, view  # noqa: PLC0415
 
     for _, features_VxM in models.word_features():
         feature_map.project(features_VxM)

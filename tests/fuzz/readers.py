@@ -27,7 +27,8 @@ import numpy as np
 from configs import sentences
 from experiments import results
 from nplm_jax import config as config_lib
-from nplm_jax.cli import decode, score
+from nplm_jax.apps.decoding import decode
+from nplm_jax.cli import score
 from nplm_jax.data import corpora, vocabulary, wikitext2
 from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenizers import registry

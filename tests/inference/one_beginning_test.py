@@ -8,10 +8,10 @@ import pytest
 import nplm_jax
 from configs import sentences, text
 from nplm_jax import kenlm
+from nplm_jax.apps.explorer import view
+from nplm_jax.apps.surprisal import measurement, stimuli
 from nplm_jax.cli import loaded_models
-from nplm_jax.cli.explorer import view
-from nplm_jax.data import stimuli
-from nplm_jax.inference import generation, scoring, surprisal
+from nplm_jax.inference import generation, scoring
 from nplm_jax.models.ngram.kneser_ney import DiscountWarning
 from nplm_jax.runs import experiment, keys
 
@@ -44,9 +44,9 @@ def runs(tmp_path_factory):
 def by_surprisal(folders, models, line):
     loaded = {name: nplm_jax.load(folder) for name, folder in zip(models.names, folders)}
     if len(loaded) > 1:
-        loaded = surprisal.add_mixture(loaded, view.initial_weights(models))
-    options = surprisal.Options(word_probability='sum' if models.vocabulary.tokenizer.is_lossless else 'corrected')
-    columns = surprisal.measure(loaded, stimuli.from_text(line, 'text'), options)
+        loaded = measurement.add_mixture(loaded, view.initial_weights(models))
+    options = measurement.Options(word_probability='sum' if models.vocabulary.tokenizer.is_lossless else 'corrected')
+    columns = measurement.measure(loaded, stimuli.from_text(line, 'text'), options)
     return -sum(columns[f'surprisal_{list(loaded)[-1]}']) * np.log10(2)
 
 

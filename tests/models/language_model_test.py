@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from helpers import DATA, make_model
 
+from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.data.corpora import Span
 from nplm_jax.models import mixture
-from nplm_jax.models.adaptive.ngram_cache import NgramCache
 from nplm_jax.models.ngram import class_ngram, interpolated, kneser_ney
 from nplm_jax.utils.errors import BadInput
 

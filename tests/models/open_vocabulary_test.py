@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from helpers import make_model
 
+from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.data import characters
 from nplm_jax.data.characters import END, NUM_CHARACTERS
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary, build
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.models import mixture
-from nplm_jax.models.adaptive.ngram_cache import NgramCache
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import counts, interpolated, kneser_ney, unsmoothed
 from nplm_jax.models.open_vocabulary import OpenVocabulary, bits_per_character, count_characters

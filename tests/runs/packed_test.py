@@ -16,6 +16,7 @@ import pytest
 import nplm_jax
 from configs import sentences, text
 from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli.commands import all_commands
 from nplm_jax.models.ngram.factory import NGRAM_MODELS
 from nplm_jax.runs import catalog, experiment, keys, packed
 from nplm_jax.utils.errors import BadInput
@@ -57,7 +58,7 @@ def make(folder, changes=CHANGES['kneser_ney'], config=None):
 def refused(*words):
     """What a command says that ends with exit code 2."""
     with pytest.raises(BadInput) as error:
-        importlib.import_module(f'nplm_jax.cli.{cli.COMMANDS[words[0]].module}').main(words[1:])
+        importlib.import_module(all_commands()[words[0]].module).main(words[1:])
     assert '\n' not in str(error.value)
     return str(error.value)
 

@@ -18,8 +18,9 @@ from helpers import (
 from helpers import SENSES as SENSES_PATH
 from jax.test_util import check_grads
 
+from nplm_jax.apps.export import arrays
 from nplm_jax.data.corpora import Span
-from nplm_jax.inference import exporting, generation
+from nplm_jax.inference import generation
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.utils.errors import BadInput
 
@@ -124,7 +125,7 @@ def test_a_context_of_one_word_cannot_choose():
 
 def test_onnx_refuses_it(tmp_path):
     with pytest.raises(BadInput, match='^--to=onnx: writes model.family=nplm'):
-        exporting.write_onnx(make_model(V, SENSES), DATA.vocabulary, small_settings(SENSES), tmp_path / 'model.onnx')
+        arrays.write_onnx(make_model(V, SENSES), DATA.vocabulary, small_settings(SENSES), tmp_path / 'model.onnx')
 
 
 @pytest.mark.eight_devices

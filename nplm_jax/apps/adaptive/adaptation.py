@@ -1,0 +1,162 @@
+"""How a model adapts best: its caches, its dynamic evaluation and their mixture, chosen on the validation words.
+
+Dims: T words of a stream.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nplm_jax.apps.adaptive.dynamic_evaluation import DynamicEvaluation, root_mean_square_gradients
+from nplm_jax.apps.adaptive.neural_cache import NeuralCache
+from nplm_jax.apps.adaptive.ngram_cache import NgramCache
+from nplm_jax.data.corpora import Span
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.inference.perplexity import evaluate
+from nplm_jax.models import mixture
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.utils.errors import NonFiniteError
+
+# The values that are tried.
+NGRAM_CACHE = {'order': (1, 3), 'num_remembered': (500, 2000, 8000), 'concentration': (5.0,)}
+NEURAL_CACHE = {'num_remembered': (500, 2000), 'sharpness': (5.0, 10.0, 20.0)}
+RATES, DECAYS = (2e-3, 3e-3, 5e-3), (1e-3, 3e-3, 1e-2)  # of dynamic evaluation
+SEGMENT, NUM_SEGMENTS = 20, 1000  # words of a segment; segments that measure the gradients
+
+
+class TunedModel(NamedTuple):
+    """A model that adapts, and what it was made with.
+
+    Attributes:
+        model: The model.
+        values: The chosen values by name.
+    """
+
+    model: LanguageModel
+    values: dict[str, float]
+
+
+def adapt(
+    models: Mapping[str, LanguageModel],
+    data: Dataset,
+    tune_words: int,
+    methods: Sequence[str],
+    watch: Callable[[str], Any],
+) -> list[dict[str, Any]]:
+    """Measures models before and after they adapt, alone and together.
+
+    Args:
+        models: The models by name; networks adapt in each way, others by the n-gram cache alone, which is chosen beside
+            the first model.
+        data: Their corpus.
+        tune_words: The first validation words, which choose between the values that are tried. The weights of the
+            mixtures are learned on all validation words.
+        methods: Some of ngram_cache, neural_cache and dynamic.
+        watch: Called with what is computed next.
+
+    Returns:
+        A row for each model and for each way to adapt: `name`, `valid`, `test` (perplexities), `weights` of a mixture
+        by the name of its part, and `values` that were chosen.
+    """
+    tuning = Span(data.valid.start, min(data.valid.start + tune_words, data.valid.stop))
+    rows: list[dict[str, Any]] = []
+
+    def measure(name: str, parts: Mapping[str, LanguageModel], values: Mapping[str, float] | None = None) -> None:
+        watch(name)
+        rows.append({'name': name, **_mix(parts, data), 'values': dict(values or {})})
+
+    caches: dict[str, LanguageModel] = {}
+    static: dict[str, LanguageModel] = {}
+    adapted: dict[str, LanguageModel] = {}
+    for name, model in models.items():
+        static[name] = adapted[name] = mixture.CachedScores(model)
+        measure(name, {name: static[name]})
+        network = model if isinstance(model, NeuralLanguageModel) else None
+        if 'ngram_cache' in methods:
+            if not caches:
+                watch('n-gram cache: choosing')
+                caches['n-gram cache'], chosen = choose_ngram_cache(data, tuning, static[name])
+            measure(f'{name} + n-gram cache', {name: static[name], **caches}, chosen)
+        own = {}
+        if network and 'neural_cache' in methods:
+            watch(f'{name} + neural cache: choosing')
+            own['neural cache'], values = choose_neural_cache(network, data.tokens_T, tuning, static[name])
+            measure(f'{name} + neural cache', {name: static[name], **own}, values)
+        if network and 'dynamic' in methods:
+            watch(f'{name}, dynamic evaluation: choosing')
+            adapted[name], values = choose_dynamic(network, data.tokens_T, data.train, tuning)
+            measure(f'{name}, dynamic evaluation', {name: adapted[name]}, values)
+            if caches or own:
+                measure(f'{name}, dynamic evaluation + caches', {name: adapted[name], **caches, **own})
+        adapted |= {f'{name}: {key}': cache for key, cache in own.items()}
+    if len(models) > 1:
+        measure('all mixed', static)
+        measure('all mixed, adapted', adapted | caches)
+    return rows
+
+
+def _mix(parts: Mapping[str, LanguageModel], data: Dataset) -> dict[str, Any]:
+    """Returns the perplexities of the parts' mixture, and its weights by name where there are several parts."""
+    mixed = mixture.fit(list(parts.values()), data.tokens_T, data.valid)
+    perplexities = {s: evaluate(mixed, data.tokens_T, data.splits[s]).perplexity for s in ('valid', 'test')}
+    weights = dict(zip(parts, mixed.weights_QxM[0].tolist())) if len(parts) > 1 else {}
+    return {**perplexities, 'weights': weights}
+
+
+def choose(
+    candidates: Iterator[TunedModel], tokens_T: np.ndarray, span: Span, beside: LanguageModel | None = None
+) -> TunedModel:
+    """Returns the candidate with the lowest perplexity on `span`.
+
+    Args:
+        candidates: The models to try.
+        tokens_T: Ids of the stream.
+        span: The words to predict.
+        beside: A model that each is mixed with, by weights learned on `span`; None for each alone.
+    """
+
+    def perplexity(choice: TunedModel) -> float:
+        parts = [choice.model, *([] if beside is None else [beside])]
+        try:
+            mixed = mixture.fit(parts, tokens_T, span)
+            return evaluate(mixed, tokens_T, span).perplexity
+        except NonFiniteError:  # a rate too large
+            return math.inf
+
+    return min(candidates, key=perplexity)
+
+
+def choose_ngram_cache(data: Dataset, span: Span, beside: LanguageModel) -> TunedModel:
+    """Returns the n-gram cache that predicts `span` best together with a model."""
+    candidates = _grid(lambda *values: NgramCache(len(data.vocabulary), *values), NGRAM_CACHE)
+    return choose(candidates, data.tokens_T, span, beside)
+
+
+def choose_neural_cache(
+    model: NeuralLanguageModel, tokens_T: np.ndarray, span: Span, beside: LanguageModel
+) -> TunedModel:
+    """Returns the neural cache of a network's hidden units that predicts `span` best together with a model."""
+    return choose(_grid(lambda *values: NeuralCache(model, *values), NEURAL_CACHE), tokens_T, span, beside)
+
+
+def choose_dynamic(model: NeuralLanguageModel, tokens_T: np.ndarray, train: Span, span: Span) -> TunedModel:
+    """Returns dynamic evaluation with the rate, then with the decay at that rate, that predicts `span` best."""
+    rms = root_mean_square_gradients(model, tokens_T, train, SEGMENT, NUM_SEGMENTS)
+
+    def candidates(rates: Sequence[float], decays: Sequence[float]) -> Iterator[TunedModel]:
+        return _grid(
+            lambda rate, decay: DynamicEvaluation(model, rms, rate, decay, SEGMENT), {'rate': rates, 'decay': decays}
+        )
+
+    first = choose(candidates(RATES, DECAYS[:1]), tokens_T, span)
+    return choose(candidates([first.values['rate']], DECAYS), tokens_T, span)
+
+
+def _grid(make: Callable[..., LanguageModel], grid: Mapping[str, Sequence[float]]) -> Iterator[TunedModel]:
+    """Yields `make` of each combination of values, with its scores kept."""
+    for values in itertools.product(*grid.values()):
+        yield TunedModel(mixture.CachedScores(make(*values)), dict(zip(grid, values)))

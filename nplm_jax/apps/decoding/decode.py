@@ -1,0 +1,123 @@
+"""Speech recognition: the words of CTC emissions, by beam search with trained models.
+
+    nplm decode runs/brown-lstm runs/brown-kneser_ney_5 --emissions=test.npz --tokens=tokens.txt --lexicon=lexicon.txt
+    nplm decode runs/brown-lstm --emissions=valid.npz --tokens=... --lexicon=... --references=valid.txt --tune
+
+The file of --emissions has an array for each utterance, frames x tokens, natural log-probabilities. That of --tokens
+has a token a line, in the order of the columns, among them the blank and the token between words. That of --lexicon has
+lines `word t o k e n s |`; a word may have several. Words that the models lack are <rare> to them. That of --references
+has lines `UTTERANCE words`. RUN may also be an ARPA file. Needs the package flashlight-text.
+Prints `UTTERANCE words`, with a tab between, and with --references the word error rate on stderr; with --tune the best
+weights as flags.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from nplm_jax.cli.parser import Parser
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import expand, read_lines
+
+_ROUNDS = 2  # of --tune: search, tune on what was found, search again
+
+
+def main(argv: Sequence[str]) -> None:
+    """Decodes."""
+    parser = Parser('decode', __doc__)
+    parser.add_runs()
+    parser.add_argument('--emissions', required=True, metavar='FILE.npz', help='emissions; required')
+    parser.add_argument('--tokens', required=True, metavar='FILE', help='tokens, one a line; required')
+    parser.add_argument('--lexicon', required=True, metavar='FILE', help='words and their spellings; required')
+    parser.add_argument('--references', default='', metavar='FILE', help='right words; default: none')
+    parser.add_owned('references', '--tune', action='store_true', help='print weights tuned on the references')
+    weights = 'mixture weights of several runs, as of nplm score; default: equal'
+    parser.add_argument('--weights', default='', help=weights)
+    parser.add_argument('--lm_weight', type=float, default=1.0, help='weight of log P of the words')
+    parser.add_argument('--word_score', type=float, default=0.0, help='added for each word')
+    parser.add_argument('--blank', default='-', help='token of no output')
+    parser.add_argument('--silence', default='|', help='token between words')
+    parser.add_argument('--beam_size', type=int, default=50, help='hypotheses that are kept')
+    flags = parser.parse_args(argv)
+    require(flags.beam_size > 0, '--beam_size', flags.beam_size, 'must be 1 or more')
+    require(not flags.weights or len(flags.workdir) > 1, '--weights', flags.weights, 'needs two runs or more')
+
+    import tqdm
+
+    from nplm_jax.apps.decoding import decoder
+    from nplm_jax.apps.kenlm.model import Model
+    from nplm_jax.cli.mixture_weights import read_weights
+    from nplm_jax.data.vocabulary import RARE
+    from nplm_jax.runs import process
+
+    tokens = [line.rstrip('\n') for _, line in read_lines(expand('--tokens', flags.tokens))]
+    lexicon = read_lexicon(flags.lexicon, tokens)
+    emissions = read_emissions(flags, len(tokens))
+    references = read_references(flags, emissions)
+    process.set_up_process()
+    mixed = read_weights(flags.weights, flags.workdir)[0].tolist() if len(flags.workdir) > 1 else None
+    model = Model(flags.workdir if mixed else flags.workdir[0], mixed)
+    if unknown := sum(word not in model for word in lexicon):
+        words = f'{unknown:,} of {len(lexicon):,} words of the lexicon are not in the vocabulary, read as {RARE}'
+        print(words, file=sys.stderr)
+    chosen = decoder.Weights(flags.lm_weight, flags.word_score)
+
+    def search(weights: decoder.Weights) -> list[list[decoder.Hypothesis]]:
+        special = {'blank': flags.blank, 'silence': flags.silence}
+        searcher = decoder.Decoder(model, tokens, lexicon, weights, **special, beam_size=flags.beam_size)
+        return [searcher.decode(array) for array in tqdm.tqdm(emissions.values(), unit=' utterances', disable=None)]
+
+    def error(lists: Sequence[Sequence[decoder.Hypothesis]]) -> float:
+        return decoder.word_error_rate([best[0].words for best in lists], references.values())
+
+    lists = search(chosen)
+    if flags.tune:
+        first = error(lists)
+        for _ in range(_ROUNDS):
+            chosen, _ = decoder.tune(lists, list(references.values()))
+            lists = search(chosen)
+        print(f'word error rate: {first:.4f} with the given weights, {error(lists):.4f} tuned', file=sys.stderr)
+        print(f'--lm_weight={chosen.lm_weight:.6g} --word_score={chosen.word_score:.6g}')
+        return
+    for name, hypotheses in zip(emissions, lists):
+        print(f'{name}\t{" ".join(hypotheses[0].words)}')
+    if references:
+        print(f'word error rate: {error(lists):.4f}', file=sys.stderr)
+
+
+def read_lexicon(path: str, tokens: Sequence[str]) -> dict[str, list[list[str]]]:
+    """Returns the spellings of each word. Raises BadInput, which names the line, for one that is not in the tokens."""
+    lexicon: dict[str, list[list[str]]] = {}
+    known, file = set(tokens), expand('--lexicon', path)
+    for number, line in read_lines(file):
+        word, *spelling = line.split() or ['']
+        if not spelling or not known.issuperset(spelling):
+            strange = next((token for token in spelling if token not in known), None)
+            what = (
+                f'{strange!r} is not one of the {len(known)} tokens of --tokens' if spelling else 'no word and spelling'
+            )
+            raise BadInput(f'{file}:{number}: {what}')
+        lexicon.setdefault(word, []).append(spelling)
+    require(bool(lexicon), '--lexicon', path, 'holds no words')
+    return lexicon
+
+
+def read_emissions(flags: argparse.Namespace, num_tokens: int) -> dict[str, object]:
+    """Returns the emissions by utterance. Raises BadInput for a file that is damaged, empty or of other tokens."""
+    from nplm_jax.apps.decoding import decoder
+    from nplm_jax.utils import npz
+
+    arrays = npz.read(f'--emissions={flags.emissions!r}', expand('--emissions', flags.emissions))
+    require(bool(arrays), '--emissions', flags.emissions, 'holds no utterance')
+    return {name: decoder.check_emissions(f'--emissions: {name}', x, num_tokens) for name, x in arrays.items()}
+
+
+def read_references(flags: argparse.Namespace, utterances: dict[str, object]) -> dict[str, list[str]]:
+    """Returns the words of each utterance, in the order of the emissions. Raises BadInput where one is missing."""
+    if not flags.references:
+        return {}
+    rows = (line.split() for _, line in read_lines(expand('--references', flags.references)))
+    words = {row[0]: row[1:] for row in rows if row}
+    for name in utterances:
+        require(name in words, '--references', flags.references, f'has no line of the utterance {name!r}')
+    return {name: words[name] for name in utterances}

@@ -1,0 +1,235 @@
+"""CTC beam search over a lexicon with any model, by flashlight-text.
+
+    from nplm_jax import decoding, kenlm
+
+    decoder = decoding.Decoder(kenlm.Model('runs/brown-lstm'), tokens, lexicon, decoding.Weights(1.5, 0.5))
+    best = decoder.decode(emissions)[0]
+
+The score of a hypothesis is the log-probability of its
+alignment (or the sum over alignments), plus `lm_weight` times that of its words and of the end of the sentence, plus
+`word_score` for each word; all logarithms are natural.
+
+Dims: F frames, N tokens.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nplm_jax.apps.decoding import reranking
+from nplm_jax.apps.kenlm import model as kenlm
+from nplm_jax.utils.errors import BadInput, require
+
+END = '</s>'
+_MAX_HOMOPHONES = 6  # that a node of flashlight's trie keeps; it drops the others
+_LOG_10 = math.log(10)
+Lexicon = Mapping[str, Sequence[Sequence[str]]]  # the spellings of each word, in tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """What is added to the emissions.
+
+    Attributes:
+        lm_weight: Weight of log P of the words.
+        word_score: Added for each word.
+    """
+
+    lm_weight: float = 1.0
+    word_score: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Hypothesis:
+    """A result of the search.
+
+    Attributes:
+        words: Its words.
+        score: The total.
+        emission: Log-probability of its tokens: of the best alignment, or with `log_add` of all together.
+        log_p: Log P of its words and of the end, by the model.
+    """
+
+    words: tuple[str, ...]
+    score: float
+    emission: float
+    log_p: float
+
+
+class Decoder:
+    """A beam search over the words of a lexicon."""
+
+    def __init__(
+        self,
+        model: kenlm.Model | None,
+        tokens: Sequence[str],
+        lexicon: Lexicon,
+        weights: Weights = Weights(),
+        *,
+        blank: str = '-',
+        silence: str = '|',
+        beam_size: int = 50,
+        beam_size_token: int = 20,
+        beam_threshold: float = 25.0,
+        log_add: bool = False,
+    ) -> None:
+        """Prepares the search.
+
+        Args:
+            model: The model; None for none.
+            tokens: The tokens of the acoustic model, in the order of its outputs.
+            lexicon: The spellings of each word. Words that the model does not know are `<unk>` to it.
+            weights: The weights of the model and of the number of words.
+            blank: The token of no output.
+            silence: The token between words.
+            beam_size: The most hypotheses that are kept after each frame.
+            beam_size_token: The most tokens that continue a hypothesis.
+            beam_threshold: How far below the best hypothesis others are kept.
+            log_add: Whether the alignments of a hypothesis are added up; by default the best one counts.
+
+        Raises:
+            BadInput: flashlight-text is missing, a token is, or the lexicon is empty, has other tokens, or spells more
+                than _MAX_HOMOPHONES words alike.
+        """
+        try:
+            from flashlight.lib.text import decoder as flashlight
+        except ImportError:
+            raise BadInput('flashlight-text: not installed: pip install "nplm-jax[decode]"') from None
+        places = {token: i for i, token in enumerate(tokens)}
+        require(len(places) == len(tokens), 'tokens', len(tokens), 'must be different')
+        for name, token in (('blank', blank), ('silence', silence)):
+            require(token in places, name, token, 'must be one of the tokens')
+        require(bool(lexicon), 'lexicon', '', 'must have a word')
+        known = model is None or any(word in model for word in lexicon)
+        require(known, 'lexicon', next(iter(lexicon)), 'no word of it is in the vocabulary of the model')
+        self.words, self.num_tokens = list(lexicon), len(tokens)
+        self._model = _make_model(flashlight.LM, flashlight.LMState, model, self.words)
+        trie = flashlight.Trie(len(tokens), places[silence])
+        start = self._model.start(False)
+        homophones: dict[tuple[str, ...], list[str]] = {}
+        for i, (word, spellings) in enumerate(lexicon.items()):
+            _, log_p = self._model.score(start, i)
+            for spelling in dict.fromkeys(map(tuple, spellings)):
+                is_spelled = bool(spelling) and all(token in places for token in spelling)
+                spelled = f'{word} {" ".join(spelling)}'
+                require(is_spelled, 'lexicon', spelled, f'must be spelled in the {len(tokens)} tokens')
+                homophones.setdefault(spelling, []).append(word)
+                trie.insert([places[token] for token in spelling], i, log_p)
+        for spelling, words in homophones.items():
+            allowed = f'spells {len(words)} words ({", ".join(words)}); flashlight-text allows {_MAX_HOMOPHONES}'
+            require(len(words) <= _MAX_HOMOPHONES, 'lexicon', ' '.join(spelling), allowed)
+        trie.smear(flashlight.SmearingMode.MAX)
+        scores = (beam_threshold, weights.lm_weight, weights.word_score, -math.inf, 0.0)  # unknown words, silence
+        options = flashlight.LexiconDecoderOptions(
+            beam_size, beam_size_token, *scores, log_add, flashlight.CriterionType.CTC
+        )
+        self._weights, self._log_add = weights, log_add
+        self._search = flashlight.LexiconDecoder(
+            options, trie, self._model, places[silence], places[blank], -1, [], False
+        )
+
+    def decode(self, emissions_FxN: np.ndarray) -> list[Hypothesis]:
+        """Returns the hypotheses that the search ends with, different in their words, best first.
+
+        Args:
+            emissions_FxN: Log-probabilities of the tokens in each frame.
+
+        Raises:
+            BadInput: They have another shape, or a number that is no log-probability.
+        """
+        emissions_FxN = check_emissions('emissions', emissions_FxN, self.num_tokens)
+        self._model.forget()
+        results = self._search.decode(emissions_FxN.ctypes.data, *emissions_FxN.shape)
+        found: dict[tuple[str, ...], Hypothesis] = {}
+        for result in results:
+            words = tuple(self.words[i] for i in result.words if i >= 0)
+            score, emission = result.score, result.emittingModelScore
+            if self._log_add:  # results of the same words end in different tokens
+                score = float(np.logaddexp(found[words].score, score)) if words in found else score
+                emission = score - self._weights.lm_weight * result.lmScore - self._weights.word_score * len(words)
+            elif words in found:
+                continue
+            found[words] = Hypothesis(words, score, emission, result.lmScore)
+        return sorted(found.values(), key=lambda hypothesis: -hypothesis.score)
+
+
+def _make_model(base: Any, make_state: Any, model: kenlm.Model | None, words: Sequence[str]) -> Any:
+    """Returns a model as flashlight's `LM`: log P of words by their places in the lexicon."""
+
+    class Model(base):
+        def __init__(self) -> None:
+            super().__init__()
+            self._begin = kenlm.State()
+            if model is not None:
+                model.BeginSentenceWrite(self._begin)
+            self.forget()
+
+        def forget(self) -> None:
+            """Drops the states of the last search."""
+            self._states: dict[Any, Any] = {}
+            self._read: dict[Any, tuple[Any, float]] = {}
+
+        def start(self, start_with_nothing: bool) -> Any:
+            state = make_state()
+            self._states[state] = self._begin
+            return state
+
+        def score(self, state: Any, word: int) -> tuple[Any, float]:
+            after = state.child(word)
+            if after not in self._read:
+                if model is None:
+                    self._read[after] = after, 0.0
+                else:
+                    self._states[after] = out = kenlm.State()
+                    log10_p = model.BaseScore(self._states[state], words[word], out)
+                    self._read[after] = after, max(log10_p * _LOG_10, -1e30)
+            return self._read[after]
+
+        def finish(self, state: Any) -> tuple[Any, float]:
+            if model is None:
+                return state, 0.0
+            return state, model.BaseScore(self._states[state], END, kenlm.State()) * _LOG_10
+
+    return Model()
+
+
+def check_emissions(name: str, emissions_FxN: np.ndarray, num_tokens: int) -> np.ndarray:
+    """Returns emissions as a float32 matrix in C order. Raises BadInput, which begins with `name`, if they are none."""
+    emissions = np.asarray(emissions_FxN)
+    is_matrix = emissions.ndim == 2 and emissions.dtype.kind == 'f' and len(emissions) > 0
+    require(is_matrix, name, f'{emissions.dtype} {emissions.shape}', 'must be floats, frames x tokens')
+    require(emissions.shape[1] == num_tokens, name, emissions.shape, f'must have {num_tokens} columns, one a token')
+    bad = bool(np.isnan(emissions).any() or (emissions > 1e-3).any())
+    require(not bad, name, emissions.shape, 'must be log-probabilities: no NaN, none above 0')
+    return np.ascontiguousarray(emissions, np.float32)
+
+
+def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[str]]) -> tuple[Weights, float]:
+    """Finds weights that put hypotheses with few word errors first, by `reranking.tune`.
+
+    Args:
+        lists: The hypotheses of each utterance.
+        references: Its words.
+
+    Returns:
+        The weights, and the word error rate of these lists with them.
+    """
+    rows = [(h, reference) for hypotheses, reference in zip(lists, references) for h in hypotheses]
+    scores_AxF = np.array([(h.emission, h.log_p, len(h.words)) for h, _ in rows])
+    statistics_AxS = np.array([reranking.edit_statistics(h.words, reference) for h, reference in rows], float)
+    groups = np.split(np.arange(len(rows)), np.cumsum([len(hypotheses) for hypotheses in lists])[:-1])
+    measure = reranking.MEASURES['wer']
+    start_F = np.array([1.0, 1.0, 0.0])
+    (emission, lm, word), error = reranking.tune(scores_AxF, groups, statistics_AxS, measure.error, start_F)
+    if emission <= 0:  # no search has a negative weight of the emissions
+        return Weights(), reranking.first_error(scores_AxF @ start_F, groups, statistics_AxS, measure.error)
+    return Weights(lm / emission, word / emission), error
+
+
+def word_error_rate(hypotheses: Iterable[Sequence[str]], references: Iterable[Sequence[str]]) -> float:
+    """Returns the insertions, deletions and substitutions of words over the words of the references."""
+    statistics = [reranking.edit_statistics(words, reference) for words, reference in zip(hypotheses, references)]
+    return reranking.word_error_rate(np.sum(statistics, axis=0))

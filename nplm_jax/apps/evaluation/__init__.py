@@ -1,0 +1,3 @@
+"""Models in lm-evaluation-harness."""
+
+COMMANDS: dict[str, tuple[str, str]] = {}

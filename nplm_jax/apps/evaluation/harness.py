@@ -1,0 +1,122 @@
+"""Models of this package in EleutherAI's lm-evaluation-harness.
+
+    python -m nplm_jax.lm_eval run --model nplm --model_args run=runs/brown-lstm --tasks blimp
+
+The plain command `lm_eval` finds no models of other packages; this module registers the name `nplm` and calls it. In
+Python, `import nplm_jax.lm_eval` registers the name. `run` is a run, its name, or a packed model; several with `+`
+between them are mixed, with `weights`: numbers with `;` between them, or a file of `nplm mix`. Log-likelihoods are
+natural; `nplm score` prints decimal logarithms.
+
+Dims: T tokens.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nplm_jax.cli.loaded_models import load_models
+from nplm_jax.inference import generation, scoring
+from nplm_jax.inference.scoring import LOG_10, LineStart
+from nplm_jax.utils.errors import BadInput, require
+
+try:
+    from lm_eval.api.model import LM
+    from lm_eval.api.registry import register_model
+except ImportError:
+    raise BadInput('lm_eval: not installed: pip install "nplm-jax[evaluation]"') from None
+
+_MAX_TOKENS = 256  # of a generated text, unless a task says otherwise
+
+
+@register_model('nplm')
+class NplmLM(LM):
+    """N-grams, networks and mixtures, read as `nplm score` reads them."""
+
+    def __init__(self, run: str, weights: str = '', seed: int = 1, **_ignored: Any) -> None:
+        """Loads the models.
+
+        Args:
+            run: The run, or several with `+` between them.
+            weights: The weights of the mixture; equal ones by default.
+            seed: Of texts that are sampled.
+            **_ignored: What the harness gives every model, such as `device` and `batch_size`.
+        """
+        super().__init__()
+        removed = _ignored.get('context')
+        require(removed is None, 'context', removed, 'is no argument any more: a text is read after <p>')
+        loaded = load_models(str(run).split('+'), str(weights).replace(';', ','))
+        self._loaded, self._vocabulary, self._model = loaded, loaded.vocabulary, loaded.mixture
+        self._start, self._seed = LineStart.of(loaded.vocabulary), seed
+        self._likeliest: dict[bytes, int] = {}  # the most likely next token by the ids before it
+
+    def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        """Returns log P of each continuation, nats, and whether it is what greedy decoding writes."""
+        contexts, wholes = zip(*((self._read(c), self._read(c + t)) for c, t in (r.args for r in requests)))
+        scored = self._score(wholes)
+        results = []
+        for context_T, whole_T in zip(contexts, wholes):
+            first = _common_length(context_T, whole_T)
+            log_p = float(scored[whole_T.tobytes()][first:].sum()) * LOG_10
+            results.append((log_p, self._is_greedy(whole_T, first)))
+        return results
+
+    def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
+        """Returns log P of each text, nats."""
+        texts = [self._read(request.args[0]) for request in requests]
+        scored = self._score(texts)
+        return [float(scored[ids_T.tobytes()].sum()) * LOG_10 for ids_T in texts]
+
+    def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
+        """Returns what each context is continued with, up to one of the texts that end it."""
+        return [self._generate(*request.args) for request in requests]
+
+    def _generate(self, context: str, options: dict[str, Any]) -> str:
+        until = options.get('until') or []
+        ends = [until] if isinstance(until, str) else list(until)
+        temperature = float(options.get('temperature') or 0) if options.get('do_sample') else 0.0
+        choice = generation.Choice(temperature) if temperature else generation.GREEDY
+
+        def text_of(ids_T: Sequence[int]) -> str:
+            return self._vocabulary.tokenizer.decode(self._vocabulary.decode(ids_T))
+
+        def is_enough(ids_T: Sequence[int]) -> bool:
+            return any(end in text_of(ids_T) for end in ends)
+
+        ids_T = self._read(context)
+        prompt = np.concatenate([self._start.before(ids_T), ids_T])
+        number = int(options.get('max_gen_toks') or options.get('max_new_tokens') or _MAX_TOKENS)
+        (new_T,) = generation.sample(self._model, prompt, number, 1, choice, self._seed, is_enough)
+        text = text_of(new_T)
+        return text[: min((text.index(end) for end in ends if end in text), default=len(text))]
+
+    def _read(self, text: str) -> np.ndarray:
+        """Returns the ids of a text, int32; its lines follow each other, as in a corpus."""
+        lines = [text] if self._vocabulary.tokenizer.is_lossless else text.split('\n')
+        tokens = [token for line in self._loaded.tokenize_lines(lines, '') for token in line]
+        return self._vocabulary.encode(tokens).astype(np.int32)
+
+    def _score(self, texts: Sequence[np.ndarray]) -> dict[bytes, np.ndarray]:
+        """Returns log10 P of each token of each different text, float64, by the bytes of its ids."""
+        different = list({ids_T.tobytes(): ids_T for ids_T in texts}.values())
+        lines = scoring.score(self._model, different, self._start)
+        return {ids_T.tobytes(): line.log10_p_T for ids_T, line in zip(different, lines)}
+
+    def _is_greedy(self, ids_T: np.ndarray, first: int) -> bool:
+        """Returns whether each token from `first` on is the most likely one after those before it."""
+        for t in range(first, len(ids_T)):
+            before = np.concatenate([self._start.before(ids_T), ids_T[:t]]).astype(np.int32)
+            key = before.tobytes()
+            if key not in self._likeliest:
+                log_p_V = self._model.predict(self._model.prefill(before[None]))[0]
+                self._likeliest[key] = int(np.asarray(log_p_V).argmax())
+            if self._likeliest[key] != ids_T[t]:
+                return False
+        return True
+
+
+def _common_length(first_T: np.ndarray, second_T: np.ndarray) -> int:
+    """Returns how many tokens two texts begin with alike."""
+    shorter = min(len(first_T), len(second_T))
+    different = np.flatnonzero(first_T[:shorter] != second_T[:shorter])
+    return int(different[0]) if len(different) else shorter

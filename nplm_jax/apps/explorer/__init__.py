@@ -1,0 +1,3 @@
+"""Trained models in a browser: view has the page's data, state its link, page its layout, hosts who may ask."""
+
+COMMANDS = {'explore': ('command', 'trained models in a browser')}

@@ -1,0 +1,51 @@
+"""Explore trained models in a browser.
+
+    nplm explore runs/brown-mlp9 runs/brown-kneser_ney_5
+
+Opens a local page: type a prompt and see what each model, and the mixture of all, expects next; weigh the models with
+sliders; click a word to append it and to see its neighbours on a map of the networks' features; see how much each word
+of the text surprised each model; let a model continue the text. The address restores what is shown; the page lists its
+keys. Needs no internet, but NiceGUI and scikit-learn (pip install nicegui scikit-learn). Ctrl-C ends it.
+
+The page answers only to the names of this machine and to --host, and to no other site's scripts. It has no password.
+"""
+
+import errno
+import socket
+from collections.abc import Sequence
+
+from nplm_jax.cli.parser import TEXT_START, Parser
+from nplm_jax.utils.errors import BadInput, require
+
+
+def main(argv: Sequence[str]) -> None:
+    """Loads the models and serves the page until Ctrl-C."""
+    parser = Parser('explore', f'{__doc__}\n{TEXT_START}')
+    parser.add_model_flags()
+    host = 'address to listen on; default: 127.0.0.1, this machine only'
+    parser.add_argument('--host', default='127.0.0.1', help=host)
+    parser.add_argument('--port', type=int, default=8080, help='port, or 0 for any free one; default: 8080')
+    parser.add_switch('--no_browser', 'print the address without opening a browser')
+    flags = parser.parse_args(argv)
+    port = find_port(flags.host, flags.port)
+
+    from nplm_jax.cli.loaded_models import load_models
+
+    try:
+        from nplm_jax.apps.explorer import server
+    except ImportError as error:
+        raise BadInput(f'the explorer needs NiceGUI: pip install nicegui scikit-learn ({error})') from None
+    models = load_models(flags.workdir, flags.weights)
+    server.serve(models, flags.tokens, flags.host, port, not flags.no_browser)
+
+
+def find_port(host: str, port: int) -> int:
+    """Returns the port, or a free one for 0. Raises BadInput if the process cannot listen on it."""
+    require(0 <= port < 2**16, '--port', port, 'must be 0 to 65535')
+    try:
+        family = socket.AF_INET6 if ':' in host else socket.AF_INET
+        with socket.create_server((host, port), family=family) as listener:
+            return listener.getsockname()[1]
+    except OSError as error:
+        hint = '; --port=0 takes any free port' if error.errno == errno.EADDRINUSE else ''
+        raise BadInput(f'--host={host!r} --port={port}: cannot listen there ({error.strerror}){hint}') from None

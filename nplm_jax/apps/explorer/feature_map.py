@@ -1,0 +1,125 @@
+"""The map of a network's word features: words as points in the plane, as the options of an ECharts scatter plot.
+
+Dims: V vocabulary, M features a word, F frequent words, R other words, A frequent words near a word.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nplm_jax.apps.features import embeddings
+from nplm_jax.data.vocabulary import Vocabulary
+
+NUM_POINTS = 400  # the most frequent words are on the map, and every word that is selected or near it
+NUM_ANCHORS = 3  # frequent words between which another word lies
+SHARPNESS = 10.0  # how much closer it lies to the most similar of them
+T_SNE_AXES = 't-SNE: close words are similar, directions mean nothing', ''
+COLOURS = {'frequent word': '#64748b', 'neighbour': '#2f7de1', 'selected word': '#ea580c'}
+POINT_SIZES = 4, 14  # pixels, of the rarest and of the most frequent word on the map
+MARKED_SIZE = 10  # pixels at least, of the selected word and its neighbours
+
+
+class FeatureMap(NamedTuple):
+    """The places of words in the plane.
+
+    Attributes:
+        points_Vx2: The place of each word.
+        axes: What is written at both axes.
+    """
+
+    points_Vx2: np.ndarray
+    axes: tuple[str, str]
+
+
+def project(features_VxM: np.ndarray, num_points: int = NUM_POINTS) -> FeatureMap:
+    """Places the most frequent words by t-SNE: those with similar features, by the cosine, lie together.
+
+    Any other word lies amid the frequent words that are most similar to it. One or two features a word are their own
+    map, and so are the first two where there are fewer than four words.
+
+    Raises:
+        BadInput: scikit-learn is not installed.
+    """
+    features_VxM = np.asarray(features_VxM, np.float64)
+    V, M = features_VxM.shape
+    if M <= 2 or V < 4:
+        plane_Vx2 = np.pad(features_VxM[:, :2], ((0, 0), (0, max(2 - M, 0))))
+        return FeatureMap(plane_Vx2, ('feature 1', 'feature 2' if M > 1 else ''))
+    unit_VxM = features_VxM / np.maximum(np.linalg.norm(features_VxM, axis=1, keepdims=True), np.finfo(float).tiny)
+    points_Fx2 = embeddings.project(unit_VxM[:num_points], 'tsne')
+    similarity_RxF = unit_VxM[num_points:] @ unit_VxM[:num_points].T
+    nearest_RxA = np.argpartition(-similarity_RxF, NUM_ANCHORS - 1, axis=1)[:, :NUM_ANCHORS]
+    weights_RxA = np.exp(SHARPNESS * np.take_along_axis(similarity_RxF, nearest_RxA, axis=1))
+    weights_RxA /= weights_RxA.sum(axis=1, keepdims=True)
+    points_Rx2 = np.einsum('ra,rad->rd', weights_RxA, points_Fx2[nearest_RxA])
+    return FeatureMap(np.concatenate([points_Fx2, points_Rx2]), T_SNE_AXES)
+
+
+def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: Sequence[str]) -> dict[str, Any]:
+    """Returns the options of the scatter plot.
+
+    Args:
+        vocabulary: The words, the most frequent first.
+        feature_map: Their places.
+        selected: The selected word; may be unknown.
+        near: Its neighbours.
+    """
+    known, others = (
+        [selected] if vocabulary.find(selected) is not None else [],
+        [word for word in near if word != selected],
+    )
+    marked = {*known, *others}
+    frequent = [word for word in vocabulary.shown[:NUM_POINTS] if word not in marked]
+    hidden = {'show': False}
+    axis = {'min': 'dataMin', 'max': 'dataMax', 'nameLocation': 'middle', 'nameGap': 8}
+    axis |= dict.fromkeys(('axisLabel', 'axisTick', 'splitLine', 'axisLine'), hidden)
+    # Zooms with two fingers or with Ctrl and the wheel, so that the page still scrolls over the map.
+    zoom = {'type': 'inside', 'zoomOnMouseWheel': 'ctrl', 'preventDefaultMouseMove': False}
+    return {
+        'animationDuration': 300,
+        'grid': {'left': 24, 'right': 56, 'top': 32, 'bottom': 24},
+        'legend': {'top': 0, 'itemWidth': 10, 'itemHeight': 10, 'selectedMode': False},
+        'xAxis': axis | {'name': feature_map.axes[0]},
+        'yAxis': axis | {'name': feature_map.axes[1]},
+        'dataZoom': [zoom | {'xAxisIndex': 0}, zoom | {'yAxisIndex': 0}],
+        'series': [
+            _series(name, [_point(vocabulary, feature_map, word, word in marked) for word in words], bool(marked))
+            for name, words in zip(COLOURS, (frequent, others, known))
+        ],
+    }
+
+
+def _point(vocabulary: Vocabulary, feature_map: FeatureMap, word: str, marked: bool) -> Mapping[str, Any]:
+    """Returns a word's place; its size falls with the logarithm of its rank, as frequency does by Zipf's law."""
+    i = vocabulary.find(word)
+    assert i is not None, word
+    smallest, largest = POINT_SIZES
+    share = 1 - np.log1p(min(i, NUM_POINTS)) / np.log1p(NUM_POINTS)
+    size = max(smallest + share * (largest - smallest), MARKED_SIZE if marked else 0)
+    place = [round(float(x), 4) for x in feature_map.points_Vx2[i]]
+    return {'name': word, 'value': place, 'symbolSize': round(size, 1)}
+
+
+def _series(name: str, points: Sequence[Mapping[str, Any]], any_marked: bool) -> dict[str, Any]:
+    """Returns the points of one colour; where a word is selected, frequent words fade and are named on hover alone."""
+    faded = any_marked and name == 'frequent word'
+    return {
+        'name': name,
+        'type': 'scatter',
+        'data': list(points),
+        'cursor': 'pointer',
+        'itemStyle': {'color': COLOURS[name], 'opacity': 0.45 if faded else 0.85},
+        'label': {
+            'show': not faded,
+            'fontWeight': 'bold' if name == 'selected word' else 'normal',
+            'formatter': '{b}',
+            'position': 'right',
+            'distance': 3,
+            'fontSize': 12,
+            'minMargin': 6,  # the page's font is wider than the one that ECharts measures
+        },
+        'labelLayout': {'hideOverlap': name != 'selected word'},
+        'emphasis': {'label': {'show': True, 'fontSize': 15, 'fontWeight': 'bold'}},
+        'z': 2 + list(COLOURS).index(name),
+    }

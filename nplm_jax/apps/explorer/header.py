@@ -1,0 +1,79 @@
+"""The head of the explorer's page: its title, the link to copy, the keys, light and dark."""
+
+import json
+
+from nicegui import ui
+
+from nplm_jax.apps.explorer import parts
+from nplm_jax.cli.loaded_models import LoadedModels
+
+TITLE = 'nplm-jax explorer'
+KEYS = {
+    '1 … 9, 0': 'append a word of the framed list',
+    '← →': 'frame the list of another model',
+    'Backspace': 'drop the last word',
+    '/': 'go to the text field; Esc leaves it',
+    '↑ ↓': 'in the text field: choose a word of the framed list',
+    'Enter': 'in the text field: append the chosen word',
+}
+THEMES = {  # by the value of `ui.dark_mode`: the icon, what it says, and the next value
+    None: ('brightness_auto', 'colours as the system has them', False),
+    False: ('light_mode', 'light colours', True),
+    True: ('dark_mode', 'dark colours', None),
+}
+ICON = 'flat round'  # what a button is that shows an icon alone
+
+
+def build_header(models: LoadedModels) -> None:
+    """Lays out the title and the buttons."""
+    corpus = ', '.join(dict.fromkeys(settings.corpus.name for settings in models.settings))
+    with ui.element('header').classes('w-full flex items-start no-wrap gap-1'):
+        with ui.element('div').classes('grow'):
+            parts.tagged('h1', TITLE)
+            unit = 'token' if models.vocabulary.tokenizer.is_lossless else 'word'
+            text = f'What models trained on {corpus} expect, {unit} by {unit}: {len(models.vocabulary):,} {unit}s'
+            ui.label(text).classes('quiet')
+        link, keys = 'copy a link to this view', 'keys'
+        ui.button(icon='link', on_click=_copy_link).props(f'{ICON} aria-label="{link}"').tooltip(link)
+        ui.button(icon='keyboard', on_click=_keys().open).props(f'{ICON} aria-label="{keys}"').classes(keys).tooltip(
+            keys
+        )
+        _theme_button()
+
+
+def _copy_link() -> None:
+    """Copies the address in the browser, which knows it."""
+    ui.run_javascript('navigator.clipboard.writeText(location.href)')
+    ui.notify('The link restores the text, the weights and the selected word.', type='positive')
+
+
+def _keys() -> ui.dialog:
+    """Returns the list of keys, closed."""
+    with ui.dialog() as dialog, ui.element('div').classes('panel'):
+        parts.tagged('h2', 'Keys')
+        with ui.element('div').classes('grid gap-x-4 gap-y-2 items-baseline').style('grid-template-columns: auto 1fr'):
+            for key, action in KEYS.items():
+                parts.tagged('kbd', key).classes('justify-self-start')
+                ui.label(action)
+    return dialog
+
+
+def _theme_button() -> None:
+    """Lays out a button that goes from the system's colours to light and dark; the browser keeps the choice."""
+
+    def show(value: bool | None) -> None:
+        icon, label, _ = THEMES[value]
+        dark.set_value(value)
+        button.props(f'icon={icon} aria-label="{label}"')
+        tooltip.set_text(label)
+
+    def choose_next() -> None:
+        show(THEMES[dark.value][-1])
+        ui.run_javascript(f'localStorage.setItem("theme", "{json.dumps(dark.value)}")')
+
+    dark = ui.dark_mode()
+    with ui.button(on_click=choose_next).props(ICON).classes('theme') as button:
+        tooltip = ui.tooltip('')
+    show(None)
+    ui.on('theme', lambda event: show(event.args))
+    ui.run_javascript('emitEvent("theme", JSON.parse(localStorage.getItem("theme")))')

@@ -1,0 +1,278 @@
+"""The explorer's page: what a visitor sees and does. Each visitor has a separate text, and an address that keeps it."""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from nicegui import events, ui
+
+from nplm_jax.apps.explorer import feature_map, parts, view
+from nplm_jax.apps.explorer.continuations import Continuations
+from nplm_jax.apps.explorer.header import build_header
+from nplm_jax.apps.explorer.state import MAX_COUNT, MAX_TEXT, MAX_WORD, PageState
+from nplm_jax.apps.explorer.weights import Weights
+from nplm_jax.apps.features import embeddings
+from nplm_jax.cli.loaded_models import LoadedModels
+from nplm_jax.data.vocabulary import RARE
+
+PRIMARY = '#2563eb'  # the colour of buttons and sliders; style.css has the others
+NUM_EXPECTED = 5  # words that an explanation lists
+
+
+@dataclasses.dataclass
+class ExplorerPage:
+    """The page of one visitor.
+
+    Attributes:
+        models: The models.
+        kind: How text is split, as in `Tokenizer.reading`.
+        state: What the visitor has chosen.
+        maps: The map of the features of each network, by its name.
+        beginnings: Texts to try.
+        lit: The row of the framed list that the arrow keys have reached; -1 for none.
+    """
+
+    models: LoadedModels
+    kind: str
+    state: PageState
+    maps: Mapping[str, feature_map.FeatureMap]
+    beginnings: Sequence[str]
+    lit: int = -1
+
+    # --- layout ------------------------------------------------------------------------------------------
+
+    def build(self, problem: str = '') -> None:
+        """Lays out the page, with a note of a problem if there is one."""
+        ui.colors(primary=PRIMARY)
+        ui.add_css(pathlib.Path(__file__).with_name('style.css'))
+        ui.keyboard(self.press_key, ignore=['input', 'select', 'textarea'])
+        with ui.element('main').classes('frame flex flex-col'):
+            build_header(self.models)
+            parts.note(problem)
+            self._build_text_field()
+            self.show_reading()
+            self._build_next_words()
+            if self.maps:
+                self._build_features()
+            Continuations(self.models, self.state, self.tokenize, self.set_text, self.save_link).build()
+
+    def _build_text_field(self) -> None:
+        with parts.panel('Text'):
+            with ui.element('div').classes('w-full flex no-wrap items-center gap-2'):
+                self.text_field = ui.textarea('a beginning', value=self.state.text, on_change=self._change_text)
+                self.text_field.classes('grow text-lg')
+                self.text_field.props('outlined clearable autogrow autofocus debounce=300 rows=1')
+                self.text_field.on('keydown.down.prevent', lambda: self._light(self.lit + 1))
+                self.text_field.on('keydown.up.prevent', lambda: self._light(self.lit - 1))
+                self.text_field.on('keydown.enter.prevent', lambda: self._append_row(self.lit))
+                self.text_field.on('keydown.esc', lambda: self.text_field.run_method('blur'))
+                drop = ui.button('drop the last word', icon='backspace', on_click=self.drop_last_word)
+                drop.props('flat no-caps aria-label="drop the last word"').classes('drop')
+            self.show_examples()
+
+    def _build_next_words(self) -> None:
+        hint = f'Click a word to append it. {RARE} stands for every word outside the vocabulary.'
+        if self.models.vocabulary.tokenizer.is_lossless:
+            hint = r'Click a token to append it. ␣ is a blank, \n a line end, <0xE4> a byte of a character.'
+        with parts.panel('What may come next', hint):
+            keys = 'Or press its key: Esc leaves the text field, / goes back to it.'
+            ui.label(keys).classes('keys quiet text-sm -mt-3')
+            if len(self.models.models) > 1:
+                Weights(self.models, self.state, self._show_predictions).build()
+            self.show_next_words()
+            with ui.element('label').classes('flex items-center gap-3 self-end'):
+                ui.label('words listed').classes('quiet text-sm')
+                count = ui.slider(min=1, max=MAX_COUNT, value=self.state.count, on_change=self._change_count)
+                count.props('label').classes('w-36')
+
+    def _build_features(self) -> None:
+        hint = (
+            'Words that are used alike lie close together. Click or type a word. Zoom: Ctrl and wheel, or two fingers.'
+        )
+        with parts.panel("Neighbours by the networks' features", hint):
+            with ui.element('div').classes('split'):
+                with ui.element('div').classes('min-w-0'):
+                    self.word_field = ui.input('a word', value=self.state.word, on_change=self._change_word)
+                    self.word_field.classes('w-full').props('outlined dense clearable debounce=300')
+                    self.show_neighbours()
+                with ui.element('div').classes('min-w-0'):
+                    self.source = ui.select(list(self.maps), value=next(iter(self.maps)), label='map of')
+                    self.source.set_visibility(len(self.maps) > 1)
+                    self.source.on_value_change(self._draw_map)
+                    self.chart = ui.echart({}, lambda point: self.select_word(point.name), renderer='svg').classes(
+                        'map'
+                    )
+                    # Without Ctrl the wheel scrolls the page; ECharts would take it even where it does not zoom.
+                    self.chart.on('wheel.capture', js_handler='(e) => e.ctrlKey || e.stopPropagation()')
+            self._draw_map()
+
+    # --- what follows from the visitor's choices -----------------------------------------------------------
+
+    @ui.refreshable_method
+    def show_examples(self) -> None:
+        """Shows beginnings to try where there is no text, else which words are unknown."""
+        words = self.tokenize()
+        parts.note(self.models.describe_unknown(words))
+        if len(self.text_field.value or '') > MAX_TEXT:
+            parts.note(f'only the first {MAX_TEXT:,} characters are read')
+        if not words:
+            with ui.element('div').classes('hint flex items-center gap-2'):
+                ui.label('Type the beginning of a text, or try one:').classes('quiet')
+                for text in self.beginnings:
+                    button = ui.button(text, on_click=partial(self.set_text, text)).classes('example')
+                    button.props('outline dense no-caps padding="2px 10px" rounded')
+
+    @ui.refreshable_method
+    def show_reading(self) -> None:
+        """Shows how much each word of the text surprised each model, and what was expected instead of one."""
+        words, position = self.tokenize(), self.state.position
+        if not words:
+            return
+        hint = 'The stronger its colour, the less likely a word was. Hover for numbers, click for what was expected.'
+        with parts.panel('How much each word surprised', hint):
+            unknown = {word for word in words if word not in self.models.vocabulary.ids}
+            parts.legend(bool(unknown))
+            shown = list(map(self.models.vocabulary.tokenizer.show, words))
+            parts.reading(shown, unknown, self._predict(), position, self._explain_word)
+            if position is not None and position <= len(words):
+                word = shown[position - 1]
+                with ui.element('div').classes('flex items-center gap-2'):
+                    scored = f', read as {RARE}' if word in unknown else ''
+                    ui.label(f'Word {position}, “{word}”{scored}').classes('font-medium')
+                    ui.button('close', on_click=partial(self._explain_word, position)).props('flat dense no-caps')
+                explanations = view.explain(self.models, words, position - 1, NUM_EXPECTED, self.state.weights)
+                parts.explanation_cards(explanations, len(self.models.vocabulary), self.select_word)
+
+    @ui.refreshable_method
+    def show_next_words(self) -> None:
+        """Shows the likeliest next words of each model; the keys stand for those of one of them."""
+        if not self.tokenize():
+            ui.label('Without a text: the words that begin a paragraph.').classes('beginning')
+        with ui.element('div').classes('cards'):
+            for i, prediction in enumerate(self._predict()):
+                framed = i == self.state.model
+                parts.word_card(
+                    prediction.name,
+                    f'next-word perplexity {prediction.branching:,.1f}',
+                    prediction.next_words,
+                    view.describe_probability,
+                    self.append_word,
+                    'next' + ' active' * framed,
+                    parts.DIGIT_KEYS if framed else '',
+                    self.lit if framed else -1,
+                )
+
+    @ui.refreshable_method
+    def show_neighbours(self) -> None:
+        """Shows the words nearest to the selected one by each network's features."""
+        word = self.state.word
+        parts.note(self.models.describe_unknown([word] if word and self.models.vocabulary.find(word) is None else []))
+        if not word:
+            ui.label('Its nearest words will be listed here.').classes('quiet text-sm mt-2')
+        for name, near in embeddings.nearest_words(self.models, word, self.state.count):
+            with ui.element('div').classes('mt-2'):
+                parts.word_card(name, '', near, '{:.2f}'.format, self.select_word, 'neighbours')
+
+    def tokenize(self) -> list[str]:
+        """Returns the words of the text."""
+        return self.models.tokenize(self.state.text, self.kind)
+
+    def _predict(self) -> list[view.Prediction]:
+        return view.predict(self.models, self.tokenize(), self.state.count, self.state.weights)
+
+    def _draw_map(self) -> None:
+        """Draws the map of the chosen network, with the selected word and its neighbours."""
+        name = self.source.value
+        near = dict(embeddings.nearest_words(self.models, self.state.word, self.state.count)).get(name, [])
+        neighbours = [word for word, _ in near]
+        options = feature_map.chart(self.models.vocabulary, self.maps[name], self.state.word, neighbours)
+        self.chart.options.clear()
+        self.chart.options.update(options)
+
+    # --- what a visitor does -------------------------------------------------------------------------------
+
+    def set_text(self, text: str) -> None:
+        """Replaces the text."""
+        self.text_field.set_value(text)
+
+    def append_word(self, word: str) -> None:
+        """Appends a word to the text and selects it."""
+        self.select_word(word)
+        self.set_text(view.append(self.models, self.tokenize(), self.state.text, word))
+
+    def drop_last_word(self) -> None:
+        """Drops the last word of the text."""
+        self.set_text(view.drop_last(self.models, self.state.text))
+
+    def select_word(self, word: str) -> None:
+        """Selects the word whose neighbours are shown."""
+        if self.maps:
+            self.word_field.set_value(word)
+
+    def press_key(self, event: events.KeyEventArguments) -> None:
+        """Does what the help says of a key, outside of the fields."""
+        modifiers, key = event.modifiers, event.key.name
+        if not event.action.keydown or modifiers.ctrl or modifiers.alt or modifiers.meta:
+            return
+        if key in parts.DIGIT_KEYS:
+            self._append_row(parts.DIGIT_KEYS.index(key))
+        elif key in ('ArrowLeft', 'ArrowRight'):
+            step = 1 if key == 'ArrowRight' else -1
+            self.state.model = (self.state.model + step) % len(self.models.with_mixture())
+            self._light(-1)
+        elif key == 'Backspace':
+            self.drop_last_word()
+        elif key == '/':
+            self.text_field.run_method('focus')
+
+    def save_link(self) -> None:
+        """Writes the state into the address, so that the address restores it."""
+        query = self.state.to_query()
+        ui.navigate.history.replace(f'?{query}' if query else '.')
+
+    def _change_text(self, event: events.ValueChangeEventArguments) -> None:
+        self.state.text, self.lit = (event.value or '')[:MAX_TEXT], -1
+        if self.state.position is not None and self.state.position > len(self.tokenize()):
+            self.state.position = None
+        self.show_examples.refresh()
+        self._show_predictions()
+
+    def _change_word(self, event: events.ValueChangeEventArguments) -> None:
+        self.state.word = (event.value or '')[:MAX_WORD]
+        self._show_features()
+
+    def _change_count(self, event: events.ValueChangeEventArguments) -> None:
+        self.state.count, self.lit = event.value, -1
+        self._show_predictions()
+        if self.maps:
+            self._show_features()
+
+    def _explain_word(self, position: int) -> None:
+        """Explains the word at a place of the text, from 1; the same place again ends that."""
+        self.state.position = None if self.state.position == position else position
+        if self.state.position:
+            self.select_word(self.models.vocabulary.tokenizer.show(self.tokenize()[position - 1]))
+        self.show_reading.refresh()
+        self.save_link()
+
+    def _light(self, row: int) -> None:
+        self.lit = min(max(row, -1), self.state.count - 1)
+        self.show_next_words.refresh()
+        self.save_link()
+
+    def _append_row(self, row: int) -> None:
+        """Appends a word of the framed list, if it has such a row."""
+        words = self._predict()[self.state.model].next_words
+        if 0 <= row < len(words):
+            self.append_word(words[row][0])
+
+    def _show_predictions(self) -> None:
+        self.show_reading.refresh()
+        self.show_next_words.refresh()
+        self.save_link()
+
+    def _show_features(self) -> None:
+        self.show_neighbours.refresh()
+        self._draw_map()
+        self.save_link()

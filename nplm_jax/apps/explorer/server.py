@@ -1,0 +1,62 @@
+"""Serves the explorer's page."""
+
+import contextlib
+import logging
+
+from nicegui import Client, app, ui
+
+from nplm_jax.apps.explorer import feature_map, view
+from nplm_jax.apps.explorer.header import TITLE
+from nplm_jax.apps.explorer.hosts import Gate
+from nplm_jax.apps.explorer.page import ExplorerPage
+from nplm_jax.apps.explorer.state import PageState
+from nplm_jax.cli.loaded_models import LoadedModels
+from nplm_jax.utils.errors import BadInput, first_line
+
+FAVICON = '📖'
+_LOGGERS = ('asyncio', 'nicegui', 'engineio.server', 'socketio.server')
+
+
+class _OneLine(logging.Filter):
+    """Reports a message of a visitor that cannot be handled in one line, without the traceback."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Shortens a record that has an exception; passes all."""
+        if record.exc_info and record.exc_info[1] is not None:
+            error, record.exc_info, record.exc_text = record.exc_info[1], None, None
+            what = f'{type(error).__name__}: {first_line(error)}'[:200]
+            record.msg, record.args = f'a message of a visitor cannot be handled ({what})', ()
+        return True
+
+
+def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: bool) -> None:
+    """Serves the page until Ctrl-C. `kind` says how text is split, as in `Tokenizer.reading`."""
+
+    @ui.page('/')
+    def build() -> None:
+        """Lays out the page that a link describes; a new page, with a note, if the link is impossible."""
+        problem = ''
+        try:
+            state = PageState.from_query(ui.context.client.request.query_params, len(models.models))
+        except BadInput as error:
+            state, problem = PageState(), f'the link cannot be restored: {error}'
+        ExplorerPage(models, kind, state, maps, beginnings).build(problem)
+
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_OneLine())
+    maps = {name: feature_map.project(C_VxM) for name, C_VxM in models.word_features()}
+    beginnings = view.examples(models)
+    view.predict(models, models.vocabulary.words[:1], 1)  # compiles, before the first visitor comes
+    app.add_middleware(Gate, host=host, num_visitors=lambda: len(Client.instances))
+    address = f'http://[{host}]:{port}' if ':' in host else f'http://{host}:{port}'
+    app.on_startup(lambda: print(f'{address} shows {", ".join(models.names)}; Ctrl-C ends it', flush=True))
+    with contextlib.suppress(KeyboardInterrupt):
+        ui.run(
+            host=host,
+            port=port,
+            title=TITLE,
+            favicon=FAVICON,
+            show=open_browser,
+            reload=False,
+            show_welcome_message=False,
+        )

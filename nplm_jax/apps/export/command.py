@@ -1,0 +1,72 @@
+"""A trained model as a file of another tool.
+
+    nplm export runs/brown-kneser_ney_5 --to=arpa --output=kn5.arpa
+    nplm export runs/brown-mlp9 --to=onnx --output=mlp9.onnx
+
+Formats:
+    arpa         back-off models of n-grams, for KenLM and SRILM: seven digits, <rare> as <unk>, <p> as </s> and <s>:
+                 KenLM's score of a line is that of `nplm score --end`
+    word2vec     the word features of a network: text, or binary where FILE ends in .bin
+    npz          all arrays by the paper's letters (C_VxM, H_KxP, ...), words and config, for NumPy
+    safetensors  the same, with words and config as metadata (pip install safetensors)
+    onnx         the paper's network from word ids to log-probabilities, for any runtime (pip install onnx)
+    hf           a folder for Hugging Face transformers, as a causal language model with its tokenizer and a model
+                 card: of the families nplm, residual, rnn, gru, lstm, window_lstm and mogrifier (pip install
+                 safetensors tokenizers); where line ends are tokens, a text begins with bos_token_id of
+                 generation_config.json
+
+Prints the file and its size.
+"""
+
+from collections.abc import Sequence
+
+from nplm_jax.cli.parser import Parser
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import expand, write_atomically
+
+FORMATS = ('arpa', 'word2vec', 'npz', 'safetensors', 'onnx', 'hf')
+
+
+def main(argv: Sequence[str]) -> None:
+    """Writes the file."""
+    parser = Parser('export', __doc__)
+    parser.add_runs(1)
+    parser.add_argument('--to', choices=FORMATS, required=True, help='format; required')
+    parser.add_argument('--output', required=True, metavar='FILE', help='file to write, or folder for hf; required')
+    flags = parser.parse_args(argv)
+    path = expand('--output', flags.output)
+
+    from nplm_jax.apps.export import arrays, huggingface
+    from nplm_jax.apps.features import embeddings
+    from nplm_jax.cli.loaded_models import load_models
+    from nplm_jax.models.ngram import arpa
+    from nplm_jax.runs import card, catalog
+
+    models = load_models(flags.workdir)
+    [model], vocabulary, settings = models.models, models.vocabulary, models.settings[0]
+    writers = {
+        'npz': arrays.write_npz,
+        'safetensors': arrays.write_safetensors,
+        'onnx': arrays.write_onnx,
+        'hf': huggingface.write_folder,
+    }
+    try:
+        if flags.to in writers:
+            writers[flags.to](model, vocabulary, settings, path)
+            if flags.to == 'hf':
+                run = catalog.read_run(catalog.expand_run(flags.workdir[0]))
+                write_atomically(path / card.FILE, card.make(run, hugging_face=True))
+        elif flags.to == 'word2vec':
+            features, problem = (
+                models.word_features(),
+                f'a model of family {settings.model.family} has no word features',
+            )
+            require(bool(features), '--to', flags.to, problem)
+            embeddings.write_word2vec(vocabulary, features[0][1], path, path.suffix == '.bin')
+        else:
+            [backoff] = models.backoff_models('--to=arpa')
+            arpa.write(backoff, vocabulary, path)
+        files = [path] if path.is_file() else path.iterdir()
+        print(f'{path}: {sum(file.stat().st_size for file in files):,} bytes')
+    except OSError as error:
+        raise BadInput(f'--output={str(path)!r}: cannot be written ({error.strerror})') from None

@@ -1,0 +1,166 @@
+"""A network as a folder that Hugging Face transformers loads: config, weights, tokenizer and the model in PyTorch.
+
+Dims: V words, M features a word, K hidden units, P inputs of the hidden layer, F units inside a layer, D inputs of a
+cell.
+"""
+
+import json
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from nplm_jax.apps.export.arrays import describe_softmax, import_safetensors
+from nplm_jax.config import Settings
+from nplm_jax.data.tokenizers.hf import PAD, special_tokens
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.inference.scoring import LineStart
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.outputs.softmax import Softmax
+from nplm_jax.runs.loading import arrays_of
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import write_atomically
+
+MODEL_FILE = pathlib.Path(__file__).with_name('modeling_nplm.py')
+_GATES = {'gru': 'rzn', 'lstm': 'ifgo', 'window_lstm': 'ifgo', 'mogrifier': 'ifgo'}  # in the order of PyTorch's cells
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, folder: pathlib.Path) -> None:
+    """Writes the folder, config.json last.
+
+    Args:
+        model: A network whose output is a softmax over all words.
+        vocabulary: Its words.
+        settings: The settings of its run.
+        folder: The folder, which is made if it does not exist; files of the same names are replaced.
+
+    Raises:
+        BadInput: The format cannot hold this model, or a package is missing.
+        OSError: The disk refuses.
+    """
+    family = settings.model.family
+    network = model.network if isinstance(model, NeuralLanguageModel) else None
+    if network is None or family not in _BODIES or not isinstance(network.output, Softmax):
+        allowed = f'{", ".join(_BODIES)} with {describe_softmax()}'
+        has = f'model.family={family}' + (f' with output.kind={settings.output.kind}' if network else '')
+        raise BadInput(f'--to=hf: writes model.family={allowed}, not {has}')
+    safetensors = import_safetensors()
+    tokenizer = vocabulary.tokenizer.to_hf(vocabulary.ids)
+    tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(arrays_of(model), family).items()}
+    words, ends = special_tokens(vocabulary.ids), {}
+    if vocabulary.tokenizer.is_lossless:
+        # Only ids: a special token would be left out of decoded texts, and be found in texts as it is spelled.
+        del words['bos_token']
+        (line_end,) = LineStart.of(vocabulary).prefix
+        ends = {'bos_token_id': line_end, 'eos_token_id': line_end}
+    known = {**vocabulary.ids, PAD: len(vocabulary)}
+    ids = {f'{role}_id': known[word] for role, word in words.items() if role != 'unk_token'} | ends
+    choices = {'clean_up_tokenization_spaces': False, 'split_special_tokens': True}  # a text that spells one is text
+    tokenizer_config = {'tokenizer_class': 'PreTrainedTokenizerFast', **choices, **words}
+    folder.mkdir(exist_ok=True)
+    write_atomically(folder / 'model.safetensors', safetensors.save(tensors, {'format': 'pt'}))
+    write_atomically(folder / 'tokenizer.json', tokenizer.to_str(pretty=True))
+    write_atomically(folder / 'tokenizer_config.json', _to_json(tokenizer_config))
+    write_atomically(folder / 'generation_config.json', _to_json({**ids, 'use_cache': False}))
+    write_atomically(folder / MODEL_FILE.name, MODEL_FILE.read_text(encoding='utf-8'))
+    write_atomically(folder / 'config.json', _to_json(_config(network, family)))
+
+
+def _to_json(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, indent=2) + '\n'
+
+
+def _config(network: Any, family: str) -> dict[str, Any]:
+    """Returns what config.json says of the model: the attributes of NplmConfig, and where its classes are."""
+    module, body = MODEL_FILE.stem, network.body
+    names = ('num_context', 'm', 'h', 'direct', 'tied', 'layers', 'window', 'averages', 'expansion', 'rounds')
+    return {
+        'model_type': 'nplm-jax',
+        'architectures': ['NplmForCausalLM'],
+        'auto_map': {'AutoConfig': f'{module}.NplmConfig', 'AutoModelForCausalLM': f'{module}.NplmForCausalLM'},
+        'dtype': 'float32',
+        'family': family,
+        'vocab_size': network.vocabulary_size,
+        **{name: getattr(body, name) for name in names if hasattr(body, name)},
+    }
+
+
+def _tensors(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
+    """Returns the parameters by their names in the model file; matrices as they multiply columns, outputs x inputs."""
+    outputs = [arrays[name] for name in ('U_VxK', 'W_VxP') if name in arrays]
+    tensors = {'C.weight': arrays['C_VxM'], 'b': arrays['b_V']}
+    if outputs:
+        tensors['U.weight'] = np.concatenate(outputs, axis=1)
+    if 'P_KxM' in arrays:
+        tensors['body.P.weight'] = arrays['P_KxM'].T
+    return tensors | {f'body.{name}': array for name, array in _BODIES[family](arrays, family).items()}
+
+
+def _window(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
+    return {'H.weight': arrays['H_KxP'], 'H.bias': arrays['d_K']} if 'H_KxP' in arrays else {}
+
+
+def _residual(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
+    tensors = {'H.weight': arrays['H_PxK'].T, 'H.bias': arrays['d_K'], 'norm.weight': arrays['g_K']}
+    for name, array in arrays.items():
+        if name.startswith('layers.'):
+            _, layer, letter = name.split('.')
+            place = f'layers.{layer.removeprefix("layer_")}'
+            tensors[f'{place}.{_LAYER[letter]}'] = array.T
+    return tensors
+
+
+_LAYER = {'A_KxF': 'A.weight', 'a_F': 'A.bias', 'B_FxK': 'B.weight', 'g_K': 'norm.weight'}
+
+
+def _recurrent(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
+    """Returns the parameters of PyTorch's cells, whose gates are rows of one matrix of x and of one of h."""
+    tensors: dict[str, np.ndarray] = {}
+    cells = {name.split('.')[0] for name in arrays if name.startswith('cell')}
+    for i, cell in enumerate(sorted(cells, key=lambda cell: (len(cell), cell))):  # cell, cell_1, ...
+        if family == 'rnn':
+            ih, hh, b_ih = (arrays[f'{cell}.{name}'] for name in ('W_e_KxM', 'W_h_KxK', 'b_1_K'))
+            b_hh = np.zeros_like(b_ih)
+        else:
+            ih, hh, b_ih, b_hh = _gates(arrays, cell, _GATES[family])
+        names = (f'{name}_l{i}' for name in ('weight_ih', 'weight_hh', 'bias_ih', 'bias_hh'))
+        tensors |= {f'cell.{name}': array for name, array in zip(names, (ih, hh, b_ih, b_hh))}
+    return tensors
+
+
+def _mogrifier(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
+    """Returns the parameters of a cell of PyTorch for each layer, and Q_i and R_i by layer and round, both from 0."""
+    tensors = {}
+    for name, array in _recurrent(arrays, family).items():
+        matrix, layer = name.removeprefix('cell.').rsplit('_l', 1)
+        tensors[f'cells.{layer}.{matrix}'] = array
+    for name, array in arrays.items():
+        cell, _, weight = name.partition('.')
+        if weight.startswith(('Q_', 'R_')):
+            layer, number = cell.removeprefix('cell').removeprefix('_') or '0', int(weight.split('_')[1])
+            tensors[f'rounds.{layer}.{number - 1}.weight'] = array.T
+    return tensors
+
+
+def _gates(arrays: Arrays, cell: str, gates: str) -> list[np.ndarray]:
+    """Returns the matrices of x and of h and the biases of both; Flax's cell has some of these biases, others are 0."""
+    K = arrays[f'{cell}.h{gates[0]}.kernel'].shape[0]
+    zeros_K = np.zeros(K, np.float32)
+    kernels = [np.concatenate([arrays[f'{cell}.{side}{gate}.kernel'].T for gate in gates]) for side in 'ih']
+    biases = [np.concatenate([arrays.get(f'{cell}.{side}{gate}.bias', zeros_K) for gate in gates]) for side in 'ih']
+    return kernels + biases
+
+
+_BODIES: dict[str, Callable[[Arrays, str], dict[str, np.ndarray]]] = {
+    'nplm': _window,
+    'residual': _residual,
+    'rnn': _recurrent,
+    'gru': _recurrent,
+    'lstm': _recurrent,
+    'window_lstm': _recurrent,
+    'mogrifier': _mogrifier,
+}

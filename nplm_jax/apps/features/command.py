@@ -1,0 +1,122 @@
+"""The word features of a trained network: neighbours of frequent words, maps, files for other tools.
+
+    nplm features runs/brown-mlp9 --words="house love"      # prints their neighbours
+    nplm features runs/brown-mlp9 --maps                    # draws pca.png and tsne.png, or plane.png for two features
+    nplm features runs/brown-mlp9 --export --output=DIR     # features.txt and features.bin (word2vec), projector/
+
+By default the words are the five most frequent nouns, verbs, adjectives and adverbs by Brown's tags; networks trained
+on other corpora need --words. Of a run with pieces, --words are pieces: `house` is ` house` if no piece is `house`
+itself, `␣house` always is. Files go to the current folder or to --output=DIR; projector/ is for TensorBoard. Maps
+need scikit-learn.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from nplm_jax.cli.parser import Parser
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.text import markdown_table, to_json
+
+if TYPE_CHECKING:
+    import numpy as np
+
+KINDS = ('noun', 'verb', 'adjective', 'adverb')
+WORDS_PER_KIND = 5
+NUM_NEIGHBOURS = 8
+NUM_POINTS, NUM_LABELS = 1000, 250  # words on a map, and how many of them are written beside their points
+
+
+def main(argv: Sequence[str]) -> None:
+    """Prints the neighbours of words, exports the features and draws the maps."""
+    parser = Parser('features', __doc__)
+    parser.add_model_flags(mixed=False)
+    parser.add_argument('--words', default='', help='words to print the neighbours of; default: frequent words')
+    parser.add_switch('--maps', 'draw maps of the features')
+    parser.add_switch('--export', 'write the features in the formats of other tools')
+    parser.add_argument('--output', default='.', help='folder for maps and files')
+    parser.add_json()
+    flags = parser.parse_args(argv)
+    folder = expand('--output', flags.output)
+
+    from nplm_jax.apps.features import embeddings
+    from nplm_jax.cli.loaded_models import load_models
+    from nplm_jax.data import brown
+
+    models = load_models(flags.workdir)
+    family, corpus, vocabulary = models.settings[0].model.family, models.settings[0].corpus.name, models.vocabulary
+    networks = models.word_features()
+    require(bool(networks), 'RUN', flags.workdir[0], f'a model of family {family} has no word features')
+    [(_, features_VxM)] = networks
+    kinds = brown.parts_of_speech() if corpus == 'brown' else {}
+    is_lossless = vocabulary.tokenizer.is_lossless
+    asked = flags.words.split() if is_lossless else models.tokenize(flags.words, flags.tokens)
+    words = asked or frequent_words(vocabulary.words, kinds)
+    require(bool(words), '--words', flags.words, f'give some: {corpus} has no tags to choose words by')
+    known = [word for word in words if vocabulary.find(word) is not None]
+    require(bool(known), '--words', flags.words, 'no word of it is in the vocabulary')
+    if len(known) < len(words):
+        print(f'not in the vocabulary: {" ".join(word for word in words if word not in known)}', file=sys.stderr)
+    nearest = {word: embeddings.nearest_words(models, word, NUM_NEIGHBOURS)[0][1] for word in known}
+    if flags.json:
+        entries = {word: [{'word': w, 'cosine': cosine} for w, cosine in near] for word, near in nearest.items()}
+        print(to_json({'neighbours': [{'word': word, 'nearest': entry} for word, entry in entries.items()]}))
+    else:
+        rows = [[word, ', '.join(f'{w} {cosine:.2f}' for w, cosine in near)] for word, near in nearest.items()]
+        print(markdown_table(['word', 'nearest by cosine'], rows))
+        if kinds:
+            print('\n' + describe_agreement(vocabulary.words, features_VxM, kinds))
+    if flags.export:
+        embeddings.write_word2vec(vocabulary, features_VxM, folder / 'features.txt', binary=False)
+        embeddings.write_word2vec(vocabulary, features_VxM, folder / 'features.bin', binary=True)
+        embeddings.write_projector(vocabulary, features_VxM, folder / 'projector', kinds)
+    if flags.maps:  # last: without scikit-learn all else is done
+        draw_maps(vocabulary.shown, features_VxM, kinds, folder)
+
+
+def frequent_words(words: Sequence[str], kinds: Mapping[str, str]) -> list[str]:
+    """Returns the most frequent words of each of the KINDS; `words` begins with the most frequent."""
+    return [word for kind in KINDS for word in [w for w in words if kinds.get(w) == kind][:WORDS_PER_KIND]]
+
+
+def frequent_ids(words: Sequence[str], kinds: Mapping[str, str]) -> list[int]:
+    """Returns the ids of the most frequent words without marks and punctuation; of all words if there are no tags."""
+    return [i for i, word in enumerate(words) if kinds.get(word, 'other') != 'other' or not kinds][:NUM_POINTS]
+
+
+def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str]) -> str:
+    """Says how often a frequent word and its nearest neighbour have one part of speech, and how often two words do."""
+    import numpy as np
+
+    from nplm_jax.apps.features import embeddings
+
+    ids = frequent_ids(words, kinds)
+    _, kinds_B = np.unique([kinds[words[i]] for i in ids], return_inverse=True)
+    nearest_Bx1, _ = embeddings.neighbours(features_VxM[ids], range(len(ids)), 1)
+    agreement = float((kinds_B == kinds_B[nearest_Bx1[:, 0]]).mean())
+    counts = np.bincount(kinds_B)
+    chance = float((counts * (counts - 1)).sum() / (len(ids) * (len(ids) - 1)))
+    found = (
+        f'Of the {len(ids):,} most frequent words, {agreement:.0%} have the part of speech of the nearest of the others'
+    )
+    return f'{found}; of two drawn by chance, {chance:.0%} would.'
+
+
+def draw_maps(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str], folder: pathlib.Path) -> None:
+    """Draws the maps of the most frequent words; two features a word are drawn as they are."""
+    from nplm_jax.apps.features import embeddings
+
+    ids = frequent_ids(words, kinds)
+    maps = {'pca': ('pca', 'two principal components'), 'tsne': ('tsne', 't-SNE by cosine')}
+    if features_VxM.shape[1] == 2:
+        maps = {'plane': ('pca', 'as they are')}
+    for name, (method, caption) in maps.items():
+        points_Bx2 = embeddings.project(features_VxM[ids], method)
+        labels = [words[i] for i in ids]
+        title = f'{len(ids):,} most frequent words, {features_VxM.shape[1]} features each: {caption}'
+        colours = [kinds.get(word, 'word') for word in labels]
+        embeddings.draw(points_Bx2, labels, colours, folder / f'{name}.png', title, NUM_LABELS)

@@ -1,0 +1,189 @@
+"""The learned word features C: nearest neighbours, maps in two dimensions, and files for other tools.
+
+Dims: V words, M features a word, B query words, K neighbours.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import expand, write_atomically
+
+if TYPE_CHECKING:
+    from nplm_jax.cli.loaded_models import LoadedModels
+
+MAPS = ('pca', 'tsne')
+_PROJECTOR = 'embeddings {\n  tensor_path: "vectors.tsv"\n  metadata_path: "metadata.tsv"\n}\n'
+
+
+def neighbours(features_VxM: np.ndarray, ids_B: Sequence[int], k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Finds the k other words that are most similar to each query word, by the cosine of their features.
+
+    Args:
+        features_VxM: The features of all words.
+        ids_B: The query words.
+        k: Number of neighbours, at least 1.
+
+    Returns:
+        Ids, most similar first, and their cosines, both B x K; K is k, or V - 1 where that is less.
+    """
+    require(k >= 1, 'k', k, 'must be 1 neighbour or more')
+    features_VxM = np.asarray(features_VxM, np.float64)
+    norms_V = np.linalg.norm(features_VxM, axis=1)
+    unit_VxM = features_VxM / np.where(norms_V > 0, norms_V, 1)[:, None]
+    cosines_BxV = unit_VxM[np.asarray(ids_B)] @ unit_VxM.T
+    cosines_BxV[np.arange(len(ids_B)), ids_B] = -np.inf
+    ids_BxK = np.argsort(-cosines_BxV, axis=1, kind='stable')[:, : min(k, len(features_VxM) - 1)]
+    return ids_BxK, np.take_along_axis(cosines_BxV, ids_BxK, axis=1)
+
+
+def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:
+    """Maps each word to a point in the plane.
+
+    Args:
+        features_VxM: The features of at least four words. One or two features a word are returned as they are.
+        method: `pca` for the first two principal components, `tsne` for t-SNE of the cosines. t-SNE keeps neighbours
+            close; large distances on its map mean nothing.
+        seed: Seed of t-SNE.
+
+    Returns:
+        V x 2.
+
+    Raises:
+        BadInput: There are fewer than four words, or scikit-learn is not installed.
+    """
+    require(method in MAPS, 'method', method, f'must be one of {", ".join(MAPS)}')
+    features_VxM = np.asarray(features_VxM)
+    V, M = features_VxM.shape
+    require(V >= 4, 'words', V, 'a map needs four words or more')
+    if M <= 2:
+        return np.pad(features_VxM, ((0, 0), (0, 2 - M)))
+    try:
+        from sklearn import decomposition, manifold
+    except ImportError:
+        raise BadInput('a map of the features needs scikit-learn: pip install scikit-learn') from None
+    if method == 'pca':
+        return decomposition.PCA(2, svd_solver='full').fit_transform(features_VxM)
+    perplexity = min(30, (V - 1) / 3)
+    tsne = manifold.TSNE(2, perplexity=perplexity, metric='cosine', init='random', random_state=seed)
+    return tsne.fit_transform(features_VxM)
+
+
+def draw(
+    points_Vx2: np.ndarray, words: Sequence[str], kinds: Sequence[str], path: pathlib.Path, title: str, num_labels: int
+) -> None:
+    """Draws a map as a PNG file, one point a word.
+
+    Args:
+        points_Vx2: The coordinates of the words.
+        words: The words.
+        kinds: The category of each word, which decides its colour and marker.
+        path: The file to write.
+        title: The title of the figure.
+        num_labels: The first `num_labels` words are written beside their points.
+    """
+    import matplotlib.figure
+
+    figure = matplotlib.figure.Figure(figsize=(12, 10), layout='constrained')
+    axes = figure.subplots()
+    colours = matplotlib.colormaps['tab10']
+    for i, kind in enumerate(sorted(set(kinds))):
+        x, y = points_Vx2[[k == kind for k in kinds]].T
+        axes.scatter(x, y, s=9, color=colours(i % colours.N), marker='ox^'[i // colours.N % 3], label=kind)
+    for word, point in zip(words[:num_labels], points_Vx2):
+        # parse_math=False: a $ or a _ in a word is not mathematics.
+        axes.annotate(word, point, fontsize=7, textcoords='offset points', xytext=(2, 2), parse_math=False)
+    axes.set(xticks=[], yticks=[])
+    axes.set_title(title, parse_math=False)
+    axes.legend(markerscale=2)
+    figure.savefig(png := io.BytesIO(), dpi=100)
+    _write(path, png.getvalue())
+
+
+def write_word2vec(
+    vocabulary: Vocabulary, features_VxM: np.ndarray, path: str | os.PathLike[str], binary: bool
+) -> None:
+    """Writes word2vec's text or binary format; both keep every bit of a float32.
+
+    The first line has V and M; each further line has a word, a space and the word's features, with nine digits each
+    in the text format and four bytes each in the binary format.
+
+    Raises:
+        BadInput: A word contains white space, which the format cannot hold, or the file cannot be written.
+    """
+    features_VxM = _checked(vocabulary, features_VxM)
+    lines = [f'{features_VxM.shape[0]} {features_VxM.shape[1]}'.encode()]
+    for word, features_M in zip(vocabulary.words, features_VxM):
+        values = features_M.astype('<f4').tobytes() if binary else ' '.join(f'{x:.9g}' for x in features_M).encode()
+        lines.append(word.encode() + b' ' + values)
+    _write(expand('path', path), b'\n'.join(lines) + b'\n')
+
+
+def write_projector(
+    vocabulary: Vocabulary, features_VxM: np.ndarray, folder: str | os.PathLike[str], kinds: Mapping[str, str]
+) -> None:
+    """Writes the files of TensorBoard's embedding projector: vectors.tsv, metadata.tsv and projector_config.pbtxt.
+
+    projector.tensorflow.org loads the first two; `tensorboard --logdir` needs all three.
+
+    Args:
+        vocabulary: The words; their counts go into the metadata.
+        features_VxM: Their features.
+        folder: The folder to write to.
+        kinds: The part of speech of words, for the metadata; `-` is written for other words.
+
+    Raises:
+        BadInput: A word contains white space, or a file cannot be written.
+    """
+    features_VxM = _checked(vocabulary, features_VxM)
+    rows = zip(vocabulary.words, vocabulary.counts)
+    metadata = ''.join(f'{word}\t{count}\t{kinds.get(word, "-")}\n' for word, count in rows)
+    vectors = ''.join('\t'.join(f'{x:.9g}' for x in features_M) + '\n' for features_M in features_VxM)
+    folder = expand('folder', folder)
+    for name, text in {
+        'vectors.tsv': vectors,
+        'metadata.tsv': 'word\tcount\tpart of speech\n' + metadata,
+        'projector_config.pbtxt': _PROJECTOR,
+    }.items():
+        _write(folder / name, text.encode())
+
+
+def _checked(vocabulary: Vocabulary, features_VxM: np.ndarray) -> np.ndarray:
+    """Returns the features as float32, after checking that they fit the words and that files can hold the words."""
+    features_VxM = np.asarray(features_VxM, np.float32)
+    require(len(features_VxM) == len(vocabulary), 'features', features_VxM.shape, f'{len(vocabulary)} words have them')
+    for word in vocabulary.words:
+        require(len(word.split()) == 1, 'word', word, 'has a blank, which files of word vectors cannot hold')
+    return features_VxM
+
+
+def _write(path: pathlib.Path, data: bytes) -> None:
+    """Writes a file and the folders above it. Raises BadInput where that fails."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data)
+    except OSError as error:
+        raise BadInput(f'{path}: cannot be written ({error.strerror})') from None
+
+
+def nearest_words(models: LoadedModels, word: str, k: int) -> list[tuple[str, list[tuple[str, float]]]]:
+    """Returns the k words nearest to `word` by each network's features, with their cosines; [] if it is unknown.
+
+    Words are those that `models.show` returns; of a piece the leading ␣ may be left out.
+    """
+    nearest = []
+    word_id = models.vocabulary.find(word)
+    if word_id is None:
+        return []
+    for name, features_VxM in models.word_features():
+        ids_1xK, cosines_1xK = neighbours(features_VxM, [word_id], k)
+        nearest.append((name, list(zip(models.show(ids_1xK[0]), cosines_1xK[0].tolist()))))
+    return nearest

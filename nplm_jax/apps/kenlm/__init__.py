@@ -1,0 +1,3 @@
+"""KenLM's Python interface over any model."""
+
+COMMANDS: dict[str, tuple[str, str]] = {}

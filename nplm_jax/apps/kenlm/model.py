@@ -1,0 +1,280 @@
+"""KenLM's Python interface over any model: ARPA files, runs, packed models, and mixtures of them.
+
+    from nplm_jax import kenlm
+
+    model = kenlm.Model('lm.arpa')                # or a run, or several to mix
+    model.score('the jury said')                  # log10 P of the words and of the end of the sentence
+    state, after = kenlm.State(), kenlm.State()
+    model.BeginSentenceWrite(state)
+    model.BaseScore(state, 'the', after)          # log10 P of one word, and the state after it
+    model.next_words([state, after])              # log10 P of each word of model.vocabulary, a row a state
+
+Dims: S states, V words.
+"""
+
+import functools
+import os
+import pathlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nplm_jax.apps.kenlm.word_by_word import Context, MixtureReader, NetworkReader, NgramReader, Reader
+from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, Tokenizer
+from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.inference import scoring
+from nplm_jax.models.mixture import normalize_weights
+from nplm_jax.models.ngram import arpa, sentence_marks
+from nplm_jax.models.ngram.backoff import BackoffModel
+from nplm_jax.runs import catalog, loading, packed
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand
+
+Path = str | bytes | os.PathLike[str]
+_PATHS = (str, bytes, os.PathLike)
+_WORD = re.compile(r'[^ \t\n\r\v\f]+')  # KenLM splits at no other blanks
+
+
+class FullScoreReturn(NamedTuple):
+    """Log10 P of a word, the length of the n-gram that predicts it, and whether it is outside the vocabulary."""
+
+    log_prob: float
+    ngram_length: int
+    oov: bool
+
+
+@functools.total_ordering
+class State:
+    """What a model has read, as far as predictions depend on it. A new state is that of NullContextWrite."""
+
+    __slots__ = ('_context', '_reader')
+
+    def __init__(self) -> None:
+        self._reader: Reader | None = None
+        self._context: Context | None = None
+
+    def _key(self) -> tuple[int, tuple[Any, ...]]:
+        words = self._reader.words(self._context) if self._reader and self._context else ()
+        return len(words), words[::-1]
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, State) else NotImplemented
+
+    def __lt__(self, other: 'State') -> bool:
+        return self._key() < other._key() if isinstance(other, State) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __copy__(self) -> 'State':
+        state = State()
+        state._reader, state._context = self._reader, self._context
+        return state
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> 'State':
+        return self.__copy__()
+
+
+class Model:
+    """A language model. A mistake in what it is given raises BadInput, one line.
+
+    Attributes:
+        path: The absolute path, as bytes; a list of those of a mixture.
+        order: A word is predicted from the `order` - 1 words before it, or from all if None.
+        vocabulary: The words, in the order of the columns of `next_words`; `<unk>` is the first.
+    """
+
+    def __init__(self, path: Path | Sequence[Path], weights: Sequence[float] | None = None) -> None:
+        """Loads a model.
+
+        Args:
+            path: An ARPA file, or what `nplm_jax.load` takes: a run or a packed model; or several over the same words,
+                which are mixed.
+            weights: The weight of each of several; equal weights by default.
+
+        Raises:
+            BadInput: No model can be loaded, the models have different words, or the weights do not fit.
+        """
+        is_one = isinstance(path, _PATHS)
+        paths: list[Any] = [path] if is_one else list(path) if isinstance(path, Sequence) else []
+        allowed = 'must be the path of an ARPA file or a run, or a list of such paths'
+        require(bool(paths) and all(isinstance(p, _PATHS) for p in paths), 'path', path, allowed)
+        self._names = [os.path.abspath(_find(p)) for p in paths]
+        self._weights = weights
+        self.path: bytes | list[bytes] = os.fsencode(self._names[0]) if is_one else [*map(os.fsencode, self._names)]
+        parts = [_open(name) for name in self._names]
+        part = parts[0] if is_one and weights is None else _mix(self._names, parts, weights)
+        self._reader, self.vocabulary, self._end, self._split, _ = part
+        self.order = self._reader.order
+        self._ids = {word: i for i, word in enumerate(self.vocabulary)}
+        if self._end is not None:
+            self._ids.setdefault(sentence_marks.END, self._end)
+
+    def score(self, sentence: str | bytes, bos: bool = True, eos: bool = True) -> float:
+        """Returns log10 P of a sentence.
+
+        Args:
+            sentence: The words without `<s>` and `</s>`. Those of a file are separated by blanks; a run cuts a sentence
+                as it cut its corpus.
+            bos: Whether the sentence begins here; otherwise the words before it are unknown.
+            eos: Whether it ends here, so that its end is predicted as well.
+        """
+        return sum(log10_p for log10_p, *_ in self.full_scores(sentence, bos, eos))
+
+    def full_scores(
+        self, sentence: str | bytes, bos: bool = True, eos: bool = True
+    ) -> Iterator[tuple[float, int, bool]]:
+        """Returns log10 P, length of the n-gram and `is unknown` of each word, as `score` and `BaseFullScore` do."""
+        ids = [self._ids.get(word, RARE_ID) for word in self._split(_text('sentence', sentence))]
+        if eos:
+            require(self._end is not None, 'eos', eos, 'this model has no mark at the end of sentences: give eos=False')
+        return self._full_scores(self._reader.begin if bos else self._reader.null, ids, eos)
+
+    def _full_scores(self, context: Context, ids: Sequence[int], eos: bool) -> Iterator[tuple[float, int, bool]]:
+        for word in ids:
+            yield *self._reader.score(context, word), word == RARE_ID
+            context = self._reader.after(context, word)
+        if eos and self._end is not None:
+            yield *self._reader.score(context, self._end), False
+
+    def perplexity(self, sentence: str | bytes) -> float:
+        """Returns the perplexity of a sentence's words and its end."""
+        scores = [log10_p for log10_p, *_ in self.full_scores(sentence)]
+        return scoring.Totals(len(scores), 0, sum(scores), 0.0).perplexity
+
+    def BeginSentenceWrite(self, state: State) -> None:
+        """Sets a state to the beginning of a sentence."""
+        self._write(state, self._reader.begin)
+
+    def NullContextWrite(self, state: State) -> None:
+        """Sets a state to that before any word."""
+        self._write(state, self._reader.null)
+
+    def BaseScore(self, in_state: State, word: str, out_state: State) -> float:
+        """Returns log10 P of a word after a state, and sets the other state, or the same, to that after the word."""
+        return self.BaseFullScore(in_state, word, out_state).log_prob
+
+    def BaseFullScore(self, in_state: State, word: str, out_state: State) -> FullScoreReturn:
+        """Returns what `BaseScore` does, with the length of the n-gram and whether the word is unknown."""
+        context, word_id = self._read(in_state), self._id(word)
+        self._write(out_state, self._reader.after(context, word_id))
+        return FullScoreReturn(*self._reader.score(context, word_id), word_id == RARE_ID)
+
+    def next_words(self, states: Sequence[State]) -> np.ndarray:
+        """Returns log10 P of each word of `vocabulary` after each state, float32, S x V.
+
+        What `BaseScore` returns for each word, except that `<s>`, which no word is followed by, has probability zero.
+        """
+        require(not isinstance(states, State), 'states', states, 'must be a list of states')
+        contexts = [self._read(state) for state in states]
+        return self._reader.next_words(contexts) if contexts else np.zeros((0, len(self.vocabulary)), np.float32)
+
+    def _id(self, word: str) -> int:
+        return self._ids.get(word if isinstance(word, str) else _text('word', word), RARE_ID)
+
+    def _read(self, state: State) -> Context:
+        """Returns the context of a state. Raises BadInput if it is none, or of another model."""
+        if not isinstance(state, State) or state._reader is not self._reader:
+            require(isinstance(state, State), 'state', state, 'must be a nplm_jax.apps.kenlm.model.State')
+            require(
+                state._reader is None, 'state', state, 'another model has written it; each model has its own states'
+            )
+            return self._reader.null
+        assert state._context is not None
+        return state._context
+
+    def _write(self, state: State, context: Context) -> None:
+        require(isinstance(state, State), 'state', state, 'must be a nplm_jax.apps.kenlm.model.State')
+        state._reader, state._context = self._reader, context
+
+    def __contains__(self, word: str) -> bool:
+        return self._id(word) != RARE_ID
+
+    def __repr__(self) -> str:
+        return f'<Model from {", ".join(map(os.path.basename, self._names))}>'
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self._weights)
+
+
+class LanguageModel(Model):
+    """The name of `Model` in early versions of KenLM."""
+
+
+class _Part(NamedTuple):
+    """A model.
+
+    Attributes:
+        reader: Its reader.
+        words: Its words.
+        end: The id of the end of a sentence.
+        split: Cuts a sentence into words.
+        tokenizer: That of a run; None of an ARPA file, whose words are separated by blanks.
+    """
+
+    reader: Reader
+    words: list[str]
+    end: int | None
+    split: Callable[[str], list[str]]
+    tokenizer: Tokenizer | None = None
+
+
+def _find(path: Path) -> pathlib.Path:
+    """Returns the path of a file or of a run, which may be given by its name. Raises BadInput if nothing is there."""
+    file = expand('path', os.fsdecode(path))
+    found = file if file.exists() else catalog.expand_run(file)
+    require(found.exists(), 'path', str(file), 'no ARPA file or run is there')
+    return found
+
+
+def _open(path: str) -> _Part:
+    """Returns the model of an ARPA file, or of what else `loading.load` takes."""
+    file = pathlib.Path(path)
+    if file.is_file() and file.suffix != packed.SUFFIX:
+        return _from_ngrams(*arpa.read(file, as_kenlm=True), _WORD.findall)
+    _, vocabulary, model = loading.load(file)
+    begin, is_lossless = scoring.LineStart.of(vocabulary).prefix, vocabulary.tokenizer.is_lossless
+    if isinstance(model, BackoffModel) and begin and not is_lossless:
+        part = _from_ngrams(*sentence_marks.split(model, vocabulary), vocabulary.tokenize)
+        return part._replace(tokenizer=vocabulary.tokenizer)
+    renamed = {} if is_lossless else {PARAGRAPH_BOUNDARY: sentence_marks.END}
+    words = [arpa.UNKNOWN, *(renamed.get(word, word) for word in vocabulary.words[1:])]
+    padded = (*[RARE_ID] * ((model.n or 1) - 1), *begin)  # as `nplm score` reads a line
+    reader = NgramReader(model, padded) if isinstance(model, BackoffModel) else NetworkReader(model, begin)
+    return _Part(reader, words, begin[-1] if begin else None, vocabulary.tokenize, vocabulary.tokenizer)
+
+
+def _from_ngrams(model: BackoffModel, vocabulary: Vocabulary, split: Callable[[str], list[str]]) -> _Part:
+    """Returns a model with `<s>` and `</s>`."""
+    begin = tuple(vocabulary.ids[mark] for mark in (sentence_marks.BEGIN,) if mark in vocabulary.ids)
+    end, words = vocabulary.ids.get(sentence_marks.END), [arpa.UNKNOWN, *vocabulary.words[1:]]
+    return _Part(NgramReader(model, begin, begin), words, end, split)
+
+
+def _mix(names: Sequence[str], parts: Sequence[_Part], weights: Sequence[float] | None) -> _Part:
+    """Returns a mixture, which cuts sentences as its runs do. Raises BadInput unless words and tokenizers agree."""
+    shares = [1 / len(parts)] * len(parts) if weights is None else list(weights)
+    are_numbers = len(shares) == len(parts) and all(isinstance(share, (int, float)) for share in shares)
+    require(are_numbers, 'weights', weights, f'must be {len(parts)} numbers, one a model')
+    (weights_M,) = normalize_weights('weights', weights, shares)
+    words = [word for word in parts[0].words if word != sentence_marks.BEGIN]
+    ids = [{word: i for i, word in enumerate(part.words) if word != sentence_marks.BEGIN} for part in parts]
+    for name, ids_of_words in zip(names, ids):
+        problem = f'its words ({len(ids_of_words):,}) are not those of {names[0]} ({len(words):,}): see nplm import'
+        require(ids_of_words.keys() == ids[0].keys(), 'path', name, f'{problem} --vocabulary')
+    cutters = [(name, part.tokenizer, part.split) for name, part in zip(names, parts) if part.tokenizer is not None]
+    for name, tokenizer, _ in cutters:
+        difference = tokenizer.difference(cutters[0][1], cutters[0][0])
+        require(not difference, 'path', name, f'{difference}; models can be mixed only over the same')
+    split = cutters[0][2] if cutters else parts[0].split
+    ids_MxV = np.array([[ids_of_words[word] for word in words] for ids_of_words in ids])
+    end = None if parts[0].end is None else words.index(parts[0].words[parts[0].end])
+    return _Part(MixtureReader([part.reader for part in parts], weights_M, ids_MxV), words, end, split)
+
+
+def _text(name: str, value: str | bytes) -> str:
+    """Returns a text. Raises BadInput unless it is one."""
+    require(isinstance(value, (str, bytes)), name, value, 'must be a string')
+    return value.decode('utf-8', 'replace') if isinstance(value, bytes) else value

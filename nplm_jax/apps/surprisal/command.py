@@ -1,0 +1,153 @@
+"""Surprisal in bits, entropy and rank of the words of an experiment, as a table.
+
+    nplm surprisal runs/brown-mlp9 runs/brown-kneser_ney_5 --table=stimuli.tsv --spillover=2 --output=measurement.tsv
+    nplm surprisal runs/brown-mlp9 --table=items.csv --sentence=sentence --item=item,condition --figure=measurement.png
+    nplm surprisal runs/brown-mlp9 < sentences.txt
+
+Reads a table with the columns item, zone and word, one row a word, the rows of an item together and in the order of
+their zones; or with --sentence a table with one row an item. A table is .tsv, .csv (separated by commas or semicolons)
+or .parquet. Without --table it reads stdin, a line an item; if there are blank lines, these separate the items.
+Each item is read on its own and does not depend on the others.
+
+Writes the table with more columns: the tokens that the word was cut into, its length, log frequency, whether it is in
+the vocabulary and how it was scored; for each run surprisal_RUN (the sum over the word's tokens), entropy_RUN (of the
+next word, before this one), entropy_reduction_RUN and rank_RUN. docs/reference/measurement.md says what each is.
+--figure=FILE.png draws the surprisal of each word, one panel per item.
+
+--format=lm-zoo writes a row for each token instead, in the columns of `lm-zoo get-surprisals`: sentence_id, token_id,
+token and surprisal, of one run or of a mixture. --format=pangoling writes the table of words of one run or of a
+mixture for R: columns without the name of the run, such as `surprisal` and `surprisal_prev1`, and `pred`, the natural
+logarithm of P(word), which is what pangoling's causal_words_pred returns.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from nplm_jax.cli.parser import Parser
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand
+
+if TYPE_CHECKING:
+    import argparse
+
+    from nplm_jax.apps.surprisal.stimuli import Stimuli
+
+
+def main(argv: Sequence[str]) -> None:
+    """Writes the table, and draws the figure."""
+    flags = _parse_flags(argv)
+
+    from nplm_jax.apps.surprisal import stimulus_files, unspaced_scripts
+    from nplm_jax.cli.loaded_models import load_models
+    from nplm_jax.cli.run_table import check_finished
+    from nplm_jax.runs import spelling
+
+    check_finished(flags.workdir)  # before stdin is waited for
+    output = expand('--output', flags.output) if flags.output else None
+    if output:
+        stimulus_files.check_suffix('--output', output)
+    stimuli, rule = _read_stimuli(flags)
+    notes = [f'items: {len(stimuli.items):,}{rule}, words: {len(stimuli.words):,}']
+
+    from nplm_jax.apps.surprisal import measurement
+
+    options = measurement.Options(
+        flags.punctuation, flags.context, flags.tokens, flags.hyphens, flags.spillover, flags.word_probability
+    )
+    models = load_models(flags.workdir, flags.weights)
+    notes.append(unspaced_scripts.describe(models.vocabulary, stimuli))
+    spelled = spelling.load(*flags.workdir) if flags.open else None
+    rows = zip(models.names, models.settings, models.models)
+    named = {name: (settings, models.vocabulary, model) for name, settings, model in rows}
+    if flags.weights:
+        named['mixture'] = models.settings[0], models.vocabulary, models.mixture
+    table: dict[str, Sequence[Any]]
+    if flags.format == 'lm-zoo':
+        table = {**measurement.measure_tokens(list(named.values())[-1], stimuli, options, spelled)}
+    else:
+        if flags.format == 'pangoling':
+            columns = measurement.measure_one(list(named.values())[-1], stimuli, options, spelled)
+        else:
+            columns = measurement.measure(named, stimuli, options, spelled)
+        if not spelled and not models.vocabulary.tokenizer.is_lossless:
+            models.warn_unknown(
+                ' '.join([columns['starts_after'][0] if flags.context else '', *columns['tokens']]).split()
+            )
+        table = {**stimuli.columns, **columns}
+    if flags.figure:
+        from nplm_jax.apps.surprisal import figure
+
+        surprisals = {name: columns[f'surprisal_{name}'] for name in named}
+        path = expand('--figure', flags.figure)
+        notes.append(figure.draw(stimuli, surprisals, columns['in_vocabulary'], path))
+    sys.stderr.writelines(f'{note}\n' for note in notes if note)
+    if output:
+        stimulus_files.write(output, table, text_columns=(stimuli.names.word, 'tokens', 'token'))
+    else:
+        sys.stdout.write(stimulus_files.to_text(table))
+
+
+def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
+    parser = Parser('surprisal', __doc__)
+    parser.add_runs()
+    helps = {
+        'weights': 'measure the mixture of the runs too, as one more model named mixture: numbers such as 0.7,0.3, '
+        'or a file of `nplm mix --output=FILE`; default: no mixture',
+        'punctuation': 'whether the punctuation of a word counts in its surprisal and length, or the word alone',
+        'context': 'the words before each item, which are read and not scored; empty for none; default: as in '
+        '`nplm score`, <p> if the corpus of the runs has this mark',
+        'item': 'the column of items, or several that together identify them, such as item,condition',
+        'sentence': 'the column of sentences of a table with one row an item; they are cut into words at blanks, and '
+        'the columns zone and word are added; default: one row a word',
+        'figure': 'draw the surprisal of each word into this file; default: no figure',
+        'tokens': 'how a word is cut: at punctuation, or not at all; default: as the corpus of the runs was, '
+        'punctuation split off where the vocabulary needs it',
+        'format': 'a row for each word, for each token as lm-zoo has it, or for each word, for R (pangoling)',
+        'word_probability': 'of pieces, characters or bytes: that of the word (corrected), or of its tokens with the '
+        'blank before it and without the end after it (sum), as minicons has it',
+        'hyphens': 'split cuts an unknown word at its hyphens if all parts are known',
+        'open': 'score unknown words with the spelling model of `nplm spell RUN`',
+    }
+    parser.add_argument('--table', default='', help='table of words; default: text on stdin')
+    parser.add_argument('--item', default='item', metavar='COLUMN[,COLUMN]', help=helps['item'])
+    for column in ('zone', 'word'):
+        parser.add_argument(f'--{column}', default=column, metavar='COLUMN', help=f'the column of {column}s')
+    parser.add_owned('table', '--sentence', default='', metavar='COLUMN', help=helps['sentence'])
+    parser.add_argument('--output', default='', help='.tsv, .csv or .parquet; default: TSV on stdout')
+    parser.add_argument('--punctuation', default='attached', choices=('attached', 'word'), help=helps['punctuation'])
+    parser.add_argument('--context', metavar='TEXT', help=helps['context'])
+    parser.add_argument('--tokens', default='', choices=('words', 'whitespace'), help=helps['tokens'])
+    parser.add_argument('--hyphens', default='keep', choices=('keep', 'split'), help=helps['hyphens'])
+    parser.add_argument(
+        '--word_probability', default='corrected', choices=('corrected', 'sum'), help=helps['word_probability']
+    )
+    parser.add_argument('--spillover', type=int, default=0, metavar='K', help='add the columns of the K words before')
+    parser.add_switch('--open', helps['open'])
+    parser.add_argument('--weights', default='', help=helps['weights'])
+    parser.add_argument('--format', default='words', choices=('words', 'lm-zoo', 'pangoling'), help=helps['format'])
+    parser.add_figure(helps['figure'])
+    flags = parser.parse_args(argv)
+    if flags.format != 'words':
+        one = len(flags.workdir) == 1 or bool(flags.weights)
+        require(one, 'RUN', flags.workdir, f'give one for --format={flags.format}, or --weights for the mixture')
+        other = ('spillover', 'punctuation', 'word_probability') if flags.format == 'lm-zoo' else ()
+        for key in ('figure', *other):
+            value = getattr(flags, key)
+            require(value == parser.get_default(key), f'--{key}', value, 'belongs to --format=words')
+    return flags
+
+
+def _read_stimuli(flags: argparse.Namespace) -> tuple[Stimuli, str]:
+    """Returns the words, and of those on stdin how they are divided into items."""
+    from nplm_jax.apps.surprisal import stimuli, stimulus_files
+    from nplm_jax.cli.score import read_stdin
+
+    if flags.table:
+        names = stimuli.ColumnNames(tuple(flags.item.split(',')), flags.zone, flags.word)
+        return stimulus_files.read(expand('--table', flags.table), names, flags.sentence), ''
+    text = read_stdin()
+    rule = 'separated by blank lines' if stimuli.has_blank_lines(text) else 'one per line'
+    return stimuli.from_text(text, 'stdin'), f' ({rule})'

@@ -1,0 +1,314 @@
+"""Surprisal, entropy and rank of the words of an experiment, by one or several models of one vocabulary.
+
+A word may be cut into several tokens. Their log-probabilities add up to that of the word, by the chain rule.
+
+Dims: T tokens of all items, W words.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nplm_jax.apps.surprisal import stimuli as stimuli_lib
+from nplm_jax.apps.surprisal import word_probability
+from nplm_jax.apps.surprisal.next_word_statistics import LineStatistics, next_word_statistics
+from nplm_jax.apps.surprisal.stimuli import Stimuli
+from nplm_jax.apps.surprisal.token_table import TokenTable
+from nplm_jax.config import Settings
+from nplm_jax.data.dataset import log_frequencies
+from nplm_jax.data.tokenizers.tokenizer import RARE
+from nplm_jax.data.tokenizers.words import is_punctuation
+from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.inference.scoring import LineStart
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.mixture import ContextBins, Mixture, normalize_weights
+from nplm_jax.models.open_vocabulary import OpenVocabulary
+from nplm_jax.models.spelled_words import Spelling
+from nplm_jax.utils.errors import require
+
+CHOICES = {
+    'punctuation': ('attached', 'word'),
+    'tokens': ('', 'words', 'whitespace'),
+    'hyphens': ('keep', 'split'),
+    'word_probability': ('corrected', 'sum'),
+}
+WORD_COLUMNS = ('tokens', 'num_tokens', 'length', 'log_frequency', 'in_vocabulary', 'scored_as', 'starts_after')
+MIXTURE = 'mixture'  # its name
+MODEL_COLUMNS = ('surprisal', 'entropy', 'entropy_reduction', 'rank')
+
+LoadedModel = tuple[Settings, Vocabulary, LanguageModel]
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How words are measured.
+
+    Attributes:
+        punctuation: `attached` counts the punctuation tokens of a word in its surprisal; `word` leaves them out, and
+            reads them as context all the same.
+        context: The text before each item, which is read and not scored. By default it is
+            that of every text that is scored: <p> if the corpus of the models has this mark, see `LineStart`.
+        tokens: How a word is cut, see `Tokenizer.reading`.
+        hyphens: `split` cuts a word outside the vocabulary at its hyphens if the vocabulary has all parts.
+        spillover: The number of words before each word whose columns are repeated beside it.
+        word_probability: Of models of pieces, characters or bytes: `corrected` for P(word), `sum` for that of its
+            tokens alone, see `_correct`.
+    """
+
+    punctuation: str = 'attached'
+    context: str | None = None
+    tokens: str = ''
+    hyphens: str = 'keep'
+    spillover: int = 0
+    word_probability: str = 'corrected'
+
+    def __post_init__(self) -> None:
+        """Raises BadInput for a value that is not allowed."""
+        for key, values in CHOICES.items():
+            allowed = ', '.join(repr(value) for value in values)
+            require(getattr(self, key) in values, key, getattr(self, key), f'must be one of {allowed}')
+        is_text = self.context is None or isinstance(self.context, str)
+        require(is_text, 'context', self.context, 'must be a text; empty for none')
+        is_count = isinstance(self.spillover, int) and self.spillover >= 0
+        require(is_count, 'spillover', self.spillover, 'must be 0 or a larger whole number')
+
+
+def add_mixture(models: Mapping[str, LoadedModel], weights: Sequence[float]) -> dict[str, LoadedModel]:
+    """Returns the models, and their mixture under the name `mixture`.
+
+    Args:
+        models: Two models or more by name; they must have one vocabulary.
+        weights: The weight of each model; they sum to one.
+
+    Raises:
+        BadInput: The models or the weights are not as described.
+    """
+    require(len(models) > 1, 'weights', list(weights), 'belong to two models or more')
+    require(MIXTURE not in models, 'model', MIXTURE, 'is the name of the mixture; give another')
+    require(len(weights) == len(models), 'weights', list(weights), f'must be {len(models)} numbers, one a model')
+    vocabulary, (settings, *_) = _check_models(models), next(iter(models.values()))
+    weights_1xM = normalize_weights('weights', list(weights), weights)
+    mixture = Mixture([model for _, _, model in models.values()], weights_1xM, ContextBins())
+    return {**models, MIXTURE: (settings, vocabulary, mixture)}
+
+
+def measure(
+    models: Mapping[str, LoadedModel], stimuli: Stimuli, options: Options = Options(), spelling: Spelling | None = None
+) -> dict[str, list[Any]]:
+    """Returns the columns that models add to stimuli; a missing number is nan.
+
+    Args:
+        models: The models by name; they must have one vocabulary.
+        stimuli: The words.
+        options: How they are measured.
+        spelling: The spelling of the words outside the vocabulary; without it they are scored as <rare>.
+
+    Raises:
+        BadInput: The models differ in their vocabularies, or cut a word differently; a word has no token; or the
+            stimuli have a column of a name that is added.
+        NonFiniteError: A log-probability is not a number.
+    """
+    vocabulary = _check_models(models)
+    taken = next((key for key in _added_columns(models, options) if key in stimuli.columns), None)
+    require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
+    table, lines, contexts = _cut_items(models, stimuli, options)
+    prefixes = list(map(vocabulary.encode, contexts))
+    columns = _describe_words(stimuli, table, vocabulary, options, spelling is not None)
+    show = vocabulary.tokenizer.show
+    starts = [' '.join(map(show, context)) for context in contexts]
+    columns['starts_after'] = [start for start, rows in zip(starts, stimuli.items) for _ in rows]
+    is_sum = not vocabulary.tokenizer.is_lossless or options.word_probability == 'sum'
+    groups = [] if is_sum else word_probability.find_groups(vocabulary, options.punctuation)
+    log_spellings_T: np.ndarray | None = None
+    for name, (_, _, model) in models.items():
+        statistics = next_word_statistics(model, lines, prefixes, len(vocabulary), groups)
+        if spelling is not None and log_spellings_T is None:
+            log_spellings_T = OpenVocabulary(model, vocabulary, spelling).log_spellings(table.tokens_T)
+        columns |= _measure_words(name, statistics, table, log_spellings_T, groups)
+    for key, distance in _spillover(models, options):
+        columns[f'{key}_prev{distance}'] = _shift(columns[key], stimuli, distance)
+    return columns
+
+
+def measure_tokens(
+    model: LoadedModel, stimuli: Stimuli, options: Options = Options(), spelling: Spelling | None = None
+) -> dict[str, list[Any]]:
+    """Returns a table of tokens in the columns of lm-zoo's `get-surprisals`, an item being a sentence.
+
+    Args:
+        model: The model.
+        stimuli: The words.
+        options: How they are cut, and what stands before an item.
+        spelling: The spelling of the words outside the vocabulary; without it their token is <rare>.
+
+    Returns:
+        sentence_id, the item; token_id, the place of the token in it, from 1; token; surprisal, -log2 P(token | the
+        item before it), in bits.
+    """
+    _, vocabulary, language_model = model
+    table, lines, contexts = _cut_items({'': model}, stimuli, options)
+    prefixes = list(map(vocabulary.encode, contexts))
+    statistics = next_word_statistics(language_model, lines, prefixes, len(vocabulary))
+    log_p_T = np.concatenate([line.log_p_T for line in statistics])
+    if spelling is not None:
+        log_p_T = log_p_T + OpenVocabulary(language_model, vocabulary, spelling).log_spellings(table.tokens_T)
+    return {
+        'sentence_id': [label for label, line in zip(stimuli.labels, lines) for _ in line],
+        'token_id': [number for line in lines for number in range(1, len(line) + 1)],
+        'token': list(map(vocabulary.tokenizer.show, table.tokens_T if spelling else vocabulary.decode(table.ids_T))),
+        'surprisal': (-log_p_T / math.log(2)).tolist(),
+    }
+
+
+def measure_one(
+    model: LoadedModel, stimuli: Stimuli, options: Options = Options(), spelling: Spelling | None = None
+) -> dict[str, list[Any]]:
+    """Returns the columns that one model adds to stimuli, without its name, and `pred` for users of pangoling.
+
+    Args:
+        model: The model.
+        stimuli: The words.
+        options: How they are measured.
+        spelling: See `measure`.
+
+    Returns:
+        pred, ln P(word | the item before it), as pangoling's `causal_words_pred` returns it; then the columns of
+        `measure`: surprisal in place of surprisal_RUN, and so on.
+
+    Raises:
+        BadInput: See `measure`.
+    """
+    columns = {key.replace('_RUN', ''): c for key, c in measure({'RUN': model}, stimuli, options, spelling).items()}
+    columns = {'pred': [-bits * math.log(2) for bits in columns['surprisal']], **columns}
+    taken = next((key for key in columns if key in stimuli.columns), None)
+    require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
+    return columns
+
+
+def _added_columns(models: Iterable[str], options: Options) -> list[str]:
+    """Returns the names of the columns that `measure` adds."""
+    of_models = [f'{key}_{name}' for name in models for key in MODEL_COLUMNS]
+    before = [f'{key}_prev{distance}' for key, distance in _spillover(models, options)]
+    return [*WORD_COLUMNS, *of_models, *before]
+
+
+def _spillover(models: Iterable[str], options: Options) -> list[tuple[str, int]]:
+    """Returns the columns that are repeated, and from how many words before."""
+    repeated = ['length', 'log_frequency', *(f'surprisal_{name}' for name in models)]
+    return [(key, distance) for distance in range(1, options.spillover + 1) for key in repeated]
+
+
+def _check_models(models: Mapping[str, LoadedModel]) -> Vocabulary:
+    """Returns the vocabulary of all models."""
+    require(len(models) > 0, 'model', dict(models), 'give one or more')
+    vocabularies = {name: vocabulary for name, (_, vocabulary, _) in models.items()}
+    first, vocabulary = next(iter(vocabularies.items()))
+    for name, other in vocabularies.items():
+        difference = other.difference(vocabulary, repr(first))
+        require(not difference, 'model', name, f'{difference}; measure them one after the other')
+    return vocabulary
+
+
+def _cut_items(
+    models: Mapping[str, LoadedModel], stimuli: Stimuli, options: Options
+) -> tuple[TokenTable, list[np.ndarray], list[list[str]]]:
+    """Returns the tokens of all items, the ids of each item, and the tokens before each item."""
+    _, vocabulary, _ = next(iter(models.values()))
+    different = dict.fromkeys(other.tokenizer for _, other, _ in models.values())
+    tokenizers = [tokenizer.reading(options.tokens, options.hyphens) for tokenizer in different]
+    is_lossless = vocabulary.tokenizer.is_lossless
+    is_default = options.word_probability == Options.word_probability
+    allowed = f'does not apply to a model of corpus.tokens={vocabulary.tokenizer.kind}'
+    require(is_default or is_lossless, 'word_probability', options.word_probability, allowed)
+    text = (options.context or '').rstrip(' ')
+    before = '' if not text.strip() or text[-1] in '\r\n' else text
+    table = TokenTable.of(tokenizers, vocabulary, stimuli, options.punctuation, before)
+    lines = [table.ids_T[line] for line in table.lines]
+    if options.context is None:
+        start = LineStart.of(vocabulary)
+        return table, lines, [vocabulary.decode(start.before(line)) for line in lines]
+    if is_lossless:
+        context, *others = (tokenizer.tokenize([text])[0] for tokenizer in tokenizers)
+        require(all(other == context for other in others), 'context', text, 'the models cut it differently')
+        return table, lines, [context] * len(lines)
+    words = stimuli_lib.from_text(text, 'context') if text.strip() else None
+    context = TokenTable.of(tokenizers, vocabulary, words).tokens_T if words else []
+    return table, lines, [context] * len(lines)
+
+
+def _describe_words(
+    stimuli: Stimuli, table: TokenTable, vocabulary: Vocabulary, options: Options, is_spelled: bool
+) -> dict[str, list[Any]]:
+    """Returns the columns that no model is needed for."""
+    num_words, words_T = len(stimuli.words), table.words_T
+    sizes_W = np.bincount(words_T, minlength=num_words)
+    tokens = np.split(np.array(table.tokens_T, object), np.cumsum(sizes_W)[:-1])
+    log_f_V = log_frequencies(vocabulary.counts)
+    unseen = log_f_V[RARE_ID] + math.log(0.5 / (vocabulary.counts[RARE_ID] + 0.5))
+    log_f_T = np.where(table.ids_T == RARE_ID, unseen, log_f_V[table.ids_T])
+    rare_T = (table.ids_T == RARE_ID) & table.counted_T
+    is_known_W = np.bincount(words_T[rare_T], minlength=num_words) == 0
+    is_lossless = vocabulary.tokenizer.is_lossless  # then the vocabulary counts no words
+    scored = options.word_probability if is_lossless else 'word'
+    log_f_W = _sum_by_word(log_f_T, words_T, table.is_head_T, num_words)
+    return {
+        'tokens': [' '.join(map(vocabulary.tokenizer.show, word_tokens)) for word_tokens in tokens],
+        'num_tokens': sizes_W.tolist(),
+        'length': [_length(word, options.punctuation) for word in stimuli.words],
+        'log_frequency': (np.full(num_words, math.nan) if is_lossless else log_f_W).tolist(),
+        'in_vocabulary': is_known_W.tolist(),
+        'scored_as': [scored if known else 'spelled' if is_spelled else RARE for known in is_known_W.tolist()],
+    }
+
+
+def _length(word: str, punctuation: str) -> int:
+    """Returns the number of characters of a word, for `word` without the punctuation at its ends."""
+    kept = [i for i, c in enumerate(word.strip()) if not is_punctuation(c)]
+    return kept[-1] - kept[0] + 1 if kept and punctuation == 'word' else len(word.strip())
+
+
+def _sum_by_word(values_T: np.ndarray, words_T: np.ndarray, mask_T: np.ndarray, num_words: int) -> np.ndarray:
+    return np.bincount(words_T[mask_T], values_T[mask_T], minlength=num_words)
+
+
+def _measure_words(
+    name: str,
+    statistics: Sequence[LineStatistics],
+    table: TokenTable,
+    log_spellings_T: np.ndarray | None,
+    groups: Sequence[np.ndarray],
+) -> dict[str, list[Any]]:
+    """Returns the columns of a model."""
+    log_p_T, rank_T, before_T, after_T = (np.concatenate(parts) for parts in zip(*(line[:4] for line in statistics)))
+    counted_C = np.flatnonzero(table.counted_T)
+    words_C = table.words_T[counted_C]
+    is_first_C = np.diff(words_C, prepend=-1) != 0
+    first_W, last_W = counted_C[is_first_C], counted_C[np.append(is_first_C[1:], True)]
+    heads_H = np.flatnonzero(table.is_head_T)
+    head_W = heads_H[np.diff(table.words_T[heads_H], prepend=-1) != 0]
+    log_p_T = log_p_T if log_spellings_T is None else log_p_T + log_spellings_T
+    log_p_W = _sum_by_word(log_p_T, table.words_T, table.counted_T, len(first_W))
+    if groups:
+        begins_word_W = np.diff(table.words_T, prepend=-1)[first_W] != 0
+        is_blank_W = np.isin(table.ids_T[first_W], groups[0])
+        start_W = np.where(is_blank_W, 0, np.where(begins_word_W, 1, 3))
+        corrections_W = word_probability.correct(statistics, first_W, last_W, start_W, table)
+        log_p_W = np.where(np.isneginf(log_p_W), log_p_W, log_p_W + corrections_W)
+    return {
+        f'surprisal_{name}': (-log_p_W / math.log(2)).tolist(),
+        f'entropy_{name}': (before_T[first_W] / math.log(2)).tolist(),
+        f'entropy_reduction_{name}': ((before_T[first_W] - after_T[last_W]) / math.log(2)).tolist(),
+        f'rank_{name}': rank_T[head_W].tolist(),
+    }
+
+
+def _shift(column: Sequence[Any], stimuli: Stimuli, distance: int) -> list[float]:
+    """Returns for each word the value of the word so many places before it in its item, nan where there is none."""
+    shifted = [math.nan] * len(column)
+    for rows in stimuli.items:
+        for row in rows[distance:]:
+            shifted[row] = float(column[row - distance])
+    return shifted

@@ -1,0 +1,163 @@
+"""Files of stimuli: TSV, CSV and Parquet tables, read into `Stimuli` and written with the columns of a model."""
+
+import contextlib
+import csv
+import io
+import math
+import pathlib
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from nplm_jax.apps.surprisal.stimuli import (
+    COLUMN_NAMES,
+    ColumnNames,
+    Columns,
+    Place,
+    Stimuli,
+    from_columns,
+    from_sentences,
+)
+from nplm_jax.data.formats import import_pyarrow
+from nplm_jax.utils.errors import BadInput, first_line, require
+from nplm_jax.utils.io import open_regular, read_lines, write_atomically
+
+SUFFIXES = ('.tsv', '.csv', '.parquet')
+
+_SEPARATORS = '\t,;'
+_SNIFFED_CHARACTERS = 2**16
+
+
+def check_suffix(key: str, path: pathlib.Path) -> None:
+    """Raises BadInput unless the name of the file, the value of the flag `key`, ends in one of SUFFIXES."""
+    require(path.suffix.lower() in SUFFIXES, key, str(path), f'must end in {", ".join(SUFFIXES)}')
+
+
+def read(path: pathlib.Path, names: ColumnNames = COLUMN_NAMES, sentence: str = '') -> Stimuli:
+    """Reads a table of stimuli; the first line of a TSV or CSV file has the names of its columns.
+
+    Args:
+        path: The file, whose kind its suffix tells. The cells of text are separated by tabs, commas or semicolons.
+        names: The names of the columns of items, zones and words.
+        sentence: The column of sentences of a table with one item a row; empty for a table with one word a row.
+
+    Raises:
+        BadInput: The file cannot be read or is no such table, or `stimuli.from_columns` refuses it.
+    """
+    check_suffix('--table', path)
+    place: Place | None = None
+    if path.suffix.lower() == '.parquet':
+        header, cells = _read_parquet(path)
+    else:
+        header, rows = _read_text(path)
+        cells = [list(column) for column in zip(*rows.values())] or [[] for _ in header]
+        place = [f'{path}:{line}' for line in rows].__getitem__
+    repeated = next((name for i, name in enumerate(header) if name in header[:i]), None)
+    require(repeated is None, 'column', repeated, f'{path} has two of this name')
+    columns = dict(zip(header, cells))
+    if sentence:
+        return from_sentences(columns, sentence, str(path), names, place)[0]
+    return from_columns(columns, str(path), names, place)
+
+
+def _read_text(path: pathlib.Path) -> tuple[list[str], dict[int, list[str]]]:
+    """Returns the header of a TSV or CSV file, and the cells of each row by its line; blank lines are left out.
+
+    In TSV a cell between two quotation marks is a quoted one, and other quotation marks belong to the cell.
+    """
+    text = ''.join(line for _, line in read_lines(path))
+    separator = _find_separator(text, default=',' if path.suffix.lower() == '.csv' else '\t')
+    is_tsv = separator == '\t'
+    lines = io.StringIO(text, newline='')
+    quoting = csv.QUOTE_NONE if is_tsv else csv.QUOTE_MINIMAL
+    reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)  # type: ignore[arg-type]
+    rows: dict[int, list[str]] = {}
+    try:
+        for cells in filter(None, reader):
+            rows[reader.line_num] = list(map(_unquote, cells)) if is_tsv else cells
+    except csv.Error as error:
+        raise BadInput(f'{path}:{reader.line_num}: not CSV ({error})') from None
+    header = rows.pop(min(rows)) if rows else []
+    for line, cells in rows.items():
+        if len(cells) != len(header):
+            raise BadInput(f'{path}:{line}: {len(cells)} cells; the header has {len(header)}')
+    return header, rows
+
+
+def _find_separator(text: str, default: str) -> str:
+    """Returns what separates the cells of a table: of the separators in the header, the one that cuts most rows alike.
+
+    Decides by the first lines. Separators between quotation marks do not count. Without one in the header it is the
+    default, as for a table of one column.
+    """
+    lines = [re.sub(r'"[^"]*"', '', line) for line in text[:_SNIFFED_CHARACTERS].split('\n') if line.strip()]
+    counts = {s: [line.count(s) for line in lines] for s in _SEPARATORS if lines and s in lines[0]}
+    return max(counts, key=lambda s: (counts[s].count(counts[s][0]), counts[s][0]), default=default)
+
+
+def _unquote(cell: str) -> str:
+    quoted = len(cell) >= 2 and cell[0] == cell[-1] == '"'
+    return cell[1:-1].replace('""', '"') if quoted else cell
+
+
+def _read_parquet(path: pathlib.Path) -> tuple[list[str], list[list[Any]]]:
+    """Returns the names and the columns of a Parquet file; those of dictionaries as their values."""
+    pyarrow = import_pyarrow(str(path))
+    try:
+        with open_regular(str(path), path) as file:
+            table = pyarrow.parquet.read_table(file, use_threads=False)
+            return table.column_names, [column.to_pylist() for column in table.columns]
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
+        raise BadInput(f'{path}: damaged or not .parquet ({first_line(error)})') from None
+
+
+def to_text(columns: Columns, separator: str = '\t') -> str:
+    """Returns a table of text with a header. A missing number is an empty cell.
+
+    Args:
+        columns: The columns, of one length.
+        separator: What separates the cells.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=separator, lineterminator='\n')
+    writer.writerow(columns)
+    writer.writerows(zip(*([_format(cell) for cell in column] for column in columns.values())))
+    return text.getvalue()
+
+
+def _format(cell: Any) -> str:
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return ''
+    return f'{cell:.9g}' if isinstance(cell, float) else str(cell)
+
+
+def write(path: pathlib.Path, columns: Columns, text_columns: Collection[str] = ()) -> None:
+    """Writes a table into a file, whose kind its suffix tells.
+
+    Args:
+        path: The file.
+        columns: The columns, of one length.
+        text_columns: The columns that stay text in Parquet, where another column of written numbers becomes numbers.
+
+    Raises:
+        BadInput: The suffix is none of SUFFIXES, or pyarrow is missing.
+        OSError: The disk refuses.
+    """
+    check_suffix('--output', path)
+    if path.suffix.lower() != '.parquet':
+        write_atomically(path, to_text(columns, ',' if path.suffix.lower() == '.csv' else '\t'))
+        return
+    pyarrow = import_pyarrow(str(path))
+    cells = {name: column if name in text_columns else _to_numbers(column) for name, column in columns.items()}
+    arrays = {name: pyarrow.array(column, from_pandas=True) for name, column in cells.items()}
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(arrays), buffer)
+    write_atomically(path, buffer.getvalue())
+
+
+def _to_numbers(column: Sequence[Any]) -> Sequence[Any]:
+    """Returns the cells of a text table's column as numbers if all are numbers, else as they are."""
+    for kind in (int, float) if all(isinstance(cell, str) for cell in column) else ():
+        with contextlib.suppress(ValueError):
+            return [kind(cell) for cell in column]
+    return column

@@ -1,0 +1,107 @@
+"""The tokens of the words of an experiment, in one stream, and which of them count in the surprisal of their word.
+
+Dims: T tokens of all items, W words.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from nplm_jax.apps.surprisal import unspaced_scripts
+from nplm_jax.apps.surprisal.stimuli import Stimuli
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer
+from nplm_jax.data.tokenizers.words import is_punctuation
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.utils.errors import BadInput
+
+
+class TokenTable(NamedTuple):
+    """The tokens of all items of an experiment.
+
+    Attributes:
+        tokens_T: The tokens.
+        ids_T: Their ids, int32.
+        words_T: The row of the word of each token.
+        is_head_T: Whether a token is no punctuation, or its word has nothing else.
+        counted_T: Whether the surprisal of a token counts in that of its word.
+        lines: The tokens of each item.
+        joins_before_W: Whether a word follows the one before without a blank, in a script that is written so.
+        joins_after_W: Whether no blank ends a word, for the same reason.
+    """
+
+    tokens_T: list[str]
+    ids_T: np.ndarray
+    words_T: np.ndarray
+    is_head_T: np.ndarray
+    counted_T: np.ndarray
+    lines: list[slice]
+    joins_before_W: np.ndarray
+    joins_after_W: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        tokenizers: Sequence[Tokenizer],
+        vocabulary: Vocabulary,
+        stimuli: Stimuli,
+        punctuation: str = 'attached',
+        before: str = '',
+    ) -> Self:
+        """Cuts the words of stimuli.
+
+        Args:
+            tokenizers: Those of the models, which must give the same tokens.
+            vocabulary: The vocabulary of the models.
+            stimuli: The words.
+            punctuation: `attached` if all tokens of a word count, `word` if its punctuation does not.
+            before: The text before each item on its line, which a blank separates from the first word as from others.
+
+        Raises:
+            BadInput: A word has no token, or models cut it differently.
+        """
+        strings = list(stimuli.words)
+        joins_before, joins_after = [False] * len(strings), [False] * len(strings)
+        if tokenizers[0].is_lossless:  # the blank before a word is a part of its tokens
+            joins_before, joins_after = unspaced_scripts.find_joined(vocabulary, stimuli, before)
+            bare = {row for row, joins in enumerate(joins_before) if joins}
+            bare |= set() if before else {rows.start for rows in stimuli.items}
+            strings = [word.strip() if row in bare else f' {word.strip()}' for row, word in enumerate(strings)]
+        words = list(dict.fromkeys(strings))
+        cut, *others = (dict(zip(words, t.tokenize(words, vocabulary.ids))) for t in tokenizers)
+        for row, word in enumerate(strings):
+            if not cut[word]:
+                raise BadInput(f'{stimuli.place_word(row)}: {word!r} has no token')
+            if wrong := next((other[word] for other in others if other[word] != cut[word]), None):
+                message = f'the models cut {word!r} differently, into {cut[word]} and {wrong}'
+                raise BadInput(f'{stimuli.place_word(row)}: {message}')
+        heads = {word: _find_heads(tokenizers[0], tokens) for word, tokens in cut.items()}
+        tokens_T = [token for word in strings for token in cut[word]]
+        is_head_T = np.array([head for word in strings for head in heads[word]])
+        counted_T = is_head_T if punctuation == 'word' else np.ones(len(tokens_T), bool)
+        sizes_W = np.array([len(cut[word]) for word in strings])
+        stops_W = [0, *np.cumsum(sizes_W).tolist()]
+        lines = [slice(stops_W[rows.start], stops_W[rows.stop]) for rows in stimuli.items]
+        words_T = np.repeat(np.arange(len(sizes_W)), sizes_W)
+        joins = np.array(joins_before), np.array(joins_after)
+        return cls(tokens_T, vocabulary.encode(tokens_T), words_T, is_head_T, counted_T, lines, *joins)
+
+
+def is_head(tokenizer: Tokenizer, token: str) -> bool:
+    """Tells whether a token is something else than punctuation marks with white space around them."""
+    text = tokenizer.decode([token]).strip()
+    return not text or not is_punctuation(text)
+
+
+def _find_heads(tokenizer: Tokenizer, tokens: Sequence[str]) -> list[bool]:
+    """Returns which tokens of a word are no punctuation; all if it has nothing else.
+
+    Of a lossless tokenizer a word is a part of a text without gaps: marks and blanks between its other tokens belong to
+    it, and so does the blank before them.
+    """
+    texts = [tokenizer.decode([token]).strip() for token in tokens]
+    heads = [i for i, text in enumerate(texts) if text and not is_punctuation(text)] or range(len(tokens))
+    if not tokenizer.is_lossless:
+        return [i in heads for i in range(len(tokens))]
+    first = heads[0] if any(texts[: heads[0]]) else 0
+    return [first <= i <= heads[-1] for i in range(len(tokens))]

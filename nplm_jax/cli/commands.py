@@ -1,0 +1,54 @@
+"""The commands of nplm, by name: those of the core, then those that the packages of nplm_jax.apps declare."""
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+_APPS = 'nplm_jax.apps'  # found by its folder: the core does not import it
+
+
+class Command(NamedTuple):
+    """A command: the module whose `main` runs it, and a summary of it."""
+
+    module: str
+    summary: str
+
+
+CORE = {
+    'train': Command('nplm_jax.cli.train', 'train a model of a config, in the folder of a run'),
+    'sweep': Command('nplm_jax.cli.sweep', 'train a config with several values of its keys'),
+    'generate': Command('nplm_jax.cli.generate', 'text from trained models'),
+    'score': Command('nplm_jax.cli.score', 'how likely a text is, word by word'),
+    'next': Command('nplm_jax.cli.next_words', 'the most likely next words, by model'),
+    'mix': Command('nplm_jax.cli.mix', 'the mixture of trained models: its learned weights and its perplexity'),
+    'compare': Command('nplm_jax.cli.compare', 'runs side by side, with a figure'),
+    'pack': Command('nplm_jax.cli.pack', 'a run as one file, which every command takes'),
+    'import': Command('nplm_jax.cli.import_model', "an ARPA file of KenLM or SRILM as a run's folder"),
+    'info': Command('nplm_jax.cli.info', 'details of a run'),
+    'runs': Command('nplm_jax.cli.list_runs', 'list of the runs in a folder'),
+    'replay': Command('nplm_jax.cli.replay', 'repeat one update of a training run'),
+}
+
+
+@functools.cache
+def all_commands() -> Mapping[str, Command]:
+    """Returns the commands by name, in the order of `nplm --help`.
+
+    An app declares its own as COMMANDS in the `__init__.py` of its package: the command's name -> its module in the
+    package, and its summary. A name of two words, `score --nbest`, is a command with that flag.
+    """
+    apps = importlib.import_module(_APPS)
+    found = dict(CORE)
+    for name in sorted(module.name for module in pkgutil.iter_modules(apps.__path__)):
+        declared = importlib.import_module(f'{_APPS}.{name}').COMMANDS
+        found |= {key: Command(f'{_APPS}.{name}.{module}', summary) for key, (module, summary) in declared.items()}
+    return found
+
+
+def find(name: str, arguments: Sequence[str]) -> Command | None:
+    """Returns the command of these words, None if there is none."""
+    commands = all_commands()
+    named = (commands[f'{name} {word}'] for word in arguments if f'{name} {word}' in commands)
+    return next(named, commands.get(name))

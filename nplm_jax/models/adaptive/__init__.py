@@ -1,1 +1,0 @@
-"""Models that adapt to the words they have read; each predicts a word before it sees it."""

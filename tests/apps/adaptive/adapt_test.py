@@ -1,0 +1,85 @@
+"""Adapted models from the command line: what is chosen, on which words, and that a cache helps where words repeat."""
+
+import json
+
+import numpy as np
+import pytest
+
+from configs import text as text_config
+from nplm_jax.apps.adaptive.ngram_cache import NgramCache
+from nplm_jax.inference.perplexity import evaluate
+from nplm_jax.models import mixture
+from nplm_jax.runs import experiment, keys, loading
+
+SECTIONS = 60  # each with three words of its own, so that a cache knows more than any trained model
+
+
+@pytest.fixture(scope='module')
+def folders(tmp_path_factory):
+    root, rng = tmp_path_factory.mktemp('adapt'), np.random.default_rng(0)
+    sections = [rng.choice(40, 3, replace=False) for _ in range(SECTIONS)]
+    text = '\n\n'.join(' '.join(f'w{i}' for i in rng.choice(words, 30)) for words in sections)
+    (root / 'text').write_text(text)
+    config = text_config.get_config()
+    config.corpus.path, config.corpus.tokens, config.corpus.min_count = str(root / 'text'), 'whitespace', 1
+    config.train.epochs, config.train.batch_size, config.model.m, config.model.h = 2, 32, 4, 5
+    experiment.run(config, root / 'network')
+    config = keys.override(config, {'model.family': 'add_delta', 'model.n': 2})
+    experiment.run(config, root / 'counts')
+    return root
+
+
+def test_each_way_to_adapt_is_a_row_and_a_cache_learns_what_repeats(folders, tmp_path, nplm_command):
+    runs = [folders / 'network', folders / 'counts']
+    (output,), _ = nplm_command('adapt', *runs, '--tune_words=100', '--json', f'--output={tmp_path}/a.json')
+    rows = {row['name']: row for row in json.loads(output)['rows']}
+    assert list(rows) == [
+        'network',
+        'network + n-gram cache',
+        'network + neural cache',
+        'network, dynamic evaluation',
+        'network, dynamic evaluation + caches',
+        'counts',
+        'counts + n-gram cache',
+        'all mixed',
+        'all mixed, adapted',
+    ]
+    for name in ('network', 'counts'):
+        recorded = json.loads((folders / name / 'results.json').read_text())['perplexity']
+        assert rows[name]['test'] == pytest.approx(recorded['test'], rel=1e-5)
+        assert rows[f'{name} + n-gram cache']['test'] < 0.7 * rows[name]['test']
+    assert rows['network, dynamic evaluation']['test'] < rows['network']['test']
+    assert set(rows['network, dynamic evaluation']['values']) == {'rate', 'decay'}
+    assert set(rows['all mixed, adapted']['weights']) == {'network', 'counts', 'n-gram cache', 'network: neural cache'}
+    assert json.loads((tmp_path / 'a.json').read_text())['rows'] == list(rows.values())
+
+
+def test_a_row_is_the_mixture_with_weights_of_the_validation_words(folders, nplm_command):
+    (output,), _ = nplm_command('adapt', folders / 'counts', '--methods=ngram_cache', '--json')
+    row = json.loads(output)['rows'][1]
+    settings, words, model = experiment.load(folders / 'counts')
+    data = loading.load_dataset(settings)
+    chosen = row['values']
+    cache = NgramCache(len(words), int(chosen['order']), int(chosen['num_remembered']), chosen['concentration'])
+    mixed = mixture.fit([model, cache], data.tokens_T, data.valid)
+    assert row['test'] == pytest.approx(evaluate(mixed, data.tokens_T, data.test).perplexity, rel=1e-6)
+    assert list(row['weights'].values()) == pytest.approx(mixed.weights_QxM[0].tolist())
+
+
+def test_a_table_for_readers(folders, nplm_command):
+    shown, progress = nplm_command('adapt', folders / 'counts', '--methods=ngram_cache')
+    assert [line.split('|')[1].strip() for line in shown[2:]] == ['counts', 'counts + n-gram cache']
+    assert progress == ['counts', 'n-gram cache: choosing', 'counts + n-gram cache']
+
+
+@pytest.mark.parametrize(
+    'flag,message',
+    [
+        ('--methods=cache', "--methods='cache': must be some of ngram_cache, neural_cache, dynamic, between commas"),
+        ('--tune_words=0', '--tune_words=0: must be 1 or more'),
+    ],
+)
+def test_one_clear_line_and_exit_code_two(flag, message, folders, nplm_command, lines):
+    with pytest.raises(SystemExit) as end:
+        nplm_command('adapt', folders / 'counts', flag)
+    assert end.value.code == 2 and lines()[1] == [message]

@@ -1,0 +1,54 @@
+"""The explorer's command: what it refuses, in one line. Its page has tests in the folder explorer."""
+
+import socket
+import sys
+
+import pytest
+
+from nplm_jax.cli import __main__ as cli
+
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+
+WRONG = [
+    (['--workdir=/nowhere'], "RUN='/nowhere': no finished run there"),
+    (['--workdir=NETWORK', '--workdir=OTHER'], 'is not that of'),
+    (['--workdir=NETWORK', '--port=70000'], '--port=70000: must be 0 to 65535'),
+    (['--workdir=NETWORK', '--host=256.0.0.1', '--port=0'], "--host='256.0.0.1' --port=0: cannot listen there"),
+    ([], "RUN='': give the folder of a run: nplm explore RUN"),
+]
+
+
+@pytest.fixture
+def call(lines):
+    def call(*arguments):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(['explore', '--no_browser', *arguments])
+        assert stop.value.code == 2
+        return lines()
+
+    return call
+
+
+@pytest.mark.parametrize('arguments,message', WRONG)
+def test_one_clear_line_and_exit_code_two(arguments, message, folders, call, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'nplm_jax.apps.explorer.server', object())  # the toolkit may be missing
+    runs = {'NETWORK': str(folders / 'network'), 'OTHER': str(folders / 'other')}
+    for name, folder in runs.items():
+        arguments = [a.replace(name, folder) for a in arguments]
+    stdout, stderr = call(*arguments)
+    assert not stdout and len(stderr) == 1 and message in stderr[0]
+
+
+def test_a_port_that_is_taken_is_named_and_how_to_find_a_free_one(folders, call):
+    with socket.create_server(('127.0.0.1', 0)) as listener:
+        port = listener.getsockname()[1]
+        _, stderr = call(f'--workdir={folders / "network"}', f'--port={port}')
+    assert len(stderr) == 1
+    assert f"--host='127.0.0.1' --port={port}: cannot listen there (Address already in use" in stderr[0]
+    assert stderr[0].endswith('; --port=0 takes any free port')
+
+
+def test_a_missing_toolkit_is_named(folders, call, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'nicegui', None)
+    monkeypatch.delitem(sys.modules, 'nplm_jax.apps.explorer.server', raising=False)
+    assert 'needs NiceGUI: pip install nicegui' in call(f'--workdir={folders}/network', '--port=0')[1][0]

@@ -1,0 +1,89 @@
+"""A link restores the page, and an impossible link is named."""
+
+import urllib.parse
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nplm_jax.utils.errors import BadInput
+
+pydantic = pytest.importorskip('pydantic', reason='needs NiceGUI: pip install nicegui')
+
+from nplm_jax.apps.explorer.state import MAX_COUNT, PageState  # noqa: E402
+
+
+def restore(query, num_models=3):
+    pairs = urllib.parse.parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    return PageState.from_query(dict(pairs), num_models)
+
+
+words = st.text(st.characters(exclude_categories=['Cs'])).map(str.strip)
+states = st.builds(
+    PageState,
+    text=words.map(lambda text: f'one two {text}'.strip()),
+    word=words,
+    position=st.none() | st.integers(1, 2),
+    count=st.integers(1, MAX_COUNT),
+    model=st.integers(0, 3),
+    source=st.integers(0, 3),
+    weights=st.none() | st.tuples(*[st.integers(1, 100).map(lambda x: x / 100)] * 3),
+    words=st.integers(1, 500),
+    samples=st.integers(1, 50),
+    seed=st.integers(0, 2**31 - 1),
+    temperature=st.floats(0.05, 10),
+    top_k=st.none() | st.integers(1, 1000),
+    top_p=st.none() | st.floats(0.01, 1),
+)
+
+
+@given(states)
+def test_a_link_restores_every_choice(state):
+    assert restore(state.to_query()) == state
+
+
+def test_a_new_page_has_a_bare_address_and_a_link_says_only_what_was_chosen():
+    assert PageState().to_query() == '' and restore('') == PageState()
+    state = PageState(text='the old', weights=(0.7, 0.3), temperature=0.5)
+    assert state.to_query() == 'text=the+old&weights=0.7,0.3&temperature=0.5'
+
+
+@pytest.mark.parametrize(
+    'query,message',
+    [
+        ('count=0', "count='0': Input should be greater than or equal to 1"),
+        ('count=ten', "count='ten': Input should be a valid integer"),
+        ('model=4', "model='4': must be 0 to 3"),
+        ('position=0', "position='0': Input should be greater than or equal to 1"),
+        ('weights=1,2', "weights='1,2': the page has 3 models, one of them above 0"),
+        ('weights=0,0,0', "weights='0,0,0': the page has 3 models, one of them above 0"),
+        ('weights=1,1,-1', "weights='-1': Input should be greater than or equal to 0"),
+        ('weights=1,1,nan', "weights='nan': Input should be a finite number"),
+        ('weights=1,1,', "weights='': Input should be a valid number"),
+        ('temperature=0', "temperature='0': Input should be greater than or equal to 0.05"),
+        ('temperature=', "temperature='': Input should be a valid number"),
+        ('samples=1e3', "samples='1e3': Input should be a valid integer"),
+        ('top_k=0', "top_k='0': Input should be greater than or equal to 1"),
+        ('text=' + 'a' * 5001, "text='aaaaaaaaaaaa...aaaaaaaaaaaaa': String should have at most 5000 characters"),
+        ('word=' + 'a' * 201, "word='aaaaaaaaaaaa...aaaaaaaaaaaaa': String should have at most 200 characters"),
+    ],
+)
+def test_an_impossible_link_is_named(query, message):
+    with pytest.raises(BadInput) as error:
+        restore(query)
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize('value', [0, 501, -1, 10**400, 2.5, float('nan'), float('inf'), 'x', [3], {}, None])
+def test_a_number_that_no_field_sends_is_refused_and_the_former_one_stays(value):
+    """A page's script can send anything."""
+    state = PageState(words=7)
+    with pytest.raises(pydantic.ValidationError):
+        state.words = value
+    assert state.words == 7
+    state.words = 3.0
+    assert state.words == 3 and type(state.words) is int
+
+
+def test_one_model_needs_no_weights():
+    assert restore('weights=1', num_models=1).weights is None

@@ -1,0 +1,231 @@
+"""Networks as folders for Hugging Face transformers: the same probabilities and the same words on the other side."""
+
+import ast
+import json
+
+import jax
+import numpy as np
+import pytest
+from helpers import SENSES, corpus_settings, make_model, small_settings
+
+from nplm_jax.apps.export import huggingface
+from nplm_jax.data import vocabulary
+from nplm_jax.data.corpora import make_tokenizer
+from nplm_jax.data.tokenizers.hf import special_tokens
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.runs import loading
+from nplm_jax.utils.errors import BadInput
+
+V = 23
+STREAMS = {'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4, 'optimizer.name': 'sgd'}
+TIED = STREAMS | {'model.tied': True, 'model.layers': 2}
+CASES = {
+    'direct': {},
+    'hidden': {'model.direct': False, 'output.kind': 'nce', 'output.samples': 9},
+    'linear': {'model.h': 0, 'output.kind': 'sampled', 'output.samples': 9},
+    'residual': STREAMS | {'model.family': 'residual', 'residual.averages': 2},
+    'residual_tied': TIED | {'model.family': 'residual'},
+    'rnn': STREAMS | {'model.family': 'rnn'},
+    'gru_tied': TIED | {'model.family': 'gru'},
+    'gru': STREAMS | {'model.family': 'gru'},
+    'lstm': STREAMS | {'model.family': 'lstm', 'model.layers': 2},
+    'lstm_tied': TIED | {'model.family': 'lstm', 'model.m': 5},
+    'window_lstm': TIED | {'model.family': 'window_lstm'},
+    'mogrifier': TIED | {'model.family': 'mogrifier', 'model.m': 5},
+}
+
+
+def write(folder, changes, size=V):
+    """Writes a network with large random parameters. Returns it."""
+    pytest.importorskip('safetensors', reason='pip install safetensors')
+    pytest.importorskip('tokenizers', reason='pip install tokenizers')
+    model, rng = make_model(size, changes), np.random.default_rng(0)
+    noise = lambda x: x + rng.normal(0, 0.5, x.shape).astype(np.float32)  # noqa: E731
+    model = NeuralLanguageModel(model.network, jax.tree.map(noise, model.params))
+    words = vocabulary.build(['<p>', *(f'w{i}' for i in range(size - 2))])
+    huggingface.write_folder(model, words, small_settings(changes), folder)
+    return model
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    """Writes and loads a network. Returns ours and PyTorch's."""
+    monkeypatch.setenv('HF_MODULES_CACHE', str(tmp_path / 'modules'))
+    monkeypatch.setenv('HF_HUB_OFFLINE', '1')
+    torch = pytest.importorskip('torch', reason='pip install torch')
+    transformers = pytest.importorskip('transformers', reason='pip install transformers')
+
+    def call(changes, folder=tmp_path / 'folder'):
+        ours = write(folder, changes)
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
+        return ours, theirs
+
+    with torch.no_grad():
+        yield call
+
+
+def pad(lines, side, id=V):
+    """Returns ids and mask of lines of word ids, padded on one side."""
+    T = max(map(len, lines))
+    ids_BxT, mask_BxT = np.full((len(lines), T), id), np.zeros((len(lines), T), np.int64)
+    for i, line in enumerate(lines):
+        place = slice(T - len(line), T) if side == 'left' else slice(0, len(line))
+        ids_BxT[i, place], mask_BxT[i, place] = line, 1
+    return ids_BxT, mask_BxT
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_pytorch_computes_the_same_log_probabilities_however_texts_are_padded(name, load):
+    torch = pytest.importorskip('torch')
+
+    ours, theirs = load(CASES[name])
+    rng = np.random.default_rng(1)
+    lines = [rng.integers(0, V, length) for length in (13, 1, 6)]
+    expected = [np.concatenate([ours.next_word(line[None, :t]) for t in range(len(line) + 1)]) for line in lines]
+    for side in ('left', 'right'):
+        ids_BxT, mask_BxT = pad(lines, side)
+        for inputs in ({'attention_mask': torch.tensor(mask_BxT)}, {}):  # without a mask the id V is padding
+            log_p_BxTxV = theirs(torch.tensor(ids_BxT), **inputs).logits.log_softmax(-1).numpy()
+            for log_p_TxV, mask_T, after in zip(log_p_BxTxV, mask_BxT, expected):
+                assert np.abs(log_p_TxV[mask_T == 1] - after[1:]).max() < 1e-5
+                if side == 'left' and not mask_T[0]:  # there the scores are those of the first word
+                    assert np.abs(log_p_TxV[mask_T == 0] - after[0]).max() < 1e-5
+
+
+def test_the_loss_is_the_mean_over_the_labelled_words(load):
+    torch = pytest.importorskip('torch')
+
+    ours, theirs = load(CASES['direct'])
+    line = np.array([3, 1, 4, 1, 5])
+    log_p = [ours.next_word(line[None, :t])[0, line[t]] for t in range(1, 5)]
+    labels = torch.tensor(line)[None]
+    assert theirs(labels, labels=labels).loss.item() == pytest.approx(-np.mean(log_p), abs=1e-5)
+    last = torch.tensor([[-100, -100, -100, -100, 5]])
+    loss, logits = theirs(labels, labels=last, return_dict=False)
+    assert loss.item() == pytest.approx(-log_p[-1], abs=1e-5) and logits.shape == (1, 5, V)
+
+
+def test_saving_and_loading_again_changes_nothing_and_generation_is_ours(load, tmp_path):
+    torch, transformers = map(pytest.importorskip, ('torch', 'transformers'))
+
+    ours, theirs = load(CASES['lstm_tied'])
+    theirs.save_pretrained(tmp_path / 'again')
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / 'again', trust_remote_code=True)
+    ids = torch.tensor([[5, 6, 7], [V, V, 9]])
+    assert torch.equal(theirs(ids).logits, again(ids).logits)
+    drawn = again.generate(ids, attention_mask=(ids < V).int(), max_new_tokens=4, do_sample=False, eos_token_id=None)
+    for line in drawn.tolist():
+        words = [i for i in line if i < V]
+        for t in range(len(words) - 4, len(words)):
+            assert words[t] == ours.next_word(np.array([words[:t]]))[0].argmax()
+
+
+def test_minicons_gives_the_surprisals_of_nplm_score(folders, tmp_path, monkeypatch, nplm_command):
+    torch = pytest.importorskip('torch', reason='pip install torch')
+    scorers = pytest.importorskip('minicons.scorer', reason='pip install minicons')
+    transformers = pytest.importorskip('transformers', reason='pip install transformers')
+    monkeypatch.setenv('HF_HUB_OFFLINE', '1')
+    nplm_command('export', folders / 'network', '--to=hf', f'--output={tmp_path / "folder"}')
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / 'folder', trust_remote_code=True)
+    network = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / 'folder', trust_remote_code=True)
+    scorer = scorers.IncrementalLMScorer(network, 'cpu', tokenizer=tokenizer)
+    _, words, model = loading.load(folders / 'network')
+    texts = ['I like zebras', 'i hate Dog']
+    for text, scored in zip(texts, scorer.token_score(texts, bos_token=True, surprisal=True)):
+        ids = words.encode(['<p>', *text.lower().split()])
+        expected = [-model.next_word(ids[None, :t])[0, ids[t]] for t in range(1, len(ids))]
+        assert [token for token, _ in scored] == words.decode(ids)
+        assert [bits for _, bits in scored[1:]] == pytest.approx(expected, abs=1e-4)
+    assert torch.is_grad_enabled()
+
+
+def test_numpy_computes_the_papers_network_from_the_tensors(tmp_path):
+    ours = write(tmp_path / 'folder', CASES['direct'])
+    tensors = pytest.importorskip('safetensors.numpy').load_file(tmp_path / 'folder' / 'model.safetensors')
+    contexts_BxN = np.random.default_rng(0).integers(0, V, (9, 3))
+    x_BxP = tensors['C.weight'][contexts_BxN[:, ::-1]].reshape(9, -1)
+    a_BxK = np.tanh(x_BxP @ tensors['body.H.weight'].T + tensors['body.H.bias'])
+    y_BxV = np.concatenate([a_BxK, x_BxP], axis=1) @ tensors['U.weight'].T + tensors['b']
+    log_p_BxV = y_BxV - np.log(np.exp(y_BxV).sum(1, keepdims=True))
+    assert np.abs(log_p_BxV - ours.next_word(contexts_BxN)).max() < 1e-5
+
+
+def test_the_folder_has_what_transformers_reads(tmp_path):
+    write(tmp_path / 'folder', CASES['lstm_tied'])
+    config = json.loads((tmp_path / 'folder' / 'config.json').read_text())
+    assert config['auto_map']['AutoModelForCausalLM'] == 'modeling_nplm.NplmForCausalLM'
+    assert (config['family'], config['layers'], config['tied'], config['vocab_size']) == ('lstm', 2, True, V)
+    tokenizer = json.loads((tmp_path / 'folder' / 'tokenizer_config.json').read_text())
+    roles = {role: word for role, word in tokenizer.items() if role.endswith('_token')}
+    assert roles == {'unk_token': '<rare>', 'pad_token': '<pad>', 'bos_token': '<p>', 'eos_token': '<p>'}
+    ids = json.loads((tmp_path / 'folder' / 'generation_config.json').read_text())
+    assert (ids['bos_token_id'], ids['eos_token_id'], ids['pad_token_id']) == (1, 1, V)
+
+
+def test_the_model_file_needs_pytorch_and_transformers_alone():
+    imported = set()
+    for node in ast.walk(ast.parse(huggingface.MODEL_FILE.read_text())):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) else []
+        imported |= {name.split('.')[0] for name in names}
+    assert imported == {'__future__', 'typing', 'torch', 'transformers'}
+
+
+@pytest.mark.parametrize(
+    'changes, has',
+    [
+        (
+            {'output.kind': 'two_level', 'output.classes': 3, 'output.num_shortlist': 5},
+            'model.family=nplm with output.kind=two_level',
+        ),
+        (
+            {'model.family': SENSES},
+            f'model.family={SENSES} with output.kind=full',
+        ),
+    ],
+)
+def test_what_the_folder_cannot_hold_is_one_line(changes, has, tmp_path):
+    model, words = make_model(V, changes), vocabulary.numbered(V)
+    with pytest.raises(BadInput) as error:
+        huggingface.write_folder(model, words, small_settings(changes), tmp_path / 'folder')
+    message = str(error.value)
+    assert message.startswith('--to=hf: writes model.family=nplm, residual, rnn,') and message.endswith(f'not {has}')
+    assert not (tmp_path / 'folder').exists()
+
+
+# --- the tokenizer ---------------------------------------------------------------------------------------
+
+TEXT = (
+    "The Dog's well-known 3.14, 1990's don’t-say “it”\t(50% off)\n\n21st -3 $5 9:30 U.S. e\u0301 a_b x.1 1.x 5-a <p>"
+    " dog’s `` x '' 中文 state-of-the-art the dog \" ' , . x<p>. <rare>s <pad>"
+)
+
+
+@pytest.mark.parametrize('name, tokens', [('text', 'words'), ('text', 'whitespace'), ('brown', 'words')])
+@pytest.mark.parametrize(
+    'choices', [(True, True, True), (False, True, False), (True, False, True), (False, False, False)]
+)
+def test_the_tokenizer_cuts_a_text_as_ours_does(name, tokens, choices):
+    pytest.importorskip('tokenizers', reason='pip install tokenizers')
+    keys = dict(zip(('lowercase', 'split_possessive', 'numbers'), map(bool, choices)))
+    settings = corpus_settings(name, tokens=tokens, **keys)
+    kind = '' if name == 'text' else 'whitespace'  # text that is tokenized already
+    ours = make_tokenizer(settings)
+    (cut,) = ours.reading(kind).tokenize([TEXT], ())
+    for unused in ('‘’“”', '\'"`“”', '’‘"“”', ''):  # one way to write quotation marks, another one, Brown's, all
+        kept = (word for word in cut if not set(word) & set(unused) and word != '<pad>')
+        words = vocabulary.build(['<p>', *kept])
+        tokenizer = ours.to_hf(words.ids)
+        text = TEXT if unused else TEXT.replace("''", '').replace('``', '')
+        (expected,) = ours.reading(kind).tokenize([text], words.ids)
+        assert tokenizer.encode(text).ids == words.encode(expected).tolist()
+
+
+def test_a_text_without_marks_begins_after_the_rare_word():
+    assert special_tokens({'a', 'b'})['bos_token'] == '<rare>'
+
+
+def test_a_vocabulary_with_the_padding_symbol_is_refused():
+    pytest.importorskip('tokenizers', reason='pip install tokenizers')
+    with pytest.raises(BadInput, match='^--to=hf: the vocabulary has the word <pad>'):
+        make_tokenizer(corpus_settings('text')).to_hf({'<rare>': 0, '<pad>': 1})

@@ -1,0 +1,210 @@
+"""Tables of stimuli: what they hold, files there and back, and one line for each mistake."""
+
+import math
+
+import pytest
+
+from nplm_jax.apps.surprisal import stimuli, stimulus_files
+from nplm_jax.utils.errors import BadInput
+
+TABLE = {'item': ['1', '1', '2'], 'zone': ['1', '2', '1'], 'word': ['The', '"dog,"', 'I'], 'rt': ['3', '4.5', '5']}
+
+
+def test_a_line_of_a_text_is_an_item():
+    found = stimuli.from_text('The jury said so.\r\nThe man was old.\n', 'stdin')
+    assert found.words == 'The jury said so. The man was old.'.split()
+    assert found.columns['item'] == [1, 1, 1, 1, 2, 2, 2, 2] and found.columns['zone'] == [1, 2, 3, 4, 1, 2, 3, 4]
+    assert not stimuli.has_blank_lines('\n a \n b\n\n') and stimuli.has_blank_lines('a\n \nb')
+
+
+def test_blank_lines_between_lines_separate_items_of_several_lines():
+    found = stimuli.from_text('\n i like\n dog.\n\n \n I hate', 'stdin')
+    assert found.columns == {
+        'item': [1, 1, 1, 2, 2],
+        'zone': [1, 2, 3, 1, 2],
+        'word': ['i', 'like', 'dog.', 'I', 'hate'],
+    }
+    assert list(found.items) == [range(0, 3), range(3, 5)] and found.words == found.columns['word']
+
+
+@pytest.mark.parametrize('suffix', ['.tsv', '.csv', '.parquet'])
+def test_a_file_keeps_every_cell(suffix, tmp_path):
+    if suffix == '.parquet':
+        pytest.importorskip('pyarrow')
+    tab = ' ' if suffix == '.tsv' else '\t'  # a cell of TSV has no tab
+    table = TABLE | {'other': [f'a{tab}b, "c"', ' d', '7']}
+    stimulus_files.write(tmp_path / f'table{suffix}', table, text_columns=table)
+    found = stimulus_files.read(tmp_path / f'table{suffix}')
+    assert found.columns == table and list(found.items) == [range(0, 2), range(2, 3)]
+
+
+def test_a_missing_number_is_an_empty_cell():
+    columns = {'word': ['a', 'b', 'c'], 'rt': [None, math.nan, 2.5]}
+    assert stimulus_files.to_text(columns) == 'word\trt\na\t\nb\t\nc\t2.5\n'
+
+
+def test_parquet_has_numbers_where_all_cells_are_numbers(tmp_path):
+    parquet = pytest.importorskip('pyarrow.parquet')
+    stimulus_files.write(tmp_path / 'x.parquet', {**TABLE, 'n': [math.nan, 1.5, 2.0]}, text_columns=['word'])
+    columns = parquet.read_table(tmp_path / 'x.parquet').to_pydict()
+    assert columns['item'] == [1, 1, 2] and columns['rt'] == [3.0, 4.5, 5.0] and columns['n'] == [None, 1.5, 2.0]
+    assert columns['word'] == TABLE['word']
+
+
+def test_a_quotation_mark_of_a_word_and_those_of_a_cell(tmp_path):
+    rows = ['"item"\tzone\tword', '1\t1\t"The', '1\t2\tdog."', '1\t3\t"""A"""', '1\t4\t"b"', '1\t5\t"', '']
+    (tmp_path / 'x.tsv').write_text('\r\n'.join(rows))
+    assert stimulus_files.read(tmp_path / 'x.tsv').words == ['"The', 'dog."', '"A"', 'b', '"']
+
+
+def test_columns_of_other_names_and_zones_that_are_names(tmp_path):
+    (tmp_path / 'x.tsv').write_text('s\tregion\tw\n1\tsubject\tdog\n1\tverb\tran\n')
+    found = stimulus_files.read(tmp_path / 'x.tsv', stimuli.ColumnNames(('s',), 'region', 'w'))
+    assert found.words == ['dog', 'ran']
+
+
+HEAD = 'item,zone,word\n'
+WRONG = {
+    'item,zone,wrd\n1,1,a': "word column='word': PATH has no such column; it has 'item', 'zone', 'wrd'",
+    '': "item column='item': PATH has no such column; it has none",
+    HEAD: 'PATH: no row',
+    HEAD + '1,1,a\n1,2,': "PATH:3, column 'word': empty",
+    HEAD + '1,1,a\n\n,2,b': "PATH:4, column 'item': empty",
+    HEAD + '1,1,a\n1,2,b\0': 'PATH:3: binary, not text (byte 5 of the line is NUL)',
+    HEAD + '1,1,' + 'a' * 1000: "PATH:2, column 'word': a word of 1,000 characters; 999 at most",
+    HEAD + '1,1,a\n2,1,b\n1,2,c': "PATH:4: item '1' began at row 1 and another item came between; "
+    'sort the table by item and zone, or name all columns that tell items apart (--item=item,condition)',
+    HEAD + '1,9,a\n1,10,b\n1,10,c': "PATH:4: zone '10' comes after zone '10' of the same item; "
+    'sort the table by item and zone, or name all columns that tell items apart (--item=item,condition)',
+    HEAD + '1,1,a\n1,2': 'PATH:3: 2 cells; the header has 3',
+    HEAD + '1,1,"a': 'PATH:2: not CSV (unexpected end of data)',
+    'item,zone,word,word\n1,1,a,b': "column='word': PATH has two of this name",
+}
+
+
+@pytest.mark.parametrize('text', WRONG)
+def test_one_line_names_row_and_column(text, tmp_path):
+    path = tmp_path / 'x.csv'
+    path.write_text(text)
+    with pytest.raises(BadInput) as error:
+        stimulus_files.read(path)
+    assert str(error.value) == WRONG[text].replace('PATH', str(path))
+
+
+def test_bytes_that_are_no_text_are_named_by_line(tmp_path):
+    (tmp_path / 'x.tsv').write_bytes(b'item\tzone\tword\n1\t1\tcaf\xe9\n')
+    with pytest.raises(BadInput, match=r'x.tsv:2: not UTF-8 text \(byte 7 of the line\)'):
+        stimulus_files.read(tmp_path / 'x.tsv')
+
+
+def test_a_quoted_cell_with_nothing_in_it_is_empty(tmp_path):
+    (tmp_path / 'x.tsv').write_text('item\tzone\tword\n1\t1\t""\n')
+    with pytest.raises(BadInput, match="x.tsv:2, column 'word': empty$"):
+        stimulus_files.read(tmp_path / 'x.tsv')
+
+
+def test_other_files_are_refused(tmp_path):
+    (tmp_path / 'x.parquet').write_text('no')
+    with pytest.raises(BadInput, match='x.parquet: '):
+        stimulus_files.read(tmp_path / 'x.parquet')
+    with pytest.raises(BadInput, match=r"--table='x.xlsx': must end in .tsv, .csv, .parquet"):
+        stimulus_files.read(stimulus_files.pathlib.Path('x.xlsx'))
+    with pytest.raises(BadInput, match='x.csv: cannot be read'):
+        stimulus_files.read(tmp_path / 'x.csv')
+
+
+@pytest.mark.parametrize(
+    'cells,message',
+    [
+        (['a', None], "frame, row 2, column 'word': empty"),
+        (['a', math.nan], "frame, row 2, column 'word': empty"),
+        (['a', 'b\0'], "frame, row 2, column 'word': binary, not text (NUL at character 1)"),
+        ([7, 'a'], "frame, row 1, column 'word': holds int, not text"),
+        (['a', '\ud800'], "frame, row 2, column 'word': not valid Unicode"),
+    ],
+)
+def test_cells_of_a_frame(cells, message):
+    with pytest.raises(BadInput) as error:
+        stimuli.from_columns({'item': [1, 1], 'zone': [1, 2], 'word': cells}, 'frame')
+    assert str(error.value) == message
+
+
+CROSSED = {
+    'item': ['1', '1', '1', '1', '2'],
+    'condition': ['a', 'a', 'b', 'b', 'a'],
+    'zone': ['1', '2', '1', '2', '1'],
+    'word': ['The', 'dog', 'A', 'dog', 'I'],
+}
+
+
+def test_several_columns_identify_an_item_together():
+    found = stimuli.from_columns(CROSSED, 'table', stimuli.ColumnNames(('item', 'condition')))
+    assert list(found.items) == [range(0, 2), range(2, 4), range(4, 5)] and found.labels == ['1, a', '1, b', '2, a']
+    with pytest.raises(BadInput, match="zone '1' comes after zone '2' of the same item; .*--item=item,condition"):
+        stimuli.from_columns(CROSSED, 'table')
+    without = {key: cells for key, cells in CROSSED.items() if key != 'zone'}
+    for names in (('item',), ('item', 'condition')):
+        with pytest.raises(BadInput) as error:
+            stimuli.from_columns(without, 'table', stimuli.ColumnNames(names))
+        has = "it has 'item', 'condition', 'word'; it numbers the words of each item"
+        assert str(error.value) == f"zone column='zone': table has no such column; {has}"
+    unsorted = {key: cells[2:] + cells[:2] + cells[2:3] for key, cells in CROSSED.items()}
+    with pytest.raises(BadInput, match="table, row 6: item '1, b' began at row 1 and"):
+        stimuli.from_columns(unsorted, 'table', stimuli.ColumnNames(('item', 'condition')))
+
+
+SENTENCES = {'item': ['1', '1'], 'condition': ['a', 'b'], 'text': ['The  dog, ran.', 'I like it'], 'rt': ['3,5', '4']}
+
+
+def test_a_row_with_a_sentence_becomes_a_row_for_each_word():
+    names = stimuli.ColumnNames(('item', 'condition'))
+    found, rows = stimuli.from_sentences(SENTENCES, 'text', 'table', names)
+    assert found.words == ['The', 'dog,', 'ran.', 'I', 'like', 'it'] and rows == [0, 0, 0, 1, 1, 1]
+    assert found.columns['zone'] == [1, 2, 3, 1, 2, 3] and found.columns['rt'] == ['3,5'] * 3 + ['4'] * 3
+    assert list(found.columns) == [*SENTENCES, 'zone', 'word'] and list(found.items) == [range(0, 3), range(3, 6)]
+
+
+def test_rows_with_sentences_are_numbered_where_no_column_has_items():
+    found, _ = stimuli.from_sentences({'text': ['a b', 'a']}, 'text', 'table')
+    assert found.columns == {'item': [1, 1, 2], 'text': ['a b', 'a b', 'a'], 'zone': [1, 2, 1], 'word': ['a', 'b', 'a']}
+
+
+@pytest.mark.parametrize(
+    'changes,message',
+    [
+        ({}, "item=('1',): table has two rows of this item; name all columns that tell items apart (--item="),
+        ({'item': ['1', '2'], 'text': ['a', ' ']}, "table, row 2, column 'text': empty"),
+        ({'item': ['1', '2'], 'text': ['a', 7]}, "table, row 2, column 'text': holds int, not text"),
+        ({'item': ['1', '2'], 'text': ['a', 'b' * 1000]}, "table, row 2, column 'word': a word of 1,000 characters"),
+        (
+            {'item': ['1', '2'], 'word': ['a', 'b']},
+            "word column='word': table has this column, and the words of 'text'",
+        ),
+    ],
+)
+def test_one_line_says_what_is_wrong_with_sentences(changes, message):
+    with pytest.raises(BadInput) as error:
+        stimuli.from_sentences({**SENTENCES, **changes}, 'text', 'table')
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    'name,text,rt',
+    [
+        ('x.csv', '\ufeffitem;zone;word;rt\r\n1;1;"The; ""dog""";3,5\r\n1;2;a,;4,25\r\n', '3,5'),
+        ('x.csv', 'item\tzone\tword\trt\n1\t1\tThe; "dog"\t3,5\n1\t2\ta,\t4,25\n', '3,5'),
+        ('x.csv', 'item,zone,word,rt\n1,1,"The; ""dog""",3.5\n1,2,"a,",4.25\n', '3.5'),
+        ('x.tsv', 'item;zone;word;rt\n1;1;"The; ""dog""";3,5\n1;2;a,;4,25\n', '3,5'),
+        ('x.csv', 'item;zone;word;rt (first, second, all, mean)\n1;1;"The; ""dog""";3,5\n1;2;a,;4\n', '3,5'),
+    ],
+)
+def test_the_separator_of_a_table_is_recognised_and_decimal_commas_stay(name, text, rt, tmp_path):
+    (tmp_path / name).write_text(text, newline='')
+    found = stimulus_files.read(tmp_path / name)
+    assert found.words == ['The; "dog"', 'a,'] and list(found.columns.values())[3][0] == rt
+    assert list(found.columns)[:3] == ['item', 'zone', 'word']
+
+
+def test_sentences_with_many_commas_between_semicolons(tmp_path):
+    (tmp_path / 'x.csv').write_text('item;text\n1;The dog, the cat, and I\n2;So, then, we ran, too\n')
+    assert len(stimulus_files.read(tmp_path / 'x.csv', sentence='text').words) == 11
