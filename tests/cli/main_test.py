@@ -71,20 +71,20 @@ def test_runs_by_position_and_by_flag_mix_with_flags_in_any_order():
 
 
 @pytest.mark.parametrize('text', ['nan', 'inf', '-inf', '1e999'])
-@pytest.mark.parametrize('flag', ['generate --temperature', 'score --word_weight', 'decode --lm_weight'])
+@pytest.mark.parametrize('flag', ['generate --temperature', 'score --nbest --word_weight', 'decode --lm_weight'])
 def test_a_number_of_a_flag_is_finite(flag, text, lines):
-    command, name = flag.split()
+    *command, name = flag.split()
     with pytest.raises(SystemExit) as stop:
-        cli.main([command, 'runs/nowhere', f'{name}={text}'])
+        cli.main([*command, 'runs/nowhere', f'{name}={text}'])
     assert stop.value.code == 2 and lines()[1] == [f"argument {name}: '{text}': must be finite"]
 
 
 @pytest.mark.parametrize('text', ['3000000000', '-3000000000', '9' * 4000])
 @pytest.mark.parametrize('flag', ['generate --samples', 'next --count', 'decode --beam_size'])
 def test_an_integer_of_a_flag_has_32_bits(flag, text, lines):
-    command, name = flag.split()
+    *command, name = flag.split()
     with pytest.raises(SystemExit) as stop:
-        cli.main([command, 'runs/nowhere', f'{name}={text}'])
+        cli.main([*command, 'runs/nowhere', f'{name}={text}'])
     (line,) = lines()[1]
     assert stop.value.code == 2 and line == f"argument {name}: '{text[:100]}': must be from -2**31 to 2**31 - 1"
 
