@@ -120,7 +120,6 @@ def test_the_reference_names_every_file_and_result_of_a_run(folders):
         'lowered',
     }
     assert _first_column('files.md') - files == {
-        'not_finite.json',
         'classes.txt',
         'spelling',
         'output.tree',

@@ -171,7 +171,6 @@ THROUGH_OTHERS = {
     'cli/launch': 'tests/cli/launch_test.py',
     'cli/list_runs': 'tests/cli/compare_test.py',
     'cli/pack': 'tests/runs/packed_test.py',
-    'cli/replay': 'tests/cli/launch_test.py',
     'apps/surprisal/command': 'tests/apps/surprisal/surprisal_command_test.py',
     'cli/sweep': 'tests/cli/train_test.py',
     'apps/surprisal/token_table': 'tests/data/preparation_test.py',

@@ -28,7 +28,6 @@ CORE = {
     'import': Command('nplm_jax.cli.import_model', "an ARPA file of KenLM or SRILM as a run's folder"),
     'info': Command('nplm_jax.cli.info', 'details of a run'),
     'runs': Command('nplm_jax.cli.list_runs', 'list of the runs in a folder'),
-    'replay': Command('nplm_jax.cli.replay', 'repeat one update of a training run'),
 }
 
 

@@ -23,13 +23,15 @@ from nplm_jax.models.ngram import factory, storage
 from nplm_jax.models.registry import body_class, is_network
 from nplm_jax.runs import evaluation, figures, notebook, provenance, reporting, workdir
 from nplm_jax.runs.loading import Path, finished, load_dataset
-from nplm_jax.training import calibration, checkpoints, replay
+from nplm_jax.training import calibration, checkpoints
 from nplm_jax.training.loop import Trainer, TrainingRun, make_sharding, prepare_run
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.text import to_json
+
+_REMEDY = 'a lower optimizer.learning_rate, or with optimizer.clip_norm'
 
 
 class SharedCorpus:
@@ -108,9 +110,10 @@ class RunSession:
         return self.trainer
 
     def explain(self, error: NonFiniteError) -> NonFiniteError:
-        """Returns the error with the update that caused it. Every process calls this."""
-        assert self.training_run is not None
-        return replay.explain(error, self.training_run, self.store, self.folder)
+        """Returns the error with the newest checkpoint, which is finite, and what to try."""
+        saved = self.store.latest_step()
+        kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved yet'
+        return NonFiniteError(f'{error}; {kept}; try another --workdir with {_REMEDY}')
 
     def finish(self) -> dict[str, Any]:
         """Evaluates the model, writes results.json and prints the table; the first process alone does.

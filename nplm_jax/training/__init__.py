@@ -1,1 +1,1 @@
-"""Training: objective, optimizers, updates, the training loop, checkpoints, replay."""
+"""Training: objective, optimizers, updates, the training loop, checkpoints."""

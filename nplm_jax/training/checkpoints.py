@@ -44,13 +44,12 @@ class Store:
         """Returns the newest checkpoint's update number, None if there is none."""
         return None
 
-    def restore(self, state: Tree, best: Best, before: int | None = None) -> tuple[Tree, Best, dict[str, Any]] | None:
-        """Restores the newest checkpoint saved before update `before` (of any update, if None).
+    def restore(self, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]] | None:
+        """Restores the newest checkpoint.
 
         Args:
             state: An example of the training state: its structure, shapes and types.
             best: An example of the best parameters.
-            before: An update number, or None.
 
         Returns:
             State, best parameters and progress; None if there is no such checkpoint.
@@ -143,7 +142,7 @@ class CheckpointStore(Store):
                 folder = self._manager.directory
                 raise OSError(f'{folder}: the checkpoint of update {step:,} cannot be read back: {error}') from None
 
-    def restore(self, state: Tree, best: Best, before: int | None = None) -> tuple[Tree, Best, dict[str, Any]] | None:
+    def restore(self, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]] | None:
         """Restores the newest undamaged checkpoint.
 
         Damaged checkpoints are logged as warnings. Unless the store is read-only, they are renamed to NUMBER.damaged,
@@ -152,7 +151,6 @@ class CheckpointStore(Store):
         Args:
             state: An example of the training state: its structure, shapes and types.
             best: An example of the best parameters.
-            before: Checkpoints of this update and later ones are ignored.
 
         Returns:
             State, best parameters and progress; None if there is no checkpoint.
@@ -160,13 +158,13 @@ class CheckpointStore(Store):
         Raises:
             BadInput: There are checkpoints and none can be read. They are not changed.
         """
-        restored = self._read_newest(lambda step: self._restore(step, state, best), before)
+        restored = self._read_newest(lambda step: self._restore(step, state, best))
         return restored and (*jax.tree.map(jnp.asarray, restored[:2]), restored[2])
 
-    def _read_newest(self, read: Callable[[int], Result], before: int | None = None) -> Result | None:
+    def _read_newest(self, read: Callable[[int], Result]) -> Result | None:
         """Returns what `read` does of the newest checkpoint that it can read; see `restore`."""
         damaged: dict[int, str] = {}
-        for step in sorted((s for s in self._manager.all_steps() if before is None or s < before), reverse=True):
+        for step in sorted(self._manager.all_steps(), reverse=True):
             try:
                 result = _quietly(functools.partial(read, step))
             except CheckpointError as error:

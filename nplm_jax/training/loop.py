@@ -273,16 +273,10 @@ class Trainer:
             raise Interrupted(self.progress.step, signal_number)
 
 
-def restore_or_init(run: TrainingRun, store: Store, before: int | None = None) -> tuple[TrainState, Params, Progress]:
-    """Returns state, best parameters and progress of the newest checkpoint, else the initial ones, on one device.
-
-    Args:
-        run: The constants of the run.
-        store: The checkpoints.
-        before: Takes the newest checkpoint before this update, if given.
-    """
+def restore_or_init(run: TrainingRun, store: Store) -> tuple[TrainState, Params, Progress]:
+    """Returns state, best parameters and progress of the newest checkpoint, else the initial ones, on one device."""
     state = run.init_state()
-    restored = store.restore(state, state.params, before)
+    restored = store.restore(state, state.params)
     state, best, saved = restored or (state, jax.tree.map(jnp.copy, state.params), {})
     arrays = jax.tree.map(np.asarray, dataclasses.asdict(Progress(**saved)))
     state, best, arrays = multihost.broadcast_from_primary((state, best, arrays))
@@ -303,7 +297,7 @@ def fit(trainer: Trainer) -> tuple[Params, Progress]:
         The parameters with the best validation NLL, after `Trainer.postprocess`, and the final progress.
 
     Raises:
-        NonFiniteError: A loss or parameter is not finite; `training.replay.explain` finds the update.
+        NonFiniteError: A loss or parameter is not finite.
         Interrupted: A signal asked to stop; the state is saved.
         BadInput: Out of memory.
     """

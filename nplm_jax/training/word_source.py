@@ -47,10 +47,6 @@ class DeviceWords:
         """Returns the words that an epoch predicts from index `first` on: everything there is."""
         return Words(self._tokens_T, self._order(epoch), first)
 
-    def corpus_positions(self, epoch: int, first: int, size: int) -> np.ndarray:
-        """Returns the positions of `size` words from index `first` on in the corpus."""
-        return np.asarray(self._order(epoch)[first : first + size])
-
 
 class MappedWords:
     """A corpus on the disk, of which only the windows of a chunk are read; memory does not grow with its length."""

@@ -16,15 +16,7 @@ class BadInput(ValueError):
 
 
 class NonFiniteError(ArithmeticError):
-    """A loss, a gradient or a parameter is not finite.
-
-    Attributes:
-        detected_at: Number of the update after which it was detected (the cause may be earlier); None outside training.
-    """
-
-    def __init__(self, message: str, detected_at: int | None = None) -> None:
-        super().__init__(message)
-        self.detected_at = detected_at
+    """A loss, a gradient or a parameter is not finite."""
 
 
 def first_line(error: BaseException) -> str:

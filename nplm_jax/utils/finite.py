@@ -1,4 +1,4 @@
-"""Finds arrays with non-finite numbers, and computes norms.
+"""Finds arrays with non-finite numbers.
 
 Dims: S updates of a chunk, A arrays.
 """
@@ -33,7 +33,7 @@ def check(state: Any, update: int) -> None:
         NonFiniteError: An array has a non-finite number.
     """
     if (name := first_non_finite(state)) is not None:
-        raise NonFiniteError(f'{name} after update {update:,} is not finite', update)
+        raise NonFiniteError(f'{name} after update {update:,} is not finite')
 
 
 def check_losses(nll_S: np.ndarray, before: int) -> None:
@@ -48,13 +48,7 @@ def check_losses(nll_S: np.ndarray, before: int) -> None:
     """
     bad = np.flatnonzero(~np.isfinite(nll_S))
     if bad.size:
-        message = f'the loss of update {before + int(bad[0]) + 1:,} is {nll_S[bad[0]]}'
-        raise NonFiniteError(message, before + len(nll_S))
-
-
-def norms(tree: Any) -> dict[str, float]:
-    """Returns the Euclidean norm of each array by name, in float64: squares of float32 numbers may overflow."""
-    return {name: float(np.linalg.norm(np.asarray(leaf, np.float64).ravel())) for name, leaf in _named_floats(tree)}
+        raise NonFiniteError(f'the loss of update {before + int(bad[0]) + 1:,} is {nll_S[bad[0]]}')
 
 
 @jax.jit

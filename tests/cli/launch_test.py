@@ -503,18 +503,10 @@ def test_stopped_by_a_signal_saves_and_says_how_to_go_on(novel, tmp_path, number
     assert outcome(tmp_path / 'run') == outcome(whole)
 
 
-def test_numbers_that_are_not_finite_stop_a_run_and_the_line_it_gives_shows_the_update_again(novel, tmp_path):
+def test_numbers_that_are_not_finite_stop_a_run_in_one_line(novel, tmp_path):
     flags, _ = novel
     done = launch(*flags, f'--workdir={tmp_path / "run"}', '--config.optimizer.learning_rate=1e30')
     assert done.returncode == 1
-    seen, first, *rest = done.stderr.splitlines()
-    assert seen.startswith('the loss of update ') and seen.endswith('to find its cause ...')
-    assert first.startswith('update ') and 'lower optimizer.learning_rate' in first and len(rest) == 5
-    assert rest[0].startswith('batch: words ') and rest[2].startswith('norms before the update (of gradients): C_VxM ')
-    replay = rest[-1].partition(': ')[2]
-    again = subprocess.run(shlex.split(replay), capture_output=True, text=True, cwd=ROOT, timeout=300)
-    assert again.returncode == 1 and again.stderr == ''
-    number = replay.rpartition('=')[2]
-    assert again.stdout.startswith(f'update {number}\n{rest[0]}\n{rest[1]}\n| parameter ')
-    assert again.stdout.splitlines()[-1] == first.partition(': ')[2].partition(';')[0]
+    (line,) = done.stderr.splitlines()
+    assert line.startswith('the loss of update ') and 'lower optimizer.learning_rate' in line
     assert not (tmp_path / 'run' / 'results.json').exists()

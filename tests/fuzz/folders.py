@@ -57,7 +57,6 @@ COMMANDS: dict[str, Sequence[Sequence[str]]] = {
     'import': [['arpa', 'ARPA', '--workdir=OUT/new', '--vocabulary=RUN']],
     'info': [['RUN'], ['RUN', '--json']],
     'runs': [['RUN'], ['RUN', '--json']],
-    'replay': [['RUN', '--step=3']],
 }
 
 

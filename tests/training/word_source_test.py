@@ -9,8 +9,7 @@ import pytest
 from helpers import DATA, SPARSE, assert_close, check_resumed, check_together, small_settings
 
 from nplm_jax.data import dataset
-from nplm_jax.training import replay, vmapped
-from nplm_jax.training.checkpoints import Store
+from nplm_jax.training import vmapped
 from nplm_jax.training.loop import prepare_run, run_chunk
 
 MAPPED = {'train.input': 'mapped'}
@@ -71,14 +70,6 @@ def test_joined_words_are_shared_or_kept_apart():
     runs = [prepare_run(small_settings({'seed': seed}), DATA) for seed in (1, 2)]
     first, second = (run.chunk(run.init_state(), 0).inputs.tokens_T for run in runs)
     assert first is second
-
-
-def test_a_replayed_update_names_the_words_of_the_corpus():
-    run = prepare_run(small_settings(MAPPED), DATA)
-    update = replay.replay_update(run, Store(), 3)
-    B = run.program.batch_size
-    assert update.first == 2 * B
-    np.testing.assert_array_equal(update.positions, run.words.corpus_positions(0, 2 * B, B))
 
 
 def test_a_mapped_corpus_is_read_from_its_file(tmp_path):

@@ -13,7 +13,7 @@ from experiments.section5.plugins.importance import ImportanceSampling
 from nplm_jax.data import dataset
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Gathered
-from nplm_jax.training import replay, step
+from nplm_jax.training import step
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import prepare_run
 from nplm_jax.utils.errors import BadInput
@@ -213,15 +213,6 @@ def test_a_run_that_stops_and_resumes_ends_at_the_same_bits(tmp_path):
         store.close()
     assert same_bits(*states) and float(states[0].output_state.ess_per_sample) > 0
     assert np.abs(states[0].output_state.added_G).max() > 0
-
-
-def test_a_replayed_update_is_the_update(tmp_path):
-    run = prepare_run(small_settings({**SETTINGS, 'train.checkpoint_every': 8}), DATA)
-    reporter = train(run.settings, tmp_path)[2]
-    store = CheckpointStore(tmp_path, read_only=True)
-    last = run.schedule.total_steps
-    assert replay.replay_update(run, store, last - 1).loss == pytest.approx(reporter.nll[last - 2], rel=1e-5)
-    store.close()
 
 
 def test_a_section_that_the_study_lacks_is_refused_before_anything_is_read(monkeypatch):

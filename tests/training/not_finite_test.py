@@ -1,0 +1,111 @@
+"""Runs whose numbers stop being finite: that they stop, and say at which update."""
+
+import contextlib
+import dataclasses
+import math
+import re
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import DATA, SPARSE, RecordingReporter, small_settings
+
+from nplm_jax.training.checkpoints import CheckpointStore
+from nplm_jax.training.loop import Trainer, fit, prepare_run
+from nplm_jax.training.schedule import Progress
+from nplm_jax.utils import finite
+from nplm_jax.utils.errors import NonFiniteError
+
+CLIMB = {  # the rate climbs until the decay turns to growth
+    'optimizer.learning_rate': 100.0,
+    'optimizer.schedule': 'linear',
+    'optimizer.warmup': 80,
+    'optimizer.momentum': 0.0,
+    'optimizer.decay': 1.0,
+    'train.checkpoint_every': 8,
+    'train.steps_per_execution': 4,
+}
+LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
+KINDS = {
+    'window': {**CLIMB, 'optimizer.momentum': 0.9},
+    'lstm': {**CLIMB, **LSTM},
+    'nce': {**SPARSE, **CLIMB, 'output.kind': 'nce'},
+    'two_level': {**SPARSE, **CLIMB, 'output.kind': 'two_level'},
+    'two_level with momentum': {**SPARSE, **CLIMB, 'output.kind': 'two_level', 'optimizer.momentum': 0.9},
+}
+
+
+@pytest.fixture
+def store(tmp_path):
+    with contextlib.closing(CheckpointStore(tmp_path / 'checkpoints')) as store:
+        yield store
+
+
+def train_until_it_stops(settings, store):
+    """Returns how a run ends, and all losses that it reported."""
+    reporter = RecordingReporter()
+    with pytest.raises(NonFiniteError) as raised:
+        fit(Trainer(prepare_run(settings, DATA), store, reporter))
+    return raised.value, reporter.nll
+
+
+def save_at_4(store, settings, **changes):
+    """Saves the initial state with some parameters changed by a function, as if four updates had been made."""
+    state = prepare_run(settings, DATA).init_state()
+    params = {name: changes.get(name, lambda x: x)(array) for name, array in state.params.items()}
+    state = state.replace(params=params, step=jnp.int32(4))
+    store.save(4, state, state.params, dataclasses.asdict(Progress(step=4)))
+
+
+SLOW_KINDS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ('lstm', 'two_level', 'two_level with momentum')]
+
+
+@pytest.mark.parametrize('kind', ['window', 'nce', *SLOW_KINDS])
+def test_a_run_that_diverges_stops_before_it_saves_what_is_not_finite(kind, store):
+    error, losses = train_until_it_stops(small_settings(KINDS[kind]), store)
+    saved = store.latest_step()
+    assert saved and saved % 8 == 0 and np.isfinite(losses).all()
+    (number,) = re.findall(r'update (\d+)', str(error))
+    assert saved < int(number)
+
+
+# --- a finite loss whose gradient, parameters or optimizer state are not ---------------------------------
+
+
+@pytest.mark.parametrize(
+    'name,clip_norm', [('sgd', 0.0), ('sgd', 1.0), ('adam', 0.0), ('rowwise_adam', 0.0), ('adagrad', 0.0)]
+)
+def test_a_gradient_that_is_not_finite_below_a_finite_loss_is_found(name, clip_norm, store):
+    optimizer = {'optimizer.name': name, 'optimizer.clip_norm': clip_norm, 'optimizer.momentum': 0.0}
+    shape = {'model.h': 0, 'model.dropout': 0.0, 'train.steps_per_execution': 1, 'optimizer.decay': 0.0}
+    settings = small_settings({**optimizer, **shape})
+    # y = b + Wx with x = 0; the gradient with respect to x adds up W's numbers.
+    save_at_4(store, settings, W_VxP=lambda W: jnp.full_like(W, 3e38), C_VxM=lambda C: 0 * C)
+    error, losses = train_until_it_stops(settings, store)
+    assert math.isfinite(losses[0]) and 'C_VxM after update 5 is not finite' in str(error)
+    assert store.latest_step() == 4
+
+
+def test_what_an_optimizer_keeps_may_overflow_alone(store):
+    optimizer = {'optimizer.name': 'adam', 'optimizer.schedule': 'constant', 'optimizer.learning_rate': 1e-3}
+    shape = {'model.h': 0, 'model.dropout': 0.0, 'optimizer.momentum': 0.0, 'optimizer.decay': 0.0}
+    settings = small_settings({**optimizer, **shape})
+    save_at_4(store, settings, W_VxP=lambda W: 1e25 * W, C_VxM=lambda C: 0 * C)
+    error, _ = train_until_it_stops(settings, store)
+    assert str(error).startswith('opt_state') and 'nu.C_VxM after update 5 is not finite' in str(error)
+
+
+def test_a_damaged_row_that_no_loss_has_needed_is_found(store):
+    keep_rate = {'optimizer.learning_rate': 0.5, 'optimizer.schedule': 'cosine', 'optimizer.warmup': 0}
+    settings = small_settings({**KINDS['nce'], **keep_rate, 'optimizer.decay': 1e-4, 'output.samples': 1})
+    save_at_4(store, settings, U_VxK=lambda U: U.at[0].set(jnp.nan))  # no word of this text is the rare-word symbol
+    error, losses = train_until_it_stops(settings, store)
+    assert len(losses) >= 4 and np.isfinite(losses).all() and store.latest_step() == 4
+    assert str(error).startswith('params.U_VxK after update 8 is not finite')
+
+
+def test_names_of_any_tree():
+    tree = {'a': (jnp.ones(3), jnp.asarray([3e38, 3e38])), 'n': jnp.arange(3), 'empty': jnp.zeros((0, 2))}
+    assert finite.first_non_finite(tree) is None and finite.first_non_finite({}) is None
+    for bad in (jnp.nan, jnp.inf, -jnp.inf):
+        assert finite.first_non_finite({**tree, 'b': jnp.asarray([1.0, bad]), 'c': jnp.asarray(bad)}) == 'b'
