@@ -247,7 +247,7 @@ class RecordingStore(CheckpointStore):
         self.saved = jax.tree.map(np.array, state)  # training will donate what it was given
         super().save(step, state, best, progress)
 
-    def restore(self, state, best, before=None):
+    def restore(self, state, best):
         restored = super().restore(state, best)
         self.restored = restored and jax.tree.map(np.array, restored[0])
         return restored

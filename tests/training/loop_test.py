@@ -1,7 +1,7 @@
 import contextlib
-import re
 import dataclasses
 import json
+import re
 
 import jax
 import jax.numpy as jnp
