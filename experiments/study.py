@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import subprocess
 import sys
@@ -22,6 +23,18 @@ class StudyParser(Parser):
         super().__init__('', doc)
         module = sys.modules['__main__'].__spec__
         self.prog = f'python -m {module.name}' if module else os.path.basename(sys.argv[0])
+
+
+def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
+    """Returns the type of a flag whose value is a number above zero."""
+
+    def parse(text: str) -> float:
+        if not 0 < (number := kind(text)) < math.inf:
+            raise argparse.ArgumentTypeError(f'{text!r}: must be above 0')
+        return number
+
+    parse.__name__ = kind.__name__
+    return parse
 
 
 def run(
