@@ -2,7 +2,7 @@
 
     python -m experiments.reading_times.measure --runs=runs/ladder --data=naturalstories
 
-The runs are those of `python -m experiments.reading_times.train`, in one folder or several; those that are not finished
+The runs are those of experiments.reading_times.train, in one folder or several; those that are not finished
 are left out and named. The data are a clone of the corpus (natural_stories.py says how). --cache keeps the surprisals:
 another start measures the new runs alone.
 """
