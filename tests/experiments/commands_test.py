@@ -103,8 +103,9 @@ def test_every_printed_command_is_of_a_study_and_every_study_has_one_entry():
 @pytest.mark.parametrize('module', programs())
 def test_the_flags_of_a_printed_command_are_those_of_the_study(module):
     options = entry(module)
+    parser = study.make_parser(options['doc'], options.get('define', lambda parser: None), 'show' in options)
+    assert options['doc'].splitlines()[0] in parser.format_help()
     for command in printed()[module]:
-        parser = study.make_parser(options['doc'], options.get('define', lambda parser: None), 'show' in options)
         parser.parse_args(words_of(command))
 
 
