@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
@@ -23,36 +25,47 @@ class StudyParser(Parser):
         self.prog = f'python -m {module.name}' if module else os.path.basename(sys.argv[0])
 
 
+def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
+    """Returns the type of a flag whose value is a number above zero."""
+
+    def parse(text: str) -> float:
+        if not 0 < (number := kind(text)) < math.inf:
+            raise argparse.ArgumentTypeError(f'{text!r}: must be above 0')
+        return number
+
+    parse.__name__ = kind.__name__
+    return parse
+
+
 def run(
     doc: str | None,
     *,
     define: Callable[[StudyParser], None] = lambda parser: None,
     measure: Callable[[Flags], None] | None = None,
     show: Callable[[Flags], str] | None = None,
+    measure_if: str = '',
     argv: Sequence[str] | None = None,
 ) -> None:
     """Runs a study: measures, or prints the table of the committed results.
 
-    With `measure` and `show`, `--show` prints the table and measures nothing. With `show` alone the table is printed
-    with or without it.
+    With `measure` and `show`, `--show` prints the table and measures nothing. With `show` alone, or without the flag
+    `measure_if`, the table is printed with or without `--show`.
 
     Args:
         doc: The module's docstring, which `--help` prints.
         define: Adds the flags.
         measure: Measures, and writes and prints what it finds.
         show: Returns the table of the committed results.
+        measure_if: The flag or argument that says what to measure; '' if `measure` needs none.
         argv: The words after the module's name; by default those of the process.
 
     Exits with 2 after bad input, with 1 where a package or a file is missing or numbers are not finite, and with 130
     after Ctrl-C, each in one line.
     """
-    parser = StudyParser(doc or '')
-    define(parser)
-    if show:
-        parser.add_switch('--show', 'print the table of the committed results, and measure nothing')
+    parser = make_parser(doc, define, has_table=show is not None)
     try:
         flags = parser.parse_args(argv)
-        if show and (flags.show or not measure):
+        if show and (flags.show or not measure or (measure_if and not getattr(flags, measure_if))):
             print(_shown(show, flags))
         elif measure:
             measure(flags)
@@ -63,10 +76,23 @@ def run(
         if name in ('', 'nplm_jax', 'experiments', 'configs'):
             raise
         _end(1, f'{parser.prog}: needs the package {PACKAGES.get(name, name)}: pip install {PACKAGES.get(name, name)}')
+    except subprocess.CalledProcessError as error:
+        if error.stderr is None and error.returncode > 0:  # the child has said why
+            sys.exit(1)
+        _end(1, f'{parser.prog}: {[error, *str(error.stderr or "").splitlines()][-1]}')
     except (NonFiniteError, OSError) as error:
         _end(1, f'{parser.prog}: {error}')
     except KeyboardInterrupt:
         _end(130, 'interrupted')
+
+
+def make_parser(doc: str | None, define: Callable[[StudyParser], None], has_table: bool) -> StudyParser:
+    """Returns the parser of a study's flags."""
+    parser = StudyParser(doc or '')
+    define(parser)
+    if has_table:
+        parser.add_switch('--show', 'print the table of the committed results, and measure nothing')
+    return parser
 
 
 def _shown(show: Callable[[Flags], str], flags: Flags) -> str:

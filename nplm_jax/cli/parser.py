@@ -118,8 +118,8 @@ class Parser(argparse.ArgumentParser):
             require(bool(flags.workdir), 'RUN', '', f'give the folder of a run: {self.prog} RUN')
             one = self._max_runs is None or len(flags.workdir) <= self._max_runs
             require(one, 'RUN', flags.workdir, 'give one')
-        figure = getattr(flags, 'figure', '')
-        require(not figure or figure.endswith('.png'), '--figure', figure, 'must end in .png')
+        if isinstance(figure := getattr(flags, 'figure', ''), str):  # that of a study has no value
+            require(not figure or figure.endswith('.png'), '--figure', figure, 'must end in .png')
         for action, owner in self._owned:
             value = getattr(flags, action.dest)
             belongs = value == action.default or bool(getattr(flags, owner))
