@@ -76,7 +76,7 @@ def test_the_races_table_is_medians_and_the_ratio_of_the_first_contestant_to_eac
     assert [c.strip() for c in lines[3].split('|')[2:-1]] == 'plain_jax float32 10 9-10 2.00 25% 3 1'.split()
 
 
-def start(module, *words):
+def start_study(module, *words):
     """Starts a study in this process, as `python -m` does in another one."""
     study.run(module.__doc__, define=module.define, measure=module.main, show=module.show, argv=words)
 
@@ -95,7 +95,7 @@ def small_race(monkeypatch, tmp_path):
 
 
 def test_without_pytorch_the_others_race_in_both_precisions(small_race, capsys):
-    start(race, *small_race)
+    start_study(race, *small_race)
     printed, said = capsys.readouterr()
     raced = [[cell.strip() for cell in line.split('|')[2:4]] for line in printed.splitlines()[2:6]]
     assert raced == [[name, p] for p in ('float32', 'bfloat16') for name in ('ours', 'plain_jax')]
@@ -104,21 +104,21 @@ def test_without_pytorch_the_others_race_in_both_precisions(small_race, capsys):
 
 def test_a_contestant_that_is_named_and_not_installed_ends_the_race_in_one_line(small_race, capsys):
     with pytest.raises(SystemExit, match='^1$'):
-        start(race, *small_race, '--contestants=ours,torch_eager')
+        start_study(race, *small_race, '--contestants=ours,torch_eager')
     assert capsys.readouterr().err.endswith(': needs the package torch: pip install torch\n')
 
 
 @pytest.mark.parametrize('flag', ['--no-memory', '--nomemory'])
 def test_a_race_without_memory_keeps_what_an_earlier_race_measured(small_race, capsys, monkeypatch, flag):
     with pytest.raises(SystemExit, match='^2$'):
-        start(race, *small_race, flag)
+        start_study(race, *small_race, flag)
     assert 'has no memory of ours in float32 on mlp1; omit it to measure the memory\n' in capsys.readouterr().err
-    start(race, *small_race, '--contestants=ours')
+    start_study(race, *small_race, '--contestants=ours')
     monkeypatch.setattr(race, 'peak_memory', None)
-    start(race, *small_race, '--contestants=ours', flag)
+    start_study(race, *small_race, '--contestants=ours', flag)
     assert len(re.findall(r'\| 3 +\| 1 +\|\n', capsys.readouterr().out)) == 4
     with pytest.raises(SystemExit, match='^2$'):
-        start(race, *small_race, '--contestants=plain_jax', flag)
+        start_study(race, *small_race, '--contestants=plain_jax', flag)
     assert 'no memory of plain_jax in float32 on mlp1' in capsys.readouterr().err
 
 
@@ -137,7 +137,7 @@ def test_a_race_without_memory_keeps_what_an_earlier_race_measured(small_race, c
 )  # fmt: skip
 def test_words_that_a_study_cannot_use_are_one_line(module, words, said, capsys):
     with pytest.raises(SystemExit, match='^2$'):
-        start(module, *words.split())
+        start_study(module, *words.split())
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(said)
 
@@ -145,10 +145,11 @@ def test_words_that_a_study_cannot_use_are_one_line(module, words, said, capsys)
 def test_a_checkout_without_git_is_one_line(tmp_path, capsys):
     (tmp_path / 'nplm_jax').mkdir()
     with pytest.raises(SystemExit, match='^2$'):
-        start(history, '--add', f'--checkout={tmp_path}', f'--output={tmp_path / "history.json"}')
+        start_study(history, '--add', f'--checkout={tmp_path}', f'--output={tmp_path / "history.json"}')
     assert capsys.readouterr().err.startswith(f"folder='{tmp_path}': git describe failed (")
 
 
+@pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')  # ml_collections' own
 def test_time_to_quality_takes_the_keys_of_a_config():
     config, values = quality.read_config('sentences', ['--config.train.epochs=7', '--config.model.h=3'])
     assert values == {'train.epochs': 7, 'model.h': 3} and (config.train.epochs, config.model.h) == (7, 3)
@@ -167,7 +168,7 @@ def test_a_size_without_plain_jax_is_shown_and_drawn(tmp_path, capsys):
     ]
     measured = {'axes': {'batch': points}, 'device': 'x', 'load_before': 0.0}
     (tmp_path / 'scaling.json').write_text(json.dumps(measured))
-    start(scaling, '--show', f'--output={tmp_path / "scaling.json"}')
+    start_study(scaling, '--show', f'--output={tmp_path / "scaling.json"}')
     lines = capsys.readouterr().out.splitlines()
     cells = [[c.strip() for c in line.split('|')[1:-1]] for line in lines[2:4]]
     assert cells == [['1', '200,000 (5)', '500,000 (2)'], ['8', '20,000 (50)', '-']]
@@ -188,7 +189,7 @@ def test_sweeps_together_are_shown_by_their_medians(tmp_path, capsys):
     }
     measured = {'rows': [row], 'rounds': 3, 'device': 'x', 'load_before': 0.0}
     (tmp_path / 'vectorize.json').write_text(json.dumps(measured))
-    start(vectorize, '--show', f'--output={tmp_path / "vectorize.json"}')
+    start_study(vectorize, '--show', f'--output={tmp_path / "vectorize.json"}')
     line = capsys.readouterr().out.splitlines()[2]
     cells = [c.strip() for c in line.split('|')[1:-1]]
     assert cells == ['1,000', '2', '3', '4,000', *['50, 20, 2.00'] * 2, '2e-07']
@@ -201,7 +202,7 @@ def test_two_checkouts_are_compared_by_the_medians_of_their_rounds(tmp_path, cap
     entry['starts'] = {'base': [start], 'new': [{**start, 'compile': 0.25}]}
     about = {'batch': 8, 'steps': 5, 'rounds': 3, 'device': 'x', 'load_before': 0.0, 'load_after': 0.0}
     (tmp_path / 'commits.json').write_text(json.dumps({'raced': [entry], **about}))
-    start(commits, '--show', f'--output={tmp_path / "commits.json"}')
+    start_study(commits, '--show', f'--output={tmp_path / "commits.json"}')
     line = capsys.readouterr().out.splitlines()[2]
     cells = [c.strip() for c in line.split('|')[1:-1]]
     assert cells == ['mlp9', 'nce', '200', '190', '1.100', '0.95-1.10', '1.100', '1.50', '1.25', '2.00', '2.00']
@@ -217,7 +218,7 @@ def entry_of_history(commit, rate=512, **changes):
 @pytest.mark.parametrize('words', [[], ['--show']])
 def test_a_commit_of_the_history_is_shown_by_the_medians_of_its_rounds(tmp_path, capsys, words):
     (tmp_path / 'history.json').write_text(json.dumps({'entries': [entry_of_history('0123456789')]}))
-    start(history, *words, f'--output={tmp_path / "history.json"}')
+    start_study(history, *words, f'--output={tmp_path / "history.json"}')
     line = capsys.readouterr().out.splitlines()[2]
     cells = [c.strip() for c in line.split('|')[1:-1]]
     shown = ['0123456', '2026-01-02', 'mlp9', '1,024', '512-1,536', '500.0', '4.0', '2.0', '0.0-1.5']
