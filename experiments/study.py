@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.errors import BadInput, NonFiniteError
@@ -23,6 +24,36 @@ class StudyParser(Parser):
         super().__init__('', doc)
         module = sys.modules['__main__'].__spec__
         self.prog = f'python -m {module.name}' if module else os.path.basename(sys.argv[0])
+
+    def add_names(self, flag: str, allowed: Iterable[str], help: str, default: str = 'all') -> None:
+        """Adds a flag that takes some of `allowed`, separated by commas.
+
+        Args:
+            flag: The flag.
+            allowed: The names.
+            help: What they are.
+            default: What --help says of the value without the flag. It is `allowed` for all, else None.
+        """
+        allowed = list(allowed)
+
+        def names(text: str) -> list[str]:
+            if not set(text.split(',')) <= set(allowed):
+                raise argparse.ArgumentTypeError(f'{text!r}: must be some of {", ".join(allowed)}')
+            return text.split(',')
+
+        words = f'{help}: some of {", ".join(allowed)}; default: {default}'
+        value = allowed if default == 'all' else None
+        self.add_argument(flag, type=names, default=value, metavar='NAME,...', help=words)
+
+    def add_count(self, flag: str, default: int, help: str, least: int = 1) -> None:
+        """Adds a flag that takes an integer from `least` on."""
+
+        def count(text: str) -> int:
+            if not least <= (number := int(text)) < 2**31:
+                raise argparse.ArgumentTypeError(f'{text!r}: must be from {least} to 2**31 - 1')
+            return number
+
+        self.add_argument(flag, type=count, default=default, metavar='N', help=help)
 
 
 def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
@@ -66,7 +97,7 @@ def run(
     try:
         flags = parser.parse_args(argv)
         if show and (flags.show or not measure or (measure_if and not getattr(flags, measure_if))):
-            print(_shown(show, flags))
+            print(shown(show, flags))
         elif measure:
             measure(flags)
     except BadInput as error:
@@ -95,7 +126,15 @@ def make_parser(doc: str | None, define: Callable[[StudyParser], None], has_tabl
     return parser
 
 
-def _shown(show: Callable[[Flags], str], flags: Flags) -> str:
+def counts(text: str) -> list[int]:
+    """Returns the positive integers of a flag, such as 5,500. Raises what argparse reports of other words."""
+    words = text.split(',')
+    if not all(re.fullmatch('[0-9]{1,9}', word) and int(word) for word in words):
+        raise argparse.ArgumentTypeError(f'{text!r}: must be positive integers separated by commas')
+    return [int(word) for word in words]
+
+
+def shown(show: Callable[[Flags], str], flags: Flags) -> str:
     """Returns the table. Raises: BadInput where the results lack what it shows."""
     try:
         return show(flags)
