@@ -217,6 +217,18 @@ def test_the_models_for_a_reading_experiment_have_the_numbers_of_the_studies():
     assert f'the lstm {gains["lstm on 800,000 minus lstm on 100,000"].split()[0]} more' in text
 
 
+def test_the_messages_of_the_page_of_troubleshooting_are_those_of_the_code():
+    page = (ROOT / 'docs' / 'howto' / 'troubleshooting.md').read_text()
+    messages = re.findall(r'^\| `(.*?)` \| ', page, re.MULTILINE)
+    assert len(messages) > 20
+    trees = [ast.parse(path.read_text()) for folder in ('nplm_jax', 'configs') for path in (ROOT / folder).rglob('*.py')]
+    strings = {n.value for t in trees for n in ast.walk(t) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    said = '\n'.join(strings)
+    for message in messages:
+        parts = [part.strip(' :;=') for part in message.split('...')]  # a value stands between two parts
+        assert max(map(len, parts)) > 10 and [part for part in parts if part not in said] == [], message
+
+
 @pytest.mark.parametrize('path', EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_examples_in_docstrings_run(path):
     module = importlib.import_module('.'.join(path.relative_to(ROOT).with_suffix('').parts))
