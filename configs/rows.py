@@ -35,9 +35,7 @@ def set_ngram(c: ConfigDict, row: str, paper: Mapping[str, Perplexities] = {}) -
         set_paper(c, name, paper[row])
 
 
-def get_row(
-    c: ConfigDict, file: str, row: str, more: Mapping[str, Callable[[ConfigDict], None]] = {}
-) -> ConfigDict:
+def get_row(c: ConfigDict, file: str, row: str, more: Mapping[str, Callable[[ConfigDict], None]] = {}) -> ConfigDict:
     """Returns the config of a corpus: that of a row, or the config itself for no row.
 
     Args:
