@@ -35,19 +35,20 @@ def set_ngram(c: ConfigDict, row: str, paper: Mapping[str, Perplexities] = {}) -
         set_paper(c, name, paper[row])
 
 
-def get_row(c: ConfigDict, file: str, row: str) -> ConfigDict:
-    """Returns the config of a corpus without rows of its own: that of a shared row, or the config itself for no row.
+def get_row(c: ConfigDict, file: str, row: str, more: Mapping[str, Callable[[ConfigDict], None]] = {}) -> ConfigDict:
+    """Returns the config of a corpus: that of a row, or the config itself for no row.
 
     Args:
         c: The config, which is changed.
         file: The config file, for the message.
-        row: A key of NGRAMS or of NETWORKS, or ''.
+        row: A key of NGRAMS, of NETWORKS or of `more`, or ''.
+        more: The rows of the corpus, and what sets each.
 
     Raises:
         BadInput: There is no such row.
     """
     if row:
-        set_row(c, file, row)
+        set_row(c, file, row, more)
         c.name = f'{c.name}-{row}'
     return c
 
