@@ -32,7 +32,10 @@ from nplm_jax.utils.shell import command_line, nplm_command
 from nplm_jax.utils.text import markdown_table, null_to_inf, to_json
 
 _SECONDS_OF_RATE = 5.0  # of training, after which it is said how long the rest will take
-_MIXTURES = 'The mixture weights are 0.5 each (fixed), or fitted to valid (learned; by frequency: for ranges of context counts).'
+_MIXTURES = (
+    'The mixture weights are 0.5 each (fixed), or fitted to valid: one pair (learned), or one pair per range of context\n'
+    'frequencies (by frequency).'
+)
 
 
 class Reporter(reporter.Reporter):

@@ -91,8 +91,8 @@ def test_a_test_set_of_a_given_size_follows_the_validation_set(tmp_path, tokens,
     corpus = text(
         tmp_path / 'a.txt', boundary_tokens=False, tokens=tokens, **dict(zip(('train', 'valid', 'test'), sizes))
     )
-    width = len(corpus.words) // ends[-1]  # characters of a word, with its blank
-    found = [span.stop // width for span in corpus.splits.values()]
+    width = round(len(corpus.words) / ends[-1])  # tokens of a word, with its blank
+    found = [round(span.stop / width) for span in corpus.splits.values()]
     assert found == list(ends) and corpus.test.start == corpus.valid.stop
 
 

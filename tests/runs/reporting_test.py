@@ -118,7 +118,7 @@ def test_the_time_leaves_out_the_compilation_of_each_size_of_chunk_and_validatio
 
 def test_a_log_gets_a_line_a_minute_with_words_train_perplexity_and_time_left(tmp_path, lines):
     seconds = 0.0
-    reporter = Reporter(tmp_path, 'small', clock=lambda: seconds)
+    reporter = Reporter(tmp_path, clock=lambda: seconds)
     reporter.start(Progress(), dataclasses.replace(SCHEDULE, log_every=100), 300)
     for step in range(2, 14, 2):
         seconds += 25
@@ -127,8 +127,8 @@ def test_a_log_gets_a_line_a_minute_with_words_train_perplexity_and_time_left(tm
     perplexities = [(2 * 4 * 6) ** (1 / 3), (2 * 4 * 6 * 8 * 10 * 12) ** (1 / 6)]  # of all updates up to the line
     assert lines() == (
         [
-            f'small: epoch 1.50, train perplexity {perplexities[0]:.1f}: 1,800 of 3,600 words (50%), about 75 seconds left',
-            f'small: epoch 3.00, train perplexity {perplexities[1]:.1f}: 3,600 of 3,600 words (100%), about 0 seconds left',
+            f'epoch 1.50, train perplexity {perplexities[0]:.1f}: 1,800 of 3,600 words (50%), about 75 seconds left',
+            f'epoch 3.00, train perplexity {perplexities[1]:.1f}: 3,600 of 3,600 words (100%), about 0 seconds left',
         ],
         [],
     )
@@ -174,7 +174,7 @@ def test_the_table_has_the_mixtures_and_the_papers_row_where_there_are_any():
     assert cells[0] == ['mixed with the trigram, by frequency', '-', '2.0', '3.0']
     assert cells[1] == ['paper, MLP1', '-', '284.0', '268.0']
     assert table[5].startswith('The mixture weights are 0.5 each (fixed), or fitted to valid ')
-    assert table[6:] == ['4 test words have probability zero, so the test perplexity is infinite.']
+    assert table[7:] == ['4 test words have probability zero, so the test perplexity is infinite.']
     results = {**results, 'evaluated_train_words': 1000, 'calibration_words': 2000}
     assert 'train is estimated on 1,000 sampled words (eval.train_words).' in results_table(results, no_row)
     assert 'The calibration saw 2,000 valid words, so valid is partly measured on' in results_table(results, no_row)
