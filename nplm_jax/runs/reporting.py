@@ -33,8 +33,8 @@ from nplm_jax.utils.text import markdown_table, null_to_inf, to_json
 
 _SECONDS_OF_RATE = 5.0  # of training, after which it is said how long the rest will take
 _MIXTURES = (
-    'The mixture weights are 0.5 each (fixed), or fitted to valid: one pair (learned), or one pair per range of context\n'
-    'frequencies (by frequency).'
+    'The mixture weights are 0.5 each (fixed), or fitted to valid: one pair (learned), or one pair per range of\n'
+    'context frequencies (by frequency).'
 )
 
 

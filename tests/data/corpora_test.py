@@ -101,7 +101,7 @@ def test_a_test_set_of_lines_ends_with_a_line(tmp_path):
     corpus = text(tmp_path / 'a.txt', train=30.0, valid=12.0, test=8.0)
     words = corpus.words
     assert corpus.has_lines and corpus.test.stop < len(words) and words[corpus.test.stop] == '<p>'
-    assert len(corpus.test) == 12  # two lines
+    assert [span.stop for span in corpus.splits.values()] == [36, 43, 50]  # <text>, and lines of seven words
 
 
 def test_more_words_than_the_text_has_are_refused(tmp_path):

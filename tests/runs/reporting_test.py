@@ -173,7 +173,7 @@ def test_the_table_has_the_mixtures_and_the_papers_row_where_there_are_any():
     cells = [[cell.strip() for cell in line.split('|')[1:-1]] for line in table[3:5]]
     assert cells[0] == ['mixed with the trigram, by frequency', '-', '2.0', '3.0']
     assert cells[1] == ['paper, MLP1', '-', '284.0', '268.0']
-    assert table[5].startswith('The mixture weights are 0.5 each (fixed), or fitted to valid ')
+    assert table[5].startswith('The mixture weights are 0.5 each (fixed), or fitted to valid: ')
     assert table[7:] == ['4 test words have probability zero, so the test perplexity is infinite.']
     results = {**results, 'evaluated_train_words': 1000, 'calibration_words': 2000}
     assert 'train is estimated on 1,000 sampled words (eval.train_words).' in results_table(results, no_row)
