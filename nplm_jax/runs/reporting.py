@@ -240,7 +240,7 @@ def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
     if evaluated := results.get('evaluated_train_words'):
         lines.append(f'train is estimated on {evaluated:,} sampled words (eval.train_words).')
     if fitted := results.get('calibration_words'):
-        lines.append(f'The calibration saw {fitted:,} valid words, so valid is partly measured on words it has seen.')
+        lines.append(f'The calibration saw {fitted:,} valid words, so valid includes words that it has seen.')
     if sample := results.get('sample'):
         errors = ', '.join(f'{s} +- {null_to_inf(sample["standard_error"][s]):.1f}' for s in SPLITS[1:])
         words = f'{sample["words"]["valid"]:,} and {sample["words"]["test"]:,} sampled words'
