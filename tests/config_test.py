@@ -113,6 +113,7 @@ IMPOSSIBLE = [
     ('corpus.max_vocabulary', 2, r'must be 0 \(no limit\) or 3 or more'),
     ('corpus.train', 0.0, 'must be above 0 and below 1, a fraction of the stream, or 2 or more words'),
     ('corpus.valid', 1.0, 'must be above 0 and below 1'),
+    ('corpus.test', 1.0, r'must be 0 \(the rest of the stream\), above 0 and below 1, a fraction of the stream, or 2'),
     ('model.family', 'trigram', 'must be one of nplm, residual, '),
     ('output.kind', 'hierarchical', 'must be one of full, sampled, nce, two_level'),
     ('output.precision', 'float16', 'must be one of float32, bfloat16, auto'),
@@ -190,6 +191,8 @@ def test_a_config_json_has_every_key_and_one_format():
         config_lib.from_record(config_lib.to_dict(settings))
     del record['corpus']['context']  # of a run from before the key, which read a stream
     assert config_lib.from_record(record).corpus.context == 'stream'
+    del record['corpus']['test']  # recorded before the key existed: the rest of the stream
+    assert config_lib.from_record(record).corpus.test == 0
     del record['eval']['words']
     with pytest.raises(BadInput, match='^eval.words: missing$'):
         config_lib.from_record(record)

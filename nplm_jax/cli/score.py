@@ -40,6 +40,7 @@ five starts. FILE has a reference for each id: of Moses in the line of the id, c
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -214,6 +215,7 @@ def summarize(
         sizes = (sum(map(len, texts)) + ends, sum(len(text.encode()) for text in texts) + ends)
         size = Size(total.tokens, num_words, *sizes)
         numbers = per_unit(-total.log10_p * scoring.LOG_10, size)
+        numbers = {key: number for key, number in numbers.items() if not math.isnan(number)}
         rows += [(key, number, key.replace('_', ' ').capitalize(), '.6f') for key, number in numbers.items()]
     return rows
 
