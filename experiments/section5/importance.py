@@ -35,7 +35,7 @@ from nplm_jax.runs.provenance import provenance
 from nplm_jax.training import sparse_rows, step
 from nplm_jax.training.loop import Chunk, TrainingRun, prepare_run
 from nplm_jax.training.step import TrainState
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import BadInput, require_one_of
 from nplm_jax.utils.io import read_json
 
 FILE = pathlib.Path(__file__).parent / 'results' / 'importance.json'
@@ -296,7 +296,7 @@ def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
 def main(sections: list[str]) -> None:
     """Measures what the results lack, of these sections or of all, and writes them after every step."""
     for section in sections:
-        require(section in SECTIONS, 'SECTION', section, f'must be one of {", ".join(SECTIONS)}')
+        require_one_of('SECTION', section, SECTIONS)
     FILE.parent.mkdir(exist_ok=True)
     measured = read_json(FILE) if FILE.exists() else {}
     data = load_dataset(make_settings('nce', 2.0, 1))

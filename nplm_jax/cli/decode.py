@@ -5,7 +5,7 @@
 
 The file of --emissions has an array for each utterance, frames x tokens, natural log-probabilities. That of --tokens
 has a token a line, in the order of the columns, among them the blank and the token between words. That of --lexicon has
-lines `word t o k e n s |`; a word may have several. Words that the models lack are <rare> to them. That of --references
+lines `word t o k e n s |`; a word may have several. Out-of-vocabulary words are scored as <rare>. That of --references
 has lines `UTTERANCE words`. RUN may also be an ARPA file. Needs the package flashlight-text.
 Prints `UTTERANCE words`, with a tab between, and with --references the word error rate on stderr; with --tune the best
 weights as flags.
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--beam_size', type=int, default=50, help='hypotheses that are kept')
     flags = parser.parse_args(argv)
     require(flags.beam_size > 0, '--beam_size', flags.beam_size, 'must be 1 or more')
-    require(not flags.weights or len(flags.workdir) > 1, '--weights', flags.weights, 'needs two runs or more')
+    require(not flags.weights or len(flags.workdir) > 1, '--weights', flags.weights, 'requires two or more runs')
 
     import tqdm
 

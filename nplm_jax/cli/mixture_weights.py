@@ -22,7 +22,7 @@ def read_weights(text: str, folders: Sequence[str]) -> np.ndarray:
     Raises:
         BadInput: There are not as many weights as runs, or they do not sum to one, or the file is of other runs.
     """
-    require(not text or len(folders) > 1, '--weights', text, 'belongs to two runs or more')
+    require(not text or len(folders) > 1, '--weights', text, 'requires two or more runs')
     weights = [1 / len(folders)] * len(folders)
     if re.fullmatch(r'[-+0-9.eE, ]+', text):
         problem = f'--weights={text!r}: must be numbers with commas between them, or a file'

@@ -25,12 +25,12 @@ def describe_oov(share: float, words: str = 'words') -> str:
 
     Examples:
         >>> describe_oov(0.25)
-        'warning: 25.0% of the words are unknown (<rare>), more than 5%: the perplexity says little about the text'
+        'warning: 25.0% of the words are unknown (<rare>), more than 5%: perplexity is not meaningful here'
     """
     if share <= MAX_OOV:
         return ''
     unknown = f'{share:.1%} of the {words} are unknown ({RARE}), more than {MAX_OOV:.0%}'
-    return f'warning: {unknown}: the perplexity says little about the text'
+    return f'warning: {unknown}: perplexity is not meaningful here'
 
 
 def few_blanks(texts: Iterable[str]) -> float | None:

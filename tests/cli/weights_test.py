@@ -58,7 +58,7 @@ def test_other_weights_are_refused(text, message):
 
 
 def test_one_run_takes_no_weights(folders):
-    with pytest.raises(BadInput, match="--weights='1': belongs to two runs or more"):
+    with pytest.raises(BadInput, match="--weights='1': requires two or more runs"):
         loaded_models.load_models([str(folders / 'network')], '1')
 
 

@@ -89,7 +89,7 @@ def test_a_bomb_is_refused_before_it_is_inflated(tmp_path):
 @pytest.mark.parametrize(
     'members, why',
     [
-        ([('a.txt', b'a')], "has the member 'a.txt', which no .npz has"),
+        ([('a.txt', b'a')], "unexpected file 'a.txt' in the archive"),
         ([('a\n.npy', GOOD)], 'which no .npz has'),
         ([(f'{i}.npy', b'') for i in range(60_000)], 'cannot be read (it has 60,000 members; 10,000 at most)'),
     ],
