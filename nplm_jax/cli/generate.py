@@ -71,7 +71,9 @@ def main(argv: Sequence[str]) -> None:
     counts_words = flags.words is not None and tokenizer.is_lossless
     if counts_words:
         require(flags.words >= 1, '--words', flags.words, 'must be 1 or more')
-        require(flags.beam is None, '--words', flags.words, 'a beam search counts tokens here: give --max_new_tokens')
+        require(
+            flags.beam is None, '--words', flags.words, 'beam search counts tokens for this run; use --max_new_tokens'
+        )
     default = _TOKENS if tokenizer.is_lossless else _WORDS
     num_tokens = default if flags.max_new_tokens is None else flags.max_new_tokens
     require(num_tokens >= 1, '--max_new_tokens', num_tokens, 'must be 1 or more')

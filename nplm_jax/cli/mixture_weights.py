@@ -29,7 +29,7 @@ def read_weights(text: str, folders: Sequence[str]) -> np.ndarray:
         weights = finite_numbers(text.split(','), problem)
     elif text:
         weights = _read_file(text, folders)
-    require(len(weights) == len(folders), '--weights', text, f'must be {len(folders)} numbers, one a run')
+    require(len(weights) == len(folders), '--weights', text, f'must be {len(folders)} numbers, one per run')
     return normalize_weights('--weights', text, weights)
 
 
@@ -41,7 +41,7 @@ def _read_file(text: str, folders: Sequence[str]) -> list[float]:
         names = ', '.join(model['folder'] for model in models or ())
     except (KeyError, TypeError, ValueError):
         learned = {}
-    require(bool(learned), '--weights', text, 'is no file that `nplm mix --output=FILE` wrote')
+    require(bool(learned), '--weights', text, 'was not written by `nplm mix --output=FILE`')
     digests = [catalog.digest(catalog.expand_run(folder)) for folder in folders]
     for folder, digest in zip(folders, digests):
         known = f'has no weight for the run in {folder}; it has those of {names}'

@@ -67,7 +67,7 @@ class Weights:
         problem = f'--score_weights={flags.score_weights!r}: must be finite numbers with commas between them'
         scores = finite_numbers(flags.score_weights.split(',') if flags.score_weights else (), problem)
         weights = cls(flags.model_weight, flags.word_weight, tuple(scores))
-        require(not flags.tune or weights == cls(), '--tune', flags.tune, 'finds the weights: give none')
+        require(not flags.tune or weights == cls(), '--tune', flags.tune, 'finds the weights; no weight may be given')
         return weights
 
     def to_flags(self) -> str:

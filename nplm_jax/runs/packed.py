@@ -87,7 +87,7 @@ def _check(path: pathlib.Path, file: IO[bytes]) -> str:
     if int(match[1]) != FORMAT:
         raise BadInput(f'RUN={str(path)!r}: format {int(match[1])} of packed models; this version reads {FORMAT}')
     if match[2].decode() != _digest(file):
-        raise BadInput(f'RUN={str(path)!r}: damaged (its checksum is wrong); pack or download it again')
+        raise BadInput(f'RUN={str(path)!r}: damaged (checksum mismatch); pack or download it again')
     return match[2].decode()
 
 

@@ -87,7 +87,7 @@ WRONG = [
     (KALDI, ['--format=kaldi', '--score_weights=1'], "--score_weights='1': must be as many as --score_files, 0"),
     (KALDI, ['--format=kaldi', '--tune=bad'], "stdin:1: bad has no reference of 'u-a'; it needs lines"),
     (KALDI, ['--format=kaldi', '--tune=references'], 'references:2: i stands in line 1 already'),
-    (MOSES, ['--tune=references', '--word_weight=1'], "--tune='references': finds the weights: give none"),
+    (MOSES, ['--tune=references', '--word_weight=1'], "--tune='references': finds the weights; no weight may be given"),
     (MOSES, ['--measure=bleu'], "--measure='bleu': requires --tune"),
     (MOSES + '\n2 ||| a ||| 1', ['--tune=references'], "stdin:5: references has no reference of '2'; it needs the"),
     (MOSES + '\n1 ||| a', ['--tune=references'], 'stdin:5: expected id ||| words ||| a number'),
