@@ -106,8 +106,7 @@ def get_config(row: str = '') -> ConfigDict:
     elif name in MINUTES:
         set_minutes(c, name)
     else:
-        known = ', '.join((*ROWS, *RECURRENT, *filter(None, OTHERS), *MINUTES))
-        raise BadInput(f'configs/brown.py:{row}: no such row; rows are {known}')
+        rows.refuse_row('configs/brown.py', row, (*ROWS, *RECURRENT, *OTHERS, *MINUTES))
     if 'sgd' in presets and name not in MINUTES:
         raise BadInput(f'configs/brown.py:{row}: sgd may stand after {", ".join(MINUTES)}')
     for preset in presets:

@@ -52,6 +52,7 @@ OptimizerName = Annotated[
     Check(
         f'must be one of {", ".join(OPTIMIZERS)}, or {IMPORT_PATH}',
         lambda value: value in OPTIMIZERS or is_path(value),
+        OPTIMIZERS,
     ),
 ]
 Name = Annotated[

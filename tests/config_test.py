@@ -144,6 +144,23 @@ def test_an_impossible_value_is_one_line_with_key_value_and_what_is_allowed(key,
     assert repr(value) in str(caught.value) and '\n' not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    'key,value,near',
+    [
+        ('model.family', 'lsmt', 'lstm'),
+        ('output.kind', 'two_levels', 'two_level'),
+        ('optimizer.name', 'Adam', 'adam'),
+        ('optimizer.schedule', 'cosin', 'cosine'),
+        ('corpus.name', 'browne', 'brown'),
+        ('corpus.tokens', 'charaters', 'characters'),
+        ('parallel.mode', 'shardmap', 'shard_map'),
+    ],
+)
+def test_of_a_mistyped_value_the_nearest_is_suggested(key, value, near):
+    with pytest.raises(BadInput, match=f'^{key}={value!r}: must be one of .*; did you mean {near}[?]$'):
+        load_settings(config({key: value}))
+
+
 @pytest.mark.parametrize('kind', OUTPUT_LAYERS)
 def test_every_output_goes_with_every_optimizer(kind):
     for name in typing.get_args(typing.get_type_hints(config_lib.OptimizerSettings)['name']):

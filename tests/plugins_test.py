@@ -109,7 +109,14 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
 @pytest.mark.parametrize(
     'changes,message',
     [
-        ({'model.options.powr': 1.0}, r'model.options.powr: unknown key; allowed here: power'),
+        (
+            {'model.options.powr': 1.0},
+            r'model.options.powr: unknown key; allowed here: power; did you mean model.options.power[?]$',
+        ),
+        (
+            {'model.layers': 3},
+            r'model.layers=3: not read by model.family=my_parts:WeightedMean, which reads .*options.power$',
+        ),
         ({'model.options.power': -1.0}, r'model.options.power=-1.0: must be 0 or more'),
         ({'optimizer.options.momentum': 'x'}, r"optimizer.options.momentum='x': must be of type float"),
         ({'model.family': 'my_parts:Missing'}, r"model.family='my_parts:Missing': my_parts has no Missing"),

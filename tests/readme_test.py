@@ -34,7 +34,7 @@ def test_the_table_of_cheaper_gradients_is_the_scripts_output():
 
 def test_table_2_is_the_scripts_output_and_no_row_may_miss(tmp_path):
     readme = (ROOT / 'experiments' / 'table2' / 'README.md').read_text()
-    assert table2.make(None) in readme
+    assert table2.make() in readme
     for file in table2.RESULTS.glob('*.json'):
         shutil.copy(file, tmp_path)
     assert table2.rows(tmp_path) == table2.rows()

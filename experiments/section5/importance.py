@@ -36,7 +36,7 @@ from nplm_jax.runs.provenance import provenance
 from nplm_jax.training import sparse_rows, step
 from nplm_jax.training.loop import Chunk, TrainingRun, prepare_run
 from nplm_jax.training.step import TrainState
-from nplm_jax.utils.errors import require
+from nplm_jax.utils.errors import require_one_of
 from nplm_jax.utils.io import read_json
 
 RATES = (2.0, 3.5, 6.0, 10.0)
@@ -301,7 +301,7 @@ def define(parser: study.StudyParser) -> None:
 def main(flags: study.Flags) -> None:
     """Measures what the results lack, of these sections or of all, and writes them after every step."""
     for section in flags.sections:
-        require(section in SECTIONS, 'SECTION', section, f'must be one of {", ".join(SECTIONS)}')
+        require_one_of('SECTION', section, SECTIONS)
     FILE.parent.mkdir(exist_ok=True)
     measured = read_json(FILE) if FILE.exists() else {}
     data = load_dataset(make_settings('nce', 2.0, 1))

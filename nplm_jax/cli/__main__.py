@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nplm_jax.utils.errors import BadInput, NonFiniteError
+from nplm_jax.utils.errors import BadInput, NonFiniteError, did_you_mean
 from nplm_jax.utils.shell import open_closed_streams
 
 
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         elif name in COMMANDS:
             importlib.import_module(f'nplm_jax.cli.{COMMANDS[name].module}').main(arguments)
         else:
-            raise BadInput(f'{name}: no such command; available: {", ".join(COMMANDS)}')
+            raise BadInput(f'{name}: no such command; available: {", ".join(COMMANDS)}{did_you_mean(name, COMMANDS)}')
         sys.stdout.flush()
     except (BadInput, NonFiniteError) as error:
         print(error, file=sys.stderr)

@@ -1,16 +1,17 @@
 r"""How likely a text is, in the columns of KenLM's `query`; also re-ranking of alternatives.
 
     nplm score runs/NAME < text
-    nplm score runs/NAME --summary < large_text
+    nplm score runs/NAME --summary < text
     nplm score runs/NAME --nbest --score_weights=1,0.5 < alternatives
     nplm score runs/NAME --nbest --tune=references < alternatives
     nplm score runs/NAME --open < text
 
-Reads stdin. Prints for each line `word=id length log10p`, separated by tabs, then its total and the number of its words
-outside the vocabulary (OOV, id 0, scored as the one word <rare>); at the end the perplexity of all lines and the OOV
-rate, the share of such words; and unless some are unknown, the perplexity per word and the bits per character and per
-byte, by which models with different tokens can be compared. `length` is that of the n-gram that predicts the word, for
-a back-off model the longest that it has. Several runs are mixed, with --weights. --summary prints the end alone.
+Reads at most 256 MB from stdin. Prints for each line `word=id length log10p`, separated by tabs, then its total and the
+number of its words outside the vocabulary (OOV, id 0, scored as the one word <rare>); at the end the perplexity of all
+lines and the OOV rate, the share of such words; and unless some are unknown, the perplexity per word and the bits per
+character and per byte, by which models with different tokens can be compared. `length` is that of the n-gram that
+predicts the word, for a back-off model the longest that it has. Several runs are mixed, with --weights. --summary
+prints the end alone.
 
 Text is cut into words as the corpus of the first run was; if that came with its punctuation split off, as Brown did,
 punctuation is split off where the vocabulary needs it. --tokens=whitespace is for text that is tokenized already.
@@ -87,7 +88,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_owned('tune', '--measure', default='wer', choices=measures, help='with --tune: error to minimise')
     parser.add_json()
     flags = parser.parse_args(argv)
-    require(not (flags.nbest and flags.summary), '--summary', True, 'does not belong to --nbest')
+    require(not (flags.nbest and flags.summary), '--summary', True, 'cannot be used with --nbest')
 
     from nplm_jax.cli import nbest
     from nplm_jax.cli.loaded_models import load_models
@@ -224,7 +225,7 @@ def read_stdin() -> str:
     """Returns the text on stdin. Raises BadInput if it is too large, not UTF-8 or without words."""
     data = sys.stdin.buffer.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
-        raise BadInput(f'stdin: more than {_MAX_BYTES:,} bytes; cut it into parts')
+        raise BadInput(f'stdin: larger than {_MAX_BYTES // 2**20} MB; cut it into parts at line ends')
     text = decode('stdin', data)
     if not text.strip():
         raise BadInput('stdin: holds no words')

@@ -20,7 +20,7 @@ from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils import mapped_arrays, plugins
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import BadInput, require, require_one_of
 from nplm_jax.utils.io import expand
 
 _SEARCHED = 2**16  # words in which the end of a line is searched at once
@@ -178,8 +178,7 @@ def _reader(settings: CorpusSettings) -> _Reader:
     if plugins.is_path(settings.name):
         plugins.load_function('corpus.name', settings.name)
         return _PLUGIN
-    allowed = f'must be one of {", ".join(_CORPORA)}, or {plugins.IMPORT_PATH}'
-    require(settings.name in _CORPORA, 'corpus.name', settings.name, allowed)
+    require_one_of('corpus.name', settings.name, _CORPORA, f', or {plugins.IMPORT_PATH}')
     return _CORPORA[settings.name]
 
 

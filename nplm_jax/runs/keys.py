@@ -95,8 +95,9 @@ def check(settings: Settings) -> None:
         return
     values, choice = config_lib.to_flat(settings), next(iter(unread.values()))
     keys = ', '.join(f'{key}={values[key]!r}' for key in unread if unread[key] == choice)
-    read = ', '.join(key for key in FIELDS if key in readers(settings)[choice])
-    raise BadInput(f'{keys}: not read by {choice}={values[choice]}, which reads {read}')
+    options = () if choice == 'corpus.tokens' else (f'{choice.partition(".")[0]}.options.',)  # of a plug-in
+    read = [key for key in values if key in readers(settings)[choice] or key.startswith(options)]
+    raise BadInput(f'{keys}: not read by {choice}={values[choice]}, which reads {", ".join(read)}')
 
 
 def resets(config: ConfigDict | Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:

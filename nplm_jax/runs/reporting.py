@@ -4,6 +4,7 @@ Dims: S updates of a chunk.
 """
 
 import contextlib
+import importlib.util
 import json
 import math
 import pathlib
@@ -21,7 +22,8 @@ from tensorboardX.summary import scalar
 from nplm_jax.data.text_checks import describe_oov
 from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.inference.perplexity import nll_to_perplexity
-from nplm_jax.runs.catalog import PER_UNIT, SPLITS, has_numbers
+from nplm_jax.models.ngram.factory import NGRAM_MODELS
+from nplm_jax.runs.catalog import PER_UNIT, RESULTS, SPLITS, has_numbers, is_finished
 from nplm_jax.training import reporter
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils import plugins
@@ -32,6 +34,7 @@ from nplm_jax.utils.shell import command_line, nplm_command
 from nplm_jax.utils.text import markdown_table, null_to_inf, to_json
 
 _SECONDS_OF_RATE = 5.0  # of training, after which it is said how long the rest will take
+_EXPLORER = {'nicegui': 'nicegui', 'sklearn': 'scikit-learn'}  # what it needs: packages by module
 _MIXTURES = (
     'The mixture weights are 0.5 each (fixed), or fitted to valid: one pair (learned), or one pair per range of\n'
     'context frequencies (by frequency).'
@@ -271,20 +274,32 @@ def _per_unit(split: str, results: Mapping[str, Any]) -> list[str]:
     return [f'{sentence}{per_character:.3f} bits per character, {per_byte:.3f} bits per byte.']
 
 
-def next_steps(folder: pathlib.Path, modules: Sequence[str] = ()) -> str:
-    """Returns where the figure of a finished run is, and commands to copy that use the run.
+def next_steps(folder: pathlib.Path, family: str, modules: Sequence[str] = ()) -> str:
+    """Returns where the figure of a finished run is, and commands to copy that its model can serve.
 
     Args:
         folder: The folder of the run.
+        family: Its `model.family`.
         modules: The modules of plug-ins that the commands need.
     """
     nplm, flags = nplm_command(), plugins.flags(modules)
     lines = [
         command_line([*nplm, 'generate', folder, *flags]),
         f'{command_line([*nplm, "score", folder, *flags])} < text.txt',
-        command_line([*nplm, 'explore', folder, *flags]),
-        f'{command_line([*nplm, "compare", folder])} OTHER_RUN ...',
     ]
+    if family in NGRAM_MODELS and NGRAM_MODELS[family].is_backoff:
+        lines.append(command_line([*nplm, 'export', folder, *flags, '--to=arpa', f'--output={folder.name}.arpa']))
+    missing = [package for module, package in _EXPLORER.items() if importlib.util.find_spec(module) is None]
+    needs = f'  # first: pip install {" ".join(missing)}' if missing else ''
+    lines.append(command_line([*nplm, 'explore', folder, *flags]) + needs)
+    if other := _last_finished_beside(folder):
+        lines.append(command_line([*nplm, 'compare', folder, other]))
     figure = folder / 'learning_curve.png'
     where = [f'Figure: {figure}'] if figure.exists() else []
     return '\n'.join([*where, 'Next steps:', *(f'  {line}' for line in lines)])
+
+
+def _last_finished_beside(folder: pathlib.Path) -> pathlib.Path | None:
+    """Returns the run that was finished last of the others in the same folder; None without others."""
+    others = [path for path in folder.parent.iterdir() if path.name != folder.name and is_finished(path)]
+    return max(others, key=lambda path: (path / RESULTS).stat().st_mtime, default=None)

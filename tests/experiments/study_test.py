@@ -16,7 +16,6 @@ import pytest
 from experiments import study
 
 ROOT = pathlib.Path(__file__).parents[2]
-NOT_YET = ('experiments.section5.', 'experiments.speed.')  # have entries of their own
 PRINTED = re.compile(r'python -m (experiments(?:\.\w+)+)(.*)')
 END = re.compile(r'`| &&| -->|\s#|  |(?<!\.)[.;,]$')  # what follows a command: prose, or another command
 WRONG = {  # words after the module, of which one names what is missing or cannot be
@@ -51,7 +50,7 @@ def printed() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for module, rest in PRINTED.findall('\n'.join(texts).replace('\\\n', ' ')):
         found.setdefault(module, set()).add(END.split(rest)[0].strip())
-    return {module: commands for module, commands in found.items() if not module.startswith(NOT_YET)}
+    return found
 
 
 def programs() -> dict[str, ast.If]:
@@ -62,7 +61,7 @@ def programs() -> dict[str, ast.If]:
             if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'":
                 found['.'.join(path.relative_to(ROOT).with_suffix('').parts)] = node
     children = tuple(module for module in found if module.endswith('_child'))
-    return {module: node for module, node in sorted(found.items()) if not module.startswith((*NOT_YET, *children))}
+    return {module: node for module, node in sorted(found.items()) if module not in children}
 
 
 @functools.cache

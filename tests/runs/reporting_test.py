@@ -1,15 +1,24 @@
 """What a run writes and shows, however often it is stopped, and on a full disk."""
 
 import dataclasses
+import io
+import pathlib
 import shlex
+import shutil
 import struct
+import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
+from configs import sentences
+from nplm_jax.models.registry import BODIES
+from nplm_jax.runs import experiment, keys
 from nplm_jax.runs.reporting import Reporter, next_steps, read_metrics, results_table
 from nplm_jax.training.schedule import Progress, Schedule
+from nplm_jax.utils.shell import nplm_command as nplm_words
 
 SCHEDULE = Schedule(
     steps_per_epoch=4, total_steps=12, evaluate_every=4, checkpoint_every=4, log_every=2, steps_per_execution=2
@@ -146,12 +155,47 @@ def test_a_change_after_training_is_said_with_the_perplexity_before_and_after(tm
 def test_what_to_do_next_quotes_the_folder(tmp_path):
     folder = tmp_path / "it's a run"
     folder.mkdir()
-    steps = next_steps(folder)
+    steps = next_steps(folder, 'kneser_ney')
     assert 'figure' not in steps
-    commands = [shlex.split(line) for line in steps.splitlines()[1:]]
-    assert [words[words.index(str(folder)) - 1] for words in commands] == ['generate', 'score', 'explore', 'compare']
+    commands = [shlex.split(line, comments=True) for line in steps.splitlines()[1:]]
+    assert [words[words.index(str(folder)) - 1] for words in commands] == ['generate', 'score', 'export', 'explore']
     (folder / 'learning_curve.png').touch()
-    assert next_steps(folder).splitlines()[0] == f'Figure: {folder}/learning_curve.png'
+    assert next_steps(folder, 'nplm').splitlines()[0] == f'Figure: {folder}/learning_curve.png'
+
+
+@pytest.mark.parametrize(
+    'family,commands',
+    [
+        ('modified_kneser_ney', ['generate', 'score', 'export', 'explore', 'compare']),
+        ('interpolated', ['generate', 'score', 'explore', 'compare']),
+        ('nplm', ['generate', 'score', 'explore', 'compare']),
+        ('lstm', ['generate', 'score', 'explore', 'compare']),
+    ],
+)
+@pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+def test_every_next_step_runs(family, commands, folders, tmp_path, monkeypatch, nplm_command):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'runs').mkdir()
+    for name in ('counts', 'network'):
+        shutil.copytree(folders / name, tmp_path / 'runs' / name)
+    changes = {'model.family': family, **({'train.epochs': 1} if family in BODIES else {'model.n': 3})}
+    changes |= {'train.bptt_length': 4} if family == 'lstm' else {}
+    run = pathlib.Path('runs') / 'own run'
+    experiment.run(keys.override(sentences.get_config(), changes), run)
+    served = []
+    if find_spec('nicegui'):
+        monkeypatch.setattr('nplm_jax.cli.explorer.server.serve', lambda *given: served.append(given))
+    steps = [shlex.split(line, comments=True) for line in next_steps(run, family).splitlines() if line[:1] == ' ']
+    steps = [words[len(nplm_words()) :] for words in steps]
+    assert [words[0] for words in steps] == commands
+    for words in steps:
+        if words[-2:] == ['<', 'text.txt']:
+            monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'i like dog')))
+            words = words[:-2]
+        if words[0] != 'explore' or find_spec('nicegui'):
+            printed, _ = nplm_command(*words, *(['--port=0'] if words[0] == 'explore' else []))
+            assert printed or served
+    assert (tmp_path / 'own run.arpa').exists() == ('export' in commands)
 
 
 def test_the_table_tells_the_share_of_unknown_words_and_warns_of_many():
