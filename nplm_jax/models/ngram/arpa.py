@@ -234,7 +234,7 @@ def _spell(key: int, ids: Mapping[str, int], keys: Sequence[np.ndarray]) -> str:
 
 
 def _without_unused_marks(model: BackoffModel, words: Sequence[str]) -> tuple[BackoffModel, Vocabulary]:
-    """Removes `<s>` and `</s>` if they have probability zero and are in no longer n-gram. Returns the vocabulary too."""
+    """Removes `<s>` and `</s>` if they have probability zero and occur in no longer n-gram."""
     keys, size = list(model.table.keys), len(words)
     is_kept_V = np.ones(size, bool)
     for word in (i for i, name in enumerate(words) if name in SENTENCE_MARKS and np.isneginf(model.log_p[0][i])):
