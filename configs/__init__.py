@@ -1,1 +1,1 @@
-"""The configs of experiments: one file a corpus; default.py has every key."""
+"""The configs of experiments: one file per corpus; default.py has every key."""

@@ -15,7 +15,6 @@ licence for the text. The preparation follows section 4 of the paper, which leav
 from ml_collections import ConfigDict
 
 from configs import default, rows
-from nplm_jax.utils.errors import BadInput
 
 # Table 2 of the paper: train (not printed), valid and test perplexity.
 NETWORK = 'MLP10, mixed with the trigram'
@@ -52,7 +51,5 @@ def get_config(row: str = 'mlp10') -> ConfigDict:
             rows.set_paper_recipe(c)
             c.optimizer.paper.decay = 1e-5
     else:
-        raise BadInput(
-            f'configs/ap_news.py:{row}: no such row; rows are {", ".join((*ROWS, "mlp10,paper", *rows.NETWORKS))}'
-        )
+        rows.refuse_row('configs/ap_news.py', row, (*ROWS, 'mlp10,paper', *rows.NETWORKS))
     return c

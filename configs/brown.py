@@ -104,10 +104,9 @@ def get_config(row: str = '') -> ConfigDict:
     elif name in OTHERS:
         OTHERS[name](c)
     elif name in MINUTES:
-        _set_minutes(c, name)
+        set_minutes(c, name)
     else:
-        known = ', '.join((*ROWS, *RECURRENT, *filter(None, OTHERS), *MINUTES))
-        raise BadInput(f'configs/brown.py:{row}: no such row; rows are {known}')
+        rows.refuse_row('configs/brown.py', row, (*ROWS, *RECURRENT, *OTHERS, *MINUTES))
     if 'sgd' in presets and name not in MINUTES:
         raise BadInput(f'configs/brown.py:{row}: sgd may stand after {", ".join(MINUTES)}')
     for preset in presets:
@@ -134,7 +133,7 @@ def _set_recurrent(c: ConfigDict, family: str) -> None:
     c.train.checkpoint_every, c.train.log_every, c.train.steps_per_execution = 500, 100, 20
 
 
-def _set_minutes(c: ConfigDict, row: str) -> None:
+def set_minutes(c: ConfigDict, row: str) -> None:
     """Sets a row of MINUTES."""
     rows.set_tied_lstm(c)
     c.model.m, c.model.dropout, c.model.output_dropout, c.model.word_dropout, c.output.samples, c.train.epochs = (

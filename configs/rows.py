@@ -1,11 +1,12 @@
 """Parts that the configs of several corpora share: rows of the paper's tables, and the paper's recipe."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn
 
 from ml_collections import ConfigDict
 
 from nplm_jax.config import default_config
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, did_you_mean
 
 Perplexities = tuple[float, float, float]  # of the paper on training (0: not printed), validation and test words
 
@@ -35,19 +36,20 @@ def set_ngram(c: ConfigDict, row: str, paper: Mapping[str, Perplexities] = {}) -
         set_paper(c, name, paper[row])
 
 
-def get_row(c: ConfigDict, file: str, row: str) -> ConfigDict:
-    """Returns the config of a corpus without rows of its own: that of a shared row, or the config itself for no row.
+def get_row(c: ConfigDict, file: str, row: str, more: Mapping[str, Callable[[ConfigDict], None]] = {}) -> ConfigDict:
+    """Returns the config of a corpus: that of a row, or the config itself for no row.
 
     Args:
         c: The config, which is changed.
         file: The config file, for the message.
-        row: A key of NGRAMS or of NETWORKS, or ''.
+        row: A key of NGRAMS, of NETWORKS or of `more`, or ''.
+        more: The rows of the corpus, and what sets each.
 
     Raises:
         BadInput: There is no such row.
     """
     if row:
-        set_row(c, file, row)
+        set_row(c, file, row, more)
         c.name = f'{c.name}-{row}'
     return c
 
@@ -70,8 +72,13 @@ def set_row(c: ConfigDict, file: str, row: str, more: Mapping[str, Callable[[Con
     elif row in networks:
         networks[row](c)
     else:
-        known = ', '.join(filter(None, (*more, *NGRAMS, *NETWORKS)))
-        raise BadInput(f'{file}:{row}: no such row; rows are {known}')
+        refuse_row(file, row, (*more, *NGRAMS, *NETWORKS))
+
+
+def refuse_row(file: str, row: str, known: Iterable[str]) -> NoReturn:
+    """Raises BadInput, which lists the rows of a config file, '' for the one without a name left out."""
+    names = list(filter(None, known))
+    raise BadInput(f'{file}:{row}: no such row; rows are {", ".join(names)}{did_you_mean(row, names)}')
 
 
 def set_paper(c: ConfigDict, name: str, perplexities: Perplexities) -> None:

@@ -6,7 +6,8 @@ r"""Your UTF-8 text: a file, or a folder of files. Each file is a text, and blan
     python launch.py --config=configs/text.py:interpolated --config.corpus.path=my_novel.txt   a count-based model:
         interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to _5
     python launch.py --config=configs/text.py:tied_lstm --config.corpus.path=my_novel.txt   a better network, for a
-        million words or more: residual, tied_lstm, mogrifier
+        million words or more: residual, tied_lstm, mogrifier, or an lstm that takes so long for a million words on 2
+        cores: one_minute, five_minutes, ten_minutes, one_hour
 
 Without --config.corpus.valid_path and test_path, the first 80% of the text are for training, the next 10% for
 validation, the last 10% for test. --config.corpus.tokens=whitespace is for text that is tokenized already. Words that
@@ -14,9 +15,11 @@ occur fewer than three times in the training words become <rare>. --config.corpu
 line, which is recognised in most cases.
 """
 
+import functools
+
 from ml_collections import ConfigDict
 
-from configs import default, rows
+from configs import brown, default, rows
 
 
 def get_config(row: str = '') -> ConfigDict:
@@ -28,4 +31,5 @@ def get_config(row: str = '') -> ConfigDict:
     c.corpus.count_over = 'train'
     if not row:
         c.model.n, c.model.m, c.model.h = 5, 60, 100
-    return rows.get_row(c, 'configs/text.py', row)
+    minutes = {name: functools.partial(brown.set_minutes, row=name) for name in brown.MINUTES}
+    return rows.get_row(c, 'configs/text.py', row, minutes)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-import sys
-from collections.abc import Callable
 from typing import Any
 
 from nplm_jax.utils.errors import BadInput
@@ -30,13 +28,3 @@ def split_name(name: str) -> tuple[str, int | None]:
     """Returns the family and the seed of a run's folder, NAME or NAME-SEED."""
     match = re.fullmatch(r'(.+)-(\d{1,3})', name)
     return (match[1], int(match[2])) if match else (name, None)
-
-
-def show(make: Callable[[], str]) -> None:
-    """Prints what `make` returns. Ends with one line and exit code 1 when the results lack what the table shows."""
-    try:
-        print(make())
-    except BadInput as error:
-        sys.exit(str(error))
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        sys.exit(str(BadInput(f'the results are not of the form that this table shows ({error!r})')))

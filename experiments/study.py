@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import re
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.errors import BadInput, NonFiniteError
@@ -22,6 +25,48 @@ class StudyParser(Parser):
         module = sys.modules['__main__'].__spec__
         self.prog = f'python -m {module.name}' if module else os.path.basename(sys.argv[0])
 
+    def add_names(self, flag: str, allowed: Iterable[str], help: str, default: str = 'all') -> None:
+        """Adds a flag that takes some of `allowed`, separated by commas.
+
+        Args:
+            flag: The flag.
+            allowed: The names.
+            help: What they are.
+            default: What --help says of the value without the flag. It is `allowed` for all, else None.
+        """
+        allowed = list(allowed)
+
+        def names(text: str) -> list[str]:
+            if not set(text.split(',')) <= set(allowed):
+                raise argparse.ArgumentTypeError(f'{text!r}: must be some of {", ".join(allowed)}')
+            return text.split(',')
+
+        words = f'{help}: some of {", ".join(allowed)}; default: {default}'
+        value = allowed if default == 'all' else None
+        self.add_argument(flag, type=names, default=value, metavar='NAME,...', help=words)
+
+    def add_count(self, flag: str, default: int, help: str, least: int = 1) -> None:
+        """Adds a flag that takes an integer from `least` on."""
+
+        def count(text: str) -> int:
+            if not least <= (number := int(text)) < 2**31:
+                raise argparse.ArgumentTypeError(f'{text!r}: must be from {least} to 2**31 - 1')
+            return number
+
+        self.add_argument(flag, type=count, default=default, metavar='N', help=help)
+
+
+def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
+    """Returns the type of a flag whose value is a number above zero."""
+
+    def parse(text: str) -> float:
+        if not 0 < (number := kind(text)) < math.inf:
+            raise argparse.ArgumentTypeError(f'{text!r}: must be above 0')
+        return number
+
+    parse.__name__ = kind.__name__
+    return parse
+
 
 def run(
     doc: str | None,
@@ -29,31 +74,30 @@ def run(
     define: Callable[[StudyParser], None] = lambda parser: None,
     measure: Callable[[Flags], None] | None = None,
     show: Callable[[Flags], str] | None = None,
+    measure_if: str = '',
     argv: Sequence[str] | None = None,
 ) -> None:
     """Runs a study: measures, or prints the table of the committed results.
 
-    With `measure` and `show`, `--show` prints the table and measures nothing. With `show` alone the table is printed
-    with or without it.
+    With `measure` and `show`, `--show` prints the table and measures nothing. With `show` alone, or without the flag
+    `measure_if`, the table is printed with or without `--show`.
 
     Args:
         doc: The module's docstring, which `--help` prints.
         define: Adds the flags.
         measure: Measures, and writes and prints what it finds.
         show: Returns the table of the committed results.
+        measure_if: The flag or argument that says what to measure; '' if `measure` needs none.
         argv: The words after the module's name; by default those of the process.
 
     Exits with 2 after bad input, with 1 where a package or a file is missing or numbers are not finite, and with 130
     after Ctrl-C, each in one line.
     """
-    parser = StudyParser(doc or '')
-    define(parser)
-    if show:
-        parser.add_switch('--show', 'print the table of the committed results, and measure nothing')
+    parser = make_parser(doc, define, has_table=show is not None)
     try:
         flags = parser.parse_args(argv)
-        if show and (flags.show or not measure):
-            print(_shown(show, flags))
+        if show and (flags.show or not measure or (measure_if and not getattr(flags, measure_if))):
+            print(shown(show, flags))
         elif measure:
             measure(flags)
     except BadInput as error:
@@ -63,13 +107,34 @@ def run(
         if name in ('', 'nplm_jax', 'experiments', 'configs'):
             raise
         _end(1, f'{parser.prog}: needs the package {PACKAGES.get(name, name)}: pip install {PACKAGES.get(name, name)}')
+    except subprocess.CalledProcessError as error:
+        if error.stderr is None and error.returncode > 0:  # the child has said why
+            sys.exit(1)
+        _end(1, f'{parser.prog}: {[error, *str(error.stderr or "").splitlines()][-1]}')
     except (NonFiniteError, OSError) as error:
         _end(1, f'{parser.prog}: {error}')
     except KeyboardInterrupt:
         _end(130, 'interrupted')
 
 
-def _shown(show: Callable[[Flags], str], flags: Flags) -> str:
+def make_parser(doc: str | None, define: Callable[[StudyParser], None], has_table: bool) -> StudyParser:
+    """Returns the parser of a study's flags."""
+    parser = StudyParser(doc or '')
+    define(parser)
+    if has_table:
+        parser.add_switch('--show', 'print the table of the committed results, and measure nothing')
+    return parser
+
+
+def counts(text: str) -> list[int]:
+    """Returns the positive integers of a flag, such as 5,500. Raises what argparse reports of other words."""
+    words = text.split(',')
+    if not all(re.fullmatch('[0-9]{1,9}', word) and int(word) for word in words):
+        raise argparse.ArgumentTypeError(f'{text!r}: must be positive integers separated by commas')
+    return [int(word) for word in words]
+
+
+def shown(show: Callable[[Flags], str], flags: Flags) -> str:
     """Returns the table. Raises: BadInput where the results lack what it shows."""
     try:
         return show(flags)

@@ -35,6 +35,13 @@ SplitSize = Annotated[
         lambda value: 0 < value < 1 or (value >= 2 and math.isfinite(value)),
     ),
 ]
+SplitSizeOrRest = Annotated[
+    float,
+    Check(
+        'must be 0 (the rest of the stream), above 0 and below 1, a fraction of the stream, or 2 or more words',
+        lambda value: 0 <= value < 1 or (value >= 2 and math.isfinite(value)),
+    ),
+]
 NumDevices = Annotated[
     int, Check('must be -1 (all remaining devices) or 1 or more', lambda value: value == -1 or value >= 1)
 ]
@@ -45,6 +52,7 @@ OptimizerName = Annotated[
     Check(
         f'must be one of {", ".join(OPTIMIZERS)}, or {IMPORT_PATH}',
         lambda value: value in OPTIMIZERS or is_path(value),
+        OPTIMIZERS,
     ),
 ]
 Name = Annotated[
@@ -67,7 +75,7 @@ class CorpusSettings:
         '', 'text: a UTF-8 file, or a folder whose files are read in order of name; ap_news, wikitext2: a folder'
     )
     valid_path: str = key(
-        '', 'text, ap_news: a validation file or folder; corpus.train and corpus.valid are then not used'
+        '', 'text, ap_news: a validation file or folder; corpus.train, valid and test are then not used'
     )
     test_path: str = key('', 'text, ap_news: a test file or folder')
     column: str = key('text', 'of JSON lines, Parquet and Hugging Face datasets: the column with the text')
@@ -116,7 +124,10 @@ class CorpusSettings:
         0.8, 'training set: a fraction of the stream below 1, else words; the paper on Brown: 800,000'
     )
     valid: SplitSize = key(
-        0.1, 'validation set, in the same unit; the paper on Brown: 200,000; the test set is the rest'
+        0.1, 'validation set, which follows the training set, in the same unit; the paper on Brown: 200,000'
+    )
+    test: SplitSizeOrRest = key(
+        0.0, 'test set, which follows the validation set, in the same unit; 0: the rest of the stream, as in the paper'
     )
     options: Annotated[Any, OptionsOf('name', is_class=False)] = NoOptions()
 
@@ -405,7 +416,8 @@ class Settings:
     paper: PaperRow = PaperRow()
 
 
-_ADDED = {'corpus.context': 'stream'}  # what runs did that were recorded before the key existed
+# What runs did that were recorded before the key existed.
+_ADDED = {'corpus.context': 'stream', 'corpus.test': 0.0}
 FIELDS = dict(list_fields(Settings))  # by flattened key: {'model.h': ...}
 LOADED_PLUGINS = ('model.family', 'output.kind', 'corpus.tokens')  # keys of the plug-ins that a trained model needs
 PLUGIN_KEYS = (*LOADED_PLUGINS, 'optimizer.name', 'corpus.name')  # keys that an import path can be the value of

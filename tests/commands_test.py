@@ -24,6 +24,7 @@ NOT_RUN = {
     'docker ': 'is not installed',
     'nplm_jax.lm_eval run': 'is not installed',
     '--launcher=slurm': 'needs a cluster',
+    'tensorboard ': 'is not installed',
 }
 # The small corpus has no word outside its vocabulary: tests/apps/new_words/spell_test.py runs these.
 NOT_RUN |= dict.fromkeys(('nplm spell', 'score runs/brown-mlp9 --open'), 'needs rare words')

@@ -113,6 +113,7 @@ IMPOSSIBLE = [
     ('corpus.max_vocabulary', 2, r'must be 0 \(no limit\) or 3 or more'),
     ('corpus.train', 0.0, 'must be above 0 and below 1, a fraction of the stream, or 2 or more words'),
     ('corpus.valid', 1.0, 'must be above 0 and below 1'),
+    ('corpus.test', 1.0, r'must be 0 \(the rest of the stream\), above 0 and below 1, a fraction of the stream, or 2'),
     ('model.family', 'trigram', 'must be one of nplm, residual, '),
     ('output.kind', 'hierarchical', 'must be one of full, sampled, nce, two_level'),
     ('output.precision', 'float16', 'must be one of float32, bfloat16, auto'),
@@ -141,6 +142,23 @@ def test_an_impossible_value_is_one_line_with_key_value_and_what_is_allowed(key,
     with pytest.raises(BadInput, match=f'^{key}=.*{allowed}') as caught:
         load_settings(config({key: value}))
     assert repr(value) in str(caught.value) and '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    'key,value,near',
+    [
+        ('model.family', 'lsmt', 'lstm'),
+        ('output.kind', 'two_levels', 'two_level'),
+        ('optimizer.name', 'Adam', 'adam'),
+        ('optimizer.schedule', 'cosin', 'cosine'),
+        ('corpus.name', 'browne', 'brown'),
+        ('corpus.tokens', 'charaters', 'characters'),
+        ('parallel.mode', 'shardmap', 'shard_map'),
+    ],
+)
+def test_of_a_mistyped_value_the_nearest_is_suggested(key, value, near):
+    with pytest.raises(BadInput, match=f'^{key}={value!r}: must be one of .*; did you mean {near}[?]$'):
+        load_settings(config({key: value}))
 
 
 @pytest.mark.parametrize('kind', OUTPUT_LAYERS)
@@ -190,6 +208,8 @@ def test_a_config_json_has_every_key_and_one_format():
         config_lib.from_record(config_lib.to_dict(settings))
     del record['corpus']['context']  # of a run from before the key, which read a stream
     assert config_lib.from_record(record).corpus.context == 'stream'
+    del record['corpus']['test']  # recorded before the key existed: the rest of the stream
+    assert config_lib.from_record(record).corpus.test == 0
     del record['eval']['words']
     with pytest.raises(BadInput, match='^eval.words: missing$'):
         config_lib.from_record(record)

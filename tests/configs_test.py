@@ -53,6 +53,14 @@ def test_a_network_of_table_1_has_the_papers_number_of_parameters(row):
     assert figures.train < figures.test < figures.valid
 
 
+@pytest.mark.parametrize('row', brown.MINUTES)
+def test_a_row_of_minutes_trains_a_text_as_it_trains_brown(row):
+    ours, browns = (flatten_dict(module.get_config(row).to_dict(), sep='.') for module in (text, brown))
+    differences = {key for key in browns if ours[key] != browns[key]}
+    assert {key for key in differences if not key.startswith('corpus.')} == {'name'}
+    assert ours['name'] == f'text-{row}'
+
+
 @pytest.mark.parametrize('row', brown.RECURRENT)
 def test_a_recurrent_row_has_the_number_of_parameters_of_its_cell(row):
     settings = load_settings(brown.get_config(row))

@@ -153,21 +153,30 @@ def test_numbers_in_sentences_are_those_of_committed_results():
     lstm, gru = (_recorded(f'recurrent/results/{name}.json')['perplexity'] for name in ('lstm', 'gru'))
     assert f'LSTM reaches {lstm["valid"]:.1f} on validation and {lstm["test"]:.1f} on test' in tables
     assert f'a GRU {gru["valid"]:.1f} and {gru["test"]:.1f}' in tables
-    default, minute, residual, mogrifier = (
+    default, minute, residual, ten = (
         _recorded(f'{name}.json')['perplexity']['test']
         for name in (
             'table1/results/default',
-            *(f'frontier/results/{row}' for row in ('one_minute', 'residual', 'mogrifier')),
+            *(f'frontier/results/{row}' for row in ('one_minute', 'residual', 'ten_minutes')),
         )
     )
-    seconds = _recorded('frontier/results/one_minute.json')['seconds']
+    seconds, longer = (_recorded(f'frontier/results/{row}.json')['seconds'] for row in ('one_minute', 'ten_minutes'))
     readme = ' '.join((ROOT / 'README.md').read_text().split())
     assert f'test perplexity {default:.0f})' in readme
     assert (
         f'LSTM reaches {minute:.1f} on test in {seconds:.0f} s, a window network {residual:.1f} in four minutes'
         in readme
     )
-    assert f'a Mogrifier LSTM {mogrifier:.1f} in an hour' in readme
+    assert f'a Mogrifier LSTM {ten:.1f} in {longer / 60:.0f} minutes' in readme
+
+
+def test_the_minutes_of_an_lstm_on_a_text_are_those_of_brown_times_its_words():
+    seconds = [_recorded(f'frontier/results/{row}.json')['seconds'] for row in ('one_minute', 'five_minutes')]
+    rows = _table('docs/howto/your_own_text.md', 'words in the text')
+    for words, (train, *minutes) in ((int(key.replace(',', '')), row) for key, row in rows.items()):
+        assert int(train.replace(',', '')) == words * 8 // 10
+        expected = [s / 60 * words / 1_000_000 for s in seconds]  # Brown's rows have 800,000 training words
+        assert minutes == [f'{m:.0f}' if m > 15 else f'{m:.1f}' for m in expected]
 
 
 def _table(path: str, header: str) -> dict[str, list[str]]:
@@ -214,6 +223,20 @@ def test_the_models_for_a_reading_experiment_have_the_numbers_of_the_studies():
     text = ' '.join((ROOT / 'docs/howto/surprisal.md').read_text().split())
     assert f'{gains["lstm on 800,000 minus modified_kneser_ney_5 on 800,000"]} more than' in text
     assert f'the lstm {gains["lstm on 800,000 minus lstm on 100,000"].split()[0]} more' in text
+
+
+def test_the_messages_of_the_page_of_troubleshooting_are_those_of_the_code():
+    page = (ROOT / 'docs' / 'howto' / 'troubleshooting.md').read_text()
+    messages = re.findall(r'^\| `(.*?)` \| ', page, re.MULTILINE)
+    assert len(messages) > 20
+    trees = [
+        ast.parse(path.read_text()) for folder in ('nplm_jax', 'configs') for path in (ROOT / folder).rglob('*.py')
+    ]
+    strings = {n.value for t in trees for n in ast.walk(t) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    said = '\n'.join(strings)
+    for message in messages:
+        parts = [part.strip(' :;=') for part in message.split('...')]  # a value stands between two parts
+        assert max(map(len, parts)) > 10 and [part for part in parts if part not in said] == [], message
 
 
 @pytest.mark.parametrize('path', EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -142,6 +142,7 @@ class RecordingReporter:
     def __init__(self) -> None:
         self.nll: list[float] = []
         self.valid: list[float] = []
+        self.changes: list[tuple[str, float, float]] = []
         self.started_at = -1
 
     def start(self, progress: Progress, schedule: Schedule, batch_size: int) -> None:
@@ -152,6 +153,9 @@ class RecordingReporter:
 
     def validated(self, progress: Progress) -> None:
         self.valid.append(progress.valid_nll)
+
+    def postprocessed(self, what: str, before: float, after: float) -> None:
+        self.changes.append((what, before, after))
 
     def close(self) -> None:
         pass

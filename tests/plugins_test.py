@@ -8,13 +8,14 @@ import sys
 import pytest
 from helpers import ROOT, check_resumed, launch, small_settings
 
+import nplm_jax
 from nplm_jax.runs import loading
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput
 
 PAGE = (ROOT / 'docs' / 'howto' / 'plugins.md').read_text()
-PARTS, CONFIG = re.findall(r'```python\n(.*?)```', PAGE, re.DOTALL)
+PARTS, CONFIG, OF_A_ROW = re.findall(r'```python\n(.*?)```', PAGE, re.DOTALL)
 NAMES = {
     'corpus.name': 'my_parts:sums',
     'model.family': 'my_parts:WeightedMean',
@@ -34,9 +35,10 @@ OWN = {  # in place of what tests/helpers.py trains
 
 @pytest.fixture
 def scratch(tmp_path, monkeypatch):
-    """The working folder, with the page's two files."""
+    """The working folder, with the page's files."""
     (tmp_path / 'my_parts.py').write_text(PARTS)
     (tmp_path / 'my_config.py').write_text(CONFIG)
+    (tmp_path / 'my_brown.py').write_text(OF_A_ROW)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, 'path', list(sys.path))
     monkeypatch.setenv(plugins.ENVIRONMENT, '')
@@ -84,6 +86,21 @@ def test_they_train_sweep_score_and_generate(scratch, nplm_command, monkeypatch)
 
 
 @pytest.mark.usefixtures('scratch')
+def test_a_config_file_overrides_a_row_whose_other_keys_the_body_does_not_read():
+    config = nplm_jax.load_config('my_brown.py')
+    settings = load_settings(config)
+    assert (settings.corpus.name, settings.model.family, settings.model.options.power) == (
+        'brown',
+        'my_parts:WeightedMean',
+        0.5,
+    )
+    of_the_row = nplm_jax.load_config('brown:mlp9')
+    of_the_row.model.family = 'my_parts:WeightedMean'
+    with pytest.raises(BadInput, match='model.h=100, .*: not read by model.family=my_parts:WeightedMean'):
+        load_settings(of_the_row)
+
+
+@pytest.mark.usefixtures('scratch')
 def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
     check_resumed(small_settings(OWN), tmp_path)
 
@@ -92,7 +109,14 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
 @pytest.mark.parametrize(
     'changes,message',
     [
-        ({'model.options.powr': 1.0}, r'model.options.powr: unknown key; allowed here: power'),
+        (
+            {'model.options.powr': 1.0},
+            r'model.options.powr: unknown key; allowed here: power; did you mean model.options.power[?]$',
+        ),
+        (
+            {'model.layers': 3},
+            r'model.layers=3: not read by model.family=my_parts:WeightedMean, which reads .*options.power$',
+        ),
         ({'model.options.power': -1.0}, r'model.options.power=-1.0: must be 0 or more'),
         ({'optimizer.options.momentum': 'x'}, r"optimizer.options.momentum='x': must be of type float"),
         ({'model.family': 'my_parts:Missing'}, r"model.family='my_parts:Missing': my_parts has no Missing"),

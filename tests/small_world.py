@@ -63,6 +63,12 @@ with socket.socket(socket.AF_UNIX) as server:
     server.sendall(request)
     sys.exit(int(server.recv(3) or 1))
 """
+NPLM = """#!/bin/bash
+# The name of a config is that of the small world's file.
+name=${2%%:*}
+if [ -n "$name" ] && [ -f "configs/$name.py" ]; then set -- "$1" "configs/$name.py${2#"$name"}" "${@:3}"; fi
+exec python -m nplm_jax.cli "$@"
+"""
 ADDRESS = 'python.socket'
 
 
@@ -89,7 +95,7 @@ class SmallWorld:
         (folder / 'bin').mkdir()
         client = CLIENT.format(python=sys.executable, address=str(folder / ADDRESS))
         self._write_program('python', client)
-        self._write_program('nplm', '#!/bin/sh\nexec python -m nplm_jax.cli "$@"\n')
+        self._write_program('nplm', NPLM)
         self.env = {key: value for key, value in os.environ.items() if not key.startswith('PYTEST_')}  # NiceGUI's tests
         self.env |= {'NPLM_JAX_CACHE': str(folder / 'cache'), 'PYTHONPATH': str(ROOT)}
         self.env |= {'PATH': f'{folder / "bin"}:{os.environ["PATH"]}', 'JAX_DISABLE_MOST_OPTIMIZATIONS': '1'}

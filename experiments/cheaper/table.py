@@ -9,7 +9,7 @@ import pathlib
 from typing import Any
 
 from configs import brown
-from experiments import results
+from experiments import results, study
 from experiments.cheaper.points import POINTS, get_config
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.two_level import TwoLevelSoftmax
@@ -42,4 +42,4 @@ def _row(recorded: dict[str, Any], overrides: dict[str, Any]) -> list[Any]:
 
 
 if __name__ == '__main__':
-    results.show(lambda: markdown_table(HEADER, rows()))
+    study.run(__doc__, show=lambda _: markdown_table(HEADER, rows()))

@@ -12,7 +12,6 @@ Dims: F frames, N tokens.
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
@@ -20,12 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from experiments import results
+from experiments import results, study
 from nplm_jax import decoding, kenlm
 from nplm_jax.apps.decoding import reranking
 from nplm_jax.data import corpora
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS
 from nplm_jax.runs import loading, process, provenance
+from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
@@ -85,6 +85,7 @@ def sound(sentence: Sequence[str], tokens: Sequence[str], rng: np.random.Generat
 def measure(runs: pathlib.Path) -> dict[str, Any]:
     """Returns the word error rate and the time of each system."""
     process.set_up_process()
+    loading.load(runs / NETWORK)  # says at once that it is missing
     settings, vocabulary, _ = loading.load(runs / NGRAM)
     corpus = corpora.load(settings.corpus)
     known = [word for word in vocabulary.words[1:] if word not in BOUNDARY_TOKENS]
@@ -179,16 +180,23 @@ def make_table(measured: Mapping[str, Any]) -> str:
     return markdown_table(header, rows)
 
 
-def main() -> None:
-    """Measures, or prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def define(parser: study.StudyParser) -> None:
+    """Adds the folder."""
     parser.add_argument('--runs', help='folder with the runs; default: print the committed table')
-    flags = parser.parse_args()
-    if flags.runs:
-        RESULTS.mkdir(exist_ok=True)
-        results.write(RESULTS / 'brown.json', measure(pathlib.Path(flags.runs)))
-    results.show(lambda: make_table(results.read(RESULTS, 'brown')))
+
+
+def main(flags: study.Flags) -> None:
+    """Measures, and prints the table."""
+    measured = measure(expand('--runs', flags.runs))
+    RESULTS.mkdir(exist_ok=True)
+    results.write(RESULTS / 'brown.json', measured)
+    print(show(flags))
+
+
+def show(_: study.Flags) -> str:
+    """Returns the committed table."""
+    return make_table(results.read(RESULTS, 'brown'))
 
 
 if __name__ == '__main__':
-    main()
+    study.run(__doc__, define=define, measure=main, show=show, measure_if='runs')

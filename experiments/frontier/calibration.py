@@ -10,13 +10,12 @@
 from __future__ import annotations
 
 import pathlib
-import sys
 from typing import Any
 
 import numpy as np
 import tqdm
 
-from experiments import results
+from experiments import results, study
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.inference.perplexity import nll_to_perplexity
@@ -102,9 +101,14 @@ def table() -> str:
     return markdown_table(header, rows)
 
 
-def main() -> None:
-    """Runs the study."""
-    for folder in sys.argv[1:]:
+def define(parser: study.StudyParser) -> None:
+    """Adds the runs."""
+    parser.add_argument('runs', nargs='*', metavar='RUN', help='folders of runs; default: print the committed results')
+
+
+def main(flags: study.Flags) -> None:
+    """Measures the runs and writes a file of each."""
+    for folder in flags.runs:
         settings, _, model = loading.load(folder)
         allowed = 'must be False: the run is calibrated already'
         require(not settings.train.calibrate, 'train.calibrate', settings.train.calibrate, allowed)
@@ -112,9 +116,7 @@ def main() -> None:
         measured = {'name': settings.name, **measure(model, data), **provenance.provenance()}
         RESULTS.mkdir(exist_ok=True)
         results.write(RESULTS / f'{settings.name.replace("brown-", "")}.json', measured)
-    if len(sys.argv) == 1:
-        results.show(table)
 
 
 if __name__ == '__main__':
-    main()
+    study.run(__doc__, define=define, measure=main, show=lambda _: table(), measure_if='runs')

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from configs.brown import get_config
-from experiments import results
+from experiments import results, study
 from nplm_jax.utils.text import markdown_table
 
 __all__ = ['get_config', 'sweep', 'POINTS']
@@ -36,6 +36,9 @@ def sweep() -> Iterator[dict[str, Any]]:
         yield {'name': name, **keys}
 
 
+HEADER = ['point', 'changed', 'valid', 'test', 'processor s', 'ratio']
+
+
 def rows() -> list[list[Any]]:
     """Returns a row a point: what is changed, the perplexities, the processor seconds relative to the first's."""
     table = []
@@ -53,5 +56,4 @@ def rows() -> list[list[Any]]:
 
 
 if __name__ == '__main__':
-    header = ['point', 'changed', 'valid', 'test', 'processor s', 'ratio']
-    results.show(lambda: markdown_table(header, rows()))
+    study.run(__doc__, show=lambda _: markdown_table(HEADER, rows()))

@@ -8,11 +8,10 @@
 from __future__ import annotations
 
 import pathlib
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from experiments import results
+from experiments import results, study
 from nplm_jax.apps.adaptive import command as adapt
 from nplm_jax.utils.text import markdown_table, save_figure
 
@@ -123,7 +122,12 @@ def make() -> str:
     return '\n\n'.join([*tables, *(adapt.make_table(results.read(RESULTS, name)['rows']) for name in ADAPTED)])
 
 
-if __name__ == '__main__':
-    results.show(make)
-    if '--figure' in sys.argv[1:]:
+def show(flags: study.Flags) -> str:
+    """Returns all tables, and draws the figure if asked to."""
+    if flags.figure:
         draw(HERE / 'frontier.png')
+    return make()
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=lambda p: p.add_switch('--figure', 'draw frontier.png too'), show=show)

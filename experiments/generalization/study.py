@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import pathlib
@@ -21,7 +20,7 @@ import warnings
 from typing import Any
 
 from configs import text
-from experiments import results
+from experiments import results, study
 from experiments.generalization import grammar
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
@@ -221,25 +220,32 @@ def draw(sizes: list[dict[str, Any]], path: pathlib.Path) -> None:
     save_figure(figure, path)
 
 
-def main() -> None:
-    """Measures unless told only to show, and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--show', action='store_true', help='print the table of the existing results')
-    parser.add_argument('--counts', action='store_true', help='print their count-based models')
-    parser.add_argument('--figure', action='store_true', help='draw the figure of them')
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_switch('--counts', 'print the table of their count-based models, and measure nothing')
+    parser.add_switch('--figure', 'draw the figure of them, and measure nothing')
     parser.add_argument('--sizes', type=int, nargs='+', choices=SIZES, default=SIZES, help='training words to measure')
     parser.add_argument('--output', default=str(RESULTS), help='the folder of the results')
-    flags = parser.parse_args()
-    folder = expand('--output', flags.output)
-    if not (flags.show or flags.counts or flags.figure):
+
+
+def main(flags: study.Flags) -> None:
+    """Measures unless told only to show, and prints the table."""
+    if not (flags.counts or flags.figure):
         process.set_up_process()
+        folder = expand('--output', flags.output)
         folder.mkdir(parents=True, exist_ok=True)
         for words in flags.sizes:
             results.write(folder / f'{words}.json', measure(words))
-    results.show(lambda: (make_counts_table if flags.counts else make_table)(read(folder)))
+    print(show(flags))
+
+
+def show(flags: study.Flags) -> str:
+    """Returns a table, and draws the figure if asked to."""
+    sizes = read(expand('--output', flags.output))
     if flags.figure:
-        draw(read(folder), HERE / 'generalization.png')
+        draw(sizes, HERE / 'generalization.png')
+    return (make_counts_table if flags.counts else make_table)(sizes)
 
 
 if __name__ == '__main__':
-    main()
+    study.run(__doc__, define=define, measure=main, show=show)

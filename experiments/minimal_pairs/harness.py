@@ -11,19 +11,19 @@ nats). Needs the package lm_eval.
 
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import results
+from experiments import results, study
 from experiments.minimal_pairs import measure
 from experiments.minimal_pairs import pairs as pairs_lib
 from experiments.minimal_pairs.pairs import Pair
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.runs import loading, process, provenance
+from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import markdown_table
 
 RECORD = pathlib.Path(__file__).parent / 'harness.json'
@@ -33,6 +33,7 @@ def by_harness(run: pathlib.Path, pairs: Sequence[Pair]) -> dict[str, float]:
     """Returns the accuracy of each paradigm by the harness."""
     import lm_eval  # noqa: PLC0415 (not installed for the other studies)
     from lm_eval.tasks import TaskManager  # noqa: PLC0415
+
     from nplm_jax.lm_eval import NplmLM  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
@@ -63,12 +64,12 @@ def compare(run: pathlib.Path, pairs: Sequence[Pair]) -> dict[str, Any]:
     """Returns how the accuracies of a model agree."""
     process.set_up_process()
     _, vocabulary, model = loading.load(run)
+    theirs = by_harness(run, pairs)
     encoded = pairs_lib.encode(pairs, vocabulary)
     log_p_L = measure.sentence_log_p(model, encoded.lines, LineStart.of(vocabulary))
     exact, counts = (
         pairs_lib.count(log_p_L[encoded.rows_Px2], pairs, encoded.subsets['all'], tie) for tie in (0.0, measure.TIE)
     )
-    theirs = by_harness(run, pairs)
     ours = {paradigm: (right + ties) / number for paradigm, (number, right, ties) in exact.items()}
     differences = {paradigm: abs(theirs[paradigm] - ours[paradigm]) for paradigm in ours}
     return {
@@ -93,20 +94,28 @@ def make_table(measured: Mapping[str, Any]) -> str:
     return markdown_table(header, rows)
 
 
-def main() -> None:
-    """Measures, or prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
     parser.add_argument('--runs', help='folder with the runs; default: print the committed table')
     parser.add_argument('--models', nargs='+', default=['brown-kneser_ney_5', 'brown-quick'], help='names of runs')
     parser.add_argument('--data', default='', help='BLiMP.zip; default: as of experiments.minimal_pairs.measure')
-    flags = parser.parse_args()
-    if flags.runs:
-        pairs = pairs_lib.load(flags.data)
-        models = {name: compare(pathlib.Path(flags.runs) / name, pairs) for name in flags.models}
-        command = 'python -m experiments.minimal_pairs.harness --runs=runs'
-        results.write(RECORD, {'models': models, 'command': command, **provenance.provenance()})
-    results.show(lambda: make_table(json.loads(RECORD.read_text())))
+
+
+def main(flags: study.Flags) -> None:
+    """Measures, and prints the table."""
+    folder = expand('--runs', flags.runs)
+    names = measure.find_runs(folder, flags.models)
+    pairs = pairs_lib.load(flags.data)
+    models = {name: compare(folder / name, pairs) for name in names}
+    command = 'python -m experiments.minimal_pairs.harness --runs=runs'
+    results.write(RECORD, {'models': models, 'command': command, **provenance.provenance()})
+    print(show(flags))
+
+
+def show(_: study.Flags) -> str:
+    """Returns the committed table."""
+    return make_table(results.read(RECORD.parent, RECORD.stem))
 
 
 if __name__ == '__main__':
-    main()
+    study.run(__doc__, define=define, measure=main, show=show, measure_if='runs')

@@ -10,7 +10,6 @@ or read from --data=PATH or ../shared/data/blimp.zip. The tables are those of ex
 
 from __future__ import annotations
 
-import argparse
 import os
 import pathlib
 import sys
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import results
+from experiments import results, study
 from experiments.minimal_pairs import pairs as pairs_lib
 from experiments.minimal_pairs.pairs import EncodedPairs, Pair
 from nplm_jax.data.corpora import Span
@@ -31,7 +30,7 @@ from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.runs import catalog, loading, process, provenance, workdir
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
@@ -146,28 +145,27 @@ def _timed(
     return {**facts, **evaluated, **source}
 
 
-def main() -> None:
-    """Measures what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
     parser.add_argument('--runs', required=True, help='the folder of the trained models')
     parser.add_argument('--models', nargs='+', default=[], help='names of runs; default: all that are finished')
     parser.add_argument('--data', default='', help='BLiMP.zip; default: ../shared/data/blimp.zip, else a download')
     parser.add_argument('--output', default=str(RESULTS), help='the folder of the results')
-    parser.add_argument('--again', action='store_true', help='measure what has been measured too')
-    flags = parser.parse_args()
+    parser.add_switch('--again', 'measure what has been measured too')
+
+
+def main(flags: study.Flags) -> None:
+    """Measures what is missing."""
     process.set_up_process()
-    try:
-        folder, output = expand('--runs', flags.runs), expand('--output', flags.output)
-        names = find_runs(folder, flags.models)
-        sentences = Sentences(pairs_lib.load(flags.data))
-        output.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            for result, facts in measured(folder, name, sentences, output, flags.again):
-                results.write(output / f'{result}.json', facts)
-                print(f'{result}: {facts["seconds"]:.0f} s', file=sys.stderr, flush=True)
-    except BadInput as error:
-        sys.exit(str(error))
+    folder, output = expand('--runs', flags.runs), expand('--output', flags.output)
+    names = find_runs(folder, flags.models)
+    sentences = Sentences(pairs_lib.load(flags.data))
+    output.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        for result, facts in measured(folder, name, sentences, output, flags.again):
+            results.write(output / f'{result}.json', facts)
+            print(f'{result}: {facts["seconds"]:.0f} s', file=sys.stderr, flush=True)
 
 
 if __name__ == '__main__':
-    main()
+    study.run(__doc__, define=define, measure=main)

@@ -7,15 +7,12 @@ python -m experiments.minimal_pairs.table --figure        draws phenomena.png
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import matplotlib.figure
-
-from experiments import results
+from experiments import results, study
 from experiments.minimal_pairs.pairs import SUBSETS
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_json
@@ -125,6 +122,8 @@ def times(by_model: Results) -> str:
 
 def draw(by_model: Results, published: Mapping[str, Any], path: pathlib.Path) -> None:
     """Draws the accuracy by phenomenon, each model a row of points."""
+    import matplotlib.figure  # noqa: PLC0415 (only the figure needs it)
+
     figure = matplotlib.figure.Figure(figsize=(9, 6), layout='constrained')
     axes, rows = figure.subplots(), groups(next(iter(by_model.values()))[0])
     places = range(len(rows))
@@ -142,25 +141,21 @@ def draw(by_model: Results, published: Mapping[str, Any], path: pathlib.Path) ->
     save_figure(figure, path)
 
 
-def make(with_paradigms: bool = False) -> str:
-    """Returns the tables."""
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_switch('--paradigms', 'print the table of paradigms')
+    parser.add_switch('--figure', 'draw phenomena.png too')
+
+
+def make(flags: study.Flags) -> str:
+    """Returns the tables, and draws the figure if asked to."""
     by_model, published = read(), results.read(HERE / 'results', 'published')
-    if with_paradigms:
+    if flags.figure:
+        draw(by_model, published, HERE / 'phenomena.png')
+    if flags.paradigms:
         return paradigms_table(by_model, published)
     return '\n\n'.join([subsets_table(by_model, published), phenomena_table(by_model, published), times(by_model)])
 
 
-def main() -> None:
-    """Prints tables or draws the figure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--paradigms', action='store_true', help='print the table of paradigms')
-    parser.add_argument('--figure', action='store_true', help='draw phenomena.png')
-    flags = parser.parse_args()
-    if flags.figure:
-        draw(read(), results.read(HERE / 'results', 'published'), HERE / 'phenomena.png')
-        return
-    results.show(lambda: make(flags.paradigms))
-
-
 if __name__ == '__main__':
-    main()
+    study.run(__doc__, define=define, show=make)

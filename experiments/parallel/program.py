@@ -16,6 +16,7 @@ from nplm_jax.distributed import sharding
 from nplm_jax.models.network import Network
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.optimizers import hyperparameters_of
+from nplm_jax.utils.errors import BadInput
 
 BYTES = {'f32': 4, 's32': 4, 'u32': 4, 'f64': 8, 'bf16': 2, 'pred': 1}
 OTHERS = ('all-gather', 'all-to-all', 'collective-permute', 'reduce-scatter', 'collective-broadcast')
@@ -74,7 +75,7 @@ def measure(model: ModelSettings, num_words: int, batch_size: int, data: int, mo
         model_devices: Devices along the words.
     """
     if data * model_devices > jax.device_count():
-        raise ValueError(f'{data} x {model_devices} devices are needed, there are {jax.device_count()}')
+        raise BadInput(f'{data} x {model_devices} devices are needed, there are {jax.device_count()}')
     compiled = compile_update(model, num_words, batch_size, data, model_devices)
     return {
         'bytes': all_reduced_bytes(compiled.as_text() or ''),

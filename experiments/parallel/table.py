@@ -7,14 +7,13 @@
 Simulated devices show what is sent and computed, and that it is right. They say nothing of speed.
 """
 
-import argparse
 import dataclasses
 import pathlib
 import shlex
 import sys
 
 from configs import ap_news
-from experiments import results
+from experiments import results, study
 from experiments.parallel import counts, program
 from nplm_jax import config as config_lib
 from nplm_jax.runs import provenance
@@ -97,16 +96,27 @@ def make(machine: counts.Machine) -> str:
     return f'{heading}\n\n{compiled()}\n\nPredicted with {assumed}:\n\n{predicted(machine)}'
 
 
-if __name__ == '__main__':
-    parser = argparse.ArgumentParser(description='Prints what an update costs on a mesh of devices.')
-    parser.add_argument('--measure', action='store_true', help='compile again and write compiled.json')
-    parser.add_argument('--figure', action='store_true', help='draw predicted.png too')
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_switch('--measure', 'compile again and write compiled.json')
+    parser.add_switch('--figure', 'draw predicted.png too')
     for field in dataclasses.fields(counts.Machine):
-        parser.add_argument(f'--{field.name}', type=float, default=field.default)
-    flags = parser.parse_args()
-    chosen = counts.Machine(**{f.name: getattr(flags, f.name) for f in dataclasses.fields(counts.Machine)})
-    if flags.measure:
-        measure()
-    results.show(lambda: make(chosen))
+        parser.add_argument(f'--{field.name}', type=study.positive(float), default=field.default, help='of a device')
+
+
+def show(flags: study.Flags) -> str:
+    """Returns all tables, and draws the figure if asked to."""
+    machine = counts.Machine(**{f.name: getattr(flags, f.name) for f in dataclasses.fields(counts.Machine)})
     if flags.figure:
-        draw(HERE / 'predicted.png', chosen)
+        draw(HERE / 'predicted.png', machine)
+    return make(machine)
+
+
+def main(flags: study.Flags) -> None:
+    """Measures, and prints all tables."""
+    measure()
+    print(show(flags))
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main, show=show, measure_if='measure')

@@ -195,7 +195,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def main(flags: study.Flags) -> None:
-    """Measures the corpora of the flag, or prints the tables."""
+    """Measures the corpora of the flag."""
     names = [name for name in flags.measure.split(',') if name]
     for name in names:
         require(name in NAMES, '--measure', name, f'must be of {", ".join(NAMES)}')
@@ -204,8 +204,6 @@ def main(flags: study.Flags) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', kneser_ney.DiscountWarning)
             results.write(RESULTS / f'{name}.json', {**measure(name), **facts})
-    if not names:
-        print(tables(flags))
 
 
 def tables(_: study.Flags) -> str:
@@ -214,4 +212,4 @@ def tables(_: study.Flags) -> str:
 
 
 if __name__ == '__main__':
-    study.run(__doc__, define=define, measure=main, show=tables)
+    study.run(__doc__, define=define, measure=main, show=tables, measure_if='measure')

@@ -2,14 +2,13 @@
 
     python -m experiments.reading_times.measure --runs=runs/ladder --data=naturalstories
 
-The runs are those of `python -m experiments.reading_times.train`, in one folder or several; those that are not finished
+The runs are those of experiments.reading_times.train, in one folder or several; those that are not finished
 are left out and named. The data are a clone of the corpus (natural_stories.py says how). --cache keeps the surprisals:
 another start measures the new runs alone.
 """
 
 from __future__ import annotations
 
-import argparse
 import collections
 import hashlib
 import json
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments import results
+from experiments import results, study
 from experiments.reading_times import gains, natural_stories, train
 from experiments.reading_times.natural_stories import Stories
 from nplm_jax.apps.adaptive.dynamic_evaluation import DynamicEvaluation, root_mean_square_gradients
@@ -229,24 +228,23 @@ def _describe(stories: Stories, texts: Texts, is_kept_W: np.ndarray, baseline_Wx
     }
 
 
-def main() -> None:
-    """Measures all finished runs and writes the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
     parser.add_argument('--runs', nargs='+', required=True, help='the folders of the runs')
     parser.add_argument('--data', required=True, help='a clone of the corpus')
     parser.add_argument('--cache', default='', help='the folder of the surprisals; default: .natural_stories in --runs')
-    parser.add_argument('--output', default=str(RESULTS / 'gains.json'), help='default: %(default)s')
-    flags = parser.parse_args()
+    parser.add_argument('--output', default=str(RESULTS / 'gains.json'), help='the file of the results')
+
+
+def main(flags: study.Flags) -> None:
+    """Measures all finished runs and writes the results."""
     process.set_up_process()
     source = provenance.of_module(__spec__.name)
-    try:
-        folders = [expand('--runs', folder) for folder in flags.runs]
-        cache = expand('--cache', flags.cache) if flags.cache else folders[0] / '.natural_stories'
-        measured: Mapping[str, Any] = measure_all(folders, flags.data, cache)
-        results.write(expand('--output', flags.output), {**measured, **source})
-    except BadInput as error:
-        sys.exit(str(error))
+    folders = [expand('--runs', folder) for folder in flags.runs]
+    cache = expand('--cache', flags.cache) if flags.cache else folders[0] / '.natural_stories'
+    measured: Mapping[str, Any] = measure_all(folders, flags.data, cache)
+    results.write(expand('--output', flags.output), {**measured, **source})
 
 
 if __name__ == '__main__':
-    main()
+    study.run(__doc__, define=define, measure=main)

@@ -9,7 +9,6 @@ Dims: M models, S stories, R resamples.
 
 from __future__ import annotations
 
-import argparse
 import math
 import pathlib
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments import results
+from experiments import results, study
 from experiments.reading_times import gains
 from nplm_jax.utils.text import markdown_table, save_figure
 
@@ -207,16 +206,19 @@ def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
     save_figure(figure, path)
 
 
-def main() -> None:
-    """Prints a table, and draws the figure if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--questions', action='store_true', help="print the answers to the protocol's questions")
-    parser.add_argument('--figure', action='store_true', help='draw the figure')
-    flags = parser.parse_args()
-    results.show(lambda: (make_questions if flags.questions else make_table)(read()))
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_switch('--questions', "print the answers to the protocol's questions")
+    parser.add_switch('--figure', 'draw the figure too')
+
+
+def show(flags: study.Flags) -> str:
+    """Returns a table, and draws the figure if asked to."""
+    measured = read()
     if flags.figure:
-        draw(read(), HERE / 'gains.png')
+        draw(measured, HERE / 'gains.png')
+    return (make_questions if flags.questions else make_table)(measured)
 
 
 if __name__ == '__main__':
-    main()
+    study.run(__doc__, define=define, show=show)

@@ -9,7 +9,6 @@ A run's folder is NAME for a count-based model, NAME-SEED for a network, with `-
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
 import pathlib
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
+from experiments import study
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers.tokenizer import TEXT_BOUNDARY
@@ -28,7 +28,7 @@ from nplm_jax.models.registry import is_network
 from nplm_jax.runs import experiment, loading, process
 from nplm_jax.runs.command_line import load_config
 from nplm_jax.training.loop import Interrupted
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 
 ALL_WORDS = 800_000
@@ -142,29 +142,32 @@ def train(run: Run, folder: pathlib.Path, data: Dataset, command: str) -> None:
     experiment.run(make_config(run), folder, command, data if run.words == ALL_WORDS else sample_texts(data, run.words))
 
 
-def main() -> None:
-    """Trains the runs that are not finished."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
     parser.add_argument('--runs', required=True, help='the folder of the runs')
-    parser.add_argument('--rows', default=','.join(ROWS), help='rows between commas; default: %(default)s')
+    parser.add_argument('--rows', default=','.join(ROWS), help='rows between commas')
     parser.add_argument('--seeds', type=int, nargs='+', default=SEEDS, help='seeds of the networks; default: 1 2 3')
     parser.add_argument('--words', type=int, nargs='+', choices=SIZES, default=[ALL_WORDS], help='training words')
-    flags = parser.parse_args()
+
+
+def main(flags: study.Flags) -> None:
+    """Trains the runs that are not finished."""
     process.set_up_process()
+    folder, rows = expand('--runs', flags.runs), flags.rows.split(',')
+    require(set(rows) <= set(ROWS), '--rows', flags.rows, f'must be among {", ".join(ROWS)}')
+    wanted = list(runs(rows, flags.seeds, flags.words))
+    missing = [run for run in wanted if loading.finished(folder / run.folder) is None]
+    print(f'{len(wanted) - len(missing)} of {len(wanted)} runs are finished', flush=True)
+    if not missing:
+        return
+    data = loading.load_dataset(experiment.load_settings(load_config('configs/brown.py')))
+    command = shlex.join(['python', '-m', 'experiments.reading_times.train', *sys.argv[1:]])
     try:
-        folder, rows = expand('--runs', flags.runs), flags.rows.split(',')
-        require(set(rows) <= set(ROWS), '--rows', flags.rows, f'must be among {", ".join(ROWS)}')
-        wanted = list(runs(rows, flags.seeds, flags.words))
-        missing = [run for run in wanted if loading.finished(folder / run.folder) is None]
-        print(f'{len(wanted) - len(missing)} of {len(wanted)} runs are finished', flush=True)
-        data = loading.load_dataset(experiment.load_settings(load_config('configs/brown.py'))) if missing else None
         for run in missing:
-            assert data is not None
-            command = shlex.join(['python', '-m', 'experiments.reading_times.train', *sys.argv[1:]])
             train(run, folder / run.folder, data, command)
-    except (BadInput, Interrupted) as error:
+    except Interrupted as error:
         sys.exit(str(error))
 
 
 if __name__ == '__main__':
-    main()
+    study.run(__doc__, define=define, measure=main)

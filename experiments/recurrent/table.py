@@ -12,7 +12,7 @@ import pathlib
 from typing import Any
 
 from configs import brown
-from experiments import results
+from experiments import results, study
 from nplm_jax.cli import mix
 from nplm_jax.models.registry import is_network
 from nplm_jax.runs import experiment
@@ -50,4 +50,4 @@ def make() -> str:
 
 
 if __name__ == '__main__':
-    results.show(make)
+    study.run(__doc__, show=lambda _: make())

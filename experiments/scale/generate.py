@@ -13,11 +13,13 @@ Dims: T words of a batch, S documents of a batch, W words of a document.
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 from collections.abc import Iterator
 
 import numpy as np
+
+from experiments import study
+from nplm_jax.utils.errors import require
 
 SEED = 0
 DOCUMENTS, DOCUMENT_WORDS = 8192, 512  # of a batch
@@ -97,10 +99,18 @@ def write(path: pathlib.Path, num_words: int, seed: int = SEED) -> None:
         file.write(b'\n')
 
 
-if __name__ == '__main__':
-    parser = argparse.ArgumentParser(description='Writes a text of any length by a fixed rule, for measurements.')
-    parser.add_argument('words', type=int, help='number of words')
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('words', type=study.positive(int), help='number of words')
     parser.add_argument('file', type=pathlib.Path, help='the text')
     parser.add_argument('--seed', type=int, default=SEED, help='another text for each seed')
-    arguments = parser.parse_args()
-    write(arguments.file, arguments.words, arguments.seed)
+
+
+def main(flags: study.Flags) -> None:
+    """Writes the text."""
+    require(flags.seed >= 0, '--seed', flags.seed, 'must be at least 0')
+    write(flags.file, flags.words, flags.seed)
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main)

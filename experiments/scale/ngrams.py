@@ -15,7 +15,6 @@ import json
 import os
 import pathlib
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -25,12 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from experiments import results
+from experiments import results, study
 from experiments.scale import generate
 from nplm_jax.data.corpora import Span
 from nplm_jax.models.ngram import kneser_ney, storage
 from nplm_jax.models.ngram.scratch import Scratch
 from nplm_jax.runs import provenance
+from nplm_jax.utils.errors import require
 
 ORDER = 5
 TEST_WORDS = 200_000
@@ -107,7 +107,7 @@ def measure(command: list[str], folder: pathlib.Path) -> dict[str, Any]:
     done.set()
     watcher.join()
     if process.returncode:
-        sys.exit(f'{shlex.join(command)} failed: {errors[-500:]}')
+        raise subprocess.CalledProcessError(process.returncode, command, output, errors)
     return {'output': output, 'errors': errors, 'seconds': seconds, 'peak_disk_bytes': free[0] - min(free)}
 
 
@@ -164,28 +164,37 @@ def _faster(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {**min(runs, key=lambda run: run['seconds']), 'all_seconds': [run['seconds'] for run in runs]}
 
 
-def main() -> None:
-    """Measures the sizes and writes the results after each."""
-    parser = argparse.ArgumentParser(description='Measures 5-grams of generated text beside lmplz.')
+def numbers(text: str) -> list[int]:
+    """Returns numbers above zero between commas."""
+    return [int(study.positive(int)(number)) for number in text.split(',')]
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
     parser.add_argument('--folder', type=pathlib.Path, required=True, help='for the text, models and temporary files')
-    parser.add_argument('--words', default='1_000_000,10_600_000,100_000_000', help='numbers of words')
-    parser.add_argument('--kenlm', type=pathlib.Path, help="the folder of KenLM's lmplz and query; none: not measured")
+    parser.add_argument('--words', type=numbers, default='1_000_000,10_600_000,100_000_000', help='numbers of words')
+    parser.add_argument('--kenlm', type=pathlib.Path, help="KenLM's folder with lmplz and query; default: not measured")
     parser.add_argument('--memory', default='2G', help='of lmplz: its option -S')
     parser.add_argument('--child', type=int, help=argparse.SUPPRESS)  # |V|: this process is the one that is measured
-    arguments = parser.parse_args()
-    sizes = [int(words) for words in arguments.words.split(',')]
-    if arguments.child:
-        print(json.dumps(estimate(arguments.folder, sizes[0], arguments.child)))
+
+
+def main(flags: study.Flags) -> None:
+    """Measures the sizes and writes the results after each."""
+    if flags.child:
+        print(json.dumps(estimate(flags.folder, flags.words[0], flags.child)))
         return
+    require(flags.folder.is_dir(), '--folder', str(flags.folder), 'is no folder')
+    for name in ('lmplz', 'query') if flags.kenlm else ():
+        require((flags.kenlm / name).is_file(), '--kenlm', str(flags.kenlm), f'has no {name}')
     facts = {**provenance.of_module('experiments.scale.ngrams'), 'seed': generate.SEED}
-    facts |= {'lmplz_memory': arguments.memory, 'load_before': os.getloadavg()}
+    facts |= {'lmplz_memory': flags.memory, 'load_before': os.getloadavg()}
     rows: list[dict[str, Any]] = []
-    for words in sizes:
-        rows.append(measure_size(arguments.folder, words, arguments.kenlm, arguments.memory))
+    for words in flags.words:
+        rows.append(measure_size(flags.folder, words, flags.kenlm, flags.memory))
         RESULTS.parent.mkdir(exist_ok=True)
         results.write(RESULTS, {'sizes': rows, **facts})
         print(json.dumps(rows[-1], indent=2), flush=True)
 
 
 if __name__ == '__main__':
-    main()
+    study.run(__doc__, define=define, measure=main)

@@ -25,11 +25,12 @@ import time
 from typing import Any
 
 from configs import text
-from experiments import results
+from experiments import results, study
 from nplm_jax.data import corpora, dataset, vocabulary
 from nplm_jax.runs import provenance
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.keys import override
+from nplm_jax.utils.errors import require
 from nplm_jax.utils.processes import map_in_processes, num_processors
 from nplm_jax.utils.text import markdown_table
 
@@ -99,6 +100,11 @@ def measure(path: str, tokens: str) -> dict[str, Any]:
     return measured | ({'learn': starts[2]} if tokens == 'pieces' else {})
 
 
+def make_table(flags: study.Flags) -> str:
+    """Returns the table of words, or that of pieces."""
+    return {'words': table, 'pieces': pieces_table}[flags.tokens]()
+
+
 def table() -> str:
     """Returns a row for each text; the peak is that of the process and of two helper processes."""
     rows = []
@@ -127,24 +133,25 @@ def pieces_table() -> str:
     return markdown_table(PIECES_HEADER, rows)
 
 
-def main() -> None:
-    """Measures the texts that are given, or prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('texts', nargs='*', help='files')
-    parser.add_argument('--tokens', choices=FILES, default='words')
-    parser.add_argument('--output', type=pathlib.Path)
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('texts', nargs='*', metavar='TEXT', help='files')
+    parser.add_argument('--tokens', choices=FILES, default='words', help='tokens of the text')
+    parser.add_argument('--output', type=pathlib.Path, help='the file of the results; default: in results')
     parser.add_argument('--child', choices=('start', 'learn'), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.child:
-        child = {'start': start, 'learn': learn}[arguments.child]
-        print(json.dumps(child(*arguments.texts, arguments.tokens)))
-    elif arguments.texts:
-        facts = {**provenance.of_module('experiments.scale.preparation'), 'load_before': os.getloadavg()}
-        texts = [measure(path, arguments.tokens) for path in arguments.texts]
-        results.write(arguments.output or RESULTS / f'{FILES[arguments.tokens]}.json', {'texts': texts, **facts})
-    else:
-        results.show({'words': table, 'pieces': pieces_table}[arguments.tokens])
+
+
+def main(flags: study.Flags) -> None:
+    """Measures the texts that are given."""
+    if flags.child:
+        print(json.dumps({'start': start, 'learn': learn}[flags.child](*flags.texts, flags.tokens)))
+        return
+    for path in flags.texts:
+        require(os.path.isfile(path), 'TEXT', path, 'is no file')
+    facts = {**provenance.of_module('experiments.scale.preparation'), 'load_before': os.getloadavg()}
+    texts = [measure(path, flags.tokens) for path in flags.texts]
+    results.write(flags.output or RESULTS / f'{FILES[flags.tokens]}.json', {'texts': texts, **facts})
 
 
 if __name__ == '__main__':
-    main()
+    study.run(__doc__, define=define, measure=main, show=make_table, measure_if='texts')

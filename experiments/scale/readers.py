@@ -20,13 +20,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from absl import app, flags
 
-from experiments import results
+from experiments import results, study
 from nplm_jax.runs import provenance
 
-_MEASURE = flags.DEFINE_bool('measure', False, 'Measure, and write results/readers.json.')
-_MEGABYTES = flags.DEFINE_integer('megabytes', 200, 'Megabytes of text.')
 _RESULTS = pathlib.Path(__file__).parent / 'results' / 'readers.json'
 _FORMATS = ('.txt', '.no_blank_lines', '.txt.gz', '.txt.zst', '.jsonl', '.jsonl.gz', '.parquet', '.arrow')
 _REPEATS = 10
@@ -118,12 +115,17 @@ def table() -> str:
     return '\n'.join(lines)
 
 
-def main(_: list[str]) -> None:
-    """Measures if asked to, and prints the table."""
-    if _MEASURE.value:
-        results.write(_RESULTS, measure(_MEGABYTES.value))
-    results.show(table)
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_switch('--measure', 'measure, and write results/readers.json')
+    parser.add_argument('--megabytes', type=study.positive(int), default=200, help='megabytes of text')
+
+
+def main(flags: study.Flags) -> None:
+    """Measures, and prints the table."""
+    results.write(_RESULTS, measure(flags.megabytes))
+    print(table())
 
 
 if __name__ == '__main__':
-    app.run(main)
+    study.run(__doc__, define=define, measure=main, show=lambda _: table(), measure_if='measure')

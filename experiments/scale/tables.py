@@ -1,10 +1,13 @@
-"""Prints the table of 5-grams beside lmplz, from the committed results: `python -m experiments.scale.tables`."""
+"""Prints the table of 5-grams beside lmplz, from the committed results.
+
+python -m experiments.scale.tables
+"""
 
 from __future__ import annotations
 
 import pathlib
 
-from experiments import results
+from experiments import results, study
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
@@ -35,4 +38,4 @@ def table() -> str:
 
 
 if __name__ == '__main__':
-    results.show(table)
+    study.run(__doc__, show=lambda _: table())

@@ -9,27 +9,24 @@ each trains the same number of updates, one after the other; speeds are compared
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 import statistics
 import time
 from typing import Any
 
-import jax
-from absl import app, flags
-
 from configs import brown
-from experiments import results
+from experiments import results, study
 from nplm_jax.config import Settings
 from nplm_jax.runs import provenance
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.loading import load_dataset
 from nplm_jax.training.loop import TrainingRun, prepare_run, run_chunk
 from nplm_jax.training.step import TrainState
+from nplm_jax.utils.errors import require
 from nplm_jax.utils.text import markdown_table
 
-_ROUNDS = flags.DEFINE_integer('rounds', 10, 'Rounds.')
-_CHUNKS = flags.DEFINE_integer('chunks', 20, 'Chunks of updates of a contestant in a round.')
 RESULTS = pathlib.Path(__file__).parent / 'results'
 CONTESTANTS = {  # name -> changes of the config
     'Brown, on the device': {},
@@ -53,10 +50,10 @@ def memory() -> dict[str, int]:
     return {name: int(re.findall(rf'{name}:\s+(\d+)', status)[0]) // 1024 for name in ('RssAnon', 'RssFile', 'VmHWM')}
 
 
-def train(run: TrainingRun, state: TrainState, step: int) -> tuple[TrainState, int, float]:
+def train(run: TrainingRun, num_chunks: int, state: TrainState, step: int) -> tuple[TrainState, int, float]:
     """Trains some chunks. Returns the state, its update, and the words a second."""
     started, first = time.perf_counter(), step
-    for _ in range(_CHUNKS.value):
+    for _ in range(num_chunks):
         chunk = run.chunk(state, step)
         state, _, _ = run_chunk(chunk)
         step += chunk.num_steps
@@ -77,20 +74,24 @@ def table() -> str:
     return markdown_table(['text', 'training words', 'words/s', 'ratio'], rows) + '\n\n' + line
 
 
-def main(arguments: list[str]) -> None:
-    """Measures and writes the results, or prints the table."""
-    if not arguments[1:]:
-        results.show(table)
-        return
-    (path,) = arguments[1:]
-    runs = {name: prepare_run(s, load_dataset(s)) for name in CONTESTANTS for s in [make_settings(name, path)]}
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('text', nargs='?', metavar='TEXT', help='a file; default: print the committed results')
+    parser.add_argument('--rounds', type=study.positive(int), default=10, help='rounds')
+    parser.add_argument('--chunks', type=study.positive(int), default=20, help='chunks of updates in a round')
+
+
+def main(flags: study.Flags) -> None:
+    """Measures and writes the results."""
+    require(os.path.exists(flags.text), 'TEXT', flags.text, 'does not exist')
+    runs = {name: prepare_run(s, load_dataset(s)) for name in CONTESTANTS for s in [make_settings(name, flags.text)]}
     states: dict[str, Any] = {name: (run.init_state(), 0, 0.0) for name, run in runs.items()}
-    states = {name: train(runs[name], *state[:2]) for name, state in states.items()}  # compiles
+    states = {name: train(runs[name], flags.chunks, *state[:2]) for name, state in states.items()}  # compiles
     speeds: dict[str, list[float]] = {name: [] for name in runs}
     resident = [memory()]
-    for _ in range(_ROUNDS.value):
+    for _ in range(flags.rounds):
         for name, run in runs.items():
-            states[name] = train(run, *states[name][:2])
+            states[name] = train(run, flags.chunks, *states[name][:2])
             speeds[name].append(states[name][2])
         resident.append(memory())
     first = next(iter(runs))
@@ -105,5 +106,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == '__main__':
-    jax.config.config_with_absl()
-    app.run(main)
+    study.run(__doc__, define=define, measure=main, show=lambda _: table(), measure_if='text')

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import pathlib
 
-from absl import app
-
-from experiments import results
+from experiments import results, study
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
@@ -24,7 +22,7 @@ ROWS = {
 }
 
 
-def table() -> str:
+def table(_: study.Flags) -> str:
     """Returns a row for each network; evaluation is that of all that was evaluated after training."""
     lines = []
     for name, (folder, row) in ROWS.items():
@@ -35,10 +33,5 @@ def table() -> str:
     return markdown_table(HEADER, lines)
 
 
-def main(_: list[str]) -> None:
-    """Prints the table."""
-    results.show(table)
-
-
 if __name__ == '__main__':
-    app.run(main)
+    study.run(__doc__, show=table)

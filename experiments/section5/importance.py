@@ -1,17 +1,17 @@
 """Measures losses from samples on Brown's MLP9: seconds and updates to a validation perplexity, effective sample sizes.
 
     python -m experiments.section5.importance [SECTION ...]
+    python -m experiments.section5.importance --show    prints the tables
 
 For each loss: one pass over a quarter of the words with each of RATES (`search`), EPOCHS passes over all words with the
 best one (`runs`), the time of an update (`timing`), and of its parts (`parts`). What the results have already is not
-measured again; SECTIONs measure only those. `python -m experiments.section5.importance_table` prints the tables.
+measured again; SECTIONs measure only those.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import pathlib
 import statistics
 import sys
 import time
@@ -23,7 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from configs import brown
-from experiments import results
+from experiments import results, study
+from experiments.section5.importance_table import FILE, tables
 from experiments.section5.plugins import bigram_proposal, importance
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
@@ -35,11 +36,9 @@ from nplm_jax.runs.provenance import provenance
 from nplm_jax.training import sparse_rows, step
 from nplm_jax.training.loop import Chunk, TrainingRun, prepare_run
 from nplm_jax.training.step import TrainState
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import require_one_of
 from nplm_jax.utils.io import read_json
 
-FILE = pathlib.Path(__file__).parent / 'results' / 'importance.json'
-TARGET = 280.0  # the paper's validation perplexity of MLP9
 RATES = (2.0, 3.5, 6.0, 10.0)
 EPOCHS = 3
 VALIDATIONS = (1.0, 2.0, 2.5, 3.0)  # epochs
@@ -293,17 +292,23 @@ def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
     return parts
 
 
-def main(sections: list[str]) -> None:
+def define(parser: study.StudyParser) -> None:
+    """Adds the sections."""
+    help = f'what to measure, of {", ".join(SECTIONS)}; default: all'
+    parser.add_argument('sections', nargs='*', metavar='SECTION', help=help)
+
+
+def main(flags: study.Flags) -> None:
     """Measures what the results lack, of these sections or of all, and writes them after every step."""
-    for section in sections:
-        require(section in SECTIONS, 'SECTION', section, f'must be one of {", ".join(SECTIONS)}')
+    for section in flags.sections:
+        require_one_of('SECTION', section, SECTIONS)
     FILE.parent.mkdir(exist_ok=True)
     measured = read_json(FILE) if FILE.exists() else {}
     data = load_dataset(make_settings('nce', 2.0, 1))
     measured |= {'command': 'python -m experiments.section5.importance', 'seed': 1, **provenance()}
 
     def keep(section: str, name: str, measure: Callable[[], Any]) -> None:
-        if (sections and section not in sections) or name in measured.setdefault(section, {}):
+        if (flags.sections and section not in flags.sections) or name in measured.setdefault(section, {}):
             return
         print(f'{section}: {name}', file=sys.stderr, flush=True)
         started = time.perf_counter()
@@ -324,7 +329,4 @@ def main(sections: list[str]) -> None:
 
 
 if __name__ == '__main__':
-    try:
-        main(sys.argv[1:])
-    except BadInput as error:
-        sys.exit(str(error))
+    study.run(__doc__, define=define, measure=main, show=tables)

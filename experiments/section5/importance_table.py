@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pathlib
 from typing import Any
 
 import numpy as np
 
-from experiments import results
-from experiments.section5.importance import FILE, TARGET
+from experiments import results, study
 from nplm_jax.utils.text import markdown_table
 
+FILE = pathlib.Path(__file__).parent / 'results' / 'importance.json'
+TARGET = 280.0  # the paper's validation perplexity of MLP9
 RUNS = ['loss', 'rate', 'samples', 'ms an update', 'updates to 280', 'seconds to 280', 'measured s', 'valid']
 SIZES = ['updates', 'shared unigram', 'unigram', 'bigram', 'adaptive', 'KL: unigram', 'KL: bigram', 'KL: adaptive']
 PARTS = ['part', 'nce, ms', 'adaptive, ms']
@@ -36,10 +38,10 @@ def crossing(rows: list[dict[str, Any]], key: str) -> float | None:
 
 def run_rows() -> list[list[str]]:
     """Returns a row for each run; `seconds to 280` are the updates times the time of one in turn with the others."""
-    study = measured()
+    recorded = measured()
     rows = []
-    for name, run in study['runs'].items():
-        timing, last = study['timing']['updates'][name], run['rows'][-1]
+    for name, run in recorded['runs'].items():
+        timing, last = recorded['timing']['updates'][name], run['rows'][-1]
         updates, seconds = crossing(run['rows'], 'updates'), crossing(run['rows'], 'seconds')
         rows.append([
             name,
@@ -87,24 +89,24 @@ def part_rows() -> list[list[str]]:
 
 def search_rows() -> list[list[str]]:
     """Returns the searches for a learning rate; with few samples, the largest rate alone."""
-    study = measured()
+    recorded = measured()
     return [
         [name, f'{row["rate"]:g}', f'{row["updates"]:,}', f'{row["samples"]:.0f}', f'{row["valid"]:,.1f}']
-        for name, rows in {**study['search'], **study.get('few', {})}.items()
+        for name, rows in {**recorded['search'], **recorded.get('few', {})}.items()
         for row in rows
     ]
 
 
-def tables() -> list[str]:
+def tables(_: study.Flags) -> str:
     """Returns the tables in the order of importance.md."""
     of_runs = [markdown_table(RUNS, run_rows()), markdown_table(SIZES, size_rows())] if 'runs' in measured() else []
-    return [
+    return '\n\n'.join([
         markdown_table(SEARCH, search_rows()),
         markdown_table(TIMING, timing_rows()),
         markdown_table(PARTS, part_rows()),
         *of_runs,
-    ]
+    ])  # fmt: skip
 
 
 if __name__ == '__main__':
-    results.show(lambda: '\n\n'.join(tables()))
+    study.run(__doc__, show=tables)

@@ -8,7 +8,6 @@ Dims: W words that are left out, B occurrences, J words after an occurrence, R r
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import pathlib
@@ -21,6 +20,7 @@ import numpy as np
 
 from configs import brown
 from experiments import results
+from experiments import study as studies
 from experiments.section5 import new_words_table
 from experiments.section5.new_words_task import NUM_AFTER, SEED, Task, make_task
 from nplm_jax.apps.features.embeddings import neighbours
@@ -224,23 +224,28 @@ def _lists(measured: Any) -> Any:
     return {key: _lists(value) for key, value in measured.items()}
 
 
-def main() -> None:
-    """Measures unless told only to show, and prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--show', action='store_true', help='print the tables of the existing results')
-    parser.add_argument('--networks', nargs='+', choices=NETWORKS, default=list(NETWORKS), help='which to measure')
+def define(parser: studies.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_names('--networks', NETWORKS, 'which to measure')
     parser.add_argument('--runs', default='runs/section5/new_words', help='the folder of the trained networks')
-    parser.add_argument('--valid', type=int, default=NUM_VALID, help='number of words that choose the variant')
-    parser.add_argument('--test', type=int, default=NUM_TEST, help='number of words that test it')
-    flags = parser.parse_args()
-    if not flags.show:
-        process.set_up_process()
-        for name in flags.networks:
-            variants = list(VARIANTS) if name == FIRST else [new_words_table.read(FIRST)['chosen']]
-            measured = study(name, variants, expand('--runs', flags.runs), (flags.valid, flags.test))
-            results.write(new_words_table.RESULTS / f'new_words_{name}.json', measured)
-    results.show(lambda: new_words_table.make(list(NETWORKS)))
+    parser.add_count('--valid', NUM_VALID, 'number of words that choose the variant')
+    parser.add_count('--test', NUM_TEST, 'number of words that test it')
+
+
+def main(flags: studies.Flags) -> None:
+    """Measures, and prints the tables."""
+    process.set_up_process()
+    for name in flags.networks:
+        variants = list(VARIANTS) if name == FIRST else [new_words_table.read(FIRST)['chosen']]
+        measured = study(name, variants, expand('--runs', flags.runs), (flags.valid, flags.test))
+        results.write(new_words_table.RESULTS / f'new_words_{name}.json', measured)
+    print(show(flags))
+
+
+def show(_: studies.Flags) -> str:
+    """Returns the tables."""
+    return new_words_table.make(list(NETWORKS))
 
 
 if __name__ == '__main__':
-    main()
+    studies.run(__doc__, define=define, measure=main, show=show)

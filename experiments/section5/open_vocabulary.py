@@ -1,7 +1,7 @@
 """Any word: bits per character of models whose unknown words are spelled, over vocabularies and tokenisations.
 
     python -m experiments.section5.open_vocabulary DIR [RUN ...]     trains what is cheap in DIR, measures, writes JSON
-    python -m experiments.section5.open_vocabulary_table             prints the tables
+    python -m experiments.section5.open_vocabulary --show            prints the tables
 
 Each RUN is the folder of a finished run on Brown with the vocabulary of configs/brown.py.
 """
@@ -13,7 +13,6 @@ import functools
 import lzma
 import math
 import pathlib
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -22,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from configs import brown as brown_config
-from experiments import results
+from experiments import results, study
+from experiments.section5 import open_vocabulary_table
 from nplm_jax import config as config_lib
 from nplm_jax.cli import loaded_models
 from nplm_jax.data import brown, characters, corpora
@@ -35,11 +35,10 @@ from nplm_jax.models.open_vocabulary import OpenVocabulary, bits_per_character, 
 from nplm_jax.models.registry import is_network
 from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.runs import catalog, experiment, loading, process, provenance, spelling, workdir
-from nplm_jax.utils.io import read_json
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand, read_json
 
-HERE = pathlib.Path(__file__).parent
-RESULTS = HERE / 'results'
-TEXT = HERE / 'open_vocabulary.txt'
+TEXT = pathlib.Path(__file__).parent / 'open_vocabulary.txt'
 KN5 = 'modified_kneser_ney_5'
 # Name -> row of configs/brown.py and what differs from it. A network spells for the vocabulary of the first.
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -213,9 +212,11 @@ def label(folder: pathlib.Path) -> str:
     return settings.name.removeprefix('brown-') if settings.name != 'brown' else settings.model.family
 
 
-def study(folder: pathlib.Path, networks: Sequence[pathlib.Path], command: str) -> dict[str, Any]:
+def run_study(folder: pathlib.Path, networks: Sequence[pathlib.Path]) -> dict[str, Any]:
     """Trains, measures and returns the results."""
     process.set_up_process()
+    source = provenance.of_module('experiments.section5.open_vocabulary')
+    command = source['command']
     folders = train_runs(folder, command)
     rare = spelling.read_rare_words(folders[KN5])
     by_network = spelling.train(folders[KN5], rare, command=command)
@@ -239,14 +240,24 @@ def study(folder: pathlib.Path, networks: Sequence[pathlib.Path], command: str) 
         ],
         'written': generation.spell(by_network, range(NUM_WRITTEN)),
         'seed': 1,
-        'command': command,
-        **provenance.provenance(),
+        **source,
     }
 
 
+def define(parser: study.StudyParser) -> None:
+    """Adds the folders."""
+    folders = 'folder for the runs that are trained; then the folders of finished runs'
+    parser.add_argument('folders', nargs='*', metavar='DIR', help=folders)
+
+
+def main(flags: study.Flags) -> None:
+    """Measures, and writes the results."""
+    require(bool(flags.folders), 'DIR', '', 'give the folder for the runs that are trained; --show prints the tables')
+    folder, *networks = (expand('DIR', path) for path in flags.folders)
+    for network in networks:
+        workdir.read_settings(network)  # before anything is trained
+    results.write(open_vocabulary_table.RESULTS / 'open_vocabulary.json', run_study(folder, networks))
+
+
 if __name__ == '__main__':
-    line = shlex.join(['python', '-m', 'experiments.section5.open_vocabulary', *sys.argv[1:]])
-    if not sys.argv[1:]:
-        sys.exit('give the folder DIR for the runs that are trained; the tables: open_vocabulary_table')
-    first_folder, *run_folders = map(pathlib.Path, sys.argv[1:])
-    results.write(RESULTS / 'open_vocabulary.json', study(first_folder, run_folders, line))
+    study.run(__doc__, define=define, measure=main, show=open_vocabulary_table.make)

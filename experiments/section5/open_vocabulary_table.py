@@ -9,13 +9,13 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import results
+from experiments import results, study
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 
 
-def make() -> str:
+def make(_: study.Flags) -> str:
     """Returns the tables."""
     recorded = results.read(RESULTS, 'open_vocabulary')
     compress = [['-', name, *'------', f'{bits:.3f}'] for name, bits in recorded['compressed'].items()]
@@ -69,4 +69,4 @@ def _spelled_words(texts: Sequence[Mapping[str, Any]]) -> str:
 
 
 if __name__ == '__main__':
-    results.show(make)
+    study.run(__doc__, show=make)

@@ -11,20 +11,20 @@ neighbours of another word, drawn by the seed: what then remains is no knowledge
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 import tempfile
 from typing import Any
 
 import numpy as np
 
-from experiments import results
+from experiments import results, study
 from experiments.section5 import paired
 from experiments.section5.paired import BANDS, SEEDS
 from experiments.section5.plugins import neighbours
 from experiments.section5.plugins.neighbours import Neighbours
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.runs import process
+from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
@@ -119,25 +119,33 @@ def make_tables(content: dict[str, Any]) -> str:
     return '\n\n'.join(tables)
 
 
-def main() -> None:
-    """Measures unless told only to show, and prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--show', action='store_true', help='print the tables of the existing results')
-    parser.add_argument('--page', action='store_true', help='write them into priors.md')
-    parser.add_argument('--lists', type=pathlib.Path, metavar='DIR', help='write the lists of related words there')
-    flags = parser.parse_args()
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_switch('--page', 'write the tables of the existing results into priors.md, and measure nothing')
+    parser.add_argument('--lists', metavar='DIR', help='write the lists of related words there, and measure nothing')
+
+
+def main(flags: study.Flags) -> None:
+    """Does what the flags say; without one measures, and prints the tables."""
     if flags.lists:
-        flags.lists.mkdir(parents=True, exist_ok=True)
-        write_lists(paired.load_data(), flags.lists)
+        folder = expand('--lists', flags.lists)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_lists(paired.load_data(), folder)
         return
-    if not (flags.show or flags.page):
+    if not flags.page:
         process.set_up_process()
-        with tempfile.TemporaryDirectory() as folder:
-            measure(paired.Record(RESULTS / 'priors.json', MODULE), pathlib.Path(folder))
-    results.show(lambda: make_tables(results.read(RESULTS, 'priors')))
+        with tempfile.TemporaryDirectory() as name:
+            measure(paired.Record(RESULTS / 'priors.json', MODULE), pathlib.Path(name))
+    tables = study.shown(show, flags)
+    print(tables)
     if flags.page:
-        paired.write_tables(RESULTS.parent / 'priors.md', {'tables': make_tables(results.read(RESULTS, 'priors'))})
+        paired.write_tables(RESULTS.parent / 'priors.md', {'tables': tables})
+
+
+def show(_: study.Flags) -> str:
+    """Returns the tables of the committed results."""
+    return make_tables(results.read(RESULTS, 'priors'))
 
 
 if __name__ == '__main__':
-    main()
+    study.run(__doc__, define=define, measure=main, show=show)

@@ -7,7 +7,6 @@ python -m experiments.section5.senses --words   prints the senses of twenty word
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import results
+from experiments import results, study
 from experiments.section5 import paired
 from experiments.section5.paired import SEEDS
 from experiments.section5.plugins.senses import Senses
@@ -182,22 +181,28 @@ def make_words(content: dict[str, Any]) -> str:
     return markdown_table(header, [[str(cell).replace('|', '\\|') for cell in row] for row in rows])
 
 
-def main() -> None:
-    """Measures unless told only to show, and prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--show', action='store_true', help='print the tables of the existing results')
-    parser.add_argument('--words', action='store_true', help='print the senses of twenty words')
-    parser.add_argument('--page', action='store_true', help='write both into senses.md')
-    flags = parser.parse_args()
-    if not (flags.show or flags.words or flags.page):
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_switch('--words', 'print the senses of twenty words, and measure nothing')
+    parser.add_switch('--page', 'write the tables of the existing results into senses.md, and measure nothing')
+
+
+def main(flags: study.Flags) -> None:
+    """Measures unless the flags say otherwise, and prints the tables."""
+    if not (flags.words or flags.page):
         process.set_up_process()
         measure(paired.Record(RESULTS / 'senses.json', MODULE))
-    results.show(lambda: (make_words if flags.words else make_table)(read()))
+    print(study.shown(show, flags))
     if flags.page:
         content = read()
         tables = {'tables': make_table(content), 'words': make_words(content)}
         paired.write_tables(RESULTS.parent / 'senses.md', tables)
 
 
+def show(flags: study.Flags) -> str:
+    """Returns the tables of the committed results, or with --words those of the words."""
+    return (make_words if flags.words else make_table)(read())
+
+
 if __name__ == '__main__':
-    main()
+    study.run(__doc__, define=define, measure=main, show=show)

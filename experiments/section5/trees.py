@@ -20,27 +20,24 @@ from typing import Any
 
 import jax
 import numpy as np
-from absl import app, flags
 
 from configs import brown
-from experiments import results
+from experiments import results, study
 from experiments.section5.plugins import wordnet
 from nplm_jax import config as config_lib
 from nplm_jax.data import dataset, vocabulary, word_codes
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.word_stream import WordStream
+from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import provenance
 from nplm_jax.runs.loading import load
 from nplm_jax.training import step
 from nplm_jax.training.loop import TrainingRun, prepare_run
-from nplm_jax.utils.io import read_json, write_atomically
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand, read_json, write_atomically
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
-_WRITE = flags.DEFINE_string('write', '', 'Folder to write the files of codes into.')
-_FEATURES = flags.DEFINE_string('features', '', "A run on Brown of the paper's network, whose U and C are clustered.")
-_TAKE = flags.DEFINE_list('take', [], 'NAME=RUN: the results of a tree, which are copied to results/tree_NAME.json.')
-_TIME = flags.DEFINE_boolean('time', False, 'Measure words a second of each output layer.')
 STUDIES = pathlib.Path(__file__).parents[1]
 ROWS = {  # output -> folder and name of its results
     'full': (STUDIES / 'table1' / 'results', 'mlp9'),
@@ -130,8 +127,10 @@ def _in_order(codes: Sequence[tuple[int, str]]) -> list[str]:
 def write_codes(folder: pathlib.Path, run: str) -> None:
     """Writes wordnet.tsv, clusters.tsv and two_codes.tsv for the vocabulary of a trained network."""
     _, words, model = load(run)
-    params = {name: np.asarray(value) for name, value in model.params.items()}
-    by_output, by_input = (cluster_codes(params[name], words.counts) for name in ('U_VxK', 'C_VxM'))
+    tables = ('U_VxK', 'C_VxM')
+    has_tables = isinstance(model, NeuralLanguageModel) and set(tables) <= set(model.params)
+    require(has_tables, '--features', run, f'must be a run of a network with {" and ".join(tables)}')
+    by_output, by_input = (cluster_codes(np.asarray(model.params[name]), words.counts) for name in tables)
     files = {
         'wordnet': [[code] for code in wordnet_codes(words)],
         'clusters': [[code] for code in by_output],
@@ -196,12 +195,14 @@ def _prepare(kind: str, data: dataset.Dataset) -> TrainingRun:
 def take(name: str, run: str) -> None:
     """Copies a run's results, with the mean number of nodes above a word of its text."""
     _, words, model = load(run)
+    has_tree = isinstance(model, NeuralLanguageModel) and hasattr(model.network.output, 'tree')
+    require(has_tree, '--take', f'{name}={run}', 'must be a run with output.kind=tree')
     nodes_V = (model.network.output.tree.signs_VxRxD != 0).sum(axis=(1, 2))
     nodes = float(np.average(nodes_V, weights=words.counts))
     results.write(RESULTS / f'tree_{name}.json', {**read_json(pathlib.Path(run) / 'results.json'), 'nodes': nodes})
 
 
-def table() -> str:
+def table(_: study.Flags) -> str:
     """Returns the table of the trained networks and that of the speeds."""
     files = ROWS | {f'tree, {name}': (RESULTS, f'tree_{name}') for name in TREES}
     lines = []
@@ -221,19 +222,33 @@ def table() -> str:
     return f'{markdown_table(HEADER, lines)}\n\n{markdown_table(header, times)}'
 
 
-def main(_: list[str]) -> None:
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('--write', metavar='FOLDER', help='write the files of codes there; default: none')
+    features = "a run on Brown of the paper's network, whose U and C are clustered; default: none"
+    parser.add_owned('write', '--features', metavar='RUN', help=features)
+    results_of = f'copy the results of a tree, of {", ".join(TREES)}, to results/tree_NAME.json; default: none'
+    parser.add_argument('--take', default='', metavar='NAME=RUN,...', help=results_of)
+    parser.add_switch('--time', 'measure words a second of each output layer')
+
+
+def main(flags: study.Flags) -> None:
     """Does what the flags say; prints the tables without a flag."""
-    if _WRITE.value:
-        write_codes(pathlib.Path(_WRITE.value), _FEATURES.value)
-    elif _TAKE.value:
-        for pair in _TAKE.value:
-            take(*pair.split('='))
-    elif _TIME.value:
+    if flags.write:
+        require(bool(flags.features), '--write', flags.write, 'needs --features=RUN')
+        write_codes(expand('--write', flags.write), flags.features)
+    elif flags.take:
+        pairs = [pair.partition('=') for pair in flags.take.split(',')]
+        for name, _, run in pairs:
+            require(name in TREES and bool(run), '--take', flags.take, f'must be NAME=RUN, NAME of {", ".join(TREES)}')
+        for name, _, run in pairs:
+            take(name, run)
+    elif flags.time:
         measured = {'load_before': os.getloadavg()[0], 'words_per_second': time_outputs()}
         results.write(RESULTS / 'tree_speed.json', {**measured, **provenance.of_module('experiments.section5.trees')})
     else:
-        results.show(table)
+        print(study.shown(table, flags))
 
 
 if __name__ == '__main__':
-    app.run(main)
+    study.run(__doc__, define=define, measure=main, show=table)

@@ -9,7 +9,6 @@ Writes results/NAME.json; a result that exists is kept, unless --again. Needs ge
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 import sys
 import time
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import results
+from experiments import results, study
 from experiments.similarity import tasks
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
@@ -26,7 +25,7 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import EMBEDDING
 from nplm_jax.runs import catalog, experiment, loading, process, provenance
 from nplm_jax.runs.command_line import load_config
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
@@ -77,31 +76,6 @@ def save(name: str, measured: Mapping[str, Any], started: float, output: pathlib
     print(f'{name}: {seconds:.0f} s', file=sys.stderr, flush=True)
 
 
-def main() -> None:
-    """Measures what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--runs', required=True, help='the folder of the trained networks')
-    parser.add_argument('--word2vec', action='store_true', help='train and measure word2vec on the training words')
-    parser.add_argument('--output', default=str(RESULTS), help='the folder of the results')
-    parser.add_argument('--again', action='store_true', help='measure what has been measured too')
-    flags = parser.parse_args()
-    process.set_up_process()
-    try:
-        folder, output, data = expand('--runs', flags.runs), expand('--output', flags.output), tasks.data_folder()
-        runs = sorted(path for path in folder.glob('*') if catalog.is_finished(path))
-        require(len(runs) > 0, '--runs', str(folder), 'holds no finished run')
-        output.mkdir(parents=True, exist_ok=True)
-        for run in runs:
-            started = time.perf_counter()
-            if flags.again or not (output / f'{run.name}.json').exists():
-                if measured := measure_run(run, data):
-                    save(run.name, measured, started, output)
-        if flags.word2vec:
-            measure_word2vec(output, data, flags.again)
-    except BadInput as error:
-        sys.exit(str(error))
-
-
 def measure_word2vec(output: pathlib.Path, data: pathlib.Path, again: bool) -> None:
     """Trains and measures word2vec of each kind and dimension on Brown's training words."""
     named = {f'{kind}-{size}': (kind, size) for kind in KINDS for size in DIMENSIONS}
@@ -116,5 +90,29 @@ def measure_word2vec(output: pathlib.Path, data: pathlib.Path, again: bool) -> N
         save(name, {'model': kind, 'seed': WORD2VEC['seed'], 'word2vec': WORD2VEC, **measured}, started, output)
 
 
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('--runs', required=True, help='the folder of the trained networks')
+    parser.add_switch('--word2vec', 'train and measure word2vec on the training words')
+    parser.add_argument('--output', default=str(RESULTS), help='the folder of the results')
+    parser.add_switch('--again', 'measure what has been measured too')
+
+
+def main(flags: study.Flags) -> None:
+    """Measures what is missing."""
+    process.set_up_process()
+    folder, output, data = expand('--runs', flags.runs), expand('--output', flags.output), tasks.data_folder()
+    runs = sorted(path for path in folder.glob('*') if catalog.is_finished(path))
+    require(len(runs) > 0, '--runs', str(folder), 'holds no finished run')
+    output.mkdir(parents=True, exist_ok=True)
+    for run in runs:
+        started = time.perf_counter()
+        if flags.again or not (output / f'{run.name}.json').exists():
+            if measured := measure_run(run, data):
+                save(run.name, measured, started, output)
+    if flags.word2vec:
+        measure_word2vec(output, data, flags.again)
+
+
 if __name__ == '__main__':
-    main()
+    study.run(__doc__, define=define, measure=main)

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import results
+from experiments import study
 from experiments.similarity.tasks import RATED
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_json
@@ -62,4 +62,4 @@ def make(folder: pathlib.Path = HERE / 'results') -> str:
 
 
 if __name__ == '__main__':
-    results.show(make)
+    study.run(__doc__, show=lambda _: make())

@@ -11,7 +11,6 @@ it before the clock starts: a network of two epochs and a modified Kneser-Ney tr
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import pathlib
@@ -26,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import results
+from experiments import results, study
 from experiments.scale import generate
 from nplm_jax.runs import provenance
 from nplm_jax.utils.text import markdown_table
@@ -50,22 +49,29 @@ LOOKS = 120  # at each process, spread over the time
 PARTS = ('start', 'middle', 'end')
 
 
-def main() -> None:
-    """Measures, or prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--minutes', type=float, default=0, help='how long; 0 prints the committed results')
-    parser.add_argument('--visitors', type=int, default=20, help='how many visitors the explorer has at once')
-    parser.add_argument('--no_training', action='store_true', help='no training beside the explorer')
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('--minutes', type=study.positive(float), help='how long; default: print the committed results')
+    parser.add_argument('--visitors', type=study.positive(int), default=20, help='visitors of the explorer at once')
+    parser.add_switch('--no_training', 'no training beside the explorer')
     parser.add_argument('--workdir', default='', help='where the runs are kept; default: nowhere')
     parser.add_argument('--output', default=str(RESULTS / 'soak.json'), help='the file with the results')
-    flags = parser.parse_args()
-    if not flags.minutes:
-        return results.show(lambda: '\n\n'.join(make_table(path.stem) for path in sorted(RESULTS.glob('*.json'))))
+
+
+def main(flags: study.Flags) -> None:
+    """Measures and writes the results."""
+    from experiments.soak import visitors  # noqa: F401, PLC0415 (says before the trainings if a package is missing)
+
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(flags.workdir or temporary)
         folder.mkdir(parents=True, exist_ok=True)
         measured = measure(folder, flags.minutes, flags.visitors, not flags.no_training)
     results.write(pathlib.Path(flags.output), measured)
+
+
+def tables() -> str:
+    """Returns the tables of all committed measurements."""
+    return '\n\n'.join(make_table(path.stem) for path in sorted(RESULTS.glob('*.json')))
 
 
 def measure(folder: pathlib.Path, minutes: float, num_visitors: int, trains: bool) -> dict[str, Any]:
@@ -261,4 +267,4 @@ def _cell(latencies: dict[str, float]) -> str:
 
 
 if __name__ == '__main__':
-    main()
+    study.run(__doc__, define=define, measure=main, show=lambda _: tables(), measure_if='minutes')

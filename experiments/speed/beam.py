@@ -8,23 +8,17 @@ as a multiple of the first. A search is run once before, so that nothing is comp
 """
 
 import time
-from collections.abc import Sequence
 
 import jax
 import numpy as np
-from absl import app, flags
 
 from configs import default
+from experiments import study
 from nplm_jax import config as config_lib
 from nplm_jax.inference import generation
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.utils.text import markdown_table
-
-_CONTEXTS = flags.DEFINE_list('contexts', ['5', '500'], 'Words before the first that is written.')
-_WIDTH = flags.DEFINE_integer('width', 10, 'Width of the beam.')
-_WORDS = flags.DEFINE_integer('words', 200, 'Words to write.')
-_ROUNDS = flags.DEFINE_integer('rounds', 5, 'Searches after each context.')
 
 VOCABULARY_SIZE = 2000
 SHAPE = {'model.m': 64, 'model.h': 64, 'model.direct': False}
@@ -45,17 +39,26 @@ def measure(model: NeuralLanguageModel, context: int, width: int, words: int) ->
     return time.perf_counter() - started
 
 
-def main(argv: Sequence[str]) -> None:
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    contexts = 'words before the first that is written'
+    parser.add_argument('--contexts', type=study.counts, default='5,500', metavar='N,...', help=contexts)
+    parser.add_count('--width', 10, 'width of the beam')
+    parser.add_count('--words', 200, 'words to write')
+    parser.add_count('--rounds', 5, 'searches after each context')
+
+
+def main(flags: study.Flags) -> None:
     """Measures and prints the table."""
-    del argv
-    contexts, rows = [int(context) for context in _CONTEXTS.value], []
+    rows = []
     for family in ('lstm', 'nplm'):
         model = make_model(family)
-        rounds = [[measure(model, c, _WIDTH.value, _WORDS.value) for c in contexts] for _ in range(1 + _ROUNDS.value)]
+        turns = range(1 + flags.rounds)
+        rounds = [[measure(model, c, flags.width, flags.words) for c in flags.contexts] for _ in turns]
         seconds = np.median(rounds[1:], axis=0).tolist()
         rows.append([family, *(f'{s:.3f} s' for s in seconds), f'{seconds[-1] / seconds[0]:.2f}'])
-    print(markdown_table(['network', *(f'after {c} words' for c in contexts), 'last / first'], rows))
+    print(markdown_table(['network', *(f'after {c} words' for c in flags.contexts), 'last / first'], rows))
 
 
 if __name__ == '__main__':
-    app.run(main)
+    study.run(__doc__, define=define, measure=main)

@@ -1,7 +1,8 @@
-"""The most that this machine's matrix products reach: the best of a few large ones, by JAX and by PyTorch."""
+"""The most that this machine's matrix products reach: the best of some large ones, by JAX and PyTorch if installed."""
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Callable
 
@@ -12,9 +13,9 @@ from experiments.speed.problem import PRECISIONS
 
 
 def flops_per_second(repeats: int = 8) -> dict[str, dict[str, float]]:
-    """Returns, by precision and library, float operations a second of a square product. Needs PyTorch."""
+    """Returns, by precision and library, float operations a second of a square product."""
     n = 2048 if jax.default_backend() == 'cpu' else 8192
-    products = {'jax': _jax_product, 'torch': _torch_product}
+    products = {'jax': _jax_product, **({'torch': _torch_product} if importlib.util.find_spec('torch') else {})}
     best = {precision: dict.fromkeys(products, 0.0) for precision in PRECISIONS}
     runs = {(p, name): make(n, p) for p in PRECISIONS for name, make in products.items()}
     for run in runs.values():

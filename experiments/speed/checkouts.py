@@ -10,6 +10,9 @@ import subprocess
 import sys
 from typing import Any
 
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand
+
 HERE = pathlib.Path(__file__).parent
 
 
@@ -36,7 +39,21 @@ class Checkout:
         return json.loads(answer)
 
 
+def find(flag: str, folder: str) -> pathlib.Path:
+    """Returns the folder that a flag names. Raises: BadInput when it has no checkout."""
+    path = expand(flag, folder).resolve()
+    is_checkout = bool(folder) and (path / 'nplm_jax').is_dir()
+    require(is_checkout, flag, folder, 'must be a folder with a checkout of this repository')
+    return path
+
+
 def commit_of(folder: pathlib.Path) -> str:
     """Returns the commit that is checked out in a folder."""
-    command = ['git', 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*']
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+    return git(folder, 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*')
+
+
+def git(folder: pathlib.Path, *words: str) -> str:
+    """Returns what git prints in a folder. Raises: BadInput when it fails there."""
+    done = subprocess.run(['git', *words], cwd=folder, capture_output=True, text=True)
+    require(done.returncode == 0, 'folder', str(folder), f'git {words[0]} failed ({done.stderr.strip()})')
+    return done.stdout.strip()

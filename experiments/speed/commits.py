@@ -17,12 +17,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from absl import app, flags
 
 from configs import brown
-from experiments import results
-from experiments.speed import problem
-from experiments.speed.checkouts import Checkout, commit_of
+from experiments import study
+from experiments.speed import checkouts, problem
+from experiments.speed.checkouts import Checkout
 from nplm_jax.runs import provenance
 from nplm_jax.utils.text import markdown_table
 
@@ -44,26 +43,28 @@ HEADER = [
     'new',
 ]
 
-_BASE = flags.DEFINE_string('base', '', 'The folder of the checkout to compare with.')
-_ROWS = problem.define_several('rows', ['mlp1', 'mlp9'], 'The networks')
-_PRECISIONS = problem.define_several('precisions', problem.PRECISIONS, "Of the full output's products")
-_KINDS = problem.define_several('kinds', KINDS, 'Other outputs, raced on the last row')
-_BATCH = flags.DEFINE_integer('batch', 512, 'Words an update.')
-_STEPS = flags.DEFINE_integer('steps', 20, 'Updates of one execution.')
-_SECONDS = flags.DEFINE_float('seconds', 1.0, 'About how long a turn takes.')
-_ROUNDS = flags.DEFINE_integer('rounds', 5, 'Turns of each side that are timed.')
-_STARTS = flags.DEFINE_integer('starts', 3, 'How often each side compiles each entry.')
-_OUTPUT = flags.DEFINE_string('output', str(HERE / 'results' / 'commits.json'), 'The file of the results.')
-_SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the existing results, and measure nothing.')
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('--base', default='', metavar='FOLDER', help='the checkout to compare with')
+    parser.add_names('--rows', ['mlp1', 'mlp9'], 'the networks')
+    parser.add_names('--precisions', problem.PRECISIONS, "of the full output's products")
+    parser.add_names('--kinds', KINDS, 'other outputs, raced on the last row')
+    parser.add_count('--batch', 512, 'words of an update')
+    parser.add_count('--steps', 20, 'updates of one execution')
+    parser.add_argument('--seconds', type=float, default=1.0, help='about how long a turn takes')
+    parser.add_count('--rounds', 5, 'turns of each side that are timed')
+    parser.add_count('--starts', 3, 'how often each side compiles each entry')
+    problem.add_output(parser, HERE / 'results' / 'commits.json')
 
 
-def entries() -> Iterator[tuple[str, dict[str, Any]]]:
+def entries(flags: study.Flags) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields row and changed keys of each contestant."""
-    for row in _ROWS.value:
-        for precision in _PRECISIONS.value:
+    for row in flags.rows:
+        for precision in flags.precisions:
             yield row, {'output.precision': precision}
-    for kind in _KINDS.value:
-        yield _ROWS.value[-1], {'output.kind': kind}
+    for kind in flags.kinds:
+        yield flags.rows[-1], {'output.kind': kind}
 
 
 def order(i: int) -> tuple[str, ...]:
@@ -71,24 +72,24 @@ def order(i: int) -> tuple[str, ...]:
     return SIDES[:: -1 if i % 2 else 1]
 
 
-def race(sides: dict[str, Checkout], row: str, changes: dict[str, Any]) -> dict[str, Any]:
+def race(flags: study.Flags, sides: dict[str, Checkout], row: str, changes: dict[str, Any]) -> dict[str, Any]:
     """Returns the times of one contestant on both sides. Raises: SystemExit when they do not train alike."""
     name = ' '.join([row, *changes.values()])
-    changes_and_batch = {**changes, 'train.batch_size': _BATCH.value}
-    entry = dict(row=row, changes=changes_and_batch, vocabulary=brown.VOCABULARY, steps=_STEPS.value)
+    changes_and_batch = {**changes, 'train.batch_size': flags.batch}
+    entry = dict(row=row, changes=changes_and_batch, vocabulary=brown.VOCABULARY, steps=flags.steps)
     starts: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
-    for i in range(_STARTS.value):
+    for i in range(flags.starts):
         for side in order(i):
             starts[side].append(sides[side].ask(name=name, compile=entry))
     nll = {side: np.array([start.pop('nll') for start in starts[side]]) for side in SIDES}
     difference = float(np.abs(nll['base'] - nll['new']).max())
     if difference > LARGEST_DIFFERENCE:
         sys.exit(f'commits.py: {name}: the losses differ by up to {difference:.2g}')
-    executions = max(1, round(_SECONDS.value / min(start['steady'] for start in starts['base'])))
+    executions = max(1, round(flags.seconds / min(start['steady'] for start in starts['base'])))
     rates: dict[str, list[int]] = {side: [] for side in SIDES}
     cpu_rates: dict[str, list[int]] = {side: [] for side in SIDES}
-    num_words = executions * _STEPS.value * _BATCH.value
-    for i in range(_ROUNDS.value):
+    num_words = executions * flags.steps * flags.batch
+    for i in range(flags.rounds):
         for side in order(i):
             turn = sides[side].ask(name=name, executions=executions)
             rates[side].append(round(num_words / turn['seconds']))
@@ -129,17 +130,17 @@ def make_table(measured: dict[str, Any]) -> str:
     return f'{markdown_table(HEADER, lines)}\n\n{about}'
 
 
-def measure(base: pathlib.Path) -> dict[str, Any]:
+def measure(flags: study.Flags, base: pathlib.Path) -> dict[str, Any]:
     """Returns everything that commits.json holds."""
-    load_before = os.getloadavg()[0]
+    load_before, commit = os.getloadavg()[0], checkouts.commit_of(base)
     with contextlib.ExitStack() as stack:
         sides = {side: Checkout(folder, stack) for side, folder in zip(SIDES, (base, HERE.parents[1]))}
-        raced = [race(sides, *entry) for entry in entries()]
+        raced = [race(flags, sides, *entry) for entry in entries(flags)]
     return {
-        'base': commit_of(base),
-        'batch': _BATCH.value,
-        'steps': _STEPS.value,
-        'rounds': _ROUNDS.value,
+        'base': commit,
+        'batch': flags.batch,
+        'steps': flags.steps,
+        'rounds': flags.rounds,
         'load_before': load_before,
         'load_after': os.getloadavg()[0],
         'raced': raced,
@@ -147,16 +148,17 @@ def measure(base: pathlib.Path) -> dict[str, Any]:
     }
 
 
-def main(_: list[str]) -> None:
-    """Measures unless told only to show, and prints the table."""
-    path = pathlib.Path(_OUTPUT.value)
-    if not _SHOW.value:
-        if not (pathlib.Path(_BASE.value) / 'nplm_jax').is_dir() or not _BASE.value:
-            sys.exit(f'commits.py: --base={_BASE.value!r} must be a folder with another checkout of this repository')
-        path.parent.mkdir(parents=True, exist_ok=True)
-        results.write(path, measure(pathlib.Path(_BASE.value).resolve()))
-    results.show(lambda: make_table(results.read(path.parent, path.stem)))
+def main(flags: study.Flags) -> None:
+    """Measures, and prints the table."""
+    base = checkouts.find('--base', flags.base)
+    problem.record(flags, lambda: measure(flags, base))
+    print(show(flags))
+
+
+def show(flags: study.Flags) -> str:
+    """Returns the table of the file of results."""
+    return make_table(problem.recorded(flags))
 
 
 if __name__ == '__main__':
-    app.run(main)
+    study.run(__doc__, define=define, measure=main, show=show)

@@ -22,6 +22,11 @@ NAMES = tuple(MODULES)
 GPU_ONLY = ('ours_pallas',)  # races on another device only when the flag names it
 
 
+def package_of(name: str) -> str:
+    """Returns the module that a contestant needs to be installed."""
+    return 'torch' if MODULES[name] == 'torch_contestants' else 'jax'
+
+
 def find(name: str) -> Callable[[Problem, str], Turn]:
     """Returns the contestant of that name."""
     return getattr(importlib.import_module(f'experiments.speed.{MODULES[name]}'), name)

@@ -11,34 +11,28 @@ from __future__ import annotations
 
 import functools
 import pathlib
-import shlex
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags
 
-from experiments import results
+from experiments import study
 from experiments.speed import problem
 from nplm_jax.distributed import sharding
 from nplm_jax.outputs import blockwise, softmax
 from nplm_jax.outputs.blockwise import LinearTerm
 from nplm_jax.runs import provenance
+from nplm_jax.utils.errors import require
 from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
 LinearTerms = Sequence[LinearTerm]
 Loss = Callable[[Any, jax.Array, jax.Array, str], jax.Array]  # terms, b_V, targets_B, precision -> mean NLL
 MATRICES = ('U_VxK', 'W_VxP')
-_BATCH = flags.DEFINE_integer('batch', 512, 'Examples an update.')
-_VOCABULARY = flags.DEFINE_integer('vocabulary', 16_384, '|V|.')
-_SHAPES = flags.DEFINE_multi_string('widths', ['100', '50,240'], 'Inputs of the output layer: of h, or of h and x.')
-_STEPS = flags.DEFINE_integer('steps', 6, 'Updates a turn.')
-_ROUNDS = flags.DEFINE_integer('rounds', 8, 'Turns of each form that are timed.')
-_SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the existing results, and measure nothing.')
+WIDTHS = ([100], [50, 240])
+WORDS, EXAMPLES = 2048, 128  # of a block: of words, of examples
 
 
 def product(left: jax.Array, right: jax.Array, contract: tuple[int, int]) -> jax.Array:
@@ -60,7 +54,7 @@ def words_by_examples(terms: LinearTerms, b_V: jax.Array, targets_B: jax.Array, 
 
 
 def recomputed(
-    terms: LinearTerms, b_V: jax.Array, targets_B: jax.Array, precision: str, words: int = 2048
+    terms: LinearTerms, b_V: jax.Array, targets_B: jax.Array, precision: str, words: int = WORDS
 ) -> jax.Array:
     """Keeps a running maximum and sum over blocks of words; the backward pass computes each block again."""
     V = len(b_V)
@@ -86,7 +80,7 @@ def transposed(terms: LinearTerms, b_V: jax.Array, targets_B: jax.Array, precisi
     """Computes V x 128 scores of a block, one product for each of U and W, and W^T E from transposed copies.
 
     This is the form that the package had before. There b's gradient was a separate product in float32, which was 8%
-    faster at K=100. The batch must be a multiple of 128.
+    faster at K=100. The batch must be a multiple of EXAMPLES.
     """
     return transposed_gradients(terms, b_V, targets_B, precision)[0]
 
@@ -110,7 +104,7 @@ def transposed_gradients(
         return sums, (largest_S + jnp.log(sum_S), [(product(w, E_VxS, (1, 0)) / sum_S[None, :]).T for w in copies])
 
     zeros = [jnp.zeros((len(b_V), x.shape[1])) for x in with_ones]
-    sums, (log_sums, expected) = jax.lax.scan(block, zeros, [x.reshape(-1, 128, x.shape[1]) for x in with_ones])
+    sums, (log_sums, expected) = jax.lax.scan(block, zeros, [x.reshape(-1, EXAMPLES, x.shape[1]) for x in with_ones])
     target_rows = [w[targets_B] for w in weights]
     picked_B = b_V[targets_B] + sum(jnp.sum(w * x, 1) for w, x in zip(target_rows, inputs))
     *grad_others, grad_last = [g.at[targets_B].add(-x) / len(x) for g, x in zip(sums, with_ones)]
@@ -141,9 +135,20 @@ def forms() -> dict[str, tuple[Loss, bool]]:
     return losses
 
 
-def make_turn(loss: Loss, vocab_minor: bool, precision: str, widths: list[int]) -> problem.Turn:
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_count('--batch', 512, 'examples of an update')
+    parser.add_count('--vocabulary', 16_384, '|V|')
+    widths = 'inputs of the output layer: of h, or of h and x; repeatable; default: 100, and 50,240'
+    parser.add_argument('--widths', type=study.counts, action='append', metavar='N[,N]', help=widths)
+    parser.add_count('--steps', 6, 'updates of a turn')
+    parser.add_count('--rounds', 8, 'turns of each form that are timed')
+    problem.add_output(parser, HERE / 'results' / 'forms.json')
+
+
+def make_turn(flags: study.Flags, loss: Loss, vocab_minor: bool, precision: str, widths: list[int]) -> problem.Turn:
     """Returns a function that makes some updates of random weights on random inputs."""
-    V, B, S = _VOCABULARY.value, _BATCH.value, _STEPS.value
+    V, B, S = flags.vocabulary, flags.batch, flags.steps
     keys = jax.random.split(jax.random.key(0), 2 * len(widths) + 1)
     weights = {name: d**-0.5 * jax.random.normal(key, (V, d)) for name, d, key in zip(MATRICES, widths, keys)}
     inputs = [jnp.tanh(jax.random.normal(key, (S, B, d))) for d, key in zip(widths, keys[len(widths) :])]
@@ -169,29 +174,31 @@ def make_turn(loss: Loss, vocab_minor: bool, precision: str, widths: list[int]) 
     return turn
 
 
-def measure(command: str) -> dict[str, Any]:
+def measure(flags: study.Flags) -> dict[str, Any]:
     """Returns everything that forms.json holds."""
+    require(flags.batch % EXAMPLES == 0, '--batch', flags.batch, f'must be a multiple of {EXAMPLES}')
+    require(flags.vocabulary % WORDS == 0, '--vocabulary', flags.vocabulary, f'must be a multiple of {WORDS}')
+    problem.set_up()
     rates = []
-    for shape in _SHAPES.value:
-        widths = [int(d) for d in shape.split(',')]
+    for widths in flags.widths or WIDTHS:
+        require(len(widths) <= len(MATRICES), '--widths', widths, f'must be at most {len(MATRICES)} integers')
         turns = {
-            (name, precision): make_turn(*form, precision, widths)
+            (name, precision): make_turn(flags, *form, precision, widths)
             for precision in problem.PRECISIONS
             for name, form in forms().items()
         }
-        seconds = problem.alternate(turns, _ROUNDS.value)
-        per_turn = _STEPS.value * _BATCH.value
+        seconds = problem.alternate(turns, flags.rounds)
         rates += [
             {
-                'widths': shape,
+                'widths': ','.join(map(str, widths)),
                 'form': name,
                 'precision': precision,
-                'per_second': [round(per_turn / s) for s in turn_seconds],
+                'per_second': [round(flags.steps * flags.batch / s) for s in turn_seconds],
             }
             for (name, precision), turn_seconds in seconds.items()
         ]
-    about = {'batch': _BATCH.value, 'vocabulary': _VOCABULARY.value, 'command': command}
-    return {**about, 'rates': rates, **provenance.provenance()}
+    about = {'batch': flags.batch, 'vocabulary': flags.vocabulary}
+    return {**about, 'rates': rates, **provenance.of_module('experiments.speed.forms')}
 
 
 def make_table(measured: dict[str, Any]) -> str:
@@ -206,15 +213,16 @@ def make_table(measured: dict[str, Any]) -> str:
     return f'{markdown_table(header, lines)}\n\n{about}'
 
 
-def main(_: list[str]) -> None:
-    """Measures unless told only to show, and prints the table."""
-    problem.set_up()
-    path = HERE / 'results' / 'forms.json'
-    if not _SHOW.value:
-        path.parent.mkdir(exist_ok=True)
-        results.write(path, measure(shlex.join(['python', '-m', 'experiments.speed.forms', *sys.argv[1:]])))
-    results.show(lambda: make_table(results.read(path.parent, path.stem)))
+def main(flags: study.Flags) -> None:
+    """Measures, and prints the table."""
+    problem.record(flags, lambda: measure(flags))
+    print(show(flags))
+
+
+def show(flags: study.Flags) -> str:
+    """Returns the table of the file of results."""
+    return make_table(problem.recorded(flags))
 
 
 if __name__ == '__main__':
-    app.run(main)
+    study.run(__doc__, define=define, measure=main, show=show)

@@ -13,17 +13,15 @@ import contextlib
 import os
 import pathlib
 import statistics
-import subprocess
-import sys
 import time
 from typing import Any
 
 import numpy as np
-from absl import app, flags, logging
 
 from configs import brown
-from experiments import results
-from experiments.speed.checkouts import Checkout, commit_of
+from experiments import study
+from experiments.speed import checkouts, problem
+from experiments.speed.checkouts import Checkout
 from nplm_jax.runs import provenance
 from nplm_jax.utils.text import markdown_table
 
@@ -33,11 +31,14 @@ BATCH = 512
 SIZE = 2048  # of the matrices that NumPy multiplies
 HEADER = ['commit', 'date', 'network', 'words/s', 'range', 'ms / update', 'start s', 'words / Gflop', 'load', 'machine']
 
-_ADD = flags.DEFINE_boolean('add', False, 'Measure a checkout and add it to the table.')
-_CHECKOUT = flags.DEFINE_string('checkout', str(HERE.parents[1]), 'The folder of the checkout.')
-_ROUNDS = flags.DEFINE_integer('rounds', 7, 'Turns of each network that are timed.', lower_bound=1)
-_UPDATES = flags.DEFINE_integer('updates', 20, 'Updates of a turn.', lower_bound=1)
-_OUTPUT = flags.DEFINE_string('output', str(HERE / 'history.json'), 'The file of the table.')
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_switch('--add', 'measure a checkout and add it to the table')
+    parser.add_argument('--checkout', default=str(HERE.parents[1]), metavar='FOLDER', help='the checkout')
+    parser.add_count('--rounds', 7, 'turns of each network that are timed')
+    parser.add_count('--updates', 20, 'updates of a turn')
+    problem.add_output(parser, HERE / 'history.json')
 
 
 def product_rate(matrix: np.ndarray, repeats: int = 3) -> float:
@@ -50,7 +51,7 @@ def product_rate(matrix: np.ndarray, repeats: int = 3) -> float:
 
 def measure(folder: pathlib.Path, rounds: int, updates: int) -> dict[str, Any]:
     """Returns the entry of a checkout."""
-    load_before = os.getloadavg()[0]
+    load_before, commit, date = os.getloadavg()[0], checkouts.commit_of(folder), date_of(folder)
     matrix = np.random.default_rng(0).standard_normal((SIZE, SIZE)).astype(np.float32)
     product_rate(matrix)
     measured: dict[str, dict[str, Any]] = {}
@@ -76,8 +77,8 @@ def measure(folder: pathlib.Path, rounds: int, updates: int) -> dict[str, Any]:
     return {
         'command': f'python -m experiments.speed.history --add --rounds={rounds} --updates={updates}',
         **provenance.provenance(),
-        'commit': commit_of(folder),
-        'date': date_of(folder),
+        'commit': commit,
+        'date': date,
         'amx': has_amx(),
         'updates': updates,
         'rounds': rounds,
@@ -90,8 +91,7 @@ def measure(folder: pathlib.Path, rounds: int, updates: int) -> dict[str, Any]:
 
 def date_of(folder: pathlib.Path) -> str:
     """Returns the day of the commit that is checked out in a folder."""
-    command = ['git', 'show', '--no-patch', '--format=%cs']
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+    return checkouts.git(folder, 'show', '--no-patch', '--format=%cs')
 
 
 def has_amx() -> bool:
@@ -133,19 +133,19 @@ def make_table(entries: list[dict[str, Any]]) -> str:
     return markdown_table(HEADER, lines)
 
 
-def main(_: list[str]) -> None:
+def main(flags: study.Flags) -> None:
     """Measures if told to, and prints the table."""
-    logging.set_verbosity(logging.WARNING)
-    path = pathlib.Path(_OUTPUT.value)
-    if _ADD.value:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        folder = pathlib.Path(_CHECKOUT.value).resolve()
-        if not (folder / 'nplm_jax').is_dir():
-            sys.exit(f'history.py: --checkout={_CHECKOUT.value!r} must be a folder with a checkout of this repository')
-        entries = results.read(path.parent, path.stem)['entries'] if path.exists() else []
-        results.write(path, {'entries': add(entries, measure(folder, _ROUNDS.value, _UPDATES.value))})
-    results.show(lambda: make_table(results.read(path.parent, path.stem)['entries']))
+    if flags.add:
+        folder = checkouts.find('--checkout', flags.checkout)
+        entries = problem.recorded(flags)['entries'] if problem.output_path(flags).exists() else []
+        problem.record(flags, lambda: {'entries': add(entries, measure(folder, flags.rounds, flags.updates))})
+    print(study.shown(show, flags))
+
+
+def show(flags: study.Flags) -> str:
+    """Returns the table of the file of results."""
+    return make_table(problem.recorded(flags)['entries'])
 
 
 if __name__ == '__main__':
-    app.run(main)
+    study.run(__doc__, define=define, measure=main, show=show)

@@ -15,17 +15,21 @@ import pathlib
 import re
 
 import jax
-from absl import app, flags
 
+from experiments import study
 from experiments.speed import contestants, problem
 from nplm_jax.runs import provenance
 
-_ROW = flags.DEFINE_enum('row', 'mlp9', [*problem.ROWS, problem.LARGE], 'The network.')
-_CONTESTANT = flags.DEFINE_enum('contestant', 'ours', contestants.NAMES, 'The contestant.')
-_PRECISION = flags.DEFINE_enum('precision', 'float32', problem.PRECISIONS, 'Of its matrix products.')
-_BATCH = flags.DEFINE_integer('batch', 512, 'Words an update.')
-_BLOCK = flags.DEFINE_integer('block_size', 0, "Examples whose scores ours holds at once; the config's when 0.")
 _STATUS = pathlib.Path('/proc/self/status')
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('--row', default='mlp9', choices=[*problem.ROWS, problem.LARGE], help='the network')
+    parser.add_argument('--contestant', default='ours', choices=contestants.NAMES, help='the contestant')
+    parser.add_argument('--precision', default='float32', choices=problem.PRECISIONS, help='of its matrix products')
+    parser.add_count('--batch', 512, 'words of an update')
+    parser.add_count('--block_size', 0, "examples whose scores ours holds at once; 0: the config's", least=0)
 
 
 def _memory(field: str) -> int:
@@ -64,14 +68,13 @@ def measure(name: str, race: problem.Problem, precision: str) -> dict[str, int]:
     return {'start': start, 'peak': _memory('VmHWM')}
 
 
-def main(_: list[str]) -> None:
+def main(flags: study.Flags) -> None:
     """Measures one contestant."""
     problem.set_up()
-    large = (problem.large, 2**18)
-    make_config, V = large if _ROW.value == problem.LARGE else problem.ROWS[_ROW.value]
-    race = problem.make_problem(make_config(), V, _BATCH.value, S=4, turns=2, block_size=_BLOCK.value)
-    print(json.dumps(measure(_CONTESTANT.value, race, _PRECISION.value)))
+    make_config, V = {**problem.ROWS, problem.LARGE: (problem.large, 2**18)}[flags.row]
+    race = problem.make_problem(make_config(), V, flags.batch, S=4, turns=2, block_size=flags.block_size)
+    print(json.dumps(measure(flags.contestant, race, flags.precision)))
 
 
 if __name__ == '__main__':
-    app.run(main)
+    study.run(__doc__, define=define, measure=main)

@@ -14,31 +14,33 @@ from __future__ import annotations
 import pathlib
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from absl import app, flags
 
-from experiments import results
+from experiments import study
+from experiments.speed import problem
 from nplm_jax import kenlm
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.data import brown
 from nplm_jax.runs import provenance
+from nplm_jax.utils.errors import require
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'next_words.json'
 CONTEXTS = 64
 BATCHES = (1, 8, 64)
 
-_RUN = flags.DEFINE_string('run', 'runs/brown-mkn5', 'The run of an n-gram model.')
-_SENTENCES = flags.DEFINE_integer('sentences', 10_000, 'Sentences to compare.')
-_ROUNDS = flags.DEFINE_integer('rounds', 5, 'Turns of each contestant.')
-_OUTPUT = flags.DEFINE_string('output', str(RESULTS), 'The file of the results.')
-_SHOW = flags.DEFINE_boolean('show', False, 'Print the tables of the existing results, and measure nothing.')
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('--run', default='runs/brown-mkn5', help='the run of an n-gram model')
+    parser.add_count('--sentences', 10_000, 'sentences to compare', least=CONTEXTS)
+    parser.add_count('--rounds', 5, 'turns of each contestant')
+    problem.add_output(parser, RESULTS)
 
 
 def seconds(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -51,10 +53,11 @@ def seconds(call: Callable[[], Any]) -> tuple[float, Any]:
 def sentences(number: int) -> list[str]:
     """Returns different sentences of Brown in lower case, drawn at random."""
     lines = dict.fromkeys(line.strip().lower() for text in brown.texts() for line in text.splitlines() if line.strip())
+    require(number <= len(lines), '--sentences', number, f'must be at most {len(lines)}, those of Brown')
     return random.Random(0).sample([*lines], number)
 
 
-def distributions(ours: kenlm.Model, theirs: Any, module: Any, texts: list[str]) -> dict[str, Any]:
+def distributions(ours: kenlm.Model, theirs: Any, module: Any, texts: list[str], rounds: int) -> dict[str, Any]:
     """Returns the seconds of a distribution in each round and way, and the largest difference of log10 P."""
     words = ours.vocabulary
     our_states, their_states = [], []
@@ -83,7 +86,7 @@ def distributions(ours: kenlm.Model, theirs: Any, module: Any, texts: list[str])
         call = [our_states[start : start + size] for start in starts]
         ways[f'ours, next_words, {size} at once'] = (CONTEXTS, lambda call=call: [*map(ours.next_words, call)])
     found: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(_ROUNDS.value):
+    for _ in range(rounds):
         for name, (number, call) in ways.items():
             found[name].append(seconds(call)[0] / number)
     predicted_V = np.array(words) != '<s>'
@@ -110,30 +113,28 @@ def compare(ours: kenlm.Model, theirs: Any, texts: list[str]) -> dict[str, Any]:
     }
 
 
-def measure() -> dict[str, Any]:
+def measure(flags: study.Flags) -> dict[str, Any]:
     """Returns all results."""
-    try:
-        import kenlm as module  # noqa: PLC0415 (an optional package)
-    except ImportError:
-        sys.exit('next_words.py: needs KenLM: pip install kenlm')
+    import kenlm as module  # noqa: PLC0415 (an optional package)
+
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / 'model.arpa'
-        cli.main(['export', _RUN.value, '--to=arpa', f'--output={path}'])
+        cli.main(['export', flags.run, '--to=arpa', f'--output={path}'])
         their_load, theirs = seconds(lambda: module.Model(str(path)))
         our_load, ours = seconds(lambda: kenlm.Model(path))
-        run_load, _ = seconds(lambda: kenlm.Model(_RUN.value))
-        texts = sentences(_SENTENCES.value)
+        run_load, _ = seconds(lambda: kenlm.Model(flags.run))
+        texts = sentences(flags.sentences)
         return {
             **provenance.of_module('experiments.speed.next_words'),
             'vocabulary': len(ours.vocabulary),
             'arpa_bytes': path.stat().st_size,
             'load_seconds': {'kenlm': their_load, 'ours': our_load, 'ours, the run': run_load},
-            'distributions': distributions(ours, theirs, module, texts),
+            'distributions': distributions(ours, theirs, module, texts, flags.rounds),
             'sentences': compare(ours, theirs, texts),
         }
 
 
-def _show(ratio: float) -> str:
+def _format(ratio: float) -> str:
     return f'{ratio:,.0f}' if ratio >= 10 else f'{ratio:.2f}'
 
 
@@ -142,7 +143,7 @@ def make_table(measured: dict[str, Any]) -> str:
     found, read = measured['distributions'], measured['sentences']
     medians = {name: statistics.median(values) for name, values in found['seconds'].items()}
     kenlms, loop = (medians[f'{name}, BaseScore'] for name in ('kenlm', 'ours'))
-    rows = [[name, f'{s * 1e3:.3f}', *(_show(other / s) for other in (kenlms, loop))] for name, s in medians.items()]
+    rows = [[name, f'{s * 1e3:.3f}', *(_format(other / s) for other in (kenlms, loop))] for name, s in medians.items()]
     header = ['distribution over all words', 'ms a state', "KenLM's loop / it", 'our loop / it']
     rates = {name: f'{rate:,.0f}' for name, rate in read['words_per_second'].items()}
     loads = ', '.join(f'{name} {load:.1f} s' for name, load in measured['load_seconds'].items())
@@ -160,13 +161,16 @@ def make_table(measured: dict[str, Any]) -> str:
     return '\n'.join([markdown_table(header, rows), '', *lines])
 
 
-def main(_: list[str]) -> None:
-    """Measures unless --show is given, and prints the tables."""
-    path = pathlib.Path(_OUTPUT.value)
-    if not _SHOW.value:
-        results.write(path, measure())
-    results.show(lambda: make_table(results.read(path.parent, path.stem)))
+def main(flags: study.Flags) -> None:
+    """Measures, and prints the tables."""
+    problem.record(flags, lambda: measure(flags))
+    print(show(flags))
+
+
+def show(flags: study.Flags) -> str:
+    """Returns the tables of the file of results."""
+    return make_table(problem.recorded(flags))
 
 
 if __name__ == '__main__':
-    app.run(main)
+    study.run(__doc__, define=define, measure=main, show=show)

@@ -8,26 +8,28 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import pathlib
 import time
-import typing
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from absl import flags, logging
+from absl import logging
 from ml_collections import ConfigDict
 
 from configs import brown, wikitext2
+from experiments import results, study
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.utils.nn import Precision
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand
 
 __all__ = ['PRECISIONS', 'ROWS', 'LARGE', 'Problem', 'Turn', 'make_problem', 'alternate']
 
-PRECISIONS = typing.get_args(Precision)
+PRECISIONS = ('float32', 'bfloat16')  # that every contestant computes in
 Turn = Callable[[], np.ndarray]  # makes S updates; returns their mean NLLs, float32 of S, nats a word
 Name = TypeVar('Name', str, tuple[str, str])
 ROWS = {  # name -> the function that makes the config, and |V|
@@ -139,10 +141,26 @@ def alternate(turns: Mapping[Name, Turn], rounds: int) -> dict[Name, list[float]
     return seconds
 
 
-def define_several(name: str, allowed: Iterable[str], description: str) -> flags.FlagHolder[list[str]]:
-    """Defines a flag that takes some of `allowed`, by default all."""
-    allowed = list(allowed)
-    holder = flags.DEFINE_list(name, allowed, f'{description}: some of {", ".join(allowed)}.')
-    message = f'must be some of {", ".join(allowed)}'
-    flags.register_validator(name, lambda names: bool(names) and set(names) <= set(allowed), message)
-    return holder
+def add_output(parser: study.StudyParser, default: pathlib.Path) -> None:
+    """Adds --output, the file that `record` writes and `recorded` reads."""
+    parser.add_argument('--output', default=str(default), metavar='FILE.json', help='the file of the results')
+
+
+def record(flags: study.Flags, measure: Callable[[], dict[str, Any]]) -> None:
+    """Writes what `measure` returns to the file of --output; its folder is made first."""
+    path = output_path(flags)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    results.write(path, measure())
+
+
+def recorded(flags: study.Flags) -> dict[str, Any]:
+    """Returns what the file of --output holds. Raises: BadInput when it is missing or damaged."""
+    path = output_path(flags)
+    return results.read(path.parent, path.stem)
+
+
+def output_path(flags: study.Flags) -> pathlib.Path:
+    """Returns the file of --output."""
+    path = expand('--output', flags.output)
+    require(path.suffix == '.json', '--output', flags.output, 'must end in .json')
+    return path

@@ -9,30 +9,28 @@ Writes results/quality_NAME.json; --config.name gives a changed run another name
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags, logging
+from absl import flags as absl_flags
 from ml_collections import ConfigDict, config_flags
 
-from experiments import results
-from nplm_jax.runs import provenance, reporting
+from experiments import results, study
+from nplm_jax.runs import command_line, provenance, reporting
 from nplm_jax.utils import io as io_lib
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
-_CONFIG = config_flags.DEFINE_config_file('config', None, 'A config file, with the row after a colon.')
-_TARGET = flags.DEFINE_float('target', None, "Validation perplexity to reach; by default the paper's for the row.")
-_WARM = flags.DEFINE_boolean('warm', False, 'Let it use the programs that earlier runs compiled.')
-_OUTPUT = flags.DEFINE_string('output', str(HERE / 'results'), 'The folder of the results.')
-_SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the existing results, and run nothing.')
 HEADER = [
     'run',
     'target',
@@ -46,6 +44,38 @@ HEADER = [
     'device',
 ]
 POLL_SECONDS = 0.1
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags, but for --config.KEY=VALUE."""
+    config = 'config file, with the row after a colon; --config.KEY=VALUE changes a key; default: none'
+    parser.add_argument('--config', default='', metavar='FILE:ROW', help=config)
+    target = "validation perplexity to reach; default: the paper's for the row"
+    parser.add_argument('--target', type=float, help=target)
+    parser.add_switch('--warm', 'let it use the programs that earlier runs compiled')
+    parser.add_argument('--output', default=str(HERE / 'results'), metavar='FOLDER', help='the folder of the results')
+
+
+def read_config(file: str, keys: Sequence[str]) -> tuple[ConfigDict, dict[str, Any]]:
+    """Returns the config of --config, changed, and the keys that are changed.
+
+    Args:
+        file: The value of --config.
+        keys: Words --config.KEY=VALUE.
+
+    Raises: BadInput when there is no such file, row or key.
+    """
+    require(bool(file), '--config', file, 'must be given, for example configs/brown.py:mlp9')
+    words = command_line.find_configs(['launch.py', f'--config={file}', *keys])
+    try:
+        command_line.check_keys(words)
+        parsed = absl_flags.FlagValues()
+        config_flags.DEFINE_config_file('config', flag_values=parsed, sys_argv=words)
+        parsed(words)
+        parsed.config.name  # noqa: B018 (raises if the file could not be loaded)
+        return parsed.config, config_flags.get_override_values(parsed['config'])
+    except Exception as error:  # a config file is Python and may raise anything
+        raise BadInput(command_line.explain(error, words)) from error
 
 
 def evaluations(config: ConfigDict, overridden: list[str]) -> list[str]:
@@ -102,23 +132,20 @@ def watch(command: list[str], folder: pathlib.Path, target: float, warm: bool) -
     return {**reached, 'seconds': round(now, 1), 'final': final}
 
 
-def measure() -> dict[str, Any]:
+def measure(flags: study.Flags, keys: Sequence[str]) -> dict[str, Any]:
     """Runs the row of --config in a temporary folder. Returns: what the JSON file holds."""
-    config, flag = _CONFIG.value, flags.FLAGS['config']
-    require(config is not None, '--config', None, 'must be given, for example configs/brown.py:mlp9')
-    target = _TARGET.value or config.paper.valid
+    config, values = read_config(flags.config, keys)
+    target = flags.target or config.paper.valid
     require(bool(target), '--target', target, 'must be given: the paper has no validation perplexity for this row')
-    values = config_flags.get_override_values(flag)
     overrides = [*evaluations(config, list(values)), *(f'--config.{key}={value}' for key, value in values.items())]
-    file = config_flags.get_config_filename(flag)
-    command = [sys.executable, 'launch.py', f'--config={file}', *overrides]
+    command = [sys.executable, 'launch.py', f'--config={flags.config}', *overrides]
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
-        reached = watch(command, pathlib.Path(folder) / 'run', target, _WARM.value)
+        reached = watch(command, pathlib.Path(folder) / 'run', target, flags.warm)
     return {
         'name': config.name,
         'target': target,
-        'warm': _WARM.value,
+        'warm': flags.warm,
         **reached,
         'load_before': load,
         **provenance.of_module('experiments.speed.quality'),
@@ -146,19 +173,21 @@ def make_table(folder: pathlib.Path) -> str:
     return markdown_table(HEADER, lines)
 
 
-def main(_: list[str]) -> None:
-    """Runs a row unless told only to show, and prints the table."""
-    logging.set_verbosity(logging.WARNING)
-    folder = io_lib.expand('--output', _OUTPUT.value)
-    if not _SHOW.value:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            measured = measure()
-        except BadInput as error:
-            sys.exit(str(error))
-        results.write(folder / f'quality_{measured["name"]}.json', measured)
-    results.show(lambda: make_table(folder))
+def main(keys: Sequence[str], flags: study.Flags) -> None:
+    """Runs a row, and prints the table."""
+    folder = io_lib.expand('--output', flags.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    measured = measure(flags, keys)
+    results.write(folder / f'quality_{measured["name"]}.json', measured)
+    print(show(flags))
+
+
+def show(flags: study.Flags) -> str:
+    """Returns the table of the folder of results."""
+    return make_table(io_lib.expand('--output', flags.output))
 
 
 if __name__ == '__main__':
-    app.run(main)
+    config_keys = [word for word in sys.argv[1:] if re.match(r'--?(no)?config\.', word)]
+    own = [word for word in sys.argv[1:] if word not in config_keys]
+    study.run(__doc__, define=define, measure=functools.partial(main, config_keys), show=show, argv=own)

@@ -3,59 +3,74 @@
     python -m experiments.speed.race [--rows=mlp1,mlp9,mlp10] [--batch=512] [--contestants=ours,torch_compile]
     python -m experiments.speed.race --show      the table of the committed results, nothing measured
 
-Writes results/race.json and prints the table. Needs PyTorch, which requirements.txt leaves out.
+Writes results/race.json and prints the table. PyTorch, which requirements.txt leaves out, races where it is installed.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import os
 import pathlib
-import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from absl import app, flags
 
-from experiments import results
-from experiments.speed import contestants, problem
+from experiments import study
+from experiments.speed import ceiling, contestants, problem
 from nplm_jax.runs import provenance
+from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
-_ROWS = problem.define_several('rows', problem.ROWS, 'The networks')
-_CONTESTANTS = problem.define_several('contestants', contestants.NAMES, 'Who races; the first is compared with each')
-_PRECISIONS = problem.define_several('precisions', problem.PRECISIONS, 'Of the matrix products')
-_BATCH = flags.DEFINE_integer('batch', 512, 'Words an update.')
-_BLOCK = flags.DEFINE_integer('block_size', 0, "Examples whose scores ours holds at once; the config's when 0.")
-_STEPS = flags.DEFINE_integer('steps', 10, 'Updates a turn.')
-_ROUNDS = flags.DEFINE_integer('rounds', 5, 'Turns of each contestant that are timed.')
-_OUTPUT = flags.DEFINE_string('output', str(HERE / 'results' / 'race.json'), 'The file of the results.')
-_MEMORY = flags.DEFINE_boolean(
-    'memory', True, 'Measure peak memory too; without it, keep the numbers that --output has.'
-)
-_SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the existing results, and measure nothing.')
 HEADER = ['row', 'contestant', 'precision', 'words/s', 'range', 'first / it', 'of ceiling', 'MB', 'start MB']
 
 
-def entered() -> list[str]:
-    """Returns the contestants of the flag; without the flag, those that are made for this device."""
-    use_all = _CONTESTANTS.present or jax.default_backend() == 'gpu'
-    return [name for name in _CONTESTANTS.value if use_all or name not in contestants.GPU_ONLY]
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_names('--rows', problem.ROWS, 'the networks')
+    who = 'who races; the first is compared with each'
+    parser.add_names('--contestants', contestants.NAMES, who, default='all that can race here')
+    parser.add_names('--precisions', problem.PRECISIONS, 'of the matrix products')
+    parser.add_count('--batch', 512, 'words of an update')
+    parser.add_count('--block_size', 0, "examples whose scores ours holds at once; 0: the config's", least=0)
+    parser.add_count('--steps', 10, 'updates of a turn')
+    parser.add_count('--rounds', 5, 'turns of each contestant that are timed')
+    problem.add_output(parser, HERE / 'results' / 'race.json')
+    keep = 'keep the peak memory that --output has; default: measure it'
+    parser.add_argument('--no-memory', '--nomemory', dest='memory', action='store_false', help=keep)
 
 
-def race_row(row: str) -> dict[str, Any]:
-    """Races all contestants on one network. Returns: words a second of each turn, and peak memory."""
+def entered(named: Sequence[str] | None) -> list[str]:
+    """Returns who races: those that are named, else those that are made for this device and are installed.
+
+    Raises: ModuleNotFoundError when one that is named is not installed.
+    """
+    for name in named or ():
+        importlib.import_module(contestants.package_of(name))
+    made = [name for name in contestants.NAMES if jax.default_backend() == 'gpu' or name not in contestants.GPU_ONLY]
+    missing = [name for name in made if not importlib.util.find_spec(contestants.package_of(name))]
+    if missing and not named:
+        packages = ' '.join(dict.fromkeys(map(contestants.package_of, missing)))
+        print(f'without {", ".join(missing)}, which need: pip install {packages}', file=sys.stderr)
+    return list(named or [name for name in made if name not in missing])
+
+
+def race_row(flags: study.Flags, row: str, names: Sequence[str]) -> dict[str, Any]:
+    """Races contestants on one network. Returns: words a second of each turn, and peak memory."""
     make_config, V = problem.ROWS[row]
-    B, S = _BATCH.value, _STEPS.value
-    shared = problem.make_problem(make_config(), V, B, S, _ROUNDS.value + 1, _BLOCK.value)
-    entries = [(name, precision) for precision in _PRECISIONS.value for name in entered()]
-    memory = {entry: peak_memory(row, *entry) if _MEMORY.value else earlier_memory(row, *entry) for entry in entries}
+    B, S = flags.batch, flags.steps
+    shared = problem.make_problem(make_config(), V, B, S, flags.rounds + 1, flags.block_size)
+    entries = [(name, precision) for precision in flags.precisions for name in names]
+    find_memory = peak_memory if flags.memory else earlier_memory
+    memory = {entry: find_memory(flags, row, *entry) for entry in entries}
     turns = {entry: contestants.find(entry[0])(shared, entry[1]) for entry in entries}
-    seconds = problem.alternate(turns, _ROUNDS.value)
+    seconds = problem.alternate(turns, flags.rounds)
     raced = [
         {
             'contestant': name,
@@ -68,20 +83,25 @@ def race_row(row: str) -> dict[str, Any]:
     return {'row': row, 'vocabulary': V, 'flops_a_word': shared.flops_per_word, 'raced': raced}
 
 
-def peak_memory(row: str, name: str, precision: str) -> dict[str, int]:
+def peak_memory(flags: study.Flags, row: str, name: str, precision: str) -> dict[str, int]:
     """Returns the bytes that memory.py measures in a new process."""
-    which = [f'--row={row}', f'--contestant={name}', f'--precision={precision}', f'--batch={_BATCH.value}']
-    which.append(f'--block_size={_BLOCK.value}')
+    which = [f'--row={row}', f'--contestant={name}', f'--precision={precision}', f'--batch={flags.batch}']
+    which.append(f'--block_size={flags.block_size}')
     command = [sys.executable, '-m', 'experiments.speed.memory', *which]
-    done = subprocess.run(command, cwd=HERE.parents[1], stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, cwd=HERE.parents[1], stdout=subprocess.PIPE, text=True)
+    if done.returncode:  # it has said why
+        sys.exit(f'{" ".join(command[1:])} ended with {done.returncode}')
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def earlier_memory(row: str, name: str, precision: str) -> dict[str, int]:
-    """Returns what an earlier race measured. Raises: StopIteration when it had no such contestant."""
-    path = pathlib.Path(_OUTPUT.value)
-    raced = next(r['raced'] for r in results.read(path.parent, path.stem)['rows'] if r['row'] == row)
-    return next(r['memory'] for r in raced if (r['contestant'], r['precision']) == (name, precision))
+def earlier_memory(flags: study.Flags, row: str, name: str, precision: str) -> dict[str, int]:
+    """Returns what an earlier race measured. Raises: BadInput when it had no such contestant."""
+    try:
+        raced = next(r['raced'] for r in problem.recorded(flags)['rows'] if r['row'] == row)
+        return next(r['memory'] for r in raced if (r['contestant'], r['precision']) == (name, precision))
+    except (BadInput, LookupError, TypeError, StopIteration):
+        entry = f'{name} in {precision} on {row}'
+        raise BadInput(f'--no-memory: {flags.output} has no memory of {entry}; omit it to measure the memory') from None
 
 
 def make_table(measured: dict[str, Any]) -> str:
@@ -114,37 +134,34 @@ def make_table(measured: dict[str, Any]) -> str:
     return f'{markdown_table(HEADER, lines)}\n\n{about}\nCeiling of matrix products: {ceiling}.'
 
 
-def measure(command: str) -> dict[str, Any]:
+def measure(flags: study.Flags) -> dict[str, Any]:
     """Returns everything that race.json holds."""
-    try:
-        import torch  # noqa: PLC0415 (an optional package)
-    except ModuleNotFoundError:
-        sys.exit('race.py: needs PyTorch: pip install torch==2.13.0')
-    from experiments.speed import ceiling  # noqa: PLC0415
-
+    problem.set_up()
+    names = entered(flags.contestants)
     measured = {
-        'batch': _BATCH.value,
-        'steps': _STEPS.value,
-        'rounds': _ROUNDS.value,
+        'batch': flags.batch,
+        'steps': flags.steps,
+        'rounds': flags.rounds,
         'load_before': os.getloadavg()[0],
         'ceiling': ceiling.flops_per_second(),
-        'rows': [race_row(row) for row in _ROWS.value],
-        'command': command,
-        **provenance.provenance(),
+        'rows': [race_row(flags, row, names) for row in flags.rows],
+        **provenance.of_module('experiments.speed.race'),
     }
-    measured['versions']['torch'] = torch.__version__
+    if importlib.util.find_spec('torch'):
+        measured['versions']['torch'] = importlib.import_module('torch').__version__
     return measured
 
 
-def main(_: list[str]) -> None:
-    """Measures unless told only to show, and prints the table."""
-    problem.set_up()
-    path = pathlib.Path(_OUTPUT.value)
-    if not _SHOW.value:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        results.write(path, measure(shlex.join(['python', '-m', 'experiments.speed.race', *sys.argv[1:]])))
-    results.show(lambda: make_table(results.read(path.parent, path.stem)))
+def main(flags: study.Flags) -> None:
+    """Measures, and prints the table."""
+    problem.record(flags, lambda: measure(flags))
+    print(show(flags))
+
+
+def show(flags: study.Flags) -> str:
+    """Returns the table of the file of results."""
+    return make_table(problem.recorded(flags))
 
 
 if __name__ == '__main__':
-    app.run(main)
+    study.run(__doc__, define=define, measure=main, show=show)

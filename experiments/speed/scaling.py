@@ -14,10 +14,9 @@ import sys
 from typing import Any
 
 import numpy as np
-from absl import app, flags
 
 from configs import brown
-from experiments import results
+from experiments import study
 from experiments.speed import contestants, problem
 from nplm_jax.runs import provenance
 from nplm_jax.utils.text import markdown_table, save_figure
@@ -29,31 +28,34 @@ FIXED = {'vocabulary': 16_384, 'batch': 512}  # the value of an axis while the o
 RACED = [('ours', 'float32'), ('ours', 'bfloat16'), ('plain_jax', 'float32')]
 LIMIT = 2 * 2**30  # bytes of B x |V| float32 scores; plain JAX is left out above it
 
-_AXES = problem.define_several('axes', AXES, 'What to vary')
-_ROUNDS = flags.DEFINE_integer('rounds', 3, 'Turns of each contestant that are timed.')
-_BLOCK = flags.DEFINE_integer('block_size', 0, "Examples whose scores ours holds at once; the config's when 0.")
-_WORK = flags.DEFINE_float('work', 60.0, 'Gflop of matrix products in a turn, which has 2 to 50 updates.')
-_OUTPUT = flags.DEFINE_string('output', str(HERE / 'results' / 'scaling.json'), 'The file of the results.')
-_SHOW = flags.DEFINE_boolean('show', False, 'Print the tables of the existing results, and measure nothing.')
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_names('--axes', AXES, 'what to vary')
+    parser.add_count('--rounds', 3, 'turns of each contestant that are timed')
+    parser.add_count('--block_size', 0, "examples whose scores ours holds at once; 0: the config's", least=0)
+    work = 'Gflop of matrix products in a turn, which has 2 to 50 updates'
+    parser.add_argument('--work', type=float, default=60.0, help=work)
+    problem.add_output(parser, HERE / 'results' / 'scaling.json')
 
 
-def point(V: int, B: int) -> dict[str, list[float]]:
+def point(flags: study.Flags, V: int, B: int) -> dict[str, list[float]]:
     """Returns words a second of each turn, by contestant and precision, at one size."""
     flops = 6 * V * 100 * B
-    S = int(np.clip(_WORK.value * 1e9 / flops, 2, 50))
-    shared = problem.make_problem(brown.get_config('mlp9'), V, B, S, _ROUNDS.value + 1, _BLOCK.value)
+    S = int(np.clip(flags.work * 1e9 / flops, 2, 50))
+    shared = problem.make_problem(brown.get_config('mlp9'), V, B, S, flags.rounds + 1, flags.block_size)
     raced = [r for r in RACED if r[0] == 'ours' or 4 * B * V <= LIMIT]
     turns = {f'{name}, {precision}': contestants.find(name)(shared, precision) for name, precision in raced}
-    seconds = problem.alternate(turns, _ROUNDS.value)
+    seconds = problem.alternate(turns, flags.rounds)
     return {name: [round(S * B / s, 1) for s in turn_seconds] for name, turn_seconds in seconds.items()}
 
 
-def measure_axis(axis: str) -> list[dict[str, Any]]:
+def measure_axis(flags: study.Flags, axis: str) -> list[dict[str, Any]]:
     """Returns all points of one axis."""
     points = []
     for value in AXES[axis]:
         size = {**FIXED, axis: value}
-        points.append({axis: value, 'words_per_second': point(size['vocabulary'], size['batch'])})
+        points.append({axis: value, 'words_per_second': point(flags, size['vocabulary'], size['batch'])})
         print(f'{axis} {value:,} measured', file=sys.stderr)
     return points
 
@@ -100,22 +102,28 @@ def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
     save_figure(figure, path)
 
 
-def main(_: list[str]) -> None:
-    """Measures and draws the figure unless told only to show; prints the tables."""
+def measure(flags: study.Flags) -> dict[str, Any]:
+    """Returns everything that scaling.json holds."""
     problem.set_up()
-    path = pathlib.Path(_OUTPUT.value)
-    if not _SHOW.value:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        measured = {
-            'rounds': _ROUNDS.value,
-            'load_before': os.getloadavg()[0],
-            'axes': {axis: measure_axis(axis) for axis in _AXES.value},
-            **provenance.of_module('experiments.speed.scaling'),
-        }
-        results.write(path, measured)
-        draw(measured, path.with_suffix('.png'))
-    results.show(lambda: make_tables(results.read(path.parent, path.stem)))
+    return {
+        'rounds': flags.rounds,
+        'load_before': os.getloadavg()[0],
+        'axes': {axis: measure_axis(flags, axis) for axis in flags.axes},
+        **provenance.of_module('experiments.speed.scaling'),
+    }
+
+
+def main(flags: study.Flags) -> None:
+    """Measures, draws the figure, and prints the tables."""
+    problem.record(flags, lambda: measure(flags))
+    draw(problem.recorded(flags), problem.output_path(flags).with_suffix('.png'))
+    print(show(flags))
+
+
+def show(flags: study.Flags) -> str:
+    """Returns the tables of the file of results."""
+    return make_tables(problem.recorded(flags))
 
 
 if __name__ == '__main__':
-    app.run(main)
+    study.run(__doc__, define=define, measure=main, show=show)

@@ -18,23 +18,23 @@ import time
 from typing import Any
 
 import numpy as np
-from absl import app, flags
 
-from experiments import results
+from experiments import study
 from experiments.speed import eight_seeds, problem
 from nplm_jax.runs import provenance
-from nplm_jax.utils import io as io_lib
 from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
 MODES = {'alone': [], 'together': ['--vectorize']}  # flags of launch.py
 TIMES = ('whole', 'updates')  # the seconds of the command, and those inside updates
-
-_SIZES = problem.define_several('sizes', eight_seeds.SIZES, 'The networks')
-_ROUNDS = flags.DEFINE_integer('rounds', 2, 'Sweeps of each mode.')
-_OUTPUT = flags.DEFINE_string('output', str(HERE / 'results' / 'vectorize.json'), 'The file of the results.')
-_SHOW = flags.DEFINE_boolean('show', False, 'Print the table of the existing results, and run nothing.')
 HEADER = ['vocabulary', 'h', 'batch', 'updates', *(f'{t}: alone, together, ratio' for t in TIMES), 'difference']
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_names('--sizes', eight_seeds.SIZES, 'the networks')
+    parser.add_count('--rounds', 2, 'sweeps of each mode')
+    problem.add_output(parser, HERE / 'results' / 'vectorize.json')
 
 
 def write_text(path: pathlib.Path, V: int, words: int) -> None:
@@ -57,7 +57,9 @@ def sweep(size: str, text: pathlib.Path, folder: pathlib.Path, mode: str, cache:
     command += [f'--config.corpus.path={text}', '--config.corpus.boundary_tokens=False', f'--workdir={folder}']
     started = time.perf_counter()
     environment = {**os.environ, 'JAX_COMPILATION_CACHE_DIR': str(cache)}
-    subprocess.run(command, cwd=HERE.parents[1], env=environment, stdout=subprocess.DEVNULL, check=True)
+    done = subprocess.run(command, cwd=HERE.parents[1], env=environment, stdout=subprocess.DEVNULL)
+    if done.returncode:  # it has said why
+        sys.exit(f'vectorize.py: launch.py ended with {done.returncode}')
     seconds = time.perf_counter() - started
     points = [json.loads((folder / f'seed={s + 1}' / 'results.json').read_text()) for s in range(eight_seeds.SEEDS)]
     batch = eight_seeds.SIZES[size][2]
@@ -70,7 +72,7 @@ def sweep(size: str, text: pathlib.Path, folder: pathlib.Path, mode: str, cache:
     }
 
 
-def measure(size: str) -> dict[str, Any]:
+def measure(size: str, rounds: int) -> dict[str, Any]:
     """Runs all rounds of one network, in reverse order every second round."""
     V, (n, m, h), batch, words, _ = eight_seeds.SIZES[size]
     seconds: dict[str, dict[str, list[float]]] = {mode: {key: [] for key in TIMES} for mode in MODES}
@@ -78,7 +80,7 @@ def measure(size: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         write_text(folder / 'text', V, words)
-        for i in range(_ROUNDS.value):
+        for i in range(rounds):
             for mode in list(MODES)[:: -1 if i % 2 else 1]:
                 done = sweep(size, folder / 'text', folder / f'{mode}-{i}', mode, folder / f'compiled-{mode}-{i}')
                 seconds[mode]['whole'].append(done['seconds'])
@@ -105,21 +107,27 @@ def make_table(measured: dict[str, Any]) -> str:
     return f'{markdown_table(HEADER, lines)}\n\n{about}load {measured["load_before"]:.1f} before.'
 
 
-def main(_: list[str]) -> None:
-    """Runs the sweeps unless told only to show, and prints the table."""
+def measure_all(flags: study.Flags) -> dict[str, Any]:
+    """Returns everything that vectorize.json holds."""
     problem.set_up()
-    path = io_lib.expand('--output', _OUTPUT.value)
-    if not _SHOW.value:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        measured = {
-            'rounds': _ROUNDS.value,
-            'load_before': os.getloadavg()[0],
-            'rows': [measure(size) for size in _SIZES.value],
-            **provenance.of_module('experiments.speed.vectorize'),
-        }
-        results.write(path, measured)
-    results.show(lambda: make_table(results.read(path.parent, path.stem)))
+    return {
+        'rounds': flags.rounds,
+        'load_before': os.getloadavg()[0],
+        'rows': [measure(size, flags.rounds) for size in flags.sizes],
+        **provenance.of_module('experiments.speed.vectorize'),
+    }
+
+
+def main(flags: study.Flags) -> None:
+    """Runs the sweeps, and prints the table."""
+    problem.record(flags, lambda: measure_all(flags))
+    print(show(flags))
+
+
+def show(flags: study.Flags) -> str:
+    """Returns the table of the file of results."""
+    return make_table(problem.recorded(flags))
 
 
 if __name__ == '__main__':
-    app.run(main)
+    study.run(__doc__, define=define, measure=main, show=show)

@@ -10,7 +10,7 @@ only show which points take long.
 import pathlib
 import re
 
-from experiments import results
+from experiments import results, study
 from nplm_jax.utils.text import markdown_table
 
 POINTS = pathlib.Path(__file__).parent / 'results' / 'sweep'
@@ -40,4 +40,4 @@ def table() -> str:
 
 
 if __name__ == '__main__':
-    results.show(table)
+    study.run(__doc__, show=lambda _: table())

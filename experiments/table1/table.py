@@ -9,7 +9,6 @@ alone, --seeds prints rows that were run with several seeds (ROW_seedN.json of s
 
 from __future__ import annotations
 
-import argparse
 import functools
 import math
 import pathlib
@@ -20,7 +19,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from configs import brown
-from experiments import results
+from experiments import results, study
 from experiments.table1.seeds import SEEDS
 from nplm_jax.models import nplm
 from nplm_jax.utils.errors import BadInput
@@ -164,15 +163,21 @@ def draw(path: pathlib.Path) -> None:
     save_figure(figure, path, dpi=110)
 
 
-if __name__ == '__main__':
-    parser = argparse.ArgumentParser(description='Prints Table 1.')
-    parser.add_argument('--short', action='store_true', help='the networks alone, with their cost')
-    parser.add_argument('--figure', action='store_true', help='draw table1.png too')
-    parser.add_argument('--seeds', action='store_true', help='rows that were run with several seeds')
-    flags = parser.parse_args()
-    if flags.seeds:
-        results.show(lambda: markdown_table(SEEDS_HEADER, seeds()))
-    else:
-        results.show(lambda: markdown_table(SHORT_HEADER, short()) if flags.short else markdown_table(HEADER, rows()))
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_switch('--short', 'the networks alone, with their cost')
+    parser.add_switch('--figure', 'draw table1.png too')
+    parser.add_switch('--seeds', 'rows that were run with several seeds')
+
+
+def show(flags: study.Flags) -> str:
+    """Returns a table, and draws the figure if asked to."""
     if flags.figure:
         draw(HERE / 'table1.png')
+    if flags.seeds:
+        return markdown_table(SEEDS_HEADER, seeds())
+    return markdown_table(SHORT_HEADER, short()) if flags.short else markdown_table(HEADER, rows())
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, show=show)

@@ -33,7 +33,7 @@ def rows(folder: pathlib.Path = RESULTS) -> list[list[str]]:
     ]
 
 
-def make(_: study.Flags) -> str:
+def make() -> str:
     """Returns the table."""
     ratio = f'test / {REFERENCE}'
     header = ['row', 'paper, AP News: valid', 'test', ratio, 'here, WikiText-2: valid', 'test', ratio]
@@ -53,4 +53,4 @@ def _cells(figures: tuple[float, ...] | None, reference: tuple[float, ...], temp
 
 
 if __name__ == '__main__':
-    study.run(__doc__, show=make)
+    study.run(__doc__, show=lambda _: make())

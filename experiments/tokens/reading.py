@@ -7,7 +7,6 @@ The data and the regression are those of experiments/reading_times. Runs that ar
 
 from __future__ import annotations
 
-import argparse
 import collections
 import json
 import math
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import results
+from experiments import study as entry
 from experiments.reading_times import measure as reading_times
 from experiments.reading_times import natural_stories
 from experiments.reading_times.natural_stories import Stories
@@ -27,7 +27,6 @@ from nplm_jax.apps.surprisal import measurement
 from nplm_jax.apps.surprisal import stimuli as stimuli_lib
 from nplm_jax.inference import scoring
 from nplm_jax.runs import loading, process, provenance, spelling
-from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_json, write_atomically
 
 OUTPUT = 'reading_times.json'
@@ -119,19 +118,18 @@ def measure_all(workdir: pathlib.Path, data_folder: str) -> dict[str, Any]:
     return measured
 
 
-def main() -> None:
-    """Measures all finished runs and writes the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def define(parser: entry.StudyParser) -> None:
+    """Adds the flags."""
     parser.add_argument('--workdir', required=True, help='the folder of the runs')
     parser.add_argument('--data', required=True, help='a clone of the corpus')
-    flags = parser.parse_args()
+
+
+def main(flags: entry.Flags) -> None:
+    """Measures all finished runs and writes the results."""
     process.set_up_process()
-    try:
-        measured = measure_all(expand('--workdir', flags.workdir), flags.data)
-        results.write(RESULTS / OUTPUT, {'runs': measured, **provenance.of_module(__spec__.name)})
-    except BadInput as error:
-        sys.exit(str(error))
+    measured = measure_all(expand('--workdir', flags.workdir), flags.data)
+    results.write(RESULTS / OUTPUT, {'runs': measured, **provenance.of_module(__spec__.name)})
 
 
 if __name__ == '__main__':
-    main()
+    entry.run(__doc__, define=define, measure=main)

@@ -27,7 +27,7 @@ from ml_collections import ConfigDict
 
 from configs import rows, text
 from configs.brown import MINUTES
-from experiments import results
+from experiments import results, study
 from experiments.tokens import texts
 from nplm_jax.config import Settings
 from nplm_jax.data import corpora
@@ -246,7 +246,7 @@ def pilot(row: str, corpus: str, workdir: pathlib.Path, core: int) -> dict[str, 
     return {system: m['seconds_per_update'] for system, m in read_json(path).items()}
 
 
-def measure_all(flags: argparse.Namespace, workdir: pathlib.Path, output: pathlib.Path) -> None:
+def measure_all(flags: study.Flags, workdir: pathlib.Path, output: pathlib.Path) -> None:
     """Makes the runs that have no file yet, and writes a file and a line of each."""
     for run in all_runs(flags.rows.split(','), flags.corpora.split(',')):
         path = output / f'{run.name}.json'
@@ -261,18 +261,20 @@ def measure_all(flags: argparse.Namespace, workdir: pathlib.Path, output: pathli
         print(run.name, json.dumps({key: measured[key] for key in shown}), flush=True)
 
 
-def main() -> None:
-    """Makes all runs, or with --run one of them in this process."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
     parser.add_argument('--workdir', required=True, help='the folder of texts and runs')
-    parser.add_argument('--corpora', default=','.join(texts.CORPORA), help='corpora between commas; default: all')
-    parser.add_argument('--rows', default=','.join(BUDGETS), help='rows between commas; default: all')
-    parser.add_argument('--share', type=float, default=1.0, help='of the processor seconds, for a trial')
+    parser.add_argument('--corpora', default=','.join(texts.CORPORA), help='corpora between commas')
+    parser.add_argument('--rows', default=','.join(BUDGETS), help='rows between commas')
+    parser.add_argument('--share', type=study.positive(float), default=1.0, help='of the processor seconds')
     parser.add_argument('--core', type=int, default=0, help='the core that the runs use')
     parser.add_argument('--output', default=str(RESULTS), help='the folder of the results')
     parser.add_argument('--run', help=argparse.SUPPRESS)
     parser.add_argument('--updates', type=int, help=argparse.SUPPRESS)
-    flags = parser.parse_args()
+
+
+def main(flags: study.Flags) -> None:
+    """Makes all runs, or with --run one of them in this process."""
     workdir = expand('--workdir', flags.workdir)
     for flag, known in {'corpora': texts.CORPORA, 'rows': BUDGETS}.items():
         given = getattr(flags, flag)
@@ -286,4 +288,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-    main()
+    study.run(__doc__, define=define, measure=main)

@@ -7,12 +7,12 @@ python -m experiments.tokens.table --write     writes both into README.md, and d
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import numpy as np
 
 from experiments import results
+from experiments import study as entry
 from experiments.reading_times import gains
 from experiments.tokens import reading, study, texts
 from experiments.tokens.study import HERE, RESULTS, Run
@@ -141,18 +141,19 @@ def write_readme() -> None:
     write_atomically(path, text)
 
 
-def main() -> None:
-    """Prints a table, or writes all."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--reading', action='store_true', help='the fit to reading times')
-    parser.add_argument('--write', action='store_true', help='write README.md and bits.png')
-    flags = parser.parse_args()
+def define(parser: entry.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_switch('--reading', 'the fit to reading times')
+    parser.add_switch('--write', 'write README.md and bits.png too')
+
+
+def show(flags: entry.Flags) -> str:
+    """Returns a table, and writes all if asked to."""
     if flags.write:
         write_readme()
         draw()
-    else:
-        results.show(make_reading_table if flags.reading else make_tables)
+    return make_reading_table() if flags.reading else make_tables()
 
 
 if __name__ == '__main__':
-    main()
+    entry.run(__doc__, define=define, show=show)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from nplm_jax.cli import commands
-from nplm_jax.utils.errors import BadInput, NonFiniteError
+from nplm_jax.utils.errors import BadInput, NonFiniteError, did_you_mean
 from nplm_jax.utils.shell import open_closed_streams
 
 USAGE = """usage: nplm COMMAND ... [--flags]
@@ -31,7 +31,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         elif command := commands.find(name, arguments):
             importlib.import_module(command.module).main(arguments)
         else:
-            raise BadInput(f'{name}: no such command; available: {", ".join(commands.all_commands())}')
+            names = commands.all_commands()
+            raise BadInput(f'{name}: no such command; available: {", ".join(names)}{did_you_mean(name, names)}')
         sys.stdout.flush()
     except (BadInput, NonFiniteError) as error:
         print(error, file=sys.stderr)

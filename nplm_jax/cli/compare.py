@@ -1,4 +1,4 @@
-"""Runs side by side: their recorded perplexities, what they say of a text, and a figure.
+"""Runs side by side: their recorded perplexities, how well they predict a text, and a figure.
 
     nplm compare runs/brown-mlp9 runs/brown-lstm runs/brown-kneser_ney_5 --figure=compare.png
     nplm compare runs/brown-mlp9 runs/brown-kneser_ney_5 --text=essay.txt --weights=0.7,0.3
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_figure('PNG file to draw; default: none')
     parser.add_json()
     flags = parser.parse_args(argv)
-    require(flags.text or not flags.weights, '--weights', flags.weights, 'belongs to --text; nplm mix finds weights')
+    require(flags.text or not flags.weights, '--weights', flags.weights, 'requires --text; nplm mix finds weights')
     text = read_text('--text', expand('--text', flags.text)) if flags.text else ''
     require(bool(text.strip()) or not flags.text, '--text', flags.text, 'holds no words')
 
@@ -103,7 +103,7 @@ def score_text(
     from nplm_jax.inference import scoring
     from nplm_jax.models.mixture import ContextBins, Mixture
 
-    require(not flags.weights or len(folders) > 1, '--weights', flags.weights, 'needs two runs or more')
+    require(not flags.weights or len(folders) > 1, '--weights', flags.weights, 'requires two or more runs')
     loaded = [load_models([folder]) for folder in folders]
     differences = [models.vocabulary.difference(loaded[0].vocabulary, names[0]) for models in loaded]
     difference = next((f'{name}: {found}' for name, found in zip(names, differences) if found), '')

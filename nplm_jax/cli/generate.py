@@ -8,8 +8,8 @@ Prints one text a line, the prompt first. Several runs are mixed, with --weights
 and of a beam search also log10 P of what follows the prompt.
 
 A run with corpus.tokens=pieces, characters or bytes writes line ends too, and `---` stands between two texts. There a
-word is what stands between white space; --max_new_tokens counts tokens, as in Hugging Face transformers. Bytes that are
-no UTF-8 become U+FFFD.
+word is what stands between white space; --max_new_tokens counts tokens, as in Hugging Face transformers. Invalid
+UTF-8 becomes U+FFFD.
 
 --open writes a new word wherever the symbol for rare words is drawn, spelled by what `nplm spell RUN` has trained.
 --temperature, --top_k and --top_p choose among words, not among spellings.
@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> None:
     sampling = {key: value for key, value in sampling.items() if value is not None}
     is_search = flags.greedy or flags.beam is not None
     for key, value in {**sampling, **({'open': True} if flags.open else {})}.items():
-        require(not is_search, f'--{key}', value, 'belongs to sampling; not with --greedy or --beam')
+        require(not is_search, f'--{key}', value, 'cannot be used with --greedy or --beam')
 
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.inference import generation
@@ -71,7 +71,9 @@ def main(argv: Sequence[str]) -> None:
     counts_words = flags.words is not None and tokenizer.is_lossless
     if counts_words:
         require(flags.words >= 1, '--words', flags.words, 'must be 1 or more')
-        require(flags.beam is None, '--words', flags.words, 'a beam search counts tokens here: give --max_new_tokens')
+        require(
+            flags.beam is None, '--words', flags.words, 'beam search counts tokens for this run; use --max_new_tokens'
+        )
     default = _TOKENS if tokenizer.is_lossless else _WORDS
     num_tokens = default if flags.max_new_tokens is None else flags.max_new_tokens
     require(num_tokens >= 1, '--max_new_tokens', num_tokens, 'must be 1 or more')

@@ -66,7 +66,8 @@ def make_text(info: Mapping[str, Any]) -> str:
         for kind, mixed in results.get('mixture', {}).items():
             numbers = {split: mixed[split] for split in ('valid', 'test')}
             lines.append(f'  mixed with the trigram, {kind.replace("_", " ")}: {_pairs(numbers)}')
-        lines += [f'{key.replace("_", " ")}: {_pairs(results[key])}' for key in PER_UNIT if key in results]
+        units = {key: {s: x for s, x in results.get(key, {}).items() if x is not None} for key in PER_UNIT}
+        lines += [f'{key.replace("_", " ")}: {_pairs(numbers)}' for key, numbers in units.items() if numbers]
         for split, size in results.get('sizes', {}).items():
             counts = {unit.replace('utf8_', 'UTF-8 '): count for unit, count in size.items()}
             lines.append(f'{split}: {", ".join(f"{_value(count)} {unit}" for unit, count in counts.items())}')

@@ -125,8 +125,9 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
         elif failed:
             exit_with(1, f'the job ended without a result; resume with: {command}')
         elif experiment.run(config, folder, command):  # the first process's results
-            modules = config_lib.plugin_modules(config_lib.from_config(config), config_lib.LOADED_PLUGINS)
-            print(reporting.next_steps(folder, modules))
+            settings = config_lib.from_config(config)
+            modules = config_lib.plugin_modules(settings, config_lib.LOADED_PLUGINS)
+            print(reporting.next_steps(folder, settings.model.family, modules))
     except loop.Interrupted as stop:
         exit_with(128 + stop.signal_number, f'{stop}; resume with: {command}', collective=True)
     except NonFiniteError as error:

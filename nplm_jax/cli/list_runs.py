@@ -26,7 +26,12 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.utils.io import expand
 
     root = expand('DIR', flags.folder)
-    require(root.is_dir(), 'DIR', flags.folder, 'no such folder; runs lie in runs/ where launch.py was started')
+    require(
+        root.is_dir(),
+        'DIR',
+        flags.folder,
+        'no such folder; runs are in runs/ of the folder in which training was started',
+    )
     runs, damaged = run_table.read_all(catalog.find(root))
     if flags.json:
         print(to_json({'runs': [run_table.describe(run) for run in runs], 'damaged': damaged}))

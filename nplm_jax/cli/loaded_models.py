@@ -58,10 +58,10 @@ class LoadedModels:
         models = []
         for model, settings in zip(self.models, self.settings):
             if not isinstance(model, BackoffModel):
-                families = 'maximum_likelihood, add_delta, backoff, kneser_ney, modified_kneser_ney, imported ones'
+                families = ', '.join(name for name, kind in factory.NGRAM_MODELS.items() if kind.is_backoff)
                 family = settings.model.family
-                kind = f'{FAMILY} over the words of another run' if family == FAMILY else family
-                raise BadInput(f'{flag}: ARPA files hold back-off models ({families}), not {kind}')
+                found = f'{FAMILY} over the words of another run' if family == FAMILY else family
+                raise BadInput(f'{flag}: ARPA files hold back-off models ({families}, imported ones), not {found}')
             models.append(model)
         return models
 

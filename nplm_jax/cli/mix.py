@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> None:
     weights = 'weights of the runs: numbers such as 0.7,0.3, or a JSON file of this command; default: learned'
     parser.add_owned('to', '--weights', default='', help=weights)
     flags = parser.parse_args(argv)
-    require(len(flags.workdir) > 1, 'RUN', flags.workdir[0], 'give two or more')
+    require(len(flags.workdir) > 1, 'RUN', flags.workdir[0], 'expected two or more runs')
     if flags.to:
         _write_arpa(flags, shlex.join(['nplm', 'mix', *argv]))
         return
@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _write_arpa(flags: argparse.Namespace, command: str) -> None:
     """Writes the mixture as one back-off model, and prints its size, and with learned weights its perplexity."""
-    require(bool(flags.output), '--output', '', 'give the ARPA file to write')
+    require(bool(flags.output), '--output', '', 'expected the ARPA file to write')
     path = expand('--output', flags.output)
 
     from nplm_jax.cli.loaded_models import load_models

@@ -22,14 +22,14 @@ def read_weights(text: str, folders: Sequence[str]) -> np.ndarray:
     Raises:
         BadInput: There are not as many weights as runs, or they do not sum to one, or the file is of other runs.
     """
-    require(not text or len(folders) > 1, '--weights', text, 'belongs to two runs or more')
+    require(not text or len(folders) > 1, '--weights', text, 'requires two or more runs')
     weights = [1 / len(folders)] * len(folders)
     if re.fullmatch(r'[-+0-9.eE, ]+', text):
         problem = f'--weights={text!r}: must be numbers with commas between them, or a file'
         weights = finite_numbers(text.split(','), problem)
     elif text:
         weights = _read_file(text, folders)
-    require(len(weights) == len(folders), '--weights', text, f'must be {len(folders)} numbers, one a run')
+    require(len(weights) == len(folders), '--weights', text, f'must be {len(folders)} numbers, one per run')
     return normalize_weights('--weights', text, weights)
 
 
@@ -41,7 +41,7 @@ def _read_file(text: str, folders: Sequence[str]) -> list[float]:
         names = ', '.join(model['folder'] for model in models or ())
     except (KeyError, TypeError, ValueError):
         learned = {}
-    require(bool(learned), '--weights', text, 'is no file that `nplm mix --output=FILE` wrote')
+    require(bool(learned), '--weights', text, 'was not written by `nplm mix --output=FILE`')
     digests = [catalog.digest(catalog.expand_run(folder)) for folder in folders]
     for folder, digest in zip(folders, digests):
         known = f'has no weight for the run in {folder}; it has those of {names}'

@@ -2,18 +2,19 @@
 
 import argparse
 import math
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from nplm_jax.utils import plugins
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import BadInput, did_you_mean, require, require_one_of
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.text import to_json
 
-TEXT_START = """Every command reads a line, a prompt or an item after the paragraph mark <p>, which is not scored, if
-the run's corpus has such marks and the text does not begin with one itself; else after nothing. Where line ends are
-tokens (corpus.tokens=pieces, characters or bytes), it is read after a line end."""
+TEXT_START = """If the run's corpus has paragraph marks, every line, prompt or item is scored after an unscored <p>,
+unless it begins with a mark itself; otherwise it is scored without a context. Where line ends are tokens
+(corpus.tokens=pieces, characters or bytes), it is scored after a line end."""
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -104,7 +105,7 @@ class Parser(argparse.ArgumentParser):
         """Parses flags and positional arguments in any order.
 
         Raises:
-            BadInput: There is no run, or there are too many, or a flag is given without the one that it belongs to.
+            BadInput: There is no run, or there are too many, or a flag is given without the one that it requires.
         """
         flags = self.parse_intermixed_args(args, namespace)
         if modules := getattr(flags, 'plugins', ''):
@@ -115,22 +116,29 @@ class Parser(argparse.ArgumentParser):
                 self.error(f'unrecognized arguments: {" ".join(mistyped)}')
             flags.workdir = [*positional, *(flags.workdir or [])]
             flags.runs = flags.workdir
-            require(bool(flags.workdir), 'RUN', '', f'give the folder of a run: {self.prog} RUN')
+            require(bool(flags.workdir), 'RUN', '', f'expected the folder of a run: {self.prog} RUN')
             one = self._max_runs is None or len(flags.workdir) <= self._max_runs
-            require(one, 'RUN', flags.workdir, 'give one')
-        figure = getattr(flags, 'figure', '')
-        require(not figure or figure.endswith('.png'), '--figure', figure, 'must end in .png')
+            require(one, 'RUN', flags.workdir, 'expected exactly one run')
+        if isinstance(figure := getattr(flags, 'figure', ''), str):  # that of a study has no value
+            require(not figure or figure.endswith('.png'), '--figure', figure, 'must end in .png')
         for action, owner in self._owned:
             value = getattr(flags, action.dest)
             belongs = value == action.default or bool(getattr(flags, owner))
-            require(belongs, f'--{action.dest}', value, f'belongs to --{owner}')
+            require(belongs, f'--{action.dest}', value, f'requires --{owner}')
         return flags
 
     def error(self, message: str) -> NoReturn:
-        """Ends the process. A flag that does not exist is answered by where those that do are listed."""
-        hint = f'; {self.prog} --help lists the flags' if message.startswith('unrecognized arguments') else ''
-        print(message + hint, file=sys.stderr)
+        """Ends the process. A flag that does not exist is answered by the nearest, and by where all are listed."""
+        if match := re.match(r'unrecognized arguments: -*([^\s=]*)', message):
+            known = [name.removeprefix('--') for name in self._option_string_actions if name.startswith('--')]
+            message += f'; {self.prog} --help lists the flags{did_you_mean(match[1], known, prefix="--")}'
+        print(message, file=sys.stderr)
         sys.exit(2)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Raises BadInput for a value that is none of the choices of a flag; argparse calls this."""
+        if action.choices is not None:
+            require_one_of('/'.join(action.option_strings) or action.dest, value, action.choices)
 
 
 def _finite(text: str) -> float:

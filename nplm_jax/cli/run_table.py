@@ -53,27 +53,21 @@ def text_of(run: Run) -> str:
 
 def describe(run: Run) -> dict[str, Any]:
     """Returns the row of a run, for JSON."""
+    from nplm_jax.runs import keys
+
     results = run.results or {}
     return {
         'folder': str(run.folder),
         'name': run.settings.name,
         'state': run.state,
         'corpus': run.settings.corpus.name,
-        'model': model_of(run),
+        'model': keys.describe_model(run.settings.model),
         'vocabulary': results.get('vocabulary'),
         'perplexity': {split: run.perplexity(split) for split in SPLITS},
         **{key: results.get(key, {}).get('test') for key in PER_UNIT},
         'seconds': None if run.imported else results.get('seconds'),
         'date': run.date,
     }
-
-
-def model_of(run: Run) -> str:
-    """Returns the family and the order, and the sizes of a network."""
-    model, results = run.settings.model, run.results or {}
-    network = 'parameters' in results or (run.folder / 'checkpoints').is_dir()
-    sizes = f' m={model.m} h={model.h}' if network else ''
-    return f'{model.family} n={model.n}{sizes}'
 
 
 def best_rows(columns: Sequence[float | None], groups: Sequence[str]) -> set[int]:

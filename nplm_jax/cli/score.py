@@ -1,14 +1,15 @@
 r"""How likely a text is, in the columns of KenLM's `query`.
 
     nplm score runs/NAME < text
-    nplm score runs/NAME --summary < large_text
+    nplm score runs/NAME --summary < text
     nplm score runs/NAME --open < text
 
-Reads stdin. Prints for each line `word=id length log10p`, separated by tabs, then its total and the number of its words
-outside the vocabulary (OOV, id 0, scored as the one word <rare>); at the end the perplexity of all lines and the OOV
-rate, the share of such words; and unless some are unknown, the perplexity per word and the bits per character and per
-byte, by which models with different tokens can be compared. `length` is that of the n-gram that predicts the word, for
-a back-off model the longest that it has. Several runs are mixed, with --weights. --summary prints the end alone.
+Reads at most 256 MB from stdin. Prints for each line `word=id length log10p`, separated by tabs, then its total and the
+number of its words outside the vocabulary (OOV, id 0, scored as the one word <rare>); at the end the perplexity of all
+lines and the OOV rate, the share of such words; and unless some are unknown, the perplexity per word and the bits per
+character and per byte, by which models with different tokens can be compared. `length` is that of the n-gram that
+predicts the word, for a back-off model the longest that it has. Several runs are mixed, with --weights. --summary
+prints the end alone.
 
 Text is cut into words as the corpus of the first run was; if that came with its punctuation split off, as Brown did,
 punctuation is split off where the vocabulary needs it. --tokens=whitespace is for text that is tokenized already.
@@ -25,6 +26,7 @@ bytes), --end scores the line end, --stream every one, and a token shows a blank
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -175,6 +177,7 @@ def summarize(
         sizes = (sum(map(len, texts)) + ends, sum(len(text.encode()) for text in texts) + ends)
         size = Size(total.tokens, num_words, *sizes)
         numbers = per_unit(-total.log10_p * scoring.LOG_10, size)
+        numbers = {key: number for key, number in numbers.items() if not math.isnan(number)}
         rows += [(key, number, key.replace('_', ' ').capitalize(), '.6f') for key, number in numbers.items()]
     return rows
 
@@ -183,7 +186,7 @@ def read_stdin() -> str:
     """Returns the text on stdin. Raises BadInput if it is too large, not UTF-8 or without words."""
     data = sys.stdin.buffer.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
-        raise BadInput(f'stdin: more than {_MAX_BYTES:,} bytes; cut it into parts')
+        raise BadInput(f'stdin: larger than {_MAX_BYTES // 2**20} MB; cut it into parts at line ends')
     text = decode('stdin', data)
     if not text.strip():
         raise BadInput('stdin: holds no words')

@@ -6,8 +6,8 @@
     nplm train my_config.py:large
 
 CONFIG is the name of a config of this package, or the path of a file with a function `get_config`; ROW is one of its
-rows. The output directory is runs/NAME by default. The same command resumes a run that was stopped. The flags of
-launch.py work as well: --distributed with --coordinator, --processes, --process_id and --heartbeat for several
+rows. The output directory is runs/NAME by default. The same command resumes a run that was stopped.
+Further flags: --distributed with --coordinator, --processes, --process_id and --heartbeat for several
 processes, --launcher with --slurm for a job. Prints a table of perplexities. Exit codes: 0 finished, 1 failed, 2 bad
 input, 130 (Ctrl-C) or 143 (SIGTERM) stopped with everything saved.
 """

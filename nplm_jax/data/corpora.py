@@ -20,7 +20,7 @@ from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils import mapped_arrays, plugins
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import BadInput, require, require_one_of
 from nplm_jax.utils.io import expand
 
 _SEARCHED = 2**16  # words in which the end of a line is searched at once
@@ -139,13 +139,12 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
     _require_words(parts, prepared, settings)
     train, valid, test = _split(prepared.lengths, settings)
     if has_lines := parts[0].has_lines and prepared.tokenizer.boundary_tokens:
-        starts = [_next_line(prepared.stream, span.start) for span in (valid, test)]
-        train, valid, test = map(Span, (0, *starts), (*starts, test.stop))
+        ends = [_next_line(prepared.stream, span.stop) for span in (train, valid, test)]
+        train, valid, test = map(Span, (0, *ends), ends)
     corpus = Corpus(train, valid, test, prepared.stream, prepared.tokenizer, has_lines)
     for name, span in corpus.splits.items():
         if len(span) < 1:
-            sizes = f'corpus.train={settings.train:g}, corpus.valid={settings.valid:g}'
-            raise BadInput(f'{sizes}: leave no {name} words; the corpus has {len(corpus):,} words')
+            raise BadInput(f'{_sizes(settings)}: leave no {name} words; the corpus has {len(corpus):,} words')
     return corpus
 
 
@@ -179,24 +178,42 @@ def _reader(settings: CorpusSettings) -> _Reader:
     if plugins.is_path(settings.name):
         plugins.load_function('corpus.name', settings.name)
         return _PLUGIN
-    allowed = f'must be one of {", ".join(_CORPORA)}, or {plugins.IMPORT_PATH}'
-    require(settings.name in _CORPORA, 'corpus.name', settings.name, allowed)
+    require_one_of('corpus.name', settings.name, _CORPORA, f', or {plugins.IMPORT_PATH}')
     return _CORPORA[settings.name]
 
 
 def _split(lengths: Sequence[int], settings: CorpusSettings) -> Sequence[Span]:
-    """Returns the spans of the parts, or of one stream that is split in order.
-
-    `settings.train` and `.valid` below 1 are fractions of the stream, else numbers of words.
-    """
+    """Returns the spans of the parts, or of one stream that is split in order."""
     if settings.name == 'sentences':
         return [Span(0, lengths[0])] * 3
     if len(lengths) == 1:
-        train, valid = (round(s * lengths[0]) if s < 1 else int(s) for s in (settings.train, settings.valid))
-        ends = [min(end, lengths[0]) for end in (0, train, train + valid, lengths[0])]
+        ends = _bounds(settings, lengths[0])
     else:
         ends = [0, *itertools.accumulate(lengths)]
     return list(map(Span, ends, ends[1:]))
+
+
+def _bounds(settings: CorpusSettings, num_words: int) -> list[int]:
+    """Returns where the training set of a stream begins, and where the training, validation and test sets end.
+
+    `settings.train`, `.valid` and `.test` below 1 are fractions of the stream, else numbers of words; a test set of 0
+    is the rest.
+
+    Raises:
+        BadInput: The three sets together are longer than the stream.
+    """
+    sizes = (settings.train, settings.valid, settings.test)
+    ends = [0, *itertools.accumulate(round(size * num_words) if size < 1 else int(size) for size in sizes)]
+    if not settings.test:
+        ends[-1] = max(ends[-1], num_words)
+    elif ends[-1] > num_words + 1:  # more than rounding three fractions adds
+        raise BadInput(f'{_sizes(settings)}: are {ends[-1]:,} words together; the corpus has {num_words:,} words')
+    return [min(end, num_words) for end in ends]
+
+
+def _sizes(settings: CorpusSettings) -> str:
+    keys = ('train', 'valid', 'test') if settings.test else ('train', 'valid')
+    return ', '.join(f'corpus.{key}={getattr(settings, key):g}' for key in keys)
 
 
 def _next_line(stream: WordStream, position: int) -> int:
@@ -212,12 +229,9 @@ def _next_line(stream: WordStream, position: int) -> int:
 def _split_text(part: Part, settings: CorpusSettings) -> list[Part]:
     """Splits a text in order into the training, validation and test texts, before tokens are learned from the first.
 
-    `settings.train` and `.valid` below 1 are fractions of the words, else numbers of words; white space of ASCII
-    separates words.
+    The numbers of words are those that white space of ASCII separates.
     """
-    num_words = sum(sources.count_words(piece.text) for piece in part.read())
-    ends = [round(s * num_words) if s < 1 else int(s) for s in (settings.train, settings.valid)]
-    bounds = [0, ends[0], sum(ends), num_words]
+    bounds = _bounds(settings, sum(sources.count_words(piece.text) for piece in part.read()))
     reads = [functools.partial(sources.read_words, part.read, *bound) for bound in zip(bounds, bounds[1:])]
     made = [part._replace(read=read, files=(), choices=(*part.choices, *bounds), key='') for read in reads]
     return [made[0]._replace(files=part.files, key=part.key), *made[1:]]

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import tqdm
 
 from nplm_jax.data import prepared_texts, sources
 from nplm_jax.data.formats import COMPRESSIONS, TABLES
@@ -19,6 +18,7 @@ from nplm_jax.data.tokenizers.tokenizer import Tokenizer, check_tokens
 from nplm_jax.data.word_stream import TypeNumbers, WordStream, renumber
 from nplm_jax.utils import plugins
 from nplm_jax.utils.processes import map_in_processes, num_processors
+from nplm_jax.utils.progress import ProgressBar
 
 MIN_CACHED_BYTES = 2**24  # of a text that is tokenized by several processes, and kept in the cache
 COMPRESSION = 8  # bytes of text in a compressed byte, about
@@ -44,14 +44,7 @@ def prepare(parts: Sequence[Part], tokenizer: Tokenizer, name: str) -> PreparedT
         return tokenize([part.read for part in parts], tokenizer)
 
     def make(write: Callable[[np.ndarray], Any]) -> PreparedText:
-        with tqdm.tqdm(
-            desc='tokenizing',
-            total=num_bytes if is_plain_text else None,
-            disable=None,
-            unit='B',
-            unit_scale=True,
-            dynamic_ncols=True,
-        ) as bar:
+        with ProgressBar(num_bytes if is_plain_text else None, 'tokenizing', ' bytes') as bar:
             watched = [functools.partial(_watch, part.read, bar) for part in parts]
             return tokenize(watched, tokenizer, min(num_processors(), MAX_PROCESSES), write)
 
@@ -98,7 +91,7 @@ def _tokenize_piece(tokenizer: Tokenizer, piece: Piece) -> WordStream:
     return tokenizer.read(*piece)
 
 
-def _watch(read: Callable[[], Iterable[Piece]], bar: tqdm.tqdm) -> Iterator[Piece]:
+def _watch(read: Callable[[], Iterable[Piece]], bar: ProgressBar) -> Iterator[Piece]:
     """Reads pieces, and advances the progress bar by their bytes."""
     for piece in read():
         yield piece

@@ -25,12 +25,12 @@ def describe_oov(share: float, words: str = 'words') -> str:
 
     Examples:
         >>> describe_oov(0.25)
-        'warning: 25.0% of the words are unknown (<rare>), more than 5%: the perplexity says little about the text'
+        'warning: 25.0% of the words are unknown (<rare>), more than 5%: perplexity is not meaningful here'
     """
     if share <= MAX_OOV:
         return ''
     unknown = f'{share:.1%} of the {words} are unknown ({RARE}), more than {MAX_OOV:.0%}'
-    return f'warning: {unknown}: the perplexity says little about the text'
+    return f'warning: {unknown}: perplexity is not meaningful here'
 
 
 def few_blanks(texts: Iterable[str]) -> float | None:
@@ -38,6 +38,11 @@ def few_blanks(texts: Iterable[str]) -> float | None:
     text = ' '.join(' '.join(texts).split())
     blanks = text.count(' ') / max(len(text), 1)
     return None if len(text) < _MIN_CHARACTERS or blanks >= _MIN_BLANKS else blanks
+
+
+def has_words(num_words: int, num_characters: int) -> bool:
+    """Tells whether a text has blanks between its words, by the measure of `few_blanks`."""
+    return num_words > 0 and (num_characters < _MIN_CHARACTERS or num_words >= _MIN_BLANKS * num_characters)
 
 
 def describe_blanks(texts: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Size
+from nplm_jax.data.text_checks import has_words
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import NonFiniteError, require
 
@@ -56,15 +57,16 @@ def per_unit(nll: float, size: Size) -> dict[str, float]:
         size: The size of the text.
 
     Returns:
-        `perplexity_per_word`, `bits_per_character` and `bits_per_byte`; nan for a text without words.
+        `perplexity_per_word`, `bits_per_character` and `bits_per_byte`; nan for a text without words. The perplexity
+        per word is nan for a text without blanks between words too, in which a sentence would be a word.
 
     Examples:
         >>> per_unit(8 * math.log(2), Size(tokens=6, words=8, characters=8, utf8_bytes=16))
         {'perplexity_per_word': 2.0, 'bits_per_character': 1.0, 'bits_per_byte': 0.5}
     """
-    bits = nll / math.log(2)
+    bits, are_words = nll / math.log(2), has_words(size.words, size.characters)
     return {
-        'perplexity_per_word': nll_to_perplexity(nll / size.words) if size.words else math.nan,
+        'perplexity_per_word': nll_to_perplexity(nll / size.words) if are_words else math.nan,
         'bits_per_character': bits / size.characters if size.characters else math.nan,
         'bits_per_byte': bits / size.utf8_bytes if size.utf8_bytes else math.nan,
     }

@@ -14,7 +14,7 @@ from nplm_jax.models.residual import Residual
 from nplm_jax.models.window_lstm import WindowLstm
 from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.utils import plugins
-from nplm_jax.utils.errors import require
+from nplm_jax.utils.errors import require_one_of
 
 BODIES: dict[str, type[Body]] = {
     'nplm': Window,
@@ -46,6 +46,5 @@ def model_files(settings: Settings) -> dict[str, str]:
 
 def check_family(settings: ModelSettings, ngram_models: Iterable[str]) -> None:
     """Raises BadInput if `model.family` names neither a body nor a count-based model."""
-    known = is_network(settings) or settings.family in ngram_models
-    allowed = f'must be one of {", ".join((*BODIES, *ngram_models))}, or {plugins.IMPORT_PATH}'
-    require(known, 'model.family', settings.family, allowed)
+    if not is_network(settings):
+        require_one_of('model.family', settings.family, (*BODIES, *ngram_models), f', or {plugins.IMPORT_PATH}')

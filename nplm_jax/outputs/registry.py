@@ -10,7 +10,7 @@ from nplm_jax.outputs.softmax import FullSoftmax
 from nplm_jax.outputs.tree import TreeSoftmax
 from nplm_jax.outputs.two_level import TwoLevelSoftmax
 from nplm_jax.utils import plugins
-from nplm_jax.utils.errors import require
+from nplm_jax.utils.errors import require_one_of
 
 OUTPUT_LAYERS: dict[str, type[OutputLayer]] = {
     'full': FullSoftmax,
@@ -25,6 +25,5 @@ def output_layer_class(settings: OutputSettings) -> type[OutputLayer]:
     """Returns the class that `output.kind` names. Raises BadInput for an unknown name or a plug-in that is no layer."""
     if plugins.is_path(settings.kind):
         return plugins.load_class('output.kind', settings.kind, OutputLayer)
-    allowed = f'must be one of {", ".join(OUTPUT_LAYERS)}, or {plugins.IMPORT_PATH}'
-    require(settings.kind in OUTPUT_LAYERS, 'output.kind', settings.kind, allowed)
+    require_one_of('output.kind', settings.kind, OUTPUT_LAYERS, f', or {plugins.IMPORT_PATH}')
     return OUTPUT_LAYERS[settings.kind]

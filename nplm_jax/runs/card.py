@@ -86,7 +86,7 @@ def _table(results: Mapping[str, Any]) -> str:
     """Returns the perplexities and the bits of the held-out parts."""
     rows = [['perplexity per token', *(_number(results['perplexity'][split]) for split in ('valid', 'test'))]]
     for key in PER_UNIT:
-        if key in results:
+        if any(value is not None for value in results.get(key, {}).values()):
             rows.append([key.replace('_', ' '), *(_number(results[key][split]) for split in ('valid', 'test'))])
     return markdown_table(['', 'validation', 'test'], rows)
 

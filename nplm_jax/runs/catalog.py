@@ -12,8 +12,9 @@ from typing import Any
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.runs import packed
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, did_you_mean
 from nplm_jax.utils.io import expand, read_bytes, read_json
+from nplm_jax.utils.shell import command_line, nplm_command
 from nplm_jax.utils.text import null_to_inf
 
 RUNS = 'runs'  # where runs lie unless --workdir says otherwise
@@ -137,7 +138,7 @@ def read_run(folder: pathlib.Path) -> Run:
         raise BadInput(f'{folder / CONFIG}: cannot be read ({error})') from None
     results = read_json(folder / RESULTS) if (folder / RESULTS).is_file() else None
     if results is not None and not is_complete(results):
-        raise BadInput(f'{folder / RESULTS}: damaged; run the same launch.py command again to evaluate the run again')
+        raise BadInput(f'{folder / RESULTS}: damaged; run the training command again to evaluate the run again')
     return Run(folder, settings, results)
 
 
@@ -157,13 +158,17 @@ def find(root: pathlib.Path) -> list[pathlib.Path]:
 
 def suggest(wrong: pathlib.Path) -> str:
     """Says what to give instead of a path without a run: the finished runs below it, or else those below runs/."""
+    if wrong.is_file() and wrong.suffix.lower() == '.arpa':
+        run = f'{RUNS}/{wrong.stem}'
+        to_run = command_line([*nplm_command(), 'import', 'arpa', wrong, f'--workdir={run}'])
+        return f'it is an ARPA file; make a run of it with: {to_run}; then give {shlex.quote(run)}'
     if wrong.is_file():
         return f'it is a file; nplm score RUN < {shlex.quote(str(wrong))} scores its text'
     lists = ([str(f) for f in find(root) if is_finished(f)] for root in (wrong, pathlib.Path(RUNS)))
     if not (finished := next(filter(None, lists), [])):
-        return 'train one with python launch.py'
+        return f'train one with: {command_line([*nplm_command(), "train", "sentences"])}'
     more = f' and {len(finished) - _MAX_SUGGESTED} more (nplm runs)' if len(finished) > _MAX_SUGGESTED else ''
-    return f'finished runs: {", ".join(finished[:_MAX_SUGGESTED])}{more}'
+    return f'finished runs: {", ".join(finished[:_MAX_SUGGESTED])}{more}{did_you_mean(wrong, finished)}'
 
 
 def is_complete(results: Mapping[str, Any]) -> bool:

@@ -1,6 +1,5 @@
 """What stands behind --config: the files, mistakes as one line, the resolved config as text. Imports no JAX."""
 
-import difflib
 import importlib.util
 import itertools
 import pathlib
@@ -17,7 +16,7 @@ from ml_collections import ConfigDict
 from nplm_jax import config as config_lib
 from nplm_jax.config import FIELDS, is_option
 from nplm_jax.utils.checked_fields import list_fields
-from nplm_jax.utils.errors import BadInput, first_line
+from nplm_jax.utils.errors import BadInput, did_you_mean, first_line
 
 _ROOT = pathlib.Path(__file__).parents[1]  # the package
 # The configs of the repository, which a wheel carries in the package.
@@ -103,13 +102,9 @@ def check_keys(argv: Sequence[str]) -> None:
 
 def describe_unknown_key(key: str) -> str:
     """Says that no key is called `key`, and what is allowed in its section; of an unknown section, what is near it."""
-    section, _, name = key.partition('.')
-    if allowed := [known for known in FIELDS if known.startswith(f'{section}.')]:
-        return f'unknown key; allowed here: {", ".join(allowed)}'
-    last = name.rpartition('.')[2] or section
-    near = [known for known in FIELDS if known.rpartition('.')[2] == last] or difflib.get_close_matches(key, FIELDS)
-    suggestion = f'did you mean {" or ".join(near)}? ' if near else ''
-    return f'unknown key; {suggestion}--print_config lists all keys'
+    allowed = [known for known in FIELDS if known.startswith(f'{key.partition(".")[0]}.')]
+    where = f'allowed here: {", ".join(allowed)}' if allowed else '--print_config lists all keys'
+    return f'unknown key; {where}{did_you_mean(key, FIELDS, dotted=True)}'
 
 
 def explain(error: BaseException, argv: Sequence[str]) -> str:
@@ -125,8 +120,10 @@ def explain(error: BaseException, argv: Sequence[str]) -> str:
             for match in filter(None, map(_OVERRIDE.match, argv))
             if ',' in (match[2] or '') and match[0] in str(error)
         )
-        if isinstance(error, flags.UnrecognizedFlagError) and '.' in error.flagname:
-            return f'{first_line(error)}; set a config key with --config.{error.flagname}'
+        if isinstance(error, flags.UnrecognizedFlagError):
+            known = [*flags.FLAGS, *(f'config.{key}' for key in FIELDS)]
+            near = did_you_mean(error.flagname, known, prefix='--', dotted=True)
+            return f'--{error.flagname}: unknown flag; --help lists the flags, --print_config the config keys{near}'
         return first_line(error) + next(hints, '')
     while error.__context__:  # ml_collections and Absl raise what a config file raised again, as a traceback's text
         error = error.__context__
@@ -136,7 +133,8 @@ def explain(error: BaseException, argv: Sequence[str]) -> str:
     path = words[words.index('--config') + 1] if '--config' in words[:-1] else ''
     if not pathlib.Path(path.partition(':')[0]).is_file():
         known = sorted(file.stem for file in _CONFIGS.glob('[a-z]*.py') if file.stem != 'rows')
-        return f'--config={path}: no such config; available: {", ".join(known)}, or the path of a config file'
+        near = did_you_mean(pathlib.PurePath(path.partition(':')[0]).stem, known)
+        return f'--config={path}: no such config; available: {", ".join(known)}, or the path of a config file{near}'
     if 'positional argument' in str(error):
         return f'--config={path}: this config has no rows; omit the colon and what follows'
     return f'--config={path}: {type(error).__name__}: {first_line(error)}'

@@ -1,13 +1,10 @@
-"""What a finished model is measured by: its perplexity, alone and mixed with the trigram, and its next words.
+"""What a finished model is measured by: its perplexity, alone and mixed with the trigram, and its next words."""
 
-A bar moves meanwhile where stderr is a terminal.
-"""
-
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import tqdm
 
 from nplm_jax.config import EvalSettings
 from nplm_jax.data.corpora import Span
@@ -17,6 +14,7 @@ from nplm_jax.inference.perplexity import Score, evaluate, evaluate_sample, per_
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import interpolated
+from nplm_jax.utils.progress import ProgressBar
 from nplm_jax.utils.text import markdown_table
 
 _MAX_WORDS = 100  # of the test words, for a table of predicted words
@@ -42,6 +40,8 @@ def measure(
 ) -> dict[str, Any]:
     """Computes the perplexity of a model on the three splits, exact or of the samples that the settings ask for.
 
+    Says which words are predicted before it begins, and shows progress.
+
     Args:
         model: Any model.
         data: The corpus.
@@ -56,7 +56,11 @@ def measure(
     totals = {name: min(num_words[name], len(span)) or len(span) for name, span in data.splits.items()}
     is_sample = any(totals[name] < len(data.splits[name]) for name in ('valid', 'test'))
     total = sum(totals.values()) - sum(map(len, known or ()))
-    with tqdm.tqdm(total=total, disable=None, unit=' words', unit_scale=True, dynamic_ncols=True) as bar:
+    sizes = ', '.join(f'{totals[name]:,} {name}' for name in num_words)
+    print(
+        f'Evaluating on {sizes} words{", and mixing with the trigram" if trigram and not is_sample else ""}', flush=True
+    )
+    with ProgressBar(total, '', ' words', file=sys.stdout) as bar:
         cached, scores = mixture.CachedScores(model, known, bar.update), {}
         for name, num_sampled in num_words.items():  # the quick ones first, so that the time that is left shows soon
             bar.set_description(f'evaluating on the {name} words')

@@ -1,12 +1,13 @@
 """Finds the config keys that a run reads, by its family, output layer, optimizer and tokens, and refuses others."""
 
+import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from nplm_jax import config as config_lib
-from nplm_jax.config import FIELDS, Settings
+from nplm_jax.config import FIELDS, ModelSettings, Settings
 from nplm_jax.data.tokenizers.registry import OF_TOKENIZERS, tokenizer_class
 from nplm_jax.models.ngram.factory import NGRAM_MODELS
 from nplm_jax.models.registry import body_class, check_family, is_network
@@ -15,6 +16,7 @@ from nplm_jax.training import optimizers
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.plugins import is_path
 
+_SHAPE = {'n': None, 'm': None, 'h': None, 'layers': 1, 'direct': False}  # each with the value that is not named
 CHOICES = ('model.family', 'output.kind', 'optimizer.name', 'corpus.tokens')
 _OF_FAMILIES = ('model', 'recurrent', 'mogrifier', 'residual', 'ngram')  # sections whose keys the family reads
 _OF_NETWORKS = ('output', 'optimizer', 'train')  # sections that only networks read
@@ -22,6 +24,27 @@ _OF_SOFTMAX = {
     'train.suffix_smoothing',
     'train.calibrate',
 }  # keys that only output layers with a softmax over all words read
+
+
+def family_keys(model: ModelSettings) -> frozenset[str]:
+    """Returns the keys that the family reads; none of an unknown one."""
+    if not is_network(model):
+        return NGRAM_MODELS[model.family].keys if model.family in NGRAM_MODELS else frozenset()
+    return frozenset(body_class(model).keys)
+
+
+def describe_model(model: ModelSettings, imports: bool = False) -> str:
+    """Returns the family and what gives its shape: `lstm m=200 h=200`.
+
+    Args:
+        model: The settings. Of the keys of the shape those that the family reads are named.
+        imports: Whether a plug-in may be imported, which tells the keys that it reads. Its options are named anyway.
+    """
+    read = family_keys(model) if imports or not is_path(model.family) else frozenset()
+    shape = {key: getattr(model, key) for key in _SHAPE if f'model.{key}' in read}
+    options = dict(model.options) if isinstance(model.options, Mapping) else dataclasses.asdict(model.options)
+    values = {key: value for key, value in shape.items() if value != _SHAPE[key]} | options
+    return ' '.join([model.family, *(f'{key}={value}' for key, value in values.items())])
 
 
 def readers(settings: Settings) -> dict[str, frozenset[str]]:
@@ -34,9 +57,9 @@ def readers(settings: Settings) -> dict[str, frozenset[str]]:
     output = output_layer_class(settings.output)
     of_tokens = {'corpus.tokens': frozenset(tokenizer_class(settings.corpus.tokens).keys)}
     if not is_network(settings.model):
-        return {'model.family': NGRAM_MODELS[settings.model.family].keys, **of_tokens}
+        return {'model.family': family_keys(settings.model), **of_tokens}
     return {
-        'model.family': frozenset(body_class(settings.model).keys) | {'model.unigram_bias'},
+        'model.family': family_keys(settings.model) | {'model.unigram_bias'},
         'output.kind': frozenset(output.keys) | (_OF_SOFTMAX if output.takes_new_words else set()),
         'optimizer.name': frozenset(f'optimizer.{key}' for key in optimizers.rule_of(settings.optimizer).keys),
         **of_tokens,
@@ -72,8 +95,9 @@ def check(settings: Settings) -> None:
         return
     values, choice = config_lib.to_flat(settings), next(iter(unread.values()))
     keys = ', '.join(f'{key}={values[key]!r}' for key in unread if unread[key] == choice)
-    read = ', '.join(key for key in FIELDS if key in readers(settings)[choice])
-    raise BadInput(f'{keys}: not read by {choice}={values[choice]}, which reads {read}')
+    options = () if choice == 'corpus.tokens' else (f'{choice.partition(".")[0]}.options.',)  # of a plug-in
+    read = [key for key in values if key in readers(settings)[choice] or key.startswith(options)]
+    raise BadInput(f'{keys}: not read by {choice}={values[choice]}, which reads {", ".join(read)}')
 
 
 def resets(config: ConfigDict | Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:

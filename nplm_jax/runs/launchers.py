@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import BadInput, did_you_mean, require
 from nplm_jax.utils.processes import free_port
 
 # What a user may set for SLURM jobs: options of sbatch, and `setup`, shell code that runs before the command.
@@ -58,8 +58,9 @@ def parse_slurm_options(texts: Iterable[str]) -> dict[str, str]:
     options: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition('=')
-        allowed = f'must be KEY=VALUE, with a key of {", ".join(sorted(INTEGER_OPTIONS + STRING_OPTIONS))}'
-        require(bool(equals and value) and key in INTEGER_OPTIONS + STRING_OPTIONS, '--slurm', text, allowed)
+        keys = sorted(INTEGER_OPTIONS + STRING_OPTIONS)
+        allowed = f'must be KEY=VALUE, with a key of {", ".join(keys)}{did_you_mean(key, set(keys) - {key})}'
+        require(bool(equals and value) and key in keys, '--slurm', text, allowed)
         is_valid = key in STRING_OPTIONS or (value.isdecimal() and int(value) > 0)
         require(is_valid, '--slurm', text, 'must be an integer above 0')
         options[key] = value

@@ -87,7 +87,7 @@ def _check(path: pathlib.Path, file: IO[bytes]) -> str:
     if int(match[1]) != FORMAT:
         raise BadInput(f'RUN={str(path)!r}: format {int(match[1])} of packed models; this version reads {FORMAT}')
     if match[2].decode() != _digest(file):
-        raise BadInput(f'RUN={str(path)!r}: damaged (its checksum is wrong); pack or download it again')
+        raise BadInput(f'RUN={str(path)!r}: damaged (checksum mismatch); pack or download it again')
     return match[2].decode()
 
 
@@ -97,7 +97,7 @@ def _check_members(path: pathlib.Path, entries: Iterable[zipfile.ZipInfo], size:
     for entry in entries:
         is_plain = stat.S_ISREG(entry.external_attr >> 16) and entry.compress_type == zipfile.ZIP_STORED
         if not _MEMBER.fullmatch(entry.filename) or not is_plain or entry.filename in names:
-            raise BadInput(f'RUN={str(path)!r}: has the member {entry.filename[:100]!r}, which no model has')
+            raise BadInput(f'RUN={str(path)!r}: unexpected file {entry.filename[:100]!r} in the archive')
         names.add(entry.filename)
         size -= entry.file_size
     if size < 0:

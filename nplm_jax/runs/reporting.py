@@ -4,16 +4,17 @@ Dims: S updates of a chunk.
 """
 
 import contextlib
+import importlib.util
 import json
 import math
 import pathlib
 import socket
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tqdm
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import scalar
@@ -21,34 +22,38 @@ from tensorboardX.summary import scalar
 from nplm_jax.data.text_checks import describe_oov
 from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.inference.perplexity import nll_to_perplexity
-from nplm_jax.runs.catalog import PER_UNIT, SPLITS, has_numbers
+from nplm_jax.models.ngram.factory import NGRAM_MODELS
+from nplm_jax.runs.catalog import PER_UNIT, RESULTS, SPLITS, has_numbers, is_finished
 from nplm_jax.training import reporter
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import decode_lines, parse_json, read_bytes, write_atomically
+from nplm_jax.utils.progress import ProgressBar, about
 from nplm_jax.utils.shell import command_line, nplm_command
 from nplm_jax.utils.text import markdown_table, null_to_inf, to_json
 
 _SECONDS_OF_RATE = 5.0  # of training, after which it is said how long the rest will take
+_EXPLORER = {'nicegui': 'nicegui', 'sklearn': 'scikit-learn'}  # what it needs: packages by module
 _MIXTURES = (
-    'mixture weights: fixed, 0.5 each; learned, one pair for all words; by frequency, one pair for each range of\n'
-    'context frequencies; the last two are fitted to the validation words'
+    'The mixture weights are 0.5 each (fixed), or fitted to valid: one pair (learned), or one pair per range of\n'
+    'context frequencies (by frequency).'
 )
 
 
 class Reporter(reporter.Reporter):
-    """Writes metrics.jsonl and TensorBoard events, and moves a progress bar; see `training.reporter.Reporter`.
+    """Writes metrics.jsonl and TensorBoard events, and shows progress; see `training.reporter.Reporter`.
 
     A resumed run drops the lines after its checkpoint, so that each update is reported once. Its first training
     perplexity is that of the updates since the checkpoint. The events are written again from the lines that are left.
     """
 
-    def __init__(self, folder: pathlib.Path, name: str = '') -> None:
-        """Takes the run's folder, and its name where several runs are shown at once."""
+    def __init__(self, folder: pathlib.Path, name: str = '', clock: Callable[[], float] = time.monotonic) -> None:
+        """Takes the run's folder, its name where several runs are shown at once, and a clock for lines of progress."""
         self._folder = folder
         self._label = name and f'{name}: '
         self._path = folder / 'metrics.jsonl'
+        self._clock = clock
         self._nll: list[np.ndarray] = []  # of the updates since the last line
         self._timed: dict[int, tuple[int, float]] = {}  # by size: chunks after the first, which compiles, and seconds
         self._time_is_known = False
@@ -70,33 +75,36 @@ class Reporter(reporter.Reporter):
         started = time.time() - progress.seconds
         for row in rows:
             self._add_events(row, started + row['seconds'])
-        # Where stderr is not a terminal (disable=None), the bar is silent, and only the lines of `validated` are shown.
         if progress.step:
             then = '; training is finished' if progress.finished else f' of {schedule.total_steps:,}'
-            print(f'{self._label}resumed at epoch {self._epoch(progress):.2f}, after update {progress.step:,}{then}')
-        self._bar = tqdm.tqdm(
-            total=schedule.total_steps * batch_size,
-            initial=progress.step * batch_size,
-            disable=None,
-            unit=' words',
-            unit_scale=True,
-            dynamic_ncols=True,
+            resumed = f'resumed at epoch {self._epoch(progress):.2f}, after update {progress.step:,}{then}'
+            print(f'{self._label}{resumed}', flush=True)
+        total, initial = schedule.total_steps * batch_size, progress.step * batch_size
+        self._bar = ProgressBar(
+            total,
+            f'{self._label}epoch {self._epoch(progress):.2f}',
+            ' words',
+            initial,
+            sys.stdout,
+            self._clock,
             smoothing=0.05,
         )
 
     def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
-        """Moves the bar, and writes a line where one is due.
+        """Moves the bar, and writes a line of metrics.jsonl where one is due.
 
         Args:
             progress: How far the run is after a chunk.
             nll_S: The mean NLL of each of its batches, nats a word.
         """
         self._nll.append(nll_S)
+        is_due = self._schedule.is_due(self._schedule.log_every, progress.step - nll_S.size, progress.step)
+        if is_due or self._bar.line_is_due:
+            train = nll_to_perplexity(float(np.concatenate(self._nll).mean()))
+            self._bar.set_description(f'{self._label}epoch {self._epoch(progress):.2f}, train perplexity {train:.1f}')
         self._bar.update(nll_S.size * self._batch_size)
         self._estimate_time(progress, nll_S.size)
-        if self._schedule.is_due(self._schedule.log_every, progress.step - nll_S.size, progress.step):
-            train = nll_to_perplexity(float(np.concatenate(self._nll).mean()))
-            self._bar.set_description(f'{self._label}epoch {self._epoch(progress):.2f}, perplexity {train:.1f}')
+        if is_due:
             self._write(
                 progress,
                 train_perplexity=train,
@@ -114,6 +122,11 @@ class Reporter(reporter.Reporter):
             f'{self._label}epoch {self._epoch(progress):.2f}: valid perplexity {valid:.2f} ({note}), '
             f'{progress.seconds:.0f} s'
         )
+
+    def postprocessed(self, what: str, before: float, after: float) -> None:
+        """Shows the validation perplexity before and after."""
+        change = ' to '.join(f'{nll_to_perplexity(nll):.2f}' for nll in (before, after))
+        self._bar.write(f'{self._label}{what} changed the valid perplexity from {change}')
 
     def close(self) -> None:
         """Flushes and closes what `start` opened. On a full disk every file is closed, and the error raised at last."""
@@ -138,9 +151,8 @@ class Reporter(reporter.Reporter):
         remaining = (self._schedule.total_steps - progress.step) / rate
         if remaining > _SECONDS_OF_RATE:
             last = self._schedule.total_steps / self._schedule.steps_per_epoch
-            about = f'{remaining / 60:.0f} minutes' if remaining > 90 else f'{remaining:.0f} seconds'
             self._bar.write(
-                f'{self._label}about {about} of training left to epoch {last:g} (plus validation), at '
+                f'{self._label}{about(remaining)} of training left to epoch {last:g} (plus validation), at '
                 f'{rate * self._batch_size:,.0f} words/s'
             )
 
@@ -213,8 +225,8 @@ def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
         paper: The section `paper.*` of its config; its row is shown below where it has one.
 
     Returns:
-        A Markdown table; lines about unknown words, a sample of the training words, the calibration, the mixtures, and
-        words of probability zero.
+        A Markdown table; sentences about unknown words, a sample of the training words, the calibration, the units, the
+        mixtures, and words of probability zero.
     """
     rows = [[results['name'], *(null_to_inf(results['perplexity'][s]) for s in SPLITS)]]
     for kind, mixed in results.get('mixture', {}).items():
@@ -224,44 +236,70 @@ def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
         rows.append([f'paper, {paper["row"]}', *(float(paper[s]) if paper[s] else '-' for s in SPLITS)])
     lines = [markdown_table(['perplexity', *SPLITS], rows)]
     if any((oov := results.get('oov', {})).values()):
-        lines.append(f'unknown words, scored as {RARE}: {oov["valid"]:.1%} of valid, {oov["test"]:.1%} of test')
+        lines.append(
+            f'{RARE} stands for {oov["valid"]:.1%} of the valid words and {oov["test"]:.1%} of the test words.'
+        )
         lines += filter(None, [describe_oov(max(oov['valid'], oov['test']), 'validation or test words')])
     if evaluated := results.get('evaluated_train_words'):
-        lines.append(f'train: estimated on {evaluated:,} sampled training words (eval.train_words)')
+        lines.append(f'train is estimated on {evaluated:,} sampled words (eval.train_words).')
     if fitted := results.get('calibration_words'):
-        lines.append(f'calibrated: output bias fitted to {fitted:,} of the validation words (train.calibrate)')
+        lines.append(f'The calibration saw {fitted:,} valid words, so valid includes words that it has seen.')
     if sample := results.get('sample'):
         errors = ', '.join(f'{s} +- {null_to_inf(sample["standard_error"][s]):.1f}' for s in SPLITS[1:])
         words = f'{sample["words"]["valid"]:,} and {sample["words"]["test"]:,} sampled words'
-        lines.append(f'valid and test: estimated on {words} (eval.words); standard error: {errors}')
+        lines.append(f'valid and test are estimated on {words} (eval.words); standard errors are {errors}.')
     for split in results.get('bits_per_byte', {}):
-        per_word, per_character, per_byte = (null_to_inf(results[key][split]) for key in PER_UNIT)
-        bits = f'{per_character:.3f} bits per character, {per_byte:.3f} bits per byte'
-        # A text without blanks is few words.
-        shown = f'{per_word:,.1f}' if per_word < 1e6 else f'{per_word:.2g}'
-        lines += [f'{split}: perplexity {shown} per word, {bits}'] if math.isfinite(per_byte) else []
+        lines += _per_unit(split, results)
     if results.get('mixture'):
         lines.append(_MIXTURES)
     for split, count in results.get('impossible_words', {}).items():
         if count:
-            lines.append(f'{count:,} {split} words have probability zero, so the {split} perplexity is infinite')
+            lines.append(f'{count:,} {split} words have probability zero, so the {split} perplexity is infinite.')
     return '\n'.join(lines)
 
 
-def next_steps(folder: pathlib.Path, modules: Sequence[str] = ()) -> str:
-    """Returns where the figure of a finished run is, and commands to copy that use the run.
+def _per_unit(split: str, results: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence with what a split's log-probability is per word, character and byte; none if it is infinite.
+
+    The table is per token: boundary tokens and parts of words count in it.
+    """
+    per_word, per_character, per_byte = (null_to_inf(results[key][split]) for key in PER_UNIT)
+    if math.isinf(per_byte):
+        return []
+    sentence, size = f'{split} has ', results.get('sizes', {}).get(split, {})
+    tokens, words = size.get('tokens'), size.get('words')
+    if math.isfinite(per_word) and (tokens is None or tokens != words):
+        of_words = f'{words:,} words in the {tokens:,} tokens of the table: ' if tokens and words else ''
+        sentence += f'{of_words}perplexity {per_word:,.1f} per word, '
+    return [f'{sentence}{per_character:.3f} bits per character, {per_byte:.3f} bits per byte.']
+
+
+def next_steps(folder: pathlib.Path, family: str, modules: Sequence[str] = ()) -> str:
+    """Returns where the figure of a finished run is, and commands to copy that its model can serve.
 
     Args:
         folder: The folder of the run.
+        family: Its `model.family`.
         modules: The modules of plug-ins that the commands need.
     """
     nplm, flags = nplm_command(), plugins.flags(modules)
     lines = [
         command_line([*nplm, 'generate', folder, *flags]),
         f'{command_line([*nplm, "score", folder, *flags])} < text.txt',
-        command_line([*nplm, 'explore', folder, *flags]),
-        f'{command_line([*nplm, "compare", folder])} OTHER_RUN ...',
     ]
+    if family in NGRAM_MODELS and NGRAM_MODELS[family].is_backoff:
+        lines.append(command_line([*nplm, 'export', folder, *flags, '--to=arpa', f'--output={folder.name}.arpa']))
+    missing = [package for module, package in _EXPLORER.items() if importlib.util.find_spec(module) is None]
+    needs = f'  # first: pip install {" ".join(missing)}' if missing else ''
+    lines.append(command_line([*nplm, 'explore', folder, *flags]) + needs)
+    if other := _last_finished_beside(folder):
+        lines.append(command_line([*nplm, 'compare', folder, other]))
     figure = folder / 'learning_curve.png'
     where = [f'Figure: {figure}'] if figure.exists() else []
     return '\n'.join([*where, 'Next steps:', *(f'  {line}' for line in lines)])
+
+
+def _last_finished_beside(folder: pathlib.Path) -> pathlib.Path | None:
+    """Returns the run that was finished last of the others in the same folder; None without others."""
+    others = [path for path in folder.parent.iterdir() if path.name != folder.name and is_finished(path)]
+    return max(others, key=lambda path: (path / RESULTS).stat().st_mtime, default=None)

@@ -21,7 +21,7 @@ from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram import factory, storage
 from nplm_jax.models.registry import body_class, is_network
-from nplm_jax.runs import evaluation, figures, notebook, provenance, reporting, workdir
+from nplm_jax.runs import evaluation, figures, keys, notebook, provenance, reporting, workdir
 from nplm_jax.runs.loading import Path, finished, load_dataset
 from nplm_jax.training import calibration, checkpoints
 from nplm_jax.training.loop import Trainer, TrainingRun, make_sharding, prepare_run
@@ -139,7 +139,6 @@ class RunSession:
         figures.draw_learning_curve(self.folder, self.settings.name, self.settings.paper.valid)
         network, progress = self.trainer.run.program.network, self.trainer.progress
         batch_size = self.settings.train.batch_size
-        calibration_words = sum(map(len, calibration.calibration_spans(self.corpus.data)))
         return NeuralLanguageModel(network, self.trainer.best), {
             'parameters': network.num_parameters(),
             'reach': network.body.reach,
@@ -149,7 +148,7 @@ class RunSession:
             'seconds': round(progress.seconds, 1),
             'words_per_second': round(progress.step * batch_size / progress.train_seconds),
             **({'trained_together': self.num_batched} if self.num_batched > 1 else {}),
-            **({'calibration_words': calibration_words} if self.settings.train.calibrate else {}),
+            **({'calibration_words': calibration.num_words(self.corpus.data)} if self.settings.train.calibrate else {}),
             **({'lowered': lowered} if (lowered := _lowered(self.settings, network)) else {}),
         }
 
@@ -282,18 +281,16 @@ def _describe(settings: Settings, data: dataset.Dataset, network: Network | None
     lines = ', line by line (corpus.context=line)' if data.by_lines else ''
     print(f'Corpus: {settings.corpus.name}, {sizes} training / validation / test {unit}, {size}{lines}', flush=True)
     if rare := data.oov()['valid']:
-        note = 'rare words share one symbol, which lowers the perplexity'
-        print(f'{vocabulary.RARE}: {rare:.1%} of the validation words ({note})', flush=True)
+        note = 'rare words share this symbol, which lowers the perplexity'
+        print(f'{rare:.1%} of the validation words are {vocabulary.RARE}: {note}', flush=True)
         if not data.vocabulary.counts[vocabulary.RARE_ID]:
             advice = 'corpus.min_count=2 or more lets a model learn its probability'
             print(f'no training word is {vocabulary.RARE}: {advice}', flush=True)
     for key, value in (_lowered(settings, network) if network else {}).items():
         configured = getattr(settings.output, key.partition('.')[2])
         print(f'{key}={configured}: lowered to {value} to fit the vocabulary', flush=True)
-    model = settings.model
-    shape = f'n={model.n}'
+    model = keys.describe_model(settings.model, imports=True)
     if network is not None:
-        window = f'a window of {network.body.reach} tokens, ' if network.body.reach else ''
-        size = f'{network.num_parameters():,} free parameters'
-        shape = f'{window}m={model.m} h={model.h} direct={model.direct}, {size}'
-    print(f'family: {model.family}, {shape}', flush=True)
+        window = f', a window of {network.body.reach} tokens' if network.body.reach else ''
+        model += f'{window}, {network.num_parameters():,} free parameters'
+    print(f'Model: {model}', flush=True)

@@ -51,7 +51,7 @@ def interruptible() -> Iterator[Callable[[], int]]:
     def request(number: int, _frame: Any) -> None:
         requests.append(number)
         signal.signal(number, former[number])
-        print('\nstopping after the updates under way ...', file=sys.stderr)
+        print('\nfinishing the current updates, then stopping ...', file=sys.stderr)
 
     if threading.current_thread() is threading.main_thread():  # no other may handle signals
         former |= {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

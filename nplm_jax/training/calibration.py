@@ -49,6 +49,11 @@ def calibration_spans(data: Dataset) -> list[Span]:
     return sample_spans(data.valid, MAX_WORDS)
 
 
+def num_words(data: Dataset) -> int:
+    """Returns the number of validation words that b is fitted to."""
+    return sum(map(len, calibration_spans(data)))
+
+
 def group_by_count(counts_V: np.ndarray) -> np.ndarray:
     """Returns the group of each word, int64: 0 for count 0, else 1 + floor(2 log2 count).
 

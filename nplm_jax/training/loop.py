@@ -144,7 +144,7 @@ class Trainer:
         run: The constants of the run.
         best: The parameters with the best validation NLL, on one device; post-processed at the end.
         progress: The progress of the run.
-        best_scores: log P of the validation words by `best`; empty where another start found `best`, or post-processed.
+        best_scores: log P of the validation words by `best`; empty where another start found `best`.
     """
 
     def __init__(
@@ -228,14 +228,7 @@ class Trainer:
         run, progress = self.run, self.progress
         params = step_lib.evaluation_params(run.program, self._state)
         params = run.program.sharding.unshard(params, run.program.network.num_rows)
-        model, tokens_T, valid = NeuralLanguageModel(run.program.network, params), run.data.tokens_T, run.data.valid
-        scores: dict[Span, np.ndarray] = {}
-        if run.settings.eval.words:
-            score = evaluate_sample(model, tokens_T, valid, run.settings.eval.words)
-        else:
-            scores[valid] = model.score(tokens_T, valid)
-            score = summarize(scores[valid], valid)
-        nll = float(multihost.broadcast_from_primary(np.float64(score.nll_per_word)))
+        nll, scores = self._score_valid(params)
         if improved := nll < progress.best_valid_nll:
             self.best, self.best_scores = jax.tree.map(jnp.copy, params), scores
         evaluations_since_best = 0 if improved else progress.evaluations_since_best + 1
@@ -250,21 +243,44 @@ class Trainer:
 
     def postprocess(self) -> None:
         """Smooths and calibrates the best parameters as the settings ask for, and counts the seconds of it."""
-        started, network, train = time.perf_counter(), self.run.program.network, self.run.settings.train
-        if not (train.suffix_smoothing or train.calibrate):
-            return
+        network, data, train = self.run.program.network, self.run.data, self.run.settings.train
+        changes: list[tuple[str, Callable[[], Params]]] = []
         if train.suffix_smoothing:
-            self.best = suffix_smoothing.smooth(network, self.best, self.run.data, train.suffix_smoothing)
+            k = train.suffix_smoothing
+            changes.append(('Suffix smoothing', lambda: suffix_smoothing.smooth(network, self.best, data, k)))
         if train.calibrate:
-            self.best = calibration.calibrate(NeuralLanguageModel(network, self.best), self.run.data)
-        seconds = self.progress.seconds + time.perf_counter() - started
-        self.best_scores, self.progress = {}, dataclasses.replace(self.progress, seconds=seconds)
+            fitted = f'{calibration.num_words(data):,} of the {len(data.valid):,} validation words'
+            changes.append(
+                (
+                    f'Calibration on {fitted}',
+                    lambda: calibration.calibrate(NeuralLanguageModel(network, self.best), data),
+                )
+            )
+        nll = self.progress.best_valid_nll
+        for what, change in changes:
+            started, before = time.perf_counter(), nll
+            self.best = change()
+            seconds = self.progress.seconds + time.perf_counter() - started
+            self.progress = dataclasses.replace(self.progress, seconds=seconds)
+            nll, self.best_scores = self._score_valid(self.best)
+            self._reporter.postprocessed(what, before, nll)
 
     def save(self) -> None:
         """Writes a checkpoint. Raises NonFiniteError instead if a number is not finite."""
         state = self.run.program.sharding.unshard(self._state, self.run.program.network.num_rows)
         finite.check(state, self.progress.step)
         self._store.save(self.progress.step, state, self.best, dataclasses.asdict(self.progress))
+
+    def _score_valid(self, params: Params) -> tuple[float, dict[Span, np.ndarray]]:
+        """Returns the mean NLL of the validation words, nats per word, and log P of each unless it is of a sample."""
+        model, data = NeuralLanguageModel(self.run.program.network, params), self.run.data
+        scores: dict[Span, np.ndarray] = {}
+        if num_words := self.run.settings.eval.words:
+            score = evaluate_sample(model, data.tokens_T, data.valid, num_words)
+        else:
+            scores[data.valid] = model.score(data.tokens_T, data.valid)
+            score = summarize(scores[data.valid], data.valid)
+        return float(multihost.broadcast_from_primary(np.float64(score.nll_per_word))), scores
 
     def _stop_if_interrupted(self, save: bool) -> None:
         if signal_number := multihost.allreduce_max(self._interrupted()):

@@ -17,5 +17,14 @@ class Reporter:
     def validated(self, progress: Progress) -> None:
         """Called after each validation."""
 
+    def postprocessed(self, what: str, before: float, after: float) -> None:
+        """Called after each change that is made to the best parameters once training is over.
+
+        Args:
+            what: The change, the subject of a sentence.
+            before: The mean NLL of the validation words before it, nats per word.
+            after: The same after it.
+        """
+
     def close(self) -> None:
         """Called once after training."""

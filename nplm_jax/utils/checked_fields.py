@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from ml_collections import ConfigDict
 
 from nplm_jax.utils import plugins
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import BadInput, did_you_mean, require, require_one_of
 
 T = TypeVar('T')
 
@@ -20,10 +20,12 @@ class Check(NamedTuple):
     Attributes:
         allowed: What is allowed, for the error message.
         holds: Tells whether a value is allowed.
+        names: The names among the allowed values, of which the message suggests the nearest.
     """
 
     allowed: str
     holds: Callable[[Any], bool]
+    names: tuple[str, ...] = ()
 
 
 class OptionsOf(NamedTuple):
@@ -74,7 +76,8 @@ def build(settings_class: type[T], flat: Mapping[str, Any], imports: bool = True
         allowed = dataclasses.asdict(settings)
         for section in sections:
             allowed = allowed[section] if isinstance(allowed.get(section), dict) else {}
-        raise BadInput(f'{name}: unknown key; allowed here: {", ".join(allowed) or "none"}')
+        near = did_you_mean(name, ('.'.join([*sections, key]) for key in allowed), dotted=True)
+        raise BadInput(f'{name}: unknown key; allowed here: {", ".join(allowed) or "none"}{near}')
     return typing.cast(T, settings)
 
 
@@ -115,15 +118,15 @@ def _checked(value: Any, kind: Any, name: str) -> Any:
     checks = getattr(kind, '__metadata__', ())
     expected = kind.__origin__ if checks else kind
     if typing.get_origin(kind) is Literal:
-        allowed, expected = typing.get_args(kind), str
-        checks = (Check(f'must be one of {", ".join(allowed)}', lambda value: value in allowed),)
+        require_one_of(name, value, typing.get_args(kind))
+        return value
     if isinstance(value, int):
         require(-(2**31) <= value < 2**31, name, value, 'must be below 2**31')
     if expected is float and type(value) is int:
         value = float(value)
     require(type(value) is expected, name, value, f'must be of type {expected.__name__}')
     for check in checks:
-        require(check.holds(value), name, value, check.allowed)
+        require(check.holds(value), name, value, f'{check.allowed}{did_you_mean(value, check.names)}')
     return value
 
 

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from nplm_jax.utils.errors import BadInput, require
 
+_BLOCK = 2**22  # bytes that are read at once
 _MAX_BYTES = 2**32
 _MAX_BYTES_JSON = 2**26
 _MAX_JSON_DEPTH = 50
@@ -107,13 +108,19 @@ def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> by
         BadInput: The file is missing, not regular, unreadable or too large.
     """
     with open_regular(name, file) as opened:
-        size = os.fstat(opened.fileno()).st_size
-        if size > max_bytes:
-            raise BadInput(f'{name}: too large ({size:,} bytes; {max_bytes:,} at most)')
+        size = _check_size(name, opened, max_bytes)
         data = opened.read(size + 1)
     if len(data) > size:
         raise BadInput(f'{name}: grew while it was read')
     return data
+
+
+def _check_size(name: str, file: IO[bytes], max_bytes: int) -> int:
+    """Returns the size of an open file. Raises BadInput, which begins with `name`, if it is too large."""
+    size = os.fstat(file.fileno()).st_size
+    if size > max_bytes:
+        raise BadInput(f'{name}: too large ({size:,} bytes; {max_bytes:,} at most)')
+    return size
 
 
 @contextlib.contextmanager
@@ -193,9 +200,27 @@ def read_lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
     return decode_lines(path, read_bytes(str(path), path))
 
 
-def decode_lines(path: pathlib.Path, data: bytes) -> Iterator[tuple[int, str]]:
-    """Yields the same as `read_lines` for bytes that were read from `path`."""
-    for number, line in enumerate(io.BytesIO(data.removeprefix(b'\xef\xbb\xbf')), start=1):
+def read_blocks(path: pathlib.Path) -> Iterator[tuple[int, str]]:
+    """Reads the lines that `read_lines` reads, several megabytes at once, in little memory.
+
+    Yields:
+        The number of the first line, and the text of the lines.
+
+    Raises:
+        BadInput: The same as of `read_lines`.
+    """
+    with open_regular(str(path), path) as file:
+        _check_size(str(path), file, _MAX_BYTES)
+        number = 1
+        while data := file.read(_BLOCK) + file.readline():
+            yield number, ''.join(line for _, line in decode_lines(path, data, number))
+            number += data.count(b'\n')
+
+
+def decode_lines(path: pathlib.Path, data: bytes, first: int = 1) -> Iterator[tuple[int, str]]:
+    """Yields the same as `read_lines` for bytes that were read from `path`, from the line `first` on."""
+    data = data.removeprefix(b'\xef\xbb\xbf') if first == 1 else data
+    for number, line in enumerate(io.BytesIO(data), start=first):
         if b'\0' in line:
             raise BadInput(f'{path}:{number}: binary, not text (byte {line.index(0):,} of the line is NUL)')
         try:

@@ -41,7 +41,7 @@ def read(name: str, path: pathlib.Path) -> dict[str, np.ndarray]:
         for entry in archive.infolist():
             array_name = entry.filename.removesuffix(_SUFFIX)
             if array_name in arrays or array_name == entry.filename or not array_name.isprintable():
-                raise BadInput(f'{name}: has the member {entry.filename[:100]!r}, which no .npz has')
+                raise BadInput(f'{name}: unexpected file {entry.filename[:100]!r} in the archive')
             arrays[array_name] = _read_array(f'{name}: {array_name[:100]}', archive, entry)
     return arrays
 

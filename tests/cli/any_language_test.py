@@ -184,7 +184,7 @@ def test_nothing_is_unknown(runs, fails):
         (['--prompt=a\udcff'], 'text: holds an unpaired surrogate (U+DCFF), which UTF-8 cannot encode'),
         (['--max_new_tokens=0'], '--max_new_tokens=0: must be 1 or more'),
         (['--words=0'], '--words=0: must be 1 or more'),
-        (['--beam=2', '--words=3'], '--words=3: a beam search counts tokens here: give --max_new_tokens'),
+        (['--beam=2', '--words=3'], '--words=3: beam search counts tokens for this run; use --max_new_tokens'),
     ],
 )
 def test_a_mistake_is_one_line(runs, fails, arguments, message):

@@ -146,7 +146,7 @@ def test_the_figure_is_drawn(folders, nplm_command, tmp_path):
 @pytest.mark.parametrize(
     'flags, message',
     [
-        (['--weights=1,0'], "--weights='1,0': belongs to --text"),
+        (['--weights=1,0'], "--weights='1,0': requires --text"),
         (['--figure=a.jpg'], "--figure='a.jpg': must end in .png"),
         (['--text=/nowhere'], "--text='/nowhere': cannot be read"),
     ],

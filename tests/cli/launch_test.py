@@ -69,7 +69,7 @@ def test_the_folder_holds_what_the_readme_says(sentences):
     assert '105 free parameters' in done.stdout and '| sentences' in done.stdout
     assert done.stdout.startswith(f'Output directory: {folder}\n')
     assert f'Figure: {folder / "learning_curve.png"}\n' in done.stdout
-    assert [f' {name} {folder}' in done.stdout for name in ('generate', 'score', 'explore', 'compare')] == [True] * 4
+    assert [f' {name} {folder}' in done.stdout for name in ('generate', 'score', 'explore')] == [True] * 3
     assert results['words'] == {'train': 13, 'valid': 13, 'test': 13}
     assert 1 < results['perplexity']['test'] < 1.5  # only the word after "i" is a guess, one in three
 
@@ -170,14 +170,20 @@ WRONG = [
         '--config.model.h.x: unknown key; allowed here: model.',
     ),
     (('--config=configs/sentences.py', '--config.hidden=3'), '--config.hidden: unknown key; --print_config lists all'),
-    (('--config=configs/sentences.py', '--config.h=3'), '--config.h: unknown key; did you mean model.h? --print_'),
-    (('--config=configs/sentences.py', '--config.modle.h=3'), '--config.modle.h: unknown key; did you mean model.h? '),
+    (
+        ('--config=configs/sentences.py', '--config.h=3'),
+        '--config.h: unknown key; --print_config lists all keys; did you mean model.h?',
+    ),
+    (
+        ('--config=configs/sentences.py', '--config.modle.h=3'),
+        '--config.modle.h: unknown key; --print_config lists all ',
+    ),
     (
         ('--config=configs/sentences.py', '--corpus.path=a'),
-        "Unknown command line flag 'corpus.path'; set a config key with --config.corpus.path",
+        '--corpus.path: unknown flag; --help lists the flags, --print_config the config keys; did you mean --config.',
     ),
     (('--config=configs/sentences.py', '--config.model.n=1'), 'model.n=1: must be 2 or more'),
-    (('--config=configs/sentences.py', '--confg=3'), "Unknown command line flag 'confg'"),
+    (('--config=configs/sentences.py', '--confg=3'), '--confg: unknown flag; '),
     (('--config=configs/sentences.py', 'model.h=3'), 'model.h=3: not a flag; set a config key with --config.KEY=VALUE'),
     (
         ('--config=configs/sentences.py', '--grid', 'model.layers=1,3'),
@@ -205,6 +211,25 @@ def test_one_clear_line_and_exit_code_two(arguments, message, tmp_path):
     assert '\\n' not in done.stderr
     if 'ngram' not in message:  # else known only once the words are: the corrected command may use the same folder
         assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize(
+    'argument,near',
+    [
+        ('--config.corpus.pth=a', 'corpus.path'),
+        ('--config.model.hh=3', 'model.h'),
+        ('--model.h=3', '--config.model.h'),
+        ('--learning_rate=3', '--config.optimizer.learning_rate'),
+        ('--vectorise', '--vectorize'),
+        ('--config=brown:mlp99', 'mlp9'),
+        ('--config=configs/brwn.py', 'brown'),
+    ],
+)
+def test_a_mistyped_name_is_answered_by_the_nearest(argument, near, tmp_path):
+    config = [] if argument.startswith('--config=') else ['--config=sentences']
+    done = launch(*config, argument, '--print_config', cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count('\n') == 1
+    assert done.stderr.endswith(f'; did you mean {near}?\n'), done.stderr
 
 
 @pytest.mark.parametrize('name', ['sentences', 'sentences.py', 'configs/sentences.py', 'configs/sentences'])

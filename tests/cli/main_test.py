@@ -1,6 +1,8 @@
 """What all commands share: help, runs by position or by --workdir, wrong folders."""
 
+import io
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -12,6 +14,7 @@ from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.shell import nplm_command as nplm_words
 
 pytestmark = pytest.mark.quick
 
@@ -93,9 +96,9 @@ def test_no_run_or_too_many_runs_are_refused():
     parser = Parser('test', None)
     parser.add_runs(1)
     assert parser.parse_args(['a']).workdir == parser.parse_args(['--workdir=a']).workdir == ['a']
-    with pytest.raises(BadInput, match="^RUN='': give the folder of a run: nplm test RUN$"):
+    with pytest.raises(BadInput, match="^RUN='': expected the folder of a run: nplm test RUN$"):
         parser.parse_args([])
-    with pytest.raises(BadInput, match='give one$'):
+    with pytest.raises(BadInput, match='expected exactly one run$'):
         parser.parse_args(['a', '--workdir=b'])
 
 
@@ -128,7 +131,54 @@ def test_a_mistyped_flag_is_no_run_even_with_a_blank_in_its_value(folders, lines
     with pytest.raises(SystemExit) as stop:
         cli.main(['next', str(folders / 'network'), '--word=the king'])
     message = 'unrecognized arguments: --word=the king; nplm next --help lists the flags'
-    assert stop.value.code == 2 and lines()[1] == [message]
+    (line,) = lines()[1]
+    assert stop.value.code == 2 and line.startswith(message)
+
+
+@pytest.mark.parametrize(
+    'words,near',
+    [
+        (['scor', 'RUN'], 'score'),
+        (['generate', 'RUN', '--promt=x'], '--prompt'),
+        (['score', 'RUN', '--tokens=word'], 'words'),
+        (['export', 'RUN', '--to=arap', '--output=x'], 'arpa'),
+        (['score', 'RUNS/netwrk'], 'RUNS/network'),
+    ],
+)
+def test_a_mistyped_name_is_answered_by_the_nearest(words, near, folders, lines, monkeypatch, tmp_path):
+    (tmp_path / 'runs').symlink_to(folders)
+    monkeypatch.chdir(tmp_path)
+    words = [word.replace('RUNS', 'runs').replace('RUN', 'runs/network') for word in words]
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words)
+    (line,) = lines()[1]
+    assert stop.value.code == 2 and line.endswith(f'; did you mean {near.replace("RUNS", "runs")}?')
+
+
+def test_of_an_arpa_file_the_command_that_makes_a_run_of_it_is_said(
+    folders, nplm_command, lines, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    nplm_command('export', folders / 'counts', '--to=arpa', '--output=mix.arpa')
+    with pytest.raises(SystemExit):
+        cli.main(['score', 'mix.arpa'])
+    (line,) = lines()[1]
+    assert line.startswith("RUN='mix.arpa': no finished run there; it is an ARPA file; make a run of it with: ")
+    command, run = re.fullmatch(r'.* with: (.*); then give (.*)', line).groups()
+    nplm_command(*shlex.split(command)[len(nplm_words()) :])
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'i like dog')))
+    scored, _ = nplm_command('score', run)
+    assert scored[0].startswith('i=')
+
+
+def test_what_is_said_where_there_is_no_run_names_a_command_of_nplm(lines, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for words in (['score', 'nowhere'], ['runs']):
+        with pytest.raises(SystemExit):
+            cli.main(words)
+        (line,) = lines()[1]
+        assert 'launch.py' not in line
+        assert words == ['runs'] or line.endswith(f'{shlex.join(nplm_words())} train sentences')
 
 
 def test_an_unknown_command_lists_those_there_are(lines):

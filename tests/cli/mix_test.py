@@ -101,7 +101,10 @@ def test_an_arpa_file_is_mixed_as_the_run_beside_it_cuts_a_sentence_whatever_the
 
 
 def test_what_cannot_be_mixed_is_one_line(folders, lines):
-    for others, message in (((), 'RUN=.*: give two or more'), (('other',), r'its corpus\.\* are not those of')):
+    for others, message in (
+        ((), 'RUN=.*: expected two or more runs'),
+        (('other',), r'its corpus\.\* are not those of'),
+    ):
         with pytest.raises(SystemExit) as end:
             cli.main(['mix', *(f'--workdir={folders}/{name}' for name in ('add_delta', *others))])
         assert end.value.code == 2
@@ -201,8 +204,8 @@ def test_what_cannot_become_one_arpa_file_is_one_line(folders, tmp_path, lines):
     first, output = str(folders / 'add_delta'), f'--output={tmp_path}/mixed.arpa'
     lines()
     for arguments, message in (
-        ([str(folders / 'backoff'), '--to=arpa'], "--output='': give the ARPA file to write"),
-        ([str(folders / 'backoff'), '--weights=0.5,0.5'], '--weights=.*: belongs to --to'),
+        ([str(folders / 'backoff'), '--to=arpa'], "--output='': expected the ARPA file to write"),
+        ([str(folders / 'backoff'), '--weights=0.5,0.5'], '--weights=.*: requires --to'),
         ([str(folders / 'backoff'), '--to=arpa', output, '--weights=0.5,0.6'], '--weights=.*sum to one'),
         ([str(folders / 'backoff'), '--to=arpa', f'--output={tmp_path}/no/x'], '--output=.*: cannot be written'),
         ([str(tmp_path / 'classes'), '--to=arpa', output], '--to=arpa: ARPA files hold back-off models .*not classes'),

@@ -293,10 +293,10 @@ WRONG = [
     ('0 ||| a', ['--nbest', '--score_weights=1'], 'stdin:1: expected id ||| words ||| a number'),
     ('0 ||| a ||| x', ['--nbest', '--score_weights=1'], 'stdin:1: expected id ||| words ||| a number'),
     ('0 ||| a ||| 1', ['--nbest', '--score_weights=1,b'], "--score_weights='1,b': must be finite numbers"),
-    ('a', ['--score_weights=1'], "--score_weights='1': belongs to --nbest"),
-    ('0 ||| a', ['--nbest', '--summary'], '--summary=True: does not belong to --nbest'),
+    ('a', ['--score_weights=1'], "--score_weights='1': requires --nbest"),
+    ('0 ||| a', ['--nbest', '--summary'], '--summary=True: cannot be used with --nbest'),
     ('a', ['--prompt=i'], 'unrecognized arguments: --prompt=i; nplm score --help lists the flags'),
-    ('a', ['--tokens=letters'], "argument --tokens: invalid choice: 'letters'"),
+    ('a', ['--tokens=letters'], "--tokens='letters': must be one of words, whitespace"),
 ]
 
 

@@ -43,7 +43,7 @@ def test_numbers_that_sum_to_one_up_to_rounding(text, expected):
 @pytest.mark.parametrize(
     'text, message',
     [
-        ('0.7', "--weights='0.7': must be 2 numbers, one a run"),
+        ('0.7', "--weights='0.7': must be 2 numbers, one per run"),
         ('0.7,0.2,0.1', 'must be 2 numbers'),
         ('0.7,0.4', 'must be 0 or more each, and sum to one'),
         ('1.5,-0.5', 'must be 0 or more each'),
@@ -58,7 +58,7 @@ def test_other_weights_are_refused(text, message):
 
 
 def test_one_run_takes_no_weights(folders):
-    with pytest.raises(BadInput, match="--weights='1': belongs to two runs or more"):
+    with pytest.raises(BadInput, match="--weights='1': requires two or more runs"):
         loaded_models.load_models([str(folders / 'network')], '1')
 
 
@@ -93,7 +93,7 @@ def test_weights_of_one_run_are_refused_for_another_of_the_same_name(pair, learn
 
 def test_a_file_of_other_runs_is_refused(pair, learned, tmp_path):
     (tmp_path / 'no.json').write_text('{"models": [{"name": 3}]}')
-    with pytest.raises(BadInput, match='is no file that `nplm mix --output=FILE` wrote'):
+    with pytest.raises(BadInput, match='was not written by `nplm mix --output=FILE`'):
         read_weights(str(tmp_path / 'no.json'), pair)
     models = json.loads(learned.read_text())
     models['models'].append({'folder': 'third', 'digest': '', 'weight': 0.5})

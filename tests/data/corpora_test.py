@@ -75,6 +75,45 @@ def test_splits_are_in_stream_order_and_leave_nothing_out(tmp_path):
     assert (corpus.train, corpus.valid, corpus.test) == (Span(0, 60), Span(60, 90), Span(90, 100))
 
 
+@pytest.mark.parametrize('tokens', ['words', 'characters'])
+@pytest.mark.parametrize(
+    'sizes, ends',
+    [
+        ((0.5, 0.2, 0.1), (50, 70, 80)),
+        ((0.7, 0.2, 0.1), (70, 90, 100)),
+        ((60.0, 30.0, 0.05), (60, 90, 95)),
+        ((60.0, 30.0, 10.0), (60, 90, 100)),
+        ((60.0, 30.0, 0.0), (60, 90, 100)),
+    ],
+)
+def test_a_test_set_of_a_given_size_follows_the_validation_set(tmp_path, tokens, sizes, ends):
+    (tmp_path / 'a.txt').write_text(' '.join(f'w{i:02}' for i in range(100)))
+    corpus = text(
+        tmp_path / 'a.txt', boundary_tokens=False, tokens=tokens, **dict(zip(('train', 'valid', 'test'), sizes))
+    )
+    width = round(len(corpus.words) / ends[-1])  # tokens of a word, with its blank
+    found = [round(span.stop / width) for span in corpus.splits.values()]
+    assert found == list(ends) and corpus.test.start == corpus.valid.stop
+
+
+def test_a_test_set_of_lines_ends_with_a_line(tmp_path):
+    (tmp_path / 'a.txt').write_text(LINES)
+    corpus = text(tmp_path / 'a.txt', train=30.0, valid=12.0, test=8.0)
+    words = corpus.words
+    assert corpus.has_lines and corpus.test.stop < len(words) and words[corpus.test.stop] == '<p>'
+    assert [span.stop for span in corpus.splits.values()] == [36, 43, 50]  # <text>, and lines of seven words
+
+
+def test_more_words_than_the_text_has_are_refused(tmp_path):
+    (tmp_path / 'a.txt').write_text(' '.join(f'w{i}' for i in range(100)))
+    for tokens in ('words', 'bytes'):
+        expected = 'corpus.train=60, corpus.valid=30, corpus.test=20: are 110 words together; the corpus has 100 words'
+        with pytest.raises(BadInput, match=f'^{expected}$'):
+            text(tmp_path / 'a.txt', boundary_tokens=False, tokens=tokens, train=60.0, valid=30.0, test=20.0)
+    with pytest.raises(BadInput, match='^corpus.train=0.8, corpus.valid=0.1, corpus.test=0.2: are 110 words'):
+        text(tmp_path / 'a.txt', boundary_tokens=False, test=0.2)
+
+
 def test_a_folder_is_read_in_the_order_of_its_names_and_links_are_not_followed(tmp_path):
     (tmp_path / 'in').mkdir()
     (tmp_path / 'secret').write_text('hidden words')

@@ -51,6 +51,11 @@ def test_a_text_with_almost_no_blanks_is_told(text, is_told):
     assert bool(text_checks.describe_blanks([text, ''])) == is_told
 
 
+def test_words_of_a_text_that_is_told_are_not_counted():
+    assert text_checks.has_words(170, 1000) and text_checks.has_words(1, 19)
+    assert not text_checks.has_words(40, 1000) and not text_checks.has_words(0, 10)
+
+
 def test_a_few_percent_of_unknown_words_are_no_warning():
     assert not text_checks.describe_oov(0.05)
     assert '24 of 29' not in text_checks.describe_oov(24 / 29) and '82.8%' in text_checks.describe_oov(24 / 29)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from helpers import DATA, SENSES, make_model
 
-from experiments import results
-from experiments.section5 import paired, priors, senses
+from experiments import results, study
+from experiments.section5 import open_vocabulary, paired, priors, senses, trees
 from experiments.section5.plugins import neighbours
 from nplm_jax.utils.errors import BadInput
 
@@ -28,6 +28,30 @@ def test_the_tables_of_a_page_are_those_of_the_committed_results(page, read, tab
     for make in tables:
         assert make(content) in text
     assert content['commit'] and content['device'] and content['versions']['jax']
+
+
+@pytest.mark.parametrize(
+    'words,said',
+    [
+        ('--take=foo', f"--take='foo': must be NAME=RUN, NAME of {', '.join(trees.TREES)}"),
+        ('--take=../x=runs/x', f"--take='../x=runs/x': must be NAME=RUN, NAME of {', '.join(trees.TREES)}"),
+        ('--take=huffman=nosuch', 'nosuch: no run was started there'),
+        ('--write=nosuch', "--write='nosuch': needs --features=RUN"),
+        ('--write=nosuch --features=nosuch', 'nosuch: no run was started there'),
+        ('--features=runs/x', "--features='runs/x': belongs to --write"),
+    ],
+)  # fmt: skip
+def test_words_that_the_study_of_trees_cannot_use_are_one_line(words, said, capsys):
+    with pytest.raises(SystemExit, match='^2$'):
+        study.run(trees.__doc__, define=trees.define, measure=trees.main, show=trees.table, argv=words.split())
+    assert capsys.readouterr().err == f'{said}\n'
+
+
+@pytest.mark.parametrize('words', ([], ['a', 'nosuch']))
+def test_folders_that_the_open_vocabulary_lacks_are_refused_before_anything_is_trained(words, monkeypatch):
+    monkeypatch.setattr(open_vocabulary, 'run_study', lambda *_: pytest.fail('it was trained'))
+    with pytest.raises(BadInput, match='^DIR=|^nosuch: no run was started there$'):
+        open_vocabulary.main(study.Flags(folders=words))
 
 
 def test_changes_are_relative_to_the_run_with_the_same_seed():

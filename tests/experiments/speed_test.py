@@ -1,19 +1,20 @@
 """The contestants of experiments/speed do the same updates; what the scripts print is what is committed."""
 
 import json
-import os
 import pathlib
+import re
 import subprocess
 import sys
-import types
 
 import jax
 import numpy as np
 import pytest
 
 from configs import brown
-from experiments.speed import contestants, race
+from experiments import study
+from experiments.speed import ceiling, commits, contestants, forms, history, quality, race, scaling, vectorize
 from experiments.speed import problem as problem_lib
+from nplm_jax.utils.errors import BadInput
 
 ROOT = pathlib.Path(__file__).parents[2]
 TORCH = ('torch_eager', pytest.param('torch_compile', marks=pytest.mark.slow))
@@ -44,12 +45,12 @@ def test_every_contestant_does_our_updates(problem, name):
     np.testing.assert_allclose(run(name, problem, 'bfloat16'), expected, atol=5e-2)
 
 
-@pytest.mark.parametrize('backend,present,entered', [('gpu', False, True), ('cpu', False, False), ('cpu', True, True)])
-def test_a_kernel_for_gpus_races_elsewhere_only_when_asked_for(monkeypatch, backend, present, entered):
-    asked = types.SimpleNamespace(value=['ours', 'ours_pallas'], present=present)
-    monkeypatch.setattr(race, '_CONTESTANTS', asked)
+@pytest.mark.parametrize(
+    'backend,named,entered', [('gpu', (), True), ('cpu', (), False), ('cpu', ('ours_pallas',), True)]
+)
+def test_a_kernel_for_gpus_races_elsewhere_only_when_asked_for(monkeypatch, backend, named, entered):
     monkeypatch.setattr(jax, 'default_backend', lambda: backend)
-    assert race.entered() == ['ours', 'ours_pallas'][: 1 + entered]
+    assert ('ours_pallas' in race.entered(named)) == entered
 
 
 def test_the_products_of_an_update_are_counted(problem):
@@ -75,31 +76,107 @@ def test_the_races_table_is_medians_and_the_ratio_of_the_first_contestant_to_eac
     assert [c.strip() for c in lines[3].split('|')[2:-1]] == 'plain_jax float32 10 9-10 2.00 25% 3 1'.split()
 
 
-def test_without_pytorch_the_race_says_what_to_install(monkeypatch):
+def start_study(module, *words):
+    """Starts a study in this process, as `python -m` does in another one."""
+    study.run(module.__doc__, define=module.define, measure=module.main, show=module.show, argv=words)
+
+
+@pytest.fixture
+def small_race(monkeypatch, tmp_path):
+    """Returns the words of a race of a small network, without PyTorch; memory and ceiling are not measured."""
+    config = brown.get_config('mlp1')
+    config.model.m, config.model.h = 6, 7
+    monkeypatch.setitem(problem_lib.ROWS, 'mlp1', (lambda: config, 50))
+    monkeypatch.setattr(problem_lib, 'set_up', lambda: None)
+    monkeypatch.setattr(race, 'peak_memory', lambda *_: {'start': 1_000_000, 'peak': 3_000_000})
+    monkeypatch.setattr(ceiling, '_jax_product', lambda n, precision: lambda: None)
     monkeypatch.setitem(sys.modules, 'torch', None)
-    with pytest.raises(SystemExit, match='^race.py: needs PyTorch: pip install torch==2.13.0$'):
-        race.measure('')
+    return ['--rows=mlp1', '--batch=16', '--steps=2', '--rounds=1', f'--output={tmp_path / "race.json"}']
 
 
-def test_a_size_without_plain_jax_is_shown_and_drawn(tmp_path):
+def test_without_pytorch_the_others_race_in_both_precisions(small_race, capsys):
+    start_study(race, *small_race)
+    printed, said = capsys.readouterr()
+    raced = [[cell.strip() for cell in line.split('|')[2:4]] for line in printed.splitlines()[2:6]]
+    assert raced == [[name, p] for p in ('float32', 'bfloat16') for name in ('ours', 'plain_jax')]
+    assert said == 'without torch_eager, torch_compile, which need: pip install torch\n'
+
+
+def test_a_contestant_that_is_named_and_not_installed_ends_the_race_in_one_line(small_race, capsys):
+    with pytest.raises(SystemExit, match='^1$'):
+        start_study(race, *small_race, '--contestants=ours,torch_eager')
+    assert capsys.readouterr().err.endswith(': needs the package torch: pip install torch\n')
+
+
+@pytest.mark.parametrize('flag', ['--no-memory', '--nomemory'])
+def test_a_race_without_memory_keeps_what_an_earlier_race_measured(small_race, capsys, monkeypatch, flag):
+    with pytest.raises(SystemExit, match='^2$'):
+        start_study(race, *small_race, flag)
+    assert 'has no memory of ours in float32 on mlp1; omit it to measure the memory\n' in capsys.readouterr().err
+    start_study(race, *small_race, '--contestants=ours')
+    monkeypatch.setattr(race, 'peak_memory', None)
+    start_study(race, *small_race, '--contestants=ours', flag)
+    assert len(re.findall(r'\| 3 +\| 1 +\|\n', capsys.readouterr().out)) == 4
+    with pytest.raises(SystemExit, match='^2$'):
+        start_study(race, *small_race, '--contestants=plain_jax', flag)
+    assert 'no memory of plain_jax in float32 on mlp1' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    'module,words,said',
+    [
+        (race, '--rows=mlp1,nosuch', "argument --rows: 'mlp1,nosuch': must be some of mlp1, mlp9, mlp10"),
+        (race, '--rounds=0', "argument --rounds: '0': must be from 1 to 2**31 - 1"),
+        (race, '--show --output=race.txt', "--output='race.txt': must end in .json"),
+        (forms, '--batch=100', '--batch=100: must be a multiple of 128'),
+        (forms, '--widths=50,x', "argument --widths: '50,x': must be positive integers separated by commas"),
+        (commits, '', "--base='': must be a folder with a checkout of this repository"),
+        (history, '--add --checkout=nosuch', "--checkout='nosuch': must be a folder with a checkout of"),
+        (quality, '--show --output=nosuch', 'nosuch: no quality_*.json; run python -m experiments.speed.quality'),
+    ],
+)  # fmt: skip
+def test_words_that_a_study_cannot_use_are_one_line(module, words, said, capsys):
+    with pytest.raises(SystemExit, match='^2$'):
+        start_study(module, *words.split())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(said)
+
+
+def test_a_checkout_without_git_is_one_line(tmp_path, capsys):
+    (tmp_path / 'nplm_jax').mkdir()
+    with pytest.raises(SystemExit, match='^2$'):
+        start_study(history, '--add', f'--checkout={tmp_path}', f'--output={tmp_path / "history.json"}')
+    assert capsys.readouterr().err.startswith(f"folder='{tmp_path}': git describe failed (")
+
+
+@pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')  # ml_collections' own
+def test_time_to_quality_takes_the_keys_of_a_config():
+    config, values = quality.read_config('sentences', ['--config.train.epochs=7', '--config.model.h=3'])
+    assert values == {'train.epochs': 7, 'model.h': 3} and (config.train.epochs, config.model.h) == (7, 3)
+    for words, said in (
+        (('nosuch', []), '--config=nosuch: no such config'),
+        (('sentences', ['--config.h=3']), '--config.h'),
+    ):
+        with pytest.raises(BadInput, match=f'^{said}'):
+            quality.read_config(*words)
+
+
+def test_a_size_without_plain_jax_is_shown_and_drawn(tmp_path, capsys):
     points = [
         {'batch': 1, 'words_per_second': {'ours, float32': [4.0, 5.0, 6.0], 'plain_jax, float32': [2.0]}},
         {'batch': 8, 'words_per_second': {'ours, float32': [50.0]}},
     ]
     measured = {'axes': {'batch': points}, 'device': 'x', 'load_before': 0.0}
     (tmp_path / 'scaling.json').write_text(json.dumps(measured))
-    lines = script('scaling', '--show', f'--output={tmp_path / "scaling.json"}').splitlines()
+    start_study(scaling, '--show', f'--output={tmp_path / "scaling.json"}')
+    lines = capsys.readouterr().out.splitlines()
     cells = [[c.strip() for c in line.split('|')[1:-1]] for line in lines[2:4]]
     assert cells == [['1', '200,000 (5)', '500,000 (2)'], ['8', '20,000 (50)', '-']]
-    drawing = (
-        f'import pathlib; from experiments.speed import scaling; scaling.draw({measured!r}, pathlib.Path("figure.png"))'
-    )
-    environment = {**os.environ, 'PYTHONPATH': str(ROOT)}  # another process, since two scripts define the same flags
-    subprocess.run([sys.executable, '-c', drawing], cwd=tmp_path, env=environment, check=True)
+    scaling.draw(measured, tmp_path / 'figure.png')
     assert (tmp_path / 'figure.png').stat().st_size
 
 
-def test_sweeps_together_are_shown_by_their_medians(tmp_path):
+def test_sweeps_together_are_shown_by_their_medians(tmp_path, capsys):
     seconds = {'alone': [30.0, 60.0, 50.0], 'together': [20.0, 20.0, 25.0]}
     both = {mode: dict.fromkeys(('whole', 'updates'), values) for mode, values in seconds.items()}
     row = {
@@ -112,19 +189,21 @@ def test_sweeps_together_are_shown_by_their_medians(tmp_path):
     }
     measured = {'rows': [row], 'rounds': 3, 'device': 'x', 'load_before': 0.0}
     (tmp_path / 'vectorize.json').write_text(json.dumps(measured))
-    line = script('vectorize', '--show', f'--output={tmp_path / "vectorize.json"}').splitlines()[2]
+    start_study(vectorize, '--show', f'--output={tmp_path / "vectorize.json"}')
+    line = capsys.readouterr().out.splitlines()[2]
     cells = [c.strip() for c in line.split('|')[1:-1]]
     assert cells == ['1,000', '2', '3', '4,000', *['50, 20, 2.00'] * 2, '2e-07']
 
 
-def test_two_checkouts_are_compared_by_the_medians_of_their_rounds(tmp_path):
+def test_two_checkouts_are_compared_by_the_medians_of_their_rounds(tmp_path, capsys):
     start = {'prepare': 1.0, 'compile': 0.5, 'cpu_seconds': 2.0}
     rates = {'base': [100, 200, 400], 'new': [110, 190, 440]}
     entry = {'row': 'mlp9', 'output': 'nce', 'words_per_second': rates, 'words_per_cpu_second': rates}
     entry['starts'] = {'base': [start], 'new': [{**start, 'compile': 0.25}]}
     about = {'batch': 8, 'steps': 5, 'rounds': 3, 'device': 'x', 'load_before': 0.0, 'load_after': 0.0}
     (tmp_path / 'commits.json').write_text(json.dumps({'raced': [entry], **about}))
-    line = script('commits', '--show', f'--output={tmp_path / "commits.json"}').splitlines()[2]
+    start_study(commits, '--show', f'--output={tmp_path / "commits.json"}')
+    line = capsys.readouterr().out.splitlines()[2]
     cells = [c.strip() for c in line.split('|')[1:-1]]
     assert cells == ['mlp9', 'nce', '200', '190', '1.100', '0.95-1.10', '1.100', '1.50', '1.25', '2.00', '2.00']
 
@@ -136,23 +215,20 @@ def entry_of_history(commit, rate=512, **changes):
     return {**about, **changes}
 
 
-def test_a_commit_of_the_history_is_shown_by_the_medians_of_its_rounds(tmp_path):
+@pytest.mark.parametrize('words', [[], ['--show']])
+def test_a_commit_of_the_history_is_shown_by_the_medians_of_its_rounds(tmp_path, capsys, words):
     (tmp_path / 'history.json').write_text(json.dumps({'entries': [entry_of_history('0123456789')]}))
-    line = script('history', f'--output={tmp_path / "history.json"}').splitlines()[2]
+    start_study(history, *words, f'--output={tmp_path / "history.json"}')
+    line = capsys.readouterr().out.splitlines()[2]
     cells = [c.strip() for c in line.split('|')[1:-1]]
     shown = ['0123456', '2026-01-02', 'mlp9', '1,024', '512-1,536', '500.0', '4.0', '2.0', '0.0-1.5']
     assert cells == [*shown, 'x, AMX, JAX 0.10.0']
 
 
 def test_the_history_has_one_entry_a_commit_and_device_by_date():
-    adding = (
-        'import json, sys; from experiments.speed import history; print(json.dumps(history.add(*json.load(sys.stdin))))'
-    )
     old = [entry_of_history('a'), entry_of_history('b', date='2026-01-03'), entry_of_history('a', device='y')]
     new = entry_of_history('a', rate=1000)
-    command = [sys.executable, '-c', adding]  # another process, since several scripts define the same flags
-    done = subprocess.run(command, input=json.dumps([old, new]), cwd=ROOT, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == [old[2], new, old[1]]
+    assert history.add(old, new) == [old[2], new, old[1]]
 
 
 @pytest.mark.slow

@@ -26,8 +26,10 @@ def victims(who: str, processes: int, rng: random.Random) -> list[int]:
 
 def describe(fault: str, who: str, phase: str, base: Base, ends: Ends, hurt: list[int], folder: pathlib.Path) -> dict:
     """Returns the record of a start: exit codes and last words of the hurt and of the others."""
-    said = [runs.said(stderr, folder).replace('stopping after the updates under way ...', '') for _, stderr in ends]
-    lines = [len([line for line in stderr.splitlines() if line and 'under way' not in line]) for _, stderr in ends]
+    said = [
+        runs.said(stderr, folder).replace('finishing the current updates, then stopping ...', '') for _, stderr in ends
+    ]
+    lines = [len([line for line in stderr.splitlines() if line and 'then stopping' not in line]) for _, stderr in ends]
     others = [i for i in range(base.processes) if i not in hurt]
     return {
         'fault': fault,

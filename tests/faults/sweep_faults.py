@@ -60,7 +60,7 @@ def _kept(before: dict[str, dict[int, str]], folder: pathlib.Path) -> bool:
 
 
 def _record(fault: str, phase: str, code: int | None, stderr: str, folder: pathlib.Path, kept: bool = True) -> dict:
-    lines = [line for line in stderr.splitlines() if line and 'under way' not in line]
+    lines = [line for line in stderr.splitlines() if line and 'then stopping' not in line]
     said = runs.said(stderr, folder)
     return {'fault': fault, 'processes': 1, 'who': 'sweep', 'phase': phase, 'exit': [code], 'others': [],
             'said': said, 'others_said': '', 'lines': len(lines), 'kept': kept}  # fmt: skip

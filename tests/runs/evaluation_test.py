@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -54,9 +55,16 @@ def test_a_run_may_validate_and_be_tested_on_samples(tmp_path):
     results = experiment.run(config, tmp_path / 'run')
     assert results['sample']['words'] == {'valid': 5, 'test': 5} and catalog.is_complete(results)
     assert not catalog.is_complete({**results, 'sample': {'words': {'valid': 5}}})
-    assert 'valid and test: estimated on 5 and 5 sampled words (eval.words)' in reporting.results_table(
-        results, {'row': '', 'train': 0, 'valid': 0, 'test': 0}
+    assert (
+        'valid and test are estimated on 5 and 5 sampled words (eval.words); standard errors are '
+        in reporting.results_table(results, {'row': '', 'train': 0, 'valid': 0, 'test': 0})
     )
+
+
+def test_which_words_are_predicted_is_said_before_they_are(lines):
+    evaluation.measure(MODEL, DATA, EvalSettings(train_words=20, words=0), lambda: evaluation.fit_trigram(DATA))
+    said = 'Evaluating on 40 valid, 40 test, 20 train words, and mixing with the trigram'
+    assert lines() == ([said], [])
 
 
 def test_a_terminal_sees_which_evaluation_is_under_way(monkeypatch):
@@ -66,7 +74,7 @@ def test_a_terminal_sees_which_evaluation_is_under_way(monkeypatch):
 
     shown = {}
     for kind in (Terminal, io.StringIO):
-        monkeypatch.setattr(evaluation.tqdm.std.sys, 'stderr', stream := kind())
+        monkeypatch.setattr(sys, 'stderr', stream := kind())
         evaluation.measure(MODEL, DATA, trigram=lambda: evaluation.fit_trigram(DATA))
         shown[kind] = stream.getvalue()
     stages = ['valid words', 'test words', 'train words', 'estimating the trigram', 'mixing with the trigram']

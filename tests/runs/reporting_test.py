@@ -1,15 +1,24 @@
 """What a run writes and shows, however often it is stopped, and on a full disk."""
 
 import dataclasses
+import io
+import pathlib
 import shlex
+import shutil
 import struct
+import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
+from configs import sentences
+from nplm_jax.models.registry import BODIES
+from nplm_jax.runs import experiment, keys
 from nplm_jax.runs.reporting import Reporter, next_steps, read_metrics, results_table
 from nplm_jax.training.schedule import Progress, Schedule
+from nplm_jax.utils.shell import nplm_command as nplm_words
 
 SCHEDULE = Schedule(
     steps_per_epoch=4, total_steps=12, evaluate_every=4, checkpoint_every=4, log_every=2, steps_per_execution=2
@@ -116,15 +125,77 @@ def test_the_time_leaves_out_the_compilation_of_each_size_of_chunk_and_validatio
     assert lines()[0][1:] == ['about 10 minutes of training left to epoch 100 (plus validation), at 50 words/s']
 
 
+def test_a_log_gets_a_line_a_minute_with_words_train_perplexity_and_time_left(tmp_path, lines):
+    seconds = 0.0
+    reporter = Reporter(tmp_path, clock=lambda: seconds)
+    reporter.start(Progress(), dataclasses.replace(SCHEDULE, log_every=100), 300)
+    for step in range(2, 14, 2):
+        seconds += 25
+        reporter.trained(Progress(step=step, train_seconds=step / 100), np.full(2, np.log(step)))
+    reporter.close()
+    perplexities = [(2 * 4 * 6) ** (1 / 3), (2 * 4 * 6 * 8 * 10 * 12) ** (1 / 6)]  # of all updates up to the line
+    assert lines() == (
+        [
+            f'epoch 1.50, train perplexity {perplexities[0]:.1f}: 1,800 of 3,600 words (50%), about 75 seconds left',
+            f'epoch 3.00, train perplexity {perplexities[1]:.1f}: 3,600 of 3,600 words (100%), about 0 seconds left',
+        ],
+        [],
+    )
+
+
+def test_a_change_after_training_is_said_with_the_perplexity_before_and_after(tmp_path, lines):
+    reporter = Reporter(tmp_path)
+    reporter.start(Progress(), SCHEDULE, 3)
+    reporter.postprocessed('Calibration on 5 of the 9 validation words', np.log(242.27), np.log(219.4))
+    reporter.close()
+    expected = 'Calibration on 5 of the 9 validation words changed the valid perplexity from 242.27 to 219.40'
+    assert lines()[0] == [expected]
+
+
 def test_what_to_do_next_quotes_the_folder(tmp_path):
     folder = tmp_path / "it's a run"
     folder.mkdir()
-    steps = next_steps(folder)
+    steps = next_steps(folder, 'kneser_ney')
     assert 'figure' not in steps
-    commands = [shlex.split(line) for line in steps.splitlines()[1:]]
-    assert [words[words.index(str(folder)) - 1] for words in commands] == ['generate', 'score', 'explore', 'compare']
+    commands = [shlex.split(line, comments=True) for line in steps.splitlines()[1:]]
+    assert [words[words.index(str(folder)) - 1] for words in commands] == ['generate', 'score', 'export', 'explore']
     (folder / 'learning_curve.png').touch()
-    assert next_steps(folder).splitlines()[0] == f'Figure: {folder}/learning_curve.png'
+    assert next_steps(folder, 'nplm').splitlines()[0] == f'Figure: {folder}/learning_curve.png'
+
+
+@pytest.mark.parametrize(
+    'family,commands',
+    [
+        ('modified_kneser_ney', ['generate', 'score', 'export', 'explore', 'compare']),
+        ('interpolated', ['generate', 'score', 'explore', 'compare']),
+        ('nplm', ['generate', 'score', 'explore', 'compare']),
+        ('lstm', ['generate', 'score', 'explore', 'compare']),
+    ],
+)
+@pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+def test_every_next_step_runs(family, commands, folders, tmp_path, monkeypatch, nplm_command):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'runs').mkdir()
+    for name in ('counts', 'network'):
+        shutil.copytree(folders / name, tmp_path / 'runs' / name)
+    changes = {'model.family': family, **({'train.epochs': 1} if family in BODIES else {'model.n': 3})}
+    changes |= {'train.bptt_length': 4} if family == 'lstm' else {}
+    run = pathlib.Path('runs') / 'own run'
+    experiment.run(keys.override(sentences.get_config(), changes), run)
+    served = []
+    if find_spec('nicegui'):
+        monkeypatch.setattr('nplm_jax.apps.explorer.server.serve', lambda *given: served.append(given))
+    steps = [shlex.split(line, comments=True) for line in next_steps(run, family).splitlines() if line[:1] == ' ']
+    steps = [words[len(nplm_words()) :] for words in steps]
+    assert [words[0] for words in steps] == commands
+    for words in steps:
+        if words[-2:] == ['<', 'text.txt']:
+            monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'i like dog')))
+            words = words[:-2]
+        if words[0] != 'explore' or find_spec('nicegui'):
+            printed, _ = nplm_command(*words, *(['--port=0'] if words[0] == 'explore' else []))
+            assert printed or served
+    assert (tmp_path / 'own run.arpa').exists() == ('export' in commands)
 
 
 def test_the_table_tells_the_share_of_unknown_words_and_warns_of_many():
@@ -132,7 +203,7 @@ def test_the_table_tells_the_share_of_unknown_words_and_warns_of_many():
     no_row = {'row': '', 'train': 0, 'valid': 0, 'test': 0}
     few, many = ({**results, 'oov': {'valid': 0.04, 'test': share}} for share in (0.05, 0.81))
     assert results_table(few, no_row).splitlines()[3:] == [
-        'unknown words, scored as <rare>: 4.0% of valid, 5.0% of test'
+        '<rare> stands for 4.0% of the valid words and 5.0% of the test words.'
     ]
     assert results_table(many, no_row).splitlines()[4].startswith('warning: 81.0% of the validation or test words are')
 
@@ -146,8 +217,35 @@ def test_the_table_has_the_mixtures_and_the_papers_row_where_there_are_any():
     cells = [[cell.strip() for cell in line.split('|')[1:-1]] for line in table[3:5]]
     assert cells[0] == ['mixed with the trigram, by frequency', '-', '2.0', '3.0']
     assert cells[1] == ['paper, MLP1', '-', '284.0', '268.0']
-    assert table[5].startswith('mixture weights: fixed, 0.5 each; learned')
-    assert table[7:] == ['4 test words have probability zero, so the test perplexity is infinite']
+    assert table[5].startswith('The mixture weights are 0.5 each (fixed), or fitted to valid: ')
+    assert table[7:] == ['4 test words have probability zero, so the test perplexity is infinite.']
     results = {**results, 'evaluated_train_words': 1000, 'calibration_words': 2000}
-    assert 'train: estimated on 1,000 sampled training words' in results_table(results, no_row)
-    assert 'calibrated: output bias fitted to 2,000 of the validation words' in results_table(results, no_row)
+    assert 'train is estimated on 1,000 sampled words (eval.train_words).' in results_table(results, no_row)
+    assert 'The calibration saw 2,000 valid words, so valid includes words that it has seen.' in results_table(
+        results, no_row
+    )
+
+
+NO_ROW = {'row': '', 'train': 0, 'valid': 0, 'test': 0}
+
+
+def per_unit_lines(per_word, tokens, words):
+    """The sentences below the table of a run, of whose validation words these are the numbers."""
+    results = {
+        'name': 'a',
+        'perplexity': {'train': 1, 'valid': 1.3, 'test': 1.3},
+        'perplexity_per_word': {'valid': per_word},
+        'bits_per_character': {'valid': 0.25},
+        'bits_per_byte': {'valid': 0.125},
+        'sizes': {'valid': {'tokens': tokens, 'words': words, 'characters': 90, 'utf8_bytes': 180}},
+    }
+    return results_table(results, NO_ROW).splitlines()[3:]
+
+
+def test_a_perplexity_per_word_that_is_not_the_tables_says_how_many_words_and_tokens_it_is_of():
+    bits = '0.250 bits per character, 0.125 bits per byte.'
+    assert per_unit_lines(1.5, tokens=13, words=9) == [
+        f'valid has 9 words in the 13 tokens of the table: perplexity 1.5 per word, {bits}'
+    ]
+    assert per_unit_lines(1.3, tokens=9, words=9) == [f'valid has {bits}']  # the table has it
+    assert per_unit_lines(None, tokens=90, words=1) == [f'valid has {bits}']  # no blanks: it would say nothing

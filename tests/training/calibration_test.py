@@ -117,15 +117,22 @@ def test_the_calibrated_network_scales_each_words_probability_by_its_groups_fact
 
 def test_training_ends_with_calibration_which_changes_only_b(tmp_path):
     plain, progress, _ = train(small_settings(), tmp_path / 'plain')
-    best, calibrated_progress, _ = train(small_settings(CALIBRATE), tmp_path / 'calibrated')
+    best, calibrated_progress, reporter = train(small_settings(CALIBRATE), tmp_path / 'calibrated')
     assert calibrated_progress.best_valid_nll == progress.best_valid_nll  # metrics.jsonl has it before calibration
     network = prepare_run(small_settings(), DATA).program.network
     expected = calibration.calibrate(NeuralLanguageModel(network, plain), DATA)
     for name, value in expected.items():
         np.testing.assert_array_equal(best[name], value, err_msg=name)
         assert (name == BIAS) != (np.asarray(value) == np.asarray(plain[name])).all()
+    assert reporter.changes == [
+        (
+            f'Calibration on {len(DATA.valid)} of the {len(DATA.valid)} validation words',
+            progress.best_valid_nll,
+            pytest.approx(np.log(perplexity.perplexity(NeuralLanguageModel(network, best), DATA.tokens_T, DATA.valid))),
+        )
+    ]
     again, _, reporter = train(small_settings(CALIBRATE), tmp_path / 'calibrated')  # not twice
-    assert not reporter.nll
+    assert not reporter.nll and not reporter.changes
     np.testing.assert_array_equal(again[BIAS], best[BIAS])
 
 

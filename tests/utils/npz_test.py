@@ -89,8 +89,8 @@ def test_a_bomb_is_refused_before_it_is_inflated(tmp_path):
 @pytest.mark.parametrize(
     'members, why',
     [
-        ([('a.txt', b'a')], "has the member 'a.txt', which no .npz has"),
-        ([('a\n.npy', GOOD)], 'which no .npz has'),
+        ([('a.txt', b'a')], "unexpected file 'a.txt' in the archive"),
+        ([('a\n.npy', GOOD)], 'in the archive'),
         ([(f'{i}.npy', b'') for i in range(60_000)], 'cannot be read (it has 60,000 members; 10,000 at most)'),
     ],
 )
@@ -100,5 +100,5 @@ def test_another_archive_is_refused(tmp_path, members, why):
 
 @pytest.mark.filterwarnings('ignore:Duplicate name:UserWarning')
 def test_two_arrays_of_one_name_and_other_compressions_are_refused(tmp_path):
-    assert 'which no .npz has' in refused(tmp_path, [('a.npy', GOOD), ('a.npy', GOOD)])
+    assert 'in the archive' in refused(tmp_path, [('a.npy', GOOD), ('a.npy', GOOD)])
     assert 'a: compressed in a way that' in refused(tmp_path, [('a.npy', GOOD)], zipfile.ZIP_LZMA)

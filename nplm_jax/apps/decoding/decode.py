@@ -5,7 +5,7 @@
 
 The file of --emissions has an array for each utterance, frames x tokens, natural log-probabilities. That of --tokens
 has a token a line, in the order of the columns, among them the blank and the token between words. That of --lexicon has
-lines `word t o k e n s |`; a word may have several. Words that the models lack are <rare> to them. That of --references
+lines `word t o k e n s |`; a word may have several. Out-of-vocabulary words are scored as <rare>. That of --references
 has lines `UTTERANCE words`. RUN may also be an ARPA file. Needs the package flashlight-text.
 Prints `UTTERANCE words`, with a tab between, and with --references the word error rate on stderr; with --tune the best
 weights as flags.
@@ -27,20 +27,20 @@ def main(argv: Sequence[str]) -> None:
     parser = Parser('decode', __doc__)
     parser.add_runs()
     parser.add_argument('--emissions', required=True, metavar='FILE.npz', help='emissions; required')
-    parser.add_argument('--tokens', required=True, metavar='FILE', help='tokens, one a line; required')
+    parser.add_argument('--tokens', required=True, metavar='FILE', help='tokens, one per line; required')
     parser.add_argument('--lexicon', required=True, metavar='FILE', help='words and their spellings; required')
-    parser.add_argument('--references', default='', metavar='FILE', help='right words; default: none')
+    parser.add_argument('--references', default='', metavar='FILE', help='reference transcripts; default: none')
     parser.add_owned('references', '--tune', action='store_true', help='print weights tuned on the references')
     weights = 'mixture weights of several runs, as of nplm score; default: equal'
     parser.add_argument('--weights', default='', help=weights)
     parser.add_argument('--lm_weight', type=float, default=1.0, help='weight of log P of the words')
     parser.add_argument('--word_score', type=float, default=0.0, help='added for each word')
-    parser.add_argument('--blank', default='-', help='token of no output')
+    parser.add_argument('--blank', default='-', help="CTC's blank token")
     parser.add_argument('--silence', default='|', help='token between words')
     parser.add_argument('--beam_size', type=int, default=50, help='hypotheses that are kept')
     flags = parser.parse_args(argv)
     require(flags.beam_size > 0, '--beam_size', flags.beam_size, 'must be 1 or more')
-    require(not flags.weights or len(flags.workdir) > 1, '--weights', flags.weights, 'needs two runs or more')
+    require(not flags.weights or len(flags.workdir) > 1, '--weights', flags.weights, 'requires two or more runs')
 
     import tqdm
 

@@ -67,7 +67,7 @@ class Weights:
         problem = f'--score_weights={flags.score_weights!r}: must be finite numbers with commas between them'
         scores = finite_numbers(flags.score_weights.split(',') if flags.score_weights else (), problem)
         weights = cls(flags.model_weight, flags.word_weight, tuple(scores))
-        require(not flags.tune or weights == cls(), '--tune', flags.tune, 'finds the weights: give none')
+        require(not flags.tune or weights == cls(), '--tune', flags.tune, 'finds the weights; no weight may be given')
         return weights
 
     def to_flags(self) -> str:
@@ -86,7 +86,7 @@ def read(flags: argparse.Namespace, lines: Sequence[str], weights: Weights) -> l
     """
     files = [expand('--score_files', name) for name in flags.score_files.split(',') if name]
     if flags.format == 'moses':
-        require(not files, '--score_files', flags.score_files, 'belongs to --format=kaldi')
+        require(not files, '--score_files', flags.score_files, 'requires --format=kaldi')
         num_scores = len(_score_texts(lines[0].split(SEPARATOR)) if flags.tune else weights.scores)
         alternatives = [_parse_moses(number, line, num_scores) for number, line in enumerate(lines, start=1)]
     else:
@@ -203,13 +203,13 @@ def tune(
     statistics_AxS = np.array([used.statistics(a.words.split(), a.reference) for a in alternatives], float)
     weights_F, error = reranking.tune(scores_AxF, groups, statistics_AxS, used.error, np.eye(scores_AxF.shape[1])[0])
     errors = {
-        'first of each list': used.error(statistics_AxS[[group[0] for group in groups]].sum(axis=0)),
-        'by the run alone': reranking.first_error(scores_AxF[:, 0], groups, statistics_AxS, used.error),
+        '1-best': used.error(statistics_AxS[[group[0] for group in groups]].sum(axis=0)),
+        'LM only': reranking.first_error(scores_AxF[:, 0], groups, statistics_AxS, used.error),
         'tuned': error,
     }
     if measure == 'wer':
         nearest = [group[np.argmin(statistics_AxS[group, 0])] for group in groups]
-        errors['nearest of each list'] = used.error(statistics_AxS[nearest].sum(axis=0))
+        errors['oracle'] = used.error(statistics_AxS[nearest].sum(axis=0))
     model, word, *scores = weights_F.tolist()
     return Weights(model, word, scores), errors
 

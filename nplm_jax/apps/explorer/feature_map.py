@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nplm_jax.apps.features import embeddings
+from nplm_jax.data.tokenizers.tokenizer import SPECIAL_TOKENS
 from nplm_jax.data.vocabulary import Vocabulary
 
 NUM_POINTS = 400  # the most frequent words are on the map, and every word that is selected or near it
+TINY = 30  # words of a vocabulary all of whose words are named
 NUM_ANCHORS = 3  # frequent words between which another word lies
 SHARPNESS = 10.0  # how much closer it lies to the most similar of them
 T_SNE_AXES = 't-SNE: close words are similar, directions mean nothing', ''
@@ -70,7 +72,8 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
         [word for word in near if word != selected],
     )
     marked = {*known, *others}
-    frequent = [word for word in vocabulary.shown[:NUM_POINTS] if word not in marked]
+    frequent = [word for word in vocabulary.shown[:NUM_POINTS] if word not in marked and word not in SPECIAL_TOKENS]
+    is_tiny = len(vocabulary) <= TINY
     hidden = {'show': False}
     axis = {'min': 'dataMin', 'max': 'dataMax', 'nameLocation': 'middle', 'nameGap': 8}
     axis |= dict.fromkeys(('axisLabel', 'axisTick', 'splitLine', 'axisLine'), hidden)
@@ -84,7 +87,9 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
         'yAxis': axis | {'name': feature_map.axes[1]},
         'dataZoom': [zoom | {'xAxisIndex': 0}, zoom | {'yAxisIndex': 0}],
         'series': [
-            _series(name, [_point(vocabulary, feature_map, word, word in marked) for word in words], bool(marked))
+            _series(
+                name, [_point(vocabulary, feature_map, word, word in marked) for word in words], bool(marked), is_tiny
+            )
             for name, words in zip(COLOURS, (frequent, others, known))
         ],
     }
@@ -101,8 +106,11 @@ def _point(vocabulary: Vocabulary, feature_map: FeatureMap, word: str, marked: b
     return {'name': word, 'value': place, 'symbolSize': round(size, 1)}
 
 
-def _series(name: str, points: Sequence[Mapping[str, Any]], any_marked: bool) -> dict[str, Any]:
-    """Returns the points of one colour; where a word is selected, frequent words fade and are named on hover alone."""
+def _series(name: str, points: Sequence[Mapping[str, Any]], any_marked: bool, is_tiny: bool) -> dict[str, Any]:
+    """Returns the points of one colour.
+
+    Where a word is selected, frequent words fade and, unless the vocabulary is tiny, are named on hover alone.
+    """
     faded = any_marked and name == 'frequent word'
     return {
         'name': name,
@@ -111,7 +119,7 @@ def _series(name: str, points: Sequence[Mapping[str, Any]], any_marked: bool) ->
         'cursor': 'pointer',
         'itemStyle': {'color': COLOURS[name], 'opacity': 0.45 if faded else 0.85},
         'label': {
-            'show': not faded,
+            'show': is_tiny or not faded,
             'fontWeight': 'bold' if name == 'selected word' else 'normal',
             'formatter': '{b}',
             'position': 'right',
@@ -119,7 +127,8 @@ def _series(name: str, points: Sequence[Mapping[str, Any]], any_marked: bool) ->
             'fontSize': 12,
             'minMargin': 6,  # the page's font is wider than the one that ECharts measures
         },
-        'labelLayout': {'hideOverlap': name != 'selected word'},
+        # All words of a tiny vocabulary are named, one below another where they would overlap.
+        'labelLayout': {'moveOverlap': 'shiftY'} if is_tiny else {'hideOverlap': name != 'selected word'},
         'emphasis': {'label': {'show': True, 'fontSize': 15, 'fontWeight': 'bold'}},
         'z': 2 + list(COLOURS).index(name),
     }

@@ -9,7 +9,8 @@ Formats:
     word2vec     the word features of a network: text, or binary where FILE ends in .bin
     npz          all arrays by the paper's letters (C_VxM, H_KxP, ...), words and config, for NumPy
     safetensors  the same, with words and config as metadata (pip install safetensors)
-    onnx         the paper's network from word ids to log-probabilities, for any runtime (pip install onnx)
+    onnx         the paper's network (model.family=nplm) alone, from word ids to log-probabilities, for any ONNX runtime
+                 (pip install onnx)
     hf           a folder for Hugging Face transformers, as a causal language model with its tokenizer and a model
                  card: of the families nplm, residual, rnn, gru, lstm, window_lstm and mogrifier (pip install
                  safetensors tokenizers); where line ends are tokens, a text begins with bos_token_id of
@@ -31,7 +32,7 @@ def main(argv: Sequence[str]) -> None:
     """Writes the file."""
     parser = Parser('export', __doc__)
     parser.add_runs(1)
-    parser.add_argument('--to', choices=FORMATS, required=True, help='format; required')
+    parser.add_argument('--to', choices=FORMATS, required=True, help='format; onnx: model.family=nplm alone; required')
     parser.add_argument('--output', required=True, metavar='FILE', help='file to write, or folder for hf; required')
     flags = parser.parse_args(argv)
     path = expand('--output', flags.output)

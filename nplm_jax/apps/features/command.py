@@ -4,10 +4,10 @@
     nplm features runs/brown-mlp9 --maps                    # draws pca.png and tsne.png, or plane.png for two features
     nplm features runs/brown-mlp9 --export --output=DIR     # features.txt and features.bin (word2vec), projector/
 
-By default the words are the five most frequent nouns, verbs, adjectives and adverbs by Brown's tags; networks trained
-on other corpora need --words. Of a run with pieces, --words are pieces: `house` is ` house` if no piece is `house`
-itself, `␣house` always is. Files go to the current folder or to --output=DIR; projector/ is for TensorBoard. Maps
-need scikit-learn.
+By default the words are the five most frequent nouns, verbs, adjectives and adverbs by Brown's tags, and the twenty
+most frequent words of other corpora; special tokens such as <p> are left out, also of the maps. Of a run with pieces,
+--words are pieces: `house` is ` house` if no piece is `house` itself, `␣house` always is. Files go to the current
+folder or to --output=DIR; projector/ is for TensorBoard. Maps need scikit-learn.
 """
 
 from __future__ import annotations
@@ -55,8 +55,7 @@ def main(argv: Sequence[str]) -> None:
     kinds = brown.parts_of_speech() if corpus == 'brown' else {}
     is_lossless = vocabulary.tokenizer.is_lossless
     asked = flags.words.split() if is_lossless else models.tokenize(flags.words, flags.tokens)
-    words = asked or frequent_words(vocabulary.words, kinds)
-    require(bool(words), '--words', flags.words, f'give some: {corpus} has no tags to choose words by')
+    words = asked or frequent_words(vocabulary.shown, kinds)
     known = [word for word in words if vocabulary.find(word) is not None]
     require(bool(known), '--words', flags.words, 'no word of it is in the vocabulary')
     if len(known) < len(words):
@@ -79,13 +78,24 @@ def main(argv: Sequence[str]) -> None:
 
 
 def frequent_words(words: Sequence[str], kinds: Mapping[str, str]) -> list[str]:
-    """Returns the most frequent words of each of the KINDS; `words` begins with the most frequent."""
+    """Returns the most frequent words of each of the KINDS; of all words if there are no tags.
+
+    Args:
+        words: The words, the most frequent first.
+        kinds: The part of speech of each word.
+    """
+    if not kinds:
+        return [words[i] for i in frequent_ids(words, kinds)[: len(KINDS) * WORDS_PER_KIND]]
     return [word for kind in KINDS for word in [w for w in words if kinds.get(w) == kind][:WORDS_PER_KIND]]
 
 
 def frequent_ids(words: Sequence[str], kinds: Mapping[str, str]) -> list[int]:
-    """Returns the ids of the most frequent words without marks and punctuation; of all words if there are no tags."""
-    return [i for i, word in enumerate(words) if kinds.get(word, 'other') != 'other' or not kinds][:NUM_POINTS]
+    """Returns the ids of the most frequent words that have a tag; without tags, of all but the special tokens."""
+    from nplm_jax.data.tokenizers.tokenizer import SPECIAL_TOKENS
+
+    if kinds:
+        return [i for i, word in enumerate(words) if kinds.get(word, 'other') != 'other'][:NUM_POINTS]
+    return [i for i, word in enumerate(words) if word not in SPECIAL_TOKENS][:NUM_POINTS]
 
 
 def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str]) -> str:

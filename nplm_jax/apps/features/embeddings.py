@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import BadInput, require, require_one_of
 from nplm_jax.utils.io import expand, write_atomically
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:
     Raises:
         BadInput: There are fewer than four words, or scikit-learn is not installed.
     """
-    require(method in MAPS, 'method', method, f'must be one of {", ".join(MAPS)}')
+    require_one_of('method', method, MAPS)
     features_VxM = np.asarray(features_VxM)
     V, M = features_VxM.shape
     require(V >= 4, 'words', V, 'a map needs four words or more')

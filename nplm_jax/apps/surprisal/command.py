@@ -132,11 +132,13 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     flags = parser.parse_args(argv)
     if flags.format != 'words':
         one = len(flags.workdir) == 1 or bool(flags.weights)
-        require(one, 'RUN', flags.workdir, f'give one for --format={flags.format}, or --weights for the mixture')
+        require(
+            one, 'RUN', flags.workdir, f'--format={flags.format} requires exactly one run, or --weights for the mixture'
+        )
         other = ('spillover', 'punctuation', 'word_probability') if flags.format == 'lm-zoo' else ()
         for key in ('figure', *other):
             value = getattr(flags, key)
-            require(value == parser.get_default(key), f'--{key}', value, 'belongs to --format=words')
+            require(value == parser.get_default(key), f'--{key}', value, 'requires --format=words')
     return flags
 
 

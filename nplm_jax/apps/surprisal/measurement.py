@@ -27,7 +27,7 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import ContextBins, Mixture, normalize_weights
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.models.spelled_words import Spelling
-from nplm_jax.utils.errors import require
+from nplm_jax.utils.errors import did_you_mean, require
 
 CHOICES = {
     'punctuation': ('attached', 'word'),
@@ -68,8 +68,13 @@ class Options:
     def __post_init__(self) -> None:
         """Raises BadInput for a value that is not allowed."""
         for key, values in CHOICES.items():
-            allowed = ', '.join(repr(value) for value in values)
-            require(getattr(self, key) in values, key, getattr(self, key), f'must be one of {allowed}')
+            value = getattr(self, key)
+            require(
+                value in values,
+                key,
+                value,
+                f'must be one of {", ".join(map(repr, values))}{did_you_mean(value, values)}',
+            )
         is_text = self.context is None or isinstance(self.context, str)
         require(is_text, 'context', self.context, 'must be a text; empty for none')
         is_count = isinstance(self.spillover, int) and self.spillover >= 0

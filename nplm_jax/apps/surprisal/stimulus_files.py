@@ -112,7 +112,7 @@ def _read_parquet(path: pathlib.Path) -> tuple[list[str], list[list[Any]]]:
 
 
 def to_text(columns: Columns, separator: str = '\t') -> str:
-    """Returns a table of text with a header. A missing number is an empty cell.
+    """Returns a table of text with a header. A missing number is an empty cell, a bool TRUE or FALSE, which R reads.
 
     Args:
         columns: The columns, of one length.
@@ -128,6 +128,8 @@ def to_text(columns: Columns, separator: str = '\t') -> str:
 def _format(cell: Any) -> str:
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return ''
+    if isinstance(cell, bool):
+        return str(cell).upper()  # base R reads True as text
     return f'{cell:.9g}' if isinstance(cell, float) else str(cell)
 
 

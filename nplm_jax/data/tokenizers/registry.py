@@ -13,7 +13,7 @@ from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils import plugins
 from nplm_jax.utils.checked_fields import build
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import BadInput, require_one_of
 from nplm_jax.utils.io import read_json, write_atomically
 
 CONFIG_FILE, FORMAT = 'tokenizer_config.json', 1
@@ -84,8 +84,7 @@ def tokenizer_class(kind: str) -> type[Tokenizer]:
     """Returns the class of a kind, a value of `corpus.tokens`. Raises BadInput for an unknown one."""
     if plugins.is_path(kind):
         return plugins.load_class('corpus.tokens', kind, Tokenizer)
-    allowed = f'must be one of {", ".join(TOKENIZERS)}, or {plugins.IMPORT_PATH}'
-    require(kind in TOKENIZERS, 'corpus.tokens', kind, allowed)
+    require_one_of('corpus.tokens', kind, TOKENIZERS, f', or {plugins.IMPORT_PATH}')
     return TOKENIZERS[kind]
 
 

@@ -19,6 +19,7 @@ TEXT_BOUNDARY = '<text>'  # before each text of a corpus
 PARAGRAPH_BOUNDARY = '<p>'  # before each paragraph
 BOUNDARY_TOKENS = (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY)
 RARE = '<rare>'  # all tokens that are not in the vocabulary
+SPECIAL_TOKENS = (RARE, *BOUNDARY_TOKENS)
 
 COUNTED_KEYS = frozenset(
     f'corpus.{key}' for key in ('boundary_tokens', 'paragraphs', 'min_count', 'max_vocabulary', 'count_over')

@@ -7,10 +7,13 @@ The rare-word symbol is written as `<unk>`, and the paragraph mark as the senten
 `sentence_marks.split` says. Other readers require both marks: without a paragraph mark they have probability zero.
 """
 
+import contextlib
 import itertools
 import math
+import operator
 import pathlib
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +22,9 @@ from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import sentence_marks
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import NgramTable, find
+from nplm_jax.models.ngram.sorting import progress_bar, sort_with_order
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import read_lines, write_atomically
+from nplm_jax.utils.io import read_blocks, write_atomically
 
 UNKNOWN, UNKNOWN_IN_CAPITALS = '<unk>', '<UNK>'
 SENTENCE_MARKS = (sentence_marks.BEGIN, sentence_marks.END)
@@ -28,6 +32,7 @@ _ZERO = -99.0  # the log10 of probability zero
 _KENLM_UNKNOWN = -100.0  # the log10 that KenLM gives to an unknown word if a file has no <unk>
 _LOG_10 = math.log(10)
 _MAX_ORDER = 100
+_IN_SECTION = 'log10 probability, {} words, log10 back-off weight, or the next section'
 
 
 def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> None:
@@ -83,86 +88,84 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
             back-off weight is not finite or above 99 (log10), or not zero at the highest order. The message names file
             and line.
     """
-    unigrams, *longer = _parse(path)
-    no_words = set() if as_kenlm else set(SENTENCE_MARKS).difference(*(section.words for section in longer))
-    words = dict.fromkeys(
-        word for word, log_p in zip(unigrams.words, unigrams.log_p) if log_p > _ZERO or word not in no_words
-    )
-    if RARE in words:
-        raise BadInput(
-            f'{path}: has the word {RARE}, which stands for unknown words here; name it {UNKNOWN} in the text'
-        )
-    ids = {word: i for i, word in enumerate({UNKNOWN: None} | words)}
-    unigrams = unigrams.take([i for i, word in enumerate(unigrams.words) if word in ids])
-    if UNKNOWN not in words:
-        unigrams.append(0, [UNKNOWN], _KENLM_UNKNOWN if as_kenlm else _ZERO, 0.0)
+    ids, zero = {UNKNOWN: 0, UNKNOWN_IN_CAPITALS: 0}, -math.inf if as_kenlm else _ZERO  # KenLM takes both spellings
     keys: list[np.ndarray] = []
-    log_p, log_b, zero = [], [], -math.inf if as_kenlm else _ZERO
-    for section in (unigrams, *longer):
-        packed = _pack(path, section, ids, keys)
-        order = np.argsort(packed)
-        keys.append(packed[order])
-        log_p.append(_log10_to_nats(section.log_p, zero)[order])
-        log_b.append(_log10_to_nats(section.log_b, zero)[order])
-    vocabulary = Vocabulary((RARE, *list(ids)[1:]), (0,) * len(ids))
-    return BackoffModel(NgramTable(len(ids), tuple(keys)), log_p, log_b[:-1]), vocabulary
+    log_p, log_b = [], []
+    for order, blocks_of_order in itertools.groupby(_parse(path), operator.attrgetter('order')):
+        columns = zip(*[_pack(path, block, ids, keys) for block in blocks_of_order])
+        lines, packed, log_p_I, log_b_I = map(np.concatenate, columns)
+        if order == 1 and 0 not in packed:  # no <unk>
+            packed, log_b_I = np.append(packed, 0), np.append(log_b_I, 0.0)
+            log_p_I = np.append(log_p_I, _KENLM_UNKNOWN if as_kenlm else _ZERO)
+        packed, rows = sort_with_order(packed)
+        repeated = np.flatnonzero(packed[1:] == packed[:-1]) + 1
+        if len(repeated):
+            i = repeated[rows[repeated].argmin()]  # the first in the file
+            raise BadInput(f'{path}:{lines[rows[i]]}: {_spell(packed[i], ids, keys)!r} occurs twice')
+        keys.append(packed)
+        log_p.append(_log10_to_nats(log_p_I, zero)[rows])
+        log_b.append(_log10_to_nats(log_b_I, zero)[rows])
+    words = (RARE, *itertools.islice(ids, 2, None))
+    model = BackoffModel(NgramTable(len(words), tuple(keys)), log_p, log_b[:-1])
+    return (model, Vocabulary(words, (0,) * len(words))) if as_kenlm else _without_unused_marks(model, words)
 
 
-class _Section(NamedTuple):
-    """The n-grams of one order: of each its line, its words (all in one list), and its decimal logarithms."""
+class _Block(NamedTuple):
+    """Some n-grams of one order: of each its line, and log10 P, words, and log10 back-off weight if it has one."""
 
+    order: int
+    is_longest: bool
     lines: list[int]
-    words: list[str]
-    log_p: list[float]
-    log_b: list[float]
-
-    def append(self, line: int, words: list[str], log_p: float, log_b: float) -> None:
-        """Appends an n-gram."""
-        self.lines.append(line)
-        self.words.extend(words)
-        self.log_p.append(log_p)
-        self.log_b.append(log_b)
-
-    def take(self, rows: list[int]) -> '_Section':
-        """Returns some of the 1-grams."""
-        lines, words = [self.lines[i] for i in rows], [self.words[i] for i in rows]
-        return _Section(lines, words, [self.log_p[i] for i in rows], [self.log_b[i] for i in rows])
+    rows: list[list[str]]
 
 
-def _parse(path: pathlib.Path) -> list[_Section]:
-    """Returns the n-grams of each order in the order of the file."""
+def _parse(path: pathlib.Path) -> Iterator[_Block]:
+    """Yields the n-grams in the order of the file, one block or more of each order."""
     sizes: list[int] = []  # of the sections, according to the header
-    sections: list[_Section] = []
-    in_header, number = False, 1
-    for number, line in read_lines(path):
-        order = len(sections)
-        fields = line.split(maxsplit=order + 2)  # one field more than the longest valid line
-        if not fields:
-            continue
-        is_end = 0 < order == len(sizes) and fields == ['\\end\\']
-        if not in_header and not order and fields == ['\\data\\']:
-            in_header = True
-        elif in_header and (size := _parse_size(fields, len(sizes) + 1)) is not None:
-            sizes.append(size)
-        elif is_end or ((in_header or order) and order < len(sizes) and fields == [f'\\{order + 1}-grams:']):
-            if order and len(sections[-1].lines) != sizes[order - 1]:
-                problem = f'{len(sections[-1].lines)} {order}-grams end here; the header says {sizes[order - 1]}'
-                raise BadInput(f'{path}:{number}: {problem}')
-            if is_end:
-                return sections
-            in_header = False
-            sections.append(_Section([], [], [], []))
-        elif order and (ngram := _parse_ngram(fields, order)):
-            words, log_p, log_b = ngram
-            if log_b:
-                _check_backoff(f'{path}:{number}', log_b, order == len(sizes))
-            sections[-1].append(number, words, log_p, log_b)
-        else:
-            expected = f'log10 probability, {order} words, log10 back-off weight, or the next section'
-            if not order:
-                expected = f'ngram {len(sizes) + 1}=SIZE or \\1-grams:' if in_header else 'the line \\data\\'
-            raise BadInput(f'{path}:{number}: not an ARPA file: expected {expected}')
+    in_header, order, count, number = False, 0, 0, 1
+    for first, text in _read_blocks(path):
+        block = _Block(order, order == len(sizes), [], [])
+        for number, line in enumerate(text.removesuffix('\n').split('\n'), first):
+            fields = line.split(maxsplit=_MAX_ORDER + 2)  # one field more than the longest valid line
+            if 0 < order < len(fields) < order + 3:
+                block.lines.append(number)
+                block.rows.append(fields)
+                continue
+            if not fields:
+                continue
+            if order:
+                count += len(block.rows)
+                yield block
+            is_end = 0 < order == len(sizes) and fields == ['\\end\\']
+            if not in_header and not order and fields == ['\\data\\']:
+                in_header = True
+            elif in_header and (size := _parse_size(fields, len(sizes) + 1)) is not None:
+                sizes.append(size)
+            elif is_end or ((in_header or order) and order < len(sizes) and fields == [f'\\{order + 1}-grams:']):
+                if order and count != sizes[order - 1]:
+                    problem = f'{count} {order}-grams end here; the header says {sizes[order - 1]}'
+                    raise BadInput(f'{path}:{number}: {problem}')
+                if is_end:
+                    return
+                in_header, order, count = False, order + 1, 0
+                block = _Block(order, order == len(sizes), [], [])
+            else:
+                header = f'ngram {len(sizes) + 1}=SIZE or \\1-grams:' if in_header else 'the line \\data\\'
+                expected = _IN_SECTION.format(order) if order else header
+                raise BadInput(f'{path}:{number}: not an ARPA file: expected {expected}')
+        if order:
+            count += len(block.rows)
+            yield block
     raise BadInput(f'{path}:{number}: not an ARPA file, or cut short: no \\end\\')
+
+
+def _read_blocks(path: pathlib.Path) -> Iterator[tuple[int, str]]:
+    """Yields the same as `read_blocks`, with a progress bar."""
+    total = path.stat().st_size if path.is_file() else 0
+    with progress_bar(total, f'reading {path.name}', ' bytes') as bar:
+        for first, text in read_blocks(path):
+            yield first, text
+            bar.update(len(text.encode()))
 
 
 def _parse_size(fields: list[str], order: int) -> int | None:
@@ -171,53 +174,82 @@ def _parse_size(fields: list[str], order: int) -> int | None:
     return int(match[2]) if match and int(match[1]) == order <= _MAX_ORDER else None
 
 
-def _parse_ngram(fields: list[str], order: int) -> tuple[list[str], float, float] | None:
-    """Returns words, log10 P and log10 back-off weight of the n-gram of a line; None for a malformed line."""
-    try:
-        log_p, log_b = float(fields[0]), [*map(float, fields[order + 1 :])]
-    except ValueError:
-        return None
-    words = fields[1 : order + 1]
-    if UNKNOWN_IN_CAPITALS in words:  # KenLM takes both spellings
-        words = [UNKNOWN if word == UNKNOWN_IN_CAPITALS else word for word in words]
-    is_valid = len(words) == order and len(log_b) < 2 and log_p <= 0  # no NaN
-    return (words, log_p, log_b[0] if log_b else 0.0) if is_valid else None
-
-
-def _check_backoff(where: str, log_b: float, is_longest: bool) -> None:
-    """Raises BadInput if an n-gram has a back-off weight that no model has; KenLM refuses nearly the same ones."""
-    if is_longest or not -math.inf < log_b <= -_ZERO:
-        allowed = 'the longest n-grams have none' if is_longest else f'must be finite and at most {-_ZERO:g}'
-        raise BadInput(f'{where}: log10 back-off weight {log_b:g}: {allowed}')
-
-
-def _pack(path: pathlib.Path, section: _Section, ids: dict[str, int], keys: list[np.ndarray]) -> np.ndarray:
-    """Returns the key of each n-gram of a section.
+def _pack(path: pathlib.Path, block: _Block, ids: dict[str, int], keys: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """Returns line, key, log10 P and log10 back-off weight of each n-gram of a block.
 
     Args:
         path: The file, for error messages.
-        section: The n-grams.
-        ids: The id of each word.
+        block: The n-grams.
+        ids: The id of each word; the words of 1-grams are added.
         keys: Those of the lower orders.
     """
-    order = len(keys) + 1
-    ids_IxK = np.array([*map(ids.get, section.words, itertools.repeat(-1))], np.int64).reshape(-1, order)
-    nodes = np.zeros(len(ids_IxK), np.int64)
-    for k, lower_keys in enumerate(keys):
-        nodes = find(lower_keys, nodes * len(ids) + ids_IxK[:, k])
-    packed = nodes * len(ids) + ids_IxK[:, -1]
-    is_repeated = np.ones(len(packed), bool)
-    is_repeated[np.unique(packed, return_index=True)[1]] = False
-    for bad, problem in (
-        (np.any(ids_IxK < 0, axis=1), 'has a word without a 1-gram'),
-        (nodes < 0, 'has a prefix that is not an n-gram of the order below'),
-        (is_repeated, 'occurs twice'),
+    order, is_longest, lines, rows = block
+    columns = [*itertools.zip_longest(*rows, fillvalue='0')]
+    columns += [('0',) * len(rows)] * (order + 2 - len(columns))
+    log_p_I, log_b_I = _floats(columns[0]), _floats(columns[-1])
+    if order == 1:
+        nodes = packed = np.array([ids.setdefault(word, len(ids) - 1) for word in columns[1]], np.int64)
+        if RARE in ids:
+            problem = f'has the word {RARE}, which stands for unknown words here; name it {UNKNOWN} in the text'
+            raise BadInput(f'{path}: {problem}')
+        ids_KxI = packed[None]
+    else:
+        missing = itertools.repeat(-1)
+        ids_KxI = np.array([[*map(ids.get, column, missing)] for column in columns[1:-1]], np.int64)
+        nodes = ids_KxI[0]
+        for lower_keys, ids_I in zip(keys[1:], ids_KxI[1:]):
+            nodes = find(lower_keys, nodes * len(keys[0]) + ids_I)
+        packed = nodes * len(keys[0]) + ids_KxI[-1]
+    limits = 'the longest n-grams have none' if is_longest else f'must be finite and at most {-_ZERO:g}'
+    is_allowed = log_b_I == 0 if is_longest else (-math.inf < log_b_I) & (log_b_I <= -_ZERO)
+    for is_bad, problem in (
+        (~(log_p_I <= 0), f'not an ARPA file: expected {_IN_SECTION.format(order)}'),  # or NaN
+        (~is_allowed, 'log10 back-off weight {0}: ' + limits),
+        ((ids_KxI < 0).any(0), '{1!r} has a word without a 1-gram'),
+        (nodes < 0, '{1!r} has a prefix that is not an n-gram of the order below'),
     ):
-        if bad.any():
-            row = int(bad.argmax())
-            words = ' '.join(section.words[row * order : (row + 1) * order])
-            raise BadInput(f'{path}:{section.lines[row]}: {words!r} {problem}')
-    return packed
+        if is_bad.any():
+            row = int(is_bad.argmax())
+            words = ' '.join(column[row] for column in columns[1:-1])
+            raise BadInput(f'{path}:{lines[row]}: {problem.format(columns[-1][row], words)}')
+    return np.array(lines, np.int64), packed, log_p_I, log_b_I
+
+
+def _floats(texts: Sequence[str]) -> np.ndarray:
+    """Returns numbers; of a text that is none, infinity, and of all after it."""
+    numbers: list[float] = []
+    with contextlib.suppress(ValueError):
+        numbers.extend(map(float, texts))
+    return np.pad(numbers, (0, len(texts) - len(numbers)), constant_values=math.inf)
+
+
+def _spell(key: int, ids: Mapping[str, int], keys: Sequence[np.ndarray]) -> str:
+    """Returns the words of an n-gram by its key; `keys` are those of the lower orders."""
+    words, spelled = [*ids][1:], []
+    for lower_keys in (*keys[::-1], np.zeros(1, np.int64)):
+        node, word = divmod(int(key), len(words))
+        spelled.append(words[word] if word else UNKNOWN)
+        key = lower_keys[node]
+    return ' '.join(spelled[::-1])
+
+
+def _without_unused_marks(model: BackoffModel, words: Sequence[str]) -> tuple[BackoffModel, Vocabulary]:
+    """Removes `<s>` and `</s>` if they have probability zero and occur in no longer n-gram."""
+    keys, size = list(model.table.keys), len(words)
+    is_kept_V = np.ones(size, bool)
+    for word in (i for i, name in enumerate(words) if name in SENTENCE_MARKS and np.isneginf(model.log_p[0][i])):
+        begins = any(ngrams.start < ngrams.stop for ngrams in model.table.beginning_with(word)[1:])
+        is_kept_V[word] = begins or any((longer % size == word).any() for longer in keys[1:])
+    if not is_kept_V.all():
+        new_ids_V = np.cumsum(is_kept_V) - 1
+        keys[0], words = np.arange(is_kept_V.sum()), [*itertools.compress(words, is_kept_V)]
+        model.log_p[0], model.log_b[:1] = model.log_p[0][is_kept_V], [x[is_kept_V] for x in model.log_b[:1]]
+        for k, longer in enumerate(keys[1:], start=1):
+            contexts, last_words = np.divmod(longer, size)
+            contexts = new_ids_V[contexts] if k == 1 else contexts
+            keys[k] = contexts * len(words) + new_ids_V[last_words]
+        model = BackoffModel(NgramTable(len(words), tuple(keys)), model.log_p, model.log_b)
+    return model, Vocabulary(tuple(words), (0,) * len(words))
 
 
 def _nats_to_log10(nats: np.ndarray) -> list[float]:
@@ -225,7 +257,6 @@ def _nats_to_log10(nats: np.ndarray) -> list[float]:
     return np.maximum(nats / _LOG_10, _ZERO).tolist()
 
 
-def _log10_to_nats(log10: list[float], zero: float) -> np.ndarray:
+def _log10_to_nats(log10: np.ndarray, zero: float) -> np.ndarray:
     """Converts decimal to natural logarithms, with -inf for `zero` and less. float64."""
-    values = np.array(log10, np.float64)
-    return np.where(values > zero, values * _LOG_10, -np.inf)
+    return np.where(log10 > zero, log10 * _LOG_10, -np.inf)

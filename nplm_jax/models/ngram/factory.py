@@ -30,11 +30,13 @@ class NgramModel(NamedTuple):
         fit: Estimates it from the training words of a dataset; may read and write files in a folder.
         keys: The keys of `model.*` and `ngram.*` that it reads.
         reads_lines: Whether it can read a text line by line, as `corpus.context=line` asks.
+        is_backoff: Whether it is a back-off model, which an ARPA file can hold.
     """
 
     fit: Callable[[Settings, Dataset, pathlib.Path], LanguageModel]
     keys: frozenset[str] = frozenset({'model.n', 'ngram.bits'})
     reads_lines: bool = False
+    is_backoff: bool = True
 
 
 def check_settings(settings: Settings) -> None:
@@ -144,6 +146,7 @@ NGRAM_MODELS: dict[str, NgramModel] = {
     'interpolated': NgramModel(
         lambda _, data, __: interpolated.fit(data.tokens_T, data.train, data.valid, len(data.vocabulary)),
         frozenset({'model.n'}),
+        is_backoff=False,
     ),
     'kneser_ney': NgramModel(
         lambda settings, data, folder: kneser_ney.fit_backoff(
@@ -160,5 +163,5 @@ NGRAM_MODELS: dict[str, NgramModel] = {
         frozenset({'model.n', 'ngram.prune', 'ngram.prune_entropy', 'ngram.bits'}),
         reads_lines=True,
     ),
-    'classes': NgramModel(_build_class_ngram, frozenset({'model.n', 'ngram.classes'})),
+    'classes': NgramModel(_build_class_ngram, frozenset({'model.n', 'ngram.classes'}), is_backoff=False),
 }

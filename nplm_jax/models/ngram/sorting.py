@@ -10,10 +10,10 @@ Dims: L words of a sequence, S positions of a block.
 from collections.abc import Iterator
 
 import numpy as np
-import tqdm
 
 from nplm_jax.models.ngram.scratch import Scratch, blocks
 from nplm_jax.utils.mapped_arrays import bincount, release
+from nplm_jax.utils.progress import ProgressBar
 
 _BITS = 63  # of a sorted number
 
@@ -103,11 +103,9 @@ def node_dtype(num_words: int) -> type[np.signedinteger]:
     return np.int32 if num_words < np.iinfo(np.int32).max else np.int64
 
 
-def progress_bar(total: int, description: str, unit: str) -> tqdm.tqdm:
-    """Returns a bar that shows only on a terminal, and only for work of more than some seconds."""
-    return tqdm.tqdm(
-        total=total, desc=description, disable=None, unit=unit, unit_scale=True, dynamic_ncols=True, delay=3
-    )
+def progress_bar(total: int, description: str, unit: str) -> ProgressBar:
+    """Returns a bar that shows only for work of more than some seconds."""
+    return ProgressBar(total, description, unit, delay=3)
 
 
 def sort_with_order(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

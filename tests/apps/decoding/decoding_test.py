@@ -225,7 +225,7 @@ def test_bad_emissions_are_one_line(files, tmp_path, capsys, arrays, message):
 def test_weights_of_one_run_are_refused(files, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main([*files(), '--weights=0.5'])
-    assert stop.value.code == 2 and "--weights='0.5': needs two runs or more" in capsys.readouterr().err
+    assert stop.value.code == 2 and "--weights='0.5': requires two or more runs" in capsys.readouterr().err
 
 
 def test_a_lexicon_in_other_tokens_is_refused_in_python(model):

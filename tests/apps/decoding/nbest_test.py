@@ -62,7 +62,7 @@ def test_kaldis_lists_are_ranked_with_costs_from_files(score):
 )
 def test_tuned_weights_put_the_references_first(text, flags, score):
     (weights,), (gains,) = score(text, *flags)
-    assert weights.startswith('--model_weight=') and ' tuned' in gains and ' by the run alone' in gains
+    assert weights.startswith('--model_weight=') and ' tuned' in gains and ' LM only' in gains
     again = [flag for flag in flags if not flag.startswith(('--tune', '--measure'))]
     ranked, _ = score(text, *again, *weights.split())
     assert 'i dog' in ranked[0] and 'i love' in ranked[2]
@@ -72,8 +72,8 @@ def test_json_has_the_weights_and_the_errors(score):
     (line,), stderr = score(MOSES, '--tune=references', '--json')
     tuned = json.loads(line)
     assert list(tuned) == ['model', 'word', 'scores', 'measure', 'errors'] and len(tuned['scores']) == 1
-    assert tuned['errors']['tuned'] == tuned['errors']['nearest of each list'] == 0 and not stderr
-    assert tuned['errors']['first of each list'] == pytest.approx(1 / 5)
+    assert tuned['errors']['tuned'] == tuned['errors']['oracle'] == 0 and not stderr
+    assert tuned['errors']['1-best'] == pytest.approx(1 / 5)
 
 
 WRONG = [
@@ -87,12 +87,12 @@ WRONG = [
     (KALDI, ['--format=kaldi', '--score_weights=1'], "--score_weights='1': must be as many as --score_files, 0"),
     (KALDI, ['--format=kaldi', '--tune=bad'], "stdin:1: bad has no reference of 'u-a'; it needs lines"),
     (KALDI, ['--format=kaldi', '--tune=references'], 'references:2: i stands in line 1 already'),
-    (MOSES, ['--tune=references', '--word_weight=1'], "--tune='references': finds the weights: give none"),
-    (MOSES, ['--measure=bleu'], "--measure='bleu': belongs to --tune"),
+    (MOSES, ['--tune=references', '--word_weight=1'], "--tune='references': finds the weights; no weight may be given"),
+    (MOSES, ['--measure=bleu'], "--measure='bleu': requires --tune"),
     (MOSES + '\n2 ||| a ||| 1', ['--tune=references'], "stdin:5: references has no reference of '2'; it needs the"),
     (MOSES + '\n1 ||| a', ['--tune=references'], 'stdin:5: expected id ||| words ||| a number'),
     (MOSES, ['--tune=nowhere'], 'nowhere: cannot be read'),
-    (MOSES, ['--score_files=costs.txt'], "--score_files='costs.txt': belongs to --format=kaldi"),
+    (MOSES, ['--score_files=costs.txt'], "--score_files='costs.txt': requires --format=kaldi"),
     (MOSES, ['--word_weight=nan'], "argument --word_weight: 'nan': must be finite"),
 ]  # fmt: skip
 
@@ -110,7 +110,7 @@ def test_what_belongs_to_lists_is_refused_without_them(folders, lines):
     for flag in ('--tune=x', '--word_weight=1.0', '--score_files=x'):
         with pytest.raises(SystemExit):
             cli.main(['score', str(folders / 'network'), flag])
-        assert lines()[1][-1].endswith('belongs to --nbest')
+        assert lines()[1][-1].endswith('requires --nbest')
 
 
 def test_a_weight_of_the_model_counts_alone_too(score):

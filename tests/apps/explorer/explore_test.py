@@ -14,7 +14,7 @@ WRONG = [
     (['--workdir=NETWORK', '--workdir=OTHER'], 'is not that of'),
     (['--workdir=NETWORK', '--port=70000'], '--port=70000: must be 0 to 65535'),
     (['--workdir=NETWORK', '--host=256.0.0.1', '--port=0'], "--host='256.0.0.1' --port=0: cannot listen there"),
-    ([], "RUN='': give the folder of a run: nplm explore RUN"),
+    ([], "RUN='': expected the folder of a run: nplm explore RUN"),
 ]
 
 

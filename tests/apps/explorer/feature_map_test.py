@@ -56,6 +56,15 @@ def test_few_words_and_equal_features_have_a_map_as_well(num_words):
     assert np.isfinite(feature_map.project(np.zeros((num_words, 3)))[0]).all()
 
 
+@pytest.mark.parametrize('selected', ['', 'coffee'])
+def test_of_a_tiny_vocabulary_every_word_is_named_and_no_special_token(selected):
+    words = RARE, '<text>', '<p>', 'i', 'coffee', 'milk'
+    points = feature_map.FeatureMap(np.zeros((6, 2)), ('x', 'y'))
+    series = feature_map.chart(Vocabulary(words, (1,) * 6), points, selected, [])['series']
+    assert {point['name'] for each in series for point in each['data']} == set(words[3:])
+    assert all(each['label']['show'] and 'hideOverlap' not in each['labelLayout'] for each in series)
+
+
 @pytest.mark.parametrize('selected,near', [('', []), ('zzz', []), ('w2', ['w1', 'w450']), ('w460', ['w1'])])
 def test_a_chart_marks_the_selected_word_and_its_neighbours_however_rare(selected, near):
     points = feature_map.FeatureMap(np.random.default_rng(2).normal(size=(500, 2)), ('x', 'y'))
@@ -63,7 +72,7 @@ def test_a_chart_marks_the_selected_word_and_its_neighbours_however_rare(selecte
     shown = {series['name']: {point['name']: point['value'] for point in series['data']} for series in chart['series']}
     known = [selected] if selected in VOCABULARY.ids else []
     assert list(shown['selected word']) == known and list(shown['neighbour']) == near
-    frequent = set(WORDS[: feature_map.NUM_POINTS]) - {*known, *near}
+    frequent = set(WORDS[: feature_map.NUM_POINTS]) - {RARE, *known, *near}
     assert set(shown['frequent word']) == frequent
     for places in shown.values():
         for word, place in places.items():

@@ -155,7 +155,8 @@ def test_parts_of_speech_by_browns_tags(monkeypatch):
 # --- the command -----------------------------------------------------------------------------------------
 
 
-def test_the_command(tmp_path, lines):
+def test_the_command(tmp_path, lines, monkeypatch):
+    draw = embeddings.draw
     experiment.run(sentences.get_config(), tmp_path / 'run')
     _, vocabulary, model = experiment.load(tmp_path / 'run')
     lines()
@@ -164,23 +165,27 @@ def test_the_command(tmp_path, lines):
         cli.main(['features', f'--workdir={tmp_path / "run"}', *map(str, arguments)])
         return lines()
 
+    drawn = []
+    monkeypatch.setattr(embeddings, 'draw', lambda *given: (drawn.append(given[1]), draw(*given)))
     out, _ = call(
         '--words=Like MILK', '--maps', '--export', f'--output={tmp_path / "files"}'
     )  # lower-cased as the corpus
     ids, cosines = embeddings.neighbours(np.asarray(model.params['C_VxM']), [vocabulary.ids['like']], 1)
     assert out[2].startswith(f'| like | {vocabulary.words[ids[0, 0]]} {cosines[0, 0]:.2f}, ')
     assert (tmp_path / 'files' / 'plane.png').exists()  # two features a word are their own map
+    assert set(drawn[0]) == {*'i like dog love coffee hate milk'.split()}
     words, vectors = read_word2vec(tmp_path / 'files' / 'features.bin', True)
     assert words == list(vocabulary.words)
     np.testing.assert_array_equal(vectors, jax.device_get(model.params['C_VxM']))
     assert {p.name for p in (tmp_path / 'files').rglob('*.*')} >= {'features.txt', 'vectors.tsv', 'metadata.tsv'}
     for wrong, message in {
         '--words=zzz yyy': "--words='zzz yyy': no word of it is in the vocabulary",
-        '--words=': "--words='': give some",
     }.items():
         with pytest.raises(SystemExit) as stop:
             call(wrong)
         assert stop.value.code == 2 and lines()[1][0].startswith(message)
+    rows, _ = call()  # without tags: the most frequent words, but no special tokens
+    assert {row.split()[1] for row in rows[2:]} == {*'i like dog love coffee hate milk'.split()}
     rows, stderr = call('--words=like zzz Milk')  # an unknown word hides no other
     assert [row.split()[1] for row in rows[2:]] == ['like', 'milk'] and stderr == ['not in the vocabulary: zzz']
     (line,), _ = call('--words=like milk', '--json')

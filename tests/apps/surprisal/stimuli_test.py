@@ -1,5 +1,6 @@
 """Tables of stimuli: what they hold, files there and back, and one line for each mistake."""
 
+import io
 import math
 
 import pytest
@@ -41,6 +42,14 @@ def test_a_file_keeps_every_cell(suffix, tmp_path):
 def test_a_missing_number_is_an_empty_cell():
     columns = {'word': ['a', 'b', 'c'], 'rt': [None, math.nan, 2.5]}
     assert stimulus_files.to_text(columns) == 'word\trt\na\t\nb\t\nc\t2.5\n'
+
+
+def test_a_bool_is_read_as_one_by_base_r_pandas_and_polars():
+    text = stimulus_files.to_text({'known': [True, False]}, ',')
+    assert text == 'known\nTRUE\nFALSE\n'  # base R reads True as text
+    pandas, polars = (pytest.importorskip(name) for name in ('pandas', 'polars'))
+    assert pandas.read_csv(io.StringIO(text))['known'].tolist() == [True, False]
+    assert polars.read_csv(io.StringIO(text))['known'].to_list() == [True, False]
 
 
 def test_parquet_has_numbers_where_all_cells_are_numbers(tmp_path):

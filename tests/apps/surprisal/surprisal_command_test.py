@@ -166,14 +166,14 @@ def test_the_columns_of_the_example_in_r_are_those_that_the_command_writes(folde
 
 
 WRONG = [
-    (['--format=lm-zoo', '--figure=x.png'], "--figure='x.png': belongs to --format=words"),
+    (['--format=lm-zoo', '--figure=x.png'], "--figure='x.png': requires --format=words"),
     (['--figure=x.pdf'], "--figure='x.pdf': must end in .png"),
-    (['--sentence=text'], "--sentence='text': belongs to --table"),
+    (['--sentence=text'], "--sentence='text': requires --table"),
     (['--table=in.tsv', '--item=story,', '--sentence=word'], "item column='': in.tsv has no such column"),
-    (['--format=lm-zoo', '--spillover=1'], '--spillover=1: belongs to --format=words'),
-    (['--format=lm-zoo', 'OTHER'], 'give one for --format=lm-zoo, or --weights for the mixture'),
-    (['--format=pangoling', 'OTHER'], 'give one for --format=pangoling, or --weights for the mixture'),
-    (['--format=pangoling', '--figure=x.png'], "--figure='x.png': belongs to --format=words"),
+    (['--format=lm-zoo', '--spillover=1'], '--spillover=1: requires --format=words'),
+    (['--format=lm-zoo', 'OTHER'], '--format=lm-zoo requires exactly one run, or --weights for the mixture'),
+    (['--format=pangoling', 'OTHER'], '--format=pangoling requires exactly one run, or --weights for the mixture'),
+    (['--format=pangoling', '--figure=x.png'], "--figure='x.png': requires --format=words"),
     (
         ['--format=pangoling', '--table=taken.tsv', '--item=story'],
         "column='pred': is the name of a column that is added",

@@ -1,5 +1,7 @@
 """Importance sampling with a proposal for each context: its estimate, its effective sample size, its training."""
 
+import argparse
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -218,4 +220,4 @@ def test_a_run_that_stops_and_resumes_ends_at_the_same_bits(tmp_path):
 def test_a_section_that_the_study_lacks_is_refused_before_anything_is_read(monkeypatch):
     monkeypatch.setattr(study, 'load_dataset', lambda settings: pytest.fail('the text was read'))
     with pytest.raises(BadInput, match="^SECTION='nosuch': must be one of timing, parts, search, few, runs$"):
-        study.main(['timing', 'nosuch'])
+        study.main(argparse.Namespace(sections=['timing', 'nosuch']))

@@ -1,0 +1,129 @@
+"""Every command of a study that is printed: its module, its flags, and its start in the smallest form."""
+
+import ast
+import functools
+import importlib.util
+import pathlib
+import re
+import runpy
+import shlex
+import warnings
+from typing import Any
+
+import jax
+import pytest
+
+from experiments import study
+
+ROOT = pathlib.Path(__file__).parents[2]
+PRINTED = re.compile(r'python -m (experiments(?:\.\w+)+)(.*)')
+END = re.compile(r'`| &&| -->|\s#|  |(?<!\.)[.;,]$')  # what follows a command: prose, or another command
+WRONG = {  # words after the module, of which one names what is missing or cannot be
+    'decoding.study': ['--runs=nosuch'],
+    'frontier.calibration': ['nosuch'],
+    'frontier.torch_lstm': ['--minutes=0'] if importlib.util.find_spec('torch') else [],
+    'generalization.study': ['--sizes', '7'],
+    'minimal_pairs.harness': ['--runs=nosuch'],
+    'minimal_pairs.measure': ['--runs=nosuch'],
+    'parallel.table': ['--measure'] if jax.device_count() < 8 else ['--flops=0'],
+    'pruning.study': ['--measure=nosuch'],
+    'reading_times.measure': ['--runs=nosuch', '--data=nosuch'],
+    'reading_times.train': ['--runs=runs', '--rows=nosuch'],
+    'scale.generate': ['10', 'nosuch/text.txt'],
+    'scale.ngrams': ['--folder=nosuch'],
+    'scale.preparation': ['nosuch.txt'],
+    'scale.readers': ['--megabytes=0'],
+    'scale.training': ['nosuch.txt'],
+    'similarity.measure': ['--runs=nosuch'],
+    'soak.soak': ['--minutes=nan'],
+    'tokens.reading': ['--workdir=nosuch', '--data=nosuch'],
+    'tokens.study': ['--workdir=runs', '--rows=nosuch'],
+}
+
+
+@functools.cache
+def printed() -> dict[str, set[str]]:
+    """Returns the commands in pages and in docstrings: by module the words that follow it."""
+    pages = [ROOT / 'README.md', *ROOT.glob('docs/**/*.md'), *ROOT.glob('experiments/**/*.md')]
+    texts = [path.read_text() for path in pages]
+    texts += [ast.get_docstring(ast.parse(path.read_text())) or '' for path in ROOT.glob('experiments/**/*.py')]
+    found: dict[str, set[str]] = {}
+    for module, rest in PRINTED.findall('\n'.join(texts).replace('\\\n', ' ')):
+        found.setdefault(module, set()).add(END.split(rest)[0].strip())
+    return found
+
+
+def programs() -> dict[str, ast.If]:
+    """Returns what each module does as a program, without those that a study runs in other checkouts."""
+    found = {}
+    for path in ROOT.glob('experiments/**/*.py'):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'":
+                found['.'.join(path.relative_to(ROOT).with_suffix('').parts)] = node
+    children = tuple(module for module in found if module.endswith('_child'))
+    return {module: node for module, node in sorted(found.items()) if module not in children}
+
+
+@functools.cache
+def entry(module: str) -> dict[str, Any]:
+    """Returns the arguments that a module as a program gives to `study.run`."""
+    calls: list[dict[str, Any]] = []
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter('ignore', RuntimeWarning)  # another study has imported the module
+        patch.setattr(study, 'run', lambda doc, **others: calls.append({'doc': doc, **others}))
+        runpy.run_module(module, run_name='__main__', alter_sys=True)
+    (call,) = calls
+    return call
+
+
+def words_of(command: str) -> list[str]:
+    """Returns the words of a printed command, with the flags in brackets and without the arguments there."""
+    flags = [flag for group in re.findall(r'\[(.*?)\]', command) for flag in re.findall(r'--[^\s|]+', group)]
+    return shlex.split(re.sub(r'\[.*?\]', '', command).replace('...', ' ')) + flags
+
+
+def start(module: str, words: list[str]) -> int:
+    """Starts a study in this process. Returns its exit code."""
+    try:
+        study.run(**entry(module), argv=words)
+    except SystemExit as end:
+        assert isinstance(end.code, int)
+        return end.code
+    return 0
+
+
+def test_every_printed_command_is_of_a_study_and_every_study_has_one_entry():
+    assert set(printed()) == set(programs())
+    for module, program in programs().items():
+        (call,) = program.body
+        assert re.match(r'\w+\.run\(__doc__, ', ast.unparse(call)), module
+
+
+@pytest.mark.parametrize('module', programs())
+def test_the_flags_of_a_printed_command_are_those_of_the_study(module):
+    options = entry(module)
+    parser = study.make_parser(options['doc'], options.get('define', lambda parser: None), 'show' in options)
+    assert options['doc'].splitlines()[0] in parser.format_help()
+    for command in printed()[module]:
+        parser.parse_args(words_of(command))
+
+
+@pytest.mark.parametrize('module', programs())
+def test_a_study_shows_its_committed_results(module, tmp_path, monkeypatch, capsys):
+    if 'show' not in entry(module):
+        pytest.skip('another study prints its results')
+    monkeypatch.chdir(tmp_path)
+    assert start(module, ['--show']) == 0
+    out, err = capsys.readouterr()
+    assert re.search(r'^\|.*\|\n\|[-: |]+\|\n\|', out, re.MULTILINE) and not err
+
+
+@pytest.mark.parametrize('module', programs())
+def test_what_is_missing_or_cannot_be_is_one_line(module, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = WRONG.get(module.removeprefix('experiments.'), ['--nosuch'])
+    assert start(module, words) in (1, 2)
+    out, err = capsys.readouterr()
+    assert err.count('\n') == 1 and not list(tmp_path.iterdir())
+    names = words[-1].split('=')[-1] if words else ''
+    assert names in err or 'pip install' in err or 'devices' in err
