@@ -31,7 +31,7 @@ from nplm_jax.utils.errors import BadInput, NonFiniteError
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.text import to_json
 
-_REMEDY = 'a lower optimizer.learning_rate, or with optimizer.clip_norm'
+_REMEDY = 'try another --workdir with a lower optimizer.learning_rate, or with optimizer.clip_norm'
 
 
 class SharedCorpus:
@@ -113,7 +113,7 @@ class RunSession:
         """Returns the error with the newest checkpoint, which is finite, and what to try."""
         saved = self.store.latest_step()
         kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved yet'
-        return NonFiniteError(f'{error}; {kept}; try another --workdir with {_REMEDY}')
+        return NonFiniteError(f'{error}; {kept}; {_REMEDY}')
 
     def finish(self) -> dict[str, Any]:
         """Evaluates the model, writes results.json and prints the table; the first process alone does.
