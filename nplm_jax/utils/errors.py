@@ -32,7 +32,7 @@ def require(ok: bool, key: str, value: Any, message: str) -> None:
         raise BadInput(f'{key}={value!r}: {message}')
 
 
-def require_one_of(key: str, value: Any, allowed: Iterable[str], more: str = '') -> None:
+def require_one_of(key: str, value: Any, allowed: Iterable[Any], more: str = '') -> None:
     """Raises BadInput, which lists the allowed names and suggests the nearest one, unless `value` is one of them.
 
     Args:
@@ -42,7 +42,8 @@ def require_one_of(key: str, value: Any, allowed: Iterable[str], more: str = '')
         more: What is allowed besides, such as `, or a path`; it is said and not checked.
     """
     names = list(allowed)
-    require(value in names, key, value, f'must be one of {", ".join(names)}{more}{did_you_mean(value, names)}')
+    shown = list(map(str, names))
+    require(value in names, key, value, f'must be one of {", ".join(shown)}{more}{did_you_mean(value, shown)}')
 
 
 def did_you_mean(name: Any, allowed: Iterable[str], prefix: str = '', dotted: bool = False) -> str:

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from nplm_jax.utils.errors import BadInput, require
 
-_BLOCK = 2**22  # bytes that are read at once
+_BLOCK = 2**17  # bytes that are read at once
 _MAX_BYTES = 2**32
 _MAX_BYTES_JSON = 2**26
 _MAX_JSON_DEPTH = 50
@@ -201,7 +201,7 @@ def read_lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
 
 
 def read_blocks(path: pathlib.Path) -> Iterator[tuple[int, str]]:
-    """Reads the lines that `read_lines` reads, several megabytes at once, in little memory.
+    """Reads the lines that `read_lines` reads, some thousand at once, in little memory.
 
     Yields:
         The number of the first line, and the text of the lines.
@@ -213,7 +213,10 @@ def read_blocks(path: pathlib.Path) -> Iterator[tuple[int, str]]:
         _check_size(str(path), file, _MAX_BYTES)
         number = 1
         while data := file.read(_BLOCK) + file.readline():
-            yield number, ''.join(line for _, line in decode_lines(path, data, number))
+            text = data.decode(errors='replace').removeprefix('\ufeff' if number == 1 else '')
+            if '\0' in text or '\ufffd' in text:  # a line is no text, or has this character
+                text = ''.join(line for _, line in decode_lines(path, data, number))
+            yield number, text
             number += data.count(b'\n')
 
 

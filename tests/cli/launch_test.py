@@ -117,7 +117,7 @@ WRONG = [
     (('--config=README.md',), '--config=README.md: '),
     (('--config=configs/default.py:mlp9',), '--config=configs/default.py:mlp9: this config has no rows'),
     (('--config=configs/sentences.py:mlp9',), 'configs/sentences.py:mlp9: no such row; rows are interpolated, '),
-    (('--config=configs/text.py:mlp9',), 'configs/text.py:mlp9: no such row; rows are interpolated, kneser_ney_3, '),
+    (('--config=configs/text.py:mlp9',), 'configs/text.py:mlp9: no such row; rows are one_minute, five_minutes, '),
     (
         ('--config=configs/sentences.py', '--config.model.h', '50', '--config.model.n=two'),
         'flag --config.model.n=two: invalid literal for int',

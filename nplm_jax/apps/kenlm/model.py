@@ -177,7 +177,7 @@ class Model:
     def _read(self, state: State) -> Context:
         """Returns the context of a state. Raises BadInput if it is none, or of another model."""
         if not isinstance(state, State) or state._reader is not self._reader:
-            require(isinstance(state, State), 'state', state, 'must be a nplm_jax.apps.kenlm.model.State')
+            require(isinstance(state, State), 'state', state, 'must be a nplm_jax.kenlm.State')
             require(
                 state._reader is None, 'state', state, 'another model has written it; each model has its own states'
             )
@@ -186,7 +186,7 @@ class Model:
         return state._context
 
     def _write(self, state: State, context: Context) -> None:
-        require(isinstance(state, State), 'state', state, 'must be a nplm_jax.apps.kenlm.model.State')
+        require(isinstance(state, State), 'state', state, 'must be a nplm_jax.kenlm.State')
         state._reader, state._context = self._reader, context
 
     def __contains__(self, word: str) -> bool:

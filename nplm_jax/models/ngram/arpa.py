@@ -91,9 +91,10 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
     ids, zero = {UNKNOWN: 0, UNKNOWN_IN_CAPITALS: 0}, -math.inf if as_kenlm else _ZERO  # KenLM takes both spellings
     keys: list[np.ndarray] = []
     log_p, log_b = [], []
-    for order, blocks_of_order in itertools.groupby(_parse(path), operator.attrgetter('order')):
-        columns = zip(*[_pack(path, block, ids, keys) for block in blocks_of_order])
-        lines, packed, log_p_I, log_b_I = map(np.concatenate, columns)
+    for order, of_order in itertools.groupby(_parse(path), operator.attrgetter('order')):
+        blocks = [_pack(path, block, ids, keys) for block in of_order]
+        lines, packed, log_p_I, log_b_I = map(np.concatenate, zip(*blocks))
+        del blocks
         if order == 1 and 0 not in packed:  # no <unk>
             packed, log_b_I = np.append(packed, 0), np.append(log_b_I, 0.0)
             log_p_I = np.append(log_p_I, _KENLM_UNKNOWN if as_kenlm else _ZERO)
@@ -164,8 +165,8 @@ def _read_blocks(path: pathlib.Path) -> Iterator[tuple[int, str]]:
     total = path.stat().st_size if path.is_file() else 0
     with progress_bar(total, f'reading {path.name}', ' bytes') as bar:
         for first, text in read_blocks(path):
-            yield first, text
             bar.update(len(text.encode()))
+            yield first, text
 
 
 def _parse_size(fields: list[str], order: int) -> int | None:
@@ -194,8 +195,8 @@ def _pack(path: pathlib.Path, block: _Block, ids: dict[str, int], keys: list[np.
             raise BadInput(f'{path}: {problem}')
         ids_KxI = packed[None]
     else:
-        missing = itertools.repeat(-1)
-        ids_KxI = np.array([[*map(ids.get, column, missing)] for column in columns[1:-1]], np.int64)
+        ids_of_words = map(ids.get, itertools.chain(*columns[1:-1]), itertools.repeat(-1))
+        ids_KxI = np.fromiter(ids_of_words, np.int64, order * len(rows)).reshape(order, -1)
         nodes = ids_KxI[0]
         for lower_keys, ids_I in zip(keys[1:], ids_KxI[1:]):
             nodes = find(lower_keys, nodes * len(keys[0]) + ids_I)

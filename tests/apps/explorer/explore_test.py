@@ -51,4 +51,5 @@ def test_a_port_that_is_taken_is_named_and_how_to_find_a_free_one(folders, call)
 def test_a_missing_toolkit_is_named(folders, call, monkeypatch):
     monkeypatch.setitem(sys.modules, 'nicegui', None)
     monkeypatch.delitem(sys.modules, 'nplm_jax.apps.explorer.server', raising=False)
+    monkeypatch.delattr('nplm_jax.apps.explorer.server', raising=False)
     assert 'needs NiceGUI: pip install nicegui' in call(f'--workdir={folders}/network', '--port=0')[1][0]

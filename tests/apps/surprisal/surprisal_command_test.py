@@ -154,7 +154,7 @@ def test_the_table_for_r_has_natural_logarithms_and_columns_without_the_name_of_
 
 
 def test_the_columns_of_the_example_in_r_are_those_that_the_command_writes(folders, surprisal):
-    page = pathlib.Path(__file__).parents[2] / 'docs' / 'howto' / 'surprisal.md'
+    page = pathlib.Path(__file__).parents[3] / 'docs' / 'howto' / 'surprisal.md'
     (code,) = re.findall(r'```r\n(.*?)```', page.read_text(), re.DOTALL)
     (formula,) = re.findall(r'lmer\(log\(rt\) ~ (.*?), data', code, re.DOTALL)
     (scaled,) = re.findall(r'across\(c\((.*?)\)', code)

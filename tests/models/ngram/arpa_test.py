@@ -1,5 +1,9 @@
 """ARPA files: what is written comes back, and what is not ARPA is refused by its line."""
 
+import contextlib
+import tracemalloc
+import types
+
 import numpy as np
 import pytest
 
@@ -186,6 +190,38 @@ def test_a_file_without_an_ngram_has_the_rare_word_only(tmp_path):
     path.write_text('\\data\\\nngram 1=0\nngram 2=0\n\\1-grams:\n\\2-grams:\n\\end\\\n', encoding='utf-8')
     model, words = arpa.read(path)
     assert words.words == (RARE,) and np.isneginf(model.next_word(np.array([[0]]))).all()
+
+
+def large_file(path):
+    ngrams = [[f'w{i}' for i in range(300)]]
+    ngrams.append([f'{a} {b}' for a in ngrams[0] for b in ngrams[0]])
+    sections = [f'\\{k}-grams:\n' + ''.join(f'-2\t{x}\n' for x in order) for k, order in enumerate(ngrams, 1)]
+    path.write_text('\\data\\\nngram 1=300\nngram 2=90000\n' + '\n'.join(sections) + '\\end\\\n', encoding='utf-8')
+    return path
+
+
+def test_reading_takes_little_more_memory_than_the_model(tmp_path):
+    path = large_file(tmp_path / 'large.arpa')
+    tracemalloc.start()
+    try:
+        model, _ = arpa.read(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * sum(array.nbytes for array in (*model.table.keys, *model.log_p))
+
+
+def test_reading_shows_its_progress_in_bytes(tmp_path, monkeypatch):
+    path, steps = large_file(tmp_path / 'large.arpa'), []
+
+    @contextlib.contextmanager
+    def bar(total, description, unit):
+        assert (total, description, unit) == (path.stat().st_size, 'reading large.arpa', ' bytes')
+        yield types.SimpleNamespace(update=steps.append)
+
+    monkeypatch.setattr(arpa, 'progress_bar', bar)
+    arpa.read(path)
+    assert len(steps) > 1 and sum(steps) == path.stat().st_size
 
 
 def test_bytes_that_are_not_text_and_a_missing_file(tmp_path):
