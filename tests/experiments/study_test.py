@@ -5,13 +5,11 @@ import functools
 import importlib.util
 import pathlib
 import re
-import runpy
 import shlex
-import warnings
-from typing import Any
 
 import jax
 import pytest
+from studies import entry, start
 
 from experiments import study
 
@@ -64,34 +62,12 @@ def programs() -> dict[str, ast.If]:
     return {module: node for module, node in sorted(found.items()) if module not in children}
 
 
-@functools.cache
-def entry(module: str) -> dict[str, Any]:
-    """Returns the arguments that a module as a program gives to `study.run`."""
-    calls: list[dict[str, Any]] = []
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter('ignore', RuntimeWarning)  # another study has imported the module
-        patch.setattr(study, 'run', lambda doc, **others: calls.append({'doc': doc, **others}))
-        runpy.run_module(module, run_name='__main__', alter_sys=True)
-    (call,) = calls
-    return call
-
-
 def words_of(command: str) -> list[str]:
     """Returns the words of a printed command, with the flags in brackets and without the arguments there."""
     flags = [
         flag for group in re.findall(r'\[(.*?)\]', command) for flag in re.findall(r'--(?!config\.)[^\s|]+', group)
     ]
     return shlex.split(re.sub(r'\[.*?\]', '', command).replace('...', ' ')) + flags
-
-
-def start(module: str, words: list[str]) -> int:
-    """Starts a study in this process. Returns its exit code."""
-    try:
-        study.run(**{**entry(module), 'argv': words})
-    except SystemExit as end:
-        assert isinstance(end.code, int)
-        return end.code
-    return 0
 
 
 def test_every_printed_command_is_of_a_study_and_every_study_has_one_entry():

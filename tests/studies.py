@@ -1,0 +1,32 @@
+"""Starts a study in this process, as `python -m experiments.STUDY` does in one of its own."""
+
+import functools
+import runpy
+import warnings
+from typing import Any
+
+import pytest
+
+from experiments import study
+
+
+@functools.cache
+def entry(module: str) -> dict[str, Any]:
+    """Returns the arguments that a module as a program gives to `study.run`."""
+    calls: list[dict[str, Any]] = []
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter('ignore', RuntimeWarning)  # another study has imported the module
+        patch.setattr(study, 'run', lambda doc, **others: calls.append({'doc': doc, **others}))
+        runpy.run_module(module, run_name='__main__', alter_sys=True)
+    (call,) = calls
+    return call
+
+
+def start(module: str, words: list[str]) -> int:
+    """Starts a study in this process. Returns its exit code."""
+    try:
+        study.run(**{**entry(module), 'argv': words})
+    except SystemExit as end:
+        assert isinstance(end.code, int)
+        return end.code
+    return 0
