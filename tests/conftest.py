@@ -165,6 +165,18 @@ def lines(capsys):
 
 
 @pytest.fixture
+def write_module(tmp_path, monkeypatch):
+    """Writes a module to tmp_path, from where it is imported anew, as in another process."""
+    monkeypatch.setattr(sys, 'path', [*sys.path, str(tmp_path)])
+
+    def write(name, source):
+        (tmp_path / f'{name}.py').write_text(source)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    return write
+
+
+@pytest.fixture
 def nplm_command(lines):
     """Runs a command of nplm. Returns what it printed, as `lines` does."""
 

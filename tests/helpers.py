@@ -55,6 +55,19 @@ SMALL = {
     'train.log_every': 5,
     'train.steps_per_execution': 4,
 }
+# A tokenizer plug-in, `Blanks`.
+BLANKS = """
+import dataclasses
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer
+
+@dataclasses.dataclass(frozen=True)
+class Blanks(Tokenizer):
+    def split(self, text):
+        return text.split()
+
+    def cut(self, string, known=None):
+        return [(string, string)]
+"""
 # Half a minute, with many checkpoints.
 LONG_RUN = (
     '--config=configs/sentences.py', '--config.train.epochs=4000', '--config.train.checkpoint_every=300',

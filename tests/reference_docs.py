@@ -201,7 +201,7 @@ THROUGH_OTHERS = {
     'utils/errors': 'tests/fuzz/hostile_test.py',
     'utils/io': 'tests/fuzz/hostile_test.py',
     'utils/plugins': 'tests/plugins_test.py',
-    'utils/zips': 'tests/utils/npz_test.py',
+    'utils/zips': 'tests/runs/packed_test.py',
 }
 
 

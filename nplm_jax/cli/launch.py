@@ -47,7 +47,6 @@ _SLURM = flags.DEFINE_list('slurm', [], 'SLURM options: KEY=VALUE,..., such as p
 _JOBS = flags.DEFINE_integer('jobs', None, 'Most points to run at once; default: all on SLURM, 1 on this machine.', 1)
 _HEARTBEAT = flags.DEFINE_integer('heartbeat', 10, 'Seconds of silence after which a process counts as lost.', 5)
 
-_ending = threading.Lock()  # held by the thread that says why the process ends
 _exit_code: list[int] = []  # decided, once a process waits for nothing but the exit of the others
 
 
@@ -251,16 +250,15 @@ def exit_with(code: int, message: str, collective: bool = False) -> NoReturn:
         collective: all processes of a --distributed run exit here. A process that exits alone skips JAX's exit
             handlers, which would wait for the others.
     """
-    with _ending:  # one line, though the main thread and JAX's may notice a loss at once
-        if _exit_code:
-            os._exit(_exit_code[0])
-        print(message, file=sys.stderr, flush=True)
-        if not collective and flags.FLAGS.is_parsed() and _DISTRIBUTED.value:
-            flush = threading.Thread(target=_flush_stdout, daemon=True)
-            flush.start()
-            flush.join(5)  # the main thread may hang in a print, with stdout locked
-            os._exit(code)
-        _exit_code.append(code)
+    if _exit_code:
+        os._exit(_exit_code[0])
+    print(message, file=sys.stderr, flush=True)
+    if not collective and flags.FLAGS.is_parsed() and _DISTRIBUTED.value:
+        flush = threading.Thread(target=_flush_stdout, daemon=True)
+        flush.start()
+        flush.join(5)  # nobody may read stdout
+        os._exit(code)
+    _exit_code.append(code)
     sys.exit(code)
 
 

@@ -137,13 +137,6 @@ def windows(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_contex
     return contexts_BxN, tokens_T[positions_B]
 
 
-def consecutive_positions(span: Span, size: int) -> np.ndarray:
-    """Returns the positions of `span` in blocks of `size`, int32, S x B; the last block repeats the last position."""
-    num_blocks = -(-len(span) // size)
-    positions = np.minimum(span.start + np.arange(num_blocks * size), span.stop - 1)
-    return positions.astype(np.int32).reshape(num_blocks, size)
-
-
 def epoch_order(seed: int, epoch: int, train: Span) -> jax.Array:
     """Returns a random permutation of the training positions: a pure function of (seed, epoch).
 

@@ -15,11 +15,9 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from nplm_jax.distributed import lost_processes
 from nplm_jax.utils.errors import BadInput, first_line, require
 
 Tree = TypeVar('Tree')
-_JOIN_SECONDS = 300  # that a process waits for the others to come
 
 
 def start(
@@ -36,7 +34,7 @@ def start(
         processes: The number of processes.
         process_id: The index of this process.
         heartbeat: Seconds of silence after which a process counts as lost.
-        on_loss: Ends this process when another one is lost. It is called in another thread.
+        on_loss: Ends this process when another one is lost at the exit of all.
 
     Raises:
         BadInput: The processes cannot be found.
@@ -46,25 +44,21 @@ def start(
     require(bool(ok), '--coordinator', coordinator, 'must be HOST:PORT')
     jax.config.update('jax_enable_preemption_service', False)  # it would take SIGTERM away from `fit`
     if jax.config.jax_logging_level == 'NOTSET':  # type: ignore[attr-defined]
-        jax.config.update('jax_logging_level', 'CRITICAL')  # `on_loss` says it in one line
+        jax.config.update('jax_logging_level', 'CRITICAL')  # the command says in one line what went wrong
     try:
-        with lost_processes.reported_to(on_loss):
-            # In a thread of its own, as the main thread hears of signals only when no C++ code blocks it.
-            joined = concurrent.futures.ThreadPoolExecutor(1).submit(
-                jax.distributed.initialize,
-                coordinator,
-                processes,
-                process_id,
-                initialization_timeout=_JOIN_SECONDS,
-                heartbeat_timeout_seconds=heartbeat,
-                shutdown_timeout_seconds=24 * 3600,
-            )
-            joined.result()
+        # In a thread of its own, as the main thread hears of signals only when no C++ code blocks it.
+        joined = concurrent.futures.ThreadPoolExecutor(1).submit(
+            jax.distributed.initialize,
+            coordinator,
+            processes,
+            process_id,
+            heartbeat_timeout_seconds=heartbeat,
+            shutdown_timeout_seconds=24 * 3600,
+        )
+        joined.result()
     except (ValueError, RuntimeError) as error:
-        reason = first_line(error)
-        if 'bad_cast' in reason:  # what `lost_processes` makes of a failure to join
-            reason = f'the processes must start within {_JOIN_SECONDS} seconds, each with a --process_id of its own'
-        raise BadInput(f'--distributed: {reason}; give --coordinator, --processes and --process_id') from None
+        options = 'give --coordinator, --processes and --process_id'
+        raise BadInput(f'--distributed: {first_line(error)}; {options}') from None
     atexit.register(_leave, on_loss)
 
 

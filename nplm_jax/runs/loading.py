@@ -177,18 +177,16 @@ def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> da
         BadInput: The text cannot be read, or has changed since the run was started.
     """
     if not isinstance(run, Settings):
-        recorded = workdir.read_settings(catalog.expand_run(run))
-        return factory.read(recorded, prepare_recorded(recorded, run))
-    settings = run
-    corpus = corpora.load(settings.corpus, tokenizer)
-    return dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, settings.corpus))
+        return prepare_recorded(workdir.read_settings(catalog.expand_run(run)), run)
+    corpus = corpora.load(run.corpus, tokenizer)
+    return dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, run.corpus))
 
 
 def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
-    """Reads the corpus of finished or started runs again.
+    """Reads the corpus of finished or started runs again, as the first of them reads it.
 
     Args:
-        settings: The settings of the runs, of which `corpus.*` is read.
+        settings: The settings of the first run.
         *folders: The runs' folders.
 
     Raises:
@@ -203,7 +201,7 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
                 path, settings, workdir.code_digests(settings, ('corpus.name', 'corpus.tokens'))
             )
             workdir.refuse_changes(path, code or difference)
-    return data
+    return factory.read(settings, data)
 
 
 def finished(folder: pathlib.Path) -> dict[str, Any] | None:

@@ -225,7 +225,8 @@ def open_session(
             print(f'Output directory: {folder}', flush=True)
         digests = workdir.model_digests(settings)
         if trains:
-            check_devices(settings)  # before anything is downloaded
+            # Before anything is downloaded: the devices, and whether the batch can be divided.
+            make_sharding(settings, body_class(settings.model).from_settings(settings))
             workdir.check_inputs(settings, corpus.data, digests)
             settings = session.settings = workdir.resolve(folder, settings, corpus.data)
             session.training_run = prepare_run(settings, corpus.data)
@@ -260,11 +261,6 @@ def difference(folder: pathlib.Path, settings: Settings, corpus: SharedCorpus) -
         return ''
     same = files is not None and workdir.read_record(folder).get('files') == files
     return '' if same else workdir.difference_of_text(folder, corpus.data)
-
-
-def check_devices(settings: Settings) -> None:
-    """Raises: BadInput when there are too few devices, or they or `train.accumulate` cannot divide the batch."""
-    make_sharding(settings, body_class(settings.model).from_settings(settings))
 
 
 def _lowered(settings: Settings, network: Network) -> dict[str, Any]:

@@ -34,7 +34,7 @@ Hyperparameters = dict[str, Any]  # scalar arrays by these keys
 LearningRate = Callable[[Hyperparameters, Any], Any]  # (hyperparameters, step) -> rate
 Schedule = Callable[[Any], Any]  # step -> rate
 Transformation: TypeAlias = optax.GradientTransformation
-HIDDEN, TABLES, VECTORS = LABELS = ('hidden', 'tables', 'vectors')
+HIDDEN, TABLES, VECTORS = ('hidden', 'tables', 'vectors')
 
 
 def hyperparameters_of(settings: Settings) -> Hyperparameters:

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import corpus_settings
+from helpers import BLANKS, corpus_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,31 +81,15 @@ def test_other_choices_are_kept_beside_it(large):
     assert corpora.load(cased).words == in_memory(cased).words() != corpora.load(large).words
 
 
-PLUGIN = """
-import dataclasses
-from nplm_jax.data.tokenizers.tokenizer import Tokenizer
-
-@dataclasses.dataclass(frozen=True)
-class Blanks(Tokenizer):
-    def split(self, text):
-        return text.split()
-
-    def cut(self, string, known=None):
-        return [(string, string)]
-"""
-
-
-def test_an_edited_tokenizer_plugin_cuts_again(large, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, 'path', [*sys.path, str(tmp_path)])
+def test_an_edited_tokenizer_plugin_cuts_again(large, tmp_path, monkeypatch, write_module):
     monkeypatch.setenv(plugins.ENVIRONMENT, 'edited_blanks')
     settings = dataclasses.replace(large, tokens='edited_blanks:Blanks')
-    for source, initial in ((PLUGIN, 'W'), (PLUGIN.replace('(string, string)', '(string, string.lower())'), 'w')):
-        (tmp_path / 'edited_blanks.py').write_text(source)
-        monkeypatch.delitem(sys.modules, 'edited_blanks', raising=False)  # as in another process
+    for source, initial in ((BLANKS, 'W'), (BLANKS.replace('(string, string)', '(string, string.lower())'), 'w')):
+        write_module('edited_blanks', source)
         assert {word[0] for word in corpora.load(settings).words} == {'<', initial}
-    (tmp_path / 'edited_blanks.py').write_text(PLUGIN)  # while this process goes on with what it imported
+    (tmp_path / 'edited_blanks.py').write_text(BLANKS)  # while this process goes on with what it imported
     assert {word[0] for word in corpora.load(settings).words} == {'<', 'w'}
-    monkeypatch.delitem(sys.modules, 'edited_blanks')
+    write_module('edited_blanks', BLANKS)
     assert {word[0] for word in corpora.load(settings).words} == {'<', 'W'}
 
 

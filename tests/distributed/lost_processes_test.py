@@ -27,15 +27,13 @@ def test_a_status_of_a_collective_is_a_lost_process_and_a_mistake_in_python_is_n
 
 
 @pytest.mark.parametrize('lost', [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_loss_is_one_line_outside_collectives_too(lost):
-    """JAX alone would log a stack trace and abort."""
+def test_a_loss_ends_the_other_process_outside_collectives_too(lost):
     port = free_port()
     code = (
         'import os, signal, sys, time\n'
         'from nplm_jax.distributed import multihost\n'
-        'end = lambda: (print("lost", file=sys.stderr, flush=True), os._exit(1))\n'
         'number, lost = map(int, sys.argv[1:])\n'
-        f'multihost.start("localhost:{port}", 2, number, 5, end)\n'
+        f'multihost.start("localhost:{port}", 2, number, 5, exit)\n'
         'if number == lost:\n'
         '    os.kill(os.getpid(), signal.SIGKILL)\n'
         'time.sleep(60)\n'
@@ -44,26 +42,10 @@ def test_a_loss_is_one_line_outside_collectives_too(lost):
         subprocess.Popen([sys.executable, '-c', code, str(i), str(lost)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
         for i in range(2)
     ]
-    _, stderr = both[1 - lost].communicate(timeout=100)
-    assert both[1 - lost].returncode == 1 and stderr == 'lost\n', stderr
+    _, stderr = both[1 - lost].communicate(timeout=50)
+    assert both[1 - lost].returncode and 'another task died' in stderr, stderr
     both[lost].communicate()
     assert both[lost].returncode == -signal.SIGKILL
-
-
-@pytest.mark.parametrize('number', [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_process_that_waits_in_vain_says_so(number):
-    port = free_port()
-    code = (
-        'from nplm_jax.distributed import multihost\n'
-        'multihost._JOIN_SECONDS = 3\n'
-        'try:\n'
-        f'    multihost.start("localhost:{port}", 2, {number}, 5, exit)\n'
-        'except multihost.BadInput as error:\n'
-        '    print(error)\n'
-    )
-    done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=100)
-    expected = '--distributed: the processes must start within 3 seconds, each with a --process_id of its own'
-    assert done.stdout.startswith(expected) and done.returncode == 0, done.stderr
 
 
 def listens(port):

@@ -1,6 +1,5 @@
 """Two processes of two simulated devices each, on the loopback, as one run."""
 
-import contextlib
 import json
 import os
 import re
@@ -105,7 +104,6 @@ def joined(monkeypatch):
     calls = []
     monkeypatch.setattr(jax.distributed, 'initialize', lambda *args, **kwargs: calls.append((args, kwargs)))
     monkeypatch.setattr(multihost.atexit, 'register', lambda *_: None)
-    monkeypatch.setattr(multihost.lost_processes, 'reported_to', lambda _: contextlib.nullcontext())
     before = {name: getattr(jax.config, name) for name in ('jax_enable_preemption_service', 'jax_logging_level')}
     yield calls
     for name, value in before.items():

@@ -27,7 +27,7 @@ import numpy as np
 from configs import sentences
 from experiments import results
 from nplm_jax import config as config_lib
-from nplm_jax.apps.decoding import decode
+from nplm_jax.apps.decoding import decode, npz
 from nplm_jax.cli import score
 from nplm_jax.data import corpora, vocabulary, wikitext2
 from nplm_jax.data.sources import Piece
@@ -39,7 +39,6 @@ from nplm_jax.models.ngram import arpa, class_ngram, counts, storage, unsmoothed
 from nplm_jax.runs import experiment, loading, packed, reporting, sweeps
 from nplm_jax.runs import workdir as run_folder
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.utils import npz
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.text import markdown_table, to_json
 from tests.fuzz.damage import Reader

@@ -1,10 +1,11 @@
 """What a run is made from: recorded in its folder, and compared at every later start."""
 
+import functools
 import json
-import sys
 
 import numpy as np
 import pytest
+from helpers import BLANKS
 
 from configs import sentences
 from configs import text as text_config
@@ -89,33 +90,19 @@ def test_a_finished_run_on_a_text_that_was_given_is_compared_with_it(texts, tmp_
         experiment.run(texts, tmp_path / 'run', data=other)
 
 
-PLUGIN = """
-import dataclasses, pathlib
-from nplm_jax.data.tokenizers.tokenizer import Tokenizer
+PLUGIN = f"""{BLANKS}
+import pathlib
 
 def texts():
     return [(pathlib.Path(__file__).parent / 'words').read_text()]
-
-@dataclasses.dataclass(frozen=True)
-class Blanks(Tokenizer):
-    def split(self, text):
-        return text.split()
-
-    def cut(self, string, known=None):
-        return [(string, string)]
 """
 
 
 @pytest.fixture
-def plugged(tmp_path, monkeypatch):
+def plugged(tmp_path, write_module):
     """A config whose corpus and tokenizer are plug-ins, and a function that edits their module."""
-    monkeypatch.setattr(sys, 'path', [*sys.path, str(tmp_path)])
-
-    def write(source):
-        (tmp_path / 'my_text.py').write_text(source)
-        monkeypatch.delitem(sys.modules, 'my_text', raising=False)  # as in another process
-
     (tmp_path / 'words').write_text('the dog barks , the cat sleeps . ' * 20)
+    write = functools.partial(write_module, 'my_text')
     write(PLUGIN)
     names = {'corpus.name': 'my_text:texts', 'corpus.tokens': 'my_text:Blanks', 'corpus.min_count': 1}
     return keys.override(text_config.get_config(), {**names, 'model.family': 'add_delta', 'model.n': 2}), write

@@ -104,8 +104,7 @@ def read_lexicon(path: str, tokens: Sequence[str]) -> dict[str, list[list[str]]]
 
 def read_emissions(flags: argparse.Namespace, num_tokens: int) -> dict[str, object]:
     """Returns the emissions by utterance. Raises BadInput for a file that is damaged, empty or of other tokens."""
-    from nplm_jax.apps.decoding import decoder
-    from nplm_jax.utils import npz
+    from nplm_jax.apps.decoding import decoder, npz
 
     arrays = npz.read(f'--emissions={flags.emissions!r}', expand('--emissions', flags.emissions))
     require(bool(arrays), '--emissions', flags.emissions, 'holds no utterance')

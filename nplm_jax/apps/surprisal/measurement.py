@@ -112,14 +112,14 @@ def measure(
         spelling: The spelling of the words outside the vocabulary; without it they are scored as <rare>.
 
     Raises:
-        BadInput: The models differ in their vocabularies, or cut a word differently; a word has no token; or the
-            stimuli have a column of a name that is added.
+        BadInput: The models differ in their vocabularies or tokenizers; a word has no token; or the stimuli have a
+            column of a name that is added.
         NonFiniteError: A log-probability is not a number.
     """
     vocabulary = _check_models(models)
     taken = next((key for key in _added_columns(models, options) if key in stimuli.columns), None)
     require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
-    table, lines, contexts = _cut_items(models, stimuli, options)
+    table, lines, contexts = _cut_items(vocabulary, stimuli, options)
     prefixes = list(map(vocabulary.encode, contexts))
     columns = _describe_words(stimuli, table, vocabulary, options, spelling is not None)
     show = vocabulary.tokenizer.show
@@ -154,7 +154,7 @@ def measure_tokens(
         item before it), in bits.
     """
     _, vocabulary, language_model = model
-    table, lines, contexts = _cut_items({'': model}, stimuli, options)
+    table, lines, contexts = _cut_items(vocabulary, stimuli, options)
     prefixes = list(map(vocabulary.encode, contexts))
     statistics = next_word_statistics(language_model, lines, prefixes, len(vocabulary))
     log_p_T = np.concatenate([line.log_p_T for line in statistics])
@@ -218,29 +218,25 @@ def _check_models(models: Mapping[str, LoadedModel]) -> Vocabulary:
 
 
 def _cut_items(
-    models: Mapping[str, LoadedModel], stimuli: Stimuli, options: Options
+    vocabulary: Vocabulary, stimuli: Stimuli, options: Options
 ) -> tuple[TokenTable, list[np.ndarray], list[list[str]]]:
     """Returns the tokens of all items, the ids of each item, and the tokens before each item."""
-    _, vocabulary, _ = next(iter(models.values()))
-    different = dict.fromkeys(other.tokenizer for _, other, _ in models.values())
-    tokenizers = [tokenizer.reading(options.tokens, options.hyphens) for tokenizer in different]
+    tokenizer = vocabulary.tokenizer.reading(options.tokens, options.hyphens)
     is_lossless = vocabulary.tokenizer.is_lossless
     is_default = options.word_probability == Options.word_probability
     allowed = f'does not apply to a model of corpus.tokens={vocabulary.tokenizer.kind}'
     require(is_default or is_lossless, 'word_probability', options.word_probability, allowed)
     text = (options.context or '').rstrip(' ')
     before = '' if not text.strip() or text[-1] in '\r\n' else text
-    table = TokenTable.of(tokenizers, vocabulary, stimuli, options.punctuation, before)
+    table = TokenTable.of(tokenizer, vocabulary, stimuli, options.punctuation, before)
     lines = [table.ids_T[line] for line in table.lines]
     if options.context is None:
         start = LineStart.of(vocabulary)
         return table, lines, [vocabulary.decode(start.before(line)) for line in lines]
     if is_lossless:
-        context, *others = (tokenizer.tokenize([text])[0] for tokenizer in tokenizers)
-        require(all(other == context for other in others), 'context', text, 'the models cut it differently')
-        return table, lines, [context] * len(lines)
+        return table, lines, [tokenizer.tokenize([text])[0]] * len(lines)
     words = stimuli_lib.from_text(text, 'context') if text.strip() else None
-    context = TokenTable.of(tokenizers, vocabulary, words).tokens_T if words else []
+    context = TokenTable.of(tokenizer, vocabulary, words).tokens_T if words else []
     return table, lines, [context] * len(lines)
 
 

@@ -42,7 +42,7 @@ class TokenTable(NamedTuple):
     @classmethod
     def of(
         cls,
-        tokenizers: Sequence[Tokenizer],
+        tokenizer: Tokenizer,
         vocabulary: Vocabulary,
         stimuli: Stimuli,
         punctuation: str = 'attached',
@@ -51,31 +51,28 @@ class TokenTable(NamedTuple):
         """Cuts the words of stimuli.
 
         Args:
-            tokenizers: Those of the models, which must give the same tokens.
+            tokenizer: That of the models.
             vocabulary: The vocabulary of the models.
             stimuli: The words.
             punctuation: `attached` if all tokens of a word count, `word` if its punctuation does not.
             before: The text before each item on its line, which a blank separates from the first word as from others.
 
         Raises:
-            BadInput: A word has no token, or models cut it differently.
+            BadInput: A word has no token.
         """
         strings = list(stimuli.words)
         joins_before, joins_after = [False] * len(strings), [False] * len(strings)
-        if tokenizers[0].is_lossless:  # the blank before a word is a part of its tokens
+        if tokenizer.is_lossless:  # the blank before a word is a part of its tokens
             joins_before, joins_after = unspaced_scripts.find_joined(vocabulary, stimuli, before)
             bare = {row for row, joins in enumerate(joins_before) if joins}
             bare |= set() if before else {rows.start for rows in stimuli.items}
             strings = [word.strip() if row in bare else f' {word.strip()}' for row, word in enumerate(strings)]
         words = list(dict.fromkeys(strings))
-        cut, *others = (dict(zip(words, t.tokenize(words, vocabulary.ids))) for t in tokenizers)
+        cut = dict(zip(words, tokenizer.tokenize(words, vocabulary.ids)))
         for row, word in enumerate(strings):
             if not cut[word]:
                 raise BadInput(f'{stimuli.place_word(row)}: {word!r} has no token')
-            if wrong := next((other[word] for other in others if other[word] != cut[word]), None):
-                message = f'the models cut {word!r} differently, into {cut[word]} and {wrong}'
-                raise BadInput(f'{stimuli.place_word(row)}: {message}')
-        heads = {word: _find_heads(tokenizers[0], tokens) for word, tokens in cut.items()}
+        heads = {word: _find_heads(tokenizer, tokens) for word, tokens in cut.items()}
         tokens_T = [token for word in strings for token in cut[word]]
         is_head_T = np.array([head for word in strings for head in heads[word]])
         counted_T = is_head_T if punctuation == 'word' else np.ones(len(tokens_T), bool)

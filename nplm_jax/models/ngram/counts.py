@@ -19,7 +19,7 @@ from nplm_jax.models.language_model import check_contexts, last_words
 from nplm_jax.models.ngram.scratch import Scratch, blocks
 from nplm_jax.models.ngram.sorting import node_dtype, sort_ngrams, sort_with_order
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.mapped_arrays import bincount
+from nplm_jax.utils.mapped_arrays import bincount, release
 
 _MAX_KEY = np.iinfo(np.int64).max
 _SORTED_QUERIES = 4096  # from so many queries on sorting them takes less time than it saves
@@ -171,7 +171,7 @@ class NgramCounts:
         suffix_nodes: suffix_nodes[k-1] holds for each node of order k the node of order k-1 without its first word;
             int32 or int64.
         scratch: Where the arrays are kept that are computed from these.
-        marks: The marks of a text whose lines were counted alone, by `lines.count`; None for a stream.
+        marks: The marks of a text whose lines were counted alone; None for a stream.
     """
 
     table: NgramTable
@@ -186,7 +186,12 @@ class NgramCounts:
 
 
 def count(
-    tokens_T: np.ndarray, span: Span, n: int, vocabulary_size: int, scratch: Scratch | None = None
+    tokens_T: np.ndarray,
+    span: Span,
+    n: int,
+    vocabulary_size: int,
+    scratch: Scratch | None = None,
+    marks: LineMarks | None = None,
 ) -> NgramCounts:
     """Counts the n-grams of orders 1..n that end at the words of `span`.
 
@@ -199,6 +204,7 @@ def count(
         n: The highest order.
         vocabulary_size: |V|.
         scratch: Where large arrays are kept; None is the system's temporary folder.
+        marks: Those of a text whose lines are counted alone: no n-gram goes on across the end of one; or None.
 
     Raises:
         BadInput: The span is empty, n is below 1, an id is outside the vocabulary, int64 cannot pack the n-grams, or
@@ -216,7 +222,33 @@ def count(
     longer = sort_ngrams(words_L, n, vocabulary_size, scratch)
     keys, counts, suffix_nodes = (tuple(arrays) for arrays in zip(*longer)) if longer else ((), (), ())
     table = NgramTable(vocabulary_size, (np.arange(vocabulary_size), *keys))
-    return NgramCounts(table, (unigrams, *counts), (np.zeros(vocabulary_size, dtype), *suffix_nodes), scratch)
+    counted = NgramCounts(table, (unigrams, *counts), (np.zeros(vocabulary_size, dtype), *suffix_nodes), scratch)
+    return counted if marks is None else _without_crossing(counted, marks)
+
+
+def _without_crossing(counts: NgramCounts, marks: LineMarks) -> NgramCounts:
+    """Leaves out the n-grams that have the mark in their middle, and those that are only contexts before the span."""
+    scratch, table, size = counts.scratch, counts.table, counts.table.vocabulary_size
+    kept_arrays: list[list[np.ndarray]] = [[table.keys[0]], [counts.counts[0]], [counts.suffix_nodes[0]]]
+    new_nodes, goes_on = np.arange(size), np.ones(size, bool)  # of the order below
+    for k in range(2, table.n + 1):
+        arrays = table.keys[k - 1], counts.counts[k - 1], counts.suffix_nodes[k - 1]
+        writers = [scratch.writer(array.dtype.type) for array in arrays]
+        is_kept, is_end = np.zeros((2, table.size(k)), bool)
+        for block in table.blocks(k, scratch.block):
+            keys, occurrences, suffix_nodes = (array[block.nodes] for array in arrays)
+            contexts, words = block.prefixes + block.contexts.start, keys % size
+            kept = goes_on[contexts] & (occurrences > 0)
+            is_kept[block.nodes], is_end[block.nodes] = kept, words == marks.line
+            new_keys = new_nodes[contexts] * size + words
+            for writer, array in zip(writers, (new_keys, occurrences, new_nodes[suffix_nodes])):
+                writer.append(array[kept])
+        release(*arrays)
+        for series, writer in zip(kept_arrays, writers):
+            series.append(writer.finish())
+        new_nodes, goes_on = np.cumsum(is_kept) - 1, is_kept & ~is_end
+    all_keys, all_counts, all_suffix_nodes = map(tuple, kept_arrays)
+    return NgramCounts(NgramTable(size, all_keys), all_counts, all_suffix_nodes, scratch, marks)
 
 
 def _copy_words(

@@ -14,7 +14,7 @@ from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import class_ngram, interpolated, kneser_ney, lines, pruning
 from nplm_jax.models.ngram.backoff import BackoffModel
-from nplm_jax.models.ngram.counts import LineMarks, NgramCounts
+from nplm_jax.models.ngram.counts import LineMarks, NgramCounts, count
 from nplm_jax.models.ngram.quantization import quantize
 from nplm_jax.models.ngram.scratch import Scratch
 from nplm_jax.models.ngram.unsmoothed import add_delta, unsmoothed_backoff
@@ -116,7 +116,7 @@ def _marks(data: Dataset) -> LineMarks | None:
 
 
 def _counts(settings: Settings, data: Dataset, folder: pathlib.Path) -> NgramCounts:
-    return lines.count(*_train_args(settings, data), Scratch(folder), _marks(data))
+    return count(*_train_args(settings, data), Scratch(folder), _marks(data))
 
 
 def _build_modified(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.models.ngram import entropy_pruning, lines, pruning
+from nplm_jax.models.ngram import entropy_pruning, pruning
 from nplm_jax.models.ngram.backoff import BackoffModel
-from nplm_jax.models.ngram.counts import Block, LineMarks, NgramCounts
+from nplm_jax.models.ngram.counts import Block, LineMarks, NgramCounts, count
 from nplm_jax.models.ngram.scratch import BLOCK, Scratch, blocks
 from nplm_jax.models.ngram.sorting import node_dtype, progress_bar
 from nplm_jax.utils.mapped_arrays import release
@@ -69,7 +69,7 @@ def fit_backoff(
     References:
         Kneser & Ney, 1995: Improved backing-off for m-gram language modeling.
     """
-    counts = lines.count(tokens_T, train, n, vocabulary_size, scratch, marks)
+    counts = count(tokens_T, train, n, vocabulary_size, scratch, marks)
     adjusted = _adjusted_counts(counts)
     discounts = _estimate_discounts(adjusted, is_modified=False)
 
@@ -127,7 +127,7 @@ def fit_modified(
     References:
         Chen & Goodman, 1998: An empirical study of smoothing techniques for language modeling.
     """
-    counts = lines.count(tokens_T, train, n, vocabulary_size, scratch, marks)
+    counts = count(tokens_T, train, n, vocabulary_size, scratch, marks)
     adjusted = _adjusted_counts(counts)
     discounts = _estimate_discounts(adjusted, is_modified=True)
 

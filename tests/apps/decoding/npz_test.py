@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from nplm_jax.utils import npz
+from nplm_jax.apps.decoding import npz
 from nplm_jax.utils.errors import BadInput
 
 ARRAYS = {
