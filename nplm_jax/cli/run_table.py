@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nplm_jax.runs.catalog import CORPUS, PER_UNIT, SPLITS, Run, expand_run, is_finished, read_run, suggest
+from nplm_jax.runs.description import describe_model
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_json
 from nplm_jax.utils.text import markdown_table, save_figure
@@ -53,15 +54,13 @@ def text_of(run: Run) -> str:
 
 def describe(run: Run) -> dict[str, Any]:
     """Returns the row of a run, for JSON."""
-    from nplm_jax.runs import keys
-
     results = run.results or {}
     return {
         'folder': str(run.folder),
         'name': run.settings.name,
         'state': run.state,
         'corpus': run.settings.corpus.name,
-        'model': keys.describe_model(run.settings.model),
+        'model': describe_model(run.settings.model),
         'vocabulary': results.get('vocabulary'),
         'perplexity': {split: run.perplexity(split) for split in SPLITS},
         **{key: results.get(key, {}).get('test') for key in PER_UNIT},

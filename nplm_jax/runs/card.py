@@ -83,11 +83,12 @@ def _sizes(results: Mapping[str, Any]) -> str:
 
 
 def _table(results: Mapping[str, Any]) -> str:
-    """Returns the perplexities and the bits of the held-out parts."""
+    """Returns the perplexities and the bits of the held-out parts, `-` where a part has no number per unit."""
     rows = [['perplexity per token', *(_number(results['perplexity'][split]) for split in ('valid', 'test'))]]
     for key in PER_UNIT:
-        if any(value is not None for value in results.get(key, {}).values()):
-            rows.append([key.replace('_', ' '), *(_number(results[key][split]) for split in ('valid', 'test'))])
+        numbers = [results.get(key, {}).get(split) for split in ('valid', 'test')]
+        if any(number is not None for number in numbers):
+            rows.append([key.replace('_', ' '), *('-' if number is None else _number(number) for number in numbers)])
     return markdown_table(['', 'validation', 'test'], rows)
 
 

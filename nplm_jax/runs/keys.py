@@ -1,6 +1,5 @@
 """Finds the config keys that a run reads, by its family, output layer, optimizer and tokens, and refuses others."""
 
-import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -16,7 +15,6 @@ from nplm_jax.training import optimizers
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.plugins import is_path
 
-_SHAPE = {'n': None, 'm': None, 'h': None, 'layers': 1, 'direct': False}  # each with the value that is not named
 CHOICES = ('model.family', 'output.kind', 'optimizer.name', 'corpus.tokens')
 _OF_FAMILIES = ('model', 'recurrent', 'mogrifier', 'residual', 'ngram')  # sections whose keys the family reads
 _OF_NETWORKS = ('output', 'optimizer', 'train')  # sections that only networks read
@@ -31,20 +29,6 @@ def family_keys(model: ModelSettings) -> frozenset[str]:
     if not is_network(model):
         return NGRAM_MODELS[model.family].keys if model.family in NGRAM_MODELS else frozenset()
     return frozenset(body_class(model).keys)
-
-
-def describe_model(model: ModelSettings, imports: bool = False) -> str:
-    """Returns the family and what gives its shape: `lstm m=200 h=200`.
-
-    Args:
-        model: The settings. Of the keys of the shape those that the family reads are named.
-        imports: Whether a plug-in may be imported, which tells the keys that it reads. Its options are named anyway.
-    """
-    read = family_keys(model) if imports or not is_path(model.family) else frozenset()
-    shape = {key: getattr(model, key) for key in _SHAPE if f'model.{key}' in read}
-    options = dict(model.options) if isinstance(model.options, Mapping) else dataclasses.asdict(model.options)
-    values = {key: value for key, value in shape.items() if value != _SHAPE[key]} | options
-    return ' '.join([model.family, *(f'{key}={value}' for key, value in values.items())])
 
 
 def readers(settings: Settings) -> dict[str, frozenset[str]]:

@@ -270,7 +270,8 @@ def _per_unit(split: str, results: Mapping[str, Any]) -> list[str]:
     tokens, words = size.get('tokens'), size.get('words')
     if math.isfinite(per_word) and (tokens is None or tokens != words):
         of_words = f'{words:,} words in the {tokens:,} tokens of the table: ' if tokens and words else ''
-        sentence += f'{of_words}perplexity {per_word:,.1f} per word, '
+        shown = f'{per_word:,.1f}' if per_word < 1e6 else f'{per_word:.2g}'  # a line of Chinese is one word
+        sentence += f'{of_words}perplexity {shown} per word, '
     return [f'{sentence}{per_character:.3f} bits per character, {per_byte:.3f} bits per byte.']
 
 

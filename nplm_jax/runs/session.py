@@ -22,6 +22,7 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram import factory, storage
 from nplm_jax.models.registry import body_class, is_network
 from nplm_jax.runs import evaluation, figures, keys, notebook, provenance, reporting, workdir
+from nplm_jax.runs.description import describe_model
 from nplm_jax.runs.loading import Path, finished, load_dataset
 from nplm_jax.training import calibration, checkpoints
 from nplm_jax.training.loop import Trainer, TrainingRun, make_sharding, prepare_run
@@ -285,7 +286,7 @@ def _describe(settings: Settings, data: dataset.Dataset, network: Network | None
     for key, value in (_lowered(settings, network) if network else {}).items():
         configured = getattr(settings.output, key.partition('.')[2])
         print(f'{key}={configured}: lowered to {value} to fit the vocabulary', flush=True)
-    model = keys.describe_model(settings.model, imports=True)
+    model = describe_model(settings.model, keys.family_keys(settings.model))
     if network is not None:
         window = f', a window of {network.body.reach} tokens' if network.body.reach else ''
         model += f'{window}, {network.num_parameters():,} free parameters'

@@ -59,6 +59,15 @@ def test_pieces_have_no_unknown_words_and_bits_per_byte(tmp_path):
     assert 'who can tell its licence' in made
 
 
+def test_a_part_without_a_number_per_unit_has_none_in_the_card(tmp_path):
+    config = keys.override(text.get_config(), {'corpus.path': 'x'})
+    only_valid = {key: {'valid': 1.5} for key in catalog.PER_UNIT}  # test has unknown words
+    assert '| bits per byte        | 1.5        | -     |' in card.make(make_run(tmp_path, config, **only_valid))
+    no_words = {key: {'valid': 1.5, 'test': 1.25} for key in catalog.PER_UNIT}
+    no_words['perplexity_per_word'] = {'valid': 1.5, 'test': None}  # test has no blanks
+    assert '| perplexity per word  | 1.5        | -     |' in card.make(make_run(tmp_path, config, **no_words))
+
+
 def test_an_infinite_perplexity_and_an_imported_model(tmp_path):
     infinite = RESULTS['perplexity'] | {'test': None}
     made = card.make(make_run(tmp_path, brown.get_config('mlp9'), perplexity=infinite))

@@ -1,5 +1,6 @@
 """What the first lines of a run and `nplm compare` say of a model: only what its family reads."""
 
+import subprocess
 import sys
 
 import pytest
@@ -7,13 +8,14 @@ import pytest
 from configs import sentences
 from nplm_jax import config as config_lib
 from nplm_jax.cli import run_table
+from nplm_jax.models.ngram.factory import NGRAM_MODELS
 from nplm_jax.models.registry import BODIES
-from nplm_jax.runs import catalog, experiment, keys
+from nplm_jax.runs import catalog, description, experiment, keys
 from nplm_jax.utils import plugins
 
 
 def describe(**values):
-    return keys.describe_model(config_lib.from_config({f'model.{key}': x for key, x in values.items()}).model)
+    return description.describe_model(config_lib.from_config({f'model.{key}': x for key, x in values.items()}).model)
 
 
 @pytest.mark.quick
@@ -24,17 +26,32 @@ def describe(**values):
         ({'family': 'nplm', 'n': 5, 'm': 60, 'h': 50}, 'nplm n=5 m=60 h=50'),
         ({'family': 'lstm', 'm': 200, 'layers': 2}, 'lstm m=200 h=200 layers=2'),
         ({'family': 'modified_kneser_ney', 'n': 4}, 'modified_kneser_ney n=4'),
-        ({'family': 'of_another_version'}, 'of_another_version'),
+        ({'family': 'arpa', 'n': 5}, 'arpa n=5'),
+        ({'family': 'of_another_version', 'n': 4}, 'of_another_version n=4'),
     ],
 )
 def test_a_model_is_described_by_the_keys_that_its_family_reads(values, said):
     assert describe(**values) == said
 
 
-@pytest.mark.parametrize('family', BODIES)
-def test_no_network_is_described_by_a_key_that_it_does_not_read(family):
-    shown = describe(family=family, n=4, layers=3, direct=True).split()[1:]
-    assert {f'model.{pair.partition("=")[0]}' for pair in shown} <= BODIES[family].keys
+@pytest.mark.parametrize('family', [*BODIES, *NGRAM_MODELS])
+def test_a_listing_knows_which_keys_of_the_shape_a_family_reads(family):
+    model = config_lib.from_config(
+        {'model.family': family, 'model.n': 4, 'model.layers': 3, 'model.direct': True}
+    ).model
+    assert description.describe_model(model) == description.describe_model(model, keys.family_keys(model))
+
+
+def test_the_list_of_runs_imports_neither_jax_nor_a_model(tmp_path):
+    experiment.run(keys.override(sentences.get_config(), {'model.family': 'add_delta'}), tmp_path / 'run')
+    code = (
+        'import sys; from nplm_jax.cli.__main__ import main; main(sys.argv[1:]); '
+        "print([m for m in sys.modules if m.partition('.')[0] in ('jax', 'flax', 'optax', 'tokenizers')])"
+    )
+    for words in (['runs', tmp_path], ['runs', tmp_path, '--json'], ['compare', tmp_path / 'run', tmp_path / 'run']):
+        said = subprocess.run([sys.executable, '-c', code, *words], capture_output=True, text=True, check=True).stdout
+        assert 'add_delta n=' in said
+        assert said.splitlines()[-1] == '[]'
 
 
 def test_the_first_lines_of_a_plug_in_name_what_it_reads_and_a_listing_does_not_import_it(tmp_path, lines, monkeypatch):

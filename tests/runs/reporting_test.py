@@ -249,3 +249,5 @@ def test_a_perplexity_per_word_that_is_not_the_tables_says_how_many_words_and_to
     ]
     assert per_unit_lines(1.3, tokens=9, words=9) == [f'valid has {bits}']  # the table has it
     assert per_unit_lines(None, tokens=90, words=1) == [f'valid has {bits}']  # no blanks: it would say nothing
+    (short_lines,) = per_unit_lines(1.6e197, tokens=980, words=20)  # of Chinese, each a word
+    assert short_lines == f'valid has 20 words in the 980 tokens of the table: perplexity 1.6e+197 per word, {bits}'
