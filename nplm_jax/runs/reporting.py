@@ -152,7 +152,7 @@ class Reporter(reporter.Reporter):
         if remaining > _SECONDS_OF_RATE:
             last = self._schedule.total_steps / self._schedule.steps_per_epoch
             self._bar.write(
-                f'{self._label}{about(remaining)} of training left to epoch {last:g} (plus validation), at '
+                f'{self._label}{about(remaining)} of training left until epoch {last:g} (plus validation), at '
                 f'{rate * self._batch_size:,.0f} words/s'
             )
 
