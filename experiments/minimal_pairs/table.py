@@ -115,7 +115,7 @@ def times(by_model: Results) -> str:
     slowest = max(seconds, key=lambda model: statistics.mean(seconds[model]))
     mean = statistics.mean(seconds[slowest])
     return (
-        f'The {number} measurements took {total / 60:.0f} minutes of processor time on both cores together; '
+        f'The {number} measurements, one per model and seed, took {total / 60:.0f} minutes of processor time in all; '
         f'one measurement of the {slowest} took {mean:.0f} s.'
     )
 

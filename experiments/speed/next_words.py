@@ -147,14 +147,14 @@ def make_table(measured: dict[str, Any]) -> str:
     header = ['distribution over all words', 'ms a state', "KenLM's loop / it", 'our loop / it']
     rates = {name: f'{rate:,.0f}' for name, rate in read['words_per_second'].items()}
     loads = ', '.join(f'{name} {load:.1f} s' for name, load in measured['load_seconds'].items())
-    totals = ', '.join(f'{d:.1e} ({most} words)' for most, d in read['largest_difference_of_a_sentence'].items())
+    totals = ', '.join(f'{d:.1e} (up to {most} words)' for most, d in read['largest_difference_of_a_sentence'].items())
     lines = [
         f'|V| = {measured["vocabulary"]:,}, {measured["device"]}.',
         f'Largest difference of log10 P: {found["largest_difference"]:.1e}.',
         f'{read["sentences"]:,} sentences, {read["words"]:,} words with the ends:',
         f'{rates["kenlm"]} words a second by kenlm, {rates["ours"]} by ours.',
-        f'Largest difference of a word: {read["largest_difference_of_a_word"]:.1e};',
-        f'of a sentence of at most so many words: {totals}.',
+        f'Largest difference for a word: {read["largest_difference_of_a_word"]:.1e};',
+        f'for a sentence: {totals}.',
         f'Different lengths or OOVs: {read["different_lengths_or_oovs"]}.',
         f'Loading the ARPA file of {measured["arpa_bytes"] / 1e6:.0f} MB: {loads}.',
     ]

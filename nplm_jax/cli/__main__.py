@@ -11,7 +11,7 @@ from nplm_jax.utils.shell import open_closed_streams
 
 USAGE = """usage: nplm COMMAND ... [--flags]
 
-Trains models and uses them. RUN is the folder of a run that `nplm train` or `nplm import` made.
+Trains models and uses them. RUN is the folder of a run that `nplm train` or `nplm import` created.
 `nplm COMMAND --help` shows flags, defaults, examples and what the command prints.
 
 """

@@ -17,14 +17,14 @@ class Command(NamedTuple):
 
 
 CORE = {
-    'train': Command('nplm_jax.cli.train', 'train a model of a config, in the folder of a run'),
+    'train': Command('nplm_jax.cli.train', 'train the model of a config, in the folder of a run'),
     'sweep': Command('nplm_jax.cli.sweep', 'train a config with several values of its keys'),
     'generate': Command('nplm_jax.cli.generate', 'text from trained models'),
     'score': Command('nplm_jax.cli.score', 'how likely a text is, word by word'),
     'next': Command('nplm_jax.cli.next_words', 'the most likely next words, by model'),
     'mix': Command('nplm_jax.cli.mix', 'the mixture of trained models: its learned weights and its perplexity'),
     'compare': Command('nplm_jax.cli.compare', 'runs side by side, with a figure'),
-    'pack': Command('nplm_jax.cli.pack', 'a run as one file, which every command takes'),
+    'pack': Command('nplm_jax.cli.pack', 'a run bundled into one file, which every command takes'),
     'import': Command('nplm_jax.cli.import_model', "an ARPA file of KenLM or SRILM as a run's folder"),
     'info': Command('nplm_jax.cli.info', 'details of a run'),
     'runs': Command('nplm_jax.cli.list_runs', 'list of the runs in a folder'),

@@ -5,23 +5,24 @@ r"""How likely a text is, in the columns of KenLM's `query`.
     nplm score runs/NAME --open < text
 
 Reads at most 256 MB from stdin. Prints for each line `word=id length log10p`, separated by tabs, then its total and the
-number of its words outside the vocabulary (OOV, id 0, scored as the one word <rare>); at the end the perplexity of all
-lines and the OOV rate, the share of such words; and unless some are unknown, the perplexity per word and the bits per
-character and per byte, by which models with different tokens can be compared. `length` is that of the n-gram that
-predicts the word, for a back-off model the longest that it has. Several runs are mixed, with --weights. --summary
-prints the end alone.
+number of its words outside the vocabulary (OOV, id 0, scored as the one word <rare>). At the end it prints the
+perplexity of all lines and the OOV rate, the share of such words. If no word is unknown, it also prints the perplexity
+per word and the bits per character and per byte, by which models with different tokens can be compared. `length` is the
+length of the n-gram that predicts the word; a back-off model takes the longest that it has. Several runs are mixed,
+with --weights. --summary prints only what stands at the end.
 
-Text is cut into words as the corpus of the first run was; if that came with its punctuation split off, as Brown did,
-punctuation is split off where the vocabulary needs it. --tokens=whitespace is for text that is tokenized already.
+Text is split into words like the corpus of the first run. If that corpus came already tokenized, as Brown does,
+punctuation is split off where the vocabulary needs it. --tokens=whitespace is for text that is already tokenized.
 
---open scores words outside the vocabulary too: their P is that of <rare> times that of their spelling, which
-`nplm spell RUN` has trained. Characters and bytes are those of the text as it stands, whatever the tokens are; its
+--open also scores words outside the vocabulary: their P is that of <rare> times that of their spelling, by the model
+that `nplm spell RUN` has trained. Characters and bytes are counted in the text as given, whatever the tokens are; its
 line ends count where they are scored.
 
-The score of a line does not depend on its neighbours. --stream reads all lines as one stream, without adding marks
-between them, which is how a run's own perplexities are computed. The end of a line is scored only with --end: as the
-paragraph mark <p>, which the run's corpus has to have. Where line ends are tokens (corpus.tokens=pieces, characters or
-bytes), --end scores the line end, --stream every one, and a token shows a blank as `␣` and a line end as `\n`.
+The score of a line does not depend on other lines. --stream reads all lines as one stream, without adding marks
+between them, which is how a run's own perplexities are computed. The end of a line is scored only with --end, as the
+paragraph mark <p>; the run's corpus must have these marks. If line ends are tokens (corpus.tokens=pieces, characters or
+bytes), --end scores the end of each line and --stream every line end; in tokens, a space is printed as `␣` and a line
+end as `\n`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One training run, or the estimation of a count-based model.
+"""Trains a network, or estimates a count-based model.
 
     nplm train brown:mlp9
     nplm train brown --model.h=50 --seed=2 --workdir=runs/wider
@@ -6,10 +6,9 @@
     nplm train my_config.py:large
 
 CONFIG is the name of a config of this package, or the path of a file with a function `get_config`; ROW is one of its
-rows. The output directory is runs/NAME by default. The same command resumes a run that was stopped.
-Further flags: --distributed with --coordinator, --processes, --process_id and --heartbeat for several
-processes, --launcher with --slurm for a job. Prints a table of perplexities. Exit codes: 0 finished, 1 failed, 2 bad
-input, 130 (Ctrl-C) or 143 (SIGTERM) stopped with everything saved.
+rows. Prints a table of perplexities. The same command resumes a run that was stopped. Further flags: --distributed
+with --coordinator, --processes, --process_id and --heartbeat for several processes; --launcher with --slurm for a
+SLURM job. Exit codes: 0 finished, 1 failed, 2 bad input, 130 (Ctrl-C) or 143 (SIGTERM) stopped with everything saved.
 """
 
 import functools
@@ -35,7 +34,7 @@ def make_parser(command: str, description: str | None) -> Parser:
     parser.add_argument(
         '--KEY', metavar='VALUE', help='config key, such as --model.h=50; default: the value of the row'
     )
-    parser.add_argument('--workdir', metavar='DIR', help='output directory; default: runs/NAME and the changed keys')
+    parser.add_argument('--workdir', metavar='DIR', help='output directory; default: runs/NAME, then the changed keys')
     parser.add_switch('--print_config', 'print every config key with its meaning, and exit')
     return parser
 

@@ -57,9 +57,9 @@ def measure(
     is_sample = any(totals[name] < len(data.splits[name]) for name in ('valid', 'test'))
     total = sum(totals.values()) - sum(map(len, known or ()))
     sizes = ', '.join(f'{totals[name]:,} {name}' for name in num_words)
-    print(
-        f'Evaluating on {sizes} words{", and mixing with the trigram" if trigram and not is_sample else ""}', flush=True
-    )
+    scored = ' (valid is already scored)' if known and data.splits['valid'] in known else ''
+    mixing = ', and mixing with the trigram' if trigram and not is_sample else ''
+    print(f'Evaluating on {sizes} words{scored}{mixing}', flush=True)
     with ProgressBar(total, '', ' words', file=sys.stdout) as bar:
         cached, scores = mixture.CachedScores(model, known, bar.update), {}
         for name, num_sampled in num_words.items():  # the quick ones first, so that the time that is left shows soon

@@ -120,7 +120,7 @@ class Reporter(reporter.Reporter):
         note = 'best so far' if is_best else f'best was {nll_to_perplexity(progress.best_valid_nll):.2f}'
         self._bar.write(
             f'{self._label}epoch {self._epoch(progress):.2f}: valid perplexity {valid:.2f} ({note}), '
-            f'{progress.seconds:.0f} s'
+            f'after {progress.seconds:.0f} s'
         )
 
     def postprocessed(self, what: str, before: float, after: float) -> None:
@@ -152,7 +152,7 @@ class Reporter(reporter.Reporter):
         if remaining > _SECONDS_OF_RATE:
             last = self._schedule.total_steps / self._schedule.steps_per_epoch
             self._bar.write(
-                f'{self._label}{about(remaining)} of training left to epoch {last:g} (plus validation), at '
+                f'{self._label}{about(remaining)} of training left until epoch {last:g} (plus validation), at '
                 f'{rate * self._batch_size:,.0f} words/s'
             )
 
@@ -243,7 +243,9 @@ def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
     if evaluated := results.get('evaluated_train_words'):
         lines.append(f'train is estimated on {evaluated:,} sampled words (eval.train_words).')
     if fitted := results.get('calibration_words'):
-        lines.append(f'The calibration saw {fitted:,} valid words, so valid includes words that it has seen.')
+        lines.append(
+            f'The calibration was fitted to {fitted:,} of the valid words, so the valid perplexity is slightly too low.'
+        )
     if sample := results.get('sample'):
         errors = ', '.join(f'{s} +- {null_to_inf(sample["standard_error"][s]):.1f}' for s in SPLITS[1:])
         words = f'{sample["words"]["valid"]:,} and {sample["words"]["test"]:,} sampled words'

@@ -278,7 +278,7 @@ def _describe(settings: Settings, data: dataset.Dataset, network: Network | None
     lines = ', line by line (corpus.context=line)' if data.by_lines else ''
     print(f'Corpus: {settings.corpus.name}, {sizes} training / validation / test {unit}, {size}{lines}', flush=True)
     if rare := data.oov()['valid']:
-        note = 'rare words share this symbol, which lowers the perplexity'
+        note = 'all words outside the vocabulary share this token, which lowers the perplexity'
         print(f'{rare:.1%} of the validation words are {vocabulary.RARE}: {note}', flush=True)
         if not data.vocabulary.counts[vocabulary.RARE_ID]:
             advice = 'corpus.min_count=2 or more lets a model learn its probability'
@@ -288,6 +288,6 @@ def _describe(settings: Settings, data: dataset.Dataset, network: Network | None
         print(f'{key}={configured}: lowered to {value} to fit the vocabulary', flush=True)
     model = describe_model(settings.model, keys.family_keys(settings.model))
     if network is not None:
-        window = f', a window of {network.body.reach} tokens' if network.body.reach else ''
+        window = f', a window of {network.body.reach} {unit}' if network.body.reach else ''
         model += f'{window}, {network.num_parameters():,} free parameters'
     print(f'Model: {model}', flush=True)

@@ -67,6 +67,13 @@ def test_which_words_are_predicted_is_said_before_they_are(lines):
     assert lines() == ([said], [])
 
 
+def test_words_that_training_has_scored_are_named(lines):
+    span = DATA.splits['valid']
+    known = {span: np.full(len(span), -1.0)}
+    evaluation.measure(MODEL, DATA, EvalSettings(train_words=20, words=0), None, known)
+    assert lines()[0] == ['Evaluating on 40 valid, 40 test, 20 train words (valid is already scored)']
+
+
 def test_a_terminal_sees_which_evaluation_is_under_way(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):

@@ -100,8 +100,8 @@ def test_a_resumed_run_says_from_where(tmp_path, lines, progress, said):
     'seconds,said',
     [
         (1.0, []),  # over before anyone asks
-        (6.0, ['about 24 seconds of training left to epoch 3 (plus validation), at 100 words/s']),
-        (60.0, ['about 4 minutes of training left to epoch 3 (plus validation), at 10 words/s']),
+        (6.0, ['about 24 seconds of training left until epoch 3 (plus validation), at 100 words/s']),
+        (60.0, ['about 4 minutes of training left until epoch 3 (plus validation), at 10 words/s']),
     ],
 )
 def test_the_time_that_training_will_take_is_said_once_and_without_the_first_chunk(tmp_path, lines, seconds, said):
@@ -122,7 +122,7 @@ def test_the_time_leaves_out_the_compilation_of_each_size_of_chunk_and_validatio
         train_seconds += seconds
         reporter.trained(Progress(step=step, seconds=10 * train_seconds, train_seconds=train_seconds), np.ones(size))
     reporter.close()
-    assert lines()[0][1:] == ['about 10 minutes of training left to epoch 100 (plus validation), at 50 words/s']
+    assert lines()[0][1:] == ['about 10 minutes of training left until epoch 100 (plus validation), at 50 words/s']
 
 
 def test_a_log_gets_a_line_a_minute_with_words_train_perplexity_and_time_left(tmp_path, lines):
@@ -221,9 +221,8 @@ def test_the_table_has_the_mixtures_and_the_papers_row_where_there_are_any():
     assert table[7:] == ['4 test words have probability zero, so the test perplexity is infinite.']
     results = {**results, 'evaluated_train_words': 1000, 'calibration_words': 2000}
     assert 'train is estimated on 1,000 sampled words (eval.train_words).' in results_table(results, no_row)
-    assert 'The calibration saw 2,000 valid words, so valid includes words that it has seen.' in results_table(
-        results, no_row
-    )
+    said = 'The calibration was fitted to 2,000 of the valid words, so the valid perplexity is slightly too low.'
+    assert said in results_table(results, no_row)
 
 
 NO_ROW = {'row': '', 'train': 0, 'valid': 0, 'test': 0}

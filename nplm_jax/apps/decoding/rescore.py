@@ -1,20 +1,22 @@
-"""Re-ranking of alternatives, the n-best lists of Moses and Kaldi, by models and the scores that the lists have.
+"""Re-ranks n-best lists of Moses and Kaldi by models and by the scores in the lists.
 
     nplm score --nbest runs/NAME --score_weights=1,0.5 < alternatives
     nplm score --nbest runs/NAME --tune=references < alternatives
 
-Reads lines `id ||| words ||| scores ||| ...`, the format of Moses, of which only the first two fields are
-needed, and prints the alternatives of each id, likeliest first, with ` ||| log10p` appended. With --score_weights the
-numbers in the third field (names such as `LM0=` are skipped) are weighed in: ` ||| log10p ||| total` is appended, the
-total being --model_weight times log10p, plus --word_weight times the number of words, plus the sum of each weight times
-its number, and the largest total is first. --format=kaldi reads lines `UTTERANCE-N words`, and the numbers, which are
-costs and want negative weights, from the files of --score_files, `UTTERANCE-N number`: nbest-to-linear writes both. It
+Reads lines `id ||| words ||| scores ||| ...`, the format of Moses; only the first two fields are needed. Prints the
+alternatives of each id, the likeliest first, with ` ||| log10p` appended. With --score_weights, the numbers in the
+third field count too (names such as `LM0=` are skipped): the largest total is first, and ` ||| log10p ||| total` is
+appended. The total is --model_weight times log10p, plus --word_weight times the number of words, plus each of the
+numbers times its weight.
+
+--format=kaldi reads lines `UTTERANCE-N words` from stdin and lines `UTTERANCE-N number` from the files of
+--score_files; Kaldi's nbest-to-linear writes both. These numbers are costs, so their weights should be negative. It
 prints the lines in the new order.
 
---tune=FILE prints weights as flags instead, and on stderr what they gain. They make the word error rate of the first
-alternatives small, or 1 - BLEU with --measure=bleu: by exact searches along one weight after another (Och, 2003), from
-five starts. FILE has a reference for each id: of Moses in the line of the id, counted from 0; of Kaldi in a line
-`UTTERANCE words`. Tune on other lists than those that you report.
+--tune=FILE tunes the weights instead: it prints them as flags, and what they gain on stderr. It minimises the word
+error rate of the first alternatives, or 1 - BLEU with --measure=bleu, by exact line searches along one weight after
+another (Och, 2003), from five starting points. FILE has one reference for each id: with Moses, line N + 1 is the
+reference of id N; with Kaldi, a line is `UTTERANCE words`. Tune on lists other than those on which you report results.
 """
 
 from collections.abc import Sequence
@@ -25,7 +27,7 @@ from nplm_jax.cli.parser import TEXT_START, Parser
 def main(argv: Sequence[str]) -> None:
     """Re-ranks alternatives, or tunes the weights."""
     parser = Parser('score --nbest', f'{__doc__}\n{TEXT_START}')
-    parser.add_switch('--nbest', 'what makes `nplm score` this command')
+    parser.add_switch('--nbest', 'select this command: re-rank n-best lists')
     parser.add_model_flags()
     parser.add_switch('--open', 'score unknown words by their spelling')
     parser.add_switch('--end', 'also score the end of each line')
