@@ -1,6 +1,15 @@
 """The public name of nplm_jax.apps.evaluation.harness: `python -m nplm_jax.lm_eval run --model nplm ...`."""
 
-from nplm_jax.apps.evaluation.harness import NplmLM
+import sys
+
+from nplm_jax.utils.errors import BadInput
+
+try:
+    from nplm_jax.apps.evaluation.harness import NplmLM
+except BadInput as error:  # lm_eval is not installed
+    if __name__ != '__main__':
+        raise
+    sys.exit(str(error))
 
 __all__ = ['NplmLM']
 
