@@ -280,6 +280,7 @@ def _quietly(call: Callable[[], Result]) -> Result:
             return call()
         except Exception as error:  # noqa: BLE001 (whatever a full disk or a damaged file makes Orbax raise)
             reason = first_line(error)[:200]
+        time.sleep(0.1)  # a thread cannot be joined before it has started
         for thread in threading.enumerate():
             if thread not in earlier:
                 threading.Thread.join(thread, timeout=10)  # the join of Orbax's threads raises again

@@ -38,7 +38,7 @@ def test_the_tables_of_a_page_are_those_of_the_committed_results(page, read, tab
         ('--take=huffman=nosuch', 'nosuch: no run was started there'),
         ('--write=nosuch', "--write='nosuch': needs --features=RUN"),
         ('--write=nosuch --features=nosuch', 'nosuch: no run was started there'),
-        ('--features=runs/x', "--features='runs/x': belongs to --write"),
+        ('--features=runs/x', "--features='runs/x': requires --write"),
     ],
 )  # fmt: skip
 def test_words_that_the_study_of_trees_cannot_use_are_one_line(words, said, capsys):

@@ -15,7 +15,7 @@ import pytest
 from helpers import corpus_settings
 
 from configs import sentences
-from experiments import results
+from experiments import results, study
 from nplm_jax import config as config_lib
 from nplm_jax.cli import score
 from nplm_jax.data import corpora, vocabulary, wikitext2
@@ -106,10 +106,10 @@ def test_the_folder_of_a_run_made_of_fifos(tmp_path):
 
 
 def test_a_stdin_without_end_is_cut_off(monkeypatch):
-    monkeypatch.setattr(score, '_MAX_BYTES', 10**6)
+    monkeypatch.setattr(score, '_MAX_BYTES', 2**20)
     with open('/dev/zero') as zero, within(20, megabytes=30):
         monkeypatch.setattr('sys.stdin', zero)
-        assert refusal(score.read_stdin) == 'stdin: more than 1,000,000 bytes; cut it into parts'
+        assert refusal(score.read_stdin) == 'stdin: larger than 1 MB; cut it into parts at line ends'
 
 
 def test_a_folder_of_text_is_read_without_what_it_links_to(tmp_path):
@@ -303,8 +303,8 @@ def test_results_that_cannot_be_shown_are_none(tmp_path, change):
 def test_a_table_of_results_of_another_form_ends_in_one_line(tmp_path):
     (tmp_path / 'a.json').write_text('{"perplexity": 3}')
     for make in (lambda f: f['perplexity']['test'], lambda f: f['seconds'], lambda f: f'{f:.1f}', lambda f: f.x):
-        with pytest.raises(SystemExit, match='^the results are not of the form that this table shows'):
-            results.show(lambda make=make: make(results.read(tmp_path, 'a')))
+        with pytest.raises(BadInput, match='^the results are not of the form that this table shows'):
+            study.shown(lambda _, make=make: make(results.read(tmp_path, 'a')), study.Flags())
 
 
 # --- code ---------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from unittest import mock
 import numpy as np
 
 from configs import sentences
-from experiments import results
+from experiments import results, study
 from nplm_jax import config as config_lib
 from nplm_jax.apps.decoding import decode, npz
 from nplm_jax.cli import score
@@ -229,15 +229,11 @@ def read_metrics(folder: pathlib.Path, data: bytes) -> None:
 def read_committed(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, data, 'row.json')
 
-    def show() -> str:
+    def show(_: study.Flags) -> str:
         row = results.read(folder, 'row')
         return markdown_table(['test'], [[f'{row["perplexity"]["valid"]:.1f}', f'{row["words"]["test"]:,}']])
 
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            results.show(show)
-    except SystemExit as end:
-        raise BadInput(end.code) from None
+    study.shown(show, study.Flags())
 
 
 def read_text(folder: pathlib.Path, data: bytes) -> None:

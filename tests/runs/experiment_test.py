@@ -100,7 +100,7 @@ def test_an_infinite_perplexity_says_how_many_words_were_hit(tmp_path, lines):
     assert results['impossible_words'] == {'train': 0, 'valid': 1, 'test': 1}
     said = lines()[0]
     assert said[-2:] == [
-        f'1 {s} words have probability zero, so the {s} perplexity is infinite' for s in ('valid', 'test')
+        f'1 {s} words have probability zero, so the {s} perplexity is infinite.' for s in ('valid', 'test')
     ]
     assert '| inf' in said[-3]
 
