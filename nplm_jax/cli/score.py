@@ -9,7 +9,8 @@ number of its words outside the vocabulary (OOV, id 0, scored as the one word <r
 perplexity of all lines and the OOV rate, the share of such words. If no word is unknown, it also prints the perplexity
 per word and the bits per character and per byte, by which models with different tokens can be compared. `length` is the
 length of the n-gram that predicts the word; a back-off model takes the longest that it has. Several runs are mixed,
-with --weights. --summary prints only what stands at the end.
+with --weights. --summary prints only what stands at the end. `nplm score --nbest` re-ranks n-best lists; its flags:
+`nplm score --nbest --help`.
 
 Text is split into words like the corpus of the first run. If that corpus came already tokenized, as Brown does,
 punctuation is split off where the vocabulary needs it. --tokens=whitespace is for text that is already tokenized.
