@@ -143,19 +143,19 @@ def example_parameters(
 
     network = Network.from_settings(settings, words)
     params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
-    check_memory(folder, params, 'its network')
+    _check_memory(folder, params)
     return network, params
 
 
-def check_memory(folder: pathlib.Path, arrays: Any, what: str) -> None:
-    """Raises BadInput if arrays, of which the shapes are given, are larger than this machine's memory.
+def _check_memory(folder: pathlib.Path, params: Params) -> None:
+    """Raises BadInput if parameters, of which the shapes are given, are larger than this machine's memory.
 
     Zeros take little room in a checkpoint, so that a small folder can declare any size.
     """
-    size, memory = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(arrays)), machine_memory()
+    size, memory = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(params)), machine_memory()
     if size > memory:
         sizes = f'{size / 1e9:,.0f} GB, but this machine has {memory / 1e9:,.0f} GB of memory'
-        raise BadInput(f'{folder}: {what} needs {sizes}')
+        raise BadInput(f'{folder}: its network needs {sizes}')
 
 
 def machine_memory() -> float:

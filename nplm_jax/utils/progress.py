@@ -87,6 +87,11 @@ class ProgressBar:
         return f'{self._description}: {self._done:,}{of_total or self._unit}'
 
 
+def progress_bar(total: int, description: str, unit: str) -> ProgressBar:
+    """Returns a bar that a terminal shows only for work of more than three seconds."""
+    return ProgressBar(total, description, unit, delay=3)
+
+
 def about(seconds: float) -> str:
     """Returns a duration in words.
 

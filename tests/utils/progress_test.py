@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from nplm_jax.models.ngram.sorting import progress_bar
-from nplm_jax.utils.progress import INTERVAL, ProgressBar, about
+from nplm_jax.utils.progress import INTERVAL, ProgressBar, about, progress_bar
 
 
 class Terminal(io.StringIO):

@@ -22,9 +22,10 @@ from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import sentence_marks
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import NgramTable, find
-from nplm_jax.models.ngram.sorting import progress_bar, sort_with_order
+from nplm_jax.models.ngram.sorting import sort_with_order
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_blocks, write_atomically
+from nplm_jax.utils.progress import progress_bar
 
 UNKNOWN, UNKNOWN_IN_CAPITALS = '<unk>', '<UNK>'
 SENTENCE_MARKS = (sentence_marks.BEGIN, sentence_marks.END)

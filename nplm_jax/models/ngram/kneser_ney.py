@@ -14,8 +14,9 @@ from nplm_jax.models.ngram import entropy_pruning, pruning
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import Block, LineMarks, NgramCounts, count
 from nplm_jax.models.ngram.scratch import BLOCK, Scratch, blocks
-from nplm_jax.models.ngram.sorting import node_dtype, progress_bar
+from nplm_jax.models.ngram.sorting import node_dtype
 from nplm_jax.utils.mapped_arrays import release
+from nplm_jax.utils.progress import progress_bar
 
 FALLBACK_BACKOFF = [0.5, 0.5, 0.5]  # discounts of the counts 1, 2, 3 and more, where they cannot be estimated
 FALLBACK_MODIFIED = [0.5, 1.0, 1.5]

@@ -13,7 +13,7 @@ import numpy as np
 
 from nplm_jax.models.ngram.scratch import Scratch, blocks
 from nplm_jax.utils.mapped_arrays import bincount, release
-from nplm_jax.utils.progress import ProgressBar
+from nplm_jax.utils.progress import progress_bar
 
 _BITS = 63  # of a sorted number
 
@@ -101,11 +101,6 @@ def _groups(nodes: np.ndarray, size: int) -> Iterator[slice]:
 def node_dtype(num_words: int) -> type[np.signedinteger]:
     """Returns the smallest of int32 and int64 that holds a node, a position and a count of so many words."""
     return np.int32 if num_words < np.iinfo(np.int32).max else np.int64
-
-
-def progress_bar(total: int, description: str, unit: str) -> ProgressBar:
-    """Returns a bar that shows only for work of more than some seconds."""
-    return ProgressBar(total, description, unit, delay=3)
 
 
 def sort_with_order(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
