@@ -14,10 +14,9 @@ licence for the text. The preparation follows section 4 of the paper, which leav
 
 from ml_collections import ConfigDict
 
-from configs import default, rows
+from configs import rows
 
 # Table 2 of the paper: train (not printed), valid and test perplexity.
-NETWORK = 'MLP10, mixed with the trigram'
 PAPER = {
     'mlp10': (0.0, 104.0, 109.0),
     'interpolated': (0.0, 126.0, 132.0),
@@ -25,7 +24,21 @@ PAPER = {
     'kneser_ney_4': (0.0, 113.0, 119.0),
     'kneser_ney_5': (0.0, 112.0, 117.0),
 }
-ROWS = ('mlp10', *rows.NGRAMS)
+_CORPUS: rows.Row = {
+    'corpus.name': 'ap_news',
+    'corpus.numbers': True,
+    'corpus.proper_nouns': True,
+    'corpus.max_vocabulary': 17_964,
+    'corpus.train': 13_994_528.0,
+    'corpus.valid': 963_138.0,
+}
+_NETWORK: rows.Row = {**rows.TABLE2_NETWORK, **rows.paper('MLP10, mixed with the trigram', *PAPER['mlp10'])}
+_ROWS = {
+    'mlp10': _NETWORK,
+    **rows.ngrams_of_paper(PAPER),
+    'mlp10,paper': {**_NETWORK, **rows.PAPER_RECIPE, 'optimizer.paper.decay': 1e-5},
+    **rows.NETWORKS,
+}
 
 
 def get_config(row: str = 'mlp10') -> ConfigDict:
@@ -33,23 +46,4 @@ def get_config(row: str = 'mlp10') -> ConfigDict:
 
     The paper prints mlp10 only as a mixture with the interpolated trigram: compare `mixture.fixed` of results.json.
     """
-    c = default.get_config()
-    c.name = f'ap_news-{row.replace(",", "-")}'
-    c.corpus.name = 'ap_news'
-    c.corpus.numbers = c.corpus.proper_nouns = True
-    c.corpus.max_vocabulary = 17_964
-    c.corpus.train = 13_994_528.0
-    c.corpus.valid = 963_138.0
-    if row in rows.NGRAMS:
-        rows.set_ngram(c, row, PAPER)
-    elif row in rows.NETWORKS:
-        rows.NETWORKS[row](c)
-    elif row in ('mlp10', 'mlp10,paper'):
-        rows.set_table2_network(c)
-        rows.set_paper(c, NETWORK, PAPER['mlp10'])
-        if row == 'mlp10,paper':
-            rows.set_paper_recipe(c)
-            c.optimizer.paper.decay = 1e-5
-    else:
-        rows.refuse_row('configs/ap_news.py', row, (*ROWS, 'mlp10,paper', *rows.NETWORKS))
-    return c
+    return rows.get_config('ap_news', row, _CORPUS, _ROWS)

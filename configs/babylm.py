@@ -17,23 +17,17 @@ Nobody has run this config: no figures are known.
 
 from ml_collections import ConfigDict
 
-from configs import default, rows
-from nplm_jax.utils.errors import BadInput
+from configs import rows
+from nplm_jax.config import FIELDS
 
-MIN_COUNTS = {'10m': 3, '100m': 10}  # a guess that keeps the vocabulary near 100,000 words; it was not measured
+_CORPUS: rows.Row = {'corpus.name': 'text', 'corpus.paragraphs': 'blank_lines'}
+_NETWORK: rows.Row = {**rows.NCE, 'output.samples': 500}
+_MIN_COUNTS = {'10m': 3, '100m': 10}  # a guess that keeps the vocabulary near 100,000 words; it was not measured
+_SIZES = {size: {'corpus.min_count': least, **_NETWORK} for size, least in _MIN_COUNTS.items()}
+_NO_NETWORK = {key: FIELDS[key].default for key in _NETWORK}
+_MODELS = {**{name: {**_NO_NETWORK, **keys} for name, keys in rows.NGRAMS.items()}, **rows.NETWORKS}
 
 
 def get_config(row: str = '10m') -> ConfigDict:
     """Returns the config of a size, `10m` or `100m`, and of a shared row after a comma."""
-    size, _, model = row.partition(',')
-    if size not in MIN_COUNTS:
-        raise BadInput(f'configs/babylm.py:{row}: must begin with {" or ".join(MIN_COUNTS)}')
-    c = default.get_config()
-    c.name = f'babylm-{size}'
-    c.corpus.name = 'text'
-    c.corpus.min_count = MIN_COUNTS[size]
-    c.corpus.paragraphs = 'blank_lines'
-    if model not in rows.NGRAMS:
-        c.output.kind, c.output.samples = 'nce', 500
-        c.optimizer.learning_rate = 6.0  # of the paper's network; others have their own
-    return rows.get_row(c, 'configs/babylm.py', model)
+    return rows.get_config('babylm', row, _CORPUS, _SIZES, _MODELS)

@@ -15,20 +15,18 @@ Validation and test perplexity: interpolated 378.8 and 407.4, kneser_ney_5 392.6
 and 511.0. The networks have not been measured.
 """
 
-import functools
-
 from ml_collections import ConfigDict
 
-from configs import brown, default, rows
+from configs import brown, rows
+
+_CORPUS: rows.Row = {
+    'corpus.name': 'gutenberg',
+    'corpus.min_count': 4,
+    'corpus.max_vocabulary': brown.VOCABULARY,
+}
 
 
 def get_config(row: str = '') -> ConfigDict:
     """Returns the config of a row of the paper's Table 1 on this corpus, or of a better network."""
-    c = default.get_config()
-    c.name = f'gutenberg-{row}' if row else 'gutenberg'
-    c.corpus.name = 'gutenberg'
-    c.corpus.min_count = 4
-    c.corpus.max_vocabulary = brown.VOCABULARY
-    networks = {name: functools.partial(brown.set_network, row=name) for name in brown.NETWORKS}
-    rows.set_row(c, 'configs/gutenberg.py', row, {'': rows.set_residual, **networks})
-    return c
+    known = {'': rows.RESIDUAL, **brown.NETWORKS, **rows.NGRAMS, **rows.NETWORKS}
+    return rows.get_config('gutenberg', row, _CORPUS, known)

@@ -1,174 +1,220 @@
-"""Parts that the configs of several corpora share: rows of the paper's tables, and the paper's recipe."""
+"""Rows that several corpora share, each a dictionary of the flattened keys that it changes, and the lookup of a row."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import NoReturn
+from collections.abc import Mapping
+from typing import Any
 
 from ml_collections import ConfigDict
 
-from nplm_jax.config import default_config
+from nplm_jax.config import FIELDS, default_config
 from nplm_jax.utils.errors import BadInput, did_you_mean
 
-Perplexities = tuple[float, float, float]  # of the paper on training (0: not printed), validation and test words
+Row = Mapping[str, Any]  # values by flattened key: {'model.h': 50}
 
-_KNESER_NEY = 'Kneser-Ney back-off'
-# model.family, model.n and the name in the paper's tables; '' for a model that the paper does not have.
-NGRAMS = {
-    'interpolated': ('interpolated', 3, 'Del. Int.'),
-    'kneser_ney_3': ('kneser_ney', 3, _KNESER_NEY),
-    'kneser_ney_4': ('kneser_ney', 4, _KNESER_NEY),
-    'kneser_ney_5': ('kneser_ney', 5, _KNESER_NEY),
-    'modified_kneser_ney_3': ('modified_kneser_ney', 3, ''),
-    'modified_kneser_ney_4': ('modified_kneser_ney', 4, ''),
-    'modified_kneser_ney_5': ('modified_kneser_ney', 5, ''),
+# Count-based models.
+NGRAMS: dict[str, Row] = {
+    'interpolated': {'model.family': 'interpolated', 'model.n': 3},
+    **{
+        f'{family}_{n}': {'model.family': family, 'model.n': n}
+        for family in ('kneser_ney', 'modified_kneser_ney')
+        for n in (3, 4, 5)
+    },
 }
+# What the paper calls a model, where it has it.
+_IN_PAPER = {'interpolated': 'Del. Int.', **dict.fromkeys(NGRAMS.keys() - {'interpolated'}, 'Kneser-Ney back-off')}
 
+# The training of the paper: one word an update, no dropout, b initialised with zeros, and no optimizer key of the row.
+PAPER_RECIPE: Row = {
+    **{key: field.default for key, field in FIELDS.items() if key.startswith('optimizer.')},
+    'optimizer.name': 'paper',
+    'model.dropout': 0.0,
+    'model.unigram_bias': False,
+    'train.batch_size': 1,
+    'train.checkpoint_every': 100_000,
+    'train.log_every': 10_000,
+    'train.steps_per_execution': 1000,
+}
+# The best for an LSTM that makes twelve passes or more.
+GRADIENT_DESCENT: Row = {
+    'output.kind': 'nce',
+    'optimizer.name': 'sgd',
+    'optimizer.learning_rate': 20.0,
+    'optimizer.table_rate': 1.0,
+    'optimizer.clip_norm': 0.25,
+    'optimizer.decay': 3e-6,
+}
+# The best for an LSTM that makes a few passes: one second moment per row of C, Adam for the gates.
+ROWWISE_ADAM: Row = {
+    'output.kind': 'sampled',
+    'optimizer.name': 'rowwise_adam',
+    'optimizer.learning_rate': 0.003,
+    'optimizer.table_rate': 2.0,
+    'optimizer.clip_norm': 1.0,
+    'optimizer.decay': 0.0,
+}
+# The sampled loss of networks with the paper's recipe on a large vocabulary.
+NCE: Row = {'output.kind': 'nce', 'optimizer.learning_rate': 6.0}
+# Steps after training that help the rows of rare words.
+_AFTER_TRAINING: Row = {'train.suffix_smoothing': 3.0, 'train.calibrate': True}
+_FEW_LARGE_UPDATES: Row = {'train.checkpoint_every': 500, 'train.log_every': 100, 'train.steps_per_execution': 20}
 
-def set_ngram(c: ConfigDict, row: str, paper: Mapping[str, Perplexities] = {}) -> None:
-    """Sets a count-based model.
-
-    Args:
-        c: The config to change.
-        row: A key of NGRAMS.
-        paper: The paper's perplexities by row; the row need not be among them.
-    """
-    c.model.family, c.model.n, name = NGRAMS[row]
-    if row in paper:
-        set_paper(c, name, paper[row])
-
-
-def get_row(c: ConfigDict, file: str, row: str, more: Mapping[str, Callable[[ConfigDict], None]] = {}) -> ConfigDict:
-    """Returns the config of a corpus: that of a row, or the config itself for no row.
-
-    Args:
-        c: The config, which is changed.
-        file: The config file, for the message.
-        row: A key of NGRAMS, of NETWORKS or of `more`, or ''.
-        more: The rows of the corpus, and what sets each.
-
-    Raises:
-        BadInput: There is no such row.
-    """
-    if row:
-        set_row(c, file, row, more)
-        c.name = f'{c.name}-{row}'
-    return c
-
-
-def set_row(c: ConfigDict, file: str, row: str, more: Mapping[str, Callable[[ConfigDict], None]] = {}) -> None:
-    """Sets a shared row, or one that a corpus has besides.
-
-    Args:
-        c: The config to change.
-        file: The config file, for the message.
-        row: A key of NGRAMS, of NETWORKS or of `more`.
-        more: The rows of the corpus, and what sets each.
-
-    Raises:
-        BadInput: There is no such row.
-    """
-    networks = {**more, **NETWORKS}
-    if row in NGRAMS:
-        set_ngram(c, row)
-    elif row in networks:
-        networks[row](c)
-    else:
-        refuse_row(file, row, (*more, *NGRAMS, *NETWORKS))
-
-
-def refuse_row(file: str, row: str, known: Iterable[str]) -> NoReturn:
-    """Raises BadInput, which lists the rows of a config file, '' for the one without a name left out."""
-    names = list(filter(None, known))
-    raise BadInput(f'{file}:{row}: no such row; rows are {", ".join(names)}{did_you_mean(row, names)}')
-
-
-def set_paper(c: ConfigDict, name: str, perplexities: Perplexities) -> None:
-    """Sets `paper.*`: the row of the paper's table that is printed beside the result, which is of all words."""
-    c.eval.train_words = 0
-    c.paper.row = name
-    c.paper.train, c.paper.valid, c.paper.test = perplexities
-
-
-def set_table2_network(c: ConfigDict) -> None:
-    """Sets the network of the paper's Table 2.
-
-    The weight decay of 1e-5 and the 5 epochs are the paper's. The learning rate is that of Brown's networks. No dropout
-    is a guess for a text of this length; it was not measured.
-    """
-    c.model.n, c.model.h, c.model.m, c.model.direct = 6, 60, 100, True
-    c.model.dropout, c.optimizer.learning_rate = 0.0, 1.5
-    c.optimizer.decay = 1e-5
-    c.train.epochs = 5
-
-
-def set_residual(c: ConfigDict) -> None:
-    """Sets a window network with residual layers and tied features, for a few minutes of training."""
-    c.model.family, c.model.n, c.model.m, c.model.h = 'residual', 6, 200, 400
-    c.model.tied = c.model.variational = True
-    c.model.dropout = 0.25
-    c.output.kind = 'nce'
-    c.train.suffix_smoothing, c.train.calibrate = 3.0, True
-    c.optimizer.name, c.optimizer.learning_rate, c.optimizer.clip_norm, c.optimizer.decay = 'adam', 0.003, 1.0, 0.0
-    c.train.batch_size, c.train.bptt_length, c.train.epochs = 1024, 32, 4
-    c.train.checkpoint_every, c.train.log_every, c.train.steps_per_execution = 500, 100, 20
-
-
-def set_tied_lstm(c: ConfigDict) -> None:
-    """Sets an LSTM with tied features and variational dropout, trained by gradient descent."""
-    c.model.family, c.model.m, c.model.h = 'lstm', 320, 400
-    c.model.tied = c.model.variational = True
-    c.model.dropout, c.model.output_dropout = 0.35, 0.45
-    c.train.suffix_smoothing, c.train.calibrate = 3.0, True
-    set_gradient_descent(c)
-    c.train.batch_size, c.train.bptt_length, c.train.epochs = 512, 16, 12
-    c.train.evaluate_every, c.train.patience = 4686, 4  # three epochs
-    c.train.checkpoint_every, c.train.log_every, c.train.steps_per_execution = 500, 100, 20
-
-
-def set_gradient_descent(c: ConfigDict) -> None:
-    """Sets the recipe of tied_lstm: the best for an LSTM that makes twelve passes or more."""
-    c.output.kind = 'nce'
-    c.optimizer.name, c.optimizer.learning_rate, c.optimizer.table_rate = 'sgd', 20.0, 1.0
-    c.optimizer.clip_norm, c.optimizer.decay = 0.25, 3e-6
-
-
-def set_rowwise_adam(c: ConfigDict) -> None:
-    """Sets the best recipe for an LSTM that makes a few passes: one second moment per row of C, Adam for the gates."""
-    c.output.kind = 'sampled'
-    c.optimizer.name, c.optimizer.learning_rate, c.optimizer.table_rate = 'rowwise_adam', 0.003, 2.0
-    c.optimizer.clip_norm, c.optimizer.decay = 1.0, 0.0
-
-
-def set_mogrifier(c: ConfigDict) -> None:
-    """Sets a Mogrifier LSTM with more dropout, for an hour."""
-    set_tied_lstm(c)
-    c.model.family, c.model.m = 'mogrifier', 400
-    c.model.dropout, c.model.output_dropout, c.model.word_dropout = 0.5, 0.6, 0.05
-    c.recurrent.weight_dropout = 0.2
-    c.train.epochs, c.train.evaluate_every, c.train.checkpoint_every = 26, 7810, 1000  # validated after 5 of Brown's
-
-
-def set_window_lstm(c: ConfigDict) -> None:
-    """Sets that LSTM over the last 32 words, from zeros for every prediction."""
-    set_tied_lstm(c)
-    c.model.family, c.model.n = 'window_lstm', 33
-    c.model.dropout, c.model.output_dropout = 0.4, 0.5
-    c.train.batch_size, c.train.bptt_length, c.train.epochs = 1024, 32, 14
-    c.train.evaluate_every = 10_934  # 14 epochs of Brown; a validation reads each word 32 times
-
-
+# The network of the paper's Table 2. The weight decay of 1e-5 and the 5 epochs are the paper's. The learning rate is
+# that of Brown's networks. No dropout is a guess for a text of this length; it was not measured.
+TABLE2_NETWORK: Row = {
+    'model.n': 6,
+    'model.h': 60,
+    'model.m': 100,
+    'model.direct': True,
+    'model.dropout': 0.0,
+    'optimizer.learning_rate': 1.5,
+    'optimizer.decay': 1e-5,
+    'train.epochs': 5,
+}
+# A recurrent network over streams.
+RECURRENT: Row = {'train.batch_size': 512, 'train.bptt_length': 16, **_FEW_LARGE_UPDATES}
+# A window network with residual layers and tied features, for a few minutes of training.
+RESIDUAL: Row = {
+    'model.family': 'residual',
+    'model.n': 6,
+    'model.m': 200,
+    'model.h': 400,
+    'model.tied': True,
+    'model.variational': True,
+    'model.dropout': 0.25,
+    'output.kind': 'nce',
+    'optimizer.name': 'adam',
+    'optimizer.learning_rate': 0.003,
+    'optimizer.clip_norm': 1.0,
+    'optimizer.decay': 0.0,
+    'train.batch_size': 1024,
+    'train.bptt_length': 32,
+    'train.epochs': 4,
+    **_AFTER_TRAINING,
+    **_FEW_LARGE_UPDATES,
+}
+# An LSTM with tied features and variational dropout, trained by gradient descent.
+TIED_LSTM: Row = {
+    'model.family': 'lstm',
+    'model.m': 320,
+    'model.h': 400,
+    'model.tied': True,
+    'model.variational': True,
+    'model.dropout': 0.35,
+    'model.output_dropout': 0.45,
+    'train.epochs': 12,
+    'train.evaluate_every': 4686,  # three epochs of Brown
+    'train.patience': 4,
+    **GRADIENT_DESCENT,
+    **RECURRENT,
+    **_AFTER_TRAINING,
+}
 # Networks for any corpus of a million words or more. Not in the paper.
-NETWORKS = {
-    'residual': set_residual,
-    'tied_lstm': set_tied_lstm,
-    'mogrifier': set_mogrifier,
-    'window_lstm': set_window_lstm,
+NETWORKS: dict[str, Row] = {
+    'residual': RESIDUAL,
+    'tied_lstm': TIED_LSTM,
+    # With more dropout, for an hour.
+    'mogrifier': {
+        **TIED_LSTM,
+        'model.family': 'mogrifier',
+        'model.m': 400,
+        'model.dropout': 0.5,
+        'model.output_dropout': 0.6,
+        'model.word_dropout': 0.05,
+        'recurrent.weight_dropout': 0.2,
+        'train.epochs': 26,
+        'train.evaluate_every': 7810,  # five epochs of Brown
+        'train.checkpoint_every': 1000,
+    },
+    # The tied LSTM over the last 32 words, from zeros for every prediction.
+    'window_lstm': {
+        **TIED_LSTM,
+        'model.family': 'window_lstm',
+        'model.n': 33,
+        'model.dropout': 0.4,
+        'model.output_dropout': 0.5,
+        'train.batch_size': 1024,
+        'train.bptt_length': 32,
+        'train.epochs': 14,
+        'train.evaluate_every': 10_934,  # 14 epochs of Brown; a validation reads each word 32 times
+    },
 }
 
 
-def set_paper_recipe(c: ConfigDict) -> None:
-    """Sets the training of the paper: one word an update, no dropout, b initialised with zeros."""
-    c.optimizer.update(default_config().optimizer)  # none of the row's
-    c.optimizer.name = 'paper'
-    c.model.dropout, c.model.unigram_bias = 0.0, False
-    c.train.batch_size = 1
-    c.train.checkpoint_every, c.train.log_every, c.train.steps_per_execution = 100_000, 10_000, 1000
+def _tied_lstm(m: int, dropout: float, output_dropout: float, word_dropout: float, samples: int, epochs: int) -> Row:
+    """Returns the tied LSTM with h = m, validated once an epoch."""
+    return {
+        **TIED_LSTM,
+        'model.m': m,
+        'model.h': m,
+        'model.dropout': dropout,
+        'model.output_dropout': output_dropout,
+        'model.word_dropout': word_dropout,
+        'output.samples': samples,
+        'train.epochs': epochs,
+        'train.evaluate_every': 0,
+    }
+
+
+# The best tied LSTM for so much time on 2 cores, for a million words.
+MINUTES: dict[str, Row] = {
+    'one_minute': {**_tied_lstm(200, 0.0, 0.0, 0.0, 500, 2), **ROWWISE_ADAM},
+    'five_minutes': {**_tied_lstm(320, 0.3, 0.45, 0.0, 1000, 4), **ROWWISE_ADAM},
+    'ten_minutes': {
+        **_tied_lstm(320, 0.4, 0.5, 0.0, 1000, 8),
+        **ROWWISE_ADAM,
+        'model.family': 'mogrifier',
+        'mogrifier.rounds': 2,
+        'optimizer.decay': 0.1,
+    },
+    'one_hour': _tied_lstm(400, 0.45, 0.55, 0.05, 1000, 24),
+}
+
+
+def paper(name: str, train: float, valid: float, test: float) -> Row:
+    """Returns the keys of a row of the paper's tables: its name and perplexities, which are of all words.
+
+    Args:
+        name: What the paper calls the model.
+        train: Perplexity of the training words; 0 where the paper prints none.
+        valid: Perplexity of the validation words.
+        test: Perplexity of the test words.
+    """
+    return {
+        'eval.train_words': 0, 'paper.row': name, 'paper.train': train, 'paper.valid': valid, 'paper.test': test
+    }  # fmt: skip
+
+
+def ngrams_of_paper(perplexities: Mapping[str, tuple[float, float, float]]) -> dict[str, Row]:
+    """Returns NGRAMS, those that the paper has on a corpus with its perplexities of train, valid and test words."""
+    in_paper = {row: paper(_IN_PAPER[row], *perplexities[row]) for row in NGRAMS.keys() & perplexities.keys()}
+    return {row: {**keys, **in_paper.get(row, {})} for row, keys in NGRAMS.items()}
+
+
+def get_config(
+    corpus: str, row: str, common: Row, rows: Mapping[str, Row], presets: Mapping[str, Row] = {}
+) -> ConfigDict:
+    """Returns the config of a row of a corpus: the defaults, then the keys of all rows, of the row and of its presets.
+
+    Args:
+        corpus: The name of the config file, `brown`.
+        row: The row and, after commas, its presets.
+        common: The keys of all rows.
+        rows: The keys of each row; '' is the row without a name.
+        presets: What may stand after a row, and its keys.
+
+    Returns:
+        The config; its name is that of the corpus, of the row and of the presets.
+
+    Raises:
+        BadInput: There is no such row or preset.
+    """
+    base, *after = [row] if row in rows else row.split(',')
+    if base not in rows or (after and not presets):
+        names = list(filter(None, rows))
+        raise BadInput(f'configs/{corpus}.py:{row}: no such row; rows are {", ".join(names)}{did_you_mean(row, names)}')
+    if not set(after) <= presets.keys():
+        raise BadInput(f'configs/{corpus}.py:{row}: after the row may stand {", ".join(presets)}')
+    c = default_config()
+    c.name = '-'.join(filter(None, (corpus, *row.split(','))))
+    for keys in (common, rows[base], *(presets[name] for name in after)):
+        c.update_from_flattened_dict(dict(keys))
+    return c

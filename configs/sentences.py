@@ -10,18 +10,21 @@ validation and test words are the same, so that the perplexities say only how we
 
 from ml_collections import ConfigDict
 
-from configs import default, rows
+from configs import rows
+
+_NETWORK: rows.Row = {
+    'model.n': 3,
+    'model.m': 2,
+    'model.h': 5,
+    'model.dropout': 0.0,
+    'optimizer.learning_rate': 0.5,
+    'train.batch_size': 4,
+    'train.epochs': 300,
+    'train.evaluate_every': 300,
+}
 
 
 def get_config(row: str = '') -> ConfigDict:
     """Returns the config of a network with m=2, whose word features can be drawn in the plane, or of a row."""
-    c = default.get_config()
-    c.name = 'sentences'
-    c.corpus.name = 'sentences'
-    if not row:
-        c.model.n, c.model.m, c.model.h, c.model.dropout = 3, 2, 5, 0.0
-        c.optimizer.learning_rate = 0.5
-        c.train.batch_size = 4
-        c.train.epochs = 300
-        c.train.evaluate_every = 300
-    return rows.get_row(c, 'configs/sentences.py', row)
+    known = {'': _NETWORK, **rows.NGRAMS, **rows.NETWORKS}
+    return rows.get_config('sentences', row, {'corpus.name': 'sentences'}, known)

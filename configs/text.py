@@ -15,21 +15,19 @@ occur fewer than three times in the training words become <rare>. --config.corpu
 line, which is recognised in most cases.
 """
 
-import functools
-
 from ml_collections import ConfigDict
 
-from configs import brown, default, rows
+from configs import rows
+
+_CORPUS: rows.Row = {'corpus.name': 'text', 'corpus.min_count': 3, 'corpus.count_over': 'train'}
+_ROWS = {
+    '': {'model.n': 5, 'model.m': 60, 'model.h': 100},
+    **rows.MINUTES,
+    **rows.NGRAMS,
+    **rows.NETWORKS,
+}
 
 
 def get_config(row: str = '') -> ConfigDict:
     """Returns the config of a network for a hundred thousand to a few million words, or of a row."""
-    c = default.get_config()
-    c.name = 'text'
-    c.corpus.name = 'text'
-    c.corpus.min_count = 3
-    c.corpus.count_over = 'train'
-    if not row:
-        c.model.n, c.model.m, c.model.h = 5, 60, 100
-    minutes = {name: functools.partial(brown.set_minutes, row=name) for name in brown.MINUTES}
-    return rows.get_row(c, 'configs/text.py', row, minutes)
+    return rows.get_config('text', row, _CORPUS, _ROWS)

@@ -17,20 +17,12 @@ vocabulary has 267,735 words.
 
 from ml_collections import ConfigDict
 
-from configs import default, rows
+from configs import rows, wikitext2
+
+_NETWORK: rows.Row = {**rows.TABLE2_NETWORK, **rows.NCE, 'output.samples': 1000}
 
 
 def get_config(row: str = 'mlp10') -> ConfigDict:
     """Returns the config of a row of the paper's Table 2 on this corpus, for which the paper prints nothing."""
-    c = default.get_config()
-    c.name = f'wikitext103-{row}'
-    c.corpus.name = 'wikitext103'
-    c.corpus.lowercase = c.corpus.split_possessive = False
-    rows.set_row(c, 'configs/wikitext103.py', row, {'mlp10': _set_sampled_table2_network})
-    return c
-
-
-def _set_sampled_table2_network(c: ConfigDict) -> None:
-    rows.set_table2_network(c)
-    c.output.kind, c.output.samples = 'nce', 1000
-    c.optimizer.learning_rate = 6.0
+    corpus = {'corpus.name': 'wikitext103', **wikitext2.CASED}
+    return rows.get_config('wikitext103', row, corpus, {'mlp10': _NETWORK, **rows.NGRAMS, **rows.NETWORKS})

@@ -26,7 +26,6 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from configs import rows, text
-from configs.brown import MINUTES
 from experiments import results, study
 from experiments.tokens import texts
 from nplm_jax.config import Settings
@@ -91,10 +90,8 @@ def all_runs(row_names: Iterable[str] = tuple(BUDGETS), corpora_names: Iterable[
 def make_config(run: Run, files: dict[str, pathlib.Path]) -> ConfigDict:
     """Returns the config of a run: the network of its row of configs/brown.py on these files."""
     c = text.get_config()
-    rows.set_tied_lstm(c)
+    c.update_from_flattened_dict({**rows.MINUTES[run.row], **rows.GRADIENT_DESCENT, 'train.epochs': 12})
     c.name, c.seed = run.name, run.seed
-    c.model.m, c.model.dropout, c.model.output_dropout, c.model.word_dropout, c.output.samples, _ = MINUTES[run.row]
-    c.model.h = c.model.m
     c.train.steps_per_execution = CHUNK
     c.train.evaluate_every = c.train.checkpoint_every = 2**30  # validated and saved at the end alone
     c.eval.words = 1000  # nothing depends on the validation
