@@ -11,6 +11,7 @@ from helpers import launch
 from nplm_jax.runs import process
 
 PROGRAM = """
+import nplm_jax.cli  # before JAX: it sets what XLA logs of programs in the cache
 import sys, jax, jax.numpy as jnp
 from nplm_jax.runs import process
 process.set_up_process()
