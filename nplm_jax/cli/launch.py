@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from absl import app, flags
 from ml_collections import config_flags
 
-from nplm_jax.runs import launchers
+from nplm_jax.runs import catalog, launchers
 from nplm_jax.runs.command_line import check_keys, describe_config, explain, find_configs
 from nplm_jax.runs.signals import Terminated, raise_on_sigterm
 from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line
@@ -153,7 +153,7 @@ def run_jobs(
     Returns:
         The names of the points whose jobs ended without a result.
     """
-    from nplm_jax.runs import experiment, loading, sweeps, workdir
+    from nplm_jax.runs import experiment, sweeps, workdir
 
     jobs = []
     if is_sweep():
@@ -161,7 +161,7 @@ def run_jobs(
     for point in points:
         point_folder = folder / point.name if is_sweep() else folder
         workdir.check(point_folder, experiment.load_settings(point.config))
-        if not loading.finished(point_folder):
+        if not catalog.finished(point_folder):
             keys = [f'--config.{key}={value}' for key, value in {**overrides, **point.overrides}.items()]
             heartbeat = [f'--heartbeat={_HEARTBEAT.value}'] if _PROCESSES.value else []
             arguments = (*program, f'--config={file}', *keys, f'--workdir={point_folder}', *heartbeat)
@@ -170,7 +170,7 @@ def run_jobs(
         return []
     options, processes = launchers.parse_slurm_options(_SLURM.value), _PROCESSES.value or 1
     on_slurm, logs = _LAUNCHER.value == 'slurm', folder / '.jobs'
-    return launchers.run(jobs, on_slurm, logs, loading.finished, options, processes, _JOBS.value)
+    return launchers.run(jobs, on_slurm, logs, catalog.finished, options, processes, _JOBS.value)
 
 
 def parse_flags(argv: list[str], rename: Callable[[str], str] = str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a run writes and shows: metrics.jsonl, TensorBoard events, a progress bar, a table, what to do next.
+"""What a run writes and shows: metrics.jsonl, TensorBoard events, a progress bar, what to do next.
 
 Dims: S updates of a chunk.
 """
@@ -6,7 +6,6 @@ Dims: S updates of a chunk.
 import contextlib
 import importlib.util
 import json
-import math
 import pathlib
 import socket
 import sys
@@ -19,11 +18,9 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import scalar
 
-from nplm_jax.data.text_checks import describe_oov
-from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.models.ngram.factory import NGRAM_MODELS
-from nplm_jax.runs.catalog import PER_UNIT, RESULTS, SPLITS, has_numbers, is_finished
+from nplm_jax.runs.catalog import RESULTS, has_numbers, is_finished
 from nplm_jax.training import reporter
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils import plugins
@@ -31,14 +28,10 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import decode_lines, parse_json, read_bytes, write_atomically
 from nplm_jax.utils.progress import ProgressBar, about
 from nplm_jax.utils.shell import command_line, nplm_command
-from nplm_jax.utils.text import markdown_table, null_to_inf, to_json
+from nplm_jax.utils.text import to_json
 
 _SECONDS_OF_RATE = 5.0  # of training, after which it is said how long the rest will take
 _EXPLORER = {'nicegui': 'nicegui', 'sklearn': 'scikit-learn'}  # what it needs: packages by module
-_MIXTURES = (
-    'The mixture weights are 0.5 each (fixed), or fitted to valid: one pair (learned), or one pair per range of\n'
-    'context frequencies (by frequency).'
-)
 
 
 class Reporter(reporter.Reporter):
@@ -215,66 +208,6 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
             raise BadInput(f'{path}:{number}: expected numbers, step, epoch and seconds among them')
         rows.append(row)
     return rows
-
-
-def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
-    """Formats the perplexities of a run and of its mixtures with the trigram.
-
-    Args:
-        results: What results.json holds.
-        paper: The section `paper.*` of its config; its row is shown below where it has one.
-
-    Returns:
-        A Markdown table; sentences about unknown words, a sample of the training words, the calibration, the units, the
-        mixtures, and words of probability zero.
-    """
-    rows = [[results['name'], *(null_to_inf(results['perplexity'][s]) for s in SPLITS)]]
-    for kind, mixed in results.get('mixture', {}).items():
-        held_out = (null_to_inf(mixed[s]) for s in SPLITS[1:])
-        rows.append([f'  mixed with the trigram, {kind.replace("_", " ")}', '-', *held_out])
-    if paper['row']:
-        rows.append([f'paper, {paper["row"]}', *(float(paper[s]) if paper[s] else '-' for s in SPLITS)])
-    lines = [markdown_table(['perplexity', *SPLITS], rows)]
-    if any((oov := results.get('oov', {})).values()):
-        lines.append(
-            f'{RARE} stands for {oov["valid"]:.1%} of the valid words and {oov["test"]:.1%} of the test words.'
-        )
-        lines += filter(None, [describe_oov(max(oov['valid'], oov['test']), 'validation or test words')])
-    if evaluated := results.get('evaluated_train_words'):
-        lines.append(f'train is estimated on {evaluated:,} sampled words (eval.train_words).')
-    if fitted := results.get('calibration_words'):
-        lines.append(
-            f'The calibration was fitted to {fitted:,} of the valid words, so the valid perplexity is slightly too low.'
-        )
-    if sample := results.get('sample'):
-        errors = ', '.join(f'{s} +- {null_to_inf(sample["standard_error"][s]):.1f}' for s in SPLITS[1:])
-        words = f'{sample["words"]["valid"]:,} and {sample["words"]["test"]:,} sampled words'
-        lines.append(f'valid and test are estimated on {words} (eval.words); standard errors are {errors}.')
-    for split in results.get('bits_per_byte', {}):
-        lines += _per_unit(split, results)
-    if results.get('mixture'):
-        lines.append(_MIXTURES)
-    for split, count in results.get('impossible_words', {}).items():
-        if count:
-            lines.append(f'{count:,} {split} words have probability zero, so the {split} perplexity is infinite.')
-    return '\n'.join(lines)
-
-
-def _per_unit(split: str, results: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence with what a split's log-probability is per word, character and byte; none if it is infinite.
-
-    The table is per token: boundary tokens and parts of words count in it.
-    """
-    per_word, per_character, per_byte = (null_to_inf(results[key][split]) for key in PER_UNIT)
-    if math.isinf(per_byte):
-        return []
-    sentence, size = f'{split} has ', results.get('sizes', {}).get(split, {})
-    tokens, words = size.get('tokens'), size.get('words')
-    if math.isfinite(per_word) and (tokens is None or tokens != words):
-        of_words = f'{words:,} words in the {tokens:,} tokens of the table: ' if tokens and words else ''
-        shown = f'{per_word:,.1f}' if per_word < 1e6 else f'{per_word:.2g}'  # a line of Chinese is one word
-        sentence += f'{of_words}perplexity {shown} per word, '
-    return [f'{sentence}{per_character:.3f} bits per character, {per_byte:.3f} bits per byte.']
 
 
 def next_steps(folder: pathlib.Path, family: str, modules: Sequence[str] = ()) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from nplm_jax import config as config_lib
 from nplm_jax.config import FIELDS, CorpusSettings, is_option
-from nplm_jax.runs import catalog, experiment, figures, keys, loading, session, workdir
+from nplm_jax.runs import catalog, experiment, figures, keys, session, workdir
 from nplm_jax.runs.command_line import describe_unknown_key
 from nplm_jax.runs.experiment import Config
 from nplm_jax.runs.workdir import run_name
@@ -225,7 +225,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
     varied = list(dict.fromkeys(key for point in points for key in point.overrides if key != 'name'))
     best, lowest = -1, math.inf
     for point in points:
-        results = None if point.name in failures else loading.finished(folder / point.name)
+        results = None if point.name in failures else catalog.finished(folder / point.name)
         if results is None:
             rows.append([point.name, failures.get(point.name, 'missing'), '-', '-', '-'])
             continue
