@@ -75,6 +75,14 @@ class Run:
         bits = (self.results or {}).get('bits_per_byte', {})
         return null_to_inf(bits['test']) if 'test' in bits else None
 
+    @property
+    def text(self) -> str:
+        """What must agree for perplexities to be comparable: the recorded digest of words, vocabulary and splits.
+
+        A run without one, which was imported without --vocabulary or is damaged, agrees with no other.
+        """
+        return str(self._corpus.get('sha256') or self.folder.resolve())
+
     def has_test_text_of(self, other: 'Run') -> bool:
         """Returns whether two runs are tested on the same text, however it is cut into tokens.
 

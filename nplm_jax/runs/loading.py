@@ -152,18 +152,11 @@ def _check_memory(folder: pathlib.Path, params: Params) -> None:
 
     Zeros take little room in a checkpoint, so that a small folder can declare any size.
     """
-    size, memory = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(params)), machine_memory()
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(params))
+    memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
     if size > memory:
         sizes = f'{size / 1e9:,.0f} GB, but this machine has {memory / 1e9:,.0f} GB of memory'
         raise BadInput(f'{folder}: its network needs {sizes}')
-
-
-def machine_memory() -> float:
-    """Returns the bytes of this machine's memory; infinity where the system does not tell."""
-    try:
-        return os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
-    except (ValueError, OSError):
-        return float('inf')
 
 
 def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> dataset.Dataset:

@@ -26,11 +26,10 @@ from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import decode_lines, parse_json, read_bytes, write_atomically
-from nplm_jax.utils.progress import ProgressBar, about
+from nplm_jax.utils.progress import ProgressBar
 from nplm_jax.utils.shell import command_line, nplm_command
 from nplm_jax.utils.text import to_json
 
-_SECONDS_OF_RATE = 5.0  # of training, after which it is said how long the rest will take
 _EXPLORER = {'nicegui': 'nicegui', 'sklearn': 'scikit-learn'}  # what it needs: packages by module
 
 
@@ -48,8 +47,6 @@ class Reporter(reporter.Reporter):
         self._path = folder / 'metrics.jsonl'
         self._clock = clock
         self._nll: list[np.ndarray] = []  # of the updates since the last line
-        self._timed: dict[int, tuple[int, float]] = {}  # by size: chunks after the first, which compiles, and seconds
-        self._time_is_known = False
 
     def start(self, progress: Progress, schedule: Schedule, batch_size: int) -> None:
         """Opens the files and the bar.
@@ -60,7 +57,6 @@ class Reporter(reporter.Reporter):
             batch_size: Words an update.
         """
         self._schedule, self._batch_size = schedule, batch_size
-        self._train_seconds = progress.train_seconds  # up to the chunk before
         rows = [row for row in read_metrics(self._path) if row['step'] <= progress.step]
         write_atomically(self._path, ''.join(json.dumps(row) + '\n' for row in rows))
         self._file = self._path.open('a', encoding='utf-8')
@@ -96,7 +92,6 @@ class Reporter(reporter.Reporter):
             train = nll_to_perplexity(float(np.concatenate(self._nll).mean()))
             self._bar.set_description(f'{self._label}epoch {self._epoch(progress):.2f}, train perplexity {train:.1f}')
         self._bar.update(nll_S.size * self._batch_size)
-        self._estimate_time(progress, nll_S.size)
         if is_due:
             self._write(
                 progress,
@@ -127,27 +122,6 @@ class Reporter(reporter.Reporter):
             for name in ('_events', '_file', '_bar'):
                 if hasattr(self, name):
                     stack.callback(getattr(self, name).close)
-
-    def _estimate_time(self, progress: Progress, size: int) -> None:
-        """Says once how long training will take, at the rate of the updates alone.
-
-        The first chunk of each size is left out, because it compiles.
-        """
-        seconds, self._train_seconds = progress.train_seconds - self._train_seconds, progress.train_seconds
-        chunks, sum_seconds = self._timed.get(size, (-1, 0.0))
-        self._timed[size] = chunks + 1, sum_seconds + (seconds if chunks >= 0 else 0.0)
-        elapsed = sum(seconds for _, seconds in self._timed.values())
-        if self._time_is_known or elapsed < _SECONDS_OF_RATE:
-            return
-        self._time_is_known = True
-        rate = sum(size * chunks for size, (chunks, _) in self._timed.items()) / elapsed
-        remaining = (self._schedule.total_steps - progress.step) / rate
-        if remaining > _SECONDS_OF_RATE:
-            last = self._schedule.total_steps / self._schedule.steps_per_epoch
-            self._bar.write(
-                f'{self._label}{about(remaining)} of training left until epoch {last:g} (plus validation), at '
-                f'{rate * self._batch_size:,.0f} words/s'
-            )
 
     def _epoch(self, progress: Progress) -> float:
         return progress.step / self._schedule.steps_per_epoch

@@ -217,7 +217,7 @@ def read_results(folder: pathlib.Path, data: bytes) -> None:
     assert '| perplexity' in format_results(finished, _settings().paper)
     (folder / 'results.json').write_text(to_json(finished))
     assert catalog.finished(folder) == finished
-    sweeps.write_table([sweeps.Point('', None, {})], folder, {})
+    sweeps.write_table([sweeps.Point('', _settings(), {})], folder, {})
 
 
 def read_metrics(folder: pathlib.Path, data: bytes) -> None:

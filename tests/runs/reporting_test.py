@@ -98,35 +98,6 @@ def test_a_resumed_run_says_from_where(tmp_path, lines, progress, said):
     assert lines()[0] == said
 
 
-@pytest.mark.parametrize(
-    'seconds,said',
-    [
-        (1.0, []),  # over before anyone asks
-        (6.0, ['about 24 seconds of training left until epoch 3 (plus validation), at 100 words/s']),
-        (60.0, ['about 4 minutes of training left until epoch 3 (plus validation), at 10 words/s']),
-    ],
-)
-def test_the_time_that_training_will_take_is_said_once_and_without_the_first_chunk(tmp_path, lines, seconds, said):
-    reporter = Reporter(tmp_path)
-    reporter.start(Progress(), dataclasses.replace(SCHEDULE, log_every=100), 300)
-    for step, train_seconds in ((2, 1000.0), (4, 1000 + seconds), (6, 1000 + 2 * seconds)):
-        reporter.trained(Progress(step=step, train_seconds=train_seconds), np.ones(2))
-    reporter.close()
-    assert lines()[0] == said
-
-
-def test_the_time_leaves_out_the_compilation_of_each_size_of_chunk_and_validations(tmp_path, lines):
-    reporter = Reporter(tmp_path)
-    schedule = dataclasses.replace(SCHEDULE, steps_per_epoch=3, total_steps=300, log_every=1000)
-    reporter.start(Progress(step=3, seconds=50.0, train_seconds=40.0), schedule, 100)  # resumed
-    train_seconds = 40.0
-    for step, size, seconds in ((5, 2, 100.0), (6, 1, 100.0), (8, 2, 4.0), (9, 1, 2.0)):
-        train_seconds += seconds
-        reporter.trained(Progress(step=step, seconds=10 * train_seconds, train_seconds=train_seconds), np.ones(size))
-    reporter.close()
-    assert lines()[0][1:] == ['about 10 minutes of training left until epoch 100 (plus validation), at 50 words/s']
-
-
 def test_a_log_gets_a_line_a_minute_with_words_train_perplexity_and_time_left(tmp_path, lines):
     seconds = 0.0
     reporter = Reporter(tmp_path, clock=lambda: seconds)
