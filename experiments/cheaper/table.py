@@ -13,7 +13,7 @@ from experiments import results, study
 from experiments.cheaper.points import POINTS, get_config
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.two_level import TwoLevelSoftmax
-from nplm_jax.runs import experiment, sweeps
+from nplm_jax.runs import sweeps
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.text import markdown_table
 
@@ -29,7 +29,7 @@ def rows() -> list[list[Any]]:
 
 
 def _row(recorded: dict[str, Any], overrides: dict[str, Any]) -> list[Any]:
-    settings = experiment.load_settings(sweeps.apply(get_config('mlp9'), overrides).config)
+    settings = sweeps.apply(get_config('mlp9'), overrides).settings
     network = Network.from_settings(settings, brown.VOCABULARY)
     if (recorded['name'], recorded['parameters']) != (settings.name, network.num_parameters()):
         raise BadInput(f'{settings.name}: the committed results are of another run, {recorded["name"]}')

@@ -115,7 +115,7 @@ def measured(
     settings, vocabulary, loaded = loading.load(folder / name)
     model = mixture.CachedScores(loaded) if mixed else loaded
     if name in missing:
-        perplexity = (loading.finished(folder / name) or {}).get('perplexity', {})
+        perplexity = (catalog.finished(folder / name) or {}).get('perplexity', {})
         yield (
             name,
             _timed(model, vocabulary, sentences, {'model': family, 'seed': seed, 'perplexity': perplexity}),

@@ -31,7 +31,7 @@ from nplm_jax.data.dataset import Dataset
 from nplm_jax.inference import scoring
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.runs import loading, process, provenance
+from nplm_jax.runs import catalog, loading, process, provenance
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_bytes, read_json, write_atomically
 
@@ -164,7 +164,7 @@ class Surprisals:
 
 def find(run: train.Run, folders: Sequence[pathlib.Path]) -> pathlib.Path | None:
     """Returns the folder of a finished run, in the first of some folders that has it."""
-    return next((f / run.folder for f in folders if loading.finished(f / run.folder) is not None), None)
+    return next((f / run.folder for f in folders if catalog.finished(f / run.folder) is not None), None)
 
 
 def variants(folders: Sequence[pathlib.Path]) -> Iterator[tuple[str, train.Run, list[pathlib.Path]]]:
@@ -200,7 +200,7 @@ def measure_all(folders: Sequence[pathlib.Path], data_folder: str, cache: pathli
     models: dict[str, Any] = collections.defaultdict(lambda: collections.defaultdict(dict))
     for name, run, run_folders in named_runs:
         measured = measure(np.array(surprisals.of(name, run_folders)), stories, texts)
-        recorded = loading.finished(run_folders[0]) or {}
+        recorded = catalog.finished(run_folders[0]) or {}
         own = {'valid': recorded['perplexity']['valid']} if name == run.row else {}
         models[name][str(run.words)][str(run.seed)] = {**measured, **own, 'train_words': recorded['words']['train']}
     anchors = {GPT3: stories.gpt3_W, CONTROL: shuffled(stories.gpt3_W, stories.story_W)}

@@ -25,7 +25,7 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers.tokenizer import TEXT_BOUNDARY
 from nplm_jax.models.registry import is_network
-from nplm_jax.runs import experiment, loading, process
+from nplm_jax.runs import catalog, experiment, loading, process
 from nplm_jax.runs.command_line import load_config
 from nplm_jax.training.loop import Interrupted
 from nplm_jax.utils.errors import require
@@ -156,7 +156,7 @@ def main(flags: study.Flags) -> None:
     folder, rows = expand('--runs', flags.runs), flags.rows.split(',')
     require(set(rows) <= set(ROWS), '--rows', flags.rows, f'must be among {", ".join(ROWS)}')
     wanted = list(runs(rows, flags.seeds, flags.words))
-    missing = [run for run in wanted if loading.finished(folder / run.folder) is None]
+    missing = [run for run in wanted if catalog.finished(folder / run.folder) is None]
     print(f'{len(wanted) - len(missing)} of {len(wanted)} runs are finished', flush=True)
     if not missing:
         return

@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> None:
     marked = ''
     if text:
         scores, marked = score_text(flags.workdir, names, text.rstrip('\n').split('\n'), flags)
-    if others := [name for name, run in zip(names, runs) if run_table.text_of(run) != run_table.text_of(runs[0])]:
+    if others := [name for name, run in zip(names, runs) if run.text != runs[0].text]:
         problem = f'not on the same words and vocabulary as {names[0]}: {", ".join(others)}'
         print(f'{problem}; their perplexities are not comparable with its{_advise(runs)}', file=sys.stderr)
     rows = [run_table.describe(run) for run in runs]

@@ -7,15 +7,18 @@ Reads the files of the run's folder; loads no model and imports no plug-in, so t
 that is still training.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.text import to_json
 
-_SHOWN_ELSEWHERE = ('name', 'perplexity', 'mixture', 'words', 'versions', 'impossible_words', 'reach', 'sizes')
+if TYPE_CHECKING:
+    from nplm_jax.config import PaperRow
 
 
 def main(argv: Sequence[str]) -> None:
@@ -46,12 +49,12 @@ def main(argv: Sequence[str]) -> None:
         }
     info['files'] = {p.name: _size(p) for p in sorted(run.folder.iterdir()) if not p.name.startswith('.')}
     info['config'] = config_lib.to_dict(run.settings)
-    print(to_json(info) if flags.json else make_text(info))
+    print(to_json(info) if flags.json else make_text(info, run.settings.paper))
 
 
-def make_text(info: Mapping[str, Any]) -> str:
+def make_text(info: Mapping[str, Any], paper: PaperRow) -> str:
     """Returns the text that the command prints."""
-    from nplm_jax.runs.catalog import PER_UNIT
+    from nplm_jax.runs.results import format_results
     from nplm_jax.utils.checked_fields import flatten
 
     results, words = info['results'], info['vocabulary']
@@ -59,43 +62,13 @@ def make_text(info: Mapping[str, Any]) -> str:
     if words:
         rare = f', of which <rare> covers {words["rare_share"]:.1%} of the text' if words['rare_share'] else ''
         lines.append(f'vocabulary: {words["size"]:,} {words["unit"]}{rare}; {" ".join(words["most_frequent"])} ...')
-    if results.get('words'):
-        lines.append(f'words: {_pairs(results["words"])}')
-    if results and not results.get('imported'):
-        lines.append(f'perplexity: {_pairs(results["perplexity"])}')
-        for kind, mixed in results.get('mixture', {}).items():
-            numbers = {split: mixed[split] for split in ('valid', 'test')}
-            lines.append(f'  mixed with the trigram, {kind.replace("_", " ")}: {_pairs(numbers)}')
-        units = {key: {s: x for s, x in results.get(key, {}).items() if x is not None} for key in PER_UNIT}
-        lines += [f'{key.replace("_", " ")}: {_pairs(numbers)}' for key, numbers in units.items() if numbers]
-        for split, size in results.get('sizes', {}).items():
-            counts = {unit.replace('utf8_', 'UTF-8 '): count for unit, count in size.items()}
-            lines.append(f'{split}: {", ".join(f"{_value(count)} {unit}" for unit, count in counts.items())}')
-        for split, count in results.get('impossible_words', {}).items():
-            lines += [f'  {count:,} {split} words had probability zero'] if count else []
-    others = [key for key in results if key not in (*_SHOWN_ELSEWHERE, *PER_UNIT)]
-    lines += [f'{key.replace("_", " ")}: {_value(results[key])}' for key in others]
-    if 'reach' in results:
-        reach = results['reach']
-        lines.append(f'context: {"all tokens before" if reach is None else f"a window of {reach:,} tokens"}')
-    if results.get('versions'):
-        lines.append(f'versions: {_pairs(results["versions"])}')
     files = (f'{name} ({size / 1e6:,.1f} MB)' if size >= 1e5 else name for name, size in info['files'].items())
-    lines += [f'files: {", ".join(files)}', 'config:']
-    return '\n'.join([*lines, *(f'  {key} = {value!r}' for key, value in flatten(info['config']).items())])
-
-
-def _pairs(numbers: Mapping[str, Any]) -> str:
-    return ', '.join(f'{key} {_value(value)}' for key, value in numbers.items())
-
-
-def _value(value: Any) -> str:
-    """Formats a value of results.json, where null is an infinite perplexity."""
-    if value is None:
-        return 'infinite'
-    if isinstance(value, float):
-        return f'{value:,.2f}' if value < 1e6 else f'{value:.2g}'
-    return f'{value:,}' if type(value) is int else str(value)
+    lines.append(f'files: {", ".join(files)}')
+    if results and not results.get('imported'):
+        lines.append(format_results(results, paper))
+    for part in ('results', 'config'):
+        lines += [f'{part}:', *(f'  {key} = {value!r}' for key, value in flatten(info[part]).items())]
+    return '\n'.join(lines)
 
 
 def _size(path: Path) -> int:

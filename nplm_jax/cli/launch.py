@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from absl import app, flags
 from ml_collections import config_flags
 
-from nplm_jax.runs import launchers
+from nplm_jax.runs import catalog, launchers
 from nplm_jax.runs.command_line import check_keys, describe_config, explain, find_configs
 from nplm_jax.runs.signals import Terminated, raise_on_sigterm
 from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line
@@ -64,15 +64,17 @@ def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -
     open_closed_streams()
     command = command or command_line([python_command(), *argv])
     try:
+        from nplm_jax.distributed import multihost
+
         run(command, program)
-        if _DISTRIBUTED.value:
-            _end_with_the_others()
+        if _DISTRIBUTED.value and multihost.is_primary():
+            _exit_code.append(0)  # it need not hear of the loss of a process that it waits for at its exit
     except BadInput as error:
         exit_with(2, str(error))
     except OSError as error:
         exit_with(1, f'{error}; saved progress is intact; resume with: {command}')
     except (RuntimeError, ValueError) as error:
-        if not (_DISTRIBUTED.value and _is_lost_process(error)):
+        if not (_DISTRIBUTED.value and multihost.is_lost_process(error)):
             raise
         exit_with_loss(first_line(error)[:200], command)
     except (KeyboardInterrupt, Terminated) as stop:
@@ -104,15 +106,15 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
     config.update_from_flattened_dict(keys.resets(config, overrides))
     suffix = '-grid' if _GRID.value else '-sweep' if _SWEEP.value else ''
     folder = expand('--workdir', _WORKDIR.value or f'runs/{workdir.default_name(config, overrides)}{suffix}')
-    points = [sweeps.Point(config.name, config, {})]
     if _SWEEP.value:
         points = sweeps.load_points(file.partition(':')[0], config, overrides)
     elif _GRID.value:
         points = sweeps.grid_points(_GRID.value, config, overrides)
+    else:
+        points = [sweeps.Point(config.name, experiment.load_settings(config), {})]
     for point in points if is_sweep() else []:
         workdir.check_path(folder / point.name)  # before the first point trains
     if _PRINT_CONFIG.value:
-        experiment.load_settings(config)  # refuses what no run could use
         print(describe_config(config, [point.overrides for point in points if is_sweep()]))
         return
     try:
@@ -123,8 +125,7 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
             print(sweeps.run(points, folder, command, _VECTORIZE.value))
         elif failed:
             exit_with(1, f'the job ended without a result; resume with: {command}')
-        elif experiment.run(config, folder, command):  # the first process's results
-            settings = config_lib.from_config(config)
+        elif experiment.run(settings := points[0].settings, folder, command):  # the first process's results
             modules = config_lib.plugin_modules(settings, config_lib.LOADED_PLUGINS)
             print(reporting.next_steps(folder, settings.model.family, modules))
     except loop.Interrupted as stop:
@@ -153,15 +154,15 @@ def run_jobs(
     Returns:
         The names of the points whose jobs ended without a result.
     """
-    from nplm_jax.runs import experiment, loading, sweeps, workdir
+    from nplm_jax.runs import sweeps, workdir
 
     jobs = []
     if is_sweep():
         sweeps.check_begun(points, folder)
     for point in points:
         point_folder = folder / point.name if is_sweep() else folder
-        workdir.check(point_folder, experiment.load_settings(point.config))
-        if not loading.finished(point_folder):
+        workdir.check(point_folder, point.settings)
+        if not catalog.finished(point_folder):
             keys = [f'--config.{key}={value}' for key, value in {**overrides, **point.overrides}.items()]
             heartbeat = [f'--heartbeat={_HEARTBEAT.value}'] if _PROCESSES.value else []
             arguments = (*program, f'--config={file}', *keys, f'--workdir={point_folder}', *heartbeat)
@@ -170,7 +171,7 @@ def run_jobs(
         return []
     options, processes = launchers.parse_slurm_options(_SLURM.value), _PROCESSES.value or 1
     on_slurm, logs = _LAUNCHER.value == 'slurm', folder / '.jobs'
-    return launchers.run(jobs, on_slurm, logs, loading.finished, options, processes, _JOBS.value)
+    return launchers.run(jobs, on_slurm, logs, catalog.finished, options, processes, _JOBS.value)
 
 
 def parse_flags(argv: list[str], rename: Callable[[str], str] = str) -> list[str]:
@@ -225,20 +226,6 @@ def check_combinations() -> None:
 def exit_with_loss(reason: str, command: str) -> NoReturn:
     """Ends this process of a --distributed run because another one is lost."""
     exit_with(1, f'another process was lost ({reason}); resume all processes with: {command}')
-
-
-def _is_lost_process(error: Exception) -> bool:
-    from nplm_jax.distributed import multihost
-
-    return multihost.is_lost_process(error)
-
-
-def _end_with_the_others() -> None:
-    """Notes that the first process is done: it need not hear of the loss of one that it waits for at its exit."""
-    from nplm_jax.distributed import multihost
-
-    if multihost.is_primary():
-        _exit_code.append(0)
 
 
 def exit_with(code: int, message: str, collective: bool = False) -> NoReturn:

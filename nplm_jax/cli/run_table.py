@@ -1,15 +1,13 @@
 """Runs as rows of a table and as a figure: what `nplm runs` and `nplm compare` show."""
 
-import hashlib
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nplm_jax.runs.catalog import CORPUS, PER_UNIT, SPLITS, Run, expand_run, is_finished, read_run, suggest
+from nplm_jax.runs.catalog import PER_UNIT, SPLITS, Run, expand_run, is_finished, read_run, suggest
 from nplm_jax.runs.description import describe_model
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import read_json
 from nplm_jax.utils.text import markdown_table, save_figure
 
 BEST = '*'
@@ -39,17 +37,6 @@ def read_all(folders: Sequence[pathlib.Path]) -> tuple[list[Run], list[str]]:
         except BadInput as error:
             damaged.append(str(error))
     return runs, damaged
-
-
-def text_of(run: Run) -> str:
-    """Returns what must agree for perplexities to be comparable: the recorded checksum of words, vocabulary and splits.
-
-    A run without one, which was imported without --vocabulary or is damaged, agrees with no other.
-    """
-    try:
-        return str(read_json(run.folder / CORPUS)['sha256'])
-    except (BadInput, KeyError):
-        return hashlib.sha256(str(run.folder.resolve()).encode()).hexdigest()
 
 
 def describe(run: Run) -> dict[str, Any]:
@@ -100,7 +87,7 @@ def make(
         columns: Further numbers by header, one a run.
         marked: The header of these whose best run is marked; empty for none.
     """
-    groups = [text_of(run) for run in runs]
+    groups = [run.text for run in runs]
     numbers: dict[str, Sequence[float | None]] = {s: [run.perplexity(s) for run in runs] for s in SPLITS}
     best = {split: best_rows(numbers[split], groups) for split in SPLITS if split != 'train'}  # low there is no merit
     if len({run.settings.corpus.tokens for run in runs}) > 1:

@@ -6,9 +6,11 @@ from typing import Any
 
 from nplm_jax.config import LOADED_PLUGINS, plugin_modules
 from nplm_jax.data import corpora
-from nplm_jax.runs.catalog import PER_UNIT, Run
+from nplm_jax.data.tokenizers.tokenizer import RARE
+from nplm_jax.runs.catalog import Run
+from nplm_jax.runs.results import notes, perplexity_table
 from nplm_jax.utils import plugins
-from nplm_jax.utils.text import markdown_table, null_to_inf
+from nplm_jax.utils.text import markdown_table
 
 FILE = 'README.md'
 _PACKED = """```bash
@@ -48,7 +50,8 @@ def make(run: Run, hugging_face: bool = False) -> str:
         f'## Training data\n\n{data} Tokens: {_sizes(results)}.',
     ]
     if numbers:
-        parts.append(f'## Results\n\n{_table(results)}\n\n{_denominators(run)}')
+        sentences = ' '.join([*notes(results), _denominators(results)])
+        parts.append(f'## Results\n\n{perplexity_table(results, settings.paper)}\n\n{sentences}')
     parts += [f'## Training\n\n{_training(run)}', f'## Intended use and limitations\n\n{_limitations(run)}']
     return '\n\n'.join(parts) + '\n'
 
@@ -82,29 +85,13 @@ def _sizes(results: Mapping[str, Any]) -> str:
     return ', '.join(counts) if counts else 'not recorded'
 
 
-def _table(results: Mapping[str, Any]) -> str:
-    """Returns the perplexities and the bits of the held-out parts, `-` where a part has no number per unit."""
-    rows = [['perplexity per token', *(_number(results['perplexity'][split]) for split in ('valid', 'test'))]]
-    for key in PER_UNIT:
-        numbers = [results.get(key, {}).get(split) for split in ('valid', 'test')]
-        if any(number is not None for number in numbers):
-            rows.append([key.replace('_', ' '), *('-' if number is None else _number(number) for number in numbers)])
-    return markdown_table(['', 'validation', 'test'], rows)
-
-
-def _number(value: float | None) -> str:
-    return f'{null_to_inf(value):.4g}'
-
-
-def _denominators(run: Run) -> str:
+def _denominators(results: Mapping[str, Any]) -> str:
     """Returns what the perplexities are averages over, and how unknown words count."""
-    results = run.results or {}
     test = results.get('sizes', {}).get('test', {})
     sizes = ', '.join(f'{count:,} {unit.replace("utf8_", "UTF-8 ")}' for unit, count in test.items())
     text = f'The test text has {sizes}; the total log-probability is one for all units.' if sizes else ''
-    if share := results.get('oov', {}).get('test'):
-        rare = f'{share:.1%} of its words are outside the vocabulary and are scored as one word, `<rare>`'
-        text += f' {rare}: this lowers the perplexity, so compare it only over the same vocabulary.'
+    if results.get('oov', {}).get('test'):
+        text += f' {RARE} lowers the perplexity, so compare it only over the same vocabulary.'
     return text.strip()
 
 

@@ -75,6 +75,14 @@ class Run:
         bits = (self.results or {}).get('bits_per_byte', {})
         return null_to_inf(bits['test']) if 'test' in bits else None
 
+    @property
+    def text(self) -> str:
+        """What must agree for perplexities to be comparable: the recorded digest of words, vocabulary and splits.
+
+        A run without one, which was imported without --vocabulary or is damaged, agrees with no other.
+        """
+        return str(self._corpus.get('sha256') or self.folder.resolve())
+
     def has_test_text_of(self, other: 'Run') -> bool:
         """Returns whether two runs are tested on the same text, however it is cut into tokens.
 
@@ -106,7 +114,16 @@ def expand_run(folder: str | os.PathLike[str]) -> pathlib.Path:
 
 def is_finished(folder: pathlib.Path) -> bool:
     """Returns whether a finished run lies there."""
-    return (folder / CONFIG).is_file() and (folder / RESULTS).is_file()
+    return (folder / CONFIG).is_file() and finished(folder) is not None
+
+
+def finished(folder: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the results of a finished run; None when there are none, or no complete ones."""
+    try:
+        results = read_json(folder / RESULTS)
+    except BadInput:
+        return None
+    return results if is_complete(results) else None
 
 
 def digest(folder: pathlib.Path) -> str:
@@ -165,10 +182,10 @@ def suggest(wrong: pathlib.Path) -> str:
     if wrong.is_file():
         return f'it is a file; nplm score RUN < {shlex.quote(str(wrong))} scores its text'
     lists = ([str(f) for f in find(root) if is_finished(f)] for root in (wrong, pathlib.Path(RUNS)))
-    if not (finished := next(filter(None, lists), [])):
+    if not (runs := next(filter(None, lists), [])):
         return f'train one with: {command_line([*nplm_command(), "train", "sentences"])}'
-    more = f' and {len(finished) - _MAX_SUGGESTED} more (nplm runs)' if len(finished) > _MAX_SUGGESTED else ''
-    return f'finished runs: {", ".join(finished[:_MAX_SUGGESTED])}{more}{did_you_mean(wrong, finished)}'
+    more = f' and {len(runs) - _MAX_SUGGESTED} more (nplm runs)' if len(runs) > _MAX_SUGGESTED else ''
+    return f'finished runs: {", ".join(runs[:_MAX_SUGGESTED])}{more}{did_you_mean(wrong, runs)}'
 
 
 def is_complete(results: Mapping[str, Any]) -> bool:
@@ -186,7 +203,7 @@ def is_complete(results: Mapping[str, Any]) -> bool:
         and None not in impossible.values()
         and has_numbers(oov, SPLITS[1:])
         and None not in oov.values()
-        and type(results.get('evaluated_train_words', 0)) is int
+        and all(type(results.get(key, 0)) is int for key in ('evaluated_train_words', 'calibration_words'))
         and all(has_numbers(results.get(key, {}), results.get(key, {})) for key in PER_UNIT)
         and len({frozenset(results.get(key, {})) for key in PER_UNIT}) == 1
         and isinstance(sizes := results.get('sizes', {}), Mapping)

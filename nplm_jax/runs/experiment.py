@@ -32,15 +32,17 @@ __all__ = ['load', 'load_settings', 'run', 'run_many', 'train']
 Config: TypeAlias = ConfigDict | Mapping[str, Any]
 
 
-def load_settings(config: Config) -> Settings:
+def load_settings(config: Config | Settings) -> Settings:
     """Checks and freezes a config: types, ranges, names, keys that nothing reads, and what the named parts cannot do.
 
     Args:
-        config: A ConfigDict like those in `configs/`, or the dictionary of a config.json.
+        config: A ConfigDict like those in `configs/`, or the dictionary of a config.json; or what this returned.
 
     Raises:
         BadInput: It names the key, the value and what is allowed.
     """
+    if isinstance(config, Settings):
+        return config
     settings = config_lib.from_config(config)
     corpora.check_settings(settings.corpus)
     keys.check(settings)
@@ -79,13 +81,13 @@ def train(
     return dataclasses.replace(made, settings=config_lib.replace(made.settings, {}))  # the options of its plug-ins
 
 
-def run(config: Config, folder: Path, command: str = '', data: Dataset | None = None) -> dict[str, Any]:
+def run(config: Config | Settings, folder: Path, command: str = '', data: Dataset | None = None) -> dict[str, Any]:
     """Trains or estimates one model and evaluates it, or goes on where an earlier start of the same run ended.
 
     With several processes each calls this. All but the first train along, write nothing and return nothing.
 
     Args:
-        config: A ConfigDict like those in `configs/`, or the dictionary of a config.json.
+        config: A ConfigDict like those in `configs/`, the dictionary of a config.json, or checked settings.
         folder: Where the run's files lie. A finished run is not trained again.
         command: What results.json names as the command.
         data: The corpus; None reads the one that the config names.
@@ -109,7 +111,9 @@ def run(config: Config, folder: Path, command: str = '', data: Dataset | None = 
         return session.finish()
 
 
-def run_many(configs: Sequence[Config], folders: Sequence[Path], command: str) -> list[dict[str, Any] | Exception]:
+def run_many(
+    configs: Sequence[Config | Settings], folders: Sequence[Path], command: str
+) -> list[dict[str, Any] | Exception]:
     """Runs networks that `training.vmapped.group_compatible` groups, each with the results that it has alone.
 
     Returns:

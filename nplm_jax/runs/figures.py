@@ -56,7 +56,8 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
 def draw_sweep(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path | None:
     """Draws the validation perplexity of the points of a sweep and marks the best.
 
-    Up to two keys that vary share one panel, with a line for each value of one; more have a panel each.
+    Each key that varies has a panel, the key with the largest effect first. Each point is a dot in every panel; thin
+    lines join the points that differ in the panel's key alone.
 
     Args:
         points: The flattened keys that each point overrides, and its validation perplexity.
@@ -65,51 +66,20 @@ def draw_sweep(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path | No
     Returns:
         The path; None, and no file, where no key varies.
     """
+    import matplotlib.figure  # noqa: PLC0415 (half a second that only the end of a run needs)
+
     points = [(overrides, valid) for overrides, valid in points if math.isfinite(valid)]
     values: dict[str, list[Any]] = {}
     for key in dict.fromkeys(key for overrides, _ in points for key in overrides if key != 'name'):
         values[key] = list(dict.fromkeys(overrides.get(key) for overrides, _ in points))
-    varying = {key: values[key] for key in values if len(values[key]) > 1}
-    if not varying:
+    values = {key: of_key for key, of_key in values.items() if len(of_key) > 1}
+    if not values:
         return None
-    save_figure(_draw_lines(points, varying) if len(varying) <= 2 else _draw_panels(points, varying), path)
-    return path
-
-
-def _draw_lines(points: Sequence[Point], values: Mapping[str, Sequence[Any]]) -> Figure:
-    """Draws perplexity against the key of the most values, with a line for each value of the other key if any."""
-    x, *others = sorted(values, key=lambda key: -len(values[key]))
-    is_number = _are_numbers(x, values[x])
-    figure, axes = _new_figure()
-    for line in values[others[0]] if others else [None]:
-        chosen = [(o.get(x), valid) for o, valid in points if not others or o.get(others[0]) == line]
-        if is_number:
-            chosen.sort()
-        where: list[Any] = [value if is_number else str(value) for value, _ in chosen]
-        axes.plot(where, [v for _, v in chosen], 'o-', label=f'{others[0]} = {line}' if others else None)
-    best, valid = min(points, key=_perplexity)
-    axes.plot([best[x] if is_number else str(best.get(x))], [valid], **_BEST)
-    axes.set(xlabel=x, ylabel='validation perplexity', yscale='log')
-    if is_number and min(values[x]) > 0 and max(values[x]) >= _ONE_DECADE * min(values[x]):
-        axes.set(xscale='log')
-        label_log_axis(axes.xaxis)
-    label_log_axis(axes.yaxis)
-    axes.legend()
-    return figure
-
-
-def _draw_panels(points: Sequence[Point], values: Mapping[str, Sequence[Any]]) -> Figure:
-    """Draws a panel for each key, the key with the largest effect first.
-
-    Each point is a dot in every panel; thin lines join the points that differ in the panel's key alone.
-    """
-    import matplotlib.figure  # noqa: PLC0415 (half a second that only the end of a run needs)
-
     means = {key: [_geometric_mean(points, key, value) for value in values[key]] for key in values}
     keys = sorted(values, key=lambda key: -max(means[key]) / min(means[key]))
     rows = -(-len(keys) // _MAX_COLUMNS)
     columns = -(-len(keys) // rows)
-    figure = matplotlib.figure.Figure(figsize=(1.2 + 2.3 * columns, 1.4 + 2.6 * rows), layout='constrained')
+    figure = matplotlib.figure.Figure(figsize=(2.2 + 2.3 * columns, 1.4 + 2.6 * rows), layout='constrained')
     panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for axes, key in itertools.zip_longest(panels.flat, keys):
         if key is None:
@@ -123,7 +93,8 @@ def _draw_panels(points: Sequence[Point], values: Mapping[str, Sequence[Any]]) -
     title = textwrap.fill(f'Best of {len(points)} points: {settings} ({valid:.4g})', 34 * columns)
     figure.suptitle(title, fontsize='medium').set_parse_math(False)
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=columns)
-    return figure
+    save_figure(figure, path)
+    return path
 
 
 def _draw_panel(axes: Axes, points: Sequence[Point], values: Mapping[str, Sequence[Any]], key: str) -> None:
@@ -137,8 +108,9 @@ def _draw_panel(axes: Axes, points: Sequence[Point], values: Mapping[str, Sequen
     for number, line in enumerate(same_otherwise.values()):
         label = 'points that differ in this key alone' if not number else None
         axes.plot(*zip(*sorted(line)), 'o-', color='C0', alpha=alpha, linewidth=1, markersize=4, label=label)
-    means = [_geometric_mean(points, key, value) for value in order]
-    axes.plot(means, 's-', color='C1', linewidth=2, markersize=6, label='geometric mean')
+    if len(values) > 1:
+        means = [_geometric_mean(points, key, value) for value in order]
+        axes.plot(means, 's-', color='C1', linewidth=2, markersize=6, label='geometric mean')
     best, valid = min(points, key=_perplexity)
     axes.plot([order.index(best.get(key))], [valid], **_BEST)
     names = [f'{value:g}' if isinstance(value, float) else str(value)[-_MAX_LABEL:] for value in order]

@@ -6,7 +6,7 @@ import contextlib
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import jax
 import numpy as np
@@ -21,7 +21,7 @@ from nplm_jax.models.registry import check_family, is_network, model_files
 from nplm_jax.runs import card, catalog, packed, workdir
 from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import read_json, write_atomically
+from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.plugins import allow
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def load(folder: Path, plugins: Sequence[str] = ()) -> tuple[Settings, vocabular
         return settings, words, _load_network(folder, settings, words)
     if (file := folder / storage.MODEL_FILE).exists():
         return settings, words, storage.load(file, len(words))
-    if source := (finished(folder) or {}).get('imported'):
+    if source := (catalog.finished(folder) or {}).get('imported'):
         raise BadInput(f'{file}: missing; run `nplm import` again on {source}')
     try:
         check_family(settings.model, factory.NGRAM_MODELS)
@@ -152,18 +152,11 @@ def _check_memory(folder: pathlib.Path, params: Params) -> None:
 
     Zeros take little room in a checkpoint, so that a small folder can declare any size.
     """
-    size, memory = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(params)), machine_memory()
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(params))
+    memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
     if size > memory:
         sizes = f'{size / 1e9:,.0f} GB, but this machine has {memory / 1e9:,.0f} GB of memory'
         raise BadInput(f'{folder}: its network needs {sizes}')
-
-
-def machine_memory() -> float:
-    """Returns the bytes of this machine's memory; infinity where the system does not tell."""
-    try:
-        return os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
-    except (ValueError, OSError):
-        return float('inf')
 
 
 def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> dataset.Dataset:
@@ -202,12 +195,3 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
             )
             workdir.refuse_changes(path, code or difference)
     return factory.read(settings, data)
-
-
-def finished(folder: pathlib.Path) -> dict[str, Any] | None:
-    """Returns the results of a finished run; None when there are none, or no complete ones."""
-    try:
-        results = read_json(folder / catalog.RESULTS)
-    except BadInput:
-        return None
-    return results if catalog.is_complete(results) else None

@@ -1,4 +1,4 @@
-"""What a run writes and shows: metrics.jsonl, TensorBoard events, a progress bar, a table, what to do next.
+"""What a run writes and shows: metrics.jsonl, TensorBoard events, a progress bar, what to do next.
 
 Dims: S updates of a chunk.
 """
@@ -6,7 +6,6 @@ Dims: S updates of a chunk.
 import contextlib
 import importlib.util
 import json
-import math
 import pathlib
 import socket
 import sys
@@ -19,26 +18,19 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import scalar
 
-from nplm_jax.data.text_checks import describe_oov
-from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.models.ngram.factory import NGRAM_MODELS
-from nplm_jax.runs.catalog import PER_UNIT, RESULTS, SPLITS, has_numbers, is_finished
+from nplm_jax.runs.catalog import RESULTS, has_numbers, is_finished
 from nplm_jax.training import reporter
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import decode_lines, parse_json, read_bytes, write_atomically
-from nplm_jax.utils.progress import ProgressBar, about
+from nplm_jax.utils.progress import ProgressBar
 from nplm_jax.utils.shell import command_line, nplm_command
-from nplm_jax.utils.text import markdown_table, null_to_inf, to_json
+from nplm_jax.utils.text import to_json
 
-_SECONDS_OF_RATE = 5.0  # of training, after which it is said how long the rest will take
 _EXPLORER = {'nicegui': 'nicegui', 'sklearn': 'scikit-learn'}  # what it needs: packages by module
-_MIXTURES = (
-    'The mixture weights are 0.5 each (fixed), or fitted to valid: one pair (learned), or one pair per range of\n'
-    'context frequencies (by frequency).'
-)
 
 
 class Reporter(reporter.Reporter):
@@ -55,8 +47,6 @@ class Reporter(reporter.Reporter):
         self._path = folder / 'metrics.jsonl'
         self._clock = clock
         self._nll: list[np.ndarray] = []  # of the updates since the last line
-        self._timed: dict[int, tuple[int, float]] = {}  # by size: chunks after the first, which compiles, and seconds
-        self._time_is_known = False
 
     def start(self, progress: Progress, schedule: Schedule, batch_size: int) -> None:
         """Opens the files and the bar.
@@ -67,7 +57,6 @@ class Reporter(reporter.Reporter):
             batch_size: Words an update.
         """
         self._schedule, self._batch_size = schedule, batch_size
-        self._train_seconds = progress.train_seconds  # up to the chunk before
         rows = [row for row in read_metrics(self._path) if row['step'] <= progress.step]
         write_atomically(self._path, ''.join(json.dumps(row) + '\n' for row in rows))
         self._file = self._path.open('a', encoding='utf-8')
@@ -103,7 +92,6 @@ class Reporter(reporter.Reporter):
             train = nll_to_perplexity(float(np.concatenate(self._nll).mean()))
             self._bar.set_description(f'{self._label}epoch {self._epoch(progress):.2f}, train perplexity {train:.1f}')
         self._bar.update(nll_S.size * self._batch_size)
-        self._estimate_time(progress, nll_S.size)
         if is_due:
             self._write(
                 progress,
@@ -134,27 +122,6 @@ class Reporter(reporter.Reporter):
             for name in ('_events', '_file', '_bar'):
                 if hasattr(self, name):
                     stack.callback(getattr(self, name).close)
-
-    def _estimate_time(self, progress: Progress, size: int) -> None:
-        """Says once how long training will take, at the rate of the updates alone.
-
-        The first chunk of each size is left out, because it compiles.
-        """
-        seconds, self._train_seconds = progress.train_seconds - self._train_seconds, progress.train_seconds
-        chunks, sum_seconds = self._timed.get(size, (-1, 0.0))
-        self._timed[size] = chunks + 1, sum_seconds + (seconds if chunks >= 0 else 0.0)
-        elapsed = sum(seconds for _, seconds in self._timed.values())
-        if self._time_is_known or elapsed < _SECONDS_OF_RATE:
-            return
-        self._time_is_known = True
-        rate = sum(size * chunks for size, (chunks, _) in self._timed.items()) / elapsed
-        remaining = (self._schedule.total_steps - progress.step) / rate
-        if remaining > _SECONDS_OF_RATE:
-            last = self._schedule.total_steps / self._schedule.steps_per_epoch
-            self._bar.write(
-                f'{self._label}{about(remaining)} of training left until epoch {last:g} (plus validation), at '
-                f'{rate * self._batch_size:,.0f} words/s'
-            )
 
     def _epoch(self, progress: Progress) -> float:
         return progress.step / self._schedule.steps_per_epoch
@@ -215,66 +182,6 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
             raise BadInput(f'{path}:{number}: expected numbers, step, epoch and seconds among them')
         rows.append(row)
     return rows
-
-
-def results_table(results: Mapping[str, Any], paper: Mapping[str, Any]) -> str:
-    """Formats the perplexities of a run and of its mixtures with the trigram.
-
-    Args:
-        results: What results.json holds.
-        paper: The section `paper.*` of its config; its row is shown below where it has one.
-
-    Returns:
-        A Markdown table; sentences about unknown words, a sample of the training words, the calibration, the units, the
-        mixtures, and words of probability zero.
-    """
-    rows = [[results['name'], *(null_to_inf(results['perplexity'][s]) for s in SPLITS)]]
-    for kind, mixed in results.get('mixture', {}).items():
-        held_out = (null_to_inf(mixed[s]) for s in SPLITS[1:])
-        rows.append([f'  mixed with the trigram, {kind.replace("_", " ")}', '-', *held_out])
-    if paper['row']:
-        rows.append([f'paper, {paper["row"]}', *(float(paper[s]) if paper[s] else '-' for s in SPLITS)])
-    lines = [markdown_table(['perplexity', *SPLITS], rows)]
-    if any((oov := results.get('oov', {})).values()):
-        lines.append(
-            f'{RARE} stands for {oov["valid"]:.1%} of the valid words and {oov["test"]:.1%} of the test words.'
-        )
-        lines += filter(None, [describe_oov(max(oov['valid'], oov['test']), 'validation or test words')])
-    if evaluated := results.get('evaluated_train_words'):
-        lines.append(f'train is estimated on {evaluated:,} sampled words (eval.train_words).')
-    if fitted := results.get('calibration_words'):
-        lines.append(
-            f'The calibration was fitted to {fitted:,} of the valid words, so the valid perplexity is slightly too low.'
-        )
-    if sample := results.get('sample'):
-        errors = ', '.join(f'{s} +- {null_to_inf(sample["standard_error"][s]):.1f}' for s in SPLITS[1:])
-        words = f'{sample["words"]["valid"]:,} and {sample["words"]["test"]:,} sampled words'
-        lines.append(f'valid and test are estimated on {words} (eval.words); standard errors are {errors}.')
-    for split in results.get('bits_per_byte', {}):
-        lines += _per_unit(split, results)
-    if results.get('mixture'):
-        lines.append(_MIXTURES)
-    for split, count in results.get('impossible_words', {}).items():
-        if count:
-            lines.append(f'{count:,} {split} words have probability zero, so the {split} perplexity is infinite.')
-    return '\n'.join(lines)
-
-
-def _per_unit(split: str, results: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence with what a split's log-probability is per word, character and byte; none if it is infinite.
-
-    The table is per token: boundary tokens and parts of words count in it.
-    """
-    per_word, per_character, per_byte = (null_to_inf(results[key][split]) for key in PER_UNIT)
-    if math.isinf(per_byte):
-        return []
-    sentence, size = f'{split} has ', results.get('sizes', {}).get(split, {})
-    tokens, words = size.get('tokens'), size.get('words')
-    if math.isfinite(per_word) and (tokens is None or tokens != words):
-        of_words = f'{words:,} words in the {tokens:,} tokens of the table: ' if tokens and words else ''
-        shown = f'{per_word:,.1f}' if per_word < 1e6 else f'{per_word:.2g}'  # a line of Chinese is one word
-        sentence += f'{of_words}perplexity {shown} per word, '
-    return [f'{sentence}{per_character:.3f} bits per character, {per_byte:.3f} bits per byte.']
 
 
 def next_steps(folder: pathlib.Path, family: str, modules: Sequence[str] = ()) -> str:

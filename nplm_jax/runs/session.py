@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset, vocabulary
 from nplm_jax.distributed import multihost
@@ -22,8 +21,10 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram import factory, storage
 from nplm_jax.models.registry import body_class, is_network
 from nplm_jax.runs import evaluation, figures, keys, notebook, provenance, reporting, workdir
+from nplm_jax.runs.catalog import finished
 from nplm_jax.runs.description import describe_model
-from nplm_jax.runs.loading import Path, finished, load_dataset
+from nplm_jax.runs.loading import Path, load_dataset
+from nplm_jax.runs.results import format_results
 from nplm_jax.training import calibration, checkpoints
 from nplm_jax.training.loop import Trainer, TrainingRun, make_sharding, prepare_run
 from nplm_jax.training.reporter import Reporter
@@ -131,7 +132,7 @@ class RunSession:
             self.results = json.loads(text)
         else:
             print(f'{self.folder} is already finished (give another --workdir to train again); its results:')
-        print(reporting.results_table(self.results, config_lib.to_dict(self.settings)['paper']))
+        print(format_results(self.results, self.settings.paper))
         return self.results
 
     def _trained(self) -> tuple[LanguageModel, dict[str, Any]]:

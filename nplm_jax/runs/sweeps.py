@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from nplm_jax import config as config_lib
-from nplm_jax.config import FIELDS, CorpusSettings, is_option
-from nplm_jax.runs import catalog, experiment, figures, keys, loading, session, workdir
+from nplm_jax.config import FIELDS, CorpusSettings, Settings, is_option
+from nplm_jax.runs import catalog, experiment, figures, keys, session, workdir
 from nplm_jax.runs.command_line import describe_unknown_key
 from nplm_jax.runs.experiment import Config
 from nplm_jax.runs.workdir import run_name
@@ -32,12 +32,12 @@ class Point:
 
     Attributes:
         name: the name of the run and of its folder.
-        config: the config of the run.
+        settings: the settings of the run.
         overrides: the flattened keys that make it differ from the sweep's config.
     """
 
     name: str
-    config: Config
+    settings: Settings
     overrides: Mapping[str, Any]
 
 
@@ -146,12 +146,12 @@ def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep', g
     changed = {**values, **overrides, 'name': name}
     try:
         changed |= keys.resets(changed, {*overrides, *given})
-        experiment.load_settings(changed)
+        settings = experiment.load_settings(changed)
     except BadInput as error:
         shown = ','.join(f'{key}={value!r}' for key, value in overrides.items())
         point = '' if str(error).startswith(f'{shown}: ') else f'{shown}: '
         raise BadInput(f'{flag}: {point}{error}') from None
-    return Point(name, changed, {**overrides, 'name': name})
+    return Point(name, settings, {**overrides, 'name': name})
 
 
 def check_begun(points: Iterable[Point], folder: pathlib.Path) -> None:
@@ -166,7 +166,7 @@ def check_begun(points: Iterable[Point], folder: pathlib.Path) -> None:
     """
     shared: dict[CorpusSettings, session.SharedCorpus] = {}
     for point in points:
-        settings, path = experiment.load_settings(point.config), folder / point.name
+        settings, path = point.settings, folder / point.name
         if (path / catalog.CONFIG).exists():
             workdir.check(path, settings)
             corpus = shared.setdefault(settings.corpus, session.SharedCorpus(settings))
@@ -195,10 +195,10 @@ def run(points: Sequence[Point], folder: pathlib.Path, command: str, vectorize: 
     failures = {}
     group_numbers = [[i] for i in range(len(points))]
     if vectorize:
-        group_numbers = vmapped.group_compatible([experiment.load_settings(point.config) for point in points])
+        group_numbers = vmapped.group_compatible([point.settings for point in points])
     for group in ([points[i] for i in group] for group in group_numbers):
         folders = [folder / point.name for point in group]
-        for point, outcome in zip(group, experiment.run_many([point.config for point in group], folders, command)):
+        for point, outcome in zip(group, experiment.run_many([point.settings for point in group], folders, command)):
             if isinstance(outcome, Exception):
                 print(f'{point.name}: {outcome}', file=sys.stderr)
                 failures[point.name] = 'diverged' if isinstance(outcome, NonFiniteError) else 'refused'
@@ -225,20 +225,19 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
     varied = list(dict.fromkeys(key for point in points for key in point.overrides if key != 'name'))
     best, lowest = -1, math.inf
     for point in points:
-        results = None if point.name in failures else loading.finished(folder / point.name)
+        results = None if point.name in failures else catalog.finished(folder / point.name)
         if results is None:
             rows.append([point.name, failures.get(point.name, 'missing'), '-', '-', '-'])
             continue
         text = str(workdir.read_record(folder / point.name).get('sha256'))
-        settings = experiment.load_settings(point.config)
-        first, expected = texts.setdefault(settings.corpus, (point.name, text))
+        first, expected = texts.setdefault(point.settings.corpus, (point.name, text))
         if text != expected:
             workdir.refuse_changes(folder, f'{point.name} was started on a different text from {first}')
         perplexities = [null_to_inf(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
         if perplexities[1] < lowest:
             best, lowest = len(rows), perplexities[1]
         rows.append([point.name, *perplexities, float(results['seconds'])])
-        values = config_lib.to_flat(settings)
+        values = config_lib.to_flat(point.settings)
         drawn.append(({key: values.get(key) for key in varied}, perplexities[1]))
     has_best = best >= 0 and len(rows) > 1
     lines = [f'Best on validation: {folder / rows[best][0]}'] if has_best else []

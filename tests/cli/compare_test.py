@@ -196,8 +196,8 @@ def test_info_shows_what_the_files_say(folders, nplm_command):
     rows, _ = nplm_command('info', folders / 'network')
     text, results = '\n'.join(rows), recorded(folders / 'network')
     assert rows[0].startswith('sentences: finished, ') and f'vocabulary: {results["vocabulary"]} words' in text
-    assert f'valid {results["perplexity"]["valid"]:.2f}' in text and f'updates: {results["updates"]:,}' in text
-    assert f'commit: {results["commit"]}' in text and '  model.h = 5' in rows and "  model.family = 'nplm'" in rows
+    assert f'| {results["perplexity"]["valid"]:.1f} ' in text and f'  updates = {results["updates"]}' in rows
+    assert f"  commit = '{results['commit']}'" in rows and '  model.h = 5' in rows and "  model.family = 'nplm'" in rows
     assert 'results.json' in text and 'mixed with the trigram, learned' in text
     (output,), _ = nplm_command('info', folders / 'network', '--json')
     info = json.loads(output)

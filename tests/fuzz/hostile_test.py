@@ -24,7 +24,7 @@ from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import arpa, class_ngram
-from nplm_jax.runs import loading, reporting, workdir
+from nplm_jax.runs import catalog, loading, reporting, workdir
 from nplm_jax.utils.errors import BadInput
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -102,7 +102,7 @@ def test_the_folder_of_a_run_made_of_fifos(tmp_path):
         assert 'neither a file nor a folder' in refusal(
             workdir.record_inputs, tmp_path, settings, loading.load_dataset(settings)
         )
-        assert loading.finished(tmp_path) is None
+        assert catalog.finished(tmp_path) is None
 
 
 def test_a_stdin_without_end_is_cut_off(monkeypatch):
@@ -295,9 +295,9 @@ def test_facts_of_the_corpus_that_are_none(tmp_path, text):
 def test_results_that_cannot_be_shown_are_none(tmp_path, change):
     good = {'name': 'a', 'perplexity': {'train': 1, 'valid': 2.5, 'test': None}, 'seconds': 1}
     (tmp_path / 'results.json').write_text(json.dumps(good))
-    assert loading.finished(tmp_path) == good
+    assert catalog.finished(tmp_path) == good
     (tmp_path / 'results.json').write_text(json.dumps(good | change))
-    assert loading.finished(tmp_path) is None
+    assert catalog.finished(tmp_path) is None
 
 
 def test_a_table_of_results_of_another_form_ends_in_one_line(tmp_path):

@@ -36,8 +36,9 @@ from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import arpa, class_ngram, counts, storage, unsmoothed
-from nplm_jax.runs import experiment, loading, packed, reporting, sweeps
+from nplm_jax.runs import catalog, experiment, loading, packed, reporting, sweeps
 from nplm_jax.runs import workdir as run_folder
+from nplm_jax.runs.results import format_results
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.text import markdown_table, to_json
@@ -211,12 +212,12 @@ def _tokenizer_reader(kind: str, name: str) -> Reader:
 
 def read_results(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, data, 'results.json')
-    if (finished := loading.finished(folder)) is None:
+    if (finished := catalog.finished(folder)) is None:
         raise BadInput('it is made again')
-    assert '| perplexity' in reporting.results_table(finished, config_lib.to_dict(_settings())['paper'])
+    assert '| perplexity' in format_results(finished, _settings().paper)
     (folder / 'results.json').write_text(to_json(finished))
-    assert loading.finished(folder) == finished
-    sweeps.write_table([sweeps.Point('', None, {})], folder, {})
+    assert catalog.finished(folder) == finished
+    sweeps.write_table([sweeps.Point('', _settings(), {})], folder, {})
 
 
 def read_metrics(folder: pathlib.Path, data: bytes) -> None:

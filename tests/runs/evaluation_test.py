@@ -10,9 +10,10 @@ import pytest
 from helpers import DATA, make_model
 
 from configs import sentences
-from nplm_jax.config import EvalSettings
+from nplm_jax.config import EvalSettings, PaperRow
 from nplm_jax.inference.perplexity import evaluate
-from nplm_jax.runs import catalog, evaluation, experiment, loading, reporting
+from nplm_jax.runs import catalog, evaluation, experiment, loading
+from nplm_jax.runs.results import format_results
 
 MODEL = make_model(len(DATA.vocabulary))
 
@@ -55,9 +56,8 @@ def test_a_run_may_validate_and_be_tested_on_samples(tmp_path):
     results = experiment.run(config, tmp_path / 'run')
     assert results['sample']['words'] == {'valid': 5, 'test': 5} and catalog.is_complete(results)
     assert not catalog.is_complete({**results, 'sample': {'words': {'valid': 5}}})
-    assert (
-        'valid and test are estimated on 5 and 5 sampled words (eval.words); standard errors are '
-        in reporting.results_table(results, {'row': '', 'train': 0, 'valid': 0, 'test': 0})
+    assert 'valid and test are estimated on 5 and 5 sampled words (eval.words); standard errors are ' in format_results(
+        results, PaperRow()
     )
 
 

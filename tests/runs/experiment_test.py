@@ -15,7 +15,7 @@ from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import registry
 from nplm_jax.models.mixture import CachedScores
 from nplm_jax.models.ngram import factory, interpolated, kneser_ney
-from nplm_jax.runs import experiment, keys, loading
+from nplm_jax.runs import catalog, experiment, keys, loading
 from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput
 
@@ -157,7 +157,7 @@ def test_a_path_that_cannot_be_a_folder_is_one_line(folder, message, tmp_path, m
 def test_a_folder_whose_name_begins_like_a_bucket_is_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     results = experiment.run(config('nplm'), 'gs:x')
-    assert loading.finished(tmp_path / 'gs:x') == results and any((tmp_path / 'gs:x' / 'tensorboard').iterdir())
+    assert catalog.finished(tmp_path / 'gs:x') == results and any((tmp_path / 'gs:x' / 'tensorboard').iterdir())
     loading.load('gs:x')
 
 

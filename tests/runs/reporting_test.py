@@ -14,9 +14,11 @@ import pytest
 from tensorboardX.proto import event_pb2
 
 from configs import sentences
+from nplm_jax.config import PaperRow
 from nplm_jax.models.registry import BODIES
 from nplm_jax.runs import experiment, keys
-from nplm_jax.runs.reporting import Reporter, next_steps, read_metrics, results_table
+from nplm_jax.runs.reporting import Reporter, next_steps, read_metrics
+from nplm_jax.runs.results import format_results
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils.shell import nplm_command as nplm_words
 
@@ -96,35 +98,6 @@ def test_a_resumed_run_says_from_where(tmp_path, lines, progress, said):
     assert lines()[0] == said
 
 
-@pytest.mark.parametrize(
-    'seconds,said',
-    [
-        (1.0, []),  # over before anyone asks
-        (6.0, ['about 24 seconds of training left until epoch 3 (plus validation), at 100 words/s']),
-        (60.0, ['about 4 minutes of training left until epoch 3 (plus validation), at 10 words/s']),
-    ],
-)
-def test_the_time_that_training_will_take_is_said_once_and_without_the_first_chunk(tmp_path, lines, seconds, said):
-    reporter = Reporter(tmp_path)
-    reporter.start(Progress(), dataclasses.replace(SCHEDULE, log_every=100), 300)
-    for step, train_seconds in ((2, 1000.0), (4, 1000 + seconds), (6, 1000 + 2 * seconds)):
-        reporter.trained(Progress(step=step, train_seconds=train_seconds), np.ones(2))
-    reporter.close()
-    assert lines()[0] == said
-
-
-def test_the_time_leaves_out_the_compilation_of_each_size_of_chunk_and_validations(tmp_path, lines):
-    reporter = Reporter(tmp_path)
-    schedule = dataclasses.replace(SCHEDULE, steps_per_epoch=3, total_steps=300, log_every=1000)
-    reporter.start(Progress(step=3, seconds=50.0, train_seconds=40.0), schedule, 100)  # resumed
-    train_seconds = 40.0
-    for step, size, seconds in ((5, 2, 100.0), (6, 1, 100.0), (8, 2, 4.0), (9, 1, 2.0)):
-        train_seconds += seconds
-        reporter.trained(Progress(step=step, seconds=10 * train_seconds, train_seconds=train_seconds), np.ones(size))
-    reporter.close()
-    assert lines()[0][1:] == ['about 10 minutes of training left until epoch 100 (plus validation), at 50 words/s']
-
-
 def test_a_log_gets_a_line_a_minute_with_words_train_perplexity_and_time_left(tmp_path, lines):
     seconds = 0.0
     reporter = Reporter(tmp_path, clock=lambda: seconds)
@@ -200,32 +173,32 @@ def test_every_next_step_runs(family, commands, folders, tmp_path, monkeypatch, 
 
 def test_the_table_tells_the_share_of_unknown_words_and_warns_of_many():
     results = {'name': 'a', 'perplexity': {'train': 1, 'valid': 2, 'test': 3}}
-    no_row = {'row': '', 'train': 0, 'valid': 0, 'test': 0}
+    no_row = PaperRow()
     few, many = ({**results, 'oov': {'valid': 0.04, 'test': share}} for share in (0.05, 0.81))
-    assert results_table(few, no_row).splitlines()[3:] == [
+    assert format_results(few, no_row).splitlines()[3:] == [
         '<rare> stands for 4.0% of the valid words and 5.0% of the test words.'
     ]
-    assert results_table(many, no_row).splitlines()[4].startswith('warning: 81.0% of the validation or test words are')
+    assert format_results(many, no_row).splitlines()[4].startswith('warning: 81.0% of the validation or test words are')
 
 
 def test_the_table_has_the_mixtures_and_the_papers_row_where_there_are_any():
     results = {'name': 'a', 'perplexity': {'train': 1, 'valid': 2.25, 'test': None}}
-    no_row = {'row': '', 'train': 0, 'valid': 0, 'test': 0}
-    assert results_table(results, no_row).splitlines()[2:] == ['| a          | 1.0   | 2.2   | inf  |']
+    no_row = PaperRow()
+    assert format_results(results, no_row).splitlines()[2:] == ['| a          | 1.0   | 2.2   | inf  |']
     results |= {'mixture': {'by_frequency': {'valid': 2, 'test': 3}}, 'impossible_words': {'valid': 0, 'test': 4}}
-    table = results_table(results, {'row': 'MLP1', 'train': 0, 'valid': 284, 'test': 268}).splitlines()
+    table = format_results(results, PaperRow('MLP1', 0.0, 284.0, 268.0)).splitlines()
     cells = [[cell.strip() for cell in line.split('|')[1:-1]] for line in table[3:5]]
     assert cells[0] == ['mixed with the trigram, by frequency', '-', '2.0', '3.0']
     assert cells[1] == ['paper, MLP1', '-', '284.0', '268.0']
     assert table[5].startswith('The mixture weights are 0.5 each (fixed), or fitted to valid: ')
     assert table[7:] == ['4 test words have probability zero, so the test perplexity is infinite.']
     results = {**results, 'evaluated_train_words': 1000, 'calibration_words': 2000}
-    assert 'train is estimated on 1,000 sampled words (eval.train_words).' in results_table(results, no_row)
+    assert 'train is estimated on 1,000 sampled words (eval.train_words).' in format_results(results, no_row)
     said = 'The calibration was fitted to 2,000 of the valid words, so the valid perplexity is slightly too low.'
-    assert said in results_table(results, no_row)
+    assert said in format_results(results, no_row)
 
 
-NO_ROW = {'row': '', 'train': 0, 'valid': 0, 'test': 0}
+NO_ROW = PaperRow()
 
 
 def per_unit_lines(per_word, tokens, words):
@@ -238,7 +211,7 @@ def per_unit_lines(per_word, tokens, words):
         'bits_per_byte': {'valid': 0.125},
         'sizes': {'valid': {'tokens': tokens, 'words': words, 'characters': 90, 'utf8_bytes': 180}},
     }
-    return results_table(results, NO_ROW).splitlines()[3:]
+    return format_results(results, NO_ROW).splitlines()[3:]
 
 
 def test_a_perplexity_per_word_that_is_not_the_tables_says_how_many_words_and_tokens_it_is_of():

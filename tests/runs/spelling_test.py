@@ -12,7 +12,7 @@ from nplm_jax.data.characters import END
 from nplm_jax.data.vocabulary import RARE
 from nplm_jax.inference import generation
 from nplm_jax.models.open_vocabulary import OpenVocabulary
-from nplm_jax.runs import experiment, keys, loading, spelling
+from nplm_jax.runs import catalog, experiment, keys, loading, spelling
 from nplm_jax.training import loop
 from nplm_jax.utils.errors import BadInput
 
@@ -50,7 +50,7 @@ def test_the_spelling_of_a_run_is_a_run_over_the_characters_of_its_rare_words(ru
     settings, symbols, model = loading.load(run_folder / 'spelling')
     assert symbols.words[:2] == (RARE, END) and set(symbols.words[2:]) == set('bdgklaiu')
     assert (settings.name, settings.model.family, settings.model.n) == ('text-spelling', 'nplm', 4)
-    assert loading.finished(run_folder / 'spelling')['command'] == 'test'
+    assert catalog.finished(run_folder / 'spelling')['command'] == 'test'
     assert same_bits(model.params, trained.model.params) and trained.vocabulary.words == rare.vocabulary.words
     assert set(rare.words['train']).isdisjoint(rare.vocabulary.words) and 'the' in rare.vocabulary.ids
 

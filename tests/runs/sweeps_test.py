@@ -8,7 +8,6 @@ from helpers import ROOT, command, launch
 
 from configs import brown, sentences
 from configs import text as text_config
-from nplm_jax import config as config_lib
 from nplm_jax.runs import keys, sweeps, workdir
 from nplm_jax.utils.errors import BadInput
 
@@ -33,7 +32,7 @@ def study(tmp_path):
 def test_every_point_of_the_brown_sweep_applies():
     points = [sweeps.apply(brown.get_config('large'), overrides) for overrides in brown.sweep()]
     assert len({p.name for p in points}) == 16
-    assert len({config_lib.from_config(p.config).model for p in points}) == 16
+    assert len({p.settings.model for p in points}) == 16
     assert points[0].name == 'n=3,m=30,h=50,direct=False'
 
 
@@ -122,7 +121,7 @@ def test_a_grid_has_a_point_for_each_combination_of_values_of_the_keys_types():
     points = sweeps.grid_points(['model.direct=true,False', 'model.m=3,4', 'optimizer.decay=0'], sentences.get_config())
     values = [tuple(point.overrides[key] for key in ('model.direct', 'model.m', 'optimizer.decay')) for point in points]
     assert values == [(True, 3, 0.0), (True, 4, 0.0), (False, 3, 0.0), (False, 4, 0.0)]
-    assert points[0].name == 'direct=True,m=3,decay=0.0' and points[2].config['model.direct'] is False
+    assert points[0].name == 'direct=True,m=3,decay=0.0' and points[2].settings.model.direct is False
 
 
 def test_an_impossible_point_of_a_grid_is_named_before_anything_trains(tmp_path):

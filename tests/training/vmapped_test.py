@@ -43,7 +43,7 @@ def train(points, folder, together=True):
     return [
         outcome
         for group in groups
-        for outcome in experiment.run_many([p.config for p in group], [folder / p.name for p in group], 'x')
+        for outcome in experiment.run_many([p.settings for p in group], [folder / p.name for p in group], 'x')
     ]
 
 
@@ -172,7 +172,7 @@ def test_only_runs_that_differ_in_hyperparameters_are_grouped():
         {'optimizer.momentum': 0.9},
     ]
     points = [sweeps.apply(sentences.get_config(), {'name': str(i), **c}) for i, c in enumerate(changes)]
-    settings = [config_lib.from_config(point.config) for point in points]
+    settings = [point.settings for point in points]
     assert vmapped.group_compatible(settings) == [[0, 2], [1, 4], [3], [5], [6], [7]]
 
 

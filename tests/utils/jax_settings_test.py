@@ -16,7 +16,7 @@ import pytest
 
 from configs import sentences
 from nplm_jax.inference import generation
-from nplm_jax.runs import experiment, loading
+from nplm_jax.runs import catalog, experiment, loading
 from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput
 
@@ -42,7 +42,7 @@ def test_a_run_and_a_command_give_the_same_in_every_environment(folders, tmp_pat
     assert done.returncode == 0, done.stderr
     for name in OTHERS:
         assert f'{name}=' in done.stderr and f': ignored; runs use {name.lower()}=' in done.stderr
-    perplexities = [loading.finished(folder)['perplexity'] for folder in (folders / 'network', tmp_path / 'run')]
+    perplexities = [catalog.finished(folder)['perplexity'] for folder in (folders / 'network', tmp_path / 'run')]
     assert perplexities[0] == perplexities[1]
     flags = ['generate', tmp_path / 'run', '--words=9', '--seed=3', '--json']
     expected, _ = nplm_command(*flags)
