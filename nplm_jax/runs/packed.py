@@ -2,26 +2,25 @@
 
 The members are JSON, text and arrays (safetensors), stored without compression, sorted by name and without dates, so
 that a run gives the same bytes wherever it is packed. The comment of the zip names the format and the SHA-256 of all
-bytes before it. A file is unpacked once, into the cache, and is then a run's folder like any other. Each use compares
-the cache with the file, and unpacks it again where they differ.
+bytes before it. A file is unpacked once, into the cache, and is then a run's folder like any other.
 """
 
-import contextlib
-import fcntl
 import hashlib
+import mmap
 import os
 import pathlib
 import re
 import shutil
 import stat
+import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import IO
 
 from nplm_jax.data.download import cache_folder
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import open_atomically, open_regular
-from nplm_jax.utils.zips import PIECE, open_zip
+from nplm_jax.utils.zips import open_zip
 
 SUFFIX, FORMAT = '.nplm', 1
 PARAMETERS = 'parameters.safetensors'  # of a network; those of its best checkpoint
@@ -49,7 +48,7 @@ def write(path: pathlib.Path, files: Mapping[str, pathlib.Path]) -> None:
                 entry.create_system, entry.external_attr = 3, (stat.S_IFREG | 0o644) << 16
                 entry.file_size = source.stat().st_size
                 with archive.open(entry, 'w') as member, source.open('rb') as content:
-                    shutil.copyfileobj(content, member, PIECE)
+                    shutil.copyfileobj(content, member)
         digest = _digest(file)
         file.seek(-_DIGITS, os.SEEK_END)
         file.write(digest.encode())
@@ -65,12 +64,12 @@ def unpack(path: pathlib.Path) -> pathlib.Path:
     name = f'RUN={str(path)!r}'
     with open_regular(name, path) as file:
         folder = cache_folder() / 'models' / _check(path, file) / (path.stem.lstrip('.') or 'model')
+        if folder.is_dir():
+            return folder
         with open_zip(f'{name}: not a zip of a model', file, _MAX_MEMBERS) as archive:
             _check_members(path, archive.infolist(), file.seek(0, os.SEEK_END))
             try:
-                if not _is_unpacked(archive, folder):
-                    with _locked(folder.parent):
-                        _replace(archive, folder)
+                _extract(archive, folder)
             except OSError as error:
                 raise BadInput(f'{name}: cannot be unpacked into {folder.parent} ({error.strerror})') from None
     return folder
@@ -104,54 +103,19 @@ def _check_members(path: pathlib.Path, entries: Iterable[zipfile.ZipInfo], size:
         raise BadInput(f'RUN={str(path)!r}: declares more bytes than it has')
 
 
-def _is_unpacked(archive: zipfile.ZipFile, folder: pathlib.Path) -> bool:
-    """Returns whether a folder holds the members, byte for byte, and no other visible file."""
-    files = {path.relative_to(folder).as_posix(): path for path in folder.glob('**/[!.]*') if not path.is_dir()}
-    return files.keys() == set(archive.namelist()) and all(_is_same(archive, *item) for item in files.items())
-
-
-def _is_same(archive: zipfile.ZipFile, name: str, path: pathlib.Path) -> bool:
-    if path.is_symlink() or not path.is_file() or path.stat().st_size != archive.getinfo(name).file_size:
-        return False
-    with archive.open(name) as member, path.open('rb') as file:
-        return all(file.read(len(piece)) == piece for piece in iter(lambda: member.read(PIECE), b''))
-
-
-@contextlib.contextmanager
-def _locked(folder: pathlib.Path) -> Iterator[None]:
-    """Makes a folder of the cache and waits until no other process unpacks there; removes what a killed one left."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / '.lock', 'a') as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        for leftover in folder.glob('.*.tmp'):
-            shutil.rmtree(leftover)
-        yield
-
-
-def _replace(archive: zipfile.ZipFile, folder: pathlib.Path) -> None:
-    """Unpacks the members into a folder, in place of what is there, unless another process has just done so."""
-    if _is_unpacked(archive, folder):
-        return
-    new, old = folder.with_name('.new.tmp'), folder.with_name('.old.tmp')
-    try:
-        for name in archive.namelist():
-            (new / name).parent.mkdir(parents=True, exist_ok=True)
-            with archive.open(name) as member, open_atomically(new / name) as out:
-                shutil.copyfileobj(member, out, PIECE)
-        if folder.exists():
-            folder.rename(old)
-        new.rename(folder)
-    finally:
-        for temporary in (new, old):
-            shutil.rmtree(temporary, ignore_errors=True)
+def _extract(archive: zipfile.ZipFile, folder: pathlib.Path) -> None:
+    """Unpacks the members into a new folder, all or none of them."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        archive.extractall(new := pathlib.Path(temporary) / folder.name)
+        try:
+            new.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was faster
+                raise
 
 
 def _digest(file: IO[bytes]) -> str:
     """Returns the SHA-256 of a file but for its last bytes, which hold it."""
-    total, left = hashlib.sha256(), file.seek(0, os.SEEK_END) - _DIGITS
-    file.seek(0)
-    while left > 0:
-        piece = file.read(min(left, PIECE))
-        total.update(piece)
-        left -= len(piece) or left
-    return total.hexdigest()
+    file.flush()
+    return hashlib.sha256(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[:-_DIGITS]).hexdigest()
