@@ -1,11 +1,6 @@
 """What a process does before JAX starts."""
 
-import contextlib
-import glob
 import os
-import pathlib
-import re
-import sys
 import warnings
 from typing import Any
 
@@ -17,7 +12,7 @@ from nplm_jax.models.ngram.kneser_ney import DiscountWarning
 from nplm_jax.utils import jax_settings
 from nplm_jax.utils.processes import num_processors
 
-_UNREADABLE = re.compile(r"Error reading persistent compilation cache entry for '([\w.<>-]+)'")
+_FORMAT = warnings.formatwarning
 
 
 def set_up_process(all_cores: bool = False) -> None:
@@ -34,35 +29,9 @@ def set_up_process(all_cores: bool = False) -> None:
     logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
     if not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]  # JAX_COMPILATION_CACHE_DIR sets another
         jax.config.update('jax_compilation_cache_dir', str(download.cache_folder() / 'compiled'))
-    if not isinstance(warnings.showwarning, _ShowWarning):
-        warnings.showwarning = _ShowWarning(warnings.showwarning)
+    warnings.formatwarning = _format_warning
 
 
-def forget_unreadable_program(warning: str) -> None:
-    """Deletes the compiled programs of which JAX warns that it cannot read one.
-
-    JAX writes them in place, so that a kill may cut one short, and never over one that is there: without this it would
-    compile the program again at every start.
-
-    Args:
-        warning: The text of a warning, which names the program's function; programs of that name are deleted.
-    """
-    folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-    if folder and (match := _UNREADABLE.match(warning)):
-        for path in pathlib.Path(folder).glob(f'{glob.escape(match[1])}-*-cache'):
-            with contextlib.suppress(OSError):  # a cache that others own; the program is compiled all the same
-                path.unlink()
-
-
-class _ShowWarning:
-    """Takes the place of `warnings.showwarning`. A warning of too little text is one line, without a line of code."""
-
-    def __init__(self, show: Any) -> None:
-        self._show = show
-
-    def __call__(self, message: Any, *arguments: Any, **options: Any) -> None:
-        forget_unreadable_program(str(message))
-        if isinstance(message, DiscountWarning):
-            print(message, file=sys.stderr, flush=True)
-        else:
-            self._show(message, *arguments, **options)
+def _format_warning(message: Any, category: Any, *where: Any, **options: Any) -> str:
+    """Returns what Python prints of a warning; of too little text one line, without a line of code."""
+    return f'{message}\n' if category is DiscountWarning else _FORMAT(message, category, *where, **options)
