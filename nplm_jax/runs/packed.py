@@ -7,6 +7,7 @@ run's folder like any other.
 """
 
 import hashlib
+import mmap
 import os
 import pathlib
 import re
@@ -20,7 +21,7 @@ from typing import IO
 from nplm_jax.data.download import cache_folder
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import open_atomically, open_regular
-from nplm_jax.utils.zips import PIECE, open_zip
+from nplm_jax.utils.zips import open_zip
 
 SUFFIX, FORMAT = '.nplm', 1
 PARAMETERS = 'parameters.safetensors'  # of a network; those of its best checkpoint
@@ -48,7 +49,7 @@ def write(path: pathlib.Path, files: Mapping[str, pathlib.Path]) -> None:
                 entry.create_system, entry.external_attr = 3, (stat.S_IFREG | 0o644) << 16
                 entry.file_size = source.stat().st_size
                 with archive.open(entry, 'w') as member, source.open('rb') as content:
-                    shutil.copyfileobj(content, member, PIECE)
+                    shutil.copyfileobj(content, member)
         digest = _digest(file)
         file.seek(-_DIGITS, os.SEEK_END)
         file.write(digest.encode())
@@ -64,7 +65,7 @@ def unpack(path: pathlib.Path) -> pathlib.Path:
     name = f'RUN={str(path)!r}'
     with open_regular(name, path) as file:
         folder = cache_folder() / 'models' / _check(path, file) / (path.stem.lstrip('.') or 'model')
-        if folder.exists():
+        if folder.is_dir():
             return folder
         with open_zip(f'{name}: not a zip of a model', file, _MAX_MEMBERS) as archive:
             _check_members(path, archive.infolist(), file.seek(0, os.SEEK_END))
@@ -104,27 +105,18 @@ def _check_members(path: pathlib.Path, entries: Iterable[zipfile.ZipInfo], size:
 
 
 def _extract(archive: zipfile.ZipFile, folder: pathlib.Path) -> None:
-    """Unpacks the members into a new folder, whole or not at all; another process may do so at the same time."""
+    """Unpacks the members into a new folder, all or none of them."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        new = pathlib.Path(scratch) / folder.name
-        for name in archive.namelist():
-            (new / name).parent.mkdir(parents=True, exist_ok=True)
-            with archive.open(name) as member, open_atomically(new / name) as out:
-                shutil.copyfileobj(member, out, PIECE)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        archive.extractall(new := pathlib.Path(temporary) / folder.name)
         try:
             new.rename(folder)
         except OSError:
-            if not folder.exists():
+            if not folder.is_dir():  # else another process was faster
                 raise
 
 
 def _digest(file: IO[bytes]) -> str:
     """Returns the SHA-256 of a file but for its last bytes, which hold it."""
-    total, left = hashlib.sha256(), file.seek(0, os.SEEK_END) - _DIGITS
-    file.seek(0)
-    while left > 0:
-        piece = file.read(min(left, PIECE))
-        total.update(piece)
-        left -= len(piece) or left
-    return total.hexdigest()
+    file.flush()
+    return hashlib.sha256(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[:-_DIGITS]).hexdigest()

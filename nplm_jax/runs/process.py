@@ -12,7 +12,7 @@ from nplm_jax.models.ngram.kneser_ney import DiscountWarning
 from nplm_jax.utils import jax_settings
 from nplm_jax.utils.processes import num_processors
 
-_default_format = warnings.formatwarning
+_FORMAT = warnings.formatwarning
 
 
 def set_up_process(all_cores: bool = False) -> None:
@@ -32,6 +32,6 @@ def set_up_process(all_cores: bool = False) -> None:
     warnings.formatwarning = _format_warning
 
 
-def _format_warning(message: Warning | str, *arguments: Any, **options: Any) -> str:
-    """Takes the place of `warnings.formatwarning`: a warning of too little text is one line, without a line of code."""
-    return f'{message}\n' if isinstance(message, DiscountWarning) else _default_format(message, *arguments, **options)
+def _format_warning(message: Any, category: Any, *where: Any, **options: Any) -> str:
+    """Returns what Python prints of a warning; of too little text one line, without a line of code."""
+    return f'{message}\n' if category is DiscountWarning else _FORMAT(message, category, *where, **options)

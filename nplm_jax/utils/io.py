@@ -39,8 +39,7 @@ def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
 def open_atomically(path: pathlib.Path) -> Iterator[IO[bytes]]:
     """Opens a file to be written atomically: after a crash or on a full disk the old or the new content remains.
 
-    The file has a temporary name beside `path`. When the block ends without an exception, it is flushed to the disk and
-    renamed, and the folder is flushed, so that no later write reaches the disk without this one.
+    The file has a temporary name beside `path`; when the block ends without an exception, it is flushed and renamed.
 
     Args:
         path: The file.
@@ -58,19 +57,8 @@ def open_atomically(path: pathlib.Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        _flush_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _flush_folder(folder: pathlib.Path) -> None:
-    """Flushes a folder's list of names to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # some network file systems cannot
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def remove_leftovers(folder: pathlib.Path) -> None:
@@ -108,19 +96,14 @@ def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> by
         BadInput: The file is missing, not regular, unreadable or too large.
     """
     with open_regular(name, file) as opened:
-        size = _check_size(name, opened, max_bytes)
-        data = opened.read(size + 1)
-    if len(data) > size:
-        raise BadInput(f'{name}: grew while it was read')
-    return data
+        _check_size(name, opened, max_bytes)
+        return opened.read()
 
 
-def _check_size(name: str, file: IO[bytes], max_bytes: int) -> int:
-    """Returns the size of an open file. Raises BadInput, which begins with `name`, if it is too large."""
-    size = os.fstat(file.fileno()).st_size
-    if size > max_bytes:
+def _check_size(name: str, file: IO[bytes], max_bytes: int) -> None:
+    """Raises BadInput, which begins with `name`, if an open file is too large."""
+    if (size := os.fstat(file.fileno()).st_size) > max_bytes:
         raise BadInput(f'{name}: too large ({size:,} bytes; {max_bytes:,} at most)')
-    return size
 
 
 @contextlib.contextmanager

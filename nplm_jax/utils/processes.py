@@ -1,19 +1,15 @@
-"""Maps a function over items in several processes, in order; ports and processors for processes.
-
-`multiprocessing` is not used: its processes import the caller's script again, or copy a process that runs JAX's
-threads. These processes import what the function's module imports, ignore Ctrl-C, and end when their parent ends.
-"""
+"""Maps a function over items in several processes, in order; ports and processors for processes."""
 
 import collections
 import concurrent.futures
 import contextlib
+import multiprocessing
 import os
-import pickle
-import queue
 import signal
 import socket
-import subprocess
 import sys
+import threading
+import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -21,14 +17,14 @@ from nplm_jax.utils.errors import BadInput
 
 Item = TypeVar('Item')
 Result = TypeVar('Result')
-_LOST = 'a helper process was killed or ran out of memory; run again'
+_function: Callable[[Any], Any]  # of a helper process
 
 
 def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], num_processes: int) -> Iterator[Result]:
     """Yields `function` of each item, in the order of the items; reads two items a process ahead at most.
 
     Args:
-        function: A function of a module, or a `functools.partial` of one; it is pickled once.
+        function: A function of a module, or a `functools.partial` of one; it is pickled once for each process.
         items: The items, which are pickled, as the results are.
         num_processes: The number of processes; below 2 everything runs in this process.
 
@@ -36,30 +32,56 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
         BadInput: A process ended before its work was done.
         Exception: What `function` raises.
     """
-    if num_processes < 2 or not sys.executable or getattr(sys, 'frozen', False):
+    if num_processes < 2:
         yield from map(function, items)
         return
-    with contextlib.ExitStack() as stack:
-        idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
-        for _ in range(num_processes):
-            idle.put(stack.enter_context(_start(function)))
-        threads = concurrent.futures.ThreadPoolExecutor(num_processes)
-        stack.callback(threads.shutdown, wait=False, cancel_futures=True)  # before the processes end, and their answers
-
-        def apply(item: Item) -> Any:
-            process = idle.get()
-            try:
-                return _ask(process, item)
-            finally:
-                idle.put(process)
-
-        pending: collections.deque[concurrent.futures.Future[Any]] = collections.deque()
+    # A forked copy of a process that runs JAX's threads may hang.
+    spawn = multiprocessing.get_context('spawn')
+    pool = concurrent.futures.ProcessPoolExecutor(num_processes, spawn, _set_up, (function,))
+    pending: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
+    try:
         for item in items:
-            pending.append(threads.submit(apply, item))
+            with _without_script():
+                pending.append(pool.submit(_apply, item))
             if len(pending) > 2 * num_processes:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+    except concurrent.futures.BrokenExecutor:
+        raise BadInput('a helper process was killed or ran out of memory; run again') from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _without_script() -> Iterator[None]:
+    """Hides the caller's script from processes that start: they would run one that has no `if __name__` again."""
+    script = sys.modules['__main__']
+    sys.modules['__main__'] = types.ModuleType('__main__')
+    try:
+        yield
+    finally:
+        sys.modules['__main__'] = script
+
+
+def _set_up(function: Callable[[Any], Any]) -> None:
+    """Starts a helper process, which leaves Ctrl-C to its parent and ends with it."""
+    global _function
+    _function = function
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _apply(item: Any) -> Any:
+    """Returns the function of an item, in a helper process."""
+    return _function(item)
 
 
 def free_port() -> int:
@@ -73,66 +95,3 @@ def num_processors() -> int:
     """Returns the number of processors that this process may use."""
     # macOS has no sched_getaffinity.
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
-
-
-@contextlib.contextmanager
-def _start(function: Callable[..., Any]) -> Iterator['subprocess.Popen[bytes]']:
-    """Starts a process that serves a function; ends it afterwards."""
-    # The same modules as here: -P leaves the working directory out, unless it is in sys.path.
-    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join(str(path) or os.getcwd() for path in sys.path)}
-    command = [sys.executable, '-P', '-c', f'from {__name__} import serve; serve()']
-    try:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
-    except OSError as error:
-        raise BadInput(f'could not start a helper process ({error.strerror})') from None
-    try:
-        _send(process, function)
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def _ask(process: 'subprocess.Popen[bytes]', item: Any) -> Any:
-    """Returns the result of a process for an item."""
-    assert process.stdout is not None
-    _send(process, item)
-    try:
-        failed, result = pickle.load(process.stdout)
-    except (OSError, EOFError, pickle.UnpicklingError):
-        raise BadInput(_LOST) from None
-    if failed:
-        raise result
-    return result
-
-
-def _send(process: 'subprocess.Popen[bytes]', item: Any) -> None:
-    """Sends an item to a process. Raises BadInput if the process has ended."""
-    assert process.stdin is not None
-    try:
-        pickle.dump(item, process.stdin, pickle.HIGHEST_PROTOCOL)
-        process.stdin.flush()
-    except OSError:
-        raise BadInput(_LOST) from None
-
-
-def serve() -> None:
-    """Answers items from standard input on standard output: the main function of a process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    items, results = sys.stdin.buffer, os.fdopen(os.dup(1), 'wb')
-    os.dup2(2, 1)  # what the function prints must not mix with the results
-    function = pickle.load(items)
-    while True:
-        try:
-            item = pickle.load(items)
-        except (EOFError, pickle.UnpicklingError):  # the parent has ended
-            return
-        try:
-            answer = pickle.dumps((False, function(item)), pickle.HIGHEST_PROTOCOL)
-        except Exception as error:  # noqa: BLE001 (the parent raises it)
-            answer = pickle.dumps((True, error), pickle.HIGHEST_PROTOCOL)
-        try:
-            results.write(answer)
-            results.flush()
-        except BrokenPipeError:
-            os._exit(0)

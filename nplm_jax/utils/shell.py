@@ -17,7 +17,7 @@ def python_command() -> str:
     # Two environments may link to one interpreter: the folders have to be the same as well.
     if on_path and os.path.dirname(on_path) == folder and os.path.realpath(on_path) == os.path.realpath(sys.executable):
         return 'python'
-    return _shorten(sys.executable)
+    return sys.executable
 
 
 def nplm_command() -> list[str]:
@@ -26,8 +26,7 @@ def nplm_command() -> list[str]:
     if not installed:
         is_found = str(_ROOT) == os.getcwd() or _ROOT.name in ('site-packages', 'dist-packages')
         return [*([] if is_found else ['env', f'PYTHONPATH={_ROOT}']), python_command(), '-m', 'nplm_jax.cli']
-    on_path = shutil.which('nplm')
-    return ['nplm' if on_path == installed else _shorten(installed)]
+    return ['nplm' if shutil.which('nplm') == installed else installed]
 
 
 def command_line(words: Iterable[str | os.PathLike[str]]) -> str:
@@ -43,11 +42,3 @@ def open_closed_streams() -> None:
     for name in ('stdout', 'stderr'):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, 'w', encoding='utf-8'))
-
-
-def _shorten(path: str) -> str:
-    """Returns the path relative to the current folder where it lies inside it."""
-    try:
-        return str(pathlib.PurePath(path).relative_to(os.getcwd()))
-    except ValueError:
-        return path

@@ -6,7 +6,7 @@ import io
 import json
 import math
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nplm_jax.utils.io import write_atomically
@@ -15,14 +15,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def to_json(
-    values: Mapping[str, Any], convert_nonfinite: Callable[[float], Any] = lambda _: None, **options: Any
-) -> str:
-    """Serializes to JSON, which has no infinite or undefined numbers.
+def to_json(values: Mapping[str, Any], **options: Any) -> str:
+    """Serializes to JSON, which has no infinite or undefined numbers: null takes their place.
 
     Args:
         values: The object.
-        convert_nonfinite: Returns the value to write for an infinite or undefined number; null by default.
         **options: Further arguments of `json.dumps`.
     """
 
@@ -31,7 +28,7 @@ def to_json(
             return {k: convert(v) for k, v in value.items()}
         if isinstance(value, list):
             return [convert(v) for v in value]
-        return convert_nonfinite(value) if isinstance(value, float) and not math.isfinite(value) else value
+        return None if isinstance(value, float) and not math.isfinite(value) else value
 
     return json.dumps(convert(values), **options)
 

@@ -23,7 +23,7 @@ from nplm_jax.data.tokenizers.byte_level import ByteTokenizer, CharacterTokenize
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import RARE, Vocabulary
-from nplm_jax.models.ngram import arpa, class_ngram
+from nplm_jax.models.ngram import arpa
 from nplm_jax.runs import catalog, loading, reporting, workdir
 from nplm_jax.utils.errors import BadInput
 
@@ -32,7 +32,6 @@ WORDS = Vocabulary((RARE, 'the'), (0, 1))
 READERS = {
     'arpa': arpa.read,
     'vocabulary': vocabulary.load,
-    'classes': lambda path: class_ngram.load(path, WORDS),
     'metrics': reporting.read_metrics,
     'results': lambda path: results.read(path.parent, path.stem),
     'text': lambda path: corpora.load(corpus_settings('text', path)),
@@ -144,7 +143,6 @@ def test_a_path_that_can_be_none(path):
 LARGE = {  # how a line begins, and what fills it
     'arpa': (b'\\data\\\nngram 1=2\n\\1-grams:\n', [b'-1\tx', b'x y ', b'9', b' ', b'-0.1 a b ']),
     'vocabulary': (b'<rare>\t1\n', [b'x', b'9', b'\t', b'x\t', b' ']),
-    'classes': (b'the\t1\n', [b'x', b'9', b'\t1', b'\xc3\xa9']),
     'metrics': (b'{"step": 1, "epoch": 1, "seconds": 1}\n{"step": ', [b'[', b'9', b'"x', b' ']),
     'results': (b'{"a": ', [b'[', b'9', b'{"a":', b'-']),
 }
@@ -217,8 +215,6 @@ HEAD = b'\\data\\\nngram 1=1\n\\1-grams:\n-1\ta\n\\end\\\n'
         ('vocabulary', b'<rare>\t1\nth\xff\t2\n', ':2: not UTF-8 text (byte 2 of the line)'),
         ('vocabulary', b'<rare>\t1\nth\0\t2\n', ':2: binary, not text (byte 2 of the line is NUL)'),
         ('vocabulary', b'<rare>\t1\nthe\t2\nof\t1', ':3: expected word, tab, count'),
-        ('classes', b'<rare>\t1\nthe\t' + b'9' * 5000 + b'\n', ':2: expected word, tab, class number'),
-        ('classes', b'<rare>\t1\nthe\t18446744073709551616\n', ':2: expected word, tab, class number'),
         ('arpa', HEAD.replace(b'=1', b'=' + b'9' * 5000), ':2: not an ARPA file: expected ngram 1=SIZE'),
         ('arpa', b'\\data\\\n' + b''.join(b'ngram %d=0\n' % k for k in range(1, 10**5)), ':102: not an ARPA file'),
         ('arpa', HEAD.replace(b'\ta', b'\ta\0'), ':4: binary, not text'),

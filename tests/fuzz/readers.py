@@ -35,7 +35,7 @@ from nplm_jax.data.tokenizers import registry
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import RARE, Vocabulary
-from nplm_jax.models.ngram import arpa, class_ngram, counts, storage, unsmoothed
+from nplm_jax.models.ngram import arpa, counts, storage, unsmoothed
 from nplm_jax.runs import catalog, experiment, loading, packed, reporting, sweeps
 from nplm_jax.runs import workdir as run_folder
 from nplm_jax.runs.results import format_results
@@ -115,13 +115,6 @@ def read_vocabulary(folder: pathlib.Path, data: bytes) -> None:
     vocabulary.save(words, folder / 'again')
     assert _again(vocabulary.load, folder / 'again') == words and words.words[0] == RARE
     assert len(words.ids) == len(words)
-
-
-def read_classes(folder: pathlib.Path, data: bytes) -> None:
-    classes_V = class_ngram.load(_file(folder, data), WORDS)
-    assert classes_V.shape == (len(WORDS),) and classes_V.dtype == np.int64
-    class_ngram.save(classes_V, WORDS, folder / 'again')
-    np.testing.assert_array_equal(_again(class_ngram.load, folder / 'again', WORDS), classes_V)
 
 
 def read_model(folder: pathlib.Path, data: bytes) -> None:
@@ -331,7 +324,6 @@ def _config() -> bytes:
 READERS = [
     Reader('ARPA file', [ARPA], read_arpa),
     Reader('vocabulary.txt', [_text_lines(WORDS, WORDS.counts)], read_vocabulary),
-    Reader('classes.txt', [_text_lines(WORDS, (0, 1, 2, 1, 0, 2, 2))], read_classes),
     Reader(storage.MODEL_FILE, [_model()], read_model),
     Reader('packed model', [_packed()], read_packed),
     Reader('packed model, right checksum', [_packed()], functools.partial(read_packed, seal=True)),

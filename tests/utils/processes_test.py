@@ -4,6 +4,8 @@ import functools
 import operator
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -34,6 +36,16 @@ def test_an_error_of_the_function_is_raised_here():
 def test_a_killed_process_is_one_line():
     with pytest.raises(BadInput, match='a helper process was killed'):
         list(map_in_processes(_kill_self, [1, 2, 3], 2))
+
+
+def test_a_script_that_starts_processes_runs_once(tmp_path):
+    (script := tmp_path / 'script.py').write_text(
+        'import operator\n'
+        'from nplm_jax.utils.processes import map_in_processes\n'
+        'print(list(map_in_processes(operator.neg, range(3), 2)))\n'
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.stderr) == ('[0, -1, -2]\n', '')
 
 
 def _kill_self(item):

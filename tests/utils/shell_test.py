@@ -27,9 +27,6 @@ def test_python_is_named_so_where_the_shell_finds_this_one(environments, monkeyp
     assert shell.python_command() == 'python'
     monkeypatch.setenv('PATH', str(environments / 'two' / 'bin'))
     assert shell.python_command() == str(environments / 'one' / 'bin' / 'python3')
-    monkeypatch.setenv('PATH', '')
-    monkeypatch.chdir(environments)
-    assert shell.python_command() == os.path.join('one', 'bin', 'python3')
 
 
 def test_nplm_is_the_command_beside_this_python_or_the_module(environments, monkeypatch):
@@ -39,7 +36,7 @@ def test_nplm_is_the_command_beside_this_python_or_the_module(environments, monk
     monkeypatch.chdir(environments)  # where Python does not find a package that is not installed
     assert shell.nplm_command()[:2] == ['env', f'PYTHONPATH={shell._ROOT}']
     (nplm := environments / 'one' / 'bin' / 'nplm').touch(0o755)
-    assert shell.nplm_command() == [os.path.join('one', 'bin', 'nplm')]
+    assert shell.nplm_command() == [str(nplm)]
     monkeypatch.setenv('PATH', str(nplm.parent))
     assert shell.nplm_command() == ['nplm']
 

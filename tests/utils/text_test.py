@@ -11,7 +11,6 @@ pytestmark = pytest.mark.quick
 def test_json_has_no_infinite_number():
     values = {'a': [1.5, math.inf, {'b': math.nan}], 'c': -math.inf, 'd': 'inf'}
     assert to_json(values) == '{"a": [1.5, null, {"b": null}], "c": null, "d": "inf"}'
-    assert to_json(values, convert_nonfinite=str) == '{"a": [1.5, "inf", {"b": "nan"}], "c": "-inf", "d": "inf"}'
     assert null_to_inf(None) == math.inf and null_to_inf(3) == 3.0
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.utils.errors import BadInput, first_line
+from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import open_atomically, open_regular, parse_json
 from nplm_jax.utils.mapped_arrays import parts
 
@@ -64,17 +64,13 @@ def read(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
             while piece := file.read(_PIECE):
                 digest.update(piece)
             digest.update(_pack(header))
-            is_intact = digest.hexdigest() == expected
-        except (LookupError, TypeError, AttributeError, ValueError):  # not our file; BadInput is a ValueError
-            is_intact = False
-        if not is_intact:
-            raise BadInput(f'{path}: damaged (its checksum is wrong); delete it to estimate the model again')
-        del header[_METADATA], metadata[_DIGEST]
-        try:
+            if digest.hexdigest() != expected:
+                raise ValueError
+            del header[_METADATA], metadata[_DIGEST]
             data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8, offset=8 + size)
             return {name: _array(data, **entry) for name, entry in header.items()}, metadata
-        except (LookupError, TypeError, ValueError, OverflowError) as error:
-            raise BadInput(f'{path}: damaged, not the arrays of a model ({first_line(error)[:200]})') from None
+        except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
+            raise BadInput(f'{path}: damaged (its checksum is wrong); delete it to estimate the model again') from None
 
 
 def _pack(header: Mapping[str, Any]) -> bytes:

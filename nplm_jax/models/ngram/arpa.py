@@ -20,7 +20,7 @@ import numpy as np
 
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import sentence_marks
-from nplm_jax.models.ngram.backoff import BackoffModel
+from nplm_jax.models.ngram.backoff import BackoffModel, renumber
 from nplm_jax.models.ngram.counts import NgramTable, find
 from nplm_jax.models.ngram.sorting import sort_with_order
 from nplm_jax.utils.errors import BadInput
@@ -237,20 +237,14 @@ def _spell(key: int, ids: Mapping[str, int], keys: Sequence[np.ndarray]) -> str:
 
 def _without_unused_marks(model: BackoffModel, words: Sequence[str]) -> tuple[BackoffModel, Vocabulary]:
     """Removes `<s>` and `</s>` if they have probability zero and occur in no longer n-gram."""
-    keys, size = list(model.table.keys), len(words)
+    keys, size = model.table.keys, len(words)
     is_kept_V = np.ones(size, bool)
     for word in (i for i, name in enumerate(words) if name in SENTENCE_MARKS and np.isneginf(model.log_p[0][i])):
         begins = any(ngrams.start < ngrams.stop for ngrams in model.table.beginning_with(word)[1:])
         is_kept_V[word] = begins or any((longer % size == word).any() for longer in keys[1:])
     if not is_kept_V.all():
-        new_ids_V = np.cumsum(is_kept_V) - 1
-        keys[0], words = np.arange(is_kept_V.sum()), [*itertools.compress(words, is_kept_V)]
-        model.log_p[0], model.log_b[:1] = model.log_p[0][is_kept_V], [x[is_kept_V] for x in model.log_b[:1]]
-        for k, longer in enumerate(keys[1:], start=1):
-            contexts, last_words = np.divmod(longer, size)
-            contexts = new_ids_V[contexts] if k == 1 else contexts
-            keys[k] = contexts * len(words) + new_ids_V[last_words]
-        model = BackoffModel(NgramTable(len(words), tuple(keys)), model.log_p, model.log_b)
+        # One that goes takes the id of the word before it, which comes first and so keeps its numbers.
+        model, words = renumber(model, np.cumsum(is_kept_V) - 1), [*itertools.compress(words, is_kept_V)]
     return model, Vocabulary(tuple(words), (0,) * len(words))
 
 

@@ -81,14 +81,19 @@ class BackoffModel(LanguageModel):
 
 
 def renumber(model: BackoffModel, new_ids_V: np.ndarray) -> BackoffModel:
-    """Returns the same model with other ids of its words: `new_ids_V`, a permutation, has the new id of each."""
-    size = model.table.vocabulary_size
-    nodes, orders, keys = np.zeros(1, np.int64), [], []  # the new node of each n-gram; the old node of each new one
+    """Returns the same model with other ids of its words.
+
+    Args:
+        model: The model.
+        new_ids_V: The new id of each word, from 0 on without gaps. Words of one id become one word, with the numbers of
+            the first of them, and so do their n-grams.
+    """
+    size, new_size = model.table.vocabulary_size, int(new_ids_V.max()) + 1
+    nodes, keys, first = np.zeros(1, np.int64), [], []  # the new node of each n-gram; the old node of each new one
     for k in range(1, model.n + 1):
-        contexts, words = np.divmod(model.table.keys[k - 1], size)
-        packed = nodes[contexts] * size + np.asarray(new_ids_V, np.int64)[words]
-        orders.append(np.argsort(packed))
-        keys.append(packed[orders[-1]])
-        nodes = np.argsort(orders[-1])
-    log_p, log_b = ([array[i] for array, i in zip(arrays, orders)] for arrays in (model.log_p, model.log_b))
-    return BackoffModel(NgramTable(size, tuple(keys)), log_p, log_b)
+        packed = nodes[model.table.prefixes(k)] * new_size + new_ids_V[model.table.keys[k - 1] % size]
+        packed, indices, nodes = np.unique(packed, return_index=True, return_inverse=True)
+        keys.append(packed)
+        first.append(indices)
+    log_p, log_b = ([array[i] for array, i in zip(arrays, first)] for arrays in (model.log_p, model.log_b))
+    return BackoffModel(NgramTable(new_size, tuple(keys)), log_p, log_b)

@@ -18,8 +18,8 @@ from nplm_jax.models.language_model import LanguageModel, check_contexts
 from nplm_jax.models.ngram import kneser_ney
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import NgramCounts, check_ids, count, with_history
-from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import read_numbers, write_atomically
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import write_atomically
 
 CONTEXTS_PER_BLOCK = 4096  # contexts whose class probabilities are computed at once, which bounds the memory
 
@@ -58,7 +58,7 @@ class ClassNgram(LanguageModel):
             tokens_T: Ids of the stream.
             train: The words to count.
             n: The order.
-            classes_V: The class of each word, from `exchange` or `load`.
+            classes_V: The class of each word, from `exchange`.
 
         Raises:
             BadInput: See `counts.count`.
@@ -260,19 +260,3 @@ def renumber(classes_V: np.ndarray) -> np.ndarray:
 def save(classes_V: np.ndarray, vocabulary: Vocabulary, path: pathlib.Path) -> None:
     """Writes UTF-8 lines `word<TAB>class` in the order of the ids."""
     write_atomically(path, ''.join(f'{w}\t{c}\n' for w, c in zip(vocabulary.words, classes_V, strict=True)))
-
-
-def load(path: pathlib.Path, vocabulary: Vocabulary) -> np.ndarray:
-    """Reads a file of `save`.
-
-    Returns:
-        The class of each word, int64, V, renumbered.
-
-    Raises:
-        BadInput: A line is malformed or repeated (the message names file and line), or the words are not those of the
-            vocabulary in the order of their ids.
-    """
-    entries = list(read_numbers(path, 'class number'))
-    if [word for _, word, _ in entries] != list(vocabulary.words):
-        raise BadInput(f'{path}: its words are not those of the vocabulary; delete it to find the classes again')
-    return renumber(np.array([class_number for *_, class_number in entries]))

@@ -27,7 +27,7 @@ class NgramModel(NamedTuple):
     """A count-based model.
 
     Attributes:
-        fit: Estimates it from the training words of a dataset; may read and write files in a folder.
+        fit: Estimates it from the training words of a dataset; may write files into a folder.
         keys: The keys of `model.*` and `ngram.*` that it reads.
         reads_lines: Whether it can read a text line by line, as `corpus.context=line` asks.
         is_backoff: Whether it is a back-off model, which an ARPA file can hold.
@@ -90,14 +90,13 @@ def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> Languag
     Args:
         settings: The run's settings; `model.family` is a key of NGRAM_MODELS.
         data: The corpus, of which `read` makes what the run reads.
-        folder: The run's folder. Files that take minutes to compute are kept there, and read from it; large arrays are
-            unnamed files in it.
+        folder: The run's folder. The classes are written into it; large arrays are unnamed files in it.
 
     Returns:
         The model, in fewer bits if the settings say so.
 
     Raises:
-        BadInput: A setting does not fit the corpus, or a file in `folder` is malformed.
+        BadInput: A setting does not fit the corpus.
     """
     data = read(settings, data, folder)
     model = NGRAM_MODELS[settings.model.family].fit(settings, data, folder)
@@ -126,14 +125,13 @@ def _build_modified(settings: Settings, data: Dataset, folder: pathlib.Path) -> 
 
 
 def _build_class_ngram(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
-    """Estimates a class n-gram; the classes, which take minutes to find, are kept in `folder`."""
+    """Estimates a class n-gram, and writes the classes into `folder` for people to read."""
     tokens_T, train, n, size = _train_args(settings, data)
     num_classes = settings.ngram.classes
     require(num_classes <= size, 'ngram.classes', num_classes, f'must be {size:,}, the size of the vocabulary, or less')
-    path = folder / CLASSES_FILE
-    if not path.exists():
-        class_ngram.save(class_ngram.exchange(tokens_T, train, num_classes, size), data.vocabulary, path)
-    return class_ngram.ClassNgram.fit(tokens_T, train, n, class_ngram.load(path, data.vocabulary))
+    classes_V = class_ngram.exchange(tokens_T, train, num_classes, size)
+    class_ngram.save(classes_V, data.vocabulary, folder / CLASSES_FILE)
+    return class_ngram.ClassNgram.fit(tokens_T, train, n, classes_V)
 
 
 NGRAM_MODELS: dict[str, NgramModel] = {

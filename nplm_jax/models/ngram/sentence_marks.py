@@ -12,7 +12,7 @@ import numpy as np
 from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.models.ngram import pruning
-from nplm_jax.models.ngram.backoff import BackoffModel
+from nplm_jax.models.ngram.backoff import BackoffModel, renumber
 from nplm_jax.models.ngram.counts import NgramTable, find
 from nplm_jax.utils.errors import BadInput
 
@@ -82,7 +82,8 @@ def merge(path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary) -> tu
     stream = _without_begin(model)
     if vocabulary.words[-1] == BEGIN and _is_same(split(stream, merged)[0], model):
         return stream, merged
-    return _merge_ids(path, model, vocabulary, merged), merged
+    _check_marks(path, model.table, vocabulary.ids[BEGIN], vocabulary.ids[END])
+    return _merge_ids(model, vocabulary, merged), merged
 
 
 def line_beginnings(models: Sequence[BackoffModel], vocabulary: Vocabulary) -> list[BackoffModel]:
@@ -187,30 +188,24 @@ def _is_same(a: BackoffModel, b: BackoffModel) -> bool:
     )
 
 
-def _merge_ids(path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary, merged: Vocabulary) -> BackoffModel:
-    """Returns a model in which `<s>` and `</s>` are one word. `</s>` begins no n-gram, and `<s>` ends none.
-
-    Raises:
-        BadInput: They do.
-    """
-    first, last = vocabulary.ids[BEGIN], vocabulary.ids[END]
+def _merge_ids(model: BackoffModel, vocabulary: Vocabulary, merged: Vocabulary) -> BackoffModel:
+    """Returns a model in which `<s>` and `</s>` are one word. `</s>` begins no n-gram, and `<s>` ends none."""
     renamed = dict.fromkeys((BEGIN, END), PARAGRAPH_BOUNDARY)
-    new_ids = merged.encode(renamed.get(word, word) for word in vocabulary.words).astype(np.int64)
-    keys = [np.arange(len(merged))]
-    kept = [np.delete(np.arange(len(vocabulary)), first)]  # the old node of each new one, order by order
-    nodes, sentence_ends = new_ids, np.array([last])  # the new node of each old one; old nodes that end in </s>
-    for k in range(2, model.n + 1):
-        contexts, last_words = model.table.prefixes(k), model.table.keys[k - 1] % len(vocabulary)
-        if (last_words == first).any() or np.isin(contexts, sentence_ends).any():
+    result = renumber(model, merged.encode(renamed.get(word, word) for word in vocabulary.words))
+    mark = merged.ids[PARAGRAPH_BOUNDARY]
+    result.log_p[0][mark] = model.log_p[0][vocabulary.ids[END]]
+    for new_log_b, log_b in zip(result.log_b[:1], model.log_b):
+        new_log_b[mark] = log_b[vocabulary.ids[BEGIN]]
+    return result
+
+
+def _check_marks(path: pathlib.Path, table: NgramTable, begin: int, end: int) -> None:
+    """Raises BadInput if `<s>` ends an n-gram, or `</s>` stands before a word."""
+    ends = np.array([end])  # the n-grams that end in </s>
+    for k in range(2, table.n + 1):
+        last_words = table.keys[k - 1] % table.vocabulary_size
+        if (last_words == begin).any() or np.isin(table.prefixes(k), ends).any():
             raise BadInput(
                 f'{path}: {BEGIN} ends a {k}-gram, or {END} stands before a word; they cannot become one mark'
             )
-        packed = nodes[contexts] * len(merged) + new_ids[last_words]
-        kept.append(np.argsort(packed))
-        keys.append(packed[kept[-1]])
-        nodes, sentence_ends = np.argsort(kept[-1]), np.flatnonzero(last_words == last)
-    log_b = [array.copy() for array in model.log_b]
-    for array in log_b[:1]:
-        array[last] = array[first]
-    log_p, log_b = ([array[i] for array, i in zip(arrays, kept)] for arrays in (model.log_p, log_b))
-    return BackoffModel(NgramTable(len(merged), tuple(keys)), log_p, log_b)
+        ends = np.flatnonzero(last_words == end)

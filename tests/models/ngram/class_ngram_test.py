@@ -107,33 +107,10 @@ def test_classes_are_numbered_by_their_first_word():
     assert class_ngram.renumber(np.array([7, 2, 7, 9, 2])).tolist() == [0, 1, 0, 2, 1]
 
 
-def test_save_and_load(tmp_path):
+def test_the_classes_are_written_as_lines(tmp_path):
     path = tmp_path / 'classes.tsv'
     class_ngram.save(np.array([0, 1, 2, 1]), WORDS, path)
     assert path.read_text(encoding='utf-8') == '<rare>\t0\nthe\t1\ndog\t2\nran\t1\n'
-    assert class_ngram.load(path, WORDS).tolist() == [0, 1, 2, 1]
-    path.write_text('<rare>\t9\nthe\t5\ndog\t0\nran\t5\n', encoding='utf-8')
-    assert class_ngram.load(path, WORDS).tolist() == [0, 1, 2, 1]
-
-
-OTHER_WORDS = ': its words are not those of the vocabulary; delete it to find the classes again'
-
-
-@pytest.mark.parametrize(
-    'text, message',
-    [
-        ('<rare>\t0\nthe 1\n', ':2: expected word, tab, class number'),
-        ('<rare>\t0\nthe\t-1\n', ':2: expected word, tab, class number'),
-        ('<rare>\t0\nthe\t1\nthe\t2\n', ":3: 'the' is repeated"),
-        *((text, OTHER_WORDS) for text in ('<rare>\t0\ncat\t1\n', '<rare>\t0\nthe\t1\n', 'the\t0\n<rare>\t1\n')),
-    ],
-)
-def test_a_bad_file_is_named_with_its_line(tmp_path, text, message):
-    path = tmp_path / 'classes.tsv'
-    path.write_text(text, encoding='utf-8')
-    with pytest.raises(BadInput) as error:
-        class_ngram.load(path, WORDS)
-    assert str(error.value) == f'{path}{message}'
 
 
 @pytest.mark.slow

@@ -26,10 +26,3 @@ def test_every_family_is_estimated(family, tmp_path):
     assert model.n == 3
     log_p_BxV = model.next_word(np.arange(len(data.vocabulary))[:, None])
     np.testing.assert_allclose(np.exp(log_p_BxV.astype(np.float64)).sum(1), 1, atol=1e-6)
-
-
-def test_classes_are_found_once_and_then_read(tmp_path, monkeypatch):
-    settings, data = prepare('classes')
-    model = factory.estimate(settings, data, tmp_path)
-    monkeypatch.setattr(factory.class_ngram, 'exchange', None)
-    np.testing.assert_array_equal(factory.estimate(settings, data, tmp_path).classes_V, model.classes_V)

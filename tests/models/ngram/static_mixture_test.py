@@ -118,11 +118,3 @@ def test_a_mixture_of_a_model_with_itself_is_the_model():
     found = static_mixture.interpolate([model, model], [0.4, 0.6])
     for a, b in zip((*found.table.keys, *found.log_p, *found.log_b), (*model.table.keys, *model.log_p, *model.log_b)):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9)
-
-
-def test_mixing_in_blocks_is_mixing_at_once():
-    models = [fit(0, 1500), fit(1400, 3500, 3)]
-    at_once = static_mixture.interpolate(models, [0.5, 0.5])
-    blocks = static_mixture.interpolate(models, [0.5, 0.5], Scratch(block=100, in_memory=0))
-    for a, b in zip((*blocks.table.keys, *blocks.log_p), (*at_once.table.keys, *at_once.log_p), strict=True):
-        np.testing.assert_array_equal(a, b)
