@@ -6,7 +6,10 @@ import re
 from typing import NamedTuple
 
 import pytest
+from deleted_apps import DELETED, lost_names, went_with_an_app
 from small_world import SmallWorld
+
+from nplm_jax.cli.commands import all_commands
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [
@@ -74,8 +77,23 @@ def commands(code: str) -> list[str]:
 def why_not_run(command: str) -> str:
     """Returns why a command is not run, '' if it is."""
     missing = (f'needs {p}' for c, p in OPTIONAL.items() if c in command and importlib.util.find_spec(p) is None)
+    gone = ('needs an app that was deleted' for _ in [command] if uses_a_deleted_app(command))
     by_ci = ('.ci/run runs it' for start in RUN_BY_CI if command.startswith(start))
-    return next((reason for text, reason in NOT_RUN.items() if text in command), '') or next(missing, next(by_ci, ''))
+    return next((reason for text, reason in NOT_RUN.items() if text in command), '') or next(
+        missing, next(by_ci, next(gone, ''))
+    )
+
+
+def uses_a_deleted_app(code: str) -> bool:
+    """Whether a command or a program runs or imports what went with an app that was deleted."""
+    if not DELETED:
+        return False
+    known = {name.partition(' ')[0] for name in all_commands()}
+    commands = [name for name in re.findall(r'\bnplm (?!-)(\w+)', code) if name not in known]
+    flags = '--nbest' in code and 'score --nbest' not in all_commands()
+    modules = [m for m in re.findall(r'-m (experiments[.\w]+)', code) if went_with_an_app(f'{m.replace(".", "/")}.py')]
+    names = [name for name in lost_names() if re.search(rf'(nplm_jax\.|import .*)\b{name}\b', code)]
+    return bool(commands or flags or modules or names)
 
 
 @pytest.fixture(scope='session')
