@@ -77,11 +77,8 @@ def commands(code: str) -> list[str]:
 def why_not_run(command: str) -> str:
     """Returns why a command is not run, '' if it is."""
     missing = (f'needs {p}' for c, p in OPTIONAL.items() if c in command and importlib.util.find_spec(p) is None)
-    gone = ('needs an app that was deleted' for _ in [command] if uses_a_deleted_app(command))
     by_ci = ('.ci/run runs it' for start in RUN_BY_CI if command.startswith(start))
-    return next((reason for text, reason in NOT_RUN.items() if text in command), '') or next(
-        missing, next(by_ci, next(gone, ''))
-    )
+    return next((reason for text, reason in NOT_RUN.items() if text in command), '') or next(missing, next(by_ci, ''))
 
 
 def uses_a_deleted_app(code: str) -> bool:
@@ -105,6 +102,8 @@ def small_world(tmp_path_factory):
 
 @pytest.mark.parametrize('block', blocks(), ids=lambda block: block.place)
 def test_a_block_of_the_documentation_runs(block, small_world, tmp_path):
+    if uses_a_deleted_app(block.code):
+        pytest.skip('uses an app that was deleted')
     if block.language == 'python':
         (tmp_path / 'block.py').write_text(block.code)
         run = [] if why_not_run(block.code) else ['python block.py']
