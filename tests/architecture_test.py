@@ -59,7 +59,8 @@ def test_a_room_that_the_contract_does_not_name_is_seen(tmp_path):
 def imports(*packages):
     """Every module with the modules that it imports, anywhere in it."""
     graph = grimp.build_graph(*packages, cache_dir=None)
-    return {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    # The name of an app that was deleted is taken for one of the package that lists it.
+    return {module: graph.find_modules_directly_imported_by(module) - {module} for module in graph.modules}
 
 
 def test_no_modules_import_each_other_in_a_circle():

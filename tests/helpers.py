@@ -25,6 +25,7 @@ from nplm_jax.data.word_stream import WordStream
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.models.ngram import arpa
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.runs import loading
 from nplm_jax.training import step as step_lib
@@ -265,6 +266,17 @@ def outcome(folder: pathlib.Path) -> tuple[dict[str, float], int, list[bytes]]:
     results = json.loads((folder / 'results.json').read_text())
     _, _, model = loading.load(folder)
     return results['perplexity'], results['updates'], [np.asarray(p).tobytes() for p in jax.tree.leaves(model.params)]
+
+
+def write_arpa(run: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    """Writes the n-gram model of a run as an ARPA file."""
+    _, words, model = loading.load(run)
+    arpa.write(model, words, pathlib.Path(path))
+
+
+def random_contexts(vocabulary: vocabulary.Vocabulary, length: int = 3, number: int = 50) -> np.ndarray:
+    """Returns ids of words, contexts x words."""
+    return np.random.default_rng(0).integers(0, len(vocabulary), (number, length))
 
 
 def job_output(folder: pathlib.Path, kind: str) -> str:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from deleted_apps import went_with_an_app
 from studies import start
 
 from experiments.cheaper import table as cheaper
@@ -92,6 +93,8 @@ TABLES = [
 def test_the_tables_are_the_scripts_output(file, script, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     module, *words = script.split()
+    if went_with_an_app(f'experiments/{module.replace(".", "/")}.py'):
+        pytest.skip('it imports an app that was deleted')
     assert start(f'experiments.{module}', words) == 0
     assert capsys.readouterr().out in (ROOT / file).read_text()
 

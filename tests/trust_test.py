@@ -9,6 +9,7 @@ import pytest
 
 from configs import sentences
 from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli.commands import all_commands
 from nplm_jax.runs import catalog, experiment, keys, loading, packed
 from nplm_jax.training import optimizers
 from nplm_jax.utils import plugins
@@ -99,7 +100,7 @@ def test_listing_imports_nothing_even_of_named_modules(evil, nplm_command, tmp_p
     assert not (tmp_path / 'executed').exists()
 
 
-@pytest.mark.parametrize('command', ['mix', 'adapt', 'spell'])
+@pytest.mark.parametrize('command', sorted({'mix', 'adapt', 'spell'} & all_commands().keys()))
 def test_the_corpus_function_of_a_folder_is_not_called(command, evil, refusal, tmp_path):
     folders = [evil('counts', CHANGES['corpus.name'])]
     if command == 'mix':

@@ -4,13 +4,14 @@ import json
 
 import numpy as np
 import pytest
+from deleted_apps import of_app, require_app
+from helpers import write_arpa
 from texts import CHINESE, GERMAN, SCRIPTS, repeated
 
 from configs import text as text_config
-from nplm_jax.apps.explorer import view
-from nplm_jax.apps.export import huggingface
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import loaded_models
+from nplm_jax.cli.commands import all_commands
 from nplm_jax.data import vocabulary
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.data.vocabulary import RARE
@@ -128,6 +129,7 @@ def test_tokens_are_shown_with_their_blanks_and_bytes(runs, nplm_command):
 
 
 def test_neighbours_of_a_piece_are_asked_for_by_its_text(runs, nplm_command):
+    require_app('features')
     rows, stderr = nplm_command('features', runs / 'network', '--words=hat ␣hat qqq')
     assert [row.split()[1] for row in rows[2:]] == ['hat', '␣hat'] and stderr == ['not in the vocabulary: qqq']
     assert rows[2].split('|')[2] == rows[3].split('|')[2]  # no piece is hat without a blank
@@ -150,6 +152,7 @@ def test_scores_are_of_the_same_text_without_a_note(runs, monkeypatch, nplm_comm
 
 
 def test_alternatives_are_ranked(runs, monkeypatch, nplm_command):
+    require_app('decoding')
     lists = '1 ||| 而人生人 ||| 0\n1 ||| 人人生而自由 ||| 0'
     rows, stderr = score(monkeypatch, nplm_command, runs / 'chinese', lists, '--nbest')
     assert stderr == [] and rows[0].startswith('1 ||| 人人生而自由')
@@ -173,8 +176,8 @@ def test_runs_of_another_tokenizer_are_refused(runs, fails):
 
 def test_nothing_is_unknown(runs, fails):
     message = 'nothing is unknown to a run with corpus.tokens=bytes: there is no spelling to train or to use'
-    for arguments in (['spell', runs / 'bytes'], ['generate', runs / 'bytes', '--open']):
-        assert message in fails(*arguments)
+    for command in sorted({'spell', 'generate'} & all_commands().keys()):
+        assert message in fails(command, runs / 'bytes', *(['--open'] if command == 'generate' else []))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +195,7 @@ def test_a_mistake_is_one_line(runs, fails, arguments, message):
 
 
 def test_an_arpa_file_of_pieces_comes_back_the_same(runs, nplm_command, monkeypatch, tmp_path):
-    nplm_command('export', runs / 'german', '--to=arpa', f'--output={tmp_path / "german.arpa"}')
+    write_arpa(runs / 'german', tmp_path / 'german.arpa')
     nplm_command(
         'import', 'arpa', tmp_path / 'german.arpa', f'--workdir={tmp_path / "run"}', '--vocabulary', runs / 'german'
     )
@@ -205,7 +208,7 @@ def test_an_arpa_file_of_pieces_comes_back_the_same(runs, nplm_command, monkeypa
 
 @pytest.mark.parametrize('name', RUNS)
 def test_the_explorer_appends_and_drops_tokens(runs, name):
-    models = loaded_models.load_models([str(runs / name)])
+    view, models = of_app('explorer.view'), loaded_models.load_models([str(runs / name)])
     text = ''
     for step in range(8):
         tokens = models.tokenize(text, '')
@@ -233,7 +236,7 @@ def test_a_text_without_blanks_names_the_tokens_for_it(tmp_path, capsys):
 def test_a_line_of_hugging_faces_model_begins_and_ends_with_the_line_end(runs, tmp_path):
     pytest.importorskip('safetensors', reason='pip install safetensors')
     settings, words, model = loading.load(runs / 'network')
-    huggingface.write_folder(model, words, settings, tmp_path / 'hf')
+    of_app('export.huggingface').write_folder(model, words, settings, tmp_path / 'hf')
     read = lambda name: json.loads((tmp_path / 'hf' / name).read_text())  # noqa: E731
     (line_end,) = LineStart.of(words).prefix
     generation = read('generation_config.json')
@@ -247,7 +250,7 @@ def test_hugging_faces_model_of_pieces_gives_the_same_ids_and_probabilities(runs
     torch = pytest.importorskip('torch', reason='pip install torch')
     transformers = pytest.importorskip('transformers', reason='pip install transformers')
     settings, words, model = loading.load(runs / 'network')
-    huggingface.write_folder(model, words, settings, tmp_path / 'hf')
+    of_app('export.huggingface').write_folder(model, words, settings, tmp_path / 'hf')
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / 'hf', trust_remote_code=True)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / 'hf', trust_remote_code=True)
     text = f'{GERMAN}{HOSTILE}\n{"".join(SCRIPTS.values())}'

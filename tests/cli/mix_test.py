@@ -5,6 +5,8 @@ import re
 
 import numpy as np
 import pytest
+from deleted_apps import of_app
+from helpers import write_arpa
 
 import nplm_jax
 from configs import sentences
@@ -74,8 +76,10 @@ MIXED = {
     'generate': lambda pair: cli.main(['generate', *pair]),
     'mix': lambda pair: cli.main(['mix', '--to=arpa', f'--output={pair[0]}/x', '--weights=0.5,0.5', *pair]),
     'compare': lambda pair: cli.main(['compare', *pair, f'--text={pair[0]}/config.json', '--weights=0.5,0.5']),
-    'surprisal': lambda pair: nplm_jax.surprisal({name: nplm_jax.load(name) for name in pair}, ['he']),
-    'kenlm': lambda pair: nplm_jax.kenlm.Model(pair),
+    'surprisal': lambda pair: of_app('surprisal.frames.surprisal')(
+        {name: nplm_jax.load(name) for name in pair}, ['he']
+    ),
+    'kenlm': lambda pair: of_app('kenlm.model.Model')(pair),
 }
 
 
@@ -95,8 +99,8 @@ def test_runs_of_one_vocabulary_and_several_tokenizers_are_not_mixed(mixed, orde
 
 def test_an_arpa_file_is_mixed_as_the_run_beside_it_cuts_a_sentence_whatever_their_order(pair_of_tokenizers, tmp_path):
     run, file = str(pair_of_tokenizers[0]), str(tmp_path / 'lm.arpa')
-    cli.main(['export', run, '--to=arpa', f'--output={file}'])
-    scores = [nplm_jax.kenlm.Model(pair).score('he was kind.') for pair in ([run, file], [file, run])]
+    write_arpa(run, file)
+    scores = [of_app('kenlm.model.Model')(pair).score('he was kind.') for pair in ([run, file], [file, run])]
     assert scores[0] == pytest.approx(scores[1], abs=1e-5)
 
 
@@ -121,7 +125,7 @@ def test_a_model_over_other_words_is_mixed_after_the_import_that_its_refusal_nam
     with pytest.raises(SystemExit):
         cli.main(['mix', str(folders / 'add_delta'), str(tmp_path / 'small')])
     advice = re.search('; `(nplm import arpa FILE --workdir=DIR --vocabulary=.*)` gives', lines()[1][-1])
-    nplm_command('export', tmp_path / 'small', '--to=arpa', f'--output={tmp_path}/small.arpa')
+    write_arpa(tmp_path / 'small', tmp_path / 'small.arpa')
     words = advice[1].replace('FILE', f'{tmp_path}/small.arpa').replace('DIR', f'{tmp_path}/imported').split()
     nplm_command(*words[1:])
     mixed = json.loads('\n'.join(nplm_command('mix', folders / 'add_delta', tmp_path / 'imported', '--json')[0]))
@@ -224,7 +228,7 @@ def test_what_cannot_become_one_arpa_file_is_one_line(folders, tmp_path, lines):
 
 def test_an_imported_file_with_the_words_in_another_order_is_mixed_into_one_arpa_file(folders, tmp_path, nplm_command):
     run = folders / 'backoff'
-    nplm_command('export', run, '--to=arpa', f'--output={tmp_path}/a.arpa')
+    write_arpa(run, tmp_path / 'a.arpa')
     head, unigrams, rest = re.fullmatch(
         r'(.*?1-grams:\n)(.*?\n)(\n.*)', (tmp_path / 'a.arpa').read_text(), re.DOTALL
     ).groups()

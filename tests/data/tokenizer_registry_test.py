@@ -6,6 +6,7 @@ import json
 import sys
 
 import pytest
+from deleted_apps import require_app
 from helpers import corpus_settings
 
 from configs import text as text_config
@@ -74,12 +75,16 @@ def test_a_new_kind_of_token_trains_scores_and_generates(train, call):
     assert json.loads(output)['lines'][0]['words'] == list('the cat')
     output = call('', 'generate', folder, '--prompt=The c', '--words=5', '--samples=2')
     assert all(line.startswith('the c') and len(line.replace('<p>', '').replace('<text>', '')) <= 10 for line in output)
-    header, first, *_ = (line.split('\t') for line in call('The cat', 'surprisal', folder))
-    assert dict(zip(header, first))['tokens'] == 't h e'
     with pytest.raises(BadInput, match='^tokens=.words.: does not apply to a model of corpus.tokens=letters'):
         words.tokenizer.reading('words')
     with pytest.raises(BadInput, match='^--to=hf: cannot write a tokenizer of corpus.tokens=letters'):
         words.tokenizer.to_hf(words.ids)
+
+
+def test_surprisal_has_the_new_kind_of_token(train, call):
+    require_app('surprisal')
+    header, first, *_ = (line.split('\t') for line in call('The cat', 'surprisal', train('letters')))
+    assert dict(zip(header, first))['tokens'] == 't h e'
 
 
 def test_commands_follow_the_saved_rules_and_another_text_is_refused(train, call):

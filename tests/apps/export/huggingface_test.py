@@ -6,12 +6,10 @@ import json
 import jax
 import numpy as np
 import pytest
-from helpers import SENSES, corpus_settings, make_model, small_settings
+from helpers import SENSES, make_model, small_settings
 
 from nplm_jax.apps.export import huggingface
 from nplm_jax.data import vocabulary
-from nplm_jax.data.corpora import make_tokenizer
-from nplm_jax.data.tokenizers.hf import special_tokens
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import loading
 from nplm_jax.utils.errors import BadInput
@@ -191,41 +189,3 @@ def test_what_the_folder_cannot_hold_is_one_line(changes, has, tmp_path):
     message = str(error.value)
     assert message.startswith('--to=hf: writes model.family=nplm, residual, rnn,') and message.endswith(f'not {has}')
     assert not (tmp_path / 'folder').exists()
-
-
-# --- the tokenizer ---------------------------------------------------------------------------------------
-
-TEXT = (
-    "The Dog's well-known 3.14, 1990's don’t-say “it”\t(50% off)\n\n21st -3 $5 9:30 U.S. e\u0301 a_b x.1 1.x 5-a <p>"
-    " dog’s `` x '' 中文 state-of-the-art the dog \" ' , . x<p>. <rare>s <pad>"
-)
-
-
-@pytest.mark.parametrize('name, tokens', [('text', 'words'), ('text', 'whitespace'), ('brown', 'words')])
-@pytest.mark.parametrize(
-    'choices', [(True, True, True), (False, True, False), (True, False, True), (False, False, False)]
-)
-def test_the_tokenizer_cuts_a_text_as_ours_does(name, tokens, choices):
-    pytest.importorskip('tokenizers', reason='pip install tokenizers')
-    keys = dict(zip(('lowercase', 'split_possessive', 'numbers'), map(bool, choices)))
-    settings = corpus_settings(name, tokens=tokens, **keys)
-    kind = '' if name == 'text' else 'whitespace'  # text that is tokenized already
-    ours = make_tokenizer(settings)
-    (cut,) = ours.reading(kind).tokenize([TEXT], ())
-    for unused in ('‘’“”', '\'"`“”', '’‘"“”', ''):  # one way to write quotation marks, another one, Brown's, all
-        kept = (word for word in cut if not set(word) & set(unused) and word != '<pad>')
-        words = vocabulary.build(['<p>', *kept])
-        tokenizer = ours.to_hf(words.ids)
-        text = TEXT if unused else TEXT.replace("''", '').replace('``', '')
-        (expected,) = ours.reading(kind).tokenize([text], words.ids)
-        assert tokenizer.encode(text).ids == words.encode(expected).tolist()
-
-
-def test_a_text_without_marks_begins_after_the_rare_word():
-    assert special_tokens({'a', 'b'})['bos_token'] == '<rare>'
-
-
-def test_a_vocabulary_with_the_padding_symbol_is_refused():
-    pytest.importorskip('tokenizers', reason='pip install tokenizers')
-    with pytest.raises(BadInput, match='^--to=hf: the vocabulary has the word <pad>'):
-        make_tokenizer(corpus_settings('text')).to_hf({'<rare>': 0, '<pad>': 1})

@@ -5,10 +5,10 @@ import itertools
 
 import numpy as np
 import pytest
+from deleted_apps import of_app
 
 from configs import sentences
 from configs import text as text_config
-from nplm_jax import kenlm
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.data import brown, vocabulary
 from nplm_jax.inference import scoring
@@ -154,6 +154,7 @@ def test_score_kenlm_and_the_exported_file_give_one_number(small, tmp_path, fami
     _, known, model = loading.load(tmp_path / 'run')
     arpa.write(model, known, tmp_path / 'model.arpa')
     again, words = sentence_marks.merge(tmp_path / 'model.arpa', *arpa.read(tmp_path / 'model.arpa'))
+    kenlm = of_app('kenlm.model')
     readers = kenlm.Model(tmp_path / 'run'), kenlm.Model(tmp_path / 'model.arpa')
     texts = ['w1 w3', 'w2', 'w1 w4 w9 w21 w3', 'w0 unknown w5']
     ids = [np.append(known.encode(text.split()), known.ids['<p>']) for text in texts]
