@@ -287,7 +287,7 @@ WRONG = [
     ),
     ({}, {'frame': 'the dog'}, "frame='str': must be a pandas or a Polars frame, or a list of words"),
     ({}, {'frame': []}, 'the list: no row'),
-    ({}, {'punctuation': 'none'}, "punctuation='none': must be one of 'attached', 'word'"),
+    ({}, {'punctuation': 'none'}, "punctuation='none': must be one of attached, word"),
     ({}, {'spillover': -1}, 'spillover=-1: must be 0 or a larger whole number'),
     ({}, {'context': ['a']}, "context=['a']: must be a text; empty for none"),
     ({}, {'weights': [1.0]}, 'weights=[1.0]: belong to two models or more'),
