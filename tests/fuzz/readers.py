@@ -27,7 +27,7 @@ import numpy as np
 from configs import sentences
 from experiments import results, study
 from nplm_jax import config as config_lib
-from nplm_jax.apps.decoding import decode, npz
+from nplm_jax.apps.decoding import decode
 from nplm_jax.cli import score
 from nplm_jax.data import corpora, vocabulary, wikitext2
 from nplm_jax.data.sources import Piece
@@ -171,7 +171,7 @@ def read_emissions(folder: pathlib.Path, data: bytes) -> None:
     path = _file(folder, data, 'emissions.npz')
     arrays = decode.read_emissions(argparse.Namespace(emissions=str(path)), 4)
     np.savez(folder / 'again.npz', **arrays)
-    again = _again(npz.read, 'again', folder / 'again.npz')
+    again = _again(decode.read_emissions, argparse.Namespace(emissions=str(folder / 'again.npz')), 4)
     assert again.keys() == arrays.keys() and all(np.array_equal(again[name], arrays[name]) for name in arrays)
 
 
