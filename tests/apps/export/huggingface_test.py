@@ -9,9 +9,9 @@ import pytest
 from helpers import SENSES, corpus_settings, make_model, small_settings
 
 from nplm_jax.apps.export import huggingface
+from nplm_jax.apps.export.huggingface import special_tokens
 from nplm_jax.data import vocabulary
 from nplm_jax.data.corpora import make_tokenizer
-from nplm_jax.data.tokenizers.hf import special_tokens
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import loading
 from nplm_jax.utils.errors import BadInput
