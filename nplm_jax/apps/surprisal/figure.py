@@ -9,7 +9,6 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -46,8 +45,20 @@ def draw(
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(hspace=0.1))
     all_axes = figure.subplots(len(panels), 1, sharey=True, squeeze=False)[:, 0]
     for axes, (title, panel) in zip(all_axes, panels):
-        bits = {name: np.asarray(bits_W)[panel] for name, bits_W in surprisals.items()}
-        _draw_panel(axes, [stimuli.words[row] for row in panel], bits, [in_vocabulary[row] for row in panel])
+        words = [stimuli.words[row] for row in panel]
+        widths = np.array(list(map(_width, words)))
+        places = np.cumsum(widths) - widths / 2
+        axes.set_prop_cycle(color=_COLORS)
+        for name, bits_W in surprisals.items():
+            bits = np.asarray(bits_W)[panel]
+            finite = np.where(np.isfinite(bits), bits, np.nan)
+            axes.plot(places, finite, 'o-', markersize=4, linewidth=1.4, label=name, clip_on=False)
+        axes.set_xticks(places, words, fontsize=9, parse_math=False)
+        axes.tick_params(axis='x', length=0, labelbottom=True)
+        for tick, row in zip(axes.get_xticklabels(), panel):
+            tick.set_color('black' if in_vocabulary[row] else _UNKNOWN)
+        axes.grid(axis='y', alpha=0.3)
+        axes.spines[['top', 'right', 'left']].set_visible(False)
         axes.set_title(title, loc='left', fontsize=9, fontweight='bold', parse_math=False)
         axes.set_xlim(0, width)
     all_axes[0].set_ylim(0, None)
@@ -74,20 +85,3 @@ def _panels(stimuli: Stimuli) -> Iterator[tuple[str, list[int]]]:
 
 def _width(word: str) -> int:
     return max(len(word), _MIN_WIDTH) + 2
-
-
-def _draw_panel(
-    axes: Axes, words: Sequence[str], surprisals: Mapping[str, np.ndarray], in_vocabulary: Sequence[bool]
-) -> None:
-    widths = np.array(list(map(_width, words)))
-    places = np.cumsum(widths) - widths / 2
-    axes.set_prop_cycle(color=_COLORS)
-    for name, bits in surprisals.items():
-        finite = np.where(np.isfinite(bits), bits, np.nan)
-        axes.plot(places, finite, 'o-', markersize=4, linewidth=1.4, label=name, clip_on=False)
-    axes.set_xticks(places, words, fontsize=9, parse_math=False)
-    axes.tick_params(axis='x', length=0, labelbottom=True)
-    for tick, known in zip(axes.get_xticklabels(), in_vocabulary):
-        tick.set_color('black' if known else _UNKNOWN)
-    axes.grid(axis='y', alpha=0.3)
-    axes.spines[['top', 'right', 'left']].set_visible(False)
