@@ -70,8 +70,6 @@ class Options:
         for key, values in CHOICES.items():
             if getattr(self, key) != getattr(Options, key):
                 require_one_of(key, getattr(self, key), values)
-        is_text = self.context is None or isinstance(self.context, str)
-        require(is_text, 'context', self.context, 'must be a text; empty for none')
         is_count = isinstance(self.spillover, int) and self.spillover >= 0
         require(is_count, 'spillover', self.spillover, 'must be 0 or a larger whole number')
 

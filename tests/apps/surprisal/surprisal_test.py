@@ -289,7 +289,6 @@ WRONG = [
     ({}, {'frame': []}, 'the list: no row'),
     ({}, {'punctuation': 'none'}, "punctuation='none': must be one of attached, word"),
     ({}, {'spillover': -1}, 'spillover=-1: must be 0 or a larger whole number'),
-    ({}, {'context': ['a']}, "context=['a']: must be a text; empty for none"),
     ({}, {'weights': [1.0]}, 'weights=[1.0]: belong to two models or more'),
     ({'b': loaded(MODELS['gru'])}, {'weights': [1.0]}, 'weights=[1.0]: must be 2 numbers, one a model'),
     ({'b': loaded(MODELS['gru'])}, {'weights': [0.7, 0.7]}, 'weights=[0.7, 0.7]: must be 0 or more each, and sum to'),
