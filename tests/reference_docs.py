@@ -162,6 +162,7 @@ def _imported(path: pathlib.Path) -> set[str]:
 # The tests of modules that no test imports, or that others name better than their imports do.
 THROUGH_OTHERS = {
     'cli/__main__': 'tests/cli/main_test.py',
+    'data/tokenizers/hf': 'tests/apps/export/huggingface_test.py',
     'apps/decoding/decode': 'tests/apps/decoding/decoding_test.py',
     'apps/adaptive/command': 'tests/apps/adaptive/adapt_test.py',
     'apps/decoding/decoder': 'tests/apps/decoding/decoding_test.py',

@@ -165,7 +165,7 @@ def read_emissions(folder: pathlib.Path, data: bytes) -> None:
     path = _file(folder, data, 'emissions.npz')
     arrays = of_app('decoding.decode').read_emissions(argparse.Namespace(emissions=str(path)), 4)
     np.savez(folder / 'again.npz', **arrays)
-    again = _again(of_app('decoding.npz.read'), 'again', folder / 'again.npz')
+    again = _again(of_app('decoding.decode').read_emissions, argparse.Namespace(emissions=str(folder / 'again.npz')), 4)
     assert again.keys() == arrays.keys() and all(np.array_equal(again[name], arrays[name]) for name in arrays)
 
 

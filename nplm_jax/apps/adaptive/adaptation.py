@@ -3,6 +3,7 @@
 Dims: T words of a stream.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -79,12 +80,14 @@ def adapt(
         if 'ngram_cache' in methods:
             if not caches:
                 watch('n-gram cache: choosing')
-                caches['n-gram cache'], chosen = choose_ngram_cache(data, tuning, static[name])
+                candidates = _grid(functools.partial(NgramCache, len(data.vocabulary)), NGRAM_CACHE)
+                caches['n-gram cache'], chosen = choose(candidates, data.tokens_T, tuning, static[name])
             measure(f'{name} + n-gram cache', {name: static[name], **caches}, chosen)
         own = {}
         if network and 'neural_cache' in methods:
             watch(f'{name} + neural cache: choosing')
-            own['neural cache'], values = choose_neural_cache(network, data.tokens_T, tuning, static[name])
+            candidates = _grid(functools.partial(NeuralCache, network), NEURAL_CACHE)
+            own['neural cache'], values = choose(candidates, data.tokens_T, tuning, static[name])
             measure(f'{name} + neural cache', {name: static[name], **own}, values)
         if network and 'dynamic' in methods:
             watch(f'{name}, dynamic evaluation: choosing')
@@ -128,19 +131,6 @@ def choose(
             return math.inf
 
     return min(candidates, key=perplexity)
-
-
-def choose_ngram_cache(data: Dataset, span: Span, beside: LanguageModel) -> TunedModel:
-    """Returns the n-gram cache that predicts `span` best together with a model."""
-    candidates = _grid(lambda *values: NgramCache(len(data.vocabulary), *values), NGRAM_CACHE)
-    return choose(candidates, data.tokens_T, span, beside)
-
-
-def choose_neural_cache(
-    model: NeuralLanguageModel, tokens_T: np.ndarray, span: Span, beside: LanguageModel
-) -> TunedModel:
-    """Returns the neural cache of a network's hidden units that predicts `span` best together with a model."""
-    return choose(_grid(lambda *values: NeuralCache(model, *values), NEURAL_CACHE), tokens_T, span, beside)
 
 
 def choose_dynamic(model: NeuralLanguageModel, tokens_T: np.ndarray, train: Span, span: Span) -> TunedModel:

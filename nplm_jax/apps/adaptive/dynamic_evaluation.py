@@ -16,19 +16,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nplm_jax.apps.adaptive.adaptive_model import AdaptiveModel
 from nplm_jax.data.corpora import Span
 from nplm_jax.models.body import by_example
-from nplm_jax.models.language_model import LanguageModel, check_contexts
 from nplm_jax.models.network import Network
-from nplm_jax.models.neural import DecodingState, NeuralLanguageModel, ReadState, jit_float32, read, stream_blocks
-from nplm_jax.models.ngram.counts import with_history
+from nplm_jax.models.neural import NeuralLanguageModel, ReadState, jit_float32, read, stream_blocks
 from nplm_jax.outputs.output_layer import Params
 
 SEGMENTS = 16  # adjacent segments that measure one stretch of the training words
 EPSILON = 10.0  # e, as a multiple of the mean of sqrt(MS): the rows of rare words have almost no gradient
 
 
-class DynamicEvaluation(LanguageModel):
+class DynamicEvaluation(AdaptiveModel):
     """A network whose parameters change with each segment of the stream.
 
     Attributes:
@@ -39,43 +38,23 @@ class DynamicEvaluation(LanguageModel):
         segment: Words of a segment.
     """
 
-    n = None
-
     def __init__(
         self, model: NeuralLanguageModel, root_mean_squares: Params, rate: float, decay: float, segment: int
     ) -> None:
         self.model, self.root_mean_squares = model, root_mean_squares
         self.rate, self.decay, self.segment = rate, decay, segment
+        self.vocabulary_size = model.network.vocabulary_size
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score_span`. The parameters at the start of the span are the trained ones."""
         # Whole segments: those before the span fill the state.
         num_static = min(-(-self.model.network.body.burn_in // self.segment), span.start // self.segment)
         first = span.start - num_static * self.segment
-        log_p_T = np.asarray(self._read(tokens_T, Span(first, span.stop), num_static)[1]).reshape(-1)
-        return log_p_T[span.start - first : span.stop - first]
-
-    def _read(
-        self, tokens_T: np.ndarray, span: Span, num_static: int = 0
-    ) -> tuple[tuple[Params, ReadState], jax.Array]:
-        """Returns parameters and state after the segments of a span, and log P of each word, segments x B."""
-        blocks = stream_blocks(self.model.network, tokens_T, span, self.segment)
+        blocks = stream_blocks(self.model.network, tokens_T, Span(first, span.stop), self.segment)
         rates = jnp.float32(self.rate), jnp.float32(self.decay)
         trained = self.model.network, self.model.params, self.root_mean_squares
-        return _read_segments(*trained, rates, *blocks, num_static)
-
-    def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """See `LanguageModel.next_word`. The network adapts to the whole segments of each context."""
-        contexts_BxN = check_contexts(contexts_BxN)
-        num_read = contexts_BxN.shape[1] // self.segment * self.segment
-        rows = []
-        for words_N in contexts_BxN:
-            (params, state), _ = self._read(words_N, Span(0, num_read))
-            # The last word that was read is that before the last predicted one.
-            rest_L = with_history(words_N, Span(num_read, len(words_N)), 1)
-            adapted = NeuralLanguageModel(self.model.network, params)
-            rows.append(np.asarray(adapted.read(DecodingState(state, {}), rest_L[None].astype(np.int32))[0])[0, -1])
-        return np.stack(rows)
+        log_p_T = np.asarray(_score_segments(*trained, rates, *blocks, num_static)).reshape(-1)
+        return log_p_T[span.start - first : span.stop - first]
 
 
 def root_mean_square_gradients(
@@ -92,9 +71,12 @@ def root_mean_square_gradients(
     """
     stretch = SEGMENTS * segment
     num_stretches = min(-(-num_segments // SEGMENTS), max(1, len(span) // stretch))
-    starts = [span.start + i * (len(span) - stretch) // num_stretches for i in range(num_stretches)]
-    stretches = [stream_blocks(model.network, tokens_T, Span(first, first + stretch), segment) for first in starts]
-    return _root_mean_squares(model.network, model.params, *jax.tree.map(lambda *parts: np.stack(parts), *stretches))
+    sums = jax.tree.map(jnp.zeros_like, model.params)
+    for i in range(num_stretches):
+        first = span.start + i * (len(span) - stretch) // num_stretches
+        blocks = stream_blocks(model.network, tokens_T, Span(first, first + stretch), segment)
+        sums = _add_squared_gradients(model.network, model.params, sums, *blocks)
+    return jax.tree.map(lambda total: np.sqrt(total / (num_stretches * SEGMENTS)), sums)
 
 
 def _segment_loss(
@@ -110,25 +92,21 @@ _gradients = jax.value_and_grad(_segment_loss, has_aux=True)
 
 
 @jit_float32
-def _root_mean_squares(
-    network: Network, params: Params, states_S: ReadState, ids_SxLxB: jax.Array, targets_SxLxB: jax.Array
+def _add_squared_gradients(
+    network: Network, params: Params, sums: Params, state: ReadState, ids_SxB: jax.Array, targets_SxB: jax.Array
 ) -> Params:
-    def read_stretch(sums: Params, blocks: tuple[ReadState, jax.Array, jax.Array]) -> tuple[Params, None]:
-        def read_segment(carry: tuple, words: tuple[jax.Array, ...]) -> tuple[Any, None]:
-            state, sums = carry
-            (_, (state, _)), grads = _gradients(params, network, state, *words)
-            return (state, jax.tree.map(lambda total, g: total + jnp.square(g), sums, grads)), None
+    """Returns the sums with the squared gradients of consecutive segments."""
 
-        state, *words = blocks
-        return jax.lax.scan(read_segment, (state, sums), tuple(words))[0][1], None
+    def read_segment(carry: tuple[ReadState, Params], words: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+        state, sums = carry
+        (_, (state, _)), grads = _gradients(params, network, state, *words)
+        return (state, jax.tree.map(lambda total, g: total + jnp.square(g), sums, grads)), None
 
-    sums, _ = jax.lax.scan(read_stretch, jax.tree.map(jnp.zeros_like, params), (states_S, ids_SxLxB, targets_SxLxB))
-    num_segments = ids_SxLxB.shape[0] * ids_SxLxB.shape[1]
-    return jax.tree.map(lambda total: jnp.sqrt(total / num_segments), sums)
+    return jax.lax.scan(read_segment, (state, sums), (ids_SxB, targets_SxB))[0][1]
 
 
 @jit_float32
-def _read_segments(
+def _score_segments(
     network: Network,
     params: Params,
     root_mean_squares: Params,
@@ -137,8 +115,8 @@ def _read_segments(
     ids_SxB: jax.Array,
     targets_SxB: jax.Array,
     num_static: jax.Array | int,
-) -> tuple[tuple[Params, ReadState], jax.Array]:
-    """Reads consecutive segments, of which the first do not change the parameters. See `DynamicEvaluation._read`."""
+) -> jax.Array:
+    """Returns log P of the words of consecutive segments, S x B; the first segments do not change the parameters."""
     rate, decay = rates
     num_params = sum(rms.size for rms in jax.tree.leaves(root_mean_squares))
     mean = sum(jnp.sum(rms) for rms in jax.tree.leaves(root_mean_squares)) / num_params
@@ -155,4 +133,4 @@ def _read_segments(
         step = functools.partial(update, is_adaptive=number >= num_static)
         return (jax.tree.map(step, adapted, params, grads, root_mean_squares), state), -nll_B
 
-    return jax.lax.scan(read_segment, (params, state), (ids_SxB, targets_SxB, jnp.arange(len(ids_SxB))))
+    return jax.lax.scan(read_segment, (params, state), (ids_SxB, targets_SxB, jnp.arange(len(ids_SxB))))[1]

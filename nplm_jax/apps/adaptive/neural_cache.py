@@ -1,8 +1,7 @@
 """The neural cache: a word that followed a similar state is likely to follow again. Mix it with its network.
 
 P(w_t) is proportional to the sum over the last words w_i = w of exp(s cos(f_i, f_t)), where f_t are the network's
-features from which it predicts w_t. Dims: T words of a span, B words of a block, R remembered words, D features, V
-vocabulary, N words of a context.
+features from which it predicts w_t. Dims: T words of a span, B words of a block, R remembered words, D features.
 
 References:
     Grave, Joulin and Usunier, Improving neural language models with a continuous cache, 2017 (with f_i . f_t).
@@ -14,12 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nplm_jax.apps.adaptive.adaptive_model import AdaptiveModel
 from nplm_jax.data.corpora import Span
-from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.models.body import by_example
-from nplm_jax.models.language_model import LanguageModel, check_contexts
 from nplm_jax.models.network import Network
-from nplm_jax.models.neural import NeuralLanguageModel, ReadState, jit_float32, read, start_state, stream_blocks
+from nplm_jax.models.neural import NeuralLanguageModel, ReadState, jit_float32, read, stream_blocks
 from nplm_jax.outputs.output_layer import Params
 
 Cache = tuple[
@@ -28,7 +26,7 @@ Cache = tuple[
 BLOCK = 256  # words that are compared with the remembered words at once
 
 
-class NeuralCache(LanguageModel):
+class NeuralCache(AdaptiveModel):
     """A language model that repeats words. A word that it does not remember has probability zero.
 
     Attributes:
@@ -37,10 +35,9 @@ class NeuralCache(LanguageModel):
         sharpness: s: 0 counts the words as a unigram cache does.
     """
 
-    n = None
-
     def __init__(self, model: NeuralLanguageModel, num_remembered: int, sharpness: float) -> None:
         self.model, self.num_remembered, self.sharpness = model, num_remembered, sharpness
+        self.vocabulary_size = model.network.vocabulary_size
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score_span`. The cache holds the words before the span, too."""
@@ -49,21 +46,6 @@ class NeuralCache(LanguageModel):
         inputs = *blocks, self.num_remembered, jnp.float32(self.sharpness)
         log_p_T = np.asarray(_score_stream(self.model.network, self.model.params, *inputs)).reshape(-1)
         return log_p_T[span.start - start : span.stop - start]
-
-    def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """See `LanguageModel.next_word`."""
-        contexts_BxN = check_contexts(contexts_BxN)
-        log_p_BxV = np.empty((len(contexts_BxN), self.model.network.vocabulary_size), np.float32)
-        for log_p_V, words_N in zip(log_p_BxV, contexts_BxN):
-            words = np.append(RARE_ID, words_N).astype(np.int32)
-            before = start_state(self.model.network, 1)
-            features_LxD = np.asarray(_read_unit_features(self.model.network, self.model.params, before, words)[0])
-            first = max(0, len(words_N) - self.num_remembered)
-            weights_R = np.exp(self.sharpness * (features_LxD[first:-1] @ features_LxD[-1]).astype(np.float64))
-            p_V = np.bincount(words_N[first:], weights_R, len(log_p_V))
-            with np.errstate(divide='ignore'):
-                log_p_V[:] = np.log(p_V / p_V.sum()) if len(weights_R) else -np.log(len(log_p_V))
-        return log_p_BxV
 
 
 @jit_float32

@@ -13,12 +13,15 @@ weights as flags.
 
 import argparse
 import sys
+import tokenize
 from collections.abc import Sequence
 
 from nplm_jax.cli.parser import Parser
-from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand, read_lines
+from nplm_jax.utils.errors import BadInput, first_line, require
+from nplm_jax.utils.io import expand, open_regular, read_lines
+from nplm_jax.utils.zips import open_zip
 
+_MAX_UTTERANCES = 100_000
 _ROUNDS = 2  # of --tune: search, tune on what was found, search again
 
 
@@ -104,11 +107,23 @@ def read_lexicon(path: str, tokens: Sequence[str]) -> dict[str, list[list[str]]]
 
 def read_emissions(flags: argparse.Namespace, num_tokens: int) -> dict[str, object]:
     """Returns the emissions by utterance. Raises BadInput for a file that is damaged, empty or of other tokens."""
-    from nplm_jax.apps.decoding import decoder, npz
+    import numpy as np
 
-    arrays = npz.read(f'--emissions={flags.emissions!r}', expand('--emissions', flags.emissions))
+    from nplm_jax.apps.decoding import decoder
+
+    arrays: dict[str, object] = {}
+    name, path = f'--emissions={flags.emissions!r}', expand('--emissions', flags.emissions)
+    with open_regular(name, path) as file, open_zip(f'{name}: cannot be read', file, _MAX_UTTERANCES) as archive:
+        for entry in archive.infolist():
+            utterance = entry.filename.removesuffix('.npy')
+            with archive.open(entry) as member:
+                try:
+                    array = np.lib.format.read_array(member, allow_pickle=False)
+                except (ValueError, MemoryError, SyntaxError, tokenize.TokenError) as error:
+                    raise BadInput(f'{name}: {utterance!r} cannot be read ({first_line(error)})') from None
+            arrays[utterance] = decoder.check_emissions(f'--emissions: {utterance}', array, num_tokens)
     require(bool(arrays), '--emissions', flags.emissions, 'holds no utterance')
-    return {name: decoder.check_emissions(f'--emissions: {name}', x, num_tokens) for name, x in arrays.items()}
+    return arrays
 
 
 def read_references(flags: argparse.Namespace, utterances: dict[str, object]) -> dict[str, list[str]]:

@@ -5,9 +5,8 @@
     decoder = decoding.Decoder(kenlm.Model('runs/brown-lstm'), tokens, lexicon, decoding.Weights(1.5, 0.5))
     best = decoder.decode(emissions)[0]
 
-The score of a hypothesis is the log-probability of its
-alignment (or the sum over alignments), plus `lm_weight` times that of its words and of the end of the sentence, plus
-`word_score` for each word; all logarithms are natural.
+The score of a hypothesis is the log-probability of its best alignment, plus `lm_weight` times that of its words and of
+the end of the sentence, plus `word_score` for each word; all logarithms are natural.
 
 Dims: F frames, N tokens.
 """
@@ -49,7 +48,7 @@ class Hypothesis:
     Attributes:
         words: Its words.
         score: The total.
-        emission: Log-probability of its tokens: of the best alignment, or with `log_add` of all together.
+        emission: Log-probability of its best alignment.
         log_p: Log P of its words and of the end, by the model.
     """
 
@@ -74,7 +73,6 @@ class Decoder:
         beam_size: int = 50,
         beam_size_token: int = 20,
         beam_threshold: float = 25.0,
-        log_add: bool = False,
     ) -> None:
         """Prepares the search.
 
@@ -88,7 +86,6 @@ class Decoder:
             beam_size: The most hypotheses that are kept after each frame.
             beam_size_token: The most tokens that continue a hypothesis.
             beam_threshold: How far below the best hypothesis others are kept.
-            log_add: Whether the alignments of a hypothesis are added up; by default the best one counts.
 
         Raises:
             BadInput: flashlight-text is missing, a token is, or the lexicon is empty, has other tokens, or spells more
@@ -106,7 +103,10 @@ class Decoder:
         known = model is None or any(word in model for word in lexicon)
         require(known, 'lexicon', next(iter(lexicon)), 'no word of it is in the vocabulary of the model')
         self.words, self.num_tokens = list(lexicon), len(tokens)
-        self._model = _make_model(flashlight.LM, flashlight.LMState, model, self.words)
+        if model is None:
+            self._model = flashlight.ZeroLM()
+        else:
+            self._model = _make_model(flashlight.LM, flashlight.LMState, model, self.words)
         trie = flashlight.Trie(len(tokens), places[silence])
         start = self._model.start(False)
         homophones: dict[tuple[str, ...], list[str]] = {}
@@ -124,9 +124,8 @@ class Decoder:
         trie.smear(flashlight.SmearingMode.MAX)
         scores = (beam_threshold, weights.lm_weight, weights.word_score, -math.inf, 0.0)  # unknown words, silence
         options = flashlight.LexiconDecoderOptions(
-            beam_size, beam_size_token, *scores, log_add, flashlight.CriterionType.CTC
+            beam_size, beam_size_token, *scores, False, flashlight.CriterionType.CTC
         )
-        self._weights, self._log_add = weights, log_add
         self._search = flashlight.LexiconDecoder(
             options, trie, self._model, places[silence], places[blank], -1, [], False
         )
@@ -141,57 +140,36 @@ class Decoder:
             BadInput: They have another shape, or a number that is no log-probability.
         """
         emissions_FxN = check_emissions('emissions', emissions_FxN, self.num_tokens)
-        self._model.forget()
         results = self._search.decode(emissions_FxN.ctypes.data, *emissions_FxN.shape)
         found: dict[tuple[str, ...], Hypothesis] = {}
         for result in results:
             words = tuple(self.words[i] for i in result.words if i >= 0)
-            score, emission = result.score, result.emittingModelScore
-            if self._log_add:  # results of the same words end in different tokens
-                score = float(np.logaddexp(found[words].score, score)) if words in found else score
-                emission = score - self._weights.lm_weight * result.lmScore - self._weights.word_score * len(words)
-            elif words in found:
-                continue
-            found[words] = Hypothesis(words, score, emission, result.lmScore)
-        return sorted(found.values(), key=lambda hypothesis: -hypothesis.score)
+            # Results of the same words end in different tokens; the best comes first.
+            found.setdefault(words, Hypothesis(words, result.score, result.emittingModelScore, result.lmScore))
+        return list(found.values())
 
 
-def _make_model(base: Any, make_state: Any, model: kenlm.Model | None, words: Sequence[str]) -> Any:
+def _make_model(base: Any, make_state: Any, model: kenlm.Model, words: Sequence[str]) -> Any:
     """Returns a model as flashlight's `LM`: log P of words by their places in the lexicon."""
 
     class Model(base):
-        def __init__(self) -> None:
-            super().__init__()
-            self._begin = kenlm.State()
-            if model is not None:
-                model.BeginSentenceWrite(self._begin)
-            self.forget()
-
-        def forget(self) -> None:
-            """Drops the states of the last search."""
-            self._states: dict[Any, Any] = {}
-            self._read: dict[Any, tuple[Any, float]] = {}
-
         def start(self, start_with_nothing: bool) -> Any:
-            state = make_state()
-            self._states[state] = self._begin
+            """Returns the state at the beginning of a search, and drops those of the last one."""
+            state, begin = make_state(), kenlm.State()
+            model.BeginSentenceWrite(begin)
+            self._read = {state: (begin, 0.0)}
             return state
 
         def score(self, state: Any, word: int) -> tuple[Any, float]:
             after = state.child(word)
             if after not in self._read:
-                if model is None:
-                    self._read[after] = after, 0.0
-                else:
-                    self._states[after] = out = kenlm.State()
-                    log10_p = model.BaseScore(self._states[state], words[word], out)
-                    self._read[after] = after, max(log10_p * _LOG_10, -1e30)
-            return self._read[after]
+                out = kenlm.State()
+                log10_p = model.BaseScore(self._read[state][0], words[word], out)
+                self._read[after] = out, max(log10_p * _LOG_10, -1e30)
+            return after, self._read[after][1]
 
         def finish(self, state: Any) -> tuple[Any, float]:
-            if model is None:
-                return state, 0.0
-            return state, model.BaseScore(self._states[state], END, kenlm.State()) * _LOG_10
+            return state, model.BaseScore(self._read[state][0], END, kenlm.State()) * _LOG_10
 
     return Model()
 

@@ -18,7 +18,7 @@ import numpy as np
 from nplm_jax.cli.loaded_models import load_models
 from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.scoring import LOG_10, LineStart
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import BadInput
 
 try:
     from lm_eval.api.model import LM
@@ -43,8 +43,6 @@ class NplmLM(LM):
             **_ignored: What the harness gives every model, such as `device` and `batch_size`.
         """
         super().__init__()
-        removed = _ignored.get('context')
-        require(removed is None, 'context', removed, 'is no argument any more: a text is read after <p>')
         loaded = load_models(str(run).split('+'), str(weights).replace(';', ','))
         self._loaded, self._vocabulary, self._model = loaded, loaded.vocabulary, loaded.mixture
         self._start, self._seed = LineStart.of(loaded.vocabulary), seed

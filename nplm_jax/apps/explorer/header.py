@@ -16,11 +16,7 @@ KEYS = {
     '↑ ↓': 'in the text field: choose a word of the framed list',
     'Enter': 'in the text field: append the chosen word',
 }
-THEMES = {  # by the value of `ui.dark_mode`: the icon, what it says, and the next value
-    None: ('brightness_auto', 'colours as the system has them', False),
-    False: ('light_mode', 'light colours', True),
-    True: ('dark_mode', 'dark colours', None),
-}
+NEXT_THEME = {None: False, False: True, True: None}  # by the value of `ui.dark_mode`: the system's colours, light, dark
 ICON = 'flat round'  # what a button is that shows an icon alone
 
 
@@ -61,19 +57,13 @@ def _keys() -> ui.dialog:
 def _theme_button() -> None:
     """Lays out a button that goes from the system's colours to light and dark; the browser keeps the choice."""
 
-    def show(value: bool | None) -> None:
-        icon, label, _ = THEMES[value]
-        dark.set_value(value)
-        button.props(f'icon={icon} aria-label="{label}"')
-        tooltip.set_text(label)
-
     def choose_next() -> None:
-        show(THEMES[dark.value][-1])
+        dark.set_value(NEXT_THEME[dark.value])
         ui.run_javascript(f'localStorage.setItem("theme", "{json.dumps(dark.value)}")')
 
-    dark = ui.dark_mode()
-    with ui.button(on_click=choose_next).props(ICON).classes('theme') as button:
-        tooltip = ui.tooltip('')
-    show(None)
-    ui.on('theme', lambda event: show(event.args))
+    dark, label = ui.dark_mode(None), 'light or dark colours, or those of the system'
+    ui.button(icon='contrast', on_click=choose_next).props(f'{ICON} aria-label="{label}"').classes('theme').tooltip(
+        label
+    )
+    ui.on('theme', lambda event: dark.set_value(event.args))
     ui.run_javascript('emitEvent("theme", JSON.parse(localStorage.getItem("theme")))')

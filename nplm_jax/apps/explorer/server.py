@@ -1,7 +1,6 @@
 """Serves the explorer's page."""
 
 import contextlib
-import logging
 
 from nicegui import Client, app, ui
 
@@ -11,22 +10,9 @@ from nplm_jax.apps.explorer.hosts import Gate
 from nplm_jax.apps.explorer.page import ExplorerPage
 from nplm_jax.apps.explorer.state import PageState
 from nplm_jax.cli.loaded_models import LoadedModels
-from nplm_jax.utils.errors import BadInput, first_line
+from nplm_jax.utils.errors import BadInput
 
 FAVICON = '📖'
-_LOGGERS = ('asyncio', 'nicegui', 'engineio.server', 'socketio.server')
-
-
-class _OneLine(logging.Filter):
-    """Reports a message of a visitor that cannot be handled in one line, without the traceback."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Shortens a record that has an exception; passes all."""
-        if record.exc_info and record.exc_info[1] is not None:
-            error, record.exc_info, record.exc_text = record.exc_info[1], None, None
-            what = f'{type(error).__name__}: {first_line(error)}'[:200]
-            record.msg, record.args = f'a message of a visitor cannot be handled ({what})', ()
-        return True
 
 
 def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: bool) -> None:
@@ -42,8 +28,6 @@ def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: b
             state, problem = PageState(), f'the link cannot be restored: {error}'
         ExplorerPage(models, kind, state, maps, beginnings).build(problem)
 
-    for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_OneLine())
     maps = {name: feature_map.project(C_VxM) for name, C_VxM in models.word_features()}
     beginnings = view.examples(models)
     view.predict(models, models.vocabulary.words[:1], 1)  # compiles, before the first visitor comes

@@ -15,7 +15,6 @@ from nplm_jax.inference import generation
 from nplm_jax.inference.generation import Choice
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import ContextBins, Mixture
-from nplm_jax.utils.errors import require
 
 BLOCK = 256  # the text is padded to a multiple of it, so that scoring compiles once and not for each length
 REPLACEMENT = '\ufffd'  # where bytes are no UTF-8
@@ -119,7 +118,6 @@ def explain(
         k: How many expected words each explanation lists.
         weights_M: The mixture's weights; see `predict`.
     """
-    require(0 <= position < len(words), 'position', position, f'must be one of the {len(words)} words')
     ids = tuple(models.encode_prompt(words).tolist())
     place = len(ids) - len(words) + position
     explanations = []
@@ -154,7 +152,7 @@ def continue_text(
     """
     model = models.with_mixture()[index][1]
     if isinstance(model, Mixture) and weights_M is not None:
-        model = Mixture(model.models, _normalize(models, weights_M)[None], ContextBins())
+        model = Mixture(model.models, np.array([weights_M]) / sum(weights_M), ContextBins())
     ids_BxT = generation.sample(model, models.encode_prompt(words), count, samples, choice, seed)
     return [models.vocabulary.tokenizer.decode(models.vocabulary.decode(ids_T)) for ids_T in ids_BxT]
 
@@ -206,16 +204,8 @@ def describe_probability(p: float) -> str:
 
 def _likeliest(models: LoadedModels, log_p_V: np.ndarray, k: int) -> WeightedWords:
     """Returns the k likeliest words with their probabilities."""
-    require(k >= 1, 'k', k, 'must be 1 or more')
     best_K = np.argsort(-log_p_V, kind='stable')[:k]
     return list(zip(models.show(best_K), np.exp(log_p_V[best_K]).tolist()))
-
-
-def _normalize(models: LoadedModels, weights_M: Sequence[float]) -> np.ndarray:
-    """Returns a visitor's weights, float64, M; they sum to one. Raises BadInput if they cannot."""
-    fit = len(weights_M) == len(models.models) and all(np.isfinite(weights_M)) and min(weights_M) >= 0 < sum(weights_M)
-    require(fit, 'weights', weights_M, f'give {len(models.models)} numbers, 0 or more, one of them above 0')
-    return np.array(weights_M, np.float64) / sum(weights_M)
 
 
 def _with_mixture(
@@ -225,8 +215,9 @@ def _with_mixture(
     named = list(zip(models.names, log_p))
     if len(named) == 1:
         return named
+    weights = weights_M or initial_weights(models)
     with np.errstate(divide='ignore'):  # a weight may be 0
-        log_weights_M = np.log(_normalize(models, weights_M or initial_weights(models)))
+        log_weights_M = np.log(np.array(weights) / sum(weights))
     return [('mixture', np.logaddexp.reduce([w + x for w, x in zip(log_weights_M, log_p)])), *named]
 
 

@@ -6,7 +6,6 @@ Dims: V words, N context words, M features a word, P = N * M, K hidden units, B 
 import io
 import json
 import pathlib
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -72,7 +71,7 @@ def write_onnx(model: LanguageModel, vocabulary: Vocabulary, settings: Settings,
         'nplm',
         [onnx.helper.make_tensor_value_info('contexts', onnx.TensorProto.INT64, ['B', network.body.num_context])],
         [onnx.helper.make_tensor_value_info('log_probabilities', onnx.TensorProto.FLOAT, ['B', len(vocabulary)])],
-        [onnx.numpy_helper.from_array(array, name) for name, array in _constants(arrays_of(model), network).items()],
+        [onnx.numpy_helper.from_array(array, name) for name, array in _constants(model, network).items()],
     )
     opsets = [onnx.helper.make_opsetid('', _ONNX_OPSET)]
     proto = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_ONNX_IR, producer_name='nplm-jax')
@@ -94,6 +93,7 @@ def _metadata(vocabulary: Vocabulary, settings: Settings) -> dict[str, str]:
 
 def _nodes(network: Any) -> list[tuple[str, list[str], str, dict[str, Any]]]:
     """Returns the operators of y = b + W x + U tanh(d + H x) and its log-softmax: type, inputs, output, options."""
+    by_columns = {'transB': 1}  # Gemm then computes x A^T + c, for the rows x of a batch
     nodes: list[tuple[str, list[str], str, dict[str, Any]]] = [
         ('Gather', ['contexts', 'most_recent_first'], 'recent_BxN', {'axis': 1}),
         ('Gather', ['C_VxM', 'recent_BxN'], 'e_BxNxM', {'axis': 0}),
@@ -101,31 +101,22 @@ def _nodes(network: Any) -> list[tuple[str, list[str], str, dict[str, Any]]]:
     ]
     y = 'b_V'
     if network.body.direct:
-        nodes += [('MatMul', ['x_BxP', 'W_PxV'], 'Wx_BxV', {}), ('Add', ['Wx_BxV', y], 'direct_BxV', {})]
+        nodes.append(('Gemm', ['x_BxP', 'W_VxP', y], 'direct_BxV', by_columns))
         y = 'direct_BxV'
     if network.body.h:
         nodes += [
-            ('MatMul', ['x_BxP', 'H_PxK'], 'Hx_BxK', {}),
-            ('Add', ['Hx_BxK', 'd_K'], 'o_BxK', {}),
+            ('Gemm', ['x_BxP', 'H_KxP', 'd_K'], 'o_BxK', by_columns),
             ('Tanh', ['o_BxK'], 'a_BxK', {}),
-            ('MatMul', ['a_BxK', 'U_KxV'], 'Ua_BxV', {}),
-            ('Add', ['Ua_BxV', y], 'y_BxV', {}),
+            ('Gemm', ['a_BxK', 'U_VxK', y], 'y_BxV', by_columns),
         ]
         y = 'y_BxV'
     return [*nodes, ('LogSoftmax', [y], 'log_probabilities', {'axis': 1})]
 
 
-def _constants(arrays: Mapping[str, np.ndarray], network: Any) -> dict[str, np.ndarray]:
-    """Returns the arrays that the graph holds; matrices as they multiply rows of a batch."""
-    constants = {
+def _constants(model: LanguageModel, network: Any) -> dict[str, np.ndarray]:
+    """Returns the arrays that the graph holds."""
+    return {
+        **arrays_of(model),
         'most_recent_first': np.arange(network.body.num_context)[::-1].astype(np.int64),
         'shape_of_x': np.array([-1, network.body.num_context * network.body.m], np.int64),
     }
-    for name, array in arrays.items():
-        letter, _, shape = name.partition('_')
-        if letter in 'WHU':
-            rows, columns = shape.split('x')
-            constants[f'{letter}_{columns}x{rows}'] = np.ascontiguousarray(array.T)
-        else:
-            constants[name] = array
-    return constants

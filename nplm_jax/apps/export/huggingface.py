@@ -6,14 +6,15 @@ cell.
 
 import json
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from nplm_jax.apps.export.arrays import describe_softmax, import_safetensors
 from nplm_jax.config import Settings
-from nplm_jax.data.tokenizers.hf import PAD, special_tokens
+from nplm_jax.data.tokenizers.hf import PAD
+from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, RARE
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
@@ -68,6 +69,20 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
     write_atomically(folder / 'generation_config.json', _to_json({**ids, 'use_cache': False}))
     write_atomically(folder / MODEL_FILE.name, MODEL_FILE.read_text(encoding='utf-8'))
     write_atomically(folder / 'config.json', _to_json(_config(network, family)))
+
+
+def special_tokens(known: Collection[str]) -> dict[str, str]:
+    """Returns the special tokens by their role in a tokenizer.
+
+    A text begins after the paragraph mark, as a line does in every command, and where there is none after <rare>, which
+    is what networks read before the first word. The end of a text is the next paragraph mark.
+
+    Args:
+        known: The tokens of the vocabulary.
+    """
+    roles = {'unk_token': RARE, 'pad_token': PAD}
+    marks = {'bos_token': PARAGRAPH_BOUNDARY, 'eos_token': PARAGRAPH_BOUNDARY}
+    return roles | (marks if PARAGRAPH_BOUNDARY in known else {'bos_token': RARE})
 
 
 def _to_json(values: Mapping[str, Any]) -> str:

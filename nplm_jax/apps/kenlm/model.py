@@ -12,6 +12,7 @@
 Dims: S states, V words.
 """
 
+import copy
 import functools
 import os
 import pathlib
@@ -29,11 +30,10 @@ from nplm_jax.models.mixture import normalize_weights
 from nplm_jax.models.ngram import arpa, sentence_marks
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.runs import catalog, loading, packed
-from nplm_jax.utils.errors import require
+from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 
-Path = str | bytes | os.PathLike[str]
-_PATHS = (str, bytes, os.PathLike)
+Path = str | bytes | os.PathLike
 _WORD = re.compile(r'[^ \t\n\r\v\f]+')  # KenLM splits at no other blanks
 
 
@@ -68,13 +68,8 @@ class State:
     def __hash__(self) -> int:
         return hash(self._key())
 
-    def __copy__(self) -> 'State':
-        state = State()
-        state._reader, state._context = self._reader, self._context
-        return state
-
     def __deepcopy__(self, memo: dict[int, Any]) -> 'State':
-        return self.__copy__()
+        return copy.copy(self)  # of the same model
 
 
 class Model:
@@ -97,10 +92,9 @@ class Model:
         Raises:
             BadInput: No model can be loaded, the models have different words, or the weights do not fit.
         """
-        is_one = isinstance(path, _PATHS)
-        paths: list[Any] = [path] if is_one else list(path) if isinstance(path, Sequence) else []
-        allowed = 'must be the path of an ARPA file or a run, or a list of such paths'
-        require(bool(paths) and all(isinstance(p, _PATHS) for p in paths), 'path', path, allowed)
+        is_one = isinstance(path, Path)
+        paths = [path] if isinstance(path, Path) else list(path)
+        require(bool(paths), 'path', path, 'must be the path of an ARPA file or a run, or a list of such paths')
         self._names = [os.path.abspath(_find(p)) for p in paths]
         self._weights = weights
         self.path: bytes | list[bytes] = os.fsencode(self._names[0]) if is_one else [*map(os.fsencode, self._names)]
@@ -127,16 +121,14 @@ class Model:
         self, sentence: str | bytes, bos: bool = True, eos: bool = True
     ) -> Iterator[tuple[float, int, bool]]:
         """Returns log10 P, length of the n-gram and `is unknown` of each word, as `score` and `BaseFullScore` do."""
-        ids = [self._ids.get(word, RARE_ID) for word in self._split(_text('sentence', sentence))]
+        context = self._reader.begin if bos else self._reader.null
+        for word in self._split(_text(sentence)):
+            word_id = self._ids.get(word, RARE_ID)
+            yield *self._reader.score(context, word_id), word_id == RARE_ID
+            context = self._reader.after(context, word_id)
         if eos:
-            require(self._end is not None, 'eos', eos, 'this model has no mark at the end of sentences: give eos=False')
-        return self._full_scores(self._reader.begin if bos else self._reader.null, ids, eos)
-
-    def _full_scores(self, context: Context, ids: Sequence[int], eos: bool) -> Iterator[tuple[float, int, bool]]:
-        for word in ids:
-            yield *self._reader.score(context, word), word == RARE_ID
-            context = self._reader.after(context, word)
-        if eos and self._end is not None:
+            if self._end is None:
+                raise BadInput('eos=True: this model has no mark at the end of sentences: give eos=False')
             yield *self._reader.score(context, self._end), False
 
     def perplexity(self, sentence: str | bytes) -> float:
@@ -167,26 +159,21 @@ class Model:
 
         What `BaseScore` returns for each word, except that `<s>`, which no word is followed by, has probability zero.
         """
-        require(not isinstance(states, State), 'states', states, 'must be a list of states')
         contexts = [self._read(state) for state in states]
         return self._reader.next_words(contexts) if contexts else np.zeros((0, len(self.vocabulary)), np.float32)
 
     def _id(self, word: str) -> int:
-        return self._ids.get(word if isinstance(word, str) else _text('word', word), RARE_ID)
+        return self._ids.get(_text(word), RARE_ID)
 
     def _read(self, state: State) -> Context:
-        """Returns the context of a state. Raises BadInput if it is none, or of another model."""
-        if not isinstance(state, State) or state._reader is not self._reader:
-            require(isinstance(state, State), 'state', state, 'must be a nplm_jax.kenlm.State')
-            require(
-                state._reader is None, 'state', state, 'another model has written it; each model has its own states'
-            )
+        """Returns the context of a state. Raises BadInput if it is of another model."""
+        if state._context is None:
             return self._reader.null
-        assert state._context is not None
+        allowed = 'another model has written it; each model has its own states'
+        require(state._reader is self._reader, 'state', state, allowed)
         return state._context
 
     def _write(self, state: State, context: Context) -> None:
-        require(isinstance(state, State), 'state', state, 'must be a nplm_jax.kenlm.State')
         state._reader, state._context = self._reader, context
 
     def __contains__(self, word: str) -> bool:
@@ -274,7 +261,5 @@ def _mix(names: Sequence[str], parts: Sequence[_Part], weights: Sequence[float] 
     return _Part(MixtureReader([part.reader for part in parts], weights_M, ids_MxV), words, end, split)
 
 
-def _text(name: str, value: str | bytes) -> str:
-    """Returns a text. Raises BadInput unless it is one."""
-    require(isinstance(value, (str, bytes)), name, value, 'must be a string')
+def _text(value: str | bytes) -> str:
     return value.decode('utf-8', 'replace') if isinstance(value, bytes) else value

@@ -13,21 +13,15 @@ Writes the table with more columns: the tokens that the word was cut into, its l
 the vocabulary and how it was scored; for each run surprisal_RUN (the sum over the word's tokens), entropy_RUN (of the
 next word, before this one), entropy_reduction_RUN and rank_RUN. docs/reference/measurement.md says what each is.
 --figure=FILE.png draws the surprisal of each word, one panel per item.
-
---format=lm-zoo writes a row for each token instead, in the columns of `lm-zoo get-surprisals`: sentence_id, token_id,
-token and surprisal, of one run or of a mixture. --format=pangoling writes the table of words of one run or of a
-mixture for R: columns without the name of the run, such as `surprisal` and `surprisal_prev1`, and `pred`, the natural
-logarithm of P(word), which is what pangoling's causal_words_pred returns.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nplm_jax.cli.parser import Parser
-from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 
 if TYPE_CHECKING:
@@ -64,19 +58,10 @@ def main(argv: Sequence[str]) -> None:
     named = {name: (settings, models.vocabulary, model) for name, settings, model in rows}
     if flags.weights:
         named['mixture'] = models.settings[0], models.vocabulary, models.mixture
-    table: dict[str, Sequence[Any]]
-    if flags.format == 'lm-zoo':
-        table = {**measurement.measure_tokens(list(named.values())[-1], stimuli, options, spelled)}
-    else:
-        if flags.format == 'pangoling':
-            columns = measurement.measure_one(list(named.values())[-1], stimuli, options, spelled)
-        else:
-            columns = measurement.measure(named, stimuli, options, spelled)
-        if not spelled and not models.vocabulary.tokenizer.is_lossless:
-            models.warn_unknown(
-                ' '.join([columns['starts_after'][0] if flags.context else '', *columns['tokens']]).split()
-            )
-        table = {**stimuli.columns, **columns}
+    columns = measurement.measure(named, stimuli, options, spelled)
+    if not spelled and not models.vocabulary.tokenizer.is_lossless:
+        models.warn_unknown(' '.join([columns['starts_after'][0] if flags.context else '', *columns['tokens']]).split())
+    table = {**stimuli.columns, **columns}
     if flags.figure:
         from nplm_jax.apps.surprisal import figure
 
@@ -85,7 +70,7 @@ def main(argv: Sequence[str]) -> None:
         notes.append(figure.draw(stimuli, surprisals, columns['in_vocabulary'], path))
     sys.stderr.writelines(f'{note}\n' for note in notes if note)
     if output:
-        stimulus_files.write(output, table, text_columns=(stimuli.names.word, 'tokens', 'token'))
+        stimulus_files.write(output, table, text_columns=(stimuli.names.word, 'tokens'))
     else:
         sys.stdout.write(stimulus_files.to_text(table))
 
@@ -105,7 +90,6 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         'figure': 'draw the surprisal of each word into this file; default: no figure',
         'tokens': 'how a word is cut: at punctuation, or not at all; default: as the corpus of the runs was, '
         'punctuation split off where the vocabulary needs it',
-        'format': 'a row for each word, for each token as lm-zoo has it, or for each word, for R (pangoling)',
         'word_probability': 'of pieces, characters or bytes: that of the word (corrected), or of its tokens with the '
         'blank before it and without the end after it (sum), as minicons has it',
         'hyphens': 'split cuts an unknown word at its hyphens if all parts are known',
@@ -127,19 +111,8 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument('--spillover', type=int, default=0, metavar='K', help='add the columns of the K words before')
     parser.add_switch('--open', helps['open'])
     parser.add_argument('--weights', default='', help=helps['weights'])
-    parser.add_argument('--format', default='words', choices=('words', 'lm-zoo', 'pangoling'), help=helps['format'])
     parser.add_figure(helps['figure'])
-    flags = parser.parse_args(argv)
-    if flags.format != 'words':
-        one = len(flags.workdir) == 1 or bool(flags.weights)
-        require(
-            one, 'RUN', flags.workdir, f'--format={flags.format} requires exactly one run, or --weights for the mixture'
-        )
-        other = ('spillover', 'punctuation', 'word_probability') if flags.format == 'lm-zoo' else ()
-        for key in ('figure', *other):
-            value = getattr(flags, key)
-            require(value == parser.get_default(key), f'--{key}', value, 'requires --format=words')
-    return flags
+    return parser.parse_args(argv)
 
 
 def _read_stimuli(flags: argparse.Namespace) -> tuple[Stimuli, str]:

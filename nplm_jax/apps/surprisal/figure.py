@@ -4,11 +4,11 @@ A word is as wide as its letters, so that the words stand below the lines as a s
 beginnings of two items stand below each other.
 """
 
+import itertools
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -16,7 +16,7 @@ from nplm_jax.apps.surprisal.stimuli import Stimuli
 from nplm_jax.utils.text import save_figure
 
 MAX_PANELS = 12
-MAX_CHARACTERS = 96  # of a panel; a longer item goes on in the next one
+MAX_CHARACTERS = 96  # of a panel, in which the last word ends later; a longer item goes on in the next one
 
 _MIN_WIDTH = 4  # of a word, in characters
 _COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000')  # Okabe and Ito (2008)
@@ -37,17 +37,28 @@ def draw(
     Returns:
         A note that says what is left out; empty if nothing is.
     """
-    panels, num_items = _choose_panels(stimuli)
+    panels = list(itertools.islice(_panels(stimuli), MAX_PANELS))
     rows = [row for _, panel in panels for row in panel]
-    note = f'the first {num_items:,} of {len(stimuli.items):,} items ({len(rows):,} of {len(stimuli.words):,} words)'
-    left_out = [note] if len(rows) < len(stimuli.words) else []
+    note = f'the first {len(rows):,} of {len(stimuli.words):,} words' if len(rows) < len(stimuli.words) else ''
     width = max(40, *(sum(_width(stimuli.words[row]) for row in panel) for _, panel in panels))
     size = 1 + 0.088 * width, 0.9 + 1.5 * len(panels)
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(hspace=0.1))
     all_axes = figure.subplots(len(panels), 1, sharey=True, squeeze=False)[:, 0]
     for axes, (title, panel) in zip(all_axes, panels):
-        bits = {name: np.asarray(bits_W)[panel] for name, bits_W in surprisals.items()}
-        _draw_panel(axes, [stimuli.words[row] for row in panel], bits, [in_vocabulary[row] for row in panel])
+        words = [stimuli.words[row] for row in panel]
+        widths = np.array(list(map(_width, words)))
+        places = np.cumsum(widths) - widths / 2
+        axes.set_prop_cycle(color=_COLORS)
+        for name, bits_W in surprisals.items():
+            bits = np.asarray(bits_W)[panel]
+            finite = np.where(np.isfinite(bits), bits, np.nan)
+            axes.plot(places, finite, 'o-', markersize=4, linewidth=1.4, label=name, clip_on=False)
+        axes.set_xticks(places, words, fontsize=9, parse_math=False)
+        axes.tick_params(axis='x', length=0, labelbottom=True)
+        for tick, row in zip(axes.get_xticklabels(), panel):
+            tick.set_color('black' if in_vocabulary[row] else _UNKNOWN)
+        axes.grid(axis='y', alpha=0.3)
+        axes.spines[['top', 'right', 'left']].set_visible(False)
         axes.set_title(title, loc='left', fontsize=9, fontweight='bold', parse_math=False)
         axes.set_xlim(0, width)
     all_axes[0].set_ylim(0, None)
@@ -56,55 +67,21 @@ def draw(
     columns = max(1, width // (max(map(len, surprisals)) + 8))
     handles, labels = all_axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc='outside upper right', ncols=columns, frameon=False, fontsize=9)
-    grey = [] if all(in_vocabulary[row] for row in rows) else ['grey: not in the vocabulary']
-    if left_out or grey:
-        figure.supxlabel('; '.join(left_out + grey), fontsize=8, color=_UNKNOWN)
+    grey = '' if all(in_vocabulary[row] for row in rows) else 'grey: not in the vocabulary'
+    if note or grey:
+        figure.supxlabel('; '.join(filter(None, (note, grey))), fontsize=8, color=_UNKNOWN)
     save_figure(figure, path, dpi=150)
-    return f'figure: {note}' if left_out else ''
+    return note and f'figure: {note}'
 
 
-def _choose_panels(stimuli: Stimuli) -> tuple[list[tuple[str, list[int]]], int]:
-    """Returns the title and the rows of each panel, and the number of items: as many whole ones as fit, or a part."""
-    panels: list[tuple[str, list[int]]] = []
-    num_items = 0
+def _panels(stimuli: Stimuli) -> Iterator[tuple[str, list[int]]]:
+    """Yields the title and the rows of each panel: an item, or a part of a long one."""
     for item in stimuli.items:
         title = ', '.join(f'{column} {stimuli.columns[column][item.start]}' for column in stimuli.names.item)
-        wrapped = _wrap(item, stimuli.words)
-        lines = [(f'{title}, continued' if i else title, rows) for i, rows in enumerate(wrapped)]
-        if panels and len(panels) + len(lines) > MAX_PANELS:
-            break
-        panels, num_items = panels + lines, num_items + 1
-    return panels[:MAX_PANELS], num_items
-
-
-def _wrap(rows: range, words: Sequence[str]) -> Iterator[list[int]]:
-    """Yields the rows of each line of an item."""
-    line: list[int] = []
-    used = 0
-    for row in rows:
-        if line and used + _width(words[row]) > MAX_CHARACTERS:
-            yield line
-            line, used = [], 0
-        line, used = [*line, row], used + _width(words[row])
-    yield line
+        before = [0, *np.cumsum([_width(stimuli.words[row]) for row in item])]  # characters before each word
+        for panel, rows in itertools.groupby(item, key=lambda row: before[row - item.start] // MAX_CHARACTERS):
+            yield (f'{title}, continued' if panel else title), list(rows)
 
 
 def _width(word: str) -> int:
     return max(len(word), _MIN_WIDTH) + 2
-
-
-def _draw_panel(
-    axes: Axes, words: Sequence[str], surprisals: Mapping[str, np.ndarray], in_vocabulary: Sequence[bool]
-) -> None:
-    widths = np.array(list(map(_width, words)))
-    places = np.cumsum(widths) - widths / 2
-    axes.set_prop_cycle(color=_COLORS)
-    for name, bits in surprisals.items():
-        finite = np.where(np.isfinite(bits), bits, np.nan)
-        axes.plot(places, finite, 'o-', markersize=4, linewidth=1.4, label=name, clip_on=False)
-    axes.set_xticks(places, words, fontsize=9, parse_math=False)
-    axes.tick_params(axis='x', length=0, labelbottom=True)
-    for tick, known in zip(axes.get_xticklabels(), in_vocabulary):
-        tick.set_color('black' if known else _UNKNOWN)
-    axes.grid(axis='y', alpha=0.3)
-    axes.spines[['top', 'right', 'left']].set_visible(False)

@@ -27,11 +27,11 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import ContextBins, Mixture, normalize_weights
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.models.spelled_words import Spelling
-from nplm_jax.utils.errors import did_you_mean, require
+from nplm_jax.utils.errors import require, require_one_of
 
 CHOICES = {
     'punctuation': ('attached', 'word'),
-    'tokens': ('', 'words', 'whitespace'),
+    'tokens': ('words', 'whitespace'),
     'hyphens': ('keep', 'split'),
     'word_probability': ('corrected', 'sum'),
 }
@@ -68,15 +68,8 @@ class Options:
     def __post_init__(self) -> None:
         """Raises BadInput for a value that is not allowed."""
         for key, values in CHOICES.items():
-            value = getattr(self, key)
-            require(
-                value in values,
-                key,
-                value,
-                f'must be one of {", ".join(map(repr, values))}{did_you_mean(value, values)}',
-            )
-        is_text = self.context is None or isinstance(self.context, str)
-        require(is_text, 'context', self.context, 'must be a text; empty for none')
+            if getattr(self, key) != getattr(Options, key):
+                require_one_of(key, getattr(self, key), values)
         is_count = isinstance(self.spillover, int) and self.spillover >= 0
         require(is_count, 'spillover', self.spillover, 'must be 0 or a larger whole number')
 
@@ -135,61 +128,6 @@ def measure(
         columns |= _measure_words(name, statistics, table, log_spellings_T, groups)
     for key, distance in _spillover(models, options):
         columns[f'{key}_prev{distance}'] = _shift(columns[key], stimuli, distance)
-    return columns
-
-
-def measure_tokens(
-    model: LoadedModel, stimuli: Stimuli, options: Options = Options(), spelling: Spelling | None = None
-) -> dict[str, list[Any]]:
-    """Returns a table of tokens in the columns of lm-zoo's `get-surprisals`, an item being a sentence.
-
-    Args:
-        model: The model.
-        stimuli: The words.
-        options: How they are cut, and what stands before an item.
-        spelling: The spelling of the words outside the vocabulary; without it their token is <rare>.
-
-    Returns:
-        sentence_id, the item; token_id, the place of the token in it, from 1; token; surprisal, -log2 P(token | the
-        item before it), in bits.
-    """
-    _, vocabulary, language_model = model
-    table, lines, contexts = _cut_items(vocabulary, stimuli, options)
-    prefixes = list(map(vocabulary.encode, contexts))
-    statistics = next_word_statistics(language_model, lines, prefixes, len(vocabulary))
-    log_p_T = np.concatenate([line.log_p_T for line in statistics])
-    if spelling is not None:
-        log_p_T = log_p_T + OpenVocabulary(language_model, vocabulary, spelling).log_spellings(table.tokens_T)
-    return {
-        'sentence_id': [label for label, line in zip(stimuli.labels, lines) for _ in line],
-        'token_id': [number for line in lines for number in range(1, len(line) + 1)],
-        'token': list(map(vocabulary.tokenizer.show, table.tokens_T if spelling else vocabulary.decode(table.ids_T))),
-        'surprisal': (-log_p_T / math.log(2)).tolist(),
-    }
-
-
-def measure_one(
-    model: LoadedModel, stimuli: Stimuli, options: Options = Options(), spelling: Spelling | None = None
-) -> dict[str, list[Any]]:
-    """Returns the columns that one model adds to stimuli, without its name, and `pred` for users of pangoling.
-
-    Args:
-        model: The model.
-        stimuli: The words.
-        options: How they are measured.
-        spelling: See `measure`.
-
-    Returns:
-        pred, ln P(word | the item before it), as pangoling's `causal_words_pred` returns it; then the columns of
-        `measure`: surprisal in place of surprisal_RUN, and so on.
-
-    Raises:
-        BadInput: See `measure`.
-    """
-    columns = {key.replace('_RUN', ''): c for key, c in measure({'RUN': model}, stimuli, options, spelling).items()}
-    columns = {'pred': [-bits * math.log(2) for bits in columns['surprisal']], **columns}
-    taken = next((key for key in columns if key in stimuli.columns), None)
-    require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
     return columns
 
 

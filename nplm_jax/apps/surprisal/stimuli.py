@@ -60,12 +60,6 @@ class Stimuli:
         """The word of each row."""
         return self.columns[self.names.word]
 
-    @property
-    def labels(self) -> list[str]:
-        """What identifies each item: its cell, or its cells in several columns."""
-        keys = _item_keys(self.columns, self.names)
-        return [', '.join(map(str, keys[rows.start])) for rows in self.items]
-
     def place_word(self, row: int) -> str:
         """Returns the beginning of an error message on the word of a row, from 0."""
         return f'{self.place(row)}, column {self.names.word!r}'

@@ -6,7 +6,7 @@ from typing import Any
 import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 
-from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, RARE
+from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.utils.errors import BadInput
 
 PAD = '<pad>'  # its id is V, which no token has
@@ -23,20 +23,6 @@ _NUMBERS = {  # lookbehind, number, lookahead
         r"(?![\w\p{M}])(?![-'’.,][\w\p{M}])",
     ),
 }
-
-
-def special_tokens(known: Collection[str]) -> dict[str, str]:
-    """Returns the special tokens by their role in a tokenizer.
-
-    A text begins after the paragraph mark, as a line does in every command, and where there is none after <rare>, which
-    is what networks read before the first word. The end of a text is the next paragraph mark.
-
-    Args:
-        known: The tokens of the vocabulary.
-    """
-    roles = {'unk_token': RARE, 'pad_token': PAD}
-    marks = {'bos_token': PARAGRAPH_BOUNDARY, 'eos_token': PARAGRAPH_BOUNDARY}
-    return roles | (marks if PARAGRAPH_BOUNDARY in known else {'bos_token': RARE})
 
 
 def word_tokenizer(

@@ -9,6 +9,7 @@ import pytest
 from helpers import make_network
 
 from nplm_jax.apps.adaptive import dynamic_evaluation
+from nplm_jax.apps.adaptive.adaptive_model import AdaptiveModel
 from nplm_jax.apps.adaptive.dynamic_evaluation import DynamicEvaluation
 from nplm_jax.apps.adaptive.neural_cache import NeuralCache
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
@@ -78,6 +79,7 @@ def test_what_was_read_changes_what_is_predicted(model):
 
 
 def test_a_score_is_the_next_words_probability_and_these_sum_to_one(model):
+    assert isinstance(model, AdaptiveModel)
     log_p_T = model.score(WORDS[:60], Span(0, 60))
     for t in (0, 1, 7, 23, 59):
         log_p_V = model.next_word(WORDS[None, :t])[0]

@@ -96,26 +96,6 @@ def test_the_search_finds_the_best_words_of_all(model, seed, weights):
         assert decoder.decode(emissions_FxN) == found  # nothing of a search is left
 
 
-@pytest.mark.parametrize('seed', range(3))
-@pytest.mark.parametrize('weights', [decoding.Weights(), decoding.Weights(2.0, -0.7)])
-def test_scores_and_emissions_of_summed_alignments_are_those_of_all_alignments(model, seed, weights):
-    logits_FxN = np.random.default_rng(seed).normal(size=(6, len(TOKENS)))
-    emissions_FxN = (logits_FxN - np.logaddexp.reduce(logits_FxN, axis=1, keepdims=True)).astype(np.float32)
-    expected = {}
-    for path in itertools.product(range(len(TOKENS)), repeat=len(emissions_FxN)):
-        for words in parses(collapse(path)):
-            emission = float(sum(row[i] for row, i in zip(emissions_FxN, path)))
-            expected[words] = np.logaddexp(expected.get(words, -np.inf), emission)
-    options = {'beam_size': 5000, 'beam_size_token': 4, 'beam_threshold': 1e9, 'log_add': True}
-    found = decoding.Decoder(model, TOKENS, LEXICON, weights, **options).decode(emissions_FxN)
-    assert {h.words for h in found} == set(expected)
-    for h in found:
-        assert h.emission == pytest.approx(expected[h.words], abs=1e-3)
-        total = h.emission + weights.lm_weight * h.log_p + weights.word_score * len(h.words)
-        assert h.score == pytest.approx(total, abs=1e-3)
-    assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
-
-
 def test_duplicates_of_a_spelling_hide_no_word_and_a_seventh_homophone_is_refused():
     words = [f'w{i}' for i in range(7)]
     lexicon = {'w0': [['a', '|']] * 6, **{word: [['a', '|']] for word in words[1:6]}}
@@ -211,7 +191,7 @@ def test_bad_files_are_one_line(files, tmp_path, capsys, name, content, message)
         ({'x': np.zeros((3, 5), np.float32)}, 'must have 4 columns, one a token'),
         ({'x': np.full((3, 4), np.nan)}, 'must be log-probabilities: no NaN, none above 0'),
         ({'x': np.full((3, 4), 0.5)}, 'must be log-probabilities: no NaN, none above 0'),
-        ({'x': np.array([{}])}, 'must be floats, frames x tokens'),
+        ({'x': np.array([{}])}, "'x' cannot be read (Object arrays cannot be loaded"),
     ],
 )
 def test_bad_emissions_are_one_line(files, tmp_path, capsys, arrays, message):

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import math
 import pathlib
 import re
 import sys
@@ -90,11 +89,9 @@ def test_flags_reach_the_measurement(folders, surprisal):
     assert row['tokens'] == 'dog milk' and row['num_tokens'] == '2'
 
 
-@pytest.mark.parametrize('format', ['words', 'lm-zoo', 'pangoling'])
-def test_a_line_is_an_item_in_every_format_and_the_command_says_how_many_it_read(format, folders, surprisal):
-    rows, stderr = surprisal(folders / 'network', f'--format={format}', text='i like dog\ni hate milk\n')
-    key = 'sentence_id' if format == 'lm-zoo' else 'item'
-    assert [row[key] for row in rows] == list('111222') and stderr == ['items: 2 (one per line), words: 6']
+def test_a_line_is_an_item_and_the_command_says_how_many_it_read(folders, surprisal):
+    rows, stderr = surprisal(folders / 'network', text='i like dog\ni hate milk\n')
+    assert [row['item'] for row in rows] == list('111222') and stderr == ['items: 2 (one per line), words: 6']
 
 
 def test_a_table_of_sentences_in_conditions(folders, surprisal, tmp_path):
@@ -106,51 +103,6 @@ def test_a_table_of_sentences_in_conditions(folders, surprisal, tmp_path):
     assert [row['rt'] for row in rows] == ['3,5'] * 3 + ['4,5'] * 3
     text, _ = surprisal(folders / 'network', text='I like dog,\nI hate milk')
     assert [row['surprisal_network'] for row in rows] == [row['surprisal_network'] for row in text]
-    tokens, _ = surprisal(*arguments, '--format=lm-zoo')
-    assert [row['sentence_id'] for row in tokens] == ['1, a'] * 4 + ['1, b'] * 3
-
-
-def test_the_table_of_lm_zoo_has_a_row_for_each_token_in_bits(folders, surprisal):
-    rows, _ = surprisal(folders / 'network', '--format=lm-zoo', text='I like, zzz\n\ni hate\n')
-    assert [(row['sentence_id'], row['token_id'], row['token']) for row in rows] == [
-        ('1', '1', 'i'), ('1', '2', 'like'), ('1', '3', '<rare>'), ('1', '4', '<rare>'),
-        ('2', '1', 'i'), ('2', '2', 'hate'),
-    ]  # fmt: skip
-    assert list(rows[0]) == ['sentence_id', 'token_id', 'token', 'surprisal']
-    words, _ = surprisal(folders / 'network', text='I like, zzz\n\ni hate\n')
-    bits = [float(row['surprisal']) for row in rows]
-    expected = [float(row['surprisal_network']) for row in words]
-    assert [bits[0], bits[1] + bits[2], bits[3], bits[4], bits[5]] == pytest.approx(expected, rel=1e-6)
-
-
-def test_the_table_of_lm_zoo_is_of_the_mixture_where_there_are_several_runs(folders, surprisal, tmp_path):
-    (tmp_path / 'in.csv').write_text('item,zone,word\na,1,i\nb,1,dog\n')
-    flags = '--format=lm-zoo', f'--table={tmp_path / "in.csv"}'
-    pair = folders / 'network', folders / 'counts'
-    each = [surprisal(run, *flags)[0] for run in pair]
-    mixed, _ = surprisal(*pair, '--weights=0.5,0.5', *flags)
-    assert [row['sentence_id'] for row in mixed] == ['a', 'b']
-    for rows in zip(mixed, *each):
-        p, first, second = (2 ** -float(row['surprisal']) for row in rows)
-        assert p == pytest.approx((first + second) / 2, rel=1e-6)
-
-
-def test_the_table_for_r_has_natural_logarithms_and_columns_without_the_name_of_the_run(folders, surprisal, tmp_path):
-    (tmp_path / 'in.tsv').write_text(ROWS)
-    flags = f'--table={tmp_path / "in.tsv"}', '--item=story', '--spillover=1'
-    pair = folders / 'network', folders / 'counts', '--weights=0.5,0.5'
-    rows, _ = surprisal(*pair, *flags, '--format=pangoling')
-    words, _ = surprisal(*pair, *flags)
-    assert list(rows[0])[:5] == ['story', 'zone', 'word', 'rt', 'pred']
-    assert not any('network' in key or 'counts' in key or 'mixture' in key for key in rows[0])
-    for row, word in zip(rows, words, strict=True):
-        assert float(row['pred']) == pytest.approx(-float(word['surprisal_mixture']) * math.log(2), rel=1e-6)
-        for key in ('surprisal', 'entropy', 'entropy_reduction', 'rank'):
-            assert row[key] == word[f'{key}_mixture']
-        assert row['surprisal_prev1'] == word['surprisal_mixture_prev1'] and row['length'] == word['length']
-    alone, _ = surprisal(folders / 'network', *flags, '--format=pangoling')
-    network, _ = surprisal(folders / 'network', *flags)
-    assert [row['surprisal'] for row in alone] == [row['surprisal_network'] for row in network]
 
 
 def test_the_columns_of_the_example_in_r_are_those_that_the_command_writes(folders, surprisal):
@@ -161,23 +113,16 @@ def test_the_columns_of_the_example_in_r_are_those_that_the_command_writes(folde
     (kept,) = re.findall(r'filter\((\w+), !is\.na\((\w+)\)\)', code)
     (joined,) = re.findall(r'by = c\((.*?)\)', code)
     named = {*re.findall(r'[a-z]\w+', f'{formula} {scaled} {joined}'), *kept}
-    rows, _ = surprisal(folders / 'network', '--format=pangoling', '--spillover=1', text='i like dog')
-    assert named <= set(rows[0]) and {'surprisal', 'surprisal_prev1', 'item', 'zone', 'in_vocabulary'} <= named
+    rows, _ = surprisal(folders / 'network', '--spillover=1', text='i like dog')
+    assert named <= {key.replace('_network', '') for key in rows[0]}
+    assert {'surprisal', 'surprisal_prev1', 'item', 'zone', 'in_vocabulary'} <= named
 
 
 WRONG = [
-    (['--format=lm-zoo', '--figure=x.png'], "--figure='x.png': requires --format=words"),
     (['--figure=x.pdf'], "--figure='x.pdf': must end in .png"),
     (['--sentence=text'], "--sentence='text': requires --table"),
     (['--table=in.tsv', '--item=story,', '--sentence=word'], "item column='': in.tsv has no such column"),
-    (['--format=lm-zoo', '--spillover=1'], '--spillover=1: requires --format=words'),
-    (['--format=lm-zoo', 'OTHER'], '--format=lm-zoo requires exactly one run, or --weights for the mixture'),
-    (['--format=pangoling', 'OTHER'], '--format=pangoling requires exactly one run, or --weights for the mixture'),
-    (['--format=pangoling', '--figure=x.png'], "--figure='x.png': requires --format=words"),
-    (
-        ['--format=pangoling', '--table=taken.tsv', '--item=story'],
-        "column='pred': is the name of a column that is added",
-    ),
+    (['--table=taken.tsv', '--item=story'], "column='length': is the name of a column that is added"),
     (['--table=in.tsv'], "item column='item': in.tsv has no such column; it has 'story', 'zone', 'word', 'rt'"),
     (['--table=in.tsv', '--item=story', '--word=rt'], "in.tsv:4, column 'rt': empty"),
     (['--table=crossed.tsv'], "zone column='zone': crossed.tsv has no such column"),
@@ -195,7 +140,7 @@ def test_one_clear_line_and_exit_code_two(arguments, message, folders, surprisal
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'in.tsv').write_text(ROWS)
     (tmp_path / 'crossed.tsv').write_text('item\tcondition\tword\n1\ta\tI\n1\ta\tlike\n1\tb\tI\n1\tb\thate\n')
-    (tmp_path / 'taken.tsv').write_text(ROWS.replace('rt', 'pred'))
+    (tmp_path / 'taken.tsv').write_text(ROWS.replace('rt', 'length'))
     arguments = [argument.replace('OTHER', str(folders / 'other')) for argument in arguments]
     with pytest.raises(SystemExit) as stop:
         surprisal(folders / 'network', *arguments, text='i' if arguments else '')

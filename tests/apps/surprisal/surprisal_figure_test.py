@@ -48,9 +48,9 @@ def test_words_outside_the_vocabulary_are_grey_and_the_figure_says_so(draw):
     assert figure.get_supxlabel() == 'grey: not in the vocabulary'
 
 
-def test_as_many_whole_items_as_fit_are_drawn(draw):
+def test_as_many_panels_as_fit_are_drawn(draw):
     note, figure = draw(stimuli.from_text('\n'.join(['I ran'] * 11 + ['extraordinarily ' * 12, 'I']), 'x'))
-    assert len(figure.axes) == 11 and note == 'figure: the first 11 of 13 items (22 of 35 words)'
+    assert len(figure.axes) == 12 and note == 'figure: the first 28 of 35 words'
     assert figure.get_supxlabel() == note.removeprefix('figure: ')
 
 
@@ -59,7 +59,7 @@ def test_a_long_item_goes_on_in_the_next_panels_without_an_overlap_and_is_cut_at
     note, figure = draw(stimuli.from_text(' '.join(words), 'x'))
     shown = [word for axes in figure.axes for word in tick_words(axes)]
     assert len(figure.axes) == surprisal_figure.MAX_PANELS and shown == words[: len(shown)]
-    assert note == f'figure: the first 1 of 1 items ({len(shown)} of 400 words)'
+    assert note == f'figure: the first {len(shown)} of 400 words'
     for axes in figure.axes:
         ends = [(x - len(w) / 2, x + len(w) / 2) for x, w in zip(axes.get_xticks(), tick_words(axes))]
         assert all(right < left for (_, right), (left, _) in zip(ends, ends[1:]))

@@ -3,9 +3,9 @@
 import pytest
 from helpers import corpus_settings
 
+from nplm_jax.apps.export.huggingface import special_tokens
 from nplm_jax.data import vocabulary
 from nplm_jax.data.corpora import make_tokenizer
-from nplm_jax.data.tokenizers.hf import special_tokens
 from nplm_jax.utils.errors import BadInput
 
 TEXT = (

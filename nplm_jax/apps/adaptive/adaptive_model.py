@@ -1,0 +1,27 @@
+"""What models that adapt have in common: each predicts a word from all words before it, and is made to score streams.
+
+Dims: B contexts, N words of a context, V vocabulary.
+"""
+
+import numpy as np
+
+from nplm_jax.data.corpora import Span
+from nplm_jax.models.language_model import LanguageModel, check_contexts
+
+
+class AdaptiveModel(LanguageModel):
+    """A language model that defines `score_span`.
+
+    Attributes:
+        vocabulary_size: V.
+    """
+
+    n = None
+    vocabulary_size: int
+
+    def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
+        """See `LanguageModel.next_word`. It scores each context V times, with each word after it."""
+        contexts_BxN = check_contexts(contexts_BxN)
+        whole = Span(0, contexts_BxN.shape[1] + 1)
+        words = range(self.vocabulary_size)
+        return np.array([[self.score_span(np.append(c_N, w), whole)[-1] for w in words] for c_N in contexts_BxN])
