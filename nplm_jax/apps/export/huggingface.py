@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from nplm_jax.apps.export.arrays import describe_softmax, import_safetensors
+from nplm_jax.apps.export.word_tokenizers import PAD, special_tokens, word_tokenizer
 from nplm_jax.config import Settings
-from nplm_jax.data.tokenizers.hf import PAD, special_tokens
+from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
@@ -49,23 +50,24 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
         has = f'model.family={family}' + (f' with output.kind={settings.output.kind}' if network else '')
         raise BadInput(f'--to=hf: writes model.family={allowed}, not {has}')
     safetensors = import_safetensors()
-    tokenizer = vocabulary.tokenizer.to_hf(vocabulary.ids)
+    ours, ids = vocabulary.tokenizer, vocabulary.ids
+    tokenizer = word_tokenizer(ours, ids) if isinstance(ours, WordTokenizer) else ours.to_hf(ids)
     tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(arrays_of(model), family).items()}
-    words, ends = special_tokens(vocabulary.ids), {}
-    if vocabulary.tokenizer.is_lossless:
+    words, ends = special_tokens(ids), {}
+    if ours.is_lossless:
         # Only ids: a special token would be left out of decoded texts, and be found in texts as it is spelled.
         del words['bos_token']
         (line_end,) = LineStart.of(vocabulary).prefix
         ends = {'bos_token_id': line_end, 'eos_token_id': line_end}
-    known = {**vocabulary.ids, PAD: len(vocabulary)}
-    ids = {f'{role}_id': known[word] for role, word in words.items() if role != 'unk_token'} | ends
+    known = {**ids, PAD: len(vocabulary)}
+    special_ids = {f'{role}_id': known[word] for role, word in words.items() if role != 'unk_token'} | ends
     choices = {'clean_up_tokenization_spaces': False, 'split_special_tokens': True}  # a text that spells one is text
     tokenizer_config = {'tokenizer_class': 'PreTrainedTokenizerFast', **choices, **words}
     folder.mkdir(exist_ok=True)
     write_atomically(folder / 'model.safetensors', safetensors.save(tensors, {'format': 'pt'}))
     write_atomically(folder / 'tokenizer.json', tokenizer.to_str(pretty=True))
     write_atomically(folder / 'tokenizer_config.json', _to_json(tokenizer_config))
-    write_atomically(folder / 'generation_config.json', _to_json({**ids, 'use_cache': False}))
+    write_atomically(folder / 'generation_config.json', _to_json({**special_ids, 'use_cache': False}))
     write_atomically(folder / MODEL_FILE.name, MODEL_FILE.read_text(encoding='utf-8'))
     write_atomically(folder / 'config.json', _to_json(_config(network, family)))
 

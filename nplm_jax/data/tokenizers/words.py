@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 import regex
 
 from nplm_jax.data.sources import Piece
-from nplm_jax.data.tokenizers import hf
 from nplm_jax.data.tokenizers.proper_nouns import CapitalCounts, count_capitals, find_proper_nouns
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, COUNTED_KEYS, Tokenizer
 from nplm_jax.utils.errors import require
@@ -21,7 +20,8 @@ MAX_KEPT = 3  # punctuation marks that may stay on one side of a word, as in `Mr
 
 # A word may hold hyphens, apostrophes, points and commas; combining marks (\p{M}) belong to their letters.
 # str.split separates at \x1c to \x1f too, which \s does not match.
-_WORD = regex.compile(r"<[a-z]+>|[\w\p{M}]+(?:[-'’.,][\w\p{M}]+)*|[^\w\s\x1c-\x1f]")
+WORD = r"<[a-z]+>|[\w\p{M}]+(?:[-'’.,][\w\p{M}]+)*|[^\w\s\x1c-\x1f]"
+_WORD = regex.compile(WORD)
 _POSSESSIVE = ("'s", "'S", '’s', '’S')
 _NUMBER = re.compile(r'[-+$£€]?\.?\d+(?:[-.,:/]\d+)*(?:st|nd|rd|th|s)?%?', re.IGNORECASE)
 _HYPHENS = re.compile('([-‐‑])')
@@ -124,13 +124,6 @@ class WordTokenizer(Tokenizer):
         )
         tokenizer = dataclasses.replace(self, **changes)
         return dataclasses.replace(tokenizer, split_hyphens=True) if hyphens == 'split' else tokenizer
-
-    def to_hf(self, ids: Mapping[str, int]) -> Any:
-        """See `Tokenizer.to_hf`; of kind `whitespace` it needs text whose punctuation is split off.
-
-        It cannot know proper nouns: a text has to have <proper> in their place already.
-        """
-        return hf.word_tokenizer(ids, self.kind, self.lowercase, self.split_possessive, self.numbers, self.match_quotes)
 
     @functools.cached_property
     def _names(self) -> frozenset[str]:
