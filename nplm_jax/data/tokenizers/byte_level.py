@@ -4,7 +4,6 @@ A token is a string of bytes, written in the alphabet of GPT-2's byte-level enco
 character: ` dog` is `Ġdog`. It may be a part of a character.
 """
 
-import abc
 import dataclasses
 import functools
 import itertools
@@ -63,10 +62,8 @@ def to_bytes(token: str) -> bytes:
 
 
 @dataclasses.dataclass(frozen=True)
-class ByteLevelTokenizer(Tokenizer):
-    """Cuts a text into bytes, or into units of several bytes that are learned from the training texts.
-
-    A subclass defines `pattern`, `units`, `cut_all` and `model`.
+class ByteTokenizer(Tokenizer):
+    """Cuts a text into its bytes; a subclass cuts it into units of several bytes, which it learns.
 
     Attributes:
         pattern: Splits a text into strings that are cut one by one; it leaves out no character.
@@ -79,25 +76,26 @@ class ByteLevelTokenizer(Tokenizer):
     keys: ClassVar[frozenset[str]] = frozenset({'corpus.normalization', 'corpus.boundary_tokens'})
     pattern: ClassVar[str] = r'[\s\S]'
 
+    kind: str = 'bytes'
     normalization: str = 'none'
     rules: tuple[str, ...] = ()
 
     @property
-    @abc.abstractmethod
     def units(self) -> Sequence[str]:
         """The tokens of more than one byte."""
+        return ()
 
-    @abc.abstractmethod
     def cut_all(self, strings: Sequence[str]) -> list[list[str]]:
         """Returns the tokens of each string."""
+        return [list(to_alphabet(string)) for string in strings]
 
-    @abc.abstractmethod
     def model(self, ids: Mapping[str, int]) -> models.Model:
         """Returns the model of `tokenizers` that cuts strings in the alphabet, with these ids of the tokens."""
+        return models.BPE(dict(ids), [])
 
-    @abc.abstractmethod
     def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
         """Returns the rules that a saved `model` holds. Raises KeyError, TypeError or ValueError for another's."""
+        return ()
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -183,31 +181,7 @@ class ByteLevelTokenizer(Tokenizer):
 
 
 @dataclasses.dataclass(frozen=True)
-class ByteTokenizer(ByteLevelTokenizer):
-    """Cuts a text into its bytes."""
-
-    kind: str = 'bytes'
-
-    @property
-    def units(self) -> Sequence[str]:
-        """See `ByteLevelTokenizer`."""
-        return ()
-
-    def cut_all(self, strings: Sequence[str]) -> list[list[str]]:
-        """See `ByteLevelTokenizer`."""
-        return [list(to_alphabet(string)) for string in strings]
-
-    def model(self, ids: Mapping[str, int]) -> models.Model:
-        """See `ByteLevelTokenizer`."""
-        return models.BPE(dict(ids), [])
-
-    def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
-        """See `ByteLevelTokenizer`."""
-        return ()
-
-
-@dataclasses.dataclass(frozen=True)
-class CharacterTokenizer(ByteLevelTokenizer):
+class CharacterTokenizer(ByteTokenizer):
     """Cuts a text into the characters of the training texts; others are cut into bytes.
 
     `rules` are the characters of more than one byte.
@@ -217,7 +191,7 @@ class CharacterTokenizer(ByteLevelTokenizer):
 
     @property
     def units(self) -> Sequence[str]:
-        """See `ByteLevelTokenizer`."""
+        """See `ByteTokenizer`."""
         return [to_alphabet(character) for character in self.rules]
 
     def learn(self, parts: Sequence[Callable[[], Iterable[Piece]]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
@@ -228,17 +202,17 @@ class CharacterTokenizer(ByteLevelTokenizer):
         return dataclasses.replace(self, rules=tuple(sorted(c for c in characters if len(c.encode()) > 1)))
 
     def cut_all(self, strings: Sequence[str]) -> list[list[str]]:
-        """See `ByteLevelTokenizer`."""
+        """See `ByteTokenizer`."""
         known = self._known
         tokens = map(to_alphabet, strings)
         return [[token] if string in known else list(token) for string, token in zip(strings, tokens)]
 
     def model(self, ids: Mapping[str, int]) -> models.Model:
-        """See `ByteLevelTokenizer`."""
+        """See `ByteTokenizer`."""
         return models.BPE(dict(ids), [], ignore_merges=True)  # a character that is no token is cut into bytes
 
     def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
-        """See `ByteLevelTokenizer`."""
+        """See `ByteTokenizer`."""
         units = (to_bytes(token).decode() for token in model['vocab'] if len(token) > 1)
         return tuple(sorted(unit for unit in units if len(unit) == 1))
 

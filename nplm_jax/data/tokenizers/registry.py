@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nplm_jax.config import CorpusSettings
-from nplm_jax.data.tokenizers.byte_level import ByteLevelTokenizer, ByteTokenizer, CharacterTokenizer
+from nplm_jax.data.tokenizers.byte_level import ByteTokenizer, CharacterTokenizer
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
@@ -91,7 +91,7 @@ def tokenizer_class(kind: str) -> type[Tokenizer]:
 def save(tokenizer: Tokenizer, ids: Mapping[str, int], folder: pathlib.Path) -> None:
     """Writes CONFIG_FILE into the folder of a run, and RULES_FILE with the ids of the tokens."""
     values = to_dict(tokenizer)
-    if isinstance(tokenizer, ByteLevelTokenizer):
+    if isinstance(tokenizer, ByteTokenizer):
         del values['rules']
         write_atomically(folder / RULES_FILE, tokenizer.to_hf(ids).to_str(pretty=True))
     write_atomically(folder / CONFIG_FILE, json.dumps(values, indent=2) + '\n')
@@ -108,7 +108,7 @@ def load(ids: Mapping[str, int], folder: pathlib.Path) -> Tokenizer:
         BadInput: A file is missing or damaged, or RULES_FILE has other tokens or ids.
     """
     tokenizer = from_dict(read_json(folder / CONFIG_FILE), str(folder / CONFIG_FILE))
-    if not isinstance(tokenizer, ByteLevelTokenizer):
+    if not isinstance(tokenizer, ByteTokenizer):
         return tokenizer
     values = read_json(folder / RULES_FILE)
     try:
