@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 import regex
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
@@ -21,10 +20,8 @@ from nplm_jax.data.tokenizers.tokenizer import (
     BOUNDARY_TOKENS,
     RARE,
     TEXT_BOUNDARY,
-    Encoding,
     Tokenizer,
     TokenSize,
-    find_word_ids,
     normalize,
 )
 from nplm_jax.data.word_stream import WordStream
@@ -111,9 +108,9 @@ class ByteTokenizer(Tokenizer):
         """See `Tokenizer.split`."""
         return regex.findall(self.pattern, text)
 
-    def cut(self, string: str, known: Collection[str] | None = None) -> list[tuple[str, str]]:
-        """See `Tokenizer.cut`. The part of the string that a token was made of may be a part of a character."""
-        return [(to_bytes(token).decode(errors='replace'), token) for token in self.cut_all([string])[0]]
+    def cut(self, string: str, known: Collection[str] | None = None) -> list[str]:
+        """See `Tokenizer.cut`."""
+        return self.cut_all([string])[0]
 
     def tokenize(self, texts: Iterable[str], known: Collection[str] | None = None) -> list[list[str]]:
         """See `Tokenizer.tokenize`."""
@@ -125,16 +122,10 @@ class ByteTokenizer(Tokenizer):
         stream = WordStream.from_words(itertools.chain(mark, self.split(self.normalize(text))))
         return stream.replace_types([*([m] for m in mark), *self.cut_all(stream.types[len(mark) :])])
 
-    def encode(self, text: str, known: Collection[str] | None = None) -> Encoding:
-        """See `Tokenizer.encode`. The offsets of a part of a character are those of the character."""
-        text = self.normalize(text)
+    def drop_last(self, text: str) -> str:
+        """See `Tokenizer.drop_last`. Where the last token is a part of a character, the whole character goes."""
         (tokens,) = self.tokenize([text])
-        stops_T = np.cumsum([len(token) for token in tokens], dtype=int)
-        starts_T = np.concatenate([[0], stops_T])[:-1]
-        first_bytes = np.cumsum([0, *(len(character.encode()) for character in text)])  # of each character, and the end
-        starts = np.searchsorted(first_bytes, starts_T, 'right') - 1
-        offsets = list(zip(starts.tolist(), np.searchsorted(first_bytes, stops_T).tolist()))
-        return Encoding(text, tokens, offsets, find_word_ids(text, offsets))
+        return b''.join(map(to_bytes, tokens[:-1])).decode(errors='ignore')
 
     def decode(self, tokens: Sequence[str], clean_up: bool = False) -> str:
         """See `Tokenizer.decode`. Bytes that are not UTF-8, which a model may write, become U+FFFD."""
