@@ -1,7 +1,7 @@
 """Large texts that were tokenized once: a folder of the cache for each, whose arrays are mapped into memory.
 
-`types.txt` has the different words, a line each; `type_ids-*.i32` their numbers in reading order, int32, named by what
-`sources.stat` says of the files; `manifest.json`, which is written last, what they were made from. `tokens-*.i32`
+`types.txt` has the different words, a line each; `type_ids-*.i32` their numbers in reading order, int32, named by the
+SHA-256 of the files; `manifest.json`, which is written last, what they were made from. `tokens-*.i32`
 has the ids of the words in a vocabulary.
 """
 
@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nplm_jax.data import download, sources
+from nplm_jax.data import download
 from nplm_jax.data.tokenizers import registry
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import open_atomically, read_json, remove_leftovers, write_atomically
+from nplm_jax.utils.io import open_atomically, read_json, remove_leftovers, sha256, write_atomically
 
 VERSION = 1  # of these files, and of the rules that cut a text into words
 MANIFEST, TYPES = 'manifest.json', 'types.txt'
@@ -51,8 +51,8 @@ def load_or_make(
 
     They lie in a folder of `download.cache_folder() / 'texts'`, which is locked meanwhile.
 
-    What is there counts only if it is complete, was made with the same choices, and the files are the same: by
-    `sources.stat`, else by SHA-256. An interrupted preparation leaves nothing that is used.
+    What is there counts only if it was made with the same choices from files of the same SHA-256. An interrupted
+    preparation leaves nothing that is used.
 
     Args:
         choices: What the words depend on beside the content of the files: settings, and the paths by part.
@@ -99,45 +99,41 @@ def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
 
 def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Callable[[Write], PreparedText]) -> None:
     """Writes the files of a folder."""
-    before = [sources.stat(file) for file in files]
-    name = f'type_ids-{hashlib.sha256(json.dumps(before).encode()).hexdigest()[:16]}.i32'
+    digests = _digest(files)
+    name = f'type_ids-{hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:16]}.i32'
     with open_atomically(folder / name) as file:
         made = make(lambda type_ids: file.write(type_ids.data))
-    prints = [sources.fingerprint(file) for file in files]
-    for path, facts, status in zip(files, prints, before):
-        if not status.items() <= facts.items():
+    for path, digest, digest_after in zip(files, digests, _digest(files)):
+        if digest != digest_after:
             raise BadInput(f'{path}: changed while it was read; run again')
-    types = '\n'.join(made.stream.types).encode()
-    write_atomically(folder / TYPES, types)
-    manifest = {'sources': prints, 'lengths': made.lengths, 'types_bytes': len(types), 'type_ids': name}
+    write_atomically(folder / TYPES, '\n'.join(made.stream.types))
+    manifest = {'sources': [{'sha256': digest} for digest in digests], 'lengths': made.lengths, 'type_ids': name}
     manifest['tokenizer'] = registry.to_dict(made.tokenizer)
     write_atomically(folder / MANIFEST, json.dumps(manifest) + '\n')
 
 
+def _digest(files: Sequence[pathlib.Path]) -> list[str]:
+    return [sha256(str(file), file) for file in files]
+
+
 def _read(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> PreparedText | None:
-    """Returns what a folder holds; None unless it is complete and was made from these files as they are."""
+    """Returns what a folder holds; None unless it was made from these files as they are."""
     if not (folder / MANIFEST).exists():
         return None
     try:
         manifest = read_json(folder / MANIFEST)
-        expected, lengths = manifest['sources'], tuple(manifest['lengths'])
-        types, path = (folder / TYPES).read_bytes(), folder / manifest['type_ids']
+        expected, lengths = [source['sha256'] for source in manifest['sources']], tuple(manifest['lengths'])
+        types = (folder / TYPES).read_bytes().decode().split('\n')
         tokenizer = registry.from_dict(manifest['tokenizer'], str(folder / MANIFEST))
-        is_complete = len(types) == manifest['types_bytes'] and path.stat().st_size == 4 * sum(lengths)
+        path = folder / manifest['type_ids']
+        type_ids_L = np.memmap(path, np.int32, 'r') if sum(lengths) else np.zeros(0, np.int32)
     except (BadInput, OSError, KeyError, TypeError):
         return None
-    if not is_complete:
-        return None
-    current = []
-    for file, facts in zip(files, expected):
-        current.append(facts if sources.stat(file).items() <= facts.items() else sources.fingerprint(file))
-        if current[-1]['sha256'] != facts['sha256']:
+    for file, digest, digest_now in zip(files, expected, _digest(files)):
+        if digest != digest_now:
             print(f'{file}: has changed; tokenizing it again', file=sys.stderr)
             return None
-    if current != expected:  # so that the next start need not compare the content
-        write_atomically(folder / MANIFEST, json.dumps({**manifest, 'sources': current}) + '\n')
-    type_ids_L = np.memmap(path, np.int32, 'r') if sum(lengths) else np.zeros(0, np.int32)
-    return PreparedText(WordStream(types.decode().split('\n'), type_ids_L), lengths, tokenizer)
+    return PreparedText(WordStream(types, type_ids_L), lengths, tokenizer)
 
 
 @contextlib.contextmanager
