@@ -30,9 +30,9 @@ def texts() -> list[str]:
 def tagged_texts() -> list[str]:
     """Returns the 500 texts in the corpus' order: words with tags ('The/at Fulton/np-tl'), blank lines for paragraphs.
 
-    They come from the first source of `download.read_nltk` that has them.
+    They come from the first source of `download.read` that has them.
 
     Raises:
         BadInput: The corpus at its first source is damaged, or every download fails.
     """
-    return [data.decode('ascii') for data in download.read_nltk(PACKAGE).values()]
+    return [data.decode('ascii') for data in download.read(PACKAGE).values()]

@@ -107,8 +107,8 @@ def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Callable[[W
         if digest != digest_after:
             raise BadInput(f'{path}: changed while it was read; run again')
     write_atomically(folder / TYPES, '\n'.join(made.stream.types))
-    manifest = {'sources': [{'sha256': digest} for digest in digests], 'lengths': made.lengths, 'type_ids': name}
-    manifest['tokenizer'] = registry.to_dict(made.tokenizer)
+    made_from = {'sources': [{'sha256': digest} for digest in digests], 'tokenizer': registry.to_dict(made.tokenizer)}
+    manifest = {**made_from, 'lengths': made.lengths, 'type_ids': name}
     write_atomically(folder / MANIFEST, json.dumps(manifest) + '\n')
 
 
