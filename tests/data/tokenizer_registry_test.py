@@ -104,7 +104,7 @@ def test_commands_follow_the_saved_rules_and_another_text_is_refused(train, call
         ({'format': 2}, 'format 2, this version reads 1'),
         ({'kind': 'runes'}, "corpus.tokens='runes': must be one of words, whitespace, pieces"),
         ({'kind': []}, r"corpus.tokens='\[\]': must be one of"),
-        ({'lowercase': 'no'}, "lowercase='no' is no rule of a tokenizer of kind words"),
+        ({'lowercase': 'no'}, "lowercase='no': must be of type bool"),
         ({'merges': None}, 'merges=None is no rule of a tokenizer of kind words'),
         ({'merges': []}, r'merges=\(\) is no rule of a tokenizer of kind words'),
         ({'names': ['ann', {}]}, r"names=\['ann', {}\] is no rule of a tokenizer of kind words"),

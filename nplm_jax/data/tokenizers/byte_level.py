@@ -162,10 +162,6 @@ class ByteTokenizer(Tokenizer):
         exported.decoder = decoders.ByteLevel()
         return exported
 
-    def with_rules_of(self, model: Mapping[str, Any]) -> Self:
-        """Returns the tokenizer with the rules of the `model` in a saved tokenizer.json; see `rules_of`."""
-        return dataclasses.replace(self, rules=self.rules_of(model))
-
     def ids_of(self, model: Mapping[str, Any]) -> dict[str, int]:
         """Returns the id of each token in the `model` of a saved tokenizer.json."""
         return dict(model['vocab'])

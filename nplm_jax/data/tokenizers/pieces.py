@@ -73,7 +73,8 @@ class PieceTokenizer(ByteTokenizer):
         learner.pre_tokenizer = pre_tokenizers.Split(_SEPARATOR, 'removed')
         learner.train_from_iterator(_repeat(counts), _TRAINERS[self.piece_model](**options))
         model = json.loads(learner.to_str())['model']
-        learned = self.with_rules_of(model if self.piece_model == 'bpe' else _without_chance(model))
+        model = model if self.piece_model == 'bpe' else _without_chance(model)
+        learned = dataclasses.replace(self, rules=self.rules_of(model))
         allowed = f'the training texts have only {len(learned.tokens):,} different pieces; give fewer'
         require(len(learned.tokens) >= self.pieces, 'corpus.pieces', self.pieces, allowed)
         return learned

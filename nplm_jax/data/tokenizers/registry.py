@@ -64,6 +64,7 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
     kind = str(values.get('kind'))
     try:
         made = tokenizer_class(kind)
+        build(CorpusSettings, {key: value for key, value in values.items() if key in _CORPUS_KEYS})
     except BadInput as error:
         raise BadInput(f'{name}: {error}') from None
     defaults = {field.name: field.default for field in dataclasses.fields(made)}
@@ -73,10 +74,6 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
             value = rules[key] = tuple(value)
         if key not in defaults or type(value) is not type(defaults[key]):
             raise BadInput(f'{name}: {key}={value!r} is no rule of a tokenizer of kind {kind}')
-    try:
-        build(CorpusSettings, {key: value for key, value in rules.items() if key in _CORPUS_KEYS})
-    except BadInput as error:
-        raise BadInput(f'{name}: {error}') from None
     return made(**rules)
 
 
@@ -113,7 +110,7 @@ def load(ids: Mapping[str, int], folder: pathlib.Path) -> Tokenizer:
     values = read_json(folder / RULES_FILE)
     try:
         model = values['model']
-        tokenizer = tokenizer.with_rules_of(model)
+        tokenizer = dataclasses.replace(tokenizer, rules=tokenizer.rules_of(model))
         is_same = tokenizer.ids_of(model) == ids and set(tokenizer.tokens) == ids.keys()
     except (KeyError, TypeError, ValueError, AttributeError):
         raise BadInput(f'{folder / RULES_FILE}: is not that of a tokenizer of kind {tokenizer.kind}') from None
