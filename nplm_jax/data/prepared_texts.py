@@ -68,10 +68,7 @@ def load_or_make(
         if (prepared := _read(folder, files)) is None:
             for file in folder.glob('[!.]*'):
                 file.unlink()  # and not emptied: another process may have mapped it
-            _make(folder, files, make)
-            prepared = _read(folder, files)
-        if prepared is None:
-            raise BadInput(f'{folder}: the files just written cannot be read back; run again')
+            prepared = _make(folder, files, make)
         return prepared
 
 
@@ -97,8 +94,8 @@ def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
         return np.memmap(path, np.int32, 'r')
 
 
-def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Callable[[Write], PreparedText]) -> None:
-    """Writes the files of a folder."""
+def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Callable[[Write], PreparedText]) -> PreparedText:
+    """Writes the files of a folder, and returns what it holds."""
     digests = _digest(files)
     name = f'type_ids-{hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:16]}.i32'
     with open_atomically(folder / name) as file:
@@ -110,6 +107,11 @@ def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Callable[[W
     made_from = {'sources': [{'sha256': digest} for digest in digests], 'tokenizer': registry.to_dict(made.tokenizer)}
     manifest = {**made_from, 'lengths': made.lengths, 'type_ids': name}
     write_atomically(folder / MANIFEST, json.dumps(manifest) + '\n')
+    return made._replace(stream=WordStream(made.stream.types, _map(folder / name)))
+
+
+def _map(path: pathlib.Path) -> np.ndarray:
+    return np.memmap(path, np.int32, 'r') if path.stat().st_size else np.zeros(0, np.int32)
 
 
 def _digest(files: Sequence[pathlib.Path]) -> list[str]:
@@ -122,18 +124,17 @@ def _read(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> PreparedText |
         return None
     try:
         manifest = read_json(folder / MANIFEST)
-        expected, lengths = [source['sha256'] for source in manifest['sources']], tuple(manifest['lengths'])
+        expected = [source['sha256'] for source in manifest['sources']]
         types = (folder / TYPES).read_bytes().decode().split('\n')
         tokenizer = registry.from_dict(manifest['tokenizer'], str(folder / MANIFEST))
-        path = folder / manifest['type_ids']
-        type_ids_L = np.memmap(path, np.int32, 'r') if sum(lengths) else np.zeros(0, np.int32)
+        type_ids_L = _map(folder / manifest['type_ids'])
     except (BadInput, OSError, KeyError, TypeError):
         return None
     for file, digest, digest_now in zip(files, expected, _digest(files)):
         if digest != digest_now:
             print(f'{file}: has changed; tokenizing it again', file=sys.stderr)
             return None
-    return PreparedText(WordStream(types, type_ids_L), lengths, tokenizer)
+    return PreparedText(WordStream(types, type_ids_L), tuple(manifest['lengths']), tokenizer)
 
 
 @contextlib.contextmanager

@@ -112,10 +112,6 @@ class ByteTokenizer(Tokenizer):
         """See `Tokenizer.cut`."""
         return self.cut_all([string])[0]
 
-    def tokenize(self, texts: Iterable[str], known: Collection[str] | None = None) -> list[list[str]]:
-        """See `Tokenizer.tokenize`."""
-        return [list(itertools.chain(*self.cut_all(self.split(self.normalize(text))))) for text in texts]
-
     def read(self, text: str, begins_text: bool = True, begins_paragraph: bool = True) -> WordStream:
         """See `Tokenizer.read`. Line ends are tokens like others, and there is no mark before a paragraph."""
         mark = [TEXT_BOUNDARY] if begins_text and self.boundary_tokens else []

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import regex
 
 from nplm_jax.data.sources import Piece
-from nplm_jax.data.tokenizers.proper_nouns import CapitalCounts, count_capitals, find_proper_nouns
+from nplm_jax.data.tokenizers.proper_nouns import Counts, count_capitals, find_proper_nouns
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, COUNTED_KEYS, Tokenizer
 from nplm_jax.utils.errors import require
 
@@ -117,18 +117,17 @@ class WordTokenizer(Tokenizer):
     def reading(self, tokens: str = '', hyphens: str = 'keep') -> 'WordTokenizer':
         """See `Tokenizer.reading`; `whitespace` is for text that is tokenized already."""
         require(tokens in ('', 'words', 'whitespace'), 'tokens', tokens, 'must be words or whitespace')
-        match_quotes = self.match_quotes or tokens == 'words'
-        changes: dict[str, Any] = (
-            {'kind': tokens, 'split_punctuation': False, 'match_quotes': match_quotes} if tokens else {}
-        )
-        tokenizer = dataclasses.replace(self, **changes)
-        return dataclasses.replace(tokenizer, split_hyphens=True) if hyphens == 'split' else tokenizer
+        changes: dict[str, Any] = {'split_hyphens': self.split_hyphens or hyphens == 'split'}
+        if tokens:
+            changes |= {'kind': tokens, 'split_punctuation': False}
+            changes['match_quotes'] = self.match_quotes or tokens == 'words'
+        return dataclasses.replace(self, **changes)
 
     @functools.cached_property
     def _names(self) -> frozenset[str]:
         return frozenset(self.names)
 
-    def _count_capitals(self, piece: Piece) -> CapitalCounts:
+    def _count_capitals(self, piece: Piece) -> Counts:
         paragraphs = ([part for word in words for part in self._parts(word)] for words in self.paragraphs(piece.text))
         return count_capitals(paragraphs, piece.begins_paragraph)
 
