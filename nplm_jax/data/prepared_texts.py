@@ -1,7 +1,7 @@
 """Large texts that were tokenized once: a folder of the cache for each, whose arrays are mapped into memory.
 
 `types.txt` has the different words, a line each; `type_ids-*.i32` their numbers in reading order, int32, named by the
-SHA-256 of the files; `manifest.json`, which is written last, what they were made from. `tokens-*.i32`
+sizes and times of the files; `manifest.json`, which is written last, what they were made from. `tokens-*.i32`
 has the ids of the words in a vocabulary.
 """
 
@@ -96,12 +96,13 @@ def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
 
 def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Callable[[Write], PreparedText]) -> PreparedText:
     """Writes the files of a folder, and returns what it holds."""
-    digests = _digest(files)
-    name = f'type_ids-{hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:16]}.i32'
+    before = list(map(_facts, files))
+    name = f'type_ids-{hashlib.sha256(json.dumps(before).encode()).hexdigest()[:16]}.i32'
     with open_atomically(folder / name) as file:
         made = make(lambda type_ids: file.write(type_ids.data))
-    for path, digest, digest_after in zip(files, digests, _digest(files)):
-        if digest != digest_after:
+    digests = [sha256(str(file), file) for file in files]
+    for path, facts in zip(files, before):
+        if facts != _facts(path):
             raise BadInput(f'{path}: changed while it was read; run again')
     write_atomically(folder / TYPES, '\n'.join(made.stream.types))
     made_from = {'sources': [{'sha256': digest} for digest in digests], 'tokenizer': registry.to_dict(made.tokenizer)}
@@ -114,8 +115,9 @@ def _map(path: pathlib.Path) -> np.ndarray:
     return np.memmap(path, np.int32, 'r') if path.stat().st_size else np.zeros(0, np.int32)
 
 
-def _digest(files: Sequence[pathlib.Path]) -> list[str]:
-    return [sha256(str(file), file) for file in files]
+def _facts(file: pathlib.Path) -> tuple[int, ...]:
+    status = file.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _read(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> PreparedText | None:
@@ -130,8 +132,8 @@ def _read(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> PreparedText |
         type_ids_L = _map(folder / manifest['type_ids'])
     except (BadInput, OSError, KeyError, TypeError):
         return None
-    for file, digest, digest_now in zip(files, expected, _digest(files)):
-        if digest != digest_now:
+    for file, digest in zip(files, expected):
+        if sha256(str(file), file) != digest:
             print(f'{file}: has changed; tokenizing it again', file=sys.stderr)
             return None
     return PreparedText(WordStream(types, type_ids_L), tuple(manifest['lengths']), tokenizer)
