@@ -67,7 +67,7 @@ class Blanks(Tokenizer):
         return text.split()
 
     def cut(self, string, known=None):
-        return [(string, string)]
+        return [string]
 """
 # Half a minute, with many checkpoints.
 LONG_RUN = (

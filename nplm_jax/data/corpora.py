@@ -23,7 +23,6 @@ from nplm_jax.utils import mapped_arrays, plugins
 from nplm_jax.utils.errors import BadInput, require, require_one_of
 from nplm_jax.utils.io import expand
 
-_SEARCHED = 2**16  # words in which the end of a line is searched at once
 _TEXT_PATH = 'a UTF-8 text file or a folder of such files'
 _SENTENCES = 'i like dog\n\ni love coffee\n\ni hate milk'
 
@@ -218,12 +217,9 @@ def _sizes(settings: CorpusSettings) -> str:
 
 def _next_line(stream: WordStream, position: int) -> int:
     """Returns where the first line at a position or after it begins; the end of the stream if none does."""
-    marks = [i for i, word in enumerate(stream.types) if word in BOUNDARY_TOKENS]
-    for start in range(position, len(stream.type_ids_L), _SEARCHED):
-        is_mark = np.isin(stream.type_ids_L[start : start + _SEARCHED], marks)
-        if is_mark.any():
-            return start + int(is_mark.argmax())
-    return len(stream.type_ids_L)
+    marks = {i for i, word in enumerate(stream.types) if word in BOUNDARY_TOKENS}
+    size = len(stream.type_ids_L)
+    return next((i for i in range(position, size) if stream.type_ids_L[i] in marks), size)
 
 
 def _split_text(part: Part, settings: CorpusSettings) -> list[Part]:

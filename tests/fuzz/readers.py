@@ -187,9 +187,9 @@ def read_tokenizer(folder: pathlib.Path, data: bytes, kind: str, name: str) -> N
     registry.save(tokenizer, ids, folder)
     _file(folder, data, name)
     loaded = registry.load(ids, folder)
-    loaded.encode(text := 'the cats ate, Übung 日本語。 the mat')
+    (tokens,) = loaded.tokenize([text := 'the cats ate, Übung 日本語。 the mat'])
     if isinstance(loaded, PieceTokenizer):
-        assert loaded.decode(loaded.encode(text).tokens) == loaded.normalize(text)
+        assert loaded.decode(tokens) == loaded.normalize(text)
     registry.save(loaded, ids, folder)
     assert _again(registry.load, ids, folder) == loaded
 

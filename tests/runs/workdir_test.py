@@ -131,7 +131,7 @@ def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loa
         experiment.run(config, tmp_path / 'run')
     settings, words, _ = loading.load(tmp_path / 'run')
     assert words.decode(loading.load_dataset(tmp_path / 'run').tokens_T[2:4]) == ['the', 'dog']
-    write(PLUGIN.replace('(string, string)', '(string, string.upper())'))
+    write(PLUGIN.replace('[string]', '[string.upper()]'))
     with pytest.raises(BadInput, match='the module my_text has changed'):  # why the words differ
         loading.prepare_recorded(settings, tmp_path / 'run')
     write(PLUGIN)

@@ -53,12 +53,12 @@ class WordNet(NamedTuple):
 
 
 def load() -> WordNet:
-    """Reads WordNet from the first source of `download.read_nltk` that has it.
+    """Reads WordNet from the first source of `download.read` that has it.
 
     Raises:
         BadInput: WordNet at its first source is damaged, or every download fails.
     """
-    return parse({name: data.decode('utf-8') for name, data in download.read_nltk(PACKAGE).items()})
+    return parse({name: data.decode('utf-8') for name, data in download.read(PACKAGE).items()})
 
 
 def parse(texts: Mapping[str, str]) -> WordNet:

@@ -191,8 +191,7 @@ def append(models: LoadedModels, words: Sequence[str], text: str, word: str) -> 
 
 def drop_last(models: LoadedModels, text: str) -> str:
     """Returns a text without its last word, or last token where tokens are not words."""
-    tokenizer = models.vocabulary.tokenizer
-    return tokenizer.drop_last(text) if tokenizer.is_lossless else ' '.join(text.split()[:-1])
+    return models.vocabulary.tokenizer.drop_last(text)
 
 
 def describe_probability(p: float) -> str:

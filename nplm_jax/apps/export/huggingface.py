@@ -6,15 +6,15 @@ cell.
 
 import json
 import pathlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from nplm_jax.apps.export.arrays import describe_softmax, import_safetensors
+from nplm_jax.apps.export.word_tokenizers import PAD, special_tokens, word_tokenizer
 from nplm_jax.config import Settings
-from nplm_jax.data.tokenizers.hf import PAD
-from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, RARE
+from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
@@ -50,39 +50,26 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
         has = f'model.family={family}' + (f' with output.kind={settings.output.kind}' if network else '')
         raise BadInput(f'--to=hf: writes model.family={allowed}, not {has}')
     safetensors = import_safetensors()
-    tokenizer = vocabulary.tokenizer.to_hf(vocabulary.ids)
+    ours, ids = vocabulary.tokenizer, vocabulary.ids
+    tokenizer = word_tokenizer(ours, ids) if isinstance(ours, WordTokenizer) else ours.to_hf(ids)
     tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(arrays_of(model), family).items()}
-    words, ends = special_tokens(vocabulary.ids), {}
-    if vocabulary.tokenizer.is_lossless:
+    words, ends = special_tokens(ids), {}
+    if ours.is_lossless:
         # Only ids: a special token would be left out of decoded texts, and be found in texts as it is spelled.
         del words['bos_token']
         (line_end,) = LineStart.of(vocabulary).prefix
         ends = {'bos_token_id': line_end, 'eos_token_id': line_end}
-    known = {**vocabulary.ids, PAD: len(vocabulary)}
-    ids = {f'{role}_id': known[word] for role, word in words.items() if role != 'unk_token'} | ends
+    known = {**ids, PAD: len(vocabulary)}
+    special_ids = {f'{role}_id': known[word] for role, word in words.items() if role != 'unk_token'} | ends
     choices = {'clean_up_tokenization_spaces': False, 'split_special_tokens': True}  # a text that spells one is text
     tokenizer_config = {'tokenizer_class': 'PreTrainedTokenizerFast', **choices, **words}
     folder.mkdir(exist_ok=True)
     write_atomically(folder / 'model.safetensors', safetensors.save(tensors, {'format': 'pt'}))
     write_atomically(folder / 'tokenizer.json', tokenizer.to_str(pretty=True))
     write_atomically(folder / 'tokenizer_config.json', _to_json(tokenizer_config))
-    write_atomically(folder / 'generation_config.json', _to_json({**ids, 'use_cache': False}))
+    write_atomically(folder / 'generation_config.json', _to_json({**special_ids, 'use_cache': False}))
     write_atomically(folder / MODEL_FILE.name, MODEL_FILE.read_text(encoding='utf-8'))
     write_atomically(folder / 'config.json', _to_json(_config(network, family)))
-
-
-def special_tokens(known: Collection[str]) -> dict[str, str]:
-    """Returns the special tokens by their role in a tokenizer.
-
-    A text begins after the paragraph mark, as a line does in every command, and where there is none after <rare>, which
-    is what networks read before the first word. The end of a text is the next paragraph mark.
-
-    Args:
-        known: The tokens of the vocabulary.
-    """
-    roles = {'unk_token': RARE, 'pad_token': PAD}
-    marks = {'bos_token': PARAGRAPH_BOUNDARY, 'eos_token': PARAGRAPH_BOUNDARY}
-    return roles | (marks if PARAGRAPH_BOUNDARY in known else {'bos_token': RARE})
 
 
 def _to_json(values: Mapping[str, Any]) -> str:

@@ -43,16 +43,15 @@ def main(argv: Sequence[str]) -> None:
     flags = parser.parse_args(argv)
     folder = expand('--output', flags.output)
 
-    from nplm_jax.apps.features import embeddings
+    from nplm_jax.apps.features import brown_tags, embeddings
     from nplm_jax.cli.loaded_models import load_models
-    from nplm_jax.data import brown
 
     models = load_models(flags.workdir)
     family, corpus, vocabulary = models.settings[0].model.family, models.settings[0].corpus.name, models.vocabulary
     networks = models.word_features()
     require(bool(networks), 'RUN', flags.workdir[0], f'a model of family {family} has no word features')
     [(_, features_VxM)] = networks
-    kinds = brown.parts_of_speech() if corpus == 'brown' else {}
+    kinds = brown_tags.parts_of_speech() if corpus == 'brown' else {}
     is_lossless = vocabulary.tokenizer.is_lossless
     asked = flags.words.split() if is_lossless else models.tokenize(flags.words, flags.tokens)
     words = asked or frequent_words(vocabulary.shown, kinds)

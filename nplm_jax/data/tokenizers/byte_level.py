@@ -4,7 +4,6 @@ A token is a string of bytes, written in the alphabet of GPT-2's byte-level enco
 character: ` dog` is `Ġdog`. It may be a part of a character.
 """
 
-import abc
 import dataclasses
 import functools
 import itertools
@@ -12,7 +11,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 import regex
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
@@ -22,10 +20,8 @@ from nplm_jax.data.tokenizers.tokenizer import (
     BOUNDARY_TOKENS,
     RARE,
     TEXT_BOUNDARY,
-    Encoding,
     Tokenizer,
     TokenSize,
-    find_word_ids,
     normalize,
 )
 from nplm_jax.data.word_stream import WordStream
@@ -63,10 +59,8 @@ def to_bytes(token: str) -> bytes:
 
 
 @dataclasses.dataclass(frozen=True)
-class ByteLevelTokenizer(Tokenizer):
-    """Cuts a text into bytes, or into units of several bytes that are learned from the training texts.
-
-    A subclass defines `pattern`, `units`, `cut_all` and `model`.
+class ByteTokenizer(Tokenizer):
+    """Cuts a text into its bytes; a subclass cuts it into units of several bytes, which it learns.
 
     Attributes:
         pattern: Splits a text into strings that are cut one by one; it leaves out no character.
@@ -79,25 +73,26 @@ class ByteLevelTokenizer(Tokenizer):
     keys: ClassVar[frozenset[str]] = frozenset({'corpus.normalization', 'corpus.boundary_tokens'})
     pattern: ClassVar[str] = r'[\s\S]'
 
+    kind: str = 'bytes'
     normalization: str = 'none'
     rules: tuple[str, ...] = ()
 
     @property
-    @abc.abstractmethod
     def units(self) -> Sequence[str]:
         """The tokens of more than one byte."""
+        return ()
 
-    @abc.abstractmethod
     def cut_all(self, strings: Sequence[str]) -> list[list[str]]:
         """Returns the tokens of each string."""
+        return [list(to_alphabet(string)) for string in strings]
 
-    @abc.abstractmethod
     def model(self, ids: Mapping[str, int]) -> models.Model:
         """Returns the model of `tokenizers` that cuts strings in the alphabet, with these ids of the tokens."""
+        return models.BPE(dict(ids), [])
 
-    @abc.abstractmethod
     def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
         """Returns the rules that a saved `model` holds. Raises KeyError, TypeError or ValueError for another's."""
+        return ()
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -113,13 +108,9 @@ class ByteLevelTokenizer(Tokenizer):
         """See `Tokenizer.split`."""
         return regex.findall(self.pattern, text)
 
-    def cut(self, string: str, known: Collection[str] | None = None) -> list[tuple[str, str]]:
-        """See `Tokenizer.cut`. The part of the string that a token was made of may be a part of a character."""
-        return [(to_bytes(token).decode(errors='replace'), token) for token in self.cut_all([string])[0]]
-
-    def tokenize(self, texts: Iterable[str], known: Collection[str] | None = None) -> list[list[str]]:
-        """See `Tokenizer.tokenize`."""
-        return [list(itertools.chain(*self.cut_all(self.split(self.normalize(text))))) for text in texts]
+    def cut(self, string: str, known: Collection[str] | None = None) -> list[str]:
+        """See `Tokenizer.cut`."""
+        return self.cut_all([string])[0]
 
     def read(self, text: str, begins_text: bool = True, begins_paragraph: bool = True) -> WordStream:
         """See `Tokenizer.read`. Line ends are tokens like others, and there is no mark before a paragraph."""
@@ -127,16 +118,10 @@ class ByteLevelTokenizer(Tokenizer):
         stream = WordStream.from_words(itertools.chain(mark, self.split(self.normalize(text))))
         return stream.replace_types([*([m] for m in mark), *self.cut_all(stream.types[len(mark) :])])
 
-    def encode(self, text: str, known: Collection[str] | None = None) -> Encoding:
-        """See `Tokenizer.encode`. The offsets of a part of a character are those of the character."""
-        text = self.normalize(text)
+    def drop_last(self, text: str) -> str:
+        """See `Tokenizer.drop_last`. Where the last token is a part of a character, the whole character goes."""
         (tokens,) = self.tokenize([text])
-        stops_T = np.cumsum([len(token) for token in tokens], dtype=int)
-        starts_T = np.concatenate([[0], stops_T])[:-1]
-        first_bytes = np.cumsum([0, *(len(character.encode()) for character in text)])  # of each character, and the end
-        starts = np.searchsorted(first_bytes, starts_T, 'right') - 1
-        offsets = list(zip(starts.tolist(), np.searchsorted(first_bytes, stops_T).tolist()))
-        return Encoding(text, tokens, offsets, find_word_ids(text, offsets))
+        return b''.join(map(to_bytes, tokens[:-1])).decode(errors='ignore')
 
     def decode(self, tokens: Sequence[str], clean_up: bool = False) -> str:
         """See `Tokenizer.decode`. Bytes that are not UTF-8, which a model may write, become U+FFFD."""
@@ -173,41 +158,13 @@ class ByteLevelTokenizer(Tokenizer):
         exported.decoder = decoders.ByteLevel()
         return exported
 
-    def with_rules_of(self, model: Mapping[str, Any]) -> Self:
-        """Returns the tokenizer with the rules of the `model` in a saved tokenizer.json; see `rules_of`."""
-        return dataclasses.replace(self, rules=self.rules_of(model))
-
     def ids_of(self, model: Mapping[str, Any]) -> dict[str, int]:
         """Returns the id of each token in the `model` of a saved tokenizer.json."""
         return dict(model['vocab'])
 
 
 @dataclasses.dataclass(frozen=True)
-class ByteTokenizer(ByteLevelTokenizer):
-    """Cuts a text into its bytes."""
-
-    kind: str = 'bytes'
-
-    @property
-    def units(self) -> Sequence[str]:
-        """See `ByteLevelTokenizer`."""
-        return ()
-
-    def cut_all(self, strings: Sequence[str]) -> list[list[str]]:
-        """See `ByteLevelTokenizer`."""
-        return [list(to_alphabet(string)) for string in strings]
-
-    def model(self, ids: Mapping[str, int]) -> models.Model:
-        """See `ByteLevelTokenizer`."""
-        return models.BPE(dict(ids), [])
-
-    def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
-        """See `ByteLevelTokenizer`."""
-        return ()
-
-
-@dataclasses.dataclass(frozen=True)
-class CharacterTokenizer(ByteLevelTokenizer):
+class CharacterTokenizer(ByteTokenizer):
     """Cuts a text into the characters of the training texts; others are cut into bytes.
 
     `rules` are the characters of more than one byte.
@@ -217,7 +174,7 @@ class CharacterTokenizer(ByteLevelTokenizer):
 
     @property
     def units(self) -> Sequence[str]:
-        """See `ByteLevelTokenizer`."""
+        """See `ByteTokenizer`."""
         return [to_alphabet(character) for character in self.rules]
 
     def learn(self, parts: Sequence[Callable[[], Iterable[Piece]]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
@@ -228,17 +185,17 @@ class CharacterTokenizer(ByteLevelTokenizer):
         return dataclasses.replace(self, rules=tuple(sorted(c for c in characters if len(c.encode()) > 1)))
 
     def cut_all(self, strings: Sequence[str]) -> list[list[str]]:
-        """See `ByteLevelTokenizer`."""
+        """See `ByteTokenizer`."""
         known = self._known
         tokens = map(to_alphabet, strings)
         return [[token] if string in known else list(token) for string, token in zip(strings, tokens)]
 
     def model(self, ids: Mapping[str, int]) -> models.Model:
-        """See `ByteLevelTokenizer`."""
+        """See `ByteTokenizer`."""
         return models.BPE(dict(ids), [], ignore_merges=True)  # a character that is no token is cut into bytes
 
     def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
-        """See `ByteLevelTokenizer`."""
+        """See `ByteTokenizer`."""
         units = (to_bytes(token).decode() for token in model['vocab'] if len(token) > 1)
         return tuple(sorted(unit for unit in units if len(unit) == 1))
 

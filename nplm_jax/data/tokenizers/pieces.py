@@ -14,7 +14,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from nplm_jax.data.sources import Piece
-from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteLevelTokenizer, to_alphabet
+from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteTokenizer, to_alphabet
 from nplm_jax.utils.errors import require
 
 _SEPARATOR = '\0'  # between strings in the alphabet, which lacks it
@@ -28,7 +28,7 @@ _TRAINERS = {'bpe': trainers.BpeTrainer, 'unigram': trainers.UnigramTrainer}
 
 
 @dataclasses.dataclass(frozen=True)
-class PieceTokenizer(ByteLevelTokenizer):
+class PieceTokenizer(ByteTokenizer):
     """Cuts a text into pieces of words. A blank is a part of the piece after it.
 
     `rules` are, in the alphabet of bytes, for `bpe` the merges in their order, `left right`; for `unigram` the pieces
@@ -39,7 +39,7 @@ class PieceTokenizer(ByteLevelTokenizer):
         piece_model: bpe or unigram.
     """
 
-    keys: ClassVar[frozenset[str]] = ByteLevelTokenizer.keys | {'corpus.pieces', 'corpus.piece_model'}
+    keys: ClassVar[frozenset[str]] = ByteTokenizer.keys | {'corpus.pieces', 'corpus.piece_model'}
     pattern: ClassVar[str] = (  # \p{M} are combining marks
         r"'(?:s|t|re|ve|m|ll|d)(?!\p{L})| ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+"
         r'|\s*[\r\n]+|\s+(?!\S)|\s+'
@@ -51,7 +51,7 @@ class PieceTokenizer(ByteLevelTokenizer):
 
     @property
     def units(self) -> Sequence[str]:
-        """See `ByteLevelTokenizer`."""
+        """See `ByteTokenizer`."""
         if self.piece_model == 'bpe':
             return [rule.replace(' ', '') for rule in self.rules]
         return [piece for piece, _ in self._scores if len(piece) > 1]
@@ -73,13 +73,14 @@ class PieceTokenizer(ByteLevelTokenizer):
         learner.pre_tokenizer = pre_tokenizers.Split(_SEPARATOR, 'removed')
         learner.train_from_iterator(_repeat(counts), _TRAINERS[self.piece_model](**options))
         model = json.loads(learner.to_str())['model']
-        learned = self.with_rules_of(model if self.piece_model == 'bpe' else _without_chance(model))
+        model = model if self.piece_model == 'bpe' else _without_chance(model)
+        learned = dataclasses.replace(self, rules=self.rules_of(model))
         allowed = f'the training texts have only {len(learned.tokens):,} different pieces; give fewer'
         require(len(learned.tokens) >= self.pieces, 'corpus.pieces', self.pieces, allowed)
         return learned
 
     def cut_all(self, strings: Sequence[str]) -> list[list[str]]:
-        """See `ByteLevelTokenizer`."""
+        """See `ByteTokenizer`."""
         cutter, tokens = self._cutter
         cut: list[list[str]] = []
         for first in range(0, len(strings), _BATCH):
@@ -89,7 +90,7 @@ class PieceTokenizer(ByteLevelTokenizer):
         return cut
 
     def model(self, ids: Mapping[str, int]) -> models.Model:
-        """See `ByteLevelTokenizer`."""
+        """See `ByteTokenizer`."""
         if self.piece_model == 'bpe':
             return models.BPE(dict(ids), [(left, right) for left, right in map(str.split, self.rules)])
         scores = dict(self._scores)
@@ -98,7 +99,7 @@ class PieceTokenizer(ByteLevelTokenizer):
         )
 
     def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
-        """See `ByteLevelTokenizer`."""
+        """See `ByteTokenizer`."""
         if self.piece_model == 'bpe':
             merges = [(left, right) for left, right in model['merges']]
             parts = {part for merge in merges for part in merge}
@@ -111,7 +112,7 @@ class PieceTokenizer(ByteLevelTokenizer):
         return tuple(f'{piece} {score!r}' for piece, score in sorted(scores, key=lambda item: (-item[1], item[0])))
 
     def ids_of(self, model: Mapping[str, Any]) -> dict[str, int]:
-        """See `ByteLevelTokenizer`."""
+        """See `ByteTokenizer`."""
         if self.piece_model == 'bpe':
             return super().ids_of(model)
         return {piece: i for i, (piece, _) in enumerate(model['vocab'])}

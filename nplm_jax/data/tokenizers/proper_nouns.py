@@ -3,54 +3,40 @@
 import collections
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from nplm_jax.utils.errors import BadInput
 
+INSIDE, OPENING, LOWER = 'inside', 'opening', 'lower'  # with a capital inside a sentence, at its beginning; without
 MIN_CAPITALISED_SHARE = 0.95  # of a proper noun's occurrences
 
 _PRONOUN = re.compile(r"I(?:['’]\w+)?", re.IGNORECASE)
 _SENTENCE_OPENERS = '.!?:;"“”\'‘’`([-–—*='  # the word after one of these may begin a sentence
 
-
-class CapitalCounts(NamedTuple):
-    """How often a text writes each word, in lower case, with and without a capital; see `find_proper_nouns`.
-
-    Attributes:
-        capital: Occurrences with a capital inside a sentence.
-        lower: Occurrences without a capital.
-        has_capitals: Whether any word has a capital.
-    """
-
-    capital: collections.Counter[str]
-    lower: collections.Counter[str]
-    has_capitals: bool
+# How often each word, in lower case, is written in each way: INSIDE, OPENING or LOWER.
+Counts = collections.Counter[tuple[str, str]]
 
 
-def count_capitals(paragraphs: Iterable[Iterable[str]], begins_paragraph: bool = True) -> CapitalCounts:
-    """Counts what `find_proper_nouns` needs.
+def count_capitals(paragraphs: Iterable[Iterable[str]], begins_paragraph: bool = True) -> Counts:
+    """Counts how often a text writes each word with and without a capital; see `find_proper_nouns`.
 
     Args:
         paragraphs: Paragraphs of words in their original case.
         begins_paragraph: Whether the first paragraph is a whole one, and not the rest of one.
     """
-    capital: collections.Counter[str] = collections.Counter()
-    lower: collections.Counter[str] = collections.Counter()
-    has_capitals = False
+    counts: Counts = collections.Counter()
     for number, paragraph in enumerate(paragraphs):
         previous = '.' if number or begins_paragraph else 'a'
         for word in paragraph:
             if word[:1].isupper():
-                has_capitals = True
-                if previous[-1:] not in _SENTENCE_OPENERS and not _PRONOUN.fullmatch(word):
-                    capital[word.lower()] += 1
+                may_open = previous[-1:] in _SENTENCE_OPENERS or _PRONOUN.fullmatch(word)
+                counts[word.lower(), OPENING if may_open else INSIDE] += 1
             elif word[:1].islower():
-                lower[word] += 1
+                counts[word, LOWER] += 1
             previous = word
-    return CapitalCounts(capital, lower, has_capitals)
+    return counts
 
 
-def find_proper_nouns(counts: Iterable[CapitalCounts]) -> tuple[str, ...]:
+def find_proper_nouns(counts: Iterable[Counts]) -> tuple[str, ...]:
     """Finds the types that a text nearly always capitalises inside sentences.
 
     A type is a proper noun if it has a capital inside a sentence at least once, and if such occurrences are at least
@@ -70,13 +56,10 @@ def find_proper_nouns(counts: Iterable[CapitalCounts]) -> tuple[str, ...]:
     Raises:
         BadInput: No word has a capital.
     """
-    capital: collections.Counter[str] = collections.Counter()
-    lower: collections.Counter[str] = collections.Counter()
-    has_capitals = False
+    total: Counts = collections.Counter()
     for piece in counts:
-        capital.update(piece.capital)
-        lower.update(piece.lower)
-        has_capitals |= piece.has_capitals
-    if not has_capitals:
+        total.update(piece)
+    if not any(place in (INSIDE, OPENING) for _, place in total):
         raise BadInput('corpus.proper_nouns=True: this text has no capital letter, by which proper nouns are found')
-    return tuple(w for w, c in capital.items() if c >= MIN_CAPITALISED_SHARE * (c + lower[w]))
+    inside = ((word, count) for (word, place), count in total.items() if place == INSIDE)
+    return tuple(word for word, c in inside if c >= MIN_CAPITALISED_SHARE * (c + total[word, LOWER]))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nplm_jax.config import CorpusSettings
-from nplm_jax.data.tokenizers.byte_level import ByteLevelTokenizer, ByteTokenizer, CharacterTokenizer
+from nplm_jax.data.tokenizers.byte_level import ByteTokenizer, CharacterTokenizer
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
@@ -64,6 +64,7 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
     kind = str(values.get('kind'))
     try:
         made = tokenizer_class(kind)
+        build(CorpusSettings, {key: value for key, value in values.items() if key in _CORPUS_KEYS})
     except BadInput as error:
         raise BadInput(f'{name}: {error}') from None
     defaults = {field.name: field.default for field in dataclasses.fields(made)}
@@ -73,10 +74,6 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
             value = rules[key] = tuple(value)
         if key not in defaults or type(value) is not type(defaults[key]):
             raise BadInput(f'{name}: {key}={value!r} is no rule of a tokenizer of kind {kind}')
-    try:
-        build(CorpusSettings, {key: value for key, value in rules.items() if key in _CORPUS_KEYS})
-    except BadInput as error:
-        raise BadInput(f'{name}: {error}') from None
     return made(**rules)
 
 
@@ -91,7 +88,7 @@ def tokenizer_class(kind: str) -> type[Tokenizer]:
 def save(tokenizer: Tokenizer, ids: Mapping[str, int], folder: pathlib.Path) -> None:
     """Writes CONFIG_FILE into the folder of a run, and RULES_FILE with the ids of the tokens."""
     values = to_dict(tokenizer)
-    if isinstance(tokenizer, ByteLevelTokenizer):
+    if isinstance(tokenizer, ByteTokenizer):
         del values['rules']
         write_atomically(folder / RULES_FILE, tokenizer.to_hf(ids).to_str(pretty=True))
     write_atomically(folder / CONFIG_FILE, json.dumps(values, indent=2) + '\n')
@@ -108,12 +105,12 @@ def load(ids: Mapping[str, int], folder: pathlib.Path) -> Tokenizer:
         BadInput: A file is missing or damaged, or RULES_FILE has other tokens or ids.
     """
     tokenizer = from_dict(read_json(folder / CONFIG_FILE), str(folder / CONFIG_FILE))
-    if not isinstance(tokenizer, ByteLevelTokenizer):
+    if not isinstance(tokenizer, ByteTokenizer):
         return tokenizer
     values = read_json(folder / RULES_FILE)
     try:
         model = values['model']
-        tokenizer = tokenizer.with_rules_of(model)
+        tokenizer = dataclasses.replace(tokenizer, rules=tokenizer.rules_of(model))
         is_same = tokenizer.ids_of(model) == ids and set(tokenizer.tokens) == ids.keys()
     except (KeyError, TypeError, ValueError, AttributeError):
         raise BadInput(f'{folder / RULES_FILE}: is not that of a tokenizer of kind {tokenizer.kind}') from None

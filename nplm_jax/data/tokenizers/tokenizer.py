@@ -3,12 +3,10 @@
 import abc
 import dataclasses
 import functools
-import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
-import numpy as np
 import regex
 
 from nplm_jax.data.sources import BLANK_LINES, Piece
@@ -49,22 +47,6 @@ class TokenSize(NamedTuple):
     has_text: bool = True
 
 
-class Encoding(NamedTuple):
-    """The tokens of a text; the names are those of Hugging Face's `tokenizers`.
-
-    Attributes:
-        text: The normalized text, which the offsets refer to.
-        tokens: The tokens.
-        offsets: Where each token begins and ends in `text`, in characters.
-        word_ids: The number, from 0, of the word that each token is a part of; white space separates words.
-    """
-
-    text: str
-    tokens: list[str]
-    offsets: list[tuple[int, int]]
-    word_ids: list[int]
-
-
 @dataclasses.dataclass(frozen=True)
 class Tokenizer(abc.ABC):
     """Splits a text into tokens and joins tokens to a text. Its fields are saved with a run; each has a default.
@@ -90,15 +72,12 @@ class Tokenizer(abc.ABC):
         """Splits a paragraph into strings, in order, that `cut` cuts one by one. Some characters may be left out."""
 
     @abc.abstractmethod
-    def cut(self, string: str, known: Collection[str] | None = None) -> list[tuple[str, str]]:
+    def cut(self, string: str, known: Collection[str] | None = None) -> list[str]:
         """Cuts a string into tokens.
 
         Args:
             string: One of the strings that `split` returns.
             known: The tokens of the vocabulary, to which the text of a user may be fitted; None while reading a corpus.
-
-        Returns:
-            For each token the part of the string that it was made of, and the token.
         """
 
     def decode(self, tokens: Sequence[str], clean_up: bool = False) -> str:
@@ -106,7 +85,7 @@ class Tokenizer(abc.ABC):
 
         Args:
             tokens: The tokens.
-            clean_up: Whether the text should read as ordinary text, which may lose what `encode` needs.
+            clean_up: Whether the text should read as ordinary text, which may lose what `tokenize` needs.
         """
         return self.joiner.join(tokens)
 
@@ -191,36 +170,16 @@ class Tokenizer(abc.ABC):
             if self.boundary_tokens and (number or begins_paragraph):
                 strings.append(PARAGRAPH_BOUNDARY)
             strings += paragraph
-        return self.cut_stream(strings)
-
-    def cut_stream(self, strings: Iterable[str]) -> WordStream:
-        """Cuts the strings of a corpus, boundary tokens among them.
-
-        What becomes of a string does not depend on its neighbours, so each different string is cut once.
-        """
-        stream = WordStream.from_words(strings)
-        parts = ([s] if s in BOUNDARY_TOKENS else [token for _, token in self.cut(s)] for s in stream.types)
-        return stream.replace_types(list(parts))
-
-    def encode(self, text: str, known: Collection[str] | None = None) -> Encoding:
-        """Returns the tokens of a text, without boundary tokens, and where they are in it; for `known` see `cut`."""
-        text = self.normalize(text)
-        cut = [pair for string in self.split(text) for pair in self.cut(string, known)]
-        offsets, stop = [], 0
-        for part, _ in cut:
-            start = text.index(part, stop)
-            stop = start + len(part)
-            offsets.append((start, stop))
-        return Encoding(text, [token for _, token in cut], offsets, find_word_ids(text, offsets))
+        stream = WordStream.from_words(strings)  # what becomes of a string does not depend on its neighbours
+        return stream.replace_types([[s] if s in BOUNDARY_TOKENS else self.cut(s) for s in stream.types])
 
     def drop_last(self, text: str) -> str:
-        """Returns a text without its last token; without the whole character where the token is a part of one."""
-        encoding = self.encode(text)
-        return encoding.text[: encoding.offsets[-1][0]] if encoding.offsets else ''
+        """Returns a text without its last word; where tokens are not words, without the last token."""
+        return ' '.join(text.split()[:-1])
 
     def tokenize(self, texts: Iterable[str], known: Collection[str] | None = None) -> list[list[str]]:
-        """Returns the tokens of each text as `encode` does. Each different string is cut once."""
-        cut = functools.cache(lambda string: [token for _, token in self.cut(string, known)])
+        """Returns the tokens of each text, without boundary tokens; for `known` see `cut`."""
+        cut = functools.cache(lambda string: self.cut(string, known))
         return [[token for string in self.split(self.normalize(text)) for token in cut(string)] for text in texts]
 
 
@@ -234,12 +193,6 @@ def check_tokens(kind: str, tokens: Iterable[str]) -> None:
     for token in tokens:
         is_written = bool(token) and '\t' not in token and '\n' not in token
         require(is_written, 'corpus.tokens', kind, f'makes the token {token!r}: must be without tabs and line ends')
-
-
-def find_word_ids(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
-    """Returns the number, from 0, of the word in which each part of a text ends; white space separates words."""
-    word_starts = [match.start() for match in re.finditer(r'\S+', text)]
-    return (np.searchsorted(word_starts, [stop for _, stop in offsets]) - 1).clip(0).tolist()
 
 
 def normalize(text: str, form: Literal['NFC', 'NFKC'] = 'NFC') -> str:

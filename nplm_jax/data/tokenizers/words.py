@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,8 +11,7 @@ from typing import Any, ClassVar, Self
 import regex
 
 from nplm_jax.data.sources import Piece
-from nplm_jax.data.tokenizers import hf
-from nplm_jax.data.tokenizers.proper_nouns import CapitalCounts, count_capitals, find_proper_nouns
+from nplm_jax.data.tokenizers.proper_nouns import Counts, count_capitals, find_proper_nouns
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, COUNTED_KEYS, Tokenizer
 from nplm_jax.utils.errors import require
 
@@ -21,7 +21,8 @@ MAX_KEPT = 3  # punctuation marks that may stay on one side of a word, as in `Mr
 
 # A word may hold hyphens, apostrophes, points and commas; combining marks (\p{M}) belong to their letters.
 # str.split separates at \x1c to \x1f too, which \s does not match.
-_WORD = regex.compile(r"<[a-z]+>|[\w\p{M}]+(?:[-'’.,][\w\p{M}]+)*|[^\w\s\x1c-\x1f]")
+WORD = r"<[a-z]+>|[\w\p{M}]+(?:[-'’.,][\w\p{M}]+)*|[^\w\s\x1c-\x1f]"
+_WORD = regex.compile(WORD)
 _POSSESSIVE = ("'s", "'S", '’s', '’S')
 _NUMBER = re.compile(r'[-+$£€]?\.?\d+(?:[-.,:/]\d+)*(?:st|nd|rd|th|s)?%?', re.IGNORECASE)
 _HYPHENS = re.compile('([-‐‑])')
@@ -34,8 +35,6 @@ _QUOTES = (
     str.maketrans("'", '’'),
     str.maketrans({'“': '``', '”': "''"}),  # as Brown and the Penn Treebank write them
 )
-
-Cut = list[tuple[str, str]]  # of each token the part of the string that it was made of, and the token
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +66,7 @@ class WordTokenizer(Tokenizer):
         ['A', 'well-known', '3.14', ',', 'again', '.']
         >>> WordTokenizer('whitespace').split('A well-known 3.14, again.')
         ['A', 'well-known', '3.14,', 'again.']
-        >>> WordTokenizer('words', lowercase=True, split_possessive=True).encode("The dog's").tokens
+        >>> WordTokenizer('words', lowercase=True, split_possessive=True).tokenize(["The dog's"])[0]
         ['the', 'dog', "'s"]
     """
 
@@ -89,16 +88,16 @@ class WordTokenizer(Tokenizer):
         """See `Tokenizer.split`."""
         return text.split() if self.kind == 'whitespace' else _WORD.findall(text)
 
-    def cut(self, string: str, known: Collection[str] | None = None) -> Cut:
+    def cut(self, string: str, known: Collection[str] | None = None) -> list[str]:
         """See `Tokenizer.cut`."""
         if known is None:
-            return [(part, self._token(part, part.lower() in self._names)) for part in self._parts(string)]
-        chunks = [(string, string)]
+            return [self._token(part, part.lower() in self._names) for part in self._parts(string)]
+        chunks = [string]
         if self.kind == 'whitespace' and self.split_punctuation:
             chunks = self._split_punctuation(string, known)
         if self.split_hyphens:
-            chunks = [pair for chunk in chunks for pair in self._split_hyphens(*chunk, known)]
-        return [pair for chunk, spelling in chunks for pair in self._cut_chunk(chunk, spelling, known)]
+            chunks = [part for chunk in chunks for part in self._split_hyphens(chunk, known)]
+        return [self._fit(part, known) for chunk in chunks for part in self._parts(chunk)]
 
     def decode(self, tokens: Sequence[str], clean_up: bool = False) -> str:
         """See `Tokenizer.decode`, and `detokenize` for clean_up."""
@@ -118,25 +117,17 @@ class WordTokenizer(Tokenizer):
     def reading(self, tokens: str = '', hyphens: str = 'keep') -> 'WordTokenizer':
         """See `Tokenizer.reading`; `whitespace` is for text that is tokenized already."""
         require(tokens in ('', 'words', 'whitespace'), 'tokens', tokens, 'must be words or whitespace')
-        match_quotes = self.match_quotes or tokens == 'words'
-        changes: dict[str, Any] = (
-            {'kind': tokens, 'split_punctuation': False, 'match_quotes': match_quotes} if tokens else {}
-        )
-        tokenizer = dataclasses.replace(self, **changes)
-        return dataclasses.replace(tokenizer, split_hyphens=True) if hyphens == 'split' else tokenizer
-
-    def to_hf(self, ids: Mapping[str, int]) -> Any:
-        """See `Tokenizer.to_hf`; of kind `whitespace` it needs text whose punctuation is split off.
-
-        It cannot know proper nouns: a text has to have <proper> in their place already.
-        """
-        return hf.word_tokenizer(ids, self.kind, self.lowercase, self.split_possessive, self.numbers, self.match_quotes)
+        changes: dict[str, Any] = {'split_hyphens': self.split_hyphens or hyphens == 'split'}
+        if tokens:
+            changes |= {'kind': tokens, 'split_punctuation': False}
+            changes['match_quotes'] = self.match_quotes or tokens == 'words'
+        return dataclasses.replace(self, **changes)
 
     @functools.cached_property
     def _names(self) -> frozenset[str]:
         return frozenset(self.names)
 
-    def _count_capitals(self, piece: Piece) -> CapitalCounts:
+    def _count_capitals(self, piece: Piece) -> Counts:
         paragraphs = ([part for word in words for part in self._parts(word)] for words in self.paragraphs(piece.text))
         return count_capitals(paragraphs, piece.begins_paragraph)
 
@@ -153,15 +144,9 @@ class WordTokenizer(Tokenizer):
 
     # --- the text of a user --------------------------------------------------------------------------------
 
-    def _cut_chunk(self, chunk: str, spelling: str, known: Collection[str]) -> Cut:
-        """Cuts a part of a string, which has another spelling in the vocabulary if it is a punctuation mark."""
-        if chunk != spelling:
-            return [(chunk, self._fit_quotes(spelling, known))]
-        cut = []
-        for part in self._parts(chunk):
-            is_name = part.lower() in self._names or (part not in known and part.lower() not in known)
-            cut.append((part, self._fit_quotes(self._token(part, is_name), known)))
-        return cut
+    def _fit(self, part: str, known: Collection[str]) -> str:
+        is_name = part.lower() in self._names or (part not in known and part.lower() not in known)
+        return self._fit_quotes(self._token(part, is_name), known)
 
     def _fit_quotes(self, token: str, known: Collection[str]) -> str:
         return match_quotes(token, known) if self.match_quotes else token
@@ -169,58 +154,54 @@ class WordTokenizer(Tokenizer):
     def _is_known(self, part: str, known: Collection[str]) -> bool:
         return all(self._fit_quotes(self._token(small, False), known) in known for small in self._parts(part))
 
-    def _split_punctuation(self, chunk: str, known: Collection[str]) -> Cut:
+    def _split_punctuation(self, chunk: str, known: Collection[str]) -> list[str]:
         """Splits punctuation off the ends of a chunk without blanks, and a contraction into two known parts."""
-        first = next((i for i, c in enumerate(chunk) if not is_punctuation(c)), len(chunk))
         if self._is_known(chunk, known):
-            return [(chunk, chunk)]
+            return [chunk]
+        marks = ''.join(filter(is_punctuation, chunk))
+        first, stop = len(chunk) - len(chunk.lstrip(marks)), len(chunk.rstrip(marks))
         if first == len(chunk):
             return self._split_marks(chunk, _OPENING, known)
-        stop = next(i for i in range(len(chunk), 0, -1) if not is_punctuation(chunk[i - 1]))
-        kept = [
-            (a, b) for a in range(MAX_KEPT + 1) for b in range(MAX_KEPT + 1) if a <= first and stop + b <= len(chunk)
-        ]
-        for a, b in sorted(kept, key=lambda ab: -sum(ab)):
-            if self._is_known(chunk[first - a : stop + b], known):
-                first, stop = first - a, stop + b
-                middle = [(chunk[first:stop], chunk[first:stop])]
-                break
-        else:
-            middle = self._split_unknown(chunk[first:stop], known)
+        num_opening, num_closing = min(first, MAX_KEPT), min(len(chunk) - stop, MAX_KEPT)
+        kept = sorted(itertools.product(range(num_opening + 1), range(num_closing + 1)), key=sum, reverse=True)
+        words = ((first - a, stop + b) for a, b in kept)
+        first, stop = next((word for word in words if self._is_known(chunk[slice(*word)], known)), (first, stop))
+        word = chunk[first:stop]
+        middle = [word] if self._is_known(word, known) else self._split_unknown(word, known)
         opening, closing = chunk[:first], chunk[stop:]
         return [*self._split_marks(opening, _OPENING, known), *middle, *self._split_marks(closing, _CLOSING, known)]
 
-    def _split_marks(self, marks: str, spellings: Mapping[str, str], known: Collection[str]) -> Cut:
-        """Splits punctuation marks into the longest tokens of the vocabulary, from the left."""
+    def _split_marks(self, marks: str, spellings: Mapping[str, str], known: Collection[str]) -> list[str]:
+        """Splits punctuation marks into the longest tokens of the vocabulary, from the left, in its spelling."""
         pieces = []
         while marks:
             sizes = range(min(len(marks), MAX_KEPT), 1, -1)
             size = next((k for k in sizes if self._is_known(marks[:k], known)), 1)
             piece, marks = marks[:size], marks[size:]
-            other = spellings.get(piece, piece)
-            respelled = not self._is_known(piece, known) and self._is_known(other, known)
-            pieces.append((piece, other if respelled else piece))
+            spelling = spellings.get(piece, piece)
+            respelled = not self._is_known(piece, known) and self._is_known(spelling, known)
+            pieces.append(spelling if respelled else piece)
         return pieces
 
-    def _split_unknown(self, chunk: str, known: Collection[str]) -> Cut:
+    def _split_unknown(self, chunk: str, known: Collection[str]) -> list[str]:
         """Splits a word outside the vocabulary: a contraction into two known parts, others at dashes."""
         places = [i for i, c in enumerate(chunk) if c in _APOSTROPHES]
         for place in (*(i - 1 for i in places if i > 1 and chunk[i - 1] in 'nN'), *places):
             parts = [chunk[:place], chunk[place:]]
             if all(part and self._is_known(part, known) for part in parts):
-                return [(part, part) for part in parts]
+                return parts
         parts = [part for part in _DASHES.split(chunk) if part]
         if len(parts) == 1:
-            return [(chunk, chunk)]
+            return parts
         return [small for part in parts for small in self._split_punctuation(part, known)]
 
-    def _split_hyphens(self, chunk: str, spelling: str, known: Collection[str]) -> Cut:
+    def _split_hyphens(self, chunk: str, known: Collection[str]) -> list[str]:
         """Splits an unknown word at its hyphens if all parts are known; a hyphen stays where it is known itself."""
         parts = [part for part in _HYPHENS.split(chunk) if part]
         words = [part for part in parts if not _HYPHENS.fullmatch(part)]
         if len(words) < 2 or self._is_known(chunk, known) or not all(self._is_known(word, known) for word in words):
-            return [(chunk, spelling)]
-        return [(part, part) for part in parts if self._is_known(part, known)]
+            return [chunk]
+        return [part for part in parts if self._is_known(part, known)]
 
 
 def is_number(word: str) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 from helpers import corpus_settings
 
-from nplm_jax.apps.export.huggingface import special_tokens
+from nplm_jax.apps.export.word_tokenizers import special_tokens, word_tokenizer
 from nplm_jax.data import vocabulary
 from nplm_jax.data.corpora import make_tokenizer
 from nplm_jax.utils.errors import BadInput
@@ -28,7 +28,7 @@ def test_the_tokenizer_cuts_a_text_as_ours_does(name, tokens, choices):
     for unused in ('‘’“”', '\'"`“”', '’‘"“”', ''):  # one way to write quotation marks, another one, Brown's, all
         kept = (word for word in cut if not set(word) & set(unused) and word != '<pad>')
         words = vocabulary.build(['<p>', *kept])
-        tokenizer = ours.to_hf(words.ids)
+        tokenizer = word_tokenizer(ours, words.ids)
         text = TEXT if unused else TEXT.replace("''", '').replace('``', '')
         (expected,) = ours.reading(kind).tokenize([text], words.ids)
         assert tokenizer.encode(text).ids == words.encode(expected).tolist()
@@ -41,4 +41,4 @@ def test_a_text_without_marks_begins_after_the_rare_word():
 def test_a_vocabulary_with_the_padding_symbol_is_refused():
     pytest.importorskip('tokenizers', reason='pip install tokenizers')
     with pytest.raises(BadInput, match='^--to=hf: the vocabulary has the word <pad>'):
-        make_tokenizer(corpus_settings('text')).to_hf({'<rare>': 0, '<pad>': 1})
+        word_tokenizer(make_tokenizer(corpus_settings('text')), {'<rare>': 0, '<pad>': 1})

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from configs import sentences
+from nplm_jax.apps.features import brown_tags, embeddings
 from nplm_jax.apps.features import command as features
-from nplm_jax.apps.features import embeddings
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.data import brown
 from nplm_jax.data.vocabulary import RARE, Vocabulary
@@ -146,7 +146,7 @@ def test_without_scikit_learn_a_map_says_what_to_install(monkeypatch):
 def test_parts_of_speech_by_browns_tags(monkeypatch):
     text = "The/at dog's/nn$ run/nn\n\nThey/ppss run/vb run/vb don't/do* ,/, Fulton/np-tl l'/fw-at 's/nn in/in"
     monkeypatch.setattr(brown, 'tagged_texts', lambda: [text, 'new/jj'])
-    assert brown.parts_of_speech() == {
+    assert brown_tags.parts_of_speech() == {
         'the': 'determiner', 'dog': 'noun', 'run': 'verb', 'they': 'pronoun', "don't": 'verb', ',': 'other',
         'fulton': 'name', "l'": 'determiner', "'s": 'noun', 'in': 'preposition', 'new': 'adjective',
     }  # fmt: skip

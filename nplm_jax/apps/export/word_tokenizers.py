@@ -6,13 +6,13 @@ from typing import Any
 import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 
-from nplm_jax.data.tokenizers.tokenizer import RARE
+from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, RARE
+from nplm_jax.data.tokenizers.words import WORD, WordTokenizer
 from nplm_jax.utils.errors import BadInput
 
 PAD = '<pad>'  # its id is V, which no token has
 
-# As in words.py, in the syntax of Oniguruma.
-_WORD = r"<[a-z]+>|[\w\p{M}]+(?:[-'’.,][\w\p{M}]+)*|[^\w\s\x1c-\x1f]"
+# In the syntax of Oniguruma.
 _S = "['’][sS]"  # of a possessive
 _SUFFIX = '(?i:st|nd|rd|th|s)?'
 _NUMBERS = {  # lookbehind, number, lookahead
@@ -25,39 +25,49 @@ _NUMBERS = {  # lookbehind, number, lookahead
 }
 
 
-def word_tokenizer(
-    ids: Mapping[str, int], kind: str, lowercase: bool, split_possessive: bool, numbers: bool, match_quotes: bool
-) -> Any:
-    """Returns a tokenizer that cuts a text as `WordTokenizer` does.
+def special_tokens(known: Collection[str]) -> dict[str, str]:
+    """Returns the special tokens by their role in a tokenizer.
+
+    A text begins after the paragraph mark, as a line does in every command, and where there is none after <rare>, which
+    is what networks read before the first word. The end of a text is the next paragraph mark.
 
     Args:
+        known: The tokens of the vocabulary.
+    """
+    roles = {'unk_token': RARE, 'pad_token': PAD}
+    marks = {'bos_token': PARAGRAPH_BOUNDARY, 'eos_token': PARAGRAPH_BOUNDARY}
+    return roles | (marks if PARAGRAPH_BOUNDARY in known else {'bos_token': RARE})
+
+
+def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.Tokenizer:
+    """Returns a tokenizer that cuts a text as ours does; of kind `whitespace`, one whose punctuation is split off.
+
+    It cannot know proper nouns: a text has to have <proper> in their place already.
+
+    Args:
+        ours: The tokenizer of the run.
         ids: The id of each token of the vocabulary.
-        kind: See `WordTokenizer`, as for the others.
-        lowercase: Whether tokens are in lower case.
-        split_possessive: Whether dog's becomes dog 's.
-        numbers: Whether numeric forms become <number>.
-        match_quotes: Whether quotation marks become those of the vocabulary.
 
     Raises:
         BadInput: The vocabulary has the word <pad>.
     """
     if PAD in ids:
         raise BadInput(f'--to=hf: the vocabulary has the word {PAD}, which is reserved for padding')
-    word = _WORD
+    word = WORD
     steps: list[Any] = [normalizers.NFC()]
-    if match_quotes:
-        steps += [normalizers.Replace(old, new) for old, new in _quotes(ids, kind).items()]
-    if numbers:
-        before, number, after = _NUMBERS[kind]
-        if split_possessive:
+    if ours.match_quotes:
+        steps += [normalizers.Replace(old, new) for old, new in _quotes(ids, ours.kind).items()]
+    if ours.numbers:
+        before, number, after = _NUMBERS[ours.kind]
+        if ours.split_possessive:
             word, after = f'<number>{_S}|{word}', f'(?:{after}|(?={_S}{after}))'
         steps.append(normalizers.Replace(tokenizers.Regex(before + number + after), '<number>'))
-    if lowercase:
+    if ours.lowercase:
         steps.append(normalizers.Lowercase())
     cuts: list[Any] = [pre_tokenizers.WhitespaceSplit()]
-    if kind == 'words':
+    if ours.kind == 'words':
         cuts = [pre_tokenizers.Split(tokenizers.Regex(word), 'removed', invert=True)]
-    if split_possessive:
+    if ours.split_possessive:
         cuts.append(pre_tokenizers.Split(tokenizers.Regex(f'(?<=.){_S}$'), 'isolated'))
     exported = tokenizers.Tokenizer(tokenizers.models.WordLevel(dict(ids), RARE))
     exported.normalizer = normalizers.Sequence(steps)
