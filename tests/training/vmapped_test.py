@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import shutil
 import signal
 
@@ -106,7 +107,8 @@ def test_each_point_gets_what_it_gets_alone_and_stops_early_alone(tmp_path):
     together, alone = train(points, tmp_path / 'together'), train(points, tmp_path / 'alone', together=False)
     for folder, diverged in (('together', together.pop()), ('alone', alone.pop())):
         assert isinstance(diverged, NonFiniteError)
-        assert 'update 2' in str(diverged) and not (tmp_path / folder / points[-1].name / 'results.json').exists()
+        assert re.match('the loss of update [23] ', str(diverged))  # sums in another order overflow an update later
+        assert not (tmp_path / folder / points[-1].name / 'results.json').exists()
     assert_same(points[:-1], tmp_path / 'together', tmp_path / 'alone')
     assert [r.get('trained_together') for r in together + alone] == [4] * 3 + [None] * 3
     updates = [r['updates'] for r in together]
