@@ -16,7 +16,6 @@ import optax
 
 from nplm_jax import config
 from nplm_jax.config import OptimizerSettings, Settings
-from nplm_jax.outputs.output_layer import Params
 from nplm_jax.training import optimizer_plugin
 from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import require
@@ -121,7 +120,6 @@ class Optimizer(NamedTuple):
         table_rate: The rate of the tables as a multiple of the learning rate.
         decay_key: The config key of the coefficient of R(theta).
         rule: The update rule.
-        rows_are_outputs: See `Body.rows_are_outputs`.
     """
 
     chain: Callable[[Hyperparameters], optax.GradientTransformationExtraArgs]
@@ -129,11 +127,6 @@ class Optimizer(NamedTuple):
     table_rate: float
     decay_key: str
     rule: Rule
-    rows_are_outputs: frozenset[str]
-
-    def evaluation_params(self, opt_state: optax.OptState, params: Params) -> Params:
-        """Returns the parameters to evaluate: others than the trained ones if the optimizer is schedule-free."""
-        return optimizer_plugin.evaluation_params(opt_state, params, self.rows_are_outputs)
 
     def table_factor(self, hyperparameters: Hyperparameters, step: jax.Array) -> jax.Array:
         """Returns the factor by which weight decay multiplies a matrix of TABLES in an update."""
@@ -167,7 +160,7 @@ def _make_optimizer(
     decay_key = 'optimizer.paper.decay' if settings.name == 'paper' else 'optimizer.decay'
     learning_rate = learning_rate_schedule(settings, total_steps, batch_size)
     table_rate = settings.table_rate if 'table_rate' in rule.keys else 1.0
-    clip = [clip_by_global_norm(settings.clip_norm)] if 'clip_norm' in rule.keys and settings.clip_norm else []
+    clip = [optax.clip_by_global_norm(settings.clip_norm)] if 'clip_norm' in rule.keys and settings.clip_norm else []
 
     def chain(hyperparameters: Hyperparameters) -> optax.GradientTransformationExtraArgs:
         schedule: Schedule = functools.partial(learning_rate, hyperparameters)
@@ -180,7 +173,7 @@ def _make_optimizer(
         directions = [*clip, direction, decay_link] if rule.decouples_decay else [decay_link, *clip, direction]
         return optax.chain(*directions, scale_by_learning_rate(schedule, dict.fromkeys(tables, table_rate)))
 
-    return Optimizer(chain, learning_rate, table_rate, decay_key, rule, rows_are_outputs)
+    return Optimizer(chain, learning_rate, table_rate, decay_key, rule)
 
 
 def _plugin_links(
@@ -389,26 +382,3 @@ def scale_by_row_moment(
         return jax.tree.map_with_path(scale, updates, nu), RowMomentState(count, nu)
 
     return optax.GradientTransformationExtraArgs(init, update)
-
-
-def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
-    """Returns `optax.clip_by_global_norm`, except where the sum of squares overflows float32.
-
-    That sum is infinite from a norm of 1.8e19 on, and Optax then makes the update zero without a word. Such a gradient
-    is divided by its largest element first. One that is not finite gives an update that is not finite, which stops
-    the run.
-
-    Args:
-        max_norm: The largest norm of all gradients together.
-    """
-    clip = optax.clip_by_global_norm(max_norm)
-
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        def divide(grads: Any) -> Any:
-            largest = jnp.max(jnp.stack([jnp.max(jnp.abs(g)) for g in jax.tree.leaves(grads)]))
-            return jax.tree.map(lambda g: g / largest.astype(g.dtype) * max_norm, grads)  # a norm of max_norm or more
-
-        overflows = jnp.isinf(optax.tree.norm(updates))
-        return clip.update(jax.lax.cond(overflows, divide, lambda grads: grads, updates), state, params)
-
-    return optax.GradientTransformation(clip.init, update)
