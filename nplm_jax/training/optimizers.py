@@ -160,7 +160,7 @@ def _make_optimizer(
     decay_key = 'optimizer.paper.decay' if settings.name == 'paper' else 'optimizer.decay'
     learning_rate = learning_rate_schedule(settings, total_steps, batch_size)
     table_rate = settings.table_rate if 'table_rate' in rule.keys else 1.0
-    clip = [optax.clip_by_global_norm(settings.clip_norm)] if 'clip_norm' in rule.keys and settings.clip_norm else []
+    clip = [clip_by_global_norm(settings.clip_norm)] if 'clip_norm' in rule.keys and settings.clip_norm else []
 
     def chain(hyperparameters: Hyperparameters) -> optax.GradientTransformationExtraArgs:
         schedule: Schedule = functools.partial(learning_rate, hyperparameters)
@@ -382,3 +382,26 @@ def scale_by_row_moment(
         return jax.tree.map_with_path(scale, updates, nu), RowMomentState(count, nu)
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
+    """Returns `optax.clip_by_global_norm`, except where the sum of squares overflows float32.
+
+    That sum is infinite from a norm of 1.8e19 on, and Optax then makes the update zero without a word. Such a gradient
+    is divided by its largest element first. One that is not finite gives an update that is not finite, which stops
+    the run.
+
+    Args:
+        max_norm: The largest norm of all gradients together.
+    """
+    clip = optax.clip_by_global_norm(max_norm)
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        def divide(grads: Any) -> Any:
+            largest = jnp.max(jnp.stack([jnp.max(jnp.abs(g)) for g in jax.tree.leaves(grads)]))
+            return jax.tree.map(lambda g: g / largest.astype(g.dtype) * max_norm, grads)  # a norm of max_norm or more
+
+        overflows = jnp.isinf(optax.tree.norm(updates))
+        return clip.update(jax.lax.cond(overflows, divide, lambda grads: grads, updates), state, params)
+
+    return optax.GradientTransformation(clip.init, update)

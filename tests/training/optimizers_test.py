@@ -11,6 +11,7 @@ from nplm_jax.training.optimizers import (
     HIDDEN,
     TABLES,
     VECTORS,
+    clip_by_global_norm,
     hyperparameters_of,
     label_parameters,
     make_optimizer,
@@ -107,6 +108,22 @@ def test_every_optimizer_lowers_a_loss_and_clips(name):
     assert losses == sorted(losses, reverse=True)
     if name == 'sgd':
         assert float(jnp.linalg.norm(params['d'])) == pytest.approx(20 * 0.1 * 1e-3, rel=1e-4)
+
+
+@pytest.mark.parametrize('max_norm', [1e-3, 1.0, 1e6])
+def test_a_gradient_whose_squares_overflow_is_clipped_and_not_zero(max_norm):
+    clip = jax.jit(clip_by_global_norm(max_norm).update)
+    for scale in (1e-3, 1.0, 1e18, 6e37):  # the squares of the last two are too large for float32
+        grads = {'a': jnp.array([3.0, 0.0]) * scale, 'b': jnp.array([[-4.0]]) * scale}
+        updates, _ = clip(grads, optax.EmptyState())
+        expected = min(1.0, max_norm / 5 / scale) * scale * np.array([3, 0, -4])
+        np.testing.assert_allclose(np.append(updates['a'], updates['b']), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize('bad', [np.inf, -np.inf, np.nan])
+def test_clipping_does_not_hide_a_gradient_that_is_not_finite(bad):
+    updates, _ = clip_by_global_norm(1.0).update([jnp.array([1.0, bad])], optax.EmptyState())
+    assert not np.isfinite(updates[0]).all()
 
 
 @pytest.mark.parametrize(
