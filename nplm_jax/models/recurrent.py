@@ -93,12 +93,9 @@ class Recurrent(StreamBody):
         """Returns the parameters of a layer's cell."""
         return self.cell_class(self.h).init(key, self.start_cell(1), jnp.zeros((1, num_inputs)))['params']
 
-    def advance(
-        self, cell: Params, state: State, e_SxD: jax.Array, precision: Precision = 'float32'
-    ) -> tuple[State, jax.Array]:
+    def advance(self, cell: Params, state: State, e_SxD: jax.Array, precision: Precision) -> tuple[State, jax.Array]:
         """Reads one word of each stream; see `read`. Returns the layer's next state, and h, S x K."""
-        state, h_TxSxK = self.read(cell, state, e_SxD[None], precision)
-        return state, h_TxSxK[0]
+        raise NotImplementedError
 
     def read(self, cell: Params, state: State, e_TxSxD: jax.Array, precision: Precision) -> tuple[State, jax.Array]:
         """Reads T words of each stream.
@@ -171,9 +168,7 @@ class Elman(Recurrent):
             'b_1_K': jnp.zeros(self.h),
         }
 
-    def advance(
-        self, cell: Params, state: State, e_SxD: jax.Array, precision: Precision = 'float32'
-    ) -> tuple[State, jax.Array]:
+    def advance(self, cell: Params, state: State, e_SxD: jax.Array, precision: Precision) -> tuple[State, jax.Array]:
         """See `Recurrent.advance`."""
         z_SxK = cell['b_1_K'][None, :] + matmul(state, cell['W_h_KxK'].T, precision)
         h_SxK = jnp.tanh(z_SxK + matmul(e_SxD, cell['W_e_KxM'].T, precision))
@@ -185,9 +180,7 @@ class Gru(Recurrent):
 
     cell_class = flax.linen.GRUCell
 
-    def advance(
-        self, cell: Params, state: State, e_SxD: jax.Array, precision: Precision = 'float32'
-    ) -> tuple[State, jax.Array]:
+    def advance(self, cell: Params, state: State, e_SxD: jax.Array, precision: Precision) -> tuple[State, jax.Array]:
         """See `Recurrent.advance`. Flax's cell, whose own `dtype` would round sums as well."""
 
         def dense(name: str, x_SxD: jax.Array) -> jax.Array:

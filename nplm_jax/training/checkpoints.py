@@ -1,13 +1,10 @@
 """Checkpoints by Orbax; no other module imports Orbax."""
 
-import contextlib
 import functools
 import gc
 import json
 import logging as python_logging
-import os
 import pathlib
-import stat
 import sys
 import threading
 import time
@@ -77,11 +74,7 @@ class CheckpointStore(Store):
         Args:
             folder: The folder of the checkpoints; created unless it exists.
             read_only: Whether to change nothing in the folder, so that a run that is training can be read.
-
-        Raises:
-            BadInput: The folder holds a link or a pipe.
         """
-        _check_files(folder)
         folder = folder.absolute()  # Orbax fails on a relative path, and only in a background thread
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
@@ -106,9 +99,6 @@ class CheckpointStore(Store):
     def save(self, step: int, state: Any, best: Any, progress: dict[str, Any]) -> None:
         """Writes a checkpoint of update `step`, unless that one exists.
 
-        The first checkpoint of a folder is read back at once, so that a path or a disk from which it cannot be read
-        is detected at the start of the run.
-
         Args:
             step: The update number.
             state: The training state, in full arrays.
@@ -117,7 +107,7 @@ class CheckpointStore(Store):
 
         Raises:
             RuntimeError: Orbax refuses to save: it never overwrites a later step.
-            OSError: The disk refuses, or the checkpoint cannot be read back.
+            OSError: The checkpoint cannot be written, for example because the disk is full.
         """
         if (newest := self.latest_step()) == step:
             return
@@ -135,12 +125,6 @@ class CheckpointStore(Store):
             raise OSError(f'the checkpoint of update {step:,} could not be written: {cause}') from None
         if not saved:
             raise RuntimeError(f'no checkpoint was written at update {step}: the newest is {newest}')
-        if newest is None:
-            try:
-                _quietly(lambda: self._restore(step, state, best))
-            except CheckpointError as error:
-                folder = self._manager.directory
-                raise OSError(f'{folder}: the checkpoint of update {step:,} cannot be read back: {error}') from None
 
     def restore(self, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]] | None:
         """Restores the newest undamaged checkpoint.
@@ -158,20 +142,35 @@ class CheckpointStore(Store):
         Raises:
             BadInput: There are checkpoints and none can be read. They are not changed.
         """
-        restored = self._read_newest(lambda step: self._restore(step, state, best))
-        return restored and (*jax.tree.map(jnp.asarray, restored[:2]), restored[2])
+        if (restored := self._read_newest({'state': state, 'best': best})) is None:
+            return None
+        (state, best), progress = restored
+        return state, best, progress
 
-    def _read_newest(self, read: Callable[[int], Result]) -> Result | None:
-        """Returns what `read` does of the newest checkpoint that it can read; see `restore`."""
+    def restore_best(self, best: Best) -> Best:
+        """Returns the best parameters of the newest undamaged checkpoint, and reads nothing else of it.
+
+        Args:
+            best: An example of them: their structure, shapes and types.
+
+        Raises:
+            BadInput: No checkpoint can be read.
+        """
+        if (restored := self._read_newest({'best': best})) is None:
+            raise BadInput(f'{self._manager.directory}: has no checkpoint')
+        return restored[0][0]
+
+    def _read_newest(self, examples: dict[str, Any]) -> tuple[list[Any], dict[str, Any]] | None:
+        """Returns what `_read` does of the newest checkpoint that it can read; see `restore`."""
         damaged: dict[int, str] = {}
         for step in sorted(self._manager.all_steps(), reverse=True):
             try:
-                result = _quietly(functools.partial(read, step))
+                trees, progress = _quietly(functools.partial(self._read, step, examples))
             except CheckpointError as error:
                 damaged[step] = str(error)
                 continue
             self._rename_damaged(damaged, step)
-            return result
+            return jax.tree.map(jnp.asarray, trees), progress
         if damaged:
             reason = f'of update {max(damaged)}: {damaged[max(damaged)]}'
             message = f'no checkpoint can be read ({reason}); move the folder away to start again'
@@ -190,21 +189,12 @@ class CheckpointStore(Store):
         if damaged:
             self._manager.reload()
 
-    def _restore(self, step: int, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]]:
-        (state, best), progress = self._read(step, {'state': state, 'best': best})
-        progress.pop(CHECKSUM_OF_BEST, None)
-        if progress.pop(CHECKSUM, None) != _checksum((state, best), progress):
-            raise ValueError('its checksum differs')
-        return state, best, progress
-
-    def _restore_best(self, step: int, best: Best) -> Best:
-        (best,), progress = self._read(step, {'best': best})
-        if progress.get(CHECKSUM_OF_BEST, checksum := _checksum(best, {})) != checksum:  # earlier versions saved none
-            raise ValueError('its checksum differs')
-        return best
-
     def _read(self, step: int, examples: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Returns some items of a checkpoint, in the structure of an example of each, and its progress."""
+        """Returns some items of a checkpoint, in the structure of an example of each, and its progress.
+
+        Raises:
+            ValueError: The checksum differs, or the shape or type of an array. Orbax raises errors of other types.
+        """
         folder = pathlib.Path(self._manager.directory) / str(step)
         # Restore in the structure on disk: earlier versions saved None for parameters that a network does not have.
         targets = {item: self._check_arrays(folder / item, example) for item, example in examples.items()}
@@ -214,7 +204,15 @@ class CheckpointStore(Store):
             ocp.tree.from_flat_dict(ocp.tree.to_flat_dict(restored[item], sep='.'), example, sep='.')
             for item, example in examples.items()
         ]
-        return trees, dict(restored.progress)
+        progress = dict(restored.progress)
+        checksum, checksum_of_best = progress.pop(CHECKSUM, None), progress.pop(CHECKSUM_OF_BEST, None)
+        if 'state' in examples:
+            differs = checksum != _checksum(tuple(trees), progress)
+        else:  # earlier versions saved no checksum of the best parameters
+            differs = checksum_of_best not in (None, _checksum(trees[0], {}))
+        if differs:
+            raise ValueError('its checksum differs')
+        return trees, progress
 
     def _check_arrays(self, folder: pathlib.Path, example: Any) -> Any:
         """Compares shapes and types before any array is read: Orbax would silently cast, cut or pad arrays.
@@ -238,19 +236,6 @@ class CheckpointStore(Store):
                 raise ValueError(f'{folder.name}.{name}: {in_checkpoint} in the checkpoint, {by_config} by the config')
         return jax.tree.map(lambda x: np.empty(x.shape, x.dtype), tree_on_disk)
 
-    def restore_best(self, best: Best) -> Best:
-        """Returns the best parameters of the newest checkpoint, and reads nothing else of it.
-
-        Args:
-            best: An example of them: their structure, shapes and types.
-
-        Raises:
-            BadInput: No checkpoint can be read.
-        """
-        if (restored := self._read_newest(lambda step: self._restore_best(step, best))) is None:
-            raise BadInput(f'{self._manager.directory}: has no checkpoint')
-        return jax.tree.map(jnp.asarray, restored)
-
     def close(self) -> None:
         """Frees Orbax's threads."""
         self._manager.close()
@@ -265,30 +250,24 @@ def _single_process() -> ocp.options.MultiprocessingOptions:
 
 
 def _quietly(call: Callable[[], Result]) -> Result:
-    """Calls Orbax, turning any failure into a one-line CheckpointError and suppressing the tracebacks of its threads.
+    """Calls Orbax, turning any failure into a one-line CheckpointError.
 
-    Orbax prints the whole content of files that it cannot read, and abandons threads and coroutines when a disk fails;
-    Python prints a traceback for each of those, for coroutines when it collects them.
+    Its threads and TensorStore's log and print a traceback of the same failure, some of them a moment later.
     """
-    earlier, hooks = threading.enumerate(), (sys.unraisablehook, sys.excepthook, threading.excepthook)
-    sys.unraisablehook = lambda what: None if issubclass(what.exc_type, Exception) else hooks[0](what)
-    sys.excepthook = lambda *_: None
-    threading.excepthook = lambda *_: None
+    unraisable, in_thread = sys.unraisablehook, threading.excepthook
+    sys.unraisablehook = lambda what: None if issubclass(what.exc_type, Exception) else unraisable(what)
+    threading.excepthook = lambda _: None
     python_logging.disable()
     try:
         try:
             return call()
         except Exception as error:  # noqa: BLE001 (whatever a full disk or a damaged file makes Orbax raise)
             reason = first_line(error)[:200]
-        time.sleep(0.1)  # a thread cannot be joined before it has started
-        for thread in threading.enumerate():
-            if thread not in earlier:
-                threading.Thread.join(thread, timeout=10)  # the join of Orbax's threads raises again
         gc.collect()
-        time.sleep(0.5)  # tensorstore's threads, which are not Python's, end a moment later
+        time.sleep(0.5)
         raise CheckpointError(reason)
     finally:
-        sys.unraisablehook, sys.excepthook, threading.excepthook = hooks
+        sys.unraisablehook, threading.excepthook = unraisable, in_thread
         python_logging.disable(python_logging.NOTSET)
 
 
@@ -301,14 +280,3 @@ def _checksum(tree: Any, progress: dict[str, Any]) -> int:
         total = zlib.crc32(f'{name}{array.dtype}{array.shape}'.encode(), total)
         total = zlib.crc32(array.data, total)
     return total
-
-
-def _check_files(folder: pathlib.Path) -> None:
-    """Raises BadInput for anything but files and folders: Orbax would wait for a pipe and follow a link."""
-    for parent, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = pathlib.Path(parent, name)
-            with contextlib.suppress(FileNotFoundError):  # a run that is training deletes old checkpoints
-                mode = path.lstat().st_mode
-                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                    raise BadInput(f'{path}: is a link or a pipe; checkpoints are files and folders')

@@ -244,20 +244,14 @@ class Trainer:
     def postprocess(self) -> None:
         """Smooths and calibrates the best parameters as the settings ask for, and counts the seconds of it."""
         network, data, train = self.run.program.network, self.run.data, self.run.settings.train
-        changes: list[tuple[str, Callable[[], Params]]] = []
-        if train.suffix_smoothing:
-            k = train.suffix_smoothing
-            changes.append(('Suffix smoothing', lambda: suffix_smoothing.smooth(network, self.best, data, k)))
+        changes: dict[str, Callable[[], Params]] = {}
+        if k := train.suffix_smoothing:
+            changes['Suffix smoothing'] = lambda: suffix_smoothing.smooth(network, self.best, data, k)
         if train.calibrate:
-            fitted = f'{calibration.num_words(data):,} of the {len(data.valid):,} validation words'
-            changes.append(
-                (
-                    f'Calibration on {fitted}',
-                    lambda: calibration.calibrate(NeuralLanguageModel(network, self.best), data),
-                )
-            )
+            what = f'Calibration on {calibration.num_words(data):,} of the {len(data.valid):,} validation words'
+            changes[what] = lambda: calibration.calibrate(NeuralLanguageModel(network, self.best), data)
         nll = self.progress.best_valid_nll
-        for what, change in changes:
+        for what, change in changes.items():
             started, before = time.perf_counter(), nll
             self.best = change()
             seconds = self.progress.seconds + time.perf_counter() - started

@@ -16,7 +16,6 @@ import optax
 
 from nplm_jax import config
 from nplm_jax.config import OptimizerSettings, Settings
-from nplm_jax.outputs.output_layer import Params
 from nplm_jax.training import optimizer_plugin
 from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import require
@@ -121,7 +120,6 @@ class Optimizer(NamedTuple):
         table_rate: The rate of the tables as a multiple of the learning rate.
         decay_key: The config key of the coefficient of R(theta).
         rule: The update rule.
-        rows_are_outputs: See `Body.rows_are_outputs`.
     """
 
     chain: Callable[[Hyperparameters], optax.GradientTransformationExtraArgs]
@@ -129,11 +127,6 @@ class Optimizer(NamedTuple):
     table_rate: float
     decay_key: str
     rule: Rule
-    rows_are_outputs: frozenset[str]
-
-    def evaluation_params(self, opt_state: optax.OptState, params: Params) -> Params:
-        """Returns the parameters to evaluate: others than the trained ones if the optimizer is schedule-free."""
-        return optimizer_plugin.evaluation_params(opt_state, params, self.rows_are_outputs)
 
     def table_factor(self, hyperparameters: Hyperparameters, step: jax.Array) -> jax.Array:
         """Returns the factor by which weight decay multiplies a matrix of TABLES in an update."""
@@ -180,7 +173,7 @@ def _make_optimizer(
         directions = [*clip, direction, decay_link] if rule.decouples_decay else [decay_link, *clip, direction]
         return optax.chain(*directions, scale_by_learning_rate(schedule, dict.fromkeys(tables, table_rate)))
 
-    return Optimizer(chain, learning_rate, table_rate, decay_key, rule, rows_are_outputs)
+    return Optimizer(chain, learning_rate, table_rate, decay_key, rule)
 
 
 def _plugin_links(

@@ -176,7 +176,8 @@ def evaluation_params(program: Program, state: TrainState) -> Params:
     """Returns the parameters that validation evaluates and that are the result: the average, if there is one."""
     if state.average is not None:
         return state.average
-    return program.optimizer.evaluation_params(state.opt_state, state.params)
+    rows_are_outputs = program.network.body.rows_are_outputs
+    return optimizer_plugin.evaluation_params(state.opt_state, state.params, rows_are_outputs)
 
 
 def dense_grads(program: Program, params: Params, gradients: Gradients) -> Params:

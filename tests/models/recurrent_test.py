@@ -168,8 +168,9 @@ def test_gradients_are_those_of_the_unrolled_network(family):
     def unrolled(params):
         (carry,), losses = start, []
         for t in range(before_SxT.shape[1]):
-            carry, h_SxK = network.body.advance(params['cell'], carry, params['C_VxM'][before_SxT[:, t]])
-            log_p_SxV = jax.nn.log_softmax(h_SxK @ params['U_VxK'].T + params['b_V'][None, :])
+            e_1xSxM = params['C_VxM'][before_SxT[None, :, t]]
+            carry, h_1xSxK = network.body.read(params['cell'], carry, e_1xSxM, 'float32')
+            log_p_SxV = jax.nn.log_softmax(h_1xSxK[0] @ params['U_VxK'].T + params['b_V'][None, :])
             losses.append(-log_p_SxV[jnp.arange(len(log_p_SxV)), targets_SxT[:, t]])
         return jnp.mean(jnp.stack(losses))
 

@@ -10,6 +10,7 @@ from optax.contrib import MuonDimensionNumbers
 
 from nplm_jax.models.network import Network
 from nplm_jax.runs.experiment import load_settings
+from nplm_jax.training import optimizer_plugin
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.loop import prepare_run, run_chunk
 from nplm_jax.training.optimizers import hyperparameters_of, make_optimizer
@@ -113,7 +114,7 @@ def test_a_schedule_free_optimizer_reaches_the_target_at_its_evaluation_paramete
 
     for step in range(1000):
         params, state, own, own_state = update(params, state, own, own_state, step)
-    reached = optimizer.evaluation_params(state, params)['d']
+    reached = optimizer_plugin.evaluation_params(state, params, frozenset())['d']
     np.testing.assert_allclose(reached, optax.contrib.schedule_free_eval_params(own_state, own)['d'], atol=1e-6)
     np.testing.assert_allclose(reached, target, atol=2e-3)
 
@@ -160,7 +161,7 @@ def test_weight_decay_shrinks_all_sequences_of_a_schedule_free_optimizer():
     for step in range(20):
         updates, state = chain.update(zeros, state, params, step=step)
         params = optax.apply_updates(params, updates)
-    for found in (params, optimizer.evaluation_params(state, params)):
+    for found in (params, optimizer_plugin.evaluation_params(state, params, frozenset())):
         np.testing.assert_allclose(found['H'], 0.95**20, rtol=1e-5)
         np.testing.assert_allclose(found['d'], 1.0, rtol=1e-6)
 
