@@ -1,7 +1,8 @@
-"""Deletes an app, with what imports it, in a clone of the last commit, and runs the tests that are left.
+"""Deletes apps, with what imports them, in a clone of the last commit, and runs the tests that are left.
 
-    python -m tests.without_app surprisal -n 2            all of them
-    python -m tests.without_app kenlm --collect-only -q   arguments are pytest's
+    python -m tests.without_app surprisal -n 2                     all of them
+    python -m tests.without_app kenlm,surprisal --collect-only -q  arguments are pytest's
+    python -m tests.without_app all -n 2                           the core alone
 
 With an app go the apps that import it and the tests of each, and the studies, their tests and the notebooks that
 import any of them. Nothing else imports an app; the names of one stay on the list of `nplm_jax/__init__.py`.
@@ -14,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 
 import nplm_jax
 from tests.deleted_apps import APPS
@@ -24,12 +26,12 @@ PUBLIC_NAMES = tuple(f'nplm_jax/{name}.py' for names in APPS.values() for name i
 MAY_IMPORT = (*PUBLIC_NAMES, 'experiments/', 'tests/experiments/')
 
 
-def files_of(app: str, root: pathlib.Path = ROOT) -> set[str]:
-    """Returns the paths of the files that go with an app."""
+def files_of(deleted: Iterable[str], root: pathlib.Path = ROOT) -> set[str]:
+    """Returns the paths of the files that go with apps."""
     listed = subprocess.run(['git', 'ls-files'], cwd=root, capture_output=True, text=True, check=True)
     tracked = listed.stdout.splitlines()
     imported = {path: _imported(root / path) for path in tracked if path.endswith(('.py', '.ipynb')) and path != LIST}
-    apps, gone = {app}, set[str]()
+    apps, gone = set(deleted), set[str]()
     while True:
         folders = tuple(f'{place}/apps/{name}/' for name in apps for place in ('nplm_jax', 'tests'))
         gone |= {path for path in tracked if path.startswith(folders)}
@@ -41,7 +43,7 @@ def files_of(app: str, root: pathlib.Path = ROOT) -> set[str]:
         gone |= found
         apps |= {path.split('/')[2] for path in found if path.startswith('nplm_jax/apps/')}
     others = {path for path in gone if not path.startswith((*folders, *MAY_IMPORT))}
-    assert not others, f'import {app}, or what imports it: {others}'
+    assert not others, f'import one of {sorted(apps)}, or what imports it: {others}'
     return gone
 
 
@@ -60,13 +62,14 @@ def _imported(path: pathlib.Path) -> set[str]:
 
 def main() -> None:
     """Deletes and tests."""
-    if len(sys.argv) < 2 or sys.argv[1] not in APPS:
-        sys.exit(f'python -m tests.without_app APP [PYTEST ARGUMENTS]: APP must be one of {", ".join(APPS)}')
-    app, *arguments = sys.argv[1:]
+    names, *arguments = sys.argv[1:] or ['']
+    deleted = list(APPS) if names == 'all' else names.split(',')
+    if not set(deleted) <= APPS.keys():
+        sys.exit(f'python -m tests.without_app APP,... [PYTEST ARGUMENTS]: apps are {", ".join(APPS)}, or all')
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder) / 'clone'
         subprocess.run(['git', 'clone', '--quiet', ROOT, root], check=True)
-        gone = files_of(app, root)
+        gone = files_of(deleted, root)
         subprocess.run(['git', 'rm', '-rq', *gone], cwd=root, check=True)
         print('gone:', *sorted(gone), sep='\n  ', flush=True)
         env = {**os.environ, 'PYTHONPATH': str(root)}
