@@ -11,7 +11,7 @@ import os
 import pathlib
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from absl import app, flags
@@ -174,13 +174,8 @@ def run_jobs(
     return launchers.run(jobs, on_slurm, logs, catalog.finished, options, processes, _JOBS.value)
 
 
-def parse_flags(argv: list[str], rename: Callable[[str], str] = str) -> list[str]:
-    """Parses the flags for absl.app; a mistake ends the process with one line and exit code 2.
-
-    Args:
-        argv: the words of the command line.
-        rename: returns the line with the flags as the user typed them.
-    """
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the flags for absl.app; a mistake ends the process with one line and exit code 2."""
     try:
         check_keys(argv)
         sys.argv = argv = find_configs(argv)  # ml_collections looks there for the overridden keys
@@ -195,7 +190,7 @@ def parse_flags(argv: list[str], rename: Callable[[str], str] = str) -> list[str
         _GRID.value.extend(words)  # --grid model.m=10,30 model.h=20,60
         check_combinations()
     except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
-        exit_with(2, rename(explain(error, argv)))
+        exit_with(2, explain(error, argv))
     return argv
 
 

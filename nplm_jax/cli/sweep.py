@@ -1,7 +1,7 @@
 """Many training runs of one config, with a table and a figure.
 
     nplm sweep brown
-    nplm sweep brown model.m=30,60 model.h=50,100 --train.epochs=2
+    nplm sweep brown model.m=30,60 model.h=50,100 --config.train.epochs=2
     nplm sweep brown seed=1,2,3 optimizer.learning_rate=0.5,1 --vectorize
 
 Every combination of the values of KEY=VALUE,VALUE,... runs in its own folder; without such words, every point that the

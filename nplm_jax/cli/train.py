@@ -1,8 +1,8 @@
 """Trains a network, or estimates a count-based model.
 
     nplm train brown:mlp9
-    nplm train brown --model.h=50 --seed=2 --workdir=runs/wider
-    nplm train text --corpus.path=my_text.txt --model.family=modified_kneser_ney --model.n=5
+    nplm train brown --config.model.h=50 --config.seed=2 --workdir=runs/wider
+    nplm train text:modified_kneser_ney_5 --config.corpus.path=my_text.txt
     nplm train my_config.py:large
 
 CONFIG is the name of a config of this package, or the path of a file with a function `get_config`; ROW is one of its
@@ -29,10 +29,10 @@ def make_parser(command: str, description: str | None) -> Parser:
     """Returns a parser of `nplm train` or `nplm sweep`, which says what there is; `launch.parse_flags` parses."""
     parser = Parser(command, description)
     axes = ' [KEY=VALUE,... ...]' if command == 'sweep' else ''
-    parser.usage = f'nplm {command} CONFIG[:ROW]{axes} [--KEY=VALUE ...] [--flags]'
+    parser.usage = f'nplm {command} CONFIG[:ROW]{axes} [--config.KEY=VALUE ...] [--flags]'
     parser.add_argument('config', metavar='CONFIG[:ROW]', help='config and row, such as brown:mlp9')
     parser.add_argument(
-        '--KEY', metavar='VALUE', help='config key, such as --model.h=50; default: the value of the row'
+        '--config.KEY', metavar='VALUE', help='config key, such as --config.model.h=50; default: the value of the row'
     )
     parser.add_argument('--workdir', metavar='DIR', help='output directory; default: runs/NAME, then the changed keys')
     parser.add_switch('--print_config', 'print every config key with its meaning, and exit')
@@ -40,7 +40,7 @@ def make_parser(command: str, description: str | None) -> Parser:
 
 
 def start(command: str, config: str, words: Sequence[str], flags: Sequence[str]) -> None:
-    """Runs what launch.py runs with the same flags, in which `--KEY` stands for `--config.KEY`.
+    """Runs what launch.py runs with the same flags.
 
     Args:
         command: the command of nplm.
@@ -54,23 +54,6 @@ def start(command: str, config: str, words: Sequence[str], flags: Sequence[str])
     from nplm_jax.utils.shell import command_line, nplm_command
 
     typed = command_line([*nplm_command(), command, config, *(word.removeprefix('--grid=') for word in words), *flags])
-    argv = ['nplm', f'--config={config}', *words, *map(_to_launch_flag, flags)]
+    argv = ['nplm', f'--config={config}', *words, *flags]
     main = functools.partial(launch.main, command=typed)
-    app.run(main, argv=argv, flags_parser=functools.partial(launch.parse_flags, rename=_from_launch_flags))
-
-
-def _to_launch_flag(word: str) -> str:
-    """Returns `--config.KEY=VALUE` for `--KEY=VALUE`, and other words as they are."""
-    from nplm_jax.config import FIELDS
-
-    dashes, name = word[: len(word) - len(word.lstrip('-'))], word.lstrip('-')
-    key = name.partition('=')[0]
-    if not dashes or key.startswith('config.') or key.startswith('noconfig.'):
-        return word
-    negated = 'no' if key not in FIELDS and key.removeprefix('no') in FIELDS else ''
-    return f'--{negated}config.{name.removeprefix(negated)}' if '.' in key or key in FIELDS else word
-
-
-def _from_launch_flags(message: str) -> str:
-    """Returns a message in which the flags are those of `nplm train`."""
-    return message.replace('--config.', '--').replace('--config=', 'CONFIG=')
+    app.run(main, argv=argv, flags_parser=launch.parse_flags)

@@ -10,11 +10,10 @@ import pytest
 from helpers import ROOT, usual_environment
 
 import nplm_jax
-from nplm_jax.cli import train
 from nplm_jax.runs import notebook
 from nplm_jax.utils.errors import BadInput
 
-SHORT = '--train.epochs=2', '--train.evaluate_every=0'
+SHORT = '--config.train.epochs=2', '--config.train.evaluate_every=0'
 
 
 def nplm(folder, *words):
@@ -29,14 +28,16 @@ def folder(tmp_path_factory):
 
 
 def test_a_config_trains_by_its_name(folder):
-    done = nplm(folder, 'train', 'sentences', '--model.h=3', '--nomodel.unigram_bias', '--seed=2', *SHORT)
+    done = nplm(
+        folder, 'train', 'sentences', '--config.model.h=3', '--noconfig.model.unigram_bias', '--config.seed=2', *SHORT
+    )
     assert done.returncode == 0, done.stderr
     run = folder / 'runs' / 'sentences,h=3,unigram_bias=False,seed=2,epochs=2,evaluate_every=0'
     (found,) = (folder / 'runs').iterdir()
     assert sorted(found.name.split(',')) == sorted(run.name.split(','))
     config = json.loads((found / 'config.json').read_text())
     assert (config['model']['h'], config['model']['unigram_bias'], config['seed']) == (3, False, 2)
-    assert 'train sentences --model.h=3' in json.loads((found / 'results.json').read_text())['command']
+    assert 'train sentences --config.model.h=3' in json.loads((found / 'results.json').read_text())['command']
 
 
 def test_a_config_of_ones_own_may_use_those_of_the_package(folder):
@@ -62,10 +63,11 @@ def test_the_points_of_a_sweep_as_processes(folder):
 @pytest.mark.parametrize(
     'words,message',
     [
-        (['train', 'nope'], 'CONFIG=nope: no such config; available: ap_news, '),
-        (['train', 'nope.py:row'], 'CONFIG=nope.py:row: no such config; available: ap_news, '),
-        (['train', 'sentences', '--model.hh=3'], '--model.hh: unknown key; allowed here: '),
-        (['train', 'sentences', '--model.h=x'], 'flag --model.h=x: '),
+        (['train', 'nope'], '--config=nope: no such config; available: ap_news, '),
+        (['train', 'nope.py:row'], '--config=nope.py:row: no such config; available: ap_news, '),
+        (['train', 'sentences', '--config.model.hh=3'], '--config.model.hh: unknown key; allowed here: '),
+        (['train', 'sentences', '--model.h=3'], '--model.h: unknown flag; '),
+        (['train', 'sentences', '--config.model.h=x'], 'flag --config.model.h=x: '),
         (['train', 'sentences', 'model.h=3'], 'model.h=3: not a flag; '),
         (['train'], 'the following arguments are required: CONFIG[:ROW]'),
         (['sweep', 'sentences'], '--sweep: '),
@@ -76,24 +78,6 @@ def test_a_mistake_is_one_line(folder, words, message):
     done = nplm(folder, *words)
     assert (done.returncode, done.stderr.count('\n')) == (2, 1), done.stderr
     assert done.stderr.startswith(message)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(
-    'word,flag',
-    [
-        ('--model.h=3', '--config.model.h=3'),
-        ('-model.h', '--config.model.h'),
-        ('--nomodel.direct', '--noconfig.model.direct'),
-        ('--seed=3', '--config.seed=3'),
-        ('--model.options.own=1', '--config.model.options.own=1'),
-        ('--config.model.h=3', '--config.model.h=3'),
-        ('--workdir=a.b', '--workdir=a.b'),
-        ('3', '3'),
-    ],
-)
-def test_a_key_needs_no_prefix(word, flag):
-    assert train._to_launch_flag(word) == flag
 
 
 def test_train_returns_the_run(tmp_path, monkeypatch):
