@@ -73,8 +73,11 @@ def test_runs_by_position_and_by_flag_mix_with_flags_in_any_order():
     assert parser.parse_args(['a', '--workdir=b', 'c']).workdir == ['a', 'c', 'b']
 
 
+HAS_DECODE = 'decode' in all_commands()  # its app may have been deleted
+
+
 @pytest.mark.parametrize('text', ['nan', 'inf', '-inf', '1e999'])
-@pytest.mark.parametrize('flag', ['generate --temperature', 'score --nbest --word_weight', 'decode --lm_weight'])
+@pytest.mark.parametrize('flag', ['generate --temperature', *['decode --lm_weight'] * HAS_DECODE])
 def test_a_number_of_a_flag_is_finite(flag, text, lines):
     *command, name = flag.split()
     with pytest.raises(SystemExit) as stop:
@@ -83,7 +86,7 @@ def test_a_number_of_a_flag_is_finite(flag, text, lines):
 
 
 @pytest.mark.parametrize('text', ['3000000000', '-3000000000', '9' * 4000])
-@pytest.mark.parametrize('flag', ['generate --samples', 'next --count', 'decode --beam_size'])
+@pytest.mark.parametrize('flag', ['generate --samples', 'next --count', *['decode --beam_size'] * HAS_DECODE])
 def test_an_integer_of_a_flag_has_32_bits(flag, text, lines):
     *command, name = flag.split()
     with pytest.raises(SystemExit) as stop:

@@ -187,32 +187,6 @@ def test_a_mixture_of_runs(folders, call):
         assert float(both[3]) == pytest.approx(math.log10(p), abs=1e-5)
 
 
-def test_alternatives_are_ranked_within_their_ids(folders, call):
-    text = '7 ||| i like milk ||| a=1\n3 ||| dog like i\n7 ||| i like dog ||| a=2\n3 ||| i like dog'
-    flags = f'--workdir={folders / "network"}', '--nbest'
-    found = [line.rsplit(' ||| ', 1) for line in call(text, *flags)[0]]
-    assert [line for line, _ in found] == [
-        '7 ||| i like dog ||| a=2', '7 ||| i like milk ||| a=1', '3 ||| i like dog', '3 ||| dog like i',
-    ]  # fmt: skip
-    _, totals, _ = parse(call('i like milk', flags[0])[0])
-    assert found[1][1] == totals[0][0]
-    assert found[0][1] == found[2][1]
-
-
-def test_scores_on_the_line_are_weighed_in_and_their_names_skipped(folders, call):
-    text = '7 ||| i like milk ||| LM0= -1 TM0= -2 ||| -9\n7 ||| i like dog ||| LM0= -8 TM0= -9 ||| -9'
-    flags = f'--workdir={folders / "network"}', '--nbest'
-    (by_model, _), _ = call(text, *flags)
-    assert by_model.startswith('7 ||| i like dog')
-    (first, second), _ = call(text, *flags, '--score_weights=1,0.5', '--model_weight=0.25')
-    assert first.startswith('7 ||| i like milk ||| LM0= -1 TM0= -2 ||| -9 ||| ')
-    for line, scores in ((first, -1 - 0.5 * 2), (second, -8 - 0.5 * 9)):
-        *_, log10_p, total = line.split(' ||| ')
-        assert float(total) == pytest.approx(0.25 * float(log10_p) + scores, abs=1e-5)
-    (output,), _ = call(text, *flags, '--score_weights=1,0.5', '--json')
-    assert [a['words'] for a in json.loads(output)['alternatives']] == ['i like milk', 'i like dog']
-
-
 def test_the_end_of_a_line_is_the_paragraph_mark(folders, call):
     flag = f'--workdir={folders / "network"}'
     words, totals, summary = parse(call('i like dog', flag, '--end')[0])
@@ -286,15 +260,7 @@ WRONG = [
     (b'caf\xe9', [], 'stdin: not UTF-8 text (byte 3)'),
     ('a', ['--workdir=OTHER'], 'is not that of'),
     ('a', ['--workdir=/nowhere'], "RUN='/nowhere': no finished run there"),
-    ('0 ||| a\nb', ['--nbest'], 'stdin:2: expected id ||| words'),
-    ('0 ||| ', ['--nbest'], 'stdin:1: expected id ||| words'),
-    ('a', ['--nbest', '--stream'], 'unrecognized arguments: --stream'),
-    ('0 ||| a ||| 1 2', ['--nbest', '--score_weights=1'], 'stdin:1: expected id ||| words ||| a number'),
-    ('0 ||| a', ['--nbest', '--score_weights=1'], 'stdin:1: expected id ||| words ||| a number'),
-    ('0 ||| a ||| x', ['--nbest', '--score_weights=1'], 'stdin:1: expected id ||| words ||| a number'),
-    ('0 ||| a ||| 1', ['--nbest', '--score_weights=1,b'], "--score_weights='1,b': must be finite numbers"),
     ('a', ['--score_weights=1'], 'unrecognized arguments: --score_weights=1'),
-    ('0 ||| a', ['--nbest', '--summary'], 'unrecognized arguments: --summary'),
     ('a', ['--prompt=i'], 'unrecognized arguments: --prompt=i; nplm score --help lists the flags'),
     ('a', ['--tokens=letters'], "--tokens='letters': must be one of words, whitespace"),
 ]

@@ -94,6 +94,14 @@ WRONG = [
     (MOSES, ['--tune=nowhere'], 'nowhere: cannot be read'),
     (MOSES, ['--score_files=costs.txt'], "--score_files='costs.txt': requires --format=kaldi"),
     (MOSES, ['--word_weight=nan'], "argument --word_weight: 'nan': must be finite"),
+    ('0 ||| a\nb', [], 'stdin:2: expected id ||| words'),
+    ('0 ||| ', [], 'stdin:1: expected id ||| words'),
+    ('a', ['--stream'], 'unrecognized arguments: --stream'),
+    ('0 ||| a ||| 1 2', ['--score_weights=1'], 'stdin:1: expected id ||| words ||| a number'),
+    ('0 ||| a', ['--score_weights=1'], 'stdin:1: expected id ||| words ||| a number'),
+    ('0 ||| a ||| x', ['--score_weights=1'], 'stdin:1: expected id ||| words ||| a number'),
+    ('0 ||| a ||| 1', ['--score_weights=1,b'], "--score_weights='1,b': must be finite numbers"),
+    ('0 ||| a', ['--summary'], 'unrecognized arguments: --summary'),
 ]  # fmt: skip
 
 
@@ -117,3 +125,28 @@ def test_a_weight_of_the_model_counts_alone_too(score):
     best, _ = score(MOSES)
     worst, _ = score(MOSES, '--model_weight=-1')
     assert best[0].split(' ||| ')[1] != worst[0].split(' ||| ')[1]
+
+
+def test_alternatives_are_ranked_within_their_ids(score, folders, lines, monkeypatch):
+    text = '7 ||| i like milk ||| a=1\n3 ||| dog like i\n7 ||| i like dog ||| a=2\n3 ||| i like dog'
+    found = [line.rsplit(' ||| ', 1) for line in score(text)[0]]
+    assert [line for line, _ in found] == [
+        '7 ||| i like dog ||| a=2', '7 ||| i like milk ||| a=1', '3 ||| i like dog', '3 ||| dog like i',
+    ]  # fmt: skip
+    assert found[0][1] == found[2][1]
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'i like milk')))
+    cli.main(['score', str(folders / 'network')])
+    assert f'Total: {found[1][1]} ' in '\n'.join(lines()[0])
+
+
+def test_scores_on_the_line_are_weighed_in_and_their_names_skipped(score, folders):
+    text = '7 ||| i like milk ||| LM0= -1 TM0= -2 ||| -9\n7 ||| i like dog ||| LM0= -8 TM0= -9 ||| -9'
+    (by_model, _), _ = score(text)
+    assert by_model.startswith('7 ||| i like dog')
+    (first, second), _ = score(text, '--score_weights=1,0.5', '--model_weight=0.25')
+    assert first.startswith('7 ||| i like milk ||| LM0= -1 TM0= -2 ||| -9 ||| ')
+    for line, scores in ((first, -1 - 0.5 * 2), (second, -8 - 0.5 * 9)):
+        *_, log10_p, total = line.split(' ||| ')
+        assert float(total) == pytest.approx(0.25 * float(log10_p) + scores, abs=1e-5)
+    (output,), _ = score(text, '--score_weights=1,0.5', '--json')
+    assert [a['words'] for a in json.loads(output)['alternatives']] == ['i like milk', 'i like dog']
