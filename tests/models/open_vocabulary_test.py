@@ -148,7 +148,7 @@ def gru():
 
 
 def trigram():
-    return kneser_ney.fit_modified(TOKENS, Span(0, len(TEXT)), 3, len(KNOWN))
+    return kneser_ney.fit_modified(counts.count(TOKENS, Span(0, len(TEXT)), 3, len(KNOWN)))
 
 
 MODELS = {
