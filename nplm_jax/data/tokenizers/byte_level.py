@@ -158,6 +158,10 @@ class ByteTokenizer(Tokenizer):
         exported.decoder = decoders.ByteLevel()
         return exported
 
+    def ids_of(self, model: Mapping[str, Any]) -> dict[str, int]:
+        """Returns the id of each token in the `model` of a saved tokenizer.json."""
+        return dict(model['vocab'])
+
 
 @dataclasses.dataclass(frozen=True)
 class CharacterTokenizer(ByteTokenizer):

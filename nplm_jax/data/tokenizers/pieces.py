@@ -111,6 +111,12 @@ class PieceTokenizer(ByteTokenizer):
         scores = [(piece, float(score)) for piece, score in model['vocab'] if score != _SPECIAL_SCORE]
         return tuple(f'{piece} {score!r}' for piece, score in sorted(scores, key=lambda item: (-item[1], item[0])))
 
+    def ids_of(self, model: Mapping[str, Any]) -> dict[str, int]:
+        """See `ByteTokenizer`."""
+        if self.piece_model == 'bpe':
+            return super().ids_of(model)
+        return {piece: i for i, (piece, _) in enumerate(model['vocab'])}
+
     @functools.cached_property
     def _scores(self) -> list[tuple[str, float]]:
         """The pieces of the unigram model with their log-probabilities."""

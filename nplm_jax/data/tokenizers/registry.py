@@ -96,15 +96,16 @@ def load(ids: Mapping[str, int], folder: pathlib.Path) -> Tokenizer:
         folder: The folder of the run.
 
     Raises:
-        BadInput: A file is missing or damaged, or RULES_FILE has other tokens.
+        BadInput: A file is missing or damaged, or RULES_FILE has other tokens or ids.
     """
     tokenizer = from_dict(read_json(folder / CONFIG_FILE), str(folder / CONFIG_FILE))
     if not isinstance(tokenizer, ByteTokenizer):
         return tokenizer
     values = read_json(folder / RULES_FILE)
     try:
-        tokenizer = dataclasses.replace(tokenizer, rules=tokenizer.rules_of(values['model']))
-        is_same = set(tokenizer.tokens) == ids.keys()
+        model = values['model']
+        tokenizer = dataclasses.replace(tokenizer, rules=tokenizer.rules_of(model))
+        is_same = tokenizer.ids_of(model) == ids and set(tokenizer.tokens) == ids.keys()
     except (KeyError, TypeError, ValueError, AttributeError):
         raise BadInput(f'{folder / RULES_FILE}: is not that of a tokenizer of kind {tokenizer.kind}') from None
     if not is_same:
