@@ -36,7 +36,6 @@ from nplm_jax.models.ngram.kneser_ney import DiscountWarning
 from nplm_jax.models.registry import is_network
 from nplm_jax.runs import process, provenance
 from nplm_jax.training import loop
-from nplm_jax.training.checkpoints import Store
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import markdown_table, save_figure
@@ -117,7 +116,7 @@ def fit(settings: Settings, data: dataset.Dataset) -> tuple[LanguageModel, dict[
             warnings.simplefilter('ignore', DiscountWarning)  # a hundred words are too few to estimate them
             return factory.estimate(settings, data, pathlib.Path(folder)), {}
     run = loop.prepare_run(settings, data)
-    params, progress = loop.fit(loop.Trainer(run, Store(), Reporter()))
+    params, progress = loop.fit(loop.Trainer(run, None, Reporter()))
     network = run.program.network
     facts = {'parameters': network.num_parameters(), 'updates': progress.step, 'best_update': progress.best_step}
     return NeuralLanguageModel(network, params), facts

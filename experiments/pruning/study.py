@@ -93,7 +93,7 @@ def _measure_model(settings: Settings, data: Dataset) -> dict[str, Any]:
 def _compare_contexts(data: Dataset) -> list[dict[str, Any]]:
     """Prunes a model to some sizes with each of three probabilities of contexts. Returns the test perplexities."""
     counts = count(data.tokens_T, data.train, 5, len(data.vocabulary))
-    model = kneser_ney.fit_modified(data.tokens_T, data.train, 5, len(data.vocabulary))
+    model = kneser_ney.fit_modified(counts)
     product = [np.exp(model.log_p[0])]
     for k in range(2, 5):
         product.append(product[-1][model.table.prefixes(k)] * np.exp(model.log_p[k - 1]))
@@ -122,10 +122,10 @@ def _compare_mixtures(data: Dataset) -> list[dict[str, Any]]:
     halves = [Span(train.start, middle), Span(middle, train.stop)]
     pairs = {
         'modified Kneser-Ney and Kneser-Ney': [
-            fit(data.tokens_T, train, 5, size) for fit in (kneser_ney.fit_modified, kneser_ney.fit_backoff)
+            fit(count(data.tokens_T, train, 5, size)) for fit in (kneser_ney.fit_modified, kneser_ney.fit_backoff)
         ],
         'modified Kneser-Ney of each half of the text': [
-            kneser_ney.fit_modified(data.tokens_T, half, 5, size) for half in halves
+            kneser_ney.fit_modified(count(data.tokens_T, half, 5, size)) for half in halves
         ],
     }
     rows = []

@@ -28,6 +28,7 @@ from experiments import results, study
 from experiments.scale import generate
 from nplm_jax.data.corpora import Span
 from nplm_jax.models.ngram import kneser_ney, storage
+from nplm_jax.models.ngram.counts import count
 from nplm_jax.models.ngram.scratch import Scratch
 from nplm_jax.runs import provenance
 from nplm_jax.utils.errors import require
@@ -64,7 +65,7 @@ def estimate(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict[str
     """Estimates, saves and reads the model and scores the test words; runs in a process of its own."""
     tokens_T = np.memmap(folder / 'ids.bin', np.int32, 'r')
     clock = [time.perf_counter()]
-    model = kneser_ney.fit_modified(tokens_T, Span(0, words), ORDER, vocabulary_size, scratch=Scratch(folder))
+    model = kneser_ney.fit_modified(count(tokens_T, Span(0, words), ORDER, vocabulary_size, scratch=Scratch(folder)))
     clock.append(time.perf_counter())
     storage.save(model, folder / 'model.safetensors')
     clock.append(time.perf_counter())

@@ -245,7 +245,7 @@ def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
     """Returns the milliseconds of parts of an update, each compiled alone: the least of 30 calls."""
     run = prepare_run(make_settings(name, 2.0, 1), data)
     network, proposal, state = run.program.network, run.inputs.proposal, run.init_state()
-    words = run.words.read(0, 0, run.program.batch_size)
+    words = run.words(0, 0, run.program.batch_size)
     positions_B = words.positions[: run.program.batch_size]
     contexts, targets = dataset.windows(words.tokens_L, positions_B, network.body.num_context)
     key, tables = jax.random.key(1), network.output_tables

@@ -31,6 +31,7 @@ from nplm_jax.data.tokenizers.tokenizer import TEXT_BOUNDARY
 from nplm_jax.inference import generation
 from nplm_jax.models import mixture
 from nplm_jax.models.ngram import kneser_ney
+from nplm_jax.models.ngram.counts import count
 from nplm_jax.models.open_vocabulary import OpenVocabulary, bits_per_character, count_characters
 from nplm_jax.models.registry import is_network
 from nplm_jax.models.spelled_words import Spelling
@@ -133,7 +134,7 @@ def train_runs(folder: pathlib.Path, command: str) -> dict[str, pathlib.Path]:
 def count_ngrams(rare: spelling.RareWords, n: int) -> Spelling:
     """Returns the spelling by a modified Kneser-Ney n-gram over characters."""
     data = characters.build_dataset(rare.words, n - 1)
-    model = kneser_ney.fit_modified(data.tokens_T, data.train, n, len(data.vocabulary))
+    model = kneser_ney.fit_modified(count(data.tokens_T, data.train, n, len(data.vocabulary)))
     return Spelling(model, data.vocabulary, rare.vocabulary)
 
 
@@ -142,7 +143,7 @@ def spellings(rare: spelling.RareWords, folder: pathlib.Path) -> list[dict[str, 
     seconds_of_network = read_json(folder / catalog.SPELLING / catalog.RESULTS)['seconds']
     _, symbols, network = loading.load(folder / catalog.SPELLING)
     _, data = spelling.prepare(rare)
-    ngram = kneser_ney.fit_modified(data.tokens_T, data.train, ORDERS[-1], len(symbols))
+    ngram = kneser_ney.fit_modified(count(data.tokens_T, data.train, ORDERS[-1], len(symbols)))
     mixed = mixture.fit([network, ngram], data.tokens_T, data.valid)
     ways = [
         (

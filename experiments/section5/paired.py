@@ -23,7 +23,6 @@ from nplm_jax.inference.perplexity import summarize
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import loading, provenance
 from nplm_jax.training import loop
-from nplm_jax.training.checkpoints import Store
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import write_atomically
@@ -59,7 +58,7 @@ def measure(settings: Settings, data: Dataset) -> tuple[NeuralLanguageModel, Any
         The network, and what it scored: perplexities, the mean NLL of each band of test words, and the seconds.
     """
     run = loop.prepare_run(settings, data)
-    trainer = loop.Trainer(run, Store(), Reporter())
+    trainer = loop.Trainer(run, None, Reporter())
     params, progress = loop.fit(trainer)
     model = NeuralLanguageModel(run.program.network, params)
     log_p = {'valid': trainer.best_scores[data.valid], 'test': model.score(data.tokens_T, data.test)}

@@ -1,6 +1,5 @@
 """The formats of text files, read in bounded memory: compressed text, lines of JSON, rows of tables."""
 
-import codecs
 import contextlib
 import gzip
 import io
@@ -9,7 +8,7 @@ import json
 import pathlib
 import re
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO
 
 from nplm_jax.utils.errors import BadInput, first_line
@@ -56,32 +55,6 @@ def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterat
         raise BadInput(f'{name}: truncated') from None
     except errors as error:
         raise BadInput(f'{name}: damaged or not {compression} ({error})') from None
-
-
-def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
-    """Decodes blocks of UTF-8, whose borders may split characters; leaves out the byte-order mark.
-
-    Args:
-        name: The beginning of error messages.
-        blocks: The blocks, none of them empty.
-
-    Raises:
-        BadInput: The bytes are not UTF-8 or hold a NUL.
-    """
-    decoder = codecs.getincrementaldecoder('utf-8-sig')()
-    num_bytes = num_characters = 0
-    for block in itertools.chain(blocks, [b'']):
-        num_bytes += len(block)
-        try:
-            text = decoder.decode(block, final=not block)
-        except UnicodeDecodeError as error:
-            position = num_bytes - len(error.object) + error.start  # the object ends where the block does
-            raise BadInput(f'{name}: not UTF-8 text (byte {position:,}); convert it first') from None
-        if '\0' in text:
-            position = num_characters + text.index('\0')
-            raise BadInput(f'{name}: binary, not text (NUL at character {position:,})')
-        num_characters += len(text)
-        yield text
 
 
 def read_json_lines(file: pathlib.Path, content: BinaryIO, column: str) -> Iterator[str]:

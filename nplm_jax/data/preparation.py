@@ -15,7 +15,7 @@ from nplm_jax.data.prepared_texts import PreparedText
 from nplm_jax.data.sources import Part, Piece
 from nplm_jax.data.tokenizers import registry
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer, check_tokens
-from nplm_jax.data.word_stream import TypeNumbers, WordStream, renumber
+from nplm_jax.data.word_stream import TypeNumbers, WordStream
 from nplm_jax.utils import plugins
 from nplm_jax.utils.processes import map_in_processes, num_processors
 from nplm_jax.utils.progress import ProgressBar
@@ -80,7 +80,8 @@ def tokenize(
     numbers, lengths = TypeNumbers(), []
     for read in parts:
         lengths.append(0)
-        for type_ids in renumber(parallel_map(functools.partial(_tokenize_piece, tokenizer), read()), numbers):
+        for types, type_ids_L in parallel_map(functools.partial(_tokenize_piece, tokenizer), read()):
+            type_ids = numbers.number(types)[type_ids_L]
             append(type_ids)
             lengths[-1] += len(type_ids)
     check_tokens(tokenizer.kind, numbers)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from nplm_jax.data import formats
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand, open_regular, read_json
+from nplm_jax.utils.io import decode_blocks, expand, open_regular, read_json
 
 PIECE_CHARACTERS = 2**20
 _BLOCK_BYTES = 2**18  # that are read at a time
@@ -139,7 +139,7 @@ def read_pieces(key: str, file: pathlib.Path, column: str, lines: bool = False) 
         elif kind == '.jsonl':
             rows = formats.read_json_lines(file, content, column)
         else:
-            parts = formats.decode_blocks(name, iter(functools.partial(content.read, _BLOCK_BYTES), b''))
+            parts = decode_blocks(name, iter(functools.partial(content.read, _BLOCK_BYTES), b''))
             yield from cut(map(_separate_lines, parts) if lines else parts)
             return
         for row in rows:

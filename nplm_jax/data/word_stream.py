@@ -3,7 +3,7 @@
 Dims: L words of a stream.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -59,14 +59,3 @@ class WordStream(NamedTuple):
         starts_L = (np.cumsum(lengths_K) - lengths_K)[self.type_ids_L]
         places_L = np.repeat(starts_L - np.cumsum(lengths_L) + lengths_L, lengths_L)
         return WordStream(list(numbers), ids[places_L + np.arange(len(places_L))])
-
-
-def renumber(streams: Iterable[WordStream], numbers: TypeNumbers) -> Iterator[np.ndarray]:
-    """Yields the words of streams as numbers of one list of types, which grows by the types of each stream.
-
-    Args:
-        streams: The streams in reading order.
-        numbers: The types so far.
-    """
-    for stream in streams:
-        yield numbers.number(stream.types)[stream.type_ids_L]

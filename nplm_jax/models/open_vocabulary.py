@@ -33,17 +33,6 @@ class WordScores(NamedTuple):
     spelled_T: np.ndarray
     num_characters: int
 
-    @property
-    def perplexity(self) -> float:
-        """The perplexity of all words."""
-        nll = -float(self.log_p_T.mean())
-        return math.exp(nll) if nll < 709 else math.inf
-
-    @property
-    def bits_per_character(self) -> float:
-        """The bits of all words per character of the text."""
-        return bits_per_character(float(self.log_p_T.sum()), self.num_characters)
-
 
 class OpenVocabulary:
     """A model of any kind together with the spelling of the words that it does not know.

@@ -53,7 +53,7 @@ def blockwise_cross_entropy(
     Returns:
         A float32 scalar, nats per word. Differentiable once, in reverse mode (no second derivatives, no forward mode).
     """
-    return _loss_and_gradients(terms, b_V, targets_B, precision, block_size, axis, gradients=False)[0]
+    return _loss_and_gradients(terms, b_V, targets_B, precision, block_size, axis)[0]
 
 
 def _backward(
@@ -70,9 +70,8 @@ def _loss_and_gradients(
     precision: Precision,
     block_size: int,
     axis: str | None,
-    gradients: bool,
 ) -> tuple[Array, Any]:
-    """Returns the loss and, if `gradients`, its gradients in the structure of (terms, b_V)."""
+    """Returns the loss and its gradients in the structure of (terms, b_V)."""
     B = len(targets_B)
     num_blocks = -(-B // block_size)
     padding = -B % num_blocks
@@ -89,7 +88,7 @@ def _loss_and_gradients(
     inputs_NxSxJ, targets_NxS = (x.reshape(num_blocks, -1, *x.shape[1:]) for x in padded)
     # Transpose outside the scan: inside, XLA fuses the transpose into the product, which then runs in float32.
     blocks = inputs_NxSxJ, inputs_NxSxJ.transpose(0, 2, 1), targets_NxS
-    run_block = functools.partial(_block, weights_JxV, axis, gradients)
+    run_block = functools.partial(_block, weights_JxV, axis)
     # The first block starts the sum, so that no zeros are added.
     grad_weights_JxV, results = run_block(None, [x[0] for x in blocks])
     results = jax.tree.map(lambda x: x[None], results)
@@ -97,16 +96,12 @@ def _loss_and_gradients(
         grad_weights_JxV, other_results = jax.lax.scan(run_block, grad_weights_JxV, [x[1:] for x in blocks])
         results = jax.tree.map(lambda *x: jnp.concatenate(x), results, other_results)
     nll_B, grad_inputs_BxJ = jax.tree.map(lambda x: x.reshape(B + padding, *x.shape[2:])[:B], results)
-    loss = jnp.mean(nll_B)
-    if not gradients:
-        return loss, None
     grad_inputs = jnp.split(_reduce('sum', axis, grad_inputs_BxJ[:, :bias_row] / B), split_points, axis=1)
-    assert grad_weights_JxV is not None
     *grad_weights, grad_b = jnp.split(grad_weights_JxV[: bias_row + 1] / B, [*split_points, bias_row])
-    return loss, (tuple(zip([w.T for w in grad_weights], grad_inputs)), grad_b[0])
+    return jnp.mean(nll_B), (tuple(zip([w.T for w in grad_weights], grad_inputs)), grad_b[0])
 
 
-blockwise_cross_entropy.defvjp(functools.partial(_loss_and_gradients, gradients=True), _backward)
+blockwise_cross_entropy.defvjp(_loss_and_gradients, _backward)
 
 
 def _bias_rows(b_V: Array, precision: Precision, num_before: int) -> Array:
@@ -123,9 +118,7 @@ def _bias_rows(b_V: Array, precision: Precision, num_before: int) -> Array:
     return jnp.pad(jnp.stack(rows), ((0, -(num_before + len(rows)) % ROW_MULTIPLE[precision]), (0, 0)))
 
 
-def _block(
-    weights_JxV: Array, axis: str | None, gradients: bool, grad_weights_JxV: Array | None, block: Any
-) -> tuple[Array | None, Any]:
+def _block(weights_JxV: Array, axis: str | None, grad_weights_JxV: Array | None, block: Any) -> tuple[Array, Any]:
     """Computes one block, and adds its gradients with respect to the weights to their sum.
 
     Returns:
@@ -139,8 +132,6 @@ def _block(
     normaliser_S = _reduce('sum', axis, jnp.sum(E_SxV, axis=1, dtype=jnp.float32))
     targets_y_S = y_SxV.at[examples, targets_S].get(mode='fill', fill_value=0)
     nll_S = max_S + jnp.log(normaliser_S) - _reduce('sum', axis, targets_y_S)
-    if not gradients:
-        return None, (nll_S, None)
     G_SxV = _replace_targets(E_SxV, examples, targets_S, jnp.exp(targets_y_S - max_S) - normaliser_S)
     scaled_inputs_JxS = inputs_JxS / normaliser_S[None, :]
     block_grad_JxV = _product(scaled_inputs_JxS.astype(precision), G_SxV, (1, 0))

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.config import OutputSettings
@@ -175,3 +176,34 @@ class SparseOutputLayer(OutputLayer):
                 the loss has an estimated normaliser, that of a sample is its normalised importance weight over B.
         """
         return state
+
+
+class ExactSparseLayer(SparseOutputLayer):
+    """A sparse output layer whose training loss is the exact mean NLL, from some rows that the target decides."""
+
+    @abc.abstractmethod
+    def rows_of(self, targets_B: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns the output rows that the targets need: B x L of the examples, S that all share; int32."""
+
+    @abc.abstractmethod
+    def gathered_nll(self, shared: Params, per_example: Params, features: Features, targets_B: jax.Array) -> jax.Array:
+        """Returns -log P(target) of each example, B, nats, from the rows of `rows_of`; see `Gathered`."""
+
+    def rows(
+        self, contexts_BxN: jax.Array, targets_B: jax.Array, proposal: Any, key: jax.Array, state: Any = None
+    ) -> tuple[jax.Array, jax.Array]:
+        """See `SparseOutputLayer.rows`."""
+        return self.rows_of(targets_B)
+
+    def sparse_loss(self, gathered: Gathered, features: Features, targets_B: jax.Array, proposal: Any) -> Losses:
+        """See `SparseOutputLayer.sparse_loss`. The loss is the exact mean NLL."""
+        nll = jnp.mean(self.gathered_nll(gathered.shared, gathered.per_example, features, targets_B))
+        return nll, nll
+
+    def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
+        """See `OutputLayer.nll`. Computes only the scores of the rows that the targets need."""
+        rows_BxL, shared_S = self.rows_of(targets_B)
+        shared, per_example = (
+            {name: params[name][rows] for name in (*features, BIAS)} for rows in (shared_S, rows_BxL)
+        )
+        return self.gathered_nll(params | shared, per_example, features, targets_B)

@@ -13,7 +13,7 @@ References:
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -22,12 +22,12 @@ from nplm_jax.config import OutputSettings
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.data.word_codes import BUILT_IN, Tree, codes_of, make_tree
 from nplm_jax.outputs import softmax
-from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, Gathered, Losses, Params, SparseOutputLayer
+from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, ExactSparseLayer, Features, Params
 from nplm_jax.utils.errors import require
 
 
 @dataclasses.dataclass(frozen=True)
-class TreeSoftmax(SparseOutputLayer):
+class TreeSoftmax(ExactSparseLayer):
     """The layer over the leaves of a tree.
 
     Attributes:
@@ -68,28 +68,13 @@ class TreeSoftmax(SparseOutputLayer):
         b_T = jnp.where(ones_T > 0, jnp.log(jnp.maximum(ones_T, 1e-30)) - jnp.log(jnp.maximum(zeros_T, 1e-30)), 0)
         return super().init(key, keys, widths, b_T)
 
-    def rows(
-        self, contexts_BxN: jax.Array, targets_B: jax.Array, proposal: Any, key: jax.Array, state: Any = None
-    ) -> tuple[jax.Array, jax.Array]:
+    def rows_of(self, targets_B: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Returns the rows of the nodes above each target, B x L, and no others."""
-        return self.node_rows(targets_B), jnp.zeros(0, jnp.int32)
+        rows_BxL = jnp.asarray(self.tree.nodes_VxRxD)[targets_B].reshape(len(targets_B), -1)
+        return rows_BxL, jnp.zeros(0, jnp.int32)
 
-    def node_rows(self, targets_B: jax.Array) -> jax.Array:
-        """Returns the nodes above each target, B x L, int32."""
-        return jnp.asarray(self.tree.nodes_VxRxD)[targets_B].reshape(len(targets_B), -1)
-
-    def sparse_loss(self, gathered: Gathered, features: Features, targets_B: jax.Array, proposal: Any) -> Losses:
-        """See `SparseOutputLayer.sparse_loss`. The loss is the exact mean NLL."""
-        nll = jnp.mean(self._nll(gathered.per_example, features, targets_B))
-        return nll, nll
-
-    def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-        """See `OutputLayer.nll`. Computes only the scores of the nodes above each target."""
-        rows_BxL = self.node_rows(targets_B)
-        return self._nll({name: params[name][rows_BxL] for name in (*features, BIAS)}, features, targets_B)
-
-    def _nll(self, per_example: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-        """Returns -log P(target) of each example, B, nats, from the rows of the nodes above it, B x L x width."""
+    def gathered_nll(self, shared: Params, per_example: Params, features: Features, targets_B: jax.Array) -> jax.Array:
+        """See `ExactSparseLayer.gathered_nll`."""
         signs_BxRxD = jnp.asarray(self.tree.signs_VxRxD, jnp.float32)[targets_B]
         y_BxRxD = softmax.gathered_scores(per_example, features).reshape(signs_BxRxD.shape)
         log_p_BxRxD = jnp.where(signs_BxRxD == 0, 0.0, jax.nn.log_sigmoid(signs_BxRxD * y_BxRxD))

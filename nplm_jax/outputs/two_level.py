@@ -6,7 +6,7 @@ frequency into G classes of L words; the last class may have fewer. Dims: V voca
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from nplm_jax.config import OutputSettings
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs import softmax
-from nplm_jax.outputs.output_layer import BIAS, Features, Gathered, Losses, Params, SparseOutputLayer
+from nplm_jax.outputs.output_layer import BIAS, ExactSparseLayer, Features, Params
 from nplm_jax.utils import nn
 from nplm_jax.utils.errors import require
 
@@ -24,7 +24,7 @@ CLASS_BIAS = 'b_G'
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoLevelSoftmax(SparseOutputLayer):
+class TwoLevelSoftmax(ExactSparseLayer):
     """The layer over V words. Its training loss is exact; it reads the rows of the target's class and the shortlist.
 
     Attributes:
@@ -70,27 +70,15 @@ class TwoLevelSoftmax(SparseOutputLayer):
         classes[CLASS_BIAS] = jax.nn.logsumexp(tail_GL.reshape(G, L), axis=1)
         return super().init(key, keys, widths, bias_V) | {CLASSES: classes}
 
-    def rows(
-        self, contexts_BxN: jax.Array, targets_B: jax.Array, proposal: Any, key: jax.Array, state: Any = None
-    ) -> tuple[jax.Array, jax.Array]:
-        """Returns the rows of the words of each target's class, and the shortlist's."""
-        return self.class_rows(targets_B), jnp.arange(self.num_shortlist, dtype=jnp.int32)
-
-    def class_rows(self, targets_B: jax.Array) -> jax.Array:
-        """Returns the rows of the words of each target's class, int32, B x L.
+    def rows_of(self, targets_B: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns the rows of the words of each target's class, and the shortlist's.
 
         A target in the shortlist gets the rows of an arbitrary class, which the loss masks.
         """
         H, L = self.num_shortlist, self.class_size
         first_B = H + jnp.maximum(targets_B - H, 0) // L * L
         rows_BxL = first_B[:, None] + jnp.arange(L, dtype=jnp.int32)[None, :]
-        return jnp.minimum(rows_BxL, self.vocabulary_size - 1)
-
-    def sparse_loss(self, gathered: Gathered, features: Features, targets_B: jax.Array, proposal: Any) -> Losses:
-        """See `SparseOutputLayer.sparse_loss`. The loss is the exact mean NLL."""
-        y_BxL = softmax.gathered_scores(gathered.per_example, features)
-        nll = jnp.mean(self._nll(gathered.shared, features, y_BxL, targets_B))
-        return nll, nll
+        return jnp.minimum(rows_BxL, self.vocabulary_size - 1), jnp.arange(H, dtype=jnp.int32)
 
     def log_probabilities(self, params: Params, features: Features) -> jax.Array:
         """See `OutputLayer.log_probabilities`."""
@@ -104,25 +92,10 @@ class TwoLevelSoftmax(SparseOutputLayer):
         tail_GLxB = (within_GxLxB + log_top_TxB[H:, None]).reshape(G * L, -1)
         return jnp.concatenate([log_top_TxB[:H], tail_GLxB[: V - H]]).T
 
-    def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-        """See `OutputLayer.nll`. Computes only the scores of the target's class and the shortlist."""
-        rows_BxL = self.class_rows(targets_B)
-        per_example = {name: params[name][rows_BxL] for name in (*features, BIAS)}
-        y_BxL = softmax.gathered_scores(per_example, features)
-        shortlist = {name: params[name][: self.num_shortlist] for name in (*features, BIAS)}
-        return self._nll(shortlist | {CLASSES: params[CLASSES]}, features, y_BxL, targets_B)
-
-    def _nll(self, shortlist: Params, features: Features, y_BxL: jax.Array, targets_B: jax.Array) -> jax.Array:
-        """Returns -log P(target) of each example, B, nats.
-
-        Args:
-            shortlist: The shortlist's rows of the output matrices and of b, and the classes' parameters.
-            features: The features that the output matrices multiply.
-            y_BxL: The scores of the words of each target's class, as `class_rows` orders them.
-            targets_B: Word ids, int32.
-        """
+    def gathered_nll(self, shared: Params, per_example: Params, features: Features, targets_B: jax.Array) -> jax.Array:
+        """See `ExactSparseLayer.gathered_nll`."""
         H, L = self.num_shortlist, self.class_size
-        y_top_TxB = _top_scores(shortlist, features)
+        y_top_TxB, y_BxL = _top_scores(shared, features), softmax.gathered_scores(per_example, features)
         class_B, index_B = jnp.divmod(jnp.maximum(targets_B - H, 0), L)
         nll_B = softmax.cross_entropy(y_top_TxB, jnp.where(targets_B < H, targets_B, H + class_B))
         last_B = self.vocabulary_size - 1 - H - class_B * L

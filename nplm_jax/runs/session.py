@@ -77,7 +77,7 @@ class RunSession:
         source: Commit, versions and device, read at the start: the repository may change while this trains.
         results: What results.json holds once the run is finished.
         training_run: What training needs; None for a count-based or a finished run.
-        store: Its checkpoints.
+        store: Its checkpoints; None in a process that does not write them.
         reporter: Writes its metrics.
         trainer: What `make_trainer` made.
     """
@@ -91,7 +91,7 @@ class RunSession:
     source: dict[str, Any] = dataclasses.field(default_factory=dict)
     results: dict[str, Any] | None = None
     training_run: TrainingRun | None = None
-    store: checkpoints.Store = dataclasses.field(default_factory=checkpoints.Store)
+    store: checkpoints.CheckpointStore | None = None
     reporter: Reporter = dataclasses.field(default_factory=Reporter)
     trainer: Trainer | None = None
 
@@ -113,7 +113,7 @@ class RunSession:
 
     def explain(self, error: NonFiniteError) -> NonFiniteError:
         """Returns the error with the newest checkpoint, which is finite, and what to try."""
-        saved = self.store.latest_step()
+        saved = self.store and self.store.latest_step()
         kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved yet'
         return NonFiniteError(f'{error}; {kept}; {_REMEDY}')
 
@@ -237,10 +237,10 @@ def open_session(
             run = session.training_run
             _describe(settings, session.data, run.program.network if run else None)
         if trains and primary:
-            session.store = checkpoints.CheckpointStore(folder / 'checkpoints')
+            store = session.store = checkpoints.CheckpointStore(folder / 'checkpoints')
             make_reporter = notebook.Reporter if notebook.is_running() else reporting.Reporter
             session.reporter = make_reporter(folder, settings.name if num_batched > 1 else '')
-            for part in (session.store, session.reporter):
+            for part in (store, session.reporter):
                 stack.enter_context(contextlib.closing(part))
         yield session
 

@@ -31,36 +31,7 @@ class CheckpointError(Exception):
     """Orbax could not write or read a checkpoint; the message is one line."""
 
 
-class Store:
-    """Checkpoints of a run; this base class has none.
-
-    Used as it is by processes that do not write: `loop.restore_or_init` broadcasts the first process's state to them.
-    """
-
-    def latest_step(self) -> int | None:
-        """Returns the newest checkpoint's update number, None if there is none."""
-        return None
-
-    def restore(self, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]] | None:
-        """Restores the newest checkpoint.
-
-        Args:
-            state: An example of the training state: its structure, shapes and types.
-            best: An example of the best parameters.
-
-        Returns:
-            State, best parameters and progress; None if there is no such checkpoint.
-        """
-        return None
-
-    def save(self, step: int, state: Any, best: Any, progress: dict[str, Any]) -> None:
-        """Writes a checkpoint."""
-
-    def close(self) -> None:
-        """Frees the store's resources."""
-
-
-class CheckpointStore(Store):
+class CheckpointStore:
     """The checkpoints of one run: training state, best parameters and progress, by update number.
 
     A save is synchronous and atomic: a process that is killed during one does not damage earlier checkpoints. Each

@@ -28,7 +28,7 @@ from nplm_jax.outputs.output_layer import Params
 from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.training import calibration, suffix_smoothing
 from nplm_jax.training import step as step_lib
-from nplm_jax.training.checkpoints import Store
+from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.optimizers import hyperparameters_of
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.schedule import Progress, Schedule, make_schedule
@@ -83,7 +83,7 @@ class TrainingRun:
         epoch, first = divmod(step, self.schedule.steps_per_epoch)
         num_steps = self.schedule.next_boundary(step) - step
         B = self.program.batch_size
-        words = self.words.read(epoch, first * B, num_steps * B)
+        words = self.words(epoch, first * B, num_steps * B)
         inputs = dataclasses.replace(self.inputs, tokens_T=words.tokens_L)
         return Chunk(self.program, state, words.positions, words.first, num_steps, inputs)
 
@@ -150,7 +150,7 @@ class Trainer:
     def __init__(
         self,
         run: TrainingRun,
-        store: Store,
+        store: CheckpointStore | None,
         reporter: Reporter,
         interrupted: Callable[[], int] = lambda: 0,
         started: float | None = None,
@@ -159,7 +159,7 @@ class Trainer:
 
         Args:
             run: The constants of the run.
-            store: The checkpoints.
+            store: The checkpoints; None in a process that neither reads nor writes any.
             reporter: Receives training events.
             interrupted: Returns the number of a signal that asks to stop, 0 for none.
             started: Start time (time.perf_counter()); default: now.
@@ -263,7 +263,8 @@ class Trainer:
         """Writes a checkpoint. Raises NonFiniteError instead if a number is not finite."""
         state = self.run.program.sharding.unshard(self._state, self.run.program.network.num_rows)
         finite.check(state, self.progress.step)
-        self._store.save(self.progress.step, state, self.best, dataclasses.asdict(self.progress))
+        if self._store:
+            self._store.save(self.progress.step, state, self.best, dataclasses.asdict(self.progress))
 
     def _score_valid(self, params: Params) -> tuple[float, dict[Span, np.ndarray]]:
         """Returns the mean NLL of the validation words, nats per word, and log P of each unless it is of a sample."""
@@ -283,10 +284,10 @@ class Trainer:
             raise Interrupted(self.progress.step, signal_number)
 
 
-def restore_or_init(run: TrainingRun, store: Store) -> tuple[TrainState, Params, Progress]:
+def restore_or_init(run: TrainingRun, store: CheckpointStore | None) -> tuple[TrainState, Params, Progress]:
     """Returns state, best parameters and progress of the newest checkpoint, else the initial ones, on one device."""
     state = run.init_state()
-    restored = store.restore(state, state.params)
+    restored = store and store.restore(state, state.params)
     state, best, saved = restored or (state, jax.tree.map(jnp.copy, state.params), {})
     arrays = jax.tree.map(np.asarray, dataclasses.asdict(Progress(**saved)))
     state, best, arrays = multihost.broadcast_from_primary((state, best, arrays))

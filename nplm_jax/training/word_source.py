@@ -35,61 +35,8 @@ class Words(NamedTuple):
     first: int
 
 
-class DeviceWords:
-    """The whole corpus, and the order of an epoch, on every device."""
-
-    def __init__(self, tokens_T: jax.Array, order: Callable[[int], jax.Array]) -> None:
-        """Takes the corpus on every device, and a function that returns the positions of an epoch there."""
-        self._tokens_T = tokens_T
-        self._order = functools.lru_cache(maxsize=1)(order)
-
-    def read(self, epoch: int, first: int, size: int) -> Words:
-        """Returns the words that an epoch predicts from index `first` on: everything there is."""
-        return Words(self._tokens_T, self._order(epoch), first)
-
-
-class MappedWords:
-    """A corpus on the disk, of which only the windows of a chunk are read; memory does not grow with its length."""
-
-    def __init__(
-        self,
-        tokens_T: np.ndarray,
-        order: Callable[[int, np.ndarray], np.ndarray],
-        num_context: int,
-        sharding: MeshSharding,
-    ) -> None:
-        """Takes what reads and places the words.
-
-        Args:
-            tokens_T: The corpus, mapped.
-            order: Returns the positions of an epoch's words at some indices.
-            num_context: N.
-            sharding: Places the words on every device.
-        """
-        self._tokens_T, self._order, self._num_context, self._sharding = tokens_T, order, num_context, sharding
-
-    def read(self, epoch: int, first: int, size: int) -> Words:
-        """Returns the `size` words that an epoch predicts from index `first` on.
-
-        Windows follow each other in `tokens_L`; each process reads those of its devices.
-        """
-        N = self._num_context
-
-        def read_windows(start: int, stop: int) -> np.ndarray:
-            indices_PxL = self.corpus_positions(epoch, first + start, stop - start)[:, None] + np.arange(-N, 1)
-            return np.where(indices_PxL >= 0, self._tokens_T[np.maximum(indices_PxL, 0)], RARE_ID)
-
-        tokens_L = self._sharding.read_rows(read_windows, size, N + 1).reshape(-1)
-        mapped_arrays.release(self._tokens_T)
-        ends_P = np.arange(N, size * (N + 1), N + 1, dtype=np.int32)
-        return Words(tokens_L, self._sharding.replicate(jnp.asarray(ends_P)), 0)
-
-    def corpus_positions(self, epoch: int, first: int, size: int) -> np.ndarray:
-        """Returns the positions of `size` words from index `first` on in the corpus."""
-        return self._order(epoch, np.arange(first, first + size))
-
-
-WordSource: TypeAlias = DeviceWords | MappedWords
+# Returns the words that an epoch predicts from an index on. It takes the epoch, the index and their number.
+WordSource: TypeAlias = Callable[[int, int, int], Words]
 
 
 def resolve_input(data: Dataset) -> str:
@@ -107,13 +54,32 @@ def make_word_source(settings: Settings, data: Dataset, body: Body, sharding: Me
     allowed = 'must be auto or mapped for a text of 2**31 words or more'
     require(kind != 'device' or len(data.tokens_T) < 2**31, 'train.input', kind, allowed)
     if (resolve_input(data) if kind == 'auto' else kind) == 'mapped':
-        return MappedWords(
-            data.tokens_T,
-            lambda epoch, indices: body.positions_at(seed, epoch, data.train, batch_size, indices),
-            body.training_context,
-            sharding,
-        )
-    return DeviceWords(
-        sharding.replicate(data.device_tokens_T),
-        lambda epoch: sharding.replicate(body.epoch_positions(seed, epoch, data.train, batch_size)),
-    )
+        return functools.partial(_read_mapped, settings, data, body, sharding)
+    tokens_T = sharding.replicate(data.device_tokens_T)
+
+    @functools.lru_cache(maxsize=1)
+    def positions(epoch: int) -> jax.Array:
+        return sharding.replicate(body.epoch_positions(seed, epoch, data.train, batch_size))
+
+    return lambda epoch, first, size: Words(tokens_T, positions(epoch), first)
+
+
+def _read_mapped(
+    settings: Settings, data: Dataset, body: Body, sharding: MeshSharding, epoch: int, first: int, size: int
+) -> Words:
+    """Reads the windows of `size` words from the file, one after the other; each process those of its devices.
+
+    The memory does not grow with the length of the corpus.
+    """
+    N, tokens_T = body.training_context, data.tokens_T
+
+    def read_windows(start: int, stop: int) -> np.ndarray:
+        indices = np.arange(first + start, first + stop)
+        positions_P = body.positions_at(settings.seed, epoch, data.train, settings.train.batch_size, indices)
+        indices_PxL = positions_P[:, None] + np.arange(-N, 1)
+        return np.where(indices_PxL >= 0, tokens_T[np.maximum(indices_PxL, 0)], RARE_ID)
+
+    tokens_L = sharding.read_rows(read_windows, size, N + 1).reshape(-1)
+    mapped_arrays.release(tokens_T)
+    ends_P = np.arange(N, size * (N + 1), N + 1, dtype=np.int32)
+    return Words(tokens_L, sharding.replicate(jnp.asarray(ends_P)), 0)

@@ -1,16 +1,18 @@
 """Atomic writes of files, and readers that refuse malformed files."""
 
+import codecs
 import contextlib
 import errno
 import hashlib
 import io
+import itertools
 import json
 import math
 import os
 import pathlib
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
 from nplm_jax.utils.errors import BadInput, require
@@ -165,13 +167,33 @@ def decode(name: str, data: bytes) -> str:
     Raises:
         BadInput: The bytes are not UTF-8 or hold a NUL.
     """
-    try:
-        text = data.decode('utf-8-sig')
-    except UnicodeDecodeError as error:
-        raise BadInput(f'{name}: not UTF-8 text (byte {error.start:,}); convert it first') from None
-    if '\0' in text:
-        raise BadInput(f'{name}: binary, not text (NUL at character {text.index(chr(0)):,})')
-    return text
+    return ''.join(decode_blocks(name, [data]))
+
+
+def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
+    """Decodes blocks of UTF-8, whose borders may split characters; leaves out the byte-order mark.
+
+    Args:
+        name: The beginning of error messages.
+        blocks: The blocks; an empty one is the end.
+
+    Raises:
+        BadInput: The bytes are not UTF-8 or hold a NUL.
+    """
+    decoder = codecs.getincrementaldecoder('utf-8-sig')()
+    num_bytes = num_characters = 0
+    for block in itertools.chain(blocks, [b'']):
+        num_bytes += len(block)
+        try:
+            text = decoder.decode(block, final=not block)
+        except UnicodeDecodeError as error:
+            position = num_bytes - len(error.object) + error.start  # the object ends where the block does
+            raise BadInput(f'{name}: not UTF-8 text (byte {position:,}); convert it first') from None
+        if '\0' in text:
+            position = num_characters + text.index('\0')
+            raise BadInput(f'{name}: binary, not text (NUL at character {position:,})')
+        num_characters += len(text)
+        yield text
 
 
 def read_lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:

@@ -19,6 +19,7 @@ from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import kneser_ney
+from nplm_jax.models.ngram.counts import count
 from nplm_jax.runs import experiment, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
@@ -59,7 +60,7 @@ def models(size):
     tokens_T = np.minimum(rng.geometric(0.2, 400) - 1, size - 1).astype(np.int32)
     gru = {'model.family': 'gru', 'model.direct': False, 'train.batch_size': 16}
     network, gru = make_model(size), make_model(size, gru, seed=1)
-    trigram = kneser_ney.fit_modified(tokens_T, Span(0, 400), 3, size)
+    trigram = kneser_ney.fit_modified(count(tokens_T, Span(0, 400), 3, size))
     return {'network': network, 'trigram': trigram, 'mixture': mixture.equal([network, trigram]), 'gru': gru}
 
 
@@ -88,7 +89,7 @@ def test_lengths_of_the_ngrams():
     assert [x.lengths_T.tolist() for x in scoring.score(network, lines, after)] == [[2, 3, 4, 4, 4], [2, 3]]
     assert [x.lengths_T.tolist() for x in scoring.score(network, lines)] == [[1, 2, 3, 4, 4], [1, 2]]
     assert [x.lengths_T.tolist() for x in scoring.score(network, lines, stream=True)] == [[1, 2, 3, 4, 4], [4, 4]]
-    counted = kneser_ney.fit_modified(np.array([1, 2, 3, 1, 2, 3, 4], np.int32), Span(0, 7), 3, 6)
+    counted = kneser_ney.fit_modified(count(np.array([1, 2, 3, 1, 2, 3, 4], np.int32), Span(0, 7), 3, 6))
     (line,) = scoring.score(counted, [np.array([1, 2, 3, 5, 4, 1], np.int32)])
     assert line.lengths_T.tolist() == [1, 2, 3, 1, 1, 1]
 

@@ -15,6 +15,7 @@ from nplm_jax.data import formats, sources
 from nplm_jax.data.sources import Piece, find_files, read_pieces, size
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import decode_blocks
 
 TEXT = 'One two.\nThree\n\nfour \u00e9 five\r\n\r\nsix'
 CHARACTERS = ('\n', '\n\n', '\r\n', ' ', '\t', '\u2003', '\x1d', 'a', 'bc', '3.', '-', "'", '\u0301', 'e', '\ufeff')
@@ -83,7 +84,7 @@ def test_the_pieces_have_the_paragraphs_of_the_whole_text(parts, kind, size, par
 def test_blocks_decode_to_the_text_wherever_they_split(text, has_mark, size):
     data = b'\xef\xbb\xbf' * has_mark + text.encode()
     blocks = [data[i : i + size] for i in range(0, len(data), size)]
-    assert ''.join(formats.decode_blocks('it', blocks)) == data.decode('utf-8-sig')
+    assert ''.join(decode_blocks('it', blocks)) == data.decode('utf-8-sig')
 
 
 def test_a_piece_ends_at_a_blank_line_or_inside_a_long_paragraph_at_a_line_end(monkeypatch):
@@ -290,7 +291,7 @@ def test_the_offset_of_a_bad_byte_is_right_beyond_four_gigabytes():
             return 2**32 + 5
 
     with pytest.raises(BadInput, match=r'^it: not UTF-8 text \(byte 4,294,967,303\)'):
-        list(formats.decode_blocks('it', [Long(b'first'), b'ab\xff']))
+        list(decode_blocks('it', [Long(b'first'), b'ab\xff']))
 
 
 def test_a_zst_that_is_damaged_or_ends_in_the_middle(tmp_path):

@@ -214,7 +214,7 @@ def test_where_only_the_rare_word_can_follow():
 
 def test_count_based_models_and_mixtures():
     tokens_T = np.minimum(np.random.default_rng(0).geometric(0.2, 500), 9).astype(np.int32)
-    trigram = kneser_ney.fit_modified(tokens_T, Span(0, 500), 3, 10)
+    trigram = kneser_ney.fit_modified(counts.count(tokens_T, Span(0, 500), 3, 10))
     add_delta = unsmoothed.add_delta(counts.count(tokens_T, Span(0, 500), 2, 10))
     mixed = mixture.equal([trigram, add_delta])
     for model in (trigram, add_delta, mixed):

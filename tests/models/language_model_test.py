@@ -8,6 +8,7 @@ from helpers import DATA, make_model
 from nplm_jax.data.corpora import Span
 from nplm_jax.models import mixture
 from nplm_jax.models.ngram import class_ngram, interpolated, kneser_ney
+from nplm_jax.models.ngram.counts import count
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
@@ -34,7 +35,7 @@ def mixed():
 MODELS = {
     'network of a window': lambda: network('nplm'),
     'recurrent network': lambda: network('lstm'),
-    'n-gram': lambda: kneser_ney.fit_modified(DATA.tokens_T, DATA.train, 4, V),
+    'n-gram': lambda: kneser_ney.fit_modified(count(DATA.tokens_T, DATA.train, 4, V)),
     'class n-gram': classes,
     'cache': lambda: of_app('adaptive.ngram_cache.NgramCache')(V, 2, 50, 1.0),
     'mixture': mixed,

@@ -19,7 +19,6 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import experiment, keys, loading
-from nplm_jax.training.checkpoints import Store
 from nplm_jax.training.loop import Trainer, fit, prepare_run
 from nplm_jax.training.optimizers import add_weight_decay
 from nplm_jax.training.reporter import Reporter
@@ -280,7 +279,7 @@ SLOW_FAMILIES = [pytest.param(family, marks=pytest.mark.slow) for family in ('rn
 @pytest.mark.parametrize('family', ['lstm', *SLOW_FAMILIES])
 def test_training_learns(family):
     settings = settings_of(family, **{'train.epochs': 30, 'train.patience': 30, 'train.steps_per_execution': 18})
-    best, progress = fit(Trainer(prepare_run(settings, DATA), Store(), Reporter()))
+    best, progress = fit(Trainer(prepare_run(settings, DATA), None, Reporter()))
     model = NeuralLanguageModel(Network.from_settings(settings, len(DATA.vocabulary)), best)
     perplexity = evaluate(model, DATA.tokens_T, DATA.valid).perplexity
     assert perplexity < 5  # the source's own is 1.65; a unigram model reaches 17

@@ -22,7 +22,6 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import BIAS
 from nplm_jax.runs import experiment
 from nplm_jax.training import calibration, vmapped
-from nplm_jax.training.checkpoints import Store
 from nplm_jax.training.loop import Trainer, fit, prepare_run
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
@@ -143,10 +142,10 @@ def test_a_stopped_training_ends_with_the_same_bits(family, tmp_path):
 
 def test_runs_that_train_together_are_each_calibrated():
     runs = [prepare_run(small_settings({'seed': seed, **CALIBRATE}), DATA) for seed in (1, 2)]
-    trainers = [Trainer(run, Store(), RecordingReporter()) for run in runs]
+    trainers = [Trainer(run, None, RecordingReporter()) for run in runs]
     assert vmapped.fit_many(trainers) == [None, None]
     for run, trainer in zip(runs, trainers):
-        alone, _ = fit(Trainer(run, Store(), RecordingReporter()))
+        alone, _ = fit(Trainer(run, None, RecordingReporter()))
         np.testing.assert_allclose(trainer.best[BIAS], alone[BIAS], atol=1e-3)
 
 

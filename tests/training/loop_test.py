@@ -13,7 +13,7 @@ from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import figures, reporting
-from nplm_jax.training.checkpoints import CheckpointStore, Store
+from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run, restore_or_init
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.utils.errors import NonFiniteError
@@ -37,7 +37,7 @@ def validation_score(settings, params):
 def train_unsaved(settings):
     """Trains to the end without checkpoints. Returns: best parameters, progress, reporter."""
     reporter = RecordingReporter()
-    return *fit(Trainer(prepare_run(settings, DATA), Store(), reporter)), reporter
+    return *fit(Trainer(prepare_run(settings, DATA), None, reporter)), reporter
 
 
 def test_training_learns():
@@ -137,7 +137,7 @@ def test_what_is_not_finite_is_never_saved(tmp_path):
 
 def test_a_run_without_a_store_and_a_reporter_trains_the_same(tmp_path):
     expected, _, _ = train(BASE, tmp_path)
-    best, progress = fit(Trainer(prepare_run(BASE, DATA), Store(), Reporter()))
+    best, progress = fit(Trainer(prepare_run(BASE, DATA), None, Reporter()))
     assert same_bits(best, expected) and progress.finished
 
 

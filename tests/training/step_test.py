@@ -24,7 +24,7 @@ TRAIN_STEP = jax.jit(step_lib.train_step, static_argnums=0)
 
 def first_batch(run):
     """Returns the contexts and the targets of a run's first update."""
-    words = run.words.read(0, 0, run.program.batch_size)
+    words = run.words(0, 0, run.program.batch_size)
     positions_B = words.positions[: run.program.batch_size]
     return dataset.windows(words.tokens_L, positions_B, run.program.network.body.num_context)
 

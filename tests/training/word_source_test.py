@@ -39,14 +39,15 @@ def test_streams_are_the_same_from_a_file():
 def test_an_epoch_of_windows_has_every_word_once():
     run = prepare_run(small_settings(MAPPED), DATA)
     epoch, B = run.schedule.steps_per_epoch, run.program.batch_size
-    positions = run.words.corpus_positions(0, 0, epoch * B)
+    body, indices = run.program.network.body, np.arange(epoch * B)
+    positions, others = (body.positions_at(run.settings.seed, e, DATA.train, B, indices) for e in (0, 1))
     assert len(set(positions.tolist())) == epoch * B and set(positions) <= set(range(220))
     steps = range(0, epoch, run.schedule.steps_per_execution)
     contexts, targets = batches(run, steps)
     expected = dataset.windows(DATA.tokens_T, positions.astype(np.int32), contexts.shape[1])
     np.testing.assert_array_equal(contexts, expected[0])
     np.testing.assert_array_equal(targets, expected[1])
-    assert (run.words.corpus_positions(1, 0, epoch * B) != positions).any()
+    assert (others != positions).any()
 
 
 @pytest.mark.parametrize('changes', [{}, LSTM, {**SPARSE, 'output.kind': 'nce'}], ids=['nplm', 'lstm', 'nce'])

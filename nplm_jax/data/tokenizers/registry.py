@@ -12,7 +12,6 @@ from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils import plugins
-from nplm_jax.utils.checked_fields import build
 from nplm_jax.utils.errors import BadInput, require_one_of
 from nplm_jax.utils.io import read_json, write_atomically
 
@@ -26,7 +25,6 @@ TOKENIZERS: dict[str, type[Tokenizer]] = {
     'characters': CharacterTokenizer,
     'bytes': ByteTokenizer,
 }
-_CORPUS_KEYS = {field.name for field in dataclasses.fields(CorpusSettings)}
 OF_TOKENIZERS = frozenset().union(*(made.keys for made in TOKENIZERS.values()))  # keys that not all of them read
 
 
@@ -62,11 +60,7 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
     if values.get('format') != FORMAT:
         raise BadInput(f'{name}: format {values.get("format")!r}, this version reads {FORMAT}')
     kind = str(values.get('kind'))
-    try:
-        made = tokenizer_class(kind)
-        build(CorpusSettings, {key: value for key, value in values.items() if key in _CORPUS_KEYS})
-    except BadInput as error:
-        raise BadInput(f'{name}: {error}') from None
+    made = tokenizer_class(kind)
     defaults = {field.name: field.default for field in dataclasses.fields(made)}
     rules: dict[str, Any] = {key: value for key, value in values.items() if key != 'format'}
     for key, value in rules.items():

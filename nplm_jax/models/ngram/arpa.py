@@ -13,7 +13,7 @@ import math
 import operator
 import pathlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -103,7 +103,7 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
         repeated = np.flatnonzero(packed[1:] == packed[:-1]) + 1
         if len(repeated):
             i = repeated[rows[repeated].argmin()]  # the first in the file
-            raise BadInput(f'{path}:{lines[rows[i]]}: {_spell(packed[i], ids, keys)!r} occurs twice')
+            raise BadInput(f'{path}:{lines[rows[i]]}: an n-gram that occurs twice')
         keys.append(packed)
         log_p.append(_log10_to_nats(log_p_I, zero)[rows])
         log_b.append(_log10_to_nats(log_b_I, zero)[rows])
@@ -223,16 +223,6 @@ def _floats(texts: Sequence[str]) -> np.ndarray:
     with contextlib.suppress(ValueError):
         numbers.extend(map(float, texts))
     return np.pad(numbers, (0, len(texts) - len(numbers)), constant_values=math.inf)
-
-
-def _spell(key: int, ids: Mapping[str, int], keys: Sequence[np.ndarray]) -> str:
-    """Returns the words of an n-gram by its key; `keys` are those of the lower orders."""
-    words, spelled = [*ids][1:], []
-    for lower_keys in (*keys[::-1], np.zeros(1, np.int64)):
-        node, word = divmod(int(key), len(words))
-        spelled.append(words[word] if word else UNKNOWN)
-        key = lower_keys[node]
-    return ' '.join(spelled[::-1])
 
 
 def _without_unused_marks(model: BackoffModel, words: Sequence[str]) -> tuple[BackoffModel, Vocabulary]:

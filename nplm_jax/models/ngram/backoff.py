@@ -12,7 +12,7 @@ import numpy as np
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.ngram.counts import NgramTable
+from nplm_jax.models.ngram.counts import NgramTable, with_history
 from nplm_jax.models.ngram.scratch import blocks
 
 Values = Any  # a float64 array, or a quantization.QuantizedArray, which is read like one
@@ -66,7 +66,8 @@ class BackoffModel(LanguageModel):
         """Yields the nodes and contexts of the words of `span`, of many words at once, which bounds the memory."""
         for block in blocks(len(span), _WORDS):
             part = Span(span.start + block.start, span.start + block.stop)
-            yield self.table.stream_nodes(tokens_T, part, self.n)
+            nodes = self.table.nodes(with_history(tokens_T, part, self.n), self.n)
+            yield [x[self.n :] for x in nodes], [x[self.n - 1 : -1] for x in nodes[: self.n]]
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`."""

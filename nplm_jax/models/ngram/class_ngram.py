@@ -68,7 +68,7 @@ class ClassNgram(LanguageModel):
         with warnings.catch_warnings():
             # Classes are few and frequent: hardly any has a count of 1, and a fixed discount is harmless.
             warnings.simplefilter('ignore', kneser_ney.DiscountWarning)
-            class_ngram = kneser_ney.fit_modified(_to_classes(tokens_T, classes_V), train, n, num_classes)
+            class_ngram = kneser_ney.fit_modified(count(_to_classes(tokens_T, classes_V), train, n, num_classes))
         counts_V = np.bincount(tokens_T[train.start : train.stop], minlength=len(classes_V))
         return cls(classes_V, class_ngram, counts_V == 0, *_word_given_class(counts_V, classes_V, num_classes))
 

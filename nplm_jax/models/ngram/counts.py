@@ -16,7 +16,7 @@ import numpy as np
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.models.language_model import check_contexts, last_words
-from nplm_jax.models.ngram.scratch import Scratch, blocks
+from nplm_jax.models.ngram.scratch import SCRATCH, Scratch, blocks
 from nplm_jax.models.ngram.sorting import node_dtype, sort_ngrams, sort_with_order
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.mapped_arrays import bincount, release
@@ -102,11 +102,6 @@ class NgramTable:
             nodes.append(find(keys, prefixes * self.vocabulary_size + words_L))
         return nodes
 
-    def stream_nodes(self, tokens_T: np.ndarray, span: Span, n: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Returns the nodes that end at each word of `span`, orders 0..n, and of its contexts, lengths 0..n-1."""
-        nodes = self.nodes(with_history(tokens_T, span, n), n)
-        return [x[n:] for x in nodes], [x[n - 1 : -1] for x in nodes[:n]]
-
     def context_nodes(self, contexts_BxN: np.ndarray, n: int) -> list[np.ndarray]:
         """Returns the nodes of the last 0..n-1 words of each context; missing words are the rare-word symbol."""
         words_BxN = last_words(check_contexts(contexts_BxN), n + 1)
@@ -177,7 +172,7 @@ class NgramCounts:
     table: NgramTable
     counts: tuple[np.ndarray, ...]
     suffix_nodes: tuple[np.ndarray, ...]
-    scratch: Scratch = dataclasses.field(default_factory=Scratch)
+    scratch: Scratch = SCRATCH
     marks: LineMarks | None = None
 
     def totals(self, order: int) -> np.ndarray:
@@ -190,7 +185,7 @@ def count(
     span: Span,
     n: int,
     vocabulary_size: int,
-    scratch: Scratch | None = None,
+    scratch: Scratch = SCRATCH,
     marks: LineMarks | None = None,
 ) -> NgramCounts:
     """Counts the n-grams of orders 1..n that end at the words of `span`.
@@ -203,7 +198,7 @@ def count(
         span: The words to count.
         n: The highest order.
         vocabulary_size: |V|.
-        scratch: Where large arrays are kept; None is the system's temporary folder.
+        scratch: Where large arrays are kept.
         marks: Those of a text whose lines are counted alone: no n-gram goes on across the end of one; or None.
 
     Raises:
@@ -215,7 +210,6 @@ def count(
     num_words = n - 1 + len(span)
     if num_words > _MAX_KEY // vocabulary_size:
         raise BadInput(f'{num_words:,} words and a vocabulary of {vocabulary_size:,}: too large to pack in 64 bits')
-    scratch = scratch or Scratch()
     words_L = _copy_words(tokens_T, span, n - 1, vocabulary_size, scratch)
     dtype = node_dtype(num_words)
     unigrams = bincount(words_L[n - 1 :], vocabulary_size).astype(dtype)

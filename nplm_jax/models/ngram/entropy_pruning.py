@@ -21,13 +21,13 @@ from nplm_jax.models.ngram import pruning
 from nplm_jax.models.ngram.backoff import BackoffModel, Values
 from nplm_jax.models.ngram.counts import Block
 from nplm_jax.models.ngram.normalization import normalize, suffix_log_p, suffix_nodes
-from nplm_jax.models.ngram.scratch import Scratch
+from nplm_jax.models.ngram.scratch import SCRATCH, Scratch
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.mapped_arrays import release
 
 
 def prune(
-    model: BackoffModel, context_p: Sequence[np.ndarray], threshold: float, scratch: Scratch | None = None
+    model: BackoffModel, context_p: Sequence[np.ndarray], threshold: float, scratch: Scratch = SCRATCH
 ) -> BackoffModel:
     """Returns a model without the n-grams whose removal raises the perplexity by less than a threshold.
 
@@ -38,12 +38,12 @@ def prune(
         model: A model whose probabilities sum to one.
         context_p: context_p[k-2] holds P(h) of each context of n-grams of order k, one per node of order k-1.
         threshold: The relative change of the perplexity, as of SRILM's `ngram -prune`.
-        scratch: Where large arrays are kept; None is the system's temporary folder.
+        scratch: Where large arrays are kept.
 
     Raises:
         BadInput: No n-gram of an order is left.
     """
-    scratch, table = scratch or Scratch(), model.table
+    table = model.table
     suffixes = [np.zeros(table.vocabulary_size, np.int64)]
     for k in range(2, model.n + 1):
         suffixes.append(suffix_nodes(table, k, suffixes[-1], scratch))

@@ -14,7 +14,7 @@ from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import class_ngram, interpolated, kneser_ney, lines, pruning
 from nplm_jax.models.ngram.backoff import BackoffModel
-from nplm_jax.models.ngram.counts import LineMarks, NgramCounts, count
+from nplm_jax.models.ngram.counts import NgramCounts, count
 from nplm_jax.models.ngram.quantization import quantize
 from nplm_jax.models.ngram.scratch import Scratch
 from nplm_jax.models.ngram.unsmoothed import add_delta, unsmoothed_backoff
@@ -110,18 +110,14 @@ def _train_args(settings: Settings, data: Dataset) -> tuple[np.ndarray, Span, in
     return data.tokens_T, data.train, settings.model.n, len(data.vocabulary)
 
 
-def _marks(data: Dataset) -> LineMarks | None:
-    return lines.marks_of(data.vocabulary) if data.by_lines else None
-
-
 def _counts(settings: Settings, data: Dataset, folder: pathlib.Path) -> NgramCounts:
-    return count(*_train_args(settings, data), Scratch(folder), _marks(data))
+    marks = lines.marks_of(data.vocabulary) if data.by_lines else None
+    return count(*_train_args(settings, data), Scratch(folder), marks)
 
 
 def _build_modified(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
     thresholds = pruning.parse_thresholds('ngram.prune', settings.ngram.prune, settings.model.n)
-    entropy, marks = settings.ngram.prune_entropy, _marks(data)
-    return kneser_ney.fit_modified(*_train_args(settings, data), thresholds, Scratch(folder), entropy, marks)
+    return kneser_ney.fit_modified(_counts(settings, data, folder), thresholds, settings.ngram.prune_entropy)
 
 
 def _build_class_ngram(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
@@ -147,11 +143,8 @@ NGRAM_MODELS: dict[str, NgramModel] = {
         is_backoff=False,
     ),
     'kneser_ney': NgramModel(
-        lambda settings, data, folder: kneser_ney.fit_backoff(
-            *_train_args(settings, data),
-            scratch=Scratch(folder),
-            prune_entropy=settings.ngram.prune_entropy,
-            marks=_marks(data),
+        lambda settings, *run: kneser_ney.fit_backoff(
+            _counts(settings, *run), prune_entropy=settings.ngram.prune_entropy
         ),
         frozenset({'model.n', 'ngram.prune_entropy', 'ngram.bits'}),
         reads_lines=True,

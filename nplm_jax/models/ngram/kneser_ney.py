@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nplm_jax.data.corpora import Span
 from nplm_jax.models.ngram import entropy_pruning, pruning
 from nplm_jax.models.ngram.backoff import BackoffModel
-from nplm_jax.models.ngram.counts import Block, LineMarks, NgramCounts, count
-from nplm_jax.models.ngram.scratch import BLOCK, Scratch, blocks
+from nplm_jax.models.ngram.counts import Block, NgramCounts
+from nplm_jax.models.ngram.scratch import BLOCK, blocks
 from nplm_jax.models.ngram.sorting import node_dtype
 from nplm_jax.utils.mapped_arrays import release
 from nplm_jax.utils.progress import progress_bar
@@ -26,16 +25,7 @@ class DiscountWarning(UserWarning):
     """The text is too small or too regular to estimate a discount from it; a fixed discount is used."""
 
 
-def fit_backoff(
-    tokens_T: np.ndarray,
-    train: Span,
-    n: int,
-    vocabulary_size: int,
-    min_count: int = 2,
-    scratch: Scratch | None = None,
-    prune_entropy: float = 0.0,
-    marks: LineMarks | None = None,
-) -> BackoffModel:
+def fit_backoff(counts: NgramCounts, min_count: int = 2, prune_entropy: float = 0.0) -> BackoffModel:
     """Estimates a back-off Kneser-Ney model of any order (the paper's section 4.1).
 
     P(w | h) = (c(h w) - D) / c(h) for n-grams seen in training, else b(h) P(w | shorter h); D = n1 / (n1 + 2 n2)
@@ -47,22 +37,17 @@ def fit_backoff(
     1, and the rest of a count of 1 is less than the shorter context would give.
 
     Args:
-        tokens_T: Ids of the stream.
-        train: The words to count.
-        n: The order.
-        vocabulary_size: |V|.
+        counts: The n-grams of the training words.
         min_count: N-grams of order 3 and more with a smaller (adjusted) count are left to the shorter context. 1 is
             the method as published.
-        scratch: Where large arrays are kept; None is the system's temporary folder.
         prune_entropy: N-grams whose removal raises the perplexity by a smaller share are left out; 0: none is. See
             `entropy_pruning.prune`.
-        marks: The marks of a text whose lines are counted alone; None for a stream.
 
     Returns:
         The model.
 
     Raises:
-        BadInput: See `counts.count`; or an order loses all its n-grams.
+        BadInput: An order loses all its n-grams.
 
     Warns:
         DiscountWarning: D cannot be estimated and is 0.5.
@@ -70,7 +55,6 @@ def fit_backoff(
     References:
         Kneser & Ney, 1995: Improved backing-off for m-gram language modeling.
     """
-    counts = count(tokens_T, train, n, vocabulary_size, scratch, marks)
     adjusted = _adjusted_counts(counts)
     discounts = _estimate_discounts(adjusted, is_modified=False)
 
@@ -81,46 +65,32 @@ def fit_backoff(
         kept, freed, total = _apply_discounts(block, block_adjusted, discounts[order - 1], ~is_seen)
         followers = block.sum_by_context(is_seen)
         unseen_mass = 1 - block.sum_by_context(lower * is_seen)
-        backs_off = (total > 0) & (followers < vocabulary_size)
+        backs_off = (total > 0) & (followers < counts.table.vocabulary_size)
         b = np.divide(freed, unseen_mass, out=np.ones_like(freed), where=backs_off)
         undiscounted = block_adjusted / np.maximum(total, 1)[block.prefixes]
-        kept = np.where((followers == vocabulary_size)[block.prefixes], undiscounted, kept)
+        kept = np.where((followers == counts.table.vocabulary_size)[block.prefixes], undiscounted, kept)
         return np.where(is_seen, kept, b[block.prefixes] * lower), b
 
     model = _estimate_orders(counts, _unigrams(counts, adjusted[0], discounts[0]), estimate_block)
     return _prune_entropy(model, counts, [], prune_entropy) if prune_entropy else model
 
 
-def fit_modified(
-    tokens_T: np.ndarray,
-    train: Span,
-    n: int,
-    vocabulary_size: int,
-    thresholds: Sequence[int] = (),
-    scratch: Scratch | None = None,
-    prune_entropy: float = 0.0,
-    marks: LineMarks | None = None,
-) -> BackoffModel:
+def fit_modified(counts: NgramCounts, thresholds: Sequence[int] = (), prune_entropy: float = 0.0) -> BackoffModel:
     """Estimates a modified interpolated Kneser-Ney model of any order, and writes it in back-off form.
 
     P(w | h) = (c(h w) - D(c(h w))) / c(h) + b(h) P(w | shorter h), with a discount for each of the counts 1, 2,
     3 and more of each order: D_j = j - (j + 1) Y n_{j+1} / n_j, Y = n1 / (n1 + 2 n2). Order 1 is interpolated
-    with 1 / |V|, so every word has a positive probability. With `marks` these are the numbers of KenLM's lmplz.
+    with 1 / |V|, so every word has a positive probability. With `counts.marks` these are the numbers of KenLM's lmplz.
 
     Args:
-        tokens_T: Ids of the stream.
-        train: The words to count.
-        n: The order.
-        vocabulary_size: |V|.
+        counts: The n-grams of the training words.
         thresholds: For each order the largest number of occurrences of n-grams that are left out; their counts lose
             all mass, after the discounts have been estimated from all n-grams, as in lmplz. Empty: no n-gram is.
-        scratch: Where large arrays are kept; None is the system's temporary folder.
         prune_entropy: N-grams whose removal raises the perplexity by a smaller share are left out; 0: none is. This is
             done after the n-grams of `thresholds` are left out. See `entropy_pruning.prune`.
-        marks: The marks of a text whose lines are counted alone; None for a stream.
 
     Raises:
-        BadInput: See `counts.count`; or an order loses all its n-grams.
+        BadInput: An order loses all its n-grams.
 
     Warns:
         DiscountWarning: A discount cannot be estimated; the discounts are 0.5, 1 and 1.5.
@@ -128,10 +98,8 @@ def fit_modified(
     References:
         Chen & Goodman, 1998: An empirical study of smoothing techniques for language modeling.
     """
-    counts = count(tokens_T, train, n, vocabulary_size, scratch, marks)
     adjusted = _adjusted_counts(counts)
     discounts = _estimate_discounts(adjusted, is_modified=True)
-
     is_kept = pruning.keep_frequent(counts, thresholds) if any(thresholds) else []
 
     def estimate_block(block: Block, order: int, lower: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -140,7 +108,7 @@ def fit_modified(
         return kept + freed[block.prefixes] * lower, freed
 
     model = _estimate_orders(counts, _unigrams(counts, adjusted[0], discounts[0]), estimate_block)
-    model = pruning.drop(model, is_kept, scratch) if is_kept else model
+    model = pruning.drop(model, is_kept, counts.scratch) if is_kept else model
     return _prune_entropy(model, counts, is_kept, prune_entropy) if prune_entropy else model
 
 

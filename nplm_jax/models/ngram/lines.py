@@ -14,7 +14,7 @@ from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.ngram.counts import LineMarks
-from nplm_jax.models.ngram.scratch import Scratch, blocks
+from nplm_jax.models.ngram.scratch import SCRATCH, Scratch, blocks
 
 
 def marks_of(vocabulary: Vocabulary) -> LineMarks:
@@ -22,7 +22,7 @@ def marks_of(vocabulary: Vocabulary) -> LineMarks:
     return LineMarks(vocabulary.ids[PARAGRAPH_BOUNDARY], vocabulary.ids.get(TEXT_BOUNDARY))
 
 
-def by_lines(data: Dataset, scratch: Scratch | None = None) -> Dataset:
+def by_lines(data: Dataset, scratch: Scratch = SCRATCH) -> Dataset:
     """Returns a corpus in which `<p>` stands after each paragraph, once before the first one, and `<text>` nowhere.
 
     The words of each split stay the same. A split has as many `<p>` as it has ends of lines, and the word before it is
@@ -30,9 +30,9 @@ def by_lines(data: Dataset, scratch: Scratch | None = None) -> Dataset:
 
     Args:
         data: The corpus, whose vocabulary has `<p>`.
-        scratch: Where a large stream is kept; None is the system's temporary folder.
+        scratch: Where a large stream is kept.
     """
-    (line, text), scratch = marks_of(data.vocabulary), scratch or Scratch()
+    line, text = marks_of(data.vocabulary)
     writer, bounds = scratch.writer(np.int32), {0: 0}
     bounds |= dict.fromkeys((x for span in data.splits.values() for x in (span.start, span.stop)), 0)
     for block in blocks(len(data.tokens_T), scratch.block):

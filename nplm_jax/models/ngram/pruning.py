@@ -6,7 +6,7 @@ import numpy as np
 
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import NgramCounts, NgramTable
-from nplm_jax.models.ngram.scratch import Scratch
+from nplm_jax.models.ngram.scratch import SCRATCH, Scratch
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.mapped_arrays import release
 
@@ -53,7 +53,7 @@ def keep_frequent(counts: NgramCounts, thresholds: Sequence[int]) -> list[np.nda
     return is_kept
 
 
-def drop(model: BackoffModel, is_kept: Sequence[np.ndarray], scratch: Scratch | None = None) -> BackoffModel:
+def drop(model: BackoffModel, is_kept: Sequence[np.ndarray], scratch: Scratch = SCRATCH) -> BackoffModel:
     """Returns a model without some n-grams, which are backed off instead.
 
     No other probability changes. So the probabilities sum to one only if each n-gram that is left out has the
@@ -62,9 +62,9 @@ def drop(model: BackoffModel, is_kept: Sequence[np.ndarray], scratch: Scratch | 
     Args:
         model: The model.
         is_kept: For each order whether each n-gram stays; all words stay, and the context of what stays.
-        scratch: Where large arrays are kept; None is the system's temporary folder.
+        scratch: Where large arrays are kept.
     """
-    scratch, size = scratch or Scratch(), model.table.vocabulary_size
+    size = model.table.vocabulary_size
     keys, log_p, log_b = [model.table.keys[0]], [model.log_p[0]], [np.asarray(x) for x in model.log_b[:1]]
     new_nodes = np.arange(size)
     for k in range(2, model.n + 1):

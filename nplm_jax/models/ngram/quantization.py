@@ -11,7 +11,7 @@ import numpy as np
 
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.normalization import left, log_backoff, suffix_log_p, suffix_nodes
-from nplm_jax.models.ngram.scratch import Scratch, blocks
+from nplm_jax.models.ngram.scratch import SCRATCH, Scratch, blocks
 from nplm_jax.utils.mapped_arrays import release
 
 BITS = (8, 16)
@@ -71,12 +71,8 @@ class QuantizedArray:
         """The size in memory, bytes."""
         return self.codes.nbytes + self.values.nbytes
 
-    def round_down(self, index: np.ndarray, numbers: np.ndarray) -> None:
-        """Gives some places the largest values that are not above these numbers."""
-        self.codes[index] = np.searchsorted(self.values, numbers, side='right') - 1
 
-
-def quantize(model: BackoffModel, bits: int, scratch: Scratch | None = None) -> BackoffModel:
+def quantize(model: BackoffModel, bits: int, scratch: Scratch = SCRATCH) -> BackoffModel:
     """Returns a model whose log p above order 1 take 8 or 16 bits. Its probabilities sum to one as before.
 
     An order in which the words after some context have all of its probability stays exact: no back-off weight makes up
@@ -85,10 +81,10 @@ def quantize(model: BackoffModel, bits: int, scratch: Scratch | None = None) -> 
     Args:
         model: A model whose probabilities sum to one.
         bits: 8 or 16.
-        scratch: Where large arrays are kept; None is the system's temporary folder.
+        scratch: Where large arrays are kept.
     """
-    scratch, table = scratch or Scratch(), model.table
-    smaller, suffixes = BackoffModel(table, model.log_p[:1], []), np.zeros(table.vocabulary_size, np.int64)
+    table, suffixes = model.table, np.zeros(model.table.vocabulary_size, np.int64)
+    smaller = BackoffModel(table, model.log_p[:1], [])
     for k in range(2, model.n + 1):
         suffixes, exact = suffix_nodes(table, k, suffixes, scratch), model.log_p[k - 1]
         is_exact = any((left(block, exact) < _NOTHING).any() for block in table.blocks(k, scratch.block))
@@ -139,7 +135,7 @@ def _normalize(
         is_low = (remaining < left(block, exact) / 2)[block.prefixes]
         if isinstance(log_p, QuantizedArray) and is_low.any():
             index = block.nodes.start + np.flatnonzero(is_low)
-            log_p.round_down(index, exact[index])
+            log_p.codes[index] = np.searchsorted(log_p.values, exact[index], side='right') - 1
             remaining = left(block, log_p)
         writer.append(log_backoff(remaining, unseen))
     return writer.finish()

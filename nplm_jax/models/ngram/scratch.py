@@ -5,6 +5,7 @@ process is killed, and no other process can read what is half written.
 """
 
 import contextlib
+import dataclasses
 import mmap
 import pathlib
 import tempfile
@@ -18,6 +19,7 @@ BLOCK = 2**21  # n-grams that are sorted or computed at once: about a quarter of
 IN_MEMORY = 2**24  # bytes of an array that stays in memory
 
 
+@dataclasses.dataclass(frozen=True)
 class Scratch:
     """Makes arrays, and says how many n-grams are computed at once.
 
@@ -27,10 +29,9 @@ class Scratch:
         in_memory: The size of the largest array that stays in memory, bytes.
     """
 
-    def __init__(self, folder: pathlib.Path | None = None, block: int = BLOCK, in_memory: int = IN_MEMORY) -> None:
-        self.folder = folder
-        self.block = block
-        self.in_memory = in_memory
+    folder: pathlib.Path | None = None
+    block: int = BLOCK
+    in_memory: int = IN_MEMORY
 
     def zeros(self, size: int, dtype: type[np.generic]) -> np.ndarray:
         """Returns a flat array of zeros. Raises: BadInput when the disk is full."""
@@ -43,6 +44,9 @@ class Scratch:
     def writer(self, dtype: type[np.generic]) -> 'Writer':
         """Returns a writer of an array whose size is not known yet."""
         return Writer(self, dtype)
+
+
+SCRATCH = Scratch()  # in the system's temporary folder
 
 
 class Writer:

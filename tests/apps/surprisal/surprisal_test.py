@@ -50,7 +50,7 @@ def make_models(size=12):
     residual = make_model(size, {'model.family': 'residual', 'model.direct': False, 'train.batch_size': 16}, seed=2)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', kneser_ney.DiscountWarning)  # a short text
-        trigram = kneser_ney.fit_modified(tokens_T, Span(0, 400), 3, size)
+        trigram = kneser_ney.fit_modified(count(tokens_T, Span(0, 400), 3, size))
     unigram = add_delta(count(tokens_T, Span(0, 400), 1, size), 1.0)
     models = {'window': window, 'trigram': trigram, 'unigram': unigram, 'gru': gru, 'residual': residual}
     return models | {

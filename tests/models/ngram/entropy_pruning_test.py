@@ -7,7 +7,7 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.models.ngram import entropy_pruning, kneser_ney
 from nplm_jax.models.ngram.counts import count
 from nplm_jax.models.ngram.normalization import ngram_words
-from nplm_jax.models.ngram.scratch import Scratch
+from nplm_jax.models.ngram.scratch import SCRATCH, Scratch
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.utils.errors import BadInput
 
@@ -17,8 +17,8 @@ TRAIN, TEST, V = Span(10, 3500), Span(3500, 4000), 50
 FITS = {'modified': kneser_ney.fit_modified, 'back-off': kneser_ney.fit_backoff}
 
 
-def fit(name='modified', **options):
-    return FITS[name](TOKENS, TRAIN, 4, V, **options)
+def fit(name='modified', scratch=SCRATCH, **options):
+    return FITS[name](count(TOKENS, TRAIN, 4, V, scratch), **options)
 
 
 def sizes(model):
@@ -64,7 +64,7 @@ def brute_force(model, context_p, threshold):
 @pytest.mark.parametrize('threshold', [1e-4, 3e-4])
 def test_the_ngrams_that_stay_are_those_whose_removal_changes_the_model_most(threshold):
     tokens_T = TOKENS[:500]
-    model = kneser_ney.fit_modified(tokens_T, Span(2, 500), 3, V)
+    model = kneser_ney.fit_modified(count(tokens_T, Span(2, 500), 3, V))
     rng = np.random.default_rng(3)
     context_p = [rng.uniform(0, 0.02, model.table.size(k)) for k in (1, 2)]
     found = entropy_pruning.prune(model, context_p, threshold)

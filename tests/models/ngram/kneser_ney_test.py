@@ -10,6 +10,7 @@ import pytest
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.ngram import kneser_ney
+from nplm_jax.models.ngram.counts import count
 
 V = 101
 TRAIN, TEST = Span(0, 1500), Span(1500, 1560)
@@ -71,9 +72,9 @@ class Reference:
 
 
 FITTED = {
-    'backoff': lambda t, n: kneser_ney.fit_backoff(t, TRAIN, n, V),
-    'published': lambda t, n: kneser_ney.fit_backoff(t, TRAIN, n, V, min_count=1),
-    'modified': lambda t, n: kneser_ney.fit_modified(t, TRAIN, n, V),
+    'backoff': lambda t, n: kneser_ney.fit_backoff(count(t, TRAIN, n, V)),
+    'published': lambda t, n: kneser_ney.fit_backoff(count(t, TRAIN, n, V), min_count=1),
+    'modified': lambda t, n: kneser_ney.fit_modified(count(t, TRAIN, n, V)),
 }
 
 
@@ -94,14 +95,14 @@ def test_unigrams_below_the_highest_order_count_different_predecessors():
     # 2 occurs as often as 1 but only ever after 1: as a continuation it is a third as likely before discounts.
     tokens_T = np.array([1, 2, 1, 2, 3, 1, 2, 4, 1, 2, 5, 4, 5, 3])
     with pytest.warns(kneser_ney.DiscountWarning):
-        p = np.exp(kneser_ney.fit_modified(tokens_T, Span(0, 14), 2, 6).next_word(np.array([[0, 0]])))[0]
+        p = np.exp(kneser_ney.fit_modified(count(tokens_T, Span(0, 14), 2, 6)).next_word(np.array([[0, 0]])))[0]
     assert p[1] > 2 * p[2]
 
 
 def test_unigram_model_by_hand():
     # Counts 3, 2, 1, 1 of the words 1 to 4; n1 = 2, n2 = 1, D = 2 / (2 + 2 * 1) = 0.5, four discounts are free.
     tokens_T = np.array([1, 1, 1, 2, 2, 3, 4])
-    p = np.exp(kneser_ney.fit_backoff(tokens_T, Span(0, 7), 1, 5).next_word(np.zeros((1, 0), int)))[0]
+    p = np.exp(kneser_ney.fit_backoff(count(tokens_T, Span(0, 7), 1, 5)).next_word(np.zeros((1, 0), int)))[0]
     np.testing.assert_allclose(p, [0.4 / 7, 2.9 / 7, 1.9 / 7, 0.9 / 7, 0.9 / 7], rtol=1e-6)
 
 
@@ -109,7 +110,7 @@ def test_modified_discounts_by_hand():
     # n1..n4 = 8, 4, 2, 1: Y = 1/2, D = 1 - 2 * 0.5 * 4/8, 2 - 3 * 0.5 * 2/4, 3 - 4 * 0.5 * 1/2.
     counts_of_words = [1] * 8 + [2] * 4 + [3] * 2 + [4]
     tokens_T = np.repeat(np.arange(15), counts_of_words)
-    p = np.exp(kneser_ney.fit_modified(tokens_T, Span(0, 26), 1, 15).next_word(np.zeros((1, 0), int)))[0]
+    p = np.exp(kneser_ney.fit_modified(count(tokens_T, Span(0, 26), 1, 15)).next_word(np.zeros((1, 0), int)))[0]
     discounts = np.repeat([0.5, 1.25, 2.0, 2.0], [8, 4, 2, 1])
     np.testing.assert_allclose(p, (counts_of_words - discounts + discounts.sum() / 15) / 26, rtol=1e-6)
 
@@ -117,16 +118,16 @@ def test_modified_discounts_by_hand():
 def test_a_discount_that_cannot_be_estimated_is_a_stated_one_with_a_warning():
     tokens_T = np.array([1, 2, 1, 2, 1, 2])  # no n-gram of count 1 but the first, none of count 2
     with pytest.warns(kneser_ney.DiscountWarning, match='of order 1: using the fixed discounts 0.5, 1 and 1.5$'):
-        modified = kneser_ney.fit_modified(tokens_T, Span(0, 6), 1, 3)
+        modified = kneser_ney.fit_modified(count(tokens_T, Span(0, 6), 1, 3))
     # Both words occur three times: 1.5 off each, and a third of the 3 that this frees.
     p = np.exp(modified.next_word(np.zeros((1, 0), int)))[0]
     np.testing.assert_allclose(p, [1 / 6, 2.5 / 6, 2.5 / 6], rtol=1e-6)
     with pytest.warns(kneser_ney.DiscountWarning, match='of order 1: using the fixed discount 0.5$'):
-        kneser_ney.fit_backoff(tokens_T, Span(0, 6), 1, 3)
+        kneser_ney.fit_backoff(count(tokens_T, Span(0, 6), 1, 3))
 
 
 def test_estimated_discounts_do_not_warn(recwarn):
-    kneser_ney.fit_modified(stream(), TRAIN, 3, V)
+    kneser_ney.fit_modified(count(stream(), TRAIN, 3, V))
     assert not recwarn.list
 
 
@@ -143,7 +144,7 @@ def test_estimated_discounts_do_not_warn(recwarn):
 def test_brown(brown_data, fit, n, valid, test):
     data = brown_data()
     tokens_T = np.asarray(data.tokens_T)
-    model = fit(tokens_T, data.train, n, len(data.vocabulary))
+    model = fit(count(tokens_T, data.train, n, len(data.vocabulary)))
     assert evaluate(model, tokens_T, data.valid).perplexity == pytest.approx(valid, abs=0.05)
     assert evaluate(model, tokens_T, data.test).perplexity == pytest.approx(test, abs=0.05)
 
@@ -153,5 +154,5 @@ def test_brown(brown_data, fit, n, valid, test):
 def test_modified_agrees_with_the_standard_toolkit_on_cased_brown(brown_data, n, test):
     data = brown_data(',cased')
     tokens_T = np.asarray(data.tokens_T)
-    model = kneser_ney.fit_modified(tokens_T, data.train, n, len(data.vocabulary))
+    model = kneser_ney.fit_modified(count(tokens_T, data.train, n, len(data.vocabulary)))
     assert evaluate(model, tokens_T, data.test).perplexity == pytest.approx(test, abs=0.1)

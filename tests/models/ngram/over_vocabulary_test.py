@@ -15,8 +15,8 @@ INNER = Vocabulary((RARE, *'abcdefg'), (0,) * 8)
 OUTER = Vocabulary((RARE, 'x', 'c', 'a', 'y', 'z'), (0,) * 6)
 STREAM = np.random.default_rng(1).integers(0, 8, 300)
 INNERS = {
-    'kneser_ney': lambda: kneser_ney.fit_modified(STREAM, Span(0, 300), 3, 8),
-    'unigram': lambda: kneser_ney.fit_modified(STREAM, Span(0, 300), 1, 8),
+    'kneser_ney': lambda: kneser_ney.fit_modified(count(STREAM, Span(0, 300), 3, 8)),
+    'unigram': lambda: kneser_ney.fit_modified(count(STREAM, Span(0, 300), 1, 8)),
     'zeros': lambda: unsmoothed.unsmoothed_backoff(count(STREAM % 5, Span(0, 300), 3, 8)),
 }
 

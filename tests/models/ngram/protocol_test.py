@@ -28,7 +28,7 @@ def stream(seed=1, size=560):
 def _mixed(tokens_T, train, valid, size):
     models = [
         interpolated.fit(tokens_T, train, valid, size),
-        kneser_ney.fit_modified(tokens_T, train, 4, size),
+        kneser_ney.fit_modified(counts.count(tokens_T, train, 4, size)),
         unsmoothed.add_delta(counts.count(tokens_T, train, 2, size), 0.5),
     ]
     return mixture.fit(models, tokens_T, valid, models[0].bins)
@@ -36,7 +36,7 @@ def _mixed(tokens_T, train, valid, size):
 
 def _through_arpa(tokens_T, train, size, folder):
     vocabulary = Vocabulary((RARE, *(f'w{i}' for i in range(1, size))), (1,) * size)
-    arpa.write(kneser_ney.fit_modified(tokens_T, train, 3, size), vocabulary, folder / 'model.arpa')
+    arpa.write(kneser_ney.fit_modified(counts.count(tokens_T, train, 3, size)), vocabulary, folder / 'model.arpa')
     return arpa.read(folder / 'model.arpa')[0]
 
 
@@ -50,11 +50,11 @@ FAMILIES = {
     'add_delta_2': lambda t, tr, va, v, _: unsmoothed.add_delta(counts.count(t, tr, 2, v), 0.1),
     'unsmoothed_backoff_3': lambda t, tr, va, v, _: unsmoothed.unsmoothed_backoff(counts.count(t, tr, 3, v)),
     'interpolated': lambda t, tr, va, v, _: interpolated.fit(t, tr, va, v),
-    'backoff_1': lambda t, tr, va, v, _: kneser_ney.fit_backoff(t, tr, 1, v),
-    'backoff_3': lambda t, tr, va, v, _: kneser_ney.fit_backoff(t, tr, 3, v),
-    'backoff_4_published': lambda t, tr, va, v, _: kneser_ney.fit_backoff(t, tr, 4, v, min_count=1),
-    'modified_1': lambda t, tr, va, v, _: kneser_ney.fit_modified(t, tr, 1, v),
-    'modified_5': lambda t, tr, va, v, _: kneser_ney.fit_modified(t, tr, 5, v),
+    'backoff_1': lambda t, tr, va, v, _: kneser_ney.fit_backoff(counts.count(t, tr, 1, v)),
+    'backoff_3': lambda t, tr, va, v, _: kneser_ney.fit_backoff(counts.count(t, tr, 3, v)),
+    'backoff_4_published': lambda t, tr, va, v, _: kneser_ney.fit_backoff(counts.count(t, tr, 4, v), min_count=1),
+    'modified_1': lambda t, tr, va, v, _: kneser_ney.fit_modified(counts.count(t, tr, 1, v)),
+    'modified_5': lambda t, tr, va, v, _: kneser_ney.fit_modified(counts.count(t, tr, 5, v)),
     'classes_3': lambda t, tr, va, v, _: _classes(t, tr, 3, v),
     'classes_1': lambda t, tr, va, v, _: _classes(t, tr, 1, v),
     'mixture': lambda t, tr, va, v, _: _mixed(t, tr, va, v),

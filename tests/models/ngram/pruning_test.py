@@ -17,7 +17,7 @@ TRAIN, TEST = Span(10, 3500), Span(3500, 4000)
 
 
 def fit(thresholds=()):
-    return kneser_ney.fit_modified(TOKENS, TRAIN, 4, 50, thresholds)
+    return kneser_ney.fit_modified(count(TOKENS, TRAIN, 4, 50), thresholds)
 
 
 @pytest.mark.parametrize('text, thresholds', [('0', (0, 0, 0, 0)), ('0 0 1', (0, 0, 1, 1)), ('0 1 2 3', (0, 1, 2, 3))])
@@ -76,7 +76,7 @@ def test_thresholds_of_zero_change_nothing():
 
 def test_pruning_in_blocks_is_pruning_at_once():
     scratch = Scratch(block=150, in_memory=0)
-    blocks = kneser_ney.fit_modified(TOKENS, TRAIN, 4, 50, (0, 0, 1, 1), scratch)
+    blocks = kneser_ney.fit_modified(count(TOKENS, TRAIN, 4, 50, scratch), (0, 0, 1, 1))
     at_once = fit((0, 0, 1, 1))
     for a, b in zip((*blocks.table.keys, *blocks.log_p), (*at_once.table.keys, *at_once.log_p), strict=True):
         np.testing.assert_array_equal(a, b)

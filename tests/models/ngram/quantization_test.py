@@ -23,15 +23,15 @@ def few_words():
 
 
 MODELS = {
-    'modified': lambda: kneser_ney.fit_modified(TOKENS, TRAIN, 4, V),
-    'pruned': lambda: kneser_ney.fit_modified(TOKENS, TRAIN, 4, V, PRUNED),
-    'back-off': lambda: kneser_ney.fit_backoff(TOKENS, TRAIN, 4, V),
+    'modified': lambda: kneser_ney.fit_modified(counts.count(TOKENS, TRAIN, 4, V)),
+    'pruned': lambda: kneser_ney.fit_modified(counts.count(TOKENS, TRAIN, 4, V), PRUNED),
+    'back-off': lambda: kneser_ney.fit_backoff(counts.count(TOKENS, TRAIN, 4, V)),
     'add_delta': lambda: unsmoothed.add_delta(counts.count(TOKENS, TRAIN, 3, V), 0.1),
     'maximum_likelihood': lambda: unsmoothed.add_delta(counts.count(TOKENS, TRAIN, 3, V)),
     'unsmoothed': lambda: unsmoothed.unsmoothed_backoff(counts.count(TOKENS, TRAIN, 4, V)),
-    'all words follow': lambda: kneser_ney.fit_modified(few_words(), TRAIN, 4, 4),
-    'all words follow, back-off': lambda: kneser_ney.fit_backoff(few_words(), TRAIN, 6, 4),
-    'unigram': lambda: kneser_ney.fit_modified(TOKENS, TRAIN, 1, V),
+    'all words follow': lambda: kneser_ney.fit_modified(counts.count(few_words(), TRAIN, 4, 4)),
+    'all words follow, back-off': lambda: kneser_ney.fit_backoff(counts.count(few_words(), TRAIN, 6, 4)),
+    'unigram': lambda: kneser_ney.fit_modified(counts.count(TOKENS, TRAIN, 1, V)),
 }
 
 
@@ -121,7 +121,7 @@ def test_few_different_numbers_stay_exact():
 
 
 def test_a_quantized_model_comes_back_from_its_file_and_exports(tmp_path):
-    model = quantize(kneser_ney.fit_modified(DATA.tokens_T, DATA.train, 3, len(DATA.vocabulary)), 8)
+    model = quantize(kneser_ney.fit_modified(counts.count(DATA.tokens_T, DATA.train, 3, len(DATA.vocabulary))), 8)
     storage.save(model, path := tmp_path / storage.MODEL_FILE)
     loaded = storage.load(path, len(DATA.vocabulary))
     assert isinstance(loaded.log_p[2], QuantizedArray) and loaded.log_p[2].codes.dtype == np.uint8
@@ -135,7 +135,7 @@ def test_a_quantized_model_comes_back_from_its_file_and_exports(tmp_path):
 @pytest.mark.parametrize('bits, dtype', [(8, np.uint8), (16, np.uint16)])
 def test_a_quantized_model_takes_as_few_bits_after_its_arpa_file(tmp_path, bits, dtype):
     tokens_T = np.minimum(np.random.default_rng(1).zipf(1.2, 60000), 2999).astype(np.int32)
-    model = quantize(kneser_ney.fit_modified(tokens_T, Span(0, 60000), 3, 3000), bits)
+    model = quantize(kneser_ney.fit_modified(counts.count(tokens_T, Span(0, 60000), 3, 3000)), bits)
     arpa.write(model, vocabulary(3000), tmp_path / 'model.arpa')
     read = compact(arpa.read(tmp_path / 'model.arpa')[0])
     assert [x.codes.dtype for x in read.log_p[1:]] == [x.codes.dtype for x in model.log_p[1:]] == [dtype] * 2

@@ -30,15 +30,15 @@ def stream():
 
 
 MODELS = {
-    'plain': lambda t: kneser_ney.fit_modified(t, TRAIN, 4, V),
-    'back-off': lambda t: kneser_ney.fit_backoff(t, TRAIN, 5, V),
-    'bigram': lambda t: kneser_ney.fit_modified(t, TRAIN, 2, V),
-    'pruned': lambda t: kneser_ney.fit_modified(t, TRAIN, 4, V, (0, 0, 1, 2)),
-    'pruned, in the middle': lambda t: kneser_ney.fit_modified(t, Span(10, 3000), 4, V, (0, 1, 2, 3)),
-    'quantized': lambda t: quantize(kneser_ney.fit_modified(t, TRAIN, 4, V), 8),
-    'pruned and quantized': lambda t: quantize(kneser_ney.fit_modified(t, TRAIN, 4, V, (0, 0, 1, 1)), 16),
+    'plain': lambda t: kneser_ney.fit_modified(counts.count(t, TRAIN, 4, V)),
+    'back-off': lambda t: kneser_ney.fit_backoff(counts.count(t, TRAIN, 5, V)),
+    'bigram': lambda t: kneser_ney.fit_modified(counts.count(t, TRAIN, 2, V)),
+    'pruned': lambda t: kneser_ney.fit_modified(counts.count(t, TRAIN, 4, V), (0, 0, 1, 2)),
+    'pruned, in the middle': lambda t: kneser_ney.fit_modified(counts.count(t, Span(10, 3000), 4, V), (0, 1, 2, 3)),
+    'quantized': lambda t: quantize(kneser_ney.fit_modified(counts.count(t, TRAIN, 4, V)), 8),
+    'pruned and quantized': lambda t: quantize(kneser_ney.fit_modified(counts.count(t, TRAIN, 4, V), (0, 0, 1, 1)), 16),
 }
-UNIGRAM = {'unigram': lambda t: kneser_ney.fit_modified(t, TRAIN, 1, V)}
+UNIGRAM = {'unigram': lambda t: kneser_ney.fit_modified(counts.count(t, TRAIN, 1, V))}
 ZEROS = {'zeros': lambda t: unsmoothed.unsmoothed_backoff(counts.count(t, TRAIN, 3, V))}
 SCORED = ('w3 w4 w5 w3', 'w3', 'zzz w3 zzz zzz w7 w9', 'w39 w38 w37 w36 w35', '<text> w3', '', 'w3 w3 zzz')
 
@@ -73,7 +73,7 @@ def test_export_and_import_give_the_same_probabilities_also_across_marks(tmp_pat
 
 
 def test_a_file_has_sentence_marks_and_no_paragraph_mark(tmp_path):
-    model = kneser_ney.fit_modified(np.array([1, 2, 1, 3, 1, 2]), Span(0, 6), 2, 4)
+    model = kneser_ney.fit_modified(counts.count(np.array([1, 2, 1, 3, 1, 2]), Span(0, 6), 2, 4))
     arpa.write(model, Vocabulary((RARE, '<p>', 'a', 'b'), (0,) * 4), tmp_path / 'model.arpa')
     lines = [line.split('\t')[:2] for line in (tmp_path / 'model.arpa').read_text().split('\n') if '\t' in line]
     ngrams = [ngram for _, ngram in lines]
@@ -104,7 +104,7 @@ def test_a_file_of_another_tool_whose_line_end_begins_ngrams_is_refused(tmp_path
 
 
 def test_a_vocabulary_without_paragraph_mark_has_no_sentences():
-    model = kneser_ney.fit_modified(stream(), TRAIN, 2, V)
+    model = kneser_ney.fit_modified(counts.count(stream(), TRAIN, 2, V))
     words = Vocabulary(tuple(f'w{i}' for i in range(V)), (0,) * V)
     assert sentence_marks.split(model, words) == (model, words)
 
@@ -177,7 +177,10 @@ def test_marks_that_cannot_become_one_are_refused(tmp_path, old, new, message):
 def test_what_follows_a_mark_in_the_file_of_a_mixture_is_the_mixture_of_the_files(tmp_path):
     tokens_T = stream()
     tokens_T[500:502] = 0, 2  # unknown words before a mark are in one model alone
-    models = [kneser_ney.fit_modified(tokens_T, Span(0, 1500), 4, V), kneser_ney.fit_modified(tokens_T, TRAIN, 2, V)]
+    models = [
+        kneser_ney.fit_modified(counts.count(tokens_T, Span(0, 1500), 4, V)),
+        kneser_ney.fit_modified(counts.count(tokens_T, TRAIN, 2, V)),
+    ]
     begin = sentence_marks.line_beginnings(models, WORDS)
     mixed = static_mixture.interpolate([*models, *begin], [0.3, 0.7, *[0.0] * len(begin)])
     mark, texts = WORDS.ids['<p>'], [f'w{i} w{j}' for i in range(3, 30) for j in (3, 4, 5)]

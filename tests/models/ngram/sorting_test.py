@@ -64,8 +64,8 @@ def test_one_frequent_word_and_many_rare_ones_are_counted(block):
 def test_an_estimate_in_blocks_is_the_estimate_at_once_bit_for_bit(fit, block, in_memory):
     rng = np.random.default_rng(1)
     tokens_T = np.minimum(rng.zipf(1.4, 400), 29)
-    pieces = fit(tokens_T, Span(0, 400), 4, 30, scratch=Scratch(block=block, in_memory=in_memory))
-    at_once = fit(tokens_T, Span(0, 400), 4, 30, scratch=Scratch(block=10**6, in_memory=10**9))
+    pieces = fit(counts.count(tokens_T, Span(0, 400), 4, 30, scratch=Scratch(block=block, in_memory=in_memory)))
+    at_once = fit(counts.count(tokens_T, Span(0, 400), 4, 30, scratch=Scratch(block=10**6, in_memory=10**9)))
     for name in ('log_p', 'log_b'):
         for a, b in zip(getattr(pieces, name), getattr(at_once, name), strict=True):
             np.testing.assert_array_equal(a, b)

@@ -9,6 +9,7 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.models import mixture
 from nplm_jax.models.ngram import kneser_ney, pruning, static_mixture
 from nplm_jax.models.ngram.backoff import BackoffModel
+from nplm_jax.models.ngram.counts import count
 from nplm_jax.models.ngram.normalization import ngram_words, normalize
 from nplm_jax.models.ngram.quantization import quantize
 from nplm_jax.models.ngram.scratch import Scratch
@@ -19,7 +20,7 @@ V = 50
 
 
 def fit(start=0, stop=3500, n=4, size=V, **options):
-    return kneser_ney.fit_modified(np.minimum(TOKENS, size - 1), Span(start, stop), n, size, **options)
+    return kneser_ney.fit_modified(count(np.minimum(TOKENS, size - 1), Span(start, stop), n, size), **options)
 
 
 def without_suffixes(n=3, size=V):
@@ -38,7 +39,7 @@ PAIRS = {
     'with missing suffixes': lambda size: [without_suffixes(size=size), fit(0, 200, 3, size)],
     'quantized and back-off': lambda size: [
         quantize(fit(size=size), 8),
-        kneser_ney.fit_backoff(np.minimum(TOKENS, size - 1), Span(9, 700), 3, size),
+        kneser_ney.fit_backoff(count(np.minimum(TOKENS, size - 1), Span(9, 700), 3, size)),
     ],
 }
 WEIGHTS = {2: [0.3, 0.7], 3: [0.2, 0.3, 0.5]}

@@ -10,6 +10,7 @@ from helpers import DATA, default_settings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import archives, class_ngram, factory, interpolated, kneser_ney, storage
+from nplm_jax.models.ngram.counts import count
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
@@ -34,7 +35,7 @@ def test_every_family_comes_back_bit_for_bit(family, tmp_path):
 
 
 def test_a_model_over_the_words_of_another_vocabulary_comes_back_bit_for_bit(tmp_path):
-    inner = kneser_ney.fit_modified(np.asarray(DATA.tokens_T) % 5, Span(0, 200), 3, 5)
+    inner = kneser_ney.fit_modified(count(np.asarray(DATA.tokens_T) % 5, Span(0, 200), 3, 5))
     words = Vocabulary((RARE, *'abcd'), (0,) * 5)
     model = class_ngram.over_vocabulary(inner, words, Vocabulary((RARE, 'd', 'b', *map(str, range(V - 3))), (0,) * V))
     storage.save(model, path := tmp_path / storage.MODEL_FILE)
@@ -42,7 +43,7 @@ def test_a_model_over_the_words_of_another_vocabulary_comes_back_bit_for_bit(tmp
 
 
 def test_a_damaged_file_is_refused(tmp_path):
-    storage.save(kneser_ney.fit_modified(DATA.tokens_T, DATA.train, 2, V), path := tmp_path / storage.MODEL_FILE)
+    storage.save(kneser_ney.fit_modified(count(DATA.tokens_T, DATA.train, 2, V)), path := tmp_path / storage.MODEL_FILE)
     data, rng = path.read_bytes(), np.random.default_rng(0)
     for place in rng.integers(0, len(data), 200):
         damaged = bytearray(data)
@@ -69,7 +70,6 @@ NOT_ARRAYS = {
     'two axes': lambda a: a | {'log_p.2': a['log_p.2'][None]},
     'integers': lambda a: a | {'log_p.2': a['log_p.2'].astype(int)},
     'not a number': lambda a: a | {'log_p.2': np.full_like(a['log_p.2'], np.nan)},
-    'infinite numbers': lambda a: a | {'log_b.1': np.full_like(a['log_b.1'], np.inf)},
 }
 NOT_A_STRUCTURE = {
     'another class': {'class': 'pathlib.Path'},
@@ -90,7 +90,7 @@ NOT_A_STRUCTURE = {
 
 @pytest.fixture
 def saved(tmp_path):
-    storage.save(kneser_ney.fit_modified(DATA.tokens_T, DATA.train, 2, V), path := tmp_path / storage.MODEL_FILE)
+    storage.save(kneser_ney.fit_modified(count(DATA.tokens_T, DATA.train, 2, V)), path := tmp_path / storage.MODEL_FILE)
     return path
 
 
@@ -143,7 +143,7 @@ def test_what_holds_no_arrays_is_refused(content, tmp_path):
 
 def test_the_package_safetensors_reads_the_file(tmp_path):
     safetensors = pytest.importorskip('safetensors.numpy')
-    model = kneser_ney.fit_modified(DATA.tokens_T, DATA.train, 2, V)
+    model = kneser_ney.fit_modified(count(DATA.tokens_T, DATA.train, 2, V))
     storage.save(model, path := tmp_path / storage.MODEL_FILE)
     arrays = safetensors.load_file(path)
     assert set(arrays) == {'table.keys.1', 'table.keys.2', 'log_p.1', 'log_p.2', 'log_b.1'}
@@ -151,7 +151,7 @@ def test_the_package_safetensors_reads_the_file(tmp_path):
 
 
 def test_another_vocabulary_is_refused(tmp_path):
-    storage.save(kneser_ney.fit_modified(DATA.tokens_T, DATA.train, 2, V), path := tmp_path / storage.MODEL_FILE)
+    storage.save(kneser_ney.fit_modified(count(DATA.tokens_T, DATA.train, 2, V)), path := tmp_path / storage.MODEL_FILE)
     with pytest.raises(BadInput, match=f"={V}: has so many words, and the run's vocabulary {V + 1}"):
         storage.load(path, V + 1)
 
