@@ -6,8 +6,8 @@ import hashlib
 import os
 import pathlib
 import shlex
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
@@ -24,6 +24,22 @@ RESULTS, METRICS = 'results.json', 'metrics.jsonl'
 SPELLING = 'spelling'  # of words outside the vocabulary: a run in the run's folder
 SPLITS = ('train', 'valid', 'test')
 PER_UNIT = ('perplexity_per_word', 'bits_per_character', 'bits_per_byte')  # of results.json, by held-out split
+
+Shape: TypeAlias = tuple[type, ...] | Mapping[str, 'Shape']  # the types of a value in JSON; of an object, shapes by key
+ANY_KEY = '*'  # stands for the other keys of an object, if it has any
+NUMBER, INFINITE = (int, float), (int, float, type(None))  # null is an infinite number
+_HELD_OUT = dict.fromkeys(SPLITS[1:], INFINITE)
+_REQUIRED: Mapping[str, Shape] = {'name': (str,), 'seconds': NUMBER, 'perplexity': dict.fromkeys(SPLITS, INFINITE)}
+_OPTIONAL: Mapping[str, Shape] = {
+    'mixture': {ANY_KEY: _HELD_OUT},
+    'impossible_words': {ANY_KEY: NUMBER},
+    'oov': dict.fromkeys(SPLITS[1:], NUMBER),
+    'evaluated_train_words': (int,),
+    'calibration_words': (int,),
+    'sizes': {ANY_KEY: {ANY_KEY: INFINITE}},
+    'sample': {'words': _HELD_OUT, 'standard_error': _HELD_OUT},
+    **dict.fromkeys(PER_UNIT, {ANY_KEY: INFINITE}),
+}
 _DEPTH = 3  # of a run below the folder that is searched: runs/SWEEP/POINT
 _MAX_SUGGESTED = 8
 
@@ -190,36 +206,15 @@ def suggest(wrong: pathlib.Path) -> str:
 
 def is_complete(results: Mapping[str, Any]) -> bool:
     """Returns whether a results.json has all that tables show of a finished run, with the right types."""
-    mixtures, impossible = results.get('mixture', {}), results.get('impossible_words', {})
-    oov = results.get('oov', dict.fromkeys(SPLITS[1:], 0))
-    return (
-        isinstance(results.get('name'), str)
-        and results.get('seconds') is not None
-        and has_numbers(results, ['seconds'])
-        and has_numbers(results.get('perplexity'), SPLITS)
-        and isinstance(mixtures, Mapping)
-        and all(has_numbers(mixed, SPLITS[1:]) for mixed in mixtures.values())
-        and has_numbers(impossible, impossible)
-        and None not in impossible.values()
-        and has_numbers(oov, SPLITS[1:])
-        and None not in oov.values()
-        and all(type(results.get(key, 0)) is int for key in ('evaluated_train_words', 'calibration_words'))
-        and all(has_numbers(results.get(key, {}), results.get(key, {})) for key in PER_UNIT)
-        and len({frozenset(results.get(key, {})) for key in PER_UNIT}) == 1
-        and isinstance(sizes := results.get('sizes', {}), Mapping)
-        and all(has_numbers(size, size) for size in sizes.values())
-        and ('sample' not in results or _is_sample(results['sample']))
-    )
+    shapes = {**_REQUIRED, **{key: shape for key, shape in _OPTIONAL.items() if key in results}}
+    return has_shape(results, shapes) and len({frozenset(results.get(key, ())) for key in PER_UNIT}) == 1
 
 
-def _is_sample(sample: Any) -> bool:
-    """Returns whether a value says how many words a sample has, and its standard errors."""
-    keys = ('words', 'standard_error')
-    return isinstance(sample, Mapping) and all(has_numbers(sample.get(key), SPLITS[1:]) for key in keys)
-
-
-def has_numbers(value: Any, keys: Iterable[str]) -> bool:
-    """Returns whether a value is an object with a number, or null for an infinite one, under each of `keys`."""
-    if not isinstance(value, Mapping):
+def has_shape(value: Any, shape: Shape) -> bool:
+    """Returns whether a value of a JSON file has one of the types of a shape, or is an object with all of its keys."""
+    if isinstance(shape, tuple):
+        return type(value) in shape
+    if not isinstance(value, Mapping) or not shape.keys() - {ANY_KEY} <= value.keys():
         return False
-    return all(k in value and (value[k] is None or type(value[k]) in (int, float)) for k in keys)
+    of_keys = ((inner, shape.get(key, shape.get(ANY_KEY))) for key, inner in value.items())
+    return all(expected is None or has_shape(inner, expected) for inner, expected in of_keys)

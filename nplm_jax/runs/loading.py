@@ -187,11 +187,9 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
     """
     recorded = [vocabulary.load(catalog.expand_run(folder) / workdir.VOCABULARY).tokenizer for folder in folders[:1]]
     data = load_dataset(settings, *recorded)
+    text, code = workdir.text_digest(data), workdir.code_digests(settings, ('corpus.name', 'corpus.tokens'))
     for folder in folders:
         path = catalog.expand_run(folder)
-        if difference := workdir.difference_of_text(path, data):
-            code = workdir.difference_of_code(
-                path, settings, workdir.code_digests(settings, ('corpus.name', 'corpus.tokens'))
-            )
-            workdir.refuse_changes(path, code or difference)
+        if workdir.difference(path, settings, text):
+            workdir.refuse_changes(path, workdir.difference(path, settings, {**code, **text}))
     return factory.read(settings, data)

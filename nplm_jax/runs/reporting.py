@@ -20,7 +20,7 @@ from tensorboardX.summary import scalar
 
 from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.models.ngram.factory import NGRAM_MODELS
-from nplm_jax.runs.catalog import RESULTS, has_numbers, is_finished
+from nplm_jax.runs.catalog import ANY_KEY, INFINITE, NUMBER, RESULTS, has_shape, is_finished
 from nplm_jax.training import reporter
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils import plugins
@@ -31,6 +31,7 @@ from nplm_jax.utils.shell import command_line, nplm_command
 from nplm_jax.utils.text import to_json
 
 _EXPLORER = {'nicegui': 'nicegui', 'sklearn': 'scikit-learn'}  # what it needs: packages by module
+_ROW = {ANY_KEY: INFINITE, 'step': (int,), 'epoch': NUMBER, 'seconds': NUMBER}  # of metrics.jsonl
 
 
 class Reporter(reporter.Reporter):
@@ -177,8 +178,7 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
     rows = []
     for number, line in decode_lines(path, data[: data.rfind(b'\n') + 1]):
         row = parse_json(path, line, number)
-        is_step = type(row.get('step')) is int
-        if not (has_numbers(row, row) and is_step and None not in map(row.get, ('epoch', 'seconds'))):
+        if not has_shape(row, _ROW):
             raise BadInput(f'{path}:{number}: expected numbers, step, epoch and seconds among them')
         rows.append(row)
     return rows

@@ -226,10 +226,11 @@ def open_session(
         if primary:
             print(f'Output directory: {folder}', flush=True)
         digests = workdir.model_digests(settings)
-        if trains:
-            # Before anything is downloaded: the devices, and whether the batch can be divided.
+        if trains:  # before anything is downloaded: the devices, and whether the batch can be divided
             make_sharding(settings, body_class(settings.model).from_settings(settings))
-            workdir.check_inputs(settings, corpus.data, digests)
+        digests |= workdir.text_digest(corpus.data)
+        if trains:
+            workdir.check_inputs(settings, digests)
             settings = session.settings = workdir.resolve(folder, settings, corpus.data)
             session.training_run = prepare_run(settings, corpus.data)
         if primary:
@@ -254,15 +255,15 @@ def difference(folder: pathlib.Path, settings: Settings, corpus: SharedCorpus) -
     Raises:
         BadInput: The files of the text have changed and cannot be read as a text.
     """
-    if changed := workdir.difference_of_model(folder, settings, workdir.model_digests(settings)):
-        return changed
+    digests = workdir.model_digests(settings)
     try:
         files = corpus.files
     except BadInput as error:
         print(f'{error}; {folder} is not compared with its text', file=sys.stderr)
-        return ''
-    same = files is not None and workdir.read_record(folder).get('files') == files
-    return '' if same else workdir.difference_of_text(folder, corpus.data)
+    else:
+        if files is None or files != workdir.read_record(folder).get('files'):
+            digests |= workdir.text_digest(corpus.data)
+    return workdir.difference(folder, settings, digests)
 
 
 def _lowered(settings: Settings, network: Network) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def read_rare_words(folder: Path) -> RareWords:
     corpus = corpora.load(settings.corpus, saved.tokenizer)
     known = vocabulary.for_corpus(corpus, settings.corpus)
     data = dataset.from_corpus(corpus, known)
-    workdir.refuse_changes(folder, workdir.difference_of_text(folder, data))
+    workdir.refuse_changes(folder, workdir.difference(folder, settings, workdir.text_digest(data)))
     words = characters.rare_words(corpus, known)
     if empty := [split for split, split_words in words.items() if not split_words]:
         counts = f'corpus.min_count={settings.corpus.min_count}, corpus.max_vocabulary={settings.corpus.max_vocabulary}'

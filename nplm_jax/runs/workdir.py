@@ -17,7 +17,6 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import jax
 from ml_collections import ConfigDict
 
 from nplm_jax import config as config_lib
@@ -38,6 +37,7 @@ from nplm_jax.utils.io import expand, read_bytes, read_json, remove_leftovers, s
 # Orbax reads the path of a checkpoint as a glob pattern, TensorStore reads \ as /, and both refuse what is not UTF-8.
 _UNSAFE_CHARACTER = re.compile(r'[\[*?\\\ud800-\udfff]')
 AUTO = ('model.precision', 'output.precision', 'train.input')  # keys that may be `auto` until a run begins
+TEXT = 'text'  # key of the text's digest beside the config keys of the other inputs
 _KEYS_OF_MACHINE = ('corpus.path', 'corpus.valid_path', 'corpus.test_path')  # may differ between processes of a run
 
 
@@ -241,6 +241,15 @@ def code_digests(settings: Settings, plugin_keys: Iterable[str] = config_lib.PLU
     return {key: digest for key, digest in digests.items() if digest and plugins.is_own(paths[key])}
 
 
+def text_digest(data: Dataset) -> dict[str, str]:
+    """Returns the SHA-256 of a text's words, vocabulary and splits, under TEXT."""
+    digest = hashlib.sha256()
+    for part_L in mapped_arrays.parts(data.tokens_T):
+        digest.update(part_L.data)
+    digest.update(repr((data.vocabulary.words, data.splits)).encode())
+    return {TEXT: digest.hexdigest()}
+
+
 def record_inputs(
     folder: pathlib.Path,
     settings: Settings,
@@ -255,24 +264,29 @@ def record_inputs(
         settings: The settings of the run.
         data: The text of the run.
         files: What `text_files` returned before the text was read; None for a text that was not read from files.
-        digests: What `model_digests` returned before the model was made; None takes the files as they are now.
+        digests: What `model_digests` returned before the model was made, and `text_digest`; None takes the files as
+            they are now.
 
     Raises:
         BadInput: The run was started on another text or with other files, or the folder cannot be written.
     """
-    digests = model_digests(settings) if digests is None else digests
+    digests = {**model_digests(settings), **text_digest(data)} if digests is None else digests
     try:
         if (folder / CONFIG).exists():
-            difference = difference_of_model(folder, settings, digests) or difference_of_text(folder, data)
-            refuse_changes(folder, difference)
+            refuse_changes(folder, difference(folder, settings, digests))
             return
         for key, path in model_files(settings).items():
             content = read_bytes(f'{key}={path!r}', expand(key, path))
             if hashlib.sha256(content).hexdigest() != digests[key]:
                 raise BadInput(f'{key}={path!r}: changed while it was read; run again')
             write_atomically(folder / key, content)
-        code = {key: digests[key] for key in config_lib.PLUGIN_KEYS if key in digests}
-        record = {**_facts(data), 'test_sha256': data.test_sha256, 'files': files, 'code': code}
+        record = {
+            'words': {name: len(span) for name, span in data.splits.items()},
+            'sha256': digests[TEXT],
+            'test_sha256': data.test_sha256,
+            'files': files,
+            'code': {key: digests[key] for key in config_lib.PLUGIN_KEYS if key in digests},
+        }
         write_atomically(folder / CORPUS, json.dumps(record, indent=2) + '\n')
         vocabulary.save(data.vocabulary, folder / VOCABULARY)
         write_atomically(folder / CONFIG, json.dumps(config_lib.to_record(settings), indent=2) + '\n')
@@ -286,45 +300,38 @@ def refuse_changes(folder: pathlib.Path, difference: str) -> None:
         raise BadInput(f'--workdir={folder}: {difference}; {give_another(folder)}')
 
 
-def difference_of_text(folder: pathlib.Path, data: Dataset) -> str:
-    """Returns how a text differs from the one of a run; '' if it is the same. Raises BadInput for a damaged record."""
-    facts, recorded = _facts(data), read_record(folder)
-    return '' if facts == {key: recorded.get(key) for key in facts} else 'was started on a different text'
+def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, str]) -> str:
+    """Returns which input differs from the one that a run was started with; '' if none does.
 
+    Args:
+        folder: The folder of the run.
+        settings: The settings that name the inputs.
+        digests: Those of the inputs to compare. Of a missing file, whose digest is '', the copy is there.
 
-def difference_of_model(folder: pathlib.Path, settings: Settings, digests: Mapping[str, str]) -> str:
-    """Returns which file or plug-in differs from the run's; '' if none does. Of a missing file the copy is there."""
-    for key, path in model_files(settings).items():
-        recorded, now = sha256(str(folder / key), folder / key), digests[key]
-        if now not in ('', recorded):
-            return f'{key}={path!r} has changed since the run was started (sha256 {recorded[:12]} then, {now[:12]} now)'
-    return difference_of_code(folder, settings, digests)
-
-
-def difference_of_code(folder: pathlib.Path, settings: Settings, digests: Mapping[str, str]) -> str:
-    """Returns which plug-in's module differs from the one that a run was started with; '' if none does."""
-    for key in (key for key in config_lib.PLUGIN_KEYS if key in digests):
-        recorded, now = read_record(folder).get('code'), digests[key]
-        then = recorded.get(key, now) if isinstance(recorded, dict) else now  # older runs have no record
-        if now != then:
-            path = config_lib.to_flat(settings)[key]
-            change = f'has changed since the run was started (sha256 {str(then)[:12]} then, {now[:12]} now)'
-            return f'{key}={path!r}: the module {path.partition(":")[0]} {change}; restore it to go on with this run'
+    Raises:
+        BadInput: The run's record is damaged.
+    """
+    record, values = read_record(folder), config_lib.to_flat(settings)
+    code = record.get('code')  # older runs have none
+    recorded = {**(code if isinstance(code, dict) else {}), TEXT: record.get('sha256')}
+    recorded |= {key: sha256(str(folder / key), folder / key) for key in model_files(settings) if key in digests}
+    for key, now in digests.items():
+        then = recorded.get(key, now)
+        if now in ('', then):
+            continue
+        if key == TEXT:
+            return 'was started on a different text'
+        change = f'has changed since the run was started (sha256 {str(then)[:12]} then, {now[:12]} now)'
+        if key not in config_lib.PLUGIN_KEYS:
+            return f'{key}={values[key]!r} {change}'
+        module = values[key].partition(':')[0]
+        return f'{key}={values[key]!r}: the module {module} {change}; restore it to go on with this run'
     return ''
 
 
 def read_record(folder: pathlib.Path) -> dict[str, Any]:
     """Returns what corpus.json says of the run's text. Raises BadInput where it is damaged."""
     return _read_json(folder / CORPUS)
-
-
-def _facts(data: Dataset) -> dict[str, Any]:
-    """Returns what corpus.json says of a text: the size of each split, and the SHA-256 of words, vocabulary, splits."""
-    digest = hashlib.sha256()
-    for part_L in mapped_arrays.parts(data.tokens_T):
-        digest.update(part_L.data)
-    digest.update(repr((data.vocabulary.words, data.splits)).encode())
-    return {'words': {k: len(s) for k, s in data.splits.items()}, 'sha256': digest.hexdigest()}
 
 
 def check_config(settings: Settings) -> None:
@@ -338,33 +345,30 @@ def check_config(settings: Settings) -> None:
     Raises:
         BadInput: Some keys have other values in this process than in the first one.
     """
-    different = multihost.differences_from_primary(config_lib.to_flat(settings))
-    keys = [key for key in different if key not in _KEYS_OF_MACHINE]
-    if differences := '; '.join('{}={!r} here, {!r} there'.format(key, *different[key]) for key in keys):
+    values = {key: value for key, value in config_lib.to_flat(settings).items() if key not in _KEYS_OF_MACHINE}
+    different = multihost.differences_from_primary(values).items()
+    if differences := '; '.join(f'{key}={here!r} here, {there!r} there' for key, (here, there) in different):
         raise BadInput(
             f'--distributed: the config of this process differs from that of the first ({differences}); '
             'give all processes the same'
         )
 
 
-def check_inputs(settings: Settings, data: Dataset, digests: Mapping[str, str]) -> None:
-    """Compares the texts and the files of the models of all processes of a run; every process calls this.
+def check_inputs(settings: Settings, digests: Mapping[str, str]) -> None:
+    """Compares the inputs of all processes of a run; every process calls this.
 
     Args:
         settings: The settings, which are those of all processes.
-        data: The text of this process.
-        digests: What `model_digests` returns in this process.
+        digests: Those of the inputs of this process.
 
     Raises:
         BadInput: This process reads another text or another file than the first one.
     """
-    if jax.process_count() == 1:
-        return
-    if multihost.differences_from_primary({'text': _facts(data)['sha256']}):
-        raise BadInput(
-            '--distributed: this process reads a different text from the first; give all processes the same corpus'
-        )
     for key, (here, there) in multihost.differences_from_primary(digests).items():
+        if key == TEXT:
+            raise BadInput(
+                '--distributed: this process reads a different text from the first; give all processes the same corpus'
+            )
         digest_pair = f'sha256 {here[:12] or "missing"} here, {there[:12] or "missing"} there'
         path = config_lib.to_flat(settings)[key]
         raise BadInput(f'--distributed: {key}={path!r}: differs from the file of the first process ({digest_pair})')
