@@ -105,5 +105,4 @@ class NplmLM(LM):
 def _common_length(first_T: np.ndarray, second_T: np.ndarray) -> int:
     """Returns how many tokens two texts begin with alike."""
     shorter = min(len(first_T), len(second_T))
-    different = np.flatnonzero(first_T[:shorter] != second_T[:shorter])
-    return int(different[0]) if len(different) else shorter
+    return int(np.argmin(np.append(first_T[:shorter] == second_T[:shorter], False)))

@@ -87,9 +87,8 @@ class ExplorerPage:
                 count.props('label').classes('w-36')
 
     def _build_features(self) -> None:
-        hint = (
-            'Words that are used alike lie close together. Click or type a word. Zoom: Ctrl and wheel, or two fingers.'
-        )
+        zoom = 'Zoom: Ctrl and wheel, or two fingers.'
+        hint = f'Words that are used alike lie close together. Click or type a word. {zoom}'
         with parts.panel("Neighbours by the networks' features", hint):
             with ui.element('div').classes('split'):
                 with ui.element('div').classes('min-w-0'):
@@ -100,9 +99,8 @@ class ExplorerPage:
                     self.source = ui.select(list(self.maps), value=next(iter(self.maps)), label='map of')
                     self.source.set_visibility(len(self.maps) > 1)
                     self.source.on_value_change(self._draw_map)
-                    self.chart = ui.echart({}, lambda point: self.select_word(point.name), renderer='svg').classes(
-                        'map'
-                    )
+                    self.chart = ui.echart({}, lambda point: self.select_word(point.name), renderer='svg')
+                    self.chart.classes('map')
                     # Without Ctrl the wheel scrolls the page; ECharts would take it even where it does not zoom.
                     self.chart.on('wheel.capture', js_handler='(e) => e.ctrlKey || e.stopPropagation()')
             self._draw_map()
@@ -203,7 +201,7 @@ class ExplorerPage:
 
     def drop_last_word(self) -> None:
         """Drops the last word of the text."""
-        self.set_text(view.drop_last(self.models, self.state.text))
+        self.set_text(self.models.vocabulary.tokenizer.drop_last(self.state.text))
 
     def select_word(self, word: str) -> None:
         """Selects the word whose neighbours are shown."""
