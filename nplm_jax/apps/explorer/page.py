@@ -149,17 +149,10 @@ class ExplorerPage:
             ui.label('Without a text: the words that begin a paragraph.').classes('beginning')
         with ui.element('div').classes('cards'):
             for i, prediction in enumerate(self._predict()):
-                framed = i == self.state.model
-                parts.word_card(
-                    prediction.name,
-                    f'next-word perplexity {prediction.branching:,.1f}',
-                    prediction.next_words,
-                    view.describe_probability,
-                    self.append_word,
-                    'next' + ' active' * framed,
-                    parts.DIGIT_KEYS if framed else '',
-                    self.lit if framed else -1,
-                )
+                is_framed = i == self.state.model
+                classes, keys, lit = ('next active', parts.DIGIT_KEYS, self.lit) if is_framed else ('next', '', -1)
+                words = prediction.name, f'next-word perplexity {prediction.branching:,.1f}', prediction.next_words
+                parts.word_card(*words, view.describe_probability, self.append_word, classes, keys, lit)
 
     @ui.refreshable_method
     def show_neighbours(self) -> None:
