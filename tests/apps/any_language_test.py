@@ -218,7 +218,7 @@ def test_the_explorer_appends_and_drops_tokens(runs, name):
         text = longer
     assert len(prediction.bits_T) == len(tokens)
     while text:
-        shorter = view.drop_last(models, text)
+        shorter = models.vocabulary.tokenizer.drop_last(text)
         assert text.startswith(shorter) and shorter != text
         text = shorter
     assert all(view.examples(models))

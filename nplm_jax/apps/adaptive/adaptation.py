@@ -136,14 +136,9 @@ def choose(
 def choose_dynamic(model: NeuralLanguageModel, tokens_T: np.ndarray, train: Span, span: Span) -> TunedModel:
     """Returns dynamic evaluation with the rate, then with the decay at that rate, that predicts `span` best."""
     rms = root_mean_square_gradients(model, tokens_T, train, SEGMENT, NUM_SEGMENTS)
-
-    def candidates(rates: Sequence[float], decays: Sequence[float]) -> Iterator[TunedModel]:
-        return _grid(
-            lambda rate, decay: DynamicEvaluation(model, rms, rate, decay, SEGMENT), {'rate': rates, 'decay': decays}
-        )
-
-    first = choose(candidates(RATES, DECAYS[:1]), tokens_T, span)
-    return choose(candidates([first.values['rate']], DECAYS), tokens_T, span)
+    make = functools.partial(DynamicEvaluation, model, rms, segment=SEGMENT)
+    first = choose(_grid(make, {'rate': RATES, 'decay': DECAYS[:1]}), tokens_T, span)
+    return choose(_grid(make, {'rate': [first.values['rate']], 'decay': DECAYS}), tokens_T, span)
 
 
 def _grid(make: Callable[..., LanguageModel], grid: Mapping[str, Sequence[float]]) -> Iterator[TunedModel]:

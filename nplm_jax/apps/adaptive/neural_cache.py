@@ -20,9 +20,8 @@ from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel, ReadState, jit_float32, read, stream_blocks
 from nplm_jax.outputs.output_layer import Params
 
-Cache = tuple[
-    ReadState, jax.Array, jax.Array
-]  # the network's state; features and words that are remembered, R x D and R
+# The network's state; the features and the words that are remembered, R x D and R.
+Cache = tuple[ReadState, jax.Array, jax.Array]
 BLOCK = 256  # words that are compared with the remembered words at once
 
 

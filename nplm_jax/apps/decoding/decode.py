@@ -94,12 +94,10 @@ def read_lexicon(path: str, tokens: Sequence[str]) -> dict[str, list[list[str]]]
     known, file = set(tokens), expand('--lexicon', path)
     for number, line in read_lines(file):
         word, *spelling = line.split() or ['']
-        if not spelling or not known.issuperset(spelling):
-            strange = next((token for token in spelling if token not in known), None)
-            what = (
-                f'{strange!r} is not one of the {len(known)} tokens of --tokens' if spelling else 'no word and spelling'
-            )
-            raise BadInput(f'{file}:{number}: {what}')
+        if not spelling:
+            raise BadInput(f'{file}:{number}: no word and spelling')
+        if strange := [token for token in spelling if token not in known]:
+            raise BadInput(f'{file}:{number}: {strange[0]!r} is not one of the {len(known)} tokens of --tokens')
         lexicon.setdefault(word, []).append(spelling)
     require(bool(lexicon), '--lexicon', path, 'holds no words')
     return lexicon

@@ -122,13 +122,11 @@ class Decoder:
             allowed = f'spells {len(words)} words ({", ".join(words)}); flashlight-text allows {_MAX_HOMOPHONES}'
             require(len(words) <= _MAX_HOMOPHONES, 'lexicon', ' '.join(spelling), allowed)
         trie.smear(flashlight.SmearingMode.MAX)
-        scores = (beam_threshold, weights.lm_weight, weights.word_score, -math.inf, 0.0)  # unknown words, silence
-        options = flashlight.LexiconDecoderOptions(
-            beam_size, beam_size_token, *scores, False, flashlight.CriterionType.CTC
-        )
-        self._search = flashlight.LexiconDecoder(
-            options, trie, self._model, places[silence], places[blank], -1, [], False
-        )
+        beams = beam_size, beam_size_token, beam_threshold
+        scores = weights.lm_weight, weights.word_score, -math.inf, 0.0  # the last two: of unknown words, of silence
+        options = flashlight.LexiconDecoderOptions(*beams, *scores, False, flashlight.CriterionType.CTC)
+        special = places[silence], places[blank], -1
+        self._search = flashlight.LexiconDecoder(options, trie, self._model, *special, [], False)
 
     def decode(self, emissions_FxN: np.ndarray) -> list[Hypothesis]:
         """Returns the hypotheses that the search ends with, different in their words, best first.

@@ -170,7 +170,11 @@ def show(
     """
     if not flags.tune:
         ranked = rank(alternatives, log10_p, weights)
-        print(to_json({'alternatives': to_dicts(ranked)}) if flags.json else to_text(ranked, flags.format, weights))
+        print(
+            to_json({'alternatives': list(map(to_dict, ranked))})
+            if flags.json
+            else to_text(ranked, flags.format, weights)
+        )
         return
     tuned, errors = tune(alternatives, log10_p, flags.measure)
     if flags.json:
@@ -239,9 +243,6 @@ def to_text(alternatives: Sequence[Alternative], format: str, weights: Weights) 
     return '\n'.join(SEPARATOR.join([*a.fields, *(f'{x:.8g}' for x in row)]) for a, row in zip(alternatives, totals))
 
 
-def to_dicts(alternatives: Sequence[Alternative]) -> list[dict[str, object]]:
-    """Returns the alternatives for JSON."""
-    return [
-        {'id': a.fields[0], 'words': a.words, 'fields': list(a.fields[2:]), 'log10_p': a.log10_p, 'total': a.total}
-        for a in alternatives
-    ]
+def to_dict(a: Alternative) -> dict[str, object]:
+    """Returns an alternative for JSON."""
+    return {'id': a.fields[0], 'words': a.words, 'fields': list(a.fields[2:]), 'log10_p': a.log10_p, 'total': a.total}

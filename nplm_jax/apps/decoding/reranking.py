@@ -22,6 +22,7 @@ from nltk.metrics.distance import edit_distance
 MAX_ORDER = 4  # of BLEU's n-grams
 MAX_STEP = 10.0  # how far a search goes beyond the outermost meeting point, in units of the weights
 _MIN_GAIN = 1e-9
+_RANDOM_STARTS = 4  # searches beside the one from the given weights
 
 Words = Sequence[str]
 Error = Callable[[np.ndarray], float]
@@ -77,13 +78,7 @@ MEASURES = {
 
 
 def tune(
-    scores_AxF: np.ndarray,
-    lists: Sequence[np.ndarray],
-    statistics_AxS: np.ndarray,
-    error: Error,
-    start_F: np.ndarray,
-    num_starts: int = 5,
-    seed: int = 0,
+    scores_AxF: np.ndarray, lists: Sequence[np.ndarray], statistics_AxS: np.ndarray, error: Error, start_F: np.ndarray
 ) -> tuple[np.ndarray, float]:
     """Finds weights by searches along single weights.
 
@@ -93,21 +88,18 @@ def tune(
         statistics_AxS: The statistics of the alternatives.
         error: The error of a sum of statistics.
         start_F: The weights from which the first search starts; the others start from random ones.
-        num_starts: The number of searches.
-        seed: Of the random weights.
 
     Returns:
         The best weights, whose absolute values sum to one, and their error; those of `start_F` if none are better.
     """
     std_F = scores_AxF.std(axis=0)
     scale_F = np.where(std_F > 0, std_F, 1)  # steps of one size for all scores
-    scaled_AxF, rng = scores_AxF / scale_F[None, :], np.random.default_rng(seed)
-    best_F, best = start_F * scale_F, math.inf
-    for number in range(num_starts):
-        weights_F = start_F * scale_F if number == 0 else rng.normal(size=len(start_F)) * (std_F > 0)
+    scaled_AxF = scores_AxF / scale_F[None, :]
+    random_RxF = np.random.default_rng(0).normal(size=(_RANDOM_STARTS, len(start_F))) * (std_F > 0)
+    starts = [start_F * scale_F, *random_RxF]
+    best_F, best = starts[0].copy(), first_error(scaled_AxF @ starts[0], lists, statistics_AxS, error)
+    for weights_F in starts:
         current = first_error(scaled_AxF @ weights_F, lists, statistics_AxS, error)
-        if number == 0:
-            best = current
         improved = True
         while improved:
             improved = False
@@ -150,11 +142,9 @@ def search_line(
     sums_IxS = np.concatenate([sums_S[None, :], sums_S[None, :] + np.cumsum(changes_IxS, axis=0)])
     ends = [t_I[0] - MAX_STEP, *t_I, t_I[-1] + MAX_STEP] if len(t_I) else [0.0, 0.0]
     widths_I = np.diff(ends)
-    errors_I = np.array(
-        [error(row) if width > 0 or len(t_I) == 0 else math.inf for row, width in zip(sums_IxS, widths_I)]
-    )
-    least = errors_I.min()
-    best = max(np.flatnonzero(errors_I <= least + _MIN_GAIN), key=lambda i: widths_I[i])
+    is_reached_I = (widths_I > 0) | (len(t_I) == 0)
+    errors_I = np.array([error(row) if reached else math.inf for row, reached in zip(sums_IxS, is_reached_I)])
+    best = max(np.flatnonzero(errors_I <= errors_I.min() + _MIN_GAIN), key=lambda i: widths_I[i])
     return float(ends[best] + ends[best + 1]) / 2, float(errors_I[best])
 
 

@@ -46,24 +46,22 @@ class NplmLM(LM):
         loaded = load_models(str(run).split('+'), str(weights).replace(';', ','))
         self._loaded, self._vocabulary, self._model = loaded, loaded.vocabulary, loaded.mixture
         self._start, self._seed = LineStart.of(loaded.vocabulary), seed
-        self._likeliest: dict[bytes, int] = {}  # the most likely next token by the ids before it
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Returns log P of each continuation, nats, and whether it is what greedy decoding writes."""
         contexts, wholes = zip(*((self._read(c), self._read(c + t)) for c, t in (r.args for r in requests)))
-        scored = self._score(wholes)
         results = []
-        for context_T, whole_T in zip(contexts, wholes):
+        for context_T, whole_T, line in zip(contexts, wholes, scoring.score(self._model, wholes, self._start)):
             first = _common_length(context_T, whole_T)
-            log_p = float(scored[whole_T.tobytes()][first:].sum()) * LOG_10
+            log_p = float(line.log10_p_T[first:].sum()) * LOG_10
             results.append((log_p, self._is_greedy(whole_T, first)))
         return results
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Returns log P of each text, nats."""
         texts = [self._read(request.args[0]) for request in requests]
-        scored = self._score(texts)
-        return [float(scored[ids_T.tobytes()].sum()) * LOG_10 for ids_T in texts]
+        lines = scoring.score(self._model, texts, self._start)
+        return [float(line.log10_p_T.sum()) * LOG_10 for line in lines]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Returns what each context is continued with, up to one of the texts that end it."""
@@ -94,21 +92,12 @@ class NplmLM(LM):
         tokens = [token for line in self._loaded.tokenize_lines(lines, '') for token in line]
         return self._vocabulary.encode(tokens).astype(np.int32)
 
-    def _score(self, texts: Sequence[np.ndarray]) -> dict[bytes, np.ndarray]:
-        """Returns log10 P of each token of each different text, float64, by the bytes of its ids."""
-        different = list({ids_T.tobytes(): ids_T for ids_T in texts}.values())
-        lines = scoring.score(self._model, different, self._start)
-        return {ids_T.tobytes(): line.log10_p_T for ids_T, line in zip(different, lines)}
-
     def _is_greedy(self, ids_T: np.ndarray, first: int) -> bool:
         """Returns whether each token from `first` on is the most likely one after those before it."""
         for t in range(first, len(ids_T)):
-            before = np.concatenate([self._start.before(ids_T), ids_T[:t]]).astype(np.int32)
-            key = before.tobytes()
-            if key not in self._likeliest:
-                log_p_V = self._model.predict(self._model.prefill(before[None]))[0]
-                self._likeliest[key] = int(np.asarray(log_p_V).argmax())
-            if self._likeliest[key] != ids_T[t]:
+            before_T = np.concatenate([self._start.before(ids_T), ids_T[:t]]).astype(np.int32)
+            log_p_V = self._model.predict(self._model.prefill(before_T[None]))[0]
+            if np.argmax(log_p_V) != ids_T[t]:
                 return False
         return True
 
@@ -116,5 +105,4 @@ class NplmLM(LM):
 def _common_length(first_T: np.ndarray, second_T: np.ndarray) -> int:
     """Returns how many tokens two texts begin with alike."""
     shorter = min(len(first_T), len(second_T))
-    different = np.flatnonzero(first_T[:shorter] != second_T[:shorter])
-    return int(different[0]) if len(different) else shorter
+    return int(np.argmin(np.append(first_T[:shorter] == second_T[:shorter], False)))

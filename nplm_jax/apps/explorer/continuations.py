@@ -1,6 +1,5 @@
 """The part of the explorer's page in which a model continues the text."""
 
-import asyncio
 import dataclasses
 from collections.abc import Callable
 from functools import partial
@@ -13,8 +12,6 @@ from nplm_jax.apps.explorer import parts, view
 from nplm_jax.apps.explorer.state import NUMBERS, PageState
 from nplm_jax.cli.loaded_models import LoadedModels
 from nplm_jax.inference.generation import Choice
-
-_WRITERS = asyncio.Semaphore(2)  # visitors for whom models write at once; the others wait
 
 
 @dataclasses.dataclass
@@ -57,12 +54,10 @@ class Continuations:
             return
         with self.lines:
             ui.spinner()
-        state, lines = self.state.model_copy(), None
+        state = self.state.model_copy()
         choice = Choice(state.temperature, state.top_k, state.top_p)
         arguments = self.models, state.source, self.tokenize(), state.words, state.samples, choice, state.seed
-        async with _WRITERS:
-            if not self.lines.is_deleted:
-                lines = await run.io_bound(view.continue_text, *arguments, state.weights)
+        lines = await run.io_bound(view.continue_text, *arguments, state.weights)
         if lines is None or self.lines.is_deleted:  # the page was closed meanwhile
             return
         self.lines.clear()

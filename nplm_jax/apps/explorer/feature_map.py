@@ -67,13 +67,15 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
         selected: The selected word; may be unknown.
         near: Its neighbours.
     """
-    known, others = (
-        [selected] if vocabulary.find(selected) is not None else [],
-        [word for word in near if word != selected],
-    )
+    known = [selected] if vocabulary.find(selected) is not None else []
+    others = [word for word in near if word != selected]
     marked = {*known, *others}
     frequent = [word for word in vocabulary.shown[:NUM_POINTS] if word not in marked and word not in SPECIAL_TOKENS]
     is_tiny = len(vocabulary) <= TINY
+    places = {
+        name: [_point(vocabulary, feature_map, word, word in marked) for word in words]
+        for name, words in zip(COLOURS, (frequent, others, known))
+    }
     hidden = {'show': False}
     axis = {'min': 'dataMin', 'max': 'dataMax', 'nameLocation': 'middle', 'nameGap': 8}
     axis |= dict.fromkeys(('axisLabel', 'axisTick', 'splitLine', 'axisLine'), hidden)
@@ -86,12 +88,7 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
         'xAxis': axis | {'name': feature_map.axes[0]},
         'yAxis': axis | {'name': feature_map.axes[1]},
         'dataZoom': [zoom | {'xAxisIndex': 0}, zoom | {'yAxisIndex': 0}],
-        'series': [
-            _series(
-                name, [_point(vocabulary, feature_map, word, word in marked) for word in words], bool(marked), is_tiny
-            )
-            for name, words in zip(COLOURS, (frequent, others, known))
-        ],
+        'series': [_series(name, points, bool(marked), is_tiny) for name, points in places.items()],
     }
 
 

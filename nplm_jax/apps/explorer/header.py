@@ -1,6 +1,7 @@
 """The head of the explorer's page: its title, the link to copy, the keys, light and dark."""
 
 import json
+from collections.abc import Callable
 
 from nicegui import ui
 
@@ -17,7 +18,6 @@ KEYS = {
     'Enter': 'in the text field: append the chosen word',
 }
 NEXT_THEME = {None: False, False: True, True: None}  # by the value of `ui.dark_mode`: the system's colours, light, dark
-ICON = 'flat round'  # what a button is that shows an icon alone
 
 
 def build_header(models: LoadedModels) -> None:
@@ -29,12 +29,14 @@ def build_header(models: LoadedModels) -> None:
             unit = 'token' if models.vocabulary.tokenizer.is_lossless else 'word'
             text = f'What models trained on {corpus} expect, {unit} by {unit}: {len(models.vocabulary):,} {unit}s'
             ui.label(text).classes('quiet')
-        link, keys = 'copy a link to this view', 'keys'
-        ui.button(icon='link', on_click=_copy_link).props(f'{ICON} aria-label="{link}"').tooltip(link)
-        ui.button(icon='keyboard', on_click=_keys().open).props(f'{ICON} aria-label="{keys}"').classes(keys).tooltip(
-            keys
-        )
+        _icon_button('link', 'copy a link to this view', _copy_link)
+        _icon_button('keyboard', 'keys', _keys().open).classes('keys')
         _theme_button()
+
+
+def _icon_button(icon: str, label: str, on_click: Callable[[], object]) -> ui.button:
+    """Shows a button that is an icon alone."""
+    return ui.button(icon=icon, on_click=on_click).props(f'flat round aria-label="{label}"').tooltip(label)
 
 
 def _copy_link() -> None:
@@ -61,9 +63,7 @@ def _theme_button() -> None:
         dark.set_value(NEXT_THEME[dark.value])
         ui.run_javascript(f'localStorage.setItem("theme", "{json.dumps(dark.value)}")')
 
-    dark, label = ui.dark_mode(None), 'light or dark colours, or those of the system'
-    ui.button(icon='contrast', on_click=choose_next).props(f'{ICON} aria-label="{label}"').classes('theme').tooltip(
-        label
-    )
+    dark = ui.dark_mode(None)
+    _icon_button('contrast', 'light or dark colours, or those of the system', choose_next).classes('theme')
     ui.on('theme', lambda event: dark.set_value(event.args))
     ui.run_javascript('emitEvent("theme", JSON.parse(localStorage.getItem("theme")))')

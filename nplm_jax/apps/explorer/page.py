@@ -87,9 +87,8 @@ class ExplorerPage:
                 count.props('label').classes('w-36')
 
     def _build_features(self) -> None:
-        hint = (
-            'Words that are used alike lie close together. Click or type a word. Zoom: Ctrl and wheel, or two fingers.'
-        )
+        zoom = 'Zoom: Ctrl and wheel, or two fingers.'
+        hint = f'Words that are used alike lie close together. Click or type a word. {zoom}'
         with parts.panel("Neighbours by the networks' features", hint):
             with ui.element('div').classes('split'):
                 with ui.element('div').classes('min-w-0'):
@@ -100,9 +99,8 @@ class ExplorerPage:
                     self.source = ui.select(list(self.maps), value=next(iter(self.maps)), label='map of')
                     self.source.set_visibility(len(self.maps) > 1)
                     self.source.on_value_change(self._draw_map)
-                    self.chart = ui.echart({}, lambda point: self.select_word(point.name), renderer='svg').classes(
-                        'map'
-                    )
+                    self.chart = ui.echart({}, lambda point: self.select_word(point.name), renderer='svg')
+                    self.chart.classes('map')
                     # Without Ctrl the wheel scrolls the page; ECharts would take it even where it does not zoom.
                     self.chart.on('wheel.capture', js_handler='(e) => e.ctrlKey || e.stopPropagation()')
             self._draw_map()
@@ -151,17 +149,10 @@ class ExplorerPage:
             ui.label('Without a text: the words that begin a paragraph.').classes('beginning')
         with ui.element('div').classes('cards'):
             for i, prediction in enumerate(self._predict()):
-                framed = i == self.state.model
-                parts.word_card(
-                    prediction.name,
-                    f'next-word perplexity {prediction.branching:,.1f}',
-                    prediction.next_words,
-                    view.describe_probability,
-                    self.append_word,
-                    'next' + ' active' * framed,
-                    parts.DIGIT_KEYS if framed else '',
-                    self.lit if framed else -1,
-                )
+                is_framed = i == self.state.model
+                classes, keys, lit = ('next active', parts.DIGIT_KEYS, self.lit) if is_framed else ('next', '', -1)
+                words = prediction.name, f'next-word perplexity {prediction.branching:,.1f}', prediction.next_words
+                parts.word_card(*words, view.describe_probability, self.append_word, classes, keys, lit)
 
     @ui.refreshable_method
     def show_neighbours(self) -> None:
@@ -203,7 +194,7 @@ class ExplorerPage:
 
     def drop_last_word(self) -> None:
         """Drops the last word of the text."""
-        self.set_text(view.drop_last(self.models, self.state.text))
+        self.set_text(self.models.vocabulary.tokenizer.drop_last(self.state.text))
 
     def select_word(self, word: str) -> None:
         """Selects the word whose neighbours are shown."""

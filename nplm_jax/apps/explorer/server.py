@@ -12,8 +12,6 @@ from nplm_jax.apps.explorer.state import PageState
 from nplm_jax.cli.loaded_models import LoadedModels
 from nplm_jax.utils.errors import BadInput
 
-FAVICON = '📖'
-
 
 def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: bool) -> None:
     """Serves the page until Ctrl-C. `kind` says how text is split, as in `Tokenizer.reading`."""
@@ -35,12 +33,4 @@ def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: b
     address = f'http://[{host}]:{port}' if ':' in host else f'http://{host}:{port}'
     app.on_startup(lambda: print(f'{address} shows {", ".join(models.names)}; Ctrl-C ends it', flush=True))
     with contextlib.suppress(KeyboardInterrupt):
-        ui.run(
-            host=host,
-            port=port,
-            title=TITLE,
-            favicon=FAVICON,
-            show=open_browser,
-            reload=False,
-            show_welcome_message=False,
-        )
+        ui.run(host=host, port=port, title=TITLE, show=open_browser, reload=False, show_welcome_message=False)

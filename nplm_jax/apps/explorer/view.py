@@ -189,11 +189,6 @@ def append(models: LoadedModels, words: Sequence[str], text: str, word: str) -> 
     return vocabulary.tokenizer.decode(tokens)
 
 
-def drop_last(models: LoadedModels, text: str) -> str:
-    """Returns a text without its last word, or last token where tokens are not words."""
-    return models.vocabulary.tokenizer.drop_last(text)
-
-
 def describe_probability(p: float) -> str:
     """Returns a probability as per cent, or as `1 in` a number where it is below 0.1%."""
     if p >= 0.001:

@@ -58,11 +58,8 @@ def main(argv: Sequence[str]) -> None:
                 run = catalog.read_run(catalog.expand_run(flags.workdir[0]))
                 write_atomically(path / card.FILE, card.make(run, hugging_face=True))
         elif flags.to == 'word2vec':
-            features, problem = (
-                models.word_features(),
-                f'a model of family {settings.model.family} has no word features',
-            )
-            require(bool(features), '--to', flags.to, problem)
+            features = models.word_features()
+            require(bool(features), '--to', flags.to, f'a model of family {settings.model.family} has no word features')
             embeddings.write_word2vec(vocabulary, features[0][1], path, path.suffix == '.bin')
         else:
             [backoff] = models.backoff_models('--to=arpa')

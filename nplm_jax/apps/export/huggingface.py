@@ -98,7 +98,7 @@ def _tensors(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
     if outputs:
         tensors['U.weight'] = np.concatenate(outputs, axis=1)
     if 'P_KxM' in arrays:
-        tensors['body.P.weight'] = arrays['P_KxM'].T
+        tensors['P.weight'] = arrays['P_KxM'].T
     return tensors | {f'body.{name}': array for name, array in _BODIES[family](arrays, family).items()}
 
 

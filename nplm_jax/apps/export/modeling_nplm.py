@@ -91,9 +91,7 @@ class Recurrent(nn.Module):
         cell = {'rnn': nn.RNN, 'gru': nn.GRU}.get(config.family, nn.LSTM)
         self.num_context = config.num_context
         self.cell = cell(config.m, config.h, num_layers=config.layers, batch_first=True)
-        projected = config.tied and config.h != config.m
-        self.P = nn.Linear(config.h, config.m, bias=False) if projected else None
-        self.width = config.m if projected else config.h
+        self.width = config.h
 
     def forward(self, e: Tensor) -> Tensor:
         """Returns the features, B x (T + 1) x D."""
@@ -102,7 +100,7 @@ class Recurrent(nn.Module):
         else:
             windows = e.unfold(1, self.num_context, 1).transpose(2, 3)
             h = self.cell(windows.flatten(0, 1))[0][:, -1].unflatten(0, windows.shape[:2])
-        return h if self.P is None else self.P(h)
+        return h
 
 
 class Mogrifier(nn.Module):
@@ -119,9 +117,7 @@ class Mogrifier(nn.Module):
             )
             for width in widths
         )
-        projected = config.tied and config.h != config.m
-        self.P = nn.Linear(config.h, config.m, bias=False) if projected else None
-        self.width = config.m if projected else config.h
+        self.width = config.h
 
     def forward(self, e: Tensor) -> Tensor:
         """Returns the features, B x (T + 1) x D."""
@@ -137,7 +133,7 @@ class Mogrifier(nn.Module):
                 h, c = cell(x, (h, c))
                 outputs.append(h)
             e = torch.stack(outputs, dim=1)
-        return e if self.P is None else self.P(e)
+        return e
 
 
 class Layer(nn.Module):
@@ -165,8 +161,7 @@ class Residual(nn.Module):
         self.H = nn.Linear((config.window + config.averages) * config.m, config.h)  # its bias is d
         self.layers = nn.ModuleList(Layer(config.h, config.h * config.expansion) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.h, bias=False)
-        self.P = nn.Linear(config.h, config.m, bias=False) if config.tied else None
-        self.width = config.m if config.tied else config.h
+        self.width = config.h
 
     def forward(self, e: Tensor) -> Tensor:
         """Returns the features, B x (T + 1) x D. The features of the words before the N + T ones are zero."""
@@ -181,11 +176,11 @@ class Residual(nn.Module):
         z = self.H(torch.cat(x, dim=2))
         for layer in self.layers:
             z = layer(z)
-        return self.norm(z) if self.P is None else self.P(self.norm(z))
+        return self.norm(z)
 
 
 class NplmForCausalLM(PreTrainedModel, GenerationMixin):
-    """Predicts the next word: y = b + U times the features of the body, or b + C times them.
+    """Predicts the next word: y = b + U times the features of the body, or b + C times P times them if it is tied.
 
     With direct connections U has the columns of the paper's U, then those of its W.
     """
@@ -198,6 +193,8 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
         self.C = nn.Embedding(config.vocab_size, config.m)
         bodies: dict[str, Any] = {'nplm': Window, 'residual': Residual, 'mogrifier': Mogrifier}
         self.body = bodies.get(config.family, Recurrent)(config)
+        projected = config.tied and (config.h != config.m or config.family == 'residual')
+        self.P = nn.Linear(config.h, config.m, bias=False) if projected else nn.Identity()
         self.U = None if config.tied else nn.Linear(self.body.width, config.vocab_size, bias=False)
         self.b = nn.Parameter(torch.zeros(config.vocab_size))
         self.post_init()
@@ -234,7 +231,7 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
         first = is_word.int().argmax(dim=1, keepdim=True)  # of each text, from which its words are read
         positions = torch.arange(T, device=input_ids.device)[None, :]
         ids = input_ids.masked_fill(~is_word, RARE_ID).gather(1, (positions + first) % T)
-        features = self.body(self.C(functional.pad(ids, (N, 0), value=RARE_ID)))
+        features = self.P(self.body(self.C(functional.pad(ids, (N, 0), value=RARE_ID))))
         num_read = (positions - first + 1).clamp(min=0)[:, :, None].expand(-1, -1, features.shape[2])
         logits = functional.linear(features.gather(1, num_read), self.C.weight if self.U is None else self.U.weight)
         logits = logits + self.b

@@ -109,10 +109,8 @@ def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Ma
     agreement = float((kinds_B == kinds_B[nearest_Bx1[:, 0]]).mean())
     counts = np.bincount(kinds_B)
     chance = float((counts * (counts - 1)).sum() / (len(ids) * (len(ids) - 1)))
-    found = (
-        f'Of the {len(ids):,} most frequent words, {agreement:.0%} have the part of speech of the nearest of the others'
-    )
-    return f'{found}; of two drawn by chance, {chance:.0%} would.'
+    found = f'{agreement:.0%} have the part of speech of the nearest of the others'
+    return f'Of the {len(ids):,} most frequent words, {found}; of two drawn by chance, {chance:.0%} would.'
 
 
 def draw_maps(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str], folder: pathlib.Path) -> None:

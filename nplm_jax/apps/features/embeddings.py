@@ -179,11 +179,8 @@ def nearest_words(models: LoadedModels, word: str, k: int) -> list[tuple[str, li
 
     Words are those that `models.show` returns; of a piece the leading ␣ may be left out.
     """
-    nearest = []
     word_id = models.vocabulary.find(word)
     if word_id is None:
         return []
-    for name, features_VxM in models.word_features():
-        ids_1xK, cosines_1xK = neighbours(features_VxM, [word_id], k)
-        nearest.append((name, list(zip(models.show(ids_1xK[0]), cosines_1xK[0].tolist()))))
-    return nearest
+    found = [(name, neighbours(features_VxM, [word_id], k)) for name, features_VxM in models.word_features()]
+    return [(name, list(zip(models.show(ids_K), cosines_K.tolist()))) for name, ([ids_K], [cosines_K]) in found]

@@ -1,10 +1,15 @@
 """Reads a model one word at a time, as a decoder does that keeps thousands of contexts and asks for single words.
 
 A context is immutable, and what is known of it is computed when it is first needed, and kept. Logarithms are decimal.
+A reader predicts single words after contexts: `null`, the context without words, `begin`, the context at the beginning
+of a sentence, and those that `after` makes of them. A word is predicted from the `order` - 1 words before it, or from
+all if `order` is None.
+
 Dims: S contexts, V words.
 """
 
-import abc
+from __future__ import annotations
+
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -29,51 +34,11 @@ class Context:
 
     __slots__ = ('known', 'parent', 'word', 'words')
 
-    def __init__(self, words: Words = (), parent: 'Context | None' = None, word: int = 0, known: Any = None) -> None:
+    def __init__(self, words: Words = (), parent: Context | None = None, word: int = 0, known: Any = None) -> None:
         self.words, self.parent, self.word, self.known = words, parent, word, known
 
 
-class Reader(abc.ABC):
-    """Predicts single words after contexts.
-
-    Attributes:
-        order: A word is predicted from the `order` - 1 words before it, or from all if None.
-    """
-
-    order: int | None
-
-    @functools.cached_property
-    def null(self) -> Context:
-        """The context without words."""
-        return self.root(begins_sentence=False)
-
-    @functools.cached_property
-    def begin(self) -> Context:
-        """The context at the beginning of a sentence."""
-        return self.root(begins_sentence=True)
-
-    @abc.abstractmethod
-    def root(self, begins_sentence: bool) -> Context:
-        """Returns `begin` or `null`."""
-
-    @abc.abstractmethod
-    def words(self, context: Context) -> Words:
-        """Returns the words of a context."""
-
-    @abc.abstractmethod
-    def after(self, context: Context, word: int) -> Context:
-        """Returns the context after one more word."""
-
-    @abc.abstractmethod
-    def score(self, context: Context, word: int) -> tuple[float, int]:
-        """Returns log10 P of a word after a context, and the length of the n-gram that predicts it."""
-
-    @abc.abstractmethod
-    def next_words(self, contexts: Sequence[Context]) -> np.ndarray:
-        """Returns log10 P of all words after each context, float32, S x V."""
-
-
-class NgramReader(Reader):
+class NgramReader:
     """A back-off model. Where no word was read, none is known, as in KenLM; `LanguageModel.next_word` pads instead.
 
     `words` of a context are as few as in KenLM's states: contexts of which no probability differs are equal. `known`
@@ -90,21 +55,18 @@ class NgramReader(Reader):
             unpredicted: Words that `next_words` gives probability zero, whatever the model says.
         """
         self.order: int = model.n
-        self._begin, self._unpredicted = begin, unpredicted
+        self._unpredicted = unpredicted
         self._table, self._size = model.table, model.table.vocabulary_size
         self._log_p = [(np.asarray(x) / LOG_10).astype(np.float32) for x in model.log_p]
         self._log_b = [(np.asarray(x) / LOG_10).astype(np.float32) for x in model.log_b]
         self._matters = [log_b != 0 for log_b in self._log_b]  # whether a context changes a probability
         for order, matters in enumerate(self._matters, start=2):
             matters[self._table.prefixes(order)] = True
-
-    def root(self, begins_sentence: bool) -> Context:
-        """See `Reader.root`."""
-        null = Context(known=([0], [0.0, 0.0]))
-        return functools.reduce(self.after, self._begin if begins_sentence else (), null)
+        self.null = Context(known=([0], [0.0, 0.0]))
+        self.begin = functools.reduce(self.after, begin, self.null)
 
     def words(self, context: Context) -> Words:
-        """See `Reader.words`."""
+        """Returns the words of a context."""
         self._look_up(context)
         return context.words
 
@@ -134,11 +96,11 @@ class NgramReader(Reader):
         return found if found < len(keys) and keys[found] == key else -1
 
     def after(self, context: Context, word: int) -> Context:
-        """See `Reader.after`."""
+        """Returns the context after one more word."""
         return Context(parent=context, word=word)
 
     def score(self, context: Context, word: int) -> tuple[float, int]:
-        """See `Reader.score`."""
+        """Returns log10 P of a word after a context, and the length of the n-gram that predicts it."""
         self._look_up(context)
         nodes, weights = context.known
         order = len(nodes)
@@ -147,7 +109,7 @@ class NgramReader(Reader):
         return float(self._log_p[order - 1][node]) + weights[order], order
 
     def next_words(self, contexts: Sequence[Context]) -> np.ndarray:
-        """See `Reader.next_words`."""
+        """Returns log10 P of all words after each context, float32, S x V."""
         for context in contexts:
             self._look_up(context)
         longest = max((len(context.known[0]) for context in contexts), default=1)
@@ -164,7 +126,7 @@ class NgramReader(Reader):
         return log_p_SxV
 
 
-class NetworkReader(Reader):
+class NetworkReader:
     """Any model by its `prefill`, `advance` and `predict`. `known` holds its state, and log10 P of all next words.
 
     So the first word after a context costs a forward pass, and all others nothing; contexts that are looked up
@@ -173,20 +135,18 @@ class NetworkReader(Reader):
 
     def __init__(self, model: LanguageModel, begin: Words = ()) -> None:
         """Takes a model, and the words before a sentence."""
-        self._model, self._begin, self.order = model, begin, model.n
-
-    def root(self, begins_sentence: bool) -> Context:
-        """See `Reader.root`."""
-        context = Context(self._begin if begins_sentence else ())
-        self._keep([context], self._model.prefill(np.array([context.words], np.int32)))
-        return context
+        self._model, self.order = model, model.n
+        self.null, self.begin = Context(), Context(begin)
 
     def words(self, context: Context) -> Words:
-        """See `Reader.words`."""
+        """See `NgramReader.words`."""
         return context.words
 
     def _look_up(self, contexts: Sequence[Context]) -> None:
         """Finds what is known of contexts, all at once."""
+        for root in (self.null, self.begin):
+            if root.known is None and root in contexts:
+                self._keep([root], self._model.prefill(np.array([root.words], np.int32)))
         pending = {context: context.parent for context in contexts if context.parent is not None}
         if not pending:
             return
@@ -205,22 +165,22 @@ class NetworkReader(Reader):
             context.parent = None
 
     def after(self, context: Context, word: int) -> Context:
-        """See `Reader.after`."""
+        """See `NgramReader.after`."""
         words = (*context.words, word)
         return Context(words if self.order is None else words[max(0, len(words) + 1 - self.order) :], context, word)
 
     def score(self, context: Context, word: int) -> tuple[float, int]:
-        """See `Reader.score`."""
+        """See `NgramReader.score`."""
         self._look_up([context])
         return float(context.known[1][word]), min(len(context.words) + 1, self.order or len(context.words) + 1)
 
     def next_words(self, contexts: Sequence[Context]) -> np.ndarray:
-        """See `Reader.next_words`."""
+        """See `NgramReader.next_words`."""
         self._look_up(contexts)
         return np.stack([context.known[1] for context in contexts])
 
 
-class MixtureReader(Reader):
+class MixtureReader:
     """The sum of the weighted probabilities of several readers. `known` holds a context of each."""
 
     def __init__(self, readers: Sequence[Reader], weights: Sequence[float], ids_MxV: np.ndarray) -> None:
@@ -235,30 +195,28 @@ class MixtureReader(Reader):
         with np.errstate(divide='ignore'):
             self._log_weights_M = np.log10(weights)
         orders = [reader.order for reader in readers if reader.order is not None]
-        self.order = max(orders) if len(orders) == len(readers) else None
-
-    def root(self, begins_sentence: bool) -> Context:
-        """See `Reader.root`."""
-        return Context(known=[reader.begin if begins_sentence else reader.null for reader in self._readers])
+        self.order: int | None = max(orders) if len(orders) == len(readers) else None
+        self.null: Context = Context(known=[reader.null for reader in readers])
+        self.begin: Context = Context(known=[reader.begin for reader in readers])
 
     def words(self, context: Context) -> Words:
-        """See `Reader.words`: those of each reader."""
+        """See `NgramReader.words`: those of each reader."""
         return tuple(reader.words(part) for reader, part in zip(self._readers, context.known))
 
     def after(self, context: Context, word: int) -> Context:
-        """See `Reader.after`."""
+        """See `NgramReader.after`."""
         ids_M = self._ids_MxV[:, word].tolist()
         return Context(known=[r.after(part, i) for r, part, i in zip(self._readers, context.known, ids_M)])
 
     def score(self, context: Context, word: int) -> tuple[float, int]:
-        """See `Reader.score`; the length is the largest."""
+        """See `NgramReader.score`; the length is the largest."""
         ids_M = self._ids_MxV[:, word].tolist()
         scores = [r.score(part, i) for r, part, i in zip(self._readers, context.known, ids_M)]
         log_p_M, lengths_M = zip(*scores)
         return float(_log10_sum(np.array(log_p_M) + self._log_weights_M)), max(lengths_M)
 
     def next_words(self, contexts: Sequence[Context]) -> np.ndarray:
-        """See `Reader.next_words`."""
+        """See `NgramReader.next_words`."""
         rows = [
             reader.next_words([context.known[m] for context in contexts])[:, self._ids_MxV[m]] + self._log_weights_M[m]
             for m, reader in enumerate(self._readers)
@@ -269,3 +227,6 @@ class MixtureReader(Reader):
 def _log10_sum(log10: np.ndarray) -> np.ndarray:
     """Returns log10 of the sum of the numbers with these decimal logarithms, over the first axis."""
     return np.logaddexp.reduce(log10 * LOG_10, axis=0) / LOG_10
+
+
+Reader = NgramReader | NetworkReader | MixtureReader

@@ -9,15 +9,8 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from nplm_jax.apps.surprisal.stimuli import (
-    COLUMN_NAMES,
-    ColumnNames,
-    Columns,
-    Place,
-    Stimuli,
-    from_columns,
-    from_sentences,
-)
+from nplm_jax.apps.surprisal import stimuli as stimuli_lib
+from nplm_jax.apps.surprisal.stimuli import COLUMN_NAMES, ColumnNames, Columns, Place, Stimuli
 from nplm_jax.data.formats import import_pyarrow
 from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.io import open_regular, read_lines, write_atomically
@@ -56,8 +49,8 @@ def read(path: pathlib.Path, names: ColumnNames = COLUMN_NAMES, sentence: str = 
     require(repeated is None, 'column', repeated, f'{path} has two of this name')
     columns = dict(zip(header, cells))
     if sentence:
-        return from_sentences(columns, sentence, str(path), names, place)[0]
-    return from_columns(columns, str(path), names, place)
+        return stimuli_lib.from_sentences(columns, sentence, str(path), names, place)[0]
+    return stimuli_lib.from_columns(columns, str(path), names, place)
 
 
 def _read_text(path: pathlib.Path) -> tuple[list[str], dict[int, list[str]]]:

@@ -77,10 +77,9 @@ def describe(vocabulary: Vocabulary, stimuli: Stimuli) -> str:
     tokenizer = vocabulary.tokenizer
     if not tokenizer.is_lossless:
         unknown = sum(not all(token in vocabulary.ids for token in vocabulary.tokenize(word)) for word in unspaced)
-        is_told = unknown > len(unspaced) / 2
-        return (
-            f'warning: {unknown:,} of {len(unspaced):,} words without blanks are unknown: {RECIPE}' if is_told else ''
-        )
+        if unknown <= len(unspaced) / 2:
+            return ''
+        return f'warning: {unknown:,} of {len(unspaced):,} words without blanks are unknown: {RECIPE}'
     joined, _ = find_joined(vocabulary, stimuli)
     words = [word.strip() if joins else f' {word.strip()}' for word, joins in zip(stimuli.words, joined)]
     cut = tokenizer.tokenize(words)

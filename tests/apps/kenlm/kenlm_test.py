@@ -380,7 +380,7 @@ def test_words_after_one_state_share_a_forward_pass_and_states_share_one(monkeyp
     monkeypatch.setattr(type(model), 'predict', lambda self, state: passes.append(1) or predict(self, state))
     reader = NetworkReader(model)
     contexts = [reader.after(reader.null, word) for word in range(5)]
-    assert len(passes) == 1
+    assert not passes
     reader.next_words(contexts)
     assert len(passes) == 2
     for context in contexts:
