@@ -22,7 +22,8 @@ NGRAMS: dict[str, Row] = {
 # What the paper calls a model, where it has it.
 _IN_PAPER = {'interpolated': 'Del. Int.', **dict.fromkeys(NGRAMS.keys() - {'interpolated'}, 'Kneser-Ney back-off')}
 
-# The training of the paper: one word an update, no dropout, b initialised with zeros, and no optimizer key of the row.
+# The training of the paper: one word per update, no dropout, b initialised with zeros. The other optimizer keys of a
+# row are reset to their defaults.
 PAPER_RECIPE: Row = {
     **{key: field.default for key, field in FIELDS.items() if key.startswith('optimizer.')},
     'optimizer.name': 'paper',
@@ -33,7 +34,7 @@ PAPER_RECIPE: Row = {
     'train.log_every': 10_000,
     'train.steps_per_execution': 1000,
 }
-# The best for an LSTM that makes twelve passes or more.
+# The best optimizer for an LSTM trained for twelve epochs or more.
 GRADIENT_DESCENT: Row = {
     'output.kind': 'nce',
     'optimizer.name': 'sgd',
@@ -42,7 +43,7 @@ GRADIENT_DESCENT: Row = {
     'optimizer.clip_norm': 0.25,
     'optimizer.decay': 3e-6,
 }
-# The best for an LSTM that makes a few passes: one second moment per row of C, Adam for the gates.
+# The best optimizer for an LSTM trained for a few epochs: one second moment per row of C, Adam for the gates.
 ROWWISE_ADAM: Row = {
     'output.kind': 'sampled',
     'optimizer.name': 'rowwise_adam',
@@ -154,7 +155,7 @@ def _tied_lstm(m: int, dropout: float, output_dropout: float, word_dropout: floa
     }
 
 
-# The best tied LSTM for so much time on 2 cores, for a million words.
+# For each training time on 2 cores, the best tied LSTM on a million words.
 MINUTES: dict[str, Row] = {
     'one_minute': {**_tied_lstm(200, 0.0, 0.0, 0.0, 500, 2), **ROWWISE_ADAM},
     'five_minutes': {**_tied_lstm(320, 0.3, 0.45, 0.0, 1000, 4), **ROWWISE_ADAM},
@@ -184,7 +185,7 @@ def paper(name: str, train: float, valid: float, test: float) -> Row:
 
 
 def ngrams_of_paper(perplexities: Mapping[str, tuple[float, float, float]]) -> dict[str, Row]:
-    """Returns NGRAMS, those that the paper has on a corpus with its perplexities of train, valid and test words."""
+    """Returns NGRAMS, with `paper.*` in the rows whose train, valid and test perplexity the paper has on a corpus."""
     in_paper = {row: paper(_IN_PAPER[row], *perplexities[row]) for row in NGRAMS.keys() & perplexities.keys()}
     return {row: {**keys, **in_paper.get(row, {})} for row, keys in NGRAMS.items()}
 
@@ -195,14 +196,14 @@ def get_config(
     """Returns the config of a row of a corpus: the defaults, then the keys of all rows, of the row and of its presets.
 
     Args:
-        corpus: The name of the config file, `brown`.
+        corpus: The name of the config file without .py, such as `brown`.
         row: The row and, after commas, its presets.
-        common: The keys of all rows.
+        common: The keys that all rows of the corpus share.
         rows: The keys of each row; '' is the row without a name.
-        presets: What may stand after a row, and its keys.
+        presets: The keys of each preset; presets follow a row after commas.
 
     Returns:
-        The config; its name is that of the corpus, of the row and of the presets.
+        The config; its name joins the corpus, the row and the presets by hyphens.
 
     Raises:
         BadInput: There is no such row or preset.

@@ -68,7 +68,7 @@ def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -
 
         run(command, program)
         if _DISTRIBUTED.value and multihost.is_primary():
-            _exit_code.append(0)  # it need not hear of the loss of a process that it waits for at its exit
+            _exit_code.append(0)  # the results are written: a process that is lost during its exit is no failure
     except BadInput as error:
         exit_with(2, str(error))
     except OSError as error:

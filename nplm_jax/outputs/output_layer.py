@@ -179,7 +179,7 @@ class SparseOutputLayer(OutputLayer):
 
 
 class ExactSparseLayer(SparseOutputLayer):
-    """A sparse output layer whose training loss is the exact mean NLL, from some rows that the target decides."""
+    """A sparse output layer whose training loss is the exact mean NLL. The targets alone decide which rows it reads."""
 
     @abc.abstractmethod
     def rows_of(self, targets_B: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -93,9 +93,10 @@ class Run:
 
     @property
     def text(self) -> str:
-        """What must agree for perplexities to be comparable: the recorded digest of words, vocabulary and splits.
+        """Identifies words, vocabulary and splits: perplexities of runs are comparable only where it is the same.
 
-        A run without one, which was imported without --vocabulary or is damaged, agrees with no other.
+        It is the digest in corpus.json. A run without one (imported without --vocabulary, or damaged) has its own path,
+        which no other run shares.
         """
         return str(self._corpus.get('sha256') or self.folder.resolve())
 

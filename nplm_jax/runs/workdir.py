@@ -306,7 +306,8 @@ def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, s
     Args:
         folder: The folder of the run.
         settings: The settings that name the inputs.
-        digests: Those of the inputs to compare. Of a missing file, whose digest is '', the copy is there.
+        digests: The digests of the inputs to compare, by key. A missing file, with the digest '', is not compared: the
+            run's folder holds a copy.
 
     Raises:
         BadInput: The run's record is damaged.
@@ -359,7 +360,7 @@ def check_inputs(settings: Settings, digests: Mapping[str, str]) -> None:
 
     Args:
         settings: The settings, which are those of all processes.
-        digests: Those of the inputs of this process.
+        digests: The digests of this process's inputs, by key.
 
     Raises:
         BadInput: This process reads another text or another file than the first one.

@@ -35,7 +35,7 @@ class Words(NamedTuple):
     first: int
 
 
-# Returns the words that an epoch predicts from an index on. It takes the epoch, the index and their number.
+# (epoch, first, size) -> the `size` words that the epoch predicts from index `first` on.
 WordSource: TypeAlias = Callable[[int, int, int], Words]
 
 
@@ -67,7 +67,7 @@ def make_word_source(settings: Settings, data: Dataset, body: Body, sharding: Me
 def _read_mapped(
     settings: Settings, data: Dataset, body: Body, sharding: MeshSharding, epoch: int, first: int, size: int
 ) -> Words:
-    """Reads the windows of `size` words from the file, one after the other; each process those of its devices.
+    """Reads the windows of `size` words from the mapped corpus; each process reads those of its own devices.
 
     The memory does not grow with the length of the corpus.
     """

@@ -175,7 +175,7 @@ def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
 
     Args:
         name: The beginning of error messages.
-        blocks: The blocks; an empty one is the end.
+        blocks: The blocks; an empty block marks the end.
 
     Raises:
         BadInput: The bytes are not UTF-8 or hold a NUL.

@@ -55,7 +55,7 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
 
 @contextlib.contextmanager
 def _without_script() -> Iterator[None]:
-    """Hides the caller's script from processes that start: they would run one that has no `if __name__` again."""
+    """Hides the caller's `__main__` from new processes, which would run a script without `if __name__` again."""
     script = sys.modules['__main__']
     sys.modules['__main__'] = types.ModuleType('__main__')
     try:
@@ -80,7 +80,7 @@ def _end_with_parent() -> None:
 
 
 def _apply(item: Any) -> Any:
-    """Returns the function of an item, in a helper process."""
+    """Applies `_function` to an item; runs in a helper process."""
     return _function(item)
 
 

@@ -1,4 +1,4 @@
-"""Zip files that a stranger may have written: damage is one line."""
+"""Zip files from untrusted sources; damage is reported in one line."""
 
 import contextlib
 import struct

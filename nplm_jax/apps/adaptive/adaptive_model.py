@@ -1,4 +1,4 @@
-"""What models that adapt have in common: each predicts a word from all words before it, and is made to score streams.
+"""Base class of models that adapt: they predict a word from all words before it, and are made to score streams.
 
 Dims: B contexts, N words of a context, V vocabulary.
 """
@@ -10,7 +10,7 @@ from nplm_jax.models.language_model import LanguageModel, check_contexts
 
 
 class AdaptiveModel(LanguageModel):
-    """A language model that defines `score_span`.
+    """A language model whose subclasses define `score_span`; `next_word` follows from it.
 
     Attributes:
         vocabulary_size: V.

@@ -40,7 +40,7 @@ def special_tokens(known: Collection[str]) -> dict[str, str]:
 
 
 def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.Tokenizer:
-    """Returns a tokenizer that cuts a text as ours does; of kind `whitespace`, one whose punctuation is split off.
+    """Returns a tokenizer that cuts a text as `ours` does; kind `whitespace` expects punctuation to be split off.
 
     It cannot know proper nouns: a text has to have <proper> in their place already.
 

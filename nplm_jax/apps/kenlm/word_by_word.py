@@ -1,9 +1,9 @@
 """Reads a model one word at a time, as a decoder does that keeps thousands of contexts and asks for single words.
 
 A context is immutable, and what is known of it is computed when it is first needed, and kept. Logarithms are decimal.
-A reader predicts single words after contexts: `null`, the context without words, `begin`, the context at the beginning
-of a sentence, and those that `after` makes of them. A word is predicted from the `order` - 1 words before it, or from
-all if `order` is None.
+A reader gives the probability of one word after a context. It starts from one of two contexts: `null`, without words,
+or `begin`, the beginning of a sentence; `after` appends a word to a context. A word is predicted from the `order` - 1
+words before it, or from all words if `order` is None.
 
 Dims: S contexts, V words.
 """

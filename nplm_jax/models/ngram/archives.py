@@ -70,7 +70,8 @@ def read(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
             data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8, offset=8 + size)
             return {name: _array(data, **entry) for name, entry in header.items()}, metadata
         except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
-            raise BadInput(f'{path}: damaged (its checksum is wrong); delete it to estimate the model again') from None
+            what = 'damaged (wrong checksum or malformed header)'
+            raise BadInput(f'{path}: {what}; delete it to estimate the model again') from None
 
 
 def _pack(header: Mapping[str, Any]) -> bytes:

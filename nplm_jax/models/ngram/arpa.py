@@ -233,7 +233,7 @@ def _without_unused_marks(model: BackoffModel, words: Sequence[str]) -> tuple[Ba
         begins = any(ngrams.start < ngrams.stop for ngrams in model.table.beginning_with(word)[1:])
         is_kept_V[word] = begins or any((longer % size == word).any() for longer in keys[1:])
     if not is_kept_V.all():
-        # One that goes takes the id of the word before it, which comes first and so keeps its numbers.
+        # A removed mark gets the id of the word before it, so `renumber` merges them and keeps the values of that word.
         model, words = renumber(model, np.cumsum(is_kept_V) - 1), [*itertools.compress(words, is_kept_V)]
     return model, Vocabulary(tuple(words), (0,) * len(words))
 

@@ -86,8 +86,8 @@ def renumber(model: BackoffModel, new_ids_V: np.ndarray) -> BackoffModel:
 
     Args:
         model: The model.
-        new_ids_V: The new id of each word, from 0 on without gaps. Words of one id become one word, with the numbers of
-            the first of them, and so do their n-grams.
+        new_ids_V: The new id of each word; the ids are 0, 1, ... without gaps. Words that share a new id are merged,
+            and so are their n-grams; a merged n-gram keeps log p and log b of the first one.
     """
     size, new_size = model.table.vocabulary_size, int(new_ids_V.max()) + 1
     nodes, keys, first = np.zeros(1, np.int64), [], []  # the new node of each n-gram; the old node of each new one
