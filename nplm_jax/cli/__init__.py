@@ -2,7 +2,7 @@
 
 import os
 
-_ACCELERATORS = ('/dev/nvidiactl', '/dev/kfd', '/dev/accel0', '/dev/vfio')  # of NVIDIA, AMD and Google
+_ACCELERATORS = ('/dev/nvidiactl', '/dev/dxg', '/dev/kfd', '/dev/accel0', '/dev/vfio')  # of NVIDIA, WSL, AMD and Google
 
 # XLA logs each compiled program that it loads from the cache as an error where LLVM avoids gathers (openxla/xla
 # #44565). The variable has to be set before JAX is imported, which sets '1'. With an accelerator, errors are logged.

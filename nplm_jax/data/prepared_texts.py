@@ -129,14 +129,16 @@ def _read(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> PreparedText |
         expected = [source['sha256'] for source in manifest['sources']]
         types = (folder / TYPES).read_bytes().decode().split('\n')
         tokenizer = registry.from_dict(manifest['tokenizer'], str(folder / MANIFEST))
-        type_ids_L = _map(folder / manifest['type_ids'])
-    except (BadInput, OSError, KeyError, TypeError):
+        type_ids_L, lengths = _map(folder / manifest['type_ids']), tuple(manifest['lengths'])
+        if len(type_ids_L) != sum(lengths):
+            return None
+    except (ValueError, OSError, KeyError, TypeError):  # BadInput is a ValueError
         return None
     for file, digest in zip(files, expected):
         if sha256(str(file), file) != digest:
             print(f'{file}: has changed; tokenizing it again', file=sys.stderr)
             return None
-    return PreparedText(WordStream(types, type_ids_L), tuple(manifest['lengths']), tokenizer)
+    return PreparedText(WordStream(types, type_ids_L), lengths, tokenizer)
 
 
 @contextlib.contextmanager

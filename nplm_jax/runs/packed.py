@@ -108,7 +108,11 @@ def _extract(archive: zipfile.ZipFile, folder: pathlib.Path) -> None:
     """Unpacks the members into a new folder, all or none of them."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-        archive.extractall(new := pathlib.Path(temporary) / folder.name)
+        new = pathlib.Path(temporary) / folder.name
+        for name in archive.namelist():
+            (new / name).parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(name) as member, open_atomically(new / name) as out:  # flushed to the disk
+                shutil.copyfileobj(member, out)
         try:
             new.rename(folder)
         except OSError:

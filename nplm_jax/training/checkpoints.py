@@ -1,10 +1,13 @@
 """Checkpoints by Orbax; no other module imports Orbax."""
 
+import contextlib
 import functools
 import gc
 import json
 import logging as python_logging
+import os
 import pathlib
+import stat
 import sys
 import threading
 import time
@@ -45,7 +48,11 @@ class CheckpointStore:
         Args:
             folder: The folder of the checkpoints; created unless it exists.
             read_only: Whether to change nothing in the folder, so that a run that is training can be read.
+
+        Raises:
+            BadInput: The folder holds a link or a pipe.
         """
+        _check_files(folder)
         folder = folder.absolute()  # Orbax fails on a relative path, and only in a background thread
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
@@ -251,3 +258,14 @@ def _checksum(tree: Any, progress: dict[str, Any]) -> int:
         total = zlib.crc32(f'{name}{array.dtype}{array.shape}'.encode(), total)
         total = zlib.crc32(array.data, total)
     return total
+
+
+def _check_files(folder: pathlib.Path) -> None:
+    """Raises BadInput for anything but files and folders: Orbax would wait for a pipe and follow a link."""
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = pathlib.Path(parent, name)
+            with contextlib.suppress(FileNotFoundError):  # a run that is training deletes old checkpoints
+                mode = path.lstat().st_mode
+                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                    raise BadInput(f'{path}: is a link or a pipe; checkpoints are files and folders')

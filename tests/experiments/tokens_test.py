@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from configs import rows
 from experiments.tokens import study, table, texts
 from experiments.tokens.study import Run
 from nplm_jax.data import corpora
@@ -23,7 +24,8 @@ def small(tmp_path, monkeypatch):
         chosen = generator.choice(words, size, p=np.arange(35, 0, -1) / 630)
         paragraphs = [['<p>', *part.tolist()] for part in np.array_split(chosen, 30)]
         (folder / f'{split}.txt').write_text(texts.to_text([word for part in paragraphs for word in part]))
-    monkeypatch.setitem(study.MINUTES, 'one_minute', (8, 0.0, 0.0, 0.0, 10, 2))
+    little = {'model.m': 8, 'model.h': 8, 'output.samples': 10}
+    monkeypatch.setitem(rows.MINUTES, 'one_minute', {**rows.MINUTES['one_minute'], **little})
     monkeypatch.setitem(study.SYSTEMS[study.WORDS], 'corpus.max_vocabulary', 30)
     monkeypatch.setitem(study.SYSTEMS['bpe_2048'], 'corpus.pieces', 300)
     return tmp_path

@@ -129,7 +129,7 @@ def test_a_full_disk_is_called_one(valid, tmp_path, cache, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(zipfile.ZipFile, 'extractall', full)
+    monkeypatch.setattr('shutil.copyfileobj', full)
     message = refused('score', str(tmp_path / 'model.nplm'))
     assert f'cannot be unpacked into {cache}' in message and message.endswith('(No space left on device)')
     assert not list(cache.glob('*/*'))

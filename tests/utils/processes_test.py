@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from helpers import ROOT
 
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.processes import map_in_processes
@@ -44,7 +45,8 @@ def test_a_script_that_starts_processes_runs_once(tmp_path):
         'from nplm_jax.utils.processes import map_in_processes\n'
         'print(list(map_in_processes(operator.neg, range(3), 2)))\n'
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    env = {**os.environ, 'PYTHONPATH': str(ROOT)}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100, env=env)
     assert (done.stdout, done.stderr) == ('[0, -1, -2]\n', '')
 
 

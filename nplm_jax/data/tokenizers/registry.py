@@ -60,7 +60,10 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
     if values.get('format') != FORMAT:
         raise BadInput(f'{name}: format {values.get("format")!r}, this version reads {FORMAT}')
     kind = str(values.get('kind'))
-    made = tokenizer_class(kind)
+    try:
+        made = tokenizer_class(kind)
+    except BadInput as error:
+        raise BadInput(f'{name}: {error}') from None
     defaults = {field.name: field.default for field in dataclasses.fields(made)}
     rules: dict[str, Any] = {key: value for key, value in values.items() if key != 'format'}
     for key, value in rules.items():
