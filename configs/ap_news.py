@@ -32,11 +32,11 @@ _CORPUS: rows.Row = {
     'corpus.train': 13_994_528.0,
     'corpus.valid': 963_138.0,
 }
-_NETWORK: rows.Row = {**rows.TABLE2_NETWORK, **rows.paper('MLP10, mixed with the trigram', *PAPER['mlp10'])}
+_NAMES = {'mlp10': 'MLP10, mixed with the trigram'}
+_TABLE2 = rows.with_paper({'mlp10': rows.TABLE2_NETWORK, **rows.NGRAMS}, _NAMES, PAPER)
 _ROWS = {
-    'mlp10': _NETWORK,
-    **rows.ngrams_of_paper(PAPER),
-    'mlp10,paper': {**_NETWORK, **rows.PAPER_RECIPE, 'optimizer.paper.decay': 1e-5},
+    **_TABLE2,
+    'mlp10,paper': {**_TABLE2['mlp10'], **rows.PAPER_RECIPE, 'optimizer.paper.decay': 1e-5},
     **rows.NETWORKS,
 }
 

@@ -53,7 +53,7 @@ def _network(n: int, h: int, m: int, direct: bool) -> rows.Row:
     }
 
 
-# Table 1 of the paper: n, h, m, direct connections; then its train, valid and test perplexity.
+# Table 1 of the paper: n, h, m, direct connections.
 NETWORKS = {
     'mlp1': _network(5, 50, 60, True),
     'mlp3': _network(5, 0, 60, True),
@@ -93,19 +93,17 @@ _CLASSES = {
 }
 
 
-def _name_in_paper(row: str, keys: rows.Row) -> str:
-    if row in _CLASSES:
-        return 'class-based back-off'
+def _describe_network(row: str, keys: rows.Row) -> str:
     direct = 'direct' if keys['model.direct'] else 'no direct'
     return f'{row.upper()}: n={keys["model.n"]} h={keys["model.h"]} m={keys["model.m"]}, {direct}'
 
 
-# The rows of the paper's table, and three of modified Kneser-Ney.
-ROWS = {
-    **{row: {**keys, **rows.paper(_name_in_paper(row, keys), *PAPER[row])} for row, keys in NETWORKS.items()},
-    **rows.ngrams_of_paper(PAPER),
-    **{row: {**keys, **rows.paper(_name_in_paper(row, keys), *PAPER[row])} for row, keys in _CLASSES.items()},
+_NAMES = {
+    **{row: _describe_network(row, keys) for row, keys in NETWORKS.items()},
+    **dict.fromkeys(_CLASSES, 'class-based back-off'),
 }
+# The rows of the paper's table, and three of modified Kneser-Ney.
+ROWS = rows.with_paper({**NETWORKS, **rows.NGRAMS, **_CLASSES}, _NAMES, PAPER)
 
 
 def _recurrent(family: str, m: int, h: int, epochs: int, learning_rate: float) -> rows.Row:

@@ -19,8 +19,8 @@ NGRAMS: dict[str, Row] = {
         for n in (3, 4, 5)
     },
 }
-# What the paper calls a model, where it has it.
-_IN_PAPER = {'interpolated': 'Del. Int.', **dict.fromkeys(NGRAMS.keys() - {'interpolated'}, 'Kneser-Ney back-off')}
+# What the paper calls them.
+_NGRAMS_IN_PAPER = {**dict.fromkeys(NGRAMS, 'Kneser-Ney back-off'), 'interpolated': 'Del. Int.'}
 
 # The training of the paper: one word per update, no dropout, b initialised with zeros. The other optimizer keys of a
 # row are reset to their defaults.
@@ -170,24 +170,21 @@ MINUTES: dict[str, Row] = {
 }
 
 
-def paper(name: str, train: float, valid: float, test: float) -> Row:
-    """Returns the keys of a row of the paper's tables: its name and perplexities, which are of all words.
+def with_paper(
+    rows: Mapping[str, Row], names: Mapping[str, str], perplexities: Mapping[str, tuple[float, float, float]]
+) -> dict[str, Row]:
+    """Returns rows, with `paper.*` in those whose perplexities the paper prints; these are of all words.
 
     Args:
-        name: What the paper calls the model.
-        train: Perplexity of the training words; 0 where the paper prints none.
-        valid: Perplexity of the validation words.
-        test: Perplexity of the test words.
+        rows: The keys of each row.
+        names: What the paper calls the model of a row, beside those of NGRAMS.
+        perplexities: The paper's perplexity of the train (0: not printed), validation and test words, by row.
     """
-    return {
-        'eval.train_words': 0, 'paper.row': name, 'paper.train': train, 'paper.valid': valid, 'paper.test': test
-    }  # fmt: skip
-
-
-def ngrams_of_paper(perplexities: Mapping[str, tuple[float, float, float]]) -> dict[str, Row]:
-    """Returns NGRAMS, with `paper.*` in the rows whose train, valid and test perplexity the paper has on a corpus."""
-    in_paper = {row: paper(_IN_PAPER[row], *perplexities[row]) for row in NGRAMS.keys() & perplexities.keys()}
-    return {row: {**keys, **in_paper.get(row, {})} for row, keys in NGRAMS.items()}
+    made = dict(rows)
+    for row in rows.keys() & perplexities.keys():
+        figures = dict(zip(('paper.train', 'paper.valid', 'paper.test'), perplexities[row]))
+        made[row] = {**rows[row], 'eval.train_words': 0, 'paper.row': {**_NGRAMS_IN_PAPER, **names}[row], **figures}
+    return made
 
 
 def get_config(

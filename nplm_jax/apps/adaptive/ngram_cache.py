@@ -40,8 +40,10 @@ class NgramCache(AdaptiveModel):
 
         def count(t: int, amount: int) -> None:
             for context in self._contexts(words, t):
-                ngrams[*context, words[t]] += amount
-                contexts[context] += amount
+                for counter, key in ((ngrams, (*context, words[t])), (contexts, context)):
+                    counter[key] += amount
+                    if not counter[key]:
+                        del counter[key]  # so that the memory does not grow with the text
 
         for t, word in enumerate(words):
             for context in self._contexts(words, t):

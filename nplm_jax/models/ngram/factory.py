@@ -133,7 +133,7 @@ def _build_class_ngram(settings: Settings, data: Dataset, folder: pathlib.Path) 
 NGRAM_MODELS: dict[str, NgramModel] = {
     'maximum_likelihood': NgramModel(lambda *run: add_delta(_counts(*run))),
     'add_delta': NgramModel(
-        lambda settings, *run: add_delta(_counts(settings, *run), settings.ngram.delta),
+        lambda settings, data, folder: add_delta(_counts(settings, data, folder), settings.ngram.delta),
         frozenset({'model.n', 'ngram.delta', 'ngram.bits'}),
     ),
     'backoff': NgramModel(lambda *run: unsmoothed_backoff(_counts(*run)), reads_lines=True),
@@ -143,8 +143,8 @@ NGRAM_MODELS: dict[str, NgramModel] = {
         is_backoff=False,
     ),
     'kneser_ney': NgramModel(
-        lambda settings, *run: kneser_ney.fit_backoff(
-            _counts(settings, *run), prune_entropy=settings.ngram.prune_entropy
+        lambda settings, data, folder: kneser_ney.fit_backoff(
+            _counts(settings, data, folder), prune_entropy=settings.ngram.prune_entropy
         ),
         frozenset({'model.n', 'ngram.prune_entropy', 'ngram.bits'}),
         reads_lines=True,
