@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from nplm_jax.models.language_model import LanguageModel
     from nplm_jax.models.network import Network
     from nplm_jax.models.open_vocabulary import OpenVocabulary
+    from nplm_jax.parts import override
     from nplm_jax.runs import spelling
     from nplm_jax.runs.command_line import load_config
     from nplm_jax.runs.experiment import load_settings, train
-    from nplm_jax.runs.keys import override
     from nplm_jax.runs.loading import load, load_dataset
 else:  # hidden from type checkers, for which every misspelled name would have a type else
 
@@ -84,7 +84,7 @@ _MODULES = {  # where each name is defined, or for a module the subpackage that 
     'mixture': 'models',
     'neighbours': 'apps.features.embeddings',
     'nplm': 'models',
-    'override': 'runs.keys',
+    'override': 'parts',
     'perplexity': 'inference.perplexity',
     'sample': 'inference.generation',
     'spelling': 'runs',

@@ -1,33 +1,45 @@
 """Every key of an experiment: its type, what is allowed, its default and its meaning, once, on a dataclass field.
 
-`configs/`, the reference in docs/, `--print_config` and the messages about wrong values are made from these fields. The
-defaults are the network of the paper's kind that is best on Brown after about ten minutes on 2 CPU cores. Registries
-check the names that they know (`model.family`, `output.kind`); `runs.experiment.load_settings` makes all checks.
+Here are the keys that belong to no part of a run. Those of the networks, output layers, optimizers and other parts are
+the fields of the parts (`nplm_jax.parts`). KEYS_FILE lists them, so that `--help`, `--print_config` and the messages
+about wrong values need no JAX; `python -m nplm_jax.parts` writes it.
+
+The defaults are the network of the paper's kind that is best on Brown after about ten minutes on 2 CPU cores.
 """
 
 import dataclasses
+import json
 import math
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from ml_collections import ConfigDict
 
-from nplm_jax.utils.checked_fields import Check, OptionsOf, at_least, build, flatten, key, list_fields
+from nplm_jax.utils import plugins
+from nplm_jax.utils.checked_fields import (
+    Check,
+    Count,
+    CountOrZero,
+    NonNegative,
+    Options,
+    Range,
+    Share,
+    at_least,
+    build,
+    flatten,
+    key,
+    list_fields,
+)
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.plugins import IMPORT_PATH, NoOptions, allow, is_module, is_path, module_of
+from nplm_jax.utils.plugins import allow, is_module, is_path, module_of
 
 MIN_PIECES = 300  # of corpus.pieces: the 256 bytes, the special tokens and some pieces
 FORMAT = 1  # version of the layout of a run's folder, recorded in its config.json
+KEYS_FILE = pathlib.Path(__file__).with_name('keys.json')
+READS: dict[str, dict[str, list[str]]]  # the keys that each part reads, by the key that chooses it and by its name
+_PART_KEYS, READS = json.loads(KEYS_FILE.read_text()).values()
 
-Precision = Literal['float32', 'bfloat16', 'auto']
-Count = Annotated[int, at_least(1)]
-CountOrZero = Annotated[int, at_least(0)]
-NonNegative = Annotated[float, at_least(0)]
-Positive = Annotated[float, Check('must be above 0 and finite', lambda value: math.isfinite(value) and value > 0)]
-Share = Annotated[float, Check('must be at least 0 and below 1', lambda value: 0 <= value < 1)]
-ShareOrDefault = Annotated[
-    float, Check('must be -1 (as dropout), or at least 0 and below 1', lambda value: value == -1 or 0 <= value < 1)
-]
 SplitSize = Annotated[
     float,
     Check(
@@ -46,15 +58,6 @@ NumDevices = Annotated[
     int, Check('must be -1 (all remaining devices) or 1 or more', lambda value: value == -1 or value >= 1)
 ]
 MaxVocabulary = Annotated[int, Check('must be 0 (no limit) or 3 or more', lambda value: value == 0 or value >= 3)]
-OPTIMIZERS = ('sgd', 'adam', 'rowwise_adam', 'adagrad', 'paper')
-OptimizerName = Annotated[
-    str,
-    Check(
-        f'must be one of {", ".join(OPTIMIZERS)}, or {IMPORT_PATH}',
-        lambda value: value in OPTIMIZERS or is_path(value),
-        OPTIMIZERS,
-    ),
-]
 Name = Annotated[
     str,
     Check(
@@ -62,6 +65,52 @@ Name = Annotated[
         lambda value: value not in ('', '.', '..') and '/' not in value and value.isprintable(),
     ),
 ]
+_SUMMARIES = {
+    'model': 'which model, and its shape.',
+    'recurrent': 'how a network over streams is regularised (Merity et al., 2018).',
+    'mogrifier': 'the Mogrifier LSTM (Melis et al., 2020), which also reads `recurrent.*`.',
+    'residual': 'the window network with residual layers (Sun and Iyyer, 2021).',
+    'ngram': 'options of some count-based models.',
+    'output': 'how training computes the loss over all |V| words; evaluation is exact and in float32.',
+    'optimizer': 'how a network is trained.',
+    'optimizer.paper': 'the rate per word, epsilon_t = epsilon_0 / (1 + r t), t in words (sections 2.1 and 4.2).',
+}
+_TYPES = {kind.__name__: kind for kind in (bool, int, float, str)}
+
+
+def _section(prefix: str) -> Any:
+    """Returns a section of the keys of parts with its defaults: an instance of a dataclass that is made here."""
+    start = f'{prefix}.'
+    entries = {name.removeprefix(start): entry for name, entry in _PART_KEYS.items() if name.startswith(start)}
+    fields: list[Any] = [(name, *_field(entry)) for name, entry in entries.items() if '.' not in name]
+    for inner in dict.fromkeys(name.partition('.')[0] for name in entries if '.' in name):
+        fields.append((inner, Any, dataclasses.field(default=_section(f'{prefix}.{inner}'))))
+    fields += [(name.rpartition('.')[2], Any, Options()) for name in PLUGINS if name.rpartition('.')[0] == prefix]
+    summary = {'__doc__': f'`{prefix}.*`: {_SUMMARIES[prefix]}'}
+    return dataclasses.make_dataclass(f'{prefix.title()}Settings', fields, frozen=True, namespace=summary)()
+
+
+def _field(entry: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Returns the type and the field of a key in KEYS_FILE."""
+    if 'choices' in entry:
+        kind: Any = Literal[tuple(entry['choices'])]
+    else:
+        kind = _TYPES[entry['type']]
+        kind = Annotated[kind, Range(**entry['range'])] if 'range' in entry else kind
+    return kind, key(entry['default'], entry['meaning'])
+
+
+# The keys that an import path can be the value of, by the section of the plug-in's options.
+PLUGINS = {
+    'corpus.options': 'corpus.name',
+    'corpus.token_options': 'corpus.tokens',
+    'model.options': 'model.family',
+    'output.options': 'output.kind',
+    'optimizer.options': 'optimizer.name',
+    'optimizer.schedule_options': 'optimizer.schedule',
+}
+PLUGIN_KEYS = tuple(PLUGINS.values())
+LOADED_PLUGINS = ('model.family', 'output.kind', 'corpus.tokens')  # keys of the plug-ins that a trained model needs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,189 +178,8 @@ class CorpusSettings:
     test: SplitSizeOrRest = key(
         0.0, 'test set, which follows the validation set, in the same unit; 0: the rest of the stream, as in the paper'
     )
-    options: Annotated[Any, OptionsOf('name', is_class=False)] = NoOptions()
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelSettings:
-    """`model.*`: which model, and its shape."""
-
-    family: str = key(
-        'nplm',
-        "the paper's network: nplm. Other networks that see only the last words: "
-        'residual | window_lstm. Recurrent networks: rnn | gru | lstm | mogrifier. Count-based models (section 4.1): '
-        'interpolated | kneser_ney | modified_kneser_ney | classes | maximum_likelihood | add_delta | backoff (which '
-        'uses the shorter context where the longer one was never seen). Or an import path, package.module:Name',
-    )
-    n: Annotated[int, at_least(2)] = key(
-        6, 'order: the n-1 previous words predict a word; recurrent networks do not read it; the paper: 3 and 5'
-    )
-    m: Count = key(100, 'features per word; the paper: 30 and 60')
-    h: CountOrZero = key(200, 'hidden units, 0 for no hidden layer; the paper: 0, 50 and 100')
-    direct: bool = key(False, 'direct connections W from the features to the output; the paper: both')
-    unigram_bias: bool = key(
-        True, 'initialise b with the log-frequencies of the training words; the paper does not say'
-    )
-    dropout: Share = key(0.25, 'probability with which training zeroes a feature or a hidden unit; the paper: 0')
-    layers: Count = key(1, 'number of layers')
-    tied: bool = key(False, 'use C as the output matrix U too')
-    output_dropout: ShareOrDefault = key(
-        -1.0, 'dropout of the features that the output matrix multiplies; -1: the value of model.dropout'
-    )
-    word_dropout: Share = key(0.0, 'probability with which training zeroes all features of a word')
-    variational: bool = key(False, 'use one dropout mask for all words of a stream in an update')
-    precision: Precision = key(
-        'auto', 'of the matrix products before the output layer, in training; values as of output.precision'
-    )
-    options: Annotated[Any, OptionsOf('family', is_class=True)] = NoOptions()
-
-
-@dataclasses.dataclass(frozen=True)
-class RecurrentSettings:
-    """`recurrent.*`: how a network over streams is regularised (Merity et al., 2018)."""
-
-    weight_dropout: Share = key(0.0, 'probability with which an update zeroes a recurrent (state-to-state) weight')
-    activation_penalty: NonNegative = key(
-        0.0, "coefficient of the mean square of the last layer's output, after dropout"
-    )
-    slowness_penalty: NonNegative = key(
-        0.0, "coefficient of the mean square of the change of the last layer's output from word to word"
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class MogrifierSettings:
-    """`mogrifier.*`: the Mogrifier LSTM (Melis et al., 2020), which also reads `recurrent.*`."""
-
-    rounds: Annotated[int, Check('must be at least 1 and at most 16', lambda value: 1 <= value <= 16)] = key(
-        5, 'rounds in which the input and the state gate each other before each word'
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class ResidualSettings:
-    """`residual.*`: the window network with residual layers (Sun and Iyyer, 2021)."""
-
-    averages: Annotated[int, Check('must be at least 0 and at most 16', lambda value: 0 <= value <= 16)] = key(
-        3,
-        'number of sums over older words: the n-1 before the window, the 2(n-1) before those, ...; each sum is '
-        'divided by sqrt(its number of words)',
-    )
-    expansion: Count = key(2, 'hidden units inside a layer, as a multiple of h')
-
-
-@dataclasses.dataclass(frozen=True)
-class NgramSettings:
-    """`ngram.*`: options of some count-based models."""
-
-    delta: Annotated[float, Check('must be at least 0 and at most 1e6', lambda value: 0 <= value <= 1e6)] = key(
-        0.1, 'of add_delta: the number that is added to every count'
-    )
-    classes: Count = key(500, 'of classes: number of word classes; the paper: 150 to 2000')
-    prune: str = key(
-        '0',
-        'of modified_kneser_ney, as lmplz --prune: for each order from 1 on, n-grams of at most this count are dropped '
-        "(the first is 0); the last number holds for all higher orders: '0 0 1' drops n-grams of order 3 or more that "
-        'occur once',
-    )
-    prune_entropy: Share = key(
-        0.0,
-        'of kneser_ney and modified_kneser_ney, as ngram -prune of SRILM: n-grams are dropped whose removal raises the '
-        'perplexity by a smaller share than this (Stolcke, 1998); 1e-7 leaves a quarter of a 5-gram of Brown; 0: off',
-    )
-    bits: Annotated[int, Check('must be 0 (64-bit numbers), 8 or 16', lambda value: value in (0, 8, 16))] = key(
-        0,
-        'of back-off models: 8 or 16 bits for each log p above order 1, and 32 for each back-off weight, such that the '
-        'probabilities sum to one; 0: 64 bits for each',
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class OutputSettings:
-    """`output.*`: how training computes the loss over all |V| words; evaluation is exact and in float32."""
-
-    kind: str = key(
-        'full',
-        'full | sampled (importance sampling, section 5.2) | nce (noise-contrastive estimation) | two_level (predicts '
-        'the class of the word, then the word in the class) | tree (a binary decision at each node above the word) | '
-        'an import path',
-    )
-    precision: Precision = key(
-        'auto',
-        'of full, sampled and nce: matrix products over |V| in float32 | bfloat16 | auto (bfloat16 where the processor '
-        'or the accelerator has instructions for it); sums and parameters stay float32',
-    )
-    block_size: Count = key(256, 'of full: number of examples whose |V| scores are in memory at once; 1024 suits a GPU')
-    samples: Count = key(
-        1000,
-        'of sampled and nce: number of distinct words that are drawn per update and shared by all examples of the '
-        'batch; at most |V|',
-    )
-    proposal: Literal['unigram', 'log_uniform'] = key(
-        'unigram',
-        'of sampled and nce: the distribution of the drawn words: unigram (by training count) | log_uniform (by rank)',
-    )
-    num_shortlist: CountOrZero = key(
-        1000, 'of two_level: number of the most frequent words, each of which is a class of its own'
-    )
-    classes: Count = key(
-        500, 'of two_level: largest number of classes of the other words; these classes have equal sizes'
-    )
-    tree: str = key('huffman', 'of tree: huffman | random | a file with lines `word<TAB>code`, codes of 0 and 1')
-    options: Annotated[Any, OptionsOf('kind', is_class=True)] = NoOptions()
-
-
-@dataclasses.dataclass(frozen=True)
-class PaperOptimizerSettings:
-    """`optimizer.paper.*`: the rate per word, epsilon_t = epsilon_0 / (1 + r t), t in words (sections 2.1 and 4.2)."""
-
-    epsilon_0: Positive = key(1e-3, 'the paper: 1e-3')
-    r: NonNegative = key(1e-8, 'the paper: 1e-8')
-    decay: NonNegative = key(1e-4, 'the paper: 1e-4 on Brown, 1e-5 on AP News')
-
-
-@dataclasses.dataclass(frozen=True)
-class OptimizerSettings:
-    """`optimizer.*`: how a network is trained."""
-
-    name: OptimizerName = key(
-        'sgd',
-        'sgd | adam | adagrad | rowwise_adam (Adam, but each row of C, U, W and b has one second moment and no '
-        'momentum, so that an update touches few rows unless output.kind is full) | paper (section 2.1). The gradient '
-        'is the mean over a batch; with paper it is the sum',
-    )
-    learning_rate: Positive = key(
-        2.0, 'not of paper: the peak rate; with sgd, a batch half as large needs a rate half as large'
-    )
-    schedule: Literal['constant', 'linear', 'cosine'] = key(
-        'cosine', 'not of paper: constant | linear | cosine (both fall to zero over all epochs)'
-    )
-    warmup: CountOrZero = key(0, 'not of paper: number of updates of linear warm-up')
-    momentum: Share = key(0.0, 'of sgd: the decay of the momentum; 0: none')
-    tables: Literal['rowwise_adam', 'same'] = key(
-        'rowwise_adam',
-        'of an import path: what updates C, U, W and b: rowwise_adam (the named optimizer updates the hidden matrices, '
-        'Adam the other vectors) | same (the named optimizer updates all parameters)',
-    )
-    table_rate: Positive = key(1.0, 'not of paper: the rate of C, U, W and b, as a multiple of learning_rate')
-    row_adaptivity: Annotated[float, Check('must be at least 0 and at most 1', lambda value: 0 <= value <= 1)] = key(
-        1.0,
-        'of rowwise_adam, as name or as optimizer.tables: 1: each row has its own second moment; 0: all rows of a '
-        'parameter share one; between: a geometric mean of both. Below 1 the rows of rare words move less',
-    )
-    clip_norm: NonNegative = key(0.0, 'not of paper: largest norm of all gradients together; 0: no limit')
-    decay: NonNegative = key(
-        1e-5,
-        'not of paper: R(theta) = decay/2 |theta|^2 over C, H, U, W. With rowwise_adam and import paths it is '
-        'decoupled, as in AdamW: each update multiplies these weights by 1 - rate * decay',
-    )
-    paper: PaperOptimizerSettings = PaperOptimizerSettings()
-    options: Annotated[Any, OptionsOf('name', is_class=False)] = NoOptions()
-
-    @property
-    def weight_decay(self) -> float:
-        """The decay in force: the paper's under optimizer.name=paper."""
-        return self.paper.decay if self.name == 'paper' else self.decay
+    options: Options = Options()
+    token_options: Options = Options()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -403,13 +271,13 @@ class Settings:
         1, 'random seed of the initial parameters, the order of the words, dropout and sampled words'
     )
     corpus: CorpusSettings = CorpusSettings()
-    model: ModelSettings = ModelSettings()
-    recurrent: RecurrentSettings = RecurrentSettings()
-    mogrifier: MogrifierSettings = MogrifierSettings()
-    residual: ResidualSettings = ResidualSettings()
-    ngram: NgramSettings = NgramSettings()
-    output: OutputSettings = OutputSettings()
-    optimizer: OptimizerSettings = OptimizerSettings()
+    model: Any = _section('model')
+    recurrent: Any = _section('recurrent')
+    mogrifier: Any = _section('mogrifier')
+    residual: Any = _section('residual')
+    ngram: Any = _section('ngram')
+    output: Any = _section('output')
+    optimizer: Any = _section('optimizer')
     train: TrainSettings = TrainSettings()
     eval: EvalSettings = EvalSettings()
     parallel: ParallelSettings = ParallelSettings()
@@ -417,17 +285,21 @@ class Settings:
 
 
 # What runs did that were recorded before the key existed.
-_ADDED = {'corpus.context': 'stream', 'corpus.test': 0.0}
+_ADDED = {'corpus.context': 'stream', 'corpus.test': 0.0, 'optimizer.cooldown': 0.2}
 FIELDS = dict(list_fields(Settings))  # by flattened key: {'model.h': ...}
-LOADED_PLUGINS = ('model.family', 'output.kind', 'corpus.tokens')  # keys of the plug-ins that a trained model needs
-PLUGIN_KEYS = (*LOADED_PLUGINS, 'optimizer.name', 'corpus.name')  # keys that an import path can be the value of
-PLUGINS = tuple(f.name for f in dataclasses.fields(Settings) if hasattr(f.default, 'options'))  # sections with plug-ins
 
 
 def is_option(name: str) -> bool:
     """Returns whether a flattened key names an option of a plug-in, such as `model.options.width`."""
-    section, *rest = name.split('.')
-    return section in PLUGINS and len(rest) == 2 and rest[0] == 'options'
+    return name.rpartition('.')[0] in PLUGINS
+
+
+def value_of(settings: Settings, name: str) -> Any:
+    """Returns the value of a flattened key, of an option, or of a section."""
+    value: Any = settings
+    for part in name.split('.'):
+        value = value[part] if isinstance(value, Mapping) else getattr(value, part)
+    return value
 
 
 def default_config() -> ConfigDict:
@@ -436,8 +308,9 @@ def default_config() -> ConfigDict:
     The options of plug-ins are not locked; `from_config` checks them.
     """
     config = ConfigDict(to_dict(Settings())).lock()
-    for section in PLUGINS:
-        config[section].options.unlock()
+    for name in PLUGINS:
+        section, _, options = name.partition('.')
+        config[section][options].unlock()
     return config
 
 
@@ -449,14 +322,38 @@ def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
             user's: the modules of its plug-ins count as named, and are imported. `from_record` reads those of others.
 
     Returns:
-        The settings. `runs.experiment.load_settings` checks them against the registries as well.
+        The settings. `runs.experiment.load_settings` also makes the parts of them.
 
     Raises:
         BadInput: A key is unknown, or has a wrong type or an impossible value.
     """
     flat = flatten(config)
     _allow_plugins(flat)
-    return build(Settings, flat)
+    return _build(flat)
+
+
+def _build(flat: Mapping[str, Any]) -> Settings:
+    """Returns the settings; the options of the plug-ins that the user named are checked."""
+    return build(Settings, flat, option_classes(flat))
+
+
+def option_classes(flat: Mapping[str, Any]) -> dict[str, type]:
+    """Returns the dataclass of the options of each plug-in whose module the user named, by the key of their section.
+
+    Args:
+        flat: Values by flattened key.
+
+    Raises:
+        BadInput: A plug-in cannot be imported or is of another kind.
+    """
+    options: dict[str, type] = {}
+    for section, chooser in PLUGINS.items():
+        path = flat.get(chooser, FIELDS[chooser].default)
+        if not (isinstance(path, str) and is_path(path)):
+            options[section] = plugins.NoOptions
+        elif plugins.is_allowed(path):
+            options[section] = plugins.options_class(chooser, path, section, FIELDS)
+    return options
 
 
 def _allow_plugins(flat: Mapping[str, Any]) -> None:
@@ -467,8 +364,8 @@ def _allow_plugins(flat: Mapping[str, Any]) -> None:
 
 def plugin_modules(settings: Settings, keys: Sequence[str] = PLUGIN_KEYS) -> list[str]:
     """Returns the modules of a config's plug-ins, of those that some keys name."""
-    flat = to_flat(settings)
-    return list(dict.fromkeys(module_of(flat[key]) for key in keys if is_path(flat[key])))
+    paths = [value_of(settings, key) for key in keys]
+    return list(dict.fromkeys(module_of(path) for path in paths if is_path(path)))
 
 
 def to_dict(settings: Settings) -> dict[str, Any]:
@@ -498,7 +395,7 @@ def from_record(record: Mapping[str, Any]) -> Settings:
     flat = {**_ADDED, **flat}
     if missing := next((name for name in FIELDS if name not in flat), None):
         raise BadInput(f'{missing}: missing')
-    return build(Settings, flat, imports=False)
+    return build(Settings, flat, {})
 
 
 def replace(settings: Settings, changes: Mapping[str, Any]) -> Settings:
@@ -508,4 +405,4 @@ def replace(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     where the user named its module.
     """
     _allow_plugins(changes)
-    return build(Settings, {**to_flat(settings), **changes})
+    return _build({**to_flat(settings), **changes})

@@ -12,14 +12,13 @@ from nplm_jax.utils.nn import uniform
 class BagOfFeatures(Body):
     """The order of the words before is lost."""
 
-    reach: int
+    n: int
     m: int
-    keys = frozenset({'model.n', 'model.m'})
 
-    @classmethod
-    def from_settings(cls, settings):
-        """Returns the body: any n and m will do."""
-        return cls(settings.model.n - 1, settings.model.m)
+    @property
+    def reach(self):
+        """The words of a context."""
+        return self.n - 1
 
     @property
     def widths(self):

@@ -6,6 +6,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from configs import ap_news, babylm, brown, default, gutenberg, rows, sentences, text, wikitext2, wikitext103
+from nplm_jax import parts
 from nplm_jax.config import PaperRow
 from nplm_jax.data.corpora import Span
 from nplm_jax.models import nplm
@@ -46,7 +47,7 @@ def test_a_network_of_table_1_has_the_papers_number_of_parameters(row):
     settings = load_settings(brown.get_config(row))
     shape = settings.model
     by_formula = nplm.num_parameters(shape.n, shape.m, shape.h, shape.direct, BROWN_V)
-    assert Network.from_settings(settings, BROWN_V).num_parameters() == by_formula == PARAMETERS[row]
+    assert Network.make(settings, BROWN_V).num_parameters() == by_formula == PARAMETERS[row]
     assert schedule.make_schedule(settings, Span(0, 800_000)).steps_per_epoch == 800_000 // settings.train.batch_size
     figures = settings.paper
     assert figures.row.startswith(f'{row.upper()}: n={shape.n} h={shape.h} m={shape.m}, ')
@@ -64,7 +65,7 @@ def test_a_row_of_minutes_trains_a_text_as_it_trains_brown(row):
 @pytest.mark.parametrize('row', brown.RECURRENT)
 def test_a_recurrent_row_has_the_number_of_parameters_of_its_cell(row):
     settings = load_settings(brown.get_config(row))
-    network = Network.from_settings(settings, BROWN_V)
+    network = Network.make(settings, BROWN_V)
     m, h, train = settings.model.m, settings.model.h, settings.train
     gates, biases = {'rnn': (1, 1), 'gru': (3, 4), 'lstm': (4, 4)}[row]  # Flax's gru has a bias more, inside r
     assert network.num_parameters() == BROWN_V * (m + h + 1) + gates * h * (m + h) + biases * h
@@ -73,7 +74,7 @@ def test_a_recurrent_row_has_the_number_of_parameters_of_its_cell(row):
 
 
 def test_the_tied_lstm_has_no_output_matrix_beside_its_word_features():
-    network = Network.from_settings(load_settings(brown.get_config('tied_lstm')), BROWN_V)
+    network = Network.make(load_settings(brown.get_config('tied_lstm')), BROWN_V)
     m, h = 320, 400
     assert network.num_parameters() == BROWN_V * (m + 1) + 4 * h * (m + h) + 4 * h + h * m
     assert network.output.uses_sparse_updates
@@ -87,7 +88,7 @@ def test_presets_of_brown_change_the_words_or_the_recipe():
     assert cased.model == load_settings(brown.get_config('mlp9')).model
     paper = load_settings(brown.get_config('mlp1,paper'))
     assert (paper.optimizer.name, paper.train.batch_size, paper.model.dropout) == ('paper', 1, 0)
-    assert paper.optimizer.weight_decay == 1e-4
+    assert parts.make('optimizer.name', paper).decay == 1e-4
     for wrong in ('mlp2', 'mlp1,cased,upper', ',x'):
         with pytest.raises(BadInput, match='configs/brown.py:'):
             brown.get_config(wrong)
@@ -101,8 +102,8 @@ def test_the_network_of_table_2(module, num_words, parameters):
     assert settings == load_settings(module.get_config('mlp10'))
     shape = settings.model
     by_formula = nplm.num_parameters(shape.n, shape.m, shape.h, shape.direct, num_words)
-    assert Network.from_settings(settings, num_words).num_parameters() == by_formula == parameters
-    assert (settings.optimizer.weight_decay, settings.train.epochs, shape.family) == (1e-5, 5, 'nplm')
+    assert Network.make(settings, num_words).num_parameters() == by_formula == parameters
+    assert (parts.make('optimizer.name', settings).decay, settings.train.epochs, shape.family) == (1e-5, 5, 'nplm')
 
 
 @pytest.mark.parametrize('row', rows.NGRAMS)
@@ -140,7 +141,11 @@ def test_ap_news_is_prepared_as_in_the_paper():
     assert corpus.lowercase and corpus.numbers and corpus.proper_nouns and corpus.max_vocabulary == 17_964
     assert (corpus.train, corpus.valid) == (13_994_528, 963_138)
     by_paper = load_settings(ap_news.get_config('mlp10,paper'))
-    assert (by_paper.name, by_paper.train.epochs, by_paper.optimizer.weight_decay) == ('ap_news-mlp10-paper', 5, 1e-5)
+    assert (by_paper.name, by_paper.train.epochs, parts.make('optimizer.name', by_paper).decay) == (
+        'ap_news-mlp10-paper',
+        5,
+        1e-5,
+    )
     assert (by_paper.optimizer.name, by_paper.train.batch_size) == ('paper', 1)
 
 

@@ -30,9 +30,10 @@ import pytest  # noqa: E402
 from configs import brown, sentences  # noqa: E402
 from configs import text as text_config  # noqa: E402
 from nplm_jax import config as config_lib  # noqa: E402
+from nplm_jax import parts  # noqa: E402
 from nplm_jax.cli import __main__ as cli  # noqa: E402
 from nplm_jax.models.ngram.kneser_ney import DiscountWarning  # noqa: E402
-from nplm_jax.runs import experiment, keys, loading  # noqa: E402
+from nplm_jax.runs import experiment, loading  # noqa: E402
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
@@ -200,12 +201,12 @@ def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp('runs')
     config = sentences.get_config()
     experiment.run(config, root / 'network')
-    config = keys.override(config, {'model.family': 'modified_kneser_ney', 'model.n': 2})
+    config = parts.override(config, {'model.family': 'modified_kneser_ney', 'model.n': 2})
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', DiscountWarning)  # three sentences are too little text
         experiment.run(config, root / 'counts')
     (root / 'text').write_text('other words here ' * 40)
-    config = keys.override(text_config.get_config(), {'model.family': 'add_delta', 'model.n': 2})
+    config = parts.override(text_config.get_config(), {'model.family': 'add_delta', 'model.n': 2})
     config.corpus.path, config.corpus.boundary_tokens = str(root / 'text'), False
     experiment.run(config, root / 'other')
     return root

@@ -18,6 +18,7 @@ import numpy as np
 
 from configs import default
 from nplm_jax import config as config_lib
+from nplm_jax import parts
 from nplm_jax.config import CorpusSettings, Settings
 from nplm_jax.data import dataset, vocabulary
 from nplm_jax.data.corpora import Corpus, Span
@@ -98,9 +99,16 @@ def corpus_settings(name: str, path: str | os.PathLike[str] = '', **changes: Any
     return default_settings({f'corpus.{key}': value for key, value in keys.items()}).corpus
 
 
+def register(monkeypatch: Any, key: str, name: str, path: str) -> None:
+    """Adds a line to the registry of parts, for the time of a test: `register(monkeypatch, 'model.family', ...)`."""
+    monkeypatch.setitem(parts.PARTS[key].paths, name, path)
+    if key == 'model.family':
+        monkeypatch.setitem(parts.NETWORKS, name, path)
+
+
 def make_network(vocabulary_size: int, changes: Mapping[str, Any] | None = None) -> Network:
     """Returns the network of `small_settings(changes)` over so many words."""
-    return Network.from_settings(small_settings(changes), vocabulary_size)
+    return Network.make(small_settings(changes), vocabulary_size)
 
 
 def make_model(
@@ -115,7 +123,7 @@ def start_training(
     settings: Settings, vocabulary_size: int, steps_per_epoch: int, params: Params | None = None
 ) -> tuple[Program, TrainState, RunInputs]:
     """Returns the arguments of an update that needs no corpus; `params` takes the place of the initial parameters."""
-    program = step_lib.make_program(settings, Network.from_settings(settings, vocabulary_size), steps_per_epoch)
+    program = step_lib.make_program(settings, Network.make(settings, vocabulary_size), steps_per_epoch)
     inputs = RunInputs(hyperparameters_of(settings))
     state = step_lib.init_state(program, inputs.hyperparameters)
     return program, state if params is None else state.replace(params=params), inputs

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from helpers import DATA, SPARSE, covering_pairs, small_settings
 
+from nplm_jax import parts
 from nplm_jax.data.corpora import Span
 from nplm_jax.models import neural
-from nplm_jax.models.registry import BODIES
-from nplm_jax.outputs.registry import OUTPUT_LAYERS
 from nplm_jax.training import vmapped
 from nplm_jax.training.loop import prepare_run
 from nplm_jax.training.step import execute_steps
@@ -21,11 +20,12 @@ from nplm_jax.training.step import execute_steps
 PLATFORMS = ('cuda', 'rocm', 'tpu')
 NUM_STEPS = 11
 V = len(DATA.vocabulary)
-OUTPUTS = {kind: {'output.kind': kind} for kind in OUTPUT_LAYERS}
+KINDS_OF_OUTPUT = tuple(parts.PARTS['output.kind'].paths)
+OUTPUTS = {kind: {'output.kind': kind} for kind in KINDS_OF_OUTPUT}
 OUTPUTS['full bfloat16'] = {'output.kind': 'full', 'output.precision': 'bfloat16'}
 SHAPE = {'model.n': 3, 'model.m': 3, 'model.h': 5, 'train.batch_size': 8, 'train.bptt_length': 4, 'train.epochs': 9}
 SHAPE |= {'train.steps_per_execution': NUM_STEPS, 'model.unigram_bias': False}
-KINDS = {family: tuple(OUTPUT_LAYERS) for family in BODIES}
+KINDS = {family: KINDS_OF_OUTPUT for family in parts.NETWORKS}
 WITH_ALL = ('nplm', 'lstm')  # a window; a state that is carried on
 
 

@@ -21,6 +21,8 @@ NAMES = {
     'model.family': 'my_parts:WeightedMean',
     'output.kind': 'my_parts:SmoothedSoftmax',
     'optimizer.name': 'my_parts:signum',
+    'optimizer.schedule': 'my_parts:InverseSqrt',
+    'corpus.tokens': 'my_parts:ShortWords',
 }
 OWN = {  # in place of what tests/helpers.py trains
     **NAMES,
@@ -54,13 +56,15 @@ def test_they_train_sweep_score_and_generate(scratch, nplm_command, monkeypatch)
     valid = [json.loads((folder / 'results.json').read_text())['perplexity']['valid'] for folder in folders]
     assert valid[1] < valid[0] < 17  # the last word but one says more than that before it
     config = json.loads((folders[1] / 'config.json').read_text())
-    options = {section: config[section]['options'] for section in ('corpus', 'model', 'output', 'optimizer')}
-    assert options == {
+    sections = {section: config[section]['options'] for section in ('corpus', 'model', 'output', 'optimizer')}
+    assert sections == {
         'corpus': {'count': 200, 'seed': 1},
         'model': {'power': 2.0},
         'output': {'smoothing': 0.1},
         'optimizer': {'momentum': 0.9, 'nesterov': True},
     }
+    assert config['optimizer']['schedule_options'] == {'hold': 10}
+    assert config['corpus']['token_options'] == {'num_letters': 4}
     refused = launch(*flags, f'--workdir={folders[1]}', '--config.model.options.power=1', cwd=scratch)
     assert 'belongs to another config (model.options.power=2.0 there, 1.0 now' in refused.stderr
 
@@ -70,7 +74,7 @@ def test_they_train_sweep_score_and_generate(scratch, nplm_command, monkeypatch)
         loading.load(folders[1])
     printed, _ = nplm_command('score', folders[1], '--plugins=my_parts')
     assert printed[0].startswith('one=')
-    assert loading.load(folders[1])[0].model.options.power == 2.0  # named in this process
+    assert loading.load(folders[1])[0].model.options['power'] == 2.0  # named in this process
     monkeypatch.delenv(plugins.ENVIRONMENT)
     loading.load(folders[1], plugins=['my_parts'])
     monkeypatch.setenv(plugins.ENVIRONMENT, 'another, my_parts')
@@ -89,7 +93,7 @@ def test_they_train_sweep_score_and_generate(scratch, nplm_command, monkeypatch)
 def test_a_config_file_overrides_a_row_whose_other_keys_the_body_does_not_read():
     config = nplm_jax.load_config('my_brown.py')
     settings = load_settings(config)
-    assert (settings.corpus.name, settings.model.family, settings.model.options.power) == (
+    assert (settings.corpus.name, settings.model.family, settings.model.options['power']) == (
         'brown',
         'my_parts:WeightedMean',
         0.5,
@@ -127,6 +131,10 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
         ),
         ({'model.family': 'broken:Body'}, r"model.family='broken:Body': importing broken failed .SyntaxError: "),
         ({'model.family': 'my_parts:sums'}, r"model.family='my_parts:sums': must be a class"),
+        ({'optimizer.schedule': 'my_parts:sums'}, r"optimizer.schedule='my_parts:sums': must be a class"),
+        ({'optimizer.schedule_options.hold': 0}, r'optimizer.schedule_options.hold=0: must be 1 or more'),
+        ({'corpus.token_options.num_letters': '4'}, r"corpus.token_options.num_letters='4': must be of type int"),
+        ({'corpus.token_options.size': 4}, r'corpus.token_options.size: unknown key; allowed here: num_letters'),
         (
             {'output.kind': 'my_parts:WeightedMean'},
             r"output.kind='my_parts:WeightedMean': must be a subclass of nplm_jax",

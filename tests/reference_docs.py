@@ -21,12 +21,12 @@ from helpers import SPARSE, small_settings
 from nplm_jax import config
 from nplm_jax.cli import launch, parser
 from nplm_jax.cli.commands import all_commands
-from nplm_jax.models import registry
 from nplm_jax.models.network import Network
-from nplm_jax.outputs.registry import OUTPUT_LAYERS
+from nplm_jax.parts import NETWORKS, PARTS, part_class
 from nplm_jax.utils.errors import BadInput
 from tests import nested_calls
 
+OUTPUT_KINDS = tuple(PARTS['output.kind'].paths)
 ROOT = pathlib.Path(__file__).parents[1]
 PART = re.compile(r'(<!-- (\w+): python -m tests\.docs_test writes this -->\n\n).*?(\n\n<!-- end -->)', re.DOTALL)
 ROOMS = tuple(
@@ -45,6 +45,19 @@ def config_keys() -> str:
         rows = [[f'`{name}`', f'`{field.default!r}`', escape_cell(field.metadata['meaning'])] for name, field in fields]
         parts.append(table(['key', 'default', 'meaning'], rows))
     return '\n\n'.join(parts)
+
+
+def parts_of_a_run() -> str:
+    """Returns for each key that names a part a table of its values, with what they are and the keys that they read."""
+    tables = []
+    for key, kind in PARTS.items():
+        rows = []
+        for name in kind.paths:
+            summary = (part_class(key, name).__doc__ or '').partition('\n')[0]
+            read = ', '.join(f'`{read_key}`' for read_key in config.READS[key][name] if read_key != key)
+            rows.append([f'`{name}`', escape_cell(summary), read])
+        tables += [f'### {key}', table(['value', 'what it is', 'keys that it reads'], rows)]
+    return '\n\n'.join(tables)
 
 
 def launch_flags() -> str:
@@ -103,12 +116,17 @@ def modules() -> str:
 def outputs_of_bodies() -> str:
     """Returns a table that says which output layers a body can have, also with tied weights where it can tie them."""
     rows = []
-    for body in registry.BODIES:
+    for body in NETWORKS:
         free, tied = (_outputs_of(body, is_tied) for is_tied in (False, True))
-        rows.append([f'`{body}`', *('yes' if kind in free else 'no' for kind in OUTPUT_LAYERS)])
+        rows.append([f'`{body}`', *('yes' if kind in free else 'no' for kind in OUTPUT_KINDS)])
         if tied and set(tied.values()) != set(free.values()):  # C is an output matrix
-            rows.append([f'`{body}`, `model.tied`', *('yes' if kind in tied else 'no' for kind in OUTPUT_LAYERS)])
-    return table(['body', *(f'`{kind}`' for kind in OUTPUT_LAYERS)], rows)
+            rows.append(
+                [
+                    f'`{body}`, `model.tied`',
+                    *('yes' if kind in tied else 'no' for kind in OUTPUT_KINDS),
+                ]
+            )
+    return table(['body', *(f'`{kind}`' for kind in OUTPUT_KINDS)], rows)
 
 
 def calls_of_an_update() -> str:
@@ -120,11 +138,11 @@ def calls_of_an_update() -> str:
 def _outputs_of(body: str, tied: bool) -> dict[str, tuple[str, ...]]:
     """Returns the names of the output matrices by each output layer that a body can have."""
     found = {}
-    for kind in OUTPUT_LAYERS:
+    for kind in OUTPUT_KINDS:
         changes = {'model.family': body, 'model.tied': tied, 'output.kind': kind, 'model.m': 6, 'model.h': 6}
         streams = {'model.direct': False, 'train.batch_size': 16, 'train.bptt_length': 4}
         with contextlib.suppress(BadInput):
-            network = Network.from_settings(small_settings({**SPARSE, **streams, **changes}), 18)
+            network = Network.make(small_settings({**SPARSE, **streams, **changes}), 18)
             jax.eval_shape(network.init, jax.random.key(0))
             found[kind] = tuple(network.body.widths)
     return found
@@ -194,7 +212,6 @@ THROUGH_OTHERS = {
     'models/ngram/unsmoothed': 'tests/models/ngram/protocol_test.py',
     'models/stream_body': 'tests/models/recurrent_test.py',
     'outputs/output_layer': 'tests/models/seams_test.py',
-    'outputs/registry': 'tests/models/seams_test.py',
     'runs/loading': 'tests/runs/experiment_test.py',
     'runs/session': 'tests/runs/experiment_test.py',
     'runs/signals': 'tests/training/loop_test.py',
@@ -219,6 +236,7 @@ def escape_cell(text: str) -> str:
 
 MAKERS = {
     'config_keys': config_keys,
+    'parts_of_a_run': parts_of_a_run,
     'launch_flags': launch_flags,
     'commands': commands,
     'modules': modules,

@@ -32,7 +32,7 @@ SENTENCES = (
 CONFIG = """
 import itertools
 from configs import {name} as real
-from nplm_jax.runs import keys
+from nplm_jax import parts
 
 def get_config(*row):
     c = real.get_config(*row)
@@ -45,7 +45,7 @@ def get_config(*row):
         c.output.samples, c.output.num_shortlist, c.output.classes, c.ngram.classes = 9, 4, 3, 5
         c.train.batch_size, c.train.epochs, c.train.bptt_length = 12, min(c.train.epochs, 2), 4
         c.train.steps_per_execution, c.train.log_every, c.train.checkpoint_every = 4, 8, 8
-    c.update_from_flattened_dict(keys.resets(c, keys.CHOICES))
+    c.update_from_flattened_dict(parts.resets(c, parts.PARTS))
     return c
 
 def sweep():

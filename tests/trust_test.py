@@ -8,9 +8,10 @@ import sys
 import pytest
 
 from configs import sentences
+from nplm_jax import parts
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
-from nplm_jax.runs import catalog, experiment, keys, loading, packed
+from nplm_jax.runs import catalog, experiment, loading, packed
 from nplm_jax.training import optimizers
 from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput
@@ -150,7 +151,7 @@ def test_a_name_covers_the_modules_of_a_package_and_no_other(monkeypatch):
 
 
 def test_loading_builds_no_optimizer_and_reads_parameters_alone(tmp_path, monkeypatch):
-    experiment.run(keys.override(sentences.get_config(), {'train.epochs': 1}), tmp_path / 'run')
+    experiment.run(parts.override(sentences.get_config(), {'train.epochs': 1}), tmp_path / 'run')
     before = loading.load(tmp_path / 'run')[2].params
     monkeypatch.setattr(optimizers, 'make_optimizer', None)
     for state in (tmp_path / 'run' / 'checkpoints').glob('*/state'):

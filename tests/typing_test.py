@@ -27,7 +27,7 @@ def read(folder: str) -> float:
     assert_type(settings, Settings)
     assert_type(vocabulary, Vocabulary)
     assert_type(model, LanguageModel)
-    assert_type(settings.model.h, int)
+    assert_type(settings.train.epochs, int)
     tokens = vocabulary.encode(['the', 'jury'])
     assert_type(tokens, np.ndarray)
     assert_type(model.score(tokens, slice(1, None)), np.ndarray)
@@ -39,7 +39,7 @@ WRONG = {  # a line -> what mypy says of it
     "nplm_jax.losd('runs/x')": 'has no attribute "losd"',
     'nplm_jax.load(3)': 'Argument 1 to "load" has incompatible type "int"',
     "nplm_jax.load('runs/x')[2].score('the jury')": 'Argument 1 to "score"',
-    "nplm_jax.load('runs/x')[0].model.hidden": 'has no attribute "hidden"',
+    "nplm_jax.load('runs/x')[0].train.hidden": 'has no attribute "hidden"',
     'nplm_jax.Choice(temperatur=1.0)': 'Unexpected keyword argument "temperatur"',
 }
 

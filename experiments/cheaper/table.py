@@ -30,7 +30,7 @@ def rows() -> list[list[Any]]:
 
 def _row(recorded: dict[str, Any], overrides: dict[str, Any]) -> list[Any]:
     settings = sweeps.apply(get_config('mlp9'), overrides).settings
-    network = Network.from_settings(settings, brown.VOCABULARY)
+    network = Network.make(settings, brown.VOCABULARY)
     if (recorded['name'], recorded['parameters']) != (settings.name, network.num_parameters()):
         raise BadInput(f'{settings.name}: the committed results are of another run, {recorded["name"]}')
     output, layer = settings.output, network.output

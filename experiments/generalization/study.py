@@ -31,9 +31,9 @@ from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.models.ngram import factory
+from nplm_jax.models.ngram import estimators
 from nplm_jax.models.ngram.kneser_ney import DiscountWarning
-from nplm_jax.models.registry import is_network
+from nplm_jax.parts import is_neural
 from nplm_jax.runs import process, provenance
 from nplm_jax.training import loop
 from nplm_jax.training.reporter import Reporter
@@ -111,10 +111,10 @@ def make_data(words: int) -> dataset.Dataset:
 
 def fit(settings: Settings, data: dataset.Dataset) -> tuple[LanguageModel, dict[str, Any]]:
     """Fits a model. Returns: the model, for a network that of the best validation, and facts of its training."""
-    if not is_network(settings.model):
+    if not is_neural(settings.model.family):
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter('ignore', DiscountWarning)  # a hundred words are too few to estimate them
-            return factory.estimate(settings, data, pathlib.Path(folder)), {}
+            return estimators.estimate(settings, data, pathlib.Path(folder)), {}
     run = loop.prepare_run(settings, data)
     params, progress = loop.fit(loop.Trainer(run, None, Reporter()))
     network = run.program.network

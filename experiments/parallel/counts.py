@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-
-from nplm_jax.config import ModelSettings
+from typing import Any
 
 FLOAT = 4  # bytes
 
@@ -23,19 +22,19 @@ class Machine:
     latency: float = 5e-6  # seconds a message
 
 
-def share_of_output_layer(model: ModelSettings, num_words: int) -> float:
+def share_of_output_layer(model: Any, num_words: int) -> float:
     """Which part of the operations needs all |V| words: |V|(1 + P + h) of that + h(1 + P) + P (section 3.2)."""
     P = (model.n - 1) * model.m
     output = num_words * (1 + P + model.h)
     return output / (output + model.h * (1 + P) + P)
 
 
-def numbers_a_word(model: ModelSettings) -> int:
+def numbers_a_word(model: Any) -> int:
     """What parameter-parallel devices share of each word, by the paper: 1 + (n-1)m + h, with direct connections."""
     return 1 + (model.n - 1) * model.m + model.h
 
 
-def sent_over_words(model: ModelSettings, batch_size: int) -> int:
+def sent_over_words(model: Any, batch_size: int) -> int:
     """Bytes that M > 1 devices sum (or take the largest of) an update: no |V| in it.
 
     Of each example the largest score, the sum of E and the target's score (the paper: the sum alone), and the
@@ -44,27 +43,25 @@ def sent_over_words(model: ModelSettings, batch_size: int) -> int:
     return FLOAT * batch_size * (3 + _inputs(model))
 
 
-def sent_over_batch(model: ModelSettings, num_words: int, model_devices: int) -> int:
+def sent_over_batch(model: Any, num_words: int, model_devices: int) -> int:
     """Bytes that D > 1 devices sum an update: the gradient of every parameter that a device holds, and the loss."""
     return FLOAT * (_held(model, num_words, model_devices) + 1)
 
 
-def sent(model: ModelSettings, num_words: int, batch_size: int, data: int, model_devices: int) -> int:
+def sent(model: Any, num_words: int, batch_size: int, data: int, model_devices: int) -> int:
     """Bytes all-reduced a device an update, over both axes of the mesh."""
     over_words = sent_over_words(model, batch_size // data) if model_devices > 1 else 0
     return over_words + (sent_over_batch(model, num_words, model_devices) if data > 1 else 0)
 
 
-def operations(model: ModelSettings, num_words: int, batch_size: int, data: int, model_devices: int) -> int:
+def operations(model: Any, num_words: int, batch_size: int, data: int, model_devices: int) -> int:
     """Floating-point operations of a device's matrix products an update: three of the output and hidden layer each."""
     P = (model.n - 1) * model.m
     rows = -(-num_words // model_devices)
     return 6 * -(-batch_size // data) * (rows * _inputs(model) + model.h * P)
 
 
-def seconds(
-    model: ModelSettings, num_words: int, batch_size: int, data: int, model_devices: int, machine: Machine
-) -> float:
+def seconds(model: Any, num_words: int, batch_size: int, data: int, model_devices: int, machine: Machine) -> float:
     """The predicted time of an update: products, then the update itself, then rings of all-reduces, none at once."""
     held = FLOAT * _held(model, num_words, model_devices)
     time = operations(model, num_words, batch_size, data, model_devices) / machine.flops + 3 * held / machine.memory
@@ -73,18 +70,18 @@ def seconds(
     return time + _latency(data, machine) + _ring(sent_over_batch(model, num_words, model_devices), data, machine)
 
 
-def best_mesh(model: ModelSettings, num_words: int, batch_size: int, devices: int, machine: Machine) -> tuple[int, int]:
+def best_mesh(model: Any, num_words: int, batch_size: int, devices: int, machine: Machine) -> tuple[int, int]:
     """The D x M = `devices`, a power of two, that is predicted to be fastest."""
     meshes = [(2**i, devices >> i) for i in range(int(math.log2(devices)) + 1) if 2**i <= batch_size]
     return min(meshes, key=lambda mesh: seconds(model, num_words, batch_size, mesh[0], mesh[1], machine))
 
 
-def _inputs(model: ModelSettings) -> int:
+def _inputs(model: Any) -> int:
     """Inputs of the output layer."""
     return model.h + ((model.n - 1) * model.m if model.direct else 0)
 
 
-def _held(model: ModelSettings, num_words: int, model_devices: int) -> int:
+def _held(model: Any, num_words: int, model_devices: int) -> int:
     """Parameters on a device."""
     P = (model.n - 1) * model.m
     return -(-num_words // model_devices) * (1 + _inputs(model)) + num_words * model.m + model.h * (1 + P)

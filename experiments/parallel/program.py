@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from configs import default
 from nplm_jax import config as config_lib
-from nplm_jax.config import ModelSettings, ParallelSettings
+from nplm_jax.config import ParallelSettings
 from nplm_jax.distributed import sharding
 from nplm_jax.models.network import Network
 from nplm_jax.training import step as step_lib
@@ -22,9 +23,7 @@ BYTES = {'f32': 4, 's32': 4, 'u32': 4, 'f64': 8, 'bf16': 2, 'pred': 1}
 OTHERS = ('all-gather', 'all-to-all', 'collective-permute', 'reduce-scatter', 'collective-broadcast')
 
 
-def compile_update(
-    model: ModelSettings, num_words: int, batch_size: int, data: int, model_devices: int
-) -> jax.stages.Compiled:
+def compile_update(model: Any, num_words: int, batch_size: int, data: int, model_devices: int) -> jax.stages.Compiled:
     """Compiles one update for a mesh; the batch is one block, so that nothing is sent within a loop.
 
     Args:
@@ -38,7 +37,7 @@ def compile_update(
     settings = config_lib.replace(config_lib.from_config(default.get_config()), one_block)
     settings = dataclasses.replace(settings, model=model)
     mesh = sharding.make_sharding(ParallelSettings(data, model_devices, 'shard_map'), batch_size, batch_size, False)
-    program = step_lib.make_program(settings, Network.from_settings(settings, num_words), 1, mesh)
+    program = step_lib.make_program(settings, Network.make(settings, num_words), 1, mesh)
     hyperparameters = hyperparameters_of(settings)
     state = program.sharding.shard(step_lib.init_state(program, hyperparameters))
     tokens_T = mesh.replicate(jnp.zeros(2 * batch_size, jnp.int32))
@@ -64,7 +63,7 @@ def sent_arrays(text: str) -> list[tuple[str, list[int]]]:
     return [(kind, [int(n) for n in shape.split(',') if n]) for kind, shape in arrays]
 
 
-def measure(model: ModelSettings, num_words: int, batch_size: int, data: int, model_devices: int) -> dict[str, float]:
+def measure(model: Any, num_words: int, batch_size: int, data: int, model_devices: int) -> dict[str, float]:
     """Returns bytes all-reduced and floating-point operations of a device an update, from the compiled program.
 
     Args:

@@ -26,7 +26,7 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.ngram import entropy_pruning, factory, kneser_ney, static_mixture, storage
+from nplm_jax.models.ngram import entropy_pruning, estimators, kneser_ney, static_mixture, storage
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import count
 from nplm_jax.runs import loading, provenance
@@ -83,7 +83,7 @@ def _measure_model(settings: Settings, data: Dataset) -> dict[str, Any]:
     """Estimates a model. Returns its size, its perplexity and the seconds of the estimate."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        model = factory.estimate(settings, data, pathlib.Path(folder))
+        model = estimators.estimate(settings, data, pathlib.Path(folder))
         seconds = time.perf_counter() - start
         storage.save(model, pathlib.Path(folder) / storage.MODEL_FILE)
         size = (pathlib.Path(folder) / storage.MODEL_FILE).stat().st_size

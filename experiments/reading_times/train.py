@@ -24,7 +24,7 @@ from experiments import study
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers.tokenizer import TEXT_BOUNDARY
-from nplm_jax.models.registry import is_network
+from nplm_jax.parts import is_neural
 from nplm_jax.runs import catalog, experiment, loading, process
 from nplm_jax.runs.command_line import load_config
 from nplm_jax.training.loop import Interrupted
@@ -111,7 +111,7 @@ def make_config(run: Run) -> ConfigDict:
     config.update_from_flattened_dict({**row.overrides, 'seed': run.seed})
     if run.words != ALL_WORDS:
         config.name = f'{config.name}-{run.words}'
-        if is_network(experiment.load_settings(config).model):
+        if is_neural(experiment.load_settings(config).model.family):
             epochs = round(config.train.epochs * math.sqrt(ALL_WORDS / run.words))
             updates = run.words // config.train.batch_size * epochs
             config.train.evaluate_every = updates // config.train.epochs

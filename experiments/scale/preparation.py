@@ -27,9 +27,9 @@ from typing import Any
 from configs import text
 from experiments import results, study
 from nplm_jax.data import corpora, dataset, vocabulary
+from nplm_jax.parts import override
 from nplm_jax.runs import provenance
 from nplm_jax.runs.experiment import load_settings
-from nplm_jax.runs.keys import override
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.processes import map_in_processes, num_processors
 from nplm_jax.utils.text import markdown_table

@@ -95,10 +95,10 @@ def next_chunk(run: TrainingRun, state: TrainState, made: int, min_ess: float) -
     if not min_ess:
         return chunk
     network = chunk.program.network
-    largest, needed = network.output.num_samples, min_ess / max(float(state.output_state.ess_per_sample), 1e-6)
+    largest, needed = network.output.samples, min_ess / max(float(state.output_state.ess_per_sample), 1e-6)
     sizes = [-(-largest // 2**k) for k in range(NUM_SIZES)]
     size = min((size for size in sizes if size >= needed), default=largest)
-    output = dataclasses.replace(network.output, num_samples=size)
+    output = dataclasses.replace(network.output, samples=size)
     program = dataclasses.replace(chunk.program, network=dataclasses.replace(network, output=output))
     return chunk._replace(program=program)
 
@@ -122,7 +122,7 @@ def train(name: str, settings: Settings, data: dataset.Dataset, stops: list[int]
     seconds: dict[tuple[int, int], list[float]] = {}  # by number of samples and updates; the first compiles
     while made < stops[-1]:
         chunk = next_chunk(run, state, made, MIN_ESS.get(name, 0))
-        kind = chunk.program.network.output.num_samples, chunk.num_steps
+        kind = chunk.program.network.output.samples, chunk.num_steps
         started = time.perf_counter()
         state, nll_S = step.execute_steps(*chunk)
         finite = bool(np.isfinite(np.asarray(nll_S)).all())
@@ -235,7 +235,7 @@ def time_updates(data: dataset.Dataset, rounds: int = 8) -> dict[str, Any]:
         name: {
             'least': min(values[1:]),
             'median': statistics.median(values[1:]),
-            'samples': chunk.program.network.output.num_samples,
+            'samples': chunk.program.network.output.samples,
         }
         for name, values in milliseconds.items()
     }

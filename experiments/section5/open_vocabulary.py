@@ -33,8 +33,8 @@ from nplm_jax.models import mixture
 from nplm_jax.models.ngram import kneser_ney
 from nplm_jax.models.ngram.counts import count
 from nplm_jax.models.open_vocabulary import OpenVocabulary, bits_per_character, count_characters
-from nplm_jax.models.registry import is_network
 from nplm_jax.models.spelled_words import Spelling
+from nplm_jax.parts import is_neural
 from nplm_jax.runs import catalog, experiment, loading, process, provenance, spelling, workdir
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, read_json
@@ -108,7 +108,7 @@ def measure(name: str, folder: pathlib.Path, by_ngram: Spelling, by_network: Spe
             log_p = float(opened.log_spellings(words).sum()) - len(words) * math.log(closed)
             row[f'perplexity_{key}'] = math.exp(-log_p / len(words))
             row[f'bits_{key}'] = bits_per_character(log_p, count_characters(words))
-    if not is_network(settings.model):  # which takes seconds
+    if not is_neural(settings.model.family):  # which takes seconds
         opened, last = OpenVocabulary(model, vocabulary, by_ngram), last_span(corpus, settings.corpus.boundary_tokens)
         row['bits_printed'] = bits_per_character(float(opened.score(corpus.words, last).log_p_T.sum()), last_texts()[2])
     return row

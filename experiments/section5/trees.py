@@ -197,7 +197,7 @@ def take(name: str, run: str) -> None:
     _, words, model = load(run)
     has_tree = isinstance(model, NeuralLanguageModel) and hasattr(model.network.output, 'tree')
     require(has_tree, '--take', f'{name}={run}', 'must be a run with output.kind=tree')
-    nodes_V = (model.network.output.tree.signs_VxRxD != 0).sum(axis=(1, 2))
+    nodes_V = (model.network.output.nodes.signs_VxRxD != 0).sum(axis=(1, 2))
     nodes = float(np.average(nodes_V, weights=words.counts))
     results.write(RESULTS / f'tree_{name}.json', {**read_json(pathlib.Path(run) / 'results.json'), 'nodes': nodes})
 

@@ -27,7 +27,7 @@ SHAPE = {'model.m': 64, 'model.h': 64, 'model.direct': False}
 def make_model(family: str) -> NeuralLanguageModel:
     """Returns a network of random weights."""
     settings = config_lib.replace(config_lib.from_config(default.get_config()), {**SHAPE, 'model.family': family})
-    network = Network.from_settings(settings, VOCABULARY_SIZE)
+    network = Network.make(settings, VOCABULARY_SIZE)
     return NeuralLanguageModel(network, network.init(jax.random.key(0)))
 
 

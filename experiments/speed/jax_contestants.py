@@ -47,7 +47,7 @@ def ours_pallas(problem: Problem, precision: str) -> Turn:
     """Replaces the blockwise cross-entropy by pallas_loss.py, a kernel for GPUs."""
     from experiments.speed import pallas_loss  # noqa: PLC0415 (only a GPU needs it)
 
-    network = Network.from_settings(problem.settings, problem.vocabulary_size)
+    network = Network.make(problem.settings, problem.vocabulary_size)
 
     def nll(params: Params, contexts_BxN: jax.Array, targets_B: jax.Array, key: jax.Array) -> jax.Array:
         features, _ = network.features(params, contexts_BxN, key=key)
@@ -117,5 +117,5 @@ def _turn_of(problem: Problem, nll: Loss) -> Turn:
 
 def _program(settings: Settings, problem: Problem) -> step.Program:
     """Returns the program whose epochs are the turns."""
-    network = Network.from_settings(settings, problem.vocabulary_size)
+    network = Network.make(settings, problem.vocabulary_size)
     return step.make_program(settings, network, steps_per_epoch=problem.num_steps)

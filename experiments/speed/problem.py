@@ -116,7 +116,7 @@ def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_s
     positions_SxB = rng.permutation(T)[: S * B].reshape(S, B).astype(np.int32)
     bias_V = np.log(share_V).astype(np.float32) if settings.model.unigram_bias else None
     with jax.default_device(jax.devices('cpu')[0]):  # so that an accelerator's peak memory has no part of this
-        params = Network.from_settings(settings, V).init(jax.random.key(settings.seed), bias_V)
+        params = Network.make(settings, V).init(jax.random.key(settings.seed), bias_V)
     return Problem(settings, V, jax.tree.map(np.asarray, params), tokens_T, positions_SxB)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,6 @@ import torch
 import torch.nn.functional as F
 
 from experiments.speed.problem import Problem, Turn
-from nplm_jax.config import OptimizerSettings
 from nplm_jax.data import dataset
 from nplm_jax.outputs.output_layer import Params
 
@@ -87,7 +87,7 @@ def _turn_of(problem: Problem, precision: str, compiled: bool) -> Turn:
 
 
 def _optimizer(
-    network: Network, settings: OptimizerSettings, total_steps: int
+    network: Network, settings: Any, total_steps: int
 ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
     """Returns SGD with weight decay on all but the biases, and the schedule of nplm_jax's optimizers."""
     param_groups = [

@@ -28,12 +28,13 @@ from ml_collections import ConfigDict
 from configs import rows, text
 from experiments import results, study
 from experiments.tokens import texts
+from nplm_jax import parts
 from nplm_jax.config import Settings
 from nplm_jax.data import corpora
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.open_vocabulary import OpenVocabulary
-from nplm_jax.runs import experiment, keys, process, provenance, spelling
+from nplm_jax.runs import experiment, process, provenance, spelling
 from nplm_jax.runs.session import SharedCorpus, open_session
 from nplm_jax.training.loop import Trainer, TrainingRun, run_chunk
 from nplm_jax.training.optimizers import make_optimizer
@@ -98,7 +99,7 @@ def make_config(run: Run, files: dict[str, pathlib.Path]) -> ConfigDict:
     c.corpus.lowercase = c.corpus.split_possessive = run.corpus == 'brown'
     c.corpus.paragraphs = 'blank_lines'
     c.corpus.path, c.corpus.valid_path, c.corpus.test_path = (str(files[split]) for split in texts.SPLITS)
-    return keys.override(c, SYSTEMS[run.system])
+    return parts.override(c, SYSTEMS[run.system])
 
 
 def shorten(run: TrainingRun, num_updates: int) -> TrainingRun:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from absl import app, flags
 from ml_collections import config_flags
 
+from nplm_jax import parts
 from nplm_jax.runs import catalog, launchers
 from nplm_jax.runs.command_line import check_keys, describe_config, explain, find_configs
 from nplm_jax.runs.signals import Terminated, raise_on_sigterm
@@ -91,7 +92,7 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
     """
     from nplm_jax import config as config_lib
     from nplm_jax.distributed import multihost
-    from nplm_jax.runs import experiment, keys, process, reporting, sweeps, workdir
+    from nplm_jax.runs import experiment, process, reporting, sweeps, workdir
     from nplm_jax.training import loop
     from nplm_jax.utils.io import expand
 
@@ -103,7 +104,7 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
     config = _CONFIG.value
     file = config_flags.get_config_filename(flags.FLAGS['config'])
     overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
-    config.update_from_flattened_dict(keys.resets(config, overrides))
+    config.update_from_flattened_dict(parts.resets(config, overrides))
     suffix = '-grid' if _GRID.value else '-sweep' if _SWEEP.value else ''
     folder = expand('--workdir', _WORKDIR.value or f'runs/{workdir.default_name(config, overrides)}{suffix}')
     if _SWEEP.value:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from nplm_jax import parts
 from nplm_jax.cli.import_model import FAMILY
 from nplm_jax.cli.mixture_weights import read_weights
 from nplm_jax.cli.run_table import check_finished, run_names
@@ -19,7 +20,7 @@ from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.models.ngram import factory
+from nplm_jax.models.ngram import estimators
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.runs import loading, process, spelling
@@ -58,7 +59,7 @@ class LoadedModels:
         models = []
         for model, settings in zip(self.models, self.settings):
             if not isinstance(model, BackoffModel):
-                families = ', '.join(name for name, kind in factory.NGRAM_MODELS.items() if kind.is_backoff)
+                families = ', '.join(filter(estimators.makes_backoff, parts.NGRAM_MODELS))
                 family = settings.model.family
                 found = f'{FAMILY} over the words of another run' if family == FAMILY else family
                 raise BadInput(f'{flag}: ARPA files hold back-off models ({families}, imported ones), not {found}')
@@ -140,8 +141,8 @@ class LoadedModels:
         data = loading.prepare_recorded(self.settings[0], *folders)
         if warning := text_checks.describe_oov(max(data.oov().values()), 'validation or test words'):
             print(warning, file=sys.stderr)
-        by_lines = (s for s in self.settings if factory.reads_lines(s, data))
-        return factory.read(next(by_lines, self.settings[0]), data)
+        by_lines = (s for s in self.settings if estimators.reads_lines(s, data))
+        return estimators.read(next(by_lines, self.settings[0]), data)
 
     def with_spelling(self, folders: Sequence[str]) -> OpenVocabulary:
         """Returns the mixture with the spelling of unknown words. Raises BadInput if no run's folder has one."""

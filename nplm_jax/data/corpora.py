@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nplm_jax.config import CorpusSettings
+from nplm_jax import parts as parts_lib
+from nplm_jax.config import CorpusSettings, Settings
 from nplm_jax.data import brown, gutenberg, preparation, sources, text_checks, wikitext2, wikitext103
 from nplm_jax.data.prepared_texts import PreparedText
 from nplm_jax.data.sources import Part, Piece
-from nplm_jax.data.tokenizers import registry
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
@@ -114,10 +114,12 @@ def make_tokenizer(settings: CorpusSettings) -> Tokenizer:
 
     Only then is a user's text fitted to them: under `corpus.tokens=whitespace` it is tokenized already.
     """
-    if settings.tokens == 'words' and _reader(settings).is_tokenized:
-        return registry.from_settings('whitespace', settings)
-    rules = {'split_punctuation': False, 'match_quotes': False} if settings.tokens == 'whitespace' else {}
-    return registry.from_settings(settings.tokens, settings, **rules)
+    kind, rules = settings.tokens, {}
+    if kind == 'whitespace':
+        rules = {'split_punctuation': False, 'match_quotes': False}
+    elif kind == 'words' and _reader(settings).is_tokenized:
+        kind = 'whitespace'
+    return parts_lib.make('corpus.tokens', Settings(corpus=settings), kind, kind=kind, **rules)
 
 
 def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus:
@@ -268,7 +270,7 @@ def _text_parts(settings: CorpusSettings) -> list[Part]:
 
 def _plugin_parts(settings: CorpusSettings) -> list[Part]:
     """Returns the texts that a plug-in returns: those of one stream, or those of each split by its name."""
-    made = plugins.load_function('corpus.name', settings.name)(**dataclasses.asdict(settings.options))
+    made = plugins.load_function('corpus.name', settings.name)(**settings.options)
     parts = [made.get(split, ()) for split in ('train', 'valid', 'test')] if isinstance(made, Mapping) else [made]
     texts = [[] if isinstance(part, str) or not isinstance(part, Iterable) else list(part) for part in parts]
     are_texts = all(part and all(isinstance(text, str) for text in part) for part in texts)

@@ -13,7 +13,7 @@ from nplm_jax.data import prepared_texts, sources
 from nplm_jax.data.formats import COMPRESSIONS, TABLES
 from nplm_jax.data.prepared_texts import PreparedText
 from nplm_jax.data.sources import Part, Piece
-from nplm_jax.data.tokenizers import registry
+from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer, check_tokens
 from nplm_jax.data.word_stream import TypeNumbers, WordStream
 from nplm_jax.utils import plugins
@@ -49,7 +49,7 @@ def prepare(parts: Sequence[Part], tokenizer: Tokenizer, name: str) -> PreparedT
             return tokenize(watched, tokenizer, min(num_processors(), MAX_PROCESSES), write)
 
     paths = [[str(file.absolute()) for file in part.files] for part in parts]
-    choices = {'name': name, 'tokenizer': registry.to_dict(tokenizer), 'parts': paths}
+    choices = {'name': name, 'tokenizer': tokenizer_files.to_dict(tokenizer), 'parts': paths}
     choices |= {'choices': [list(part.choices) for part in parts]}
     if plugins.is_path(tokenizer.kind):
         choices['code'] = plugins.digest('corpus.tokens', tokenizer.kind)

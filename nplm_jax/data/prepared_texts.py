@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nplm_jax.data import download
-from nplm_jax.data.tokenizers import registry
+from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils import mapped_arrays
@@ -105,7 +105,8 @@ def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Callable[[W
         if facts != _facts(path):
             raise BadInput(f'{path}: changed while it was read; run again')
     write_atomically(folder / TYPES, '\n'.join(made.stream.types))
-    made_from = {'sources': [{'sha256': digest} for digest in digests], 'tokenizer': registry.to_dict(made.tokenizer)}
+    tokenizer = tokenizer_files.to_dict(made.tokenizer)
+    made_from = {'sources': [{'sha256': digest} for digest in digests], 'tokenizer': tokenizer}
     manifest = {**made_from, 'lengths': made.lengths, 'type_ids': name}
     write_atomically(folder / MANIFEST, json.dumps(manifest) + '\n')
     return made._replace(stream=WordStream(made.stream.types, _map(folder / name)))
@@ -128,7 +129,7 @@ def _read(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> PreparedText |
         manifest = read_json(folder / MANIFEST)
         expected = [source['sha256'] for source in manifest['sources']]
         types = (folder / TYPES).read_bytes().decode().split('\n')
-        tokenizer = registry.from_dict(manifest['tokenizer'], str(folder / MANIFEST))
+        tokenizer = tokenizer_files.from_dict(manifest['tokenizer'], str(folder / MANIFEST))
         type_ids_L, lengths = _map(folder / manifest['type_ids']), tuple(manifest['lengths'])
         if len(type_ids_L) != sum(lengths):
             return None

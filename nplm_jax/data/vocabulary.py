@@ -10,7 +10,7 @@ import numpy as np
 
 from nplm_jax.config import CorpusSettings
 from nplm_jax.data.corpora import Corpus, Span
-from nplm_jax.data.tokenizers import registry
+from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import RARE, Tokenizer, check_tokens
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils import mapped_arrays
@@ -159,7 +159,7 @@ def for_corpus(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
 
 def save(vocabulary: Vocabulary, path: pathlib.Path) -> None:
     """Writes UTF-8 lines `word<TAB>count` in the order of the ids, and the tokenizer into the same folder."""
-    registry.save(vocabulary.tokenizer, vocabulary.ids, path.parent)
+    tokenizer_files.save(vocabulary.tokenizer, vocabulary.ids, path.parent)
     write_atomically(path, ''.join(f'{w}\t{c}\n' for w, c in zip(vocabulary.words, vocabulary.counts)))
 
 
@@ -170,7 +170,7 @@ def load(path: pathlib.Path) -> Vocabulary:
         BadInput: The file is not of that form; the message names file and line.
     """
     vocabulary = load_words(path)
-    return dataclasses.replace(vocabulary, tokenizer=registry.load(vocabulary.ids, path.parent))
+    return dataclasses.replace(vocabulary, tokenizer=tokenizer_files.load(vocabulary.ids, path.parent))
 
 
 def load_words(path: pathlib.Path) -> Vocabulary:

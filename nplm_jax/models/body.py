@@ -18,31 +18,34 @@ Dims: V vocabulary, M features per word (m), D width of an array of features, N 
 """
 
 import abc
+import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
 from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.outputs.softmax import LINEAR, Scorer
+from nplm_jax.parts import Part
+from nplm_jax.utils.checked_fields import key
 from nplm_jax.utils.nn import AxisName, Key
 
 State = Any  # a pytree of arrays with one row per stream; None for a body without state
 BURN_IN = 512  # tokens before a scored span that fill a state of unlimited reach
 
 
-class Body(abc.ABC):
-    """Maps embedded tokens to features, as pure functions of the parameters. Subclasses are frozen dataclasses.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Body(Part, abc.ABC):
+    """Maps embedded tokens to features, as pure functions of the parameters.
 
     The defaults here are those of a window.
 
     Attributes:
-        reach: Tokens before a target on which its prediction depends; None for all.
+        unigram_bias: Whether b begins with the log-frequencies of the training words.
         has_state: Whether a stream is read part by part, each part from the state after the previous one.
         bptt_length: Tokens per stream that an update predicts; None for one token per stream.
         output_tables: Names of its parameters with one row per output word, besides the matrices of `widths`: its
@@ -51,16 +54,21 @@ class Body(abc.ABC):
             as C and those of `output_tables` are.
         rows_are_outputs: The names of the matrices that are (out, in), for optimizers such as Muon, to which the shape
             of a matrix matters. Other matrices are (in, out).
-        keys: The keys of `model.*`, of sections of its own and of `train.bptt_length` that `from_settings` reads.
     """
 
-    reach: int | None
+    unigram_bias: bool = key(
+        True, 'initialise b with the log-frequencies of the training words; the paper does not say'
+    )
     has_state: ClassVar[bool] = False
     output_tables: ClassVar[tuple[str, ...]] = ()
     tables: ClassVar[tuple[str, ...]] = ()
     rows_are_outputs: ClassVar[frozenset[str]] = frozenset()
-    keys: ClassVar[frozenset[str]] = frozenset()
-    bptt_length: int | None = None
+    bptt_length: ClassVar[int | None] = None
+
+    @property
+    @abc.abstractmethod
+    def reach(self) -> int | None:
+        """Tokens before a target on which its prediction depends; None for all."""
 
     @property
     def num_context(self) -> int:
@@ -81,11 +89,6 @@ class Body(abc.ABC):
         if not self.has_state:
             return 0
         return BURN_IN if self.reach is None else self.reach
-
-    @classmethod
-    @abc.abstractmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Returns the body. Raises BadInput if the settings are impossible."""
 
     @property
     @abc.abstractmethod

@@ -10,35 +10,27 @@ References:
 
 import dataclasses
 import functools
-from typing import Any, Self
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config import Settings
 from nplm_jax.models.lstm import Carry, join_gates, product
 from nplm_jax.models.recurrent import Lstm
 from nplm_jax.outputs.output_layer import Params
+from nplm_jax.utils.checked_fields import between, key
 from nplm_jax.utils.nn import Precision, matmul, uniform
 
 GATES_WEIGHT = 'W'  # of the gates: D + K rows, for x and h, and G columns
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Mogrifier(Lstm):
-    """Mogrifier LSTM (`model.family=mogrifier`); the state of a layer is (c, h).
+    """LSTM whose input and state scale each other before each word; the state of a layer is (c, h)."""
 
-    Attributes:
-        rounds: Number of rounds.
-    """
-
-    rounds: int = 5
-    keys = Lstm.keys | {'mogrifier.rounds'}
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Returns the body. Raises BadInput for what a recurrent network cannot have."""
-        return dataclasses.replace(super().from_settings(settings), rounds=settings.mogrifier.rounds)
+    rounds: Annotated[int, between(1, 16)] = key(
+        5, 'rounds in which the input and the state gate each other before each word', 'mogrifier'
+    )
 
     @property
     def round_names(self) -> tuple[str, ...]:

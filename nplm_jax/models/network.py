@@ -11,14 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax import config
+from nplm_jax import config, parts
 from nplm_jax.config import Settings
 from nplm_jax.data.vocabulary import Vocabulary, numbered
 from nplm_jax.distributed.sharding import NO_AXES, PADDING_BIAS, MeshAxes
 from nplm_jax.models.body import Body, State, by_example
-from nplm_jax.models.registry import body_class
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, OutputLayer, Params
-from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.outputs.softmax import LINEAR
 from nplm_jax.utils import nn
 from nplm_jax.utils.errors import BadInput, require
@@ -40,7 +38,7 @@ class Network:
     vocabulary_size: int
 
     @classmethod
-    def from_settings(cls, settings: Settings, vocabulary: Vocabulary | int) -> Self:
+    def make(cls, settings: Settings, vocabulary: Vocabulary | int) -> Self:
         """Returns the network that a config describes, over the words of a vocabulary or over so many words.
 
         A precision that is `auto` is this processor's; the settings of a run that has begun have none.
@@ -49,9 +47,10 @@ class Network:
             BadInput: The settings are impossible or do not fit the vocabulary.
         """
         settings = resolve_precisions(settings)
-        body = body_class(settings.model).from_settings(settings)
+        body = parts.make('model.family', settings)
+        body.check(settings)
         words = numbered(vocabulary) if isinstance(vocabulary, int) else vocabulary
-        output = output_layer_class(settings.output).from_settings(settings.output, words)
+        output = parts.make('output.kind', settings).over(words)
         if body.scorer is not LINEAR:
             output = dataclasses.replace(cast(Any, output), scorer=body.scorer)
         return cls(body, output, len(words))

@@ -6,7 +6,7 @@ begins with the most recent word, as in the paper.
 """
 
 import dataclasses
-from typing import Self
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from nplm_jax.config import Settings
 from nplm_jax.models.body import Body, State
 from nplm_jax.outputs.output_layer import Features, Params
+from nplm_jax.utils.checked_fields import Count, CountOrZero, Share, at_least, key
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.nn import AxisName, Key, dropout, uniform
 
@@ -64,33 +65,28 @@ def num_parameters(n: int, m: int, h: int, direct: bool, vocabulary_size: int) -
     return vocabulary_size * (1 + m + h + (num_inputs if direct else 0)) + h * (1 + num_inputs)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Window(Body):
-    """The network's part before the output layer: x for W, and a = tanh(d + Hx) for U.
+    """The paper's network (section 2) up to the output layer: x for W, and a = tanh(d + Hx) for U."""
 
-    Attributes:
-        reach: N.
-        m: Features per word.
-        h: Hidden units, 0 for no hidden layer.
-        direct: Whether W connects x with the output.
-        dropout: Dropout rate of x and of a (not in the paper).
-    """
-
-    reach: int
-    m: int
-    h: int
-    direct: bool
-    dropout: float
+    n: Annotated[int, at_least(2)] = key(
+        6, 'order: the n-1 previous words predict a word; recurrent networks do not read it; the paper: 3 and 5'
+    )
+    m: Count = key(100, 'features per word; the paper: 30 and 60')
+    h: CountOrZero = key(200, 'hidden units, 0 for no hidden layer; the paper: 0, 50 and 100')
+    direct: bool = key(False, 'direct connections W from the features to the output; the paper: both')
+    dropout: Share = key(0.25, 'probability with which training zeroes a feature or a hidden unit; the paper: 0')
     rows_are_outputs = frozenset({'H_KxP'})
-    keys = frozenset({'model.n', 'model.m', 'model.h', 'model.direct', 'model.dropout'})
 
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Returns the body. Raises BadInput if the context would have no influence."""
-        model = settings.model
+    def check(self, settings: Settings) -> None:
+        """See `Part.check`. Refuses a network whose context would have no influence."""
         message = 'must be 1 or more, or model.direct=True; otherwise the context has no influence'
-        require(model.h > 0 or model.direct, 'model.h', model.h, message)
-        return cls(model.n - 1, model.m, model.h, model.direct, model.dropout)
+        require(self.h > 0 or self.direct, 'model.h', self.h, message)
+
+    @property
+    def reach(self) -> int:
+        """N."""
+        return self.n - 1
 
     @property
     def widths(self) -> dict[str, int]:

@@ -15,7 +15,7 @@ References:
 import dataclasses
 import functools
 import zlib
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import flax.linen
 import jax
@@ -26,11 +26,12 @@ from nplm_jax.models import lstm
 from nplm_jax.models.body import State
 from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.outputs.output_layer import EMBEDDING, Features, Params
+from nplm_jax.utils.checked_fields import NonNegative, Share, key
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Recurrent(StreamBody):
     """A recurrent network: streams, layers, truncated back-propagation through time, regularisation.
 
@@ -38,30 +39,35 @@ class Recurrent(StreamBody):
     `advance` or `read`, and `init_cell` if the cell's parameters are not those of Flax's `cell_class`.
 
     Attributes:
-        weight_dropout: Dropout rate of the recurrent weights, from h to itself (Merity et al.).
-        activation_penalty: Coefficient of the mean square of the last h, after dropout.
-        slowness_penalty: Coefficient of the mean square of its change from word to word.
         cell_class: Flax's cell.
     """
 
-    weight_dropout: float
-    activation_penalty: float
-    slowness_penalty: float
-    reach: int | None = dataclasses.field(default=None, kw_only=True)
+    weight_dropout: Share = key(
+        0.0, 'probability with which an update zeroes a recurrent (state-to-state) weight', 'recurrent'
+    )
+    activation_penalty: NonNegative = key(
+        0.0, "coefficient of the mean square of the last layer's output, after dropout", 'recurrent'
+    )
+    slowness_penalty: NonNegative = key(
+        0.0,
+        "coefficient of the mean square of the change of the last layer's output from word to word",
+        'recurrent',
+    )
     cell_class: ClassVar[Any]
-    keys = StreamBody.keys | {
-        *('recurrent.weight_dropout', 'recurrent.activation_penalty', 'recurrent.slowness_penalty')
-    }
 
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Returns the body. Raises BadInput for what it cannot have, such as direct connections or unequal streams."""
-        name, model, bptt_length = settings.optimizer.name, settings.model, settings.train.bptt_length
-        allowed = f'must be sgd, adam or adagrad for model.family={model.family}'
+    def check(self, settings: Settings) -> None:
+        """See `Part.check`. Refuses also the paper's update, and a penalty on changes in streams of one word."""
+        name = settings.optimizer.name
+        allowed = f'must be sgd, adam or adagrad for model.family={settings.model.family}'
         require(name != 'paper', 'optimizer.name', name, allowed)
-        can_slow = bptt_length > 1 or not settings.recurrent.slowness_penalty
-        require(can_slow, 'train.bptt_length', bptt_length, 'must be 2 or more for a slowness penalty')
-        return cls(**cls.common_fields(settings), **dataclasses.asdict(settings.recurrent))
+        can_slow = self.bptt_length > 1 or not self.slowness_penalty
+        require(can_slow, 'train.bptt_length', self.bptt_length, 'must be 2 or more for a slowness penalty')
+        super().check(settings)
+
+    @property
+    def reach(self) -> int | None:
+        """See `Body.reach`."""
+        return None
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -131,7 +137,7 @@ class Recurrent(StreamBody):
                 x_BxD = drop(fold_in(key_h, 1 + i), x_BxD, self.dropout)
         if self.is_projected:
             x_BxD = matmul(x_BxD, params['P_KxM'], precision)
-        x_BxD = drop(key_h, x_BxD, self.output_dropout)
+        x_BxD = drop(key_h, x_BxD, self.dropout_before_output)
         return dict.fromkeys(self.widths, x_BxD.reshape(S, T, -1)), tuple(states)
 
     def penalty(self, features: Features) -> jax.Array | float:
@@ -155,7 +161,7 @@ class Recurrent(StreamBody):
 
 
 class Elman(Recurrent):
-    """Elman network (`model.family=rnn`)."""
+    """The recurrent network of Elman."""
 
     rows_are_outputs = frozenset({'W_h_KxK', 'W_e_KxM'})
 
@@ -176,7 +182,7 @@ class Elman(Recurrent):
 
 
 class Gru(Recurrent):
-    """Gated recurrent unit (`model.family=gru`)."""
+    """Gated recurrent unit."""
 
     cell_class = flax.linen.GRUCell
 
@@ -195,7 +201,7 @@ class Gru(Recurrent):
 
 
 class Lstm(Recurrent):
-    """Long short-term memory (`model.family=lstm`); the state of a layer is (c, h)."""
+    """Long short-term memory; the state of a layer is (c, h)."""
 
     cell_class = flax.linen.OptimizedLSTMCell
 

@@ -15,7 +15,7 @@ References:
 
 import dataclasses
 import itertools
-from typing import Self
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -24,34 +24,39 @@ from nplm_jax.config import Settings
 from nplm_jax.models.body import State
 from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.outputs.output_layer import EMBEDDING, Features, Params
+from nplm_jax.utils.checked_fields import Count, between, key
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import AxisName, Key, dropout, fold_in, matmul, uniform
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Residual(StreamBody):
-    """The residual window network; the module's docstring has its equations.
+    """Residual layers over a window of words and sums of the words before it."""
 
-    Attributes:
-        window: Number of last words whose features are inputs (n-1).
-        averages: Number of scaled sums of older words that are inputs.
-        expansion: Units inside a layer, as a multiple of h.
-        reach: Number of words before a target on which its prediction depends, R + 1.
-    """
+    n: int
+    averages: Annotated[int, between(0, 16)] = key(
+        3,
+        'number of sums over older words: the n-1 before the window, the 2(n-1) before those, ...; each sum is '
+        'divided by sqrt(its number of words)',
+        'residual',
+    )
+    expansion: Count = key(2, 'hidden units inside a layer, as a multiple of h', 'residual')
 
-    reach: int
-    window: int
-    averages: int
-    expansion: int
-    keys = StreamBody.keys | {'model.n', 'residual.averages', 'residual.expansion'}
+    def check(self, settings: Settings) -> None:
+        """See `Part.check`. Refuses also a window of one word without sums."""
+        has_context = self.n > 2 or self.averages > 0
+        require(has_context, 'residual.averages', self.averages, 'must be 1 or more where model.n=2')
+        super().check(settings)
 
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Returns the body. Raises BadInput for what it cannot have, such as a window of one word."""
-        n, averages = settings.model.n, settings.residual.averages
-        require(n > 2 or averages > 0, 'residual.averages', averages, 'must be 1 or more where model.n=2')
-        sizes = {'reach': (n - 1) * 2**averages, 'window': n - 1, **dataclasses.asdict(settings.residual)}
-        return cls(**cls.common_fields(settings), **sizes)
+    @property
+    def window(self) -> int:
+        """Number of last words whose features are inputs."""
+        return self.n - 1
+
+    @property
+    def reach(self) -> int:
+        """R + 1."""
+        return self.window * 2**self.averages
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
         """Returns C uniform in +-0.1, matrices uniform in +-1/sqrt(inputs), B_l zero."""
@@ -94,7 +99,7 @@ class Residual(StreamBody):
         features = jax.nn.standardize(z_BxK, axis=1) * params['g_K'][None, :]
         if self.tied:
             features = matmul(drop(features, self.dropout), params['P_KxM'], precision)
-        features_SxTxD = drop(features, self.output_dropout).reshape(S, T, -1)
+        features_SxTxD = drop(features, self.dropout_before_output).reshape(S, T, -1)
         return dict.fromkeys(self.widths, features_SxTxD), e_SxLxM[:, T:]
 
     def inputs(self, e_SxLxM: jax.Array) -> jax.Array:

@@ -4,64 +4,53 @@ Dims: V vocabulary, M features per word (m), K hidden units (h).
 """
 
 import dataclasses
-from typing import Any
+from typing import Annotated
 
 from nplm_jax.config import Settings
 from nplm_jax.models.body import Body
 from nplm_jax.outputs.output_layer import EMBEDDING
+from nplm_jax.utils.checked_fields import Count, Range, Share, key, shared
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import Precision
 
+ShareOrDefault = Annotated[float, Range('must be -1 (as dropout), or at least 0 and below 1', 0, below=1, also=-1)]
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamBody(Body):
     """A body with layers over parallel streams; without direct connections, and with an optionally tied C.
 
     Attributes:
-        m: Features per word.
-        h: Units of a layer.
-        layers: Number of layers.
-        tied: Whether C is the output matrix.
-        dropout: Dropout rate of the word features and inside the network.
-        output_dropout: Dropout rate of the features of the output matrix.
-        word_dropout: Dropout rate of whole words: all their features are zeroed.
-        variational: Whether all words of a stream in an update share a dropout mask.
         bptt_length: Words per stream and update: the length of truncated back-propagation through time.
-        precision: Of the factors of products in training.
     """
 
     m: int
     h: int
-    layers: int
-    tied: bool
     dropout: float
-    output_dropout: float
-    word_dropout: float
-    variational: bool
-    bptt_length: int = dataclasses.field()
-    precision: Precision
+    layers: Count = key(1, 'number of layers')
+    tied: bool = key(False, 'use C as the output matrix U too')
+    output_dropout: ShareOrDefault = key(
+        -1.0, 'dropout of the features that the output matrix multiplies; -1: the value of model.dropout'
+    )
+    word_dropout: Share = key(0.0, 'probability with which training zeroes all features of a word')
+    variational: bool = key(False, 'use one dropout mask for all words of a stream in an update')
+    precision: Precision = key(
+        'auto', 'of the matrix products before the output layer, in training; values as of output.precision'
+    )
+    bptt_length: int = shared('train.bptt_length')  # type: ignore[misc]
     has_state = True
-    keys = Body.keys | {
-        *('model.m', 'model.h', 'model.layers', 'model.tied', 'model.dropout', 'model.output_dropout'),
-        *('model.word_dropout', 'model.variational', 'model.precision', 'train.bptt_length'),
-    }
 
-    @classmethod
-    def common_fields(cls, settings: Settings) -> dict[str, Any]:
-        """Returns the attributes above by name.
+    def check(self, settings: Settings) -> None:
+        """See `Part.check`. Refuses a body without units, and a batch of unequal streams."""
+        batch_size = settings.train.batch_size
+        require(self.h > 0, 'model.h', self.h, f'must be 1 or more for model.family={settings.model.family}')
+        allowed = f'must be a multiple of train.bptt_length={self.bptt_length}'
+        require(batch_size % self.bptt_length == 0, 'train.batch_size', batch_size, allowed)
 
-        Raises:
-            BadInput: The settings have no units, or a batch of unequal streams.
-        """
-        model, train = settings.model, settings.train
-        family = f'for model.family={model.family}'
-        require(model.h > 0, 'model.h', model.h, f'must be 1 or more {family}')
-        allowed = f'must be a multiple of train.bptt_length={train.bptt_length}'
-        require(train.batch_size % train.bptt_length == 0, 'train.batch_size', train.batch_size, allowed)
-        names = ('m', 'h', 'layers', 'tied', 'dropout', 'word_dropout', 'variational', 'precision')
-        output_dropout = model.dropout if model.output_dropout < 0 else model.output_dropout
-        fields = {name: getattr(model, name) for name in names}
-        return {**fields, 'output_dropout': output_dropout, 'bptt_length': train.bptt_length}
+    @property
+    def dropout_before_output(self) -> float:
+        """Dropout rate of the features that the output matrix multiplies."""
+        return self.dropout if self.output_dropout < 0 else self.output_dropout
 
     @property
     def widths(self) -> dict[str, int]:

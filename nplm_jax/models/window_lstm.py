@@ -9,7 +9,6 @@ References:
 """
 
 import dataclasses
-from typing import Self
 
 import jax
 
@@ -21,20 +20,24 @@ from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import AxisName, Key
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class WindowLstm(Lstm):
-    """LSTM over the last n-1 words (`model.family=window_lstm`). Every stream is read from its start."""
+    """LSTM over the last n-1 words, which it reads from a state of zeros."""
 
+    n: int
     has_state = False
-    keys = Lstm.keys | {'model.n'}
 
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Returns the body. Raises BadInput for a window that is longer than what training reads at once."""
-        n, bptt_length = settings.model.n, settings.train.bptt_length
-        allowed = f'must be 3 to train.bptt_length + 1 = {bptt_length + 1} for model.family=window_lstm'
-        require(2 < n <= bptt_length + 1, 'model.n', n, allowed)
-        return dataclasses.replace(super().from_settings(settings), reach=n - 1)
+    def check(self, settings: Settings) -> None:
+        """See `Part.check`. Refuses also a window that is longer than what training reads at once."""
+        longest = self.bptt_length + 1
+        allowed = f'must be 3 to train.bptt_length + 1 = {longest} for model.family=window_lstm'
+        require(2 < self.n <= longest, 'model.n', self.n, allowed)
+        super().check(settings)
+
+    @property
+    def reach(self) -> int:
+        """See `Body.reach`."""
+        return self.n - 1
 
     def features(
         self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None

@@ -9,6 +9,7 @@ that all examples share.
 """
 
 import abc
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -16,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.config import OutputSettings
 from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.parts import Part
 from nplm_jax.utils import nn
 
 Params = dict[str, Any]  # arrays by the paper's letters, float32
@@ -27,8 +28,9 @@ BIAS = 'b_V'
 EMBEDDING = 'C_VxM'  # the word features, which every body has, and whose rows are output rows where they are tied
 
 
-class OutputLayer(abc.ABC):
-    """P(w | features) over V words, and its training loss. Subclasses are frozen dataclasses of plain values.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputLayer(Part, abc.ABC):
+    """P(w | features) over V words, and its training loss.
 
     Attributes:
         uses_sparse_updates: Whether a training step reads and changes only some rows of the output matrices. See
@@ -38,27 +40,23 @@ class OutputLayer(abc.ABC):
             `loss` gets the same rows of all of these.
         tables: Names of its parameters with one row for something else, such as a class of words: tables for the
             optimizer as well, but every device has them in full.
-        keys: The keys of `output.*` that `from_settings` reads.
     """
 
     uses_sparse_updates = False
     takes_new_words = False
     output_tables: ClassVar[tuple[str, ...]] = ()
     tables: ClassVar[tuple[str, ...]] = ()
-    keys: ClassVar[frozenset[str]] = frozenset()
 
-    @classmethod
-    @abc.abstractmethod
-    def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
-        """Returns the layer. Raises BadInput if the settings do not fit the vocabulary."""
+    def over(self, vocabulary: Vocabulary) -> Self:
+        """Returns the layer over the words of a vocabulary, which may have lowered some of its values to fit.
 
-    @classmethod
-    def files(cls, settings: OutputSettings) -> dict[str, str]:
+        Raises:
+            BadInput: The layer does not fit the vocabulary.
+        """
+        return self
+
+    def files(self) -> dict[str, str]:
         """Returns the user's files that the layer is made from, by config key; a run keeps a copy of each."""
-        return {}
-
-    def fitted_settings(self) -> dict[str, Any]:
-        """Returns the values of the keys of `output.*` that the layer lowers to fit a small vocabulary, by key."""
         return {}
 
     def num_rows(self, vocabulary_size: int) -> int:

@@ -9,18 +9,18 @@ References:
 """
 
 import dataclasses
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.config import OutputSettings
 from nplm_jax.data.dataset import unigram_log_probabilities
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
+from nplm_jax.utils.checked_fields import Count, built, key
 from nplm_jax.utils.nn import Precision
 
 _RESOLUTION = 2**30  # of the cumulative inclusion probabilities
@@ -39,40 +39,38 @@ class ProposalDistribution:
     log_inclusion_prob_V: jax.Array
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
-    """Importance sampling: the loss is log(exp(y_target) + sum over other samples of exp(y) / P(included)) - y_target.
+    """The softmax, trained by importance sampling (section 5.2).
 
-    Its normaliser is an unbiased estimate of the softmax's, and equals it when all words are samples.
+    The loss is log(exp(y_target) + sum over other samples of exp(y) / P(included)) - y_target. Its normaliser is an
+    unbiased estimate of the softmax's, and equals it when all words are samples.
 
     Attributes:
-        num_samples: Distinct words that an update draws for its whole batch.
-        proposal: `unigram`: words are drawn by their training counts; `log_uniform`: by their rank.
-        precision: Of the factors of products with the samples in training. Evaluation is always float32.
         scorer: Computes y.
     """
 
-    num_samples: int
-    proposal: str
+    samples: Count = key(
+        1000,
+        'of sampled and nce: number of distinct words that are drawn per update and shared by all examples of the '
+        'batch; at most |V|',
+    )
+    proposal: Literal['unigram', 'log_uniform'] = key(
+        'unigram',
+        'of sampled and nce: the distribution of the drawn words: unigram (by training count) | log_uniform (by rank)',
+    )
     precision: Precision
-    scorer: softmax.Scorer = softmax.LINEAR
-    keys = frozenset({'output.samples', 'output.proposal', 'output.precision'})
+    scorer: softmax.Scorer = built(softmax.LINEAR)  # type: ignore[misc]
 
-    @classmethod
-    def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
-        """Returns the layer, which draws all words where the vocabulary has fewer than `output.samples`."""
-        num_samples = min(settings.samples, len(vocabulary))
-        return cls(num_samples, settings.proposal, settings.precision)
-
-    def fitted_settings(self) -> dict[str, Any]:
-        """See `OutputLayer.fitted_settings`."""
-        return {'samples': self.num_samples}
+    def over(self, vocabulary: Vocabulary) -> Self:
+        """See `OutputLayer.over`. Draws all words where the vocabulary has fewer than `output.samples`."""
+        return dataclasses.replace(self, samples=min(self.samples, len(vocabulary)))
 
     def make_proposal(self, train_T: np.ndarray, vocabulary_size: int) -> ProposalDistribution:
         """See `OutputLayer.make_proposal`."""
         unigram = self.proposal == 'unigram'
         log_q_V = unigram_log_probabilities(train_T, vocabulary_size) if unigram else log_uniform(vocabulary_size)
-        return inclusion_distribution(log_q_V, self.num_samples)
+        return inclusion_distribution(log_q_V, self.samples)
 
     def rows(
         self,
@@ -83,7 +81,7 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
         state: Any = None,
     ) -> tuple[jax.Array, jax.Array]:
         """Returns the target's row of each example, B x 1, and the S sampled words."""
-        return targets_B[:, None], draw(key, proposal, self.num_samples)
+        return targets_B[:, None], draw(key, proposal, self.samples)
 
     def sparse_loss(
         self, gathered: Gathered, features: Features, targets_B: jax.Array, proposal: ProposalDistribution
@@ -110,9 +108,10 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
 
 
 class NoiseContrastive(SampledSoftmax):
-    """Noise-contrastive estimation: binary classification of target against samples, with logits y - log P(included).
+    """The softmax, trained by noise-contrastive estimation.
 
-    It uses y as log P(w), so training drives the normaliser towards one (self-normalised).
+    The loss is that of a binary classification of target against samples, with logits y - log P(included). It uses y as
+    log P(w), so training drives the normaliser towards one (self-normalised).
     """
 
     def sampled_loss(

@@ -4,15 +4,14 @@ Dims: V vocabulary, B batch, D width of one array of features, L words that belo
 """
 
 import dataclasses
-from typing import Self
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config import OutputSettings
-from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy
 from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
+from nplm_jax.utils.checked_fields import Count, key
 from nplm_jax.utils.nn import Precision, matmul
 
 
@@ -38,8 +37,9 @@ class Softmax(OutputLayer):
         scorer: Computes y.
     """
 
-    scorer = LINEAR
+    scorer: ClassVar[Scorer] = LINEAR
     takes_new_words = True
+    also_reads = frozenset({'train.suffix_smoothing', 'train.calibrate'})
 
     def log_probabilities(self, params: Params, features: Features) -> jax.Array:
         """See `OutputLayer.log_probabilities`."""
@@ -50,23 +50,16 @@ class Softmax(OutputLayer):
         return cross_entropy(self.scorer.scores(params, features), targets_B)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FullSoftmax(Softmax):
-    """The softmax trained by its exact mean NLL.
+    """The softmax over all words, trained by its exact mean NLL."""
 
-    Attributes:
-        precision: Of the factors of products over V in training. Evaluation is always float32.
-        block_size: Number of examples whose V scores are in memory at once in training.
-    """
-
-    precision: Precision
-    block_size: int
-    keys = frozenset({'output.precision', 'output.block_size'})
-
-    @classmethod
-    def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
-        """Returns the layer; every vocabulary fits."""
-        return cls(settings.precision, settings.block_size)
+    precision: Precision = key(
+        'auto',
+        'of full, sampled and nce: matrix products over |V| in float32 | bfloat16 | auto (bfloat16 where the processor '
+        'or the accelerator has instructions for it); sums and parameters stay float32',
+    )
+    block_size: Count = key(256, 'of full: number of examples whose |V| scores are in memory at once; 1024 suits a GPU')
 
     def loss(self, params: Params, features: Features, targets_B: jax.Array, axis: str | None = None) -> jax.Array:
         """See `OutputLayer.loss`. Never makes a V x B array: see `blockwise_cross_entropy`."""

@@ -18,50 +18,48 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config import OutputSettings
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.data.word_codes import BUILT_IN, Tree, codes_of, make_tree
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, ExactSparseLayer, Features, Params
+from nplm_jax.utils.checked_fields import built, key
 from nplm_jax.utils.errors import require
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TreeSoftmax(ExactSparseLayer):
-    """The layer over the leaves of a tree.
+    """A binary decision at each node above the word.
 
     Attributes:
-        tree: The tree; two trees are equal if their arrays are.
+        nodes: The tree, once it is made over a vocabulary; two trees are equal if their arrays are.
     """
 
-    tree: Tree
-    keys = frozenset({'output.tree'})
+    tree: str = key('huffman', 'of tree: huffman | random | a file with lines `word<TAB>code`, codes of 0 and 1')
+    nodes: Tree = built()
 
-    @classmethod
-    def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
-        """Returns the layer. Raises BadInput for a file of codes that is no tree over the vocabulary."""
-        return cls(make_tree(codes_of(vocabulary, settings.tree)))
+    def over(self, vocabulary: Vocabulary) -> Self:
+        """See `OutputLayer.over`. Refuses a file of codes that is no tree over the vocabulary."""
+        return dataclasses.replace(self, nodes=make_tree(codes_of(vocabulary, self.tree)))
 
-    @classmethod
-    def files(cls, settings: OutputSettings) -> dict[str, str]:
+    def files(self) -> dict[str, str]:
         """See `OutputLayer.files`."""
-        return {} if settings.tree in BUILT_IN else {'output.tree': settings.tree}
+        return {} if self.tree in BUILT_IN else {'output.tree': self.tree}
 
     def num_rows(self, vocabulary_size: int) -> int:
         """See `OutputLayer.num_rows`. A row for each node, and for as many words."""
-        return max(self.tree.num_nodes, vocabulary_size)
+        return max(self.nodes.num_nodes, vocabulary_size)
 
     def init(
         self, key: jax.Array, keys: Mapping[str, jax.Array], widths: Mapping[str, int], bias_V: jax.Array
     ) -> Params:
         """See `OutputLayer.init`. The nodes' biases give each word the probability that `bias_V` gives it."""
         require(EMBEDDING not in widths, 'model.tied', True, 'must be False for output.kind=tree: nodes are not words')
-        signs_VxRxD = self.tree.signs_VxRxD
+        signs_VxRxD = self.nodes.signs_VxRxD
         has_leaf_VxR = signs_VxRxD[:, :, 0] != 0
         mass_VxRx1 = (jax.nn.softmax(bias_V)[:, None] / has_leaf_VxR.sum(1, keepdims=True))[:, :, None]
         ones_T, zeros_T = (
             jnp.zeros(self.num_rows(len(bias_V)))
-            .at[self.tree.nodes_VxRxD]
+            .at[self.nodes.nodes_VxRxD]
             .add(jnp.where(signs_VxRxD == sign, mass_VxRx1, 0))
             for sign in (1, -1)
         )
@@ -70,12 +68,12 @@ class TreeSoftmax(ExactSparseLayer):
 
     def rows_of(self, targets_B: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Returns the rows of the nodes above each target, B x L, and no others."""
-        rows_BxL = jnp.asarray(self.tree.nodes_VxRxD)[targets_B].reshape(len(targets_B), -1)
+        rows_BxL = jnp.asarray(self.nodes.nodes_VxRxD)[targets_B].reshape(len(targets_B), -1)
         return rows_BxL, jnp.zeros(0, jnp.int32)
 
     def gathered_nll(self, shared: Params, per_example: Params, features: Features, targets_B: jax.Array) -> jax.Array:
         """See `ExactSparseLayer.gathered_nll`."""
-        signs_BxRxD = jnp.asarray(self.tree.signs_VxRxD, jnp.float32)[targets_B]
+        signs_BxRxD = jnp.asarray(self.nodes.signs_VxRxD, jnp.float32)[targets_B]
         y_BxRxD = softmax.gathered_scores(per_example, features).reshape(signs_BxRxD.shape)
         log_p_BxRxD = jnp.where(signs_BxRxD == 0, 0.0, jax.nn.log_sigmoid(signs_BxRxD * y_BxRxD))
         log_p_BxR = jnp.where(signs_BxRxD[:, :, 0] == 0, -jnp.inf, log_p_BxRxD.sum(axis=2))  # -inf: no such leaf
@@ -85,7 +83,7 @@ class TreeSoftmax(ExactSparseLayer):
         """See `OutputLayer.log_probabilities`. Goes down the tree once, level by level."""
         y_TxB = softmax.scores({name: params[name] for name in (*features, BIAS)}, features)
         log_p_NxB, leaves, start = jnp.zeros((1, y_TxB.shape[1])), [], 0
-        for is_leaf_S in self.tree.levels:
+        for is_leaf_S in self.nodes.levels:
             y_NxB = y_TxB[start : start + len(log_p_NxB)]
             start += len(log_p_NxB)
             branches_Nx2xB = jax.nn.log_sigmoid(jnp.stack([-y_NxB, y_NxB], axis=1))
@@ -93,4 +91,4 @@ class TreeSoftmax(ExactSparseLayer):
             leaves.append(log_p_SxB[is_leaf_S])
             log_p_NxB = log_p_SxB[~is_leaf_S]
         log_p_RVxB = jnp.concatenate([*leaves, jnp.full((1, y_TxB.shape[1]), -jnp.inf)])  # the last: no such leaf
-        return jax.nn.logsumexp(log_p_RVxB[self.tree.leaves_VxR], axis=1).T
+        return jax.nn.logsumexp(log_p_RVxB[self.nodes.leaves_VxR], axis=1).T

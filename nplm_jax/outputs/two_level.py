@@ -11,11 +11,11 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config import OutputSettings
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import BIAS, ExactSparseLayer, Features, Params
 from nplm_jax.utils import nn
+from nplm_jax.utils.checked_fields import Count, CountOrZero, built, key
 from nplm_jax.utils.errors import require
 
 MASKED = -1e30  # score of padding positions in the last class
@@ -23,32 +23,38 @@ CLASSES = 'classes'  # the key of the G classes' parameters: U_GxK, W_GxP and b_
 CLASS_BIAS = 'b_G'
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TwoLevelSoftmax(ExactSparseLayer):
-    """The layer over V words. Its training loss is exact; it reads the rows of the target's class and the shortlist.
+    """Predicts the class of the word, then the word in the class.
+
+    The training loss is exact; it reads the rows of the target's class and the shortlist.
 
     Attributes:
-        num_shortlist: H.
-        class_size: L.
         vocabulary_size: V. Arrays have more rows where they are padded to a mesh.
     """
 
-    num_shortlist: int
-    class_size: int
-    vocabulary_size: int
+    num_shortlist: CountOrZero = key(
+        1000, 'of two_level: number of the most frequent words, each of which is a class of its own'
+    )
+    classes: Count = key(
+        500, 'of two_level: largest number of classes of the other words; these classes have equal sizes'
+    )
+    vocabulary_size: int = built(0)
     tables = (CLASSES,)
-    keys = frozenset({'output.num_shortlist', 'output.classes'})
 
-    @classmethod
-    def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
-        """Returns the layer. Raises BadInput for a shortlist or classes that the vocabulary cannot fill."""
-        vocabulary_size = len(vocabulary)
-        allowed = f'must be below {vocabulary_size:,}, the size of the vocabulary'
-        require(settings.num_shortlist < vocabulary_size, 'output.num_shortlist', settings.num_shortlist, allowed)
-        num_tail = vocabulary_size - settings.num_shortlist
-        allowed = f'must be {num_tail:,} or less, the number of words outside output.num_shortlist'
-        require(settings.classes <= num_tail, 'output.classes', settings.classes, allowed)
-        return cls(settings.num_shortlist, -(-num_tail // settings.classes), vocabulary_size)
+    def over(self, vocabulary: Vocabulary) -> Self:
+        """See `OutputLayer.over`. Refuses a shortlist or classes that the vocabulary cannot fill."""
+        V = len(vocabulary)
+        allowed = f'must be below {V:,}, the size of the vocabulary'
+        require(self.num_shortlist < V, 'output.num_shortlist', self.num_shortlist, allowed)
+        allowed = f'must be {V - self.num_shortlist:,} or less, the number of words outside output.num_shortlist'
+        require(self.classes <= V - self.num_shortlist, 'output.classes', self.classes, allowed)
+        return dataclasses.replace(self, vocabulary_size=V)
+
+    @property
+    def class_size(self) -> int:
+        """L."""
+        return -(-(self.vocabulary_size - self.num_shortlist) // self.classes)
 
     @property
     def num_classes(self) -> int:

@@ -1,7 +1,6 @@
 """What stands behind --config: the files, mistakes as one line, the resolved config as text. Imports no JAX."""
 
 import importlib.util
-import itertools
 import pathlib
 import re
 import runpy
@@ -148,9 +147,10 @@ def describe_config(config: ConfigDict, points: Sequence[Mapping[str, Any]] = ()
         points: The overrides of each point of a sweep.
     """
     settings = config_lib.from_config(config)
-    plugins = [type(getattr(settings, section).options) for section in config_lib.PLUGINS]
-    options = [list_fields(kind, f'{section}.options.') for section, kind in zip(config_lib.PLUGINS, plugins)]
-    fields, lines = FIELDS | dict(itertools.chain(*options)), []
+    options = config_lib.option_classes(config_lib.to_flat(settings))
+    fields, lines = dict(FIELDS), []
+    for section, kind in options.items():
+        fields |= list_fields(kind, f'{section}.')
     for key, value in config_lib.to_flat(settings).items():
         default, meaning = fields[key].default, fields[key].metadata.get('meaning', '')
         notes = ('' if value == default else f'default: {default!r}', meaning)

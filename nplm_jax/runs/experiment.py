@@ -10,19 +10,17 @@ from typing import Any, TypeAlias
 from ml_collections import ConfigDict
 
 from nplm_jax import config as config_lib
+from nplm_jax import parts
 from nplm_jax.config import Settings
 from nplm_jax.data import corpora
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.models.ngram import factory
-from nplm_jax.models.registry import body_class, is_network
-from nplm_jax.runs import keys
+from nplm_jax.models.ngram import estimators
 from nplm_jax.runs.catalog import RUNS, Run, read_run
 from nplm_jax.runs.command_line import load_config
 from nplm_jax.runs.loading import Path, load
 from nplm_jax.runs.session import RunSession, SharedCorpus, open_session
 from nplm_jax.runs.signals import interruptible
 from nplm_jax.runs.workdir import default_name
-from nplm_jax.training import optimizers
 from nplm_jax.training.loop import Trainer, fit
 from nplm_jax.training.vmapped import RUN_ERRORS, fit_many, group_compatible
 from nplm_jax.utils.errors import BadInput, NonFiniteError
@@ -45,13 +43,8 @@ def load_settings(config: Config | Settings) -> Settings:
         return config
     settings = config_lib.from_config(config)
     corpora.check_settings(settings.corpus)
-    keys.check(settings)
-    if is_network(settings.model):
-        factory.check_context(settings)
-        body_class(settings.model).from_settings(settings)
-        optimizers.check_settings(settings.optimizer)
-    else:
-        factory.check_settings(settings)
+    estimators.check_context(settings)
+    parts.check(settings)
     return settings
 
 
@@ -64,7 +57,7 @@ def train(
         config: The name of a config and of its row, such as `brown:mlp9`, the path of a config file, or a ConfigDict.
         workdir: Output directory; None for `runs/` and the names of the config and of the changed keys. The same call
             resumes a run that was stopped, and a finished run is not trained again.
-        changes: The values of flattened keys: `{'model.h': 50, 'seed': 2}`. See `keys.override`.
+        changes: The values of flattened keys: `{'model.h': 50, 'seed': 2}`. See `parts.override`.
 
     Returns:
         The finished run, with its `results`; `nplm_jax.load(run.folder)` returns its model.
@@ -74,7 +67,7 @@ def train(
         training.loop.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
         NonFiniteError: A number is not finite.
     """
-    config = keys.override(load_config(config) if isinstance(config, str) else config, changes)
+    config = parts.override(load_config(config) if isinstance(config, str) else config, changes)
     folder = expand('--workdir', workdir or f'{RUNS}/{default_name(config, changes)}')
     run(config, folder)
     made = read_run(folder)

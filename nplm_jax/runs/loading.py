@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, TypeAlias
 import jax
 import numpy as np
 
+from nplm_jax import parts
 from nplm_jax.config import Settings
 from nplm_jax.data import corpora, dataset, vocabulary
-from nplm_jax.data.tokenizers import registry
+from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.ngram import archives, factory, storage
-from nplm_jax.models.registry import check_family, is_network, model_files
+from nplm_jax.models.ngram import archives, estimators, storage
 from nplm_jax.runs import card, catalog, packed, workdir
 from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput
@@ -48,14 +48,14 @@ def load(folder: Path, plugins: Sequence[str] = ()) -> tuple[Settings, vocabular
     folder = catalog.expand_run(folder)
     settings = workdir.read_settings(folder)
     words = vocabulary.load(folder / workdir.VOCABULARY)
-    if is_network(settings.model):
+    if parts.is_neural(settings.model.family):
         return settings, words, _load_network(folder, settings, words)
     if (file := folder / storage.MODEL_FILE).exists():
         return settings, words, storage.load(file, len(words))
     if source := (catalog.finished(folder) or {}).get('imported'):
         raise BadInput(f'{file}: missing; run `nplm import` again on {source}')
     try:
-        check_family(settings.model, factory.NGRAM_MODELS)
+        parts.part_class('model.family', settings.model.family)
     except BadInput as error:
         raise BadInput(f'{folder}: the code of its model is not installed ({error})') from None
     raise BadInput(f'{file}: missing; run the training command again')
@@ -116,10 +116,10 @@ def packed_members(folder: pathlib.Path, scratch: pathlib.Path) -> dict[str, pat
         BadInput: The run's files are damaged, or the code of its model is not installed.
     """
     settings, _, model = load(folder)
-    names = [catalog.CONFIG, catalog.CORPUS, catalog.VOCABULARY, catalog.RESULTS, *registry.FILES]
-    files = {name: folder / name for name in (*names, *model_files(settings), storage.MODEL_FILE)}
+    names = [catalog.CONFIG, catalog.CORPUS, catalog.VOCABULARY, catalog.RESULTS, *tokenizer_files.FILES]
+    files = {name: folder / name for name in (*names, *parts.files(settings), storage.MODEL_FILE)}
     members = {name: file for name, file in files.items() if file.exists()}
-    if is_network(settings.model):
+    if parts.is_neural(settings.model.family):
         members[packed.PARAMETERS] = scratch / packed.PARAMETERS
         archives.write(scratch / packed.PARAMETERS, arrays_of(model), {})
     write_atomically(scratch / card.FILE, card.make(catalog.read_run(folder)))
@@ -141,7 +141,7 @@ def example_parameters(
     """
     from nplm_jax.models.network import Network  # noqa: PLC0415
 
-    network = Network.from_settings(settings, words)
+    network = Network.make(settings, words)
     params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
     _check_memory(folder, params)
     return network, params
@@ -192,4 +192,4 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
         path = catalog.expand_run(folder)
         if workdir.difference(path, settings, text):
             workdir.refuse_changes(path, workdir.difference(path, settings, {**code, **text}))
-    return factory.read(settings, data)
+    return estimators.read(settings, data)

@@ -19,7 +19,7 @@ from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import scalar
 
 from nplm_jax.inference.perplexity import nll_to_perplexity
-from nplm_jax.models.ngram.factory import NGRAM_MODELS
+from nplm_jax.models.ngram import estimators
 from nplm_jax.runs.catalog import ANY_KEY, INFINITE, NUMBER, RESULTS, has_shape, is_finished
 from nplm_jax.training import reporter
 from nplm_jax.training.schedule import Progress, Schedule
@@ -197,7 +197,7 @@ def next_steps(folder: pathlib.Path, family: str, modules: Sequence[str] = ()) -
         command_line([*nplm, 'generate', folder, *flags]),
         f'{command_line([*nplm, "score", folder, *flags])} < text.txt',
     ]
-    if family in NGRAM_MODELS and NGRAM_MODELS[family].is_backoff:
+    if estimators.makes_backoff(family):
         lines.append(command_line([*nplm, 'export', folder, *flags, '--to=arpa', f'--output={folder.name}.arpa']))
     missing = [package for module, package in _EXPLORER.items() if importlib.util.find_spec(module) is None]
     needs = f'  # first: pip install {" ".join(missing)}' if missing else ''

@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from nplm_jax import config as config_lib
+from nplm_jax import parts
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset, vocabulary
 from nplm_jax.distributed import multihost
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.models.ngram import factory, storage
-from nplm_jax.models.registry import body_class, is_network
-from nplm_jax.runs import evaluation, figures, keys, notebook, provenance, reporting, workdir
+from nplm_jax.models.ngram import estimators, storage
+from nplm_jax.runs import evaluation, figures, notebook, provenance, reporting, workdir
 from nplm_jax.runs.catalog import finished
 from nplm_jax.runs.description import describe_model
 from nplm_jax.runs.loading import Path, load_dataset
@@ -103,7 +104,7 @@ class RunSession:
     @functools.cached_property
     def data(self) -> dataset.Dataset:
         """The corpus as the run reads it."""
-        return factory.read(self.settings, self.corpus.data, self.folder)
+        return estimators.read(self.settings, self.corpus.data, self.folder)
 
     def make_trainer(self, interrupted: Callable[[], int]) -> Trainer:
         """Returns the run's trainer, at its newest checkpoint."""
@@ -157,7 +158,7 @@ class RunSession:
     def _estimated(self) -> tuple[LanguageModel, dict[str, Any]]:
         """Returns the count-based model, and how long its estimation took."""
         started = time.perf_counter()
-        model = factory.estimate(self.settings, self.data, self.folder)
+        model = estimators.estimate(self.settings, self.data, self.folder)
         storage.save(model, self.folder / storage.MODEL_FILE)
         seconds = time.perf_counter() - started
         words_per_second = round(len(self.data.train) / seconds)
@@ -208,7 +209,7 @@ def open_session(
     """
     jax_settings.check()
     session = RunSession(settings, expand('--workdir', folder), command, corpus, num_batched)
-    folder, primary, trains = session.folder, multihost.is_primary(), is_network(settings.model)
+    folder, primary, trains = session.folder, multihost.is_primary(), parts.is_neural(settings.model.family)
     workdir.check_config(settings)
     with contextlib.ExitStack() as stack:
         with multihost.primary_first():
@@ -227,7 +228,7 @@ def open_session(
             print(f'Output directory: {folder}', flush=True)
         digests = workdir.model_digests(settings)
         if trains:  # before anything is downloaded: the devices, and whether the batch can be divided
-            make_sharding(settings, body_class(settings.model).from_settings(settings))
+            make_sharding(settings, parts.make('model.family', settings))
         digests |= workdir.text_digest(corpus.data)
         if trains:
             workdir.check_inputs(settings, digests)
@@ -268,8 +269,8 @@ def difference(folder: pathlib.Path, settings: Settings, corpus: SharedCorpus) -
 
 def _lowered(settings: Settings, network: Network) -> dict[str, Any]:
     """Returns the flattened keys that the network lowers to fit a small vocabulary, with the values that it uses."""
-    used = network.output.fitted_settings()
-    return {f'output.{key}': value for key, value in used.items() if value != getattr(settings.output, key)}
+    used = parts.values_of('output.kind', network.output)
+    return {key: value for key, value in used.items() if value != config_lib.value_of(settings, key)}
 
 
 def _describe(settings: Settings, data: dataset.Dataset, network: Network | None) -> None:
@@ -286,9 +287,8 @@ def _describe(settings: Settings, data: dataset.Dataset, network: Network | None
             advice = 'corpus.min_count=2 or more lets a model learn its probability'
             print(f'no training word is {vocabulary.RARE}: {advice}', flush=True)
     for key, value in (_lowered(settings, network) if network else {}).items():
-        configured = getattr(settings.output, key.partition('.')[2])
-        print(f'{key}={configured}: lowered to {value} to fit the vocabulary', flush=True)
-    model = describe_model(settings.model, keys.family_keys(settings.model))
+        print(f'{key}={config_lib.value_of(settings, key)}: lowered to {value} to fit the vocabulary', flush=True)
+    model = describe_model(settings.model, parts.readers(settings)['model.family'])
     if network is not None:
         window = f', a window of {network.body.reach} {unit}' if network.body.reach else ''
         model += f'{window}, {network.num_parameters():,} free parameters'

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from nplm_jax import config as config_lib
+from nplm_jax import parts
 from nplm_jax.config import Settings
 from nplm_jax.data import characters, corpora, dataset, vocabulary
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.open_vocabulary import bits_per_character, count_characters
-from nplm_jax.models.registry import is_network
 from nplm_jax.models.spelled_words import Spelling
-from nplm_jax.runs import catalog, experiment, keys, loading, workdir
+from nplm_jax.runs import catalog, experiment, loading, workdir
 from nplm_jax.runs.loading import Path
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
@@ -112,9 +112,9 @@ def prepare(
     changes = changes or {}
     network = config_lib.replace(Settings(corpus=rare.settings.corpus, seed=seed), NETWORK)
     network = dataclasses.replace(network, name=f'{rare.settings.name}-{catalog.SPELLING}')
-    settings = config_lib.from_config(keys.override(ConfigDict(config_lib.to_dict(network)), changes))
+    settings = config_lib.from_config(parts.override(ConfigDict(config_lib.to_dict(network)), changes))
     data = characters.build_dataset(rare.words, settings.model.n - 1)
-    if is_network(settings.model):
+    if parts.is_neural(settings.model.family):
         batch_size = min(settings.train.batch_size, len(data.train))
         epochs = max(1, round(UPDATES * batch_size / len(data.train)))
         settings = config_lib.replace(settings, {'train.epochs': epochs, **changes, 'train.batch_size': batch_size})

@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from nplm_jax import config as config_lib
+from nplm_jax import parts
 from nplm_jax.config import FIELDS, CorpusSettings, Settings, is_option
-from nplm_jax.runs import catalog, experiment, figures, keys, session, workdir
+from nplm_jax.runs import catalog, experiment, figures, session, workdir
 from nplm_jax.runs.command_line import describe_unknown_key
 from nplm_jax.runs.experiment import Config
 from nplm_jax.runs.workdir import run_name
@@ -130,7 +131,7 @@ def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep', g
 
     Args:
         config: the config of the sweep.
-        overrides: the keys that the point changes. See `keys.resets`.
+        overrides: the keys that the point changes. See `parts.resets`.
         flag: the flag that asks for the point, for messages.
         given: the keys that other flags set.
 
@@ -145,7 +146,7 @@ def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep', g
     name = overrides.get('name') or run_name(overrides) or values['name']
     changed = {**values, **overrides, 'name': name}
     try:
-        changed |= keys.resets(changed, {*overrides, *given})
+        changed |= parts.resets(changed, {*overrides, *given})
         settings = experiment.load_settings(changed)
     except BadInput as error:
         shown = ','.join(f'{key}={value!r}' for key, value in overrides.items())

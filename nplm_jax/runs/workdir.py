@@ -20,14 +20,13 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from nplm_jax import config as config_lib
+from nplm_jax import parts
 from nplm_jax.config import Settings
 from nplm_jax.data import corpora, vocabulary
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.data.tokenizers import registry
+from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.distributed import multihost
 from nplm_jax.models.network import resolve_precisions
-from nplm_jax.models.registry import model_files
-from nplm_jax.runs import keys
 from nplm_jax.runs.catalog import CONFIG, CORPUS, VOCABULARY
 from nplm_jax.training.word_source import resolve_input
 from nplm_jax.utils import mapped_arrays, plugins
@@ -75,7 +74,7 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
         refuse_links(folder)
         if not (folder / CONFIG).exists():
             # A killed start leaves these.
-            written_before = {CORPUS, VOCABULARY, *registry.FILES, *model_files(settings)}
+            written_before = {CORPUS, VOCABULARY, *tokenizer_files.FILES, *parts.files(settings)}
             if any(not p.name.startswith('.') and p.name not in written_before for p in folder.iterdir()):
                 raise BadInput(f'--workdir={folder}: is not empty and not a run; give another folder')
             return
@@ -103,7 +102,7 @@ def resolve(folder: pathlib.Path, settings: Settings, data: Dataset) -> Settings
     here = config_lib.to_flat(resolve_precisions(settings)) | {'train.input': resolve_input(data)}
     if multihost.is_primary() and (folder / CONFIG).exists():
         here |= config_lib.to_flat(_read_config(folder))
-    configured, read = config_lib.to_flat(settings), {'train.input'}.union(*keys.readers(settings).values())
+    configured, read = config_lib.to_flat(settings), {'train.input'}.union(*parts.readers(settings).values())
     values = {key: here[key] for key in AUTO if configured[key] == 'auto' and key in read}
     values |= {key: first for key, (_, first) in multihost.differences_from_primary(values).items()}
     return config_lib.replace(settings, values)
@@ -135,7 +134,7 @@ def read_settings(folder: pathlib.Path) -> Settings:
         BadInput: Its config.json is missing or damaged.
     """
     settings = _read_config(folder)
-    return config_lib.replace(settings, {key: str(folder.absolute() / key) for key in model_files(settings)})
+    return config_lib.replace(settings, {key: str(folder.absolute() / key) for key in parts.files(settings)})
 
 
 def _read_config(folder: pathlib.Path) -> Settings:
@@ -221,7 +220,7 @@ def text_files(settings: Settings) -> dict[str, str] | None:
 
 def model_digests(settings: Settings) -> dict[str, str]:
     """Returns the SHA-256 of each file and plug-in that a run is made from by config key; '' for a missing file."""
-    files = {key: expand(key, path) for key, path in model_files(settings).items()}
+    files = {key: expand(key, path) for key, path in parts.files(settings).items()}
     digests = {key: sha256(f'{key}={str(file)!r}', file) if file.is_file() else '' for key, file in files.items()}
     return digests | code_digests(settings)
 
@@ -275,7 +274,7 @@ def record_inputs(
         if (folder / CONFIG).exists():
             refuse_changes(folder, difference(folder, settings, digests))
             return
-        for key, path in model_files(settings).items():
+        for key, path in parts.files(settings).items():
             content = read_bytes(f'{key}={path!r}', expand(key, path))
             if hashlib.sha256(content).hexdigest() != digests[key]:
                 raise BadInput(f'{key}={path!r}: changed while it was read; run again')
@@ -315,7 +314,7 @@ def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, s
     record, values = read_record(folder), config_lib.to_flat(settings)
     code = record.get('code')  # older runs have none
     recorded = {**(code if isinstance(code, dict) else {}), TEXT: record.get('sha256')}
-    recorded |= {key: sha256(str(folder / key), folder / key) for key in model_files(settings) if key in digests}
+    recorded |= {key: sha256(str(folder / key), folder / key) for key in parts.files(settings) if key in digests}
     for key, now in digests.items():
         then = recorded.get(key, now)
         if now in ('', then):

@@ -25,7 +25,7 @@ from nplm_jax.models.body import Body
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.outputs.registry import output_layer_class
+from nplm_jax.parts import part_class
 from nplm_jax.training import calibration, suffix_smoothing
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
@@ -90,7 +90,7 @@ class TrainingRun:
     def init_state(self) -> TrainState:
         """Returns the state before the first update, on one device."""
         words = self.data.train_words, len(self.data.vocabulary)
-        bias_V = dataset.unigram_log_probabilities(*words) if self.settings.model.unigram_bias else None
+        bias_V = dataset.unigram_log_probabilities(*words) if self.program.network.body.unigram_bias else None
         return step_lib.init_state(self.program, self.inputs.hyperparameters, bias_V)
 
 
@@ -100,7 +100,7 @@ def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
     Raises:
         BadInput: The data or the devices do not fit the settings.
     """
-    network = Network.from_settings(settings, data.vocabulary)
+    network = Network.make(settings, data.vocabulary)
     schedule = make_schedule(settings, data.train)
     mesh = make_sharding(settings, network.body)
     proposal = network.output.make_proposal(data.train_words, len(data.vocabulary))
@@ -128,7 +128,7 @@ def make_sharding(settings: Settings, body: Body) -> sharding.MeshSharding:
     num_streams = body.num_streams(batch_size)
     allowed = f'must be a divisor of {num_streams}, the streams of an update'
     require(num_streams % parts == 0, 'train.accumulate', parts, allowed)
-    uses_sparse_updates = output_layer_class(settings.output).uses_sparse_updates
+    uses_sparse_updates = part_class('output.kind', settings.output.kind).uses_sparse_updates
     return sharding.make_sharding(settings.parallel, batch_size // parts, num_streams // parts, uses_sparse_updates)
 
 

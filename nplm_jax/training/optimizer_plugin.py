@@ -6,15 +6,13 @@ the weight decay of `optimizer.decay` alone.
 """
 
 import contextlib
-import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from nplm_jax.config import OptimizerSettings
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput, first_line, require
@@ -22,24 +20,23 @@ from nplm_jax.utils.errors import BadInput, first_line, require
 Factory: TypeAlias = Callable[[Any], optax.GradientTransformationExtraArgs]  # of a rate: a number or a schedule
 
 
-def load(settings: OptimizerSettings) -> Factory:
+def load(name: str, options: Mapping[str, Any]) -> Factory:
     """Returns the function that `optimizer.name` names, with its options.
 
     Raises:
         BadInput: It has no argument `learning_rate`. When it is called: it fails, or returns something else.
     """
-    factory = plugins.load_function('optimizer.name', settings.name, 'learning_rate')
-    options = dataclasses.asdict(settings.options)
+    factory = plugins.load_function('optimizer.name', name, 'learning_rate')
 
     def make(rate: Any) -> optax.GradientTransformationExtraArgs:
-        with _failure_as_bad_input(settings.name):
+        with _failure_as_bad_input(name):
             rule = factory(learning_rate=rate, **options)
         allowed = 'must return an optax.GradientTransformation'
-        require(isinstance(rule, optax.GradientTransformation), 'optimizer.name', settings.name, allowed)
+        require(isinstance(rule, optax.GradientTransformation), 'optimizer.name', name, allowed)
         rule = optax.with_extra_args_support(rule)
 
         def update(*args: Any, **extra: Any) -> tuple[Any, Any]:
-            with _failure_as_bad_input(settings.name):
+            with _failure_as_bad_input(name):
                 return rule.update(*args, **extra)
 
         return optax.GradientTransformationExtraArgs(rule.init, update)

@@ -3,21 +3,26 @@
 Parameters have labels: TABLES have a row per word or class (C, U, W, b), HIDDEN are other matrices, VECTORS the rest.
 """
 
+import abc
+import dataclasses
 import functools
 import math
 import types
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from nplm_jax import config
-from nplm_jax.config import OptimizerSettings, Settings
+from nplm_jax import config, parts
+from nplm_jax.config import Settings
+from nplm_jax.parts import Part
 from nplm_jax.training import optimizer_plugin
+from nplm_jax.training.rate_schedules import RateSchedule, Schedule
 from nplm_jax.utils import plugins
+from nplm_jax.utils.checked_fields import CountOrZero, NonNegative, Options, Positive, Share, between, key, shared
 from nplm_jax.utils.errors import require
 
 # The keys whose values are arguments of the compiled update: runs that differ only in them share one program.
@@ -31,7 +36,6 @@ HYPERPARAMETERS = (
 )
 Hyperparameters = dict[str, Any]  # scalar arrays by these keys
 LearningRate = Callable[[Hyperparameters, Any], Any]  # (hyperparameters, step) -> rate
-Schedule = Callable[[Any], Any]  # step -> rate
 Transformation: TypeAlias = optax.GradientTransformation
 HIDDEN, TABLES, VECTORS = ('hidden', 'tables', 'vectors')
 
@@ -42,72 +46,261 @@ def hyperparameters_of(settings: Settings) -> Hyperparameters:
     return {key: (np.int32 if key == 'seed' else np.float32)(values[key]) for key in HYPERPARAMETERS}
 
 
-class Rule(NamedTuple):
-    """The update rule of an optimizer, an entry of OPTIMIZERS.
+class Rule(Part, abc.ABC):
+    """An optimizer's update rule, its rate and its weight decay. Subclasses are frozen dataclasses.
 
     Attributes:
-        keys: The keys of `optimizer.*` that it reads.
-        make: Returns one Optax transformation for all parameters, or one for each label. The chain multiplies the
-            updates by the negative rate. That of a plug-in is for the parameters that the plug-in does not update.
-        updates_rows: Whether the rows of a table without a gradient stay as they are, so that a sparse loss updates few
-            rows. The state of a row must then be one number or nothing, and a rule must know `rows`; see
-            `scale_by_row_moment`.
+        decay_key: The config key of the coefficient of R(theta).
         sums_rows: Whether it needs the sum of the gradients of a row that occurs several times.
         decouples_decay: Whether weight decay follows the rule, as in AdamW, and is not a part of the gradients.
+        updates_rows: Whether the rows of a table without a gradient stay as they are, so that a sparse loss updates few
+            rows. The state of a row must then be one number or nothing, and a rule must know `rows`: see
+            `scale_by_row_moment`.
+        decay: The coefficient of R(theta).
+        table_rate: The rate of the tables, as a multiple of the learning rate.
+        clip_norm: The largest norm of all gradients together; 0 for no limit.
     """
 
-    keys: tuple[str, ...]
-    make: Callable[[OptimizerSettings], Transformation | dict[str, Transformation]]
-    updates_rows: Callable[[OptimizerSettings], bool] = lambda _: False
-    sums_rows: bool = False
-    decouples_decay: bool = False
+    decay_key: ClassVar[str] = 'optimizer.decay'
+    sums_rows: ClassVar[bool] = False
+    decouples_decay: ClassVar[bool] = False
+    updates_rows: ClassVar[Any] = False  # a bool, or a property
+    decay: float
+    table_rate: float = 1.0
+    clip_norm: float = 0.0
+
+    @abc.abstractmethod
+    def make(self) -> Transformation | dict[str, Transformation]:
+        """Returns one Optax transformation for all parameters, or one for each label.
+
+        `links` multiplies the updates by the negative rate.
+        """
+
+    @abc.abstractmethod
+    def make_learning_rate(self, rate_schedule: RateSchedule | None, total_steps: int, batch_size: int) -> LearningRate:
+        """Returns the learning rate as a function (hyperparameters, step) -> rate.
+
+        Args:
+            rate_schedule: The schedule, of a rule that reads `optimizer.schedule`.
+            total_steps: Number of updates of the whole run.
+            batch_size: Words per update.
+        """
+
+    @abc.abstractmethod
+    def peak_table_rate(self, batch_size: int) -> float:
+        """Returns the largest rate of the tables."""
+
+    def links(
+        self,
+        schedule: Schedule,
+        is_constant: bool,
+        decay: Any,
+        tables: tuple[str, ...],
+        rows_are_outputs: frozenset[str],
+    ) -> optax.GradientTransformationExtraArgs:
+        """Returns the updates, with rate and decay.
+
+        Args:
+            schedule: The function step -> rate.
+            is_constant: Whether the rate is the same in every update.
+            decay: The coefficient of R(theta).
+            tables: The names of the parameters whose rows are updated as a table's.
+            rows_are_outputs: See `Body.rows_are_outputs`.
+        """
+        direction, decay_link = self.make(), add_weight_decay(decay)
+        if isinstance(direction, dict):
+            direction = optax.partition(direction, functools.partial(label_parameters, tables=tables))
+        clip = [clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
+        directions = [*clip, direction, decay_link] if self.decouples_decay else [decay_link, *clip, direction]
+        return optax.chain(*directions, scale_by_learning_rate(schedule, dict.fromkeys(tables, self.table_rate)))
 
 
-def _rowwise_adam(settings: OptimizerSettings) -> dict[str, Transformation]:
-    others = optax.scale_by_adam()
-    return {HIDDEN: others, TABLES: scale_by_row_moment(settings.row_adaptivity), VECTORS: others}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScheduledRule(Rule):
+    """A rule whose rate follows `optimizer.schedule`."""
+
+    learning_rate: Positive = key(
+        2.0, 'not of paper: the peak rate; with sgd, a batch half as large needs a rate half as large'
+    )
+    schedule: str
+    warmup: CountOrZero = key(0, 'not of paper: number of updates of linear warm-up')
+    table_rate: Positive = key(1.0, 'not of paper: the rate of C, U, W and b, as a multiple of learning_rate')
+    clip_norm: NonNegative = key(0.0, 'not of paper: largest norm of all gradients together; 0: no limit')
+    decay: NonNegative = key(
+        1e-5,
+        'not of paper: R(theta) = decay/2 |theta|^2 over C, H, U, W. With rowwise_adam and import paths it is '
+        'decoupled, as in AdamW: each update multiplies these weights by 1 - rate * decay',
+    )
+
+    def make_learning_rate(self, rate_schedule: RateSchedule | None, total_steps: int, batch_size: int) -> LearningRate:
+        """See `Rule.make_learning_rate`."""
+        assert rate_schedule is not None
+        warmup, num_after = self.warmup, max(total_steps - self.warmup, 1)
+
+        def learning_rate(hyperparameters: Hyperparameters, step: jax.Array) -> jax.Array:
+            peak = hyperparameters['optimizer.learning_rate']
+            schedule = rate_schedule(peak, num_after)
+            if warmup:
+                schedule = optax.join_schedules([optax.linear_schedule(0.0, peak, warmup), schedule], [warmup])
+            return schedule(step)
+
+        return learning_rate
+
+    def peak_table_rate(self, batch_size: int) -> float:
+        """See `Rule.peak_table_rate`."""
+        return self.table_rate * self.learning_rate
 
 
-COMMON = ('learning_rate', 'table_rate', 'schedule', 'warmup', 'clip_norm', 'decay')
-OPTIMIZERS = {
-    'sgd': Rule(
-        (*COMMON, 'momentum'),
-        lambda settings: optax.trace(settings.momentum) if settings.momentum else optax.identity(),
-        updates_rows=lambda settings: not (settings.momentum or settings.clip_norm),
-    ),
-    'adam': Rule(COMMON, lambda _: optax.scale_by_adam()),
-    'adagrad': Rule(COMMON, lambda _: optax.scale_by_rss()),
-    'rowwise_adam': Rule(
-        (*COMMON, 'row_adaptivity'), _rowwise_adam, lambda _: True, sums_rows=True, decouples_decay=True
-    ),
-    'paper': Rule(('paper.epsilon_0', 'paper.r', 'paper.decay'), lambda _: optax.identity(), lambda _: True),
-}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GradientDescent(ScheduledRule):
+    """Gradient descent, with momentum or without; the gradient is the mean over a batch, as of the others."""
+
+    momentum: Share = key(0.0, 'of sgd: the decay of the momentum; 0: none')
+
+    @property
+    def updates_rows(self) -> bool:
+        """See `Rule.updates_rows`."""
+        return not (self.momentum or self.clip_norm)
+
+    def make(self) -> Transformation:
+        """See `Rule.make`."""
+        return optax.trace(self.momentum) if self.momentum else optax.identity()
 
 
-# The rates of an optimizer named by import path, such as Muon, if the user sets none; the default is too large for it.
-PLUGIN_RATES = {'optimizer.learning_rate': 0.003, 'optimizer.table_rate': 2.0}
-PLUGIN = Rule(
-    (*COMMON, 'row_adaptivity', 'tables', 'options'),
-    _rowwise_adam,
-    updates_rows=lambda settings: settings.tables == 'rowwise_adam',
-    sums_rows=True,
-    decouples_decay=True,
-)
+class Adam(ScheduledRule):
+    """Adam (Kingma and Ba, 2015)."""
+
+    def make(self) -> Transformation:
+        """See `Rule.make`."""
+        return optax.scale_by_adam()
 
 
-def check_settings(settings: OptimizerSettings) -> None:
-    """Raises BadInput for a plug-in that cannot be used: see `optimizer_plugin.load`."""
-    if not plugins.is_path(settings.name):
-        return
-    for key, value in vars(settings.options).items():
-        allowed = 'must be 0: optimizer.decay is the weight decay'
-        require(not (plugins.DECAY in key and value), f'optimizer.options.{key}', value, allowed)
-    jax.eval_shape(lambda rate: optimizer_plugin.load(settings)(_rate(settings, lambda _: rate)) and None, 1.0)
+class Adagrad(ScheduledRule):
+    """AdaGrad (Duchi et al., 2011)."""
+
+    def make(self) -> Transformation:
+        """See `Rule.make`."""
+        return optax.scale_by_rss()
 
 
-def rule_of(settings: OptimizerSettings) -> Rule:
-    """Returns the rule that `optimizer.name` names."""
-    return PLUGIN if plugins.is_path(settings.name) else OPTIMIZERS[settings.name]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowwiseAdam(ScheduledRule):
+    """Adam, but each row of C, U, W and b has one second moment and no momentum.
+
+    So an update touches few rows unless `output.kind` is full; see `scale_by_row_moment`.
+    """
+
+    row_adaptivity: Annotated[float, between(0, 1)] = key(
+        1.0,
+        'of rowwise_adam, as name or as optimizer.tables: 1: each row has its own second moment; 0: all rows of a '
+        'parameter share one; between: a geometric mean of both. Below 1 the rows of rare words move less',
+    )
+    updates_rows = True
+    sums_rows = True
+    decouples_decay = True
+
+    def make(self) -> dict[str, Transformation]:
+        """See `Rule.make`."""
+        others = optax.scale_by_adam()
+        return {HIDDEN: others, TABLES: scale_by_row_moment(self.row_adaptivity), VECTORS: others}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PaperRule(Rule):
+    """The paper's update (section 2.1): the sum of the gradients of a batch, at a rate per word."""
+
+    epsilon_0: Positive = key(1e-3, 'the paper: 1e-3', 'optimizer.paper')
+    r: NonNegative = key(1e-8, 'the paper: 1e-8', 'optimizer.paper')
+    decay: NonNegative = key(1e-4, 'the paper: 1e-4 on Brown, 1e-5 on AP News', 'optimizer.paper')
+    decay_key = 'optimizer.paper.decay'
+    updates_rows = True
+
+    def make(self) -> Transformation:
+        """See `Rule.make`."""
+        return optax.identity()
+
+    def make_learning_rate(self, rate_schedule: RateSchedule | None, total_steps: int, batch_size: int) -> LearningRate:
+        """See `Rule.make_learning_rate`."""
+        return functools.partial(paper_schedule, batch_size=batch_size)
+
+    def peak_table_rate(self, batch_size: int) -> float:
+        """See `Rule.peak_table_rate`."""
+        return batch_size * self.epsilon_0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PluginRule(RowwiseAdam):
+    """An optimizer that `optimizer.name` names by import path; `make` is for what the plug-in does not update.
+
+    Attributes:
+        name: The import path.
+        options: Its options.
+    """
+
+    name: str
+    tables: Literal['rowwise_adam', 'same'] = key(
+        'rowwise_adam',
+        'of an import path: what updates C, U, W and b: rowwise_adam (the named optimizer updates the hidden matrices, '
+        'Adam the other vectors) | same (the named optimizer updates all parameters)',
+    )
+    options: Options = shared('optimizer.options')
+
+    @property
+    def updates_rows(self) -> bool:  # type: ignore[override]
+        """See `Rule.updates_rows`."""
+        return self.tables == 'rowwise_adam'
+
+    def check(self, settings: Settings) -> None:
+        """See `Part.check`. Refuses a plug-in that cannot be used: see `optimizer_plugin.load`."""
+        for name, value in self.options.items():
+            allowed = 'must be 0: optimizer.decay is the weight decay'
+            require(not (plugins.DECAY in name and value), f'optimizer.options.{name}', value, allowed)
+        is_constant = _is_constant(self, parts.make('optimizer.schedule', settings))
+        make = optimizer_plugin.load(self.name, self.options)
+        jax.eval_shape(lambda rate: make(rate if is_constant else lambda _: rate) and None, 1.0)
+
+    def links(
+        self,
+        schedule: Schedule,
+        is_constant: bool,
+        decay: Any,
+        tables: tuple[str, ...],
+        rows_are_outputs: frozenset[str],
+    ) -> optax.GradientTransformationExtraArgs:
+        """See `Rule.links`.
+
+        Two labels of one rate share one instance of the plug-in, since it may have numbers for all of its parameters.
+        """
+        make, table_rate = optimizer_plugin.load(self.name, self.options), self.table_rate
+        table_schedule: Schedule = schedule if table_rate == 1 else lambda step: table_rate * schedule(step)
+
+        def plugin(schedule: Schedule) -> optax.GradientTransformationExtraArgs:
+            decay_at = lambda step: schedule(step) * decay  # noqa: E731
+            rate = schedule(0) if is_constant else schedule
+            return optimizer_plugin.transformation(make, rate, decay_at, rows_are_outputs)
+
+        clip = [clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
+        if self.tables == 'same' and table_rate == 1:
+            return optax.chain(*clip, plugin(schedule))
+        label = functools.partial(label_parameters, tables=tables)
+        if self.tables == 'same':
+            rules = {HIDDEN: plugin(schedule), TABLES: plugin(table_schedule)}
+            to_hidden = {VECTORS: HIDDEN}
+            return optax.chain(
+                *clip, optax.partition(rules, lambda params: jax.tree.map(to_hidden.get, label(params), label(params)))
+            )
+        others = self.make()
+        rules = {
+            HIDDEN: plugin(schedule),
+            TABLES: optax.chain(others[TABLES], add_weight_decay(decay), scale_by_learning_rate(table_schedule)),
+            VECTORS: optax.chain(others[VECTORS], scale_by_learning_rate(schedule)),
+        }
+        return optax.chain(*clip, optax.partition(rules, label))
+
+
+def _is_constant(rule: Rule, rate_schedule: RateSchedule | None) -> bool:
+    """Returns whether the rate is the same in every update."""
+    return isinstance(rule, ScheduledRule) and not rule.warmup and bool(rate_schedule and rate_schedule.is_constant)
 
 
 class Optimizer(NamedTuple):
@@ -117,20 +310,17 @@ class Optimizer(NamedTuple):
         chain: Returns the chain of hyperparameters, which may be traced. Its `update` takes the extra arguments `step`,
             and `rows` where the gradients of the tables are gathered rows: {table: row numbers}.
         learning_rate: The function (hyperparameters, step) -> rate.
-        table_rate: The rate of the tables as a multiple of the learning rate.
-        decay_key: The config key of the coefficient of R(theta).
         rule: The update rule.
     """
 
     chain: Callable[[Hyperparameters], optax.GradientTransformationExtraArgs]
     learning_rate: LearningRate
-    table_rate: float
-    decay_key: str
     rule: Rule
 
     def table_factor(self, hyperparameters: Hyperparameters, step: jax.Array) -> jax.Array:
         """Returns the factor by which weight decay multiplies a matrix of TABLES in an update."""
-        return 1 - self.table_rate * self.learning_rate(hyperparameters, step) * hyperparameters[self.decay_key]
+        rate = self.rule.table_rate * self.learning_rate(hyperparameters, step)
+        return 1 - rate * hyperparameters[self.rule.decay_key]
 
 
 def make_optimizer(
@@ -144,74 +334,32 @@ def make_optimizer(
         tables: The names of the parameters whose rows it updates as a table's: `Network.tables`.
         rows_are_outputs: See `Body.rows_are_outputs`.
     """
-    neutral = config.replace(settings, dict.fromkeys(HYPERPARAMETERS, 1))
-    return _make_optimizer(neutral.optimizer, total_steps, settings.train.batch_size, tables, rows_are_outputs)
+    rule, schedule = _parts_of(config.replace(settings, dict.fromkeys(HYPERPARAMETERS, 1)))
+    return _make_optimizer(rule, schedule, total_steps, settings.train.batch_size, tables, rows_are_outputs)
+
+
+def _parts_of(settings: Settings) -> tuple[Rule, RateSchedule | None]:
+    rule = parts.make('optimizer.name', settings)
+    return rule, parts.make('optimizer.schedule', settings) if isinstance(rule, ScheduledRule) else None
 
 
 @functools.cache
 def _make_optimizer(
-    settings: OptimizerSettings,
+    rule: Rule,
+    rate_schedule: RateSchedule | None,
     total_steps: int,
     batch_size: int,
     tables: tuple[str, ...],
     rows_are_outputs: frozenset[str],
 ) -> Optimizer:
-    rule = rule_of(settings)
-    decay_key = 'optimizer.paper.decay' if settings.name == 'paper' else 'optimizer.decay'
-    learning_rate = learning_rate_schedule(settings, total_steps, batch_size)
-    table_rate = settings.table_rate if 'table_rate' in rule.keys else 1.0
-    clip = [clip_by_global_norm(settings.clip_norm)] if 'clip_norm' in rule.keys and settings.clip_norm else []
+    learning_rate = rule.make_learning_rate(rate_schedule, total_steps, batch_size)
+    is_constant = _is_constant(rule, rate_schedule)
 
     def chain(hyperparameters: Hyperparameters) -> optax.GradientTransformationExtraArgs:
         schedule: Schedule = functools.partial(learning_rate, hyperparameters)
-        decay = hyperparameters[decay_key]
-        if rule is PLUGIN:
-            return optax.chain(*clip, _plugin_links(settings, schedule, decay, tables, rows_are_outputs))
-        direction, decay_link = rule.make(settings), add_weight_decay(decay)
-        if isinstance(direction, dict):
-            direction = optax.partition(direction, functools.partial(label_parameters, tables=tables))
-        directions = [*clip, direction, decay_link] if rule.decouples_decay else [decay_link, *clip, direction]
-        return optax.chain(*directions, scale_by_learning_rate(schedule, dict.fromkeys(tables, table_rate)))
+        return rule.links(schedule, is_constant, hyperparameters[rule.decay_key], tables, rows_are_outputs)
 
-    return Optimizer(chain, learning_rate, table_rate, decay_key, rule)
-
-
-def _plugin_links(
-    settings: OptimizerSettings,
-    schedule: Schedule,
-    decay: Any,
-    tables: tuple[str, ...],
-    rows_are_outputs: frozenset[str],
-) -> optax.GradientTransformationExtraArgs:
-    """Returns the updates, with rate and decay, of a plug-in, and of what updates the other parameters, by label.
-
-    Two labels of one rate share one instance of a plug-in, since it may have numbers for all of its parameters.
-    """
-    make, table_rate = optimizer_plugin.load(settings), settings.table_rate
-    table_schedule: Schedule = schedule if table_rate == 1 else lambda step: table_rate * schedule(step)
-
-    def plugin(schedule: Schedule) -> optax.GradientTransformationExtraArgs:
-        decay_at = lambda step: schedule(step) * decay  # noqa: E731
-        return optimizer_plugin.transformation(make, _rate(settings, schedule), decay_at, rows_are_outputs)
-
-    if settings.tables == 'same' and table_rate == 1:
-        return plugin(schedule)
-    label = functools.partial(label_parameters, tables=tables)
-    if settings.tables == 'same':
-        rules = {HIDDEN: plugin(schedule), TABLES: plugin(table_schedule)}
-        return optax.partition(rules, lambda params: jax.tree.map({VECTORS: HIDDEN}.get, label(params), label(params)))
-    others: Any = _rowwise_adam(settings)
-    rules = {
-        HIDDEN: plugin(schedule),
-        TABLES: optax.chain(others[TABLES], add_weight_decay(decay), scale_by_learning_rate(table_schedule)),
-        VECTORS: optax.chain(others[VECTORS], scale_by_learning_rate(schedule)),
-    }
-    return optax.partition(rules, label)
-
-
-def _rate(settings: OptimizerSettings, schedule: Schedule) -> Any:
-    """Returns what a plug-in gets as `learning_rate`: a number if it is constant, else a schedule of Optax."""
-    return schedule(0) if settings.schedule == 'constant' and not settings.warmup else schedule
+    return Optimizer(chain, learning_rate, rule)
 
 
 def updates_rows(settings: Settings) -> bool:
@@ -220,16 +368,10 @@ def updates_rows(settings: Settings) -> bool:
     During an execution weight decay and the running average shrink the factors of `sparse_rows.Scales`. If these could
     underflow, updates are dense.
     """
-    optimizer, train = settings.optimizer, settings.train
-    paper = optimizer.paper
-    rate = (
-        train.batch_size * paper.epsilon_0
-        if optimizer.name == 'paper'
-        else optimizer.table_rate * optimizer.learning_rate
-    )
-    smallest = min(1 - rate * optimizer.weight_decay, train.average or 1.0)
+    rule, train = parts.make('optimizer.name', settings), settings.train
+    smallest = min(1 - rule.peak_table_rate(train.batch_size) * rule.decay, train.average or 1.0)
     underflows = smallest <= 0 or train.steps_per_execution * math.log(smallest) < -10
-    return rule_of(optimizer).updates_rows(optimizer) and not underflows
+    return rule.updates_rows and not underflows
 
 
 def label_parameters(params: Mapping[str, Any], tables: Collection[str]) -> dict[str, Any]:
@@ -288,33 +430,6 @@ def paper_schedule(hyperparameters: Hyperparameters, step: jax.Array, batch_size
     """
     r = hyperparameters['optimizer.paper.r']
     return batch_size * hyperparameters['optimizer.paper.epsilon_0'] / (1 + r * step * batch_size)
-
-
-def learning_rate_schedule(settings: OptimizerSettings, total_steps: int, batch_size: int) -> LearningRate:
-    """Returns the learning rate as a function (hyperparameters, step) -> rate.
-
-    Args:
-        settings: `optimizer.*`; its rates are read from the hyperparameters instead.
-        total_steps: Number of updates of the whole run.
-        batch_size: Words per update.
-    """
-    if settings.name == 'paper':
-        return lambda hyperparameters, step: paper_schedule(hyperparameters, step, batch_size)
-    warmup = settings.warmup
-    num_after = max(total_steps - warmup, 1)
-
-    def learning_rate(hyperparameters: Hyperparameters, step: jax.Array) -> jax.Array:
-        peak = hyperparameters['optimizer.learning_rate']
-        schedule = {
-            'constant': lambda: optax.constant_schedule(peak),
-            'linear': lambda: optax.linear_schedule(peak, 0.0, num_after),
-            'cosine': lambda: optax.cosine_decay_schedule(peak, num_after),
-        }[settings.schedule]()
-        if warmup:
-            schedule = optax.join_schedules([optax.linear_schedule(0.0, peak, warmup), schedule], [warmup])
-        return schedule(step)
-
-    return learning_rate
 
 
 class RowMomentState(NamedTuple):

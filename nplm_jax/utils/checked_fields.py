@@ -1,17 +1,18 @@
-"""Builds dataclasses from a config, one for each section, and checks each value by its annotation."""
+"""Dataclasses whose fields are config keys: declares keys, and builds sections with each value checked."""
 
 import dataclasses
 import math
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
-from ml_collections import ConfigDict
-
-from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput, did_you_mean, require, require_one_of
 
+if TYPE_CHECKING:
+    from ml_collections import ConfigDict
+
 T = TypeVar('T')
+KEY, MEANING, SECTION, BUILT = 'key', 'meaning', 'section', 'built'  # in the metadata of a field
 
 
 class Check(NamedTuple):
@@ -20,57 +21,102 @@ class Check(NamedTuple):
     Attributes:
         allowed: What is allowed, for the error message.
         holds: Tells whether a value is allowed.
-        names: The names among the allowed values, of which the message suggests the nearest.
     """
 
     allowed: str
     holds: Callable[[Any], bool]
-    names: tuple[str, ...] = ()
 
 
-class OptionsOf(NamedTuple):
-    """Marks the field of a section that holds the options of a plug-in.
+class Range(NamedTuple):
+    """The condition that a number is finite and between bounds; unlike a `Check` it can be written to a file.
 
     Attributes:
-        field: An earlier field of the section, which names the plug-in.
-        is_class: Whether the plug-in is a class; else it is a function.
+        allowed: What is allowed, for the error message.
+        least: The least value.
+        most: The largest value.
+        above: A value below all that are allowed.
+        below: A value above all that are allowed.
+        also: A value that is allowed besides.
     """
 
-    field: str
-    is_class: bool
+    allowed: str
+    least: float = -math.inf
+    most: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+    also: float = math.nan
+
+    def holds(self, value: float) -> bool:
+        """Returns whether a value is allowed."""
+        is_between = self.least <= value <= self.most and self.above < value < self.below
+        return value == self.also or (math.isfinite(value) and is_between)
 
 
-class UncheckedOptions(dict[str, Any]):
-    """The options of a plug-in that is not imported, by name: plain data, hashable as other sections are."""
+def at_least(least: float) -> Range:
+    """Returns the check of a finite number that has a least value."""
+    return Range(f'must be {least} or more', least)
+
+
+def between(least: float, most: float) -> Range:
+    """Returns the check of a number that has a least and a largest value."""
+    return Range(f'must be at least {least} and at most {most}', least, most)
+
+
+Count = Annotated[int, at_least(1)]
+CountOrZero = Annotated[int, at_least(0)]
+NonNegative = Annotated[float, at_least(0)]
+Positive = Annotated[float, Range('must be above 0 and finite', above=0)]
+Share = Annotated[float, Range('must be at least 0 and below 1', 0, below=1)]
+
+
+OPTION_TYPES = (bool, int, float, str)  # of an option that is not declared
+
+
+class Options(dict[str, Any]):
+    """The options of a plug-in by name: plain data, hashable as sections are."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
 
 
-def key(default: Any, meaning: str) -> Any:
-    """Returns a field with its default and its meaning, which the reference of keys and `--print_config` show."""
-    return dataclasses.field(default=default, metadata={'meaning': meaning})
+def key(default: Any, meaning: str, section: str = '') -> Any:
+    """Returns a field that declares a key: its default and its meaning, which the reference of keys shows.
+
+    Args:
+        default: The default.
+        meaning: The meaning.
+        section: The section of the key, if it is not that of the part: `recurrent`.
+    """
+    return dataclasses.field(default=default, metadata={MEANING: meaning, SECTION: section})
 
 
-def at_least(least: float) -> Check:
-    """Returns the check of a finite number that has a least value."""
-    return Check(f'must be {least} or more', lambda value: math.isfinite(value) and value >= least)
+def shared(name: str) -> Any:
+    """Returns a field with the value of a key that is declared elsewhere, by its flattened name: `train.bptt_length`.
+
+    In the section of the part, a field without default that has the key's name does the same.
+    """
+    return dataclasses.field(metadata={KEY: name})
 
 
-def build(settings_class: type[T], flat: Mapping[str, Any], imports: bool = True) -> T:
+def built(default: Any = None) -> Any:
+    """Returns a field of a part that is no key: something that the part makes or learns."""
+    return dataclasses.field(default=default, metadata={BUILT: True})
+
+
+def build(settings_class: type[T], flat: Mapping[str, Any], options: Mapping[str, type]) -> T:
     """Builds a dataclass, and the dataclasses in its fields, from values by flattened key.
 
     Args:
         settings_class: The dataclass. The annotation of each field says what its value may be.
         flat: The values; a key that is not among them has its default.
-        imports: Whether to import the plug-ins that the user named, to check their options. The options of others
-            are `UncheckedOptions`.
+        options: The dataclass of the options of each plug-in that is imported, by the key of its section. The options
+            of other plug-ins can be any plain values.
 
     Raises:
         BadInput: A key is unknown, or has a wrong type or an impossible value.
     """
     remaining = dict(flat)
-    settings = _build_section(settings_class, remaining, '', imports)
+    settings = _build_section(settings_class, remaining, '', options)
     for name in remaining:
         *sections, _ = name.split('.')
         allowed = dataclasses.asdict(settings)
@@ -81,36 +127,32 @@ def build(settings_class: type[T], flat: Mapping[str, Any], imports: bool = True
     return typing.cast(T, settings)
 
 
-def _build_section(section_class: type, flat: dict[str, Any], prefix: str, imports: bool) -> Any:
+def _build_section(section_class: type, flat: dict[str, Any], prefix: str, options: Mapping[str, type]) -> Any:
     """Removes the keys of a section from `flat`, checks their values and returns the section."""
     values: dict[str, Any] = {}
-    for field, kind in typing.get_type_hints(section_class, include_extras=True).items():
-        name = f'{prefix}{field}'
-        marks = getattr(kind, '__metadata__', ())
-        if marks and isinstance(marks[0], OptionsOf):
-            chooser, is_class = marks[0]
-            plugin = values.get(chooser, getattr(section_class, chooser))
-            if plugins.is_path(plugin) and not (imports and plugins.is_allowed(plugin)):
-                values[field] = _pop_options(flat, name)
-                continue
-            kind = plugins.options_class(f'{prefix}{chooser}', plugin, is_class)
-        if dataclasses.is_dataclass(kind):
+    hints = typing.get_type_hints(section_class, include_extras=True)
+    for field in dataclasses.fields(section_class):
+        name, default = f'{prefix}{field.name}', field.default
+        if isinstance(default, Options) or dataclasses.is_dataclass(default):
             value = flat.pop(name, {})  # `flatten` leaves only an empty section, or a value that is no section
             require(value == {}, name, value, 'must be a section')
-            values[field] = _build_section(typing.cast(type, kind), flat, f'{name}.', imports)
+        if isinstance(default, Options) and name not in options:
+            values[field.name] = _pop_options(flat, name)
+        elif isinstance(default, Options):
+            values[field.name] = Options(vars(_build_section(options[name], flat, f'{name}.', options)))
+        elif dataclasses.is_dataclass(default):
+            values[field.name] = _build_section(type(default), flat, f'{name}.', options)
         elif name in flat:
-            values[field] = _checked(flat.pop(name), kind, name)
+            values[field.name] = _checked(flat.pop(name), hints[field.name], name)
     return section_class(**values)
 
 
-def _pop_options(flat: dict[str, Any], name: str) -> UncheckedOptions:
+def _pop_options(flat: dict[str, Any], name: str) -> Options:
     """Removes the options of a plug-in that is not imported from `flat`, and returns them by name."""
-    value = flat.pop(name, {})
-    require(value == {}, name, value, 'must be a section')
     options = {key: flat.pop(key) for key in list(flat) if key.startswith(f'{name}.')}
     for key, value in options.items():
-        require(type(value) in plugins.OPTION_TYPES, key, value, 'must be a string, a number or a bool')
-    return UncheckedOptions({key.removeprefix(f'{name}.'): value for key, value in options.items()})
+        require(type(value) in OPTION_TYPES, key, value, 'must be a string, a number or a bool')
+    return Options({key.removeprefix(f'{name}.'): value for key, value in options.items()})
 
 
 def _checked(value: Any, kind: Any, name: str) -> Any:
@@ -118,22 +160,22 @@ def _checked(value: Any, kind: Any, name: str) -> Any:
     checks = getattr(kind, '__metadata__', ())
     expected = kind.__origin__ if checks else kind
     if typing.get_origin(kind) is Literal:
-        require_one_of(name, value, typing.get_args(kind))
-        return value
+        require_one_of(name, value, names := typing.get_args(kind))
+        expected = type(names[0])
     if isinstance(value, int):
         require(-(2**31) <= value < 2**31, name, value, 'must be below 2**31')
     if expected is float and type(value) is int:
         value = float(value)
     require(type(value) is expected, name, value, f'must be of type {expected.__name__}')
     for check in checks:
-        require(check.holds(value), name, value, f'{check.allowed}{did_you_mean(value, check.names)}')
+        require(check.holds(value), name, value, check.allowed)
     return value
 
 
-def flatten(values: ConfigDict | Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+def flatten(values: 'ConfigDict | Mapping[str, Any]', prefix: str = '') -> dict[str, Any]:
     """Returns the values of a config, or of nested dictionaries, by flattened key: {'model.h': 50}."""
     flat: dict[str, Any] = {}
-    values = values.to_dict() if isinstance(values, ConfigDict) else values
+    values = values if isinstance(values, Mapping) else values.to_dict()
     for key, value in values.items():
         flat |= flatten(value, f'{prefix}{key}.') if isinstance(value, Mapping) else {f'{prefix}{key}': value}
     return flat
@@ -144,5 +186,28 @@ def list_fields(section_class: type, prefix: str = '') -> Iterator[tuple[str, da
     for field in dataclasses.fields(section_class):
         if dataclasses.is_dataclass(field.default):
             yield from list_fields(type(field.default), f'{prefix}{field.name}.')
-        else:
+        elif not isinstance(field.default, Options):
             yield f'{prefix}{field.name}', field
+
+
+def declarations(section_class: type, section: str) -> dict[str, dict[str, Any]]:
+    """Returns the keys that the fields of a part declare, as JSON holds them, by flattened key.
+
+    Args:
+        section_class: The part.
+        section: The section of its keys.
+    """
+    hints = typing.get_type_hints(section_class, include_extras=True)
+    found = {}
+    for field in dataclasses.fields(section_class):
+        if MEANING in field.metadata:
+            kind, entry = hints[field.name], {'default': field.default, 'meaning': field.metadata[MEANING]}
+            if typing.get_origin(kind) is Literal:
+                entry['choices'] = typing.get_args(kind)
+            else:
+                entry['type'] = getattr(kind, '__origin__', kind).__name__
+            for bounds in getattr(kind, '__metadata__', ()):
+                defaults = bounds._field_defaults
+                entry['range'] = {name: x for name, x in bounds._asdict().items() if x != defaults.get(name) and x == x}
+            found[f'{field.metadata[SECTION] or section}.{field.name}'] = entry
+    return found

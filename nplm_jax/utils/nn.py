@@ -27,7 +27,7 @@ class Part:
 
 AxisName = str | tuple[str, ...] | Part | None  # an axis of the device mesh, or several that act as one
 Key = jax.Array | None  # a random key; None switches dropout off
-Precision = Literal['float32', 'bfloat16', 'auto']  # `Network.from_settings` resolves auto
+Precision = Literal['float32', 'bfloat16', 'auto']  # `Network.make` resolves auto
 
 
 @functools.cache

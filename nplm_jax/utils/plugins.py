@@ -1,7 +1,8 @@
 """Plug-ins: parts of a run that a config names by import path, `package.module:Name`, and their options.
 
-A model body or an output layer is a class; its options are the fields of the frozen dataclass `Options` in it. A corpus
-or an optimizer is a function; its options are its keyword arguments. Every option has a default.
+A body, an output layer, a schedule or a tokenizer is a frozen dataclass; its options are those of its fields that are
+no keys of the package. A corpus or an optimizer is a function; its options are its keyword arguments. Every option has
+a default.
 
 A module is imported only if the user named it: folders and files of runs are data, and may come from a stranger. The
 names lie in an environment variable, so that child processes inherit them.
@@ -19,22 +20,23 @@ import sys
 import sysconfig
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
+from nplm_jax.utils.checked_fields import BUILT, KEY, OPTION_TYPES, SECTION
 from nplm_jax.utils.errors import BadInput, first_line, require
 
 IMPORT_PATH = 'an import path, package.module:Name'
 ENVIRONMENT = 'NPLM_PLUGINS'  # the environment variable with the modules that the user named, separated by commas
 _digests: dict[str, tuple[Any, str]] = {}  # by module: the spec that it was imported by, and its digest
+FUNCTIONS = ('optimizer.name', 'corpus.name')  # keys of plug-ins that are functions; the others are classes
 _GIVEN = ('learning_rate',)  # arguments that the package passes, which are not options
 DECAY = 'weight_decay'  # in the name of an optimizer's argument: 0 by default, since `optimizer.decay` decays
-OPTION_TYPES = (bool, int, float, str)  # allowed types of a function's options
 
 
 @dataclasses.dataclass(frozen=True)
 class NoOptions:
-    """The options of a registered part, which has none, or of a plug-in without options."""
+    """The options of a part of the package, which has none."""
 
 
 def is_path(name: str) -> bool:
@@ -175,29 +177,52 @@ def load_function(key: str, path: str, *given: str) -> Callable[..., Any]:
     return found
 
 
-def options_class(key: str, name: str, is_class: bool) -> type:
-    """Returns the dataclass of the options of a plug-in; for a registered name, one without fields.
+def keys_of(part: type, section: str, known: Container[str], options: str = '') -> dict[str, str]:
+    """Returns the key of each field of a part, by the name of the field.
 
     Args:
-        key: The config key that names the plug-in, for messages.
-        name: A registered name or an import path.
-        is_class: Whether such a plug-in is a class; else it is a function.
+        part: The dataclass.
+        section: The section of its keys.
+        known: All keys of the package.
+        options: The section of the plug-in's options; fields that are no keys of the package are in it.
+    """
+    keys = {}
+    for field in dataclasses.fields(part):
+        bases = (getattr(base, '__dataclass_fields__', {}).get(field.name) for base in part.__mro__)
+        if any(base and base.metadata.get(BUILT) for base in bases):
+            continue
+        key = f'{field.metadata.get(SECTION) or section}.{field.name}'
+        is_option = options and key not in known
+        keys[field.name] = field.metadata.get(KEY) or (f'{options}.{field.name}' if is_option else key)
+    return keys
+
+
+def options_class(key: str, path: str, options: str, known: Container[str]) -> type:
+    """Returns the dataclass of the options of a plug-in.
+
+    Args:
+        key: The config key that names the plug-in.
+        path: Its import path.
+        options: The section of its options.
+        known: All keys of the package.
 
     Raises:
-        BadInput: The plug-in cannot be imported, is of the other kind, or its options have no defaults.
+        BadInput: The plug-in cannot be imported, or is of another kind.
     """
-    if not is_path(name):
-        return NoOptions
-    plugin = load(key, name)
-    if not is_class:
-        return _arguments(_require_function(key, name, plugin))
-    require(isinstance(plugin, type), key, name, 'must be a class')
-    options = getattr(plugin, 'Options', NoOptions)
-    is_frozen = dataclasses.is_dataclass(options) and options.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    require(is_frozen, key, name, 'its Options must be a frozen dataclass')
-    missing = [field.name for field in dataclasses.fields(options) if field.default is dataclasses.MISSING]
-    require(not missing, key, name, f'its option {missing[:1]} needs a default')
-    return options
+    plugin = load(key, path)
+    if key in FUNCTIONS:
+        return _arguments(_require_function(key, path, plugin))
+    require(isinstance(plugin, type), key, path, 'must be a class')
+    is_frozen = getattr(getattr(plugin, '__dataclass_params__', None), 'frozen', False)
+    require(is_frozen, key, path, 'must be a frozen dataclass')
+    keys = keys_of(plugin, key.partition('.')[0], known, options)
+    hints = typing.get_type_hints(plugin, include_extras=True)
+    fields = [
+        (field.name, hints[field.name], dataclasses.field(default=field.default, metadata=field.metadata))
+        for field in dataclasses.fields(plugin)
+        if keys.get(field.name) == f'{options}.{field.name}' and field.default is not dataclasses.MISSING
+    ]
+    return dataclasses.make_dataclass(f'{plugin.__name__}_options', fields, frozen=True)
 
 
 @functools.cache

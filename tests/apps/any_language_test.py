@@ -9,6 +9,7 @@ from helpers import write_arpa
 from texts import CHINESE, GERMAN, SCRIPTS, repeated
 
 from configs import text as text_config
+from nplm_jax import parts
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import loaded_models
 from nplm_jax.cli.commands import all_commands
@@ -16,7 +17,7 @@ from nplm_jax.data import vocabulary
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.data.vocabulary import RARE
 from nplm_jax.inference.scoring import LineStart
-from nplm_jax.runs import experiment, keys, loading
+from nplm_jax.runs import experiment, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -41,7 +42,7 @@ def runs(tmp_path_factory):
         config.corpus.path, config.corpus.min_count = str(root / 'german.txt' if name == 'network' else ''), 1
         config.corpus.path = config.corpus.path or str(root / f'{name}.txt')
         changes = {'corpus.tokens': kind, **({'corpus.pieces': 400} if kind == 'pieces' else {})}
-        experiment.run(keys.override(config, changes | (NETWORK if name == 'network' else KNESER_NEY)), root / name)
+        experiment.run(parts.override(config, changes | (NETWORK if name == 'network' else KNESER_NEY)), root / name)
     return root
 
 
@@ -68,7 +69,7 @@ def test_a_chinese_network_trains_and_its_text_is_readable(tmp_path, nplm_comman
     (tmp_path / 'text').write_text(repeated(CHINESE), encoding='utf-8')
     changes = NETWORK | {'train.epochs': 6, 'corpus.tokens': 'pieces', 'corpus.pieces': 400}
     changes |= {'corpus.path': str(tmp_path / 'text')}
-    experiment.run(keys.override(text_config.get_config(), changes), tmp_path / 'run')
+    experiment.run(parts.override(text_config.get_config(), changes), tmp_path / 'run')
     assert 'blanks' not in capsys.readouterr().err
     texts, stderr = nplm_command('generate', tmp_path / 'run', '--greedy', '--prompt=人人', '--max_new_tokens=10')
     assert stderr == [] and texts[0].startswith('人人')
@@ -167,7 +168,7 @@ def test_runs_of_one_tokenizer_are_mixed(runs, nplm_command, fails):
 def test_runs_of_another_tokenizer_are_refused(runs, fails):
     changes = KNESER_NEY | {'corpus.tokens': 'bytes', 'corpus.path': str(runs / 'bytes.txt')}
     for name, normalization in (('nfc', 'nfc'), ('none', 'none')):
-        config = keys.override(text_config.get_config(), changes | {'corpus.normalization': normalization})
+        config = parts.override(text_config.get_config(), changes | {'corpus.normalization': normalization})
         experiment.run(config, runs / name)
     _, words, _ = loading.load(runs / 'nfc')
     assert words.words == vocabulary.load(runs / 'none' / 'vocabulary.txt').words
@@ -228,7 +229,7 @@ def test_a_text_without_blanks_names_the_tokens_for_it(tmp_path, capsys):
     (tmp_path / 'text').write_text(repeated(CHINESE), encoding='utf-8')
     config = text_config.get_config()
     config.corpus.path = str(tmp_path / 'text')
-    experiment.run(keys.override(config, KNESER_NEY), tmp_path / 'run')
+    experiment.run(parts.override(config, KNESER_NEY), tmp_path / 'run')
     warnings = [line for line in capsys.readouterr().err.splitlines() if 'blanks' in line]
     assert len(warnings) == 1 and 'corpus.tokens=pieces or characters needs no blanks' in warnings[0]
 

@@ -8,10 +8,11 @@ from deleted_apps import DELETED, of_app
 
 import nplm_jax
 from configs import sentences, text
+from nplm_jax import parts
 from nplm_jax.cli import loaded_models
 from nplm_jax.inference import generation, scoring
 from nplm_jax.models.ngram.kneser_ney import DiscountWarning
-from nplm_jax.runs import experiment, keys
+from nplm_jax.runs import experiment
 
 FAMILIES = {
     'ngram': {'model.family': 'modified_kneser_ney', 'model.n': 5},
@@ -34,8 +35,8 @@ def runs(tmp_path_factory):
     for name, changes in FAMILIES.items():
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', DiscountWarning)
-            experiment.run(keys.override(sentences.get_config(), changes), root / f'words-{name}')
-            experiment.run(keys.override(text.get_config(), {**pieces, **changes}), root / f'pieces-{name}')
+            experiment.run(parts.override(sentences.get_config(), changes), root / f'words-{name}')
+            experiment.run(parts.override(text.get_config(), {**pieces, **changes}), root / f'pieces-{name}')
     return root
 
 

@@ -7,10 +7,11 @@ import shutil
 import pytest
 
 from configs import text as text_config
+from nplm_jax import parts
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import run_table
 from nplm_jax.inference import scoring
-from nplm_jax.runs import experiment, keys, loading
+from nplm_jax.runs import experiment, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -75,7 +76,7 @@ def punctuated(tmp_path_factory):
     for delta in (0.1, 100.0):
         config = text_config.get_config()
         config.corpus.path, config.corpus.tokens = str(root / 'text'), 'whitespace'
-        config = keys.override(config, {'model.family': 'add_delta', 'model.n': 2, 'ngram.delta': delta})
+        config = parts.override(config, {'model.family': 'add_delta', 'model.n': 2, 'ngram.delta': delta})
         experiment.run(config, root / f'{delta:g}')
     return root / '0.1', root / '100'
 
@@ -226,7 +227,7 @@ def same_text(tmp_path_factory):
         'rare': {**words, 'corpus.min_count': 1, 'corpus.max_vocabulary': 6},
     }
     for name, row in rows.items():
-        config = keys.override(text_config.get_config(), {**choices, **split, **row})
+        config = parts.override(text_config.get_config(), {**choices, **split, **row})
         experiment.run(config, root / name)
     return root
 
@@ -267,10 +268,10 @@ def test_a_text_with_one_other_letter_is_another_text(same_text, nplm_command):
     path = same_text / 'other.txt'
     content = (same_text / 'text.txt').read_text().rstrip()
     path.write_text(content[:-1] + ('x' if content[-1] != 'x' else 'y') + '\n')
-    config = keys.override(text_config.get_config(), {'model.family': 'add_delta', 'model.n': 2})
+    config = parts.override(text_config.get_config(), {'model.family': 'add_delta', 'model.n': 2})
     recorded_corpus = json.loads((same_text / 'bytes' / 'config.json').read_text())['corpus']
     changes = {f'corpus.{key}': recorded_corpus[key] for key in ('tokens', 'train', 'valid')}
-    experiment.run(keys.override(config, {**changes, 'corpus.path': str(path)}), same_text / 'letter')
+    experiment.run(parts.override(config, {**changes, 'corpus.path': str(path)}), same_text / 'letter')
     rows, (warning,) = nplm_command('compare', same_text / 'words', same_text / 'letter')
     assert '*' not in '\n'.join(rows) and 'nor are their bits per byte: the test texts differ' in warning
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from configs import text as text_config
+from nplm_jax import parts
 from nplm_jax.cli import loaded_models
 from nplm_jax.inference import generation
-from nplm_jax.runs import experiment, keys, loading
+from nplm_jax.runs import experiment, loading
 
 
 @pytest.fixture(scope='module')
@@ -19,7 +20,7 @@ def quotes(tmp_path_factory):
     (root / 'text').write_text('\n\n'.join(['"I don\'t ," said kate\'s aunt ( twice ) .'] * 30))
     config = text_config.get_config()
     config.corpus.path, config.corpus.tokens, config.corpus.min_count = str(root / 'text'), 'words', 1
-    config = keys.override(config, {'model.family': 'backoff', 'model.n': 4})
+    config = parts.override(config, {'model.family': 'backoff', 'model.n': 4})
     experiment.run(config, root / 'run')
     return root / 'run'
 

@@ -19,7 +19,8 @@ from helpers import ROOT, command, launch, outcome, usual_environment
 from configs import sentences as sentences_config
 from configs import text as text_config
 from nplm_jax import config as config_lib
-from nplm_jax.runs import experiment, keys, loading, workdir
+from nplm_jax import parts
+from nplm_jax.runs import experiment, loading, workdir
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
@@ -137,7 +138,7 @@ WRONG = [
     ),
     (
         ('--config=configs/sentences.py', '--config.model.hidden=3'),
-        '--config.model.hidden: unknown key; allowed here: model.family, model.n, ',
+        '--config.model.hidden: unknown key; allowed here: model.family, model.unigram_bias, ',
     ),
     (('--config=configs/sentences.py', '--config.model.h=many'), 'flag --config.model.h=many: invalid literal for int'),
     (
@@ -187,7 +188,7 @@ WRONG = [
     (('--config=configs/sentences.py', 'model.h=3'), 'model.h=3: not a flag; set a config key with --config.KEY=VALUE'),
     (
         ('--config=configs/sentences.py', '--grid', 'model.layers=1,3'),
-        '--grid: model.layers=3: not read by model.family=nplm, which reads model.n, model.m, ',
+        '--grid: model.layers=3: not read by model.family=nplm, which reads model.unigram_bias, model.n, ',
     ),
     (
         ('--config=configs/sentences.py', '--config.optimizer.momentum=0.9', '--grid', 'optimizer.name=sgd,adam'),
@@ -195,7 +196,7 @@ WRONG = [
     ),
     (
         ('--config=configs/sentences.py', '--config.model.family=kneser_ney', '--config.model.h=7'),
-        'model.h=7: not read by model.family=kneser_ney, which reads model.n, ngram.prune_entropy, ngram.bits',
+        'model.h=7: not read by model.family=kneser_ney, which reads model.n, ngram.bits, ngram.prune_entropy',
     ),
     (('--config=configs/text.py',), "corpus.path='': a UTF-8 text file or a folder of such files"),
     (('--config=configs/sentences.py', '--config.train.batch_size=14'), 'train.batch_size=14: must be 13 '),
@@ -261,7 +262,7 @@ def test_the_resolved_config_is_printed_and_nothing_trained(tmp_path):
     assert done.returncode == 0, done.stderr
     printed = done.stdout.splitlines()
     assert 'model.h = 7  # default: 200; hidden units, 0 for no hidden layer; the paper: 0, 50 and 100' in printed
-    assert "model.family = 'nplm'  # the paper's network: nplm. " in done.stdout
+    assert "model.family = 'nplm'  # network or count-based model: nplm | residual | " in done.stdout
     assert len(printed) == len(flatten(text_config.get_config())) + 2 and "point 2: {'seed': 2, " in printed[-1]
     assert not [*tmp_path.iterdir()]
 
@@ -395,7 +396,7 @@ def test_a_damaged_config_in_the_folder(tmp_path):
 
 
 def test_nobody_is_told_to_delete_a_run_whose_plugin_is_elsewhere(tmp_path, monkeypatch):
-    experiment.run(keys.override(sentences_config.get_config(), {'model.family': 'add_delta'}), tmp_path / 'run')
+    experiment.run(parts.override(sentences_config.get_config(), {'model.family': 'add_delta'}), tmp_path / 'run')
     config = json.loads((tmp_path / 'run' / 'config.json').read_text())
     config['corpus']['name'] = 'module_of_another_folder:texts'
     monkeypatch.setenv('NPLM_PLUGINS', 'module_of_another_folder')

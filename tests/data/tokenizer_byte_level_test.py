@@ -14,13 +14,13 @@ from texts import SCRIPTS
 
 import nplm_jax
 from configs import text as text_config
+from nplm_jax import parts
 from nplm_jax.data import corpora, dataset, vocabulary
 from nplm_jax.data.sources import Piece
-from nplm_jax.data.tokenizers import registry
 from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteTokenizer, CharacterTokenizer, to_alphabet, to_bytes
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.runs import experiment, keys, workdir
+from nplm_jax.runs import experiment, workdir
 from nplm_jax.utils.errors import BadInput
 
 TEXT = ''.join(SCRIPTS.values()) * 3
@@ -65,7 +65,7 @@ def test_a_run_of_the_unigram_model_is_read_again_as_the_ids_that_it_was_trained
     (tmp_path / 'text.txt').write_text(TEXT)
     changes = {'corpus.tokens': 'pieces', 'corpus.piece_model': 'unigram', 'corpus.pieces': 300, 'model.n': 2}
     changes |= {'corpus.path': str(tmp_path / 'text.txt'), 'model.family': 'add_delta'}
-    experiment.run(keys.override(text_config.get_config(), changes), tmp_path / 'run')
+    experiment.run(parts.override(text_config.get_config(), changes), tmp_path / 'run')
     found, words, _ = nplm_jax.load(tmp_path / 'run')
     for run in (tmp_path / 'run', found):
         data = nplm_jax.load_dataset(run)
@@ -239,4 +239,6 @@ def test_more_pieces_than_the_text_has_are_refused(tmp_path):
 
 
 def test_every_kind_is_registered():
-    assert {type(t) for t in TOKENIZERS.values()} <= set(registry.TOKENIZERS.values())
+    assert {type(t) for t in TOKENIZERS.values()} <= {
+        parts.part_class('corpus.tokens', kind) for kind in parts.PARTS['corpus.tokens'].paths
+    }

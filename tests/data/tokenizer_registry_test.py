@@ -7,11 +7,11 @@ import sys
 
 import pytest
 from deleted_apps import require_app
-from helpers import corpus_settings
+from helpers import corpus_settings, register
 
 from configs import text as text_config
 from nplm_jax.data import corpora, dataset, vocabulary
-from nplm_jax.data.tokenizers import registry
+from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import RARE, Tokenizer, TokenSize
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.runs import experiment, loading
@@ -40,7 +40,7 @@ class Letters(Tokenizer):
 @pytest.fixture
 def train(tmp_path, monkeypatch):
     """Returns a function that trains a small run on TEXT and returns its folder."""
-    monkeypatch.setitem(registry.TOKENIZERS, 'letters', Letters)
+    register(monkeypatch, 'corpus.tokens', 'letters', f'{__name__}:Letters')
 
     def train_run(tokens):
         config = text_config.get_config()
@@ -116,16 +116,16 @@ def test_commands_follow_the_saved_rules_and_another_text_is_refused(train, call
     ],
 )
 def test_a_file_of_another_form_is_one_line(tmp_path, changes, message):
-    values = registry.to_dict(WordTokenizer('words'))
+    values = tokenizer_files.to_dict(WordTokenizer('words'))
     (tmp_path / 'tokenizer_config.json').write_text(json.dumps({**values, **changes}))
     with pytest.raises(BadInput, match=message):
-        registry.load({}, tmp_path)
+        tokenizer_files.load({}, tmp_path)
 
 
 def test_what_is_saved_is_loaded(tmp_path):
     tokenizer = WordTokenizer('words', lowercase=True, proper_nouns=True, names=('ann', 'bush'))
-    registry.save(tokenizer, {}, tmp_path)
-    assert registry.load({}, tmp_path) == tokenizer
+    tokenizer_files.save(tokenizer, {}, tmp_path)
+    assert tokenizer_files.load({}, tmp_path) == tokenizer
 
 
 def test_proper_nouns_are_learned_from_the_text_and_kept(tmp_path):
@@ -138,7 +138,7 @@ def test_proper_nouns_are_learned_from_the_text_and_kept(tmp_path):
 
 
 def test_a_tokenized_corpus_is_split_at_white_space_unless_another_kind_is_asked_for(monkeypatch):
-    monkeypatch.setitem(registry.TOKENIZERS, 'letters', Letters)
+    register(monkeypatch, 'corpus.tokens', 'letters', f'{__name__}:Letters')
     assert corpora.make_tokenizer(corpus_settings('brown')).kind == 'whitespace'
     assert corpora.make_tokenizer(corpus_settings('text')).kind == 'words'
     assert corpora.make_tokenizer(corpus_settings('brown', tokens='letters')).kind == 'letters'
@@ -189,7 +189,7 @@ class Lines(Letters):
 
 
 def test_a_token_with_a_line_end_is_refused_before_training(train, tmp_path, monkeypatch):
-    monkeypatch.setitem(registry.TOKENIZERS, 'lines', Lines)
+    register(monkeypatch, 'corpus.tokens', 'lines', f'{__name__}:Lines')
     message = r"^corpus.tokens='lines': makes the token '\\n': must be without tabs and line ends$"
     with pytest.raises(BadInput, match=message):
         train('lines')

@@ -97,7 +97,7 @@ def test_in_bfloat16_they_differ_by_its_rounding():
 
 @pytest.mark.parametrize('data,model,mode', [(8, 1, 'shard_map'), (2, 4, 'shard_map'), (8, 1, 'pmap')])
 def test_a_new_body_needs_nothing_for_a_mesh(data, model, mode):
-    network = Network(BagOfFeatures(3, 4), make_network(101).output, 101)
+    network = Network(BagOfFeatures(4, 4), make_network(101).output, 101)
     check_loss_and_gradients((data, model, mode), network, 1e-5)
 
 

@@ -31,10 +31,11 @@ from unittest import mock
 import numpy as np
 
 from configs import sentences
+from nplm_jax import parts
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.models.ngram import archives, storage
-from nplm_jax.runs import experiment, keys
+from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
 from tests.deleted_apps import of_app
 from tests.fuzz import damage
@@ -76,7 +77,7 @@ def make_runs(root: pathlib.Path) -> list[pathlib.Path]:
         ):  # fmt: skip
             config, changes = sentences.get_config(), {'model.family': family, 'model.n': n, 'ngram.classes': 2}
             config.update_from_flattened_dict({**changes, 'train.epochs': 2, 'train.evaluate_every': 2})
-            config.update_from_flattened_dict(keys.resets(config, keys.CHOICES))
+            config.update_from_flattened_dict(parts.resets(config, parts.PARTS))
             experiment.run(config, root / name)
     return [root / name for name in ('network', 'counts', 'interpolated', 'classes')]
 

@@ -30,7 +30,7 @@ from nplm_jax import config as config_lib
 from nplm_jax.cli import score
 from nplm_jax.data import corpora, vocabulary, wikitext2
 from nplm_jax.data.sources import Piece
-from nplm_jax.data.tokenizers import registry
+from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import RARE, Vocabulary
@@ -110,7 +110,7 @@ def read_arpa(folder: pathlib.Path, data: bytes) -> None:
 
 
 def read_vocabulary(folder: pathlib.Path, data: bytes) -> None:
-    registry.save(WordTokenizer(), {}, folder)
+    tokenizer_files.save(WordTokenizer(), {}, folder)
     words = vocabulary.load(_file(folder, data))
     vocabulary.save(words, folder / 'again')
     assert _again(vocabulary.load, folder / 'again') == words and words.words[0] == RARE
@@ -184,20 +184,20 @@ def _tokenizer(kind: str) -> PieceTokenizer:
 def read_tokenizer(folder: pathlib.Path, data: bytes, kind: str, name: str) -> None:
     tokenizer = _tokenizer(kind)
     ids = {token: i for i, token in enumerate(tokenizer.tokens)}
-    registry.save(tokenizer, ids, folder)
+    tokenizer_files.save(tokenizer, ids, folder)
     _file(folder, data, name)
-    loaded = registry.load(ids, folder)
+    loaded = tokenizer_files.load(ids, folder)
     (tokens,) = loaded.tokenize([text := 'the cats ate, Übung 日本語。 the mat'])
     if isinstance(loaded, PieceTokenizer):
         assert loaded.decode(tokens) == loaded.normalize(text)
-    registry.save(loaded, ids, folder)
-    assert _again(registry.load, ids, folder) == loaded
+    tokenizer_files.save(loaded, ids, folder)
+    assert _again(tokenizer_files.load, ids, folder) == loaded
 
 
 def _tokenizer_reader(kind: str, name: str) -> Reader:
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = _tokenizer(kind)
-        registry.save(tokenizer, {token: i for i, token in enumerate(tokenizer.tokens)}, pathlib.Path(folder))
+        tokenizer_files.save(tokenizer, {token: i for i, token in enumerate(tokenizer.tokens)}, pathlib.Path(folder))
         valid = (pathlib.Path(folder) / name).read_bytes()
     read = functools.partial(read_tokenizer, kind=kind, name=name)
     return Reader(f'{name}, {kind}', [valid], read, cases=(100, 2_000), is_json=True)
@@ -328,7 +328,7 @@ READERS = [
     Reader('packed model', [_packed()], read_packed),
     Reader('packed model, right checksum', [_packed()], functools.partial(read_packed, seal=True)),
     Reader('emissions.npz', [_emissions(np.savez), _emissions(np.savez_compressed)], read_emissions),
-    *(_tokenizer_reader(*of) for of in itertools.product(('bpe', 'unigram'), registry.FILES)),
+    *(_tokenizer_reader(*of) for of in itertools.product(('bpe', 'unigram'), tokenizer_files.FILES)),
     Reader('config.json', [_config()], read_config, is_json=True),
     Reader('corpus.json', [_corpus_facts()], read_corpus_facts, is_json=True),
     Reader('results.json', [json.dumps(RESULTS, indent=2).encode()], read_results, is_json=True),

@@ -34,8 +34,9 @@ from absl import logging
 from ml_collections import ConfigDict
 
 from configs import brown, text
+from nplm_jax import parts
 from nplm_jax.inference import generation
-from nplm_jax.runs import experiment, keys
+from nplm_jax.runs import experiment
 
 RECORD = pathlib.Path(__file__).parent / 'golden.json'
 UPDATES = 200  # of each small network
@@ -222,7 +223,7 @@ def make_config(case: str, folder: pathlib.Path) -> ConfigDict:
         {'name': case, 'corpus.path': str(path), 'corpus.count_over': 'all', **CASES[case]}
     )
     config.update_from_flattened_dict(
-        keys.resets(config, keys.CHOICES)
+        parts.resets(config, parts.PARTS)
     )  # cases share keys that some of them do not read
     return config
 

@@ -10,18 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from bag_of_features import BagOfFeatures
-from helpers import check_resumed, make_corpus, make_network, small_settings
+from helpers import check_resumed, make_corpus, make_network, register, small_settings
 from value_projection import SCALED_SCORES, ScaledWords
 
 from configs import text
+from nplm_jax import parts
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.perplexity import evaluate
-from nplm_jax.models import registry
 from nplm_jax.models.mixture import equal
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.runs import experiment, keys, loading
+from nplm_jax.runs import experiment, loading
 from nplm_jax.utils.errors import BadInput
 
 NCE = {'output.kind': 'nce', 'output.samples': 5}
@@ -29,14 +29,14 @@ NCE = {'output.kind': 'nce', 'output.samples': 5}
 
 @pytest.fixture(autouse=True)
 def one_line_in_the_registry(monkeypatch):
-    monkeypatch.setitem(registry.BODIES, 'bag', BagOfFeatures)
+    register(monkeypatch, 'model.family', 'bag', 'bag_of_features:BagOfFeatures')
 
 
 def make_config(folder, **changes):
     (folder / 'text').write_text(' '.join(make_corpus().words))
     config = text.get_config()
     config.corpus.path, config.corpus.boundary_tokens, config.corpus.min_count = str(folder / 'text'), False, 1
-    config = keys.override(config, {'model.family': 'bag', 'model.n': 3, 'model.m': 8})
+    config = parts.override(config, {'model.family': 'bag', 'model.n': 3, 'model.m': 8})
     config.train.batch_size, config.train.epochs = 16, 2
     config.update_from_flattened_dict(changes)
     return config
@@ -68,13 +68,13 @@ def test_a_body_with_a_parameter_of_the_output_layers_name_is_one_line():
         def init(self, key, vocabulary_size):
             return {**super().init(key, vocabulary_size), 'b_V': jnp.zeros(self.m)}
 
-    network = Network(WithBias(3, 4), make_network(9).output, 9)
+    network = Network(WithBias(4, 4), make_network(9).output, 9)
     with pytest.raises(BadInput, match="^WithBias.init: b_V is the name of an output layer's parameter$"):
         network.init(jax.random.key(0))
 
 
 def test_new_words_have_rows_of_the_tables_that_a_body_declares():
-    network = Network(ScaledWords(3, 4), dataclasses.replace(make_network(9, NCE).output, scorer=SCALED_SCORES), 9)
+    network = Network(ScaledWords(4, 4), dataclasses.replace(make_network(9, NCE).output, scorer=SCALED_SCORES), 9)
     params = network.init(jax.random.key(0))
     assert set(network.word_tables) == {'C_VxM', 'U_VxM', 'b_V', 'scale'}
     grown, longer = network.append_words(params, {name: params[name][:2] for name in network.word_tables})

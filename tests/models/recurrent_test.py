@@ -11,6 +11,7 @@ from flax.traverse_util import flatten_dict
 from helpers import DATA, check_resumed, make_model, make_network, small_settings
 
 from configs import sentences
+from nplm_jax import parts
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.perplexity import evaluate
@@ -18,7 +19,7 @@ from nplm_jax.models import mixture, recurrent
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.runs import experiment, keys, loading
+from nplm_jax.runs import experiment, loading
 from nplm_jax.training.loop import Trainer, fit, prepare_run
 from nplm_jax.training.optimizers import add_weight_decay
 from nplm_jax.training.reporter import Reporter
@@ -280,7 +281,7 @@ SLOW_FAMILIES = [pytest.param(family, marks=pytest.mark.slow) for family in ('rn
 def test_training_learns(family):
     settings = settings_of(family, **{'train.epochs': 30, 'train.patience': 30, 'train.steps_per_execution': 18})
     best, progress = fit(Trainer(prepare_run(settings, DATA), None, Reporter()))
-    model = NeuralLanguageModel(Network.from_settings(settings, len(DATA.vocabulary)), best)
+    model = NeuralLanguageModel(Network.make(settings, len(DATA.vocabulary)), best)
     perplexity = evaluate(model, DATA.tokens_T, DATA.valid).perplexity
     assert perplexity < 5  # the source's own is 1.65; a unigram model reaches 17
     assert progress.best_valid_nll == pytest.approx(np.log(perplexity), rel=1e-6)
@@ -362,7 +363,7 @@ def test_lines_know_nothing_of_each_other(mixed):
 @pytest.mark.parametrize('family', FAMILIES)
 def test_from_config_to_a_model_that_can_be_loaded(family, tmp_path):
     changes = {'model.h': 16, 'train.bptt_length': 2, 'optimizer.clip_norm': 1.0, 'train.epochs': 100}
-    c = keys.override(sentences.get_config(), {'model.family': family, **changes})
+    c = parts.override(sentences.get_config(), {'model.family': family, **changes})
     results = experiment.run(c, tmp_path / 'run')
     assert results['family'] == family and {'fixed', 'learned', 'by_frequency'} == set(results['mixture'])
     settings, _, model = experiment.load(tmp_path / 'run')
@@ -374,7 +375,7 @@ def test_from_config_to_a_model_that_can_be_loaded(family, tmp_path):
 @pytest.mark.parametrize(
     'key,value,message',
     [
-        ('model.direct', True, 'model.direct=True: not read by model.family=gru, which reads model.m, model.h, '),
+        ('model.direct', True, 'model.direct=True: not read by model.family=gru, which reads model.unigram_bias, '),
         ('model.h', 0, 'model.h=0: must be 1 or more for model.family=gru'),
         ('train.bptt_length', 3, 'train.batch_size=4: must be a multiple of train.bptt_length=3'),
         ('train.bptt_length', 0, 'train.bptt_length=0: must be 1 or more'),
@@ -383,6 +384,6 @@ def test_from_config_to_a_model_that_can_be_loaded(family, tmp_path):
 )
 def test_what_cannot_be_is_refused(key, value, message):
     c = sentences.get_config()
-    c = keys.override(c, {'model.family': 'gru', 'train.bptt_length': 2})
+    c = parts.override(c, {'model.family': 'gru', 'train.bptt_length': 2})
     with pytest.raises(BadInput, match=f'^{message}'):
-        experiment.load_settings(keys.override(c, {key: value}))
+        experiment.load_settings(parts.override(c, {key: value}))

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from bag_of_features import BagOfFeatures
 from helpers import (
     DATA,
     ENERGY,
@@ -18,16 +17,17 @@ from helpers import (
     SENSES,
     SPARSE,
     covering_pairs,
+    register,
     regulariser,
     small_settings,
     start_training,
 )
 
 from experiments.section5.plugins.importance import ImportanceSampling
+from nplm_jax import parts
 from nplm_jax.data import dataset
-from nplm_jax.models import neural, registry
+from nplm_jax.models import neural
 from nplm_jax.models.body import by_example
-from nplm_jax.outputs.registry import OUTPUT_LAYERS
 from nplm_jax.training import objective, step
 from nplm_jax.training.loop import prepare_run
 
@@ -37,8 +37,9 @@ TIED = {
     'residual, tied': {'model.layers': 2, 'model.word_dropout': 0.1, 'residual.averages': 2},
 }
 SAMPLED = ('sampled', 'nce')
-LAYERS = {**OUTPUT_LAYERS, IMPORTANCE: ImportanceSampling}
-KINDS = {body: tuple(LAYERS) for body in (*registry.BODIES, 'bag', SENSES)}
+LAYERS = {kind: parts.part_class('output.kind', kind) for kind in parts.PARTS['output.kind'].paths}
+LAYERS[IMPORTANCE] = ImportanceSampling
+KINDS = {body: tuple(LAYERS) for body in (*parts.NETWORKS, 'bag', SENSES)}
 KINDS[ENERGY] = SAMPLED
 KINDS |= {body: tuple(kind for kind in LAYERS if kind != 'tree') for body in TIED}
 SPARSE_KINDS = [kind for kind, layer in LAYERS.items() if layer.uses_sparse_updates]
@@ -55,7 +56,7 @@ POSITIONS = np.arange(3, 19, dtype=np.int32)  # 4 streams of 4 words; words occu
 @pytest.fixture(autouse=True)
 def bag_of_features(monkeypatch):
     """One more body than the registry has."""
-    monkeypatch.setitem(registry.BODIES, 'bag', BagOfFeatures)
+    register(monkeypatch, 'model.family', 'bag', 'bag_of_features:BagOfFeatures')
 
 
 def make_settings(body, kind, **changes):
@@ -105,7 +106,7 @@ def dense_loss(params, network, contexts, targets, carry, key, proposal):
     log_odds_VxB = y_VxB - proposal.log_inclusion_prob_V[:, None]
     _, samples_S = network.output.rows(contexts, targets, proposal, key_rows)
     y_target_B = y_VxB[targets, jnp.arange(16)]
-    if type(network.output) is OUTPUT_LAYERS['nce']:
+    if type(network.output) is LAYERS['nce']:
         told_B = jax.nn.softplus(-log_odds_VxB[targets, jnp.arange(16)])
         return jnp.mean(told_B + jax.nn.softplus(log_odds_VxB[samples_S]).sum(0)), carry
     others_SxB = jnp.where(samples_S[:, None] == targets[None, :], -jnp.inf, log_odds_VxB[samples_S])

@@ -29,7 +29,7 @@ def problem(widths=(7, 12), seed=0):
 
 def loss(kind, samples_S, log_inclusion_prob_V, terms, b_V, targets_B):
     """The loss and the estimate of the mean NLL, through the layer's own path from gathered rows."""
-    layer = LAYERS[kind](len(samples_S), 'unigram', 'float32')
+    layer = LAYERS[kind](samples=len(samples_S), proposal='unigram', precision='float32')
     params, features = named(terms, b_V)
     shared = {name: table[samples_S] for name, table in params.items()}
     per_example = {name: table[targets_B[:, None]] for name, table in params.items()}
@@ -65,7 +65,7 @@ def test_a_layer_draws_by_the_proposal_that_its_settings_name():
     words_T = np.minimum(np.random.default_rng(0).geometric(0.02, 5000), V - 1)
     log_q_V = np.log((np.bincount(words_T, minlength=V) + 0.5) / (5000 + V / 2)).astype(np.float32)
     by_name = {
-        name: sampled.SampledSoftmax(20, name, 'float32').make_proposal(words_T, V)
+        name: sampled.SampledSoftmax(samples=20, proposal=name, precision='float32').make_proposal(words_T, V)
         for name in ('unigram', 'log_uniform')
     }
     for name, expected in (('unigram', log_q_V), ('log_uniform', sampled.log_uniform(V))):
@@ -227,4 +227,4 @@ def test_a_vocabulary_smaller_than_the_samples_is_trained_on_and_the_results_say
         assert 'lowered' not in results and note not in said
     else:
         assert results['lowered'] == {'output.samples': 10} and said.count(note) == 1
-        assert experiment.load(tmp_path / 'run')[2].network.output.num_samples == 10
+        assert experiment.load(tmp_path / 'run')[2].network.output.samples == 10

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from helpers import DATA, check_resumed, make_network, small_settings
 
+from nplm_jax import parts
 from nplm_jax.data import vocabulary, word_codes
 from nplm_jax.inference.generation import sample
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.outputs.tree import TreeSoftmax
 from nplm_jax.utils.errors import BadInput
 
 V = 31
@@ -43,7 +43,7 @@ def reference(network, params, contexts):
     features = {name: np.asarray(x, np.float64) for name, x in jax.jit(network.features)(params, contexts)[0].items()}
     tables = {name: np.asarray(params[name], np.float64) for name in (*features, 'b_V')}
     y_BxT = tables['b_V'] + sum(x @ tables[name].T for name, x in features.items())
-    tree = network.output.tree
+    tree = network.output.nodes
     p_BxV = np.zeros((len(contexts), V))
     for word in range(V):
         for nodes_D, signs_D in zip(tree.nodes_VxRxD[word], tree.signs_VxRxD[word]):
@@ -122,9 +122,9 @@ def test_equal_trees_are_equal_and_other_trees_are_not():
 def test_a_file_that_is_no_tree_over_the_vocabulary_is_one_line(tmp_path, content, message):
     file = tmp_path / 'codes.tsv'
     file.write_text(content)
-    settings = small_settings({**CHANGES, 'output.tree': str(file)}).output
+    settings = small_settings({**CHANGES, 'output.tree': str(file)})
     with pytest.raises(BadInput, match=message):
-        TreeSoftmax.from_settings(settings, vocabulary.numbered(3))
+        parts.make('output.kind', settings).over(vocabulary.numbered(3))
 
 
 def test_a_missing_file_and_tied_features_are_one_line():

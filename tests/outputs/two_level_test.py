@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from helpers import make_network, small_settings, start_training
 
+from nplm_jax import parts
 from nplm_jax.data import vocabulary
 from nplm_jax.data.corpora import Span
 from nplm_jax.models import nplm
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.outputs.two_level import TwoLevelSoftmax
 from nplm_jax.training import step
 from nplm_jax.utils.errors import BadInput
 
@@ -119,6 +119,6 @@ def test_the_first_biases_make_the_unigram_distribution():
 
 @pytest.mark.parametrize('key,value', [('output.num_shortlist', V), ('output.classes', V - 6)])
 def test_a_layout_that_the_vocabulary_cannot_fill_is_refused(key, value):
-    settings = small_settings({**changes_of(7, 4), key: value}).output
+    settings = small_settings({**changes_of(7, 4), key: value})
     with pytest.raises(BadInput, match=f'^{key}={value}: must be '):
-        TwoLevelSoftmax.from_settings(settings, vocabulary.numbered(V))
+        parts.make('output.kind', settings).over(vocabulary.numbered(V))

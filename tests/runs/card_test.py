@@ -5,8 +5,9 @@ import json
 import pytest
 
 from configs import brown, sentences, text
+from nplm_jax import parts
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.runs import card, catalog, experiment, keys
+from nplm_jax.runs import card, catalog, experiment
 
 RESULTS = {
     'name': 'brown-mlp9', 'corpus': 'brown', 'family': 'nplm', 'vocabulary': 16383,
@@ -48,7 +49,7 @@ def test_the_card_of_a_folder_of_transformers(tmp_path):
 
 
 def test_pieces_have_no_unknown_words_and_bits_per_byte(tmp_path):
-    config = keys.override(text.get_config(), {'corpus.path': 'x', 'corpus.tokens': 'pieces'})
+    config = parts.override(text.get_config(), {'corpus.path': 'x', 'corpus.tokens': 'pieces'})
     bits = {key: {'valid': 1.5, 'test': 1.25} for key in catalog.PER_UNIT}
     made = card.make(make_run(tmp_path, config, oov={}, **bits))
     assert 'test has 179,873 words in the 183,224 tokens of the table: perplexity 1.2 per word, 1.250 bits per' in made
@@ -67,7 +68,7 @@ def test_an_infinite_perplexity_and_an_imported_model(tmp_path):
 def test_a_packed_model_has_its_card(tmp_path, monkeypatch, name):
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
     changes = {'train.epochs': 1, 'train.evaluate_every': 0}
-    experiment.run(keys.override(sentences.get_config(), changes), tmp_path / 'run')
+    experiment.run(parts.override(sentences.get_config(), changes), tmp_path / 'run')
     cli.main(['pack', str(tmp_path / 'run'), str(tmp_path / 'x.nplm')])
     assert (catalog.expand_run(tmp_path / 'x.nplm') / name).is_file()
     assert card.make(catalog.read_run(tmp_path / 'run')).startswith('---\n')

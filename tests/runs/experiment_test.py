@@ -7,15 +7,15 @@ import warnings
 
 import numpy as np
 import pytest
-from bag_of_features import BagOfFeatures
+from helpers import register
 
 from configs import sentences, text
+from nplm_jax import parts
 from nplm_jax.config import from_config
 from nplm_jax.inference.perplexity import evaluate
-from nplm_jax.models import registry
 from nplm_jax.models.mixture import CachedScores
-from nplm_jax.models.ngram import factory, interpolated, kneser_ney
-from nplm_jax.runs import catalog, experiment, keys, loading
+from nplm_jax.models.ngram import interpolated, kneser_ney
+from nplm_jax.runs import catalog, experiment, loading
 from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput
 
@@ -23,12 +23,12 @@ from nplm_jax.utils.errors import BadInput
 def config(family, n=3):
     c = sentences.get_config()
     c.update_from_flattened_dict({'model.family': family, 'model.n': n, 'ngram.classes': 4})
-    c.update_from_flattened_dict(keys.resets(c, keys.CHOICES))
+    c.update_from_flattened_dict(parts.resets(c, parts.PARTS))
     return c
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize('family', factory.NGRAM_MODELS)
+@pytest.mark.parametrize('family', parts.NGRAM_MODELS)
 def test_a_count_based_run_writes_its_results_and_is_loaded_with_the_same_perplexity(family, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', kneser_ney.DiscountWarning)  # three sentences are too little text
@@ -48,10 +48,10 @@ def test_a_count_based_run_writes_its_results_and_is_loaded_with_the_same_perple
 
 
 def test_a_run_of_a_family_that_is_not_installed_names_it_and_those_that_are(tmp_path, monkeypatch):
-    monkeypatch.setitem(registry.BODIES, 'bag', BagOfFeatures)
+    register(monkeypatch, 'model.family', 'bag', 'bag_of_features:BagOfFeatures')
     experiment.run(config('bag'), tmp_path / 'run')
     monkeypatch.undo()
-    known = f'{", ".join((*registry.BODIES, *factory.NGRAM_MODELS))}, or {plugins.IMPORT_PATH}'
+    known = f'{", ".join((*parts.NETWORKS, *parts.NGRAM_MODELS))}, or {plugins.IMPORT_PATH}'
     expected = (
         f"{tmp_path / 'run'}: the code of its model is not installed (model.family='bag': must be one of {known})"
     )

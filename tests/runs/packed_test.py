@@ -16,10 +16,11 @@ from deleted_apps import require_app
 
 import nplm_jax
 from configs import sentences, text
+from nplm_jax import parts
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
-from nplm_jax.models.ngram.factory import NGRAM_MODELS
-from nplm_jax.runs import catalog, experiment, keys
+from nplm_jax.parts import NGRAM_MODELS
+from nplm_jax.runs import catalog, experiment
 from nplm_jax.utils.errors import BadInput
 
 # Three sentences are too little text for discounts.
@@ -52,7 +53,7 @@ def cache(tmp_path, monkeypatch):
 def make(folder, changes=CHANGES['kneser_ney'], config=None):
     if not folder.exists():
         short = {} if changes.get('model.family') in NGRAM_MODELS else SHORT
-        experiment.run(keys.override(config or sentences.get_config(), short | changes), folder)
+        experiment.run(parts.override(config or sentences.get_config(), short | changes), folder)
     return folder
 
 

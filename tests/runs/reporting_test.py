@@ -14,10 +14,10 @@ import pytest
 from tensorboardX.proto import event_pb2
 
 from configs import sentences
+from nplm_jax import parts
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import PaperRow
-from nplm_jax.models.registry import BODIES
-from nplm_jax.runs import experiment, keys
+from nplm_jax.runs import experiment
 from nplm_jax.runs.reporting import Reporter, next_steps, read_metrics
 from nplm_jax.runs.results import format_results
 from nplm_jax.training.schedule import Progress, Schedule
@@ -152,10 +152,10 @@ def test_every_next_step_runs(family, commands, folders, tmp_path, monkeypatch, 
     (tmp_path / 'runs').mkdir()
     for name in ('counts', 'network'):
         shutil.copytree(folders / name, tmp_path / 'runs' / name)
-    changes = {'model.family': family, **({'train.epochs': 1} if family in BODIES else {'model.n': 3})}
+    changes = {'model.family': family, **({'train.epochs': 1} if parts.is_neural(family) else {'model.n': 3})}
     changes |= {'train.bptt_length': 4} if family == 'lstm' else {}
     run = pathlib.Path('runs') / 'own run'
-    experiment.run(keys.override(sentences.get_config(), changes), run)
+    experiment.run(parts.override(sentences.get_config(), changes), run)
     served = []
     if find_spec('nicegui') and 'explore' in all_commands():
         monkeypatch.setattr('nplm_jax.apps.explorer.server.serve', lambda *given: served.append(given))

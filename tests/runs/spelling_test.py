@@ -8,11 +8,12 @@ import pytest
 from helpers import same_bits
 
 from configs import text as text_config
+from nplm_jax import parts
 from nplm_jax.data.characters import END
 from nplm_jax.data.vocabulary import RARE
 from nplm_jax.inference import generation
 from nplm_jax.models.open_vocabulary import OpenVocabulary
-from nplm_jax.runs import catalog, experiment, keys, loading, spelling
+from nplm_jax.runs import catalog, experiment, loading, spelling
 from nplm_jax.training import loop
 from nplm_jax.utils.errors import BadInput
 
@@ -35,7 +36,7 @@ def run_folder(tmp_path_factory):
     (root / 'text').write_text(' '.join(word for new in rare for word in ('the', 'old', new, 'dog', '.')))
     config = text_config.get_config()
     config.corpus.path, config.corpus.boundary_tokens, config.corpus.min_count = str(root / 'text'), False, 30
-    config = keys.override(config, {'model.family': 'add_delta', 'model.n': 2})
+    config = parts.override(config, {'model.family': 'add_delta', 'model.n': 2})
     experiment.run(config, root / 'run')
     return root / 'run'
 

@@ -8,7 +8,8 @@ from helpers import ROOT, command, launch
 
 from configs import brown, sentences
 from configs import text as text_config
-from nplm_jax.runs import keys, sweeps, workdir
+from nplm_jax import parts
+from nplm_jax.runs import sweeps, workdir
 from nplm_jax.utils.errors import BadInput
 
 SWEEP = """
@@ -164,7 +165,7 @@ def test_a_point_that_fails_does_not_stop_the_others(tmp_path, lines):
 def bigrams(tmp_path):
     """The points of a sweep over a text, by values of ngram.delta."""
     config = text_config.get_config()
-    config = keys.override(config, {'model.family': 'add_delta', 'model.n': 2, 'corpus.min_count': 1})
+    config = parts.override(config, {'model.family': 'add_delta', 'model.n': 2, 'corpus.min_count': 1})
     config.corpus.path = str(tmp_path / 'text')
     (tmp_path / 'text').write_text('a b c d a c b d ' * 20)
     return lambda *deltas: [sweeps.apply(config, {'ngram.delta': delta}) for delta in deltas]

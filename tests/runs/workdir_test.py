@@ -9,9 +9,10 @@ from helpers import BLANKS
 
 from configs import sentences
 from configs import text as text_config
+from nplm_jax import parts
 from nplm_jax.data import corpora, word_codes
 from nplm_jax.distributed import multihost
-from nplm_jax.runs import experiment, keys, loading, session, workdir
+from nplm_jax.runs import experiment, loading, session, workdir
 from nplm_jax.utils import nn
 from nplm_jax.utils.errors import BadInput
 
@@ -22,7 +23,7 @@ WORDS = ['a b c d a c b d'] * 20
 def texts(tmp_path):
     """A config whose training, validation and test texts are files of their own."""
     config = text_config.get_config()
-    config = keys.override(config, {'model.family': 'add_delta', 'model.n': 2, 'corpus.min_count': 1})
+    config = parts.override(config, {'model.family': 'add_delta', 'model.n': 2, 'corpus.min_count': 1})
     for key in ('path', 'valid_path', 'test_path'):
         (tmp_path / key).write_text(' '.join(WORDS))
         setattr(config.corpus, key, str(tmp_path / key))
@@ -105,7 +106,7 @@ def plugged(tmp_path, write_module):
     write = functools.partial(write_module, 'my_text')
     write(PLUGIN)
     names = {'corpus.name': 'my_text:texts', 'corpus.tokens': 'my_text:Blanks', 'corpus.min_count': 1}
-    return keys.override(text_config.get_config(), {**names, 'model.family': 'add_delta', 'model.n': 2}), write
+    return parts.override(text_config.get_config(), {**names, 'model.family': 'add_delta', 'model.n': 2}), write
 
 
 def test_a_finished_run_of_a_corpus_plugin_is_compared_with_its_words(plugged, tmp_path):
@@ -125,7 +126,7 @@ def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loa
         (tmp_path / 'run' / 'results.json').unlink()
     write(PLUGIN + '# a comment')
     changed = (
-        r"corpus.tokens='my_text:Blanks': the module my_text has changed since the run was started \(sha256 \w{12} then"
+        r"corpus.name='my_text:texts': the module my_text has changed since the run was started \(sha256 \w{12} then"
     )
     with pytest.raises(BadInput, match=f'^--workdir={tmp_path}/run: {changed}, .* now.; restore it to go on with this'):
         experiment.run(config, tmp_path / 'run')
@@ -242,6 +243,6 @@ def test_the_first_process_of_a_run_decides_what_auto_means(tmp_path, monkeypatc
 
 def test_a_batch_that_accumulate_does_not_divide_is_refused_before_the_text_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(session, 'load_dataset', lambda settings: pytest.fail('the text was read'))
-    config = keys.override(sentences.get_config(), {'train.batch_size': 10, 'train.accumulate': 3})
+    config = parts.override(sentences.get_config(), {'train.batch_size': 10, 'train.accumulate': 3})
     with pytest.raises(BadInput, match='^train.accumulate=3: must be a divisor of '):
         experiment.run(config, tmp_path / 'run')

@@ -30,7 +30,7 @@ LONG = {
 
 
 def validation_score(settings, params):
-    network = Network.from_settings(settings, len(DATA.vocabulary))
+    network = Network.make(settings, len(DATA.vocabulary))
     return evaluate(NeuralLanguageModel(network, params), DATA.tokens_T, DATA.valid)
 
 

@@ -75,7 +75,7 @@ def by_optax(tx, params, network, num_steps):
 
 
 def start(settings):
-    network = Network.from_settings(settings, 17)
+    network = Network.make(settings, 17)
     program = step_lib.make_program(settings, network, STEPS)
     return network, step_lib.init_state(program, hyperparameters_of(settings)).params
 
@@ -179,7 +179,7 @@ def test_the_rate_of_tables_is_a_multiple_with_one_optimizer_for_all():
 def test_the_matrices_of_every_body_are_in_by_out(family):
     sizes = {'model.family': family, 'model.m': 3, 'model.h': 5, 'train.batch_size': 8, 'train.bptt_length': 4}
     direct = {'model.direct': family == 'nplm', 'mogrifier.rounds': 2, 'model.n': 4}
-    network = Network.from_settings(small_settings({**sizes, **direct}), 17)
+    network = Network.make(small_settings({**sizes, **direct}), 17)
     inputs = {'nplm': 9, 'residual': (3 + network.body.averages) * 3 if family == 'residual' else 0}.get(family, 3)
     widths = {  # of each name of a matrix: (in, out)
         **dict.fromkeys(['H_KxP', 'H_PxK'], (inputs, 5)),

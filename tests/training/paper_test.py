@@ -65,7 +65,7 @@ LOSS_AND_GRADIENTS = jax.jit(jax.value_and_grad(penalised_nll, has_aux=True), st
 
 
 def random_params(settings, seed=0):
-    params = Network.from_settings(settings, V).init(jax.random.key(seed))
+    params = Network.make(settings, V).init(jax.random.key(seed))
     rng = np.random.default_rng(seed)  # no parameter may be zero, else a term could hide
     return jax.tree.map(lambda w: jnp.asarray(rng.normal(0, 0.5, w.shape), jnp.float32), params)
 
@@ -89,7 +89,7 @@ def test_gradient_of_the_mean_is_the_papers(n, m, h, direct):
     contexts[0] = contexts[0, 0]  # one word in every place of a context: its features get several gradients
     decay = 0.03
     (_, nll), grads = LOSS_AND_GRADIENTS(
-        params, Network.from_settings(settings, V), jnp.asarray(contexts), jnp.asarray(words), decay
+        params, Network.make(settings, V), jnp.asarray(contexts), jnp.asarray(words), decay
     )
     theta = as_float64(params, n, m)
     expected = {k: (decay * v if k in 'CHUW' else 0 * v) for k, v in theta.items()}

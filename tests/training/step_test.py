@@ -10,7 +10,6 @@ from nplm_jax.config import replace
 from nplm_jax.data import dataset
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.loop import prepare_run
-from nplm_jax.training.optimizers import OPTIMIZERS
 from nplm_jax.training.sparse_rows import mix
 from nplm_jax.training.step import execute_steps
 
@@ -134,8 +133,8 @@ def test_with_other_optimizers_a_sparse_output_layer_decays_the_weights_in_each_
         return network.output.nll(params, features, targets).mean() + regulariser(params, 0.1)
 
     after, _ = TRAIN_STEP(run.program, state, contexts, targets, run.inputs)
-    grads, rule = jax.jit(jax.grad(penalised))(state.params), OPTIMIZERS[run.settings.optimizer.name]
-    rule = rule.make(run.settings.optimizer)
+    grads, rule = jax.jit(jax.grad(penalised))(state.params), run.program.optimizer.rule
+    rule = rule.make()
     updates, _ = rule.update(grads, rule.init(state.params))
     for a, b, c in zip(*map(jax.tree.leaves, (after.params, state.params, updates)), strict=True):
         np.testing.assert_allclose(a, b - 1e-2 * c, rtol=1e-4, atol=1e-6)

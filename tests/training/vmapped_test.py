@@ -13,7 +13,8 @@ from helpers import IMPORTANCE, launch
 
 from configs import sentences
 from nplm_jax import config as config_lib
-from nplm_jax.runs import experiment, figures, keys, loading, reporting, sweeps
+from nplm_jax import parts
+from nplm_jax.runs import experiment, figures, loading, reporting, sweeps
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, prepare_run, run_chunk
@@ -32,7 +33,7 @@ def make(points=POINTS, changes=None):
     base |= {'train.patience': 99, 'train.checkpoint_every': 6, **(changes or {})}
     config, made = sentences.get_config(), []
     for point in points:
-        unread = keys.resets({**flatten(config), **base, **point}, keys.CHOICES)
+        unread = parts.resets({**flatten(config), **base, **point}, parts.PARTS)
         changed = {key: value for key, value in {**base, **point}.items() if key not in unread}
         made.append(sweeps.apply(config, {**changed, 'name': str(point)}))
     return made

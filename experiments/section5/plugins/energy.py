@@ -9,7 +9,7 @@ References:
 """
 
 import dataclasses
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,9 @@ from nplm_jax.config import Settings
 from nplm_jax.models import nplm
 from nplm_jax.models.body import State
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, Params
-from nplm_jax.outputs.registry import output_layer_class
 from nplm_jax.outputs.sampled import SampledSoftmax
 from nplm_jax.outputs.softmax import Scorer
+from nplm_jax.parts import part_class
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import AxisName, Key, Precision, dropout, uniform
 
@@ -28,22 +28,19 @@ BLOCK = 2**20  # scores that are summed at once: 4 MB, which stay in the cache
 UNITS = 4  # hidden units whose gradients are computed together
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Energy(nplm.Window):
     """The part of the hidden layer's input that does not depend on the candidate: d + Hx. Dropout is on x alone."""
 
-    keys = nplm.Window.keys - {'model.direct'}
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Returns the body. Raises BadInput for no hidden layer, direct connections, or a loss that is not sampled."""
-        model, family = settings.model, f'for model.family={settings.model.family}'
-        require(model.h > 0, 'model.h', model.h, f'must be 1 or more {family}')
-        is_sampled = issubclass(output_layer_class(settings.output), SampledSoftmax)
-        require(is_sampled, 'output.kind', settings.output.kind, f'must be sampled or nce {family}')
-        return super().from_settings(settings)
-
+    direct: ClassVar[bool] = False  # type: ignore[misc]  # it has no direct connections
     rows_are_outputs = nplm.Window.rows_are_outputs | {'D_KxM'}
+
+    def check(self, settings: Settings) -> None:
+        """See `Part.check`. Refuses no hidden layer, and a loss that is not sampled."""
+        kind, family = settings.output.kind, f'for model.family={settings.model.family}'
+        require(self.h > 0, 'model.h', self.h, f'must be 1 or more {family}')
+        is_sampled = issubclass(part_class('output.kind', kind), SampledSoftmax)
+        require(is_sampled, 'output.kind', kind, f'must be sampled or nce {family}')
 
     @property
     def widths(self) -> dict[str, int]:

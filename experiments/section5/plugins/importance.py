@@ -12,7 +12,7 @@ References:
 """
 
 import dataclasses
-from typing import Any, Self
+from typing import Any
 
 import flax.struct
 import jax
@@ -21,11 +21,9 @@ import numpy as np
 
 from experiments.section5.plugins import bigram_proposal
 from experiments.section5.plugins.bigram_proposal import BigramProposal, Draws
-from nplm_jax.config import NonNegative, OutputSettings
-from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
-from nplm_jax.utils.checked_fields import key
+from nplm_jax.utils.checked_fields import NonNegative, key
 
 REFRESH_EVERY = 50  # updates after which the cumulative sums that words are drawn by follow the counts
 MEAN_DECAY = 0.98  # decay an update of the running mean of the effective sample size
@@ -49,33 +47,17 @@ class ProposalState:
     moved_G: jax.Array | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
     """The layer.
 
     Attributes:
-        num_samples: The number of samples that an example draws.
-        exact_target: Whether the normaliser has exp(y) of the target itself, and the samples stand for other words.
-            Otherwise the samples stand for all words, as in the references.
-        adaptation: Weight of the network's words beside the training words in Q; 0: Q stays as it is.
+        samples: The number of samples that an example draws.
     """
 
-    num_samples: int
-    exact_target: bool
-    adaptation: float
-    keys = frozenset({'output.samples'})
-
-    @dataclasses.dataclass(frozen=True)
-    class Options:
-        """`output.options.*`; `output.samples` is the number of words that each example draws."""
-
-        exact_target: bool = key(True, 'samples stand for other words than the target; the paper: for all words')
-        adaptation: NonNegative = key(1.0, "weight of the network's words beside training words in Q; 0: fixed counts")
-
-    @classmethod
-    def from_settings(cls, settings: OutputSettings, vocabulary: Vocabulary) -> Self:
-        """Returns the layer; every vocabulary fits."""
-        return cls(settings.samples, settings.options.exact_target, settings.options.adaptation)
+    samples: int
+    exact_target: bool = key(True, 'samples stand for other words than the target; the paper: for all words')
+    adaptation: NonNegative = key(1.0, "weight of the network's words beside training words in Q; 0: fixed counts")
 
     def make_proposal(self, train_T: np.ndarray, vocabulary_size: int) -> BigramProposal:
         """See `OutputLayer.make_proposal`."""
@@ -101,7 +83,7 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
     ) -> tuple[jax.Array, jax.Array, Draws]:
         """Returns the rows of each example's target and samples, no shared rows, and the target and samples."""
         previous_B, proposal = contexts_BxN[:, -1], adapted(proposal, state)
-        samples_BxL = bigram_proposal.draw(key, proposal, previous_B, self.num_samples)
+        samples_BxL = bigram_proposal.draw(key, proposal, previous_B, self.samples)
         words_BxL = jnp.concatenate([targets_B[:, None], samples_BxL], axis=1)
         return words_BxL, jnp.zeros(0, jnp.int32), bigram_proposal.look_up(proposal, previous_B, words_BxL)
 
@@ -110,7 +92,7 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
     ) -> Losses:
         """See `SparseOutputLayer.sparse_loss`. Loss and mean NLL are the estimate whose gradient is the biased one."""
         y_BxL, draws = softmax.gathered_scores(gathered.per_example, features), gathered.draws
-        terms_BxL = y_BxL - draws.log_q_BxL - np.log(self.num_samples)
+        terms_BxL = y_BxL - draws.log_q_BxL - np.log(self.samples)
         if self.exact_target:
             is_target_BxL = draws.word_BxL == targets_B[:, None]
             terms_BxL = jnp.where(is_target_BxL, MASKED, terms_BxL).at[:, 0].set(y_BxL[:, 0])
@@ -124,7 +106,7 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
     ) -> ProposalState:
         """See `SparseOutputLayer.update_state`. Adds the estimated P(w) of each example's words to the counts."""
         weights_BxL = normalised_weights(bias_grads_BxL)
-        fraction = jnp.mean(effective_sample_size(weights_BxL[:, 1:])) / self.num_samples
+        fraction = jnp.mean(effective_sample_size(weights_BxL[:, 1:])) / self.samples
         mean, step = MEAN_DECAY * state.ess_per_sample + (1 - MEAN_DECAY) * fraction, state.step + 1
         if state.added_G is None:
             return ProposalState(mean, step)

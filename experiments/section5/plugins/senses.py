@@ -14,48 +14,34 @@ References:
 """
 
 import dataclasses
-from typing import Self
 
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config import Count, Settings
+from nplm_jax.config import Settings
 from nplm_jax.models.body import State
 from nplm_jax.models.nplm import Window
 from nplm_jax.outputs.output_layer import EMBEDDING, Features, Params
-from nplm_jax.utils.checked_fields import key
+from nplm_jax.utils.checked_fields import Count, key
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import AxisName, Key, uniform
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Senses(Window):
-    """The window network with several senses a word; with one it is the paper's network.
+    """The window network with several senses a word; with one it is the paper's network."""
 
-    Attributes:
-        num_senses: S.
-    """
+    number: Count = key(2, 'senses a word: a word has so many feature vectors, of m features each')
 
-    num_senses: int
-
-    @dataclasses.dataclass(frozen=True)
-    class Options:
-        """`model.options.*`."""
-
-        number: Count = key(2, 'senses a word: a word has so many feature vectors, of m features each')
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Returns the body. Raises BadInput where a context has no other word to choose by."""
-        model, num_senses = settings.model, settings.model.options.number
-        require(num_senses == 1 or model.n > 2, 'model.n', model.n, 'must be 3 or more: a context of two words')
-        window = Window.from_settings(settings)
-        return cls(**dataclasses.asdict(window), num_senses=num_senses)
+    def check(self, settings: Settings) -> None:
+        """See `Part.check`. Refuses also a context that has no other word to choose by."""
+        require(self.number == 1 or self.n > 2, 'model.n', self.n, 'must be 3 or more: a context of two words')
+        super().check(settings)
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
         """Returns the window's parameters, with C uniform in +-0.1 for all senses and gates."""
         params, key_C = super().init(key, vocabulary_size), jax.random.split(key, 4)[0]
-        return params | {EMBEDDING: uniform(key_C, (vocabulary_size, (2 * self.num_senses - 1) * self.m), 0.1)}
+        return params | {EMBEDDING: uniform(key_C, (vocabulary_size, (2 * self.number - 1) * self.m), 0.1)}
 
     def features(
         self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
@@ -66,7 +52,7 @@ class Senses(Window):
 
     def choose(self, rows_BxNxR: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Returns the feature vectors of each context word, B x N x S x M, and pi, B x N x S, from the rows of C."""
-        (B, N, _), S = rows_BxNxR.shape, self.num_senses
+        (B, N, _), S = rows_BxNxR.shape, self.number
         all_BxNxGxM = rows_BxNxR.reshape(B, N, 2 * S - 1, self.m)
         vectors_BxNxSxM, gates_BxNxGxM = all_BxNxGxM[:, :, :S], all_BxNxGxM[:, :, S:]
         mean_BxNxM = vectors_BxNxSxM.mean(axis=2)

@@ -15,8 +15,8 @@ from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.nplm import Window
-from nplm_jax.outputs.registry import OUTPUT_LAYERS
 from nplm_jax.outputs.softmax import Softmax
+from nplm_jax.parts import PARTS, part_class
 from nplm_jax.runs.loading import arrays_of
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
@@ -82,7 +82,7 @@ def write_onnx(model: LanguageModel, vocabulary: Vocabulary, settings: Settings,
 
 def describe_softmax() -> str:
     """Returns words for the output layers whose scores are those of a softmax over all words."""
-    kinds = (kind for kind, layer in OUTPUT_LAYERS.items() if issubclass(layer, Softmax))
+    kinds = (kind for kind in PARTS['output.kind'].paths if issubclass(part_class('output.kind', kind), Softmax))
     return f'a softmax over all words (output.kind={", ".join(kinds)})'
 
 

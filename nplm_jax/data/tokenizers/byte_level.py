@@ -25,6 +25,7 @@ from nplm_jax.data.tokenizers.tokenizer import (
     normalize,
 )
 from nplm_jax.data.word_stream import WordStream
+from nplm_jax.utils.checked_fields import built
 from nplm_jax.utils.errors import BadInput
 
 _VISIBLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
@@ -70,12 +71,12 @@ class ByteTokenizer(Tokenizer):
 
     joiner: ClassVar[str] = ''
     is_lossless: ClassVar[bool] = True
-    keys: ClassVar[frozenset[str]] = frozenset({'corpus.normalization', 'corpus.boundary_tokens'})
+    also_reads = frozenset()
     pattern: ClassVar[str] = r'[\s\S]'
 
-    kind: str = 'bytes'
+    kind: str = built('bytes')
     normalization: str = 'none'
-    rules: tuple[str, ...] = ()
+    rules: tuple[str, ...] = built(())
 
     @property
     def units(self) -> Sequence[str]:
@@ -170,7 +171,7 @@ class CharacterTokenizer(ByteTokenizer):
     `rules` are the characters of more than one byte.
     """
 
-    kind: str = 'characters'
+    kind: str = built('characters')
 
     @property
     def units(self) -> Sequence[str]:

@@ -15,6 +15,7 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteTokenizer, to_alphabet
+from nplm_jax.utils.checked_fields import built
 from nplm_jax.utils.errors import require
 
 _SEPARATOR = '\0'  # between strings in the alphabet, which lacks it
@@ -39,13 +40,12 @@ class PieceTokenizer(ByteTokenizer):
         piece_model: bpe or unigram.
     """
 
-    keys: ClassVar[frozenset[str]] = ByteTokenizer.keys | {'corpus.pieces', 'corpus.piece_model'}
     pattern: ClassVar[str] = (  # \p{M} are combining marks
         r"'(?:s|t|re|ve|m|ll|d)(?!\p{L})| ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+"
         r'|\s*[\r\n]+|\s+(?!\S)|\s+'
     )
 
-    kind: str = 'pieces'
+    kind: str = built('pieces')
     pieces: int = 8000
     piece_model: str = 'bpe'
 

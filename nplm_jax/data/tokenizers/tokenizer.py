@@ -11,6 +11,8 @@ import regex
 
 from nplm_jax.data.sources import BLANK_LINES, Piece
 from nplm_jax.data.word_stream import WordStream
+from nplm_jax.parts import Part
+from nplm_jax.utils.checked_fields import built
 from nplm_jax.utils.errors import BadInput, require
 
 TEXT_BOUNDARY = '<text>'  # before each text of a corpus
@@ -20,7 +22,7 @@ RARE = '<rare>'  # all tokens that are not in the vocabulary
 SPECIAL_TOKENS = (RARE, *BOUNDARY_TOKENS)
 
 COUNTED_KEYS = frozenset(
-    f'corpus.{key}' for key in ('boundary_tokens', 'paragraphs', 'min_count', 'max_vocabulary', 'count_over')
+    f'corpus.{key}' for key in ('paragraphs', 'min_count', 'max_vocabulary', 'count_over')
 )  # of a tokenizer whose vocabulary is counted in the corpus
 
 # Combining marks, and the other characters whose decomposition begins with one.
@@ -48,23 +50,22 @@ class TokenSize(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Tokenizer(abc.ABC):
+class Tokenizer(Part, abc.ABC):
     """Splits a text into tokens and joins tokens to a text. Its fields are saved with a run; each has a default.
 
-    A subclass defines `split` and `cut`. A field that is also a key of `corpus.*` gets that key's value.
+    A subclass defines `split` and `cut`.
 
     Attributes:
-        kind: Its name in `registry.TOKENIZERS`, a value of `corpus.tokens`.
+        kind: Its name, a value of `corpus.tokens`.
         boundary_tokens: Whether <text> stands before each text of a corpus, and <p> before each paragraph.
         joiner: What stands between two tokens of a text.
         is_lossless: Whether every text has tokens, which join to the same text.
-        keys: The keys of `corpus.*` that only some tokenizers read, and that decide what this one does.
     """
 
     joiner: ClassVar[str] = ' '
     is_lossless: ClassVar[bool] = False
-    keys: ClassVar[frozenset[str]] = COUNTED_KEYS
-    kind: str = ''
+    also_reads = COUNTED_KEYS
+    kind: str = built('')
     boundary_tokens: bool = False
 
     @abc.abstractmethod

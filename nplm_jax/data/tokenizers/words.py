@@ -6,13 +6,14 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import regex
 
 from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenizers.proper_nouns import Counts, count_capitals, find_proper_nouns
-from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, COUNTED_KEYS, Tokenizer
+from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, Tokenizer
+from nplm_jax.utils.checked_fields import built
 from nplm_jax.utils.errors import require
 
 NUMBER = '<number>'  # all numeric forms, under corpus.numbers
@@ -70,19 +71,15 @@ class WordTokenizer(Tokenizer):
         ['the', 'dog', "'s"]
     """
 
-    keys: ClassVar[frozenset[str]] = COUNTED_KEYS | {
-        f'corpus.{key}' for key in ('lowercase', 'split_possessive', 'numbers', 'proper_nouns')
-    }
-
-    kind: str = 'whitespace'
+    kind: str = built('whitespace')
     lowercase: bool = False
     split_possessive: bool = False
     numbers: bool = False
     proper_nouns: bool = False
-    names: Collection[str] = ()
-    split_punctuation: bool = True
-    match_quotes: bool = True
-    split_hyphens: bool = False
+    names: Collection[str] = built(())
+    split_punctuation: bool = built(True)
+    match_quotes: bool = built(True)
+    split_hyphens: bool = built(False)
 
     def split(self, text: str) -> list[str]:
         """See `Tokenizer.split`."""

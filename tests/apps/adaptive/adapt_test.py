@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from configs import text as text_config
+from nplm_jax import parts
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
-from nplm_jax.runs import experiment, keys, loading
+from nplm_jax.runs import experiment, loading
 
 SECTIONS = 60  # each with three words of its own, so that a cache knows more than any trained model
 
@@ -24,7 +25,7 @@ def folders(tmp_path_factory):
     config.corpus.path, config.corpus.tokens, config.corpus.min_count = str(root / 'text'), 'whitespace', 1
     config.train.epochs, config.train.batch_size, config.model.m, config.model.h = 2, 32, 4, 5
     experiment.run(config, root / 'network')
-    config = keys.override(config, {'model.family': 'add_delta', 'model.n': 2})
+    config = parts.override(config, {'model.family': 'add_delta', 'model.n': 2})
     experiment.run(config, root / 'counts')
     return root
 

@@ -11,7 +11,8 @@ import pytest
 
 import nplm_jax
 from configs import sentences, text
-from nplm_jax.runs import experiment, keys
+from nplm_jax import parts
+from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
 
 pytest.importorskip('lm_eval', reason='pip install lm_eval')
@@ -32,10 +33,10 @@ def requests(*arguments):
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp('runs')
     for name, changes in (('counts', KNESER_NEY), ('lstm', LSTM)):
-        experiment.run(keys.override(sentences.get_config(), changes), root / name)
+        experiment.run(parts.override(sentences.get_config(), changes), root / name)
     (root / 'text.txt').write_text('The cat sat on the mat.\nThe dog sat on the cat!\n' * 40)
     changes = {'corpus.path': str(root / 'text.txt'), 'corpus.tokens': 'bytes', **KNESER_NEY}
-    experiment.run(keys.override(text.get_config(), changes), root / 'bytes')
+    experiment.run(parts.override(text.get_config(), changes), root / 'bytes')
     return root
 
 

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from configs import text as text_config
+from nplm_jax import parts
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.models.open_vocabulary import OpenVocabulary, count_characters
 from nplm_jax.models.spelled_words import Spelling
-from nplm_jax.runs import experiment, keys, loading, spelling
+from nplm_jax.runs import experiment, loading, spelling
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -33,7 +34,7 @@ def runs(tmp_path_factory):
     (root / 'text').write_text('\n\n'.join(' '.join(('the', 'old', new, 'dog', '.')) for new in rare))
     config = text_config.get_config()
     config.corpus.path, config.corpus.tokens, config.corpus.min_count = str(root / 'text'), 'whitespace', 30
-    config = keys.override(config, {'model.family': 'add_delta'})
+    config = parts.override(config, {'model.family': 'add_delta'})
     for name, n in (('first', 2), ('second', 3)):
         config.model.n = n
         experiment.run(config, root / name)

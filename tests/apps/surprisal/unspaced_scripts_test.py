@@ -5,10 +5,11 @@ import random
 import pytest
 
 from configs import text as text_config
+from nplm_jax import parts
 from nplm_jax.apps.surprisal import measurement, stimuli, unspaced_scripts
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.runs import experiment, keys, loading
+from nplm_jax.runs import experiment, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -43,7 +44,7 @@ def trained(request, tmp_path_factory):
     lines = [[*map(rng.choice, places), '。'] for _ in range(3000)]
     (root / 'text').write_text(''.join((' ' if is_segmented else '').join(line) + '\n' for line in lines))
     changes = {'model.family': 'modified_kneser_ney', 'model.n': 6, **KINDS[request.param]}
-    config = keys.override(text_config.get_config(), changes)
+    config = parts.override(text_config.get_config(), changes)
     config.corpus.path = str(root / 'text')
     experiment.run(config, root / 'run')
     return loading.load(root / 'run')

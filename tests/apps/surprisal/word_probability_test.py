@@ -11,11 +11,12 @@ from deleted_apps import of_app
 from texts import GERMAN, repeated
 
 from configs import text as text_config
+from nplm_jax import parts
 from nplm_jax.apps.surprisal import measurement, stimuli
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer, to_alphabet
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.runs import experiment, keys, loading
+from nplm_jax.runs import experiment, loading
 from nplm_jax.utils.errors import BadInput
 
 TOKENS = ('<rare>', 'a', 'b', 'Ġa', 'Ġb', 'Ċ', '.')
@@ -199,7 +200,7 @@ def minicons_and_run(tmp_path_factory):
     (folder / 'text.txt').write_text(repeated(GERMAN), encoding='utf-8')
     changes = {'corpus.path': str(folder / 'text.txt'), 'corpus.tokens': 'pieces', 'corpus.pieces': 400}
     sizes = {'model.n': 5, 'model.m': 8, 'model.h': 12, 'train.epochs': 2, 'train.batch_size': 16}
-    experiment.run(keys.override(text_config.get_config(), {**changes, **sizes}), folder / 'run')
+    experiment.run(parts.override(text_config.get_config(), {**changes, **sizes}), folder / 'run')
     settings, words, model = loaded = loading.load(folder / 'run')
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('HF_MODULES_CACHE', str(folder / 'modules'))

@@ -63,7 +63,7 @@ def exact(terms, b_V, targets_B):
 @pytest.mark.parametrize('exact_target', [True, False])
 def test_the_loss_and_its_gradient_equal_the_formula_in_float64(exact_target):
     terms, b_V, contexts_BxN, targets_B = problem()
-    layer = ImportanceSampling(12, exact_target, 0.0)
+    layer = ImportanceSampling(samples=12, exact_target=exact_target, adaptation=0.0)
     rows, proposal = draw(layer, contexts_BxN, targets_B, 0)
     words_BxL = np.asarray(rows[0])
     np.testing.assert_array_equal(words_BxL[:, 0], targets_B)
@@ -98,7 +98,7 @@ def test_the_gradient_of_many_samples_is_the_exact_one(exact_target):
     expected = jax.tree.leaves(jax.jit(jax.grad(exact, (0, 1)))(terms, b_V, targets_B))
     distances = []
     for samples in (20, 2_000, 200_000):
-        layer = ImportanceSampling(samples, exact_target, 0.0)
+        layer = ImportanceSampling(samples=samples, exact_target=exact_target, adaptation=0.0)
         rows, _ = draw(layer, contexts_BxN, targets_B, 4)
         gradients = jax.jit(jax.grad(lambda rows, *a: estimated(layer, rows, *a, targets_B), (1, 2)))  # noqa: B023
         grads = jax.tree.leaves(gradients(rows, terms, b_V))
@@ -111,7 +111,7 @@ def test_the_normaliser_is_without_bias_and_a_proposal_of_the_networks_own_has_t
     """With Q = P all weights are equal."""
     np.testing.assert_allclose(importance.effective_sample_size(jnp.full((2, 6), 0.3)), [6, 6], rtol=1e-6)
     terms, b_V, contexts_BxN, targets_B = problem()
-    layer = ImportanceSampling(9, True, 0.0)
+    layer = ImportanceSampling(samples=9, exact_target=True, adaptation=0.0)
     proposal = layer.make_proposal(TRAIN, V)
     y_VxB = softmax.scores(*named(terms, b_V))
 
@@ -142,7 +142,7 @@ def test_effective_sample_size_by_hand():
 def test_the_weights_of_a_batch_are_the_estimated_probabilities():
     """They come from the gradient; here from the scores, and for all words as samples."""
     terms, b_V, contexts_BxN, targets_B = problem()
-    layer = ImportanceSampling(12, True, 0.0)
+    layer = ImportanceSampling(samples=12, exact_target=True, adaptation=0.0)
     rows, _ = draw(layer, contexts_BxN, targets_B, 0)
     draws, (params, features) = rows[2], named(terms, b_V)
     per_example = {name: table[rows[0]] for name, table in params.items()}
@@ -165,7 +165,7 @@ def test_the_study_draws_the_least_number_of_samples_with_the_effective_sample_s
     run = prepare_run(small_settings({**SETTINGS, 'output.samples': 100}), DATA)
     state = run.init_state()
     state = state.replace(output_state=state.output_state.replace(ess_per_sample=jnp.float32(fraction)))
-    assert study.next_chunk(run, state, 0, 10.0).program.network.output.num_samples == size
+    assert study.next_chunk(run, state, 0, 10.0).program.network.output.samples == size
     assert study.next_chunk(run, state, 0, 0.0).program is run.program
 
 

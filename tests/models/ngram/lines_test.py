@@ -9,12 +9,13 @@ from deleted_apps import of_app
 
 from configs import sentences
 from configs import text as text_config
+from nplm_jax import parts
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.data import brown, vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.perplexity import evaluate, perplexity
-from nplm_jax.models.ngram import arpa, factory, lines, sentence_marks
-from nplm_jax.runs import experiment, keys, loading
+from nplm_jax.models.ngram import arpa, estimators, lines, sentence_marks
+from nplm_jax.runs import experiment, loading
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
@@ -54,7 +55,7 @@ def settings_for(family, folder, **changes):
     """Settings of a model of order 4 of the files train.txt, valid.txt and test.txt of a folder."""
     paths = {f'corpus.{key}': str(folder / f'{name}.txt') for key, name in FILES.items()}
     chosen = {'model.family': family, 'model.n': 4, **AS_IT_IS, **paths, **changes}
-    return keys.override(text_config.get_config('modified_kneser_ney_5'), chosen)
+    return parts.override(text_config.get_config('modified_kneser_ney_5'), chosen)
 
 
 FILES = {'path': 'train', 'valid_path': 'valid', 'test_path': 'test'}
@@ -99,8 +100,8 @@ def small(tmp_path_factory):
 def prepare(config, folder=None):
     """Returns settings, the corpus as the run reads it, and the model."""
     settings = experiment.load_settings(config)
-    data = factory.read(settings, loading.load_dataset(settings))
-    return settings, data, factory.estimate(settings, data, folder)
+    data = estimators.read(settings, loading.load_dataset(settings))
+    return settings, data, estimators.estimate(settings, data, folder)
 
 
 @pytest.mark.parametrize('order, prune', LMPLZ)
@@ -133,7 +134,7 @@ def test_nothing_before_a_line_has_an_influence_and_all_sums_are_one(small, fami
 def test_the_words_of_the_splits_stay_and_each_line_has_one_end(small):
     settings = experiment.load_settings(settings_for('kneser_ney', small))
     stream = loading.load_dataset(settings)
-    data = factory.read(settings, stream)
+    data = estimators.read(settings, stream)
     marks = [data.vocabulary.ids['<p>'], data.vocabulary.ids['<text>']]
     for split, num_lines in (('train', 480), ('valid', 60), ('test', 60)):
         (before, after), sizes = [
@@ -181,23 +182,23 @@ def test_auto_reads_lines_where_paragraphs_are_lines_and_the_family_can(small):
     ):
         changes = {'corpus.context': context, 'corpus.paragraphs': paragraphs}
         settings = experiment.load_settings(settings_for('kneser_ney', small, **changes))
-        assert factory.reads_lines(settings, loading.load_dataset(settings)) == expected
-    for family in (*set(factory.NGRAM_MODELS) - set(FAMILIES), 'nplm'):
+        assert estimators.reads_lines(settings, loading.load_dataset(settings)) == expected
+    for family in (*set(parts.NGRAM_MODELS) - set(FAMILIES), 'nplm'):
         settings = experiment.load_settings(settings_for(family, small, **{'model.n': 3}))
         data = loading.load_dataset(settings)
-        assert data.has_lines and not factory.reads_lines(settings, data) and factory.read(settings, data) is data
+        assert data.has_lines and not estimators.reads_lines(settings, data) and estimators.read(settings, data) is data
 
 
 @pytest.mark.parametrize('family', ['nplm', 'lstm', 'classes', 'interpolated', 'add_delta', 'maximum_likelihood'])
 def test_a_family_that_reads_a_stream_refuses_lines(family):
-    config = keys.override(sentences.get_config(), {'model.family': family, 'corpus.context': 'line'})
+    config = parts.override(sentences.get_config(), {'model.family': family, 'corpus.context': 'line'})
     with pytest.raises(BadInput, match=r"corpus.context='line': needs model.family=backoff\|kneser_ney\|mod\w+; model"):
         experiment.load_settings(config)
 
 
 @pytest.mark.parametrize('changes', [{'corpus.boundary_tokens': False}, {'corpus.tokens': 'characters'}])
 def test_lines_need_marks(changes):
-    config = keys.override(sentences.get_config(), {'model.family': 'kneser_ney', 'corpus.context': 'line', **changes})
+    config = parts.override(sentences.get_config(), {'model.family': 'kneser_ney', 'corpus.context': 'line', **changes})
     with pytest.raises(BadInput, match="corpus.context='line': needs corpus.boundary_tokens=True, and tokens that are"):
         experiment.load_settings(config)
 
@@ -205,7 +206,9 @@ def test_lines_need_marks(changes):
 def test_lines_need_their_mark_in_the_vocabulary(small):
     settings = experiment.load_settings(settings_for('kneser_ney', small))
     with pytest.raises(BadInput, match="corpus.context='auto': needs <p> in the vocabulary"):
-        factory.read(settings, dataclasses.replace(loading.load_dataset(settings), vocabulary=vocabulary.numbered(40)))
+        estimators.read(
+            settings, dataclasses.replace(loading.load_dataset(settings), vocabulary=vocabulary.numbered(40))
+        )
 
 
 def test_a_model_of_lines_is_mixed_with_one_of_the_stream(small, tmp_path, lines):

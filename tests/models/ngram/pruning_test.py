@@ -5,7 +5,7 @@ import pytest
 from helpers import DATA, default_settings
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.models.ngram import factory, kneser_ney, pruning
+from nplm_jax.models.ngram import estimators, kneser_ney, pruning
 from nplm_jax.models.ngram.counts import count
 from nplm_jax.models.ngram.scratch import Scratch
 from nplm_jax.runs.experiment import load_settings
@@ -84,10 +84,10 @@ def test_pruning_in_blocks_is_pruning_at_once():
 
 def test_the_settings_reach_the_model(tmp_path):
     settings = default_settings({'model.family': 'modified_kneser_ney', 'model.n': 3, 'ngram.bits': 16})
-    full = factory.estimate(settings, DATA, tmp_path)
+    full = estimators.estimate(settings, DATA, tmp_path)
     assert full.log_p[1].codes.dtype == np.uint16
     settings = default_settings({'model.family': 'modified_kneser_ney', 'model.n': 3, 'ngram.prune': '0 1'})
-    assert factory.estimate(settings, DATA, tmp_path).table.size(3) < full.table.size(3)
+    assert estimators.estimate(settings, DATA, tmp_path).table.size(3) < full.table.size(3)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ import pytest
 from fuzz.folders import sealed
 from helpers import DATA, default_settings
 
+from nplm_jax import parts
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
-from nplm_jax.models.ngram import archives, class_ngram, factory, interpolated, kneser_ney, storage
+from nplm_jax.models.ngram import archives, class_ngram, estimators, interpolated, kneser_ney, storage
 from nplm_jax.models.ngram.counts import count
 from nplm_jax.utils.errors import BadInput
 
@@ -26,10 +27,10 @@ def same_predictions(a, b):
     assert a.n == b.n and type(a) is type(b)
 
 
-@pytest.mark.parametrize('family', factory.NGRAM_MODELS)
+@pytest.mark.parametrize('family', parts.NGRAM_MODELS)
 def test_every_family_comes_back_bit_for_bit(family, tmp_path):
     settings = default_settings({'model.family': family, 'model.n': 3, 'ngram.classes': 4})
-    model = factory.estimate(settings, DATA, tmp_path)
+    model = estimators.estimate(settings, DATA, tmp_path)
     storage.save(model, path := tmp_path / storage.MODEL_FILE)
     same_predictions(storage.load(path, V), model)
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from configs import sentences
+from nplm_jax import parts
 from nplm_jax.config import from_config
-from nplm_jax.models.ngram import factory
-from nplm_jax.runs import keys, loading
+from nplm_jax.models.ngram import estimators
+from nplm_jax.runs import loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -14,15 +15,15 @@ pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ne
 def prepare(family):
     config = sentences.get_config()
     config.update_from_flattened_dict({'model.family': family, 'model.n': 3, 'ngram.classes': 3})
-    config.update_from_flattened_dict(keys.resets(config, keys.CHOICES))
+    config.update_from_flattened_dict(parts.resets(config, parts.PARTS))
     settings = from_config(config)
     return settings, loading.load_dataset(settings)
 
 
-@pytest.mark.parametrize('family', factory.NGRAM_MODELS)
+@pytest.mark.parametrize('family', parts.NGRAM_MODELS)
 def test_every_family_is_estimated(family, tmp_path):
     settings, data = prepare(family)
-    model = factory.estimate(settings, data, tmp_path)
+    model = estimators.estimate(settings, data, tmp_path)
     assert model.n == 3
     log_p_BxV = model.next_word(np.arange(len(data.vocabulary))[:, None])
     np.testing.assert_allclose(np.exp(log_p_BxV.astype(np.float64)).sum(1), 1, atol=1e-6)

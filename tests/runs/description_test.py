@@ -7,10 +7,9 @@ import pytest
 
 from configs import sentences
 from nplm_jax import config as config_lib
+from nplm_jax import parts
 from nplm_jax.cli import run_table
-from nplm_jax.models.ngram.factory import NGRAM_MODELS
-from nplm_jax.models.registry import BODIES
-from nplm_jax.runs import catalog, description, experiment, keys
+from nplm_jax.runs import catalog, description, experiment
 from nplm_jax.utils import plugins
 
 
@@ -34,16 +33,15 @@ def test_a_model_is_described_by_the_keys_that_its_family_reads(values, said):
     assert describe(**values) == said
 
 
-@pytest.mark.parametrize('family', [*BODIES, *NGRAM_MODELS])
+@pytest.mark.parametrize('family', parts.PARTS['model.family'].paths)
 def test_a_listing_knows_which_keys_of_the_shape_a_family_reads(family):
-    model = config_lib.from_config(
-        {'model.family': family, 'model.n': 4, 'model.layers': 3, 'model.direct': True}
-    ).model
-    assert description.describe_model(model) == description.describe_model(model, keys.family_keys(model))
+    settings = config_lib.from_config({'model.family': family, 'model.n': 4, 'model.layers': 3, 'model.direct': True})
+    read = parts.readers(settings)['model.family']
+    assert description.describe_model(settings.model) == description.describe_model(settings.model, read)
 
 
 def test_the_list_of_runs_imports_neither_jax_nor_a_model(tmp_path):
-    experiment.run(keys.override(sentences.get_config(), {'model.family': 'add_delta'}), tmp_path / 'run')
+    experiment.run(parts.override(sentences.get_config(), {'model.family': 'add_delta'}), tmp_path / 'run')
     code = (
         'import sys; from nplm_jax.cli.__main__ import main; main(sys.argv[1:]); '
         "print([m for m in sys.modules if m.partition('.')[0] in ('jax', 'flax', 'optax', 'tokenizers')])"
@@ -56,7 +54,7 @@ def test_the_list_of_runs_imports_neither_jax_nor_a_model(tmp_path):
 
 def test_the_first_lines_of_a_plug_in_name_what_it_reads_and_a_listing_does_not_import_it(tmp_path, lines, monkeypatch):
     monkeypatch.setenv(plugins.ENVIRONMENT, '')
-    config = keys.override(sentences.get_config(), {'model.family': 'bag_of_features:BagOfFeatures'})
+    config = parts.override(sentences.get_config(), {'model.family': 'bag_of_features:BagOfFeatures'})
     experiment.run(config, tmp_path / 'run')
     (said,) = [line for line in lines()[0] if line.startswith('Model: ')]
     shape = f'n={config.model.n} m={config.model.m}'

@@ -1,4 +1,4 @@
-"""Registry of tokenizers by `corpus.tokens`. To add one, write its module in this package and add a line here."""
+"""Tokenizers as files in the folder of a run."""
 
 import dataclasses
 import json
@@ -6,40 +6,15 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from nplm_jax.config import CorpusSettings
-from nplm_jax.data.tokenizers.byte_level import ByteTokenizer, CharacterTokenizer
-from nplm_jax.data.tokenizers.pieces import PieceTokenizer
+from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
-from nplm_jax.data.tokenizers.words import WordTokenizer
-from nplm_jax.utils import plugins
-from nplm_jax.utils.errors import BadInput, require_one_of
+from nplm_jax.parts import part_class
+from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_json, write_atomically
 
 CONFIG_FILE, FORMAT = 'tokenizer_config.json', 1
 RULES_FILE = 'tokenizer.json'  # of Hugging Face's `tokenizers`; only of a byte-level tokenizer
 FILES = (CONFIG_FILE, RULES_FILE)
-TOKENIZERS: dict[str, type[Tokenizer]] = {
-    'words': WordTokenizer,
-    'whitespace': WordTokenizer,
-    'pieces': PieceTokenizer,
-    'characters': CharacterTokenizer,
-    'bytes': ByteTokenizer,
-}
-OF_TOKENIZERS = frozenset().union(*(made.keys for made in TOKENIZERS.values()))  # keys that not all of them read
-
-
-def from_settings(kind: str, settings: CorpusSettings, **rules: bool) -> Tokenizer:
-    """Returns the tokenizer of a kind with the `corpus.*` choices that it has. Raises BadInput for an unknown kind.
-
-    Args:
-        kind: A value of `corpus.tokens`.
-        settings: The choices.
-        **rules: Fields of the tokenizer that are no choices of the user.
-    """
-    made = tokenizer_class(kind)
-    fields = {field.name for field in dataclasses.fields(made)}
-    choices = {key: value for key, value in dataclasses.asdict(settings).items() if key in fields}
-    return made(**{**choices, 'kind': kind, **rules})
 
 
 def to_dict(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -61,7 +36,7 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
         raise BadInput(f'{name}: format {values.get("format")!r}, this version reads {FORMAT}')
     kind = str(values.get('kind'))
     try:
-        made = tokenizer_class(kind)
+        made = part_class('corpus.tokens', kind)
     except BadInput as error:
         raise BadInput(f'{name}: {error}') from None
     defaults = {field.name: field.default for field in dataclasses.fields(made)}
@@ -72,14 +47,6 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
         if key not in defaults or type(value) is not type(defaults[key]):
             raise BadInput(f'{name}: {key}={value!r} is no rule of a tokenizer of kind {kind}')
     return made(**rules)
-
-
-def tokenizer_class(kind: str) -> type[Tokenizer]:
-    """Returns the class of a kind, a value of `corpus.tokens`. Raises BadInput for an unknown one."""
-    if plugins.is_path(kind):
-        return plugins.load_class('corpus.tokens', kind, Tokenizer)
-    require_one_of('corpus.tokens', kind, TOKENIZERS, f', or {plugins.IMPORT_PATH}')
-    return TOKENIZERS[kind]
 
 
 def save(tokenizer: Tokenizer, ids: Mapping[str, int], folder: pathlib.Path) -> None:

@@ -1,0 +1,78 @@
+"""Learning-rate schedules: the rate as a function of the update, from its peak. `optimizer.schedule` names one.
+
+References:
+    Zhai et al., Scaling vision transformers, 2022; Hägele et al., Scaling laws and compute-optimal training beyond
+    fixed training durations, 2024: a constant rate with a cooldown.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar
+
+import optax
+
+from nplm_jax.parts import Part
+from nplm_jax.utils.checked_fields import Range, key
+
+Schedule = Callable[[Any], Any]  # step -> rate
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RateSchedule(Part, abc.ABC):
+    """The rate after warm-up.
+
+    Attributes:
+        is_constant: Whether the rate is the peak throughout.
+    """
+
+    is_constant: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def __call__(self, peak: Any, num_steps: int) -> Schedule:
+        """Returns the rate as a function of the number of updates since warm-up.
+
+        Args:
+            peak: The peak rate, a number or a traced scalar.
+            num_steps: The number of updates after warm-up, 1 or more.
+        """
+
+
+class Constant(RateSchedule):
+    """The peak rate throughout."""
+
+    is_constant = True
+
+    def __call__(self, peak: Any, num_steps: int) -> Schedule:
+        """See `RateSchedule`."""
+        return optax.constant_schedule(peak)
+
+
+class Linear(RateSchedule):
+    """Falls to zero in a line, over all epochs."""
+
+    def __call__(self, peak: Any, num_steps: int) -> Schedule:
+        """See `RateSchedule`."""
+        return optax.linear_schedule(peak, 0.0, num_steps)
+
+
+class Cosine(RateSchedule):
+    """Falls to zero in half a period of a cosine, over all epochs."""
+
+    def __call__(self, peak: Any, num_steps: int) -> Schedule:
+        """See `RateSchedule`."""
+        return optax.cosine_decay_schedule(peak, num_steps)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trapezoid(RateSchedule):
+    """Stays at the peak, then falls to zero in a line over the last updates."""
+
+    cooldown: Annotated[float, Range('must be above 0 and at most 1', above=0, most=1)] = key(
+        0.2, 'of trapezoid: share of the updates after warm-up, the last ones, in which the rate falls to zero'
+    )
+
+    def __call__(self, peak: Any, num_steps: int) -> Schedule:
+        """See `RateSchedule`."""
+        num_falling = max(round(self.cooldown * num_steps), 1)
+        return optax.linear_schedule(peak, 0.0, num_falling, num_steps - num_falling)
