@@ -1,8 +1,8 @@
 """Every key of an experiment: its type, what is allowed, its default and its meaning, once, on a dataclass field.
 
-Here are the keys that belong to no part of a run. Those of the networks, output layers, optimizers and other parts are
-the fields of the parts (`nplm_jax.parts`). KEYS_FILE lists them, so that `--help`, `--print_config` and the messages
-about wrong values need no JAX; `python -m nplm_jax.parts` writes it.
+This module declares the keys of `corpus.*` and those that belong to no part of a run. The parts (`nplm_jax.parts`)
+declare the others. KEYS_FILE lists the keys of the parts, so that `--help`, `--print_config` and the messages about
+wrong values need no JAX; `python -m nplm_jax.parts` writes it.
 
 The defaults are the network of the paper's kind that is best on Brown after about ten minutes on 2 CPU cores.
 """
@@ -11,7 +11,7 @@ import dataclasses
 import json
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from ml_collections import ConfigDict
@@ -70,7 +70,7 @@ _SUMMARIES = {
     'recurrent': 'how a network over streams is regularised (Merity et al., 2018).',
     'mogrifier': 'the Mogrifier LSTM (Melis et al., 2020), which also reads `recurrent.*`.',
     'residual': 'the window network with residual layers (Sun and Iyyer, 2021).',
-    'ngram': 'options of some count-based models.',
+    'ngram': 'keys of some count-based models.',
     'output': 'how training computes the loss over all |V| words; evaluation is exact and in float32.',
     'optimizer': 'how a network is trained.',
     'optimizer.paper': 'the rate per word, epsilon_t = epsilon_0 / (1 + r t), t in words (sections 2.1 and 4.2).',
@@ -85,9 +85,18 @@ def _section(prefix: str) -> Any:
     fields: list[Any] = [(name, *_field(entry)) for name, entry in entries.items() if '.' not in name]
     for inner in dict.fromkeys(name.partition('.')[0] for name in entries if '.' in name):
         fields.append((inner, Any, dataclasses.field(default=_section(f'{prefix}.{inner}'))))
-    fields += [(name.rpartition('.')[2], Any, Options()) for name in PLUGINS if name.rpartition('.')[0] == prefix]
+    fields += [
+        (name.rpartition('.')[2], Any, Options())
+        for name in OPTION_SECTIONS.values()
+        if name.rpartition('.')[0] == prefix
+    ]
     summary = {'__doc__': f'`{prefix}.*`: {_SUMMARIES[prefix]}'}
     return dataclasses.make_dataclass(f'{prefix.title()}Settings', fields, frozen=True, namespace=summary)()
+
+
+def _choice(name: str) -> tuple[str, str]:
+    """Returns the default and the meaning of a key that names a part."""
+    return _PART_KEYS[name]['default'], _PART_KEYS[name]['meaning']
 
 
 def _field(entry: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -100,16 +109,15 @@ def _field(entry: Mapping[str, Any]) -> tuple[Any, Any]:
     return kind, key(entry['default'], entry['meaning'])
 
 
-# The keys that an import path can be the value of, by the section of the plug-in's options.
-PLUGINS = {
-    'corpus.options': 'corpus.name',
-    'corpus.token_options': 'corpus.tokens',
-    'model.options': 'model.family',
-    'output.options': 'output.kind',
-    'optimizer.options': 'optimizer.name',
-    'optimizer.schedule_options': 'optimizer.schedule',
+# The section of the options of a plug-in, by the key that names the plug-in.
+OPTION_SECTIONS = {
+    'corpus.name': 'corpus.options',
+    'corpus.tokens': 'corpus.token_options',
+    'model.family': 'model.options',
+    'output.kind': 'output.options',
+    'optimizer.name': 'optimizer.options',
+    'optimizer.schedule': 'optimizer.schedule_options',
 }
-PLUGIN_KEYS = tuple(PLUGINS.values())
 LOADED_PLUGINS = ('model.family', 'output.kind', 'corpus.tokens')  # keys of the plug-ins that a trained model needs
 
 
@@ -128,12 +136,7 @@ class CorpusSettings:
     )
     test_path: str = key('', 'text, ap_news: a test file or folder')
     column: str = key('text', 'of JSON lines, Parquet and Hugging Face datasets: the column with the text')
-    tokens: str = key(
-        'words',
-        'words (splits off punctuation) | whitespace (for tokenized text) | pieces (parts of words, learned from the '
-        'training texts) | characters | bytes | an import path; of a tokenized corpus, such as brown, words means '
-        'whitespace',
-    )
+    tokens: str = key(*_choice('corpus.tokens'))
     paragraphs: Literal['auto', 'blank_lines', 'lines'] = key(
         'auto',
         'of text, ap_news: what separates paragraphs: blank_lines | lines (each line is a paragraph, as in a file with '
@@ -291,7 +294,7 @@ FIELDS = dict(list_fields(Settings))  # by flattened key: {'model.h': ...}
 
 def is_option(name: str) -> bool:
     """Returns whether a flattened key names an option of a plug-in, such as `model.options.width`."""
-    return name.rpartition('.')[0] in PLUGINS
+    return name.rpartition('.')[0] in OPTION_SECTIONS.values()
 
 
 def value_of(settings: Settings, name: str) -> Any:
@@ -308,7 +311,7 @@ def default_config() -> ConfigDict:
     The options of plug-ins are not locked; `from_config` checks them.
     """
     config = ConfigDict(to_dict(Settings())).lock()
-    for name in PLUGINS:
+    for name in OPTION_SECTIONS.values():
         section, _, options = name.partition('.')
         config[section][options].unlock()
     return config
@@ -347,7 +350,7 @@ def option_classes(flat: Mapping[str, Any]) -> dict[str, type]:
         BadInput: A plug-in cannot be imported or is of another kind.
     """
     options: dict[str, type] = {}
-    for section, chooser in PLUGINS.items():
+    for chooser, section in OPTION_SECTIONS.items():
         path = flat.get(chooser, FIELDS[chooser].default)
         if not (isinstance(path, str) and is_path(path)):
             options[section] = plugins.NoOptions
@@ -358,11 +361,11 @@ def option_classes(flat: Mapping[str, Any]) -> dict[str, type]:
 
 def _allow_plugins(flat: Mapping[str, Any]) -> None:
     """Counts the modules of the plug-ins among the user's values as named."""
-    paths = [value for key in PLUGIN_KEYS if isinstance(value := flat.get(key), str) and is_path(value)]
+    paths = [value for key in OPTION_SECTIONS if isinstance(value := flat.get(key), str) and is_path(value)]
     allow(filter(is_module, map(module_of, paths)))  # `plugins.load` refuses the others
 
 
-def plugin_modules(settings: Settings, keys: Sequence[str] = PLUGIN_KEYS) -> list[str]:
+def plugin_modules(settings: Settings, keys: Iterable[str] = OPTION_SECTIONS) -> list[str]:
     """Returns the modules of a config's plug-ins, of those that some keys name."""
     paths = [value_of(settings, key) for key in keys]
     return list(dict.fromkeys(module_of(path) for path in paths if is_path(path)))

@@ -3,7 +3,7 @@
 A part is a frozen dataclass whose fields are its keys. A new one is a module and a line in PARTS; `python -m
 nplm_jax.parts` then writes the list of all keys (`config.KEYS_FILE`). Outside this package a part is a plug-in, which
 is named by its import path in place of a name in PARTS; those of its fields that are no keys of the package are its
-options. Imports no JAX.
+options. Importing this module imports no JAX; making a part imports the module of the part.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 from ml_collections import ConfigDict
 
 from nplm_jax import config as config_lib
-from nplm_jax.config import FIELDS, KEYS_FILE, PLUGINS, READS, Settings
+from nplm_jax.config import FIELDS, KEYS_FILE, OPTION_SECTIONS, READS, Settings
 from nplm_jax.utils import checked_fields, plugins
 from nplm_jax.utils.errors import BadInput, require, require_one_of
 from nplm_jax.utils.io import write_atomically
@@ -36,7 +36,7 @@ class Part:
     also_reads: ClassVar[frozenset[str]] = frozenset()
 
     def check(self, settings: Settings) -> None:
-        """Raises BadInput if the part cannot have its values, or not beside the other settings."""
+        """Raises BadInput if the values of the part are not allowed, alone or with the other settings."""
 
 
 class Kind(NamedTuple):
@@ -45,7 +45,7 @@ class Kind(NamedTuple):
     Attributes:
         default: The name of the default.
         meaning: What the key names.
-        base: The class of all plug-ins of this kind; for one that is a function, the class that stands for it.
+        base: The class that plug-ins of this kind subclass; where plug-ins are functions, the class that wraps one.
         paths: The import path of each part by its name.
     """
 
@@ -76,7 +76,7 @@ NGRAM_MODELS = {
 PARTS = {
     'model.family': Kind(
         'nplm',
-        'network or count-based model',
+        'network, or count-based model (from maximum_likelihood on)',
         'nplm_jax.models.body:Body',
         NETWORKS | NGRAM_MODELS,
     ),
@@ -117,7 +117,7 @@ PARTS = {
     ),
     'corpus.tokens': Kind(
         'words',
-        'tokenizer',
+        'tokenizer (of a tokenized corpus, such as brown, words means whitespace)',
         'nplm_jax.data.tokenizers.tokenizer:Tokenizer',
         {
             'words': 'nplm_jax.data.tokenizers.words:WordTokenizer',
@@ -129,7 +129,6 @@ PARTS = {
     ),
 }
 PLUGIN = 'plug-in'  # stands for all plug-ins of a kind that are functions
-OPTIONS = {key: section for section, key in PLUGINS.items()}
 _OF_NETWORKS = ('output', 'optimizer', 'train')  # sections that only networks read
 _OWNERS = {key: kind for kind in reversed(READS) for keys in READS[kind].values() for key in keys}
 # The rates of an optimizer named by import path, such as Muon, if the user sets none; the default is too large for it.
@@ -162,11 +161,11 @@ def part_class(key: str, name: str) -> type[Any]:
     if not is_path(name):
         require_one_of(key, name, kind.paths, f', or {plugins.IMPORT_PATH}')
         return _import(kind.paths[name])
-    if key in plugins.FUNCTIONS:
-        return _import(kind.base)
     base = _import(kind.base)
+    if key in plugins.FUNCTIONS:
+        return base
     part = plugins.load_class(key, name, base)
-    keys = plugins.keys_of(part, key.partition('.')[0], FIELDS, OPTIONS[key])
+    keys = plugins.keys_of(key, part, FIELDS, OPTION_SECTIONS[key])
     for field in dataclasses.fields(part):
         has_value = field.default is not dataclasses.MISSING or keys[field.name] in FIELDS
         require(has_value, key, name, f'its option {field.name} needs a default')
@@ -194,12 +193,12 @@ def make(key: str, settings: Settings, name: str = '', **values: Any) -> Any:
         BadInput: See `part_class`.
     """
     part = part_class(key, name or config_lib.value_of(settings, key))
-    keys = plugins.keys_of(part, key.partition('.')[0], FIELDS, OPTIONS[key])
+    keys = plugins.keys_of(key, part, FIELDS, OPTION_SECTIONS[key])
     return part(**{field: config_lib.value_of(settings, of_field) for field, of_field in keys.items()} | values)
 
 
 def readers(settings: Settings) -> dict[str, Collection[str]]:
-    """Returns the keys that each part of a run reads, by the key that names the part; see `make`."""
+    """Returns the keys that each part of a run reads, by the key that names the part."""
     return {key: _reads(key, config_lib.value_of(settings, key)) for key in _kinds(settings)}
 
 
@@ -213,12 +212,12 @@ def _kinds(settings: Settings) -> list[str]:
 
 def _reads(key: str, name: str) -> Collection[str]:
     known = PLUGIN if is_path(name) and key in plugins.FUNCTIONS else name
-    return READS[key][known] if known in READS[key] else _keys_read(part_class(key, name), key, OPTIONS[key])
+    return READS[key][known] if known in READS[key] else _keys_read(part_class(key, name), key, OPTION_SECTIONS[key])
 
 
 def _keys_read(part: type[Any], key: str, options: str = '') -> list[str]:
     """Returns the keys of the fields of a part, and those that others read because of it."""
-    return [*plugins.keys_of(part, key.partition('.')[0], FIELDS, options).values(), *sorted(part.also_reads)]
+    return [*plugins.keys_of(key, part, FIELDS, options).values(), *sorted(part.also_reads)]
 
 
 def files(settings: Settings) -> dict[str, str]:
@@ -228,7 +227,7 @@ def files(settings: Settings) -> dict[str, str]:
 
 def values_of(key: str, part: Part) -> dict[str, Any]:
     """Returns the values of the keys of a part, by flattened key; see `make`."""
-    keys = plugins.keys_of(type(part), key.partition('.')[0], FIELDS, OPTIONS[key])
+    keys = plugins.keys_of(key, type(part), FIELDS, OPTION_SECTIONS[key])
     return {name: getattr(part, field) for field, name in keys.items()}
 
 
@@ -237,19 +236,14 @@ def find_unread(settings: Settings) -> dict[str, str]:
     read, values = readers(settings), config_lib.to_flat(settings)
     unread = {}
     for key, field in FIELDS.items():
-        choice = find_choice(key, read)
+        choice = _find_choice(key, read)
         if choice not in ('', key) and key not in read[choice] and values[key] != field.default:
             unread[key] = choice
     return unread
 
 
-def find_choice(key: str, kinds: Collection[str] = PARTS.keys()) -> str:
-    """Returns the key that names the part which decides whether a run reads `key`; '' if every run reads it.
-
-    Args:
-        key: A flattened key.
-        kinds: The keys of the parts that the run has; those of all networks by default.
-    """
+def _find_choice(key: str, kinds: Collection[str]) -> str:
+    """Returns the key of the part that decides whether a run with these kinds of parts reads `key`; '' if all do."""
     if 'output.kind' not in kinds and key.partition('.')[0] in _OF_NETWORKS:
         return 'model.family'
     choice = _OWNERS.get(key, '')
@@ -257,13 +251,13 @@ def find_choice(key: str, kinds: Collection[str] = PARTS.keys()) -> str:
 
 
 def _check_unread(settings: Settings) -> None:
-    """Raises BadInput for a part that does not exist, or for keys that the run does not read."""
+    """Raises BadInput for keys that the run does not read."""
     if not (unread := find_unread(settings)):
         return
     values, choice = config_lib.to_flat(settings), next(iter(unread.values()))
     keys = ', '.join(f'{key}={values[key]!r}' for key in unread if unread[key] == choice)
-    options = [key for key in values if key.rpartition('.')[0] == OPTIONS[choice]]
-    shown = dict.fromkeys([*(key for key in readers(settings)[choice] if key in values), *options])
+    option_keys = [key for key in values if key.rpartition('.')[0] == OPTION_SECTIONS[choice]]
+    shown = dict.fromkeys([*(key for key in readers(settings)[choice] if key in values), *option_keys])
     raise BadInput(f'{keys}: not read by {choice}={values[choice]}, which reads {", ".join(shown)}')
 
 
@@ -303,8 +297,8 @@ def list_keys() -> str:
     """Returns what KEYS_FILE holds: the keys that the parts in PARTS declare, and those that each part reads."""
     declared: dict[str, dict[str, Any]] = {}
     for key, kind in PARTS.items():
-        names = f'{kind.meaning}: {" | ".join(kind.paths)} | an import path'
-        declared[key] = {'type': 'str', 'default': kind.default, 'meaning': names}
+        meaning = f'{kind.meaning}: {" | ".join(kind.paths)} | an import path'
+        declared[key] = {'type': 'str', 'default': kind.default, 'meaning': meaning}
         for path in dict.fromkeys(_paths(key).values()):
             declared |= checked_fields.declarations(_import(path), key.partition('.')[0])
     reads = {key: {name: _keys_read(_import(path), key) for name, path in _paths(key).items()} for key in PARTS}

@@ -305,7 +305,7 @@ def test_the_list_of_keys_is_what_the_parts_declare_each_once():
 
 
 @pytest.mark.parametrize('key', parts.PARTS)
-def test_a_part_has_all_fields_that_its_registry_names(key):
+def test_every_part_gets_the_values_of_its_keys(key):
     for name in parts.PARTS[key].paths:
         settings = default_settings({key: name})
         part = parts.make(key, settings)

@@ -100,7 +100,7 @@ def corpus_settings(name: str, path: str | os.PathLike[str] = '', **changes: Any
 
 
 def register(monkeypatch: Any, key: str, name: str, path: str) -> None:
-    """Adds a line to the registry of parts, for the time of a test: `register(monkeypatch, 'model.family', ...)`."""
+    """Adds a line to PARTS, for the time of a test: `register(monkeypatch, 'model.family', ...)`."""
     monkeypatch.setitem(parts.PARTS[key].paths, name, path)
     if key == 'model.family':
         monkeypatch.setitem(parts.NETWORKS, name, path)

@@ -34,7 +34,7 @@ def main() -> None:
         nonlocal longest
         if (call := name(frame)) and event == 'call':
             stack.append(call)
-            longest = max(longest, stack.copy(), key=len)
+            longest = max(stack.copy(), longest, key=len)  # the later of equals: the loss, not a check
         elif call and event == 'return':
             stack.pop()
 

@@ -30,7 +30,7 @@ OUTPUT_KINDS = tuple(PARTS['output.kind'].paths)
 ROOT = pathlib.Path(__file__).parents[1]
 PART = re.compile(r'(<!-- (\w+): python -m tests\.docs_test writes this -->\n\n).*?(\n\n<!-- end -->)', re.DOTALL)
 ROOMS = tuple(
-    'utils config data distributed outputs models inference training runs cli apps kenlm decoding lm_eval'.split()
+    'utils config parts data distributed outputs models inference training runs cli apps kenlm decoding lm_eval'.split()
 )  # upward
 
 

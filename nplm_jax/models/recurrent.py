@@ -56,9 +56,9 @@ class Recurrent(StreamBody):
     cell_class: ClassVar[Any]
 
     def check(self, settings: Settings) -> None:
-        """See `Part.check`. Refuses also the paper's update, and a penalty on changes in streams of one word."""
+        """See `Part.check`. Also refuses the paper's update, and a penalty on changes in streams of one word."""
         name = settings.optimizer.name
-        allowed = f'must be sgd, adam or adagrad for model.family={settings.model.family}'
+        allowed = f'must not be paper for model.family={settings.model.family}'
         require(name != 'paper', 'optimizer.name', name, allowed)
         can_slow = self.bptt_length > 1 or not self.slowness_penalty
         require(can_slow, 'train.bptt_length', self.bptt_length, 'must be 2 or more for a slowness penalty')

@@ -43,7 +43,7 @@ class Residual(StreamBody):
     expansion: Count = key(2, 'hidden units inside a layer, as a multiple of h', 'residual')
 
     def check(self, settings: Settings) -> None:
-        """See `Part.check`. Refuses also a window of one word without sums."""
+        """See `Part.check`. Also refuses a window of one word without sums."""
         has_context = self.n > 2 or self.averages > 0
         require(has_context, 'residual.averages', self.averages, 'must be 1 or more where model.n=2')
         super().check(settings)

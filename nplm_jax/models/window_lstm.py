@@ -28,7 +28,7 @@ class WindowLstm(Lstm):
     has_state = False
 
     def check(self, settings: Settings) -> None:
-        """See `Part.check`. Refuses also a window that is longer than what training reads at once."""
+        """See `Part.check`. Also refuses a window that is longer than what training reads at once."""
         longest = self.bptt_length + 1
         allowed = f'must be 3 to train.bptt_length + 1 = {longest} for model.family=window_lstm'
         require(2 < self.n <= longest, 'model.n', self.n, allowed)

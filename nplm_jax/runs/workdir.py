@@ -225,7 +225,7 @@ def model_digests(settings: Settings) -> dict[str, str]:
     return digests | code_digests(settings)
 
 
-def code_digests(settings: Settings, plugin_keys: Iterable[str] = config_lib.PLUGIN_KEYS) -> dict[str, str]:
+def code_digests(settings: Settings, plugin_keys: Iterable[str] = config_lib.OPTION_SECTIONS) -> dict[str, str]:
     """Returns the SHA-256 of the module of each plug-in by config key; see `plugins.digest`.
 
     Those of installed packages are left out: a run outlives another version of them, as it does one of JAX.
@@ -284,7 +284,7 @@ def record_inputs(
             'sha256': digests[TEXT],
             'test_sha256': data.test_sha256,
             'files': files,
-            'code': {key: digests[key] for key in config_lib.PLUGIN_KEYS if key in digests},
+            'code': {key: digests[key] for key in config_lib.OPTION_SECTIONS if key in digests},
         }
         write_atomically(folder / CORPUS, json.dumps(record, indent=2) + '\n')
         vocabulary.save(data.vocabulary, folder / VOCABULARY)
@@ -322,7 +322,7 @@ def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, s
         if key == TEXT:
             return 'was started on a different text'
         change = f'has changed since the run was started (sha256 {str(then)[:12]} then, {now[:12]} now)'
-        if key not in config_lib.PLUGIN_KEYS:
+        if key not in config_lib.OPTION_SECTIONS:
             return f'{key}={values[key]!r} {change}'
         module = values[key].partition(':')[0]
         return f'{key}={values[key]!r}: the module {module} {change}; restore it to go on with this run'

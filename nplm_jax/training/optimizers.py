@@ -20,7 +20,7 @@ from nplm_jax import config, parts
 from nplm_jax.config import Settings
 from nplm_jax.parts import Part
 from nplm_jax.training import optimizer_plugin
-from nplm_jax.training.rate_schedules import RateSchedule, Schedule
+from nplm_jax.training.rate_schedules import RateSchedule
 from nplm_jax.utils import plugins
 from nplm_jax.utils.checked_fields import CountOrZero, NonNegative, Options, Positive, Share, between, key, shared
 from nplm_jax.utils.errors import require
@@ -73,7 +73,7 @@ class Rule(Part, abc.ABC):
     def make(self) -> Transformation | dict[str, Transformation]:
         """Returns one Optax transformation for all parameters, or one for each label.
 
-        `links` multiplies the updates by the negative rate.
+        `chain` multiplies the updates by the negative rate.
         """
 
     @abc.abstractmethod
@@ -81,7 +81,7 @@ class Rule(Part, abc.ABC):
         """Returns the learning rate as a function (hyperparameters, step) -> rate.
 
         Args:
-            rate_schedule: The schedule, of a rule that reads `optimizer.schedule`.
+            rate_schedule: The schedule; None for a rule that does not read `optimizer.schedule`.
             total_steps: Number of updates of the whole run.
             batch_size: Words per update.
         """
@@ -90,15 +90,15 @@ class Rule(Part, abc.ABC):
     def peak_table_rate(self, batch_size: int) -> float:
         """Returns the largest rate of the tables."""
 
-    def links(
+    def chain(
         self,
-        schedule: Schedule,
+        schedule: optax.Schedule,
         is_constant: bool,
         decay: Any,
         tables: tuple[str, ...],
         rows_are_outputs: frozenset[str],
     ) -> optax.GradientTransformationExtraArgs:
-        """Returns the updates, with rate and decay.
+        """Returns the whole update as one Optax chain: weight decay, clipping, `make`'s transformation and the rate.
 
         Args:
             schedule: The function step -> rate.
@@ -117,7 +117,7 @@ class Rule(Part, abc.ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScheduledRule(Rule):
-    """A rule whose rate follows `optimizer.schedule`."""
+    """A rule whose rate follows `optimizer.schedule`; the gradient is the mean over a batch."""
 
     learning_rate: Positive = key(
         2.0, 'not of paper: the peak rate; with sgd, a batch half as large needs a rate half as large'
@@ -153,7 +153,7 @@ class ScheduledRule(Rule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GradientDescent(ScheduledRule):
-    """Gradient descent, with momentum or without; the gradient is the mean over a batch, as of the others."""
+    """Gradient descent, optionally with momentum."""
 
     momentum: Share = key(0.0, 'of sgd: the decay of the momentum; 0: none')
 
@@ -259,22 +259,22 @@ class PluginRule(RowwiseAdam):
         make = optimizer_plugin.load(self.name, self.options)
         jax.eval_shape(lambda rate: make(rate if is_constant else lambda _: rate) and None, 1.0)
 
-    def links(
+    def chain(
         self,
-        schedule: Schedule,
+        schedule: optax.Schedule,
         is_constant: bool,
         decay: Any,
         tables: tuple[str, ...],
         rows_are_outputs: frozenset[str],
     ) -> optax.GradientTransformationExtraArgs:
-        """See `Rule.links`.
+        """See `Rule.chain`.
 
         Two labels of one rate share one instance of the plug-in, since it may have numbers for all of its parameters.
         """
         make, table_rate = optimizer_plugin.load(self.name, self.options), self.table_rate
-        table_schedule: Schedule = schedule if table_rate == 1 else lambda step: table_rate * schedule(step)
+        table_schedule: optax.Schedule = schedule if table_rate == 1 else lambda step: table_rate * schedule(step)
 
-        def plugin(schedule: Schedule) -> optax.GradientTransformationExtraArgs:
+        def plugin(schedule: optax.Schedule) -> optax.GradientTransformationExtraArgs:
             decay_at = lambda step: schedule(step) * decay  # noqa: E731
             rate = schedule(0) if is_constant else schedule
             return optimizer_plugin.transformation(make, rate, decay_at, rows_are_outputs)
@@ -356,8 +356,8 @@ def _make_optimizer(
     is_constant = _is_constant(rule, rate_schedule)
 
     def chain(hyperparameters: Hyperparameters) -> optax.GradientTransformationExtraArgs:
-        schedule: Schedule = functools.partial(learning_rate, hyperparameters)
-        return rule.links(schedule, is_constant, hyperparameters[rule.decay_key], tables, rows_are_outputs)
+        schedule: optax.Schedule = functools.partial(learning_rate, hyperparameters)
+        return rule.chain(schedule, is_constant, hyperparameters[rule.decay_key], tables, rows_are_outputs)
 
     return Optimizer(chain, learning_rate, rule)
 
@@ -402,7 +402,7 @@ def add_weight_decay(decay: Any) -> optax.GradientTransformationExtraArgs:
 
 
 def scale_by_learning_rate(
-    schedule: Schedule, multiples: Mapping[str, float] = types.MappingProxyType({})
+    schedule: optax.Schedule, multiples: Mapping[str, float] = types.MappingProxyType({})
 ) -> optax.GradientTransformationExtraArgs:
     """Multiplies updates by the negative learning rate of update `step`, those of some parameters by a multiple of it.
 

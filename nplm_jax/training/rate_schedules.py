@@ -7,15 +7,12 @@ References:
 
 import abc
 import dataclasses
-from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
 
 import optax
 
 from nplm_jax.parts import Part
 from nplm_jax.utils.checked_fields import Range, key
-
-Schedule = Callable[[Any], Any]  # step -> rate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +26,7 @@ class RateSchedule(Part, abc.ABC):
     is_constant: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def __call__(self, peak: Any, num_steps: int) -> Schedule:
+    def __call__(self, peak: Any, num_steps: int) -> optax.Schedule:
         """Returns the rate as a function of the number of updates since warm-up.
 
         Args:
@@ -43,36 +40,36 @@ class Constant(RateSchedule):
 
     is_constant = True
 
-    def __call__(self, peak: Any, num_steps: int) -> Schedule:
+    def __call__(self, peak: Any, num_steps: int) -> optax.Schedule:
         """See `RateSchedule`."""
         return optax.constant_schedule(peak)
 
 
 class Linear(RateSchedule):
-    """Falls to zero in a line, over all epochs."""
+    """Linear decay to zero over all epochs."""
 
-    def __call__(self, peak: Any, num_steps: int) -> Schedule:
+    def __call__(self, peak: Any, num_steps: int) -> optax.Schedule:
         """See `RateSchedule`."""
         return optax.linear_schedule(peak, 0.0, num_steps)
 
 
 class Cosine(RateSchedule):
-    """Falls to zero in half a period of a cosine, over all epochs."""
+    """Cosine decay to zero over all epochs."""
 
-    def __call__(self, peak: Any, num_steps: int) -> Schedule:
+    def __call__(self, peak: Any, num_steps: int) -> optax.Schedule:
         """See `RateSchedule`."""
         return optax.cosine_decay_schedule(peak, num_steps)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trapezoid(RateSchedule):
-    """Stays at the peak, then falls to zero in a line over the last updates."""
+    """The peak, then linear decay to zero over the last updates (warmup-stable-decay, WSD)."""
 
     cooldown: Annotated[float, Range('must be above 0 and at most 1', above=0, most=1)] = key(
         0.2, 'of trapezoid: share of the updates after warm-up, the last ones, in which the rate falls to zero'
     )
 
-    def __call__(self, peak: Any, num_steps: int) -> Schedule:
+    def __call__(self, peak: Any, num_steps: int) -> optax.Schedule:
         """See `RateSchedule`."""
         num_falling = max(round(self.cooldown * num_steps), 1)
         return optax.linear_schedule(peak, 0.0, num_falling, num_steps - num_falling)

@@ -44,7 +44,7 @@ class Range(NamedTuple):
     most: float = math.inf
     above: float = -math.inf
     below: float = math.inf
-    also: float = math.nan
+    also: float | None = None
 
     def holds(self, value: float) -> bool:
         """Returns whether a value is allowed."""
@@ -99,7 +99,7 @@ def shared(name: str) -> Any:
 
 
 def built(default: Any = None) -> Any:
-    """Returns a field of a part that is no key: something that the part makes or learns."""
+    """Returns a field of a part that is no key: the code that makes the part sets it, or the part learns it."""
     return dataclasses.field(default=default, metadata={BUILT: True})
 
 
@@ -208,6 +208,6 @@ def declarations(section_class: type, section: str) -> dict[str, dict[str, Any]]
                 entry['type'] = getattr(kind, '__origin__', kind).__name__
             for bounds in getattr(kind, '__metadata__', ()):
                 defaults = bounds._field_defaults
-                entry['range'] = {name: x for name, x in bounds._asdict().items() if x != defaults.get(name) and x == x}
+                entry['range'] = {name: x for name, x in bounds._asdict().items() if x != defaults.get(name)}
             found[f'{field.metadata[SECTION] or section}.{field.name}'] = entry
     return found

@@ -36,11 +36,11 @@ DECAY = 'weight_decay'  # in the name of an optimizer's argument: 0 by default, 
 
 @dataclasses.dataclass(frozen=True)
 class NoOptions:
-    """The options of a part of the package, which has none."""
+    """The options of a built-in part: none."""
 
 
 def is_path(name: str) -> bool:
-    """Returns whether a name is an import path; other names are those of a registry."""
+    """Returns whether a name is an import path; other names are those of built-in parts."""
     return ':' in name
 
 
@@ -177,23 +177,23 @@ def load_function(key: str, path: str, *given: str) -> Callable[..., Any]:
     return found
 
 
-def keys_of(part: type, section: str, known: Container[str], options: str = '') -> dict[str, str]:
+def keys_of(key: str, part: type, known: Container[str], options: str = '') -> dict[str, str]:
     """Returns the key of each field of a part, by the name of the field.
 
     Args:
+        key: The key that names the part, in whose section its keys are.
         part: The dataclass.
-        section: The section of its keys.
         known: All keys of the package.
         options: The section of the plug-in's options; fields that are no keys of the package are in it.
     """
     keys = {}
-    for field in dataclasses.fields(part):
+    for field in dataclasses.fields(part):  # `built` holds for the field of a subclass too, as in `kind: str = 'mine'`
         bases = (getattr(base, '__dataclass_fields__', {}).get(field.name) for base in part.__mro__)
         if any(base and base.metadata.get(BUILT) for base in bases):
             continue
-        key = f'{field.metadata.get(SECTION) or section}.{field.name}'
-        is_option = options and key not in known
-        keys[field.name] = field.metadata.get(KEY) or (f'{options}.{field.name}' if is_option else key)
+        name = f'{field.metadata.get(SECTION) or key.partition(".")[0]}.{field.name}'
+        is_option = options and name not in known
+        keys[field.name] = field.metadata.get(KEY) or (f'{options}.{field.name}' if is_option else name)
     return keys
 
 
@@ -215,7 +215,7 @@ def options_class(key: str, path: str, options: str, known: Container[str]) -> t
     require(isinstance(plugin, type), key, path, 'must be a class')
     is_frozen = getattr(getattr(plugin, '__dataclass_params__', None), 'frozen', False)
     require(is_frozen, key, path, 'must be a frozen dataclass')
-    keys = keys_of(plugin, key.partition('.')[0], known, options)
+    keys = keys_of(key, plugin, known, options)
     hints = typing.get_type_hints(plugin, include_extras=True)
     fields = [
         (field.name, hints[field.name], dataclasses.field(default=field.default, metadata=field.metadata))

@@ -262,7 +262,10 @@ def test_the_resolved_config_is_printed_and_nothing_trained(tmp_path):
     assert done.returncode == 0, done.stderr
     printed = done.stdout.splitlines()
     assert 'model.h = 7  # default: 200; hidden units, 0 for no hidden layer; the paper: 0, 50 and 100' in printed
-    assert "model.family = 'nplm'  # network or count-based model: nplm | residual | " in done.stdout
+    assert (
+        "model.family = 'nplm'  # network, or count-based model (from maximum_likelihood on): nplm | residual | "
+        in done.stdout
+    )
     assert len(printed) == len(flatten(text_config.get_config())) + 2 and "point 2: {'seed': 2, " in printed[-1]
     assert not [*tmp_path.iterdir()]
 

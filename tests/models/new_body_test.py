@@ -1,4 +1,4 @@
-"""A new body is a class and a line in the registry: everything else that a run does works with it.
+"""A new body is a class and a line in PARTS: everything else that a run does works with it.
 
 `seams_test` trains it under every output layer.
 """
@@ -28,7 +28,7 @@ NCE = {'output.kind': 'nce', 'output.samples': 5}
 
 
 @pytest.fixture(autouse=True)
-def one_line_in_the_registry(monkeypatch):
+def one_line_in_the_list_of_parts(monkeypatch):
     register(monkeypatch, 'model.family', 'bag', 'bag_of_features:BagOfFeatures')
 
 

@@ -61,7 +61,9 @@ def to_bytes(token: str) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class ByteTokenizer(Tokenizer):
-    """Cuts a text into its bytes; a subclass cuts it into units of several bytes, which it learns.
+    """Cuts a text into its bytes.
+
+    Subclasses cut it into units of several bytes, which they learn.
 
     Attributes:
         pattern: Splits a text into strings that are cut one by one; it leaves out no character.

@@ -40,7 +40,7 @@ _QUOTES = (
 
 @dataclasses.dataclass(frozen=True)
 class WordTokenizer(Tokenizer):
-    """Splits a text at white space (kind `whitespace`), or at punctuation too (kind `words`).
+    """Splits a text into words: `words` also at punctuation, `whitespace` only at white space.
 
     With kind `words`, 3.14, well-known and a <symbol> stay one word.
 

@@ -140,11 +140,11 @@ class ModifiedKneserNey(KneserNey):
 
     @property
     def thresholds(self) -> tuple[int, ...]:
-        """The thresholds of each order. Raises BadInput for a text that names none."""
+        """The count threshold of each order. Raises BadInput where `ngram.prune` is no list of them."""
         return pruning.parse_thresholds('ngram.prune', self.prune, self.n)
 
     def check(self, settings: Settings) -> None:
-        """See `Part.check`. Refuses also thresholds that are none."""
+        """See `Part.check`. Also refuses a value of `ngram.prune` that is no list of thresholds."""
         super().check(settings)
         _ = self.thresholds
 
@@ -157,7 +157,7 @@ class Interpolated(Estimator):
     """The paper's interpolated trigram (section 4.1)."""
 
     def check(self, settings: Settings) -> None:
-        """See `Part.check`. Refuses also all orders but 3."""
+        """See `Part.check`. Also refuses all orders but 3."""
         super().check(settings)
         require(self.n == 3, 'model.n', self.n, 'must be 3: the interpolated model is a trigram')
 

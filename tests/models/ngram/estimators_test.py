@@ -1,4 +1,4 @@
-"""The registry of count-based models."""
+"""The count-based models as parts of a run."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A tokenizer is a file of its run; another kind is a class and a line of the registry."""
+"""A tokenizer is a file of its run; another kind is a class and a line in PARTS."""
 
 import dataclasses
 import io
