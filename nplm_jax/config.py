@@ -90,8 +90,11 @@ def _section(prefix: str) -> Any:
         for name in OPTION_SECTIONS.values()
         if name.rpartition('.')[0] == prefix
     ]
-    summary = {'__doc__': f'`{prefix}.*`: {_SUMMARIES[prefix]}'}
-    return dataclasses.make_dataclass(f'{prefix.title()}Settings', fields, frozen=True, namespace=summary)()
+    name = f'{prefix.title().replace(".", "")}Settings'
+    namespace = {'__doc__': f'`{prefix}.*`: {_SUMMARIES[prefix]}', '__module__': __name__}
+    section_class = dataclasses.make_dataclass(name, fields, frozen=True, namespace=namespace)
+    globals()[name] = section_class  # where pickle looks for it
+    return section_class()
 
 
 def _choice(name: str) -> tuple[str, str]:
@@ -118,6 +121,15 @@ OPTION_SECTIONS = {
     'optimizer.name': 'optimizer.options',
     'optimizer.schedule': 'optimizer.schedule_options',
 }
+# The keys whose values are arguments of the compiled update: runs that differ only in them share one program.
+HYPERPARAMETERS = (
+    'seed',
+    'optimizer.learning_rate',
+    'optimizer.decay',
+    'optimizer.paper.epsilon_0',
+    'optimizer.paper.r',
+    'optimizer.paper.decay',
+)
 LOADED_PLUGINS = ('model.family', 'output.kind', 'corpus.tokens')  # keys of the plug-ins that a trained model needs
 
 
@@ -340,11 +352,12 @@ def _build(flat: Mapping[str, Any]) -> Settings:
     return build(Settings, flat, option_classes(flat))
 
 
-def option_classes(flat: Mapping[str, Any]) -> dict[str, type]:
+def option_classes(flat: Mapping[str, Any], imports: bool = True) -> dict[str, type]:
     """Returns the dataclass of the options of each plug-in whose module the user named, by the key of their section.
 
     Args:
         flat: Values by flattened key.
+        imports: Whether to import plug-ins; else those of built-in parts alone are returned, which have no fields.
 
     Raises:
         BadInput: A plug-in cannot be imported or is of another kind.
@@ -354,7 +367,7 @@ def option_classes(flat: Mapping[str, Any]) -> dict[str, type]:
         path = flat.get(chooser, FIELDS[chooser].default)
         if not (isinstance(path, str) and is_path(path)):
             options[section] = plugins.NoOptions
-        elif plugins.is_allowed(path):
+        elif imports and plugins.is_allowed(path):
             options[section] = plugins.options_class(chooser, path, section, FIELDS)
     return options
 
@@ -398,7 +411,7 @@ def from_record(record: Mapping[str, Any]) -> Settings:
     flat = {**_ADDED, **flat}
     if missing := next((name for name in FIELDS if name not in flat), None):
         raise BadInput(f'{missing}: missing')
-    return build(Settings, flat, {})
+    return build(Settings, flat, option_classes(flat, imports=False))
 
 
 def replace(settings: Settings, changes: Mapping[str, Any]) -> Settings:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 from ml_collections import ConfigDict
 
 from nplm_jax import config as config_lib
-from nplm_jax.config import FIELDS, KEYS_FILE, OPTION_SECTIONS, READS, Settings
+from nplm_jax.config import FIELDS, HYPERPARAMETERS, KEYS_FILE, OPTION_SECTIONS, READS, Settings
 from nplm_jax.utils import checked_fields, plugins
 from nplm_jax.utils.errors import BadInput, require, require_one_of
 from nplm_jax.utils.io import write_atomically
@@ -167,10 +167,14 @@ def part_class(key: str, name: str) -> type[Any]:
     part = plugins.load_class(key, name, base)
     keys = plugins.keys_of(key, part, FIELDS, OPTION_SECTIONS[key])
     for field in dataclasses.fields(part):
-        has_value = field.default is not dataclasses.MISSING or keys[field.name] in FIELDS
+        read = keys.get(field.name, '')
+        has_value = field.default is not dataclasses.MISSING or read in FIELDS
         require(has_value, key, name, f'its option {field.name} needs a default')
         is_method = callable(getattr(base, field.name, None))
         require(not is_method, key, name, f'its field {field.name} has the name of a method of {base.__name__}')
+        # Runs that differ in HYPERPARAMETERS share a program, and runs that differ outside `corpus` share a text.
+        is_fixed = read not in HYPERPARAMETERS and (key != 'corpus.tokens' or read[:7] in ('', 'corpus.'))
+        require(is_fixed, key, name, f'its field {field.name} would read {read}, which it cannot; give it another name')
     return part
 
 
@@ -234,10 +238,10 @@ def values_of(key: str, part: Part) -> dict[str, Any]:
 def find_unread(settings: Settings) -> dict[str, str]:
     """Returns the keys that nothing reads and that differ from their defaults, each with the key that chooses."""
     read, values = readers(settings), config_lib.to_flat(settings)
-    unread = {}
+    all_read, unread = set().union(*read.values()), {}
     for key, field in FIELDS.items():
         choice = _find_choice(key, read)
-        if choice not in ('', key) and key not in read[choice] and values[key] != field.default:
+        if choice not in ('', key) and key not in all_read and values[key] != field.default:
             unread[key] = choice
     return unread
 

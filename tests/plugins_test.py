@@ -1,7 +1,9 @@
 """The plug-ins of docs/howto/plugins.md, in a folder of their own: they train, resume, sweep, score and generate."""
 
+import importlib
 import io
 import json
+import pickle
 import re
 import sys
 
@@ -9,8 +11,10 @@ import pytest
 from helpers import ROOT, check_resumed, launch, small_settings
 
 import nplm_jax
+from nplm_jax import parts
 from nplm_jax.runs import loading
 from nplm_jax.runs.experiment import load_settings
+from nplm_jax.training.optimizers import make_optimizer
 from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput
 
@@ -164,3 +168,85 @@ def test_a_corpus_that_returns_no_texts_is_refused(scratch, made):
 def test_a_factory_of_optax_is_an_optimizer(tmp_path):
     changes = {'optimizer.name': 'optax.contrib:muon', 'optimizer.options.beta': 0.9, 'optimizer.momentum': 0.0}
     check_resumed(small_settings({**changes, 'optimizer.learning_rate': 0.02}), tmp_path)
+
+
+TRAPS = {  # a class in a user's module -> the key that names it, and what is said of it
+    """class Mine(Window):
+    width: int = 3
+""": ('model.family', 'must be a frozen dataclass$'),
+    """@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mine(Window):
+    width: int = 'three'
+""": ('model.family', "model.options.width='three': must be of type int$"),
+    """@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mine(Window):
+    width: Annotated[int, between(1, 8)] = 99
+""": ('model.family', 'model.options.width=99: must be at least 1 and at most 8$'),
+    """@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mine(Window):
+    sizes: tuple = (1, 2)
+""": ('model.family', 'its option sizes must be a bool, int, float or str, or be declared with built'),
+    """@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mine(Window):
+    names: 'ClassVar[Missing]' = ()
+""": ('model.family', 'an annotation cannot be evaluated .name .Missing. is not defined.$'),
+    """@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mine(Window):
+    init: int = 3
+""": ('model.family', 'its field init has the name of a method of Body$'),
+    """@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mine(Cosine):
+    decay: float = 0.5
+""": ('optimizer.schedule', 'its field decay would read optimizer.decay, which it cannot; give it another name$'),
+    """@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mine(WordTokenizer):
+    seed: int = shared('seed')
+""": ('corpus.tokens', 'its field seed would read seed, which it cannot; give it another name$'),
+}
+HEAD = """import dataclasses
+from typing import Annotated, ClassVar
+from nplm_jax.data.tokenizers.words import WordTokenizer
+from nplm_jax.models.nplm import Window
+from nplm_jax.outputs.softmax import FullSoftmax
+from nplm_jax.training.rate_schedules import Cosine
+from nplm_jax.utils.checked_fields import between, shared
+
+"""
+
+
+@pytest.mark.parametrize('number', range(len(TRAPS)))
+def test_what_an_author_could_type_wrongly_is_one_line(scratch, number):
+    code, (key, said) = list(TRAPS.items())[number]
+    module = f'trap_{number}'
+    (scratch / f'{module}.py').write_text(HEAD + code)
+    beginning = '' if said.startswith('model.options') else f"{key}='{module}:Mine': "
+    with pytest.raises(BadInput, match=f'^{beginning}{said}'):
+        load_settings({'corpus.name': 'sentences', key: f'{module}:Mine'})
+
+
+def test_a_part_may_read_a_key_that_another_part_declares(scratch):
+    code = """@dataclasses.dataclass(frozen=True, kw_only=True)
+class Deep(FullSoftmax):
+    k: int = shared('model.layers')
+"""
+    (scratch / 'deep.py').write_text(HEAD + code)
+    settings = load_settings({'output.kind': 'deep:Deep', 'model.layers': 2})
+    assert parts.make('output.kind', settings).k == 2
+
+
+def test_an_optimizer_that_was_defined_anew_is_another_one(scratch):
+    changes = {'optimizer.name': 'mine:descent', 'optimizer.momentum': 0.0}
+    made = []
+    for scale in (1, 2):
+        (scratch / 'mine.py').write_text(f'import optax\ndef descent(learning_rate):\n    return optax.sgd({scale})\n')
+        sys.modules.pop('mine', None)
+        importlib.invalidate_caches()
+        sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+        made.append(make_optimizer(small_settings(changes), 10, ('C_VxM',)))
+        sys.dont_write_bytecode = before
+    assert made[0] is not made[1] and made[0] != made[1]
+
+
+def test_settings_are_pickled():
+    settings = small_settings({'model.h': 7, 'optimizer.paper.r': 0.5})
+    assert pickle.loads(pickle.dumps(settings)) == settings

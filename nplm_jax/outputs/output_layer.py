@@ -47,6 +47,11 @@ class OutputLayer(Part, abc.ABC):
     output_tables: ClassVar[tuple[str, ...]] = ()
     tables: ClassVar[tuple[str, ...]] = ()
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if 'also_reads' not in vars(cls):
+            cls.also_reads = frozenset({'train.suffix_smoothing', 'train.calibrate'} if cls.takes_new_words else ())
+
     def over(self, vocabulary: Vocabulary) -> Self:
         """Returns the layer over the words of a vocabulary, which may have lowered some of its values to fit.
 

@@ -39,7 +39,6 @@ class Softmax(OutputLayer):
 
     scorer: ClassVar[Scorer] = LINEAR
     takes_new_words = True
-    also_reads = frozenset({'train.suffix_smoothing', 'train.calibrate'})
 
     def log_probabilities(self, params: Params, features: Features) -> jax.Array:
         """See `OutputLayer.log_probabilities`."""

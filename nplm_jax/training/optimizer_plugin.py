@@ -14,19 +14,17 @@ import jax.numpy as jnp
 import optax
 
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput, first_line, require
 
 Factory: TypeAlias = Callable[[Any], optax.GradientTransformationExtraArgs]  # of a rate: a number or a schedule
 
 
-def load(name: str, options: Mapping[str, Any]) -> Factory:
-    """Returns the function that `optimizer.name` names, with its options.
+def load(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> Factory:
+    """Returns the function that `optimizer.name` names, with its options, guarded.
 
     Raises:
-        BadInput: It has no argument `learning_rate`. When it is called: it fails, or returns something else.
+        BadInput: When it is called: it fails, or returns something else.
     """
-    factory = plugins.load_function('optimizer.name', name, 'learning_rate')
 
     def make(rate: Any) -> optax.GradientTransformationExtraArgs:
         with _failure_as_bad_input(name):

@@ -17,23 +17,24 @@ import numpy as np
 import optax
 
 from nplm_jax import config, parts
-from nplm_jax.config import Settings
+from nplm_jax.config import HYPERPARAMETERS, Settings
 from nplm_jax.parts import Part
 from nplm_jax.training import optimizer_plugin
 from nplm_jax.training.rate_schedules import RateSchedule
 from nplm_jax.utils import plugins
-from nplm_jax.utils.checked_fields import CountOrZero, NonNegative, Options, Positive, Share, between, key, shared
+from nplm_jax.utils.checked_fields import (
+    CountOrZero,
+    NonNegative,
+    Options,
+    Positive,
+    Share,
+    between,
+    built,
+    key,
+    shared,
+)
 from nplm_jax.utils.errors import require
 
-# The keys whose values are arguments of the compiled update: runs that differ only in them share one program.
-HYPERPARAMETERS = (
-    'seed',
-    'optimizer.learning_rate',
-    'optimizer.decay',
-    'optimizer.paper.epsilon_0',
-    'optimizer.paper.r',
-    'optimizer.paper.decay',
-)
 Hyperparameters = dict[str, Any]  # scalar arrays by these keys
 LearningRate = Callable[[Hyperparameters, Any], Any]  # (hyperparameters, step) -> rate
 Transformation: TypeAlias = optax.GradientTransformation
@@ -235,6 +236,7 @@ class PluginRule(RowwiseAdam):
     Attributes:
         name: The import path.
         options: Its options.
+        function: What the path names now: a function that was defined anew, as in a notebook, makes another rule.
     """
 
     name: str
@@ -244,6 +246,11 @@ class PluginRule(RowwiseAdam):
         'Adam the other vectors) | same (the named optimizer updates all parameters)',
     )
     options: Options = shared('optimizer.options')
+    function: Any = built()
+
+    def __post_init__(self) -> None:
+        function = plugins.load_function('optimizer.name', self.name, 'learning_rate')
+        object.__setattr__(self, 'function', function)
 
     @property
     def updates_rows(self) -> bool:  # type: ignore[override]
@@ -256,7 +263,7 @@ class PluginRule(RowwiseAdam):
             allowed = 'must be 0: optimizer.decay is the weight decay'
             require(not (plugins.DECAY in name and value), f'optimizer.options.{name}', value, allowed)
         is_constant = _is_constant(self, parts.make('optimizer.schedule', settings))
-        make = optimizer_plugin.load(self.name, self.options)
+        make = optimizer_plugin.load(self.name, self.function, self.options)
         jax.eval_shape(lambda rate: make(rate if is_constant else lambda _: rate) and None, 1.0)
 
     def chain(
@@ -271,7 +278,7 @@ class PluginRule(RowwiseAdam):
 
         Two labels of one rate share one instance of the plug-in, since it may have numbers for all of its parameters.
         """
-        make, table_rate = optimizer_plugin.load(self.name, self.options), self.table_rate
+        make, table_rate = optimizer_plugin.load(self.name, self.function, self.options), self.table_rate
         table_schedule: optax.Schedule = schedule if table_rate == 1 else lambda step: table_rate * schedule(step)
 
         def plugin(schedule: optax.Schedule) -> optax.GradientTransformationExtraArgs:

@@ -143,7 +143,7 @@ def _build_section(section_class: type, flat: dict[str, Any], prefix: str, optio
         elif dataclasses.is_dataclass(default):
             values[field.name] = _build_section(type(default), flat, f'{name}.', options)
         elif name in flat:
-            values[field.name] = _checked(flat.pop(name), hints[field.name], name)
+            values[field.name] = check_value(flat.pop(name), hints[field.name], name)
     return section_class(**values)
 
 
@@ -155,7 +155,7 @@ def _pop_options(flat: dict[str, Any], name: str) -> Options:
     return Options({key.removeprefix(f'{name}.'): value for key, value in options.items()})
 
 
-def _checked(value: Any, kind: Any, name: str) -> Any:
+def check_value(value: Any, kind: Any, name: str) -> Any:
     """Returns the value, an int as a float where `kind` is one. Raises BadInput unless it has that type and range."""
     checks = getattr(kind, '__metadata__', ())
     expected = kind.__origin__ if checks else kind
@@ -166,7 +166,7 @@ def _checked(value: Any, kind: Any, name: str) -> Any:
         require(-(2**31) <= value < 2**31, name, value, 'must be below 2**31')
     if expected is float and type(value) is int:
         value = float(value)
-    require(type(value) is expected, name, value, f'must be of type {expected.__name__}')
+    require(type(value) is expected, name, value, f'must be of type {getattr(expected, "__name__", expected)}')
     for check in checks:
         require(check.holds(value), name, value, check.allowed)
     return value

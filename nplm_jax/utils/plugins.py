@@ -23,7 +23,7 @@ import typing
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
-from nplm_jax.utils.checked_fields import BUILT, KEY, OPTION_TYPES, SECTION
+from nplm_jax.utils.checked_fields import BUILT, KEY, OPTION_TYPES, SECTION, check_value
 from nplm_jax.utils.errors import BadInput, first_line, require
 
 IMPORT_PATH = 'an import path, package.module:Name'
@@ -189,7 +189,7 @@ def keys_of(key: str, part: type, known: Container[str], options: str = '') -> d
     keys = {}
     for field in dataclasses.fields(part):  # `built` holds for the field of a subclass too, as in `kind: str = 'mine'`
         bases = (getattr(base, '__dataclass_fields__', {}).get(field.name) for base in part.__mro__)
-        if any(base and base.metadata.get(BUILT) for base in bases):
+        if not field.init or any(base and base.metadata.get(BUILT) for base in bases):
             continue
         name = f'{field.metadata.get(SECTION) or key.partition(".")[0]}.{field.name}'
         is_option = options and name not in known
@@ -214,14 +214,22 @@ def options_class(key: str, path: str, options: str, known: Container[str]) -> t
         return _arguments(_require_function(key, path, plugin))
     require(isinstance(plugin, type), key, path, 'must be a class')
     is_frozen = getattr(getattr(plugin, '__dataclass_params__', None), 'frozen', False)
-    require(is_frozen, key, path, 'must be a frozen dataclass')
+    is_decorated = '__dataclass_params__' in vars(plugin) or not vars(plugin).get('__annotations__')
+    require(is_frozen and is_decorated, key, path, 'must be a frozen dataclass')
     keys = keys_of(key, plugin, known, options)
-    hints = typing.get_type_hints(plugin, include_extras=True)
+    try:
+        hints = typing.get_type_hints(plugin, include_extras=True)
+    except Exception as error:
+        raise BadInput(f'{key}={path!r}: an annotation cannot be evaluated ({first_line(error)})') from error
     fields = [
         (field.name, hints[field.name], dataclasses.field(default=field.default, metadata=field.metadata))
         for field in dataclasses.fields(plugin)
         if keys.get(field.name) == f'{options}.{field.name}' and field.default is not dataclasses.MISSING
     ]
+    for name, hint, field in fields:
+        allowed = f'its option {name} must be a bool, int, float or str, or be declared with built()'
+        require(type(field.default) in OPTION_TYPES, key, path, allowed)
+        check_value(field.default, hint, f'{options}.{name}')
     return dataclasses.make_dataclass(f'{plugin.__name__}_options', fields, frozen=True)
 
 

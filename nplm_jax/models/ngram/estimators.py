@@ -196,6 +196,7 @@ def check_context(settings: Settings) -> None:
     """Raises BadInput for `corpus.context=line` if the family, any there is, or the tokens cannot serve it."""
     if settings.corpus.context != 'line':
         return
+    parts.part_class('model.family', settings.model.family)  # there is one
     families = [name for name in parts.NGRAM_MODELS if estimator_class(name).reads_lines]
     tokenizer = corpora.make_tokenizer(settings.corpus)
     has_marks = tokenizer.boundary_tokens and not tokenizer.is_lossless
