@@ -93,7 +93,7 @@ def _section(prefix: str) -> Any:
     name = f'{prefix.title().replace(".", "")}Settings'
     namespace = {'__doc__': f'`{prefix}.*`: {_SUMMARIES[prefix]}', '__module__': __name__}
     section_class = dataclasses.make_dataclass(name, fields, frozen=True, namespace=namespace)
-    globals()[name] = section_class  # where pickle looks for it
+    globals()[name] = section_class  # where another process that gets settings looks for it
     return section_class()
 
 
