@@ -1,6 +1,7 @@
 """What a process says when another one of its run is gone while it does not wait for it."""
 
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -27,19 +28,23 @@ def test_a_status_of_a_collective_is_a_lost_process_and_a_mistake_in_python_is_n
 
 
 @pytest.mark.parametrize('lost', [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_loss_ends_the_other_process_outside_collectives_too(lost):
+def test_a_loss_ends_the_other_process_outside_collectives_too(lost, tmp_path):
     port = free_port()
     code = (
-        'import os, signal, sys, time\n'
+        'import os, pathlib, signal, sys, time\n'
         'from nplm_jax.distributed import multihost\n'
         'number, lost = map(int, sys.argv[1:])\n'
         f'multihost.start("localhost:{port}", 2, number, 5, exit)\n'
-        'if number == lost:\n'
-        '    os.kill(os.getpid(), signal.SIGKILL)\n'
+        'pathlib.Path(str(number)).touch()\n'
+        'while number == lost:\n'
+        '    if os.path.exists(str(1 - lost)):  # it has connected\n'
+        '        os.kill(os.getpid(), signal.SIGKILL)\n'
+        '    time.sleep(0.01)\n'
         'time.sleep(60)\n'
     )
+    place = {'cwd': tmp_path, 'env': {**os.environ, 'PYTHONPATH': str(ROOT)}}
     both = [
-        subprocess.Popen([sys.executable, '-c', code, str(i), str(lost)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen([sys.executable, '-c', code, str(i), str(lost)], stderr=subprocess.PIPE, text=True, **place)
         for i in range(2)
     ]
     _, stderr = both[1 - lost].communicate(timeout=50)
