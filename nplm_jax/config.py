@@ -23,10 +23,10 @@ from nplm_jax.utils.checked_fields import (
     CountOrZero,
     NonNegative,
     Options,
-    Range,
     Share,
     at_least,
     build,
+    declared_field,
     flatten,
     key,
     list_fields,
@@ -75,21 +75,17 @@ _SUMMARIES = {
     'optimizer': 'how a network is trained.',
     'optimizer.paper': 'the rate per word, epsilon_t = epsilon_0 / (1 + r t), t in words (sections 2.1 and 4.2).',
 }
-_TYPES = {kind.__name__: kind for kind in (bool, int, float, str)}
 
 
 def _section(prefix: str) -> Any:
     """Returns a section of the keys of parts with its defaults: an instance of a dataclass that is made here."""
     start = f'{prefix}.'
     entries = {name.removeprefix(start): entry for name, entry in _PART_KEYS.items() if name.startswith(start)}
-    fields: list[Any] = [(name, *_field(entry)) for name, entry in entries.items() if '.' not in name]
+    fields: list[Any] = [(name, *declared_field(entry)) for name, entry in entries.items() if '.' not in name]
     for inner in dict.fromkeys(name.partition('.')[0] for name in entries if '.' in name):
         fields.append((inner, Any, dataclasses.field(default=_section(f'{prefix}.{inner}'))))
-    fields += [
-        (name.rpartition('.')[2], Any, Options())
-        for name in OPTION_SECTIONS.values()
-        if name.rpartition('.')[0] == prefix
-    ]
+    options = [name.removeprefix(start) for name in OPTION_SECTIONS.values() if name.startswith(start)]
+    fields += [(name, Any, Options()) for name in options]
     name = f'{prefix.title().replace(".", "")}Settings'
     namespace = {'__doc__': f'`{prefix}.*`: {_SUMMARIES[prefix]}', '__module__': __name__}
     section_class = dataclasses.make_dataclass(name, fields, frozen=True, namespace=namespace)
@@ -100,16 +96,6 @@ def _section(prefix: str) -> Any:
 def _choice(name: str) -> tuple[str, str]:
     """Returns the default and the meaning of a key that names a part."""
     return _PART_KEYS[name]['default'], _PART_KEYS[name]['meaning']
-
-
-def _field(entry: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Returns the type and the field of a key in KEYS_FILE."""
-    if 'choices' in entry:
-        kind: Any = Literal[tuple(entry['choices'])]
-    else:
-        kind = _TYPES[entry['type']]
-        kind = Annotated[kind, Range(**entry['range'])] if 'range' in entry else kind
-    return kind, key(entry['default'], entry['meaning'])
 
 
 # The section of the options of a plug-in, by the key that names the plug-in.

@@ -165,7 +165,7 @@ def part_class(key: str, name: str) -> type[Any]:
     if key in plugins.FUNCTIONS:
         return base
     part = plugins.load_class(key, name, base)
-    keys = plugins.keys_of(key, part, FIELDS, OPTION_SECTIONS[key])
+    keys = _keys_of(key, part)
     for field in dataclasses.fields(part):
         read = keys.get(field.name, '')
         has_value = field.default is not dataclasses.MISSING or read in FIELDS
@@ -176,6 +176,11 @@ def part_class(key: str, name: str) -> type[Any]:
         is_fixed = read not in HYPERPARAMETERS and (key != 'corpus.tokens' or read[:7] in ('', 'corpus.'))
         require(is_fixed, key, name, f'its field {field.name} would read {read}, which it cannot; give it another name')
     return part
+
+
+def _keys_of(key: str, part: type[Any]) -> dict[str, str]:
+    """Returns the key of each field of a part; see `plugins.keys_of`."""
+    return plugins.keys_of(key, part, FIELDS, OPTION_SECTIONS[key])
 
 
 @functools.cache
@@ -197,8 +202,8 @@ def make(key: str, settings: Settings, name: str = '', **values: Any) -> Any:
         BadInput: See `part_class`.
     """
     part = part_class(key, name or config_lib.value_of(settings, key))
-    keys = plugins.keys_of(key, part, FIELDS, OPTION_SECTIONS[key])
-    return part(**{field: config_lib.value_of(settings, of_field) for field, of_field in keys.items()} | values)
+    read = {field: config_lib.value_of(settings, of_field) for field, of_field in _keys_of(key, part).items()}
+    return part(**read | values)
 
 
 def readers(settings: Settings) -> dict[str, Collection[str]]:
@@ -231,8 +236,7 @@ def files(settings: Settings) -> dict[str, str]:
 
 def values_of(key: str, part: Part) -> dict[str, Any]:
     """Returns the values of the keys of a part, by flattened key; see `make`."""
-    keys = plugins.keys_of(key, type(part), FIELDS, OPTION_SECTIONS[key])
-    return {name: getattr(part, field) for field, name in keys.items()}
+    return {name: getattr(part, field) for field, name in _keys_of(key, type(part)).items()}
 
 
 def find_unread(settings: Settings) -> dict[str, str]:

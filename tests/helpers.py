@@ -9,7 +9,7 @@ import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -36,6 +36,7 @@ from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run, run_c
 from nplm_jax.training.optimizers import hyperparameters_of
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
+from nplm_jax.utils import plugins
 
 ROOT = pathlib.Path(__file__).parents[1]
 # A small window that trains in a second, without what would make two ways of computing it differ.
@@ -104,6 +105,19 @@ def register(monkeypatch: Any, key: str, name: str, path: str) -> None:
     monkeypatch.setitem(parts.PARTS[key].paths, name, path)
     if key == 'model.family':
         monkeypatch.setitem(parts.NETWORKS, name, path)
+
+
+@contextlib.contextmanager
+def plugin_folder(folder: pathlib.Path, monkeypatch: Any, **modules: str) -> Iterator[pathlib.Path]:
+    """Makes a folder with modules, by name, the working folder, with no plug-in named; forgets the modules after it."""
+    for name, code in modules.items():
+        (folder / f'{name}.py').write_text(code)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, 'path', list(sys.path))
+    monkeypatch.setenv(plugins.ENVIRONMENT, '')
+    yield folder
+    for name in modules:
+        sys.modules.pop(name, None)
 
 
 def make_network(vocabulary_size: int, changes: Mapping[str, Any] | None = None) -> Network:

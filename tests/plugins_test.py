@@ -8,7 +8,7 @@ import re
 import sys
 
 import pytest
-from helpers import ROOT, check_resumed, launch, small_settings
+from helpers import ROOT, check_resumed, launch, plugin_folder, small_settings
 
 import nplm_jax
 from nplm_jax import parts
@@ -42,14 +42,8 @@ OWN = {  # in place of what tests/helpers.py trains
 @pytest.fixture
 def scratch(tmp_path, monkeypatch):
     """The working folder, with the page's files."""
-    (tmp_path / 'my_parts.py').write_text(PARTS)
-    (tmp_path / 'my_config.py').write_text(CONFIG)
-    (tmp_path / 'my_brown.py').write_text(OF_A_ROW)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, 'path', list(sys.path))
-    monkeypatch.setenv(plugins.ENVIRONMENT, '')
-    yield tmp_path
-    sys.modules.pop('my_parts', None)
+    with plugin_folder(tmp_path, monkeypatch, my_parts=PARTS, my_config=CONFIG, my_brown=OF_A_ROW):
+        yield tmp_path
 
 
 def test_they_train_sweep_score_and_generate(scratch, nplm_command, monkeypatch):

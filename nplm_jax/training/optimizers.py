@@ -91,6 +91,10 @@ class Rule(Part, abc.ABC):
     def peak_table_rate(self, batch_size: int) -> float:
         """Returns the largest rate of the tables."""
 
+    def clip(self) -> list[Transformation]:
+        """Returns the clipping of the gradients; nothing without a limit."""
+        return [clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
+
     def chain(
         self,
         schedule: optax.Schedule,
@@ -111,7 +115,7 @@ class Rule(Part, abc.ABC):
         direction, decay_link = self.make(), add_weight_decay(decay)
         if isinstance(direction, dict):
             direction = optax.partition(direction, functools.partial(label_parameters, tables=tables))
-        clip = [clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
+        clip = self.clip()
         directions = [*clip, direction, decay_link] if self.decouples_decay else [decay_link, *clip, direction]
         return optax.chain(*directions, scale_by_learning_rate(schedule, dict.fromkeys(tables, self.table_rate)))
 
@@ -286,7 +290,7 @@ class PluginRule(RowwiseAdam):
             rate = schedule(0) if is_constant else schedule
             return optimizer_plugin.transformation(make, rate, decay_at, rows_are_outputs)
 
-        clip = [clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
+        clip = self.clip()
         if self.tables == 'same' and table_rate == 1:
             return optax.chain(*clip, plugin(schedule))
         label = functools.partial(label_parameters, tables=tables)

@@ -211,3 +211,13 @@ def declarations(section_class: type, section: str) -> dict[str, dict[str, Any]]
                 entry['range'] = {name: x for name, x in bounds._asdict().items() if x != defaults.get(name)}
             found[f'{field.metadata[SECTION] or section}.{field.name}'] = entry
     return found
+
+
+def declared_field(entry: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Returns the type and the field of a key, from what `declarations` returned of it."""
+    if 'choices' in entry:
+        kind: Any = Literal[tuple(entry['choices'])]
+    else:
+        kind = {kind.__name__: kind for kind in OPTION_TYPES}[entry['type']]
+        kind = Annotated[kind, Range(**entry['range'])] if 'range' in entry else kind
+    return kind, key(entry['default'], entry['meaning'])

@@ -1,16 +1,14 @@
 """The rates of schedules, by hand; a schedule of one's own trains, is swept over its own option, and resumes."""
 
 import json
-import sys
 
 import jax
 import jax.numpy as jnp
 import pytest
-from helpers import check_resumed, default_settings, launch, same_bits, small_settings
+from helpers import check_resumed, default_settings, launch, plugin_folder, same_bits, small_settings
 
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.training.optimizers import hyperparameters_of, make_optimizer
-from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput
 
 TRAPEZOID = {'optimizer.schedule': 'trapezoid', 'optimizer.learning_rate': 2.0}
@@ -85,12 +83,8 @@ def test_a_cooldown_that_is_impossible_or_not_read_is_refused(changes, message):
 @pytest.fixture
 def my_rates(tmp_path, monkeypatch):
     """The working folder, with a schedule in it."""
-    (tmp_path / 'my_rates.py').write_text(STEPS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, 'path', list(sys.path))
-    monkeypatch.setenv(plugins.ENVIRONMENT, '')
-    yield tmp_path
-    sys.modules.pop('my_rates', None)
+    with plugin_folder(tmp_path, monkeypatch, my_rates=STEPS):
+        yield tmp_path
 
 
 @pytest.mark.usefixtures('my_rates')
