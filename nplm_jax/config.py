@@ -25,6 +25,7 @@ from nplm_jax.utils.checked_fields import (
     Options,
     Share,
     at_least,
+    between,
     build,
     declared_field,
     flatten,
@@ -192,10 +193,12 @@ class TrainSettings:
         1,
         'number of parts of a batch, computed one after another to save memory; the update is that of the whole batch',
     )
-    average: Share = key(
+    average: Annotated[float, between(0, 1)] = key(
         0.0,
-        'decay per update of a running average of the parameters (at first a plain mean), which is the result; 0: none',
+        'decay per update of a running average of the parameters (at first a plain mean; 1: always), which is the '
+        'result; 0: none',
     )
+    average_start: Share = key(0.0, 'share of all updates after which the average begins; above 0: a tail average')
     suffix_smoothing: NonNegative = key(
         0.0,
         'smooths the rows of C, U and W after training, before train.calibrate: the training count at which the row of '
@@ -286,7 +289,15 @@ class Settings:
 
 
 # What runs did that were recorded before the key existed.
-_ADDED = {'corpus.context': 'stream', 'corpus.test': 0.0, 'optimizer.cooldown': 0.2}
+_ADDED = {
+    'corpus.context': 'stream',
+    'corpus.test': 0.0,
+    'model.embedding_dropout': 0.0,
+    'model.input_dropout': -1.0,
+    'model.layer_dropout': -1.0,
+    'optimizer.cooldown': 0.2,
+    'train.average_start': 0.0,
+}
 FIELDS = dict(list_fields(Settings))  # by flattened key: {'model.h': ...}
 
 

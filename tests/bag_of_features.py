@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from nplm_jax.models.body import Body
+from nplm_jax.models.body import Body, Output, windows
 from nplm_jax.utils.nn import uniform
 
 
@@ -30,5 +30,5 @@ class BagOfFeatures(Body):
         return {'C_VxM': uniform(key, (vocabulary_size, self.m), 0.1)}
 
     def features(self, params, e_SxLxM, state, key=None, axis=None):
-        """Returns the mean, S x 1 x M."""
-        return {'U_VxM': e_SxLxM.mean(axis=1, keepdims=True)}, state
+        """Returns the means, S x T x M."""
+        return Output({'U_VxM': windows(e_SxLxM, self.reach).mean(axis=2)})

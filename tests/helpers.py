@@ -22,17 +22,19 @@ from nplm_jax import parts
 from nplm_jax.config import CorpusSettings, Settings
 from nplm_jax.data import dataset, vocabulary
 from nplm_jax.data.corpora import Corpus, Span
+from nplm_jax.data.dataset import Batch
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
+from nplm_jax.models.body import State, by_example
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram import arpa
-from nplm_jax.outputs.output_layer import Params
+from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.runs import loading
 from nplm_jax.training import step as step_lib
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run, run_chunk
+from nplm_jax.training.loop import Chunk, Interrupted, Trainer, TrainingRun, fit, prepare_run
 from nplm_jax.training.optimizers import hyperparameters_of
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
@@ -133,6 +135,32 @@ def make_model(
     return NeuralLanguageModel(network, network.init(jax.random.key(seed), bias_V))
 
 
+def make_batch(ids_SxL: Any, targets: Any, extras: Any = None) -> Batch:
+    """Returns a batch of these streams and their targets, stream by stream."""
+    return Batch(jnp.asarray(ids_SxL), jnp.asarray(targets).reshape(len(ids_SxL), -1), extras)
+
+
+def features_of(
+    network: Network, params: Params, ids_SxL: Any, state: State = None, key: jax.Array | None = None
+) -> tuple[Features, State]:
+    """Returns the features of each example, B x D, and the next state."""
+    output = network.features(params, ids_SxL, state, key)
+    return by_example(output.features), output.state
+
+
+def first_batch(run: TrainingRun) -> Batch:
+    """Returns the batch of a run's first update."""
+    words, body = run.words(0, 0, run.program.batch_size), run.program.network.body
+    positions_SxT = words.positions[: run.program.batch_size].reshape(-1, body.bptt_length)
+    return dataset.make_batch(words.tokens_L, positions_SxT, body.training_lookback, run.inputs.extras)
+
+
+def run_chunk(chunk: Chunk) -> tuple[TrainState, np.ndarray]:
+    """Makes the updates of a chunk and waits for them. Returns the state and the mean NLL of each batch."""
+    state, nll_S = step_lib.execute_steps(*chunk)
+    return state, np.asarray(nll_S)
+
+
 def start_training(
     settings: Settings, vocabulary_size: int, steps_per_epoch: int, params: Params | None = None
 ) -> tuple[Program, TrainState, RunInputs]:
@@ -151,14 +179,13 @@ def regulariser(params: Params, decay: float) -> jax.Array:
 def penalised_nll(
     params: Params,
     network: Network,
-    ids_SxL: jax.Array,
-    targets_B: jax.Array,
+    batch: Batch,
     weight_decay: float,
     key: jax.Array | None = None,
     sharding: MeshSharding = ONE_DEVICE,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the paper's objective, mean NLL + R, and the mean NLL."""
-    nll, _ = sharding.map_loss(network.loss)(params, ids_SxL, targets_B, None, key)
+    nll, _ = sharding.map_loss(network.loss)(params, batch, None, key)
     return nll + regulariser(params, weight_decay), nll
 
 
@@ -241,7 +268,7 @@ def check_together(settings: Sequence[Settings]) -> list[Params]:
     runs = [prepare_run(s, DATA) for s in settings]
     assert all(run.program == runs[0].program for run in runs)
     chunks = [run.chunk(run.init_state(), 0) for run in runs]
-    together = [state.params for state, _, _ in vmapped.run_chunks(chunks, len(chunks))]
+    together = [state.params for state, *_ in vmapped.run_chunks(chunks, len(chunks))]
     for params, chunk in zip(together, chunks, strict=True):
         assert_close(params, run_chunk(chunk)[0].params, rtol=1e-4, atol=1e-6)
     return together
@@ -254,7 +281,7 @@ def check_eight_devices(changes: Mapping[str, Any], data: int, model: int, mode:
         run = prepare_run(settings, DATA)
         state = run.program.sharding.shard(run.init_state())
         for step in (0, 4, 8):
-            state, _, _ = run_chunk(run.chunk(state, step))
+            state, _ = run_chunk(run.chunk(state, step))
         params.append(run.program.sharding.unshard(state.params, len(DATA.vocabulary)))
     assert_close(params[1], params[0], rtol=1e-4, atol=1e-5)
     return NeuralLanguageModel(run.program.network, params[1])

@@ -23,7 +23,7 @@ class ValueProjection(BagOfFeatures):
         return super().init(key_C, vocabulary_size) | own
 
     def features(self, params, e_SxLxM, state, key=None, axis=None):
-        """Returns the mean, S x 1 x M."""
+        """Returns the means, S x T x M."""
         values_SxLxM = e_SxLxM @ params['W_V'].T + params['attention']['b_V'][None, None]
         return super().features(params, values_SxLxM, state, key, axis)
 
@@ -66,9 +66,9 @@ class OffsetSoftmax(FullSoftmax):
         """Returns also the offsets."""
         return super().init(key, keys, widths, bias_V) | {'offsets': jnp.linspace(-1, 1, len(bias_V))}
 
-    def loss(self, params, features, targets_B, axis=None):
+    def loss(self, params, features, batch, axis=None):
         """See `OutputLayer.loss`."""
-        return super().loss(_with_offsets(params), features, targets_B, axis)
+        return super().loss(_with_offsets(params), features, batch, axis)
 
     def log_probabilities(self, params, features):
         """See `OutputLayer.log_probabilities`."""

@@ -16,14 +16,16 @@ import statistics
 import time
 from typing import Any
 
+import jax
+
 from configs import brown
 from experiments import results, study
 from nplm_jax.config import Settings
 from nplm_jax.runs import provenance
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.loading import load_dataset
-from nplm_jax.training.loop import TrainingRun, prepare_run, run_chunk
-from nplm_jax.training.step import TrainState
+from nplm_jax.training.loop import TrainingRun, prepare_run
+from nplm_jax.training.step import TrainState, execute_steps
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.text import markdown_table
 
@@ -55,7 +57,8 @@ def train(run: TrainingRun, num_chunks: int, state: TrainState, step: int) -> tu
     started, first = time.perf_counter(), step
     for _ in range(num_chunks):
         chunk = run.chunk(state, step)
-        state, _, _ = run_chunk(chunk)
+        state, nll_S = execute_steps(*chunk)
+        jax.block_until_ready(nll_S)
         step += chunk.num_steps
     return state, step, (step - first) * run.program.batch_size / (time.perf_counter() - started)
 

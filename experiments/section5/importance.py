@@ -29,6 +29,7 @@ from experiments.section5.plugins import bigram_proposal, importance
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset
+from nplm_jax.models.body import by_example
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs import sampled
 from nplm_jax.runs.loading import load_dataset
@@ -155,7 +156,7 @@ def sample_sizes(
     context draws, by the name of the proposal; `unigram` draws them from the counts of all words.
     """
     contexts_BxN, _ = batch
-    features, _ = network.features(params, contexts_BxN)
+    features = by_example(network.features(params, contexts_BxN).features)
     log_p_BxV = network.output.log_probabilities(params, features)
     V, key, mean_ess = log_p_BxV.shape[1], jax.random.key(0), lambda w: importance.effective_sample_size(w).mean()
     samples_S = sampled.draw(key, unigram, num_shared)
@@ -176,7 +177,7 @@ def probe(run: TrainingRun, state: TrainState) -> dict[str, Any]:
     network, data = run.program.network, run.data
     V, random = len(data.vocabulary), np.random.default_rng(0)
     positions = np.sort(random.choice(np.arange(data.train.start, data.train.stop), PROBE, replace=False))
-    batch = dataset.windows(data.tokens_T, jnp.asarray(positions, jnp.int32), network.body.num_context)
+    batch = dataset.windows(data.tokens_T, jnp.asarray(positions, jnp.int32), network.body.lookback + 1)
     bigram = bigram_proposal.estimate(data.train_words, V)
     proposals = {'unigram': unigram_rows(bigram), 'bigram': bigram}
     if isinstance(network.output, importance.ImportanceSampling):
@@ -244,10 +245,11 @@ def time_updates(data: dataset.Dataset, rounds: int = 8) -> dict[str, Any]:
 def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
     """Returns the milliseconds of parts of an update, each compiled alone: the least of 30 calls."""
     run = prepare_run(make_settings(name, 2.0, 1), data)
-    network, proposal, state = run.program.network, run.inputs.proposal, run.init_state()
+    network, proposal, state = run.program.network, run.inputs.extras, run.init_state()
     words = run.words(0, 0, run.program.batch_size)
-    positions_B = words.positions[: run.program.batch_size]
-    contexts, targets = dataset.windows(words.tokens_L, positions_B, network.body.num_context)
+    positions_Bx1 = words.positions[: run.program.batch_size, None]
+    batch = dataset.make_batch(words.tokens_L, positions_Bx1, network.body.lookback, proposal)
+    contexts = batch.ids_SxL
     key, tables = jax.random.key(1), network.output_tables
 
     def least(function: Callable[..., Any], *arguments: Any) -> float:
@@ -259,10 +261,10 @@ def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
             times.append(time.perf_counter() - started)
         return 1e3 * min(times)
 
-    draw = jax.jit(lambda key: sparse_rows.Rows(contexts, *network.output.rows(contexts, targets, proposal, key)))
+    draw = jax.jit(lambda key: sparse_rows.Rows(contexts, *network.output.rows(batch, key)))
     rows = draw(key)
     gather = jax.jit(lambda params: sparse_rows.gather_rows(params, rows, tables))
-    gradient = jax.jit(lambda state: step.compute_gradients(run.program, state, contexts, targets, run.inputs).grads)
+    gradient = jax.jit(lambda state: step.compute_gradients(run.program, state, batch, run.inputs).grads)
     grads = gradient(state)
     scatter = jax.jit(
         lambda params: jax.lax.fori_loop(

@@ -86,7 +86,7 @@ def usage(model: NeuralLanguageModel, data: Dataset) -> dict[str, float]:
     `largest` is the mean over the text of the larger of the two pi, 0.5 to 1. `both` is the share of the
     vocabulary's words for which each sense has the larger pi in a tenth of the occurrences or more.
     """
-    N = model.network.body.num_context
+    N = model.network.body.reach
     test_positions = jnp.arange(data.test.start, data.test.stop, dtype=jnp.int32)
     largest = choose(model, np.asarray(dataset.windows(data.tokens_T, test_positions, N)[0])).max(axis=1).mean()
     windows = training_windows(data, np.arange(data.train.start, data.train.stop))

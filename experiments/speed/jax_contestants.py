@@ -17,6 +17,7 @@ from experiments.speed.problem import Problem, Turn
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset
+from nplm_jax.models.body import by_example
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.training import step
@@ -50,7 +51,7 @@ def ours_pallas(problem: Problem, precision: str) -> Turn:
     network = Network.make(problem.settings, problem.vocabulary_size)
 
     def nll(params: Params, contexts_BxN: jax.Array, targets_B: jax.Array, key: jax.Array) -> jax.Array:
-        features, _ = network.features(params, contexts_BxN, key=key)
+        features = by_example(network.features(params, contexts_BxN, key=key).features)
         terms = tuple((params[name], inputs) for name, inputs in features.items())
         return pallas_loss.nll_per_word(terms, params['b_V'], targets_B, precision)
 

@@ -1,13 +1,13 @@
-"""Corpora as token ids, their context windows, and the order in which training visits the positions.
+"""Corpora as token ids, batches of them, and the order in which training visits the positions.
 
-Dims: T words of a stream, B batch, N context words (the paper's n-1), S streams, V vocabulary.
+Dims: S streams, L tokens of each that are read, T targets of each; T also words of a text; V vocabulary.
 """
 
 import dataclasses
 import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -119,22 +119,47 @@ def measure(tokenizer: Tokenizer, types: Sequence[str], texts: Iterable[np.ndarr
     return sizes
 
 
-def windows(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:
-    """Gathers the words before each position and the word at it. Pure; runs inside jit.
+class Batch(NamedTuple):
+    """What an update reads; passed whole from the words to the loss.
+
+    Attributes:
+        ids_SxL: L = `lookback` + T tokens of each stream in reading order, int32.
+        targets_SxT: The tokens that follow the last T of them, int32.
+        extras: The arrays that the output layer asks for besides (`OutputLayer.make_extras`), such as a distribution to
+            sample from or the parameters of a teacher; every device has them in full.
+    """
+
+    ids_SxL: jax.Array
+    targets_SxT: jax.Array
+    extras: Any = None
+
+    @property
+    def targets_B(self) -> jax.Array:
+        """The targets of the B = S * T examples, stream by stream."""
+        return self.targets_SxT.reshape(-1)
+
+
+def make_batch(tokens_T: jax.Array | np.ndarray, positions_SxT: jax.Array, lookback: int, extras: Any = None) -> Batch:
+    """Gathers the words at some positions, and the words before them. Pure; runs inside jit.
 
     Args:
-        tokens_T: The ids of the stream, int32.
-        positions_B: Positions in the stream, int32.
-        num_context: N, the number of words before each position.
-
-    Returns:
-        contexts_BxN in reading order, the most recent word last, with the rare-word id before the start of the
-        stream, and targets_B; both int32.
+        tokens_T: The ids of the corpus, int32.
+        positions_SxT: The positions of the targets, int32. Those of a stream follow each other.
+        lookback: The number of words before the T words that precede the targets; the rare-word symbol stands before
+            the start of the corpus.
+        extras: See `Batch`.
     """
     tokens_T = jnp.asarray(tokens_T)
-    indices_BxN = positions_B[:, None] + jnp.arange(-num_context, 0, dtype=positions_B.dtype)[None, :]
-    contexts_BxN = jnp.where(indices_BxN >= 0, tokens_T[jnp.maximum(indices_BxN, 0)], RARE_ID)
-    return contexts_BxN, tokens_T[positions_B]
+    before_SxR = positions_SxT[:, :1] + jnp.arange(-lookback - 1, -1, dtype=positions_SxT.dtype)[None, :]
+    indices_SxL = jnp.concatenate([before_SxR, positions_SxT - 1], axis=1)
+    ids_SxL = jnp.where(indices_SxL >= 0, tokens_T[jnp.maximum(indices_SxL, 0)], RARE_ID)
+    return Batch(ids_SxL, tokens_T[positions_SxT], extras)
+
+
+def windows(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:
+    """Returns the words before each position in reading order, B x N, and the word at it: `make_batch` for T = 1."""
+    batch = make_batch(tokens_T, positions_B[:, None], num_context - 1)
+    return batch.ids_SxL, batch.targets_B
 
 
 def epoch_order(seed: int, epoch: int, train: Span) -> jax.Array:

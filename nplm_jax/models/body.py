@@ -1,18 +1,19 @@
 """Interface of network bodies: from embedded tokens to the features that the output layer multiplies.
 
-A body reads S streams of L tokens each, and returns the features after the last T tokens of each stream, from which
-the next tokens are predicted. Examples are numbered stream by stream, so that B = S * T. There are two kinds:
+A body reads S streams of L = `lookback` + T tokens each, and returns the features after the last T tokens of each
+stream, from which the next tokens are predicted. Examples are numbered stream by stream, so that B = S * T. What a body
+knows of older tokens is in the first `lookback` tokens, which the caller repeats, or in a state, which it hands on:
 
 | | a window | a body with a state |
 |---|---|---|
 | P(w) depends on | the last `reach` tokens, N of them | all tokens, or the last `reach` |
-| training | S = B streams in random order, L = N, T = 1 | S = B / `bptt_length` streams that go on, L = T |
-| scoring | the N tokens before each position are a stream, L = N | one stream, or as many as there are lines, L = T |
+| `lookback` | N - 1 | 0 |
+| training | B shuffled examples: S = B, T = 1 | streams of the corpus: S = B / `bptt_length`, T = `bptt_length` |
+| scoring | one stream, or as many as there are lines, of any T | the same |
 | before the first token of a text | N rare-word symbols | `start`, then one rare-word symbol |
 
-Boundaries of paragraphs and texts are tokens like any other: a state is carried over them, and a window spans them.
-The masks of dropout are B x D, one row for each token; S x D with `model.variational`, one row for each stream; and
-B x 1 for the words that `model.word_dropout` leaves out. No mask is on the path from state to state.
+Boundaries of paragraphs and texts are tokens like any other: a state is carried over them, and a window spans them,
+unless `corpus.context` is `line` (see `Network.line_end`).
 
 Dims: V vocabulary, M features per word (m), D width of an array of features, N context words.
 """
@@ -20,7 +21,7 @@ Dims: V vocabulary, M features per word (m), D width of an array of features, N 
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +36,21 @@ from nplm_jax.utils.checked_fields import key
 from nplm_jax.utils.nn import AxisName, Key
 
 State = Any  # a pytree of arrays with one row per stream; None for a body without state
-BURN_IN = 512  # tokens before a scored span that fill a state of unlimited reach
+
+
+class Output(NamedTuple):
+    """What a body computes.
+
+    Attributes:
+        features: The features after the last T tokens of each stream, S x T x D, by the name of the output matrix that
+            multiplies them.
+        state: The state of the streams after these tokens.
+        penalty: What is added to the mean NLL in training, nats per word.
+    """
+
+    features: Features
+    state: State = None
+    penalty: jax.Array | float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,8 +61,9 @@ class Body(Part, abc.ABC):
 
     Attributes:
         unigram_bias: Whether b begins with the log-frequencies of the training words.
-        has_state: Whether a stream is read part by part, each part from the state after the previous one.
-        bptt_length: Tokens per stream that an update predicts; None for one token per stream.
+        trains_on_streams: Whether training reads parallel streams of the corpus; otherwise shuffled examples.
+        bptt_length: T: tokens of each stream that an update predicts.
+        embedding_dropout: The probability with which an update zeroes the features of a word type.
         output_tables: Names of its parameters with one row per output word, besides the matrices of `widths`: its
             `scorer` gets the same rows of all of these. Every device has all other parameters in full.
         tables: Names of its parameters with one row for something else, such as a position: tables for the optimizer,
@@ -59,11 +75,12 @@ class Body(Part, abc.ABC):
     unigram_bias: bool = key(
         True, 'initialise b with the log-frequencies of the training words; the paper does not say'
     )
-    has_state: ClassVar[bool] = False
+    trains_on_streams: ClassVar[bool] = False
+    bptt_length: ClassVar[int] = 1
+    embedding_dropout: ClassVar[float] = 0.0
     output_tables: ClassVar[tuple[str, ...]] = ()
     tables: ClassVar[tuple[str, ...]] = ()
     rows_are_outputs: ClassVar[frozenset[str]] = frozenset()
-    bptt_length: ClassVar[int | None] = None
 
     @property
     @abc.abstractmethod
@@ -71,24 +88,15 @@ class Body(Part, abc.ABC):
         """Tokens before a target on which its prediction depends; None for all."""
 
     @property
-    def num_context(self) -> int:
-        """N: the tokens that `features` takes for one prediction while scoring."""
-        if self.has_state:
-            return 1
+    def lookback(self) -> int:
+        """The tokens before the last T that `features` takes in every call: N - 1 of a window."""
         assert self.reach is not None
-        return self.reach
+        return self.reach - 1
 
     @property
-    def training_context(self) -> int:
-        """The tokens before a target that `features` takes for one prediction in training."""
-        return self.num_context if self.bptt_length is None else 1
-
-    @property
-    def burn_in(self) -> int:
-        """Number of tokens read before a scored span to fill the state."""
-        if not self.has_state:
-            return 0
-        return BURN_IN if self.reach is None else self.reach
+    def training_lookback(self) -> int:
+        """The same in training, where it can be less."""
+        return self.lookback
 
     @property
     @abc.abstractmethod
@@ -119,39 +127,35 @@ class Body(Part, abc.ABC):
     @abc.abstractmethod
     def features(
         self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
-    ) -> tuple[Features, State]:
+    ) -> Output:
         """Computes the features that the output matrices multiply.
+
+        A body over streams that can begin anew within a stream takes `starts_SxL` too: whether a token is the first
+        of a line, before which the state is that of `start`. Without this argument it cannot be trained with
+        `corpus.context=line`.
 
         Args:
             params: The parameters; C_VxM is not read.
-            e_SxLxM: The features of the tokens of each stream, in reading order.
+            e_SxLxM: The features of the tokens of each stream, in reading order, L = `lookback` + T.
             state: The state of the streams before these tokens.
-            key: A random key for dropout; None switches it off.
+            key: A random key for the dropout of a training update; None while scoring, in float32 without dropout.
             axis: The named axis over which the streams are divided, if they are.
-
-        Returns:
-            The features after the last T tokens of each stream, S x T x D, by the name of their matrix; and the state
-            after these tokens.
         """
-
-    def penalty(self, features: Features) -> jax.Array | float:
-        """Returns a penalty on the features of a training batch, B x D, that is added to the mean NLL."""
-        return 0.0
 
     def num_streams(self, batch_size: int) -> int:
         """Returns S, the number of streams of a training batch."""
-        return batch_size // (self.bptt_length or 1)
+        return batch_size // self.bptt_length
 
     def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
         """Returns the positions in the corpus in the order in which an epoch trains on them, int32."""
-        if self.bptt_length is None:
+        if not self.trains_on_streams:
             return dataset.epoch_order(seed, epoch, train)
         size = dataset.stream_epoch_size(train, self.num_streams(batch_size), self.bptt_length)
         return jnp.asarray(self.positions_at(seed, epoch, train, batch_size, np.arange(size)), jnp.int32)
 
     def positions_at(self, seed: int, epoch: int, train: Span, batch_size: int, indices: np.ndarray) -> np.ndarray:
         """Returns some elements of the order in which an epoch trains on a corpus that is too long for one array."""
-        if self.bptt_length is None:
+        if not self.trains_on_streams:
             return dataset.shuffled_positions(seed, epoch, train, indices)
         return dataset.stream_positions(seed, epoch, train, self.num_streams(batch_size), self.bptt_length, indices)
 
@@ -159,3 +163,16 @@ class Body(Part, abc.ABC):
 def by_example(features: Features) -> Features:
     """Returns S x T x D features as those of B examples, stream by stream, B x D."""
     return {name: x_SxTxD.reshape(-1, x_SxTxD.shape[2]) for name, x_SxTxD in features.items()}
+
+
+def windows(e_SxLxM: jax.Array, num_words: int) -> jax.Array:
+    """Returns the features of the last words of each position, S x T x N x M, in reading order.
+
+    Args:
+        e_SxLxM: The features of the tokens of each stream.
+        num_words: N; T = L - N + 1.
+    """
+    T = e_SxLxM.shape[1] - num_words + 1
+    if T == 1:  # in training
+        return e_SxLxM[:, None]
+    return jnp.stack([e_SxLxM[:, i : T + i] for i in range(num_words)], axis=2)

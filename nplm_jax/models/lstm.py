@@ -7,6 +7,7 @@ i, f, g, o.
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,9 @@ GATES = 'ifgo'
 Carry = tuple[jax.Array, jax.Array]  # c and h, S x K
 
 
-def read(cell: Params, carry: Carry, x_TxSxD: jax.Array, precision: Precision) -> tuple[Carry, jax.Array]:
+def read(
+    cell: Params, carry: Carry, x_TxSxD: jax.Array, precision: Precision, keep_TxSx1: jax.Array | None = None
+) -> tuple[Carry, jax.Array]:
     """Reads T words of each stream.
 
     Args:
@@ -26,15 +29,20 @@ def read(cell: Params, carry: Carry, x_TxSxD: jax.Array, precision: Precision) -
         carry: c and h before the first word.
         x_TxSxD: The inputs.
         precision: Of the factors of products; sums and the state are float32.
+        keep_TxSx1: What c and h before each word are multiplied by; None for 1.
 
     Returns:
         c and h after the last word, and h after each word, T x S x K, float32.
     """
-    T, S, D = x_TxSxD.shape
     W_DxG, W_KxG, b_G = join_gates(cell)
-    z_TxSxG = (matmul(x_TxSxD.reshape(T * S, D), W_DxG, precision) + b_G[None, :]).reshape(T, S, -1)
-    h_TxSxK, carry = _scan(z_TxSxG, W_KxG, carry, precision)
+    z_TxSxG = matmul(x_TxSxD, W_DxG, precision) + b_G[None, None, :]
+    h_TxSxK, carry = _scan(z_TxSxG, W_KxG, carry, keep_TxSx1, precision)
     return carry, h_TxSxK
+
+
+def scale(carry: Any, keep_Sx1: jax.Array | None) -> Any:
+    """Returns each array of a state times `keep_Sx1`; None for 1."""
+    return carry if keep_Sx1 is None else jax.tree.map(lambda x_SxK: x_SxK * keep_Sx1, carry)
 
 
 def join_gates(cell: Params) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -43,39 +51,42 @@ def join_gates(cell: Params) -> tuple[jax.Array, jax.Array, jax.Array]:
     return W_DxG, W_KxG, jnp.concatenate([cell[f'h{gate}']['bias'] for gate in GATES])
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _scan(z_TxSxG: jax.Array, W_KxG: jax.Array, carry: Carry, precision: Precision) -> tuple[jax.Array, Carry]:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _scan(
+    z_TxSxG: jax.Array, W_KxG: jax.Array, carry: Carry, keep_TxSx1: jax.Array | None, precision: Precision
+) -> tuple[jax.Array, Carry]:
     """Returns h after each word, and the last c and h. `z_TxSxG` is the input term of the gates, with their bias."""
-    return _forward(z_TxSxG, W_KxG, carry, precision)[0]
+    return _forward(z_TxSxG, W_KxG, carry, keep_TxSx1, precision)[0]
 
 
 def _forward(
-    z_TxSxG: jax.Array, W_KxG: jax.Array, carry: Carry, precision: Precision
-) -> tuple[tuple[jax.Array, Carry], tuple[jax.Array, ...]]:
+    z_TxSxG: jax.Array, W_KxG: jax.Array, carry: Carry, keep_TxSx1: jax.Array | None, precision: Precision
+) -> tuple[tuple[jax.Array, Carry], tuple[Any, ...]]:
     W_KxG = W_KxG.astype(precision)
 
-    def step(carry: Carry, z_SxG: jax.Array) -> tuple[Carry, tuple[jax.Array, ...]]:
-        c_SxK, h_SxK = carry
+    def step(carry: Carry, word: tuple[jax.Array, jax.Array | None]) -> tuple[Carry, tuple[jax.Array, ...]]:
+        z_SxG, keep_Sx1 = word
+        c_SxK, h_SxK = scale(carry, keep_Sx1)
         i, f, g, o = jnp.split(z_SxG + product(h_SxK, W_KxG), 4, axis=1)
         i, f, g, o = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
         c_SxK = f * c_SxK + i * g
         h_SxK = o * jnp.tanh(c_SxK)
         return (c_SxK, h_SxK), (c_SxK, h_SxK, jnp.concatenate([i, f, g, o], axis=1))
 
-    end, (c_TxSxK, h_TxSxK, gates_TxSxG) = jax.lax.scan(step, carry, z_TxSxG)
-    return (h_TxSxK, end), (W_KxG, *carry, c_TxSxK, h_TxSxK, gates_TxSxG)
+    end, (c_TxSxK, h_TxSxK, gates_TxSxG) = jax.lax.scan(step, carry, (z_TxSxG, keep_TxSx1))
+    return (h_TxSxK, end), (W_KxG, *carry, c_TxSxK, h_TxSxK, gates_TxSxG, keep_TxSx1)
 
 
 def _backward(
-    precision: Precision, saved: tuple[jax.Array, ...], cotangents: tuple[jax.Array, Carry]
-) -> tuple[jax.Array, jax.Array, Carry]:
-    W_KxG, c0_SxK, h0_SxK, c_TxSxK, h_TxSxK, gates_TxSxG = saved
+    precision: Precision, saved: tuple[Any, ...], cotangents: tuple[jax.Array, Carry]
+) -> tuple[jax.Array, jax.Array, Carry, None]:
+    W_KxG, c0_SxK, h0_SxK, c_TxSxK, h_TxSxK, gates_TxSxG, keep_TxSx1 = saved
     dh_TxSxK, end = cotangents
     W_GxK = W_KxG.T
 
     def step(later: Carry, word: tuple[jax.Array, ...]) -> tuple[Carry, jax.Array]:
         dc_SxK, dh_SxK = later
-        from_output_SxK, before_SxK, c_SxK, gates_SxG = word
+        from_output_SxK, before_SxK, c_SxK, gates_SxG, keep_Sx1 = word
         i, f, g, o = jnp.split(gates_SxG, 4, axis=1)
         dh_SxK, tanh_c_SxK = dh_SxK + from_output_SxK, jnp.tanh(c_SxK)
         dc_SxK = dc_SxK + dh_SxK * o * (1 - tanh_c_SxK**2)
@@ -88,16 +99,17 @@ def _backward(
             ],
             axis=1,
         )
-        return (dc_SxK * f, product(dz_SxG, W_GxK)), dz_SxG
+        return scale((dc_SxK * f, product(dz_SxG, W_GxK)), keep_Sx1), dz_SxG
 
     c_before_TxSxK, h_before_TxSxK = (
-        jnp.concatenate([first[None], values[:-1]]) for first, values in ((c0_SxK, c_TxSxK), (h0_SxK, h_TxSxK))
+        scale(jnp.concatenate([first[None], values[:-1]]), keep_TxSx1)
+        for first, values in ((c0_SxK, c_TxSxK), (h0_SxK, h_TxSxK))
     )
-    words = dh_TxSxK, c_before_TxSxK, c_TxSxK, gates_TxSxG
+    words = dh_TxSxK, c_before_TxSxK, c_TxSxK, gates_TxSxG, keep_TxSx1
     start, dz_TxSxG = jax.lax.scan(step, end, words, reverse=True)
     K, G = W_KxG.shape
     dW_KxG = matmul(h_before_TxSxK.reshape(-1, K).T, dz_TxSxG.reshape(-1, G), precision)
-    return dz_TxSxG, dW_KxG, start
+    return dz_TxSxG, dW_KxG, start, None
 
 
 _scan.defvjp(_forward, _backward)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.models.lstm import Carry, join_gates, product
+from nplm_jax.models.lstm import Carry, join_gates, product, scale
 from nplm_jax.models.recurrent import Lstm
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils.checked_fields import between, key
@@ -45,7 +45,14 @@ class Mogrifier(Lstm):
             cell[name] = uniform(jax.random.fold_in(key, i), shape, shape[0] ** -0.5)
         return cell
 
-    def read(self, cell: Params, carry: Carry, e_TxSxD: jax.Array, precision: Precision) -> tuple[Carry, jax.Array]:
+    def read(
+        self,
+        cell: Params,
+        carry: Carry,
+        e_TxSxD: jax.Array,
+        precision: Precision,
+        keep_TxSx1: jax.Array | None = None,
+    ) -> tuple[Carry, jax.Array]:
         """See `Recurrent.read`."""
         weights = {name: cell[name] for name in self.round_names}
         W_DxG, W_KxG, b_G = join_gates(cell)
@@ -54,7 +61,7 @@ class Mogrifier(Lstm):
         zeros_TxSx1 = 0 * e_TxSxD[:, :, :1]
         offsets = {name: zeros_TxSx1 + jnp.zeros((1, 1, weight.shape[1])) for name, weight in weights.items()}
         offsets[GATES_WEIGHT] += b_G[None, None]
-        return _read(self.round_names, precision, weights, offsets, carry, e_TxSxD)
+        return _read(self.round_names, precision, weights, keep_TxSx1, offsets, carry, e_TxSxD)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -62,6 +69,7 @@ def _read(
     rounds: tuple[str, ...],
     precision: Precision,
     weights: Params,
+    keep_TxSx1: jax.Array | None,
     offsets: Params,
     carry: Carry,
     x_TxSxD: jax.Array,
@@ -75,6 +83,7 @@ def _read(
         rounds: Names of the rounds' weights, in their order.
         precision: Of the factors of products; sums and the state are float32.
         weights: The weights by name.
+        keep_TxSx1: See `Recurrent.read`.
         offsets: What is added to the product with each weight, T x S x its columns.
         carry: c and h before the first word.
         x_TxSxD: The inputs.
@@ -82,18 +91,24 @@ def _read(
     Returns:
         c and h after the last word, and h after each word, T x S x K, float32.
     """
-    return _scan(rounds, precision, weights, offsets, carry, x_TxSxD)[0]
+    return _scan(rounds, precision, weights, keep_TxSx1, offsets, carry, x_TxSxD)[0]
 
 
 def _scan(
-    rounds: tuple[str, ...], precision: Precision, weights: Params, offsets: Params, carry: Carry, x_TxSxD: jax.Array
+    rounds: tuple[str, ...],
+    precision: Precision,
+    weights: Params,
+    keep_TxSx1: jax.Array | None,
+    offsets: Params,
+    carry: Carry,
+    x_TxSxD: jax.Array,
 ) -> tuple[tuple[Carry, jax.Array], Params]:
     """Returns what `_read` returns, and the left factors of the products with each weight, T x S x its rows."""
     rounded = {name: (weight.astype(precision), weight.T.astype(precision)) for name, weight in weights.items()}
 
-    def step(carry: Carry, word: tuple[jax.Array, Params]) -> tuple[Carry, tuple[jax.Array, Params]]:
-        c_SxK, h_SxK = carry
-        x_SxD, offset = word
+    def step(carry: Carry, word: tuple[jax.Array, Params, Any]) -> tuple[Carry, tuple[jax.Array, Params]]:
+        x_SxD, offset, keep_Sx1 = word
+        c_SxK, h_SxK = scale(carry, keep_Sx1)
         factors = {}
         for name in rounds:
             if name.startswith('Q'):
@@ -108,14 +123,15 @@ def _scan(
         h_SxK = jax.nn.sigmoid(o) * jnp.tanh(c_SxK)
         return (c_SxK, h_SxK), (h_SxK, factors)
 
-    end, (h_TxSxK, factors) = jax.lax.scan(step, carry, (x_TxSxD, offsets))
+    end, (h_TxSxK, factors) = jax.lax.scan(step, carry, (x_TxSxD, offsets, keep_TxSx1))
     return (end, h_TxSxK), factors
 
 
 def _forward(
-    rounds: tuple[str, ...], precision: Precision, weights: Params, *inputs: Any
+    rounds: tuple[str, ...], precision: Precision, weights: Params, keep_TxSx1: jax.Array | None, *inputs: Any
 ) -> tuple[tuple[Carry, jax.Array], Any]:
-    result, pullback, factors = jax.vjp(functools.partial(_scan, rounds, precision, weights), *inputs, has_aux=True)
+    scan = functools.partial(_scan, rounds, precision, weights, keep_TxSx1)
+    result, pullback, factors = jax.vjp(scan, *inputs, has_aux=True)
     return result, (pullback, factors)
 
 
@@ -123,7 +139,7 @@ def _backward(rounds: tuple[str, ...], precision: Precision, saved: Any, cotange
     pullback, factors = saved
     d_offsets, d_carry, d_x_TxSxD = pullback(cotangents)
     d_weights = {name: matmul(_rows(left).T, _rows(d_offsets[name]), precision) for name, left in factors.items()}
-    return d_weights, d_offsets, d_carry, d_x_TxSxD
+    return d_weights, None, d_offsets, d_carry, d_x_TxSxD
 
 
 _read.defvjp(_forward, _backward)

@@ -1,11 +1,12 @@
 """A network: a body and an output layer over V words, as pure functions of a dictionary of parameters.
 
 Dims: V vocabulary, S streams, L tokens of each that are read, T of them after which there are predictions, B = S * T
-examples, stream by stream.
+examples, stream by stream, R = L - T tokens before these (`Body.lookback`).
 """
 
 import dataclasses
-from typing import Any, Self, cast
+import inspect
+from typing import Any, NamedTuple, Self, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +14,31 @@ import numpy as np
 
 from nplm_jax import config, parts
 from nplm_jax.config import Settings
-from nplm_jax.data.vocabulary import Vocabulary, numbered
+from nplm_jax.data.dataset import Batch
+from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
+from nplm_jax.data.vocabulary import RARE_ID, Vocabulary, numbered
 from nplm_jax.distributed.sharding import NO_AXES, PADDING_BIAS, MeshAxes
-from nplm_jax.models.body import Body, State, by_example
+from nplm_jax.models.body import Body, Output, State, by_example
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, OutputLayer, Params
 from nplm_jax.outputs.softmax import LINEAR
 from nplm_jax.utils import nn
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.nn import AxisName, Key
+
+_EMBEDDING_DROPOUT = 1000  # folded into the key of an update
+
+
+class Tokens(NamedTuple):
+    """What a body reads.
+
+    Attributes:
+        ids_SxL: Token ids, int32. Between lines that are read by themselves stands the rare-word symbol, which is in
+            all places of a window before its line too.
+        starts_SxL: Whether the state begins anew before a token; None where it never does.
+    """
+
+    ids_SxL: jax.Array
+    starts_SxL: jax.Array | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,11 +49,15 @@ class Network:
         body: Maps context words to features.
         output: Maps features to P(w) and the training loss.
         vocabulary_size: V.
+        line_end: The id of the token that ends a line, for a network that reads each line by itself
+            (`corpus.context=line`): a window then has rare-word symbols in the places before its line, and a state
+            begins anew. None for a network that reads the text as one stream.
     """
 
     body: Body
     output: OutputLayer
     vocabulary_size: int
+    line_end: int | None = None
 
     @classmethod
     def make(cls, settings: Settings, vocabulary: Vocabulary | int) -> Self:
@@ -53,7 +75,13 @@ class Network:
         output = parts.make('output.kind', settings).over(words)
         if body.scorer is not LINEAR:
             output = dataclasses.replace(cast(Any, output), scorer=body.scorer)
-        return cls(body, output, len(words))
+        line_end = None
+        if settings.corpus.context == 'line':
+            takes_starts = not body.trains_on_streams or 'starts_SxL' in inspect.signature(body.features).parameters
+            allowed = f'must be stream for model.family={settings.model.family}'
+            require(takes_starts, 'corpus.context', 'line', allowed)
+            line_end = words.ids.get(PARAGRAPH_BOUNDARY)
+        return cls(body, output, len(words), line_end)
 
     @property
     def output_tables(self) -> tuple[str, ...]:
@@ -120,41 +148,58 @@ class Network:
 
     def features(
         self, params: Params, ids_SxL: jax.Array, state: State = None, key: Key = None, axis: AxisName = None
-    ) -> tuple[Features, State]:
-        """Computes the features that the output layer multiplies, B x D. See `Body.features`.
+    ) -> Output:
+        """Computes the features that the output layer multiplies. See `Body.features`.
 
         Args:
             params: The parameters.
             ids_SxL: Token ids of each stream in reading order, int32.
             state: The state of the streams before these tokens; None for that of `Body.start`.
-            key: A random key for dropout; None switches it off.
+            key: A random key for the dropout of a training update; None while scoring.
             axis: The named axis over which the streams are divided, if they are.
         """
-        self.check_contexts(ids_SxL)
+        R = self.body.lookback if key is None else self.body.training_lookback
+        tokens = self.tokens(ids_SxL, R)
         state = self.body.start(len(ids_SxL)) if state is None else state
-        features, state = self.body.features(params, params[EMBEDDING][ids_SxL], state, key, axis)
-        return by_example(features), state
+        if self.line_end is not None and 0 < R < ids_SxL.shape[1] - 1:  # each window by itself: its words differ
+            indices_TxR = jnp.arange(ids_SxL.shape[1] - R)[:, None] + jnp.arange(R + 1)[None, :]
+            output = self.features(params, ids_SxL[:, indices_TxR].reshape(-1, R + 1), None, key, axis)
+            return Output({name: x.reshape(len(ids_SxL), -1, x.shape[2]) for name, x in output.features.items()}, state)
+        return self.run_body(params, params[EMBEDDING][tokens.ids_SxL], tokens, state, key, axis)
 
-    def check_contexts(self, ids_SxL: jax.Array, targets_B: jax.Array | None = None) -> None:
-        """Raises BadInput unless `Body.features` takes so many tokens: others could silently give wrong numbers."""
-        shape, N = np.shape(ids_SxL), self.body.num_context
-        is_window = not self.body.has_state and self.body.bptt_length is None
-        takes = f'batch x {N}' if is_window else 'streams x tokens'
-        ok = len(shape) == 2 and shape[1] == N if is_window else len(shape) == 2
-        if ok and targets_B is not None:
-            ok = len(targets_B) == (shape[0] if is_window else np.size(ids_SxL))
-            takes = f'{takes} for {len(targets_B)} targets'
-        if not ok:
-            raise BadInput(f'contexts of shape {shape}: must be {takes}, in reading order, the most recent word last')
+    def tokens(self, ids_SxL: jax.Array, lookback: int) -> Tokens:
+        """Returns what the body reads: the tokens as they are, or lines by themselves (`line_end`).
+
+        Args:
+            ids_SxL: Token ids of each stream, int32. Those of a window with a lookback are for one prediction.
+            lookback: R.
+
+        Raises:
+            BadInput: They are too few, or not a matrix: they could silently give wrong numbers.
+        """
+        shape = np.shape(ids_SxL)
+        if len(shape) != 2 or shape[1] <= lookback:
+            allowed = f'must be streams x {lookback + 1} or more, in reading order, the most recent word last'
+            raise BadInput(f'contexts of shape {shape}: {allowed}')
+        if self.line_end is None:
+            return Tokens(ids_SxL)
+        is_end_SxL = ids_SxL == self.line_end
+        if self.body.trains_on_streams and not lookback:
+            return Tokens(jnp.where(is_end_SxL, RARE_ID, ids_SxL), is_end_SxL)
+        is_before_SxL = jax.lax.cummax(is_end_SxL.astype(jnp.int32), axis=1, reverse=True) > 0
+        return Tokens(jnp.where(is_before_SxL, RARE_ID, ids_SxL))
+
+    def run_body(
+        self, params: Params, e_SxLxM: jax.Array, tokens: Tokens, state: State, key: Key, axis: AxisName
+    ) -> Output:
+        """Returns `Body.features` of the tokens, whose features are `e_SxLxM`."""
+        drop_key = nn.fold_in(key, _EMBEDDING_DROPOUT)
+        e_SxLxM = nn.embedding_dropout(drop_key, tokens.ids_SxL, e_SxLxM, self.body.embedding_dropout)
+        starts = {} if tokens.starts_SxL is None else {'starts_SxL': tokens.starts_SxL}
+        return self.body.features(params, e_SxLxM, state, key, axis, **starts)
 
     def loss(
-        self,
-        params: Params,
-        ids_SxL: jax.Array,
-        targets_B: jax.Array,
-        state: State = None,
-        key: Key = None,
-        axes: MeshAxes = NO_AXES,
+        self, params: Params, batch: Batch, state: State = None, key: Key = None, axes: MeshAxes = NO_AXES
     ) -> tuple[jax.Array, State]:
         """Returns the mean NLL of this device's examples, nats per word, and the state after them.
 
@@ -162,19 +207,26 @@ class Network:
 
         Args:
             params: The parameters.
-            ids_SxL: Token ids of each stream in reading order, int32.
-            targets_B: The tokens that follow, stream by stream, int32.
+            batch: The examples.
             state: The state of the streams before these tokens; None for that of `Body.start`.
-            key: A random key for dropout; None switches it off.
+            key: A random key for the dropout of a training update; None for no dropout.
             axes: The named axes over which the streams and the words are divided.
         """
-        self.check_contexts(ids_SxL, targets_B)
-        features, state = self.features(params, ids_SxL, state, key, axes.data)
+        output = self.features(params, batch.ids_SxL, state, key, axes.data)
+        features = by_example(output.features)
+        self.check_targets(features, batch)
         if axes.model and EMBEDDING in features:
             params = params | {EMBEDDING: _local_rows(params[EMBEDDING], len(params[BIAS]), axes.model)}
-        nll = self.output.loss(params, features, targets_B, axes.model)
-        penalty = self.body.penalty(features)
-        return nll + (penalty - jax.lax.stop_gradient(penalty)), state  # the value is the NLL's
+        nll = self.output.loss(params, features, batch, axes.model)
+        return nll + (output.penalty - jax.lax.stop_gradient(output.penalty)), output.state  # the value is the NLL's
+
+    def check_targets(self, features: Features, batch: Batch) -> None:
+        """Raises BadInput unless there is one target for each example: others could silently give wrong numbers."""
+        B, shape = len(next(iter(features.values()))), np.shape(batch.targets_SxT)
+        allowed = (
+            f'must be {B} for contexts of shape {np.shape(batch.ids_SxL)}, one for each position after the lookback'
+        )
+        require(len(shape) == 2 and np.size(batch.targets_SxT) == B, 'targets of shape', shape, allowed)
 
 
 def resolve_precisions(settings: Settings) -> Settings:

@@ -1,8 +1,8 @@
 """A trained network as a language model.
 
 One function, `read`, reads all inputs: the words of a corpus in blocks, lines side by side, contexts, and single words
-while decoding. Dims: V vocabulary, N context words, S streams, L words of each that are read, R = N - 1 words
-before them, B = S * L examples, K blocks, T words of a span or a line, G groups of words.
+while decoding. Dims: V vocabulary, S streams, L words of each that are read, R words before them
+(`Body.lookback`), B = S * L examples, K blocks, T words of a span or a line, G groups of words.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +14,8 @@ import numpy as np
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE_ID
-from nplm_jax.models.body import State, by_example
-from nplm_jax.models.language_model import LanguageModel, check_contexts, last_words
+from nplm_jax.models.body import Body, State, by_example
+from nplm_jax.models.language_model import LanguageModel, check_contexts
 from nplm_jax.models.network import Network
 from nplm_jax.models.ngram.counts import with_history
 from nplm_jax.outputs.output_layer import Features, Params
@@ -23,6 +23,7 @@ from nplm_jax.outputs.output_layer import Features, Params
 SCORING_BATCH = 256  # words scored at once: a V x B block of scores that stays in the processor's cache
 LENGTH_MULTIPLE = 16  # words of a line or a context that are read at once: few programs compile
 MIN_LINES, MAX_LINES = 64, 1024  # lines read in parallel
+_BURN_IN = 512  # words before a scored span that fill a state of unlimited reach
 _NO_WORD = -1  # after the end of a line
 
 
@@ -30,8 +31,7 @@ class ReadState(NamedTuple):
     """What a network keeps of the words that it has read.
 
     Attributes:
-        recent_SxR: The last words of each stream, with which the windows of the next words begin; none for a body
-            with a state.
+        recent_SxR: The last words of each stream, with which the windows of the next words begin.
         body: The state of the body.
     """
 
@@ -61,7 +61,7 @@ class NeuralLanguageModel(LanguageModel):
         self.n = None if network.body.reach is None else network.body.reach + 1
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score_span`. A body with a state reads `burn_in` words before the span first."""
+        """See `LanguageModel.score_span`. Reads `burn_in` words before the span first."""
         return self._read_span(tokens_T, span, None)
 
     def group_probabilities(self, tokens_T: np.ndarray, span: Span, groups_V: np.ndarray) -> np.ndarray:
@@ -78,7 +78,7 @@ class NeuralLanguageModel(LanguageModel):
         return self._read_span(tokens_T, span, jax.nn.one_hot(groups_V, int(np.max(groups_V)) + 1))
 
     def _read_span(self, tokens_T: np.ndarray, span: Span, one_hot_VxG: jax.Array | None) -> np.ndarray:
-        start = max(0, span.start - self.network.body.burn_in)
+        start = max(0, span.start - burn_in(self.network.body))
         blocks = stream_blocks(self.network, tokens_T, Span(start, span.stop), SCORING_BATCH)
         found = np.asarray(_read_stream(self.network, self.params, *blocks, one_hot_VxG))
         return found.reshape(-1, *found.shape[2:])[span.start - start : span.stop - start]
@@ -135,14 +135,12 @@ class NeuralLanguageModel(LanguageModel):
     def prefill(self, ids_SxL: np.ndarray) -> DecodingState:
         """See `LanguageModel.prefill`. A rare-word symbol precedes the words; a window has one in each free place."""
         ids_SxL, body = check_contexts(ids_SxL), self.network.body
-        if not body.has_state:
-            window_SxN = last_words(ids_SxL, self.n)
-            before = ReadState(window_SxN[:, :-1], body.start(len(ids_SxL)))
-            return _advance(self.network, self.params, before, window_SxN[:, -1:])
-        ids_SxL = np.pad(ids_SxL, ((0, 0), (1, 0)), constant_values=RARE_ID)
+        ids_SxL = np.pad(ids_SxL, ((0, 0), (body.lookback + 1, 0)), constant_values=RARE_ID)
         if body.reach is not None:
-            ids_SxL = ids_SxL[:, max(0, ids_SxL.shape[1] - body.reach) :]
-        state, L = start_state(self.network, len(ids_SxL)), ids_SxL.shape[1]
+            ids_SxL = ids_SxL[:, -max(body.reach, body.lookback + 1) :]
+        state = ReadState(ids_SxL[:, : body.lookback], body.start(len(ids_SxL)))
+        ids_SxL = ids_SxL[:, body.lookback :]
+        L = ids_SxL.shape[1]
         sizes = [LENGTH_MULTIPLE] * (L // LENGTH_MULTIPLE) + [1] * (L % LENGTH_MULTIPLE)
         for part_SxL in np.split(ids_SxL, np.cumsum(sizes)[:-1], axis=1):
             found = _advance(self.network, self.params, state, part_SxL)
@@ -194,9 +192,14 @@ def first_rows(lines_BxT: np.ndarray) -> np.ndarray:
     return np.maximum.accumulate(np.where(differs_BxT, rows_Bx1, 0), axis=0)
 
 
+def burn_in(body: Body) -> int:
+    """Returns the number of words that are read before a scored span, so that the state knows the words before it."""
+    return _BURN_IN if body.reach is None else body.reach - body.lookback - 1
+
+
 def start_state(network: Network, num_streams: int) -> ReadState:
     """Returns the state before the first word of each stream."""
-    recent_SxR = np.full((num_streams, network.body.num_context - 1), RARE_ID, np.int32)
+    recent_SxR = np.full((num_streams, network.body.lookback), RARE_ID, np.int32)
     return ReadState(recent_SxR, network.body.start(num_streams))
 
 
@@ -215,24 +218,18 @@ def stream_blocks(
         What `read` takes before the first block; the words to read, K x B; and the words that follow each, K x B. The
         last block is filled up with rare-word symbols.
     """
-    N = network.body.num_context
-    words_L = with_history(tokens_T, span, N).astype(np.int32)
+    R = network.body.lookback
+    words_L = with_history(tokens_T, span, R + 1).astype(np.int32)
     words_L = np.pad(words_L, (0, -len(span) % size), constant_values=RARE_ID)
-    state = ReadState(words_L[None, : N - 1], network.body.start(1))
-    return state, words_L[N - 1 : -1].reshape(-1, size), words_L[N:].reshape(-1, size)
+    state = ReadState(words_L[None, :R], network.body.start(1))
+    return state, words_L[R:-1].reshape(-1, size), words_L[R + 1 :].reshape(-1, size)
 
 
 def read(network: Network, params: Params, state: ReadState, ids_SxL: jax.Array) -> tuple[Features, ReadState]:
     """Returns the features after each of the next words of each stream, S x L x D, and what to go on with."""
-    (S, L), N = ids_SxL.shape, network.body.num_context
-    if network.body.has_state:
-        features, body_state = network.features(params, ids_SxL, state.body)
-        return {name: x_BxD.reshape(S, L, -1) for name, x_BxD in features.items()}, state._replace(body=body_state)
     words = jnp.concatenate([state.recent_SxR, ids_SxL], axis=1)
-    windows_SxLxN = words[:, jnp.arange(L)[:, None] + jnp.arange(N)[None, :]]
-    features, _ = network.features(params, windows_SxLxN.reshape(S * L, N))
-    last = {name: x.reshape(S, L, -1, x.shape[1])[:, :, -1] for name, x in features.items()}
-    return last, state._replace(recent_SxR=words[:, L:])
+    output = network.features(params, words, state.body)
+    return output.features, ReadState(words[:, ids_SxL.shape[1] :], output.state)
 
 
 def jit_float32(function: Callable[..., Any], static_argnames: Sequence[str] = ('network',)) -> Any:

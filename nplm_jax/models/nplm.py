@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config import Settings
-from nplm_jax.models.body import Body, State
-from nplm_jax.outputs.output_layer import Features, Params
+from nplm_jax.models.body import Body, Output, State, windows
+from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils.checked_fields import Count, CountOrZero, Share, at_least, key
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.nn import AxisName, Key, dropout, uniform
+from nplm_jax.utils.nn import AxisName, Key, dropout, matmul, uniform
 
 
 def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
@@ -44,14 +44,15 @@ def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
     return y_BxV
 
 
-def concatenate(e_BxNxM: jax.Array) -> jax.Array:
-    """Returns x: the feature vectors of the context, the most recent word's first, B x P."""
-    return e_BxNxM[:, ::-1].reshape(len(e_BxNxM), -1)
+def concatenate(e_xNxM: jax.Array) -> jax.Array:
+    """Returns x: the feature vectors of each context, the most recent word's first, N * M = P of them."""
+    return e_xNxM[..., ::-1, :].reshape(*e_xNxM.shape[:-2], -1)
 
 
-def hidden(params: Params, x_BxP: jax.Array) -> jax.Array:
-    """Returns a = tanh(d + Hx), B x K."""
-    return jnp.tanh(params['d_K'][None, :] + x_BxP @ params['H_KxP'].T)
+def hidden(params: Params, x_xP: jax.Array) -> jax.Array:
+    """Returns a = tanh(d + Hx) of each x."""
+    Hx_xK = matmul(x_xP, params['H_KxP'].T)
+    return jnp.tanh(jnp.broadcast_to(params['d_K'], Hx_xK.shape) + Hx_xK)
 
 
 def num_parameters(n: int, m: int, h: int, direct: bool, vocabulary_size: int) -> int:
@@ -110,13 +111,13 @@ class Window(Body):
 
     def features(
         self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
-    ) -> tuple[Features, State]:
-        """See `Body.features`. L is N, and T is 1."""
+    ) -> Output:
+        """See `Body.features`."""
         key_x, key_a = (None, None) if key is None else jax.random.split(key)
-        x_SxP = dropout(key_x, concatenate(e_SxLxM), self.dropout, axis)
+        x_SxTxP = dropout(key_x, concatenate(windows(e_SxLxM, self.reach)), self.dropout, axis)
         features = {}
         if self.h:
-            features['U_VxK'] = dropout(key_a, hidden(params, x_SxP), self.dropout, axis)
+            features['U_VxK'] = dropout(key_a, hidden(params, x_SxTxP), self.dropout, axis)
         if self.direct:
-            features['W_VxP'] = x_SxP
-        return {name: x_SxD[:, None] for name, x_SxD in features.items()}, state
+            features['W_VxP'] = x_SxTxP
+        return Output(features)

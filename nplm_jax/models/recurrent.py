@@ -23,9 +23,9 @@ import jax.numpy as jnp
 
 from nplm_jax.config import Settings
 from nplm_jax.models import lstm
-from nplm_jax.models.body import State
+from nplm_jax.models.body import Output, State
 from nplm_jax.models.stream_body import StreamBody
-from nplm_jax.outputs.output_layer import EMBEDDING, Features, Params
+from nplm_jax.outputs.output_layer import EMBEDDING, Params
 from nplm_jax.utils.checked_fields import NonNegative, Share, key
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
@@ -50,7 +50,7 @@ class Recurrent(StreamBody):
     )
     slowness_penalty: NonNegative = key(
         0.0,
-        "coefficient of the mean square of the change of the last layer's output from word to word",
+        "coefficient of the mean square of the change of the last layer's output from word to word, before dropout",
         'recurrent',
     )
     cell_class: ClassVar[Any]
@@ -103,7 +103,14 @@ class Recurrent(StreamBody):
         """Reads one word of each stream; see `read`. Returns the layer's next state, and h, S x K."""
         raise NotImplementedError
 
-    def read(self, cell: Params, state: State, e_TxSxD: jax.Array, precision: Precision) -> tuple[State, jax.Array]:
+    def read(
+        self,
+        cell: Params,
+        state: State,
+        e_TxSxD: jax.Array,
+        precision: Precision,
+        keep_TxSx1: jax.Array | None = None,
+    ) -> tuple[State, jax.Array]:
         """Reads T words of each stream.
 
         Args:
@@ -111,44 +118,55 @@ class Recurrent(StreamBody):
             state: Its state before these words.
             e_TxSxD: Its inputs.
             precision: Of the factors of products; sums and the state are float32.
+            keep_TxSx1: What the state before each word is multiplied by, 0 for the first word of a line; None for 1.
 
         Returns:
             The layer's next state, and h, T x S x K.
         """
-        return jax.lax.scan(functools.partial(self.advance, cell, precision=precision), state, e_TxSxD)
+
+        def step(state: State, word: tuple[jax.Array, jax.Array | None]) -> tuple[State, jax.Array]:
+            e_SxD, keep_Sx1 = word
+            return self.advance(cell, lstm.scale(state, keep_Sx1), e_SxD, precision)
+
+        return jax.lax.scan(step, state, (e_TxSxD, keep_TxSx1))
 
     def features(
-        self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
-    ) -> tuple[Features, State]:
+        self,
+        params: Params,
+        e_SxLxM: jax.Array,
+        state: State,
+        key: Key = None,
+        axis: AxisName = None,
+        starts_SxL: jax.Array | None = None,
+    ) -> Output:
         """See `Body.features`. The gradient stops at `state`."""
-        (S, T, M), precision = e_SxLxM.shape, 'float32' if key is None else self.precision
+        precision = 'float32' if key is None else self.precision
         key, key_h = (None, None) if key is None else jax.random.split(key)
-        drop = functools.partial(dropout, axis=axis, rows_per_mask=T if self.variational else 1)
-        x_BxD = e_SxLxM.reshape(S * T, M) * dropout(fold_in(key, 1), jnp.ones((S * T, 1)), self.word_dropout, axis)
-        x_BxD = drop(key, x_BxD, self.dropout)
+        input_rate, layer_rate, output_rate = self.dropout_rates
+        drop = functools.partial(dropout, axis=axis, broadcast_dims=self.mask_dims)
+        keep_TxSx1 = None if starts_SxL is None else 1.0 - starts_SxL.T[:, :, None]
+        x_SxTxD = drop(key, self.drop_words(fold_in(key, 1), e_SxLxM, axis), input_rate)
         states = []
         for i, (name, layer_state) in enumerate(zip(self.cells, jax.lax.stop_gradient(state))):
             cell = _drop_recurrent_weights(fold_in(key, 2 + i), params[name], self.weight_dropout)
-            x_TxSxD = x_BxD.reshape(S, T, -1).swapaxes(0, 1)
-            layer_state, h_TxSxK = self.read(cell, layer_state, x_TxSxD, precision)
+            layer_state, h_TxSxK = self.read(cell, layer_state, x_SxTxD.swapaxes(0, 1), precision, keep_TxSx1)
             states.append(layer_state)
-            x_BxD = h_TxSxK.swapaxes(0, 1).reshape(-1, self.h)
+            x_SxTxD = h_TxSxK.swapaxes(0, 1)
             if i < self.layers - 1:
-                x_BxD = drop(fold_in(key_h, 1 + i), x_BxD, self.dropout)
+                x_SxTxD = drop(fold_in(key_h, 1 + i), x_SxTxD, layer_rate)
         if self.is_projected:
-            x_BxD = matmul(x_BxD, params['P_KxM'], precision)
-        x_BxD = drop(key_h, x_BxD, self.dropout_before_output)
-        return dict.fromkeys(self.widths, x_BxD.reshape(S, T, -1)), tuple(states)
+            x_SxTxD = matmul(x_SxTxD, params['P_KxM'], precision)
+        dropped_SxTxD = drop(key_h, x_SxTxD, output_rate)
+        penalty = self.penalty(dropped_SxTxD, x_SxTxD)
+        return Output(dict.fromkeys(self.widths, dropped_SxTxD), tuple(states), penalty)
 
-    def penalty(self, features: Features) -> jax.Array | float:
-        """Returns the penalties of the last layer's output (Merity et al., section 4.4)."""
-        [h_BxK] = features.values()
+    def penalty(self, dropped_SxTxD: jax.Array, h_SxTxD: jax.Array) -> jax.Array | float:
+        """Returns the penalties of the last layer's output after and before dropout (Merity et al., section 4.4)."""
         penalty: jax.Array | float = 0.0
         if self.activation_penalty:
-            penalty += self.activation_penalty * jnp.mean(jnp.square(h_BxK))
+            penalty += self.activation_penalty * jnp.mean(jnp.square(dropped_SxTxD))
         if self.slowness_penalty:
-            h_SxTxK = h_BxK.reshape(-1, self.bptt_length, h_BxK.shape[1])
-            penalty += self.slowness_penalty * jnp.mean(jnp.square(h_SxTxK[:, 1:] - h_SxTxK[:, :-1]))
+            penalty += self.slowness_penalty * jnp.mean(jnp.square(h_SxTxD[:, 1:] - h_SxTxD[:, :-1]))
         return penalty
 
     def start(self, num_streams: int) -> State:
@@ -210,9 +228,16 @@ class Lstm(Recurrent):
         zeros_SxK = jnp.zeros((num_streams, self.h))
         return zeros_SxK, jnp.zeros_like(zeros_SxK)
 
-    def read(self, cell: Params, state: State, e_TxSxD: jax.Array, precision: Precision) -> tuple[State, jax.Array]:
+    def read(
+        self,
+        cell: Params,
+        state: State,
+        e_TxSxD: jax.Array,
+        precision: Precision,
+        keep_TxSx1: jax.Array | None = None,
+    ) -> tuple[State, jax.Array]:
         """See `Recurrent.read`."""
-        return lstm.read(cell, state, e_TxSxD, precision)
+        return lstm.read(cell, state, e_TxSxD, precision, keep_TxSx1)
 
 
 def _drop_recurrent_weights(key: Key, cell: Params, rate: float) -> Params:

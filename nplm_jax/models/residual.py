@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config import Settings
-from nplm_jax.models.body import State
+from nplm_jax.models.body import Output, State
 from nplm_jax.models.stream_body import StreamBody
-from nplm_jax.outputs.output_layer import EMBEDDING, Features, Params
+from nplm_jax.outputs.output_layer import EMBEDDING, Params
 from nplm_jax.utils.checked_fields import Count, between, key
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import AxisName, Key, dropout, fold_in, matmul, uniform
@@ -77,30 +77,27 @@ class Residual(StreamBody):
 
     def features(
         self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
-    ) -> tuple[Features, State]:
+    ) -> Output:
         """See `Body.features`. The gradient stops at the words of the state."""
-        (S, T, M), precision = e_SxLxM.shape, 'float32' if key is None else self.precision
+        T, precision = e_SxLxM.shape[1], 'float32' if key is None else self.precision
+        input_rate, layer_rate, output_rate = self.dropout_rates
         numbers = itertools.count(1)
 
-        def drop(values_BxD: jax.Array, rate: float) -> jax.Array:
-            rows_per_mask = T if self.variational else 1
-            return dropout(fold_in(key, next(numbers)), values_BxD, rate, axis, rows_per_mask)
+        def drop(values_SxTxD: jax.Array, rate: float) -> jax.Array:
+            return dropout(fold_in(key, next(numbers)), values_SxTxD, rate, axis, self.mask_dims)
 
-        e_BxM = e_SxLxM.reshape(S * T, M) * dropout(key, jnp.ones((S * T, 1)), self.word_dropout, axis)
-        e_SxTxM = drop(e_BxM, self.dropout).reshape(S, T, M)
+        e_SxTxM = drop(self.drop_words(key, e_SxLxM, axis), input_rate)
         e_SxLxM = jnp.concatenate([jax.lax.stop_gradient(state), e_SxTxM], axis=1)  # L = R + T
-        x_BxP = self.inputs(e_SxLxM).reshape(S * T, -1)
-        z_BxK = matmul(x_BxP, params['H_PxK'], precision) + params['d_K'][None, :]
+        z_SxTxK = matmul(self.inputs(e_SxLxM), params['H_PxK'], precision) + params['d_K'][None, None]
         for i in range(self.layers):
             layer = params['layers'][f'layer_{i}']
-            norm_BxK = jax.nn.standardize(z_BxK, axis=1) * layer['g_K'][None, :]
-            inside_BxF = jax.nn.relu(matmul(norm_BxK, layer['A_KxF'], precision) + layer['a_F'][None, :])
-            z_BxK = z_BxK + matmul(drop(inside_BxF, self.dropout), layer['B_FxK'], precision)
-        features = jax.nn.standardize(z_BxK, axis=1) * params['g_K'][None, :]
+            norm_SxTxK = jax.nn.standardize(z_SxTxK, axis=2) * layer['g_K'][None, None]
+            inside_SxTxF = jax.nn.relu(matmul(norm_SxTxK, layer['A_KxF'], precision) + layer['a_F'][None, None])
+            z_SxTxK = z_SxTxK + matmul(drop(inside_SxTxF, layer_rate), layer['B_FxK'], precision)
+        features = jax.nn.standardize(z_SxTxK, axis=2) * params['g_K'][None, None]
         if self.tied:
-            features = matmul(drop(features, self.dropout), params['P_KxM'], precision)
-        features_SxTxD = drop(features, self.dropout_before_output).reshape(S, T, -1)
-        return dict.fromkeys(self.widths, features_SxTxD), e_SxLxM[:, T:]
+            features = matmul(drop(features, layer_rate), params['P_KxM'], precision)
+        return Output(dict.fromkeys(self.widths, drop(features, output_rate)), e_SxLxM[:, T:])
 
     def inputs(self, e_SxLxM: jax.Array) -> jax.Array:
         """Returns x after each of the last T words of each stream, S x T x P; the first R words are the state's."""

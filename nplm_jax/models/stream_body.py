@@ -6,12 +6,15 @@ Dims: V vocabulary, M features per word (m), K hidden units (h).
 import dataclasses
 from typing import Annotated
 
+import jax
+import jax.numpy as jnp
+
 from nplm_jax.config import Settings
 from nplm_jax.models.body import Body
 from nplm_jax.outputs.output_layer import EMBEDDING
 from nplm_jax.utils.checked_fields import Count, Range, Share, key, shared
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import Precision
+from nplm_jax.utils.nn import AxisName, Key, Precision, dropout
 
 ShareOrDefault = Annotated[float, Range('must be -1 (as dropout), or at least 0 and below 1', 0, below=1, also=-1)]
 
@@ -29,16 +32,22 @@ class StreamBody(Body):
     dropout: float
     layers: Count = key(1, 'number of layers')
     tied: bool = key(False, 'use C as the output matrix U too')
+    input_dropout: ShareOrDefault = key(-1.0, 'dropout of the word features; -1: the value of model.dropout')
+    layer_dropout: ShareOrDefault = key(-1.0, 'dropout between and in the layers; -1: the value of model.dropout')
     output_dropout: ShareOrDefault = key(
         -1.0, 'dropout of the features that the output matrix multiplies; -1: the value of model.dropout'
     )
     word_dropout: Share = key(0.0, 'probability with which training zeroes all features of a word')
+    embedding_dropout: Share = key(  # type: ignore[misc]
+        0.0, 'probability with which an update zeroes all features of a word type, wherever it occurs'
+    )
     variational: bool = key(False, 'use one dropout mask for all words of a stream in an update')
     precision: Precision = key(
         'auto', 'of the matrix products before the output layer, in training; values as of output.precision'
     )
     bptt_length: int = shared('train.bptt_length')  # type: ignore[misc]
-    has_state = True
+    trains_on_streams = True
+    lookback = 0  # type: ignore[assignment]
 
     def check(self, settings: Settings) -> None:
         """See `Part.check`. Refuses a body without units, and a batch of unequal streams."""
@@ -48,9 +57,21 @@ class StreamBody(Body):
         require(batch_size % self.bptt_length == 0, 'train.batch_size', batch_size, allowed)
 
     @property
-    def dropout_before_output(self) -> float:
-        """Dropout rate of the features that the output matrix multiplies."""
-        return self.dropout if self.output_dropout < 0 else self.output_dropout
+    def dropout_rates(self) -> tuple[float, float, float]:
+        """Dropout rates of the word features, in the layers, and of the features that the output matrix multiplies."""
+        rates = self.input_dropout, self.layer_dropout, self.output_dropout
+        input_rate, layer_rate, output_rate = (self.dropout if rate < 0 else rate for rate in rates)
+        return input_rate, layer_rate, output_rate
+
+    def drop_words(self, key: Key, e_SxTxM: jax.Array, axis: AxisName) -> jax.Array:
+        """Returns the word features without those that `model.word_dropout` leaves out."""
+        S, T, _ = e_SxTxM.shape
+        return e_SxTxM * dropout(key, jnp.ones((S, T, 1)), self.word_dropout, axis)
+
+    @property
+    def mask_dims(self) -> tuple[int, ...]:
+        """The axes of S x T x D along which a dropout mask is repeated."""
+        return (1,) if self.variational else ()
 
     @property
     def widths(self) -> dict[str, int]:

@@ -2,7 +2,8 @@
 
 Evaluation reads each window by itself, so that P(w | context) depends on the n-1 words before and on nothing else.
 Training reads each stretch of `train.bptt_length` words once, from zeros, and predicts every word of it from the words
-of the stretch before it. Dims: S windows or stretches, L words of each, M features per word (m), N context words (n-1).
+of the stretch before it. Dims: S streams, L words of each, T targets of each, M features per word (m), N context words
+(n-1), B = S * T.
 
 References:
     Bai, Kolter and Koltun, Trellis networks for sequence modeling, 2019: an LSTM truncated to a window, section 4.1.
@@ -13,9 +14,9 @@ import dataclasses
 import jax
 
 from nplm_jax.config import Settings
-from nplm_jax.models.body import State
+from nplm_jax.models.body import Output, State, windows
 from nplm_jax.models.recurrent import Lstm
-from nplm_jax.outputs.output_layer import Features, Params
+from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import AxisName, Key
 
@@ -25,7 +26,7 @@ class WindowLstm(Lstm):
     """LSTM over the last n-1 words, which it reads from a state of zeros."""
 
     n: int
-    has_state = False
+    training_lookback = 0  # type: ignore[assignment]
 
     def check(self, settings: Settings) -> None:
         """See `Part.check`. Also refuses a window that is longer than what training reads at once."""
@@ -39,8 +40,25 @@ class WindowLstm(Lstm):
         """See `Body.reach`."""
         return self.n - 1
 
+    @property
+    def lookback(self) -> int:  # type: ignore[override]
+        """See `Body.lookback`."""
+        return self.reach - 1
+
     def features(
-        self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
-    ) -> tuple[Features, State]:
-        """See `Body.features`. T is L. `state` is that of `start`, and is returned as it is."""
-        return super().features(params, e_SxLxM, state, key, axis)[0], state
+        self,
+        params: Params,
+        e_SxLxM: jax.Array,
+        state: State,
+        key: Key = None,
+        axis: AxisName = None,
+        starts_SxL: jax.Array | None = None,
+    ) -> Output:
+        """See `Body.features`. `state` is that of `start`, and is returned as it is."""
+        if key is not None:
+            return super().features(params, e_SxLxM, state, key, axis, starts_SxL)._replace(state=state)
+        windows_SxTxNxM = windows(e_SxLxM, self.reach)
+        S, T = windows_SxTxNxM.shape[:2]
+        e_BxNxM = windows_SxTxNxM.reshape(S * T, *windows_SxTxNxM.shape[2:])
+        output = super().features(params, e_BxNxM, self.start(S * T))
+        return Output({name: x[:, -1].reshape(S, T, -1) for name, x in output.features.items()}, state)

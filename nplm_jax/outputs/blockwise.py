@@ -15,6 +15,8 @@ from jax import Array
 
 from nplm_jax.utils.nn import Precision
 
+_product = functools.partial(jax.lax.dot_general, preferred_element_type=jnp.float32)
+_ROWS_BY_COLUMNS, _ROWS_BY_ROWS = (((1,), (0,)), ((), ())), (((1,), (1,)), ((), ()))  # which axes are contracted
 LinearTerm = tuple[Array, Array]  # weights_VxD and the inputs_BxD that they multiply
 BIAS_TERMS = {'float32': 1, 'bfloat16': 3}  # rounded terms whose sum is b in float32's precision
 ROW_MULTIPLE = {'float32': 1, 'bfloat16': 8}  # products are fastest on a CPU when the rows are a multiple of this
@@ -126,7 +128,7 @@ def _block(weights_JxV: Array, axis: str | None, grad_weights_JxV: Array | None,
     """
     inputs_SxJ, inputs_JxS, targets_S = block
     precision, examples = weights_JxV.dtype, jnp.arange(len(targets_S))
-    y_SxV = _product(inputs_SxJ.astype(precision), weights_JxV, (1, 0))
+    y_SxV = _product(inputs_SxJ.astype(precision), weights_JxV, _ROWS_BY_COLUMNS)
     max_S = _reduce('max', axis, jnp.max(y_SxV, axis=1))
     E_SxV = jnp.exp(y_SxV - max_S[:, None]).astype(precision)
     normaliser_S = _reduce('sum', axis, jnp.sum(E_SxV, axis=1, dtype=jnp.float32))
@@ -134,8 +136,8 @@ def _block(weights_JxV: Array, axis: str | None, grad_weights_JxV: Array | None,
     nll_S = max_S + jnp.log(normaliser_S) - _reduce('sum', axis, targets_y_S)
     G_SxV = _replace_targets(E_SxV, examples, targets_S, jnp.exp(targets_y_S - max_S) - normaliser_S)
     scaled_inputs_JxS = inputs_JxS / normaliser_S[None, :]
-    block_grad_JxV = _product(scaled_inputs_JxS.astype(precision), G_SxV, (1, 0))
-    grad_inputs_JxS = _product(weights_JxV, G_SxV, (1, 1))
+    block_grad_JxV = _product(scaled_inputs_JxS.astype(precision), G_SxV, _ROWS_BY_COLUMNS)
+    grad_inputs_JxS = _product(weights_JxV, G_SxV, _ROWS_BY_ROWS)
     grad_weights_JxV = block_grad_JxV if grad_weights_JxV is None else grad_weights_JxV + block_grad_JxV
     return grad_weights_JxV, (nll_S, (grad_inputs_JxS / normaliser_S[None, :]).T)
 
@@ -161,9 +163,3 @@ def _local_rows(targets_B: Array, num_words: int, axis: str) -> Array:
     """Returns the targets as rows of this device's weights, `num_words` (no row) for words of other devices."""
     rows_B = targets_B - num_words * jax.lax.axis_index(axis)
     return jnp.where((rows_B >= 0) & (rows_B < num_words), rows_B, num_words)
-
-
-def _product(left: Array, right: Array, contract: tuple[int, int]) -> Array:
-    """Returns a float32 matrix product over one axis of each operand."""
-    axes = (((contract[0],), (contract[1],)), ((), ()))
-    return jax.lax.dot_general(left, right, axes, preferred_element_type=jnp.float32)

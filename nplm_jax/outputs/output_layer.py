@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nplm_jax.data.dataset import Batch
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.parts import Part
 from nplm_jax.utils import nn
@@ -83,8 +84,10 @@ class OutputLayer(Part, abc.ABC):
         matrices = {name: nn.uniform(keys[name], shape, shape[1] ** -0.5) for name, shape in shapes.items()}
         return {**matrices, BIAS: bias_V}
 
-    def make_proposal(self, train_T: np.ndarray, vocabulary_size: int) -> Any:
-        """Returns the distribution that training samples words from; None for a layer without sampling.
+    def make_extras(self, train_T: np.ndarray, vocabulary_size: int) -> Any:
+        """Returns the arrays besides the words that each update's loss reads (`Batch.extras`), None for none.
+
+        Such as the distribution that training samples words from, or the parameters of a teacher.
 
         Args:
             train_T: The training words in reading order, int32.
@@ -97,13 +100,13 @@ class OutputLayer(Part, abc.ABC):
         return None
 
     @abc.abstractmethod
-    def loss(self, params: Params, features: Features, targets_B: jax.Array, axis: str | None = None) -> jax.Array:
+    def loss(self, params: Params, features: Features, batch: Batch, axis: str | None = None) -> jax.Array:
         """Returns the mean NLL of the targets, a float32 scalar in nats per word, for training.
 
         Args:
             params: The parameters. Where `axis` is given, arrays with V rows hold this device's rows only.
-            features: The body's features of these examples.
-            targets_B: Word ids, int32.
+            features: The body's features of the batch's examples.
+            batch: This device's examples, and the extras.
             axis: The named mesh axis over which the V words are divided; None if one device holds all.
         """
 
@@ -137,43 +140,38 @@ class SparseOutputLayer(OutputLayer):
 
     uses_sparse_updates = True
 
-    def loss(self, params: Params, features: Features, targets_B: jax.Array, axis: str | None = None) -> jax.Array:
+    def loss(self, params: Params, features: Features, batch: Batch, axis: str | None = None) -> jax.Array:
         """Returns the exact mean NLL; training uses `sparse_loss` instead."""
-        return self.nll(params, features, targets_B).mean()
+        return self.nll(params, features, batch.targets_B).mean()
 
     @abc.abstractmethod
-    def rows(
-        self, contexts_BxN: jax.Array, targets_B: jax.Array, proposal: Any, key: jax.Array, state: Any = None
-    ) -> tuple[Any, ...]:
+    def rows(self, batch: Batch, key: jax.Array, state: Any = None) -> tuple[Any, ...]:
         """Returns the output rows that `sparse_loss` needs: B x L of the examples, S that all share; int32.
 
         A layer may return a third value, the `draws` of `Gathered`: a tree of arrays with one row per example.
 
         Args:
-            contexts_BxN: The words before the targets, the most recent one last, int32.
-            targets_B: Word ids, int32.
-            proposal: The result of `make_proposal`.
+            batch: The examples, and the extras.
             key: A random key.
             state: The layer's state.
         """
 
     @abc.abstractmethod
-    def sparse_loss(self, gathered: Gathered, features: Features, targets_B: jax.Array, proposal: Any) -> Losses:
+    def sparse_loss(self, gathered: Gathered, features: Features, batch: Batch) -> Losses:
         """Returns the loss and the mean NLL (exact or estimated).
 
         Args:
             gathered: The parameters in the rows that `rows` returned.
-            features: The body's features of these examples.
-            targets_B: Word ids, int32.
-            proposal: The result of `make_proposal`.
+            features: The body's features of the batch's examples.
+            batch: This device's examples, and the extras.
         """
 
-    def update_state(self, state: Any, proposal: Any, rows: Any, bias_grads_BxL: jax.Array) -> Any:
+    def update_state(self, state: Any, extras: Any, rows: Any, bias_grads_BxL: jax.Array) -> Any:
         """Returns the layer's state after an update; not called where it is None.
 
         Args:
             state: The state before the update.
-            proposal: The result of `make_proposal`.
+            extras: The result of `make_extras`.
             rows: The `training.sparse_rows.Rows` of the update.
             bias_grads_BxL: The gradient of the loss with respect to the rows of b that belong to each example. Where
                 the loss has an estimated normaliser, that of a sample is its normalised importance weight over B.
@@ -192,15 +190,13 @@ class ExactSparseLayer(SparseOutputLayer):
     def gathered_nll(self, shared: Params, per_example: Params, features: Features, targets_B: jax.Array) -> jax.Array:
         """Returns -log P(target) of each example, B, nats, from the rows of `rows_of`; see `Gathered`."""
 
-    def rows(
-        self, contexts_BxN: jax.Array, targets_B: jax.Array, proposal: Any, key: jax.Array, state: Any = None
-    ) -> tuple[jax.Array, jax.Array]:
+    def rows(self, batch: Batch, key: jax.Array, state: Any = None) -> tuple[jax.Array, jax.Array]:
         """See `SparseOutputLayer.rows`."""
-        return self.rows_of(targets_B)
+        return self.rows_of(batch.targets_B)
 
-    def sparse_loss(self, gathered: Gathered, features: Features, targets_B: jax.Array, proposal: Any) -> Losses:
+    def sparse_loss(self, gathered: Gathered, features: Features, batch: Batch) -> Losses:
         """See `SparseOutputLayer.sparse_loss`. The loss is the exact mean NLL."""
-        nll = jnp.mean(self.gathered_nll(gathered.shared, gathered.per_example, features, targets_B))
+        nll = jnp.mean(self.gathered_nll(gathered.shared, gathered.per_example, features, batch.targets_B))
         return nll, nll
 
     def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.data.dataset import unigram_log_probabilities
+from nplm_jax.data.dataset import Batch, unigram_log_probabilities
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
@@ -66,27 +66,19 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
         """See `OutputLayer.over`. Draws all words where the vocabulary has fewer than `output.samples`."""
         return dataclasses.replace(self, samples=min(self.samples, len(vocabulary)))
 
-    def make_proposal(self, train_T: np.ndarray, vocabulary_size: int) -> ProposalDistribution:
-        """See `OutputLayer.make_proposal`."""
+    def make_extras(self, train_T: np.ndarray, vocabulary_size: int) -> ProposalDistribution:
+        """See `OutputLayer.make_extras`."""
         unigram = self.proposal == 'unigram'
         log_q_V = unigram_log_probabilities(train_T, vocabulary_size) if unigram else log_uniform(vocabulary_size)
         return inclusion_distribution(log_q_V, self.samples)
 
-    def rows(
-        self,
-        contexts_BxN: jax.Array,
-        targets_B: jax.Array,
-        proposal: ProposalDistribution,
-        key: jax.Array,
-        state: Any = None,
-    ) -> tuple[jax.Array, jax.Array]:
+    def rows(self, batch: Batch, key: jax.Array, state: Any = None) -> tuple[jax.Array, jax.Array]:
         """Returns the target's row of each example, B x 1, and the S sampled words."""
-        return targets_B[:, None], draw(key, proposal, self.samples)
+        return batch.targets_B[:, None], draw(key, batch.extras, self.samples)
 
-    def sparse_loss(
-        self, gathered: Gathered, features: Features, targets_B: jax.Array, proposal: ProposalDistribution
-    ) -> Losses:
+    def sparse_loss(self, gathered: Gathered, features: Features, batch: Batch) -> Losses:
         """See `SparseOutputLayer.sparse_loss`. The mean NLL is the importance-sampling estimate."""
+        targets_B, proposal = batch.targets_B, batch.extras
         y_target_B = self.scorer.gathered_scores(gathered.shared, gathered.per_example, features)[:, 0]
         y_SxB = self.scorer.scores(gathered.shared, features, self.precision)
         corrected_logits_SxB = y_SxB - proposal.log_inclusion_prob_V[gathered.shared_S][:, None]

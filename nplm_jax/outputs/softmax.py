@@ -9,6 +9,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from nplm_jax.data.dataset import Batch
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy
 from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
 from nplm_jax.utils.checked_fields import Count, key
@@ -60,10 +61,10 @@ class FullSoftmax(Softmax):
     )
     block_size: Count = key(256, 'of full: number of examples whose |V| scores are in memory at once; 1024 suits a GPU')
 
-    def loss(self, params: Params, features: Features, targets_B: jax.Array, axis: str | None = None) -> jax.Array:
+    def loss(self, params: Params, features: Features, batch: Batch, axis: str | None = None) -> jax.Array:
         """See `OutputLayer.loss`. Never makes a V x B array: see `blockwise_cross_entropy`."""
         terms = tuple((params[name], inputs_BxD) for name, inputs_BxD in features.items())
-        return blockwise_cross_entropy(terms, params[BIAS], targets_B, self.precision, self.block_size, axis)
+        return blockwise_cross_entropy(terms, params[BIAS], batch.targets_B, self.precision, self.block_size, axis)
 
 
 def scores(params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:

@@ -48,7 +48,7 @@ class Interrupted(Exception):
 
 
 class Chunk(NamedTuple):
-    """The arguments of `step.execute_steps` for the updates up to the next boundary of the schedule."""
+    """The arguments of `step.train_steps` for the updates up to the next boundary of the schedule."""
 
     program: Program
     state: TrainState
@@ -103,13 +103,13 @@ def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
     network = Network.make(settings, data.vocabulary)
     schedule = make_schedule(settings, data.train)
     mesh = make_sharding(settings, network.body)
-    proposal = network.output.make_proposal(data.train_words, len(data.vocabulary))
+    extras = network.output.make_extras(data.train_words, len(data.vocabulary))
     return TrainingRun(
         settings=settings,
         data=data,
         schedule=schedule,
         program=step_lib.make_program(settings, network, schedule.steps_per_epoch, mesh),
-        inputs=RunInputs(hyperparameters_of(settings), None, mesh.replicate(jax.tree.map(jnp.asarray, proposal))),
+        inputs=RunInputs(hyperparameters_of(settings), None, mesh.replicate(jax.tree.map(jnp.asarray, extras))),
         words=make_word_source(settings, data, network.body, mesh),
     )
 
@@ -168,6 +168,8 @@ class Trainer:
         state, self.best, self.progress = restore_or_init(run, store)
         self.best_scores: dict[Span, np.ndarray] = {}
         self._state = run.program.sharding.shard(state)
+        self._unread: list[tuple[int, jax.Array | np.ndarray]] = []  # losses of chunks, each with the update before it
+        self._last_read = time.perf_counter()
         self._store, self._reporter, self._interrupted = store, reporter, interrupted
         self._started = (time.perf_counter() if started is None else started) - self.progress.seconds
         reporter.start(self.progress, run.schedule, run.program.batch_size)
@@ -180,34 +182,35 @@ class Trainer:
     def next_chunk(self) -> Chunk:
         """Returns the chunk to run next. Raises Interrupted, after saving, when a signal asks to stop."""
         self._stop_if_interrupted(save=True)
+        if not self._unread:
+            self._last_read = time.perf_counter()
         return self.run.chunk(self._state, self.progress.step)
 
-    def finish_chunk(self, state: TrainState, nll_S: np.ndarray, seconds: float) -> None:
-        """Takes the result of a chunk: reports it, and validates and saves when due.
+    def finish_chunk(self, state: TrainState, nll_S: jax.Array | np.ndarray, seconds: float | None = None) -> None:
+        """Takes the result of a chunk: reports its losses, and validates and saves when due.
+
+        Unless something is due, the losses on a device are read when the next chunk has been dispatched, so that the
+        device never waits for the host.
 
         Args:
             state: The state after it.
             nll_S: The mean NLL of each batch, nats per word.
-            seconds: The seconds that it took.
+            seconds: The seconds that it took; None to measure the time until the losses are read.
 
         Raises:
             NonFiniteError: A number is not finite. The last good checkpoint is kept.
             Interrupted: A signal came during the last chunk or validation.
         """
         schedule, before = self.run.schedule, self.progress.step
-        finite.check_losses(nll_S, before)
         self._state = state
-        self.progress = dataclasses.replace(
-            self.progress,
-            step=before + len(nll_S),
-            seconds=time.perf_counter() - self._started,
-            train_seconds=self.progress.train_seconds + seconds,
-        )
-        self._reporter.trained(self.progress, nll_S)
+        self._unread.append((before, nll_S))
+        self.progress = dataclasses.replace(self.progress, step=before + len(nll_S))
         log, evaluate, save = (
             schedule.is_due(every, before, self.progress.step)
             for every in (schedule.log_every, schedule.evaluate_every, schedule.checkpoint_every)
         )
+        is_last_read = log or evaluate or save or seconds is not None
+        self._read_losses(keep=0 if is_last_read else 1, seconds=seconds)
         if log or evaluate:
             finite.check(state, self.progress.step)
         if evaluate:
@@ -266,6 +269,18 @@ class Trainer:
         if self._store:
             self._store.save(self.progress.step, state, self.best, dataclasses.asdict(self.progress))
 
+    def _read_losses(self, keep: int = 0, seconds: float | None = None) -> None:
+        """Reads and reports the losses of all chunks but the last `keep`, and counts the seconds."""
+        while len(self._unread) > keep:
+            before, losses = self._unread.pop(0)
+            nll_S = np.asarray(losses)
+            finite.check_losses(nll_S, before)
+            now = time.perf_counter()
+            train_seconds = self.progress.train_seconds + (now - self._last_read if seconds is None else seconds)
+            self._last_read = now
+            self.progress = dataclasses.replace(self.progress, seconds=now - self._started, train_seconds=train_seconds)
+            self._reporter.trained(dataclasses.replace(self.progress, step=before + len(nll_S)), nll_S)
+
     def _score_valid(self, params: Params) -> tuple[float, dict[Span, np.ndarray]]:
         """Returns the mean NLL of the validation words, nats per word, and log P of each unless it is of a sample."""
         model, data = NeuralLanguageModel(self.run.program.network, params), self.run.data
@@ -279,6 +294,7 @@ class Trainer:
 
     def _stop_if_interrupted(self, save: bool) -> None:
         if signal_number := multihost.allreduce_max(self._interrupted()):
+            self._read_losses()
             if save:
                 self.save()
             raise Interrupted(self.progress.step, signal_number)
@@ -294,13 +310,6 @@ def restore_or_init(run: TrainingRun, store: CheckpointStore | None) -> tuple[Tr
     return state, best, Progress(**{key: array.item() for key, array in arrays.items()})
 
 
-def run_chunk(chunk: Chunk) -> tuple[TrainState, np.ndarray, float]:
-    """Runs a chunk and waits for it. Returns the state, the mean NLL of each batch and the seconds."""
-    started = time.perf_counter()
-    state, nll_S = step_lib.execute_steps(*chunk)
-    return state, np.asarray(nll_S), time.perf_counter() - started
-
-
 def fit(trainer: Trainer) -> tuple[Params, Progress]:
     """Trains to the last epoch, or until validation has not improved for `train.patience` evaluations.
 
@@ -314,7 +323,7 @@ def fit(trainer: Trainer) -> tuple[Params, Progress]:
     """
     with out_of_memory_as_bad_input():
         while not trainer.done:
-            trainer.finish_chunk(*run_chunk(trainer.next_chunk()))
+            trainer.finish_chunk(*step_lib.execute_steps(*trainer.next_chunk()))
     return trainer.best, trainer.progress
 
 

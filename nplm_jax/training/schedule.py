@@ -43,15 +43,18 @@ class Schedule:
     checkpoint_every: int
     log_every: int
     steps_per_execution: int
+    average_start: int = 0
 
     def next_boundary(self, step: int) -> int:
         """Returns the last update of the chunk that starts after `step`.
 
-        Boundaries depend only on the epoch, so a resumed run has the same ones.
+        Boundaries depend only on the epoch, so a resumed run has the same ones. The average of the parameters begins
+        at one.
         """
         epoch_start = step - step % self.steps_per_epoch
         size = self.steps_per_execution
-        return min(epoch_start + self.steps_per_epoch, epoch_start + ((step - epoch_start) // size + 1) * size)
+        stop = min(epoch_start + self.steps_per_epoch, epoch_start + ((step - epoch_start) // size + 1) * size)
+        return self.average_start if step < self.average_start < stop else stop
 
     def is_due(self, every: int, before: int, now: int) -> bool:
         """Returns whether an action after every `every` updates, and after the last one, is due in before+1 ... now."""
@@ -67,6 +70,8 @@ def make_schedule(settings: Settings, train: Span) -> Schedule:
     total, warmup = per_epoch * settings.train.epochs, settings.optimizer.warmup
     require(total < 2**31, 'train.epochs', settings.train.epochs, f'must make fewer than 2**31 updates, not {total:,}')
     require(warmup < total, 'optimizer.warmup', warmup, f'must be below {total:,}, the number of updates of the run')
+    share, allowed = settings.train.average_start, 'must be 0 where train.average=0'
+    require(settings.train.average > 0 or not share, 'train.average_start', share, allowed)
     return Schedule(
         steps_per_epoch=per_epoch,
         total_steps=total,
@@ -74,4 +79,10 @@ def make_schedule(settings: Settings, train: Span) -> Schedule:
         checkpoint_every=settings.train.checkpoint_every,
         log_every=settings.train.log_every,
         steps_per_execution=settings.train.steps_per_execution,
+        average_start=average_start(settings, total),
     )
+
+
+def average_start(settings: Settings, total_steps: int) -> int:
+    """Returns the number of updates before the average of the parameters begins."""
+    return int(settings.train.average_start * total_steps)

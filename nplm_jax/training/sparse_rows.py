@@ -1,21 +1,26 @@
-"""Gathers the rows of the parameters that a sparse update reads, and scatter-adds their updates.
+"""Sparse updates: gathers the rows of the parameters that a sparse loss reads, and scatter-adds their updates.
 
 Weight decay and the running average change all rows in every update. Within a chunk of updates a table is therefore
 represented by an array and a factor (`Scales`): decay changes only the factor, so an update touches few rows, exactly.
 
-Dims: V vocabulary, B batch, N context words, M features, L output rows of each example, S output rows of all examples,
-R rows that are updated, with repetitions.
+Dims: V vocabulary, B batch, M features, L output rows of each example, S output rows of all examples, R rows that are
+updated, with repetitions.
 """
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.outputs.output_layer import EMBEDDING, Params
+from nplm_jax.data.dataset import Batch
+from nplm_jax.distributed.sharding import NO_AXES, MeshAxes, MeshSharding
+from nplm_jax.models.body import State, by_example
+from nplm_jax.models.network import Network
+from nplm_jax.outputs.output_layer import EMBEDDING, Gathered, Params, SparseOutputLayer
+from nplm_jax.training.objective import Gradients, in_parts
 
 CONTEXTS = 'e_SxLxM'  # the features of the context words, among the parameters per example
 
@@ -53,8 +58,9 @@ class Scales:
     added: dict[str, jax.Array]
 
     @classmethod
-    def start(cls, tables: Sequence[str]) -> Self:
-        """Returns the factors at which each table equals its array."""
+    def start(cls, network: Network) -> Self:
+        """Returns the factors at which each table of a network equals its array."""
+        tables = table_names(network.output_tables)
         return cls(dict.fromkeys(tables, jnp.ones(())), jnp.ones(()), dict.fromkeys(tables, jnp.zeros(())))
 
     def update(
@@ -90,6 +96,71 @@ class Scales:
         if average is not None:
             average = average | {name: self.kept * average[name] + q * params[name] for name, q in self.added.items()}
         return params | {name: w * params[name] for name, w in self.weights.items() if params[name].ndim > 1}, average
+
+
+def sparse_gradients(
+    params: Params,
+    network: Network,
+    batch: Batch,
+    carry: State,
+    key: jax.Array,
+    sharding: MeshSharding,
+    num_parts: int = 1,
+    output_state: Any = None,
+    scales: Scales | None = None,
+) -> Gradients:
+    """Returns the gradients of a sparse output layer's loss with respect to the rows that it reads, without R.
+
+    On a mesh only these rows are sent between devices, and the batch is divided over all devices. All parts of a batch
+    share its samples.
+
+    Args:
+        params: The parameters.
+        network: Their network.
+        batch: The examples.
+        carry: The body's state before the batch.
+        key: A random key.
+        sharding: The sharding of the parameters and the batch.
+        num_parts: Number of parts of the batch; see `in_parts`.
+        output_state: The output layer's state.
+        scales: What the arrays of the tables stand for; None: for themselves.
+
+    Returns:
+        The gradients, as the pair (shared, per_example) of `gather_rows`.
+    """
+    output = cast(SparseOutputLayer, network.output)
+    tokens = network.tokens(batch.ids_SxL, network.body.training_lookback)
+    key, key_rows = jax.random.split(key)
+    rows = Rows(tokens.ids_SxL, *output.rows(batch, key_rows, output_state))
+    # Replicated: otherwise XLA divides the row numbers too, and sums whole arrays of V rows at the end.
+    rows, batch = sharding.constrain_replicated((rows, batch))
+    shared, per_example = sharding.constrain_replicated(gather_rows(params, rows, network.output_tables, scales))
+
+    def device_loss(
+        shared: Params, per_example: Params, streams: Any, replicated: Any, axes: MeshAxes = NO_AXES
+    ) -> tuple[Any, Any]:
+        tokens, batch, draws, carry = streams
+        key, number, shared_S, extras = replicated
+        batch, axis = batch._replace(extras=extras), axes.of_part(number, num_parts).data
+        body = network.run_body(shared, per_example[CONTEXTS], tokens, carry, key, axis)
+        features = by_example(body.features)
+        network.check_targets(features, batch)
+        loss, nll = output.sparse_loss(Gathered(shared, per_example, shared_S, draws), features, batch)
+        return (loss + body.penalty, nll), body.state
+
+    def part(streams: Any, number: Any = None) -> tuple[Any, Any]:
+        def loss(shared: Params, per_example: Params) -> tuple[jax.Array, tuple[jax.Array, State]]:
+            mapped, replicated = sharding.map_sparse_loss(device_loss), (key, number, rows.shared_S, batch.extras)
+            (loss, nll), carry = mapped(shared, per_example, streams[1], replicated)
+            return loss, (nll, carry)
+
+        gradient = jax.value_and_grad(loss, (0, 1), has_aux=True)
+        (_, (nll, carry)), (shared_grads, example_grads) = gradient(shared, streams[0])
+        return (nll, shared_grads), (carry, jax.tree.map(lambda g: g / num_parts, example_grads))
+
+    streams = per_example, (tokens, batch._replace(extras=None), rows.draws, carry)
+    (nll, shared_grads), (carry, example_grads) = in_parts(part, num_parts)(streams)
+    return Gradients(nll, (shared_grads, example_grads), carry, rows)
 
 
 def mix(kept: Any, old: Any, new: Any) -> Any:

@@ -1,6 +1,6 @@
 """One update, and chunks of updates: pure functions of a training state.
 
-Dims: S updates, B batch, T words, N context words.
+Dims: S streams, T targets of each; S also updates of a chunk, T also words of the corpus; V vocabulary.
 """
 
 import dataclasses
@@ -14,15 +14,15 @@ import numpy as np
 import optax
 
 from nplm_jax.config import Settings
-from nplm_jax.data import dataset
+from nplm_jax.data.dataset import Batch, make_batch
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import BIAS, Params, SparseOutputLayer
-from nplm_jax.training import optimizer_plugin
-from nplm_jax.training.objective import Gradients, dense_gradients, sparse_gradients
+from nplm_jax.training import optimizer_plugin, sparse_rows
+from nplm_jax.training.objective import Gradients, dense_gradients
 from nplm_jax.training.optimizers import Hyperparameters, Optimizer, make_optimizer, updates_rows
-from nplm_jax.training.sparse_rows import Scales, add_rows, mix, sum_rows, table_gradients, table_names
+from nplm_jax.training.schedule import average_start
 from nplm_jax.utils.errors import require
 
 
@@ -46,7 +46,7 @@ class TrainState:
     carry: State = None
     average: Params | None = None
     output_state: Any = None
-    scales: Scales | None = None
+    scales: sparse_rows.Scales | None = None
 
 
 @flax.struct.dataclass
@@ -56,12 +56,12 @@ class RunInputs:
     Attributes:
         hyperparameters: The run's hyperparameters: see `optimizers.HYPERPARAMETERS`.
         tokens_T: The words to which positions refer, int32: those of `word_source.Words`; None where batches are given.
-        proposal: The distribution that a sampled loss draws words from; None for other losses.
+        extras: `Batch.extras` of every batch.
     """
 
     hyperparameters: Any
     tokens_T: Any = None
-    proposal: Any = None
+    extras: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +76,7 @@ class Program:
         scatters_updates: Whether an update changes only the rows that have a gradient: see `updates_rows`.
         num_parts: Number of parts in which a batch is computed.
         average_decay: The decay of the parameters' average per update; 0 for no average.
+        average_start: Number of updates before the average begins.
         sharding: The sharding of the state.
     """
 
@@ -86,6 +87,7 @@ class Program:
     scatters_updates: bool
     num_parts: int = 1
     average_decay: float = 0.0
+    average_start: int = 0
     sharding: MeshSharding = ONE_DEVICE
 
 
@@ -102,6 +104,7 @@ def make_program(
         scatters_updates=network.output.uses_sparse_updates and updates_rows(settings),
         num_parts=settings.train.accumulate,
         average_decay=settings.train.average,
+        average_start=average_start(settings, total_steps),
         sharding=dataclasses.replace(sharding, paddings=network.paddings),
     )
 
@@ -127,54 +130,55 @@ def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.nd
     return TrainState(params, opt_state, jnp.zeros((), jnp.int32), carry, average, output_state)
 
 
-def compute_gradients(
-    program: Program, state: TrainState, contexts_BxN: jax.Array, targets_B: jax.Array, inputs: RunInputs
-) -> Gradients:
+def average_decay_at(program: Program, step: jax.Array) -> jax.Array:
+    """Returns the decay of the parameters' average in an update: a plain mean at first, 1 before the average begins."""
+    num_averaged = step - program.average_start
+    return jnp.where(num_averaged < 0, 1.0, jnp.minimum(program.average_decay, (num_averaged + 1) / (num_averaged + 2)))
+
+
+def compute_gradients(program: Program, state: TrainState, batch: Batch, inputs: RunInputs) -> Gradients:
     """Returns the gradients of one batch. Arguments as of `train_step`."""
-    network = program.network
+    network, num_streams = program.network, len(batch.ids_SxL)
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(inputs.hyperparameters['seed']), 2), state.step)
     starts_epoch = state.step % program.steps_per_epoch == 0  # then no words have been read
-    start = network.body.start(network.body.num_streams(program.batch_size))
+    start = network.body.start(num_streams)
     carry = jax.tree.map(lambda first, carried: jnp.where(starts_epoch, first, carried), start, state.carry)
-    ids_SxL = contexts_BxN.reshape(network.body.num_streams(program.batch_size), -1)
-    batch, rest = (state.params, network, ids_SxL, targets_B), (carry, key, program.sharding, program.num_parts)
+    args = state.params, network, batch, carry, key, program.sharding, program.num_parts
     if network.output.uses_sparse_updates:
-        return sparse_gradients(*batch, inputs.proposal, *rest, state.output_state, state.scales)
-    return dense_gradients(*batch, *rest)
+        return sparse_rows.sparse_gradients(*args, state.output_state, state.scales)
+    return dense_gradients(*args)
 
 
 def apply_gradients(program: Program, state: TrainState, gradients: Gradients, inputs: RunInputs) -> TrainState:
-    """Returns the state after the update with these gradients. `state.scales` is not None if the update scatters."""
-    optimizer, hyperparameters, step = program.optimizer, inputs.hyperparameters, state.step
-    chain = optimizer.chain(hyperparameters)
-    kept = jnp.minimum(program.average_decay, (step + 1) / (step + 2))  # a plain mean at first
-    scales, average, output_state = state.scales, state.average, state.output_state
-    if scales is not None:
-        assert gradients.rows is not None
-        grads, rows = table_gradients(gradients.grads, gradients.rows, program.network.output_tables)
-        if optimizer.rule.sums_rows:
-            for name, ids_R in rows.items():
-                rows[name], grads[name] = sum_rows(ids_R, grads[name], len(state.params[name]))
-        updates, opt_state = chain.update(grads, state.opt_state, state.params, rows=rows, step=step)
-        updates = program.sharding.constrain_replicated(updates)
-        factor = optimizer.table_factor(hyperparameters, step)
-        scales, params, average = scales.update(state.params, average, updates, rows, factor, kept)
-    else:
+    """Returns the state after the update with these gradients, which scatters rows where `state.scales` is not None."""
+    hyperparameters, step, network = inputs.hyperparameters, state.step, program.network
+    chain, kept = program.optimizer.chain(hyperparameters), average_decay_at(program, step)
+    if state.scales is None:
         grads = dense_grads(program, state.params, gradients)
         updates, opt_state = chain.update(grads, state.opt_state, state.params, step=step)
-        params = optax.apply_updates(state.params, updates)
-        average = None if average is None else mix(kept, average, params)
+        params, scales = optax.apply_updates(state.params, updates), None
+        average = None if state.average is None else sparse_rows.mix(kept, state.average, params)
+    else:
+        grads, rows = sparse_rows.table_gradients(gradients.grads, gradients.rows, network.output_tables)
+        if program.optimizer.rule.sums_rows:
+            for name, ids_R in rows.items():
+                rows[name], grads[name] = sparse_rows.sum_rows(ids_R, grads[name], len(state.params[name]))
+        updates, opt_state = chain.update(grads, state.opt_state, state.params, rows=rows, step=step)
+        updates = program.sharding.constrain_replicated(updates)
+        factor = program.optimizer.table_factor(hyperparameters, step)
+        scales, params, average = state.scales.update(state.params, state.average, updates, rows, factor, kept)
+    output_state = state.output_state
     if output_state is not None:
-        output, bias_grads = cast(SparseOutputLayer, program.network.output), gradients.grads[1][BIAS]
-        bias_grads = program.sharding.constrain_replicated(bias_grads)
-        output_state = output.update_state(output_state, inputs.proposal, gradients.rows, bias_grads)
+        output = cast(SparseOutputLayer, network.output)
+        bias_grads = program.sharding.constrain_replicated(gradients.grads[1][BIAS])
+        output_state = output.update_state(output_state, inputs.extras, gradients.rows, bias_grads)
     state = TrainState(params, opt_state, step + 1, gradients.carry, average, output_state)
     return dataclasses.replace(program.sharding.constrain(state), scales=scales)
 
 
 def evaluation_params(program: Program, state: TrainState) -> Params:
-    """Returns the parameters that validation evaluates and that are the result: the average, if there is one."""
-    if state.average is not None:
+    """Returns the parameters that validation evaluates and that are the result: the average, once there is one."""
+    if state.average is not None and state.step > program.average_start:
         return state.average
     rows_are_outputs = program.network.body.rows_are_outputs
     return optimizer_plugin.evaluation_params(state.opt_state, state.params, rows_are_outputs)
@@ -184,71 +188,59 @@ def dense_grads(program: Program, params: Params, gradients: Gradients) -> Param
     """Returns gradients in the structure of the parameters, with zeros in the rows that sparse ones leave out."""
     if gradients.rows is None:
         return gradients.grads
-    grads, rows = table_gradients(gradients.grads, gradients.rows, program.network.output_tables)
-    return add_rows(jax.tree.map(jnp.zeros_like, params), program.sharding.constrain_replicated(grads), rows)
+    grads, rows = sparse_rows.table_gradients(gradients.grads, gradients.rows, program.network.output_tables)
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    return sparse_rows.add_rows(zeros, program.sharding.constrain_replicated(grads), rows)
 
 
-def train_step(
-    program: Program, state: TrainState, contexts_BxN: jax.Array, targets_B: jax.Array, inputs: RunInputs
-) -> tuple[TrainState, jax.Array]:
+def train_step(program: Program, state: TrainState, batch: Batch, inputs: RunInputs) -> tuple[TrainState, jax.Array]:
     """Makes one update.
 
     Args:
         program: The run's program.
         state: The state before it.
-        contexts_BxN: Word ids in reading order, int32.
-        targets_B: The words that follow, int32.
+        batch: The words.
         inputs: The run's inputs.
 
     Returns:
         The state after the update, and the batch's mean NLL before it, nats per word.
     """
-    state = _with_scales(program, state)
-    gradients = compute_gradients(program, state, contexts_BxN, targets_B, inputs)
-    return _without_scales(program, apply_gradients(program, state, gradients, inputs)), gradients.nll
+    gradients = compute_gradients(program, state, batch, inputs)
+    return apply_gradients(program, state, gradients, inputs), gradients.nll
 
 
 def train_steps(
-    program: Program, state: TrainState, positions_SxB: jax.Array, inputs: RunInputs
+    program: Program, state: TrainState, positions_T: jax.Array, first: int, num_steps: int, inputs: RunInputs
 ) -> tuple[TrainState, jax.Array]:
-    """Makes S updates, each on the words at its positions. The result does not depend on S.
+    """Makes `num_steps` updates, on consecutive elements of `positions_T` from index `first` on.
+
+    The result does not depend on the number of updates that are made at once. All of them are before
+    `Program.average_start`, or none is.
 
     Returns:
         The new state and the mean NLL of each batch, float32, S.
     """
+    body = program.network.body
 
-    def step(state: TrainState, positions_B: jax.Array) -> tuple[TrainState, jax.Array]:
-        batch = dataset.windows(inputs.tokens_T, positions_B, program.network.body.training_context)
-        gradients = compute_gradients(program, state, *batch, inputs)
-        state = apply_gradients(program, state, gradients, inputs)
+    def step(state: TrainState, positions_SxT: jax.Array) -> tuple[TrainState, jax.Array]:
+        batch = make_batch(inputs.tokens_T, positions_SxT, body.training_lookback, inputs.extras)
+        state, nll = train_step(program, state, batch, inputs)
         # Sparse updates gather rows, so a row should be contiguous in memory; dense products want the words contiguous.
-        return (state if program.scatters_updates else program.sharding.vocab_minor_layout(state)), gradients.nll
+        return (state if program.scatters_updates else program.sharding.vocab_minor_layout(state)), nll
 
-    state, nll_S = jax.lax.scan(step, _with_scales(program, state), positions_SxB)
-    return _without_scales(program, state), nll_S
-
-
-def _with_scales(program: Program, state: TrainState) -> TrainState:
-    if not program.scatters_updates:
-        return state
-    return dataclasses.replace(state, scales=Scales.start(table_names(program.network.output_tables)))
-
-
-def _without_scales(program: Program, state: TrainState) -> TrainState:
-    if state.scales is None:
-        return state
-    params, average = state.scales.apply(state.params, state.average)
-    return program.sharding.constrain(dataclasses.replace(state, params=params, average=average, scales=None))
+    if program.average_start:
+        starts_average = state.step == program.average_start
+        average = jax.tree.map(lambda a, b: jnp.where(starts_average, b, a), state.average, state.params)
+        state = dataclasses.replace(state, average=average)
+    if program.scatters_updates:
+        state = dataclasses.replace(state, scales=sparse_rows.Scales.start(program.network))
+    positions_T = jax.lax.dynamic_slice(positions_T, (first,), (num_steps * program.batch_size,))
+    state, nll_S = jax.lax.scan(step, state, positions_T.reshape(num_steps, -1, body.bptt_length))
+    if state.scales is not None:
+        params, average = state.scales.apply(state.params, state.average)
+        state = program.sharding.constrain(dataclasses.replace(state, params=params, average=average, scales=None))
+    return state, nll_S
 
 
-@functools.partial(jax.jit, static_argnames=('program', 'num_steps'), donate_argnames='state')
-def execute_steps(
-    program: Program, state: TrainState, positions_T: jax.Array, first: int, num_steps: int, inputs: RunInputs
-) -> tuple[TrainState, jax.Array]:
-    """Compiles and runs `train_steps` on consecutive elements of `positions_T`, from index `first` on.
-
-    The state is donated: use only the one returned.
-    """
-    B = program.batch_size
-    positions_SxB = jax.lax.dynamic_slice(positions_T, (first,), (num_steps * B,)).reshape(num_steps, B)
-    return train_steps(program, state, positions_SxB, inputs)
+# Compiles `train_steps`. The state is donated: use only the one returned.
+execute_steps = jax.jit(train_steps, static_argnames=('program', 'num_steps'), donate_argnames='state')

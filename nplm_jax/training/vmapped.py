@@ -8,6 +8,7 @@ import functools
 import operator
 import time
 from collections.abc import Iterable, Sequence
+from itertools import starmap
 from typing import Any
 
 import jax
@@ -17,9 +18,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.data.vocabulary import RARE_ID
-from nplm_jax.training.loop import Chunk, Interrupted, Trainer, out_of_memory_as_bad_input, run_chunk
+from nplm_jax.training.loop import Chunk, Interrupted, Trainer, out_of_memory_as_bad_input
 from nplm_jax.training.optimizers import HYPERPARAMETERS, updates_rows
-from nplm_jax.training.step import Program, RunInputs, TrainState, train_steps
+from nplm_jax.training.step import Program, RunInputs, TrainState, execute_steps, train_steps
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 RUNS = 'runs'  # the mesh axis over which runs are divided
@@ -78,35 +79,35 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[tuple[TrainState,
     Pads the group to max_runs // 2**k by repeating the last chunk, which bounds the number of compilations.
 
     Returns:
-        What `loop.run_chunk` returns, for each.
+        For each the state after it, the mean NLL of each batch and the seconds.
     """
+    started = time.perf_counter()
     if len(chunks) <= 1:
-        return [run_chunk(chunk) for chunk in chunks]
+        return [
+            (state, np.asarray(nll_S), time.perf_counter() - started) for state, nll_S in starmap(execute_steps, chunks)
+        ]
     size = max_runs
     while size // 2 >= len(chunks):
         size //= 2
     padded = [*chunks, *[chunks[-1]] * (size - len(chunks))]
     program, first, num_steps = chunks[0].program, chunks[0].first, chunks[0].num_steps
     B = program.batch_size
-    tokens, offsets = _join_words([c.inputs.tokens_T for c in padded], program.network.body.training_context)
-    positions_RxSxB = np.stack(
-        [
-            offset + np.asarray(c.positions_T)[first : first + num_steps * B].reshape(num_steps, B)
-            for offset, c in zip(offsets, padded)
-        ]
+    tokens, offsets = _join_words([c.inputs.tokens_T for c in padded], program.network.body.training_lookback + 1)
+    positions_RxT = np.stack(
+        [offset + np.asarray(c.positions_T)[first : first + num_steps * B] for offset, c in zip(offsets, padded)]
     )
     stack = functools.partial(jax.tree.map, lambda *leaves: np.stack(leaves))
-    runs = stack(*(c.state for c in padded)), positions_RxSxB, stack(*(c.inputs.hyperparameters for c in padded))
+    runs = stack(*(c.state for c in padded)), positions_RxT, stack(*(c.inputs.hyperparameters for c in padded))
     mesh = _mesh(size)
     divided, replicated = (NamedSharding(mesh, spec) for spec in (PartitionSpec(RUNS), PartitionSpec()))
-    states, positions_RxSxB, hyperparameters = jax.device_put(runs, divided)
+    states, positions_RxT, hyperparameters = jax.device_put(runs, divided)
     shared = jax.tree.map(np.asarray, dataclasses.replace(chunks[0].inputs, hyperparameters=None, tokens_T=tokens))
     inputs = dataclasses.replace(jax.device_put(shared, replicated), hyperparameters=hyperparameters)
     started = time.perf_counter()
-    states, nll_RxS = _execute(program, mesh, states, positions_RxSxB, inputs)
+    states, nll_RxS = _execute(program, mesh, num_steps, states, positions_RxT, inputs)
     nll_RxS = np.asarray(nll_RxS)
     seconds = time.perf_counter() - started
-    states = jax.tree.map(np.asarray, states)  # NumPy arrays: `run_chunk` places them itself
+    states = jax.tree.map(np.asarray, states)  # NumPy arrays: `execute_steps` places them itself
     return [(jax.tree.map(operator.itemgetter(r), states), nll_RxS[r], seconds) for r in range(len(chunks))]
 
 
@@ -126,9 +127,9 @@ def _join_words(tokens: Sequence[jax.Array], num_context: int) -> tuple[np.ndarr
     return np.concatenate(padded), starts[:-1].tolist()
 
 
-@functools.partial(jax.jit, static_argnames=('program', 'mesh'), donate_argnames='states')
+@functools.partial(jax.jit, static_argnames=('program', 'mesh', 'num_steps'), donate_argnames='states')
 def _execute(
-    program: Program, mesh: Mesh, states: TrainState, positions_RxSxB: jax.Array, inputs: RunInputs
+    program: Program, mesh: Mesh, num_steps: int, states: TrainState, positions_RxT: jax.Array, inputs: RunInputs
 ) -> tuple[TrainState, jax.Array]:
     """Runs `step.train_steps` for R runs, which differ in their hyperparameters.
 
@@ -136,14 +137,18 @@ def _execute(
         The new states, and the mean NLL of each batch, R x S.
     """
     runs, replicated = PartitionSpec(RUNS), PartitionSpec()
+
+    def train(state: TrainState, positions_T: jax.Array, inputs: RunInputs) -> tuple[TrainState, jax.Array]:
+        return train_steps(program, state, positions_T, 0, num_steps, inputs)
+
     mapped = jax.shard_map(
-        jax.vmap(functools.partial(train_steps, program), (0, 0, RunInputs(0))),
+        jax.vmap(train, (0, 0, RunInputs(0))),
         mesh=mesh,
         in_specs=(runs, runs, RunInputs(runs, replicated, replicated)),
         out_specs=runs,
         check_vma=False,  # nothing is sent between devices
     )
-    return mapped(states, positions_RxSxB, inputs)
+    return mapped(states, positions_RxT, inputs)
 
 
 def _mesh(num_runs: int) -> Mesh:

@@ -71,7 +71,7 @@ def _read_mapped(
 
     The memory does not grow with the length of the corpus.
     """
-    N, tokens_T = body.training_context, data.tokens_T
+    N, tokens_T = body.training_lookback + 1, data.tokens_T
 
     def read_windows(start: int, stop: int) -> np.ndarray:
         indices = np.arange(first + start, first + stop)

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import pathlib
 import re
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import jax
@@ -54,33 +55,54 @@ def fold_in(key: Key, number: int) -> Key:
     return None if key is None else jax.random.fold_in(key, number)
 
 
-def dropout(key: Key, values_BxD: jax.Array, rate: float, axis: AxisName = None, rows_per_mask: int = 1) -> jax.Array:
+def dropout(
+    key: Key, values: jax.Array, rate: float, axis: AxisName = None, broadcast_dims: Sequence[int] = ()
+) -> jax.Array:
     """Zeroes a share `rate` of the values and scales up the rest; returns the values if `key` is None or `rate` is 0.
 
     Args:
         key: A random key, or None.
-        values_BxD: The values, one row per example.
+        values: An array; with `axis`, one row for each stream.
         rate: The probability that a value is zeroed.
-        axis: The named axis over which the batch is divided, or the part of it. Every device and part then draws the
-            mask of the whole batch and takes its own rows, so that the same values are zeroed as without a division.
-        rows_per_mask: Number of consecutive rows that share a mask: the words of a stream, for variational dropout (Gal
-            and Ghahramani, 2016).
+        axis: The named axis over which the rows of the batch are divided, or the part of it. Every device and part then
+            draws the mask of the whole batch and takes its own rows, so that the same values are zeroed as without a
+            division.
+        broadcast_dims: The axes along which a mask is repeated, as in `flax.linen.Dropout`: 1 of S x T x D for
+            variational dropout (Gal and Ghahramani, 2016).
 
     Returns:
         Values of the same shape.
     """
     if key is None or not rate:
-        return values_BxD
-    B, D = values_BxD.shape
-    num_masks = B // rows_per_mask
+        return values
+    shape = [1 if i in broadcast_dims else size for i, size in enumerate(values.shape)]
     if axis is None:
-        keep = jax.random.bernoulli(key, 1 - rate, (num_masks, D))
+        keep = jax.random.bernoulli(key, 1 - rate, shape)
     else:
         share, num_shares = _share(axis)
-        batch_keep = jax.random.bernoulli(key, 1 - rate, (num_masks * num_shares, D))
-        keep = jax.lax.dynamic_slice_in_dim(batch_keep, num_masks * share, num_masks)
-    keep_BxD = keep if rows_per_mask == 1 else jnp.repeat(keep, rows_per_mask, axis=0)
-    return jnp.where(keep_BxD, values_BxD / (1 - rate), 0)
+        batch_keep = jax.random.bernoulli(key, 1 - rate, (shape[0] * num_shares, *shape[1:]))
+        keep = jax.lax.dynamic_slice_in_dim(batch_keep, shape[0] * share, shape[0])
+    return jnp.where(keep, values / (1 - rate), 0)
+
+
+def embedding_dropout(key: Key, ids_SxL: jax.Array, e_SxLxM: jax.Array, rate: float) -> jax.Array:
+    """Zeroes all features of a share `rate` of the word types, wherever they occur, and scales up those of the others.
+
+    The mask of a type is a function of the key and its id, so every device and part of a batch draws the same.
+
+    Args:
+        key: A random key; None for no dropout.
+        ids_SxL: Token ids.
+        e_SxLxM: Their features.
+        rate: The probability that a type is left out.
+
+    References:
+        Gal and Ghahramani, 2016; Merity et al., Regularizing and optimizing LSTM language models, 2018, section 4.3.
+    """
+    if key is None or not rate:
+        return e_SxLxM
+    keep_SxL = jax.vmap(jax.vmap(lambda i: jax.random.bernoulli(jax.random.fold_in(key, i), 1 - rate)))(ids_SxL)
+    return jnp.where(keep_SxL[:, :, None], e_SxLxM / (1 - rate), 0)
 
 
 def _share(axis: AxisName) -> tuple[Any, int]:
@@ -91,17 +113,19 @@ def _share(axis: AxisName) -> tuple[Any, int]:
     return (0, 1) if axis is None else (jax.lax.axis_index(axis), jax.lax.axis_size(axis))
 
 
-def matmul(left_BxD: jax.Array, right_DxK: jax.Array, precision: Precision) -> jax.Array:
-    """Returns the product of two float32 matrices, float32, B x K.
+def matmul(left_xD: jax.Array, right_DxK: jax.Array, precision: Precision = 'float32') -> jax.Array:
+    """Returns the product of the last axis of an array and a matrix, both float32; float32, with K as the last axis.
 
     Args:
-        left_BxD: The left matrix.
-        right_DxK: The right matrix.
+        left_xD: An array of any rank.
+        right_DxK: The matrix.
         precision: bfloat16 rounds the factors of this product and of its gradients; sums are float32. It is then
             differentiable once, in reverse mode.
     """
     assert precision != 'auto'
-    return left_BxD @ right_DxK if precision == 'float32' else _matmul_bfloat16(left_BxD, right_DxK)
+    left_BxD = left_xD.reshape(-1, left_xD.shape[-1])
+    y_BxK = left_BxD @ right_DxK if precision == 'float32' else _matmul_bfloat16(left_BxD, right_DxK)
+    return y_BxK.reshape(*left_xD.shape[:-1], -1)
 
 
 @jax.custom_vjp

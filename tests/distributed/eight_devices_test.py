@@ -17,8 +17,10 @@ from helpers import (
     SPARSE,
     RecordingReporter,
     assert_close,
+    make_batch,
     make_network,
     penalised_nll,
+    run_chunk,
     same_bits,
     small_settings,
 )
@@ -34,7 +36,7 @@ from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run, run_chunk
+from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run
 from nplm_jax.training.step import TrainState, execute_steps
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
@@ -64,12 +66,16 @@ def on_mesh(changes, data=1, model=1, mode='shard_map'):
 @functools.cache
 def batch_on_one_device(network):
     """Returns parameters, the rest of what LOSS_AND_GRADIENTS takes, and what it returns."""
-    random, num_words, num_context = np.random.default_rng(0), network.vocabulary_size, network.body.num_context
+    random, num_words, num_context = (
+        np.random.default_rng(0),
+        network.vocabulary_size,
+        network.body.training_lookback + 1,
+    )
     params = network.init(jax.random.key(1), random.normal(size=num_words).astype(np.float32))
     contexts_BxN, targets_B = (
         jnp.asarray(random.integers(0, num_words, s), jnp.int32) for s in ((24, num_context), 24)
     )
-    arguments = dict(ids_SxL=contexts_BxN, targets_B=targets_B, weight_decay=1e-3, key=jax.random.key(2))
+    arguments = dict(batch=make_batch(contexts_BxN, targets_B), weight_decay=1e-3, key=jax.random.key(2))
     return params, arguments, LOSS_AND_GRADIENTS(params, network, **arguments)
 
 
@@ -125,7 +131,7 @@ def train(settings, num_epochs):
     run = prepare_run(settings, DATA)
     state, step = run.program.sharding.shard(run.init_state()), 0
     while step < num_epochs * run.schedule.steps_per_epoch:
-        state, nll_S, _ = run_chunk(run.chunk(state, step))  # waits: simulated devices must not run ahead
+        state, nll_S = run_chunk(run.chunk(state, step))  # waits: simulated devices must not run ahead
         assert np.isfinite(nll_S).all()
         step += len(nll_S)
     return run, state

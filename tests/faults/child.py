@@ -92,12 +92,12 @@ def main(connection: Connection, flags: list[str]) -> None:
 
 def _wrap_all(teller: Teller) -> None:
     from nplm_jax.runs import evaluation, figures, reporting, session, workdir  # noqa: PLC0415
-    from nplm_jax.training import checkpoints, loop, vmapped  # noqa: PLC0415
+    from nplm_jax.training import checkpoints, loop, step, vmapped  # noqa: PLC0415
 
     first = ['compile']
     teller.wrap(workdir, 'record_inputs', lambda: 'files')
     teller.wrap(reporting.Reporter, 'start', lambda: 'files')
-    for owner, name in ((loop, 'run_chunk'), (vmapped, 'run_chunks')):
+    for owner, name in ((step, 'execute_steps'), (vmapped, 'run_chunks')):
         teller.wrap(owner, name, lambda: first.pop() if first else 'step')
     teller.wrap(loop.Trainer, 'validate', lambda: 'evaluation')
     teller.wrap(checkpoints.CheckpointStore, 'save', lambda: 'checkpoint')

@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import make_network, penalised_nll, small_settings, start_training
+from helpers import features_of, make_batch, make_network, penalised_nll, small_settings, start_training
 from jax.test_util import check_grads
 
+from nplm_jax.data.dataset import Batch
 from nplm_jax.models import nplm
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.training import step
@@ -23,7 +24,7 @@ def make(n, m, h, direct, bias_V=None, **changes):
 
 
 def log_probabilities(network, params, contexts_BxN):
-    return network.output.log_probabilities(params, network.features(params, contexts_BxN)[0])
+    return network.output.log_probabilities(params, features_of(network, params, contexts_BxN)[0])
 
 
 def equation_1(params, context_N):
@@ -63,7 +64,7 @@ def test_equation_1_is_the_papers_loop_and_what_training_uses(n, m, h, direct):
     np.testing.assert_allclose(y_BxV, [equation_1(params, c) for c in np.asarray(contexts)], rtol=1e-5, atol=1e-5)
     log_p_BxV = jax.nn.log_softmax(y_BxV, axis=1)
     np.testing.assert_allclose(log_probabilities(network, params, contexts), log_p_BxV, rtol=1e-5, atol=1e-5)
-    loss, _ = network.loss(params, contexts, jnp.arange(7))  # in blocks, as training computes it
+    loss, _ = network.loss(params, make_batch(contexts, jnp.arange(7)))  # in blocks, as training computes it
     assert float(loss) == pytest.approx(-float(log_p_BxV[jnp.arange(7), jnp.arange(7)].mean()), rel=1e-5)
 
 
@@ -97,7 +98,7 @@ def test_gradients_equal_finite_differences(n, m, h, direct):
     network, params = make(n, m, h, direct)
 
     def loss(params):
-        return penalised_nll(params, network, CONTEXTS[:, : n - 1], jnp.arange(7), 0.1)[0]
+        return penalised_nll(params, network, make_batch(CONTEXTS[:, : n - 1], jnp.arange(7)), 0.1)[0]
 
     check_grads(loss, (params,), 1, ['rev'], 2e-2, 2e-2)
 
@@ -119,11 +120,11 @@ def test_b_starts_from_the_unigram_bias():
 
 def test_dropout_needs_a_key_and_zeroes_features_and_hidden_units():
     network, params = make(4, 3, 5, True, **{'model.dropout': 0.5})
-    kept = network.features(params, CONTEXTS)[0]
-    without = make(4, 3, 5, True, **{'model.dropout': 0.0})[0].features(params, CONTEXTS, key=jax.random.key(1))[0]
+    kept = features_of(network, params, CONTEXTS)[0]
+    without = features_of(make(4, 3, 5, True, **{'model.dropout': 0.0})[0], params, CONTEXTS, key=jax.random.key(1))[0]
     assert all((kept[name] == without[name]).all() for name in kept)
     params |= {'H_KxP': jnp.zeros((5, 9)), 'd_K': jnp.ones(5)}
-    dropped = network.features(params, CONTEXTS, key=jax.random.key(1))[0]
+    dropped = features_of(network, params, CONTEXTS, key=jax.random.key(1))[0]
     assert dropped.keys() == {'U_VxK', 'W_VxP'}
     for values_BxD in dropped.values():
         assert 0 < float((values_BxD == 0).mean()) < 1
@@ -156,18 +157,19 @@ def test_contexts_of_another_width_are_refused(family, n, kind):
     changes = {'model.family': family, 'model.n': n, 'model.direct': False, 'output.kind': kind, 'output.samples': 9}
     settings = small_settings({**changes, 'train.batch_size': 6, 'train.bptt_length': 1})
     program, state, inputs = start_training(settings, V, 9)
-    network, params, N = program.network, state.params, program.network.body.num_context
-    targets_B, carry = jnp.arange(6), network.body.start(6)
-    inputs = inputs.replace(proposal=network.output.make_proposal(np.arange(V), V))
+    network, params, N = program.network, state.params, program.network.body.lookback + 1
+    targets_Bx1, carry = jnp.arange(6)[:, None], network.body.start(6)
+    inputs = inputs.replace(extras=network.output.make_extras(np.arange(V), V))
     with_targets = [
-        lambda contexts: network.loss(params, contexts, targets_B, carry),
-        lambda contexts: step.train_step(program, state, contexts, targets_B, inputs),
+        lambda contexts: network.loss(params, Batch(contexts, targets_Bx1), carry),
+        lambda contexts: step.train_step(program, state, Batch(contexts, targets_Bx1, inputs.extras), inputs),
     ]
     calls = [(call, shape) for call in with_targets for shape in ((6, N + 1), (6, N - 1))]
-    calls += [(lambda contexts: network.features(params, contexts, carry), shape) for shape in ((6,), (6, N, 1))]
-    takes = f'batch x {N}' if family == 'nplm' else 'streams x tokens'
+    calls += [(lambda contexts: features_of(network, params, contexts, carry), shape) for shape in ((6,), (6, N, 1))]
     for call, shape in calls:
-        with pytest.raises(ValueError, match=rf'^contexts of shape .*: must be {takes}'):
+        with pytest.raises(
+            ValueError, match=rf'^contexts of shape .*: must be streams x {N} or more|^targets of shape'
+        ):
             call(jnp.zeros(shape, jnp.int32))
     if family == 'nplm':
         with pytest.raises((ValueError, TypeError)):

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
-from helpers import DATA, check_resumed, make_model, make_network, small_settings
+from helpers import DATA, check_resumed, features_of, make_batch, make_model, make_network, small_settings
 
 from configs import sentences
 from nplm_jax import parts
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.perplexity import evaluate
-from nplm_jax.models import mixture, recurrent
+from nplm_jax.models import mixture, neural, recurrent, stream_body
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
@@ -52,7 +52,7 @@ def random_carry(network, streams=2):
 
 def loss(network, params, before_SxT, targets_SxT, carry, key=None):
     """The mean NLL of all words of the streams, and the carry after them."""
-    return network.loss(params, jnp.asarray(before_SxT), targets_SxT.reshape(-1), carry, key)
+    return network.loss(params, make_batch(before_SxT, targets_SxT), carry, key)
 
 
 LOSS = jax.jit(loss, static_argnums=0)
@@ -61,10 +61,11 @@ LOSS = jax.jit(loss, static_argnums=0)
 def test_no_two_masks_of_dropout_share_their_random_numbers(monkeypatch):
     network, params = make('rnn', dropout=0.5, **{'model.layers': 4})
     keys, dropout = [], recurrent.dropout
-    monkeypatch.setattr(
-        recurrent, 'dropout', lambda key, *rest, **options: keys.append(key) or dropout(key, *rest, **options)
-    )
-    read = lambda self, cell, carry, x_TxSxD, precision: (carry, jnp.ones((*x_TxSxD.shape[:2], self.h)))  # noqa: E731
+    for module in (recurrent, stream_body):
+        monkeypatch.setattr(
+            module, 'dropout', lambda key, *rest, **options: keys.append(key) or dropout(key, *rest, **options)
+        )
+    read = lambda self, cell, carry, x_TxSxD, *_: (carry, jnp.ones((*x_TxSxD.shape[:2], self.h)))  # noqa: E731
     monkeypatch.setattr(recurrent.Recurrent, 'read', read)  # nothing to compile
     network.body.features(params, jnp.ones((2, 4, M)), network.body.start(2), jax.random.key(0))
     numbers = [tuple(jax.random.key_data(key).tolist()) for key in keys]
@@ -96,7 +97,7 @@ def test_penalties_change_the_gradient_and_not_the_loss():
     assert gradients[0][0] == gradients[1][0]
 
     def penalty(params):
-        features, _ = network.features(params, jnp.asarray(before_SxT), random_carry(network))
+        features, _ = features_of(network, params, jnp.asarray(before_SxT), random_carry(network))
         h_SxTxK = features['U_VxK'].reshape(2, 4, K)
         return 2 * jnp.mean(h_SxTxK**2) + 3 * jnp.mean((h_SxTxK[:, 1:] - h_SxTxK[:, :-1]) ** 2)
 
@@ -189,8 +190,8 @@ def test_precision_is_that_of_every_product_of_the_body_in_training_alone(family
         network, params = make(family, **{'model.precision': precision, 'model.layers': 2, 'model.tied': True})
 
         def total(params):
-            features, state = network.body.features(params, e_SxLxM, network.body.start(2), key)
-            return sum(x.sum() for x in jax.tree.leaves((features, state)))
+            output = network.body.features(params, e_SxLxM, network.body.start(2), key)
+            return sum(x.sum() for x in jax.tree.leaves((output.features, output.state)))
 
         text = jax.jit(jax.grad(total)).lower(params).as_text()
         return set(re.findall(r'dot_general.*: \(tensor<(?:\d+x)*(\w+)>, tensor<(?:\d+x)*(\w+)>\)', text))
@@ -231,7 +232,7 @@ def test_evaluation_carries_the_state_as_one_unrolled_pass(family):
     model = make_language_model(family)
     assert model.n is None
     network, params = model.network, model.params
-    read = jax.jit(lambda word, carry: network.features(params, word, carry))
+    read = jax.jit(lambda word, carry: features_of(network, params, word, carry))
     log_probabilities = jax.jit(lambda features: network.output.log_probabilities(params, features))
     carry, expected = network.body.start(1), []
     for before, word in zip([0, *TOKENS[:599].tolist()], TOKENS[:600].tolist()):
@@ -250,7 +251,7 @@ def test_evaluation_carries_the_state_as_one_unrolled_pass(family):
 
 def test_far_into_a_stream_the_words_just_before_the_span_are_read():
     model = make_language_model('gru')
-    burn_in = model.network.body.burn_in
+    burn_in = neural.burn_in(model.network.body)
     start = 3 * burn_in // 2
     tail = np.asarray(TOKENS[start - burn_in - 1 : start + 50])
     expected = model.score(jnp.asarray(tail), Span(1, len(tail)))[burn_in:]

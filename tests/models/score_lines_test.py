@@ -22,7 +22,7 @@ def test_each_line_is_scored_as_alone(changes, monkeypatch):
     lines = [np.array(part, np.int32) for part in parts]
     scores = model.score_lines(lines)
     assert [len(log_p_T) for log_p_T in scores] == [len(line) for line in lines]
-    padding = np.zeros(model.network.body.num_context, np.int32)
+    padding = np.zeros(model.network.body.lookback + 1, np.int32)
     for line, log_p_T in zip(lines, scores):
         span = Span(0, len(line)) if model.n is None else Span(len(padding), len(padding) + len(line))
         alone_T = model.score(line if model.n is None else np.append(padding, line), span) if len(line) else []

@@ -17,6 +17,7 @@ from helpers import (
     SENSES,
     SPARSE,
     covering_pairs,
+    features_of,
     register,
     regulariser,
     small_settings,
@@ -28,7 +29,7 @@ from nplm_jax import parts
 from nplm_jax.data import dataset
 from nplm_jax.models import neural
 from nplm_jax.models.body import by_example
-from nplm_jax.training import objective, step
+from nplm_jax.training import sparse_rows, step
 from nplm_jax.training.loop import prepare_run
 
 V = len(DATA.vocabulary)
@@ -91,20 +92,21 @@ def test_updates_lower_the_loss_of_one_distribution(body, kind):
     np.testing.assert_allclose(nll_B, -np.asarray(log_p_BxV)[np.arange(len(targets)), targets], rtol=1e-5, atol=1e-5)
 
 
-def dense_loss(params, network, contexts, targets, carry, key, proposal):
+def dense_loss(params, network, batch, carry, key):
     """The loss of a sparse output layer from the scores of all words, and what the streams carry on."""
     key, key_rows = jax.random.split(key)
-    features, carry = network.features(params, contexts, carry, key)
+    targets, proposal = batch.targets_B, batch.extras
+    features, carry = features_of(network, params, batch.ids_SxL, carry, key)
     if proposal is None:  # two_level's loss is exact
         return network.output.nll(params, features, targets).mean(), carry
     y_VxB = network.output.scorer.scores(params, features)
     if type(network.output) is ImportanceSampling:
-        words_BxL, _, draws = network.output.rows(contexts.reshape(len(targets), -1), targets, proposal, key_rows)
+        words_BxL, _, draws = network.output.rows(batch, key_rows)
         y_BxL = jnp.take_along_axis(y_VxB.T, words_BxL, axis=1)
         others_BxL = jnp.exp(y_BxL - draws.log_q_BxL)[:, 1:] * (words_BxL != targets[:, None])[:, 1:]
         return jnp.mean(jnp.log(jnp.exp(y_BxL[:, 0]) + others_BxL.mean(axis=1)) - y_BxL[:, 0]), carry
     log_odds_VxB = y_VxB - proposal.log_inclusion_prob_V[:, None]
-    _, samples_S = network.output.rows(contexts, targets, proposal, key_rows)
+    _, samples_S = network.output.rows(batch, key_rows)
     y_target_B = y_VxB[targets, jnp.arange(16)]
     if type(network.output) is LAYERS['nce']:
         told_B = jax.nn.softplus(-log_odds_VxB[targets, jnp.arange(16)])
@@ -124,23 +126,25 @@ def start(settings):
     """A training of parameters far from their small initial values, its batch and what its output layer draws from."""
     program, state, inputs = start_training(settings, V, 100)
     state = state.replace(params=jax.tree.map(lambda x: 3 * x + 0.1, state.params))
-    proposal = program.network.output.make_proposal(DATA.train_words, V)
-    body = program.network.body
-    contexts, targets = dataset.windows(DATA.tokens_T, POSITIONS, body.training_context)
-    return program, state, inputs.replace(proposal=proposal), contexts.reshape(body.num_streams(16), -1), targets
+    inputs, body = inputs.replace(extras=program.network.output.make_extras(DATA.train_words, V)), program.network.body
+    positions_SxT = POSITIONS.reshape(-1, body.bptt_length)
+    return (
+        program,
+        state,
+        inputs,
+        dataset.make_batch(DATA.tokens_T, positions_SxT, body.training_lookback, inputs.extras),
+    )
 
 
 @pytest.mark.parametrize('body,kind', COMPARED)
 def test_sparse_gradients_are_the_dense_gradients_of_the_same_loss(body, kind):
-    program, state, inputs, contexts, targets = start(make_settings(body, kind))
-    network, proposal, key = program.network, inputs.proposal, jax.random.key(9)
+    program, state, _, batch = start(make_settings(body, kind))
+    network, key = program.network, jax.random.key(9)
 
     @jax.jit
     def both(params):
-        gradients = objective.sparse_gradients(
-            params, network, contexts, targets, proposal, state.carry, key, program.sharding
-        )
-        dense = jax.grad(dense_loss, has_aux=True)(params, network, contexts, targets, state.carry, key, proposal)
+        gradients = sparse_rows.sparse_gradients(params, network, batch, state.carry, key, program.sharding)
+        dense = jax.grad(dense_loss, has_aux=True)(params, network, batch, state.carry, key)
         return step.dense_grads(program, params, gradients), gradients.carry, *dense
 
     grads, carry, expected, expected_carry = both(state.params)
@@ -168,7 +172,7 @@ OPTIMIZERS = {
 def test_any_optimizer_updates_with_a_sparse_layer_as_with_dense_gradients(body, kind, optimizer):
     changes, reference = OPTIMIZERS[optimizer]
     settings = make_settings(body, kind, **changes, **{'optimizer.decay': 0.01, 'optimizer.schedule': 'constant'})
-    program, state, inputs, contexts, targets = start(settings)
+    program, state, inputs, batch = start(settings)
     assert not program.scatters_updates
 
     @jax.jit
@@ -176,7 +180,7 @@ def test_any_optimizer_updates_with_a_sparse_layer_as_with_dense_gradients(body,
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), 2), number)
 
         def penalised(params):
-            loss, next_carry = dense_loss(params, program.network, contexts, targets, carry, key, inputs.proposal)
+            loss, next_carry = dense_loss(params, program.network, batch, carry, key)
             return loss + regulariser(params, 0.01), next_carry
 
         grads, carry = jax.grad(penalised, has_aux=True)(params)
@@ -186,6 +190,6 @@ def test_any_optimizer_updates_with_a_sparse_layer_as_with_dense_gradients(body,
     expected = state.params, reference.init(state.params), state.carry
     train_step = jax.jit(step.train_step, static_argnames='program')
     for number in range(3):
-        state, _ = train_step(program, state, contexts, targets, inputs)
+        state, _ = train_step(program, state, batch, inputs)
         expected = expected_step(*expected, number)
     assert_close(state.params, expected[0], 2e-5)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import IMPORTANCE, small_settings, start_training
+from helpers import IMPORTANCE, make_batch, small_settings, start_training
 from softmax_reference import named
 
 from configs import sentences
@@ -34,7 +34,9 @@ def loss(kind, samples_S, log_inclusion_prob_V, terms, b_V, targets_B):
     shared = {name: table[samples_S] for name, table in params.items()}
     per_example = {name: table[targets_B[:, None]] for name, table in params.items()}
     proposal = sampled.ProposalDistribution(None, log_inclusion_prob_V)
-    return layer.sparse_loss(Gathered(shared, per_example, samples_S), features, targets_B, proposal)
+    return layer.sparse_loss(
+        Gathered(shared, per_example, samples_S), features, make_batch(targets_B, targets_B, proposal)
+    )
 
 
 def full_loss(terms, b_V, targets_B):
@@ -65,7 +67,7 @@ def test_a_layer_draws_by_the_proposal_that_its_settings_name():
     words_T = np.minimum(np.random.default_rng(0).geometric(0.02, 5000), V - 1)
     log_q_V = np.log((np.bincount(words_T, minlength=V) + 0.5) / (5000 + V / 2)).astype(np.float32)
     by_name = {
-        name: sampled.SampledSoftmax(samples=20, proposal=name, precision='float32').make_proposal(words_T, V)
+        name: sampled.SampledSoftmax(samples=20, proposal=name, precision='float32').make_extras(words_T, V)
         for name in ('unigram', 'log_uniform')
     }
     for name, expected in (('unigram', log_q_V), ('log_uniform', sampled.log_uniform(V))):
@@ -185,7 +187,7 @@ def test_updates_with_every_word_a_sample_are_those_of_the_full_loss(n, m, h, di
         settings = small_settings({**changes, 'output.kind': kind, 'optimizer.decay': decay})
         program, state, inputs = start_training(settings, 23, 12)
         assert program.scatters_updates == (kind == 'sampled')
-        inputs = inputs.replace(tokens_T=tokens_T, proposal=program.network.output.make_proposal(np.arange(23), 23))
+        inputs = inputs.replace(tokens_T=tokens_T, extras=program.network.output.make_extras(np.arange(23), 23))
         state, nll_S = TRAIN_STEPS(program, state, positions_SxB, inputs)
         return np.concatenate([np.ravel(x) for x in (*jax.tree.leaves(state.params), nll_S)])
 
@@ -199,11 +201,11 @@ def test_only_the_rows_of_the_batch_and_the_samples_move():
     model = {'model.n': 3, 'model.m': 4, 'model.dropout': 0.0, 'optimizer.momentum': 0.0, 'optimizer.decay': 0.0}
     settings = small_settings({**model, 'output.kind': 'sampled', 'output.samples': 2, 'train.batch_size': 2})
     program, before, inputs = start_training(settings, V, 9)
-    contexts_BxN, targets_B = jnp.asarray([[3, 4], [4, 5]]), jnp.asarray([7, 7])
     output = program.network.output
-    proposal = output.make_proposal(np.arange(V), V)
+    batch = make_batch(jnp.asarray([[3, 4], [4, 5]]), jnp.asarray([7, 7]), output.make_extras(np.arange(V), V))
+    inputs = inputs.replace(extras=batch.extras)
     train_step = jax.jit(step.train_step, static_argnames='program')
-    after, _ = train_step(program, before, contexts_BxN, targets_B, inputs.replace(proposal=proposal))
+    after, _ = train_step(program, before, batch, inputs)
 
     def moved(name):
         rows = np.asarray(after.params[name] - before.params[name]).reshape(V, -1)
@@ -211,7 +213,7 @@ def test_only_the_rows_of_the_batch_and_the_samples_move():
 
     assert moved('C_VxM') == {3, 4, 5}
     assert 7 in moved('U_VxK') == moved('W_VxP') == moved('b_V') and len(moved('b_V')) == 3
-    example_rows_BxL, shared_S = output.rows(contexts_BxN, targets_B, proposal, jax.random.key(0))
+    example_rows_BxL, shared_S = output.rows(batch, jax.random.key(0))
     assert example_rows_BxL.tolist() == [[7], [7]] and shared_S.shape == (2,)
 
 

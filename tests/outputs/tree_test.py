@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, check_resumed, make_network, small_settings
+from helpers import DATA, check_resumed, features_of, make_batch, make_network, small_settings
 
 from nplm_jax import parts
 from nplm_jax.data import vocabulary, word_codes
@@ -67,10 +67,10 @@ def test_the_losss_gradients_are_those_of_the_exact_probabilities(made):
     network, params = made
 
     def exact(params):
-        log_p_BxV = network.output.log_probabilities(params, network.features(params, CONTEXTS)[0])
+        log_p_BxV = network.output.log_probabilities(params, features_of(network, params, CONTEXTS)[0])
         return -log_p_BxV[jnp.arange(9), TARGETS].mean()
 
-    grads = jax.jit(jax.grad(lambda params: network.loss(params, CONTEXTS, TARGETS)[0]))(params)
+    grads = jax.jit(jax.grad(lambda params: network.loss(params, make_batch(CONTEXTS, TARGETS))[0]))(params)
     expected = jax.jit(jax.grad(exact))(params)
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(grads), jax.tree.leaves(expected)):
         assert bool(jnp.isfinite(a).all())

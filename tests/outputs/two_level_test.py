@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import make_network, small_settings, start_training
+from helpers import features_of, make_batch, make_network, small_settings, start_training
 
 from nplm_jax import parts
 from nplm_jax.data import vocabulary
@@ -37,7 +37,7 @@ def plain(network, params, contexts_BxN):
     """log P of all words, class by class. Returns: B x V."""
     y_BxV, features, layer = (
         nplm.logits(params, contexts_BxN),
-        network.features(params, contexts_BxN)[0],
+        features_of(network, params, contexts_BxN)[0],
         network.output,
     )
     H, L = layer.num_shortlist, layer.class_size
@@ -89,7 +89,7 @@ def test_an_update_is_that_of_the_plain_formulas_gradient(num_shortlist, max_cla
     program, state, inputs = start_training(settings, V, 9, params)
     assert program.scatters_updates
     train_step = jax.jit(step.train_step, static_argnames='program')
-    state, before = train_step(program, state, CONTEXTS, TARGETS, inputs)
+    state, before = train_step(program, state, make_batch(CONTEXTS, TARGETS), inputs)
     assert float(before) == pytest.approx(float(expected), rel=1e-5)
     for ours, start, grad in zip(*map(jax.tree.leaves, (state.params, params, grads)), strict=True):
         np.testing.assert_allclose(ours, start - 0.5 * grad, rtol=1e-5, atol=1e-6)
@@ -104,7 +104,7 @@ def test_scores_of_ten_thousand_stay_finite():
     np.testing.assert_allclose(
         jax.jit(network.output.nll)(params, features, TARGETS), -log_p_BxV[jnp.arange(9), TARGETS]
     )
-    grads = jax.jit(jax.grad(lambda params: network.loss(params, CONTEXTS, TARGETS)[0]))(params)
+    grads = jax.jit(jax.grad(lambda params: network.loss(params, make_batch(CONTEXTS, TARGETS))[0]))(params)
     assert all(bool(jnp.isfinite(grad).all()) for grad in jax.tree.leaves(grads))
 
 
@@ -113,7 +113,7 @@ def test_the_first_biases_make_the_unigram_distribution():
     quiet = jax.tree.map(jnp.zeros_like, params) | {'b_V': params['b_V']}
     quiet['classes']['b_G'] = params['classes']['b_G']
     expected = jax.nn.log_softmax(params['b_V'])
-    log_p_BxV = network.output.log_probabilities(quiet, network.features(quiet, CONTEXTS)[0])
+    log_p_BxV = network.output.log_probabilities(quiet, features_of(network, quiet, CONTEXTS)[0])
     np.testing.assert_allclose(log_p_BxV[0], expected, atol=1e-5)
 
 

@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, check_eight_devices, small_settings
+from helpers import DATA, SPARSE, check_eight_devices, run_chunk, small_settings
 
-from nplm_jax.training.loop import prepare_run, run_chunk
+from nplm_jax.training.loop import prepare_run
 from nplm_jax.utils.errors import BadInput
 
 COMMON = {'train.batch_size': 16, 'train.bptt_length': 4, 'optimizer.clip_norm': 1.0}
@@ -37,7 +37,7 @@ def test_an_update_in_parts_is_that_of_the_whole_batch(body, recipe):
     ends = []
     for parts in (1, 4):
         run = prepare_run(small_settings({**COMMON, **body, **recipe, 'train.accumulate': parts}), DATA)
-        state, nll_S, _ = run_chunk(run.chunk(run.init_state(), 0))
+        state, nll_S = run_chunk(run.chunk(run.init_state(), 0))
         ends.append((state.params, state.carry, nll_S))
     differences = [np.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, ends), strict=True)]
     assert max(differences) < 2e-6

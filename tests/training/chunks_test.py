@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, small_settings
+from helpers import DATA, SPARSE, run_chunk, small_settings
 
-from nplm_jax.training.loop import prepare_run, run_chunk
+from nplm_jax.training.loop import prepare_run
 
 NCE = {**SPARSE, 'output.kind': 'nce'}
 SGD = {'optimizer.momentum': 0.0, 'optimizer.learning_rate': 0.1, 'optimizer.decay': 0.05}
@@ -31,7 +31,7 @@ def end(settings):
     run = prepare_run(settings, DATA)
     state, step = run.init_state(), 0
     while step < run.schedule.total_steps:
-        state, nll_S, _ = run_chunk(run.chunk(state, step))
+        state, nll_S = run_chunk(run.chunk(state, step))
         step += len(nll_S)
     return {'params': state.params, 'average': state.average}
 

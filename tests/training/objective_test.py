@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import make_network
+from helpers import features_of, make_batch, make_network
 
 from nplm_jax.training import objective
 
@@ -19,9 +19,9 @@ def test_dense_gradients_are_those_of_the_mean_nll():
     contexts = jnp.asarray(np.random.default_rng(0).integers(0, V, (7, 3)), jnp.int32)
 
     def mean_nll(params):
-        return network.output.nll(params, network.features(params, contexts)[0], jnp.arange(7)).mean()
+        return network.output.nll(params, features_of(network, params, contexts)[0], jnp.arange(7)).mean()
 
-    gradients = objective.dense_gradients(params, network, contexts, jnp.arange(7))
+    gradients = objective.dense_gradients(params, network, make_batch(contexts, jnp.arange(7)))
     nll, expected = jax.value_and_grad(mean_nll)(params)
     assert gradients.carry is None and gradients.rows is None
     assert float(gradients.nll) == pytest.approx(float(nll), rel=1e-6)

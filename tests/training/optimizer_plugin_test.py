@@ -5,14 +5,24 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from helpers import DATA, check_resumed, check_together, default_settings, same_bits, small_settings, train
+from helpers import (
+    DATA,
+    check_resumed,
+    check_together,
+    default_settings,
+    make_batch,
+    run_chunk,
+    same_bits,
+    small_settings,
+    train,
+)
 from optax.contrib import MuonDimensionNumbers
 
 from nplm_jax.models.network import Network
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.training import optimizer_plugin
 from nplm_jax.training import step as step_lib
-from nplm_jax.training.loop import prepare_run, run_chunk
+from nplm_jax.training.loop import prepare_run
 from nplm_jax.training.optimizers import hyperparameters_of, make_optimizer
 from nplm_jax.training.step import RunInputs, evaluation_params
 from nplm_jax.utils.errors import BadInput
@@ -50,7 +60,7 @@ def by_the_project(settings, network, num_steps):
     program = step_lib.make_program(settings, network, num_steps)
     inputs = RunInputs(hyperparameters_of(settings))
     state, losses = step_lib.init_state(program, inputs.hyperparameters), []
-    update = jax.jit(lambda state, *batch: step_lib.train_step(program, state, *batch, inputs))
+    update = jax.jit(lambda state, *batch: step_lib.train_step(program, state, make_batch(*batch), inputs))
     for batch in zip(*batches(network, num_steps)):
         state, nll = update(state, *batch)
         losses.append(float(nll))
@@ -63,7 +73,7 @@ def by_optax(tx, params, network, num_steps):
 
     @jax.jit
     def update(params, state, contexts, targets):
-        nll, grads = jax.value_and_grad(lambda params: network.loss(params, contexts, targets)[0])(params)
+        nll, grads = jax.value_and_grad(lambda params: network.loss(params, make_batch(contexts, targets))[0])(params)
         updates, state = tx.update(grads, state, params)
         return optax.apply_updates(params, updates), state, nll
 

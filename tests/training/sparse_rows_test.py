@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from helpers import make_network
+from helpers import make_batch, make_network
 
 from nplm_jax.training import sparse_rows
 
@@ -20,7 +20,7 @@ def make():
 
 def test_rows_are_gathered_by_number_and_updates_added_once_for_each_time_a_row_was_gathered():
     network, params = make()
-    rows = sparse_rows.Rows(CONTEXTS, *network.output.rows(CONTEXTS, TARGETS, None, jax.random.key(0)))
+    rows = sparse_rows.Rows(CONTEXTS, *network.output.rows(make_batch(CONTEXTS, TARGETS), jax.random.key(0)))
     tables = network.output_tables
     assert set(tables) == {'U_VxK', 'W_VxP', 'b_V'}
     shared, per_example = jax.jit(sparse_rows.gather_rows, static_argnums=2)(params, rows, tables)

@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, regulariser, same_bits, small_settings
+from helpers import DATA, SPARSE, features_of, first_batch, regulariser, same_bits, small_settings
 
 from nplm_jax.config import replace
-from nplm_jax.data import dataset
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.loop import prepare_run
 from nplm_jax.training.sparse_rows import mix
@@ -19,13 +18,6 @@ LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 't
 
 COMPUTE_GRADIENTS = jax.jit(step_lib.compute_gradients, static_argnums=0)
 TRAIN_STEP = jax.jit(step_lib.train_step, static_argnums=0)
-
-
-def first_batch(run):
-    """Returns the contexts and the targets of a run's first update."""
-    words = run.words(0, 0, run.program.batch_size)
-    positions_B = words.positions[: run.program.batch_size]
-    return dataset.windows(words.tokens_L, positions_B, run.program.network.body.num_context)
 
 
 @pytest.mark.parametrize('changes', [{}, LSTM], ids=['nplm', 'lstm'])
@@ -64,15 +56,14 @@ def test_output_weights_and_their_momentum_keep_the_words_last_in_memory(kind):
 @pytest.mark.parametrize('body', [{}, LSTM], ids=['nplm', 'lstm'])
 def test_sparse_gradients_of_an_exact_loss_are_jaxs_of_the_mean_nll(body):
     run = prepare_run(small_settings({**SPARSE, **NO_DROPOUT, **body, 'output.kind': 'two_level'}), DATA)
-    state, (contexts, targets) = run.init_state(), first_batch(run)
+    state, batch = run.init_state(), first_batch(run)
     network = run.program.network
 
     def nll_per_word(params):
-        streams = contexts.reshape(network.body.num_streams(run.program.batch_size), -1)
-        features, _ = network.features(params, streams, state.carry)
-        return network.output.nll(params, features, targets).mean()
+        features, _ = features_of(network, params, batch.ids_SxL, state.carry)
+        return network.output.nll(params, features, batch.targets_B).mean()
 
-    gradients = COMPUTE_GRADIENTS(run.program, state, contexts, targets, run.inputs)
+    gradients = COMPUTE_GRADIENTS(run.program, state, batch, run.inputs)
     nll, expected = jax.jit(jax.value_and_grad(nll_per_word))(state.params)
     assert float(gradients.nll) == pytest.approx(float(nll), rel=1e-6)
     dense = step_lib.dense_grads(run.program, state.params, gradients)
@@ -125,14 +116,14 @@ def test_with_other_optimizers_a_sparse_output_layer_decays_the_weights_in_each_
     settings = small_settings({**SPARSE, 'model.dropout': 0.0, 'output.kind': 'two_level', **optimizer})
     decay = {'optimizer.decay': 0.1, 'optimizer.learning_rate': 1e-2, 'optimizer.schedule': 'constant'}
     run = prepare_run(replace(settings, decay), DATA)
-    state, (contexts, targets) = run.init_state(), first_batch(run)
+    state, batch = run.init_state(), first_batch(run)
     network = run.program.network
 
     def penalised(params):
-        features, _ = network.features(params, contexts)
-        return network.output.nll(params, features, targets).mean() + regulariser(params, 0.1)
+        features, _ = features_of(network, params, batch.ids_SxL)
+        return network.output.nll(params, features, batch.targets_B).mean() + regulariser(params, 0.1)
 
-    after, _ = TRAIN_STEP(run.program, state, contexts, targets, run.inputs)
+    after, _ = TRAIN_STEP(run.program, state, batch, run.inputs)
     grads, rule = jax.jit(jax.grad(penalised))(state.params), run.program.optimizer.rule
     rule = rule.make()
     updates, _ = rule.update(grads, rule.init(state.params))
@@ -147,7 +138,7 @@ def test_streams_start_anew_with_each_epoch():
 
     def nll(step, carry):
         state = initial.replace(step=jnp.int32(step), carry=carry)
-        return float(TRAIN_STEP(run.program, state, *batch, run.inputs)[1])
+        return float(TRAIN_STEP(run.program, state, batch, run.inputs)[1])
 
     carried = jax.tree.map(jnp.ones_like, initial.carry)
     assert nll(per_epoch, carried) == nll(0, carried) == nll(0, initial.carry) == nll(1, initial.carry)

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, assert_close, check_resumed, check_together, small_settings
+from helpers import DATA, SPARSE, assert_close, check_resumed, check_together, run_chunk, small_settings
 
 from nplm_jax.data import dataset
 from nplm_jax.training import vmapped
-from nplm_jax.training.loop import prepare_run, run_chunk
+from nplm_jax.training.loop import prepare_run
 
 MAPPED = {'train.input': 'mapped'}
 LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
@@ -21,9 +21,9 @@ def batches(run, steps):
     out = []
     for step in steps:
         chunk = run.chunk(run.init_state(), step)
-        size = chunk.num_steps * run.program.batch_size
-        positions = chunk.positions_T[chunk.first : chunk.first + size]
-        out.append(dataset.windows(chunk.inputs.tokens_T, positions, run.program.network.body.training_context))
+        size, body = chunk.num_steps * run.program.batch_size, run.program.network.body
+        positions_SxT = chunk.positions_T[chunk.first : chunk.first + size].reshape(-1, body.bptt_length)
+        out.append(dataset.make_batch(chunk.inputs.tokens_T, positions_SxT, body.training_lookback)[:2])
     return [np.concatenate(arrays) for arrays in zip(*out)]
 
 

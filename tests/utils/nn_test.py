@@ -18,7 +18,7 @@ def test_dropout_zeroes_its_share_and_keeps_the_mean():
 
 
 def test_rows_that_share_a_mask_are_zeroed_alike_and_others_are_not():
-    masks = np.asarray(nn.dropout(jax.random.key(0), jnp.ones((12, 50)), 0.5, rows_per_mask=4)).reshape(3, 4, 50)
+    masks = np.asarray(nn.dropout(jax.random.key(0), jnp.ones((3, 4, 50)), 0.5, broadcast_dims=(1,)))
     assert (masks == masks[:, :1]).all()
     assert (masks[0] != masks[1]).any() and (masks[1] != masks[2]).any()
 

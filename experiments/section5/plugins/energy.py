@@ -16,13 +16,13 @@ import jax.numpy as jnp
 
 from nplm_jax.config import Settings
 from nplm_jax.models import nplm
-from nplm_jax.models.body import State
+from nplm_jax.models.body import Output, State, windows
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, Params
 from nplm_jax.outputs.sampled import SampledSoftmax
 from nplm_jax.outputs.softmax import Scorer
 from nplm_jax.parts import part_class
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import AxisName, Key, Precision, dropout, uniform
+from nplm_jax.utils.nn import AxisName, Key, Precision, dropout, matmul, uniform
 
 BLOCK = 2**20  # scores that are summed at once: 4 MB, which stay in the cache
 UNITS = 4  # hidden units whose gradients are computed together
@@ -65,11 +65,10 @@ class Energy(nplm.Window):
 
     def features(
         self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
-    ) -> tuple[Features, State]:
-        """See `Body.features`. L is N, and T is 1."""
-        x_SxP = dropout(key, nplm.concatenate(e_SxLxM), self.dropout, axis)
-        a_SxK = params['d_K'][None, :] + x_SxP @ params['H_KxP'].T
-        return {EMBEDDING: a_SxK[:, None]}, state
+    ) -> Output:
+        """See `Body.features`."""
+        x_SxTxP = dropout(key, nplm.concatenate(windows(e_SxLxM, self.reach)), self.dropout, axis)
+        return Output({EMBEDDING: params['d_K'][None, None] + matmul(x_SxTxP, params['H_KxP'].T)})
 
 
 class EnergyScorer(Scorer):

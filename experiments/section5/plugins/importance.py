@@ -21,6 +21,7 @@ import numpy as np
 
 from experiments.section5.plugins import bigram_proposal
 from experiments.section5.plugins.bigram_proposal import BigramProposal, Draws
+from nplm_jax.data.dataset import Batch
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
 from nplm_jax.utils.checked_fields import NonNegative, key
@@ -59,8 +60,8 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
     exact_target: bool = key(True, 'samples stand for other words than the target; the paper: for all words')
     adaptation: NonNegative = key(1.0, "weight of the network's words beside training words in Q; 0: fixed counts")
 
-    def make_proposal(self, train_T: np.ndarray, vocabulary_size: int) -> BigramProposal:
-        """See `OutputLayer.make_proposal`."""
+    def make_extras(self, train_T: np.ndarray, vocabulary_size: int) -> BigramProposal:
+        """See `OutputLayer.make_extras`."""
         return bigram_proposal.estimate(train_T, vocabulary_size)
 
     def init_state(self, vocabulary_size: int) -> ProposalState:
@@ -74,27 +75,20 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
         )
 
     def rows(
-        self,
-        contexts_BxN: jax.Array,
-        targets_B: jax.Array,
-        proposal: BigramProposal,
-        key: jax.Array,
-        state: ProposalState | None = None,
+        self, batch: Batch, key: jax.Array, state: ProposalState | None = None
     ) -> tuple[jax.Array, jax.Array, Draws]:
         """Returns the rows of each example's target and samples, no shared rows, and the target and samples."""
-        previous_B, proposal = contexts_BxN[:, -1], adapted(proposal, state)
+        previous_B, proposal = previous_words(batch.ids_SxL, batch.targets_B), adapted(batch.extras, state)
         samples_BxL = bigram_proposal.draw(key, proposal, previous_B, self.samples)
-        words_BxL = jnp.concatenate([targets_B[:, None], samples_BxL], axis=1)
+        words_BxL = jnp.concatenate([batch.targets_B[:, None], samples_BxL], axis=1)
         return words_BxL, jnp.zeros(0, jnp.int32), bigram_proposal.look_up(proposal, previous_B, words_BxL)
 
-    def sparse_loss(
-        self, gathered: Gathered, features: Features, targets_B: jax.Array, proposal: BigramProposal
-    ) -> Losses:
+    def sparse_loss(self, gathered: Gathered, features: Features, batch: Batch) -> Losses:
         """See `SparseOutputLayer.sparse_loss`. Loss and mean NLL are the estimate whose gradient is the biased one."""
         y_BxL, draws = softmax.gathered_scores(gathered.per_example, features), gathered.draws
         terms_BxL = y_BxL - draws.log_q_BxL - np.log(self.samples)
         if self.exact_target:
-            is_target_BxL = draws.word_BxL == targets_B[:, None]
+            is_target_BxL = draws.word_BxL == batch.targets_B[:, None]
             terms_BxL = jnp.where(is_target_BxL, MASKED, terms_BxL).at[:, 0].set(y_BxL[:, 0])
         else:
             terms_BxL = terms_BxL.at[:, 0].set(MASKED)
@@ -102,7 +96,7 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
         return nll, nll
 
     def update_state(
-        self, state: ProposalState, proposal: BigramProposal, rows: Any, bias_grads_BxL: jax.Array
+        self, state: ProposalState, extras: BigramProposal, rows: Any, bias_grads_BxL: jax.Array
     ) -> ProposalState:
         """See `SparseOutputLayer.update_state`. Adds the estimated P(w) of each example's words to the counts."""
         weights_BxL = normalised_weights(bias_grads_BxL)
@@ -110,12 +104,18 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
         mean, step = MEAN_DECAY * state.ess_per_sample + (1 - MEAN_DECAY) * fraction, state.step + 1
         if state.added_G is None:
             return ProposalState(mean, step)
-        previous_B = rows.ids_SxL.reshape(len(weights_BxL), -1)[:, -1]
+        proposal, previous_B = extras, previous_words(rows.ids_SxL, weights_BxL)
         weighted = previous_B, rows.draws, self.adaptation * weights_BxL
         added_G = bigram_proposal.expected_counts(proposal, state.added_G, *weighted)
         refreshed = lambda: bigram_proposal.add_counts(proposal, added_G).edge_G - proposal.edge_G  # noqa: E731
         moved_G = jax.lax.cond(step % REFRESH_EVERY == 0, refreshed, lambda: state.moved_G)
         return ProposalState(mean, step, added_G, moved_G)
+
+
+def previous_words(ids_SxL: jax.Array, examples_B: jax.Array) -> jax.Array:
+    """Returns the word before the target of each example, stream by stream."""
+    num_targets = len(examples_B) // len(ids_SxL)
+    return ids_SxL[:, -num_targets:].reshape(-1)
 
 
 def adapted(proposal: BigramProposal, state: ProposalState | None) -> BigramProposal:

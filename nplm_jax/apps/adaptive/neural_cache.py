@@ -17,7 +17,7 @@ from nplm_jax.apps.adaptive.adaptive_model import AdaptiveModel
 from nplm_jax.data.corpora import Span
 from nplm_jax.models.body import by_example
 from nplm_jax.models.network import Network
-from nplm_jax.models.neural import NeuralLanguageModel, ReadState, jit_float32, read, stream_blocks
+from nplm_jax.models.neural import NeuralLanguageModel, ReadState, burn_in, jit_float32, read, stream_blocks
 from nplm_jax.outputs.output_layer import Params
 
 # The network's state; the features and the words that are remembered, R x D and R.
@@ -40,7 +40,7 @@ class NeuralCache(AdaptiveModel):
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score_span`. The cache holds the words before the span, too."""
-        start = max(0, span.start - self.num_remembered - self.model.network.body.burn_in)
+        start = max(0, span.start - self.num_remembered - burn_in(self.model.network.body))
         blocks = stream_blocks(self.model.network, tokens_T, Span(start, span.stop), BLOCK)
         inputs = *blocks, self.num_remembered, jnp.float32(self.sharpness)
         log_p_T = np.asarray(_score_stream(self.model.network, self.model.params, *inputs)).reshape(-1)

@@ -69,7 +69,7 @@ def write_onnx(model: LanguageModel, vocabulary: Vocabulary, settings: Settings,
     graph = onnx.helper.make_graph(
         [onnx.helper.make_node(kind, inputs, [output], **options) for kind, inputs, output, options in _nodes(network)],
         'nplm',
-        [onnx.helper.make_tensor_value_info('contexts', onnx.TensorProto.INT64, ['B', network.body.num_context])],
+        [onnx.helper.make_tensor_value_info('contexts', onnx.TensorProto.INT64, ['B', network.body.reach])],
         [onnx.helper.make_tensor_value_info('log_probabilities', onnx.TensorProto.FLOAT, ['B', len(vocabulary)])],
         [onnx.numpy_helper.from_array(array, name) for name, array in _constants(model, network).items()],
     )
@@ -117,6 +117,6 @@ def _constants(model: LanguageModel, network: Any) -> dict[str, np.ndarray]:
     """Returns the arrays that the graph holds."""
     return {
         **arrays_of(model),
-        'most_recent_first': np.arange(network.body.num_context)[::-1].astype(np.int64),
-        'shape_of_x': np.array([-1, network.body.num_context * network.body.m], np.int64),
+        'most_recent_first': np.arange(network.body.reach)[::-1].astype(np.int64),
+        'shape_of_x': np.array([-1, network.body.reach * network.body.m], np.int64),
     }

@@ -79,7 +79,7 @@ def _to_json(values: Mapping[str, Any]) -> str:
 def _config(network: Any, family: str) -> dict[str, Any]:
     """Returns what config.json says of the model: the attributes of NplmConfig, and where its classes are."""
     module, body = MODEL_FILE.stem, network.body
-    names = ('num_context', 'm', 'h', 'direct', 'tied', 'layers', 'window', 'averages', 'expansion', 'rounds')
+    names = ('m', 'h', 'direct', 'tied', 'layers', 'window', 'averages', 'expansion', 'rounds')
     return {
         'model_type': 'nplm-jax',
         'architectures': ['NplmForCausalLM'],
@@ -87,6 +87,7 @@ def _config(network: Any, family: str) -> dict[str, Any]:
         'dtype': 'float32',
         'family': family,
         'vocab_size': network.vocabulary_size,
+        'num_context': body.lookback + 1,
         **{name: getattr(body, name) for name in names if hasattr(body, name)},
     }
 

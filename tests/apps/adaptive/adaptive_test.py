@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import make_network
+from helpers import features_of, make_network
 
 from nplm_jax.apps.adaptive import dynamic_evaluation
 from nplm_jax.apps.adaptive.adaptive_model import AdaptiveModel
@@ -44,7 +44,7 @@ def dynamic(family, rate=0.02, decay=0.01, segment=5):
 
 def streams(network, contexts_BxN):
     """What `Network.features` reads for the contexts of consecutive words: one stream, or the windows."""
-    return contexts_BxN.reshape(1, -1) if network.body.has_state else contexts_BxN
+    return contexts_BxN.reshape(1, -1) if network.body.trains_on_streams else contexts_BxN
 
 
 MODELS = {
@@ -111,8 +111,8 @@ def test_the_ngram_cache_counts_the_remembered_words_by_hand():
 def test_the_neural_cache_is_its_formula(family):
     model = network_model(family)
     cache, words = NeuralCache(model, 40, 3.0), WORDS[:100]
-    contexts, _ = dataset.windows(words, jnp.arange(100), model.network.body.num_context)
-    features, _ = jax.jit(model.network.features)(model.params, streams(model.network, contexts))
+    contexts, _ = dataset.windows(words, jnp.arange(100), model.network.body.lookback + 1)
+    features, _ = jax.jit(features_of, static_argnums=0)(model.network, model.params, streams(model.network, contexts))
     features = np.concatenate(list(features.values()), 1)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     expected = []
@@ -130,8 +130,8 @@ def test_dynamic_evaluation_is_its_formula(family):
     tokens = jnp.asarray(WORDS[:40])
 
     def loss(params, positions, carry):
-        contexts, targets = dataset.windows(tokens, positions, network.body.num_context)
-        features, carry = network.features(params, streams(network, contexts), carry)
+        contexts, targets = dataset.windows(tokens, positions, network.body.lookback + 1)
+        features, carry = features_of(network, params, streams(network, contexts), carry)
         log_p = network.output.log_probabilities(params, features)[jnp.arange(len(targets)), targets]
         return -log_p.mean(), (log_p, carry)
 
@@ -164,8 +164,8 @@ def test_the_mean_squares_of_gradients():
     found = dynamic_evaluation.root_mean_square_gradients(model, WORDS, Span(0, 200), 5, 32)
 
     def loss(params, positions):
-        contexts, targets = dataset.windows(WORDS, positions, model.network.body.num_context)
-        features, _ = model.network.features(params, contexts)
+        contexts, targets = dataset.windows(WORDS, positions, model.network.body.lookback + 1)
+        features, _ = features_of(model.network, params, contexts)
         return -model.network.output.log_probabilities(params, features)[jnp.arange(5), targets].mean()
 
     starts = [stretch + 5 * i for stretch in (0, 60) for i in range(16)]

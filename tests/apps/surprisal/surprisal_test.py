@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import corpus_settings, make_model
+from helpers import corpus_settings, features_of, make_model
 
 import nplm_jax
 from nplm_jax.apps.surprisal import measurement, stimuli
@@ -199,7 +199,7 @@ def test_a_window_reads_rare_words_before_the_context_and_a_carry_starts_from_ze
     for name in ('gru', 'residual'):
         network, params = MODELS[name].network, MODELS[name].params
         rare = VOCABULARY.encode(['<rare>'])[None]
-        features, _ = network.features(params, rare, network.body.start(1))
+        features, _ = features_of(network, params, rare, network.body.start(1))
         log_p_V = network.output.log_probabilities(params, features)[0]
         assert bits(name, '') == pytest.approx(-float(log_p_V[VOCABULARY.ids['the']]) / math.log(2), abs=1e-5)
         assert abs(bits(name, '') - bits(name, '<rare> ' * 40)) > 1e-3

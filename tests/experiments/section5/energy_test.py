@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, ENERGY, check_resumed, make_network, small_settings
+from helpers import DATA, ENERGY, check_resumed, features_of, make_network, small_settings
 from jax.test_util import check_grads
 
 from experiments.section5.plugins import energy
@@ -60,7 +60,7 @@ def test_every_words_probability_is_that_of_the_equation(made):
 @pytest.mark.parametrize('block', [V, 3 * V, 5 * V + 1])
 def test_scores_do_not_depend_on_the_size_of_a_block(made, block, monkeypatch):
     network, params = made
-    features, _ = network.features(params, contexts())
+    features, _ = features_of(network, params, contexts())
     expected = energy.ENERGY.scores(params, features)
     monkeypatch.setattr(energy, 'BLOCK', block)
     np.testing.assert_allclose(energy.ENERGY.scores(params, features), expected, rtol=1e-6, atol=1e-6)
@@ -68,7 +68,7 @@ def test_scores_do_not_depend_on_the_size_of_a_block(made, block, monkeypatch):
 
 def test_gathered_scores_are_those_of_the_same_words_among_all(made):
     network, params = made
-    features, _ = network.features(params, contexts())
+    features, _ = features_of(network, params, contexts())
     rows_BxL = np.random.default_rng(1).integers(0, V, (11, 2))
     per_example = {name: params[name][rows_BxL] for name in ('C_VxM', 'b_V')}
     y_VxB = energy.ENERGY.scores(params, features)

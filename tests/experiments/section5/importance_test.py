@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, IMPORTANCE, same_bits, small_settings, train, train_in_parts
+from helpers import DATA, IMPORTANCE, features_of, make_batch, same_bits, small_settings, train, train_in_parts
 from softmax_reference import named
 
 from experiments.section5 import importance as study
@@ -47,12 +47,14 @@ def estimated(layer, rows, terms, b_V, targets_B):
     example_rows_BxL, shared_S, draws = rows
     shared = {name: table[shared_S] for name, table in params.items()}
     per_example = {name: table[example_rows_BxL] for name, table in params.items()}
-    return layer.sparse_loss(Gathered(shared, per_example, shared_S, draws), features, targets_B, None)[0]
+    return layer.sparse_loss(
+        Gathered(shared, per_example, shared_S, draws), features, make_batch(targets_B, targets_B)
+    )[0]
 
 
 def draw(layer, contexts_BxN, targets_B, seed):
     """The rows that a batch reads, and the proposal."""
-    proposal = layer.make_proposal(TRAIN, V)
+    proposal = layer.make_extras(TRAIN, V)
     return jax.jit(layer.rows)(contexts_BxN, targets_B, proposal, jax.random.key(seed)), proposal
 
 
@@ -112,11 +114,11 @@ def test_the_normaliser_is_without_bias_and_a_proposal_of_the_networks_own_has_t
     np.testing.assert_allclose(importance.effective_sample_size(jnp.full((2, 6), 0.3)), [6, 6], rtol=1e-6)
     terms, b_V, contexts_BxN, targets_B = problem()
     layer = ImportanceSampling(samples=9, exact_target=True, adaptation=0.0)
-    proposal = layer.make_proposal(TRAIN, V)
+    proposal = layer.make_extras(TRAIN, V)
     y_VxB = softmax.scores(*named(terms, b_V))
 
     def ratio(key):  # estimated to exact normaliser, by the loss: log Z - y
-        rows = layer.rows(contexts_BxN, targets_B, proposal, key)
+        rows = layer.rows(make_batch(contexts_BxN, targets_B, proposal), key)
         single = [
             estimated(
                 layer,
@@ -149,7 +151,7 @@ def test_the_weights_of_a_batch_are_the_estimated_probabilities():
 
     def loss(bias_BxL):
         gathered = Gathered(params, per_example | {'b_V': bias_BxL}, rows[1], draws)
-        return layer.sparse_loss(gathered, features, targets_B, None)[0]
+        return layer.sparse_loss(gathered, features, make_batch(targets_B, targets_B))[0]
 
     weights_BxL = importance.normalised_weights(jax.jit(jax.grad(loss))(per_example['b_V']))
     y_BxL = np.float64(softmax.gathered_scores(per_example, features))
@@ -186,8 +188,8 @@ def test_training_adapts_the_proposal_to_the_network_at_any_number_of_updates_pe
             state, _ = step.execute_steps(*run.chunk(state, int(state.step)))
         ends.append(state)
     np.testing.assert_allclose(ends[0].output_state.added_G, ends[1].output_state.added_G, rtol=1e-4)
-    contexts_BxN, _ = dataset.windows(DATA.tokens_T, jnp.arange(10, 210), network.body.num_context)
-    features, _ = network.features(state.params, contexts_BxN)
+    contexts_BxN, _ = dataset.windows(DATA.tokens_T, jnp.arange(10, 210), network.body.reach)
+    features, _ = features_of(network, state.params, contexts_BxN)
     log_p_BxV = network.output.log_probabilities(state.params, features)
 
     def divergence(proposal):
@@ -195,8 +197,8 @@ def test_training_adapts_the_proposal_to_the_network_at_any_number_of_updates_pe
         log_q_BxV = bigram_proposal.look_up(proposal, contexts_BxN[:, -1], words_BxV).log_q_BxL
         return float(jnp.mean(jnp.sum(jnp.exp(log_p_BxV) * (log_p_BxV - log_q_BxV), axis=1)))
 
-    adapted = importance.adapted(run.inputs.proposal, state.output_state)
-    assert divergence(adapted) < 0.6 * divergence(run.inputs.proposal)
+    adapted = importance.adapted(run.inputs.extras, state.output_state)
+    assert divergence(adapted) < 0.6 * divergence(run.inputs.extras)
     samples = state.step * run.program.batch_size  # weights of an example sum to one, of which the unigram counts some
     assert 30 * samples * 0.999 < float(state.output_state.added_G.sum()) < 60 * samples
 

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, check_eight_devices, check_resumed, same_bits, small_settings, train
+from helpers import DATA, SPARSE, check_eight_devices, check_resumed, run_chunk, same_bits, small_settings, train
 
 from experiments.section5.plugins import neighbours, prior
-from nplm_jax.training.loop import prepare_run, run_chunk
+from nplm_jax.training.loop import prepare_run
 
 V = len(DATA.vocabulary)
 PRIOR = 'experiments.section5.plugins.prior:sgd'
@@ -86,7 +86,7 @@ def test_unseen_words_come_to_their_neighbours(with_prior):
     distances = []
     for strength in (0.0, 0.3):
         run = prepare_run(with_prior(strength), data)
-        state, _, _ = run_chunk(run.chunk(run.init_state(), 0))
+        state, _ = run_chunk(run.chunk(run.init_state(), 0))
         C_VxM = np.asarray(state.params['C_VxM'])
         distances.append(np.linalg.norm(C_VxM[10:13] - numpy_means(C_VxM, some_lists(V))[10:13]))
     assert distances[1] < 0.7 * distances[0]
