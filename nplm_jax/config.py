@@ -144,9 +144,9 @@ class CorpusSettings:
     )
     context: Literal['auto', 'stream', 'line'] = key(
         'auto',
-        'of backoff, kneser_ney and modified_kneser_ney: stream (n-grams go on across paragraphs) | line (each '
-        'paragraph is counted and tested alone, after <s> and with </s> at its end, as lmplz and query do) | auto '
-        '(line where each line is a paragraph, else stream); other families read a stream',
+        'stream (predictions look across paragraphs) | line (each paragraph is trained on and tested alone, and its '
+        'end is predicted, as lmplz and query do; of networks, backoff, kneser_ney and modified_kneser_ney) | auto '
+        '(line for these count-based models where each line is a paragraph, else stream)',
     )
     pieces: Annotated[int, at_least(MIN_PIECES)] = key(
         8000, 'of tokens=pieces: |V|, special tokens and the 256 bytes included'

@@ -20,6 +20,7 @@ Dims: V vocabulary, M features per word (m), D width of an array of features, N 
 
 import abc
 import dataclasses
+import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -64,6 +65,8 @@ class Body(Part, abc.ABC):
         trains_on_streams: Whether training reads parallel streams of the corpus; otherwise shuffled examples.
         bptt_length: T: tokens of each stream that an update predicts.
         embedding_dropout: The probability with which an update zeroes the features of a word type.
+        reads_lines: Whether it can be trained line by line (`corpus.context=line`). A body over streams can if its
+            `features` takes `starts_SxL`.
         output_tables: Names of its parameters with one row per output word, besides the matrices of `widths`: its
             `scorer` gets the same rows of all of these. Every device has all other parameters in full.
         tables: Names of its parameters with one row for something else, such as a position: tables for the optimizer,
@@ -78,9 +81,14 @@ class Body(Part, abc.ABC):
     trains_on_streams: ClassVar[bool] = False
     bptt_length: ClassVar[int] = 1
     embedding_dropout: ClassVar[float] = 0.0
+    reads_lines: ClassVar[bool] = True
     output_tables: ClassVar[tuple[str, ...]] = ()
     tables: ClassVar[tuple[str, ...]] = ()
     rows_are_outputs: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.reads_lines = not cls.trains_on_streams or 'starts_SxL' in inspect.signature(cls.features).parameters
 
     @property
     @abc.abstractmethod
@@ -131,8 +139,7 @@ class Body(Part, abc.ABC):
         """Computes the features that the output matrices multiply.
 
         A body over streams that can begin anew within a stream takes `starts_SxL` too: whether a token is the first
-        of a line, before which the state is that of `start`. Without this argument it cannot be trained with
-        `corpus.context=line`.
+        of a line, before which the state is that of `start`.
 
         Args:
             params: The parameters; C_VxM is not read.

@@ -5,7 +5,6 @@ examples, stream by stream, R = L - T tokens before these (`Body.lookback`).
 """
 
 import dataclasses
-import inspect
 from typing import Any, NamedTuple, Self, cast
 
 import jax
@@ -75,12 +74,7 @@ class Network:
         output = parts.make('output.kind', settings).over(words)
         if body.scorer is not LINEAR:
             output = dataclasses.replace(cast(Any, output), scorer=body.scorer)
-        line_end = None
-        if settings.corpus.context == 'line':
-            takes_starts = not body.trains_on_streams or 'starts_SxL' in inspect.signature(body.features).parameters
-            allowed = f'must be stream for model.family={settings.model.family}'
-            require(takes_starts, 'corpus.context', 'line', allowed)
-            line_end = words.ids.get(PARAGRAPH_BOUNDARY)
+        line_end = words.ids.get(PARAGRAPH_BOUNDARY) if settings.corpus.context == 'line' else None
         return cls(body, output, len(words), line_end)
 
     @property

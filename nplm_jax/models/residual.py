@@ -76,7 +76,13 @@ class Residual(StreamBody):
         return params | ({'P_KxM': uniform(key_P, (K, self.m), K**-0.5)} if self.tied else {})
 
     def features(
-        self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
+        self,
+        params: Params,
+        e_SxLxM: jax.Array,
+        state: State,
+        key: Key = None,
+        axis: AxisName = None,
+        starts_SxL: jax.Array | None = None,
     ) -> Output:
         """See `Body.features`. The gradient stops at the words of the state."""
         T, precision = e_SxLxM.shape[1], 'float32' if key is None else self.precision
@@ -88,7 +94,8 @@ class Residual(StreamBody):
 
         e_SxTxM = drop(self.drop_words(key, e_SxLxM, axis), input_rate)
         e_SxLxM = jnp.concatenate([jax.lax.stop_gradient(state), e_SxTxM], axis=1)  # L = R + T
-        z_SxTxK = matmul(self.inputs(e_SxLxM), params['H_PxK'], precision) + params['d_K'][None, None]
+        ages_SxL = None if starts_SxL is None else self.ages(starts_SxL)
+        z_SxTxK = matmul(self.inputs(e_SxLxM, ages_SxL), params['H_PxK'], precision) + params['d_K'][None, None]
         for i in range(self.layers):
             layer = params['layers'][f'layer_{i}']
             norm_SxTxK = jax.nn.standardize(z_SxTxK, axis=2) * layer['g_K'][None, None]
@@ -97,22 +104,50 @@ class Residual(StreamBody):
         features = jax.nn.standardize(z_SxTxK, axis=2) * params['g_K'][None, None]
         if self.tied:
             features = matmul(drop(features, layer_rate), params['P_KxM'], precision)
-        return Output(dict.fromkeys(self.widths, drop(features, output_rate)), e_SxLxM[:, T:])
+        last_SxRxM = e_SxLxM[:, T:]
+        if ages_SxL is not None:  # without the words before the line of the last one
+            distances_R = jnp.arange(self.reach - 2, -1, -1)
+            last_SxRxM = jnp.where((ages_SxL[:, -1:] >= distances_R[None, :])[:, :, None], last_SxRxM, 0)
+        return Output(dict.fromkeys(self.widths, drop(features, output_rate)), last_SxRxM)
 
-    def inputs(self, e_SxLxM: jax.Array) -> jax.Array:
-        """Returns x after each of the last T words of each stream, S x T x P; the first R words are the state's."""
-        first = self.reach - 1
-        slots = [e_SxLxM[:, first - i : e_SxLxM.shape[1] - i] for i in range(self.window)]
-        T, size = e_SxLxM.shape[1] - first, self.window
+    def ages(self, starts_SxL: jax.Array) -> jax.Array:
+        """Returns how many words of its line are before each word, R + T of them, int32; those of the state are all.
+
+        Args:
+            starts_SxL: Whether each of the T words is the first of a line.
+        """
+        S, R = len(starts_SxL), self.reach - 1
+        indices_L = jnp.arange(R + starts_SxL.shape[1])[None, :]
+        starts_SxL = jnp.pad(starts_SxL, ((0, 0), (R, 0)))
+        first_SxL = jnp.where(starts_SxL, indices_L, -self.reach)  # no word is farther away
+        return jnp.broadcast_to(indices_L, (S, indices_L.size)) - jax.lax.cummax(first_SxL, axis=1)
+
+    def inputs(self, e_SxLxM: jax.Array, ages_SxL: jax.Array | None = None) -> jax.Array:
+        """Returns x after each of the last T words of each stream, S x T x P; the first R words are the state's.
+
+        Args:
+            e_SxLxM: The features of the words.
+            ages_SxL: See `ages`; None where the words are of one line.
+        """
+
+        def of_line(values_SxIxM: jax.Array, last: int, distance: int) -> jax.Array:
+            """Returns the values, zero where the line of word `last`, `last + 1`, ... has not so many words before."""
+            if ages_SxL is None:
+                return values_SxIxM
+            return jnp.where((ages_SxL[:, last:] >= distance)[:, :, None], values_SxIxM, 0)
+
+        first, L = self.reach - 1, e_SxLxM.shape[1]
+        slots = [of_line(e_SxLxM[:, first - i : L - i], first, i) for i in range(self.window)]
+        T, size = L - first, self.window
         # sums[:, i]: of `size` words from word i on. Doubled, since differences of running sums would round.
-        num_sums = e_SxLxM.shape[1] - size + 1
-        sums = e_SxLxM[:, :num_sums]
+        num_sums = L - size + 1
+        sums = of_line(e_SxLxM[:, :num_sums], size - 1, size - 1)
         for i in range(1, size):
-            sums = sums + e_SxLxM[:, i : num_sums + i]
+            sums = sums + of_line(e_SxLxM[:, i : num_sums + i], size - 1, size - 1 - i)
         for _ in range(self.averages):
             start = first + 1 - 2 * size
-            slots.append(sums[:, start : start + T] / size**0.5)
-            sums = sums[:, :-size] + sums[:, size:]
+            slots.append(of_line(sums[:, start : start + T], first, size) / size**0.5)
+            sums = of_line(sums[:, :-size], 2 * size - 1, size) + sums[:, size:]
             size *= 2
         return jnp.concatenate(slots, axis=2)
 

@@ -16,7 +16,6 @@ from nplm_jax.training import step
 
 V, B = 211, 9
 LAYERS = {'sampled': sampled.SampledSoftmax, 'nce': sampled.NoiseContrastive}
-TRAIN_STEPS = jax.jit(step.train_steps, static_argnames='program')
 
 
 def problem(widths=(7, 12), seed=0):
@@ -179,7 +178,7 @@ def test_softplus_and_its_slope_equal_jaxs():
 def test_updates_with_every_word_a_sample_are_those_of_the_full_loss(n, m, h, direct):
     """Rows that a batch needs several times, too; decay, once a chunk, is all but what it is at each step."""
     tokens_T = jnp.asarray(np.random.default_rng(2).integers(0, 23, 200), jnp.int32)
-    positions_SxB = jnp.asarray(np.random.default_rng(3).permutation(200)[:192].reshape(12, 16), jnp.int32)
+    positions_T = jnp.asarray(np.random.default_rng(3).permutation(200)[:192], jnp.int32)
     model = {'model.n': n, 'model.m': m, 'model.h': h, 'model.direct': direct, 'model.dropout': 0.0}
     changes = {**model, 'optimizer.momentum': 0.0, 'train.batch_size': 16, 'train.epochs': 1, 'output.samples': 23}
 
@@ -188,7 +187,7 @@ def test_updates_with_every_word_a_sample_are_those_of_the_full_loss(n, m, h, di
         program, state, inputs = start_training(settings, 23, 12)
         assert program.scatters_updates == (kind == 'sampled')
         inputs = inputs.replace(tokens_T=tokens_T, extras=program.network.output.make_extras(np.arange(23), 23))
-        state, nll_S = TRAIN_STEPS(program, state, positions_SxB, inputs)
+        state, nll_S = step.execute_steps(program, state, positions_T, 0, 12, inputs)
         return np.concatenate([np.ravel(x) for x in (*jax.tree.leaves(state.params), nll_S)])
 
     np.testing.assert_allclose(end('sampled', 0.0), end('full', 0.0), rtol=1e-4, atol=1e-6)

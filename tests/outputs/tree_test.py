@@ -16,6 +16,7 @@ V = 31
 CHANGES = {'output.kind': 'tree', 'model.direct': True, 'model.dropout': 0.0}
 CONTEXTS = jnp.asarray(np.random.default_rng(0).integers(0, V, (9, 3)), jnp.int32)
 TARGETS = jnp.asarray([0, 6, 7, 30, 12, 29, 5, 5, 18], jnp.int32)
+FEATURES_OF = jax.jit(features_of, static_argnums=0)
 
 
 def several_leaves(tmp_path):
@@ -40,7 +41,7 @@ def made(request, tmp_path):
 
 def reference(network, params, contexts):
     """log P of all words by a walk down from the root to each leaf, float64."""
-    features = {name: np.asarray(x, np.float64) for name, x in jax.jit(network.features)(params, contexts)[0].items()}
+    features = {name: np.asarray(x, np.float64) for name, x in FEATURES_OF(network, params, contexts)[0].items()}
     tables = {name: np.asarray(params[name], np.float64) for name in (*features, 'b_V')}
     y_BxT = tables['b_V'] + sum(x @ tables[name].T for name, x in features.items())
     tree = network.output.nodes
@@ -55,7 +56,7 @@ def reference(network, params, contexts):
 
 def test_every_words_probability_is_the_product_of_the_decisions_on_its_way(made):
     network, params = made
-    features = jax.jit(network.features)(params, CONTEXTS)[0]
+    features = FEATURES_OF(network, params, CONTEXTS)[0]
     log_p_BxV = jax.jit(network.output.log_probabilities)(params, features)
     np.testing.assert_allclose(log_p_BxV, reference(network, params, CONTEXTS), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(np.exp(np.float64(log_p_BxV)).sum(1), 1, atol=1e-6)
@@ -82,7 +83,7 @@ def test_the_first_biases_make_the_unigram_distribution(made):
     log_q_V = jax.nn.log_softmax(jnp.linspace(-1, 2, V))
     params = network.init(jax.random.key(0), np.asarray(log_q_V))
     quiet = jax.tree.map(jnp.zeros_like, params) | {'b_V': params['b_V']}
-    log_p_BxV = jax.jit(network.output.log_probabilities)(quiet, jax.jit(network.features)(quiet, CONTEXTS)[0])
+    log_p_BxV = jax.jit(network.output.log_probabilities)(quiet, FEATURES_OF(network, quiet, CONTEXTS)[0])
     np.testing.assert_allclose(log_p_BxV[0], log_q_V, atol=1e-5)
 
 

@@ -21,6 +21,7 @@ V = 31
 LAYOUTS = [(7, 4, 4), (10, 8, 7), (0, 1, 1), (5, 26, 26)]
 CONTEXTS = jnp.asarray(np.random.default_rng(0).integers(0, V, (9, 3)), jnp.int32)
 TARGETS = jnp.asarray([0, 6, 7, 30, 12, 29, 5, 5, 18], jnp.int32)
+FEATURES_OF = jax.jit(features_of, static_argnums=0)
 
 
 def changes_of(num_shortlist, max_classes, direct=True, h=5):
@@ -63,7 +64,7 @@ def test_it_is_one_distribution_and_score_agrees_with_next_word(num_shortlist, m
     assert len(params['classes']['b_G']) == network.output.num_classes == made
     of_classes = made * (1 + h + (9 if direct else 0))
     assert network.num_parameters() == nplm.num_parameters(4, 3, h, direct, V) + of_classes
-    features = jax.jit(network.features)(params, CONTEXTS)[0]
+    features = FEATURES_OF(network, params, CONTEXTS)[0]
     log_p_BxV = jax.jit(network.output.log_probabilities)(params, features)
     np.testing.assert_allclose(np.exp(np.asarray(log_p_BxV, np.float64)).sum(1), 1, atol=1e-6)
     np.testing.assert_allclose(log_p_BxV, jax.jit(functools.partial(plain, network))(params, CONTEXTS), atol=1e-5)
@@ -98,7 +99,7 @@ def test_an_update_is_that_of_the_plain_formulas_gradient(num_shortlist, max_cla
 def test_scores_of_ten_thousand_stay_finite():
     network, params = make(10, 8)
     params |= {'b_V': 1e4 * params['b_V'], 'classes': params['classes'] | {'b_G': 1e4 * params['classes']['b_G']}}
-    features = jax.jit(network.features)(params, CONTEXTS)[0]
+    features = FEATURES_OF(network, params, CONTEXTS)[0]
     log_p_BxV = jax.jit(network.output.log_probabilities)(params, features)
     assert bool(jnp.isfinite(log_p_BxV).all())
     np.testing.assert_allclose(

@@ -51,6 +51,9 @@ def main(argv: Sequence[str]) -> None:
         'onnx': arrays.write_onnx,
         'hf': huggingface.write_folder,
     }
+    reads_lines = getattr(getattr(model, 'network', None), 'line_end', None) is not None
+    allowed = 'must be npz, safetensors or word2vec for a network with corpus.context=line'
+    require(not (reads_lines and flags.to in ('onnx', 'hf')), '--to', flags.to, allowed)
     try:
         if flags.to in writers:
             writers[flags.to](model, vocabulary, settings, path)

@@ -196,24 +196,18 @@ def check_context(settings: Settings) -> None:
     """Raises BadInput for `corpus.context=line` if the family, any there is, or the tokens cannot serve it."""
     if settings.corpus.context != 'line':
         return
-    parts.part_class('model.family', settings.model.family)  # there is one
-    families = [name for name in parts.NGRAM_MODELS if estimator_class(name).reads_lines]
-    tokenizer = corpora.make_tokenizer(settings.corpus)
-    has_marks = tokenizer.boundary_tokens and not tokenizer.is_lossless
-    problem = f'needs model.family={"|".join(families)}; model.family={settings.model.family} reads a stream'
-    require(settings.model.family in families, 'corpus.context', 'line', problem)
+    family, tokenizer = settings.model.family, corpora.make_tokenizer(settings.corpus)
+    part, has_marks = parts.part_class('model.family', family), tokenizer.boundary_tokens and not tokenizer.is_lossless
+    require(part.reads_lines, 'corpus.context', 'line', f'must be stream for model.family={family}')
     require(has_marks, 'corpus.context', 'line', 'needs corpus.boundary_tokens=True, and tokens that are words')
 
 
 def reads_lines(settings: Settings, data: Dataset) -> bool:
     """Returns whether a run reads its corpus line by line: what `corpus.context` says, or what `auto` finds."""
-    context = settings.corpus.context
-    wants_lines = context == 'line' or (context == 'auto' and data.has_lines)
-    return (
-        wants_lines
-        and settings.model.family in parts.NGRAM_MODELS
-        and estimator_class(settings.model.family).reads_lines
-    )
+    context, family = settings.corpus.context, settings.model.family
+    if context != 'auto':
+        return context == 'line'
+    return data.has_lines and family in parts.NGRAM_MODELS and estimator_class(family).reads_lines
 
 
 def read(settings: Settings, data: Dataset, folder: pathlib.Path | None = None) -> Dataset:

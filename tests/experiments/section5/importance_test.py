@@ -55,7 +55,7 @@ def estimated(layer, rows, terms, b_V, targets_B):
 def draw(layer, contexts_BxN, targets_B, seed):
     """The rows that a batch reads, and the proposal."""
     proposal = layer.make_extras(TRAIN, V)
-    return jax.jit(layer.rows)(contexts_BxN, targets_B, proposal, jax.random.key(seed)), proposal
+    return jax.jit(layer.rows)(make_batch(contexts_BxN, targets_B, proposal), jax.random.key(seed)), proposal
 
 
 def exact(terms, b_V, targets_B):

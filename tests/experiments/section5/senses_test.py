@@ -7,11 +7,12 @@ import pytest
 from helpers import (
     DATA,
     SPARSE,
+    assert_close,
     check_eight_devices,
     check_resumed,
+    features_of,
     make_model,
     make_network,
-    same_bits,
     small_settings,
     train,
 )
@@ -26,6 +27,7 @@ from nplm_jax.utils.errors import BadInput
 
 V, N, M, S = 13, 3, 3, 3
 SENSES = {'model.family': SENSES_PATH, 'model.options.number': S}
+FEATURES_OF = jax.jit(features_of, static_argnums=0)
 
 
 def make(**changes):
@@ -49,7 +51,7 @@ def numpy_features(rows_NxR, S):
 def test_features_are_numpys_in_float64():
     network, params = make(**{'model.direct': True})
     contexts = jnp.asarray(np.random.default_rng(0).integers(0, V, (7, N)))
-    features, carry = jax.jit(network.features)(params, contexts)
+    features, carry = FEATURES_OF(network, params, contexts)
     _, probs_BxNxS = jax.jit(network.body.choose)(params['C_VxM'][contexts])
     assert carry is None and np.ptp(probs_BxNxS) > 0.5
     np.testing.assert_allclose(probs_BxNxS.sum(axis=2), 1, rtol=1e-6)
@@ -82,11 +84,11 @@ def test_gradients_are_numpys_in_float64():
     check_grads(mixed, (jnp.asarray(rows, jnp.float32),), order=1, modes=('rev',), atol=2e-2, rtol=2e-2)
 
 
-def test_one_sense_is_the_papers_network_bit_for_bit(tmp_path):
+def test_one_sense_is_the_papers_network(tmp_path):
     changes = {**SPARSE, 'output.kind': 'nce'}
     expected, _, _ = train(small_settings(changes), tmp_path / 'nplm')
     actual, _, _ = train(small_settings({**changes, **SENSES, 'model.options.number': 1}), tmp_path / 'senses')
-    assert actual['C_VxM'].shape == expected['C_VxM'].shape and same_bits(actual, expected)
+    assert_close(actual, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_words_with_equal_senses_are_words_with_one():
@@ -95,8 +97,8 @@ def test_words_with_equal_senses_are_words_with_one():
     gates_VxG = params['C_VxM'][:, S * M :]
     equal = params | {'C_VxM': jnp.concatenate([*[vectors_VxM] * S, gates_VxG], axis=1)}
     plain, contexts = make_network(V), jnp.asarray(np.random.default_rng(3).integers(0, V, (5, N)))
-    expected, _ = jax.jit(plain.features)(params | {'C_VxM': vectors_VxM}, contexts)
-    actual, _ = jax.jit(network.features)(equal, contexts)
+    expected, _ = FEATURES_OF(plain, params | {'C_VxM': vectors_VxM}, contexts)
+    actual, _ = FEATURES_OF(network, equal, contexts)
     for name in expected:
         np.testing.assert_allclose(actual[name], expected[name], rtol=1e-5, atol=1e-6)
 
