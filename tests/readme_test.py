@@ -26,7 +26,7 @@ def test_ci_runs_the_readmes_test_command():
     ci = (ROOT / '.ci' / 'run').read_text()
     for step in ('python3 -m venv', 'pip', 'install', 'requirements-dev.txt', f'{tests}\n'):
         assert step in f'{command}\n' and step in ci
-    assert f'`{tests}` runs the tests that CI runs' in (ROOT / 'docs' / 'testing.md').read_text()
+    assert f'`{tests}` runs the tests that CI runs in its part `tests`' in (ROOT / 'docs' / 'testing.md').read_text()
 
 
 def test_the_table_of_cheaper_gradients_is_the_scripts_output():
