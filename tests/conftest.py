@@ -91,6 +91,8 @@ def pytest_runtest_logreport(report):
 
 def pytest_collection_finish(session):
     """Starts the process with eight devices, once however many workers there are; it runs beside the other tests."""
+    gc.collect()
+    gc.freeze()  # what is imported lives as long as the tests: a collection need not visit it
     selected = [item.nodeid for item in session.items if _needs_the_other_process(item)]
     path = _eight_devices_file(session.config)
     if not selected or session.config.option.collectonly:
@@ -156,7 +158,7 @@ def optimised():
     jax.clear_caches()
 
 
-MAX_MEMORY_MAPS = 20_000  # Linux allows a process 65,530; every compiled program takes some
+MAX_MEMORY_MAPS = 30_000  # Linux allows a process 65,530; every compiled program takes some
 
 
 SECONDS_BETWEEN = 2  # of compiling, which make some hundred maps; counting takes as long as a small test
