@@ -10,6 +10,7 @@ import pathlib
 import subprocess
 import sys
 import threading
+import time
 import warnings
 
 _SHARED = pathlib.Path(__file__).parents[2] / 'shared' / 'nltk_data'
@@ -43,6 +44,15 @@ def pytest_ignore_collect(collection_path, config):
     if config.option.markexpr != 'quick' or not collection_path.name.endswith('_test.py'):
         return None
     return 'mark.quick' not in collection_path.read_text()
+
+
+STUDIES = ('experiments/', 'commands_test.py', 'supply_test.py', 'typing_test.py')  # tests with the marker `studies`
+
+
+def pytest_itemcollected(item):
+    is_study = item.path.relative_to(pathlib.Path(__file__).parent).as_posix().startswith(STUDIES)
+    if is_study and not any(map(item.get_closest_marker, ('slow', 'faults', 'fuzz'))):
+        item.add_marker('studies')
 
 
 def pytest_collection_modifyitems(config, items):
@@ -81,6 +91,8 @@ def pytest_runtest_logreport(report):
 
 def pytest_collection_finish(session):
     """Starts the process with eight devices, once however many workers there are; it runs beside the other tests."""
+    gc.collect()
+    gc.freeze()  # what is imported lives as long as the tests: a collection need not visit it
     selected = [item.nodeid for item in session.items if _needs_the_other_process(item)]
     path = _eight_devices_file(session.config)
     if not selected or session.config.option.collectonly:
@@ -146,17 +158,24 @@ def optimised():
     jax.clear_caches()
 
 
-MAX_MEMORY_MAPS = 20_000  # Linux allows a process 65,530; every compiled program takes some
+MAX_MEMORY_MAPS = 30_000  # Linux allows a process 65,530; every compiled program takes some
+
+
+SECONDS_BETWEEN = 2  # of compiling, which make some hundred maps; counting takes as long as a small test
+_counted = [0.0]  # when they were counted last
 
 
 @pytest.fixture(autouse=True)
 def few_memory_maps():
     """Frees the compiled programs before there are so many that the next compilation crashes."""
     yield
+    if time.monotonic() < _counted[0] + SECONDS_BETWEEN:
+        return
     maps = pathlib.Path('/proc/self/maps')
     if maps.exists() and maps.read_bytes().count(b'\n') > MAX_MEMORY_MAPS:
         jax.clear_caches()
         gc.collect()
+    _counted[0] = time.monotonic()
 
 
 @pytest.fixture

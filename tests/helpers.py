@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from absl import flags
+from absl.testing import flagsaver
 
 from configs import default
 from nplm_jax import config as config_lib
 from nplm_jax import parts
+from nplm_jax.cli import launch as launch_lib
 from nplm_jax.config import CorpusSettings, Settings
 from nplm_jax.data import dataset, vocabulary
 from nplm_jax.data.corpora import Corpus, Span
@@ -298,11 +305,83 @@ def command(*flags: Any) -> list[str]:
     return [sys.executable, str(ROOT / 'launch.py'), *map(str, flags)]
 
 
-def launch(
+def launch(*flags: Any, cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Does in this process what launch.py does in one of its own, in a folder, by default the repository's root."""
+    argv = command(*flags)[1:]
+    return call_main(lambda: launch_lib.main(launch_lib.parse_flags(argv), program=argv[:1]), argv, cwd)
+
+
+def launch_process(
     *flags: Any, cwd: pathlib.Path = ROOT, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs launch.py in a folder, by default the repository's root."""
+    """Runs launch.py as a process, in a folder: for what JAX reads as it starts, and for what a process leaves."""
     return subprocess.run(command(*flags), capture_output=True, text=True, cwd=cwd, env=env, timeout=300)
+
+
+def call_main(main: Callable[[], Any], argv: list[str], cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Calls the main function of a program, and undoes what it does to the process: the end of a process does as much.
+
+    Args:
+        main: The function.
+        argv: The words of the command line, `sys.argv` while it runs.
+        cwd: The working folder while it runs.
+
+    Returns:
+        What it printed and the exit code. An exception that would be a process's traceback is raised.
+    """
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        warnings.catch_warnings(),
+        _flags_kept(),
+        _signals_kept(),
+    ):
+        patch.setattr(sys, 'argv', argv)
+        patch.setattr(sys, 'path', list(sys.path))
+        patch.delitem(sys.modules, 'config_config', raising=False)  # what ml_collections calls the config file
+        patch.setenv('JAX_NUM_CPU_DEVICES', str(jax.device_count()))  # JAX has started: their number is fixed
+        patch.setenv(plugins.ENVIRONMENT, os.environ.get(plugins.ENVIRONMENT, ''))
+        patch.setattr(warnings, 'formatwarning', warnings.formatwarning)
+        warnings.showwarning = lambda *warning: print(warnings.formatwarning(*warning), end='', file=sys.stderr)
+        warnings.resetwarnings()  # a process prints them
+        for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+            warnings.simplefilter('ignore', category)
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code or 0
+    return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
+
+
+@contextlib.contextmanager
+def _flags_kept() -> Iterator[None]:
+    """Gives Absl's flags their values again, and drops those of the keys that a command line set."""
+    is_parsed, saved = flags.FLAGS.is_parsed(), flagsaver.save_flag_values()
+    lists = {name: list(flag.value) for name, flag in flags.FLAGS._flags().items() if isinstance(flag.value, list)}
+    try:
+        yield
+    finally:
+        flagsaver.restore_flag_values(saved)
+        for name, value in lists.items():
+            flags.FLAGS[name].value = value
+        if not is_parsed:
+            flags.FLAGS.unparse_flags()
+        launch_lib._exit_code.clear()
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Gives signals their handlers again."""
+    hook, handlers = sys.unraisablehook, {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def usual_environment() -> dict[str, str]:

@@ -3,29 +3,25 @@
 python -m tests.nested_calls [--config.KEY=VALUE ...]
 """
 
+import functools
 import pathlib
-import subprocess
 import sys
 import tempfile
 import types
 from collections.abc import Iterator
 
+import jax
+from helpers import launch
+
+from nplm_jax.training import step
+
 ROOT = pathlib.Path(__file__).parents[1]
-UPDATE = 'training/step.py execute_steps'  # compiled; what it calls is called once, while JAX traces it
+UPDATE = 'training/step.py train_steps'  # compiled; what it calls is called once, while JAX traces it
 
 
+@functools.cache
 def deepest(*flags: str) -> list[str]:
-    """Returns the longest chain of this package's functions, `FILE FUNCTION` each, in a process of its own."""
-    command = [sys.executable, '-m', 'tests.nested_calls', *flags]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split('CALLS\n')[1].splitlines()
-
-
-def main() -> None:
-    from nplm_jax.cli import launch  # noqa: PLC0415 (it defines flags)
-    from nplm_jax.training import step  # noqa: PLC0415
-
+    """Returns the longest chain of this package's functions, `FILE FUNCTION` each."""
     execute_steps = step.execute_steps
     longest: list[str] = []
     stack: list[str] = []
@@ -46,18 +42,28 @@ def main() -> None:
         finally:
             sys.setprofile(None)
 
+    jax.clear_caches()  # else JAX does not trace what it compiled before
     step.execute_steps = execute_watched
-    with tempfile.TemporaryDirectory() as folder:
-        flags = ['--config=configs/sentences.py', '--config.train.epochs=1', f'--workdir={folder}/run', *sys.argv[1:]]
-        sys.argv = ['launch.py', *flags]  # where ml_collections looks for the overridden keys
-        launch.main(launch.parse_flags(sys.argv))
-    print('CALLS', *longest, sep='\n')
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            small = ('--config=configs/sentences.py', '--config.train.epochs=1', f'--workdir={folder}/run')
+            done = launch(*small, *flags)
+    finally:
+        step.execute_steps = execute_steps
+    assert done.returncode == 0, done.stderr
+    return longest
 
 
 def name(frame: types.FrameType) -> str:
-    """Returns `FILE FUNCTION` of a call of a named function of the repository, '' of another."""
-    path, code = pathlib.Path(frame.f_code.co_filename), frame.f_code
-    if not path.is_relative_to(ROOT) or path == pathlib.Path(__file__) or code.co_name.startswith('<'):
+    """Returns `FILE FUNCTION` of a call of a named function of the program, '' of another."""
+    return name_of(frame.f_code)
+
+
+@functools.cache  # asked at every call
+def name_of(code: types.CodeType) -> str:
+    """Returns the name of the calls of some code."""
+    path = pathlib.Path(code.co_filename)
+    if not path.is_relative_to(ROOT) or path.is_relative_to(ROOT / 'tests') or code.co_name.startswith('<'):
         return ''
     return f'{path.relative_to(ROOT).as_posix().removeprefix("nplm_jax/")} {code.co_qualname.replace(".<locals>", "")}'
 
@@ -70,4 +76,4 @@ def callers(frame: types.FrameType | None) -> Iterator[types.FrameType]:
 
 
 if __name__ == '__main__':
-    main()
+    print(*deepest(*sys.argv[1:]), sep='\n')

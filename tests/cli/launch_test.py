@@ -1,4 +1,4 @@
-"""The command line, end to end, as real processes."""
+"""The command line, end to end; as real processes where signals, kills and times are the point."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers import ROOT, command, launch, outcome, usual_environment
+from helpers import ROOT, command, launch, launch_process, outcome, usual_environment
 
 from configs import sentences as sentences_config
 from configs import text as text_config
@@ -36,7 +36,7 @@ def sentences(tmp_path_factory):
 
 def test_sentences_predicts_dog_coffee_milk_within_thirty_seconds(tmp_path):
     folder, before = tmp_path / 'run', resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = launch('--config=configs/sentences.py', f'--workdir={folder}', env=usual_environment())
+    done = launch_process('--config=configs/sentences.py', f'--workdir={folder}', env=usual_environment())
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     assert done.returncode == 0, done.stderr
@@ -279,7 +279,7 @@ def test_help_does_not_import_jax():
 
 def test_a_foreign_or_unwritable_folder(tmp_path):
     (tmp_path / 'thesis.tex').write_text('years of work')
-    done = launch('--config=configs/sentences.py', f'--workdir={tmp_path}')
+    done = launch_process('--config=configs/sentences.py', f'--workdir={tmp_path}')
     assert (done.returncode, done.stderr) == (
         2, f'--workdir={tmp_path}: is not empty and not a run; give another folder\n'
     )  # fmt: skip

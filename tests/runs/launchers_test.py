@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from helpers import LONG_RUN, ROOT, command, job_output, launch, wait_until
+from helpers import LONG_RUN, ROOT, command, job_output, launch, launch_process, wait_until
 
 from nplm_jax.runs import launchers, workdir
 from nplm_jax.utils.errors import BadInput
@@ -35,7 +35,8 @@ def sweep():
     ],
 )  # fmt: skip
 def test_wrong_flags_are_one_line(tmp_path, flags, message):
-    done = launch(SENTENCES, f'--workdir={tmp_path / "run"}', *flags)
+    start = launch_process if '--distributed' in flags else launch  # such a process leaves without Python's exit
+    done = start(SENTENCES, f'--workdir={tmp_path / "run"}', *flags)
     assert done.returncode == 2 and done.stderr.startswith(message) and done.stderr.count('\n') == 1, done.stderr
 
 

@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 import pytest
-from helpers import LONG_RUN, ROOT, command, job_output, launch, outcome, wait_until
+from helpers import LONG_RUN, ROOT, command, job_output, launch_process, outcome, wait_until
 
 pytestmark = pytest.mark.slurm
 SHORT = ('--config=configs/sentences.py', '--config.train.epochs=20')
@@ -41,17 +41,17 @@ def node(tmp_path_factory):
 def unbroken(tmp_path_factory):
     """The folder of the long run, unbroken and without SLURM."""
     folder = tmp_path_factory.mktemp('unbroken') / 'run'
-    done = launch(*LONG_RUN, f'--workdir={folder}')
+    done = launch_process(*LONG_RUN, f'--workdir={folder}')
     assert done.returncode == 0, done.stderr
     return folder
 
 
 def test_two_tasks_train_together_to_one_processs_numbers(tmp_path):
     two = ('--launcher=slurm', '--processes=2', '--config.parallel.data=2', f'--workdir={tmp_path / "two"}')
-    done = launch(*SHORT, *two)
+    done = launch_process(*SHORT, *two)
     assert done.returncode == 0, done.stderr + job_output(tmp_path / 'two', 'err')
     assert 'submitted as job ' in done.stderr and '| sentences' in done.stdout
-    assert launch(*SHORT, f'--workdir={tmp_path / "one"}').returncode == 0
+    assert launch_process(*SHORT, f'--workdir={tmp_path / "one"}').returncode == 0
     one, two = (json.loads((tmp_path / name / 'results.json').read_text()) for name in ('one', 'two'))
     assert two['perplexity'] == pytest.approx(one['perplexity'], rel=1e-5)
     assert two['command'].endswith(' --distributed') and 'Rank 1 is connected' in job_output(tmp_path / 'two', 'out')
@@ -60,10 +60,12 @@ def test_two_tasks_train_together_to_one_processs_numbers(tmp_path):
 def test_a_sweep_of_four_points(tmp_path):
     (tmp_path / 'study.py').write_text(SWEEP)
     flags = (f'--config={tmp_path / "study.py"}', '--config.train.epochs=20', '--sweep')
-    done = launch(*flags, '--launcher=slurm', '--slurm=time=10,cpus_per_task=1', f'--workdir={tmp_path / "jobs"}')
+    done = launch_process(
+        *flags, '--launcher=slurm', '--slurm=time=10,cpus_per_task=1', f'--workdir={tmp_path / "jobs"}'
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count('submitted as job ') == 4 and '0 to go' in done.stderr
-    here = launch(*flags, f'--workdir={tmp_path / "here"}')
+    here = launch_process(*flags, f'--workdir={tmp_path / "here"}')
     tables = (
         d.stdout[d.stdout.index('| point') :].splitlines() for d in (done, here)
     )  # the runs here print theirs before
@@ -84,7 +86,7 @@ def test_a_requeued_job_goes_on(unbroken, tmp_path, ask):
     (number,) = _jobs()
     subprocess.run([*ask, number], check=True)
     wait_until(lambda: '(saved)' in job_output(folder, 'err'), 60, _queue)
-    again = launch(*flags)  # finds the job in the queue, and waits for it
+    again = launch_process(*flags)  # finds the job in the queue, and waits for it
     assert again.returncode == 0, again.stderr
     assert f'submitted as job {number};' in again.stderr and '| sentences' in again.stdout
     assert job_output(folder, 'out').count('free parameters') == 2
@@ -100,7 +102,7 @@ def test_two_tasks_whose_time_is_over_go_on_together(tmp_path):
     subprocess.run(['scancel', '--batch', '--signal=USR2', *_jobs()], check=True)
     assert waiting.wait(timeout=300) == 0
     assert job_output(folder, 'err').count('(saved)') == 2 and job_output(folder, 'out').count('free parameters') == 2
-    assert launch(*short, f'--workdir={tmp_path / "one"}').returncode == 0
+    assert launch_process(*short, f'--workdir={tmp_path / "one"}').returncode == 0
     one, two = (json.loads((tmp_path / name / 'results.json').read_text()) for name in ('one', 'two'))
     assert two['perplexity'] == pytest.approx(one['perplexity'], rel=1e-4) and two['updates'] == 300
 
@@ -112,7 +114,7 @@ def test_a_job_that_was_cancelled_and_one_that_is_refused(tmp_path):
     subprocess.run(['scancel', *_jobs()], check=True)
     _, stderr = waiting.communicate(timeout=120)
     assert waiting.returncode == 1 and 'sentences: ended without a result (' in stderr
-    done = launch(*flags, '--slurm=partition=none')
+    done = launch_process(*flags, '--slurm=partition=none')
     assert done.returncode == 2 and done.stderr.startswith('--launcher=slurm: sbatch: error: '), done.stderr
     assert len(done.stderr.splitlines()) == 1 and 'Invalid partition' in done.stderr
 

@@ -6,7 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from helpers import launch, usual_environment
+from helpers import launch_process, usual_environment
 
 from nplm_jax import config as config_lib
 from nplm_jax.runs import experiment, loading
@@ -34,7 +34,9 @@ def test_the_same_seed_gives_the_same_bits_in_another_process(tmp_path, devices,
     env['JAX_ENABLE_COMPILATION_CACHE'] = 'false'  # each process compiles for itself
     changes = ('--config.train.epochs=40', '--config.model.dropout=0.2', '--config.optimizer.momentum=0.9')
     for name in ('one', 'two'):
-        process = launch('--config=configs/sentences.py', f'--workdir={tmp_path / name}', *changes, *flags, env=env)
+        process = launch_process(
+            '--config=configs/sentences.py', f'--workdir={tmp_path / name}', *changes, *flags, env=env
+        )
         assert process.returncode == 0, process.stderr
     one, two = final_bits(tmp_path / 'one'), final_bits(tmp_path / 'two')
     assert one == two and one[2] == 120

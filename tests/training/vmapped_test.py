@@ -9,7 +9,7 @@ import signal
 import jax
 import numpy as np
 import pytest
-from helpers import IMPORTANCE, launch, run_chunk
+from helpers import IMPORTANCE, launch, launch_process, run_chunk
 
 from configs import sentences
 from nplm_jax import config as config_lib
@@ -211,7 +211,7 @@ def test_the_command_line(tmp_path):
         '    yield {"train.batch_size": 14}\n'
     )
     flags = [f'--config={tmp_path / "study.py"}', '--sweep', '--vectorize', f'--workdir={tmp_path / "runs"}']
-    process = launch(*flags)
+    process = launch_process(*flags)  # each core is a device
     assert process.returncode == 0, process.stderr
     assert process.stderr.startswith('batch_size=14: train.batch_size=14: must be 13 or less')
     table, figure = (tmp_path / 'runs' / 'table.md').read_text(), tmp_path / 'runs' / 'table.png'
