@@ -11,11 +11,13 @@ import types
 from collections.abc import Iterator
 
 import jax
-from helpers import launch
-
-from nplm_jax.training import step
 
 ROOT = pathlib.Path(__file__).parents[1]
+sys.path.append(str(ROOT / 'tests'))  # for `python -m`
+from helpers import launch  # noqa: E402
+
+from nplm_jax.training import step  # noqa: E402
+
 UPDATE = 'training/step.py train_steps'  # compiled; what it calls is called once, while JAX traces it
 
 

@@ -29,6 +29,7 @@ from experiments.section5.plugins import bigram_proposal, importance
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset
+from nplm_jax.distributed.sharding import ONE_DEVICE
 from nplm_jax.models.body import by_example
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs import sampled
@@ -264,7 +265,13 @@ def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
     draw = jax.jit(lambda key: sparse_rows.Rows(contexts, *network.output.rows(batch, key)))
     rows = draw(key)
     gather = jax.jit(lambda params: sparse_rows.gather_rows(params, rows, tables))
-    gradient = jax.jit(lambda state: step.compute_gradients(run.program, state, batch, run.inputs).grads)
+    gradient = jax.jit(
+        lambda state: (
+            sparse_rows.sparse_gradients(
+                state.params, network, batch, state.carry, key, ONE_DEVICE, output_state=state.output_state
+            ).grads
+        )
+    )
     grads = gradient(state)
     scatter = jax.jit(
         lambda params: jax.lax.fori_loop(

@@ -141,7 +141,13 @@ class Network:
         return dataclasses.replace(self, vocabulary_size=self.vocabulary_size + len(rows[BIAS])), params | longer
 
     def features(
-        self, params: Params, ids_SxL: jax.Array, state: State = None, key: Key = None, axis: AxisName = None
+        self,
+        params: Params,
+        ids_SxL: jax.Array,
+        state: State = None,
+        key: Key = None,
+        axis: AxisName = None,
+        e_SxLxM: jax.Array | None = None,
     ) -> Output:
         """Computes the features that the output layer multiplies. See `Body.features`.
 
@@ -151,6 +157,7 @@ class Network:
             state: The state of the streams before these tokens; None for that of `Body.start`.
             key: A random key for the dropout of a training update; None while scoring.
             axis: The named axis over which the streams are divided, if they are.
+            e_SxLxM: The rows of C of what `tokens` returns, if they have been gathered already.
         """
         R = self.body.lookback if key is None else self.body.training_lookback
         tokens = self.tokens(ids_SxL, R)
@@ -159,7 +166,11 @@ class Network:
             indices_TxR = jnp.arange(ids_SxL.shape[1] - R)[:, None] + jnp.arange(R + 1)[None, :]
             output = self.features(params, ids_SxL[:, indices_TxR].reshape(-1, R + 1), None, key, axis)
             return Output({name: x.reshape(len(ids_SxL), -1, x.shape[2]) for name, x in output.features.items()}, state)
-        return self.run_body(params, params[EMBEDDING][tokens.ids_SxL], tokens, state, key, axis)
+        e_SxLxM = params[EMBEDDING][tokens.ids_SxL] if e_SxLxM is None else e_SxLxM
+        drop_key = nn.fold_in(key, _EMBEDDING_DROPOUT)
+        e_SxLxM = nn.embedding_dropout(drop_key, tokens.ids_SxL, e_SxLxM, self.body.embedding_dropout)
+        starts = {} if tokens.starts_SxL is None else {'starts_SxL': tokens.starts_SxL}
+        return self.body.features(params, e_SxLxM, state, key, axis, **starts)
 
     def tokens(self, ids_SxL: jax.Array, lookback: int) -> Tokens:
         """Returns what the body reads: the tokens as they are, or lines by themselves (`line_end`).
@@ -182,15 +193,6 @@ class Network:
             return Tokens(jnp.where(is_end_SxL, RARE_ID, ids_SxL), is_end_SxL)
         is_before_SxL = jax.lax.cummax(is_end_SxL.astype(jnp.int32), axis=1, reverse=True) > 0
         return Tokens(jnp.where(is_before_SxL, RARE_ID, ids_SxL))
-
-    def run_body(
-        self, params: Params, e_SxLxM: jax.Array, tokens: Tokens, state: State, key: Key, axis: AxisName
-    ) -> Output:
-        """Returns `Body.features` of the tokens, whose features are `e_SxLxM`."""
-        drop_key = nn.fold_in(key, _EMBEDDING_DROPOUT)
-        e_SxLxM = nn.embedding_dropout(drop_key, tokens.ids_SxL, e_SxLxM, self.body.embedding_dropout)
-        starts = {} if tokens.starts_SxL is None else {'starts_SxL': tokens.starts_SxL}
-        return self.body.features(params, e_SxLxM, state, key, axis, **starts)
 
     def loss(
         self, params: Params, batch: Batch, state: State = None, key: Key = None, axes: MeshAxes = NO_AXES

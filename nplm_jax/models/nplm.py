@@ -16,7 +16,7 @@ from nplm_jax.models.body import Body, Output, State, windows
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils.checked_fields import Count, CountOrZero, Share, at_least, key
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.nn import AxisName, Key, dropout, matmul, uniform
+from nplm_jax.utils.nn import AxisName, Key, dropout, uniform
 
 
 def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
@@ -51,7 +51,7 @@ def concatenate(e_xNxM: jax.Array) -> jax.Array:
 
 def hidden(params: Params, x_xP: jax.Array) -> jax.Array:
     """Returns a = tanh(d + Hx) of each x."""
-    Hx_xK = matmul(x_xP, params['H_KxP'].T)
+    Hx_xK = x_xP @ params['H_KxP'].T
     return jnp.tanh(jnp.broadcast_to(params['d_K'], Hx_xK.shape) + Hx_xK)
 
 

@@ -129,9 +129,9 @@ def sparse_gradients(
         The gradients, as the pair (shared, per_example) of `gather_rows`.
     """
     output = cast(SparseOutputLayer, network.output)
-    tokens = network.tokens(batch.ids_SxL, network.body.training_lookback)
+    ids_SxL = network.tokens(batch.ids_SxL, network.body.training_lookback).ids_SxL
     key, key_rows = jax.random.split(key)
-    rows = Rows(tokens.ids_SxL, *output.rows(batch, key_rows, output_state))
+    rows = Rows(ids_SxL, *output.rows(batch, key_rows, output_state))
     # Replicated: otherwise XLA divides the row numbers too, and sums whole arrays of V rows at the end.
     rows, batch = sharding.constrain_replicated((rows, batch))
     shared, per_example = sharding.constrain_replicated(gather_rows(params, rows, network.output_tables, scales))
@@ -139,10 +139,10 @@ def sparse_gradients(
     def device_loss(
         shared: Params, per_example: Params, streams: Any, replicated: Any, axes: MeshAxes = NO_AXES
     ) -> tuple[Any, Any]:
-        tokens, batch, draws, carry = streams
+        batch, draws, carry = streams
         key, number, shared_S, extras = replicated
         batch, axis = batch._replace(extras=extras), axes.of_part(number, num_parts).data
-        body = network.run_body(shared, per_example[CONTEXTS], tokens, carry, key, axis)
+        body = network.features(shared, batch.ids_SxL, carry, key, axis, per_example[CONTEXTS])
         features = by_example(body.features)
         network.check_targets(features, batch)
         loss, nll = output.sparse_loss(Gathered(shared, per_example, shared_S, draws), features, batch)
@@ -158,7 +158,7 @@ def sparse_gradients(
         (_, (nll, carry)), (shared_grads, example_grads) = gradient(shared, streams[0])
         return (nll, shared_grads), (carry, jax.tree.map(lambda g: g / num_parts, example_grads))
 
-    streams = per_example, (tokens, batch._replace(extras=None), rows.draws, carry)
+    streams = per_example, (batch._replace(extras=None), rows.draws, carry)
     (nll, shared_grads), (carry, example_grads) = in_parts(part, num_parts)(streams)
     return Gradients(nll, (shared_grads, example_grads), carry, rows)
 
@@ -219,6 +219,30 @@ def table_gradients(
         ids[name] = jnp.concatenate([numbers.reshape(-1) for numbers, _ in parts])
         joined[name] = jnp.concatenate([values.reshape(-1, *row_shape) for _, values in parts])
     return joined, ids
+
+
+def row_gradients(
+    gradients: Gradients, params: Params, network: Network, sums_rows: bool
+) -> tuple[Params, dict[str, jax.Array]]:
+    """Returns sparse gradients in the structure of `table_gradients`, and the numbers of the rows of each table.
+
+    Args:
+        gradients: The gradients.
+        params: The parameters.
+        network: Their network.
+        sums_rows: Whether each row occurs once, with the sum of its gradients.
+    """
+    grads, rows = table_gradients(gradients.grads, gradients.rows, network.output_tables)
+    if sums_rows:
+        for name, ids_R in rows.items():
+            rows[name], grads[name] = sum_rows(ids_R, grads[name], len(params[name]))
+    return grads, rows
+
+
+def dense_gradients(gradients: Gradients, params: Params, network: Network, sharding: MeshSharding) -> Params:
+    """Returns sparse gradients in the structure of the parameters, with zeros in the rows that they leave out."""
+    grads, rows = row_gradients(gradients, params, network, sums_rows=False)
+    return add_rows(jax.tree.map(jnp.zeros_like, params), sharding.constrain_replicated(grads), rows)
 
 
 def sum_rows(ids_R: jax.Array, values_RxD: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Array]:

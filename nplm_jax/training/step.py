@@ -136,63 +136,6 @@ def average_decay_at(program: Program, step: jax.Array) -> jax.Array:
     return jnp.where(num_averaged < 0, 1.0, jnp.minimum(program.average_decay, (num_averaged + 1) / (num_averaged + 2)))
 
 
-def compute_gradients(program: Program, state: TrainState, batch: Batch, inputs: RunInputs) -> Gradients:
-    """Returns the gradients of one batch. Arguments as of `train_step`."""
-    network, num_streams = program.network, len(batch.ids_SxL)
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(inputs.hyperparameters['seed']), 2), state.step)
-    starts_epoch = state.step % program.steps_per_epoch == 0  # then no words have been read
-    start = network.body.start(num_streams)
-    carry = jax.tree.map(lambda first, carried: jnp.where(starts_epoch, first, carried), start, state.carry)
-    args = state.params, network, batch, carry, key, program.sharding, program.num_parts
-    if network.output.uses_sparse_updates:
-        return sparse_rows.sparse_gradients(*args, state.output_state, state.scales)
-    return dense_gradients(*args)
-
-
-def apply_gradients(program: Program, state: TrainState, gradients: Gradients, inputs: RunInputs) -> TrainState:
-    """Returns the state after the update with these gradients, which scatters rows where `state.scales` is not None."""
-    hyperparameters, step, network = inputs.hyperparameters, state.step, program.network
-    chain, kept = program.optimizer.chain(hyperparameters), average_decay_at(program, step)
-    if state.scales is None:
-        grads = dense_grads(program, state.params, gradients)
-        updates, opt_state = chain.update(grads, state.opt_state, state.params, step=step)
-        params, scales = optax.apply_updates(state.params, updates), None
-        average = None if state.average is None else sparse_rows.mix(kept, state.average, params)
-    else:
-        grads, rows = sparse_rows.table_gradients(gradients.grads, gradients.rows, network.output_tables)
-        if program.optimizer.rule.sums_rows:
-            for name, ids_R in rows.items():
-                rows[name], grads[name] = sparse_rows.sum_rows(ids_R, grads[name], len(state.params[name]))
-        updates, opt_state = chain.update(grads, state.opt_state, state.params, rows=rows, step=step)
-        updates = program.sharding.constrain_replicated(updates)
-        factor = program.optimizer.table_factor(hyperparameters, step)
-        scales, params, average = state.scales.update(state.params, state.average, updates, rows, factor, kept)
-    output_state = state.output_state
-    if output_state is not None:
-        output = cast(SparseOutputLayer, network.output)
-        bias_grads = program.sharding.constrain_replicated(gradients.grads[1][BIAS])
-        output_state = output.update_state(output_state, inputs.extras, gradients.rows, bias_grads)
-    state = TrainState(params, opt_state, step + 1, gradients.carry, average, output_state)
-    return dataclasses.replace(program.sharding.constrain(state), scales=scales)
-
-
-def evaluation_params(program: Program, state: TrainState) -> Params:
-    """Returns the parameters that validation evaluates and that are the result: the average, once there is one."""
-    if state.average is not None and state.step > program.average_start:
-        return state.average
-    rows_are_outputs = program.network.body.rows_are_outputs
-    return optimizer_plugin.evaluation_params(state.opt_state, state.params, rows_are_outputs)
-
-
-def dense_grads(program: Program, params: Params, gradients: Gradients) -> Params:
-    """Returns gradients in the structure of the parameters, with zeros in the rows that sparse ones leave out."""
-    if gradients.rows is None:
-        return gradients.grads
-    grads, rows = sparse_rows.table_gradients(gradients.grads, gradients.rows, program.network.output_tables)
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    return sparse_rows.add_rows(zeros, program.sharding.constrain_replicated(grads), rows)
-
-
 def train_step(program: Program, state: TrainState, batch: Batch, inputs: RunInputs) -> tuple[TrainState, jax.Array]:
     """Makes one update.
 
@@ -205,8 +148,50 @@ def train_step(program: Program, state: TrainState, batch: Batch, inputs: RunInp
     Returns:
         The state after the update, and the batch's mean NLL before it, nats per word.
     """
-    gradients = compute_gradients(program, state, batch, inputs)
+    network, seed = program.network, inputs.hyperparameters['seed']
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2), state.step)
+    starts_epoch = state.step % program.steps_per_epoch == 0  # then no words have been read
+    start = network.body.start(len(batch.ids_SxL))
+    carry = jax.tree.map(lambda first, carried: jnp.where(starts_epoch, first, carried), start, state.carry)
+    args = state.params, network, batch, carry, key, program.sharding, program.num_parts
+    if network.output.uses_sparse_updates:
+        gradients = sparse_rows.sparse_gradients(*args, state.output_state, state.scales)
+    else:
+        gradients = dense_gradients(*args)
     return apply_gradients(program, state, gradients, inputs), gradients.nll
+
+
+def apply_gradients(program: Program, state: TrainState, gradients: Gradients, inputs: RunInputs) -> TrainState:
+    """Returns the state after the update with these gradients, which scatters rows where `state.scales` is not None."""
+    optimizer, sharding, hyperparameters, step = program.optimizer, program.sharding, inputs.hyperparameters, state.step
+    chain, kept, scales = optimizer.chain(hyperparameters), average_decay_at(program, step), state.scales
+    if scales is None:
+        grads = gradients.grads
+        if gradients.rows is not None:
+            grads = sparse_rows.dense_gradients(gradients, state.params, program.network, sharding)
+        updates, opt_state = chain.update(grads, state.opt_state, state.params, step=step)
+        params = optax.apply_updates(state.params, updates)
+        average = None if state.average is None else sparse_rows.mix(kept, state.average, params)
+    else:
+        grads, rows = sparse_rows.row_gradients(gradients, state.params, program.network, optimizer.rule.sums_rows)
+        updates, opt_state = chain.update(grads, state.opt_state, state.params, rows=rows, step=step)
+        updates, factor = sharding.constrain_replicated(updates), optimizer.table_factor(hyperparameters, step)
+        scales, params, average = scales.update(state.params, state.average, updates, rows, factor, kept)
+    output_state = state.output_state
+    if output_state is not None:
+        output = cast(SparseOutputLayer, program.network.output)
+        bias_grads = sharding.constrain_replicated(gradients.grads[1][BIAS])
+        output_state = output.update_state(output_state, inputs.extras, gradients.rows, bias_grads)
+    state = TrainState(params, opt_state, step + 1, gradients.carry, average, output_state)
+    return dataclasses.replace(sharding.constrain(state), scales=scales)
+
+
+def evaluation_params(program: Program, state: TrainState) -> Params:
+    """Returns the parameters that validation evaluates and that are the result: the average, once there is one."""
+    if state.average is not None and state.step > program.average_start:
+        return state.average
+    rows_are_outputs = program.network.body.rows_are_outputs
+    return optimizer_plugin.evaluation_params(state.opt_state, state.params, rows_are_outputs)
 
 
 def train_steps(
