@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
-from helpers import DATA, check_resumed, features_of, make_batch, make_model, make_network, small_settings
+from helpers import DATA, check_resumed, features_of, first_batch, make_batch, make_model, make_network, small_settings
 
 from configs import sentences
 from nplm_jax import parts
@@ -20,6 +20,7 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import experiment, loading
+from nplm_jax.training import step
 from nplm_jax.training.loop import Trainer, fit, prepare_run
 from nplm_jax.training.optimizers import add_weight_decay
 from nplm_jax.training.reporter import Reporter
@@ -84,6 +85,46 @@ def test_what_a_body_cannot_have_is_one_line(changes, message):
         make_network(
             V, {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4, **changes}
         )
+
+
+def test_each_place_has_its_dropout_rate(monkeypatch):
+    rates = {'model.input_dropout': 0.1, 'model.layer_dropout': 0.2, 'model.output_dropout': 0.3}
+    network, params = make('gru', dropout=0.5, **{'model.layers': 2, **rates, 'recurrent.weight_dropout': 0.4})
+    used, dropout = [], recurrent.dropout
+    monkeypatch.setattr(
+        recurrent,
+        'dropout',
+        lambda key, x, rate, *rest, **more: used.append(rate) or dropout(key, x, rate, *rest, **more),
+    )
+    network.body.features(params, jnp.ones((2, 4, M)), network.body.start(2), jax.random.key(0))
+    assert [rate for rate in used if rate != 0.4] == [0.1, 0.2, 0.3]
+    assert make('gru', dropout=0.5)[0].body.dropout_rates == (0.5, 0.5, 0.5)
+
+
+@pytest.mark.parametrize('kind', ['full', 'nce'])
+def test_an_update_without_any_words_features_learns_no_features(kind):
+    changes = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
+    rule = {'optimizer.momentum': 0.0, 'optimizer.decay': 0.0, 'output.kind': kind, 'output.samples': 9}
+    run = prepare_run(small_settings({**changes, **rule, 'model.embedding_dropout': 0.999999}), DATA)
+    state, batch = run.init_state(), first_batch(run)
+    after, _ = jax.jit(step.train_step, static_argnums=0)(run.program, state, batch, run.inputs)
+    np.testing.assert_array_equal(after.params['C_VxM'], state.params['C_VxM'])
+    assert np.any(after.params['b_V'] != state.params['b_V'])
+
+
+def test_the_slowness_penalty_is_of_the_output_before_dropout():
+    """And the activation penalty of the output after it (Merity et al., section 4.4)."""
+    network, params = make(
+        'gru', dropout=0.5, **{'recurrent.activation_penalty': 2.0, 'recurrent.slowness_penalty': 3.0}
+    )
+    ids_SxL, key = jnp.asarray(batch(words=4)[0]), jax.random.key(0)
+    output = network.features(params, ids_SxL, network.body.start(2), key)
+    plain, _ = make('gru', dropout=0.5, **{'model.output_dropout': 0.0})
+    h_SxTxK = plain.features(params, ids_SxL, plain.body.start(2), key).features['U_VxK']
+    dropped_SxTxK = output.features['U_VxK']
+    assert np.any(dropped_SxTxK == 0) and not np.any(h_SxTxK == 0)
+    expected = 2 * jnp.mean(dropped_SxTxK**2) + 3 * jnp.mean((h_SxTxK[:, 1:] - h_SxTxK[:, :-1]) ** 2)
+    assert float(output.penalty) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_penalties_change_the_gradient_and_not_the_loss():

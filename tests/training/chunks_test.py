@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from helpers import DATA, SPARSE, run_chunk, small_settings
 
+from nplm_jax.config import replace
 from nplm_jax.training.loop import prepare_run
 
 NCE = {**SPARSE, 'output.kind': 'nce'}
@@ -27,7 +28,7 @@ RECIPES = {
 
 
 def end(settings):
-    """Returns the parameters, and their average, after 93 updates."""
+    """Returns the parameters, and their average, after all updates."""
     run = prepare_run(settings, DATA)
     state, step = run.init_state(), 0
     while step < run.schedule.total_steps:
@@ -36,11 +37,15 @@ def end(settings):
     return {'params': state.params, 'average': state.average}
 
 
-@pytest.mark.parametrize('average', [0.0, 0.95], ids=['', 'average'])
-@pytest.mark.parametrize('name', RECIPES)
+AVERAGE = {'train.average': 0.95}
+TAIL = {'train.average': 1.0, 'train.average_start': 0.4}
+CASES = [*((name, AVERAGE) for name in RECIPES), *((n, c) for n in ('sgd dense', 'rowwise_adam') for c in ({}, TAIL))]
+
+
+@pytest.mark.parametrize('name,average', CASES)
 def test_the_number_of_updates_of_an_execution_changes_nothing(name, average):
-    settings = {**RECIPES[name], 'train.average': average}
-    ends = [end(small_settings({**settings, 'train.steps_per_execution': steps})) for steps in (1, 20, 50)]
+    settings = small_settings({**RECIPES[name], **average, 'train.epochs': 2})
+    ends = [end(replace(settings, {'train.steps_per_execution': steps})) for steps in (1, 20, 50)]
     for tree, tolerance in (('params', 1e-6), ('average', 1e-5)):  # an average adds up the rounding of 20 updates
         leaves = zip(*(jax.tree.leaves(end[tree]) for end in ends), strict=True)
         differences = [float(np.abs(a - b).max()) for a, *others in leaves for b in others]

@@ -30,6 +30,15 @@ def test_chunks_have_two_lengths_only_and_end_with_each_epoch():
     assert {after - before for before, after in zip(boundaries, boundaries[1:])} == {12, 7}
 
 
+def test_the_average_begins_at_a_boundary():
+    changes = {'train.steps_per_execution': 12, 'train.average': 1.0, 'train.average_start': 0.3}
+    schedule = make_schedule(small_settings(changes), DATA.train)
+    assert schedule.average_start == 27
+    assert [schedule.next_boundary(step) for step in (12, 24, 27, 31)] == [24, 27, 31, 43]
+    with pytest.raises(BadInput, match='^train.average_start=0.3: must be 0 where train.average=0'):
+        make_schedule(small_settings({**changes, 'train.average': 0.0}), DATA.train)
+
+
 def test_what_is_done_every_so_many_updates_is_due_at_the_next_boundary_and_at_the_end():
     schedule = make_schedule(small_settings({'train.steps_per_execution': 12}), DATA.train)
     boundaries = [0, 12, 24, 31, 43, 55, 62, 74, 86, 93]

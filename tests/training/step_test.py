@@ -187,3 +187,35 @@ def test_the_average_is_a_plain_mean_at_first_and_then_exponential(recipe):
     for end in (state, execute_steps(*together)[0]):
         for a, b in zip(jax.tree.leaves(end.average), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('recipe', [{}, {**SPARSE, 'output.kind': 'nce'}], ids=['dense', 'sparse'])
+def test_a_tail_average_is_the_mean_of_the_parameters_from_its_start_on(recipe):
+    changes = {**recipe, 'optimizer.momentum': 0.0, 'optimizer.decay': 0.1, 'train.epochs': 1}
+    run = prepare_run(small_settings({**changes, 'train.average': 1.0, 'train.average_start': 0.5}), DATA)
+    start = run.schedule.average_start
+    assert start == 31 // 2
+    state, step, each = run.init_state(), 0, []
+    while step < run.schedule.total_steps:
+        if step == start:
+            each.append(jax.tree.map(np.array, state.params))
+        chunk = run.chunk(state, step)
+        for number in range(step, step + chunk.num_steps) if step >= start else ():
+            one = chunk._replace(
+                state=jax.tree.map(jnp.copy, state), first=number * run.program.batch_size, num_steps=1
+            )
+            state = execute_steps(*one)[0]
+            each.append(jax.tree.map(np.array, state.params))
+        if step < start:
+            state, _ = execute_steps(*chunk)
+            early = step_lib.evaluation_params(run.program, state)
+            assert all((a == b).all() for a, b in zip(*map(jax.tree.leaves, (early, state.params))))
+        step += chunk.num_steps
+    whole, step = run.init_state(), 0
+    while step < run.schedule.total_steps:
+        chunk = run.chunk(whole, step)
+        whole, step = execute_steps(*chunk)[0], step + chunk.num_steps
+    expected = jax.tree.map(lambda *x: np.mean(x, axis=0), *each)
+    for found in (state.average, step_lib.evaluation_params(run.program, whole)):
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

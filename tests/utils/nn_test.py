@@ -23,6 +23,28 @@ def test_rows_that_share_a_mask_are_zeroed_alike_and_others_are_not():
     assert (masks[0] != masks[1]).any() and (masks[1] != masks[2]).any()
 
 
+def test_a_mask_does_not_depend_on_how_the_rows_are_arranged():
+    """So that a body of any rank drops what one of examples drops."""
+    key = jax.random.key(0)
+    flat, streams = (nn.dropout(key, jnp.ones(shape), 0.5) for shape in ((12, 5), (3, 4, 5)))
+    np.testing.assert_array_equal(flat.reshape(3, 4, 5), streams)
+
+
+def test_embedding_dropout_drops_a_word_type_wherever_it_occurs():
+    ids_SxL = jnp.asarray(np.random.default_rng(0).integers(0, 40, (20, 30)))
+    dropped = np.asarray(nn.embedding_dropout(jax.random.key(1), ids_SxL, jnp.ones((20, 30, 3)), 0.3))
+    kept = {int(i): set(dropped[ids_SxL == i].ravel().tolist()) for i in range(40)}
+    assert all(len(values) == 1 for values in kept.values())
+    assert set().union(*kept.values()) == {0.0, float(jnp.float32(1) / jnp.float32(0.7))}
+    assert nn.embedding_dropout(None, ids_SxL, dropped, 0.3) is dropped
+
+
+def test_a_product_takes_arrays_of_any_rank():
+    left, right = jnp.arange(24.0).reshape(2, 3, 4), jnp.arange(8.0).reshape(4, 2)
+    np.testing.assert_allclose(nn.matmul(left, right), np.einsum('abc,cd->abd', left, right))
+    assert nn.matmul(left, right, 'bfloat16').shape == (2, 3, 2)
+
+
 def test_a_bfloat16_product_rounds_its_factors_and_those_of_its_gradients_alone():
     keys = jax.random.split(jax.random.key(0), 3)
     left, right, cotangent = (jax.random.normal(key, shape) for key, shape in zip(keys, ((5, 7), (7, 3), (5, 3))))
