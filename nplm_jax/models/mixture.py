@@ -119,7 +119,11 @@ class Mixture(LanguageModel):
 
 
 class CachedScores(LanguageModel):
-    """A model that keeps its scores of each span and of the last lines, for use in several mixtures."""
+    """A model that keeps its scores of each span and of the last lines, for use in several mixtures.
+
+    Attributes:
+        scores: log P of the words of each span, nats.
+    """
 
     def __init__(
         self,
@@ -129,20 +133,20 @@ class CachedScores(LanguageModel):
     ) -> None:
         """Takes the model, its scores that are already known, and a callback for the number of words of each piece."""
         self._model, self._scored, self.n = model, scored, model.n
-        self._scores = dict(scores or {})
+        self.scores = dict(scores or {})
         self._scores_of_lines: dict[tuple[bytes, ...], list[np.ndarray]] = {}
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns the model's scores. The cache knows only the span: `tokens_T` must always be the same stream."""
-        if span not in self._scores:
+        if span not in self.scores:
             size = PIECE if self.n else max(len(span), 1)  # without an order, a state runs through the span
             log_p = [np.zeros(0, np.float32)]
             for first in range(span.start, span.stop, size):
                 piece = Span(first, min(first + size, span.stop))
                 log_p.append(self._model.score(tokens_T, piece))
                 self._scored(len(piece))
-            self._scores[span] = np.concatenate(log_p)
-        return self._scores[span]
+            self.scores[span] = np.concatenate(log_p)
+        return self.scores[span]
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns the model's scores; those of the last lines are kept."""

@@ -57,7 +57,7 @@ def measure(
     is_sample = any(totals[name] < len(data.splits[name]) for name in ('valid', 'test'))
     total = sum(totals.values()) - sum(map(len, known or ()))
     sizes = ', '.join(f'{totals[name]:,} {name}' for name in num_words)
-    scored = ' (valid is already scored)' if known and data.splits['valid'] in known else ''
+    scored = ' (valid is already scored)' if known else ''
     mixing = ', and mixing with the trigram' if trigram and not is_sample else ''
     print(f'Evaluating on {sizes} words{scored}{mixing}', flush=True)
     with ProgressBar(total, '', ' words', file=sys.stdout) as bar:

@@ -20,8 +20,9 @@ from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
 from nplm_jax.distributed import multihost, sharding
-from nplm_jax.inference.perplexity import evaluate_sample, summarize
+from nplm_jax.inference.perplexity import evaluate_sample
 from nplm_jax.models.body import Body
+from nplm_jax.models.mixture import CachedScores
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
@@ -282,15 +283,10 @@ class Trainer:
             self._reporter.trained(dataclasses.replace(self.progress, step=before + len(nll_S)), nll_S)
 
     def _score_valid(self, params: Params) -> tuple[float, dict[Span, np.ndarray]]:
-        """Returns the mean NLL of the validation words, nats per word, and log P of each unless it is of a sample."""
-        model, data = NeuralLanguageModel(self.run.program.network, params), self.run.data
-        scores: dict[Span, np.ndarray] = {}
-        if num_words := self.run.settings.eval.words:
-            score = evaluate_sample(model, data.tokens_T, data.valid, num_words)
-        else:
-            scores[data.valid] = model.score(data.tokens_T, data.valid)
-            score = summarize(scores[data.valid], data.valid)
-        return float(multihost.broadcast_from_primary(np.float64(score.nll_per_word))), scores
+        """Returns the mean NLL of the validation words, or of a sample of them, nats per word, and log P of each."""
+        model = CachedScores(NeuralLanguageModel(self.run.program.network, params))
+        score = evaluate_sample(model, self.run.data.tokens_T, self.run.data.valid, self.run.settings.eval.words)
+        return float(multihost.broadcast_from_primary(np.float64(score.nll_per_word))), model.scores
 
     def _stop_if_interrupted(self, save: bool) -> None:
         if signal_number := multihost.allreduce_max(self._interrupted()):
