@@ -178,7 +178,7 @@ def probe(run: TrainingRun, state: TrainState) -> dict[str, Any]:
     network, data = run.program.network, run.data
     V, random = len(data.vocabulary), np.random.default_rng(0)
     positions = np.sort(random.choice(np.arange(data.train.start, data.train.stop), PROBE, replace=False))
-    batch = dataset.windows(data.tokens_T, jnp.asarray(positions, jnp.int32), network.body.lookback + 1)
+    batch = dataset.examples(data.tokens_T, jnp.asarray(positions, jnp.int32), network.body.lookback + 1)
     bigram = bigram_proposal.estimate(data.train_words, V)
     proposals = {'unigram': unigram_rows(bigram), 'bigram': bigram}
     if isinstance(network.output, importance.ImportanceSampling):

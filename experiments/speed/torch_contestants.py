@@ -57,7 +57,7 @@ def _turn_of(problem: Problem, precision: str, compiled: bool) -> Turn:
     network = Network(problem.params, settings.model.dropout).to(DEVICE)
     optimizer, schedule = _optimizer(network, settings.optimizer, problem.total_steps)
     tokens_T, places_T = jnp.asarray(problem.tokens_T), jnp.arange(len(problem.tokens_T))
-    contexts, targets = dataset.windows(tokens_T, places_T, settings.model.n - 1)
+    contexts, targets = dataset.examples(tokens_T, places_T, settings.model.n - 1)
     arrays = (
         np.asarray(contexts)[:, ::-1],
         np.asarray(targets),

@@ -120,7 +120,7 @@ def measure(tokenizer: Tokenizer, types: Sequence[str], texts: Iterable[np.ndarr
 
 
 class Batch(NamedTuple):
-    """What an update reads; passed whole from the words to the loss.
+    """The training examples of an update, and the output layer's extra arrays.
 
     Attributes:
         ids_SxL: L = `lookback` + T tokens of each stream in reading order, int32.
@@ -156,7 +156,7 @@ def make_batch(tokens_T: jax.Array | np.ndarray, positions_SxT: jax.Array, lookb
     return Batch(ids_SxL, tokens_T[positions_SxT], extras)
 
 
-def windows(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:
+def examples(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:
     """Returns the words before each position in reading order, B x N, and the word at it: `make_batch` for T = 1."""
     batch = make_batch(tokens_T, positions_B[:, None], num_context - 1)
     return batch.ids_SxL, batch.targets_B

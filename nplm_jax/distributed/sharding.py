@@ -17,7 +17,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from nplm_jax.config import ParallelSettings
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import AxisName, Part
+from nplm_jax.utils.nn import AxisName, Microbatch
 
 Tree = TypeVar('Tree')
 Loss = Callable[..., tuple[Any, Any]]
@@ -31,10 +31,10 @@ class MeshAxes(NamedTuple):
     data: AxisName = None
     model: str | None = None
 
-    def of_part(self, number: Any, num_parts: int) -> Self:
-        """Returns the axes of one of the parts of a batch that are computed one after another."""
-        assert not isinstance(self.data, Part)
-        return self if num_parts == 1 else self._replace(data=Part(self.data, number, num_parts))
+    def of_microbatch(self, number: Any, num_microbatches: int) -> Self:
+        """Returns the axes of one of the microbatches of a batch."""
+        assert not isinstance(self.data, Microbatch)
+        return self if num_microbatches == 1 else self._replace(data=Microbatch(self.data, number, num_microbatches))
 
 
 NO_AXES = MeshAxes()

@@ -88,7 +88,8 @@ class Body(Part, abc.ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.reads_lines = not cls.trains_on_streams or 'starts_SxL' in inspect.signature(cls.features).parameters
+        if 'reads_lines' not in vars(cls):
+            cls.reads_lines = not cls.trains_on_streams or 'starts_SxL' in inspect.signature(cls.features).parameters
 
     @property
     @abc.abstractmethod

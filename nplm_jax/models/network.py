@@ -73,6 +73,9 @@ class Network:
         words = numbered(vocabulary) if isinstance(vocabulary, int) else vocabulary
         output = parts.make('output.kind', settings).over(words)
         if body.scorer is not LINEAR:
+            takes_scorer = 'scorer' in {field.name for field in dataclasses.fields(output)}
+            allowed = f'must be sampled or nce for model.family={settings.model.family}, which scores words itself'
+            require(takes_scorer, 'output.kind', settings.output.kind, allowed)
             output = dataclasses.replace(cast(Any, output), scorer=body.scorer)
         line_end = words.ids.get(PARAGRAPH_BOUNDARY) if settings.corpus.context == 'line' else None
         return cls(body, output, len(words), line_end)
@@ -189,8 +192,9 @@ class Network:
         if self.line_end is None:
             return Tokens(ids_SxL)
         is_end_SxL = ids_SxL == self.line_end
-        if self.body.trains_on_streams and not lookback:
-            return Tokens(jnp.where(is_end_SxL, RARE_ID, ids_SxL), is_end_SxL)
+        if not lookback:
+            starts_SxL = is_end_SxL if self.body.trains_on_streams else None
+            return Tokens(jnp.where(is_end_SxL, RARE_ID, ids_SxL), starts_SxL)
         is_before_SxL = jax.lax.cummax(is_end_SxL.astype(jnp.int32), axis=1, reverse=True) > 0
         return Tokens(jnp.where(is_before_SxL, RARE_ID, ids_SxL))
 

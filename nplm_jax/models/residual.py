@@ -111,7 +111,9 @@ class Residual(StreamBody):
         return Output(dict.fromkeys(self.widths, drop(features, output_rate)), last_SxRxM)
 
     def ages(self, starts_SxL: jax.Array) -> jax.Array:
-        """Returns how many words of its line are before each word, R + T of them, int32; those of the state are all.
+        """Returns how many words of its own line precede each of the R + T words, int32.
+
+        The words of the state count as those of the first line.
 
         Args:
             starts_SxL: Whether each of the T words is the first of a line.

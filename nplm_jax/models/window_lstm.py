@@ -1,8 +1,8 @@
 """An LSTM that sees a window: for every prediction it reads the n-1 words before, from a state of zeros.
 
 Evaluation reads each window by itself, so that P(w | context) depends on the n-1 words before and on nothing else.
-Training reads each stretch of `train.bptt_length` words once, from zeros, and predicts every word of it from the words
-of the stretch before it. Dims: S streams, L words of each, T targets of each, M features per word (m), N context words
+Training reads each segment of `train.bptt_length` words once, from zeros, and predicts every word from the words that
+precede it in the segment. Dims: S streams, L words of each, T targets of each, M features per word (m), N context words
 (n-1), B = S * T.
 
 References:

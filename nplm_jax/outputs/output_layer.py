@@ -54,7 +54,7 @@ class OutputLayer(Part, abc.ABC):
             cls.also_reads = frozenset({'train.suffix_smoothing', 'train.calibrate'} if cls.takes_new_words else ())
 
     def over(self, vocabulary: Vocabulary) -> Self:
-        """Returns the layer over the words of a vocabulary, which may have lowered some of its values to fit.
+        """Returns the layer over the words of a vocabulary, with values such as `samples` lowered to fit a small one.
 
         Raises:
             BadInput: The layer does not fit the vocabulary.
@@ -101,7 +101,7 @@ class OutputLayer(Part, abc.ABC):
 
     @abc.abstractmethod
     def loss(self, params: Params, features: Features, batch: Batch, axis: str | None = None) -> jax.Array:
-        """Returns the mean NLL of the targets, a float32 scalar in nats per word, for training.
+        """Returns the training loss, a float32 scalar in nats per word, which is reported as the mean NLL.
 
         Args:
             params: The parameters. Where `axis` is given, arrays with V rows hold this device's rows only.

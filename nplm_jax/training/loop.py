@@ -49,7 +49,16 @@ class Interrupted(Exception):
 
 
 class Chunk(NamedTuple):
-    """The arguments of `step.train_steps` for the updates up to the next boundary of the schedule."""
+    """The arguments of `step.train_steps` for the updates up to the next boundary of the schedule.
+
+    Attributes:
+        program: The static part of an update.
+        state: The state before the updates.
+        positions_T: Positions of words to predict in `inputs.tokens_T`.
+        first: The index in `positions_T` of the first of these updates' words.
+        num_steps: The number of updates.
+        inputs: What every update reads.
+    """
 
     program: Program
     state: TrainState
@@ -210,8 +219,8 @@ class Trainer:
             schedule.is_due(every, before, self.progress.step)
             for every in (schedule.log_every, schedule.evaluate_every, schedule.checkpoint_every)
         )
-        is_last_read = log or evaluate or save or seconds is not None
-        self._read_losses(keep=0 if is_last_read else 1, seconds=seconds)
+        reads_all = log or evaluate or save or seconds is not None
+        self._read_losses(keep=0 if reads_all else 1, seconds=seconds)
         if log or evaluate:
             finite.check(state, self.progress.step)
         if evaluate:

@@ -1,4 +1,4 @@
-"""The gradients of the mean NLL (the paper's section 2.1, negated); R(theta) is a link of the optimizer's chain."""
+"""The gradients of the mean NLL (the paper's section 2.1, negated); weight decay, R(theta), is in the optimizer."""
 
 import functools
 from collections.abc import Callable
@@ -38,59 +38,61 @@ def dense_gradients(
     carry: State = None,
     key: Key = None,
     sharding: MeshSharding = ONE_DEVICE,
-    num_parts: int = 1,
+    num_microbatches: int = 1,
 ) -> Gradients:
-    """Returns the mean NLL over all devices and its gradients, without R.
+    """Returns the mean NLL, and the gradients of the NLL plus the body's penalty, over the batch of all devices.
 
     Args:
         params: The parameters.
         network: Their network.
         batch: The examples.
         carry: The body's state before the batch.
-        key: A random key for dropout; None switches it off.
+        key: A random key for dropout; None as for scoring, see `Body.features`.
         sharding: The sharding of the parameters and the batch.
-        num_parts: Number of parts of the batch; see `in_parts`.
+        num_microbatches: Number of microbatches; see `accumulate`.
     """
 
     def device_loss(
         params: Params, batch: Batch, carry: State, replicated: Any, axes: MeshAxes = NO_AXES
     ) -> tuple[jax.Array, State]:
         key, number, extras = replicated
-        return network.loss(params, batch._replace(extras=extras), carry, key, axes.of_part(number, num_parts))
+        return network.loss(
+            params, batch._replace(extras=extras), carry, key, axes.of_microbatch(number, num_microbatches)
+        )
 
-    def part(streams: tuple[Batch, State], number: Any = None) -> tuple[Any, State]:
+    def microbatch_gradients(streams: tuple[Batch, State], number: Any = None) -> tuple[Any, State]:
         gradient = jax.value_and_grad(sharding.map_loss(device_loss), has_aux=True)
         (nll, carry), grads = gradient(params, *streams, (key, number, batch.extras))
         return (nll, grads), carry
 
-    (nll, grads), carry = in_parts(part, num_parts)((batch._replace(extras=None), carry))
+    (nll, grads), carry = accumulate(microbatch_gradients, num_microbatches)((batch._replace(extras=None), carry))
     return Gradients(nll, grads, carry)
 
 
-def in_parts(part: Callable[..., tuple[Any, Any]], num_parts: int) -> Callable[[Any], tuple[Any, Any]]:
-    """Returns a function that computes a batch in equal parts, one after another: with the memory of one part only.
+def accumulate(gradients: Callable[..., tuple[Any, Any]], num_microbatches: int) -> Callable[[Any], tuple[Any, Any]]:
+    """Returns a function that computes a batch in equal microbatches, one after another, with the memory of one.
 
     Args:
-        part: A function of a part of the batch and its number. It returns means over the part, and arrays with one row
-            for each of its examples or streams.
-        num_parts: Number of parts; for one it gets no number.
+        gradients: A function of a microbatch and its number. It returns means over the microbatch, and arrays with one
+            row for each of its examples or streams.
+        num_microbatches: Number of microbatches; a single one gets no number.
 
     Returns:
         A function of arrays with one row for each example or stream. It returns the means over the batch, and the
         arrays of all its examples or streams.
     """
-    return part if num_parts == 1 else functools.partial(_accumulate, part, num_parts)
+    return gradients if num_microbatches == 1 else functools.partial(_accumulate, gradients, num_microbatches)
 
 
-def _accumulate(part: Callable[..., tuple[Any, Any]], num_parts: int, batch: Any) -> tuple[Any, Any]:
-    parts = jax.tree.map(lambda x: x.reshape(num_parts, -1, *x.shape[1:]), batch)
+def _accumulate(gradients: Callable[..., tuple[Any, Any]], num_microbatches: int, batch: Any) -> tuple[Any, Any]:
+    parts = jax.tree.map(lambda x: x.reshape(num_microbatches, -1, *x.shape[1:]), batch)
 
     def add(total: Any, numbered: Any) -> tuple[Any, Any]:
         number, batch = numbered
-        means, rows = part(batch, number)
-        return jax.tree.map(lambda t, mean: t + mean / num_parts, total, means), rows
+        means, rows = gradients(batch, number)
+        return jax.tree.map(lambda t, mean: t + mean / num_microbatches, total, means), rows
 
-    means, _ = jax.eval_shape(part, jax.tree.map(lambda x: x[0], parts), 0)
+    means, _ = jax.eval_shape(gradients, jax.tree.map(lambda x: x[0], parts), 0)
     zeros = jax.tree.map(lambda mean: jnp.zeros(mean.shape, mean.dtype), means)
-    means, rows = jax.lax.scan(add, zeros, (jnp.arange(num_parts), parts))
+    means, rows = jax.lax.scan(add, zeros, (jnp.arange(num_microbatches), parts))
     return means, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows)

@@ -35,7 +35,17 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """The chunks of a run, and when it acts; a pure function of the settings and the training span."""
+    """The chunks of a run, and when it acts; a pure function of the settings and the training span.
+
+    Attributes:
+        steps_per_epoch: Updates of an epoch.
+        total_steps: Updates of the run.
+        evaluate_every: Updates between validations.
+        checkpoint_every: Updates between checkpoints.
+        log_every: Updates between lines of metrics.
+        steps_per_execution: The most updates of a chunk.
+        average_start: Updates before the average of the parameters begins.
+    """
 
     steps_per_epoch: int
     total_steps: int
@@ -48,8 +58,8 @@ class Schedule:
     def next_boundary(self, step: int) -> int:
         """Returns the last update of the chunk that starts after `step`.
 
-        Boundaries depend only on the epoch, so a resumed run has the same ones. The average of the parameters begins
-        at one.
+        A chunk ends after `steps_per_execution` updates counted from the start of the epoch, at the end of the epoch
+        and at `average_start`, wherever the run was resumed.
         """
         epoch_start = step - step % self.steps_per_epoch
         size = self.steps_per_execution

@@ -20,7 +20,7 @@ from nplm_jax.distributed.sharding import NO_AXES, MeshAxes, MeshSharding
 from nplm_jax.models.body import State, by_example
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import EMBEDDING, Gathered, Params, SparseOutputLayer
-from nplm_jax.training.objective import Gradients, in_parts
+from nplm_jax.training.objective import Gradients, accumulate
 
 CONTEXTS = 'e_SxLxM'  # the features of the context words, among the parameters per example
 
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
 
 @flax.struct.dataclass
 class Scales:
-    """What the arrays of the tables stand for within a chunk of updates.
+    """Factors that defer the weight decay and the averaging of the tables to the end of a chunk of updates.
 
     A table is weights * its array; its running average is kept * the average's array + added * the table's array.
 
@@ -67,6 +67,8 @@ class Scales:
         self, params: Params, average: Params | None, updates: Params, ids: dict[str, jax.Array], factor: Any, kept: Any
     ) -> tuple[Self, Params, Params | None]:
         """Makes an update: params = factor * params + updates; average = kept * average + (1 - kept) * params.
+
+        Parameters that are not matrices of `weights` have the factor 1.
 
         Args:
             params: The parameters, the tables as arrays.
@@ -105,14 +107,14 @@ def sparse_gradients(
     carry: State,
     key: jax.Array,
     sharding: MeshSharding,
-    num_parts: int = 1,
+    num_microbatches: int = 1,
     output_state: Any = None,
     scales: Scales | None = None,
 ) -> Gradients:
     """Returns the gradients of a sparse output layer's loss with respect to the rows that it reads, without R.
 
-    On a mesh only these rows are sent between devices, and the batch is divided over all devices. All parts of a batch
-    share its samples.
+    On a mesh only these rows are sent between devices, and the batch is divided over all devices. All microbatches of a
+    batch share its samples.
 
     Args:
         params: The parameters.
@@ -121,9 +123,9 @@ def sparse_gradients(
         carry: The body's state before the batch.
         key: A random key.
         sharding: The sharding of the parameters and the batch.
-        num_parts: Number of parts of the batch; see `in_parts`.
+        num_microbatches: Number of microbatches; see `accumulate`.
         output_state: The output layer's state.
-        scales: What the arrays of the tables stand for; None: for themselves.
+        scales: Factors of the tables; None where the arrays hold the values.
 
     Returns:
         The gradients, as the pair (shared, per_example) of `gather_rows`.
@@ -141,14 +143,14 @@ def sparse_gradients(
     ) -> tuple[Any, Any]:
         batch, draws, carry = streams
         key, number, shared_S, extras = replicated
-        batch, axis = batch._replace(extras=extras), axes.of_part(number, num_parts).data
+        batch, axis = batch._replace(extras=extras), axes.of_microbatch(number, num_microbatches).data
         body = network.features(shared, batch.ids_SxL, carry, key, axis, per_example[CONTEXTS])
         features = by_example(body.features)
         network.check_targets(features, batch)
         loss, nll = output.sparse_loss(Gathered(shared, per_example, shared_S, draws), features, batch)
         return (loss + body.penalty, nll), body.state
 
-    def part(streams: Any, number: Any = None) -> tuple[Any, Any]:
+    def microbatch_gradients(streams: Any, number: Any = None) -> tuple[Any, Any]:
         def loss(shared: Params, per_example: Params) -> tuple[jax.Array, tuple[jax.Array, State]]:
             mapped, replicated = sharding.map_sparse_loss(device_loss), (key, number, rows.shared_S, batch.extras)
             (loss, nll), carry = mapped(shared, per_example, streams[1], replicated)
@@ -156,10 +158,10 @@ def sparse_gradients(
 
         gradient = jax.value_and_grad(loss, (0, 1), has_aux=True)
         (_, (nll, carry)), (shared_grads, example_grads) = gradient(shared, streams[0])
-        return (nll, shared_grads), (carry, jax.tree.map(lambda g: g / num_parts, example_grads))
+        return (nll, shared_grads), (carry, jax.tree.map(lambda g: g / num_microbatches, example_grads))
 
     streams = per_example, (batch._replace(extras=None), rows.draws, carry)
-    (nll, shared_grads), (carry, example_grads) = in_parts(part, num_parts)(streams)
+    (nll, shared_grads), (carry, example_grads) = accumulate(microbatch_gradients, num_microbatches)(streams)
     return Gradients(nll, (shared_grads, example_grads), carry, rows)
 
 
@@ -182,7 +184,7 @@ def gather_rows(
         params: The parameters.
         rows: Which rows.
         tables: The names of the parameters with one row per output word.
-        scales: What the arrays of the tables stand for; None: for themselves.
+        scales: Factors of the tables; None where the arrays hold the values.
 
     Returns:
         The parameters that all examples share: the tables' rows `shared_S`, and every other parameter. And those of
@@ -239,7 +241,7 @@ def row_gradients(
     return grads, rows
 
 
-def dense_gradients(gradients: Gradients, params: Params, network: Network, sharding: MeshSharding) -> Params:
+def scatter_to_dense(gradients: Gradients, params: Params, network: Network, sharding: MeshSharding) -> Params:
     """Returns sparse gradients in the structure of the parameters, with zeros in the rows that they leave out."""
     grads, rows = row_gradients(gradients, params, network, sums_rows=False)
     return add_rows(jax.tree.map(jnp.zeros_like, params), sharding.constrain_replicated(grads), rows)

@@ -37,7 +37,7 @@ class TrainState:
         carry: The body's state for the next update; None for a window.
         average: The running average of the parameters; None where `train.average` is 0.
         output_state: The output layer's state; None for most.
-        scales: What the arrays of the tables stand for within a chunk of sparse updates; None outside.
+        scales: Factors of the tables within a chunk of sparse updates; None where the arrays hold the values.
     """
 
     params: Params
@@ -74,7 +74,7 @@ class Program:
         batch_size: Words per update.
         steps_per_epoch: Updates per epoch.
         scatters_updates: Whether an update changes only the rows that have a gradient: see `updates_rows`.
-        num_parts: Number of parts in which a batch is computed.
+        num_microbatches: Number of parts in which a batch is computed.
         average_decay: The decay of the parameters' average per update; 0 for no average.
         average_start: Number of updates before the average begins.
         sharding: The sharding of the state.
@@ -85,7 +85,7 @@ class Program:
     batch_size: int
     steps_per_epoch: int
     scatters_updates: bool
-    num_parts: int = 1
+    num_microbatches: int = 1
     average_decay: float = 0.0
     average_start: int = 0
     sharding: MeshSharding = ONE_DEVICE
@@ -102,7 +102,7 @@ def make_program(
         batch_size=settings.train.batch_size,
         steps_per_epoch=steps_per_epoch,
         scatters_updates=network.output.uses_sparse_updates and updates_rows(settings),
-        num_parts=settings.train.accumulate,
+        num_microbatches=settings.train.accumulate,
         average_decay=settings.train.average,
         average_start=average_start(settings, total_steps),
         sharding=dataclasses.replace(sharding, paddings=network.paddings),
@@ -150,10 +150,10 @@ def train_step(program: Program, state: TrainState, batch: Batch, inputs: RunInp
     """
     network, seed = program.network, inputs.hyperparameters['seed']
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2), state.step)
-    starts_epoch = state.step % program.steps_per_epoch == 0  # then no words have been read
+    starts_epoch = state.step % program.steps_per_epoch == 0  # then the streams start anew
     start = network.body.start(len(batch.ids_SxL))
     carry = jax.tree.map(lambda first, carried: jnp.where(starts_epoch, first, carried), start, state.carry)
-    args = state.params, network, batch, carry, key, program.sharding, program.num_parts
+    args = state.params, network, batch, carry, key, program.sharding, program.num_microbatches
     if network.output.uses_sparse_updates:
         gradients = sparse_rows.sparse_gradients(*args, state.output_state, state.scales)
     else:
@@ -168,7 +168,7 @@ def apply_gradients(program: Program, state: TrainState, gradients: Gradients, i
     if scales is None:
         grads = gradients.grads
         if gradients.rows is not None:
-            grads = sparse_rows.dense_gradients(gradients, state.params, program.network, sharding)
+            grads = sparse_rows.scatter_to_dense(gradients, state.params, program.network, sharding)
         updates, opt_state = chain.update(grads, state.opt_state, state.params, step=step)
         params = optax.apply_updates(state.params, updates)
         average = None if state.average is None else sparse_rows.mix(kept, state.average, params)

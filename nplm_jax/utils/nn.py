@@ -12,22 +12,22 @@ import jax.numpy as jnp
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
-    """One of the equal parts of a batch that are computed one after another, each divided over an axis of the mesh.
+class Microbatch:
+    """One of the microbatches of a batch, which are computed one after another, each divided over an axis of the mesh.
 
     Attributes:
         axis: The axis; None on one device.
-        number: The number of the part, from 0 on, int32.
-        num_parts: Number of parts.
+        number: Its number, from 0 on, int32.
+        num_microbatches: How many there are.
     """
 
     axis: str | tuple[str, ...] | None
     number: jax.Array
-    num_parts: int
+    num_microbatches: int
 
 
-AxisName = str | tuple[str, ...] | Part | None  # an axis of the device mesh, or several that act as one
-Key = jax.Array | None  # a random key; None switches dropout off
+AxisName = str | tuple[str, ...] | Microbatch | None  # an axis of the device mesh, or several that act as one
+Key = jax.Array | None  # a random key of a training update; None while scoring: no dropout, float32
 Precision = Literal['float32', 'bfloat16', 'auto']  # `Network.make` resolves auto
 
 
@@ -107,9 +107,9 @@ def embedding_dropout(key: Key, ids_SxL: jax.Array, e_SxLxM: jax.Array, rate: fl
 
 def _share(axis: AxisName) -> tuple[Any, int]:
     """Returns the number of this share of a batch, and the number of shares."""
-    if isinstance(axis, Part):
+    if isinstance(axis, Microbatch):
         share, num_shares = _share(axis.axis)
-        return axis.number * num_shares + share, axis.num_parts * num_shares
+        return axis.number * num_shares + share, axis.num_microbatches * num_shares
     return (0, 1) if axis is None else (jax.lax.axis_index(axis), jax.lax.axis_size(axis))
 
 

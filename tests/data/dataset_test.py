@@ -11,7 +11,7 @@ pytestmark = pytest.mark.quick
 
 def test_windows_by_hand():
     tokens = jnp.asarray([5, 6, 7, 8, 9], jnp.int32)
-    contexts, targets = dataset.windows(tokens, jnp.asarray([4, 1, 0], jnp.int32), 3)
+    contexts, targets = dataset.examples(tokens, jnp.asarray([4, 1, 0], jnp.int32), 3)
     assert contexts.tolist() == [[6, 7, 8], [0, 0, 5], [0, 0, 0]]  # in reading order, <rare> before the start
     assert targets.tolist() == [9, 6, 5]
 

@@ -43,6 +43,14 @@ def test_the_scores_of_a_stream_are_those_of_each_line_alone(family):
     assert np.abs(alone.score(STREAM_T, Span(1, len(STREAM_T))) - expected).max() > 1e-3
 
 
+@pytest.mark.parametrize('n', [2, 3])
+def test_a_short_window_scores_a_stream_as_it_predicts_each_word(n):
+    model = NeuralLanguageModel(*make('nplm', **{'model.n': n}))
+    log_p_T = model.score(STREAM_T, Span(0, len(STREAM_T)))
+    for t in range(1, len(STREAM_T)):
+        assert log_p_T[t] == pytest.approx(float(model.next_word(STREAM_T[None, :t])[0, STREAM_T[t]]), abs=1e-5)
+
+
 @pytest.mark.parametrize('family', FAMILIES)
 def test_a_decoder_begins_anew_after_the_end_of_a_line(family):
     model = NeuralLanguageModel(*make(family))
@@ -94,8 +102,21 @@ class Forgetful(body.Body):
         """Is never called."""
 
 
+class Declared(body.Body):
+    """A body that says so itself."""
+
+    reads_lines = False
+
+    def features(self, params, e_SxLxM, state, key=None, axis=None, starts_SxL=None):
+        """Is never called."""
+
+
 def test_a_body_that_cannot_begin_anew_refuses_lines(monkeypatch):
-    assert not Forgetful.reads_lines and all(parts.part_class('model.family', f).reads_lines for f in FAMILIES)
+    assert (
+        not Declared.reads_lines
+        and not Forgetful.reads_lines
+        and all(parts.part_class('model.family', f).reads_lines for f in FAMILIES)
+    )
     part_class = parts.part_class
     monkeypatch.setattr(parts, 'part_class', lambda key, name: Forgetful if name == 'lstm' else part_class(key, name))
     config = parts.override(sentences.get_config(), {'model.family': 'nplm', 'corpus.context': 'line'})

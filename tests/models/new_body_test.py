@@ -32,6 +32,12 @@ def one_line_in_the_list_of_parts(monkeypatch):
     register(monkeypatch, 'model.family', 'bag', 'bag_of_features:BagOfFeatures')
 
 
+def test_an_output_layer_that_cannot_use_the_scores_of_a_body_is_refused(monkeypatch):
+    register(monkeypatch, 'model.family', 'scaled', 'value_projection:ScaledWords')
+    with pytest.raises(BadInput, match="^output.kind='full': must be sampled or nce for model.family=scaled"):
+        make_network(31, {'model.family': 'scaled', 'model.direct': False})
+
+
 def make_config(folder, **changes):
     (folder / 'text').write_text(' '.join(make_corpus().words))
     config = text.get_config()

@@ -145,7 +145,7 @@ def test_sparse_gradients_are_the_dense_gradients_of_the_same_loss(body, kind):
     def both(params):
         gradients = sparse_rows.sparse_gradients(params, network, batch, state.carry, key, program.sharding)
         dense = jax.grad(dense_loss, has_aux=True)(params, network, batch, state.carry, key)
-        return sparse_rows.dense_gradients(gradients, params, network, program.sharding), gradients.carry, *dense
+        return sparse_rows.scatter_to_dense(gradients, params, network, program.sharding), gradients.carry, *dense
 
     grads, carry, expected, expected_carry = both(state.params)
     assert_close(grads, expected, 1e-4 if body.startswith('residual') else 1e-6)  # norms amplify rounding

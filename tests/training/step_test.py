@@ -68,7 +68,7 @@ def test_sparse_gradients_of_an_exact_loss_are_jaxs_of_the_mean_nll(body):
     gradients = SPARSE_GRADIENTS(state.params, network, batch, state.carry, jax.random.key(0), sharding=ONE_DEVICE)
     nll, expected = jax.jit(jax.value_and_grad(nll_per_word))(state.params)
     assert float(gradients.nll) == pytest.approx(float(nll), rel=1e-6)
-    dense = sparse_rows.dense_gradients(gradients, state.params, network, ONE_DEVICE)
+    dense = sparse_rows.scatter_to_dense(gradients, state.params, network, ONE_DEVICE)
     assert jax.tree.structure(dense) == jax.tree.structure(expected)
     for a, b in zip(jax.tree.leaves(dense), jax.tree.leaves(expected)):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)

@@ -44,7 +44,7 @@ def test_an_epoch_of_windows_has_every_word_once():
     assert len(set(positions.tolist())) == epoch * B and set(positions) <= set(range(220))
     steps = range(0, epoch, run.schedule.steps_per_execution)
     contexts, targets = batches(run, steps)
-    expected = dataset.windows(DATA.tokens_T, positions.astype(np.int32), contexts.shape[1])
+    expected = dataset.examples(DATA.tokens_T, positions.astype(np.int32), contexts.shape[1])
     np.testing.assert_array_equal(contexts, expected[0])
     np.testing.assert_array_equal(targets[:, 0], expected[1])
     assert (others != positions).any()
@@ -64,9 +64,9 @@ def test_joined_words_are_shared_or_kept_apart():
     joined, starts = vmapped._join_words([tokens[0]] * 3, 3)
     assert starts == [0, 0, 0] and len(joined) == len(DATA.tokens_T)
     joined, starts = vmapped._join_words(tokens, 3)
-    alone = dataset.windows(DATA.tokens_T, np.arange(7, dtype=np.int32), 3)
+    alone = dataset.examples(DATA.tokens_T, np.arange(7, dtype=np.int32), 3)
     for start in starts:
-        together = dataset.windows(joined, np.arange(start, start + 7, dtype=np.int32), 3)
+        together = dataset.examples(joined, np.arange(start, start + 7, dtype=np.int32), 3)
         jax.tree.map(np.testing.assert_array_equal, together, alone)
     runs = [prepare_run(small_settings({'seed': seed}), DATA) for seed in (1, 2)]
     first, second = (run.chunk(run.init_state(), 0).inputs.tokens_T for run in runs)

@@ -111,7 +111,7 @@ def test_the_ngram_cache_counts_the_remembered_words_by_hand():
 def test_the_neural_cache_is_its_formula(family):
     model = network_model(family)
     cache, words = NeuralCache(model, 40, 3.0), WORDS[:100]
-    contexts, _ = dataset.windows(words, jnp.arange(100), model.network.body.lookback + 1)
+    contexts, _ = dataset.examples(words, jnp.arange(100), model.network.body.lookback + 1)
     features, _ = jax.jit(features_of, static_argnums=0)(model.network, model.params, streams(model.network, contexts))
     features = np.concatenate(list(features.values()), 1)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
@@ -130,7 +130,7 @@ def test_dynamic_evaluation_is_its_formula(family):
     tokens = jnp.asarray(WORDS[:40])
 
     def loss(params, positions, carry):
-        contexts, targets = dataset.windows(tokens, positions, network.body.lookback + 1)
+        contexts, targets = dataset.examples(tokens, positions, network.body.lookback + 1)
         features, carry = features_of(network, params, streams(network, contexts), carry)
         log_p = network.output.log_probabilities(params, features)[jnp.arange(len(targets)), targets]
         return -log_p.mean(), (log_p, carry)
@@ -164,7 +164,7 @@ def test_the_mean_squares_of_gradients():
     found = dynamic_evaluation.root_mean_square_gradients(model, WORDS, Span(0, 200), 5, 32)
 
     def loss(params, positions):
-        contexts, targets = dataset.windows(WORDS, positions, model.network.body.lookback + 1)
+        contexts, targets = dataset.examples(WORDS, positions, model.network.body.lookback + 1)
         features, _ = features_of(model.network, params, contexts)
         return -model.network.output.log_probabilities(params, features)[jnp.arange(5), targets].mean()
 
