@@ -36,8 +36,9 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.runs import experiment, process, provenance, spelling
 from nplm_jax.runs.session import SharedCorpus, open_session
-from nplm_jax.training.loop import Trainer, TrainingRun, run_chunk
+from nplm_jax.training.loop import Trainer, TrainingRun
 from nplm_jax.training.optimizers import make_optimizer
+from nplm_jax.training.step import execute_steps
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, read_json
 
@@ -124,7 +125,7 @@ def time_updates(trainer: Trainer) -> tuple[list[float], float]:
     seconds, after = [], 0.0
     while not trainer.done:
         started = time.process_time()
-        trained = run_chunk(trainer.next_chunk())
+        trained = jax.block_until_ready(execute_steps(*trainer.next_chunk()))
         seconds.append(time.process_time() - started)
         started = time.process_time()
         trainer.finish_chunk(*trained)

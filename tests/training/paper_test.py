@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import penalised_nll, small_settings, start_training
+from helpers import make_batch, penalised_nll, small_settings, start_training
 
 from nplm_jax.models.network import Network
 from nplm_jax.training import step
@@ -14,7 +14,6 @@ SHAPES = [(4, 3, 5, True), (4, 3, 5, False), (3, 7, 0, True), (2, 2, 3, True)]  
 
 
 NAMES = dict(C='C_VxM', H='H_KxP', d='d_K', U='U_VxK', W='W_VxP', b='b_V')
-TRAIN_STEPS = jax.jit(step.train_steps, static_argnames='program')
 
 
 def make_settings(n, m, h, direct, **changes):
@@ -88,9 +87,7 @@ def test_gradient_of_the_mean_is_the_papers(n, m, h, direct):
     contexts, words = rng.integers(0, V, (6, n - 1)), rng.integers(0, V, 6)
     contexts[0] = contexts[0, 0]  # one word in every place of a context: its features get several gradients
     decay = 0.03
-    (_, nll), grads = LOSS_AND_GRADIENTS(
-        params, Network.make(settings, V), jnp.asarray(contexts), jnp.asarray(words), decay
-    )
+    (_, nll), grads = LOSS_AND_GRADIENTS(params, Network.make(settings, V), make_batch(contexts, words), decay)
     theta = as_float64(params, n, m)
     expected = {k: (decay * v if k in 'CHUW' else 0 * v) for k, v in theta.items()}
     total = 0.0
@@ -109,14 +106,13 @@ def test_fifty_steps_of_the_papers_recipe(n, m, h, direct):
     changes = {f'optimizer.paper.{key}': value for key, value in rates.items()}
     settings = make_settings(n, m, h, direct, **changes, **{'train.batch_size': 1})
     tokens_T = np.random.default_rng(2).integers(0, V, 60).astype(np.int32)
-    positions_SxB = np.random.default_rng(3).permutation(60)[:50].astype(np.int32)[:, None]
+    positions_T = np.random.default_rng(3).permutation(60)[:50].astype(np.int32)
     theta = as_float64(start := random_params(settings), n, m)
     program, state, inputs = start_training(settings, V, 50, start)
-    state, nll_S = TRAIN_STEPS(
-        program, state, jnp.asarray(positions_SxB), inputs.replace(tokens_T=jnp.asarray(tokens_T))
-    )
+    inputs = inputs.replace(tokens_T=jnp.asarray(tokens_T))
+    state, nll_S = step.execute_steps(program, state, jnp.asarray(positions_T), 0, 50, inputs)
     expected_nll = []
-    for t, position in enumerate(positions_SxB[:, 0]):
+    for t, position in enumerate(positions_T):
         nll_of_word, grads = paper_gradients(theta, context_of(tokens_T, position, n), tokens_T[position])
         expected_nll.append(nll_of_word)
         epsilon = 0.05 / (1 + 0.02 * t)
@@ -130,12 +126,13 @@ def test_fifty_steps_of_the_papers_recipe(n, m, h, direct):
 def test_a_batch_of_the_papers_recipe_is_the_sum_at_the_same_rate():
     settings = make_settings(3, 4, 5, True, **{'train.batch_size': 7})  # at the paper's own rates
     tokens_T = np.random.default_rng(4).integers(0, V, 30).astype(np.int32)
-    positions_SxB = np.arange(2, 9, dtype=np.int32)[None]
+    positions_T = np.arange(2, 9, dtype=np.int32)
     theta = as_float64(start := random_params(settings), 3, 4)
     program, state, inputs = start_training(settings, V, 1, start)
-    state, _ = TRAIN_STEPS(program, state, jnp.asarray(positions_SxB), inputs.replace(tokens_T=jnp.asarray(tokens_T)))
+    inputs = inputs.replace(tokens_T=jnp.asarray(tokens_T))
+    state, _ = step.execute_steps(program, state, jnp.asarray(positions_T), 0, 1, inputs)
     moved = {k: np.zeros_like(v) for k, v in theta.items()}
-    for position in positions_SxB[0]:
+    for position in positions_T:
         _, grads = paper_gradients(theta, context_of(tokens_T, position, 3), tokens_T[position])
         for k in theta:
             moved[k] += 1e-3 * (grads[k] - (1e-4 * theta[k] if k in 'CHUW' else 0))
