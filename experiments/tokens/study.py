@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+import jax
 from ml_collections import ConfigDict
 
 from configs import rows, text
