@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from nplm_jax.models.body import Body, Output, windows
+from nplm_jax.models.body import Body, BodyOutput, windows
 from nplm_jax.utils.nn import uniform
 
 
@@ -31,4 +31,4 @@ class BagOfFeatures(Body):
 
     def features(self, params, e_SxLxM, state, key=None, axis=None):
         """Returns the means, S x T x M."""
-        return Output({'U_VxM': windows(e_SxLxM, self.reach).mean(axis=2)})
+        return BodyOutput({'U_VxM': windows(e_SxLxM, self.reach).mean(axis=2)})

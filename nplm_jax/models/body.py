@@ -39,7 +39,7 @@ from nplm_jax.utils.nn import AxisName, Key
 State = Any  # a pytree of arrays with one row per stream; None for a body without state
 
 
-class Output(NamedTuple):
+class BodyOutput(NamedTuple):
     """What a body computes.
 
     Attributes:
@@ -136,7 +136,7 @@ class Body(Part, abc.ABC):
     @abc.abstractmethod
     def features(
         self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
-    ) -> Output:
+    ) -> BodyOutput:
         """Computes the features that the output matrices multiply.
 
         A body over streams that can begin anew within a stream takes `starts_SxL` too: whether a token is the first

@@ -17,7 +17,7 @@ from nplm_jax.data.dataset import Batch
 from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary, numbered
 from nplm_jax.distributed.sharding import NO_AXES, PADDING_BIAS, MeshAxes
-from nplm_jax.models.body import Body, Output, State, by_example
+from nplm_jax.models.body import Body, BodyOutput, State, by_example
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, OutputLayer, Params
 from nplm_jax.outputs.softmax import LINEAR
 from nplm_jax.utils import nn
@@ -151,7 +151,7 @@ class Network:
         key: Key = None,
         axis: AxisName = None,
         e_SxLxM: jax.Array | None = None,
-    ) -> Output:
+    ) -> BodyOutput:
         """Computes the features that the output layer multiplies. See `Body.features`.
 
         Args:
@@ -168,7 +168,9 @@ class Network:
         if self.line_end is not None and 0 < R < ids_SxL.shape[1] - 1:  # each window by itself: its words differ
             indices_TxR = jnp.arange(ids_SxL.shape[1] - R)[:, None] + jnp.arange(R + 1)[None, :]
             output = self.features(params, ids_SxL[:, indices_TxR].reshape(-1, R + 1), None, key, axis)
-            return Output({name: x.reshape(len(ids_SxL), -1, x.shape[2]) for name, x in output.features.items()}, state)
+            return BodyOutput(
+                {name: x.reshape(len(ids_SxL), -1, x.shape[2]) for name, x in output.features.items()}, state
+            )
         e_SxLxM = params[EMBEDDING][tokens.ids_SxL] if e_SxLxM is None else e_SxLxM
         drop_key = nn.fold_in(key, _EMBEDDING_DROPOUT)
         e_SxLxM = nn.embedding_dropout(drop_key, tokens.ids_SxL, e_SxLxM, self.body.embedding_dropout)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config import Settings
-from nplm_jax.models.body import Body, Output, State, windows
+from nplm_jax.models.body import Body, BodyOutput, State, windows
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils.checked_fields import Count, CountOrZero, Share, at_least, key
 from nplm_jax.utils.errors import BadInput, require
@@ -111,7 +111,7 @@ class Window(Body):
 
     def features(
         self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
-    ) -> Output:
+    ) -> BodyOutput:
         """See `Body.features`."""
         key_x, key_a = (None, None) if key is None else jax.random.split(key)
         x_SxTxP = dropout(key_x, concatenate(windows(e_SxLxM, self.reach)), self.dropout, axis)
@@ -120,4 +120,4 @@ class Window(Body):
             features['U_VxK'] = dropout(key_a, hidden(params, x_SxTxP), self.dropout, axis)
         if self.direct:
             features['W_VxP'] = x_SxTxP
-        return Output(features)
+        return BodyOutput(features)

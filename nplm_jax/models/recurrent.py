@@ -23,7 +23,7 @@ import jax.numpy as jnp
 
 from nplm_jax.config import Settings
 from nplm_jax.models import lstm
-from nplm_jax.models.body import Output, State
+from nplm_jax.models.body import BodyOutput, State
 from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.outputs.output_layer import EMBEDDING, Params
 from nplm_jax.utils.checked_fields import NonNegative, Share, key
@@ -138,7 +138,7 @@ class Recurrent(StreamBody):
         key: Key = None,
         axis: AxisName = None,
         starts_SxL: jax.Array | None = None,
-    ) -> Output:
+    ) -> BodyOutput:
         """See `Body.features`. The gradient stops at `state`."""
         precision = 'float32' if key is None else self.precision
         key, key_h = (None, None) if key is None else jax.random.split(key)
@@ -158,7 +158,7 @@ class Recurrent(StreamBody):
             x_SxTxD = matmul(x_SxTxD, params['P_KxM'], precision)
         dropped_SxTxD = drop(key_h, x_SxTxD, output_rate)
         penalty = self.penalty(dropped_SxTxD, x_SxTxD)
-        return Output(dict.fromkeys(self.widths, dropped_SxTxD), tuple(states), penalty)
+        return BodyOutput(dict.fromkeys(self.widths, dropped_SxTxD), tuple(states), penalty)
 
     def penalty(self, dropped_SxTxD: jax.Array, h_SxTxD: jax.Array) -> jax.Array | float:
         """Returns the penalties of the last layer's output after and before dropout (Merity et al., section 4.4)."""

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config import Settings
-from nplm_jax.models.body import Output, State
+from nplm_jax.models.body import BodyOutput, State
 from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.outputs.output_layer import EMBEDDING, Params
 from nplm_jax.utils.checked_fields import Count, between, key
@@ -83,7 +83,7 @@ class Residual(StreamBody):
         key: Key = None,
         axis: AxisName = None,
         starts_SxL: jax.Array | None = None,
-    ) -> Output:
+    ) -> BodyOutput:
         """See `Body.features`. The gradient stops at the words of the state."""
         T, precision = e_SxLxM.shape[1], 'float32' if key is None else self.precision
         input_rate, layer_rate, output_rate = self.dropout_rates
@@ -108,7 +108,7 @@ class Residual(StreamBody):
         if ages_SxL is not None:  # without the words before the line of the last one
             distances_R = jnp.arange(self.reach - 2, -1, -1)
             last_SxRxM = jnp.where((ages_SxL[:, -1:] >= distances_R[None, :])[:, :, None], last_SxRxM, 0)
-        return Output(dict.fromkeys(self.widths, drop(features, output_rate)), last_SxRxM)
+        return BodyOutput(dict.fromkeys(self.widths, drop(features, output_rate)), last_SxRxM)
 
     def ages(self, starts_SxL: jax.Array) -> jax.Array:
         """Returns how many words of its own line precede each of the R + T words, int32.

@@ -14,7 +14,7 @@ import dataclasses
 import jax
 
 from nplm_jax.config import Settings
-from nplm_jax.models.body import Output, State, windows
+from nplm_jax.models.body import BodyOutput, State, windows
 from nplm_jax.models.recurrent import Lstm
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils.errors import require
@@ -53,7 +53,7 @@ class WindowLstm(Lstm):
         key: Key = None,
         axis: AxisName = None,
         starts_SxL: jax.Array | None = None,
-    ) -> Output:
+    ) -> BodyOutput:
         """See `Body.features`. `state` is that of `start`, and is returned as it is."""
         if key is not None:
             return super().features(params, e_SxLxM, state, key, axis, starts_SxL)._replace(state=state)
@@ -61,4 +61,4 @@ class WindowLstm(Lstm):
         S, T = windows_SxTxNxM.shape[:2]
         e_BxNxM = windows_SxTxNxM.reshape(S * T, *windows_SxTxNxM.shape[2:])
         output = super().features(params, e_BxNxM, self.start(S * T))
-        return Output({name: x[:, -1].reshape(S, T, -1) for name, x in output.features.items()}, state)
+        return BodyOutput({name: x[:, -1].reshape(S, T, -1) for name, x in output.features.items()}, state)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from nplm_jax.config import Settings
 from nplm_jax.models import nplm
-from nplm_jax.models.body import Output, State, windows
+from nplm_jax.models.body import BodyOutput, State, windows
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, Params
 from nplm_jax.outputs.sampled import SampledSoftmax
 from nplm_jax.outputs.softmax import Scorer
@@ -65,10 +65,10 @@ class Energy(nplm.Window):
 
     def features(
         self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
-    ) -> Output:
+    ) -> BodyOutput:
         """See `Body.features`."""
         x_SxTxP = dropout(key, nplm.concatenate(windows(e_SxLxM, self.reach)), self.dropout, axis)
-        return Output({EMBEDDING: params['d_K'][None, None] + matmul(x_SxTxP, params['H_KxP'].T)})
+        return BodyOutput({EMBEDDING: params['d_K'][None, None] + matmul(x_SxTxP, params['H_KxP'].T)})
 
 
 class EnergyScorer(Scorer):

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config import Settings
-from nplm_jax.models.body import Output, State, windows
+from nplm_jax.models.body import BodyOutput, State, windows
 from nplm_jax.models.nplm import Window
 from nplm_jax.outputs.output_layer import EMBEDDING, Params
 from nplm_jax.utils.checked_fields import Count, key
@@ -45,14 +45,14 @@ class Senses(Window):
 
     def features(
         self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
-    ) -> Output:
+    ) -> BodyOutput:
         """See `Body.features`. Takes rows of C, S x L x R."""
         rows_SxTxNxR = windows(e_SxLxM, self.reach)
         S, T, N, _ = rows_SxTxNxR.shape
         vectors_BxNxSxM, probs_BxNxS = self.choose(rows_SxTxNxR.reshape(S * T, N, -1))
         chosen_BxNxM = jnp.einsum('bnsm,bns->bnm', vectors_BxNxSxM, probs_BxNxS)
         output = super().features(params, chosen_BxNxM, state, key, axis)
-        return Output({name: x.reshape(S, T, -1) for name, x in output.features.items()})
+        return BodyOutput({name: x.reshape(S, T, -1) for name, x in output.features.items()})
 
     def choose(self, rows_BxNxR: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Returns the feature vectors of each context word, B x N x S x M, and pi, B x N x S, from the rows of C."""
