@@ -77,7 +77,12 @@ class Network:
             allowed = f'must be sampled or nce for model.family={settings.model.family}, which scores words itself'
             require(takes_scorer, 'output.kind', settings.output.kind, allowed)
             output = dataclasses.replace(cast(Any, output), scorer=body.scorer)
-        line_end = words.ids.get(PARAGRAPH_BOUNDARY) if settings.corpus.context == 'line' else None
+        line_end = None
+        if settings.corpus.context == 'line':
+            allowed = f'needs {PARAGRAPH_BOUNDARY} in the vocabulary, and no lookback of a body over streams'
+            takes_lines = PARAGRAPH_BOUNDARY in words.ids and not (body.trains_on_streams and body.training_lookback)
+            require(takes_lines, 'corpus.context', 'line', allowed)
+            line_end = words.ids[PARAGRAPH_BOUNDARY]
         return cls(body, output, len(words), line_end)
 
     @property

@@ -38,12 +38,17 @@ _REMEDY = 'try another --workdir with a lower optimizer.learning_rate, or with o
 
 
 class SharedCorpus:
-    """The corpus and its interpolated trigram, each made when first asked for; runs on the same text share them."""
+    """The corpus, as a stream and by lines, and its interpolated trigrams; runs on the same text share them.
+
+    Each is made when it is first asked for.
+    """
 
     def __init__(self, settings: Settings, data: dataset.Dataset | None = None) -> None:
         """Takes the settings, of which `corpus.*` is read, or the corpus."""
         self._settings = settings
         self._data = data
+        self._by_lines: dataset.Dataset | None = None
+        self._trigrams: dict[bool, evaluation.Trigram] = {}
 
     @functools.cached_property
     def files(self) -> dict[str, str] | None:
@@ -52,16 +57,24 @@ class SharedCorpus:
 
     @functools.cached_property
     def data(self) -> dataset.Dataset:
-        """The corpus."""
+        """The corpus as a stream."""
         if self._data is not None:
             return self._data
         _ = self.files  # before the words: if a file changes in between, the recorded digest is not that of later files
         return load_dataset(self._settings)
 
-    @functools.cached_property
-    def trigram(self) -> evaluation.Trigram:
-        """The trigram of the paper's mixtures, and its bins."""
-        return evaluation.fit_trigram(self.data)
+    def read(self, settings: Settings, folder: pathlib.Path) -> dataset.Dataset:
+        """Returns the corpus as a run reads it: as a stream, or by lines."""
+        if not estimators.reads_lines(settings, self.data):
+            return self.data
+        self._by_lines = self._by_lines or estimators.read(settings, self.data, folder)
+        return self._by_lines
+
+    def trigram(self, data: dataset.Dataset) -> evaluation.Trigram:
+        """Returns the trigram of the paper's mixtures, and its bins, of what `read` returned."""
+        if data.by_lines not in self._trigrams:
+            self._trigrams[data.by_lines] = evaluation.fit_trigram(data)
+        return self._trigrams[data.by_lines]
 
 
 @dataclasses.dataclass
@@ -104,7 +117,7 @@ class RunSession:
     @functools.cached_property
     def data(self) -> dataset.Dataset:
         """The corpus as the run reads it."""
-        return estimators.read(self.settings, self.corpus.data, self.folder)
+        return self.corpus.read(self.settings, self.folder)
 
     def make_trainer(self, interrupted: Callable[[], int]) -> Trainer:
         """Returns the run's trainer, at its newest checkpoint."""
@@ -151,7 +164,7 @@ class RunSession:
             'seconds': round(progress.seconds, 1),
             'words_per_second': round(progress.step * batch_size / progress.train_seconds),
             **({'trained_together': self.num_batched} if self.num_batched > 1 else {}),
-            **({'calibration_words': calibration.num_words(self.corpus.data)} if self.settings.train.calibrate else {}),
+            **({'calibration_words': calibration.num_words(self.data)} if self.settings.train.calibrate else {}),
             **({'lowered': lowered} if (lowered := _lowered(self.settings, network)) else {}),
         }
 
@@ -167,7 +180,8 @@ class RunSession:
     def _evaluate(self, model: LanguageModel, facts: dict[str, Any]) -> dict[str, Any]:
         """Returns all of results.json, and prints what the model predicts where the text is small."""
         started, data, settings = time.perf_counter(), self.data, self.settings
-        trigram = (lambda: self.corpus.trigram) if self.trains else None
+        trigram = (lambda: self.corpus.trigram(data)) if self.trains else None
+        assert self.trainer is None or self.trainer.run.data is data
         known = self.trainer.best_scores if self.trainer else {}
         measured = evaluation.measure(model, data, settings.eval, trigram, known)
         if table := evaluation.predictions_table(model, data):
@@ -232,8 +246,8 @@ def open_session(
         digests |= workdir.text_digest(corpus.data)
         if trains:
             workdir.check_inputs(settings, digests)
-            settings = session.settings = workdir.resolve(folder, settings, corpus.data)
-            session.training_run = prepare_run(settings, corpus.data)
+            settings = session.settings = workdir.resolve(folder, settings, session.data)
+            session.training_run = prepare_run(settings, session.data)
         if primary:
             workdir.record_inputs(folder, settings, corpus.data, corpus.files, digests)
             run = session.training_run

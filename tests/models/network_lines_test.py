@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import make_batch, make_network
 
-from configs import sentences
+from configs import sentences, text
 from nplm_jax import parts
 from nplm_jax.config import replace
 from nplm_jax.data.corpora import Span
@@ -15,7 +15,7 @@ from nplm_jax.inference import scoring
 from nplm_jax.models import body
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram import estimators
-from nplm_jax.runs import experiment, loading
+from nplm_jax.runs import evaluation, experiment, loading
 from nplm_jax.utils.errors import BadInput
 
 FAMILIES = ['nplm', 'rnn', 'gru', 'lstm', 'mogrifier', 'window_lstm', 'residual']
@@ -128,18 +128,23 @@ def test_a_body_that_cannot_begin_anew_refuses_lines(monkeypatch):
 @pytest.mark.parametrize('family', ['nplm', 'lstm'])
 def test_a_run_over_lines_scores_a_line_as_it_does_in_the_text(family, tmp_path):
     changes = {'model.family': family, 'corpus.context': 'line', 'train.epochs': 2, 'name': 'lines'}
-    streams = {'train.batch_size': 8, 'train.bptt_length': 4} if family == 'lstm' else {}
-    config = parts.override(sentences.get_config(), {**changes, **streams})
+    streams = {'train.batch_size': 8, **({'train.bptt_length': 4} if family == 'lstm' else {})}
+    config = parts.override(text.get_config(), {**changes, **streams})
+    config.corpus.path, config.corpus.min_count, config.corpus.paragraphs = str(tmp_path / 'text'), 1, 'lines'
+    (tmp_path / 'text').write_text('\n'.join(f'{a} plus {b} is {a + b}' for a in range(9) for b in range(9)) + '\n')
     results = experiment.run(config, tmp_path / 'run')
     settings, vocabulary, model = loading.load(tmp_path / 'run')
     data = loading.load_dataset(tmp_path / 'run')
     assert data.by_lines and model.network.line_end == vocabulary.ids['<p>']
+    anew = evaluation.measure(model, data, trigram=lambda: evaluation.fit_trigram(data))
+    for key in ('perplexity', 'mixture', 'words'):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), results[key], anew[key])
     test_T = np.asarray(data.tokens_T[data.test.start : data.test.stop])
     ends = np.flatnonzero(test_T == model.network.line_end) + 1
-    lines = np.split(test_T, ends)[:-1]
+    lines = np.split(test_T, ends)[1:-1]  # whole ones
     scored = scoring.score(model, lines, scoring.LineStart.of(vocabulary))
     log_p_T = np.concatenate([line.log10_p_T for line in scored]) * scoring.LOG_10
-    np.testing.assert_allclose(log_p_T, model.score(data.tokens_T, data.test)[: ends[-1]], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(log_p_T, model.score(data.tokens_T, data.test)[ends[0] : ends[-1]], rtol=1e-4, atol=1e-4)
     assert results['words']['test'] == len(data.test)
     with pytest.raises(BadInput, match="corpus.context='line': needs corpus.boundary_tokens=True"):
         experiment.load_settings(parts.override(config, {'corpus.boundary_tokens': False}))
