@@ -341,6 +341,7 @@ def call_main(main: Callable[[], Any], argv: list[str], cwd: pathlib.Path = ROOT
     ):
         patch.setattr(sys, 'argv', argv)
         patch.setattr(sys, 'path', list(sys.path))
+        patch.setenv('PYTHONPATH', str(ROOT))  # of the processes that it starts
         patch.delitem(sys.modules, 'config_config', raising=False)  # what ml_collections calls the config file
         patch.setenv('JAX_NUM_CPU_DEVICES', str(jax.device_count()))  # JAX has started: their number is fixed
         patch.setenv(plugins.ENVIRONMENT, os.environ.get(plugins.ENVIRONMENT, ''))

@@ -213,7 +213,7 @@ def test_auto_is_resolved_when_a_run_begins_and_a_resume_on_another_processor_ke
     (tmp_path / 'run' / 'results.json').unlink()
     prepared = []
     prepare_run = session.prepare_run
-    monkeypatch.setattr(session, 'prepare_run', lambda *args: prepared.append(prepare_run(*args)) or prepared[0])
+    monkeypatch.setattr(session, 'prepare_run', lambda *args: prepared.append(prepare_run(*args)) or prepared[-1])
     monkeypatch.setattr(nn, 'native_precision', lambda: 'float32')
     again = experiment.run(small_network(), tmp_path / 'run')
     assert prepared[0].program.network.output.precision == 'bfloat16' and recorded(tmp_path / 'run') == first
