@@ -63,6 +63,9 @@ NETWORKS = {
     'gru': 'nplm_jax.models.recurrent:Gru',
     'lstm': 'nplm_jax.models.recurrent:Lstm',
     'mogrifier': 'nplm_jax.models.mogrifier:Mogrifier',
+    'qrnn': 'nplm_jax.models.qrnn:Qrnn',
+    'transformer': 'nplm_jax.models.transformer:Transformer',
+    'transformer_n': 'nplm_jax.models.transformer_n:TransformerN',
 }
 NGRAM_MODELS = {
     'maximum_likelihood': 'nplm_jax.models.ngram.estimators:MaximumLikelihood',

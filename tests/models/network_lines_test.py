@@ -18,7 +18,7 @@ from nplm_jax.models.ngram import estimators
 from nplm_jax.runs import evaluation, experiment, loading
 from nplm_jax.utils.errors import BadInput
 
-FAMILIES = ['nplm', 'rnn', 'gru', 'lstm', 'mogrifier', 'window_lstm', 'residual']
+FAMILIES = [*parts.NETWORKS]
 V, END = 13, 5
 LINES = [np.array(line) for line in ([3, 7, END], [1, 2, 9, 9, END], [END], [8, END], [4, 6, 4, 11, 12, 2, END])]
 STREAM_T = np.concatenate([[END], *LINES])
@@ -28,6 +28,7 @@ def make(family, **changes):
     """A network over lines, and parameters far from zero."""
     streams = {'train.batch_size': 16, 'train.bptt_length': 8, 'model.direct': False, 'model.dropout': 0.0}
     sizes = {'model.m': 4, 'model.h': 6, 'model.n': 4, 'residual.averages': 2, 'model.layers': 2}
+    sizes |= {'transformer.heads': 3, 'transformer.positions': 'rotary'}
     network = make_network(V, {**streams, **sizes, 'model.family': family, **changes})
     params = jax.tree.map(lambda x: 3 * x + 0.1, network.init(jax.random.key(0)))
     return network.__class__(network.body, network.output, V, END), params
@@ -62,7 +63,7 @@ def test_a_decoder_begins_anew_after_the_end_of_a_line(family):
     np.testing.assert_allclose(read[:, 2], model.predict(model.prefill(np.array([[1]]))), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize('family', ['rnn', 'gru', 'lstm', 'mogrifier', 'window_lstm', 'residual'])
+@pytest.mark.parametrize('family', [*filter('nplm'.__ne__, FAMILIES)])
 def test_the_gradient_of_an_update_is_that_of_its_lines_alone(family):
     network, params = make(family)
     stream, key = network.__class__(network.body, network.output, V), jax.random.key(0)

@@ -1,0 +1,211 @@
+"""A causal Transformer over a stream: attention to the last words, pre-norm layers, an optionally tied C.
+
+z_0 = E x_t, x_t = C(w_{t-1}). A layer: z := z + O attention(norm(z)), then z := z + B gelu(A norm(z) + a). A word
+attends to itself and to the R words before it (`transformer.memory`), whose keys and values are the state: training
+carries them over from update to update without a gradient, as Transformer-XL does, and a decoder computes those of
+each word once.
+norm(z) = g * (z - mean(z)) / sqrt(var(z) + 1e-5).
+
+Dims: V vocabulary, M features per word (m), K units (h), H heads, D = K / H numbers per head, F units inside the
+feed-forward layer, P inputs of E, S streams, T words of a stream, R words of the state.
+
+References:
+    Vaswani et al., Attention is all you need, 2017. Xiong et al., On layer normalization in the Transformer
+    architecture, 2020 (pre-norm). Dai et al., Transformer-XL, 2019 (the state). Su et al., RoFormer, 2021 (rotary
+    positions). Raffel et al., Exploring the limits of transfer learning (T5), 2020 (a learned bias per distance).
+"""
+
+import dataclasses
+from typing import Annotated, Literal
+
+import jax
+import jax.numpy as jnp
+
+from nplm_jax.config import Settings
+from nplm_jax.models.body import BodyOutput, State
+from nplm_jax.models.stream_body import StreamBody
+from nplm_jax.outputs.output_layer import EMBEDDING, Params
+from nplm_jax.utils.checked_fields import Count, between, key
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
+
+_BASE = 10_000.0  # of the rotary angles
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Transformer(StreamBody):
+    """Causal self-attention over the last words; the state is a cache of keys and values."""
+
+    heads: Count = key(4, 'attention heads; they divide model.h', 'transformer')
+    memory: Annotated[int, between(1, 4096)] = key(
+        64, 'words before a word that it attends to, in each layer', 'transformer'
+    )
+    expansion: Count = key(4, 'units inside a feed-forward layer, as a multiple of h', 'transformer')
+    positions: Literal['rotary', 'learned'] = key(
+        'rotary', 'rotary (rotated queries and keys) | learned (a bias for each head and distance)', 'transformer'
+    )
+
+    def check(self, settings: Settings) -> None:
+        """See `Part.check`. Also refuses heads that do not divide the units, and pairs that rotation needs."""
+        require(self.h % self.heads == 0, 'transformer.heads', self.heads, f'must be a divisor of model.h={self.h}')
+        size, allowed = self.h // self.heads, 'must leave each head an even number of units for rotary positions'
+        require(self.positions != 'rotary' or size % 2 == 0, 'transformer.heads', self.heads, allowed)
+        super().check(settings)
+
+    @property
+    def reach(self) -> int:
+        """See `Body.reach`. Each layer looks R words further back."""
+        return self.layers * self.memory + 1
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """H and D."""
+        return self.heads, self.h // self.heads
+
+    def start(self, num_streams: int) -> State:
+        """Returns empty caches, S x R x H x D for each layer, and the number of words in them, S."""
+        cache = {name: jnp.zeros((num_streams, self.memory, *self.shape)) for name in ('keys', 'values')}
+        return {
+            'before': self.start_before(num_streams),
+            'layers': (cache,) * self.layers,
+            'kept_S': jnp.zeros(num_streams, jnp.int32),
+        }
+
+    def start_before(self, num_streams: int) -> State:
+        """Returns what `inputs` needs of the words before the first one: here nothing."""
+        return None
+
+    def init(self, key: jax.Array, vocabulary_size: int) -> Params:
+        """Returns C uniform in +-0.1, matrices uniform in +-1/sqrt(inputs), O and B zero, so that layers begin as z."""
+        key_C, key_E, key_P, key_layers = jax.random.split(key, 4)
+        K, F = self.h, self.h * self.expansion
+        layers = {}
+        for i, layer_key in enumerate(jax.random.split(key_layers, self.layers)):
+            key_Q, key_A = jax.random.split(layer_key)
+            layers[f'layer_{i}'] = {
+                'QKV_Kx3K': uniform(key_Q, (K, 3 * K), K**-0.5),
+                'O_KxK': jnp.zeros((K, K)),
+                'g_attention_K': jnp.ones(K),
+                'A_KxF': uniform(key_A, (K, F), K**-0.5),
+                'a_F': jnp.zeros(F),
+                'B_FxK': jnp.zeros((F, K)),
+                'g_K': jnp.ones(K),
+            }
+            if self.positions == 'learned':
+                layers[f'layer_{i}']['distances_HxR'] = jnp.zeros((self.heads, self.memory + 1))
+        params = {
+            EMBEDDING: uniform(key_C, (vocabulary_size, self.m), 0.1),
+            'E_PxK': uniform(key_E, (self.num_inputs, K), self.num_inputs**-0.5 * 10),  # z_0 begins as large as a norm
+            'g_K': jnp.ones(K),
+            'layers': layers,
+        }
+        return params | ({'P_KxM': uniform(key_P, (K, self.m), K**-0.5)} if self.tied else {})
+
+    def features(
+        self,
+        params: Params,
+        e_SxLxM: jax.Array,
+        state: State,
+        key: Key = None,
+        axis: AxisName = None,
+        starts_SxL: jax.Array | None = None,
+    ) -> BodyOutput:
+        """See `Body.features`. The gradient stops at the keys and values of the state."""
+        precision: Precision = 'float32' if key is None else self.precision
+        input_rate, layer_rate, output_rate = self.dropout_rates
+        state, T = jax.lax.stop_gradient(state), e_SxLxM.shape[1]
+
+        def drop(number: int, values_SxTxK: jax.Array, rate: float) -> jax.Array:
+            return dropout(fold_in(key, number), values_SxTxK, rate, axis, self.mask_dims)
+
+        e_SxTxM = drop(1, self.drop_words(key, e_SxLxM, axis), input_rate)
+        x_SxTxP, before = self.inputs(e_SxTxM, state['before'], starts_SxL)
+        z_SxTxK = matmul(x_SxTxP, params['E_PxK'], precision)
+        seen_SxTxL, kept_S = self.visible(state['kept_S'], starts_SxL, T)
+        caches = []
+        for i, cache in enumerate(state['layers']):
+            layer = params['layers'][f'layer_{i}']
+            norm_SxTxK = jax.nn.standardize(z_SxTxK, axis=2) * layer['g_attention_K'][None, None]
+            y_SxTxK, cache = self.attend(layer, norm_SxTxK, cache, seen_SxTxL, precision)
+            caches.append(cache)
+            z_SxTxK = z_SxTxK + drop(2 * i + 2, y_SxTxK, layer_rate)
+            norm_SxTxK = jax.nn.standardize(z_SxTxK, axis=2) * layer['g_K'][None, None]
+            inside_SxTxF = jax.nn.gelu(matmul(norm_SxTxK, layer['A_KxF'], precision) + layer['a_F'][None, None])
+            z_SxTxK = z_SxTxK + drop(2 * i + 3, matmul(inside_SxTxF, layer['B_FxK'], precision), layer_rate)
+        features = jax.nn.standardize(z_SxTxK, axis=2) * params['g_K'][None, None]
+        if self.tied:
+            features = matmul(features, params['P_KxM'], precision)
+        features = dict.fromkeys(self.widths, drop(0, features, output_rate))
+        return BodyOutput(features, {'before': before, 'layers': tuple(caches), 'kept_S': kept_S})
+
+    @property
+    def num_inputs(self) -> int:
+        """P: the features of a word that E multiplies."""
+        return self.m
+
+    def inputs(self, e_SxTxM: jax.Array, before: State, starts_SxL: jax.Array | None) -> tuple[jax.Array, State]:
+        """Returns x, S x T x P, and what the next call needs of these words: here the words' features, and nothing."""
+        return e_SxTxM, None
+
+    def visible(self, kept_S: jax.Array, starts_SxL: jax.Array | None, num_words: int) -> tuple[jax.Array, jax.Array]:
+        """Returns which of the R + T words each of the T words attends to, S x T x (R + T), and how many are kept then.
+
+        Args:
+            kept_S: The number of words in the cache, those of the line that goes on.
+            starts_SxL: Whether each of the T words is the first of a line; None: none is.
+            num_words: T.
+        """
+        R, T = self.memory, num_words
+        places_L = jnp.arange(-R, T)  # of the words, from the first of the T words on
+        first_Sx1 = -kept_S[:, None]  # the place where the line begins
+        if starts_SxL is None:
+            first_SxT = jnp.broadcast_to(first_Sx1, (len(kept_S), T))
+        else:
+            first_SxT = jax.lax.cummax(jnp.where(starts_SxL, jnp.arange(T)[None], first_Sx1), axis=1)
+        oldest_SxT = jnp.maximum(first_SxT, jnp.arange(T)[None] - R)
+        seen_SxTxL = places_L[None, None] >= oldest_SxT[:, :, None]
+        seen_SxTxL &= places_L[None, None] <= jnp.arange(T)[None, :, None]
+        return seen_SxTxL, jnp.minimum(T - first_SxT[:, -1], R)
+
+    def attend(
+        self,
+        layer: Params,
+        x_SxTxK: jax.Array,
+        cache: dict[str, jax.Array],
+        seen_SxTxL: jax.Array,
+        precision: Precision,
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """Returns the output of a layer's attention, S x T x K, and the cache after these words.
+
+        Args:
+            layer: The layer's parameters.
+            x_SxTxK: Its inputs.
+            cache: The keys and values of the R words before; keys before rotation, so that angles stay small.
+            seen_SxTxL: Which of the R + T words each word attends to.
+            precision: Of the factors of products.
+        """
+        S, T, _ = x_SxTxK.shape
+        qkv_SxTx3xHxD = matmul(x_SxTxK, layer['QKV_Kx3K'], precision).reshape(S, T, 3, *self.shape)
+        queries, keys, values = (qkv_SxTx3xHxD[:, :, i] for i in range(3))
+        keys, values = (jnp.concatenate([cache[n], x], axis=1) for n, x in (('keys', keys), ('values', values)))
+        cache, bias = {'keys': keys[:, T:], 'values': values[:, T:]}, None
+        places_L = jnp.arange(-self.memory, T)
+        if self.positions == 'rotary':
+            queries, keys = rotate(queries, places_L[self.memory :]), rotate(keys, places_L)
+        else:
+            distances_TxL = jnp.arange(T)[:, None] - places_L[None]
+            bias = layer['distances_HxR'][:, jnp.clip(distances_TxL, 0, self.memory)][None]
+        queries, keys, values = (x.astype(precision) for x in (queries, keys, values))
+        y_SxTxHxD = jax.nn.dot_product_attention(queries, keys, values, bias, seen_SxTxL[:, None])
+        y_SxTxK = matmul(y_SxTxHxD.astype(jnp.float32).reshape(S, T, -1), layer['O_KxK'], precision)
+        return y_SxTxK, cache
+
+
+def rotate(x_SxTxHxD: jax.Array, places_T: jax.Array) -> jax.Array:
+    """Rotates the pairs (x_i, x_{i + D/2}) by angles that grow with the place, so that products see distances alone."""
+    D = x_SxTxHxD.shape[3]
+    rates_D = _BASE ** (-jnp.arange(D // 2) / (D // 2))
+    angles_1xTx1xD = places_T[None, :, None, None] * rates_D[None, None, None]
+    cos, sin = jnp.cos(angles_1xTx1xD), jnp.sin(angles_1xTx1xD)
+    left, right = jnp.split(x_SxTxHxD, 2, axis=3)
+    return jnp.concatenate([left * cos - right * sin, left * sin + right * cos], axis=3)
