@@ -198,6 +198,8 @@ RECURRENT |= {'optimizer.learning_rate': 0.1, 'train.steps_per_execution': 3}
 def test_other_networks_train_as_on_one_device(family, kind, layout):
     dense = {'optimizer.momentum': 0.9, 'optimizer.clip_norm': 1.0} if kind == 'full' else {}
     changes = {**SPARSE, **RECURRENT, **dense, 'model.family': family, 'output.kind': kind}
+    if family == 'transformer':  # at the rate of the others it amplifies rounding tenfold every six updates
+        changes['optimizer.learning_rate'] = 0.01
     run, state = train(on_mesh(changes, *layout), 4)  # each epoch begins with a new carry
     _, expected = train(small_settings(changes), 4)
     assert_close(run.program.sharding.unshard(state, V), expected, rtol=1e-4, atol=1e-5)

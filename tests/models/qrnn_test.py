@@ -1,4 +1,4 @@
-"""The quasi-recurrent network and the Transformer above the paper's concatenation: their formulas in float64."""
+"""The quasi-recurrent network: its formula in float64."""
 
 import jax
 import numpy as np
@@ -13,11 +13,10 @@ V, M, K = 19, 5, 7
 WORDS_T = np.random.default_rng(0).integers(1, V, 1000)
 
 
-def make(family, **changes):
-    shape = {'model.family': family, 'model.m': M, 'model.h': K, 'model.layers': 2, 'model.direct': False}
-    streams = {'model.dropout': 0.0, 'train.batch_size': 24, 'train.bptt_length': 12, 'transformer.heads': 1}
-    rotation = {'transformer.positions': 'learned', 'transformer.memory': 4}
-    network = make_network(V, {**shape, **streams, **rotation, **changes})
+def make(**changes):
+    shape = {'model.family': 'qrnn', 'model.m': M, 'model.h': K, 'model.layers': 2, 'model.direct': False}
+    streams = {'model.dropout': 0.0, 'train.batch_size': 24, 'train.bptt_length': 12}
+    network = make_network(V, {**shape, **streams, **changes})
     random = iter(jax.random.split(jax.random.key(1), 99))
     params = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(next(random), x.shape), network.init(jax.random.key(0)))
     return network, params, jax.tree.map(lambda x: np.asarray(x, np.float64), params)
@@ -28,7 +27,7 @@ def sigmoid(x):
 
 
 def test_it_is_the_formula_in_float64_on_a_thousand_words():
-    network, params, exact = make('qrnn')
+    network, params, exact = make()
     cells = [exact['cell'], exact['cell_1']]
     states, before, expected = [np.zeros(K), np.zeros(K)], np.zeros(M), []
     for previous, word in zip([0, *WORDS_T[:-1]], WORDS_T):
@@ -47,17 +46,4 @@ def test_it_is_the_formula_in_float64_on_a_thousand_words():
 
 def test_recurrent_weights_that_it_has_not_are_not_dropped():
     with pytest.raises(BadInput, match='^recurrent.weight_dropout=0.5: must be 0 for model.family=qrnn'):
-        make('qrnn', **{'recurrent.weight_dropout': 0.5})
-
-
-@pytest.mark.parametrize('n', [2, 4])
-def test_transformer_n_is_a_transformer_over_the_papers_x(n):
-    network, params, _ = make('transformer_n', **{'model.n': n, 'model.h': 6})
-    plain, _, _ = make('transformer', **{'model.m': (n - 1) * M, 'model.h': 6})
-    ids = np.concatenate([[0], WORDS_T[:30]])
-    e_TxM = np.concatenate([np.zeros((n - 2, M)), np.asarray(params['C_VxM'])[ids]])
-    x_TxP = np.stack([e_TxM[t : t + n - 1][::-1].ravel() for t in range(len(ids))]).astype(np.float32)
-    expected = plain.body.features(params, x_TxP[None], plain.body.start(1)).features['U_VxK']
-    found = network.features(params, ids[None]).features['U_VxK']
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    assert network.body.reach == plain.body.reach + n - 2
+        make(**{'recurrent.weight_dropout': 0.5})
