@@ -58,9 +58,6 @@ SMALL = {
     'model.h': 5,
     'model.direct': True,
     'model.dropout': 0.1,
-    'transformer.heads': 1,
-    'transformer.memory': 5,
-    'transformer.positions': 'learned',  # of any width
     'optimizer.learning_rate': 0.5,
     'optimizer.momentum': 0.9,
     'optimizer.decay': 1e-4,

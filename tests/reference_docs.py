@@ -139,7 +139,7 @@ def _outputs_of(body: str, tied: bool) -> dict[str, tuple[str, ...]]:
     """Returns the names of the output matrices by each output layer that a body can have."""
     found = {}
     for kind in OUTPUT_KINDS:
-        changes = {'model.family': body, 'model.tied': tied, 'output.kind': kind, 'model.m': 6, 'model.h': 6}
+        changes = {'model.family': body, 'model.tied': tied, 'output.kind': kind, 'model.m': 6, 'model.h': 8}
         streams = {'model.direct': False, 'train.batch_size': 16, 'train.bptt_length': 4}
         with contextlib.suppress(BadInput):
             network = Network.make(small_settings({**SPARSE, **streams, **changes}), 18)

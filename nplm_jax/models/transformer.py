@@ -46,10 +46,8 @@ class Transformer(StreamBody):
     )
 
     def check(self, settings: Settings) -> None:
-        """See `Part.check`. Also refuses heads that do not divide the units, and pairs that rotation needs."""
+        """See `Part.check`. Also refuses heads that do not divide the units."""
         require(self.h % self.heads == 0, 'transformer.heads', self.heads, f'must be a divisor of model.h={self.h}')
-        size, allowed = self.h // self.heads, 'must leave each head an even number of units for rotary positions'
-        require(self.positions != 'rotary' or size % 2 == 0, 'transformer.heads', self.heads, allowed)
         super().check(settings)
 
     @property
@@ -202,10 +200,13 @@ class Transformer(StreamBody):
 
 
 def rotate(x_SxTxHxD: jax.Array, places_T: jax.Array) -> jax.Array:
-    """Rotates the pairs (x_i, x_{i + D/2}) by angles that grow with the place, so that products see distances alone."""
-    D = x_SxTxHxD.shape[3]
-    rates_D = _BASE ** (-jnp.arange(D // 2) / (D // 2))
-    angles_1xTx1xD = places_T[None, :, None, None] * rates_D[None, None, None]
-    cos, sin = jnp.cos(angles_1xTx1xD), jnp.sin(angles_1xTx1xD)
-    left, right = jnp.split(x_SxTxHxD, 2, axis=3)
-    return jnp.concatenate([left * cos - right * sin, left * sin + right * cos], axis=3)
+    """Rotates pairs of numbers by angles that grow with the place, so that products see distances alone.
+
+    Of an odd number D the last is left as it is.
+    """
+    pairs = x_SxTxHxD.shape[3] // 2
+    rates_P = _BASE ** (-jnp.arange(pairs) / max(pairs, 1))
+    angles_1xTx1xP = places_T[None, :, None, None] * rates_P[None, None, None]
+    cos, sin = jnp.cos(angles_1xTx1xP), jnp.sin(angles_1xTx1xP)
+    left, right, rest = jnp.split(x_SxTxHxD, [pairs, 2 * pairs], axis=3)
+    return jnp.concatenate([left * cos - right * sin, left * sin + right * cos, rest], axis=3)

@@ -63,6 +63,7 @@ def bag_of_features(monkeypatch):
 def make_settings(body, kind, **changes):
     body, tied = body.partition(',')[0], TIED.get(body)
     model = {'model.family': body, 'model.direct': body == 'nplm', 'model.m': 6, 'model.h': 7, 'output.kind': kind}
+    model |= {'transformer.heads': 1}
     train = {'train.batch_size': 16, 'train.bptt_length': 4, 'train.steps_per_execution': 100}
     return small_settings({**SPARSE, **model, **train, **({**tied, 'model.tied': True} if tied else {}), **changes})
 
