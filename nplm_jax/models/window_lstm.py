@@ -14,7 +14,7 @@ import dataclasses
 import jax
 
 from nplm_jax.config import Settings
-from nplm_jax.models.body import BodyOutput, State, windows
+from nplm_jax.models.body import Body, BodyOutput, State, windows
 from nplm_jax.models.recurrent import Lstm
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils.errors import require
@@ -26,6 +26,7 @@ class WindowLstm(Lstm):
     """LSTM over the last n-1 words, which it reads from a state of zeros."""
 
     n: int
+    lookback = Body.lookback  # type: ignore[assignment]  # that of a window
     training_lookback = 0  # type: ignore[assignment]
 
     def check(self, settings: Settings) -> None:
@@ -39,11 +40,6 @@ class WindowLstm(Lstm):
     def reach(self) -> int:
         """See `Body.reach`."""
         return self.n - 1
-
-    @property
-    def lookback(self) -> int:  # type: ignore[override]
-        """See `Body.lookback`."""
-        return self.reach - 1
 
     def features(
         self,

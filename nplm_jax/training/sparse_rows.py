@@ -60,7 +60,7 @@ class Scales:
     @classmethod
     def start(cls, network: Network) -> Self:
         """Returns the factors at which each table of a network equals its array."""
-        tables = table_names(network.output_tables)
+        tables = network.word_tables
         return cls(dict.fromkeys(tables, jnp.ones(())), jnp.ones(()), dict.fromkeys(tables, jnp.zeros(())))
 
     def update(
@@ -170,11 +170,6 @@ def mix(kept: Any, old: Any, new: Any) -> Any:
     return jax.tree.map(lambda a, b: kept * a + (1 - kept) * b, old, new)
 
 
-def table_names(output_tables: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of the parameters whose rows are gathered: the output tables, and C, which may be one."""
-    return tuple(dict.fromkeys((*output_tables, EMBEDDING)))
-
-
 def gather_rows(
     params: Params, rows: Rows, tables: Sequence[str], scales: Scales | None = None
 ) -> tuple[Params, Params]:
@@ -211,7 +206,7 @@ def table_gradients(
     """
     shared, per_example = gathered
     joined, ids = dict(shared), {}
-    for name in table_names(tables):
+    for name in dict.fromkeys((*tables, EMBEDDING)):  # C may be an output table
         parts = []
         if name in tables:
             parts += [(rows.example_rows_BxL, per_example[name]), (rows.shared_S, shared[name])]
