@@ -212,6 +212,7 @@ class TrainSettings:
         'similar training count (training/calibration.py); output.kind must be full, sampled or nce. The paper: no',
     )
     epochs: Count = key(8, 'largest number of passes over the training words; the paper on Brown: 10 to 20')
+    max_steps: CountOrZero = key(0, 'largest number of updates, which may end within a pass; 0: those of train.epochs')
     patience: Count = key(2, 'number of validations without a better perplexity after which training stops')
     evaluate_every: CountOrZero = key(0, 'updates between validations, 0: once an epoch')
     checkpoint_every: Count = key(2000, 'updates between checkpoints')
@@ -299,6 +300,7 @@ _ADDED = {
     'model.layer_dropout': -1.0,
     'optimizer.cooldown': 0.2,
     'train.average_start': 0.0,
+    'train.max_steps': 0,
 }
 FIELDS = dict(list_fields(Settings))  # by flattened key: {'model.h': ...}
 

@@ -24,6 +24,7 @@ _CHECKED_EVERY = 8  # words, after which a sequence may be found to be long enou
 BLOCK = 32  # sequences written in parallel; their B x V arrays stay in a CPU's cache
 _FIRST_SPELLING = 2**31  # added to the number of a spelling, so that no sequence has its random key
 _MAX_CHARACTERS = 200  # of a word that is written
+_BLOCK_OF_VALUES = 64  # of which one maximum is taken
 _MAX_ATTEMPTS = 100  # to write a word outside the vocabulary
 
 
@@ -153,7 +154,7 @@ def beam(
         if not rare:
             log_p_KxV[:, RARE_ID] = -np.inf
         log_p = (log_p_K[:, None] + log_p_KxV).ravel()
-        best_K = np.argsort(-log_p, kind='stable')[:width]
+        best_K = _largest(log_p, width)
         best_K = best_K[np.isfinite(log_p[best_K])]
         if not len(best_K):
             raise BadInput(f'beam={width}: only the rare-word symbol can follow; allow it')
@@ -163,6 +164,15 @@ def beam(
         if position + 1 < words:
             state = model.advance(model.reorder(state, rows_K), ids_KxT[:, -1])
     return ids_KxT, log_p_K
+
+
+def _largest(values: np.ndarray, number: int) -> np.ndarray:
+    """Returns the indices of the largest values, largest first, of equal ones the first; sorts no others."""
+    maxima = np.maximum.reduceat(values, np.arange(0, len(values), _BLOCK_OF_VALUES))
+    # As many blocks as are asked for have a value that is this large, so no smaller value is one of the largest.
+    least = np.partition(maxima, -number)[-number] if number <= len(maxima) else -np.inf
+    (kept,) = np.nonzero(values >= least)
+    return kept[np.argsort(-values[kept], kind='stable')[:number]]
 
 
 def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str]:

@@ -59,11 +59,12 @@ class Schedule:
         """Returns the last update of the chunk that starts after `step`.
 
         A chunk ends after `steps_per_execution` updates counted from the start of the epoch, at the end of the epoch
-        and at `average_start`, wherever the run was resumed.
+        and of the run, and at `average_start`, wherever the run was resumed.
         """
         epoch_start = step - step % self.steps_per_epoch
         size = self.steps_per_execution
-        stop = min(epoch_start + self.steps_per_epoch, epoch_start + ((step - epoch_start) // size + 1) * size)
+        stop = epoch_start + min(self.steps_per_epoch, ((step - epoch_start) // size + 1) * size)
+        stop = min(stop, self.total_steps)
         return self.average_start if step < self.average_start < stop else stop
 
     def is_due(self, every: int, before: int, now: int) -> bool:
@@ -77,7 +78,7 @@ def make_schedule(settings: Settings, train: Span) -> Schedule:
     allowed = f'must be {len(train):,} or less, the training words (corpus.train below 1 is a fraction, else words)'
     require(batch_size <= len(train), 'train.batch_size', batch_size, allowed)
     per_epoch = len(train) // batch_size
-    total, warmup = per_epoch * settings.train.epochs, settings.optimizer.warmup
+    total, warmup = total_steps(settings, per_epoch), settings.optimizer.warmup
     require(total < 2**31, 'train.epochs', settings.train.epochs, f'must make fewer than 2**31 updates, not {total:,}')
     require(warmup < total, 'optimizer.warmup', warmup, f'must be below {total:,}, the number of updates of the run')
     share, allowed = settings.train.average_start, 'must be 0 where train.average=0'
@@ -91,6 +92,12 @@ def make_schedule(settings: Settings, train: Span) -> Schedule:
         steps_per_execution=settings.train.steps_per_execution,
         average_start=average_start(settings, total),
     )
+
+
+def total_steps(settings: Settings, steps_per_epoch: int) -> int:
+    """Returns the number of updates of a run that is not stopped early."""
+    total = steps_per_epoch * settings.train.epochs
+    return min(settings.train.max_steps or total, total)
 
 
 def average_start(settings: Settings, total_steps: int) -> int:

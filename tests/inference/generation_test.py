@@ -203,6 +203,15 @@ def test_a_wide_beam_is_exhaustive_search():
     assert len(generation.beam(BIGRAM, START, 1, 99)[0]) == 3
 
 
+def test_the_largest_values_are_those_of_a_stable_sort():
+    generator = np.random.default_rng(0)
+    values = np.concatenate([generator.normal(size=1000), generator.integers(0, 5, 200)])  # some are equal to others
+    values[::7] = -np.inf
+    for number in (1, 3, 50, 190, 1200, 1300):
+        expected = np.argsort(-values, kind='stable')[:number]
+        np.testing.assert_array_equal(generation._largest(values, number), expected)
+
+
 def test_where_only_the_rare_word_can_follow():
     stuck = Table([[1, 0, 0], [1, 0, 0], [0, 1, 0]])
     ids_BxT = generation.sample(stuck, START, 1, 400)

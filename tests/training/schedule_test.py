@@ -30,6 +30,15 @@ def test_chunks_have_two_lengths_only_and_end_with_each_epoch():
     assert {after - before for before, after in zip(boundaries, boundaries[1:])} == {12, 7}
 
 
+def test_a_run_of_so_many_updates_may_end_within_an_epoch():
+    schedule = make_schedule(small_settings({'train.steps_per_execution': 12, 'train.max_steps': 50}), DATA.train)
+    assert schedule.total_steps == 50
+    assert [schedule.next_boundary(step) for step in (31, 43)] == [43, 50]
+    assert schedule.is_due(1000, 43, 50)
+    longer = small_settings({'train.max_steps': 94})
+    assert make_schedule(longer, DATA.train).total_steps == 93  # the epochs end first
+
+
 def test_the_average_begins_at_a_boundary():
     changes = {'train.steps_per_execution': 12, 'train.average': 1.0, 'train.average_start': 0.3}
     schedule = make_schedule(small_settings(changes), DATA.train)

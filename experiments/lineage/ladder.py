@@ -1,0 +1,123 @@
+"""The ladder from the network of 2003 to the Transformer: each rung is one change to the rung that it names.
+
+    python launch.py --config=experiments/lineage/ladder.py:lstm             one rung
+    python launch.py --config=experiments/lineage/ladder.py:lstm,wikitext2   on WikiText-2
+    python -m experiments.lineage.train                                      all of them, with two seeds
+
+Every rung trains for as many updates as fit into five minutes on two cores (`results/updates.json`, measured by
+`python -m experiments.lineage.train --time`), so that a rung has one result on a busy machine and on an idle one.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from configs import brown, rows, wikitext2
+from nplm_jax import parts
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import read_json
+
+UPDATES = pathlib.Path(__file__).parent / 'results' / 'updates.json'  # {corpus: {rung: updates}}
+WIKITEXT_2 = 'wikitext2'
+CORPORA = ('brown', WIKITEXT_2)
+SEEDS = (1, 2)
+VALIDATIONS = 3  # of a rung; the parameters of the best one are the result
+
+
+class Rung(NamedTuple):
+    """A row of the ladder.
+
+    Attributes:
+        parent: The rung that it changes; '' for the first one and for the floor.
+        idea: What changes, in words.
+        keys: What changes, by flattened key.
+    """
+
+    parent: str
+    idea: str
+    keys: Mapping[str, Any]
+
+
+_OVER_STREAMS: rows.Row = {'train.bptt_length': 16, 'model.variational': True}
+_REGULARISED: rows.Row = {'model.dropout': 0.25, 'optimizer.decay': 0.1}
+RUNGS = {
+    'paper': Rung(
+        '',
+        'the network of 2003 (n=6, m=100, h=200) by its own recipe, one word an update',
+        {**rows.PAPER_RECIPE, 'model.n': 6, 'model.m': 100, 'model.h': 200, 'model.direct': False},
+    ),
+    'batches': Rung(
+        'paper',
+        'gradient descent on 512 words an update, a rate that falls along a cosine; b begins at the log-frequencies',
+        {
+            'optimizer.name': 'sgd',
+            'optimizer.learning_rate': 4.0,
+            'optimizer.decay': 0.0,
+            'model.unigram_bias': True,
+            'train.batch_size': 512,
+            'train.steps_per_execution': 20,
+            'train.log_every': 100,
+            'train.checkpoint_every': 2000,
+        },
+    ),
+    'sampled': Rung('batches', 'a loss over 1,000 sampled words', {'output.kind': 'sampled', 'output.samples': 1000}),
+    'moments': Rung('sampled', 'Adam, with one second moment for each row of C and U', rows.ROWWISE_ADAM),
+    'regularised': Rung('moments', 'dropout of 0.25 and weight decay of 0.1', _REGULARISED),
+    'residual': Rung(
+        'regularised',
+        'a residual layer with layer normalisation for tanh; the window moves along streams of words',
+        {'model.family': 'residual', 'residual.averages': 0, **_OVER_STREAMS},
+    ),
+    'tied': Rung('residual', 'the word features are the output matrix too', {'model.tied': True}),
+    'wide': Rung('tied', 'm = h = 320', {'model.m': 320, 'model.h': 320}),
+    'averages': Rung('wide', 'three averages of the 35 words before the window', {'residual.averages': 3}),
+    'attention': Rung(
+        'wide',
+        'attention to the last 64 words instead of the concatenation (a Transformer of one layer)',
+        {'model.family': 'transformer', 'transformer.expansion': 2, 'transformer.memory': 64},
+    ),
+    'both': Rung('attention', 'attention above the concatenation (Transformer-N)', {'model.family': 'transformer_n'}),
+    'qrnn': Rung(
+        'wide', 'a gated sum of the past instead of the window (a quasi-recurrent layer)', {'model.family': 'qrnn'}
+    ),
+    'lstm': Rung('qrnn', 'gates that see the state (an LSTM)', {'model.family': 'lstm'}),
+    'mogrifier': Rung(
+        'lstm',
+        'input and state that scale each other (a Mogrifier)',
+        {'model.family': 'mogrifier', 'mogrifier.rounds': 2},
+    ),
+    'counts': Rung('', 'the floor: a modified Kneser-Ney 5-gram', rows.NGRAMS['modified_kneser_ney_5']),
+}
+ON_WIKITEXT_2 = 'tied', 'both', 'lstm', 'mogrifier'  # the rungs that are trained on WikiText-2 too, beside the floor
+
+
+def get_config(row: str = 'lstm') -> ConfigDict:
+    """Returns the config of a rung on Brown, or on WikiText-2 with `,wikitext2` after its name."""
+    name, _, corpus = row.partition(',')
+    if name not in RUNGS or corpus not in ('', WIKITEXT_2):
+        allowed = f'must be one of {", ".join(RUNGS)}, alone or with ,{WIKITEXT_2} after it'
+        raise BadInput(f'experiments/lineage/ladder.py:{row}: {allowed}')
+    config = _apply(name, wikitext2.get_config() if corpus else brown.get_config('large'))
+    config.name = '-'.join(filter(None, ('lineage', corpus, name)))
+    if updates := read_json(UPDATES).get(corpus or 'brown', {}).get(name):
+        config.train.max_steps = updates
+        config.train.evaluate_every = -(-updates // VALIDATIONS)
+        config.train.epochs = config.train.patience = 1000  # neither ends the five minutes
+    return config
+
+
+def _apply(name: str, config: ConfigDict) -> ConfigDict:
+    rung = RUNGS[name]
+    if rung.parent:
+        config = _apply(rung.parent, config)
+    return parts.override(config, rung.keys)
+
+
+def sweep() -> Iterator[dict[str, Any]]:
+    """Yields two seeds."""
+    for seed in SEEDS:
+        yield {'seed': seed}

@@ -1,0 +1,198 @@
+"""Trains the rungs of the ladder that have no committed result yet, on Brown and some of them on WikiText-2.
+
+    python -m experiments.lineage.train                     all that is missing, most telling first
+    python -m experiments.lineage.train --until=17:30       stops by itself before that time of today
+    python -m experiments.lineage.train --rungs=lstm,both --seeds=2 --corpora=brown
+    python -m experiments.lineage.train --time              measures the updates of five minutes; on an idle machine
+
+The same command goes on where it was stopped. A finished run's results.json is copied to results/CORPUS/RUNG-SEED.json.
+"""
+
+from __future__ import annotations
+
+import datetime
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments import results, study
+from experiments.lineage import ladder
+from nplm_jax import config as config_lib
+from nplm_jax.config import Settings
+from nplm_jax.parts import is_neural
+from nplm_jax.runs import experiment, loading
+from nplm_jax.training import loop
+from nplm_jax.training.reporter import Reporter
+from nplm_jax.training.schedule import Progress
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import expand, read_json
+
+ROOT = pathlib.Path(__file__).parents[2]
+RESULTS = pathlib.Path(__file__).parent / 'results'
+BUDGET = 300  # seconds of training, without compilation, validation and evaluation
+TIMED = 12  # seconds over which updates are timed, after the compilation and the first chunks
+# The floor first, then the rungs that answer most.
+ORDER = (
+    *('counts', 'wide', 'lstm', 'attention', 'both', 'regularised', 'mogrifier', 'qrnn', 'averages'),
+    *('tied', 'residual', 'moments', 'sampled', 'batches', 'paper'),
+)
+_SAVING = 60  # seconds before --until at which a training is told to stop
+
+
+class Point(NamedTuple):
+    """A run: a rung on a corpus from a seed."""
+
+    corpus: str
+    rung: str
+    seed: int
+
+    @property
+    def row(self) -> str:
+        """What follows the config file and a colon on the command line."""
+        return self.rung if self.corpus == 'brown' else f'{self.rung},{self.corpus}'
+
+    @property
+    def result(self) -> pathlib.Path:
+        """The committed result."""
+        return RESULTS / self.corpus / f'{self.rung}-{self.seed}.json'
+
+
+def points(names: list[str], seeds: list[int], names_of_corpora: list[str]) -> Iterator[Point]:
+    """Yields the runs of a study in the order in which they are trained; a count-based model has one seed."""
+    for corpus in names_of_corpora:
+        for seed in seeds:
+            for rung in ORDER:
+                is_studied = corpus == 'brown' or rung in (*ladder.ON_WIKITEXT_2, 'counts')
+                if rung in names and is_studied and (seed == seeds[0] or rung != 'counts'):
+                    yield Point(corpus, rung, seed)
+
+
+def train(point: Point, folder: pathlib.Path, until: float) -> bool:
+    """Trains one run, or goes on with it, and keeps its result. Returns: whether it has ended before `until`.
+
+    Raises:
+        subprocess.CalledProcessError: It failed.
+    """
+    run = folder / f'{point.corpus}-{point.rung}-{point.seed}'
+    config = f'--config=experiments/lineage/ladder.py:{point.row}'
+    command = [sys.executable, 'launch.py', config, f'--config.seed={point.seed}', f'--workdir={run}']
+    with subprocess.Popen(command, cwd=ROOT) as child:
+        try:
+            child.wait(max(0.0, until - _SAVING - time.time()) if until else None)
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGTERM)
+            child.wait()
+        except KeyboardInterrupt:
+            child.wait()
+            raise
+    if child.returncode == 128 + signal.SIGTERM:
+        return False
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, command)
+    point.result.parent.mkdir(parents=True, exist_ok=True)
+    results.write(point.result, read_json(run / 'results.json'))
+    return True
+
+
+class Clock(Reporter):
+    """Marks the time after each chunk, and ends the training when enough of them have been timed."""
+
+    def __init__(self) -> None:
+        self.marks: list[tuple[int, float]] = []
+
+    def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
+        """See `Reporter.trained`."""
+        self.marks.append((progress.step, time.perf_counter()))
+
+    def signal(self) -> int:
+        """Returns SIGTERM once the time is over, for `Trainer`'s `interrupted`."""
+        timed = self._timed()
+        return signal.SIGTERM if len(timed) > 1 and timed[-1][1] - timed[0][1] > TIMED else 0
+
+    def seconds_per_update(self) -> float:
+        """Returns the mean over the timed chunks."""
+        (first, start), *_, (last, end) = self._timed()
+        return (end - start) / (last - first)
+
+    def _timed(self) -> list[tuple[int, float]]:
+        return self.marks[3:]  # before that the program compiles, once for each length of a chunk
+
+
+def count_updates(settings: Settings) -> int:
+    """Returns how many updates fit into the budget, to three digits."""
+    unlimited = {'train.max_steps': 0, 'train.epochs': 1000, 'train.evaluate_every': 2**31 - 1}
+    run = loop.prepare_run(config_lib.replace(settings, unlimited), loading.load_dataset(settings))
+    clock = Clock()
+    try:
+        loop.fit(loop.Trainer(run, None, clock, clock.signal))
+    except loop.Interrupted:
+        pass
+    return int(float(f'{BUDGET / clock.seconds_per_update():.3g}'))
+
+
+def time_updates(names: list[str], names_of_corpora: list[str]) -> None:
+    """Measures the updates of the budget for rungs without results; the most that were ever measured are kept."""
+    counted: dict[str, Any] = read_json(ladder.UPDATES)
+    for corpus, rung, seed in points(names, [1], names_of_corpora):
+        point = Point(corpus, rung, seed)
+        settings = experiment.load_settings(ladder.get_config(point.row))
+        if is_neural(settings.model.family) and not point.result.exists():
+            updates, known = count_updates(settings), counted.setdefault(corpus, {})
+            known[rung] = max(updates, known.get(rung, 0))
+            results.write(ladder.UPDATES, counted)
+            print(f'{corpus}, {rung}: {updates:,} updates in {BUDGET} s', flush=True)
+
+
+def time_of_today(text: str) -> float:
+    """Returns the time of a flag such as 17:30, in seconds since the epoch."""
+    clock = datetime.datetime.strptime(text, '%H:%M').time()
+    return datetime.datetime.combine(datetime.date.today(), clock).timestamp()
+
+
+time_of_today.__name__ = 'time, such as 17:30'
+
+
+def measure(flags: study.Flags) -> None:
+    """Trains what is missing, or measures the updates."""
+    if flags.time:
+        return time_updates(flags.rungs, flags.corpora)
+    if flags.until and flags.until < time.time() + _SAVING:
+        raise BadInput(f'--until: must be {_SAVING} s or more from now')
+    missing = [point for point in points(flags.rungs, flags.seeds, flags.corpora) if not point.result.exists()]
+    for number, point in enumerate(missing, start=1):
+        untimed = is_untimed(point)
+        require(not untimed, '--rungs', point.rung, 'has no number of updates yet; run with --time first')
+        print(f'{number} of {len(missing)}: {point.corpus}, {point.rung}, seed {point.seed}', flush=True)
+        if not train(point, expand('--runs', flags.runs), flags.until):
+            print(f'stopped; {len(missing) - number + 1} left, the same command goes on')
+            return
+    print('nothing is missing')
+
+
+def is_untimed(point: Point) -> bool:
+    """Returns whether a network has no number of updates yet."""
+    settings = experiment.load_settings(ladder.get_config(point.row))
+    return is_neural(settings.model.family) and not settings.train.max_steps
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_names('--rungs', ladder.RUNGS, 'rungs')
+    parser.add_names('--corpora', ladder.CORPORA, 'corpora')
+    parser.add_argument('--seeds', type=study.counts, default=list(ladder.SEEDS), metavar='N,...', help='default: 1,2')
+    words = 'stop before this time of today; the trainings go on when the command is given again; default: never'
+    parser.add_argument('--until', type=time_of_today, default=0.0, metavar='HH:MM', help=words)
+    parser.add_argument(
+        '--runs', default='runs/lineage', metavar='DIR', help='where the runs lie; default: runs/lineage'
+    )
+    parser.add_switch('--time', 'measure the updates of five minutes of each rung without a result, and train nothing')
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=measure)
