@@ -41,6 +41,7 @@ include_patterns = [
     'experiments/**/README.md',
     'experiments/section5/*.md',
     'experiments/notebooks/*.ipynb',
+    'experiments/notebooks/nplm_from_scratch.md',
     'tests/*/README.md',
 ]
 exclude_patterns = ['.venv', '.git', 'build', 'runs', 'nplm_jax']
