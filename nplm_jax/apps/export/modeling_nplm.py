@@ -81,13 +81,8 @@ class NplmConfig(PretrainedConfig):
     ) -> None:
         self.family, self.vocab_size, self.num_context = family, vocab_size, num_context
         self.m, self.h, self.direct, self.tied, self.projected = m, h, direct, tied, projected
-        self.layers, self.window, self.averages, self.expansion, self.rounds = (
-            layers,
-            window,
-            averages,
-            expansion,
-            rounds,
-        )
+        self.layers, self.window, self.averages = layers, window, averages
+        self.expansion, self.rounds = expansion, rounds
         self.heads, self.memory, self.positions, self.n = heads, memory, positions, n
         self.hidden_size, self.num_hidden_layers = h, layers  # by the names of transformers
         super().__init__(**{'tie_word_embeddings': False, **kwargs})
