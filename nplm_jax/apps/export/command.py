@@ -12,7 +12,7 @@ Formats:
     onnx         the paper's network (model.family=nplm) alone, from word ids to log-probabilities, for any ONNX runtime
                  (pip install onnx)
     hf           a folder for Hugging Face transformers, as a causal language model with its tokenizer and a model
-                 card: of the families nplm, residual, rnn, gru, lstm, window_lstm and mogrifier (pip install
+                 card: of all families of networks in nplm_jax, whose `generate` reads each word once (pip install
                  safetensors tokenizers); where line ends are tokens, a text begins with bos_token_id of
                  generation_config.json
 

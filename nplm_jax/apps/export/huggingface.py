@@ -52,7 +52,8 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
     safetensors = import_safetensors()
     ours, ids = vocabulary.tokenizer, vocabulary.ids
     tokenizer = word_tokenizer(ours, ids) if isinstance(ours, WordTokenizer) else ours.to_hf(ids)
-    tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(arrays_of(model), family).items()}
+    arrays = arrays_of(model)
+    tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(arrays, family).items()}
     words, ends = special_tokens(ids), {}
     if ours.is_lossless:
         # Only ids: a special token would be left out of decoded texts, and be found in texts as it is spelled.
@@ -67,19 +68,20 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
     write_atomically(folder / 'model.safetensors', safetensors.save(tensors, {'format': 'pt'}))
     write_atomically(folder / 'tokenizer.json', tokenizer.to_str(pretty=True))
     write_atomically(folder / 'tokenizer_config.json', _to_json(tokenizer_config))
-    write_atomically(folder / 'generation_config.json', _to_json({**special_ids, 'use_cache': False}))
+    write_atomically(folder / 'generation_config.json', _to_json(special_ids))
     write_atomically(folder / MODEL_FILE.name, MODEL_FILE.read_text(encoding='utf-8'))
-    write_atomically(folder / 'config.json', _to_json(_config(network, family)))
+    write_atomically(folder / 'config.json', _to_json(_config(network, arrays, family)))
 
 
 def _to_json(values: Mapping[str, Any]) -> str:
     return json.dumps(values, indent=2) + '\n'
 
 
-def _config(network: Any, family: str) -> dict[str, Any]:
+def _config(network: Any, arrays: Arrays, family: str) -> dict[str, Any]:
     """Returns what config.json says of the model: the attributes of NplmConfig, and where its classes are."""
     module, body = MODEL_FILE.stem, network.body
-    names = ('m', 'h', 'direct', 'tied', 'layers', 'window', 'averages', 'expansion', 'rounds')
+    shape = ('m', 'h', 'n', 'direct', 'tied', 'layers', 'window', 'averages', 'expansion', 'rounds')
+    names = (*shape, 'heads', 'memory', 'positions')
     return {
         'model_type': 'nplm-jax',
         'architectures': ['NplmForCausalLM'],
@@ -88,6 +90,7 @@ def _config(network: Any, family: str) -> dict[str, Any]:
         'family': family,
         'vocab_size': network.vocabulary_size,
         'num_context': body.lookback + 1,
+        'projected': 'P_KxM' in arrays,
         **{name: getattr(body, name) for name in names if hasattr(body, name)},
     }
 
@@ -108,23 +111,39 @@ def _window(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
 
 
 def _residual(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
-    tensors = {'H.weight': arrays['H_PxK'].T, 'H.bias': arrays['d_K'], 'norm.weight': arrays['g_K']}
+    return {'H.weight': arrays['H_PxK'].T, 'H.bias': arrays['d_K'], 'norm.weight': arrays['g_K']} | _layers(arrays)
+
+
+def _transformer(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
+    return {'E.weight': arrays['E_PxK'].T, 'norm.weight': arrays['g_K']} | _layers(arrays)
+
+
+def _layers(arrays: Arrays) -> dict[str, np.ndarray]:
+    """Returns the parameters of layers that are named layers.layer_I.LETTER."""
+    tensors = {}
     for name, array in arrays.items():
         if name.startswith('layers.'):
             _, layer, letter = name.split('.')
-            place = f'layers.{layer.removeprefix("layer_")}'
-            tensors[f'{place}.{_LAYER[letter]}'] = array.T
+            tensors[_LAYER[letter].format(layer.removeprefix('layer_'))] = array.T
     return tensors
 
 
-_LAYER = {'A_KxF': 'A.weight', 'a_F': 'A.bias', 'B_FxK': 'B.weight', 'g_K': 'norm.weight'}
+_LAYER = {
+    'A_KxF': 'layers.{}.A.weight',
+    'a_F': 'layers.{}.A.bias',
+    'B_FxK': 'layers.{}.B.weight',
+    'g_K': 'layers.{}.norm.weight',
+    'QKV_Kx3K': 'attentions.{}.QKV.weight',
+    'O_KxK': 'attentions.{}.O.weight',
+    'g_attention_K': 'attentions.{}.norm.weight',
+    'distances_HxR': 'attentions.{}.distances',
+}
 
 
 def _recurrent(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
     """Returns the parameters of PyTorch's cells, whose gates are rows of one matrix of x and of one of h."""
     tensors: dict[str, np.ndarray] = {}
-    cells = {name.split('.')[0] for name in arrays if name.startswith('cell')}
-    for i, cell in enumerate(sorted(cells, key=lambda cell: (len(cell), cell))):  # cell, cell_1, ...
+    for i, cell in enumerate(_cells(arrays)):
         if family == 'rnn':
             ih, hh, b_ih = (arrays[f'{cell}.{name}'] for name in ('W_e_KxM', 'W_h_KxK', 'b_1_K'))
             b_hh = np.zeros_like(b_ih)
@@ -132,6 +151,19 @@ def _recurrent(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
             ih, hh, b_ih, b_hh = _gates(arrays, cell, _GATES[family])
         names = (f'{name}_l{i}' for name in ('weight_ih', 'weight_hh', 'bias_ih', 'bias_hh'))
         tensors |= {f'cell.{name}': array for name, array in zip(names, (ih, hh, b_ih, b_hh))}
+    return tensors
+
+
+def _cells(arrays: Arrays) -> list[str]:
+    """Returns the names of the layers' cells in their order: cell, cell_1, ..."""
+    cells = {name.split('.')[0] for name in arrays if name.startswith('cell')}
+    return sorted(cells, key=lambda cell: (len(cell), cell))
+
+
+def _qrnn(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
+    tensors = {'W_before.weight': arrays['cell.W_before_DxG'].T}
+    for i, cell in enumerate(_cells(arrays)):
+        tensors |= {f'W.{i}.weight': arrays[f'{cell}.W_DxG'].T, f'W.{i}.bias': arrays[f'{cell}.b_G']}
     return tensors
 
 
@@ -166,4 +198,7 @@ _BODIES: dict[str, Callable[[Arrays, str], dict[str, np.ndarray]]] = {
     'lstm': _recurrent,
     'window_lstm': _recurrent,
     'mogrifier': _mogrifier,
+    'qrnn': _qrnn,
+    'transformer': _transformer,
+    'transformer_n': _transformer,
 }

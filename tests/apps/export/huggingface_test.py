@@ -2,6 +2,7 @@
 
 import ast
 import json
+import sys
 
 import jax
 import numpy as np
@@ -17,6 +18,7 @@ from nplm_jax.utils.errors import BadInput
 V = 23
 STREAMS = {'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4, 'optimizer.name': 'sgd'}
 TIED = STREAMS | {'model.tied': True, 'model.layers': 2}
+ATTENTION = STREAMS | {'model.family': 'transformer', 'model.h': 6, 'transformer.heads': 3, 'transformer.memory': 4}
 CASES = {
     'direct': {},
     'hidden': {'model.direct': False, 'output.kind': 'nce', 'output.samples': 9},
@@ -30,6 +32,14 @@ CASES = {
     'lstm_tied': TIED | {'model.family': 'lstm', 'model.m': 5},
     'window_lstm': TIED | {'model.family': 'window_lstm'},
     'mogrifier': TIED | {'model.family': 'mogrifier', 'model.m': 5},
+    'mogrifier_rounds': STREAMS | {'model.family': 'mogrifier', 'model.layers': 2, 'mogrifier.rounds': 2},
+    'qrnn': STREAMS | {'model.family': 'qrnn', 'model.layers': 3},
+    'qrnn_tied': TIED | {'model.family': 'qrnn'},
+    'transformer': ATTENTION | {'model.layers': 2},
+    'transformer_odd': ATTENTION | {'transformer.heads': 2, 'transformer.memory': 20, 'transformer.expansion': 1},
+    'transformer_learned': ATTENTION | TIED | {'transformer.positions': 'learned'},
+    'transformer_n': ATTENTION | {'model.family': 'transformer_n', 'model.layers': 2},
+    'transformer_n_bigrams': ATTENTION | TIED | {'model.family': 'transformer_n', 'model.n': 2},
 }
 
 
@@ -52,6 +62,7 @@ def load(tmp_path, monkeypatch):
     monkeypatch.setenv('HF_HUB_OFFLINE', '1')
     torch = pytest.importorskip('torch', reason='pip install torch')
     transformers = pytest.importorskip('transformers', reason='pip install transformers')
+    torch.set_num_threads(1)  # workers of pytest-xdist would wait for each other's threads
 
     def call(changes, folder=tmp_path / 'folder'):
         ours = write(folder, changes)
@@ -88,6 +99,77 @@ def test_pytorch_computes_the_same_log_probabilities_however_texts_are_padded(na
                 assert np.abs(log_p_TxV[mask_T == 1] - after[1:]).max() < 1e-5
                 if side == 'left' and not mask_T[0]:  # there the scores are those of the first word
                     assert np.abs(log_p_TxV[mask_T == 0] - after[0]).max() < 1e-5
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_the_state_replaces_the_words_before_however_texts_are_cut_and_padded(name, load):
+    torch = pytest.importorskip('torch')
+
+    _, theirs = load(CASES[name])
+    rng = np.random.default_rng(2)
+    lines = [rng.integers(0, V, length) for length in (13, 5, 8)]
+    expected = [theirs(torch.tensor(line[None])).logits[0] for line in lines]
+    assert not theirs(torch.tensor(lines[0][None])).to_tuple()[1:]  # no state unless it is asked for
+    for side in ('left', 'right'):
+        for lengths in ([3, 1, 4], [1, 5, 2], [13, 5, 8]):  # of the first parts; word by word after these
+            states, read = None, np.zeros(3, int)
+            while (read < list(map(len, lines))).any():
+                parts = [line[i : i + n] for line, i, n in zip(lines, read, lengths)]  # some are empty
+                ids_BxT, mask_BxT = (torch.tensor(x) for x in pad(parts, side))
+                output = theirs(ids_BxT, attention_mask=mask_BxT, use_cache=True, past_key_values=states)
+                states = output[1]
+                for logits_TxV, mask_T, after, i, part in zip(output.logits, mask_BxT, expected, read, parts):
+                    found = logits_TxV[mask_T == 1]
+                    assert len(part) == 0 or (found - after[i : i + len(part)]).abs().max() < 1e-4
+                read, lengths = read + list(map(len, parts)), [1, 1, 1]
+
+
+def count_words(model):
+    """Has the model note how many words each call reads. Returns the list."""
+    read = []
+    model.body.register_forward_pre_hook(lambda body, inputs: read.append(inputs[0].shape[1]))
+    return read
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_generation_reads_each_word_once_and_writes_what_it_does_without_a_state(name, load):
+    torch = pytest.importorskip('torch')
+
+    _, theirs = load(CASES[name])
+    rng = np.random.default_rng(3)
+    ids_BxT, mask_BxT = (torch.tensor(x) for x in pad([rng.integers(1, V, n) for n in (6, 1, 4)], 'left'))
+    read, first = count_words(theirs), 6 + theirs.config.num_context
+    for options in ({}, {'num_beams': 3, 'num_return_sequences': 2}, {'do_sample': True, 'top_k': 5}):
+        choices, drawn = {'do_sample': False, 'max_new_tokens': 12, **options}, []
+        for added in ({}, {'use_cache': False}):
+            torch.manual_seed(0)
+            drawn.append(theirs.generate(ids_BxT, attention_mask=mask_BxT, **choices, **added))
+        assert torch.equal(*drawn)
+        num_steps = len(read) // 2
+        assert read[:num_steps] == [first] + [1] * (num_steps - 1)
+        assert read[num_steps:] == list(range(first, first + num_steps))
+        read.clear()
+
+
+def test_a_left_padded_text_is_continued_as_it_is_alone(load):
+    torch = pytest.importorskip('torch')
+
+    for name in ('lstm', 'transformer', 'direct'):
+        _, theirs = load(CASES[name])
+        lines = [[3, 4, 5, 6, 7, 8], [9], [4, 2, 11]]
+        ids_BxT, mask_BxT = (torch.tensor(x) for x in pad(lines, 'left'))
+        choices = {'do_sample': False, 'max_new_tokens': 8, 'eos_token_id': None}
+        drawn = theirs.generate(ids_BxT, attention_mask=mask_BxT, **choices)
+        for line, words in zip(lines, drawn.tolist()):
+            assert theirs.generate(torch.tensor([line]), **choices)[0].tolist() == words[-len(line) - 8 :]
+
+
+def test_assisted_generation_is_refused_since_a_state_cannot_be_taken_back(load):
+    torch = pytest.importorskip('torch')
+
+    _, theirs = load(CASES['gru'])
+    with pytest.raises(ValueError, match='stateful'):
+        theirs.generate(torch.tensor([[1, 2, 1, 2]]), prompt_lookup_num_tokens=2, max_new_tokens=3)
 
 
 def test_the_loss_is_the_mean_over_the_labelled_words(load):
@@ -166,7 +248,7 @@ def test_the_model_file_needs_pytorch_and_transformers_alone():
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
         names += [node.module] if isinstance(node, ast.ImportFrom) else []
         imported |= {name.split('.')[0] for name in names}
-    assert imported == {'__future__', 'typing', 'torch', 'transformers'}
+    assert imported - sys.stdlib_module_names == {'torch', 'transformers'}
 
 
 @pytest.mark.parametrize(
