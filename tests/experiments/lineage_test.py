@@ -1,0 +1,135 @@
+"""The ladder: each rung changes what it says; its training stops in time and goes on; what the table computes."""
+
+import json
+import time
+
+import pytest
+from helpers import DATA, small_settings
+
+from experiments.lineage import ladder, table, train
+from nplm_jax import config, parts
+from nplm_jax.models.network import Network
+from nplm_jax.parts import is_neural
+from nplm_jax.runs import experiment
+from nplm_jax.utils.errors import BadInput
+
+SET_BY_THE_BUDGET = {'name', 'train.max_steps', 'train.evaluate_every', 'train.epochs', 'train.patience'}
+FAKE_LAUNCH = """
+import json, pathlib, sys, time
+folder = pathlib.Path(next(word.partition('=')[2] for word in sys.argv if word.startswith('--workdir=')))
+folder.mkdir(parents=True, exist_ok=True)
+(folder / 'words').write_text(' '.join(sys.argv[1:]))
+"""
+FINISHES = FAKE_LAUNCH + "(folder / 'results.json').write_text(json.dumps({'perplexity': {'test': 5.0}}))"
+STOPS = FAKE_LAUNCH + 'import signal; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); time.sleep(60)'
+
+
+def flat(row):
+    return config.to_flat(experiment.load_settings(ladder.get_config(row)))
+
+
+def rung_has_no(settings, key):
+    """Whether only another family reads a key, which then has its default."""
+    section = key.partition('.')[0]
+    return section in parts.PARTS['model.family'].paths and section != settings.model.family
+
+
+@pytest.mark.parametrize('corpus', ['', ',wikitext2'])
+@pytest.mark.parametrize('rung', ladder.RUNGS)
+def test_a_rung_is_a_network_and_changes_only_what_it_says(rung, corpus):
+    settings = experiment.load_settings(ladder.get_config(rung + corpus))
+    if is_neural(settings.model.family):
+        assert Network.make(settings, 2000).num_parameters() > 2000
+    if parent := ladder.RUNGS[rung].parent:
+        before, after = flat(parent + corpus), flat(rung + corpus)
+        changed = {key for key in after if before[key] != after[key]} - SET_BY_THE_BUDGET
+        no_longer_read = {key for key in changed if rung_has_no(settings, key)}
+        assert changed - no_longer_read and changed - no_longer_read <= ladder.RUNGS[rung].keys.keys()
+
+
+def test_a_rung_that_is_not_there_is_one_line():
+    for row in ('nosuch', 'lstm,nosuch'):
+        with pytest.raises(BadInput, match=rf'^experiments/lineage/ladder.py:{row}: must be one of paper, batches'):
+            ladder.get_config(row)
+
+
+def test_every_rung_is_trained_with_both_seeds_and_some_on_the_other_corpus():
+    names = list(ladder.RUNGS)
+    assert sorted(train.ORDER) == sorted(names)
+    found = list(train.points(names, [1, 2], list(ladder.CORPORA)))
+    assert len(found) == len(set(found)) == 2 * (len(names) - 1) + 1 + 2 * len(ladder.ON_WIKITEXT_2) + 1
+    assert [point.rung for point in train.points(['both', 'counts'], [2], ['brown'])] == ['counts', 'both']
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    monkeypatch.setattr(train, 'ROOT', tmp_path)
+    monkeypatch.setattr(train, 'RESULTS', tmp_path / 'results')
+    return tmp_path
+
+
+def test_a_result_is_kept_and_its_command_is_that_of_the_rung(folders):
+    (folders / 'launch.py').write_text(FINISHES)
+    point = train.Point('wikitext2', 'lstm', 2)
+    assert train.train(point, folders / 'runs', until=0.0)
+    assert json.loads(point.result.read_text()) == {'perplexity': {'test': 5.0}}
+    words = (folders / 'runs' / 'wikitext2-lstm-2' / 'words').read_text()
+    assert words.startswith('--config=experiments/lineage/ladder.py:lstm,wikitext2 --config.seed=2 --workdir=')
+
+
+def test_a_training_is_told_to_stop_before_the_time_and_keeps_no_result(folders, monkeypatch):
+    monkeypatch.setattr(train, '_SAVING', 1)
+    (folders / 'launch.py').write_text(STOPS)
+    started, point = time.time(), train.Point('brown', 'lstm', 1)
+    assert not train.train(point, folders / 'runs', until=started + 3)
+    assert time.time() < started + 30 and not point.result.exists()
+
+
+def test_a_training_that_fails_is_an_error(folders):
+    (folders / 'launch.py').write_text('raise SystemExit(1)')
+    with pytest.raises(train.subprocess.CalledProcessError):
+        train.train(train.Point('brown', 'lstm', 1), folders / 'runs', until=0.0)
+
+
+def test_the_updates_of_the_budget_are_counted(monkeypatch):
+    monkeypatch.setattr(train, 'TIMED', 0.1)
+    monkeypatch.setattr(train.loading, 'load_dataset', lambda settings: DATA)
+    settings = small_settings({'train.steps_per_execution': 5})
+    assert train.count_updates(settings) > train.BUDGET  # more than one in a second
+    clock = train.Clock()
+    clock.marks = [(5, 0.0), (10, 9.0), (15, 10.0), (20, 10.5), (30, 11.5), (40, 12.5)]
+    assert clock.seconds_per_update() == pytest.approx(0.1) and clock.signal()
+
+
+def test_words_that_cannot_be_are_one_line(capsys):
+    for words, message in (
+        (['--until=25:00'], 'time, such as 17:30'),
+        (['--until=00:00'], '--until: must be 60 s or more from now'),
+        (['--rungs=nosuch'], 'must be some of paper'),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            train.study.run(train.__doc__, define=train.define, measure=train.measure, argv=words)
+        assert ended.value.code == 2 and message in capsys.readouterr().err
+
+
+def made_up(test, **more):
+    return {'perplexity': {'train': 1.0, 'valid': 2.0, 'test': test}, **more}
+
+
+def test_the_gain_is_over_the_rung_that_is_changed_and_over_seeds(tmp_path, monkeypatch):
+    monkeypatch.setattr(table, 'RESULTS', tmp_path)
+    (tmp_path / 'brown').mkdir()
+    network = {'parameters': 1000, 'updates': 50, 'epochs': 0.25}
+    written = {'paper-1': 100.0, 'batches-1': 40.0, 'batches-2': 90.0, 'sampled-1': 30.0}
+    for name, test in written.items():
+        (tmp_path / 'brown' / f'{name}.json').write_text(json.dumps(made_up(test, **network)))
+    (tmp_path / 'brown' / 'counts-1.json').write_text(json.dumps(made_up(50.0)))
+    rows = {row[0]: row for row in table.rows('brown')}
+    assert rows['paper'][-2:] == ['-', 1] and rows['counts'][3:6] == ['-', '-', '-']
+    assert rows['batches'][-3:] == [pytest.approx(60.0), '40.0%', 2]  # the root of 40 * 90
+    assert rows['sampled'][-2:] == ['50.0%', 1]
+    monkeypatch.setattr(table, 'FIGURE', tmp_path / 'drawn.png')
+    pytest.importorskip('matplotlib')
+    table.draw()
+    assert (tmp_path / 'drawn.png').stat().st_size > 10_000
+    assert table.make().startswith('brown:\n\n| rung')
