@@ -79,37 +79,6 @@ def test_it_is_the_formula_in_float64_on_a_thousand_words(changes):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_no_feature_depends_on_a_later_word_or_on_one_out_of_reach():
-    network, params = make()
-    e_1xTxM = params['C_VxM'][jnp.asarray(WORDS_T[None, :40])]
-    start = network.body.start(1)
-    jacobian = jax.jit(jax.jacrev(lambda e: network.body.features(params, e, start).features['U_VxK'][0].sum(axis=1)))
-    depends_TxT = np.abs(jacobian(e_1xTxM)[:, 0]).max(axis=2) > 0
-    assert network.body.reach == LAYERS * R + 1
-    distance_TxT = np.arange(40)[:, None] - np.arange(40)[None]
-    np.testing.assert_array_equal(depends_TxT, (distance_TxT >= 0) & (distance_TxT < network.body.reach))
-
-
-def test_a_later_word_changes_no_bit_before_it():
-    network, params = make()
-    ids, read = jnp.asarray(WORDS_T[None, :12]), jax.jit(network.features)
-    others = ids.at[0, 7:].set(ids[0, 7:][::-1] % V)
-    before, after = (np.asarray(read(params, x).features['U_VxK'][0]) for x in (ids, others))
-    np.testing.assert_array_equal(before[:7], after[:7])
-    assert np.any(before[7:] != after[7:])
-
-
-@pytest.mark.parametrize('parts', [(12,), (5, 7), (1,) * 12, (3, 1, 8)], ids=str)
-def test_words_read_in_parts_have_the_same_features(parts):
-    network, params = make()
-    ids, state, found = jnp.asarray(WORDS_T[:24].reshape(2, 12)), network.body.start(2), []
-    expected = network.features(params, ids).features['U_VxK']
-    for stop, size in zip(np.cumsum(parts), parts):
-        features, state, _ = network.features(params, ids[:, stop - size : stop], state)
-        found.append(features['U_VxK'])
-    np.testing.assert_allclose(jnp.concatenate(found, axis=1), expected, rtol=1e-4, atol=1e-5)
-
-
 def test_no_gradient_reaches_the_words_of_the_update_before():
     network, params = make()
     ids = WORDS_T[:24].reshape(2, 12)

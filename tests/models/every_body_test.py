@@ -1,0 +1,91 @@
+"""What holds of every body: no word depends on a later one, words may be read in parts, training resumes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import check_resumed, make_network, small_settings
+
+from nplm_jax import parts
+from nplm_jax.models import neural
+
+V, T = 30, 24
+IDS_SxT = np.random.default_rng(0).integers(1, V, (2, T)).astype(np.int32)
+SHAPE = {
+    'model.n': 4,
+    'model.m': 6,
+    'model.h': 8,
+    'model.layers': 2,
+    'model.direct': False,
+    'residual.averages': 1,
+    'transformer.heads': 2,
+    'transformer.memory': 4,
+}
+STREAMS = {'train.batch_size': 16, 'train.bptt_length': 4}
+each_family = pytest.mark.parametrize('family', parts.NETWORKS)
+
+
+def changes_for(family):
+    """What SHAPE says of this family, and of no other."""
+    read = parts.READS['model.family'][family]
+    return {'model.family': family, **STREAMS, **{key: value for key, value in SHAPE.items() if key in read}}
+
+
+@pytest.fixture
+def network(family):
+    return make_network(V, changes_for(family))
+
+
+@pytest.fixture
+def params(network):
+    """Random parameters, of which none is zero, so that everything depends on what it can depend on."""
+    params = network.init(jax.random.key(0))
+    keys = iter(jax.random.split(jax.random.key(1), len(jax.tree.leaves(params))))
+    return jax.tree.map(lambda x: x + 0.1 * jax.random.normal(next(keys), x.shape), params)
+
+
+def joined(features):
+    return jnp.concatenate(list(features.values()), axis=2)
+
+
+def read(network, params, ids_SxT):
+    """The features after each word, from the beginning of two texts."""
+    return joined(neural.read(network, params, neural.start_state(network, 2), jnp.asarray(ids_SxT))[0])
+
+
+@each_family
+def test_features_depend_on_the_words_in_reach_and_on_no_later_one(network, params):
+    body, R = network.body, network.body.lookback
+    e_1xLxM = jax.random.normal(jax.random.key(2), (1, R + T, body.m))
+    outputs = lambda e: joined(body.features(params, e, body.start(1)).features)[0].sum(axis=1)  # noqa: E731
+    jacobian_TxLxM = jax.jit(jax.jacrev(outputs))(e_1xLxM)[:, 0]
+    depends_TxL = np.abs(jacobian_TxLxM).max(axis=2) > 0
+    distance_TxL = R + np.arange(T)[:, None] - np.arange(R + T)[None]
+    reach = R + T if body.reach is None else body.reach
+    np.testing.assert_array_equal(depends_TxL, (distance_TxL >= 0) & (distance_TxL < reach))
+
+
+@each_family
+def test_later_words_in_another_order_change_no_bit(network, params):
+    permuted_SxT = IDS_SxT.copy()
+    permuted_SxT[:, 11:] = permuted_SxT[:, 11:][:, ::-1]
+    first, second = (np.asarray(read(network, params, ids)) for ids in (IDS_SxT, permuted_SxT))
+    np.testing.assert_array_equal(first[:, :11], second[:, :11])
+    assert np.any(first[:, 11:] != second[:, 11:])
+
+
+@each_family
+@pytest.mark.parametrize('sizes', [(1,) * T, (5, 1, 16, 2)], ids=('word by word', 'in parts'))
+def test_words_read_in_parts_have_the_same_features(network, params, sizes):
+    state, found = neural.start_state(network, 2), []
+    step = jax.jit(neural.read, static_argnames='network')
+    for ids in np.split(IDS_SxT, np.cumsum(sizes)[:-1], axis=1):
+        features, state = step(network, params, state, ids)
+        found.append(joined(features))
+    whole = read(network, params, IDS_SxT)
+    np.testing.assert_allclose(jnp.concatenate(found, axis=1), whole, rtol=1e-4, atol=1e-5)
+
+
+@each_family
+def test_training_stopped_and_resumed_is_bit_for_bit_the_same(family, tmp_path):
+    check_resumed(small_settings({**changes_for(family), 'train.steps_per_execution': 5}), tmp_path)
