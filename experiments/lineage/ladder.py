@@ -43,7 +43,7 @@ class Rung(NamedTuple):
 
 
 _OVER_STREAMS: rows.Row = {'train.bptt_length': 16, 'model.variational': True}
-_REGULARISED: rows.Row = {'model.dropout': 0.25, 'optimizer.decay': 0.1}
+_REGULARISED: rows.Row = {'model.dropout': 0.4, 'optimizer.decay': 0.1}
 RUNGS = {
     'paper': Rung(
         '',
@@ -66,7 +66,7 @@ RUNGS = {
     ),
     'sampled': Rung('batches', 'a loss over 1,000 sampled words', {'output.kind': 'sampled', 'output.samples': 1000}),
     'moments': Rung('sampled', 'Adam, with one second moment for each row of C and U', rows.ROWWISE_ADAM),
-    'regularised': Rung('moments', 'dropout of 0.25 and weight decay of 0.1', _REGULARISED),
+    'regularised': Rung('moments', 'dropout of 0.4 and weight decay of 0.1', _REGULARISED),
     'residual': Rung(
         'regularised',
         'a residual layer with layer normalisation for tanh; the window moves along streams of words',

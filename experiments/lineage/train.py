@@ -39,7 +39,7 @@ BUDGET = 300  # seconds of training, without compilation, validation and evaluat
 TIMED = 12  # seconds over which updates are timed, after the compilation and the first chunks
 # The floor first, then the rungs that answer most.
 ORDER = (
-    *('counts', 'wide', 'lstm', 'attention', 'both', 'regularised', 'mogrifier', 'qrnn', 'averages'),
+    *('counts', 'lstm', 'attention', 'both', 'wide', 'averages', 'mogrifier', 'qrnn', 'regularised'),
     *('tied', 'residual', 'moments', 'sampled', 'batches', 'paper'),
 )
 _SAVING = 60  # seconds before --until at which a training is told to stop
