@@ -132,9 +132,8 @@ def make_table(measured: dict[str, Any]) -> str:
                 [network, WAYS[way], *texts, f'{found["bytes"] / 1e6:.1f}', f'{found["largest_difference"]:.1e}']
             )
     header = ['network', 'by', 'tokens/s', 'range', 'MB', 'difference']
-    note = (
-        f'|V| = {measured["vocabulary"]:,}, one stream, one core of {measured["device"]}, load {measured["load"]:.1f}.'
-    )
+    where = f'one core of {measured["device"]}, load {measured["load"]:.1f} before'
+    note = f'|V| = {measured["vocabulary"]:,}, random parameters, one stream, {where}.'
     return '\n'.join([markdown_table(header, rows), '', note, 'Difference: the largest of log P from ours, nats.'])
 
 
