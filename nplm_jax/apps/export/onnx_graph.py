@@ -238,4 +238,4 @@ def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise BadInput(f'{package}: not installed: pip install "nplm-jax[export]", or pip install {package}') from None
+        raise BadInput(f'{package}: not installed: pip install {package}') from None
