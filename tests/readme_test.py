@@ -85,6 +85,7 @@ TABLES = [
     ('experiments/speed/README.md', 'speed.vectorize --show'),
     ('experiments/speed/README.md', 'speed.history'),
     ('experiments/speed/README.md', 'speed.next_words --show'),
+    ('docs/howto/export.md', 'speed.onnx_tokens --show'),
 ]
 
 

@@ -187,6 +187,7 @@ THROUGH_OTHERS = {
     'apps/decoding/rescore': 'tests/apps/decoding/nbest_test.py',
     'apps/evaluation/harness': 'tests/apps/evaluation/lm_eval_test.py',
     'apps/explorer/command': 'tests/apps/explorer/explore_test.py',
+    'apps/export/arrays': 'tests/apps/export/export_test.py',
     'apps/export/command': 'tests/apps/export/export_test.py',
     'apps/kenlm/model': 'tests/apps/kenlm/kenlm_test.py',
     'apps/new_words/command': 'tests/apps/new_words/spell_test.py',

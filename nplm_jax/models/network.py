@@ -169,7 +169,7 @@ class Network:
         """
         R = self.body.lookback if key is None else self.body.training_lookback
         tokens = self.tokens(ids_SxL, R)
-        state = self.body.start(len(ids_SxL)) if state is None else state
+        state = self.body.start(ids_SxL.shape[0]) if state is None else state
         if self.line_end is not None and 0 < R < ids_SxL.shape[1] - 1:  # each window by itself: its words differ
             indices_TxR = jnp.arange(ids_SxL.shape[1] - R)[:, None] + jnp.arange(R + 1)[None, :]
             output = self.features(params, ids_SxL[:, indices_TxR].reshape(-1, R + 1), None, key, axis)

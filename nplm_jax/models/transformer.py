@@ -157,7 +157,7 @@ class Transformer(StreamBody):
         places_L = jnp.arange(-R, T)  # of the words, from the first of the T words on
         first_Sx1 = -kept_S[:, None]  # the place where the line begins
         if starts_SxL is None:
-            first_SxT = jnp.broadcast_to(first_Sx1, (len(kept_S), T))
+            first_SxT = jnp.broadcast_to(first_Sx1, (kept_S.shape[0], T))
         else:
             first_SxT = jax.lax.cummax(jnp.where(starts_SxL, jnp.arange(T)[None], first_Sx1), axis=1)
         oldest_SxT = jnp.maximum(first_SxT, jnp.arange(T)[None] - R)

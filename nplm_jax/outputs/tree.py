@@ -90,5 +90,5 @@ class TreeSoftmax(ExactSparseLayer):
             log_p_SxB = (log_p_NxB[:, None, :] + branches_Nx2xB).reshape(len(is_leaf_S), -1)
             leaves.append(log_p_SxB[is_leaf_S])
             log_p_NxB = log_p_SxB[~is_leaf_S]
-        log_p_RVxB = jnp.concatenate([*leaves, jnp.full((1, y_TxB.shape[1]), -jnp.inf)])  # the last: no such leaf
+        log_p_RVxB = jnp.concatenate([*leaves, jnp.full_like(y_TxB[:1], -jnp.inf)])  # the last: no such leaf
         return jax.nn.logsumexp(log_p_RVxB[self.nodes.leaves_VxR], axis=1).T

@@ -9,8 +9,8 @@ Formats:
     word2vec     the word features of a network: text, or binary where FILE ends in .bin
     npz          all arrays by the paper's letters (C_VxM, H_KxP, ...), words and config, for NumPy
     safetensors  the same, with words and config as metadata (pip install safetensors)
-    onnx         the paper's network (model.family=nplm) alone, from word ids to log-probabilities, for any ONNX runtime
-                 (pip install onnx)
+    onnx         a network for any ONNX runtime: the next word of each stream and a state give the log-probabilities of
+                 all words and the next state (pip install jax2onnx; --int8 for matrices of 8 bits: onnxruntime too)
     hf           a folder for Hugging Face transformers, as a causal language model with its tokenizer and a model
                  card: of all families of networks in nplm_jax, whose `generate` reads each word once (pip install
                  safetensors tokenizers); where line ends are tokens, a text begins with bos_token_id of
@@ -19,7 +19,8 @@ Formats:
 Prints the file and its size.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.errors import BadInput, require
@@ -32,12 +33,14 @@ def main(argv: Sequence[str]) -> None:
     """Writes the file."""
     parser = Parser('export', __doc__)
     parser.add_runs(1)
-    parser.add_argument('--to', choices=FORMATS, required=True, help='format; onnx: model.family=nplm alone; required')
+    parser.add_argument('--to', choices=FORMATS, required=True, help='format; required')
     parser.add_argument('--output', required=True, metavar='FILE', help='file to write, or folder for hf; required')
+    parser.add_switch('--int8', "of --to=onnx: round the matrices to 8 bits by ONNX Runtime's dynamic quantization")
     flags = parser.parse_args(argv)
+    require(not flags.int8 or flags.to == 'onnx', '--int8', True, 'must be with --to=onnx')
     path = expand('--output', flags.output)
 
-    from nplm_jax.apps.export import arrays, huggingface
+    from nplm_jax.apps.export import arrays, huggingface, onnx_graph
     from nplm_jax.apps.features import embeddings
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.models.ngram import arpa
@@ -45,10 +48,10 @@ def main(argv: Sequence[str]) -> None:
 
     models = load_models(flags.workdir)
     [model], vocabulary, settings = models.models, models.vocabulary, models.settings[0]
-    writers = {
+    writers: dict[str, Callable[..., None]] = {
         'npz': arrays.write_npz,
         'safetensors': arrays.write_safetensors,
-        'onnx': arrays.write_onnx,
+        'onnx': functools.partial(onnx_graph.write_onnx, int8=flags.int8),
         'hf': huggingface.write_folder,
     }
     reads_lines = getattr(getattr(model, 'network', None), 'line_end', None) is not None

@@ -19,7 +19,6 @@ from helpers import (
 from helpers import SENSES as SENSES_PATH
 from jax.test_util import check_grads
 
-from nplm_jax.apps.export import arrays
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference import generation
 from nplm_jax.inference.perplexity import evaluate
@@ -123,11 +122,6 @@ def test_a_context_of_one_word_cannot_choose():
     with pytest.raises(BadInput, match='^model.n=2: must be 3 or more: a context of two words'):
         make_network(V, {**SENSES, 'model.n': 2})
     assert make_network(V, {**SENSES, 'model.n': 2, 'model.options.number': 1}).body.reach == 1
-
-
-def test_onnx_refuses_it(tmp_path):
-    with pytest.raises(BadInput, match='^--to=onnx: writes model.family=nplm'):
-        arrays.write_onnx(make_model(V, SENSES), DATA.vocabulary, small_settings(SENSES), tmp_path / 'model.onnx')
 
 
 @pytest.mark.eight_devices

@@ -1,0 +1,241 @@
+"""Any network as an ONNX graph that reads one word of each stream a call and carries its state.
+
+The graph is that of the functions which every command evaluates (`neural.read` and the output layer's
+`log_probabilities`), converted by the package jax2onnx. Dims: V words, S streams, I inputs of a matrix, O its outputs.
+"""
+
+import contextlib
+import importlib
+import importlib.metadata
+import json
+import logging
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nplm_jax.apps.export.arrays import metadata
+from nplm_jax.config import Settings
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.models.body import by_example
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.network import Network
+from nplm_jax.models.neural import NeuralLanguageModel, ReadState, read, start_state
+from nplm_jax.outputs.output_layer import Params
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import write_atomically
+
+IDS, LOG_PROBABILITIES = 'ids', 'log_probabilities'
+STATE, NEXT = 'state', 'next'  # what the names of states begin with; STATE also names the start states in the metadata
+OPSET = 18
+
+
+def write_onnx(
+    model: LanguageModel, vocabulary: Vocabulary, settings: Settings, path: pathlib.Path, int8: bool = False
+) -> None:
+    """Writes a network as an ONNX graph. Needs the package jax2onnx.
+
+    The graph takes `ids`, int64, S: the next word of each stream; and the arrays `state.*`. It gives
+    `log_probabilities`, float32, S x V, nats, and the arrays `next.*`, which are `state.*` in the next call; any S. The
+    first word of a text is the rare-word symbol, id 0. The metadata hold words and config, and as `state` the start of
+    each state array: its shape, type and the number that fills it, all as JSON.
+
+    Args:
+        model: The network.
+        vocabulary: Its words.
+        settings: The settings of its run.
+        path: The file.
+        int8: Whether the matrices are rounded to 8 bits. Needs the package onnxruntime.
+
+    Raises:
+        BadInput: The model is not a network, jax2onnx cannot convert it, or a package is missing.
+    """
+    if not isinstance(model, NeuralLanguageModel):
+        raise BadInput(f'--to=onnx: writes networks, and model.family={settings.model.family} is none')
+    _import('jax2onnx')
+    onnx = _import('onnx')
+    try:
+        proto, starts = convert(model.network, model.params)
+    except Exception as error:
+        parts = f'model.family={settings.model.family} with output.kind={settings.output.kind}'
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise BadInput(
+            f'--to=onnx: jax2onnx {importlib.metadata.version("jax2onnx")} cannot convert {parts}: {reason}'
+        ) from error
+    if int8:
+        proto = quantize(proto)
+    onnx.helper.set_model_props(proto, metadata(vocabulary, settings) | {STATE: json.dumps(starts)})
+    onnx.checker.check_model(proto, full_check=True)
+    write_atomically(path, proto.SerializeToString())
+
+
+def convert(network: Network, params: Params) -> tuple[Any, dict[str, dict[str, Any]]]:
+    """Returns the graph as onnx.ModelProto, and by the name of each state input its shape, type and start value."""
+    import jax2onnx
+    import onnx
+
+    step, start = _make_step(network, params)
+    S = jax.export.symbolic_shape('S')[0]
+    shapes = [jax.ShapeDtypeStruct((S, *x.shape[1:]), x.dtype) for x in start.values()]
+    names = {kind: [f'{kind}.{name}' for name in start] for kind in (STATE, NEXT)}
+    with _errors_only('onnx_ir'):  # not its warnings of constants whose type it does not know
+        proto = jax2onnx.to_onnx(
+            step,
+            [jax.ShapeDtypeStruct((S,), jnp.int32), *shapes],
+            model_name='nplm',
+            opset=OPSET,
+            input_names=['ids_int32', *names[STATE]],
+            output_names=[LOG_PROBABILITIES, *names[NEXT]],
+        )
+    graph_ids = proto.graph.input[0]
+    graph_ids.name, graph_ids.type.tensor_type.elem_type = IDS, onnx.TensorProto.INT64  # as of all tokenizers
+    proto.graph.node.insert(0, onnx.helper.make_node('Cast', [IDS], ['ids_int32'], to=onnx.TensorProto.INT32))
+    _put_weights_right(proto.graph, store=False)
+    proto.producer_name = 'nplm-jax'
+    starts = {
+        name: {'shape': ['S', *x.shape[1:]], 'dtype': str(x.dtype), 'fill': x.flat[0].item()}
+        for name, x in zip(names[STATE], start.values())
+    }
+    return proto, starts
+
+
+def _make_step(network: Network, params: Params) -> tuple[Callable[..., Any], dict[str, np.ndarray]]:
+    """Returns the function that reads one word of each stream, and the arrays of the state of one stream before it.
+
+    The function takes the ids, S, and these arrays of S streams, and returns log P, S x V, and the arrays after the
+    word. Arrays that are empty or that no word changes are not among them.
+
+    Raises:
+        ValueError: A start state is not one number in all places of an array.
+    """
+    params = jax.tree.map(jnp.asarray, params)
+    paths, structure = jax.tree.flatten_with_path(start_state(network, 1))
+    names = [jax.tree_util.keystr(path, simple=True, separator='.') for path, _ in paths]
+    leaves = [np.asarray(leaf) for _, leaf in paths]
+
+    def step_all(ids_S: jax.Array, *state: jax.Array) -> tuple[jax.Array, ...]:
+        with jax.disable_jit(), jax.default_matmul_precision('float32'):  # the first makes no loop over one word
+            before: ReadState = jax.tree.unflatten(structure, state)
+            features, after = read(network, params, before, ids_S[:, None])
+            return network.output.log_probabilities(params, by_example(features)), *jax.tree.leaves(after)
+
+    traced = jax.make_jaxpr(step_all)(jnp.zeros(1, jnp.int32), *leaves).jaxpr
+    pairs = zip(leaves, traced.invars[1:], traced.outvars[1:])
+    is_carried = [leaf.size > 0 and before is not after for leaf, before, after in pairs]
+    carried = {name: leaf for name, leaf, kept in zip(names, leaves, is_carried) if kept}
+    if several := [name for name, leaf in carried.items() if np.any(leaf != leaf.flat[0])]:
+        raise ValueError(f'the start state {several[0]} has different numbers')
+
+    def step(ids_S: jax.Array, *state: jax.Array) -> tuple[jax.Array, ...]:
+        given = iter(state)
+        constant = (jnp.broadcast_to(leaf, (ids_S.shape[0], *leaf.shape[1:])) for leaf in leaves)
+        log_p_SxV, *after = step_all(ids_S, *(next(given) if kept else x for x, kept in zip(constant, is_carried)))
+        return log_p_SxV, *(x for x, kept in zip(after, is_carried) if kept)
+
+    return step, carried
+
+
+def quantize(proto: Any) -> Any:
+    """Returns a graph with 8-bit integers in place of its matrices, by ONNX Runtime's dynamic quantization.
+
+    A tied C is in the graph twice, as rows and as columns.
+    """
+    import onnx
+
+    onnxruntime, quantization = _import('onnxruntime'), _import('onnxruntime.quantization')
+    with tempfile.TemporaryDirectory() as folder:
+        folded, written = f'{folder}/folded.onnx', f'{folder}/int8.onnx'
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath = folded  # with matrices in place of operations on parameters alone
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.log_severity_level = 3  # errors
+        onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=['CPUExecutionProvider'])
+        proto = onnx.load(folded)
+        _put_weights_right(proto.graph, store=True)
+        with _errors_only(''):  # not the advice to fold constants, nor of comparisons that stay as they are
+            quantization.quantize_dynamic(proto, written, weight_type=quantization.QuantType.QInt8, per_channel=True)
+        return onnx.load(written)
+
+
+def _put_weights_right(graph: Any, store: bool) -> None:
+    """Rewrites products as MatMul with the matrix on the right, I x O.
+
+    jax2onnx makes most products of Gemm, op(a) op(b) + c, and those of output layers of matrix times features, O x S.
+    ONNX Runtime quantizes matrices on the right alone. With them the networks of experiments/speed/onnx_tokens.py also
+    read 3 to 5 times as many tokens a second in float32.
+
+    Args:
+        graph: The graph, which is changed.
+        store: Whether transposed matrices are stored, as quantization needs it; otherwise the runtime transposes them
+            when it loads the graph, and a tied C is stored once.
+    """
+    from onnx import helper, numpy_helper
+
+    matrices = {array.name: array for array in graph.initializer}
+    nodes: list[Any] = []
+    transposed: set[str] = set()
+
+    def transpose(name: str, result: str) -> str:
+        nodes.append(helper.make_node('Transpose', [name], [result], perm=[1, 0]))
+        return result
+
+    for node in graph.node:
+        options = {option.name: helper.get_attribute_value(option) for option in node.attribute}
+        if options.get('equation') == b'abc,cd->abd':
+            nodes.append(helper.make_node('MatMul', node.input, node.output))
+            continue
+        is_matrix = [name in matrices for name in node.input[:2]]
+        if node.op_type not in ('MatMul', 'Gemm') or sum(is_matrix) != 1:
+            nodes.append(node)
+            continue
+        (left, right, *added), result = node.input, node.output[0]
+        on_left = is_matrix[0]  # then a b = (b^T a^T)^T
+        matrix, inputs = (left, right) if on_left else (right, left)
+        of_matrix, of_inputs = ('transA', 'transB') if on_left else ('transB', 'transA')
+        matrix_turns, inputs_turn = (bool(options.get(name)) != on_left for name in (of_matrix, of_inputs))
+        if matrix_turns:
+            turned = f'{matrix}.right'
+            if store:
+                array_IxO = np.ascontiguousarray(numpy_helper.to_array(matrices[matrix]).T)
+                matrices[turned] = numpy_helper.from_array(array_IxO, turned)
+            elif turned not in transposed:
+                transposed.add(transpose(matrix, turned))
+            matrix = turned
+        if inputs_turn:
+            inputs = transpose(inputs, f'{result}.inputs')
+        is_sum = bool(added) and not (added[0] in matrices and not numpy_helper.to_array(matrices[added[0]]).any())
+        product = f'{result}.product' if on_left or is_sum else result
+        nodes.append(helper.make_node('MatMul', [inputs, matrix], [product]))
+        if on_left:
+            product = transpose(product, f'{result}.turned' if is_sum else result)
+        if is_sum:
+            nodes.append(helper.make_node('Add', [product, added[0]], [result]))
+    used = {name for node in nodes for name in node.input} | {output.name for output in graph.output}
+    for field, kept in (('node', nodes), ('initializer', [a for name, a in matrices.items() if name in used])):
+        graph.ClearField(field)
+        getattr(graph, field).extend(kept)
+
+
+@contextlib.contextmanager
+def _errors_only(name: str) -> Iterator[None]:
+    """A context in which a logger passes on errors alone."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _import(name: str) -> Any:
+    """Returns a module. Raises BadInput if its package is missing."""
+    package = name.partition('.')[0]
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise BadInput(f'{package}: not installed: pip install {package}') from None
