@@ -1,6 +1,6 @@
 """Tokens a second on one core, one stream, word by word: ONNX Runtime in float32 and in 8 bits beside `advance`.
 
-    taskset -c 0 python -m experiments.speed.onnx_tokens    needs `pip install jax2onnx onnxruntime`
+    taskset -c 0 python -m experiments.speed.onnx_tokens    docs/howto/export.md has its packages
     python -m experiments.speed.onnx_tokens --show   the table of the committed results, nothing measured
 
 Every network has random parameters and the words of Brown; after each token the log-probabilities of all words are

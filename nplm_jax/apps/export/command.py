@@ -10,7 +10,7 @@ Formats:
     npz          all arrays by the paper's letters (C_VxM, H_KxP, ...), words and config, for NumPy
     safetensors  the same, with words and config as metadata (pip install safetensors)
     onnx         a network for any ONNX runtime: the next word of each stream and a state give the log-probabilities of
-                 all words and the next state (pip install jax2onnx; --int8 for matrices of 8 bits: onnxruntime too)
+                 all words and the next state (see docs/howto/export.md for its packages; --int8: matrices of 8 bits)
     hf           a folder for Hugging Face transformers, as a causal language model with its tokenizer and a model
                  card: of all families of networks in nplm_jax, whose `generate` reads each word once (pip install
                  safetensors tokenizers); where line ends are tokens, a text begins with bos_token_id of

@@ -238,4 +238,5 @@ def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise BadInput(f'{package}: not installed: pip install {package}') from None
+        install = 'pip install "nplm-jax[export]" && pip install --no-deps jax2onnx'
+        raise BadInput(f'{package}: not installed: {install}') from None

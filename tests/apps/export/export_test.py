@@ -62,7 +62,7 @@ def test_safetensors_holds_the_same_arrays(folders, tmp_path, nplm_command, name
 
 @pytest.mark.parametrize('flags', [[], ['--int8']])
 def test_onnxruntime_computes_the_same_log_probabilities(direct, flags, tmp_path, nplm_command):
-    pytest.importorskip('jax2onnx', reason='pip install jax2onnx')
+    pytest.importorskip('jax2onnx', reason='pip install --no-deps jax2onnx')
     onnxruntime = pytest.importorskip('onnxruntime', reason='pip install onnxruntime')
     nplm_command('export', direct, '--to=onnx', *flags, f'--output={tmp_path / "a.onnx"}')
     session = onnxruntime.InferenceSession(tmp_path / 'a.onnx', providers=['CPUExecutionProvider'])
@@ -130,8 +130,10 @@ def test_a_missing_package_is_named(direct, tmp_path, lines, monkeypatch, packag
     lines()
     with pytest.raises(SystemExit):
         cli.main(['export', str(direct), f'--to={to}', f'--output={tmp_path / "file"}'])
-    extra = 'pip install "nplm-jax[export]", or ' if package == 'safetensors' else ''
-    assert lines()[1] == [f'{package}: not installed: {extra}pip install {package}']
+    install = 'pip install "nplm-jax[export]"' + {'onnx': ' && pip install --no-deps jax2onnx'}.get(
+        to, f', or pip install {package}'
+    )
+    assert lines()[1] == [f'{package}: not installed: {install}']
 
 
 def test_a_file_that_cannot_be_written_is_one_line(direct, lines):

@@ -87,7 +87,7 @@ def difference(model, path, num_streams):
 
 @pytest.fixture
 def path(tmp_path):
-    pytest.importorskip('jax2onnx', reason='pip install jax2onnx')
+    pytest.importorskip('jax2onnx', reason='pip install --no-deps jax2onnx')
     return tmp_path / 'model.onnx'
 
 
