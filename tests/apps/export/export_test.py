@@ -123,17 +123,20 @@ def test_what_a_format_cannot_hold_is_one_line(folders, tmp_path, lines, name, t
     assert stop.value.code == 2 and message in line and not (tmp_path / 'file').exists()
 
 
-@pytest.mark.parametrize('package, to', [('safetensors', 'safetensors'), ('jax2onnx', 'onnx')])
-def test_a_missing_package_is_named(direct, tmp_path, lines, monkeypatch, package, to):
+@pytest.mark.parametrize(
+    'package, to, other',
+    [
+        ('safetensors', 'safetensors', ', or pip install safetensors'),
+        ('jax2onnx', 'onnx', ' && pip install --no-deps jax2onnx'),
+    ],
+)
+def test_a_missing_package_is_named(direct, tmp_path, lines, monkeypatch, package, to, other):
     for module in (package, f'{package}.numpy'):
         monkeypatch.setitem(__import__('sys').modules, module, None)
     lines()
     with pytest.raises(SystemExit):
         cli.main(['export', str(direct), f'--to={to}', f'--output={tmp_path / "file"}'])
-    install = 'pip install "nplm-jax[export]"' + {'onnx': ' && pip install --no-deps jax2onnx'}.get(
-        to, f', or pip install {package}'
-    )
-    assert lines()[1] == [f'{package}: not installed: {install}']
+    assert lines()[1] == [f'{package}: not installed: pip install "nplm-jax[export]"{other}']
 
 
 def test_a_file_that_cannot_be_written_is_one_line(direct, lines):
