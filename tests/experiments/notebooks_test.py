@@ -13,14 +13,17 @@ from deleted_apps import went_with_an_app
 
 ROOT = pathlib.Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / 'experiments' / 'notebooks').glob('*.ipynb'))
+_LEFT_OUT = 'batches sampled moments regularised residual averages tied transformer_n lstm'.split()
 LITTLE = {  # replaces values of the cell that is tagged `parameters`
     'the_paper': {'LAST': 438, 'EPOCHS': 1},
     'ngrams_window_recurrence': {'LAST': 438, 'EPOCHS': 1, 'FAMILIES': ('nplm', 'lstm')},
+    'from_2003_to_the_transformer': {'LAST': 436, 'PASSES': 1, 'LEAVE_OUT': _LEFT_OUT},
     'your_own_text': {'EPOCHS': 1},
     'surprisal_for_your_experiment': {'EPOCHS': 1},
 }
 NEEDS = {'surprisal_for_your_experiment': 'statsmodels'}  # of pip install ".[studies]"
 MIN_FIGURES = {'surprisal_for_your_experiment': 3}  # of others 5
+MAX_BYTES = {'from_2003_to_the_transformer': 550_000}  # it has 16 figures; of others 400,000
 
 each_notebook = pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -102,7 +105,7 @@ def test_it_is_committed_as_it_ran(path):
     assert {output['output_type'] for output in outputs} <= {'stream', 'display_data'}
     assert {output.get('name', 'stdout') for output in outputs} == {'stdout'}
     assert sum(map(drawn, cells)) >= MIN_FIGURES.get(path.stem, 5)
-    assert path.stat().st_size < 400_000
+    assert path.stat().st_size < MAX_BYTES.get(path.stem, 400_000)
     text = re.sub(r'"image/png": "[^"]*"', '', path.read_text(encoding='utf-8'))
     assert not re.search(r'/(tmp|home|root|work|Users|usr|var)\b', text)
 
