@@ -17,7 +17,13 @@ _LEFT_OUT = 'batches sampled moments regularised residual averages tied transfor
 LITTLE = {  # replaces values of the cell that is tagged `parameters`
     'the_paper': {'LAST': 438, 'EPOCHS': 1},
     'ngrams_window_recurrence': {'LAST': 438, 'EPOCHS': 1, 'FAMILIES': ('nplm', 'lstm')},
-    'from_2003_to_the_transformer': {'LAST': 436, 'PASSES': 1, 'LEAVE_OUT': _LEFT_OUT},
+    'from_2003_to_the_transformer': {
+        'LAST': 436,
+        'PASSES': 1,
+        'LEAVE_OUT': _LEFT_OUT,
+        'CONTEXTS': (1, 60),
+        'PLACES': 20,
+    },
     'your_own_text': {'EPOCHS': 1},
     'surprisal_for_your_experiment': {'EPOCHS': 1},
 }
