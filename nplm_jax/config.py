@@ -212,7 +212,9 @@ class TrainSettings:
         'similar training count (training/calibration.py); output.kind must be full, sampled or nce. The paper: no',
     )
     epochs: Count = key(8, 'largest number of passes over the training words; the paper on Brown: 10 to 20')
-    max_steps: CountOrZero = key(0, 'largest number of updates, which may end within a pass; 0: those of train.epochs')
+    max_steps: CountOrZero = key(
+        0, 'largest number of updates; the run may then end within a pass; 0: no limit but train.epochs'
+    )
     patience: Count = key(2, 'number of validations without a better perplexity after which training stops')
     evaluate_every: CountOrZero = key(0, 'updates between validations, 0: once an epoch')
     checkpoint_every: Count = key(2000, 'updates between checkpoints')

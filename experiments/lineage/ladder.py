@@ -17,8 +17,11 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from configs import brown, rows, wikitext2
+from nplm_jax import config as config_lib
 from nplm_jax import parts
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.config import FIELDS
+from nplm_jax.parts import is_neural
+from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import read_json
 
 UPDATES = pathlib.Path(__file__).parent / 'results' / 'updates.json'  # {corpus: {rung: updates}}
@@ -32,7 +35,7 @@ class Rung(NamedTuple):
     """A row of the ladder.
 
     Attributes:
-        parent: The rung that it changes; '' for the first one and for the floor.
+        parent: The rung that it changes; '' for the first one and for the baseline.
         idea: What changes, in words.
         keys: What changes, by flattened key.
     """
@@ -52,7 +55,8 @@ RUNGS = {
     ),
     'batches': Rung(
         'paper',
-        'gradient descent on 512 words an update, a rate that falls along a cosine; b begins at the log-frequencies',
+        'gradient descent on 512 words an update, at a rate that falls along a cosine, without weight decay; '
+        'b begins at the log-frequencies',
         {
             'optimizer.name': 'sgd',
             'optimizer.learning_rate': 4.0,
@@ -65,11 +69,15 @@ RUNGS = {
         },
     ),
     'sampled': Rung('batches', 'a loss over 1,000 sampled words', {'output.kind': 'sampled', 'output.samples': 1000}),
-    'moments': Rung('sampled', 'Adam, with one second moment for each row of C and U', rows.ROWWISE_ADAM),
+    'moments': Rung(
+        'sampled',
+        'Adam at 0.003, with one second moment for each row of C and U and twice the rate there; clipped gradients',
+        rows.ROWWISE_ADAM,
+    ),
     'regularised': Rung('moments', 'dropout of 0.4 and weight decay of 0.1', _REGULARISED),
     'residual': Rung(
         'regularised',
-        'a residual layer with layer normalisation for tanh; the window moves along streams of words',
+        'a residual layer with layer normalisation for tanh; the window moves along streams with a dropout mask each',
         {'model.family': 'residual', 'residual.averages': 0, **_OVER_STREAMS},
     ),
     'tied': Rung('residual', 'the word features are the output matrix too', {'model.tied': True}),
@@ -77,8 +85,15 @@ RUNGS = {
     'averages': Rung('wide', 'three averages of the 35 words before the window', {'residual.averages': 3}),
     'attention': Rung(
         'wide',
-        'attention to the last 64 words instead of the concatenation (a Transformer of one layer)',
-        {'model.family': 'transformer', 'transformer.expansion': 2, 'transformer.memory': 64},
+        'attention to a word and the 64 before it instead of the concatenation (a Transformer of one layer), with a '
+        'third of the rate and 300 updates of warm-up',
+        {
+            'model.family': 'transformer',
+            'transformer.expansion': 2,
+            'transformer.memory': 64,
+            'optimizer.learning_rate': 0.001,
+            'optimizer.warmup': 300,
+        },
     ),
     'both': Rung('attention', 'attention above the concatenation (Transformer-N)', {'model.family': 'transformer_n'}),
     'qrnn': Rung(
@@ -90,24 +105,44 @@ RUNGS = {
         'input and state that scale each other (a Mogrifier)',
         {'model.family': 'mogrifier', 'mogrifier.rounds': 2},
     ),
-    'counts': Rung('', 'the floor: a modified Kneser-Ney 5-gram', rows.NGRAMS['modified_kneser_ney_5']),
+    'counts': Rung('', 'the baseline: a modified Kneser-Ney 5-gram', rows.NGRAMS['modified_kneser_ney_5']),
 }
-ON_WIKITEXT_2 = 'tied', 'both', 'lstm', 'mogrifier'  # the rungs that are trained on WikiText-2 too, beside the floor
+ON_WIKITEXT_2 = 'tied', 'both', 'lstm', 'mogrifier'  # the rungs that are trained on WikiText-2 too, beside the baseline
 
 
 def get_config(row: str = 'lstm') -> ConfigDict:
-    """Returns the config of a rung on Brown, or on WikiText-2 with `,wikitext2` after its name."""
+    """Returns the config of a rung on Brown, or on WikiText-2 with `,wikitext2` after its name.
+
+    Raises:
+        BadInput: There is no such rung, or the updates of its five minutes have not been counted.
+    """
     name, _, corpus = row.partition(',')
     if name not in RUNGS or corpus not in ('', WIKITEXT_2):
         allowed = f'must be one of {", ".join(RUNGS)}, alone or with ,{WIKITEXT_2} after it'
         raise BadInput(f'experiments/lineage/ladder.py:{row}: {allowed}')
-    config = _apply(name, wikitext2.get_config() if corpus else brown.get_config('large'))
-    config.name = '-'.join(filter(None, ('lineage', corpus, name)))
-    if updates := read_json(UPDATES).get(corpus or 'brown', {}).get(name):
+    config = without_budget(name, corpus or 'brown')
+    if is_neural(config.model.family):
+        updates = read_json(UPDATES).get(corpus or 'brown', {}).get(name)
+        count = 'python -m experiments.lineage.train --time'
+        require(bool(updates), 'experiments/lineage/ladder.py', row, f'its updates are not counted yet: {count}')
         config.train.max_steps = updates
         config.train.evaluate_every = -(-updates // VALIDATIONS)
         config.train.epochs = config.train.patience = 1000  # neither ends the five minutes
     return config
+
+
+def without_budget(name: str, corpus: str) -> ConfigDict:
+    """Returns the config of a rung, which trains for as long as a row of the paper's tables."""
+    config = _apply(name, wikitext2.get_config() if corpus == WIKITEXT_2 else brown.get_config('large'))
+    config.name = f'lineage-{corpus}-{name}'
+    return config
+
+
+def record(config: ConfigDict) -> dict[str, Any]:
+    """Returns the keys of a rung's config that differ from the defaults, but for its name and its seed."""
+    keys = config_lib.to_flat(config_lib.from_config(config))
+    changed = (key for key, field in FIELDS.items() if keys[key] != field.default)
+    return {key: keys[key] for key in changed if key not in ('name', 'seed')}
 
 
 def _apply(name: str, config: ConfigDict) -> ConfigDict:

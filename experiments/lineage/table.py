@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from experiments import results, study
 from experiments.lineage import ladder
+from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
@@ -30,7 +31,7 @@ HEADER = [
     'gain',
     'seeds',
 ]
-FLOOR = 'counts'
+BASELINE = 'counts'
 
 
 class Measured(NamedTuple):
@@ -45,19 +46,37 @@ class Measured(NamedTuple):
 
 
 def read(corpus: str) -> dict[str, Measured]:
-    """Returns the rungs with results, in the order of the ladder. Raises: BadInput for a damaged file."""
+    """Returns the rungs with results, in the order of the ladder.
+
+    Raises:
+        BadInput: A file is damaged, or its run had other settings than the rung has now.
+    """
     found = {}
     for rung in ladder.RUNGS:
         names = sorted(path.stem for path in (RESULTS / corpus).glob(f'{rung}-*.json'))
-        if names:
-            found[rung] = Measured(rung, [results.read(RESULTS / corpus, name) for name in names])
+        if not names:
+            continue
+        runs = [results.read(RESULTS / corpus, name) for name in names]
+        settings = ladder.record(ladder.get_config(rung if corpus == 'brown' else f'{rung},{corpus}'))
+        for name, run in zip(names, runs):
+            theirs = run['settings']
+            if differing := [key for key in settings | theirs if settings.get(key) != theirs.get(key)]:
+                raise BadInput(f'{corpus}/{name}.json: its run had another {", ".join(differing)}; train it again')
+        found[rung] = Measured(rung, runs)
     return found
 
 
 def gain(measured: dict[str, Measured], rung: str) -> float | None:
-    """Returns by which share the test perplexity is below that of the rung that it changes; None without that one."""
-    parent = measured.get(ladder.RUNGS[rung].parent)
-    return None if parent is None else 1 - measured[rung].perplexity('test') / parent.perplexity('test')
+    """Returns by which share the test perplexity is below that of the rung that it changes, over their common seeds.
+
+    None: they have none.
+    """
+    parent, own = (
+        {run['seed']: run['perplexity']['test'] for run in measured[name].runs} if name in measured else {}
+        for name in (ladder.RUNGS[rung].parent, rung)
+    )
+    ratios = [own[seed] / parent[seed] for seed in own.keys() & parent.keys()]
+    return 1 - statistics.geometric_mean(ratios) if ratios else None
 
 
 def rows(corpus: str) -> list[list[Any]]:
@@ -87,7 +106,9 @@ def draw() -> None:
     import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
 
     measured = read('brown')
-    networks = [rung for rung in measured if rung != FLOOR]
+    if BASELINE not in measured:
+        raise BadInput(f'{RESULTS}/brown: {BASELINE} is missing; python -m experiments.lineage.train trains it')
+    networks = [rung for rung in measured if rung != BASELINE]
     column = {rung: number for number, rung in enumerate(networks)}
     figure = matplotlib.figure.Figure(figsize=(11, 6.5), layout='constrained')
     axes = figure.subplots()
@@ -102,10 +123,10 @@ def draw() -> None:
         gained = gain(measured, rung)
         label = f'{test:.0f}' if gained is None else f'{test:.0f}\n{-gained:+.0%}'
         axes.annotate(label, (column[rung], test), xytext=(0, 9), textcoords='offset points', ha='center', fontsize=9)
-    floor = measured[FLOOR].perplexity('test')
-    axes.axhline(floor, color='tab:red', linestyle='--', linewidth=1)
+    baseline = measured[BASELINE].perplexity('test')
+    axes.axhline(baseline, color='tab:red', linestyle='--', linewidth=1)
     axes.annotate(
-        f'modified Kneser-Ney 5-gram, {floor:.0f}', (len(networks) - 1, floor), xytext=(0, 4),
+        f'modified Kneser-Ney 5-gram, {baseline:.0f}', (len(networks) - 1, baseline), xytext=(0, 4),
         textcoords='offset points', ha='right', color='tab:red', fontsize=9,
     )  # fmt: skip
     axes.set_yscale('log')

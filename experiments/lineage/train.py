@@ -5,11 +5,13 @@
     python -m experiments.lineage.train --rungs=lstm,both --seeds=2 --corpora=brown
     python -m experiments.lineage.train --time              measures the updates of five minutes; on an idle machine
 
-The same command goes on where it was stopped. A finished run's results.json is copied to results/CORPUS/RUNG-SEED.json.
+The same command goes on where it was stopped. A finished run's results.json is copied to results/CORPUS/RUNG-SEED.json,
+with its settings.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import pathlib
 import signal
@@ -26,18 +28,19 @@ from experiments.lineage import ladder
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.parts import is_neural
-from nplm_jax.runs import experiment, loading
+from nplm_jax.runs import experiment, loading, signals
+from nplm_jax.runs.signals import Terminated
 from nplm_jax.training import loop
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.schedule import Progress
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_json
 
 ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = pathlib.Path(__file__).parent / 'results'
 BUDGET = 300  # seconds of training, without compilation, validation and evaluation
 TIMED = 12  # seconds over which updates are timed, after the compilation and the first chunks
-# The floor first, then the rungs that answer most.
+# The baseline first, then the rungs that answer most.
 ORDER = (
     *('counts', 'lstm', 'attention', 'both', 'wide', 'averages', 'mogrifier', 'qrnn', 'regularised'),
     *('tied', 'residual', 'moments', 'sampled', 'batches', 'paper'),
@@ -85,18 +88,21 @@ def train(point: Point, folder: pathlib.Path, until: float) -> bool:
     with subprocess.Popen(command, cwd=ROOT) as child:
         try:
             child.wait(max(0.0, until - _SAVING - time.time()) if until else None)
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, Terminated) as stop:
             child.send_signal(signal.SIGTERM)
             child.wait()
-        except KeyboardInterrupt:
+            if isinstance(stop, Terminated):
+                raise KeyboardInterrupt from None
+        except KeyboardInterrupt:  # the terminal has sent it to the child too
             child.wait()
             raise
-    if child.returncode == 128 + signal.SIGTERM:
+    if child.returncode in (128 + signal.SIGTERM, -signal.SIGTERM):  # the second before it has a handler
         return False
     if child.returncode:
         raise subprocess.CalledProcessError(child.returncode, command)
     point.result.parent.mkdir(parents=True, exist_ok=True)
-    results.write(point.result, read_json(run / 'results.json'))
+    settings = ladder.record(ladder.get_config(point.row))
+    results.write(point.result, {**read_json(run / 'results.json'), 'settings': settings})
     return True
 
 
@@ -136,13 +142,13 @@ def count_updates(settings: Settings) -> int:
     return int(float(f'{BUDGET / clock.seconds_per_update():.3g}'))
 
 
-def time_updates(names: list[str], names_of_corpora: list[str]) -> None:
-    """Measures the updates of the budget for rungs without results; the most that were ever measured are kept."""
+def time_updates(names: list[str], names_of_corpora: list[str], runs: pathlib.Path) -> None:
+    """Measures the updates of the budget for rungs without runs; the most that were ever measured are kept."""
     counted: dict[str, Any] = read_json(ladder.UPDATES)
-    for corpus, rung, seed in points(names, [1], names_of_corpora):
-        point = Point(corpus, rung, seed)
-        settings = experiment.load_settings(ladder.get_config(point.row))
-        if is_neural(settings.model.family) and not point.result.exists():
+    for corpus, rung, _ in points(names, [1], names_of_corpora):
+        settings = experiment.load_settings(ladder.without_budget(rung, corpus))
+        has_begun = [*(RESULTS / corpus).glob(f'{rung}-*.json'), *runs.glob(f'{corpus}-{rung}-*')]
+        if is_neural(settings.model.family) and not has_begun:
             updates, known = count_updates(settings), counted.setdefault(corpus, {})
             known[rung] = max(updates, known.get(rung, 0))
             results.write(ladder.UPDATES, counted)
@@ -151,34 +157,32 @@ def time_updates(names: list[str], names_of_corpora: list[str]) -> None:
 
 def time_of_today(text: str) -> float:
     """Returns the time of a flag such as 17:30, in seconds since the epoch."""
-    clock = datetime.datetime.strptime(text, '%H:%M').time()
+    try:
+        clock = datetime.datetime.strptime(text, '%H:%M').time()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'{text!r}: must be a time of today, such as 17:30') from None
     return datetime.datetime.combine(datetime.date.today(), clock).timestamp()
-
-
-time_of_today.__name__ = 'time, such as 17:30'
 
 
 def measure(flags: study.Flags) -> None:
     """Trains what is missing, or measures the updates."""
+    signals.raise_on_sigterm()
+    runs = expand('--runs', flags.runs)
     if flags.time:
-        return time_updates(flags.rungs, flags.corpora)
+        return time_updates(flags.rungs, flags.corpora, runs)
     if flags.until and flags.until < time.time() + _SAVING:
         raise BadInput(f'--until: must be {_SAVING} s or more from now')
-    missing = [point for point in points(flags.rungs, flags.seeds, flags.corpora) if not point.result.exists()]
+    wanted = list(points(flags.rungs, flags.seeds, flags.corpora))
+    for point in wanted:
+        ladder.get_config(point.row)  # refuses rungs whose updates are not counted before any is trained
+    missing = [point for point in wanted if not point.result.exists()]
     for number, point in enumerate(missing, start=1):
-        untimed = is_untimed(point)
-        require(not untimed, '--rungs', point.rung, 'has no number of updates yet; run with --time first')
         print(f'{number} of {len(missing)}: {point.corpus}, {point.rung}, seed {point.seed}', flush=True)
-        if not train(point, expand('--runs', flags.runs), flags.until):
+        is_late = flags.until and time.time() > flags.until - _SAVING
+        if is_late or not train(point, runs, flags.until):
             print(f'stopped; {len(missing) - number + 1} left, the same command goes on')
             return
     print('nothing is missing')
-
-
-def is_untimed(point: Point) -> bool:
-    """Returns whether a network has no number of updates yet."""
-    settings = experiment.load_settings(ladder.get_config(point.row))
-    return is_neural(settings.model.family) and not settings.train.max_steps
 
 
 def define(parser: study.StudyParser) -> None:

@@ -50,7 +50,7 @@ def read_brown(path: str = '') -> list[str]:
 
 
 def to_words(text: str) -> list[str]:
-    """Returns the words of a text without tags, in lower case (dog's is dog 's), after a <text>, and a <p> each."""
+    """Returns a text's words without tags, in lower case (dog's is dog 's), after <text>, each paragraph after <p>."""
     text = re.sub(r'/[^/\s]*(?!\S)', '', text).lower()
     text = re.sub(r"(?<=\S)'s(?!\S)", " 's", text)
     paragraphs = [words for paragraph in re.split(r'\n\s*\n', text) if (words := paragraph.split())]
@@ -73,10 +73,10 @@ def examples(ids_T: jax.Array, positions_B: jax.Array, n: int) -> tuple[jax.Arra
 
 
 def init(key: jax.Array, frequencies_V: np.ndarray, n: int, m: int, h: int, direct: bool) -> Theta:
-    """Returns the initial theta = (b, d, W, U, H, C); b is the log-frequency of each word, so that others may learn."""
+    """Returns the initial theta = (b, d, W, U, H, C); b is the log-frequencies, so the others need not learn them."""
     V, P = len(frequencies_V), (n - 1) * m
     shapes = {'C': (V, m), 'H': (h, P), 'U': (V, h)} | ({'W': (V, P)} if direct else {})
-    bounds = {'C': 0.1, 'H': P**-0.5, 'U': h**-0.5, 'W': P**-0.5}
+    bounds = {'C': 0.1, 'H': P**-0.5, 'U': max(h, 1) ** -0.5, 'W': P**-0.5}
     keys = jax.random.split(key, len(shapes))
     theta = {a: jax.random.uniform(k, shapes[a], minval=-bounds[a], maxval=bounds[a]) for a, k in zip(shapes, keys)}
     b_V = np.log((frequencies_V + 0.5) / (frequencies_V + 0.5).sum())  # 0.5 for words that are not in the training text
@@ -156,7 +156,7 @@ def neighbours(theta: Theta, vocabulary: list[str], word: str, count: int = 5, a
 
 
 def settings(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Returns the flags of a command line; the network and its recipe are by default those of the paper's MLP9."""
+    """Returns the flags of a command line; by default the paper's MLP9 by a faster recipe than the paper's."""
     parser = argparse.ArgumentParser(description=(__doc__ or '').partition('\n')[0])
     parser.add_argument('--brown', default='', help='the folder of Brown, or brown.zip; else below $NLTK_DATA')
     defaults = {'n': 5, 'm': 30, 'h': 100, 'rate': 2.0, 'decay': 1e-5, 'epochs': 6, 'batch_size': 128, 'seed': 1}

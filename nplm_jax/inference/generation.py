@@ -24,8 +24,8 @@ _CHECKED_EVERY = 8  # words, after which a sequence may be found to be long enou
 BLOCK = 32  # sequences written in parallel; their B x V arrays stay in a CPU's cache
 _FIRST_SPELLING = 2**31  # added to the number of a spelling, so that no sequence has its random key
 _MAX_CHARACTERS = 200  # of a word that is written
-_BLOCK_OF_VALUES = 64  # of which one maximum is taken
 _MAX_ATTEMPTS = 100  # to write a word outside the vocabulary
+_VALUES_PER_MAXIMUM = 64  # of those among which the largest are sought
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,8 +167,9 @@ def beam(
 
 
 def _largest(values: np.ndarray, number: int) -> np.ndarray:
-    """Returns the indices of the largest values, largest first, of equal ones the first; sorts no others."""
-    maxima = np.maximum.reduceat(values, np.arange(0, len(values), _BLOCK_OF_VALUES))
+    """Returns the indices of the largest values, largest first, of equal ones the first. It sorts few of the others."""
+    values = np.where(np.isnan(values), -np.inf, values)
+    maxima = np.maximum.reduceat(values, np.arange(0, len(values), _VALUES_PER_MAXIMUM))
     # As many blocks as are asked for have a value that is this large, so no smaller value is one of the largest.
     least = np.partition(maxima, -number)[-number] if number <= len(maxima) else -np.inf
     (kept,) = np.nonzero(values >= least)

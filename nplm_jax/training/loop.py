@@ -236,7 +236,7 @@ class Trainer:
     def validate(self) -> None:
         """Evaluates on the validation words, keeps the best parameters, and updates the progress.
 
-        `progress.finished` is set when patience or epochs are used up.
+        `progress.finished` is set when patience or the updates are used up.
         """
         run, progress = self.run, self.progress
         params = step_lib.evaluation_params(run.program, self._state)
@@ -316,7 +316,7 @@ def restore_or_init(run: TrainingRun, store: CheckpointStore | None) -> tuple[Tr
 
 
 def fit(trainer: Trainer) -> tuple[Params, Progress]:
-    """Trains to the last epoch, or until validation has not improved for `train.patience` evaluations.
+    """Trains to the last update, or until validation has not improved for `train.patience` evaluations.
 
     Returns:
         The parameters with the best validation NLL, after `Trainer.postprocess`, and the final progress.

@@ -13,7 +13,6 @@ from nplm_jax.parts import is_neural
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
 
-SET_BY_THE_BUDGET = {'name', 'train.max_steps', 'train.evaluate_every', 'train.epochs', 'train.patience'}
 FAKE_LAUNCH = """
 import json, pathlib, sys, time
 folder = pathlib.Path(next(word.partition('=')[2] for word in sys.argv if word.startswith('--workdir=')))
@@ -22,10 +21,11 @@ folder.mkdir(parents=True, exist_ok=True)
 """
 FINISHES = FAKE_LAUNCH + "(folder / 'results.json').write_text(json.dumps({'perplexity': {'test': 5.0}}))"
 STOPS = FAKE_LAUNCH + 'import signal; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); time.sleep(60)'
+DIES = FAKE_LAUNCH + 'time.sleep(60)'  # before it handles SIGTERM
 
 
-def flat(row):
-    return config.to_flat(experiment.load_settings(ladder.get_config(row)))
+def flat(rung, corpus):
+    return config.to_flat(experiment.load_settings(ladder.without_budget(rung, corpus)))
 
 
 def rung_has_no(settings, key):
@@ -34,15 +34,15 @@ def rung_has_no(settings, key):
     return section in parts.PARTS['model.family'].paths and section != settings.model.family
 
 
-@pytest.mark.parametrize('corpus', ['', ',wikitext2'])
+@pytest.mark.parametrize('corpus', ladder.CORPORA)
 @pytest.mark.parametrize('rung', ladder.RUNGS)
 def test_a_rung_is_a_network_and_changes_only_what_it_says(rung, corpus):
-    settings = experiment.load_settings(ladder.get_config(rung + corpus))
+    settings = experiment.load_settings(ladder.without_budget(rung, corpus))
     if is_neural(settings.model.family):
         assert Network.make(settings, 2000).num_parameters() > 2000
     if parent := ladder.RUNGS[rung].parent:
-        before, after = flat(parent + corpus), flat(rung + corpus)
-        changed = {key for key in after if before[key] != after[key]} - SET_BY_THE_BUDGET
+        before, after = flat(parent, corpus), flat(rung, corpus)
+        changed = {key for key in after if key != 'name' and before[key] != after[key]}
         no_longer_read = {key for key in changed if rung_has_no(settings, key)}
         assert changed - no_longer_read and changed - no_longer_read <= ladder.RUNGS[rung].keys.keys()
 
@@ -70,16 +70,20 @@ def folders(tmp_path, monkeypatch):
 
 def test_a_result_is_kept_and_its_command_is_that_of_the_rung(folders):
     (folders / 'launch.py').write_text(FINISHES)
-    point = train.Point('wikitext2', 'lstm', 2)
+    point = train.Point('brown', 'lstm', 2)
+    assert point._replace(corpus='wikitext2').row == 'lstm,wikitext2'
     assert train.train(point, folders / 'runs', until=0.0)
-    assert json.loads(point.result.read_text()) == {'perplexity': {'test': 5.0}}
-    words = (folders / 'runs' / 'wikitext2-lstm-2' / 'words').read_text()
-    assert words.startswith('--config=experiments/lineage/ladder.py:lstm,wikitext2 --config.seed=2 --workdir=')
+    kept = json.loads(point.result.read_text())
+    assert kept['perplexity'] == {'test': 5.0} and kept['settings']['model.family'] == 'lstm'
+    assert kept['settings']['train.max_steps'] > 1000 and 'seed' not in kept['settings']
+    words = (folders / 'runs' / 'brown-lstm-2' / 'words').read_text()
+    assert words.startswith('--config=experiments/lineage/ladder.py:lstm --config.seed=2 --workdir=')
 
 
-def test_a_training_is_told_to_stop_before_the_time_and_keeps_no_result(folders, monkeypatch):
+@pytest.mark.parametrize('launch', [STOPS, DIES], ids=('saves', 'dies'))
+def test_a_training_is_told_to_stop_before_the_time_and_keeps_no_result(folders, monkeypatch, launch):
     monkeypatch.setattr(train, '_SAVING', 1)
-    (folders / 'launch.py').write_text(STOPS)
+    (folders / 'launch.py').write_text(launch)
     started, point = time.time(), train.Point('brown', 'lstm', 1)
     assert not train.train(point, folders / 'runs', until=started + 3)
     assert time.time() < started + 30 and not point.result.exists()
@@ -103,7 +107,7 @@ def test_the_updates_of_the_budget_are_counted(monkeypatch):
 
 def test_words_that_cannot_be_are_one_line(capsys):
     for words, message in (
-        (['--until=25:00'], 'time, such as 17:30'),
+        (['--until=25:00'], 'must be a time of today, such as 17:30'),
         (['--until=00:00'], '--until: must be 60 s or more from now'),
         (['--rungs=nosuch'], 'must be some of paper'),
     ):
@@ -112,8 +116,9 @@ def test_words_that_cannot_be_are_one_line(capsys):
         assert ended.value.code == 2 and message in capsys.readouterr().err
 
 
-def made_up(test, **more):
-    return {'perplexity': {'train': 1.0, 'valid': 2.0, 'test': test}, **more}
+def made_up(rung, seed, test, **more):
+    perplexity = {'train': 1.0, 'valid': 2.0, 'test': test}
+    return {'perplexity': perplexity, 'seed': seed, 'settings': ladder.record(ladder.get_config(rung)), **more}
 
 
 def test_the_gain_is_over_the_rung_that_is_changed_and_over_seeds(tmp_path, monkeypatch):
@@ -122,14 +127,34 @@ def test_the_gain_is_over_the_rung_that_is_changed_and_over_seeds(tmp_path, monk
     network = {'parameters': 1000, 'updates': 50, 'epochs': 0.25}
     written = {'paper-1': 100.0, 'batches-1': 40.0, 'batches-2': 90.0, 'sampled-1': 30.0}
     for name, test in written.items():
-        (tmp_path / 'brown' / f'{name}.json').write_text(json.dumps(made_up(test, **network)))
-    (tmp_path / 'brown' / 'counts-1.json').write_text(json.dumps(made_up(50.0)))
+        rung, seed = name.split('-')
+        (tmp_path / 'brown' / f'{name}.json').write_text(json.dumps(made_up(rung, int(seed), test, **network)))
+    with pytest.raises(BadInput, match='brown: counts is missing'):
+        table.draw()
+    (tmp_path / 'brown' / 'counts-1.json').write_text(json.dumps(made_up('counts', 1, 50.0)))
     rows = {row[0]: row for row in table.rows('brown')}
     assert rows['paper'][-2:] == ['-', 1] and rows['counts'][3:6] == ['-', '-', '-']
-    assert rows['batches'][-3:] == [pytest.approx(60.0), '40.0%', 2]  # the root of 40 * 90
-    assert rows['sampled'][-2:] == ['50.0%', 1]
+    assert rows['batches'][-3:] == [pytest.approx(60.0), '60.0%', 2]  # the root of 40 * 90; seed 1 alone has both
+    assert rows['sampled'][-2:] == ['25.0%', 1]
     monkeypatch.setattr(table, 'FIGURE', tmp_path / 'drawn.png')
     pytest.importorskip('matplotlib')
     table.draw()
     assert (tmp_path / 'drawn.png').stat().st_size > 10_000
     assert table.make().startswith('brown:\n\n| rung')
+
+
+def test_a_result_of_other_settings_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(table, 'RESULTS', tmp_path)
+    (tmp_path / 'brown').mkdir()
+    other = made_up('lstm', 1, 5.0)
+    other['settings']['model.dropout'] = 0.1
+    (tmp_path / 'brown' / 'lstm-1.json').write_text(json.dumps(other))
+    with pytest.raises(BadInput, match='^brown/lstm-1.json: its run had another model.dropout; train it again$'):
+        table.rows('brown')
+
+
+def test_updates_that_are_not_counted_are_one_line(monkeypatch):
+    monkeypatch.setattr(ladder, 'read_json', lambda path: {})
+    with pytest.raises(BadInput, match="ladder.py='lstm': its updates are not counted yet: python -m experiments"):
+        ladder.get_config('lstm')
+    assert ladder.get_config('counts').model.family == 'modified_kneser_ney'

@@ -513,7 +513,8 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
             attention_mask: 0 for padding on the left or on the right, B x T; by default the id V is padding. Padding on
                 the left changes nothing: there the scores are those of the first word. With a state there may be
                 columns for the words before, which are not read; scores after padding on the left mean nothing then.
-            labels: The ids of the same words, or -100 for words that do not count in the loss.
+            labels: The ids of the same words, or -100 for words that do not count in the loss. The first word of a text
+                never counts.
             return_dict: Whether an object or a tuple is returned.
             use_cache: Whether the state after the last word of each text is returned.
             cache: The state that an earlier call returned; `input_ids` are the words that follow.
@@ -542,7 +543,8 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
         logits = functional.linear(features, self.C.weight if self.U is None else self.U.weight) + self.b
         loss = None
         if labels is not None:
-            targets = labels.masked_fill(labels >= V, -100)[:, 1:]
+            does_not_count = (labels >= V) | (positions == first)
+            targets = labels.masked_fill(does_not_count, -100)[:, 1:]
             loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), targets.flatten())
         output = CausalLMOutputWithPast(loss, logits, state if use_cache else None)  # by place: see `cache`
         return output.to_tuple() if return_dict is False else output

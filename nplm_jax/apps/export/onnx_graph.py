@@ -11,7 +11,7 @@ import json
 import logging
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -75,14 +75,16 @@ def write_onnx(
 
 def convert(network: Network, params: Params) -> tuple[Any, dict[str, dict[str, Any]]]:
     """Returns the graph as onnx.ModelProto, and by the name of each state input its shape, type and start value."""
-    import jax2onnx
     import onnx
 
+    with _errors_only('jax2onnx'):
+        import jax2onnx
     step, start = _make_step(network, params)
     S = jax.export.symbolic_shape('S')[0]
     shapes = [jax.ShapeDtypeStruct((S, *x.shape[1:]), x.dtype) for x in start.values()]
     names = {kind: [f'{kind}.{name}' for name in start] for kind in (STATE, NEXT)}
-    with _errors_only('onnx_ir'):  # not its warnings of constants whose type it does not know
+    # Not the warnings of constants without a type, nor of optional packages that are missing.
+    with _errors_only('onnx_ir'), _errors_only('jax2onnx'):
         proto = jax2onnx.to_onnx(
             step,
             [jax.ShapeDtypeStruct((S,), jnp.int32), *shapes],
@@ -94,7 +96,7 @@ def convert(network: Network, params: Params) -> tuple[Any, dict[str, dict[str, 
     graph_ids = proto.graph.input[0]
     graph_ids.name, graph_ids.type.tensor_type.elem_type = IDS, onnx.TensorProto.INT64  # as of all tokenizers
     proto.graph.node.insert(0, onnx.helper.make_node('Cast', [IDS], ['ids_int32'], to=onnx.TensorProto.INT32))
-    _put_weights_right(proto.graph, store=False)
+    _move_matrices_right(proto.graph, store_transposed=False)
     proto.producer_name = 'nplm-jax'
     starts = {
         name: {'shape': ['S', *x.shape[1:]], 'dtype': str(x.dtype), 'fill': x.flat[0].item()}
@@ -155,27 +157,27 @@ def quantize(proto: Any) -> Any:
         options.log_severity_level = 3  # errors
         onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=['CPUExecutionProvider'])
         proto = onnx.load(folded)
-        _put_weights_right(proto.graph, store=True)
+        _move_matrices_right(proto.graph, store_transposed=True)
         with _errors_only(''):  # not the advice to fold constants, nor of comparisons that stay as they are
             quantization.quantize_dynamic(proto, written, weight_type=quantization.QuantType.QInt8, per_channel=True)
         return onnx.load(written)
 
 
-def _put_weights_right(graph: Any, store: bool) -> None:
+def _move_matrices_right(graph: Any, store_transposed: bool) -> None:
     """Rewrites products as MatMul with the matrix on the right, I x O.
 
     jax2onnx makes most products of Gemm, op(a) op(b) + c, and those of output layers of matrix times features, O x S.
-    ONNX Runtime quantizes matrices on the right alone. With them the networks of experiments/speed/onnx_tokens.py also
-    read 3 to 5 times as many tokens a second in float32.
+    ONNX Runtime quantizes matrices on the right alone, and is faster with them in float32 too.
 
     Args:
         graph: The graph, which is changed.
-        store: Whether transposed matrices are stored, as quantization needs it; otherwise the runtime transposes them
-            when it loads the graph, and a tied C is stored once.
+        store_transposed: Whether transposed matrices are stored, as quantization needs it; otherwise the runtime
+            transposes them when it loads the graph, and a tied C is stored once.
     """
     from onnx import helper, numpy_helper
 
-    matrices = {array.name: array for array in graph.initializer}
+    initializers = {array.name: array for array in graph.initializer}
+    matrices = {name: array for name, array in initializers.items() if len(array.dims) == 2}
     nodes: list[Any] = []
     transposed: set[str] = set()
 
@@ -189,7 +191,8 @@ def _put_weights_right(graph: Any, store: bool) -> None:
             nodes.append(helper.make_node('MatMul', node.input, node.output))
             continue
         is_matrix = [name in matrices for name in node.input[:2]]
-        if node.op_type not in ('MatMul', 'Gemm') or sum(is_matrix) != 1:
+        is_scaled = any(options.get(name, 1) != 1 for name in ('alpha', 'beta'))
+        if node.op_type not in ('MatMul', 'Gemm') or sum(is_matrix) != 1 or is_scaled:
             nodes.append(node)
             continue
         (left, right, *added), result = node.input, node.output[0]
@@ -199,25 +202,34 @@ def _put_weights_right(graph: Any, store: bool) -> None:
         matrix_turns, inputs_turn = (bool(options.get(name)) != on_left for name in (of_matrix, of_inputs))
         if matrix_turns:
             turned = f'{matrix}.right'
-            if store:
+            if store_transposed:
                 array_IxO = np.ascontiguousarray(numpy_helper.to_array(matrices[matrix]).T)
-                matrices[turned] = numpy_helper.from_array(array_IxO, turned)
+                initializers[turned] = numpy_helper.from_array(array_IxO, turned)
             elif turned not in transposed:
                 transposed.add(transpose(matrix, turned))
             matrix = turned
         if inputs_turn:
             inputs = transpose(inputs, f'{result}.inputs')
-        is_sum = bool(added) and not (added[0] in matrices and not numpy_helper.to_array(matrices[added[0]]).any())
+        addend = initializers.get(added[0]) if added else None
+        is_sum = any(added) and not (addend and not numpy_helper.to_array(addend).any())
         product = f'{result}.product' if on_left or is_sum else result
         nodes.append(helper.make_node('MatMul', [inputs, matrix], [product]))
         if on_left:
             product = transpose(product, f'{result}.turned' if is_sum else result)
         if is_sum:
             nodes.append(helper.make_node('Add', [product, added[0]], [result]))
-    used = {name for node in nodes for name in node.input} | {output.name for output in graph.output}
-    for field, kept in (('node', nodes), ('initializer', [a for name, a in matrices.items() if name in used])):
+    used = {*_inputs(nodes), *(output.name for output in graph.output)}
+    for field, kept in (('node', nodes), ('initializer', [a for name, a in initializers.items() if name in used])):
         graph.ClearField(field)
         getattr(graph, field).extend(kept)
+
+
+def _inputs(nodes: Iterable[Any]) -> Iterator[str]:
+    """Yields the names of the arrays that nodes take, those inside loops and conditions among them."""
+    for node in nodes:
+        yield from node.input
+        for option in node.attribute:
+            yield from _inputs(option.g.node)
 
 
 @contextlib.contextmanager
