@@ -179,7 +179,9 @@ def test_the_loss_is_the_mean_over_the_labelled_words(load):
     line = np.array([3, 1, 4, 1, 5])
     log_p = [ours.next_word(line[None, :t])[0, line[t]] for t in range(1, 5)]
     labels = torch.tensor(line)[None]
-    assert theirs(labels, labels=labels).loss.item() == pytest.approx(-np.mean(log_p), abs=1e-5)
+    padding = torch.full((1, 2), V)
+    for ids in (labels, torch.cat([padding, labels], 1), torch.cat([labels, padding], 1)):
+        assert theirs(ids, labels=ids).loss.item() == pytest.approx(-np.mean(log_p), abs=1e-5)
     last = torch.tensor([[-100, -100, -100, -100, 5]])
     loss, logits = theirs(labels, labels=last, return_dict=False)
     assert loss.item() == pytest.approx(-log_p[-1], abs=1e-5) and logits.shape == (1, 5, V)
