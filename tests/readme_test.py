@@ -62,6 +62,7 @@ TABLES = [
     ('experiments/frontier/README.md', 'frontier.table'),
     ('experiments/frontier/README.md', 'frontier.calibration'),
     ('experiments/frontier/README.md', 'frontier.ingredients'),
+    ('experiments/lineage/README.md', 'lineage.table'),
     ('experiments/section5/trees.md', 'section5.trees'),
     ('experiments/section5/energy.md', 'section5.energy'),
     ('experiments/scale/README.md', 'scale.preparation'),
