@@ -31,12 +31,14 @@ NOT_RUN = {
 }
 # The small corpus has no word outside its vocabulary: tests/apps/new_words/spell_test.py runs these.
 NOT_RUN |= dict.fromkeys(('nplm spell', 'score runs/brown-mlp9 --open'), 'needs rare words')
+NOT_RUN['onnxruntime.InferenceSession'] = 'tests/apps/export/onnx_graph_test.py runs it on a graph'
 # Commands that stand in .ci/run as they are printed.
 RUN_BY_CI = ('ruff ', 'sphinx-build ')
 # Commands that need an optional package: they run where it is installed, which .ci/run sees to.
 OPTIONAL = {
     'nplm explore': 'nicegui',
     '--to=hf': 'safetensors',
+    '--to=onnx': 'jax2onnx',
     'nplm decode': 'flashlight',
     'decoding.Decoder': 'flashlight',
 }
