@@ -191,7 +191,7 @@ def _move_matrices_right(graph: Any, store_transposed: bool) -> None:
             nodes.append(helper.make_node('MatMul', node.input, node.output))
             continue
         is_matrix = [name in matrices for name in node.input[:2]]
-        is_scaled = any(options.get(name, 1) != 1 for name in ('alpha', 'beta'))
+        is_scaled = options.get('alpha', 1) != 1 or options.get('beta', 1) not in (0, 1)
         if node.op_type not in ('MatMul', 'Gemm') or sum(is_matrix) != 1 or is_scaled:
             nodes.append(node)
             continue
@@ -211,7 +211,8 @@ def _move_matrices_right(graph: Any, store_transposed: bool) -> None:
         if inputs_turn:
             inputs = transpose(inputs, f'{result}.inputs')
         addend = initializers.get(added[0]) if added else None
-        is_sum = any(added) and not (addend and not numpy_helper.to_array(addend).any())
+        is_zero = options.get('beta') == 0 or (addend and not numpy_helper.to_array(addend).any())
+        is_sum = any(added) and not is_zero
         product = f'{result}.product' if on_left or is_sum else result
         nodes.append(helper.make_node('MatMul', [inputs, matrix], [product]))
         if on_left:
