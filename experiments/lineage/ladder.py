@@ -11,7 +11,7 @@ Every rung trains for as many updates as fit into five minutes on two cores (`re
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -24,10 +24,9 @@ from nplm_jax.parts import is_neural
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import read_json
 
-UPDATES = pathlib.Path(__file__).parent / 'results' / 'updates.json'  # {corpus: {rung: updates}}
-WIKITEXT_2 = 'wikitext2'
-CORPORA = ('brown', WIKITEXT_2)
-SEEDS = (1, 2)
+RESULTS = pathlib.Path(__file__).parent / 'results'  # CORPUS/RUNG-SEED.json
+UPDATES = RESULTS / 'updates.json'  # {corpus: {rung: updates}}
+BROWN, WIKITEXT_2 = CORPORA = 'brown', 'wikitext2'
 VALIDATIONS = 3  # of a rung; the parameters of the best one are the result
 
 
@@ -120,15 +119,21 @@ def get_config(row: str = 'lstm') -> ConfigDict:
     if name not in RUNGS or corpus not in ('', WIKITEXT_2):
         allowed = f'must be one of {", ".join(RUNGS)}, alone or with ,{WIKITEXT_2} after it'
         raise BadInput(f'experiments/lineage/ladder.py:{row}: {allowed}')
-    config = without_budget(name, corpus or 'brown')
+    corpus = corpus or BROWN
+    config = without_budget(name, corpus)
     if is_neural(config.model.family):
-        updates = read_json(UPDATES).get(corpus or 'brown', {}).get(name)
+        updates = read_json(UPDATES).get(corpus, {}).get(name)
         count = 'python -m experiments.lineage.train --time'
         require(bool(updates), 'experiments/lineage/ladder.py', row, f'its updates are not counted yet: {count}')
         config.train.max_steps = updates
         config.train.evaluate_every = -(-updates // VALIDATIONS)
         config.train.epochs = config.train.patience = 1000  # neither ends the five minutes
     return config
+
+
+def row_of(name: str, corpus: str) -> str:
+    """Returns the row that `get_config` takes."""
+    return name if corpus == BROWN else f'{name},{corpus}'
 
 
 def without_budget(name: str, corpus: str) -> ConfigDict:
@@ -150,9 +155,3 @@ def _apply(name: str, config: ConfigDict) -> ConfigDict:
     if rung.parent:
         config = _apply(rung.parent, config)
     return parts.override(config, rung.keys)
-
-
-def sweep() -> Iterator[dict[str, Any]]:
-    """Yields two seeds."""
-    for seed in SEEDS:
-        yield {'seed': seed}

@@ -15,9 +15,7 @@ from experiments.lineage import ladder
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.text import markdown_table, save_figure
 
-HERE = pathlib.Path(__file__).parent
-RESULTS = HERE / 'results'
-FIGURE = HERE / 'lineage.png'
+FIGURE = pathlib.Path(__file__).parent / 'lineage.png'
 HEADER = [
     'rung',
     'changes',
@@ -37,7 +35,6 @@ BASELINE = 'counts'
 class Measured(NamedTuple):
     """The runs of a rung, one for each seed."""
 
-    rung: str
     runs: list[dict[str, Any]]
 
     def perplexity(self, split: str) -> float:
@@ -53,16 +50,16 @@ def read(corpus: str) -> dict[str, Measured]:
     """
     found = {}
     for rung in ladder.RUNGS:
-        names = sorted(path.stem for path in (RESULTS / corpus).glob(f'{rung}-*.json'))
+        names = sorted(path.stem for path in (ladder.RESULTS / corpus).glob(f'{rung}-*.json'))
         if not names:
             continue
-        runs = [results.read(RESULTS / corpus, name) for name in names]
-        settings = ladder.record(ladder.get_config(rung if corpus == 'brown' else f'{rung},{corpus}'))
+        runs = [results.read(ladder.RESULTS / corpus, name) for name in names]
+        settings = ladder.record(ladder.get_config(ladder.row_of(rung, corpus)))
         for name, run in zip(names, runs):
             theirs = run['settings']
             if differing := [key for key in settings | theirs if settings.get(key) != theirs.get(key)]:
                 raise BadInput(f'{corpus}/{name}.json: its run had another {", ".join(differing)}; train it again')
-        found[rung] = Measured(rung, runs)
+        found[rung] = Measured(runs)
     return found
 
 
@@ -97,17 +94,19 @@ def rows(corpus: str) -> list[list[Any]]:
 
 def make() -> str:
     """Returns the tables of the corpora that have results."""
-    tables = [f'{corpus}:\n\n{markdown_table(HEADER, rows(corpus))}' for corpus in ladder.CORPORA if read(corpus)]
-    return '\n\n'.join(tables)
+    found = {corpus: rows(corpus) for corpus in ladder.CORPORA}
+    return '\n\n'.join(f'{corpus}:\n\n{markdown_table(HEADER, table)}' for corpus, table in found.items() if table)
 
 
 def draw() -> None:
     """Draws each rung at its test perplexity, with a line from the rung that it changes."""
     import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
 
-    measured = read('brown')
+    measured = read(ladder.BROWN)
     if BASELINE not in measured:
-        raise BadInput(f'{RESULTS}/brown: {BASELINE} is missing; python -m experiments.lineage.train trains it')
+        raise BadInput(
+            f'{ladder.RESULTS}/{ladder.BROWN}: {BASELINE} is missing; python -m experiments.lineage.train trains it'
+        )
     networks = [rung for rung in measured if rung != BASELINE]
     column = {rung: number for number, rung in enumerate(networks)}
     figure = matplotlib.figure.Figure(figsize=(11, 6.5), layout='constrained')
@@ -143,16 +142,11 @@ def draw() -> None:
     print(FIGURE)
 
 
-def main(flags: study.Flags) -> None:
-    """Draws the figure."""
-    draw()
-
-
 if __name__ == '__main__':
     study.run(
         __doc__,
         define=lambda parser: parser.add_switch('--figure', 'draw lineage.png from the committed results'),
-        measure=main,
+        measure=lambda _: draw(),
         show=lambda _: make(),
         measure_if='figure',
     )

@@ -37,7 +37,6 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_json
 
 ROOT = pathlib.Path(__file__).parents[2]
-RESULTS = pathlib.Path(__file__).parent / 'results'
 BUDGET = 300  # seconds of training, without compilation, validation and evaluation
 TIMED = 12  # seconds over which updates are timed, after the compilation and the first chunks
 # The baseline first, then the rungs that answer most.
@@ -58,12 +57,12 @@ class Point(NamedTuple):
     @property
     def row(self) -> str:
         """What follows the config file and a colon on the command line."""
-        return self.rung if self.corpus == 'brown' else f'{self.rung},{self.corpus}'
+        return ladder.row_of(self.rung, self.corpus)
 
     @property
     def result(self) -> pathlib.Path:
         """The committed result."""
-        return RESULTS / self.corpus / f'{self.rung}-{self.seed}.json'
+        return ladder.RESULTS / self.corpus / f'{self.rung}-{self.seed}.json'
 
 
 def points(names: list[str], seeds: list[int], names_of_corpora: list[str]) -> Iterator[Point]:
@@ -71,7 +70,7 @@ def points(names: list[str], seeds: list[int], names_of_corpora: list[str]) -> I
     for corpus in names_of_corpora:
         for seed in seeds:
             for rung in ORDER:
-                is_studied = corpus == 'brown' or rung in (*ladder.ON_WIKITEXT_2, 'counts')
+                is_studied = corpus == ladder.BROWN or rung in (*ladder.ON_WIKITEXT_2, 'counts')
                 if rung in names and is_studied and (seed == seeds[0] or rung != 'counts'):
                     yield Point(corpus, rung, seed)
 
@@ -132,7 +131,7 @@ class Clock(Reporter):
 
 def count_updates(settings: Settings) -> int:
     """Returns how many updates fit into the budget, to three digits."""
-    unlimited = {'train.max_steps': 0, 'train.epochs': 1000, 'train.evaluate_every': 2**31 - 1}
+    unlimited = {'train.epochs': 1000, 'train.evaluate_every': 2**31 - 1}
     run = loop.prepare_run(config_lib.replace(settings, unlimited), loading.load_dataset(settings))
     clock = Clock()
     try:
@@ -147,7 +146,7 @@ def time_updates(names: list[str], names_of_corpora: list[str], runs: pathlib.Pa
     counted: dict[str, Any] = read_json(ladder.UPDATES)
     for corpus, rung, _ in points(names, [1], names_of_corpora):
         settings = experiment.load_settings(ladder.without_budget(rung, corpus))
-        has_begun = [*(RESULTS / corpus).glob(f'{rung}-*.json'), *runs.glob(f'{corpus}-{rung}-*')]
+        has_begun = [*(ladder.RESULTS / corpus).glob(f'{rung}-*.json'), *runs.glob(f'{corpus}-{rung}-*')]
         if is_neural(settings.model.family) and not has_begun:
             updates, known = count_updates(settings), counted.setdefault(corpus, {})
             known[rung] = max(updates, known.get(rung, 0))
@@ -189,7 +188,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_names('--rungs', ladder.RUNGS, 'rungs')
     parser.add_names('--corpora', ladder.CORPORA, 'corpora')
-    parser.add_argument('--seeds', type=study.counts, default=list(ladder.SEEDS), metavar='N,...', help='default: 1,2')
+    parser.add_argument('--seeds', type=study.counts, default=[1, 2], metavar='N,...', help='default: 1,2')
     words = 'stop before this time of today; the trainings go on when the command is given again; default: never'
     parser.add_argument('--until', type=time_of_today, default=0.0, metavar='HH:MM', help=words)
     parser.add_argument(

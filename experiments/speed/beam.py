@@ -11,27 +11,17 @@ Everything is run once before, so that nothing is compiled while the clock runs.
 import functools
 import time
 
-import jax
 import numpy as np
 
-from configs import default
 from configs.brown import VOCABULARY
 from experiments import study
-from nplm_jax import config as config_lib
+from experiments.speed import problem
 from nplm_jax.inference import generation
-from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.utils.text import markdown_table
 
 FAMILIES = 'nplm', 'lstm', 'transformer'
 SHAPE = {'model.m': 200, 'model.h': 200, 'model.direct': False}
-
-
-def make_model(family: str) -> NeuralLanguageModel:
-    """Returns a network of random weights."""
-    settings = config_lib.replace(config_lib.from_config(default.get_config()), {**SHAPE, 'model.family': family})
-    network = Network.make(settings, VOCABULARY)
-    return NeuralLanguageModel(network, network.init(jax.random.key(0)))
 
 
 def measure(model: NeuralLanguageModel, flags: study.Flags) -> list[float]:
@@ -60,7 +50,7 @@ def main(flags: study.Flags) -> None:
     """Measures and prints the table."""
     rows = []
     for family in FAMILIES:
-        model = make_model(family)
+        model, _ = problem.random_model({**SHAPE, 'model.family': family})
         rounds = [measure(model, flags) for _ in range(1 + flags.rounds)]
         *searches, samples = np.median(rounds[1:], axis=0).tolist()
         ratios = searches[-1] / searches[0], searches[-1] / samples

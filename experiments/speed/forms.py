@@ -213,15 +213,7 @@ def make_table(measured: dict[str, Any]) -> str:
     return f'{markdown_table(header, lines)}\n\n{about}'
 
 
-def main(flags: study.Flags) -> None:
-    """Measures, and prints the table."""
-    problem.record(flags, lambda: measure(flags))
-    print(show(flags))
-
-
-def show(flags: study.Flags) -> str:
-    """Returns the table of the file of results."""
-    return make_table(problem.recorded(flags))
+main, show = problem.commands(measure, make_table)
 
 
 if __name__ == '__main__':

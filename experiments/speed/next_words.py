@@ -161,15 +161,7 @@ def make_table(measured: dict[str, Any]) -> str:
     return '\n'.join([markdown_table(header, rows), '', *lines])
 
 
-def main(flags: study.Flags) -> None:
-    """Measures, and prints the tables."""
-    problem.record(flags, lambda: measure(flags))
-    print(show(flags))
-
-
-def show(flags: study.Flags) -> str:
-    """Returns the tables of the file of results."""
-    return make_table(problem.recorded(flags))
+main, show = problem.commands(measure, make_table)
 
 
 if __name__ == '__main__':

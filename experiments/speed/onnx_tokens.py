@@ -23,10 +23,8 @@ import numpy as np
 from configs import brown
 from experiments import study
 from experiments.speed import problem
-from nplm_jax import config
 from nplm_jax.apps.export import onnx_graph
 from nplm_jax.data.vocabulary import numbered
-from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import provenance
 from nplm_jax.utils.errors import require
@@ -47,15 +45,6 @@ def define(parser: study.StudyParser) -> None:
     parser.add_count('--tokens', 200, 'tokens of a turn', least=2)
     parser.add_count('--rounds', 5, 'turns of each contestant')
     problem.add_output(parser, RESULTS)
-
-
-def make_model(changes: dict[str, Any]) -> tuple[NeuralLanguageModel, config.Settings]:
-    """Returns a network with random parameters, and its settings."""
-    flat = config.default_config()
-    flat.update_from_flattened_dict(changes)
-    settings = config.from_config(flat)
-    network = Network.make(settings, brown.VOCABULARY)
-    return NeuralLanguageModel(network, network.init(jax.random.key(0))), settings
 
 
 def read_by_ours(model: NeuralLanguageModel, ids_T: np.ndarray) -> np.ndarray:
@@ -82,7 +71,7 @@ def measure_network(changes: dict[str, Any], flags: study.Flags) -> dict[str, An
     """Returns what is found for a network: by the name of each way its tokens a second, bytes and difference."""
     import onnxruntime  # noqa: PLC0415 (an optional package)
 
-    model, settings = make_model(changes)
+    model, settings = problem.random_model(changes)
     ids_T = np.random.default_rng(0).integers(0, brown.VOCABULARY, flags.tokens)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -137,15 +126,7 @@ def make_table(measured: dict[str, Any]) -> str:
     return '\n'.join([markdown_table(header, rows), '', note, 'Difference: the largest of log P from ours, nats.'])
 
 
-def main(flags: study.Flags) -> None:
-    """Measures, and prints the table."""
-    problem.record(flags, lambda: measure(flags))
-    print(show(flags))
-
-
-def show(flags: study.Flags) -> str:
-    """Returns the table of the file of results."""
-    return make_table(problem.recorded(flags))
+main, show = problem.commands(measure, make_table)
 
 
 if __name__ == '__main__':

@@ -23,6 +23,7 @@ from experiments import results, study
 from nplm_jax import config as config_lib
 from nplm_jax.config import Settings
 from nplm_jax.models.network import Network
+from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
@@ -120,6 +121,17 @@ def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_s
     return Problem(settings, V, jax.tree.map(np.asarray, params), tokens_T, positions_SxB)
 
 
+def random_model(changes: Mapping[str, Any]) -> tuple[NeuralLanguageModel, Settings]:
+    """Returns a network of random parameters over as many words as Brown has, and its settings.
+
+    Args:
+        changes: The flattened keys in which they differ from the defaults.
+    """
+    settings = config_lib.replace(Settings(), changes)
+    network = Network.make(settings, brown.VOCABULARY)
+    return NeuralLanguageModel(network, network.init(jax.random.key(0))), settings
+
+
 def alternate(turns: Mapping[Name, Turn], rounds: int) -> dict[Name, list[float]]:
     """Times contestants that take turns, in reverse order every second round.
 
@@ -157,6 +169,26 @@ def recorded(flags: study.Flags) -> dict[str, Any]:
     """Returns what the file of --output holds. Raises: BadInput when it is missing or damaged."""
     path = output_path(flags)
     return results.read(path.parent, path.stem)
+
+
+def commands(
+    measure: Callable[[study.Flags], dict[str, Any]], make_table: Callable[[dict[str, Any]], str]
+) -> tuple[Callable[[study.Flags], None], Callable[[study.Flags], str]]:
+    """Returns what `study.run` takes as `measure` and `show`, of a study whose results are the file of --output.
+
+    Args:
+        measure: Returns what the file holds.
+        make_table: Returns the table of what the file holds.
+    """
+
+    def main(flags: study.Flags) -> None:
+        record(flags, lambda: measure(flags))
+        print(show(flags))
+
+    def show(flags: study.Flags) -> str:
+        return make_table(recorded(flags))
+
+    return main, show
 
 
 def output_path(flags: study.Flags) -> pathlib.Path:

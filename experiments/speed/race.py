@@ -152,15 +152,7 @@ def measure(flags: study.Flags) -> dict[str, Any]:
     return measured
 
 
-def main(flags: study.Flags) -> None:
-    """Measures, and prints the table."""
-    problem.record(flags, lambda: measure(flags))
-    print(show(flags))
-
-
-def show(flags: study.Flags) -> str:
-    """Returns the table of the file of results."""
-    return make_table(problem.recorded(flags))
+main, show = problem.commands(measure, make_table)
 
 
 if __name__ == '__main__':

@@ -118,15 +118,7 @@ def measure_all(flags: study.Flags) -> dict[str, Any]:
     }
 
 
-def main(flags: study.Flags) -> None:
-    """Runs the sweeps, and prints the table."""
-    problem.record(flags, lambda: measure_all(flags))
-    print(show(flags))
-
-
-def show(flags: study.Flags) -> str:
-    """Returns the table of the file of results."""
-    return make_table(problem.recorded(flags))
+main, show = problem.commands(measure_all, make_table)
 
 
 if __name__ == '__main__':

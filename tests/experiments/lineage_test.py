@@ -64,7 +64,7 @@ def test_every_rung_is_trained_with_both_seeds_and_some_on_the_other_corpus():
 @pytest.fixture
 def folders(tmp_path, monkeypatch):
     monkeypatch.setattr(train, 'ROOT', tmp_path)
-    monkeypatch.setattr(train, 'RESULTS', tmp_path / 'results')
+    monkeypatch.setattr(ladder, 'RESULTS', tmp_path / 'results')
     return tmp_path
 
 
@@ -122,7 +122,7 @@ def made_up(rung, seed, test, **more):
 
 
 def test_the_gain_is_over_the_rung_that_is_changed_and_over_seeds(tmp_path, monkeypatch):
-    monkeypatch.setattr(table, 'RESULTS', tmp_path)
+    monkeypatch.setattr(ladder, 'RESULTS', tmp_path)
     (tmp_path / 'brown').mkdir()
     network = {'parameters': 1000, 'updates': 50, 'epochs': 0.25}
     written = {'paper-1': 100.0, 'batches-1': 40.0, 'batches-2': 90.0, 'sampled-1': 30.0}
@@ -144,7 +144,7 @@ def test_the_gain_is_over_the_rung_that_is_changed_and_over_seeds(tmp_path, monk
 
 
 def test_a_result_of_other_settings_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(table, 'RESULTS', tmp_path)
+    monkeypatch.setattr(ladder, 'RESULTS', tmp_path)
     (tmp_path / 'brown').mkdir()
     other = made_up('lstm', 1, 5.0)
     other['settings']['model.dropout'] = 0.1

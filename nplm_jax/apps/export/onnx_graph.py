@@ -75,10 +75,9 @@ def write_onnx(
 
 def convert(network: Network, params: Params) -> tuple[Any, dict[str, dict[str, Any]]]:
     """Returns the graph as onnx.ModelProto, and by the name of each state input its shape, type and start value."""
+    import jax2onnx
     import onnx
 
-    with _errors_only('jax2onnx'):
-        import jax2onnx
     step, start = _make_step(network, params)
     S = jax.export.symbolic_shape('S')[0]
     shapes = [jax.ShapeDtypeStruct((S, *x.shape[1:]), x.dtype) for x in start.values()]
