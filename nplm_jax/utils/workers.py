@@ -30,6 +30,10 @@ class Workers(Protocol):
         """Yields `function` of each item, in the order of the items. See `processes.map_in_processes`."""
         ...
 
+    def on_each(self, function: Callable[[], Any]) -> Iterable[Any]:
+        """Calls `function` once in each process that is another machine's. Returns the results."""
+        ...
+
 
 @dataclasses.dataclass(frozen=True)
 class Processes:
@@ -41,6 +45,10 @@ class Processes:
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         """See `Workers.map`."""
         return map_in_processes(function, items, self.number)
+
+    def on_each(self, function: Callable[[], Any]) -> Iterable[Any]:
+        """See `Workers.on_each`: these share this machine's files and package."""
+        return ()
 
 
 _cluster: contextvars.ContextVar[Workers | None] = contextvars.ContextVar('cluster', default=None)
