@@ -63,11 +63,15 @@ class DaskCluster:
         if not self._client.nthreads():
             raise BadInput(f'--scheduler={self._address}: has no workers; start one with: dask worker {self._address}')
         try:
-            return list(self._client.run(function).values())
-        except (ImportError, AttributeError) as error:
-            raise BadInput(f'--scheduler={self._address}: a worker lacks this package ({first_line(error)})') from None
+            answers = self._client.run(function, on_error='return').values()
         except (OSError, concurrent.futures.CancelledError):
             raise self._lost() from None
+        for error in answers:
+            if isinstance(error, (ImportError, AttributeError)):
+                raise BadInput(f'--scheduler={self._address}: a worker lacks this package ({first_line(error)})')
+            if isinstance(error, Exception) and not isinstance(error, OSError):  # of a worker that has died meanwhile
+                raise error
+        return answers
 
     def _submit(self, function: Callable[[Any], Any], item: Any) -> Future:
         return self._client.submit(function, item, pure=False)
