@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ distributed = pytest.importorskip('distributed', reason='pip install "nplm-jax[c
 
 import cloudpickle
 
+from experiments.scale.cluster import start_cluster
 from nplm_jax.config import CorpusSettings
 from nplm_jax.data import corpora, preparation
 from nplm_jax.data.corpora import Span
@@ -23,7 +23,7 @@ from nplm_jax.distributed import dask_cluster
 from nplm_jax.distributed.dask_cluster import DaskCluster
 from nplm_jax.models.ngram import counts
 from nplm_jax.models.ngram.scratch import Scratch
-from nplm_jax.utils import jobs, processes, workers
+from nplm_jax.utils import jobs, workers
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.jobs import Job
 
@@ -32,32 +32,9 @@ WORDS = np.minimum(np.random.default_rng(0).zipf(1.3, 100_000), 999).astype(np.i
 SIZE = 1000
 
 
-@contextlib.contextmanager
-def start(port, num_workers):
-    """Yields the address of a scheduler with so many workers, which come back when they die."""
-    address = f'tcp://127.0.0.1:{port}'
-    run = [sys.executable, '-m', 'dask']
-    quiet = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.DEVNULL}
-    worker = [*run, 'worker', address, f'--nworkers={num_workers}', '--nthreads=1', '--no-dashboard']
-    with (
-        subprocess.Popen(
-            [*run, 'scheduler', '--host=127.0.0.1', f'--port={port}', '--no-dashboard'], **quiet
-        ) as scheduler,
-        subprocess.Popen(worker, **quiet) as nannies,
-    ):
-        try:
-            with distributed.Client(address, timeout=30, set_as_default=False) as client:
-                if num_workers:
-                    client.wait_for_workers(num_workers, timeout=60)
-            yield address, scheduler
-        finally:
-            nannies.terminate()
-            scheduler.terminate()
-
-
 @pytest.fixture(scope='module')
-def cluster():
-    with start(processes.free_port(), 2) as (address, _), DaskCluster(address) as made:
+def cluster(tmp_path_factory):
+    with start_cluster(2, tmp_path_factory.mktemp('workers')) as (address, _), DaskCluster(address) as made:
         yield made
 
 
@@ -118,14 +95,14 @@ def test_counts_are_those_of_one_process_although_workers_are_killed(cluster, tm
 
 def test_a_lost_scheduler_is_one_line_and_the_next_one_does_only_what_is_missing(tmp_path):
     job_folder, tasks = tmp_path / 'job', [str(number) for number in range(40)]
-    with start(processes.free_port(), 1) as (address, scheduler), DaskCluster(address) as cluster:
+    with start_cluster(1, tmp_path) as (address, scheduler), DaskCluster(address) as cluster:
         job = Job(job_folder, {}, cluster)
         threading.Thread(target=kill_after, args=(scheduler, job_folder / 'sleeps')).start()
         with pytest.raises(BadInput, match='the scheduler was lost; the same command goes on with what is missing'):
             job.run('sleeps', sleep_and_write, tasks)
     done = {path.name: path.stat().st_mtime_ns for path in (job_folder / 'sleeps').glob('0*')}
     assert 0 < len(done) < len(tasks)
-    with start(processes.free_port(), 1) as (address, _), DaskCluster(address) as cluster:
+    with start_cluster(1, tmp_path) as (address, _), DaskCluster(address) as cluster:
         folders = Job(job_folder, {}, cluster).run('sleeps', sleep_and_write, tasks)
     assert [(folder / 'task').read_text() for folder in folders] == tasks
     assert done == {name: (job_folder / 'sleeps' / name).stat().st_mtime_ns for name in done}
@@ -154,7 +131,7 @@ def test_a_worker_of_another_version_is_one_line_before_anything_starts(cluster,
 
 
 def test_a_scheduler_without_workers_is_one_line(tmp_path):
-    with start(processes.free_port(), 0) as (address, _), DaskCluster(address) as cluster:
+    with start_cluster(0, tmp_path) as (address, _), DaskCluster(address) as cluster:
         with pytest.raises(BadInput, match=f'--scheduler={address}: has no workers'):
             Job(tmp_path / 'job', {}, cluster)
 
