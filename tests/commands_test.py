@@ -27,6 +27,10 @@ NOT_RUN = {
     'docker ': 'is not installed',
     'nplm_jax.lm_eval run': 'is not installed',
     '--launcher=slurm': 'needs a cluster',
+    'dask scheduler': 'needs a cluster',
+    'dask worker': 'needs a cluster',
+    '--scheduler=': 'needs a cluster',
+    'dask_jobqueue': 'needs a cluster',
     'tensorboard ': 'is not installed',
 }
 # The small corpus has no word outside its vocabulary: tests/apps/new_words/spell_test.py runs these.

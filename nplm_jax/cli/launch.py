@@ -11,7 +11,7 @@ import os
 import pathlib
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from absl import app, flags
@@ -21,6 +21,7 @@ from nplm_jax import parts
 from nplm_jax.runs import catalog, launchers
 from nplm_jax.runs.command_line import check_keys, describe_config, explain, find_configs
 from nplm_jax.runs.signals import Terminated, raise_on_sigterm
+from nplm_jax.utils import workers
 from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line
 from nplm_jax.utils.shell import command_line, open_closed_streams, python_command
 
@@ -46,6 +47,9 @@ _PROCESS_ID = flags.DEFINE_integer('process_id', None, 'Index of this process, f
 _LAUNCHER = flags.DEFINE_enum('launcher', None, ['local', 'slurm'], 'Run as jobs; default: in this process.')
 _SLURM = flags.DEFINE_list('slurm', [], 'SLURM options: KEY=VALUE,..., such as partition=gpu,time=60.')
 _JOBS = flags.DEFINE_integer('jobs', None, 'Most points to run at once; default: all on SLURM, 1 on this machine.', 1)
+_SCHEDULER = flags.DEFINE_string(
+    'scheduler', None, 'tcp://HOST:PORT of Dask, whose workers prepare and count a large text; default: this machine.'
+)
 _HEARTBEAT = flags.DEFINE_integer('heartbeat', 10, 'Seconds of silence after which a process counts as lost.', 5)
 
 _exit_code: list[int] = []  # decided, once a process waits for nothing but the exit of the others
@@ -67,7 +71,8 @@ def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -
     try:
         from nplm_jax.distributed import multihost
 
-        run(command, program)
+        with use_scheduler():
+            run(command, program)
         if _DISTRIBUTED.value and multihost.is_primary():
             _exit_code.append(0)  # the results are written: a process that is lost during its exit is no failure
     except BadInput as error:
@@ -135,6 +140,18 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
         exit_with(1, str(error))
 
 
+@contextlib.contextmanager
+def use_scheduler() -> Iterator[None]:
+    """Lets the workers of --scheduler do what is large enough to be cut into tasks."""
+    if not _SCHEDULER.value:
+        yield
+        return
+    from nplm_jax.distributed.dask_cluster import DaskCluster
+
+    with DaskCluster(_SCHEDULER.value) as cluster, workers.use(cluster):
+        yield
+
+
 def is_sweep() -> bool:
     """Returns whether the flags ask for several runs."""
     return _SWEEP.value or bool(_GRID.value)
@@ -166,7 +183,8 @@ def run_jobs(
         if not catalog.finished(point_folder):
             keys = [f'--config.{key}={value}' for key, value in {**overrides, **point.overrides}.items()]
             heartbeat = [f'--heartbeat={_HEARTBEAT.value}'] if _PROCESSES.value else []
-            arguments = (*program, f'--config={file}', *keys, f'--workdir={point_folder}', *heartbeat)
+            scheduler = [f'--scheduler={_SCHEDULER.value}'] if _SCHEDULER.value else []
+            arguments = (*program, f'--config={file}', *keys, f'--workdir={point_folder}', *heartbeat, *scheduler)
             jobs.append(launchers.Job(point.name, point_folder, arguments))
     if not jobs:
         return []

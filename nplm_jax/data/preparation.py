@@ -1,10 +1,12 @@
-"""Texts to one stream of words: cut into words in pieces, by several processes where there is much of it.
+"""Texts to one stream of words: cut into words in pieces, by several processes or machines where there is much of it.
 
 What a tokenizer learns from all of a text, such as proper nouns, takes a first pass over it.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,13 +18,13 @@ from nplm_jax.data.sources import Part, Piece
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer, check_tokens
 from nplm_jax.data.word_stream import TypeNumbers, WordStream
-from nplm_jax.utils import plugins
-from nplm_jax.utils.processes import map_in_processes, num_processors
+from nplm_jax.utils import plugins, workers
+from nplm_jax.utils.jobs import Job
 from nplm_jax.utils.progress import ProgressBar
 
 MIN_CACHED_BYTES = 2**24  # of a text that is tokenized by several processes, and kept in the cache
 COMPRESSION = 8  # bytes of text in a compressed byte, about
-MAX_PROCESSES = 16
+ParallelMap = Callable[..., Iterator[Any]]  # like `map`
 
 
 def prepare(parts: Sequence[Part], tokenizer: Tokenizer, name: str) -> PreparedText:
@@ -43,23 +45,45 @@ def prepare(parts: Sequence[Part], tokenizer: Tokenizer, name: str) -> PreparedT
     if num_bytes * (1 if is_plain_text else COMPRESSION) < MIN_CACHED_BYTES:
         return tokenize([part.read for part in parts], tokenizer)
 
-    def make(write: Callable[[np.ndarray], Any]) -> PreparedText:
-        with ProgressBar(num_bytes if is_plain_text else None, 'tokenizing', ' bytes') as bar:
-            watched = [functools.partial(_watch, part.read, bar) for part in parts]
-            return tokenize(watched, tokenizer, min(num_processors(), MAX_PROCESSES), write)
-
     paths = [[str(file.absolute()) for file in part.files] for part in parts]
     choices = {'name': name, 'tokenizer': tokenizer_files.to_dict(tokenizer), 'parts': paths}
     choices |= {'choices': [list(part.choices) for part in parts]}
     if plugins.is_path(tokenizer.kind):
         choices['code'] = plugins.digest('corpus.tokens', tokenizer.kind)
+
+    def make(write: Callable[[np.ndarray], Any], folder: pathlib.Path) -> PreparedText:
+        facts = {**choices, 'files': list(map(prepared_texts.facts, files))}
+        with (
+            ProgressBar(num_bytes if is_plain_text else None, 'tokenizing', ' bytes') as bar,
+            _parallel_map(folder / '.job', facts) as parallel_map,
+        ):
+            watched = [functools.partial(_watch, part.read, bar) for part in parts]
+            return tokenize(watched, tokenizer, parallel_map, write)
+
     return prepared_texts.load_or_make(choices, files, make)
+
+
+@contextlib.contextmanager
+def _parallel_map(folder: pathlib.Path, identity: Mapping[str, Any]) -> Iterator[ParallelMap]:
+    """Opens the map of this machine's processes, or that of a cluster, whose job lies in a folder until it is done."""
+    current = workers.current(is_large=True)
+    if not current.are_remote:
+        yield current.map
+        return
+    job = Job(folder, identity, current)
+    yield lambda function, pieces: job.map(functools.partial(_apply, function), pieces)
+    job.remove()
+
+
+def _apply(function: Callable[[Piece], Any], fields: Iterable[Any]) -> Any:
+    """Applies a function to a piece that came through a file."""
+    return function(Piece(*fields))
 
 
 def tokenize(
     parts: Sequence[Callable[[], Iterable[Piece]]],
     tokenizer: Tokenizer,
-    num_processes: int = 1,
+    parallel_map: ParallelMap = map,
     write: Callable[[np.ndarray], Any] | None = None,
 ) -> PreparedText:
     """Cuts texts into one stream of words, after the tokenizer has learned from them.
@@ -67,13 +91,12 @@ def tokenize(
     Args:
         parts: Read the pieces of each part of a corpus.
         tokenizer: The tokenizer.
-        num_processes: The number of processes that tokenize.
+        parallel_map: `map`, by several processes or machines; see `Tokenizer.learn`.
         write: Takes the numbers of the words of each piece, int32; then the stream that is returned has none.
 
     Raises:
         BadInput: The tokenizer cannot learn from these texts.
     """
-    parallel_map: Callable[..., Iterator[Any]] = functools.partial(map_in_processes, num_processes=num_processes)
     tokenizer = tokenizer.learn(parts, parallel_map)
     kept = [np.zeros(0, np.int32)]
     append = write or kept.append

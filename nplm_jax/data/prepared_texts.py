@@ -44,9 +44,10 @@ class PreparedText(NamedTuple):
     tokenizer: Tokenizer
 
 
-def load_or_make(
-    choices: Mapping[str, Any], files: Sequence[pathlib.Path], make: Callable[[Write], PreparedText]
-) -> PreparedText:
+Make = Callable[[Write, pathlib.Path], PreparedText]
+
+
+def load_or_make(choices: Mapping[str, Any], files: Sequence[pathlib.Path], make: Make) -> PreparedText:
     """Returns the prepared words of some files from the cache, or makes them and maps them.
 
     They lie in a folder of `download.cache_folder() / 'texts'`, which is locked meanwhile.
@@ -57,7 +58,8 @@ def load_or_make(
     Args:
         choices: What the words depend on beside the content of the files: settings, and the paths by part.
         files: The files.
-        make: Makes the words. It takes a function that takes the numbers of the words piece by piece.
+        make: Makes the words. It takes a function that takes the numbers of the words piece by piece, and the folder,
+            for hidden files.
 
     Raises:
         BadInput: The cache cannot be written, or a file changed while it was read.
@@ -94,15 +96,15 @@ def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
         return np.memmap(path, np.int32, 'r')
 
 
-def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Callable[[Write], PreparedText]) -> PreparedText:
+def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Make) -> PreparedText:
     """Writes the files of a folder, and returns what it holds."""
-    before = list(map(_facts, files))
+    before = list(map(facts, files))
     name = f'type_ids-{hashlib.sha256(json.dumps(before).encode()).hexdigest()[:16]}.i32'
     with open_atomically(folder / name) as file:
-        made = make(lambda type_ids: file.write(type_ids.data))
+        made = make(lambda type_ids: file.write(np.ascontiguousarray(type_ids).data), folder)
     digests = [sha256(str(file), file) for file in files]
-    for path, facts in zip(files, before):
-        if facts != _facts(path):
+    for path, earlier in zip(files, before):
+        if earlier != facts(path):
             raise BadInput(f'{path}: changed while it was read; run again')
     write_atomically(folder / TYPES, '\n'.join(made.stream.types))
     tokenizer = tokenizer_files.to_dict(made.tokenizer)
@@ -116,7 +118,8 @@ def _map(path: pathlib.Path) -> np.ndarray:
     return np.memmap(path, np.int32, 'r') if path.stat().st_size else np.zeros(0, np.int32)
 
 
-def _facts(file: pathlib.Path) -> tuple[int, ...]:
+def facts(file: pathlib.Path) -> tuple[int, ...]:
+    """Returns the size and times of a file, which change when somebody writes it."""
     status = file.stat()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 

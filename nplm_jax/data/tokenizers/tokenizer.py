@@ -99,7 +99,8 @@ class Tokenizer(Part, abc.ABC):
 
         Args:
             parts: Read the pieces of a corpus, the first those of the training texts.
-            parallel_map: `map`, possibly by several processes.
+            parallel_map: `map`, possibly by several processes or machines: the function gets a piece and returns what
+                JSON can hold, or a set, which may come as a list.
         """
         return self
 

@@ -108,7 +108,8 @@ class WordTokenizer(Tokenizer):
         """
         if not self.proper_nouns or self.names:
             return self
-        counts = parallel_map(self._count_capitals, (piece for read in parts for piece in read()))
+        counted = parallel_map(self._count_capitals, (piece for read in parts for piece in read()))
+        counts = (Counts({(word, place): count for (word, place), count in items}) for items in counted)
         return dataclasses.replace(self, names=find_proper_nouns(counts))
 
     def reading(self, tokens: str = '', hyphens: str = 'keep') -> 'WordTokenizer':
@@ -124,9 +125,9 @@ class WordTokenizer(Tokenizer):
     def _names(self) -> frozenset[str]:
         return frozenset(self.names)
 
-    def _count_capitals(self, piece: Piece) -> Counts:
+    def _count_capitals(self, piece: Piece) -> list[tuple[tuple[str, str], int]]:
         paragraphs = ([part for word in words for part in self._parts(word)] for words in self.paragraphs(piece.text))
-        return count_capitals(paragraphs, piece.begins_paragraph)
+        return list(count_capitals(paragraphs, piece.begins_paragraph).items())
 
     def _parts(self, word: str) -> list[str]:
         return split_possessive(word) if self.split_possessive else [word]

@@ -1,23 +1,82 @@
-"""Finds all n-grams of a stream of words by sorting the positions where they start, order by order.
+"""Finds all n-grams of a stream of words: the places where they start are sorted, a range of them at a time.
 
-The positions are sorted by their first word, then by two words, and so on: the groups of equal (k-1)-grams are refined
-by the k-th word. So each order is sorted a block of whole groups at a time, in 64-bit numbers. The memory depends on
-the size of a block, and on how often the most frequent word occurs.
+A window is the n words from a place on, and the word before it. All windows are divided into ranges by their first two
+words; the n-grams of a range are adjacent in the sorted arrays of each order. So the work is cut into tasks, and none
+holds more than a range:
 
-Dims: L words of a sequence, S positions of a block.
+1. `_divide`: a piece of the stream to its windows, range by range;
+2. `_count`: the windows of a range to its n-grams of all orders, and to what the other ranges ask for: the node of each
+   n-gram that one of theirs ends with;
+3. `_join`: the n-grams of a range, with these nodes.
+
+Dims: L words of a sequence, S windows, N n-grams of an order.
 """
 
-from collections.abc import Iterator
+import contextlib
+import functools
+import hashlib
+import pathlib
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, NamedTuple
 
 import numpy as np
 
 from nplm_jax.models.ngram.scratch import Scratch, blocks
-from nplm_jax.utils.mapped_arrays import bincount, release
-from nplm_jax.utils.progress import progress_bar
+from nplm_jax.utils import workers
+from nplm_jax.utils.jobs import Job
+from nplm_jax.utils.mapped_arrays import parts, release
 
 _BITS = 63  # of a sorted number
+_SAMPLED = 2**20  # bigrams that choose the bounds of the ranges
+_LARGE = 2**22  # words that several processes count
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class Problem(NamedTuple):
+    """What is counted.
+
+    Attributes:
+        n: The highest order.
+        vocabulary_size: |V|. In windows it stands for a word before the first or after the last one.
+        early: The first bigram of each of the first n-1 windows, int64; the n-grams of order k that start at number
+            0..n-k-1 end before the first counted word.
+        bounds: The first bigram, w1 * |V| + w2, of each range, int64, sorted.
+    """
+
+    n: int
+    vocabulary_size: int
+    early: np.ndarray
+    bounds: np.ndarray
+
+    def ranges(self, bigrams: np.ndarray) -> np.ndarray:
+        """Returns the range of each bigram."""
+        return np.searchsorted(self.bounds, bigrams, 'right') - 1
+
+
+class Counted(NamedTuple):
+    """The n-grams of a range, order by order from 2 to n.
+
+    Attributes:
+        sizes: The number of n-grams of each order.
+        keys: `node * |V| + last word`, int64; the node of the words before counts from the first one of the range, and
+            is the word before at order 2.
+        counts: How often each n-gram ends at a counted word.
+        answers: For each order but n, the nodes of the n-grams that follow a word, sorted by that word; they count from
+            the first one of the range. So those that one range asks for are adjacent.
+        ends: The end of the answers to each range, order by order.
+    """
+
+    sizes: np.ndarray
+    keys: np.ndarray
+    counts: np.ndarray
+    answers: np.ndarray
+    ends: np.ndarray
+
+    def answers_to(self, place: int) -> np.ndarray:
+        """Returns the nodes that one range asks for; `place` counts the ranges, order by order."""
+        return self.answers[self.ends[place - 1] if place else 0 : self.ends[place]]
 
 
 def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scratch) -> list[Arrays]:
@@ -27,75 +86,219 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
         words_L: Ids in reading order, all in the vocabulary. The first n-1 words are contexts and are not counted.
         n: The highest order.
         vocabulary_size: |V|.
-        scratch: Makes the arrays.
+        scratch: Makes the arrays. Its folder must be one that all workers see.
 
     Returns:
         For each order its sorted keys `node of the first k-1 words * |V| + last word`, int64; how often each n-gram
         ends at a counted word, int32 or int64; and the node of each without its first word, int32 or int64.
 
     Raises:
-        BadInput: The disk is full.
+        BadInput: The disk is full, or the workers are lost.
     """
-    dtype, ngrams = node_dtype(len(words_L)), []
-    nodes_L = words_L  # of the (k-1)-gram that starts at each word
-    starts, nodes = _sort_by_word(words_L, vocabulary_size, scratch) if n > 1 else (words_L, words_L)
-    with progress_bar(len(words_L) * (n - 1), 'counting n-grams', ' words') as bar:
-        for k in range(2, n + 1):
-            keys, *writers = scratch.writer(np.int64), *(scratch.writer(dtype) for _ in range(4))
-            counts, suffix_nodes, next_starts, next_nodes = writers
-            next_nodes_L, size = scratch.zeros(len(words_L) if k < n else 0, dtype), 0
-            for block in _groups(nodes, scratch.block):
-                bar.update(block.stop - block.start)
-                fits_S = starts[block] <= len(words_L) - k
-                starts_S, prefixes_S = starts[block][fits_S], nodes[block][fits_S].astype(np.int64)
-                if not len(starts_S):
-                    continue
-                base = int(prefixes_S[0])
-                keys_S = (prefixes_S - base) * vocabulary_size + words_L[starts_S + (k - 1)]
-                keys_S, order_S = sort_with_order(keys_S)
-                starts_S, is_first_S = starts_S[order_S], np.append(True, keys_S[1:] != keys_S[:-1])
-                first = np.flatnonzero(is_first_S)
-                keys.append(keys_S[first] + base * vocabulary_size)
-                # Those that start earlier end before the first counted word.
-                counts.append(np.add.reduceat(starts_S >= n - k, first, dtype=np.int64))
-                suffix_nodes.append(nodes_L[starts_S[first] + 1])
-                if k < n:
-                    nodes_S = (size + np.cumsum(is_first_S) - 1).astype(dtype)
-                    next_starts.append(starts_S)
-                    next_nodes.append(nodes_S)
-                    next_nodes_L[starts_S] = nodes_S
-                size += len(first)
-            ngrams.append((keys.finish(), counts.finish(), suffix_nodes.finish()))
-            nodes_L, starts, nodes = next_nodes_L, next_starts.finish(), next_nodes.finish()
-            release(words_L, nodes_L, starts, nodes, *ngrams[-1])
-    return ngrams
+    if n == 1:
+        return []
+    first = words_L[:n].astype(np.int64)
+    problem = Problem(n, vocabulary_size, first[:-1] * vocabulary_size + first[1:], np.zeros(1, np.int64))
+    dtype = node_dtype(len(words_L))
+    if len(words_L) <= scratch.block:
+        counted = _count(problem, 0, _windows(problem, words_L, 0, len(words_L)))
+        return _assemble(problem, [(counted, _find_suffixes(problem, 0, [counted]))], dtype, scratch)
+    problem = problem._replace(bounds=_choose_bounds(words_L, vocabulary_size, -(-len(words_L) // scratch.block)))
+    with _open_job(words_L, problem, scratch) as job:
+        words_file, ranges = job.folder / 'words.npy', range(len(problem.bounds))
+        spans = [(span.start, span.stop) for span in blocks(len(words_L), 2 * scratch.block)]
+        pieces = job.run('dividing n-grams', functools.partial(_divide_piece, problem, words_file), spans)
+        counted_folders = job.run('counting n-grams', functools.partial(_count_range, problem, pieces), ranges)
+        join = functools.partial(_join_range, problem, counted_folders, dtype)
+        joined_folders = job.run('joining n-grams', join, ranges)
+        joined = (np.load(folder / 'suffix_nodes.npy') for folder in joined_folders)
+        return _assemble(problem, zip(map(_load, counted_folders), joined), dtype, scratch)
 
 
-def _sort_by_word(words_L: np.ndarray, vocabulary_size: int, scratch: Scratch) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the positions of the words, sorted by word, those of one word in their order; and the sorted words."""
-    starts = scratch.zeros(len(words_L), node_dtype(len(words_L)))
-    words = scratch.zeros(len(words_L), words_L.dtype.type)
-    counts_V = bincount(words_L, vocabulary_size)
-    next_V = np.cumsum(counts_V) - counts_V  # the place of the next position of each word
-    for block in blocks(len(words_L), scratch.block):
-        words_S, order_S = sort_with_order(words_L[block].astype(np.int64))
-        number_S = np.arange(len(words_S)) - np.searchsorted(words_S, words_S)  # 0, 1, ... of each word
-        places_S = next_V[words_S] + number_S
-        starts[places_S], words[places_S] = block.start + order_S, words_S
-        next_V += np.bincount(words_S, minlength=vocabulary_size)
-    return starts, words
+@contextlib.contextmanager
+def _open_job(words_L: np.ndarray, problem: Problem, scratch: Scratch) -> Iterator[Job]:
+    """Opens the job of a count in a folder of `scratch`, with the words in words.npy; removes it at the end."""
+    digest = hashlib.sha256()
+    for part_L in parts(words_L):
+        digest.update(part_L.data)
+    identity = {'words': digest.hexdigest(), 'n': problem.n, 'vocabulary': problem.vocabulary_size}
+    identity |= {'bounds': problem.bounds.tolist(), 'block': scratch.block}
+    with contextlib.ExitStack() as stack:
+        folder = scratch.folder or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        job = Job(folder / '.counting', identity, workers.current(len(words_L) >= _LARGE))
+        job.write('words.npy', functools.partial(_save_words, words_L))
+        yield job
+        job.remove()
 
 
-def _groups(nodes: np.ndarray, size: int) -> Iterator[slice]:
-    """Yields the blocks of sorted nodes, of so many or more where one is longer, such that equal ones are together."""
-    first = 0
-    while first < len(nodes):
-        stop = min(first + size, len(nodes))
-        if stop < len(nodes):
-            cut = int(np.searchsorted(nodes, nodes[stop]))
-            stop = cut if cut > first else int(np.searchsorted(nodes, nodes[first], side='right'))
-        yield slice(first, stop)
-        first = stop
+def _save_words(words_L: np.ndarray, file: IO[bytes]) -> None:
+    """Writes words as .npy, part by part."""
+    np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(words_L))
+    for part_L in parts(words_L):
+        file.write(part_L.data)
+
+
+def _choose_bounds(words_L: np.ndarray, vocabulary_size: int, number: int) -> np.ndarray:
+    """Returns the first bigrams of so many ranges or fewer, about equally large."""
+    places = np.arange(0, len(words_L) - 1, max((len(words_L) - 1) // _SAMPLED, 1))
+    bigrams = np.sort(words_L[places].astype(np.int64) * vocabulary_size + words_L[places + 1])
+    release(words_L)
+    return np.unique([0, *bigrams[len(bigrams) * np.arange(1, number) // number]])
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+def _divide_piece(problem: Problem, words_file: pathlib.Path, span: tuple[int, int], folder: pathlib.Path) -> None:
+    """Writes the windows that start in a span of the words, range by range, each range in their order."""
+    windows = _windows(problem, np.load(words_file, mmap_mode='r'), *span)
+    ranges_S = problem.ranges(windows[1] * np.int64(problem.vocabulary_size) + windows[2])
+    np.save(folder / 'windows.npy', windows[:, _stable_order(ranges_S)])
+    np.save(folder / 'ends.npy', np.cumsum(np.bincount(ranges_S, minlength=len(problem.bounds))))
+
+
+def _count_range(problem: Problem, pieces: Sequence[pathlib.Path], number: int, folder: pathlib.Path) -> None:
+    """Writes the n-grams of a range."""
+    windows = []
+    for piece in pieces:
+        ends = np.load(piece / 'ends.npy')
+        start = ends[number - 1] if number else 0
+        windows.append(np.load(piece / 'windows.npy', mmap_mode='r')[:, start : ends[number]])
+    for name, array in _count(problem, number, np.concatenate(windows, axis=1))._asdict().items():
+        np.save(folder / f'{name}.npy', array)
+
+
+def _join_range(
+    problem: Problem, counted: Sequence[pathlib.Path], dtype: type[np.signedinteger], number: int, folder: pathlib.Path
+) -> None:
+    """Writes the node of each n-gram of a range without its first word."""
+    suffix_nodes = _find_suffixes(problem, number, list(map(_load, counted)))
+    np.save(folder / 'suffix_nodes.npy', suffix_nodes.astype(dtype))
+
+
+def _load(folder: pathlib.Path) -> Counted:
+    return Counted(*(np.load(folder / f'{name}.npy', mmap_mode='r') for name in Counted._fields))
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+def _windows(problem: Problem, words_L: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Returns the windows that start in a span: for each the word before it and n words, a view of n + 1 x S."""
+    n, size, none = problem.n, len(words_L), problem.vocabulary_size
+    words = np.pad(
+        words_L[max(start - 1, 0) : min(stop + n - 1, size)],
+        (start == 0, max(stop + n - 1 - size, 0)),
+        constant_values=none,
+    )
+    return np.lib.stride_tricks.sliding_window_view(words, n + 1).T
+
+
+def _count(problem: Problem, number: int, windows: np.ndarray) -> Counted:
+    """Counts the n-grams of a range.
+
+    Args:
+        problem: What is counted.
+        number: The range.
+        windows: Its windows in reading order, n + 1 x S: the word before each, and its n words.
+    """
+    V = problem.vocabulary_size
+    early = np.flatnonzero(problem.ranges(problem.early) == number)  # where the first windows of the range start
+    # Sorted by the word before; each order keeps equal n-grams in this order.
+    _, windows_S = sort_with_order(windows[0].astype(np.int64))
+    prefixes_S = windows[1, windows_S].astype(np.int64)
+    keys, counts, answers, ends = [], [], [], []
+    for k in range(2, problem.n + 1):
+        words_S = windows[k, windows_S]
+        if not (fits_S := words_S < V).all():
+            windows_S, prefixes_S, words_S = windows_S[fits_S], prefixes_S[fits_S], words_S[fits_S]
+        keys_S, order_S = sort_with_order(prefixes_S * V + words_S)
+        windows_S = windows_S[order_S]
+        is_first_S = _differs(keys_S)
+        first, nodes_S = np.flatnonzero(is_first_S), np.cumsum(is_first_S) - 1
+        uncounted_S = np.isin(windows_S, np.flatnonzero(early < problem.n - k))
+        keys.append(keys_S[first])
+        counts.append(np.diff(first, append=len(keys_S)) - np.bincount(nodes_S[uncounted_S], minlength=len(first)))
+        if k < problem.n:
+            before_S = windows[0, windows_S]
+            asked = np.flatnonzero((is_first_S | _differs(before_S)) & (before_S < V))
+            before, order = sort_with_order(before_S[asked].astype(np.int64))
+            asked = asked[order]
+            answers.append(nodes_S[asked])
+            bigrams = before * V + windows[1, windows_S[asked]]
+            ends.append(np.append(np.searchsorted(bigrams, problem.bounds[1:]), len(bigrams)))
+        prefixes_S = nodes_S
+    sizes = np.array([len(array) for array in keys])
+    starts = np.cumsum([0, *map(len, answers)])[:-1]
+    dtype = node_dtype(windows.shape[1])
+    return Counted(
+        sizes,
+        np.concatenate(keys),
+        np.concatenate(counts).astype(dtype),
+        np.concatenate([np.zeros(0, dtype), *answers]).astype(dtype),
+        np.array([end + start for end, start in zip(ends, starts)]).reshape(-1),
+    )
+
+
+def _find_suffixes(problem: Problem, number: int, all_counted: Sequence[Counted]) -> np.ndarray:
+    """Returns the node of each n-gram of a range without its first word, order by order, int64.
+
+    Args:
+        problem: What is counted.
+        number: The range.
+        all_counted: The n-grams of all ranges.
+    """
+    V, num_ranges = problem.vocabulary_size, len(all_counted)
+    sizes = np.array([counted.sizes for counted in all_counted])
+    first_nodes = np.cumsum(sizes, axis=0) - sizes  # of each range and order
+    tables = _by_order(sizes[number], all_counted[number].keys)
+    last_words = tables[0] % V
+    suffix_nodes, ranges_N = [last_words], np.zeros(0, np.int64)
+    for i, keys in enumerate(tables[1:]):  # of order i + 3; the nodes are of order i + 2
+        prefixes, words = np.divmod(keys, V)
+        # The n-grams without their first word lie in the range of the two words after it.
+        ranges_N = ranges_N[prefixes] if i else problem.ranges(last_words[prefixes] * V + words)
+        nodes = np.empty(len(keys), np.int64)
+        nodes[_stable_order(ranges_N)] = np.concatenate(
+            [counted.answers_to(i * num_ranges + number) + first_nodes[r, i] for r, counted in enumerate(all_counted)]
+        )
+        suffix_nodes.append(nodes)
+    return np.concatenate(suffix_nodes)
+
+
+def _assemble(
+    problem: Problem, ranges: Iterable[tuple[Counted, np.ndarray]], dtype: type[np.signedinteger], scratch: Scratch
+) -> list[Arrays]:
+    """Returns the arrays of all n-grams from those of the ranges, each with its suffix nodes."""
+    num_orders = problem.n - 1
+    writers = [[scratch.writer(t) for t in (np.int64, dtype, dtype)] for _ in range(num_orders)]
+    first_nodes = np.zeros(num_orders, np.int64)
+    for counted, suffix_nodes in ranges:
+        arrays = [_by_order(counted.sizes, array) for array in (counted.keys, counted.counts, suffix_nodes)]
+        for i, (keys, *others) in enumerate(zip(*arrays)):
+            shift = first_nodes[i - 1] * problem.vocabulary_size if i else 0
+            for writer, array in zip(writers[i], (keys + shift, *others)):
+                writer.append(array)
+        first_nodes += counted.sizes
+        release(*counted)
+    made = [tuple(writer.finish() for writer in of_order) for of_order in writers]
+    return [(keys, counts, suffix_nodes) for keys, counts, suffix_nodes in made]
+
+
+def _by_order(sizes: np.ndarray, array: np.ndarray) -> list[np.ndarray]:
+    """Splits an array of the n-grams of all orders."""
+    return np.split(array, np.cumsum(sizes)[:-1])
+
+
+def _differs(values_S: np.ndarray) -> np.ndarray:
+    """Returns whether each value is the first one or differs from the one before."""
+    return np.append(np.ones(min(len(values_S), 1), bool), values_S[1:] != values_S[:-1])
+
+
+def _stable_order(ranges_N: np.ndarray) -> np.ndarray:
+    """Returns the order that sorts the numbers of ranges, equal ones as they are."""
+    small = np.uint16 if ranges_N.max(initial=0) < 2**16 else np.uint32  # 16 bits are sorted by radix
+    return np.argsort(ranges_N.astype(small), kind='stable')
 
 
 def node_dtype(num_words: int) -> type[np.signedinteger]:

@@ -1,0 +1,282 @@
+"""Prepares and counts a text by workers of Dask on this machine, kills some of them, and plans for larger texts.
+
+    python -m experiments.scale.cluster TEXT --workers=2,4,8    results/cluster.json: cost by the number of workers
+    python -m experiments.scale.cluster TEXT --kills=20         results/kills.json: a worker killed in each of 20 runs
+    python -m experiments.scale.cluster TEXT --rehearse         results/rehearsal.json: 8 workers, and what was planned
+    python -m experiments.scale.cluster                         the tables of the committed results, and the plan
+
+The plan multiplies what the run with most workers in cluster.json spent on a word, and on an n-gram, by the numbers of
+a larger text; its n-grams follow the power law of results/ngrams.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import math
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from configs import text
+from experiments import results, study
+from nplm_jax.data import corpora, dataset, vocabulary
+from nplm_jax.models.ngram.counts import count
+from nplm_jax.models.ngram.scratch import Scratch
+from nplm_jax.parts import override
+from nplm_jax.runs import provenance
+from nplm_jax.runs.experiment import load_settings
+from nplm_jax.utils import processes, workers
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.text import markdown_table
+
+RESULTS = pathlib.Path(__file__).parent / 'results'
+ORDER = 5
+PLANNED = (10_000_000_000, 100_000_000_000)  # words
+MACHINES = 64
+STAGES = ('prepare', 'count')
+HEADER = ['workers', 'prepare: s', 'processor s', 'MB written', 'count: s', 'processor s', 'MB written', 'n-grams']
+KILLS_HEADER = ['runs', 'workers killed', 'equal', 'seconds: median', 'without a kill']
+PLAN_HEADER = [
+    'words',
+    'n-grams',
+    'TB written',
+    'processor hours',
+    'hours of the leader',
+    f'hours on {MACHINES} workers',
+]
+
+
+@contextlib.contextmanager
+def start_cluster(num_workers: int, folder: pathlib.Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Starts a scheduler and workers on this machine, which come back when they are killed.
+
+    Args:
+        num_workers: The number of workers, of one thread each.
+        folder: Where they write temporary files.
+
+    Yields:
+        The address, and the scheduler's process.
+
+    Raises:
+        BadInput: They have not started within a minute.
+    """
+    port = processes.free_port()
+    address = f'tcp://127.0.0.1:{port}'
+    dask = [sys.executable, '-m', 'dask']
+    options = [f'--nworkers={num_workers}', '--nthreads=1', '--memory-limit=0', f'--local-directory={folder}']
+    quiet = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.DEVNULL}
+    scheduler = [*dask, 'scheduler', '--host=127.0.0.1', f'--port={port}', '--no-dashboard']
+    with (
+        subprocess.Popen(scheduler, **quiet) as scheduler_process,
+        subprocess.Popen([*dask, 'worker', address, *options, '--no-dashboard'], **quiet) as nannies,
+    ):
+        try:
+            _wait(address, num_workers)
+            yield address, scheduler_process
+        finally:
+            nannies.terminate()
+            scheduler_process.terminate()
+
+
+def _wait(address: str, num_workers: int) -> None:
+    from distributed import Client  # noqa: PLC0415 (an optional package)
+
+    try:
+        with Client(address, timeout=60, set_as_default=False) as client:
+            if num_workers:
+                client.wait_for_workers(num_workers, timeout=60)
+    except OSError:
+        raise BadInput(f'{address}: {num_workers} workers did not start within a minute') from None
+
+
+def prepare_and_count(path: str, address: str) -> dict[str, Any]:
+    """Prepares and counts a text; runs in a process of its own. Times are after the imports."""
+    settings = load_settings(override(text.get_config(), {'corpus.path': path}))
+    with contextlib.ExitStack() as stack:
+        pids: Iterable[int] = ()
+        if address:
+            from nplm_jax.distributed.dask_cluster import DaskCluster  # noqa: PLC0415 (an optional package)
+
+            cluster = stack.enter_context(DaskCluster(address))
+            stack.enter_context(workers.use(cluster))
+            pids = list(cluster.on_each(os.getpid))
+        usage = [_usage(pids)]
+        corpus = corpora.load(settings.corpus)
+        data = dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, settings.corpus))
+        usage.append(_usage(pids))
+        span, scratch = corpora.Span(0, len(corpus)), Scratch(pathlib.Path(path).parent)
+        counted = count(data.tokens_T, span, ORDER, len(data.vocabulary), scratch)
+        usage.append(_usage(pids))
+    digest = hashlib.sha256()
+    for array in (data.tokens_T, *counted.table.keys, *counted.counts, *counted.suffix_nodes):
+        digest.update(np.ascontiguousarray(array).data)
+    stages = zip(STAGES, usage, usage[1:])
+    return {
+        'words': len(corpus),
+        'ngrams': sum(map(len, counted.counts)),
+        'digest': digest.hexdigest(),
+        **{stage: {key: after[key] - before[key] for key in before} for stage, before, after in stages},
+    }
+
+
+def _usage(pids: Iterable[int]) -> dict[str, float]:
+    """Returns the seconds, the processor seconds and the bytes written so far, by this process and by workers."""
+    own = os.times()
+    used = {'seconds': time.perf_counter(), 'leader_seconds': own.user + own.system, 'written': 0.0}
+    used['processor_seconds'] = used['leader_seconds'] + own.children_user + own.children_system
+    for pid in (os.getpid(), *pids):
+        with contextlib.suppress(FileNotFoundError):  # a worker that was killed
+            fields = pathlib.Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()
+            written = pathlib.Path(f'/proc/{pid}/io').read_text().partition('wchar: ')[2].split()[0]
+            used['written'] += int(written)
+            if pid != os.getpid():
+                used['processor_seconds'] += (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+    return used
+
+
+def run_child(path: str, address: str, kill_after: float | None = None) -> dict[str, Any]:
+    """Runs `prepare_and_count` with an empty cache; kills a worker after some seconds, if they are given."""
+    with tempfile.TemporaryDirectory(dir=pathlib.Path(path).parent) as folder:
+        link = pathlib.Path(folder) / 'text.txt'
+        os.link(path, link)
+        command = [sys.executable, '-m', 'experiments.scale.cluster', str(link), '--child', f'--scheduler={address}']
+        environment = {**os.environ, 'NPLM_JAX_CACHE': f'{folder}/cache'}
+        begin = time.perf_counter()
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+            killed = kill_after is not None and _kill_worker(address, kill_after)
+            output, _ = process.communicate()
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command)
+    return {**json.loads(output), 'killed': killed, 'all_seconds': time.perf_counter() - begin}
+
+
+def _kill_worker(address: str, after: float) -> bool:
+    """Kills a worker with SIGKILL after some seconds."""
+    from distributed import Client  # noqa: PLC0415 (an optional package)
+
+    time.sleep(after)
+    with Client(address, timeout=60, set_as_default=False) as client:
+        os.kill(min(client.run(os.getpid, on_error='ignore').values()), signal.SIGKILL)
+    return True
+
+
+def measure_workers(path: str, numbers: list[int], folder: pathlib.Path) -> list[dict[str, Any]]:
+    """Measures the processes of this machine, and clusters of some numbers of workers."""
+    rows = [{'workers': 0, **run_child(path, '')}]
+    for number in tqdm(numbers, 'clusters', disable=None):
+        with start_cluster(number, folder) as (address, _):
+            rows.append({'workers': number, **run_child(path, address)})
+        if rows[-1]['digest'] != rows[0]['digest']:
+            raise BadInput(f'{number} workers: not the words and counts of one machine')
+    return rows
+
+
+def measure_kills(path: str, number: int, folder: pathlib.Path) -> dict[str, Any]:
+    """Kills one of two workers in each run, after a time within the run."""
+    with start_cluster(2, folder) as (address, _):
+        without = run_child(path, address)
+        random.seed(0)
+        delays = [random.uniform(0.15, 0.85) * without['all_seconds'] for _ in range(number)]
+        return {'without': without, 'runs': [run_child(path, address, delay) for delay in tqdm(delays, disable=None)]}
+
+
+def num_ngrams(words: float) -> float:
+    """Returns the n-grams of a text of so many words, by the power law through the two largest measured texts."""
+    (w0, n0), (w1, n1) = (
+        (s['words'], sum(s['nplm_jax']['ngrams'])) for s in results.read(RESULTS, 'ngrams')['sizes'][-2:]
+    )
+    return n1 * (words / w1) ** (math.log(n1 / n0) / math.log(w1 / w0))
+
+
+def plan(words: float) -> dict[str, float]:
+    """Returns what a text of so many words costs, from the rates of the largest cluster in cluster.json."""
+    row = results.read(RESULTS, 'cluster')['rows'][-1]
+    grown = {'prepare': words / row['words'], 'count': num_ngrams(words) / row['ngrams']}
+    keys = ('processor_seconds', 'leader_seconds', 'written')
+    return {key: sum(row[stage][key] * grown[stage] for stage in STAGES) for key in keys}
+
+
+def make_tables(flags: study.Flags) -> str:
+    """Returns the tables of the committed results, and the plan."""
+    rows = []
+    for row in results.read(RESULTS, 'cluster')['rows']:
+        cells = (f'{row[stage][key]:,.1f}' for stage in STAGES for key in ('seconds', 'processor_seconds'))
+        prepare_s, prepare_cpu, count_s, count_cpu = cells
+        written = [f'{row[stage]["written"] / 1e6:,.0f}' for stage in STAGES]
+        name = str(row['workers'] or 'this machine')
+        rows.append([name, prepare_s, prepare_cpu, written[0], count_s, count_cpu, written[1], f'{row["ngrams"]:,}'])
+    killed = results.read(RESULTS, 'kills')
+    runs = killed['runs']
+    equal = sum(run['digest'] == killed['without']['digest'] for run in runs)
+    median = sorted(run['all_seconds'] for run in runs)[len(runs) // 2]
+    seconds = f'{median:,.1f}', f'{killed["without"]["all_seconds"]:,.1f}'
+    kills = [[str(len(runs)), str(sum(run['killed'] for run in runs)), str(equal), *seconds]]
+    planned = []
+    for words in PLANNED:
+        cost = plan(words)
+        leader, others = cost['leader_seconds'], cost['processor_seconds'] - cost['leader_seconds']
+        hours = (
+            f'{seconds / 3600:,.1f}' for seconds in (cost['processor_seconds'], leader, leader + others / MACHINES)
+        )
+        planned.append([f'{words:,}', f'{num_ngrams(words):.2g}', f'{cost["written"] / 1e12:,.1f}', *hours])
+    rehearsal = results.read(RESULTS, 'rehearsal')
+    lines = [f'- {key}: {d["measured"]:,.3g}, planned {d["planned"]:,.3g} ({d["planned"] / d["measured"] - 1:+.0%})'
+             for key, d in rehearsal['figures'].items()]  # fmt: skip
+    parts = [markdown_table(HEADER, rows), markdown_table(KILLS_HEADER, kills), markdown_table(PLAN_HEADER, planned)]
+    return '\n\n'.join([*parts, f'{rehearsal["words"]:,} words on {rehearsal["workers"]} workers:', '\n'.join(lines)])
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument(
+        'text', nargs='?', metavar='TEXT', help='a file, on a disk with space for a hundred times its size'
+    )
+    parser.add_argument('--workers', type=study.counts, default=[2, 4, 8], metavar='N,...', help='numbers of workers')
+    parser.add_count('--kills', 0, 'kill a worker in each of so many runs instead', least=0)
+    parser.add_switch('--rehearse', 'compare a run on 8 workers with its plan instead')
+    parser.add_argument('--output', type=pathlib.Path, help='the file of the results; default: in results')
+    parser.add_argument('--child', action='store_true', help=argparse.SUPPRESS)
+    parser.add_argument('--scheduler', default='', help=argparse.SUPPRESS)
+
+
+def main(flags: study.Flags) -> None:
+    """Measures."""
+    if flags.child:
+        print(json.dumps(prepare_and_count(flags.text, flags.scheduler)))
+        return
+    path = str(expand('TEXT', flags.text).absolute())
+    require(os.path.isfile(path), 'TEXT', flags.text, 'is no file')
+    facts = {**provenance.of_module('experiments.scale.cluster'), 'load_before': os.getloadavg()}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        if flags.rehearse:
+            name, (_, row) = 'rehearsal', measure_workers(path, [8], folder)
+            planned = plan(row['words'])
+            figures = {
+                key: {'measured': sum(row[stage][key] for stage in STAGES), 'planned': planned[key]}
+                for key in ('processor_seconds', 'written')
+            }
+            measured: dict[str, Any] = {'words': row['words'], 'workers': 8, 'row': row, 'figures': figures}
+        elif flags.kills:
+            name, measured = 'kills', measure_kills(path, flags.kills, folder)
+        else:
+            name, measured = 'cluster', {'rows': measure_workers(path, flags.workers, folder)}
+    results.write(flags.output or RESULTS / f'{name}.json', {**measured, **facts})
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main, show=make_tables, measure_if='text')
