@@ -7,13 +7,11 @@ import os
 import pathlib
 import sys
 import time
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import optuna
-import sqlalchemy as sa
 from optuna.trial import TrialState
 
 from nplm_jax.inference.perplexity import nll_to_perplexity
@@ -68,16 +66,13 @@ class Search:
             if search_storage.is_sqlite(self.url):
                 self.folder.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(workdir.locked(self.folder))
-            study = self.open_study()
+            study = self.open_study(stack.enter_context(search_storage.opened(self.url)))
             if search_storage.is_sqlite(self.url):  # no other process runs these
                 for trial in study.get_trials(states=(TrialState.RUNNING,)):
                     study.tell(trial.number, state=TrialState.FAIL)
                     search_storage.retry(search_storage.MAX_RETRIES)(study, trial)
-            try:
-                self._finish(study)
-                return search_report.write(study, self.folder, self._command_of)
-            except (optuna.exceptions.StorageInternalError, sa.exc.SQLAlchemyError) as error:
-                raise OSError(f'--storage: the database failed ({type(error).__name__})') from None
+            self._finish(study)
+            return search_report.write(study, self.folder, self._command_of)
 
     def run_jobs(self, num_workers: int, on_slurm: bool, options: Mapping[str, str]) -> str:
         """Runs the missing trials in several processes. Returns what `search_report.write` returns.
@@ -96,26 +91,30 @@ class Search:
         self.folder.mkdir(parents=True, exist_ok=True)
         if not search_storage.is_sqlite(self.url):
             os.environ[search_storage.ENVIRONMENT] = self.url  # of the processes: their command lines show no password
-        study = self.open_study()
-        flags = (f'--search={self.num_trials}', f'--workdir={self.folder}')
-        jobs = [
-            launchers.Job(f'worker-{k}', self.folder / f'worker-{k}', (*self.words, *flags, f'--process_id={k}'))
-            for k in range(num_workers)
-        ]
-        if num_finished(study) < self.num_trials:
-            is_complete = lambda _: num_finished(study) >= self.num_trials  # noqa: E731
-            launchers.run(jobs, on_slurm, self.folder / '.jobs', is_complete, options, 1, num_workers)
-        if (found := num_finished(study)) < self.num_trials:
-            raise OSError(f'the workers ended after {found} of {self.num_trials} trials')
-        return search_report.write(study, self.folder, self._command_of)
+        with search_storage.opened(self.url) as storage:
+            study = self.open_study(storage)
+            flags = (f'--search={self.num_trials}', f'--workdir={self.folder}')
+            jobs = [
+                launchers.Job(f'worker-{k}', self.folder / f'worker-{k}', (*self.words, *flags, f'--process_id={k}'))
+                for k in range(num_workers)
+            ]
+            if num_finished(study) < self.num_trials:
+                is_complete = lambda _: num_finished(study) >= self.num_trials  # noqa: E731
+                launchers.run(jobs, on_slurm, self.folder / '.jobs', is_complete, options, 1, num_workers)
+            if (found := num_finished(study)) < self.num_trials:
+                raise OSError(f'the workers ended after {found} of {self.num_trials} trials')
+            return search_report.write(study, self.folder, self._command_of)
 
-    def open_study(self) -> optuna.Study:
+    def open_study(self, storage: optuna.storages.RDBStorage) -> optuna.Study:
         """Returns the study, a new one or the one that this search began.
+
+        Args:
+            storage: the database.
 
         Raises:
             BadInput: see `run`.
         """
-        storage, name = search_storage.open_storage(self.url), self.space.name
+        name = self.space.name
         study = optuna.create_study(storage=storage, study_name=name, pruner=PRUNER(), load_if_exists=True)
         seed = [self.space.settings.seed, self.worker or 0, len(study.get_trials(deepcopy=False))]
         alone = search_storage.is_sqlite(self.url) or self.worker is not None
@@ -151,8 +150,7 @@ class Search:
                 study.optimize(objective, n_trials=1, catch=(_NotNeeded,))
             else:
                 time.sleep(min(_POLL, search_storage.HEARTBEAT))
-                with warnings.catch_warnings():
-                    warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
+                with search_storage.ignored_experimental():
                     optuna.storages.fail_stale_trials(study)
 
     def _objective(self, study: optuna.Study, corpus: SharedCorpus, trial: optuna.Trial) -> float:

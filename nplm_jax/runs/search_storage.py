@@ -1,8 +1,10 @@
 """The database of a search: its URL, which may hold a password, and Optuna's storage in it."""
 
+import contextlib
 import os
 import pathlib
 import warnings
+from collections.abc import Iterator
 
 import optuna
 import sqlalchemy as sa
@@ -47,21 +49,25 @@ def is_sqlite(url: str) -> bool:
     return url.startswith('sqlite')
 
 
-def open_storage(url: str) -> optuna.storages.RDBStorage:
-    """Connects to the database, and makes its tables if it has none.
+@contextlib.contextmanager
+def opened(url: str) -> Iterator[optuna.storages.RDBStorage]:
+    """Connects to the database, makes its tables if it has none, and disconnects at the end.
 
     Args:
         url: what `find_url` returned.
 
+    Yields:
+        The storage.
+
     Raises:
         BadInput: the driver is not installed, or the database is missing, does not answer or is not Optuna's.
+        OSError: the database stopped answering.
     """
     timeout = {} if is_sqlite(url) else {'connect_args': {'connect_timeout': _TIMEOUT}}
     shown = _show(sa.make_url(url))
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
-            return optuna.storages.RDBStorage(
+        with ignored_experimental():
+            storage = optuna.storages.RDBStorage(
                 url,
                 engine_kwargs={'pool_pre_ping': True, **timeout},
                 heartbeat_interval=HEARTBEAT,
@@ -72,6 +78,13 @@ def open_storage(url: str) -> optuna.storages.RDBStorage:
     except (sa.exc.SQLAlchemyError, RuntimeError) as error:
         cause = getattr(error, 'orig', None) or error
         raise BadInput(f'--storage={shown}: cannot be used ({first_line(cause)})') from None
+    try:
+        yield storage
+    except (optuna.exceptions.StorageInternalError, sa.exc.SQLAlchemyError) as error:
+        raise OSError(f'--storage={shown}: failed ({type(error).__name__})') from None
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
 
 
 def _show(url: sa.URL) -> str:
@@ -81,4 +94,13 @@ def _show(url: sa.URL) -> str:
 
 def retry(max_retries: int | None = None) -> optuna.storages.RetryHeartbeatStaleTrialCallback:
     """Returns what adds a trial again that a process left: the new one goes on in the folder of the first."""
-    return optuna.storages.RetryHeartbeatStaleTrialCallback(max_retries, inherit_intermediate_values=True)
+    with ignored_experimental():
+        return optuna.storages.RetryHeartbeatStaleTrialCallback(max_retries, inherit_intermediate_values=True)
+
+
+@contextlib.contextmanager
+def ignored_experimental() -> Iterator[None]:
+    """Ignores Optuna's warnings that heartbeats, which it has had since 2021, are experimental."""
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
+        yield

@@ -1,5 +1,6 @@
 """A search: its trials are runs, it resumes, it says what is wrong, and a lost process costs one trial at most."""
 
+import contextlib
 import functools
 import json
 import os
@@ -45,14 +46,27 @@ def study(tmp_path):
     return tmp_path / 'study.py'
 
 
+def ask(made):
+    """Begins a trial in the name of another process. Returns its number."""
+    with pytest.warns(UserWarning, match='Heartbeat of storage'):
+        return made.ask().number
+
+
 def start(study, number, *flags):
     return launch(f'--config={study}', f'--search={number}', f'--workdir={study.parent}/runs', *flags)
 
 
+@contextlib.contextmanager
+def opened(url):
+    """Yields the study in a database."""
+    with search_storage.opened(url) as storage:
+        yield optuna.load_study(study_name='sentences', storage=storage)
+
+
 def trials(study):
-    """Returns the trials in the database beside a config file."""
-    url = f'sqlite:///{study.parent}/runs/search.db'
-    return optuna.load_study(study_name='sentences', storage=url).get_trials(deepcopy=False)
+    """Returns the trials of a search."""
+    with opened(f'sqlite:///{study.parent}/runs/search.db') as made:
+        return made.get_trials()
 
 
 def test_the_search_of_brown_is_a_point_of_the_rows_of_the_paper_s_kind():
@@ -106,18 +120,14 @@ def test_a_pruned_trial_is_saved_and_trained_to_its_end_by_the_printed_command(s
 
 
 def test_a_trial_that_diverges_or_is_refused_counts_and_the_others_run(study):
-    text = STUDY.replace(
-        "trial.suggest_float('optimizer.learning_rate', 1e-3, 1.0, log=True)", '[0.5, 1e30, 0.5][trial.number]'
-    )
+    rate = "trial.suggest_float('optimizer.learning_rate', 1e-3, 1.0, log=True)"
+    text = STUDY.replace(rate, '[0.5, 1e30, 0.5][trial.number]')
     study.write_text(
         text.replace("'train.epochs': 4", "'train.batch_size': [4, 4, 14][trial.number], 'train.epochs': 4")
     )
     done = start(study, 3)
-    assert done.returncode == 0 and {state for _, state in ROW.findall(done.stdout)} <= {
-        'complete',
-        'diverged',
-        'refused',
-    }
+    assert done.returncode == 0 and [trial.state for trial in trials(study)][1:] == [TrialState.PRUNED] * 2
+    assert [trial.user_attrs.get('state') for trial in trials(study)] == [None, 'diverged', 'refused']
     assert (
         'trial-0001: the loss of update' in done.stderr and 'trial-0002: train.batch_size=14: must be 13' in done.stderr
     )
@@ -144,11 +154,12 @@ def test_a_trial_that_was_stopped_goes_on_in_its_folder(study, monkeypatch):
 
 def test_a_trial_of_a_killed_process_is_run_again_at_once(study):
     start(study, 1)
-    url = f'sqlite:///{study.parent}/runs/search.db'
-    left = optuna.load_study(study_name='sentences', storage=url).ask()  # and its process is gone
+    with opened(f'sqlite:///{study.parent}/runs/search.db') as made:
+        left = ask(made)  # and its process is gone
     assert start(study, 2).returncode == 0
-    assert [trial.state for trial in trials(study)] == [trials(study)[0].state, TrialState.FAIL, trials(study)[2].state]
-    assert trials(study)[2].system_attrs['failed_trial'] == left.number
+    first, failed, second = trials(study)
+    assert failed.state == TrialState.FAIL and second.system_attrs['failed_trial'] == failed.number == left
+    assert first.state.is_finished() and second.state != TrialState.FAIL
 
 
 @pytest.mark.parametrize(
@@ -171,7 +182,7 @@ def test_a_search_space_that_is_none_is_one_line_before_anything_starts(study, b
 @pytest.mark.parametrize(
     'flags,message',
     [
-        (['--search=0'], 'flag --search=0: integer must be >= 1'),
+        (['--search=0'], 'flag --search=0: 0 is not a positive integer'),
         (['--search=2', '--sweep'], '--search=2: cannot be used with --sweep'),
         (['--search=2', '--grid=model.h=3,4'], '--search=2: cannot be used with --grid'),
         (['--search=2', '--vectorize'], '--search=2: cannot be used with --vectorize'),
@@ -218,10 +229,11 @@ def test_a_process_that_began_a_trial_too_many_gives_it_back(study):
     space = search_space.load(str(study), sentences.get_config())
     url = search_storage.find_url(None, study.parent)
     searching = search.Search(space, study.parent, url, 1, ('launch.py',))
-    made = searching.open_study()
-    made.ask()  # of another process
-    made.optimize(lambda trial: searching._objective(made, None, trial), n_trials=1, catch=(search._NotNeeded,))
-    assert [trial.state for trial in made.get_trials()] == [TrialState.RUNNING, TrialState.FAIL]
+    with search_storage.opened(url) as storage:
+        made = searching.open_study(storage)
+        ask(made)
+        made.optimize(lambda trial: searching._objective(made, None, trial), n_trials=1, catch=(search._NotNeeded,))
+        assert [trial.state for trial in made.get_trials()] == [TrialState.RUNNING, TrialState.FAIL]
 
 
 def test_commands_have_no_password():
@@ -272,17 +284,20 @@ def postgres(tmp_path_factory):
             process.wait()
 
 
+def num_running(url):
+    with contextlib.suppress(KeyError), opened(url) as shared:  # no such study yet
+        return len(shared.get_trials(states=(TrialState.RUNNING,)))
+
+
 def test_workers_share_a_database_and_one_that_is_killed_loses_its_own_trial_alone(study, tmp_path, postgres):
-    wait = """
+    go, name = tmp_path / 'go', "'model.h', 2, 9"
+    wait = f"""
     import pathlib, time
-    while trial.study.study_name == 'sentences' and trial.number < 4 and not pathlib.Path(GO).exists():
+    while trial.study.study_name == 'sentences' and trial.number < 4 and not pathlib.Path('{go}').exists():
         time.sleep(0.1)
 """
-    go = tmp_path / 'go'
     head, define, body = STUDY.partition('def search(trial):')
-    study.write_text(
-        head + define + wait.replace('GO', repr(str(go))) + body.replace("'model.h', 2, 9", "'model.h', 5, 5")
-    )
+    study.write_text(head + define + wait + body.replace(name, "'model.h', 5, 5"))
     (tmp_path / 'worker.py').write_text(WORKER)
     words = [sys.executable, tmp_path / 'worker.py', f'--config={study}', '--search=8', f'--workdir={tmp_path}/runs']
     flags = [f'--storage={postgres}', '--launcher=local', '--jobs=4']
@@ -292,9 +307,7 @@ def test_workers_share_a_database_and_one_that_is_killed_loses_its_own_trial_alo
         parent = subprocess.Popen([*words, *flags], env=env, stdout=file, stderr=file)
     try:
         children = pathlib.Path(f'/proc/{parent.pid}/task/{parent.pid}/children')
-        shared = optuna.storages.RDBStorage(postgres)
-        begun = lambda: [t.number for each in shared.get_all_studies() for t in shared.get_all_trials(each._study_id)]
-        wait_until(lambda: len(begun()) == 4, 60, log.read_text)
+        wait_until(lambda: num_running(postgres) == 4, 60, log.read_text)
         for pid in children.read_text().split()[:2]:
             os.kill(int(pid), signal.SIGKILL)
         go.touch()
@@ -302,7 +315,8 @@ def test_workers_share_a_database_and_one_that_is_killed_loses_its_own_trial_alo
     finally:
         parent.terminate()
         parent.wait()
-    made = optuna.load_study(study_name='sentences', storage=shared).get_trials()
+    with opened(postgres) as shared:
+        made = shared.get_trials()
     states = [trial.state for trial in made]
     assert states.count(TrialState.COMPLETE) + states.count(TrialState.PRUNED) == 8
     lost = [trial.number for trial in made if trial.state == TrialState.FAIL and 'point' not in trial.user_attrs]
