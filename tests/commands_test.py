@@ -28,6 +28,7 @@ NOT_RUN = {
     'nplm_jax.lm_eval run': 'is not installed',
     '--launcher=slurm': 'needs a cluster',
     'tensorboard ': 'is not installed',
+    '--launcher=local --jobs=4': 'needs a server',
 }
 # The small corpus has no word outside its vocabulary: tests/apps/new_words/spell_test.py runs these.
 NOT_RUN |= dict.fromkeys(('nplm spell', 'score runs/brown-mlp9 --open'), 'needs rare words')
@@ -41,6 +42,7 @@ OPTIONAL = {
     '--to=hf': 'safetensors',
     '--to=onnx': 'jax2onnx',
     'nplm decode': 'flashlight',
+    '--search': 'optuna',
     'decoding.Decoder': 'flashlight',
 }
 
@@ -134,6 +136,7 @@ def test_nothing_is_left_out_but_what_the_small_world_lacks():
         'is not installed',
         'needs the internet',
         'needs a cluster',
+        'needs a server',
         'needs rare words',
         'needs an exported graph',
     }

@@ -258,30 +258,29 @@ app.run(functools.partial(launch.main, program=(__file__,)), flags_parser=launch
 
 
 @pytest.fixture
-def postgres(tmp_path_factory):
+def postgres():
     """The URL of an empty database of a PostgreSQL server, which may not be root's."""
-    initdb, server = (shutil.which(name, path=PROGRAMS) for name in ('initdb', 'postgres'))
-    if not (initdb and server):
+    initdb, control = (shutil.which(name, path=PROGRAMS) for name in ('initdb', 'pg_ctl'))
+    if not (initdb and control):
         pytest.skip('PostgreSQL is not installed')
     pytest.importorskip('psycopg')
     as_nobody = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'] if os.getuid() == 0 else []
-    with tempfile.TemporaryDirectory(dir='/tmp') as name:  # the user has to reach it
-        folder = pathlib.Path(name)
+    with tempfile.TemporaryDirectory(dir='/tmp') as folder:  # the user has to reach it
         if as_nobody:
             os.chown(folder, 65534, 65534)
-        data = folder / 'data'
-        options = ['--username=me', '--auth=trust', '--no-sync', f'--pgdata={data}']
-        subprocess.run([*as_nobody, initdb, *options], check=True, capture_output=True, cwd=folder)
-        port = free_port()
-        flags = ['-D', data, '-p', str(port), '-k', folder, '-c', 'fsync=off', '-c', 'listen_addresses=localhost']
-        with open(tmp_path_factory.mktemp('postgres') / 'log', 'wb') as log:
-            process = subprocess.Popen([*as_nobody, server, *map(str, flags)], stdout=log, stderr=log, cwd=folder)
+
+        def run(*words):
+            # The server inherits the streams: a pipe would not end.
+            subprocess.run([*as_nobody, *words], check=True, cwd=folder, stdout=subprocess.DEVNULL)
+
+        run(initdb, '--username=me', '--auth=trust', '--no-sync', f'--pgdata={folder}/data')
+        options = f'-p {(port := free_port())} -k {folder} -c fsync=off -c listen_addresses=localhost'
+        server = (control, f'--pgdata={folder}/data', '--wait')
+        run(*server, f'--log={folder}/log', f'--options={options}', 'start')
         try:
-            wait_until((folder / f'.s.PGSQL.{port}').exists, 20)
             yield f'postgresql+psycopg://me:secret@localhost:{port}/postgres'
         finally:
-            process.send_signal(signal.SIGINT)
-            process.wait()
+            run(*server, '--mode=fast', 'stop')
 
 
 def num_running(url):
