@@ -7,7 +7,7 @@ import os
 import pathlib
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ from nplm_jax.utils.errors import BadInput, NonFiniteError, require
 from nplm_jax.utils.shell import command_line, python_command
 from nplm_jax.utils.text import null_to_inf
 
-PRUNER = optuna.pruners.HyperbandPruner  # which Optuna recommends with TPE
 _POLL = 5  # seconds at most between two looks at the trials of other processes
 
 
@@ -44,6 +43,8 @@ class Search:
         num_trials: the number of trials, complete or pruned, that the study is to have.
         words: the command line of its config: launch.py, --config and the keys that flags set.
         worker: the number of this process of several; None if it is not known to be one.
+        make_sampler: called with `seed`, makes what chooses the points.
+        make_pruner: makes what stops trials; Optuna recommends Hyperband with TPE.
     """
 
     space: search_space.Space
@@ -52,6 +53,8 @@ class Search:
     num_trials: int
     words: tuple[str, ...]
     worker: int | None = None
+    make_sampler: Callable[..., optuna.samplers.BaseSampler] = optuna.samplers.TPESampler
+    make_pruner: Callable[[], optuna.pruners.BasePruner] = optuna.pruners.HyperbandPruner
 
     def run(self) -> str:
         """Runs the trials that are missing, one after another. Returns what `search_report.write` returns.
@@ -115,11 +118,12 @@ class Search:
             BadInput: see `run`.
         """
         name = self.space.name
-        study = optuna.create_study(storage=storage, study_name=name, pruner=PRUNER(), load_if_exists=True)
+        pruner = self.make_pruner()
+        study = optuna.create_study(storage=storage, study_name=name, pruner=pruner, load_if_exists=True)
         seed = [self.space.settings.seed, self.worker or 0, len(study.get_trials(deepcopy=False))]
         alone = search_storage.is_sqlite(self.url) or self.worker is not None
         state = int(np.random.SeedSequence(seed).generate_state(1)[0]) if alone else None
-        study.sampler = optuna.samplers.TPESampler(seed=state)
+        study.sampler = self.make_sampler(seed=state)
         identity = self.space.identity()
         if not study.user_attrs:
             if any(self.folder.glob('trial-*')):

@@ -108,7 +108,7 @@ def test_the_printed_command_trains_the_best_trial_again(study, tmp_path):
 
 def test_a_pruned_trial_is_saved_and_trained_to_its_end_by_the_printed_command(study, monkeypatch):
     second = functools.partial(optuna.pruners.ThresholdPruner, upper=0, n_warmup_steps=2)  # validation
-    monkeypatch.setattr(search, 'PRUNER', second)
+    monkeypatch.setattr(search, 'Search', functools.partial(search.Search, make_pruner=second))
     done = start(study, 1)
     assert done.returncode == 0 and 'No trial is complete.' in done.stdout
     assert ROW.findall(done.stdout) == [('trial-0000', 'pruned')]
