@@ -201,6 +201,10 @@ def test_wrong_flags_are_one_line_without_a_password(study, flags, message):
 
 
 def test_what_is_missing_is_one_line(study, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'psycopg', None)
+    assert start(study, 2, '--storage=postgresql://me:secret@host/x').stderr == (
+        '--storage=postgresql+psycopg://me@host/x: psycopg is not installed: pip install "nplm-jax[search]"\n'
+    )
     done = launch('--config=configs/sentences.py', '--search=2', f'--workdir={study.parent}/runs')
     assert done.returncode == 2 and done.stderr == (
         '--search: configs/sentences.py defines no search(trial); it returns a dictionary of keys\n'
