@@ -240,6 +240,14 @@ def test_a_process_that_began_a_trial_too_many_gives_it_back(study):
         assert [trial.state for trial in made.get_trials()] == [TrialState.RUNNING, TrialState.FAIL]
 
 
+def test_a_database_that_stops_answering_is_a_failure_of_the_system_without_a_password(study):
+    url = search_storage.find_url(None, study.parent)
+    with pytest.raises(OSError, match='search.db: failed'), search_storage.opened(url) as storage:
+        storage.engine.dispose()
+        (study.parent / 'search.db').write_bytes(b'')
+        storage.get_all_studies()
+
+
 def test_commands_have_no_password():
     shown = hide_passwords(
         "launch.py --storage 'postgresql://me:a:b@c@host/x?password=y&sslmode=require' --config.name=a:b@c"
