@@ -2,7 +2,7 @@
 
     python launch.py --config=configs/brown.py            the paper's network, for at most four minutes
     python launch.py --config=configs/brown.py --sweep    16 points: n, m, h, with and without direct connections
-    python launch.py --config=configs/brown.py:quick --search=40   40 trials around a small network, about half an hour
+    python launch.py --config=configs/brown.py:quick --search=40   40 trials around this small network
     python launch.py --config=configs/brown.py:quick      a small network of the paper's kind, in less than a minute
     python launch.py --config=configs/brown.py:large      the paper's network with the exact loss, in about ten minutes
     python launch.py --config=configs/brown.py:mlp9       a network of the paper's Table 1: mlp1, mlp3, 5, 7, 9
