@@ -1,4 +1,4 @@
-"""A network of the paper's kind on Brown, small enough for many trials, and the space of the study.
+"""A network of the paper's kind on Brown, small enough for many trials, and the space of the study."""
 
 from typing import Any
 
