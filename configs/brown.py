@@ -2,6 +2,7 @@
 
     python launch.py --config=configs/brown.py            the paper's network, for at most four minutes
     python launch.py --config=configs/brown.py --sweep    16 points: n, m, h, with and without direct connections
+    python launch.py --config=configs/brown.py:quick --search=40   40 trials around this small network
     python launch.py --config=configs/brown.py:quick      a small network of the paper's kind, in less than a minute
     python launch.py --config=configs/brown.py:large      the paper's network with the exact loss, in about ten minutes
     python launch.py --config=configs/brown.py:mlp9       a network of the paper's Table 1: mlp1, mlp3, 5, 7, 9
@@ -199,3 +200,16 @@ def sweep() -> Iterator[dict[str, Any]]:
             for h in (50, 100):
                 for direct in (False, True):
                     yield {'model.n': n, 'model.m': m, 'model.h': h, 'model.direct': direct}
+
+
+def search(trial: Any) -> dict[str, Any]:
+    """Returns a point around a window network that gradient descent trains: sizes, dropout, rate and weight decay."""
+    return {
+        'train.evaluate_every': 0,  # once an epoch: a validation is where a trial may be pruned
+        'model.m': trial.suggest_int('model.m', 20, 100, log=True),
+        'model.h': trial.suggest_int('model.h', 20, 200, log=True),
+        'model.direct': trial.suggest_categorical('model.direct', [False, True]),
+        'model.dropout': trial.suggest_float('model.dropout', 0.0, 0.5),
+        'optimizer.learning_rate': trial.suggest_float('optimizer.learning_rate', 0.1, 10.0, log=True),
+        'optimizer.decay': trial.suggest_float('optimizer.decay', 1e-6, 1e-3, log=True),
+    }

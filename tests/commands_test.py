@@ -32,6 +32,7 @@ NOT_RUN = {
     '--scheduler=': 'needs a cluster',
     'dask_jobqueue': 'needs a cluster',
     'tensorboard ': 'is not installed',
+    '--launcher=local --jobs=4': 'needs a server',
 }
 # The small corpus has no word outside its vocabulary: tests/apps/new_words/spell_test.py runs these.
 NOT_RUN |= dict.fromkeys(('nplm spell', 'score runs/brown-mlp9 --open'), 'needs rare words')
@@ -45,6 +46,7 @@ OPTIONAL = {
     '--to=hf': 'safetensors',
     '--to=onnx': 'jax2onnx',
     'nplm decode': 'flashlight',
+    '--search': 'optuna',
     'decoding.Decoder': 'flashlight',
 }
 
@@ -138,6 +140,7 @@ def test_nothing_is_left_out_but_what_the_small_world_lacks():
         'is not installed',
         'needs the internet',
         'needs a cluster',
+        'needs a server',
         'needs rare words',
         'needs an exported graph',
     }

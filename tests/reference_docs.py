@@ -200,6 +200,8 @@ THROUGH_OTHERS = {
     'cli/list_runs': 'tests/cli/compare_test.py',
     'cli/pack': 'tests/runs/packed_test.py',
     'apps/surprisal/command': 'tests/apps/surprisal/surprisal_command_test.py',
+    'cli/search_flags': 'tests/runs/search_test.py',
+    'runs/search_report': 'tests/runs/search_test.py',
     'cli/sweep': 'tests/cli/train_test.py',
     'apps/surprisal/token_table': 'tests/data/preparation_test.py',
     'data/tokenizers/pieces': 'tests/data/tokenizer_byte_level_test.py',

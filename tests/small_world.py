@@ -50,6 +50,9 @@ def get_config(*row):
 
 def sweep():
     return itertools.islice(real.sweep(), 2)
+
+def search(trial):
+    return {{'seed': trial.suggest_int('seed', 1, 1000)}}
 """
 CLIENT = """#!{python} -SE
 # A process of its own for a number of devices, which JAX reads when it is imported, and for what is ended by a signal.

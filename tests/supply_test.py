@@ -72,6 +72,7 @@ def test_the_package_imports_only_what_it_requires():
     optional = {'sklearn', 'gensim', 'nicegui', 'onnx', 'safetensors', 'pyarrow', 'backports', 'tokenizers'}
     optional |= {'pydantic', 'starlette'}  # come with NiceGUI
     optional |= {'flashlight', 'lm_eval', 'jax2onnx'}
+    optional |= {'optuna', 'sqlalchemy'}  # SQLAlchemy comes with Optuna
     optional |= {'ipython'}  # of notebooks
     optional |= {'torch', 'transformers'}  # of the file that an export copies
     names = imported(*(ROOT / 'nplm_jax').rglob('*.py'), *(ROOT / 'configs').glob('*.py'), ROOT / 'launch.py')

@@ -18,12 +18,13 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from nplm_jax import parts
+from nplm_jax.cli import search_flags
 from nplm_jax.runs import catalog, launchers
 from nplm_jax.runs.command_line import check_keys, describe_config, explain, find_configs
 from nplm_jax.runs.signals import Terminated, raise_on_sigterm
 from nplm_jax.utils import workers
 from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line
-from nplm_jax.utils.shell import command_line, open_closed_streams, python_command
+from nplm_jax.utils.shell import command_line, hide_passwords, open_closed_streams, python_command
 
 if TYPE_CHECKING:
     from nplm_jax.runs.sweeps import Point
@@ -46,11 +47,15 @@ _PROCESSES = flags.DEFINE_integer('processes', None, 'Number of processes; defau
 _PROCESS_ID = flags.DEFINE_integer('process_id', None, 'Index of this process, from 0; default: from SLURM.', 0)
 _LAUNCHER = flags.DEFINE_enum('launcher', None, ['local', 'slurm'], 'Run as jobs; default: in this process.')
 _SLURM = flags.DEFINE_list('slurm', [], 'SLURM options: KEY=VALUE,..., such as partition=gpu,time=60.')
-_JOBS = flags.DEFINE_integer('jobs', None, 'Most points to run at once; default: all on SLURM, 1 on this machine.', 1)
+_JOBS = flags.DEFINE_integer(
+    'jobs', None, 'Most points or workers of a search at once; default: all points on SLURM, else 1.', 1
+)
 _SCHEDULER = flags.DEFINE_string(
     'scheduler', None, 'tcp://HOST:PORT of Dask, whose workers prepare and count a large text; default: this machine.'
 )
 _HEARTBEAT = flags.DEFINE_integer('heartbeat', 10, 'Seconds of silence after which a process counts as lost.', 5)
+
+flags.adopt_module_key_flags(search_flags)
 
 _exit_code: list[int] = []  # decided, once a process waits for nothing but the exit of the others
 
@@ -67,7 +72,7 @@ def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -
         program: what Python runs as the process of a job.
     """
     open_closed_streams()
-    command = command or command_line([python_command(), *argv])
+    command = hide_passwords(command or command_line([python_command(), *argv]))
     try:
         from nplm_jax.distributed import multihost
 
@@ -110,7 +115,7 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
     file = config_flags.get_config_filename(flags.FLAGS['config'])
     overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
     config.update_from_flattened_dict(parts.resets(config, overrides))
-    suffix = '-grid' if _GRID.value else '-sweep' if _SWEEP.value else ''
+    suffix = '-search' if search_flags.is_search() else '-grid' if _GRID.value else '-sweep' if _SWEEP.value else ''
     folder = expand('--workdir', _WORKDIR.value or f'runs/{workdir.default_name(config, overrides)}{suffix}')
     if _SWEEP.value:
         points = sweeps.load_points(file.partition(':')[0], config, overrides)
@@ -124,6 +129,13 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
         print(describe_config(config, [point.overrides for point in points if is_sweep()]))
         return
     try:
+        if search_flags.is_search():
+            words = (*program, f'--config={file}', *(f'--config.{key}={value}' for key, value in overrides.items()))
+            worker, jobs, options = _PROCESS_ID.value, _JOBS.value or 1, launchers.parse_slurm_options(_SLURM.value)
+            searching = search_flags.make_search(folder, file, config, overrides, words, worker)
+            on_slurm = _LAUNCHER.value == 'slurm'
+            print(searching.run_jobs(jobs, on_slurm, options) if _LAUNCHER.value else searching.run())
+            return
         failed = run_jobs(points, folder, file, overrides, program) if _LAUNCHER.value else []
         if is_sweep() and _LAUNCHER.value:
             print(sweeps.write_table(points, folder, dict.fromkeys(failed, 'failed')))
@@ -216,8 +228,10 @@ def parse_flags(argv: list[str]) -> list[str]:
 def check_combinations() -> None:
     """Raises BadInput for flags that need or exclude one another."""
     for flag in (_COORDINATOR, _PROCESSES, _PROCESS_ID):
-        if flag.value is not None and not (_DISTRIBUTED.value or flag is _PROCESSES and _LAUNCHER.value):
+        is_alone = flag is _PROCESSES and _LAUNCHER.value or flag is _PROCESS_ID and search_flags.is_search()
+        if flag.value is not None and not (_DISTRIBUTED.value or is_alone):
             raise BadInput(f'--{flag.name}={flag.value}: needs --distributed')
+    search_flags.check((_SWEEP, _GRID, _VECTORIZE, _DISTRIBUTED, _PROCESSES))
     if _SWEEP.value and _GRID.value:
         raise BadInput('--grid: cannot be used with --sweep, whose points come from the config file')
     if _VECTORIZE.value and (_LAUNCHER.value or not is_sweep()):
@@ -233,8 +247,8 @@ def check_combinations() -> None:
     if _SLURM.value and _LAUNCHER.value != 'slurm':
         raise BadInput(f'--slurm={",".join(_SLURM.value)}: needs --launcher=slurm')
     launchers.parse_slurm_options(_SLURM.value)
-    if _JOBS.value is not None and not (is_sweep() and _LAUNCHER.value):
-        raise BadInput(f'--jobs={_JOBS.value}: needs --sweep or --grid, and --launcher')
+    if _JOBS.value is not None and not ((is_sweep() or search_flags.is_search()) and _LAUNCHER.value):
+        raise BadInput(f'--jobs={_JOBS.value}: needs --sweep, --grid or --search, and --launcher')
 
 
 def exit_with_loss(reason: str, command: str) -> NoReturn:

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -22,6 +22,7 @@ from nplm_jax.runs.session import RunSession, SharedCorpus, open_session
 from nplm_jax.runs.signals import interruptible
 from nplm_jax.runs.workdir import default_name
 from nplm_jax.training.loop import Trainer, fit
+from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.training.vmapped import RUN_ERRORS, fit_many, group_compatible
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 from nplm_jax.utils.io import expand
@@ -74,7 +75,13 @@ def train(
     return dataclasses.replace(made, settings=config_lib.replace(made.settings, {}))  # the options of its plug-ins
 
 
-def run(config: Config | Settings, folder: Path, command: str = '', data: Dataset | None = None) -> dict[str, Any]:
+def run(
+    config: Config | Settings,
+    folder: Path,
+    command: str = '',
+    data: Dataset | SharedCorpus | None = None,
+    should_prune: Callable[[Progress, Schedule], bool] = lambda progress, schedule: False,
+) -> dict[str, Any]:
     """Trains or estimates one model and evaluates it, or goes on where an earlier start of the same run ended.
 
     With several processes each calls this. All but the first train along, write nothing and return nothing.
@@ -83,7 +90,8 @@ def run(config: Config | Settings, folder: Path, command: str = '', data: Datase
         config: A ConfigDict like those in `configs/`, the dictionary of a config.json, or checked settings.
         folder: Where the run's files lie. A finished run is not trained again.
         command: What results.json names as the command.
-        data: The corpus; None reads the one that the config names.
+        data: The corpus, which runs may share; None reads the one that the config names.
+        should_prune: Called after each validation; returns whether to stop, unless training is over.
 
     Returns:
         What `results.json` holds.
@@ -91,14 +99,16 @@ def run(config: Config | Settings, folder: Path, command: str = '', data: Datase
     Raises:
         BadInput: The config, the folder, the text or the devices cannot serve.
         training.loop.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
+        training.loop.Pruned: `should_prune` asked to stop, and the state is saved.
         NonFiniteError: A number is not finite.
     """
     settings = load_settings(config)
-    with open_session(settings, folder, command, SharedCorpus(settings, data)) as session:
+    corpus = data if isinstance(data, SharedCorpus) else SharedCorpus(settings, data)
+    with open_session(settings, folder, command, corpus) as session:
         if session.trains:
             with interruptible() as interrupted:
                 try:
-                    fit(session.make_trainer(interrupted))
+                    fit(session.make_trainer(interrupted, should_prune))
                 except NonFiniteError as error:
                     raise session.explain(error) from None
         return session.finish()

@@ -23,6 +23,7 @@ Point: TypeAlias = tuple[Mapping[str, Any], float]  # the keys that a point of a
 _BEST: Mapping[str, Any] = {'marker': '*', 'color': 'black', 'markersize': 14, 'linestyle': '', 'label': 'best'}
 _MAX_COLUMNS = 4  # of panels
 _MAX_LABEL = 20  # characters below a panel that lie side by side
+_MIN_RATIO = 10.0  # of the largest value to the smallest of a parameter: from here on its axis is logarithmic
 _ONE_DECADE = 10.0  # a logarithmic axis that spans less has its labels at round numbers instead of at 1, 2, 5 x 10^k
 
 
@@ -93,6 +94,65 @@ def draw_sweep(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path | No
     title = textwrap.fill(f'Best of {len(points)} points: {settings} ({valid:.4g})', 34 * columns)
     figure.suptitle(title, fontsize='medium').set_parse_math(False)
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=columns)
+    save_figure(figure, path)
+    return path
+
+
+def draw_slices(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path:
+    """Draws the validation perplexity of the trials of a search against each parameter, and marks the best.
+
+    Args:
+        points: The parameters of each trial, and its finite validation perplexity.
+        path: The PNG file to write.
+
+    Returns:
+        The path.
+    """
+    import matplotlib.figure  # noqa: PLC0415 (half a second that only the end of a run needs)
+
+    keys = list(dict.fromkeys(key for values, _ in points for key in values))
+    rows = -(-len(keys) // _MAX_COLUMNS)
+    columns = -(-len(keys) // rows)
+    figure = matplotlib.figure.Figure(figsize=(2.2 + 2.3 * columns, 1.4 + 2.6 * rows), layout='constrained')
+    panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    best, valid = min(points, key=_perplexity)
+    for axes, key in itertools.zip_longest(panels.flat, keys):
+        if key is None:
+            axes.remove()
+            continue
+        here = [(values[key], perplexity) for values, perplexity in points if key in values]
+        if are_numbers := _are_numbers(key, [value for value, _ in here]):
+            low, high = min(here)[0], max(here)[0]
+            axes.set_xscale('log' if 0 < low and high >= _MIN_RATIO * low else 'linear')
+        else:
+            here = [(str(value), perplexity) for value, perplexity in here]
+        axes.plot(*zip(*here), 'o', color='C0', alpha=0.6, markersize=4, label='trial')
+        if key in best:
+            axes.plot([best[key] if are_numbers else str(best[key])], [valid], **_BEST)
+        axes.set(xlabel=key, yscale='log')
+        axes.set_ylabel('validation perplexity' if axes.get_subplotspec().is_first_col() else '')
+        axes.grid(alpha=0.3)
+    label_log_axis(panels[0, 0].yaxis)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=2)
+    save_figure(figure, path)
+    return path
+
+
+def draw_importances(importances: Mapping[str, float], path: pathlib.Path) -> pathlib.Path:
+    """Draws a bar for the importance of each parameter of a search, the most important first.
+
+    Args:
+        importances: The importances, which sum to one.
+        path: The PNG file to write.
+
+    Returns:
+        The path.
+    """
+    figure, axes = _new_figure()
+    bars = axes.barh(list(importances), list(importances.values()))
+    axes.bar_label(bars, fmt='%.2f', padding=3)
+    axes.invert_yaxis()
+    axes.set(xlabel='importance for the validation perplexity (PED-ANOVA)', xlim=(0, 1.1))
     save_figure(figure, path)
     return path
 

@@ -48,6 +48,10 @@ class Interrupted(Exception):
         self.signal_number = signal_number
 
 
+class Pruned(Exception):
+    """A search stopped training after a validation; the state is saved."""
+
+
 class Chunk(NamedTuple):
     """The arguments of `step.train_steps` for the updates up to the next boundary of the schedule.
 
@@ -164,6 +168,7 @@ class Trainer:
         reporter: Reporter,
         interrupted: Callable[[], int] = lambda: 0,
         started: float | None = None,
+        should_prune: Callable[[Progress, Schedule], bool] = lambda progress, schedule: False,
     ) -> None:
         """Restores the newest checkpoint, or initialises the state.
 
@@ -173,6 +178,7 @@ class Trainer:
             reporter: Receives training events.
             interrupted: Returns the number of a signal that asks to stop, 0 for none.
             started: Start time (time.perf_counter()); default: now.
+            should_prune: Called after each validation; returns whether to stop, unless training is over.
         """
         self.run = run
         state, self.best, self.progress = restore_or_init(run, store)
@@ -181,6 +187,7 @@ class Trainer:
         self._unread: list[tuple[int, jax.Array | np.ndarray]] = []  # losses of chunks, each with the update before it
         self._last_read = time.perf_counter()
         self._store, self._reporter, self._interrupted = store, reporter, interrupted
+        self._should_prune = should_prune
         self._started = (time.perf_counter() if started is None else started) - self.progress.seconds
         reporter.start(self.progress, run.schedule, run.program.batch_size)
 
@@ -210,6 +217,7 @@ class Trainer:
         Raises:
             NonFiniteError: A number is not finite. The last good checkpoint is kept.
             Interrupted: A signal came during the last chunk or validation.
+            Pruned: `should_prune` asked to stop.
         """
         schedule, before = self.run.schedule, self.progress.step
         self._state = state
@@ -226,6 +234,9 @@ class Trainer:
         if evaluate:
             self.validate()
             self._reporter.validated(self.progress)
+            if self._should_prune(self.progress, schedule) and not self.done:
+                self.save()
+                raise Pruned(f'pruned after update {self.progress.step:,} (saved)')
         if self.done:
             self.postprocess()  # before the last save, since a checkpoint is never written twice
         if save or self.done:
@@ -324,6 +335,7 @@ def fit(trainer: Trainer) -> tuple[Params, Progress]:
     Raises:
         NonFiniteError: A loss or parameter is not finite.
         Interrupted: A signal asked to stop; the state is saved.
+        Pruned: The trainer's `should_prune` asked to stop; the state is saved.
         BadInput: Out of memory.
     """
     with out_of_memory_as_bad_input():

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import sys
@@ -32,6 +33,17 @@ def nplm_command() -> list[str]:
 def command_line(words: Iterable[str | os.PathLike[str]]) -> str:
     """Returns the words as one line for a shell, quoted where needed."""
     return shlex.join(map(str, words))
+
+
+def hide_passwords(command: str) -> str:
+    """Returns a command line without the passwords of its URLs.
+
+    Examples:
+        >>> hide_passwords('launch.py --storage=postgresql+psycopg://me:secret@host/trials')
+        'launch.py --storage=postgresql+psycopg://me@host/trials'
+    """
+    words = (re.sub(r'(?<=://)([^:/@]*):.*(?=@)', r'\1', word) for word in shlex.split(command))
+    return shlex.join(re.sub(r'(?<=[?&])(ssl)?password=[^&]*&?', '', word) if '://' in word else word for word in words)
 
 
 def open_closed_streams() -> None:

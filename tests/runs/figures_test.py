@@ -102,3 +102,23 @@ def test_a_sweep_in_which_no_key_varies_has_no_figure(tmp_path, keys):
 def test_a_point_without_the_varying_key_may_be_the_best(tmp_path):
     points = [({}, 90.0), ({'model.h': 50}, 100.0)]
     assert figures.draw_sweep(points, path := tmp_path / 'table.png') == path and path.exists()
+
+
+def test_slices_have_a_panel_for_each_parameter_with_a_logarithmic_axis_where_the_values_span_a_decade(tmp_path, drawn):
+    points = [({'rate': 0.01, 'h': 20, 'direct': True}, 9.0), ({'rate': 1.0, 'h': 30, 'direct': False, 'k': 1}, 8.0)]
+    figures.draw_slices(points, tmp_path / 'slices.png')
+    panels = {axes.get_xlabel(): axes for axes in drawn[0].axes}
+    assert {key: axes.get_xscale() for key, axes in panels.items()} == {
+        'rate': 'log',
+        'h': 'linear',
+        'direct': 'linear',
+        'k': 'linear',
+    }
+    assert [label.get_text() for label in panels['direct'].get_xticklabels()] == ['True', 'False']
+    assert panels['k'].lines[0].get_ydata().tolist() == [8.0] and panels['h'].lines[1].get_xdata().tolist() == [30]
+
+
+def test_importances_are_bars_from_the_most_important_down(tmp_path, drawn):
+    figures.draw_importances({'rate': 0.8, 'h': 0.2}, tmp_path / 'importance.png')
+    (axes,) = drawn[0].axes
+    assert [bar.get_width() for bar in axes.patches] == [0.8, 0.2] and axes.yaxis_inverted()

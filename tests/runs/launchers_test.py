@@ -30,7 +30,7 @@ def sweep():
         (('--launcher=slurm', '--distributed'), '--launcher=slurm: cannot be used with --distributed; --proc'),
         (('--launcher=local', '--process_id=1'), '--process_id=1: needs --distributed'),
         (('--launcher=local', '--slurm=time=60'), '--slurm=time=60: needs --launcher=slurm'),
-        (('--launcher=local', '--jobs=2'), '--jobs=2: needs --sweep or --grid, and --launcher'),
+        (('--launcher=local', '--jobs=2'), '--jobs=2: needs --sweep, --grid or --search, and --launcher'),
         (('--launcher=slurm', '--slurm=partition=gpu,tme=60'), "--slurm='tme=60': must be KEY=VALUE, with a key of "),
     ],
 )  # fmt: skip

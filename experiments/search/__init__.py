@@ -1,0 +1,1 @@
+"""Hyperparameter search, compared: TPE with pruning, random search and a grid."""

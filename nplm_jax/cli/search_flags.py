@@ -1,0 +1,70 @@
+"""The flags of a hyperparameter search, and the search that they ask for. Imports no JAX, and Optuna only to search."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+from ml_collections import ConfigDict
+
+from nplm_jax.utils.errors import BadInput
+
+if TYPE_CHECKING:
+    from nplm_jax.runs.search import Search
+
+_SEARCH = flags.DEFINE_integer('search', None, "Run trials of the config file's search(trial) until there are N.", 1)
+_STORAGE = flags.DEFINE_string(
+    'storage', None, 'PostgreSQL URL for --search; default: $NPLM_STORAGE, else a SQLite file in the workdir.'
+)
+_NEEDED = {'optuna': 'Optuna', 'sqlalchemy': 'SQLAlchemy'}  # by module
+
+
+def is_search() -> bool:
+    """Returns whether the flags ask for a search."""
+    return _SEARCH.value is not None
+
+
+def check(excluded: Iterable[flags.FlagHolder[Any]]) -> None:
+    """Raises BadInput for --storage without --search, and for flags that cannot be used with it."""
+    if _STORAGE.value is not None and not is_search():
+        raise BadInput('--storage: needs --search')
+    for flag in excluded:
+        if flag.value and is_search():
+            raise BadInput(f'--search={_SEARCH.value}: cannot be used with --{flag.name}')
+
+
+def make_search(
+    folder: pathlib.Path,
+    file: str,
+    config: ConfigDict,
+    given: Collection[str],
+    words: tuple[str, ...],
+    worker: int | None = None,
+) -> Search:
+    """Returns the search that the flags ask for; nothing is trained, and no database is opened.
+
+    Args:
+        folder: the folder of the search.
+        file: the value of --config.
+        config: the config.
+        given: the keys that flags set.
+        words: the command line that trains the config.
+        worker: the number of this process of several.
+
+    Raises:
+        BadInput: a package is not installed, the config file has no search space or a wrong one, the folder cannot
+            serve, or the database has a wrong URL.
+    """
+    for module, name in _NEEDED.items():
+        if importlib.util.find_spec(module) is None:
+            raise BadInput(f'--search: {name} is not installed: pip install "nplm-jax[search]"')
+    from nplm_jax.runs import search, search_space, search_storage, workdir
+
+    assert _SEARCH.value is not None
+    workdir.check_path(folder / 'trial-0000')
+    space = search_space.load(file.partition(':')[0], config, given)
+    url = search_storage.find_url(_STORAGE.value, folder)
+    return search.Search(space, folder, url, _SEARCH.value, words, worker)

@@ -1,0 +1,339 @@
+"""A search: its trials are runs, it resumes, it says what is wrong, and a lost process costs one trial at most."""
+
+import contextlib
+import functools
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+import pytest
+from helpers import ROOT, launch, wait_until
+
+from configs import brown, sentences
+from nplm_jax.utils.processes import free_port
+from nplm_jax.utils.shell import hide_passwords
+
+optuna = pytest.importorskip('optuna')
+TrialState = optuna.trial.TrialState
+from nplm_jax.runs import search, search_space, search_storage  # noqa: E402
+
+STUDY = """
+from configs import sentences
+
+def get_config(row=''):
+    return sentences.get_config()
+
+def search(trial):
+    return {
+        'train.epochs': 4,
+        'train.evaluate_every': 0,
+        'model.h': trial.suggest_int('model.h', 2, 9),
+        'optimizer.learning_rate': trial.suggest_float('optimizer.learning_rate', 1e-3, 1.0, log=True),
+    }
+"""
+ROW = re.compile(r'\| (trial-\d+) .*\| (\w+) +\| +[\d.]+ +\|')
+
+
+@pytest.fixture
+def study(tmp_path):
+    (tmp_path / 'study.py').write_text(STUDY)
+    return tmp_path / 'study.py'
+
+
+def ask(made):
+    """Begins a trial in the name of another process. Returns its number."""
+    with pytest.warns(UserWarning, match='Heartbeat of storage'):
+        return made.ask().number
+
+
+def start(study, number, *flags):
+    return launch(f'--config={study}', f'--search={number}', f'--workdir={study.parent}/runs', *flags)
+
+
+@contextlib.contextmanager
+def opened(url):
+    """Yields the study in a database."""
+    with search_storage.opened(url) as storage:
+        yield optuna.load_study(study_name='sentences', storage=storage)
+
+
+def trials(study):
+    """Returns the trials of a search."""
+    with opened(f'sqlite:///{study.parent}/runs/search.db') as made:
+        return made.get_trials()
+
+
+def test_the_search_of_brown_is_a_point_of_the_rows_of_the_paper_s_kind():
+    for row in ('quick', 'mlp1', 'mlp9', 'large'):
+        space = search_space.load(brown.__file__, brown.get_config(row))
+        trial = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=3)).ask()
+        point = space.point(trial)
+        assert point.settings.model.h == trial.params['model.h'] and point.settings.train.evaluate_every == 0
+
+
+def test_a_search_has_as_many_trials_as_asked_for_and_the_same_command_adds_only_what_is_missing(study):
+    done = start(study, 3)
+    assert done.returncode == 0, done.stderr
+    table = (study.parent / 'runs' / 'table.md').read_text()
+    assert table in done.stdout and len(ROW.findall(table)) == 3
+    values = [trial.value for trial in trials(study)]
+    perplexity = [json.loads(p.read_text())['perplexity'] for p in sorted(study.parent.glob('runs/*/results.json'))]
+    assert [each['valid'] for each in perplexity] == pytest.approx(
+        [v for v, t in zip(values, trials(study)) if t.state == 1]
+    )
+    again = start(study, 3)
+    assert again.returncode == 0 and again.stdout.endswith(done.stdout[done.stdout.index('| trial') :])
+    assert 'Output directory' not in again.stdout
+    assert start(study, 4).returncode == 0 and len(trials(study)) == 4
+    assert (
+        len({trial.params['model.h'] * 1000 + trial.params['optimizer.learning_rate'] for trial in trials(study)}) == 4
+    )
+
+
+def test_the_printed_command_trains_the_best_trial_again(study, tmp_path):
+    done = start(study, 2)
+    best = re.search(r'Best on validation: (\S+); to train it again:\n  (.*)', done.stdout)
+    words = best[2].split()
+    assert words[1].endswith('launch.py') and launch(*words[2:], f'--workdir={tmp_path}/again').returncode == 0
+    first, again = (json.loads((pathlib.Path(p) / 'results.json').read_text()) for p in (best[1], tmp_path / 'again'))
+    assert again['perplexity'] == first['perplexity'] and first['command'].startswith(best[2])
+    assert (study.parent / 'runs' / 'slices.png').exists() and (study.parent / 'runs' / 'importance.png').exists()
+
+
+def test_a_pruned_trial_is_saved_and_trained_to_its_end_by_the_printed_command(study, monkeypatch):
+    second = functools.partial(optuna.pruners.ThresholdPruner, upper=0, n_warmup_steps=2)  # validation
+    monkeypatch.setattr(search, 'Search', functools.partial(search.Search, make_pruner=second))
+    done = start(study, 1)
+    assert done.returncode == 0 and 'No trial is complete.' in done.stdout
+    assert ROW.findall(done.stdout) == [('trial-0000', 'pruned')]
+    assert list(trials(study)[0].intermediate_values) == [1, 2] and trials(study)[0].state == TrialState.PRUNED
+    command = re.search(r'trial-0000: pruned after update 6 \(saved\); to train it to its end: (.*)', done.stdout)[1]
+    resumed = launch(*command.split()[2:])
+    assert resumed.returncode == 0 and 'resumed at epoch 2.00, after update 6 of 12' in resumed.stdout
+    assert json.loads((study.parent / 'runs' / 'trial-0000' / 'results.json').read_text())['updates'] == 12
+
+
+def test_a_trial_that_diverges_or_is_refused_counts_and_the_others_run(study):
+    rate = "trial.suggest_float('optimizer.learning_rate', 1e-3, 1.0, log=True)"
+    text = STUDY.replace(rate, '[0.5, 1e30, 0.5][trial.number]')
+    study.write_text(
+        text.replace("'train.epochs': 4", "'train.batch_size': [4, 4, 14][trial.number], 'train.epochs': 4")
+    )
+    done = start(study, 3)
+    assert done.returncode == 0 and [trial.state for trial in trials(study)][1:] == [TrialState.PRUNED] * 2
+    assert [trial.user_attrs.get('state') for trial in trials(study)] == [None, 'diverged', 'refused']
+    assert (
+        'trial-0001: the loss of update' in done.stderr and 'trial-0002: train.batch_size=14: must be 13' in done.stderr
+    )
+
+
+def test_a_trial_that_was_stopped_goes_on_in_its_folder(study, monkeypatch):
+    looks, report = [], search._Report.__call__
+
+    def stop_once(self, progress, schedule):
+        looks.append(progress.step)
+        if len(looks) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return report(self, progress, schedule)
+
+    monkeypatch.setattr(search._Report, '__call__', stop_once)
+    done = start(study, 1)
+    assert done.returncode == 143 and '--search=1' in done.stderr.splitlines()[-1]
+    assert start(study, 1).returncode == 0 and looks == [3, 6, 9, 12]
+    first, second = trials(study)
+    assert (first.state, second.state) == (TrialState.FAIL, TrialState.COMPLETE)
+    assert second.params == first.params and list(second.intermediate_values) == [1, 2, 3, 4]
+    assert [path.name for path in study.parent.glob('runs/trial-*')] == ['trial-0000']
+
+
+def test_a_trial_of_a_killed_process_is_run_again_at_once(study):
+    start(study, 1)
+    with opened(f'sqlite:///{study.parent}/runs/search.db') as made:
+        left = ask(made)  # and its process is gone
+    assert start(study, 2).returncode == 0
+    first, failed, second = trials(study)
+    assert failed.state == TrialState.FAIL and second.system_attrs['failed_trial'] == failed.number == left
+    assert first.state.is_finished() and second.state != TrialState.FAIL
+
+
+@pytest.mark.parametrize(
+    'body,message',
+    [
+        ("return {'model.hh': 3}", '--search: model.hh: unknown key; allowed here: model.'),
+        ("return {'model.n': 1}", '--search: model.n=1: must be 2 or more'),
+        ("return {'model.h': trial.suggest_int('h', 9, 2)}", '--search: search() of STUDY failed: ValueError: '),
+        ("raise RuntimeError('boom')", '--search: search() of STUDY failed: RuntimeError: boom'),
+        ('return 3', '--search: 3: a point must be a dictionary of keys'),
+    ],
+)
+def test_a_search_space_that_is_none_is_one_line_before_anything_starts(study, body, message):
+    study.write_text(STUDY.partition('def search')[0] + f'def search(trial):\n    {body}\n')
+    done = start(study, 2)
+    assert done.returncode == 2 and done.stderr.startswith(message.replace('STUDY', str(study))), done.stderr
+    assert done.stderr.count('\n') == 1 and not (study.parent / 'runs').exists()
+
+
+@pytest.mark.parametrize(
+    'flags,message',
+    [
+        (['--search=0'], 'flag --search=0: 0 is not a positive integer'),
+        (['--search=2', '--sweep'], '--search=2: cannot be used with --sweep'),
+        (['--search=2', '--grid=model.h=3,4'], '--search=2: cannot be used with --grid'),
+        (['--search=2', '--vectorize'], '--search=2: cannot be used with --vectorize'),
+        (['--storage=postgresql://localhost/x'], '--storage: needs --search'),
+        (['--search=2', '--storage=me:secret@host'], '--storage: not a URL; must be postgresql+psycopg://USER@HOST/DATA'),
+        (['--search=2', '--storage=mysql://me:secret@host/x'], "--storage='mysql://me@host/x': must be postgresql+psy"),
+        (['--search=2', '--storage=postgresql://me:secret@localhost:1/x'], '--storage=postgresql+psycopg://me@localhos'),
+        (['--search=2', '--launcher=local', '--jobs=2'], '--jobs=2: SQLite is for one process; several need --storage'),
+        (['--search=2', '--jobs=2'], '--jobs=2: needs --sweep, --grid or --search, and --launcher'),
+    ],
+)  # fmt: skip
+def test_wrong_flags_are_one_line_without_a_password(study, flags, message):
+    done = launch(f'--config={study}', f'--workdir={study.parent}/runs', *flags)
+    assert done.returncode == 2 and done.stderr.startswith(message) and done.stderr.count('\n') == 1, done.stderr
+    assert 'secret' not in done.stdout + done.stderr and not list(study.parent.glob('runs/trial*'))
+
+
+def test_what_is_missing_is_one_line(study, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'psycopg', None)
+    assert start(study, 2, '--storage=postgresql://me:secret@host/x').stderr == (
+        '--storage=postgresql+psycopg://me@host/x: psycopg is not installed: pip install "nplm-jax[search]"\n'
+    )
+    done = launch('--config=configs/sentences.py', '--search=2', f'--workdir={study.parent}/runs')
+    assert done.returncode == 2 and done.stderr == (
+        '--search: configs/sentences.py defines no search(trial); it returns a dictionary of keys\n'
+    )
+    monkeypatch.setattr('importlib.util.find_spec', lambda name: None)
+    assert start(study, 2).stderr == '--search: Optuna is not installed: pip install "nplm-jax[search]"\n'
+
+
+def test_a_database_that_holds_another_study_is_one_line(study):
+    assert start(study, 1).returncode == 0
+    done = start(study, 2, '--config.model.m=3')
+    assert done.returncode == 2 and 'another study of the name sentences (model.m=2 there, 3 now)' in done.stderr
+    study.write_text(STUDY.replace('2, 9', '2, 8'))
+    done = start(study, 2)
+    assert done.returncode == 2 and '(search() has changed); give another database' in done.stderr
+    study.write_text(STUDY)
+    (study.parent / 'runs' / 'search.db').unlink()
+    done = start(study, 2)
+    assert (
+        done.returncode == 2
+        and f'--workdir={study.parent}/runs: has trials that the database does not know' in done.stderr
+    )
+
+
+def test_a_process_that_began_a_trial_too_many_gives_it_back(study):
+    space = search_space.load(str(study), sentences.get_config())
+    url = search_storage.find_url(None, study.parent)
+    searching = search.Search(space, study.parent, url, 1, ('launch.py',))
+    with search_storage.opened(url) as storage:
+        made = searching.open_study(storage)
+        ask(made)
+        made.optimize(lambda trial: searching._objective(made, None, trial), n_trials=1, catch=(search._NotNeeded,))
+        assert [trial.state for trial in made.get_trials()] == [TrialState.RUNNING, TrialState.FAIL]
+
+
+def test_a_database_that_stops_answering_is_a_failure_of_the_system_without_a_password(study):
+    url = search_storage.find_url(None, study.parent)
+    with pytest.raises(OSError, match='search.db: failed'), search_storage.opened(url) as storage:
+        storage.engine.dispose()
+        (study.parent / 'search.db').write_bytes(b'')
+        storage.get_all_studies()
+
+
+def test_commands_have_no_password():
+    shown = hide_passwords(
+        "launch.py --storage 'postgresql://me:a:b@c@host/x?password=y&sslmode=require' --config.name=a:b@c"
+    )
+    assert shown == "launch.py --storage 'postgresql://me@host/x?sslmode=require' --config.name=a:b@c"
+
+
+# --- PostgreSQL ------------------------------------------------------------------------------------------------------
+
+PROGRAMS = f'{os.environ["PATH"]}:{":".join(map(str, pathlib.Path("/usr/lib/postgresql").glob("*/bin")))}'
+# A worker of launch.py that misses heartbeats after seconds.
+WORKER = """
+import functools, sys
+from absl import app
+from nplm_jax.cli import launch
+from nplm_jax.runs import search_storage
+search_storage.HEARTBEAT = 1
+app.run(functools.partial(launch.main, program=(__file__,)), flags_parser=launch.parse_flags)
+"""
+
+
+@pytest.fixture
+def postgres():
+    """The URL of an empty database of a PostgreSQL server, which may not be root's."""
+    initdb, control = (shutil.which(name, path=PROGRAMS) for name in ('initdb', 'pg_ctl'))
+    if not (initdb and control):
+        pytest.skip('PostgreSQL is not installed')
+    pytest.importorskip('psycopg')
+    as_nobody = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'] if os.getuid() == 0 else []
+    with tempfile.TemporaryDirectory(dir='/tmp') as folder:  # the user has to reach it
+        if as_nobody:
+            os.chown(folder, 65534, 65534)
+
+        def run(*words):
+            # The server inherits the streams: a pipe would not end.
+            subprocess.run([*as_nobody, *words], check=True, cwd=folder, stdout=subprocess.DEVNULL)
+
+        run(initdb, '--username=me', '--auth=trust', '--no-sync', f'--pgdata={folder}/data')
+        options = f'-p {(port := free_port())} -k {folder} -c fsync=off -c listen_addresses=localhost'
+        server = (control, f'--pgdata={folder}/data', '--wait')
+        run(*server, f'--log={folder}/log', f'--options={options}', 'start')
+        try:
+            yield f'postgresql+psycopg://me:secret@localhost:{port}/postgres'
+        finally:
+            run(*server, '--mode=fast', 'stop')
+
+
+def num_running(url):
+    with contextlib.suppress(KeyError), opened(url) as shared:  # no such study yet
+        return len(shared.get_trials(states=(TrialState.RUNNING,)))
+
+
+def test_workers_share_a_database_and_one_that_is_killed_loses_its_own_trial_alone(study, tmp_path, postgres):
+    go, name = tmp_path / 'go', "'model.h', 2, 9"
+    wait = f"""
+    import pathlib, time
+    while trial.study.study_name == 'sentences' and trial.number < 4 and not pathlib.Path('{go}').exists():
+        time.sleep(0.1)
+"""
+    head, define, body = STUDY.partition('def search(trial):')
+    study.write_text(head + define + wait + body.replace(name, "'model.h', 5, 5"))
+    (tmp_path / 'worker.py').write_text(WORKER)
+    words = [sys.executable, tmp_path / 'worker.py', f'--config={study}', '--search=8', f'--workdir={tmp_path}/runs']
+    flags = [f'--storage={postgres}', '--launcher=local', '--jobs=4']
+    env = {**os.environ, 'PYTHONPATH': str(ROOT)}
+    log = tmp_path / 'log'
+    with log.open('wb') as file:
+        parent = subprocess.Popen([*words, *flags], env=env, stdout=file, stderr=file)
+    try:
+        children = pathlib.Path(f'/proc/{parent.pid}/task/{parent.pid}/children')
+        wait_until(lambda: num_running(postgres) == 4, 60, log.read_text)
+        for pid in children.read_text().split()[:2]:
+            os.kill(int(pid), signal.SIGKILL)
+        go.touch()
+        assert parent.wait(60) == 0, log.read_text()
+    finally:
+        parent.terminate()
+        parent.wait()
+    with opened(postgres) as shared:
+        made = shared.get_trials()
+    states = [trial.state for trial in made]
+    assert states.count(TrialState.COMPLETE) + states.count(TrialState.PRUNED) == 8
+    lost = [trial.number for trial in made if trial.state == TrialState.FAIL and 'point' not in trial.user_attrs]
+    assert len(lost) == 2 and {t.system_attrs.get('failed_trial') for t in made} == {None, *lost}
+    assert len(ROW.findall((tmp_path / 'runs' / 'table.md').read_text())) == 8
+    written = b''.join(path.read_bytes() for path in tmp_path.rglob('*') if path.is_file())
+    assert b'secret' not in written
+    again = launch(*words[2:4], f'--workdir={tmp_path}/runs', f'--storage={postgres}')
+    assert again.returncode == 0 and 'Output directory' not in again.stdout, again.stderr
