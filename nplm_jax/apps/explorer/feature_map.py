@@ -112,7 +112,7 @@ def _series(name: str, points: Sequence[Mapping[str, Any]], any_marked: bool, is
     return {
         'name': name,
         'type': 'scatter',
-        'data': list(points),
+        'data': tuple(points),  # NiceGUI would watch each item of a list
         'cursor': 'pointer',
         'itemStyle': {'color': COLOURS[name], 'opacity': 0.45 if faded else 0.85},
         'label': {

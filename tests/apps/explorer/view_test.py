@@ -82,13 +82,23 @@ def test_learned_weights_are_the_initial_ones_and_stay_until_a_visitor_moves_the
 
 def test_other_weights_compute_no_model_anew(models, monkeypatch):
     words = ['i', 'hate', 'dog']
-    before = view.predict(models, words, 3)
+    (scores,) = view.score(models, [words])
+    before = view.summarize(models, scores, 3)
     for model in models.models:
         monkeypatch.setattr(type(model), 'next_word', lambda *_: pytest.fail('computed anew'))
         monkeypatch.setattr(type(model), 'score', lambda *_: pytest.fail('computed anew'))
-    mixed, *others = view.predict(models, words, 3, WEIGHTS)
+    mixed, *others = view.summarize(models, scores, 3, WEIGHTS)
     assert mixed.next_words != before[0].next_words
     assert [x.next_words for x in others] == [x.next_words for x in before[1:]]
+
+
+def test_texts_that_are_scored_together_have_the_scores_of_each_alone(models):
+    texts = [[], ['i'], ['i', 'zzz', 'milk'], ['i', 'like', 'dog'] * 100, *[['i', 'love']] * 30]
+    for together, words in zip(view.score(models, texts), texts):
+        (alone,) = view.score(models, [words])
+        assert together.words == words and together.log_p_MxT.shape == (2, len(words))
+        np.testing.assert_allclose(together.next_MxV, alone.next_MxV, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(together.log_p_MxT, alone.log_p_MxT, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize('position', [0, 2])
