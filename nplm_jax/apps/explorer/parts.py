@@ -28,10 +28,16 @@ class _Rows(Element):
     An element for each word would take the server ten times as long as the models.
     """
 
-    def __init__(self, props: Mapping[str, Any], places: range, on_click: Callable[[int], None]) -> None:
-        """Takes what the browser shows, the places of its words, and what is called with that of a clicked word."""
+    def __init__(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        places: range,
+        on_click: Callable[[int], None],
+        props: Mapping[str, str] | None = None,
+    ) -> None:
+        """Takes what the browser shows, the places of the words, and what is called with that of a clicked word."""
         super().__init__()
-        self._props.update(props)
+        self._props.update({'rows': tuple(rows), **(props or {})})  # NiceGUI would watch each item of a list
         self._places = places
         self._on_click = on_click
         self.on('choose', self._choose)
@@ -117,7 +123,7 @@ def reading(
                 ],
             }
         )
-    _Reading({'rows': rows}, range(1, len(words) + 1), on_click)
+    _Reading(rows, range(1, len(words) + 1), on_click)
 
 
 def _surprise(
@@ -183,5 +189,5 @@ def word_card(
         }
         for i, (word, number) in enumerate(words)
     ]
-    props = {'heading': title, 'subtitle': subtitle, 'rows': rows}
-    _WordCard(props, range(len(words)), lambda row: on_click(words[row][0])).classes(classes)
+    props = {'heading': title, 'subtitle': subtitle}
+    _WordCard(rows, range(len(words)), lambda row: on_click(words[row][0]), props).classes(classes)
