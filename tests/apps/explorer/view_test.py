@@ -11,9 +11,11 @@ from nplm_jax.apps.features import embeddings
 from nplm_jax.cli import loaded_models
 from nplm_jax.inference import generation
 from nplm_jax.models.mixture import ContextBins, Mixture
+from tests.helpers import make_model
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
+LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
 WEIGHTS = 3, 1  # of the network and of the counts, up to a factor
 
 
@@ -92,7 +94,10 @@ def test_other_weights_compute_no_model_anew(models, monkeypatch):
     assert [x.next_words for x in others] == [x.next_words for x in before[1:]]
 
 
-def test_texts_that_are_scored_together_have_the_scores_of_each_alone(models):
+@pytest.mark.parametrize('changes', [{}, LSTM])
+def test_texts_that_are_scored_together_have_the_scores_of_each_alone(models, changes):
+    network = make_model(len(models.vocabulary), changes)
+    models = dataclasses.replace(models, models=[network, models.models[1]])
     texts = [[], ['i'], ['i', 'zzz', 'milk'], ['i', 'like', 'dog'] * 100, *[['i', 'love']] * 30]
     for together, words in zip(view.score(models, texts), texts):
         (alone,) = view.score(models, [words])
