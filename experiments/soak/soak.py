@@ -196,7 +196,7 @@ def _medians(rows: Sequence[dict[str, float]]) -> dict[str, float]:
 def _latencies(answers: Sequence[Any], seconds: float) -> dict[str, Any]:
     """Returns the requests a second and the median and 99th percentile of their milliseconds, by kind."""
     summary: dict[str, Any] = {'per_second': round(len(answers) / seconds, 2)}
-    for kind in ('page', 'text', 'error'):
+    for kind in ('page', 'text', 'busy', 'error'):
         times = [1000 * answer.seconds for answer in answers if answer.kind == kind]
         summary[kind] = {'requests': len(times)}
         if times:
@@ -249,7 +249,7 @@ def make_table(name: str) -> str:
     header = ['', 'minute']
     for process in measured['ends']:
         header += [f'{process}: resident MB', 'open files', 'threads']
-    header += ['disk, KB', 'requests/s', 'page p50 / p99, ms', 'text p50 / p99, ms']
+    header += ['disk, KB', 'requests/s', 'page p50 / p99, ms', 'text p50 / p99, ms', 'busy', 'errors']
     rows = []
     for part in PARTS:
         numbers = measured['parts'][part]
@@ -258,7 +258,10 @@ def make_table(name: str) -> str:
             held = numbers[process]
             row += [f'{held["resident_kilobytes"] / 1024:,.1f}', f'{held["open_files"]:g}', f'{held["threads"]:g}']
         row += [f'{numbers["disk_kilobytes"]:,.0f}', f'{numbers["answers"]["per_second"]:.1f}']
-        rows.append([*row, *(_cell(numbers['answers'][kind]) for kind in ('page', 'text'))])
+        answers = numbers['answers']
+        row += [_cell(answers[kind]) for kind in ('page', 'text')]
+        row += [f'{answers[kind]["requests"]:,}' if kind in answers else '-' for kind in ('busy', 'error')]
+        rows.append(row)
     return markdown_table(header, rows)
 
 

@@ -1,7 +1,7 @@
 """Visitors of the explorer without a browser: each opens the page, types texts, reads the answers and leaves.
 
 A visitor speaks as the page's own script does: one request for the page, then a socket on which it sends each text and
-waits for the first change of the page that follows.
+waits for the first change of the page that follows, or for the note that the explorer is busy.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ _PATH = '/_nicegui_ws/socket.io'
 _TIMEOUT = 120.0  # seconds
 TEXTS_PER_PAGE = 6
 THINKING = 0.5, 2.0  # seconds between an answer and the next text
+BUSY = 503  # the status of a page that is refused
 
 
 class Answer(NamedTuple):
     """One request.
 
     Attributes:
-        kind: `page`, `text`, or `error`.
+        kind: `page`, `text`, `busy` (a page or a text that the explorer has refused), or `error`.
         at: When it was answered, on the monotonic clock.
         seconds: How long that took.
         note: The error.
@@ -72,12 +73,24 @@ async def _open_page(
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
     async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f'{address}/?{query}') as response:
         page = await response.text()
+        if response.status == BUSY:
+            answers.append(Answer('busy', time.monotonic(), time.monotonic() - began))
+            await asyncio.sleep(rng.uniform(*THINKING))
+            return
         if response.status != 200:
             raise ValueError(f'status {response.status}')
     answers.append(Answer('page', time.monotonic(), time.monotonic() - began))
     client_id, element, listener = _text_field(page)
     socket, changed = socketio.AsyncClient(reconnection=False), asyncio.Event()
-    socket.on('update', lambda *_: changed.set())
+    kind = ''
+
+    def answer(answered: str) -> None:
+        nonlocal kind
+        kind = answered
+        changed.set()
+
+    socket.on('update', lambda *_: answer('text'))
+    socket.on('notify', lambda *_: answer('busy'))
     handshake = {'client_id': client_id, 'tab_id': client_id, 'document_id': client_id, 'next_message_id': '0'}
     handshake['implicit_handshake'] = 'true'
     await socket.connect(
@@ -99,7 +112,7 @@ async def _open_page(
             }
             await socket.emit('event', event)
             await asyncio.wait_for(changed.wait(), _TIMEOUT)
-            answers.append(Answer('text', time.monotonic(), time.monotonic() - began))
+            answers.append(Answer(kind, time.monotonic(), time.monotonic() - began))
     finally:
         with contextlib.suppress(Exception):
             await socket.disconnect()

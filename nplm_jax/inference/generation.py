@@ -154,7 +154,7 @@ def beam(
         if not rare:
             log_p_KxV[:, RARE_ID] = -np.inf
         log_p = (log_p_K[:, None] + log_p_KxV).ravel()
-        best_K = _largest(log_p, width)
+        best_K = largest(log_p, width)
         best_K = best_K[np.isfinite(log_p[best_K])]
         if not len(best_K):
             raise BadInput(f'beam={width}: only the rare-word symbol can follow; allow it')
@@ -166,7 +166,7 @@ def beam(
     return ids_KxT, log_p_K
 
 
-def _largest(values: np.ndarray, number: int) -> np.ndarray:
+def largest(values: np.ndarray, number: int) -> np.ndarray:
     """Returns the indices of the largest values, largest first, of equal ones the first. It sorts few of the others."""
     values = np.where(np.isnan(values), -np.inf, values)
     maxima = np.maximum.reduceat(values, np.arange(0, len(values), _VALUES_PER_MAXIMUM))

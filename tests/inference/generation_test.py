@@ -209,7 +209,7 @@ def test_the_largest_values_are_those_of_a_stable_sort():
     values[::7], values[5:9] = -np.inf, np.nan
     for number in (1, 3, 50, 190, 1200, 1300):
         expected = np.argsort(-np.nan_to_num(values, nan=-np.inf, neginf=-np.inf), kind='stable')[:number]
-        np.testing.assert_array_equal(generation._largest(values, number), expected)
+        np.testing.assert_array_equal(generation.largest(values, number), expected)
 
 
 def test_where_only_the_rare_word_can_follow():

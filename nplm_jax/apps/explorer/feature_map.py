@@ -3,6 +3,7 @@
 Dims: V vocabulary, M features a word, F frequent words, R other words, A frequent words near a word.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -97,9 +98,9 @@ def _point(vocabulary: Vocabulary, feature_map: FeatureMap, word: str, marked: b
     i = vocabulary.find(word)
     assert i is not None, word
     smallest, largest = POINT_SIZES
-    share = 1 - np.log1p(min(i, NUM_POINTS)) / np.log1p(NUM_POINTS)
+    share = 1 - math.log1p(min(i, NUM_POINTS)) / math.log1p(NUM_POINTS)
     size = max(smallest + share * (largest - smallest), MARKED_SIZE if marked else 0)
-    place = [round(float(x), 4) for x in feature_map.points_Vx2[i]]
+    place = [round(x, 4) for x in feature_map.points_Vx2[i].tolist()]
     return {'name': word, 'value': place, 'symbolSize': round(size, 1)}
 
 
@@ -112,7 +113,7 @@ def _series(name: str, points: Sequence[Mapping[str, Any]], any_marked: bool, is
     return {
         'name': name,
         'type': 'scatter',
-        'data': list(points),
+        'data': tuple(points),  # NiceGUI would watch each item of a list
         'cursor': 'pointer',
         'itemStyle': {'color': COLOURS[name], 'opacity': 0.45 if faded else 0.85},
         'label': {

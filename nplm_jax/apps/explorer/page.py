@@ -2,12 +2,12 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from nicegui import events, ui
 
-from nplm_jax.apps.explorer import feature_map, parts, view
+from nplm_jax.apps.explorer import batching, feature_map, parts, view
 from nplm_jax.apps.explorer.continuations import Continuations
 from nplm_jax.apps.explorer.header import build_header
 from nplm_jax.apps.explorer.state import MAX_COUNT, MAX_TEXT, MAX_WORD, PageState
@@ -18,6 +18,7 @@ from nplm_jax.data.vocabulary import RARE
 
 PRIMARY = '#2563eb'  # the colour of buttons and sliders; style.css has the others
 NUM_EXPECTED = 5  # words that an explanation lists
+BUSY = 'The explorer is busy with the texts of others; try again in a moment.'
 
 
 @dataclasses.dataclass
@@ -30,6 +31,8 @@ class ExplorerPage:
         state: What the visitor has chosen.
         maps: The map of the features of each network, by its name.
         beginnings: Texts to try.
+        score: Scores a text; raises what `Batcher` does.
+        scores: The scores of the text that the page shows.
         lit: The row of the framed list that the arrow keys have reached; -1 for none.
     """
 
@@ -38,12 +41,15 @@ class ExplorerPage:
     state: PageState
     maps: Mapping[str, feature_map.FeatureMap]
     beginnings: Sequence[str]
+    score: Callable[[Sequence[str]], Awaitable[view.Scores]]
+    scores: view.Scores
     lit: int = -1
 
     # --- layout ------------------------------------------------------------------------------------------
 
     def build(self, problem: str = '') -> None:
         """Lays out the page, with a note of a problem if there is one."""
+        self._summarize()
         ui.colors(primary=PRIMARY)
         ui.add_css(pathlib.Path(__file__).with_name('style.css'))
         ui.keyboard(self.press_key, ignore=['input', 'select', 'textarea'])
@@ -124,7 +130,7 @@ class ExplorerPage:
     @ui.refreshable_method
     def show_reading(self) -> None:
         """Shows how much each word of the text surprised each model, and what was expected instead of one."""
-        words, position = self.tokenize(), self.state.position
+        words, position = self.scores.words, self.state.position
         if not words:
             return
         hint = 'The stronger its colour, the less likely a word was. Hover for numbers, click for what was expected.'
@@ -132,7 +138,7 @@ class ExplorerPage:
             unknown = {word for word in words if word not in self.models.vocabulary.ids}
             parts.legend(bool(unknown))
             shown = list(map(self.models.vocabulary.tokenizer.show, words))
-            parts.reading(shown, unknown, self._predict(), position, self._explain_word)
+            parts.reading(shown, unknown, self.predictions, position, self._explain_word)
             if position is not None and position <= len(words):
                 word = shown[position - 1]
                 with ui.element('div').classes('flex items-center gap-2'):
@@ -145,10 +151,10 @@ class ExplorerPage:
     @ui.refreshable_method
     def show_next_words(self) -> None:
         """Shows the likeliest next words of each model; the keys stand for those of one of them."""
-        if not self.tokenize():
+        if not self.scores.words:
             ui.label('Without a text: the words that begin a paragraph.').classes('beginning')
         with ui.element('div').classes('cards'):
-            for i, prediction in enumerate(self._predict()):
+            for i, prediction in enumerate(self.predictions):
                 is_framed = i == self.state.model
                 classes, keys, lit = ('next active', parts.DIGIT_KEYS, self.lit) if is_framed else ('next', '', -1)
                 words = prediction.name, f'next-word perplexity {prediction.branching:,.1f}', prediction.next_words
@@ -169,8 +175,9 @@ class ExplorerPage:
         """Returns the words of the text."""
         return self.models.tokenize(self.state.text, self.kind)
 
-    def _predict(self) -> list[view.Prediction]:
-        return view.predict(self.models, self.tokenize(), self.state.count, self.state.weights)
+    def _summarize(self) -> None:
+        """Finds what the page shows of the text's scores."""
+        self.predictions = view.summarize(self.models, self.scores, self.state.count, self.state.weights)
 
     def _draw_map(self) -> None:
         """Draws the map of the chosen network, with the selected word and its neighbours."""
@@ -222,9 +229,22 @@ class ExplorerPage:
         query = self.state.to_query()
         ui.navigate.history.replace(f'?{query}' if query else '.')
 
-    def _change_text(self, event: events.ValueChangeEventArguments) -> None:
+    def _change_text(self, event: events.ValueChangeEventArguments) -> Awaitable[None]:
         self.state.text, self.lit = (event.value or '')[:MAX_TEXT], -1
-        if self.state.position is not None and self.state.position > len(self.tokenize()):
+        return self._show_text()
+
+    async def _show_text(self) -> None:
+        """Shows what the models say of the text, unless the visitor has changed it again meanwhile."""
+        try:
+            self.scores = await self.score(self.tokenize())
+        except batching.Superseded:
+            return
+        except batching.Busy:
+            ui.notify(BUSY, type='warning')
+            return
+        if self.text_field.is_deleted:  # the page was closed meanwhile
+            return
+        if self.state.position is not None and self.state.position > len(self.scores.words):
             self.state.position = None
         self.show_examples.refresh()
         self._show_predictions()
@@ -243,7 +263,7 @@ class ExplorerPage:
         """Explains the word at a place of the text, from 1; the same place again ends that."""
         self.state.position = None if self.state.position == position else position
         if self.state.position:
-            self.select_word(self.models.vocabulary.tokenizer.show(self.tokenize()[position - 1]))
+            self.select_word(self.models.vocabulary.tokenizer.show(self.scores.words[position - 1]))
         self.show_reading.refresh()
         self.save_link()
 
@@ -254,11 +274,12 @@ class ExplorerPage:
 
     def _append_row(self, row: int) -> None:
         """Appends a word of the framed list, if it has such a row."""
-        words = self._predict()[self.state.model].next_words
+        words = self.predictions[self.state.model].next_words
         if 0 <= row < len(words):
             self.append_word(words[row][0])
 
     def _show_predictions(self) -> None:
+        self._summarize()
         self.show_reading.refresh()
         self.show_next_words.refresh()
         self.save_link()

@@ -1,9 +1,12 @@
 """The parts of the explorer's page: NiceGUI elements that show data and know nothing of a visitor's state."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from nicegui import ui
+from nicegui.element import Element
+from nicegui.events import GenericEventArguments
 
 from nplm_jax.apps.explorer.view import Explanation, Prediction, WeightedWords, describe_probability
 from nplm_jax.data.vocabulary import RARE
@@ -11,6 +14,45 @@ from nplm_jax.data.vocabulary import RARE
 MAX_COLOURED = 60  # the last words of a long text
 MAX_BITS = 16  # of surprisal, for the full colour
 DIGIT_KEYS = '1234567890'  # they append the first ten words of a list
+_TICKS = {bits: f'1 in {2**bits:,}' if bits else 'certain' for bits in range(0, MAX_BITS + 1, MAX_BITS // 4)}
+_LEGEND = (
+    '<div class="scale"></div><div class="ticks quiet">'
+    + ''.join(f'<div title="{bits} bits">{chance}</div>' for bits, chance in _TICKS.items())
+    + '</div>'
+)
+
+
+class _Rows(Element):
+    """Rows with words to click that the browser lays out: one element here, however many words there are.
+
+    An element for each word would take the server ten times as long as the models.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        places: range,
+        on_click: Callable[[int], None],
+        props: Mapping[str, str] | None = None,
+    ) -> None:
+        """Takes what the browser shows, the places of the words, and what is called with that of a clicked word."""
+        super().__init__()
+        self._props.update({'rows': tuple(rows), **(props or {})})  # NiceGUI would watch each item of a list
+        self._places = places
+        self._on_click = on_click
+        self.on('choose', self._choose)
+
+    def _choose(self, event: GenericEventArguments) -> None:
+        if isinstance(event.args, int) and event.args in self._places:  # a page's script can send anything
+            self._on_click(event.args)
+
+
+class _Reading(_Rows, component='reading.js'):
+    pass
+
+
+class _WordCard(_Rows, component='word_card.js'):
+    pass
 
 
 def panel(title: str, hint: str = '') -> ui.element:
@@ -43,11 +85,7 @@ def button(on_click: Callable[[], object], classes: str = '') -> ui.element:
 
 def legend(any_unknown: bool) -> None:
     """Shows what the colour of a word says, and its stripes if any word is unknown."""
-    with ui.element('div').classes('legend'):
-        ui.element('div').classes('scale')
-        with ui.element('div').classes('ticks quiet'):
-            for bits in range(0, MAX_BITS + 1, MAX_BITS // 4):
-                ui.label('certain' if bits == 0 else f'1 in {2**bits:,}').tooltip(f'{bits} bits')
+    ui.html(_LEGEND, sanitize=False).classes('legend')
     if any_unknown:
         with ui.element('div').classes('flex items-center gap-2 text-sm'):
             ui.label('word').classes('unknown px-1')
@@ -71,22 +109,36 @@ def reading(
         on_click: Called with the place of a word that was clicked, from 1.
     """
     first = max(len(words) - MAX_COLOURED, 0)
-    with ui.element('div').classes('reading'):
-        for prediction in predictions:
-            with ui.element('div').classes('perplexity'):
-                ui.label(prediction.name).classes('font-medium')
-                ui.label(f'perplexity {prediction.perplexity:,.1f}').classes('quiet text-sm')
-            with ui.element('div').classes('text'):
-                if first:
-                    ui.label(f'… {first:,} words').classes('quiet')
-                rows = zip(words, prediction.bits_T.tolist(), prediction.perplexities_T.tolist())
-                for position, (word, bits, perplexity) in list(enumerate(rows, start=1))[first:]:
-                    classes = 'surprise' + ' selected' * (position == selected) + ' unknown' * (word in unknown)
-                    with button(partial(on_click, position), classes).style(f'--bits: {min(bits / MAX_BITS, 1):.0%}'):
-                        ui.label(word)
-                        scored = f'not in the vocabulary; {RARE}: ' if word in unknown else ''
-                        chance = describe_probability(2**-bits)
-                        ui.tooltip(f'{scored}{bits:.1f} bits ({chance}); perplexity up to here {perplexity:,.1f}')
+    rows = []
+    for prediction in predictions:
+        numbers = zip(words, prediction.bits_T.tolist(), prediction.perplexities_T.tolist())
+        shown = list(enumerate(numbers, start=1))[first:]
+        rows.append(
+            {
+                'name': prediction.name,
+                'perplexity': f'perplexity {prediction.perplexity:,.1f}',
+                'skipped': f'… {first:,} words' if first else '',
+                'words': [
+                    _surprise(position, *row, row[0] in unknown, position == selected) for position, row in shown
+                ],
+            }
+        )
+    _Reading(rows, range(1, len(words) + 1), on_click)
+
+
+def _surprise(
+    position: int, word: str, bits: float, perplexity: float, is_unknown: bool, is_selected: bool
+) -> dict[str, Any]:
+    """Returns what the browser shows of a word."""
+    scored = f'not in the vocabulary; {RARE}: ' if is_unknown else ''
+    chance = describe_probability(2**-bits)
+    return {
+        'text': word,
+        'position': position,
+        'classes': 'selected' * is_selected + ' unknown' * is_unknown,
+        'bits': f'{min(bits / MAX_BITS, 1):.0%}',
+        'tip': f'{scored}{bits:.1f} bits ({chance}); perplexity up to here {perplexity:,.1f}',
+    }
 
 
 def explanation_cards(explanations: Sequence[Explanation], num_words: int, on_click: Callable[[str], None]) -> None:
@@ -127,13 +179,15 @@ def word_card(
         keys: The keys that stand for the first words.
         lit: The row that the arrow keys have reached, if any.
     """
-    with ui.element('div').classes(f'card {classes}'):
-        ui.label(title).classes('name font-medium')
-        if subtitle:
-            ui.label(subtitle).classes('quiet text-sm mb-1')
-        for i, (word, number) in enumerate(words):
-            with button(partial(on_click, word), 'entry' + ' lit' * (i == lit)).style(f'--share: {max(number, 0):.1%}'):
-                if i < len(keys):
-                    tagged('kbd', keys[i])
-                ui.label(word).classes('word')
-                ui.label(describe(number)).classes('number')
+    rows = [
+        {
+            'word': word,
+            'number': describe(number),
+            'share': f'{max(number, 0):.1%}',
+            'key': keys[i : i + 1],
+            'lit': i == lit,
+        }
+        for i, (word, number) in enumerate(words)
+    ]
+    props = {'heading': title, 'subtitle': subtitle}
+    _WordCard(rows, range(len(words)), lambda row: on_click(words[row][0]), props).classes(classes)

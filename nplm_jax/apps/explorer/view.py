@@ -10,16 +10,15 @@ from typing import NamedTuple
 import numpy as np
 
 from nplm_jax.cli.loaded_models import LoadedModels
-from nplm_jax.data.corpora import Span
 from nplm_jax.inference import generation
 from nplm_jax.inference.generation import Choice
-from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.language_model import LanguageModel, join_lines, last_words
 from nplm_jax.models.mixture import ContextBins, Mixture
 
-BLOCK = 256  # the text is padded to a multiple of it, so that scoring compiles once and not for each length
+BLOCK = 256  # texts are padded to a power of two of such blocks: few programs compile
 REPLACEMENT = '\ufffd'  # where bytes are no UTF-8
 _MAX_COMPLETING = 3  # bytes that a character may lack
-NUM_CACHED = 256  # texts and models whose predictions are kept: at most this many arrays of V numbers
+NUM_CACHED = 256  # explained words and models whose predictions are kept: at most this many arrays of V numbers
 
 # Beginnings that a visitor may try; those are offered whose words the models know.
 BEGINNINGS = (
@@ -33,6 +32,20 @@ BEGINNINGS = (
 )
 
 WeightedWords = list[tuple[str, float]]  # words with their probabilities or cosines, largest first
+
+
+class Scores(NamedTuple):
+    """What the models say of a text, whatever the weights of their mixture.
+
+    Attributes:
+        words: The text.
+        next_MxV: log P of all words after the text, float32.
+        log_p_MxT: log P of each word of the text given the words before it, float32.
+    """
+
+    words: Sequence[str]
+    next_MxV: np.ndarray
+    log_p_MxT: np.ndarray
 
 
 class Prediction(NamedTuple):
@@ -96,11 +109,28 @@ def predict(
         k: How many next words each prediction lists.
         weights_M: The mixture's weights, up to a common factor; None for those that it was loaded with.
     """
-    ids = tuple(models.encode_prompt(words).tolist())
-    next_words = _with_mixture(models, weights_M, [_next_word(model, ids) for model in models.models])
-    scores = _with_mixture(models, weights_M, [_score(model, ids, len(words)) for model in models.models])
+    return summarize(models, score(models, [words])[0], k, weights_M)
+
+
+def score(models: LoadedModels, texts: Sequence[Sequence[str]]) -> list[Scores]:
+    """Scores texts, all of them in one call of each model; the scores of a text do not depend on the others."""
+    lines = [models.encode_prompt(words) for words in texts]
+    next_words = zip(*(_next_words(model, lines) for model in models.models))
+    log_p = zip(*(_score_lines(model, lines) for model in models.models))
+    return [
+        Scores(words, np.stack(next_MxV), np.stack(log_p_MxL)[:, len(line) - len(words) :])
+        for words, line, next_MxV, log_p_MxL in zip(texts, lines, next_words, log_p)
+    ]
+
+
+def summarize(
+    models: LoadedModels, scores: Scores, k: int, weights_M: Sequence[float] | None = None
+) -> list[Prediction]:
+    """Returns what `predict` does, from the scores of a text; computes no model."""
+    next_words = _with_mixture(models, weights_M, scores.next_MxV.astype(np.float64))
+    log_p = _with_mixture(models, weights_M, scores.log_p_MxT.astype(np.float64))
     predictions = []
-    for (name, log_p_V), (_, log_p_T) in zip(next_words, scores):
+    for (name, log_p_V), (_, log_p_T) in zip(next_words, log_p):
         branching = float(np.exp(-np.sum(np.exp(log_p_V) * np.maximum(log_p_V, -1e3))))  # 0 log 0 is 0
         predictions.append(Prediction(name, _likeliest(models, log_p_V, k), branching, -log_p_T / np.log(2)))
     return predictions
@@ -198,12 +228,12 @@ def describe_probability(p: float) -> str:
 
 def _likeliest(models: LoadedModels, log_p_V: np.ndarray, k: int) -> WeightedWords:
     """Returns the k likeliest words with their probabilities."""
-    best_K = np.argsort(-log_p_V, kind='stable')[:k]
+    best_K = generation.largest(log_p_V, k)
     return list(zip(models.show(best_K), np.exp(log_p_V[best_K]).tolist()))
 
 
 def _with_mixture(
-    models: LoadedModels, weights_M: Sequence[float] | None, log_p: Sequence[np.ndarray]
+    models: LoadedModels, weights_M: Sequence[float] | None, log_p: Sequence[np.ndarray] | np.ndarray
 ) -> list[tuple[str, np.ndarray]]:
     """Returns what each model says, by its name; what the mixture says comes first where there are several."""
     named = list(zip(models.names, log_p))
@@ -221,8 +251,20 @@ def _next_word(model: LanguageModel, ids: tuple[int, ...]) -> np.ndarray:
     return model.next_word(np.array([ids], np.int32))[0].astype(np.float64)
 
 
-@functools.lru_cache(NUM_CACHED)
-def _score(model: LanguageModel, ids: tuple[int, ...], num_words: int) -> np.ndarray:
-    """Returns log P of the last words of a text, float64, T."""
-    padded_T = np.pad(np.array(ids, np.int32), (0, -len(ids) % BLOCK))
-    return model.score(padded_T, Span(len(ids) - num_words, len(ids))).astype(np.float64) if num_words else np.zeros(0)
+def _next_words(model: LanguageModel, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Returns log P of all words after each line, float32, V."""
+    if model.n is None:  # reads lines of different lengths one by one
+        return [model.next_word(line[None])[0] for line in lines]
+    contexts_BxN = np.concatenate([last_words(line[None], model.n) for line in lines])
+    size = next(size for size in (1, 8, *range(32, len(lines) + 32, 32)) if size >= len(lines))
+    return list(model.next_word(np.pad(contexts_BxN, ((0, size - len(lines)), (0, 0))))[: len(lines)])
+
+
+def _score_lines(model: LanguageModel, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Returns log P of each word of each line, float32."""
+    if model.n is None:
+        return model.score_lines(lines)
+    stream_T, places = join_lines(lines, model.n - 1)
+    blocks = 1 << max(0, -(-len(stream_T) // BLOCK) - 1).bit_length()
+    log_p_T = model.score(np.pad(stream_T, (0, blocks * BLOCK - len(stream_T))))
+    return [log_p_T[place] for place in places]

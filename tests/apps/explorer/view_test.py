@@ -11,9 +11,11 @@ from nplm_jax.apps.features import embeddings
 from nplm_jax.cli import loaded_models
 from nplm_jax.inference import generation
 from nplm_jax.models.mixture import ContextBins, Mixture
+from tests.helpers import make_model
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
+LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
 WEIGHTS = 3, 1  # of the network and of the counts, up to a factor
 
 
@@ -82,13 +84,26 @@ def test_learned_weights_are_the_initial_ones_and_stay_until_a_visitor_moves_the
 
 def test_other_weights_compute_no_model_anew(models, monkeypatch):
     words = ['i', 'hate', 'dog']
-    before = view.predict(models, words, 3)
+    (scores,) = view.score(models, [words])
+    before = view.summarize(models, scores, 3)
     for model in models.models:
         monkeypatch.setattr(type(model), 'next_word', lambda *_: pytest.fail('computed anew'))
         monkeypatch.setattr(type(model), 'score', lambda *_: pytest.fail('computed anew'))
-    mixed, *others = view.predict(models, words, 3, WEIGHTS)
+    mixed, *others = view.summarize(models, scores, 3, WEIGHTS)
     assert mixed.next_words != before[0].next_words
     assert [x.next_words for x in others] == [x.next_words for x in before[1:]]
+
+
+@pytest.mark.parametrize('changes', [{}, LSTM])
+def test_texts_that_are_scored_together_have_the_scores_of_each_alone(models, changes):
+    network = make_model(len(models.vocabulary), changes)
+    models = dataclasses.replace(models, models=[network, models.models[1]])
+    texts = [[], ['i'], ['i', 'zzz', 'milk'], ['i', 'like', 'dog'] * 100, *[['i', 'love']] * 30]
+    for together, words in zip(view.score(models, texts), texts):
+        (alone,) = view.score(models, [words])
+        assert together.words == words and together.log_p_MxT.shape == (2, len(words))
+        np.testing.assert_allclose(together.next_MxV, alone.next_MxV, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(together.log_p_MxT, alone.log_p_MxT, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize('position', [0, 2])
