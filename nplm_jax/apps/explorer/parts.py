@@ -47,11 +47,11 @@ class _Rows(Element):
             self._on_click(event.args)
 
 
-class _Reading(_Rows, component='reading.js'):
+class _Reading(_Rows, component='reading.js'):  # type: ignore[call-arg]
     pass
 
 
-class _WordCard(_Rows, component='word_card.js'):
+class _WordCard(_Rows, component='word_card.js'):  # type: ignore[call-arg]
     pass
 
 

@@ -103,10 +103,11 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
     if len(words_L) <= scratch.block:
         counted = _count(problem, 0, _windows(problem, words_L, 0, len(words_L)))
         return _assemble(problem, [(counted, _find_suffixes(problem, 0, [counted]))], dtype, scratch)
-    problem = problem._replace(bounds=_choose_bounds(words_L, vocabulary_size, -(-len(words_L) // scratch.block)))
+    size = max(scratch.block // 2, 1)  # of a piece and of a range: several are worked on at once
+    problem = problem._replace(bounds=_choose_bounds(words_L, vocabulary_size, -(-len(words_L) // size)))
     with _open_job(words_L, problem, scratch) as job:
         words_file, ranges = job.folder / 'words.npy', range(len(problem.bounds))
-        spans = [(span.start, span.stop) for span in blocks(len(words_L), 2 * scratch.block)]
+        spans = [(span.start, span.stop) for span in blocks(len(words_L), size)]
         pieces = job.run('dividing n-grams', functools.partial(_divide_piece, problem, words_file), spans)
         counted_folders = job.run('counting n-grams', functools.partial(_count_range, problem, pieces), ranges)
         join = functools.partial(_join_range, problem, counted_folders, dtype)
