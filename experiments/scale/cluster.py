@@ -93,7 +93,7 @@ def start_cluster(num_workers: int, folder: pathlib.Path) -> Iterator[tuple[str,
 
 
 def _wait(address: str, num_workers: int) -> None:
-    from distributed import Client  # noqa: PLC0415 (an optional package)
+    from nplm_jax.distributed.dask_cluster import Client  # noqa: PLC0415 (an optional package)
 
     try:
         with Client(address, timeout=60, set_as_default=False) as client:
@@ -166,7 +166,7 @@ def run_child(path: str, address: str, kill_after: float | None = None) -> dict[
 
 def _kill_worker(address: str, after: float) -> bool:
     """Kills a worker with SIGKILL after some seconds."""
-    from distributed import Client  # noqa: PLC0415 (an optional package)
+    from nplm_jax.distributed.dask_cluster import Client  # noqa: PLC0415 (an optional package)
 
     time.sleep(after)
     with Client(address, timeout=60, set_as_default=False) as client:

@@ -3,7 +3,6 @@
 What a tokenizer learns from all of a text, such as proper nouns, takes a first pass over it.
 """
 
-import contextlib
 import functools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,26 +52,23 @@ def prepare(parts: Sequence[Part], tokenizer: Tokenizer, name: str) -> PreparedT
 
     def make(write: Callable[[np.ndarray], Any], folder: pathlib.Path) -> PreparedText:
         facts = {**choices, 'files': list(map(prepared_texts.facts, files))}
-        with (
-            ProgressBar(num_bytes if is_plain_text else None, 'tokenizing', ' bytes') as bar,
-            _parallel_map(folder / '.job', facts) as parallel_map,
-        ):
+        parallel_map = _parallel_map(folder / prepared_texts.JOB, facts, tokenizer)
+        with ProgressBar(num_bytes if is_plain_text else None, 'tokenizing', ' bytes') as bar:
             watched = [functools.partial(_watch, part.read, bar) for part in parts]
             return tokenize(watched, tokenizer, parallel_map, write)
 
     return prepared_texts.load_or_make(choices, files, make)
 
 
-@contextlib.contextmanager
-def _parallel_map(folder: pathlib.Path, identity: Mapping[str, Any]) -> Iterator[ParallelMap]:
-    """Opens the map of this machine's processes, or that of a cluster, whose job lies in a folder until it is done."""
+def _parallel_map(folder: pathlib.Path, identity: Mapping[str, Any], tokenizer: Tokenizer) -> ParallelMap:
+    """Returns the map of this machine's processes, or that of a cluster, whose job lies in a folder."""
     current = workers.current(is_large=True)
     if not current.are_remote:
-        yield current.map
-        return
+        return current.map
+    if plugins.is_path(tokenizer.kind):  # a plug-in, which the workers may have in another version
+        return workers.here(is_large=True).map
     job = Job(folder, identity, current)
-    yield lambda function, pieces: job.map(functools.partial(_apply, function), pieces)
-    job.remove()
+    return lambda function, pieces: job.map(functools.partial(_apply, function), pieces)
 
 
 def _apply(function: Callable[[Piece], Any], fields: Iterable[Any]) -> Any:

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import pathlib
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from nplm_jax.utils.io import open_atomically, read_json, remove_leftovers, sha2
 
 VERSION = 1  # of these files, and of the rules that cut a text into words
 MANIFEST, TYPES = 'manifest.json', 'types.txt'
+JOB = '.job'  # the folder of a preparation that a cluster has begun
 
 Write = Callable[[np.ndarray], Any]
 
@@ -59,7 +61,7 @@ def load_or_make(choices: Mapping[str, Any], files: Sequence[pathlib.Path], make
         choices: What the words depend on beside the content of the files: settings, and the paths by part.
         files: The files.
         make: Makes the words. It takes a function that takes the numbers of the words piece by piece, and the folder,
-            for hidden files.
+            in which it may keep JOB meanwhile.
 
     Raises:
         BadInput: The cache cannot be written, or a file changed while it was read.
@@ -111,6 +113,7 @@ def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Make) -> Pr
     made_from = {'sources': [{'sha256': digest} for digest in digests], 'tokenizer': tokenizer}
     manifest = {**made_from, 'lengths': made.lengths, 'type_ids': name}
     write_atomically(folder / MANIFEST, json.dumps(manifest) + '\n')
+    shutil.rmtree(folder / JOB, ignore_errors=True)
     return made._replace(stream=WordStream(made.stream.types, _map(folder / name)))
 
 

@@ -5,6 +5,7 @@ The scheduler keeps nothing that is not also in files, see `utils.jobs`: tasks t
 
 import collections
 import concurrent.futures
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Self
@@ -13,11 +14,14 @@ from nplm_jax.utils.errors import BadInput, first_line
 
 try:
     from distributed import Client, Future, KilledWorker
+    from distributed.comm import CommClosedError
 except ImportError:
     raise BadInput('--scheduler: needs Dask: pip install "nplm-jax[cluster]"') from None
 
 _TIMEOUT = 10  # seconds in which the scheduler answers
 _MAX_KILLED = 10  # times that the scheduler may give up a task whose workers died
+_SILENCE = 60  # seconds after which a task that says nothing is looked after
+_MAX_SILENT = 5  # times that there are no workers then
 _AHEAD = 4  # tasks a thread that the scheduler knows of
 
 
@@ -28,67 +32,93 @@ class DaskCluster:
 
     def __init__(self, address: str) -> None:
         """Connects to the scheduler at `tcp://HOST:PORT`. Raises: BadInput when it does not answer."""
-        self._address = address
-        logging.getLogger('distributed').setLevel(logging.CRITICAL)  # a lost scheduler is told in one line
+        self._flag = f'--scheduler={address}'
+        allowed = 'must be tcp://HOST:PORT of a running `dask scheduler`'
+        if not address.startswith('tcp://'):
+            raise BadInput(f'{self._flag}: {allowed}')
+        for name in ('distributed', 'distributed.client'):  # a lost scheduler is told in one line
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
             self._client = Client(address, timeout=_TIMEOUT, set_as_default=False)
         except (OSError, ValueError) as error:
             reason = 'does not answer' if isinstance(error, OSError) else first_line(error)
-            allowed = 'must be tcp://HOST:PORT of a running `dask scheduler`'
-            raise BadInput(f'--scheduler={address}: {reason}; {allowed}') from None
+            raise BadInput(f'{self._flag}: {reason}; {allowed}') from None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._client.close(timeout=_TIMEOUT)
+        with contextlib.suppress(OSError, RuntimeError):  # of a scheduler that is lost
+            self._client.close(timeout=_TIMEOUT)
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         """See `Workers.map`.
 
         Raises:
-            BadInput: The scheduler is lost, or the workers of a task die again and again.
+            BadInput: The scheduler or all workers are lost, or the workers of a task die again and again.
             Exception: What `function` raises.
         """
         pending: collections.deque[tuple[Any, Future]] = collections.deque()
         for item in items:
             pending.append((item, self._submit(function, item)))
-            while len(pending) > _AHEAD * max(sum(self._client.nthreads().values()), 1):
+            while len(pending) > _AHEAD * max(self._num_threads(), 1):
                 yield self._result(function, *pending.popleft())
         while pending:
             yield self._result(function, *pending.popleft())
 
     def on_each(self, function: Callable[[], Any]) -> Iterable[Any]:
         """See `Workers.on_each`. Raises: BadInput, also when there are no workers, or one lacks this package."""
-        if not self._client.nthreads():
-            raise BadInput(f'--scheduler={self._address}: has no workers; start one with: dask worker {self._address}')
-        try:
+        if not self._num_threads():
+            raise self._no_workers()
+        with self._connected():
             answers = self._client.run(function, on_error='return').values()
-        except (OSError, concurrent.futures.CancelledError):
-            raise self._lost() from None
         for error in answers:
             if isinstance(error, (ImportError, AttributeError)):
-                raise BadInput(f'--scheduler={self._address}: a worker lacks this package ({first_line(error)})')
+                raise BadInput(f'{self._flag}: a worker lacks this package ({first_line(error)})')
             if isinstance(error, Exception) and not isinstance(error, OSError):  # of a worker that has died meanwhile
                 raise error
         return answers
 
     def _submit(self, function: Callable[[Any], Any], item: Any) -> Future:
-        return self._client.submit(function, item, pure=False)
+        with self._connected():
+            return self._client.submit(function, item, pure=False)
+
+    def _num_threads(self) -> int:
+        with self._connected():
+            return sum(self._client.nthreads().values())
 
     def _result(self, function: Callable[[Any], Any], item: Any, future: Future) -> Any:
         """Returns the result of a task; submits it again where the scheduler blames it for workers that died."""
-        for _ in range(_MAX_KILLED):
-            try:
-                return future.result()
-            except KilledWorker:
-                future = self._submit(function, item)
-            except (OSError, concurrent.futures.CancelledError):  # of the connection
-                raise self._lost() from None
-        allowed = 'the workers of one task died again and again; give them more memory'
-        raise BadInput(f'--scheduler={self._address}: {allowed}')
+        num_killed = silent = 0
+        while num_killed < _MAX_KILLED and silent < _MAX_SILENT:
+            with self._connected():
+                try:
+                    return future.result(timeout=_SILENCE)
+                except KilledWorker:
+                    num_killed += 1
+                    future = self._submit(function, item)
+                except TimeoutError:
+                    silent = 0 if self._num_threads() else silent + 1
+        if silent:
+            raise self._no_workers()
+        raise BadInput(f'{self._flag}: the workers of one task died again and again; give them more memory')
 
-    def _lost(self) -> BadInput:
-        return BadInput(
-            f'--scheduler={self._address}: the scheduler was lost; the same command goes on with what is missing'
-        )
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[None]:
+        """Raises BadInput if the scheduler is lost inside the block."""
+        try:
+            yield
+        except (OSError, RuntimeError, concurrent.futures.CancelledError) as error:
+            if isinstance(error, (concurrent.futures.CancelledError, CommClosedError)) or not self._answers():
+                advice = 'the same command goes on with what is missing'
+                raise BadInput(f'{self._flag}: the scheduler was lost; {advice}') from None
+            raise
+
+    def _answers(self) -> bool:
+        try:
+            return self._client.status == 'running' and bool(self._client.scheduler_info())
+        except (OSError, RuntimeError, concurrent.futures.CancelledError):
+            return False
+
+    def _no_workers(self) -> BadInput:
+        return BadInput(f'{self._flag}: has no workers; start some with: dask worker {self._flag.partition("=")[2]}')

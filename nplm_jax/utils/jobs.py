@@ -14,7 +14,9 @@ import os
 import pathlib
 import shutil
 import socket
+import sys
 import tempfile
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, TypeVar
 
@@ -27,6 +29,7 @@ from nplm_jax.utils.workers import Workers
 
 Task = TypeVar('Task')
 _IDENTITY = 'job.json'
+_ARRAY = '\0array'  # the key of an array's number in JSON; no word has this character
 _ITEMS = 4  # of `Job.map` that a task takes
 
 
@@ -49,14 +52,19 @@ class Job:
             BadInput: The folder cannot be written, or a worker does not see it or has another version of this package.
         """
         self.folder, self._workers, self._num_maps = folder.absolute(), workers, itertools.count()
-        self._identity = json.dumps({'package': _package_digest(), **identity})
+        # Files of this machine alone are not synchronised, and count only until it starts again.
+        start = '' if workers.are_remote else _start_of_machine()
+        self._identity = json.dumps({'package': _package_digest(), 'start': start, **identity})
         with _using(folder):
             if _read_identity(self.folder) != self._identity:
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir(parents=True)
                 write_atomically(folder / _IDENTITY, self._identity)
-        for _ in workers.on_each(functools.partial(_check_worker, self.folder, self._identity)):
-            pass
+        workers.on_each(functools.partial(_check_worker, self.folder, self._digest()))
+
+    def _digest(self) -> str:
+        """Returns what other machines compare with what they see; '' where there are none."""
+        return _sha256(self._identity) if self._workers.are_remote else ''
 
     def run(
         self, stage: str, function: Callable[[Task, pathlib.Path], object], tasks: Sequence[Task]
@@ -80,7 +88,7 @@ class Job:
             (self.folder / stage).mkdir(exist_ok=True)
         with progress_bar(len(tasks), stage, ' tasks') as bar:
             bar.update(len(tasks) - len(missing))
-            for _ in self._workers.map(functools.partial(_perform, self._identity, function), missing):
+            for _ in self._workers.map(functools.partial(_perform, self._digest(), function), missing):
                 bar.update(1)
         return folders
 
@@ -92,7 +100,7 @@ class Job:
             items: What JSON can hold; a tuple comes as a list. They are read only if the folder does not have them.
 
         Returns:
-            The results: what JSON can hold, with sets, which come as lists, and arrays, which are mapped.
+            The results: what JSON can hold, with sets, which come as lists, and arrays.
         """
         name = f'map {next(self._num_maps)}'
         for folder in self.run(name, functools.partial(_map_items, function), self._cut(name, items)):
@@ -125,30 +133,42 @@ class Job:
 # --- at the workers ---------------------------------------------------------------------------------------------------
 
 
-def _check_worker(folder: pathlib.Path, identity: str) -> None:
-    """Raises BadInput unless this process sees the folder of the job, and runs the same version of this package."""
-    found = _read_identity(folder)
-    if found != identity:
+def _check_worker(folder: pathlib.Path, digest: str) -> None:
+    """Raises BadInput unless this process sees the job with this digest in a folder, and runs the same packages."""
+    with _using(folder):
+        found = _read_identity(folder)
+    if found is None or _sha256(found) != digest:
         is_missing = 'does not see this folder' if found is None else 'sees another job in this folder'
         raise BadInput(f'{folder}: the worker on {socket.gethostname()} {is_missing}; all workers must share its files')
-    if json.loads(identity)['package'] != _package_digest():
-        raise BadInput(f'{socket.gethostname()}: this worker runs another version of nplm-jax; start it again')
+    if json.loads(found)['package'] != _package_digest():
+        raise BadInput(
+            f'{socket.gethostname()}: this worker has another version of nplm-jax, Python or NumPy; start it again'
+        )
 
 
-def _perform(identity: str, function: Callable[[Any, pathlib.Path], object], item: tuple[Any, pathlib.Path]) -> None:
-    """Does a task."""
+def _perform(digest: str, function: Callable[[Any, pathlib.Path], object], item: tuple[Any, pathlib.Path]) -> None:
+    """Does a task; `digest` is what other machines compare."""
     task, folder = item
-    _check_worker(folder.parents[1], identity)
+    if digest:
+        _check_worker(folder.parents[1], digest)
     with _using(folder):
         temporary = pathlib.Path(tempfile.mkdtemp(dir=folder.parent, prefix='.'))
         try:
             function(task, temporary)
+            for file in temporary.iterdir() if digest else ():
+                _sync(file)
             os.rename(temporary, folder)
         except OSError:
             if not folder.is_dir():  # else another worker has done it meanwhile
                 raise
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _sync(file: pathlib.Path) -> None:
+    """Brings a file to the disk, so that the folder is whole after a crash of the machine too."""
+    with file.open('rb') as opened:
+        os.fsync(opened.fileno())
 
 
 def _map_items(function: Callable[[Any], Any], file: pathlib.Path, folder: pathlib.Path) -> None:
@@ -159,7 +179,7 @@ def _map_items(function: Callable[[Any], Any], file: pathlib.Path, folder: pathl
         """Returns what JSON can hold instead of an array or a set."""
         if isinstance(value, np.ndarray):
             arrays.append(value)
-            return {'array': len(arrays) - 1}
+            return {_ARRAY: len(arrays) - 1}
         if isinstance(value, (set, frozenset)):
             return sorted(value)
         raise TypeError(f'{type(value).__name__}: JSON cannot hold it, which {function} returned')
@@ -172,7 +192,7 @@ def _map_items(function: Callable[[Any], Any], file: pathlib.Path, folder: pathl
 
 def _load_results(folder: pathlib.Path) -> list[Any]:
     def decode(value: dict[str, Any]) -> Any:
-        return np.load(folder / f'{value["array"]}.npy', mmap_mode='r') if [*value] == ['array'] else value
+        return np.load(folder / f'{value[_ARRAY]}.npy') if [*value] == [_ARRAY] else value
 
     with _using(folder):
         return list(json.loads((folder / 'results.json').read_text(), object_hook=decode))
@@ -183,11 +203,21 @@ def _read_identity(folder: pathlib.Path) -> str | None:
     return path.read_text() if path.is_file() else None
 
 
+def _start_of_machine() -> str:
+    """Returns what differs after each start of this machine; '' where the system does not tell."""
+    file = pathlib.Path('/proc/sys/kernel/random/boot_id')
+    return file.read_text() if file.exists() else ''
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 @functools.cache
 def _package_digest() -> str:
-    """Returns a digest of the source of this package as it lies on the disk."""
+    """Returns a digest of this package as it lies on the disk, and of what else words and counts depend on."""
     root = pathlib.Path(__file__).parents[1]
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(f'{sys.version_info[:2]} {unicodedata.unidata_version} {np.__version__}'.encode())
     for file in sorted(root.rglob('*.py')):
         digest.update(str(file.relative_to(root)).encode() + b'\0' + file.read_bytes())
     return digest.hexdigest()

@@ -31,7 +31,7 @@ class Workers(Protocol):
         ...
 
     def on_each(self, function: Callable[[], Any]) -> Iterable[Any]:
-        """Calls `function` once in each process that is another machine's. Returns the results."""
+        """Calls `function` once in each process that is another machine's. Returns the results. Raises what it does."""
         ...
 
 
@@ -54,9 +54,14 @@ class Processes:
 _cluster: contextvars.ContextVar[Workers | None] = contextvars.ContextVar('cluster', default=None)
 
 
+def here(is_large: bool) -> Processes:
+    """Returns the processes of this machine, one for work that is not large."""
+    return Processes(min(num_processors(), MAX_PROCESSES) if is_large else 1)
+
+
 def current(is_large: bool) -> Workers:
-    """Returns the cluster of a block `use`; else the processes of this machine, one for work that is not large."""
-    return _cluster.get() or Processes(min(num_processors(), MAX_PROCESSES) if is_large else 1)
+    """Returns the cluster of a block `use`; else what `here` returns."""
+    return _cluster.get() or here(is_large)
 
 
 @contextlib.contextmanager

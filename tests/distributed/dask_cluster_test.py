@@ -77,7 +77,7 @@ def test_counts_are_those_of_one_process_although_workers_are_killed(cluster, tm
     killed = []
 
     def kill():
-        with distributed.Client(cluster._address, set_as_default=False) as client:
+        with distributed.Client(cluster._client.scheduler.address, set_as_default=False) as client:
             while len(killed) < 3:
                 with contextlib.suppress(Exception):  # a worker that is dying cannot answer
                     pid = min(client.run(os.getpid, on_error='ignore').values())
@@ -125,7 +125,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the workers canno
 
 def test_a_worker_of_another_version_is_one_line_before_anything_starts(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, '_package_digest', lambda: 'another')
-    with workers.use(cluster), pytest.raises(BadInput, match='this worker runs another version of nplm-jax'):
+    with workers.use(cluster), pytest.raises(BadInput, match='this worker has another version of nplm-jax'):
         check_counts(tmp_path)
     assert not (tmp_path / '.counting' / 'dividing n-grams').exists()
 
@@ -136,8 +136,22 @@ def test_a_scheduler_without_workers_is_one_line(tmp_path):
             Job(tmp_path / 'job', {}, cluster)
 
 
-@pytest.mark.parametrize('address', ['tcp://127.0.0.1:9', 'elsewhere', 'ftp://127.0.0.1:9'])
+def test_a_task_whose_workers_have_all_ended_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_cluster, '_SILENCE', 1)
+    monkeypatch.setattr(dask_cluster, '_MAX_SILENT', 2)
+    with start_cluster(1, tmp_path) as (address, _), DaskCluster(address) as cluster:
+        cluster._client.retire_workers()
+        with pytest.raises(BadInput, match='has no workers; start some with: dask worker tcp://'):
+            list(cluster.map(str, [1]))
+
+
+def test_an_error_of_a_task_is_not_a_lost_scheduler(cluster):
+    with pytest.raises(FileNotFoundError, match='nosuch'):
+        list(cluster.map(os.stat, ['/nosuch']))
+
+
+@pytest.mark.parametrize('address', ['tcp://127.0.0.1:9', 'elsewhere', 'tls://127.0.0.1:9'])
 def test_a_scheduler_that_does_not_answer_is_one_line(address, monkeypatch):
     monkeypatch.setattr(dask_cluster, '_TIMEOUT', 1)
-    with pytest.raises(BadInput, match=rf'--scheduler={address}: .*; must be tcp://HOST:PORT'):
+    with pytest.raises(BadInput, match=rf'--scheduler={address}: .*must be tcp://HOST:PORT'):
         DaskCluster(address)

@@ -81,7 +81,12 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
 
 
 def analyse(item):
-    return {'item': item, 'letters': set(item[0]), 'codes': np.array([ord(c) for c in item[0]], np.int32)}
+    return {
+        'item': item,
+        'count': {'array': 2},
+        'letters': set(item[0]),
+        'codes': np.array([ord(c) for c in item[0]], np.int32),
+    }
 
 
 @pytest.mark.parametrize('num_items', [0, 1, 4, 9])
@@ -90,7 +95,8 @@ def test_map_through_files_is_map(tmp_path, num_items):
     results = list(Job(tmp_path / 'job', {}, HERE).map(analyse, items))
     assert len(results) == num_items
     for result, item in zip(results, items):
-        assert result['item'] == list(item) and result['letters'] == sorted(set(item[0]))
+        assert result['item'] == list(item) and result['count'] == {'array': 2}
+        assert result['letters'] == sorted(set(item[0]))
         np.testing.assert_array_equal(result['codes'], analyse(item)['codes'])
 
 
@@ -108,12 +114,12 @@ def test_maps_of_one_job_are_apart(tmp_path):
 
 def test_a_worker_that_sees_other_files_or_runs_another_version_is_one_line(tmp_path, monkeypatch):
     job = Job(tmp_path / 'job', {}, HERE)
-    identity = (job.folder / 'job.json').read_text()
-    jobs._check_worker(job.folder, identity)
+    digest = jobs._sha256((job.folder / 'job.json').read_text())
+    jobs._check_worker(job.folder, digest)
     with pytest.raises(BadInput, match='does not see this folder'):
-        jobs._check_worker(tmp_path / 'elsewhere', identity)
+        jobs._check_worker(tmp_path / 'elsewhere', digest)
     with pytest.raises(BadInput, match='sees another job'):
-        jobs._check_worker(job.folder, identity + ' ')
+        jobs._check_worker(job.folder, 'another')
     monkeypatch.setattr(jobs, '_package_digest', lambda: 'another')
     with pytest.raises(BadInput, match='another version of nplm-jax'):
-        jobs._check_worker(job.folder, identity)
+        jobs._check_worker(job.folder, digest)

@@ -74,9 +74,10 @@ class Counted(NamedTuple):
     answers: np.ndarray
     ends: np.ndarray
 
-    def answers_to(self, place: int) -> np.ndarray:
-        """Returns the nodes that one range asks for; `place` counts the ranges, order by order."""
-        return self.answers[self.ends[place - 1] if place else 0 : self.ends[place]]
+    def answers_to(self, number: int, num_ranges: int) -> list[np.ndarray]:
+        """Returns a copy of the nodes that one of the ranges asks for, for each order but n."""
+        starts = np.append(0, self.ends)
+        return [np.array(self.answers[starts[i] : starts[i + 1]]) for i in range(number, len(self.ends), num_ranges)]
 
 
 def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scratch) -> list[Arrays]:
@@ -102,7 +103,8 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
     dtype = node_dtype(len(words_L))
     if len(words_L) <= scratch.block:
         counted = _count(problem, 0, _windows(problem, words_L, 0, len(words_L)))
-        return _assemble(problem, [(counted, _find_suffixes(problem, 0, [counted]))], dtype, scratch)
+        suffix_nodes = _find_suffixes(problem, 0, counted, counted.sizes[None], [counted.answers_to(0, 1)])
+        return _assemble(problem, [(counted, suffix_nodes)], dtype, scratch)
     size = max(scratch.block // 2, 1)  # of a piece and of a range: several are worked on at once
     problem = problem._replace(bounds=_choose_bounds(words_L, vocabulary_size, -(-len(words_L) // size)))
     with _open_job(words_L, problem, scratch) as job:
@@ -123,10 +125,11 @@ def _open_job(words_L: np.ndarray, problem: Problem, scratch: Scratch) -> Iterat
     for part_L in parts(words_L):
         digest.update(part_L.data)
     identity = {'words': digest.hexdigest(), 'n': problem.n, 'vocabulary': problem.vocabulary_size}
-    identity |= {'bounds': problem.bounds.tolist(), 'block': scratch.block}
+    identity |= {'block': scratch.block}
     with contextlib.ExitStack() as stack:
         folder = scratch.folder or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        job = Job(folder / '.counting', identity, workers.current(len(words_L) >= _LARGE))
+        choose = workers.current if scratch.folder else workers.here  # other machines do not see a temporary folder
+        job = Job(folder / '.counting', identity, choose(len(words_L) >= _LARGE))
         job.write('words.npy', functools.partial(_save_words, words_L))
         yield job
         job.remove()
@@ -164,7 +167,7 @@ def _count_range(problem: Problem, pieces: Sequence[pathlib.Path], number: int, 
     for piece in pieces:
         ends = np.load(piece / 'ends.npy')
         start = ends[number - 1] if number else 0
-        windows.append(np.load(piece / 'windows.npy', mmap_mode='r')[:, start : ends[number]])
+        windows.append(np.array(np.load(piece / 'windows.npy', mmap_mode='r')[:, start : ends[number]]))
     for name, array in _count(problem, number, np.concatenate(windows, axis=1))._asdict().items():
         np.save(folder / f'{name}.npy', array)
 
@@ -173,7 +176,10 @@ def _join_range(
     problem: Problem, counted: Sequence[pathlib.Path], dtype: type[np.signedinteger], number: int, folder: pathlib.Path
 ) -> None:
     """Writes the node of each n-gram of a range without its first word."""
-    suffix_nodes = _find_suffixes(problem, number, list(map(_load, counted)))
+    # One range after the other, since a process may open few files.
+    sizes = np.array([_load(range_folder).sizes for range_folder in counted])
+    answers = [_load(range_folder).answers_to(number, len(counted)) for range_folder in counted]
+    suffix_nodes = _find_suffixes(problem, number, _load(counted[number]), sizes, answers)
     np.save(folder / 'suffix_nodes.npy', suffix_nodes.astype(dtype))
 
 
@@ -241,18 +247,21 @@ def _count(problem: Problem, number: int, windows: np.ndarray) -> Counted:
     )
 
 
-def _find_suffixes(problem: Problem, number: int, all_counted: Sequence[Counted]) -> np.ndarray:
+def _find_suffixes(
+    problem: Problem, number: int, counted: Counted, sizes: np.ndarray, answers: Sequence[Sequence[np.ndarray]]
+) -> np.ndarray:
     """Returns the node of each n-gram of a range without its first word, order by order, int64.
 
     Args:
         problem: What is counted.
         number: The range.
-        all_counted: The n-grams of all ranges.
+        counted: Its n-grams.
+        sizes: The number of n-grams of each range and order.
+        answers: What each range answers to this one, for each order but n.
     """
-    V, num_ranges = problem.vocabulary_size, len(all_counted)
-    sizes = np.array([counted.sizes for counted in all_counted])
+    V = problem.vocabulary_size
     first_nodes = np.cumsum(sizes, axis=0) - sizes  # of each range and order
-    tables = _by_order(sizes[number], all_counted[number].keys)
+    tables = _by_order(counted.sizes, counted.keys)
     last_words = tables[0] % V
     suffix_nodes, ranges_N = [last_words], np.zeros(0, np.int64)
     for i, keys in enumerate(tables[1:]):  # of order i + 3; the nodes are of order i + 2
@@ -260,9 +269,8 @@ def _find_suffixes(problem: Problem, number: int, all_counted: Sequence[Counted]
         # The n-grams without their first word lie in the range of the two words after it.
         ranges_N = ranges_N[prefixes] if i else problem.ranges(last_words[prefixes] * V + words)
         nodes = np.empty(len(keys), np.int64)
-        nodes[_stable_order(ranges_N)] = np.concatenate(
-            [counted.answers_to(i * num_ranges + number) + first_nodes[r, i] for r, counted in enumerate(all_counted)]
-        )
+        of_ranges = (of_orders[i] + first for of_orders, first in zip(answers, first_nodes[:, i]))
+        nodes[_stable_order(ranges_N)] = np.concatenate(list(of_ranges))
         suffix_nodes.append(nodes)
     return np.concatenate(suffix_nodes)
 

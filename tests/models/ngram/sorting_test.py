@@ -1,5 +1,7 @@
 """N-grams that are counted in small blocks and in files are those that are counted at once in memory."""
 
+import os
+import resource
 import tempfile
 
 import numpy as np
@@ -86,6 +88,17 @@ def test_many_queries_find_what_each_finds_alone():
     places = {int(key): i for i, key in enumerate(keys)}
     np.testing.assert_array_equal(counts.find(keys, queries), np.vectorize(lambda q: places.get(q, -1))(queries))
     assert (counts.find(keys[:0], queries) == -1).all()
+
+
+def test_many_ranges_need_few_open_files():
+    tokens_T = np.random.default_rng(2).integers(0, 50, 3000)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir('/proc/self/fd')) + 40, hard))
+    try:
+        counted = counts.count(tokens_T, Span(0, 3000), 3, 50, Scratch(block=60))  # 100 ranges
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    check(counted, reference(tokens_T, Span(0, 3000), 3, 50))
 
 
 def test_temporary_files_have_no_name(tmp_path):
