@@ -33,6 +33,7 @@ def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: b
         try:
             scores = await score(models.tokenize(state.text, kind))
         except Busy:
+            ui.context.client.delete()  # NiceGUI would count it as a visitor for a minute
             return PlainTextResponse(f'{BUSY}\n', 503)
         ExplorerPage(models, kind, state, maps, beginnings, score, scores).build(problem)
         return None
