@@ -67,7 +67,7 @@ class Batcher(Generic[Item, Result]):
             visitors = list(self._waiting)[: self._max_batch]
             items, futures = zip(*map(self._waiting.pop, visitors))
             results = await loop.run_in_executor(self._thread, self._compute_each, items)
-            for future, result in zip(futures, results):
+            for future, result in zip(futures, results, strict=True):
                 if future.cancelled():
                     continue
                 if isinstance(result, Exception):
@@ -78,6 +78,6 @@ class Batcher(Generic[Item, Result]):
     def _compute_each(self, items: Sequence[Item]) -> Sequence[Result | Exception]:
         """Returns the result of each request or its error; after an error each is computed alone."""
         try:
-            return self._compute(items)
+            return [result for _, result in zip(items, self._compute(items), strict=True)]
         except Exception as error:  # noqa: BLE001 (goes to whoever asked)
             return [error] if len(items) == 1 else [self._compute_each([item])[0] for item in items]

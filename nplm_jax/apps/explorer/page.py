@@ -21,7 +21,7 @@ NUM_EXPECTED = 5  # words that an explanation lists
 BUSY = 'The explorer is busy with the texts of others; try again in a moment.'
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)  # NiceGUI compares pages: each is one of its own
 class ExplorerPage:
     """The page of one visitor.
 
@@ -273,7 +273,9 @@ class ExplorerPage:
         self.save_link()
 
     def _append_row(self, row: int) -> None:
-        """Appends a word of the framed list, if it has such a row."""
+        """Appends a word of the framed list, if it has such a row and is that of the present text."""
+        if self.tokenize() != self.scores.words:
+            return
         words = self.predictions[self.state.model].next_words
         if 0 <= row < len(words):
             self.append_word(words[row][0])

@@ -33,6 +33,7 @@ def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: b
         try:
             scores = await score(models.tokenize(state.text, kind))
         except Busy:
+            ui.context.client.delete()  # NiceGUI would count it as a visitor for a minute
             return PlainTextResponse(f'{BUSY}\n', 503)
         ExplorerPage(models, kind, state, maps, beginnings, score, scores).build(problem)
         return None
@@ -40,8 +41,7 @@ def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: b
     maps = {name: feature_map.project(C_VxM) for name, C_VxM in models.word_features()}
     beginnings = view.examples(models)
     batcher = Batcher(partial(view.score, models))
-    for size, length in ((1, 1), (8, 32), (MAX_BATCH, 16)):  # compiles, before the first visitor comes
-        view.score(models, [models.vocabulary.words[:length]] * size)
+    view.warm_up(models, MAX_BATCH)
     app.add_middleware(Gate, host=host, num_visitors=lambda: len(Client.instances))
     address = f'http://[{host}]:{port}' if ':' in host else f'http://{host}:{port}'
     app.on_startup(lambda: print(f'{address} shows {", ".join(models.names)}; Ctrl-C ends it', flush=True))

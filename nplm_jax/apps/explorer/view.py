@@ -4,6 +4,7 @@ Dims: T words of the text, K words listed, M models, V vocabulary.
 """
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,10 +13,11 @@ import numpy as np
 from nplm_jax.cli.loaded_models import LoadedModels
 from nplm_jax.inference import generation
 from nplm_jax.inference.generation import Choice
-from nplm_jax.models.language_model import LanguageModel, join_lines, last_words
+from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import ContextBins, Mixture
+from nplm_jax.models.neural import LENGTH_MULTIPLE, SCORING_BATCH
 
-BLOCK = 256  # texts are padded to a power of two of such blocks: few programs compile
+MAX_TOGETHER = 64  # words of a text that is scored beside others
 REPLACEMENT = '\ufffd'  # where bytes are no UTF-8
 _MAX_COMPLETING = 3  # bytes that a character may lack
 NUM_CACHED = 256  # explained words and models whose predictions are kept: at most this many arrays of V numbers
@@ -121,6 +123,13 @@ def score(models: LoadedModels, texts: Sequence[Sequence[str]]) -> list[Scores]:
         Scores(words, np.stack(next_MxV), np.stack(log_p_MxL)[:, len(line) - len(words) :])
         for words, line, next_MxV, log_p_MxL in zip(texts, lines, next_words, log_p)
     ]
+
+
+def warm_up(models: LoadedModels, max_texts: int) -> None:
+    """Compiles what `score` needs for up to `max_texts` texts of up to 1,000 words."""
+    shapes = [*itertools.product((1, 8, max_texts), (1, LENGTH_MULTIPLE)), (1, 200), (1, 500), (1, 1000)]
+    for size, length in shapes:
+        score(models, [models.vocabulary.words[:1] * length] * size)
 
 
 def summarize(
@@ -255,16 +264,25 @@ def _next_words(model: LanguageModel, lines: Sequence[np.ndarray]) -> list[np.nd
     """Returns log P of all words after each line, float32, V."""
     if model.n is None:  # reads lines of different lengths one by one
         return [model.next_word(line[None])[0] for line in lines]
-    contexts_BxN = np.concatenate([last_words(line[None], model.n) for line in lines])
-    size = next(size for size in (1, 8, *range(32, len(lines) + 32, 32)) if size >= len(lines))
-    return list(model.next_word(np.pad(contexts_BxN, ((0, size - len(lines)), (0, 0))))[: len(lines)])
+    kept = [line[max(0, len(line) - model.n + 1) :] for line in lines]  # padding would be read as words
+    rows_of_length: dict[int, list[int]] = {}
+    for row, line in enumerate(kept):
+        rows_of_length.setdefault(len(line), []).append(row)
+    found: dict[int, np.ndarray] = {}
+    for rows in rows_of_length.values():
+        contexts_BxN = np.stack([kept[row] for row in rows])
+        size = next(size for size in (1, 8, *range(32, len(rows) + 32, 32)) if size >= len(rows))
+        found.update(zip(rows, model.next_word(np.pad(contexts_BxN, ((0, size - len(rows)), (0, 0))))))
+    return [found[row] for row in range(len(lines))]
 
 
 def _score_lines(model: LanguageModel, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Returns log P of each word of each line, float32."""
-    if model.n is None:
-        return model.score_lines(lines)
-    stream_T, places = join_lines(lines, model.n - 1)
-    blocks = 1 << max(0, -(-len(stream_T) // BLOCK) - 1).bit_length()
-    log_p_T = model.score(np.pad(stream_T, (0, blocks * BLOCK - len(stream_T))))
-    return [log_p_T[place] for place in places]
+    """Returns log P of each word of each line, float32; `model.score_lines` is slow for a few long lines."""
+    together = iter(model.score_lines([line for line in lines if len(line) <= MAX_TOGETHER]))
+    return [next(together) if len(line) <= MAX_TOGETHER else _score_line(model, line) for line in lines]
+
+
+def _score_line(model: LanguageModel, line: np.ndarray) -> np.ndarray:
+    """Returns log P of each word of a line, float32; pads it to one of a few lengths, so that few programs compile."""
+    blocks = 1 << (-(-len(line) // SCORING_BATCH) - 1).bit_length()
+    return model.score(np.pad(line, (0, blocks * SCORING_BATCH - len(line))))[: len(line)]

@@ -80,6 +80,15 @@ def test_a_visitor_who_leaves_does_not_stop_the_others():
     assert asyncio.run(run()) == (2, 4, 6, 8)
 
 
+@pytest.mark.parametrize('results', [[], [1, 2, 3, 4]])
+def test_a_wrong_number_of_results_is_an_error_of_every_request(results):
+    async def run():
+        batcher = Batcher(lambda _: results)
+        return await asyncio.gather(*(batcher(visitor, 1) for visitor in 'ab'), return_exceptions=True)
+
+    assert [type(answer) for answer in asyncio.run(asyncio.wait_for(run(), 60))] == [ValueError] * 2
+
+
 def test_after_an_error_it_goes_on():
     double = Doubling()
     double.may_go.set()

@@ -9,7 +9,7 @@ from nplm_jax.cli import loaded_models
 
 pytest.importorskip('nicegui', reason='needs NiceGUI: pip install nicegui')
 
-from nicegui import ui
+from nicegui import Client, ui
 from nicegui.testing.user_simulation import user_simulation
 
 from nplm_jax.apps.explorer import batching, page, parts, server
@@ -82,6 +82,31 @@ def test_a_click_appends_the_word_of_its_row(models):
     visit(models, act)
 
 
+async def press(user, key):
+    """Sends what the browser sends for a key."""
+    [keyboard] = elements(user, ui.keyboard)
+    [listener] = keyboard._event_listeners.values()
+    modifiers = dict.fromkeys(('altKey', 'ctrlKey', 'metaKey', 'shiftKey', 'repeat'), False)
+    args = {'action': 'keydown', 'key': key, 'code': f'Digit{key}', 'location': 0, **modifiers}
+    keyboard._handle_event({'listener_id': listener.id, 'args': args})
+
+
+def test_a_digit_key_does_nothing_until_the_list_is_that_of_the_present_text(models):
+    async def act(user):
+        second = next_words(user, 0)[1]
+        await press(user, '2')
+        await press(user, '1')  # at once: the list is still that of the old text
+        await until(lambda: reading(user)[2:])
+        await asyncio.sleep(0.5)
+        assert reading(user) == ['i', 'love', second]
+        [framed] = [card for card in elements(user, parts._WordCard) if 'active' in card.classes]
+        first = framed.props['rows'][0]['word']
+        await press(user, '1')
+        await until(lambda: reading(user) == ['i', 'love', second, first])
+
+    visit(models, act)
+
+
 def test_a_click_on_a_word_explains_it_and_a_place_that_no_word_has_is_ignored(models):
     async def act(user):
         [shown] = elements(user, parts._Reading)
@@ -112,7 +137,10 @@ def test_while_the_explorer_is_busy_the_page_says_so_and_keeps_its_content(model
 def test_a_new_page_is_refused_while_the_explorer_is_busy(models):
     async def act(user):
         with mock.patch.object(batching.Batcher, '__call__', side_effect=batching.Busy):
-            answer = await user.http_client.get('/')
-        assert (answer.status_code, answer.text) == (503, f'{page.BUSY}\n')
+            pages = len(Client.instances)
+            for _ in range(3):
+                answer = await user.http_client.get('/')
+                assert (answer.status_code, answer.text) == (503, f'{page.BUSY}\n')
+            assert len(Client.instances) == pages  # who is refused is no visitor
 
     visit(models, act)
