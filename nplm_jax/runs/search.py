@@ -6,7 +6,6 @@ import functools
 import os
 import pathlib
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,19 +14,15 @@ import optuna
 from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.trial import TrialState
 
-from nplm_jax.config import Settings
-from nplm_jax.inference.perplexity import nll_to_perplexity
-from nplm_jax.runs import experiment, launchers, search_report, search_space, search_storage, sweeps, workdir
+from nplm_jax.runs import launchers, search_report, search_space, search_storage, search_trial, workdir
 from nplm_jax.runs.search_report import trial_name
 from nplm_jax.runs.session import SharedCorpus
 from nplm_jax.runs.signals import Terminated
 from nplm_jax.training.loop import Interrupted, Pruned
-from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils.errors import BadInput, NonFiniteError, require
 from nplm_jax.utils.shell import command_line, python_command
 from nplm_jax.utils.text import null_to_inf
 
-_POLL = 5  # seconds at most between two looks at the trials of other processes
 _ENDS = (BadInput, OSError, StorageInternalError, Interrupted, KeyboardInterrupt, Terminated)  # of a process
 
 
@@ -179,7 +174,7 @@ class Search:
                 except UpdateFinishedTrialError:  # another process counted the trial as lost just now
                     pass
             else:
-                _wait()
+                search_trial.wait()
                 search_storage.fail_silent_trials(study, storage)
 
     def _objective(self, study: optuna.Study, corpus: SharedCorpus, trial: optuna.Trial) -> float:
@@ -200,14 +195,14 @@ class Search:
             trial.set_user_attr('point', dict(point.overrides))
             command = self._command_of(point.overrides, f'--workdir={self.folder / name}')
             shared = corpus if point.settings.corpus == self.space.settings.corpus else None
-            report = _Report(trial, frozen.intermediate_values)
-            results = _train(point.settings, self.folder / name, command, shared, report)
+            report = search_trial.Report(trial, frozen.intermediate_values)
+            results = search_trial.train(point.settings, self.folder / name, command, shared, report)
             trial.set_user_attr('seconds', float(results['seconds']))
-            if _is_lost(trial):
+            if search_trial.is_lost(trial):
                 raise _Left
         except (Pruned, NonFiniteError, UpdateFinishedTrialError, *_ENDS) as error:
-            verdict = _verdict(error, point)
-            if _is_lost(trial):
+            verdict = search_trial.verdict(error, point)
+            if search_trial.is_lost(trial):
                 print(f'{name}: was silent for too long; another process continues it', file=sys.stderr, flush=True)
                 raise _Left from (None if verdict else error)
             if not verdict:
@@ -225,60 +220,6 @@ class Search:
         keys = [f'--config.{key}={value}' for key, value in point.items()]
         words = (word.removeprefix(f'{os.getcwd()}/') for word in self.words)
         return command_line([python_command(), *words, *keys, *flags])
-
-
-@dataclasses.dataclass
-class _Report:
-    """Reports each validation of a run to its trial, and asks whether to prune it.
-
-    Trials are compared at the same number of validations: updates of batches of different sizes are not the same.
-
-    Attributes:
-        trial: the trial.
-        known: what an earlier start of the trial reported.
-    """
-
-    trial: optuna.Trial
-    known: Mapping[int, float]
-
-    def __call__(self, progress: Progress, schedule: Schedule) -> bool:
-        if _is_lost(self.trial):
-            return True
-        number = -(-progress.step // schedule.evaluate_every)
-        if number not in self.known:
-            self.trial.report(nll_to_perplexity(progress.valid_nll), number)
-        self.trial.set_user_attr('seconds', round(progress.seconds, 1))
-        return self.trial.should_prune()
-
-
-def _train(settings: Settings, folder: pathlib.Path, *rest: Any) -> dict[str, Any]:
-    """Calls `experiment.run`, once a process that was suspended and then counted as lost has left the folder."""
-    says = True
-    while True:
-        try:
-            return experiment.run(settings, folder, *rest)
-        except workdir.FolderInUse as error:
-            if says:
-                print(f'{error} (waiting)', file=sys.stderr, flush=True)
-            says = False
-            _wait()
-
-
-def _verdict(error: BaseException, point: sweeps.Point | None) -> str | None:
-    """Returns how the trial of a point ended; None if the error is not the point's, and another start may succeed."""
-    if isinstance(error, BadInput) and point and str(error).partition('=')[0] not in point.overrides:
-        return None
-    verdicts = {Pruned: 'pruned', NonFiniteError: 'diverged', BadInput: 'refused', UpdateFinishedTrialError: 'lost'}
-    return verdicts.get(type(error))
-
-
-def _is_lost(trial: optuna.Trial) -> bool:
-    """Returns whether another process counted the trial as lost, since this one was suspended."""
-    return trial.study.get_trials(deepcopy=False)[trial.number].state != TrialState.RUNNING
-
-
-def _wait() -> None:
-    time.sleep(min(_POLL, search_storage.HEARTBEAT))
 
 
 def num_finished(study: optuna.Study) -> int:

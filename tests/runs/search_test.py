@@ -23,7 +23,7 @@ from nplm_jax.utils.shell import hide_passwords
 
 optuna = pytest.importorskip('optuna')
 TrialState = optuna.trial.TrialState
-from nplm_jax.runs import search, search_space, search_storage, workdir  # noqa: E402
+from nplm_jax.runs import search, search_space, search_storage, search_trial, workdir  # noqa: E402
 
 STUDY = """
 from configs import sentences
@@ -136,7 +136,7 @@ def test_a_trial_that_diverges_or_is_refused_counts_and_the_others_run(study):
 
 
 def test_a_trial_that_was_stopped_goes_on_in_its_folder(study, monkeypatch):
-    looks, report = [], search._Report.__call__
+    looks, report = [], search_trial.Report.__call__
 
     def stop_once(self, progress, schedule):
         looks.append(progress.step)
@@ -144,7 +144,7 @@ def test_a_trial_that_was_stopped_goes_on_in_its_folder(study, monkeypatch):
             signal.raise_signal(signal.SIGTERM)
         return report(self, progress, schedule)
 
-    monkeypatch.setattr(search._Report, '__call__', stop_once)
+    monkeypatch.setattr(search_trial.Report, '__call__', stop_once)
     done = start(study, 1)
     assert done.returncode == 143 and '--search=1' in done.stderr.splitlines()[-1]
     assert start(study, 1).returncode == 0 and looks == [3, 6, 9, 12]
@@ -174,7 +174,7 @@ def test_a_failure_of_the_machine_ends_the_search_and_the_same_command_continues
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(search.experiment, 'run', fail)
+        patch.setattr(search_trial.experiment, 'run', fail)
         for _ in range(search_storage.MAX_RETRIES + 1):  # it is no retry
             done = start(study, 1)
             assert done.returncode == code and done.stderr.startswith(str(error)) and done.stderr.count('\n') == 1
@@ -185,7 +185,7 @@ def test_a_failure_of_the_machine_ends_the_search_and_the_same_command_continues
 
 
 def test_a_process_that_was_suspended_leaves_its_trial_to_the_one_that_took_it(study, monkeypatch):
-    looks, report = [], search._Report.__call__
+    looks, report = [], search_trial.Report.__call__
 
     def lose_once(self, progress, schedule):
         looks.append(progress.step)
@@ -195,7 +195,7 @@ def test_a_process_that_was_suspended_leaves_its_trial_to_the_one_that_took_it(s
             search_storage.retry()(made, made.get_trials()[self.trial.number])
         return report(self, progress, schedule)
 
-    monkeypatch.setattr(search._Report, '__call__', lose_once)
+    monkeypatch.setattr(search_trial.Report, '__call__', lose_once)
     done = start(study, 1)
     assert done.returncode == 0 and done.stderr == 'trial-0000: was silent for too long; another process continues it\n'
     first, second = trials(study)
@@ -203,18 +203,18 @@ def test_a_process_that_was_suspended_leaves_its_trial_to_the_one_that_took_it(s
 
 
 def test_a_trial_waits_for_the_process_that_still_holds_its_folder(study, monkeypatch):
-    holder, run = contextlib.ExitStack(), search.experiment.run
+    holder, run = contextlib.ExitStack(), search_trial.experiment.run
     (folder := study.parent / 'runs' / 'trial-0000').mkdir(parents=True)
     holder.enter_context(workdir.locked(folder))
     (study.parent / 'runs' / 'trial-0000').rename(study.parent / 'held')
-    monkeypatch.setattr(search, '_wait', holder.close)
+    monkeypatch.setattr(search_trial, 'wait', holder.close)
 
     def run_held(settings, folder, *rest):
         if not folder.exists():
             (study.parent / 'held').rename(folder)
         return run(settings, folder, *rest)
 
-    monkeypatch.setattr(search.experiment, 'run', run_held)
+    monkeypatch.setattr(search_trial.experiment, 'run', run_held)
     done = start(study, 1)
     assert done.returncode == 0 and [trial.state for trial in trials(study)] == [TrialState.COMPLETE]
     assert 'trial-0000: another process is using it' in done.stderr and done.stderr.count('\n') == 1
