@@ -22,6 +22,7 @@ from nplm_jax.utils.processes import free_port
 from nplm_jax.utils.shell import hide_passwords
 
 optuna = pytest.importorskip('optuna')
+sa = pytest.importorskip('sqlalchemy')
 TrialState = optuna.trial.TrialState
 from nplm_jax.runs import search, search_space, search_storage, search_trial, workdir  # noqa: E402
 
@@ -339,6 +340,19 @@ def test_a_database_that_stops_answering_is_a_failure_of_the_system_without_a_pa
         storage.engine.dispose()
         (study.parent / 'search.db').write_bytes(b'')
         storage.get_all_studies()
+
+
+def test_a_process_that_makes_the_tables_at_the_same_time_as_another_tries_again(study, monkeypatch):
+    make, errors = optuna.storages.RDBStorage, [sa.exc.IntegrityError('CREATE TYPE', {}, Exception('duplicate key'))]
+
+    def make_late(*args, **options):
+        if errors:
+            raise errors.pop()
+        return make(*args, **options)
+
+    monkeypatch.setattr(optuna.storages, 'RDBStorage', make_late)
+    with search_storage.opened(search_storage.find_url(None, study.parent)) as storage:
+        assert storage.get_all_studies() == [] and not errors
 
 
 def test_commands_have_no_password():
