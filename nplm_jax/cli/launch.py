@@ -134,7 +134,10 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
             worker, jobs, options = _PROCESS_ID.value, _JOBS.value or 1, launchers.parse_slurm_options(_SLURM.value)
             searching = search_flags.make_search(folder, file, config, overrides, words, worker)
             on_slurm = _LAUNCHER.value == 'slurm'
-            print(searching.run_jobs(jobs, on_slurm, options) if _LAUNCHER.value else searching.run())
+            shown = (
+                searching.run_jobs(jobs, on_slurm, options, scheduler_flags()) if _LAUNCHER.value else searching.run()
+            )
+            print(shown)
             return
         failed = run_jobs(points, folder, file, overrides, program) if _LAUNCHER.value else []
         if is_sweep() and _LAUNCHER.value:
@@ -162,6 +165,11 @@ def use_scheduler() -> Iterator[None]:
 
     with DaskCluster(_SCHEDULER.value) as cluster, workers.use(cluster):
         yield
+
+
+def scheduler_flags() -> list[str]:
+    """Returns the flag that gives a job the Dask cluster of this process."""
+    return [f'--scheduler={_SCHEDULER.value}'] if _SCHEDULER.value else []
 
 
 def is_sweep() -> bool:
@@ -195,8 +203,8 @@ def run_jobs(
         if not catalog.finished(point_folder):
             keys = [f'--config.{key}={value}' for key, value in {**overrides, **point.overrides}.items()]
             heartbeat = [f'--heartbeat={_HEARTBEAT.value}'] if _PROCESSES.value else []
-            scheduler = [f'--scheduler={_SCHEDULER.value}'] if _SCHEDULER.value else []
-            arguments = (*program, f'--config={file}', *keys, f'--workdir={point_folder}', *heartbeat, *scheduler)
+            more = (*heartbeat, *scheduler_flags())
+            arguments = (*program, f'--config={file}', *keys, f'--workdir={point_folder}', *more)
             jobs.append(launchers.Job(point.name, point_folder, arguments))
     if not jobs:
         return []

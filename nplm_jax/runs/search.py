@@ -6,30 +6,32 @@ import functools
 import os
 import pathlib
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import optuna
+from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.trial import TrialState
 
-from nplm_jax.inference.perplexity import nll_to_perplexity
-from nplm_jax.runs import experiment, launchers, search_report, search_space, search_storage, workdir
+from nplm_jax.runs import launchers, search_report, search_space, search_storage, search_trial, workdir
 from nplm_jax.runs.search_report import trial_name
 from nplm_jax.runs.session import SharedCorpus
 from nplm_jax.runs.signals import Terminated
 from nplm_jax.training.loop import Interrupted, Pruned
-from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils.errors import BadInput, NonFiniteError, require
 from nplm_jax.utils.shell import command_line, python_command
 from nplm_jax.utils.text import null_to_inf
 
-_POLL = 5  # seconds at most between two looks at the trials of other processes
+_ENDS = (BadInput, OSError, StorageInternalError, Interrupted, KeyboardInterrupt, Terminated)  # of a process
 
 
 class _NotNeeded(Exception):
     """Other processes run all trials that are missing."""
+
+
+class _Left(BaseException):
+    """This process left its trial; Optuna lets it pass and records nothing. Its cause, if any, ends the process."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +55,10 @@ class Search:
     num_trials: int
     words: tuple[str, ...]
     worker: int | None = None
-    make_sampler: Callable[..., optuna.samplers.BaseSampler] = optuna.samplers.TPESampler
+    make_sampler: Callable[..., optuna.samplers.BaseSampler] = functools.partial(
+        optuna.samplers.TPESampler,
+        constant_liar=True,  # other processes do not choose the points that one trains
+    )
     make_pruner: Callable[[], optuna.pruners.BasePruner] = optuna.pruners.HyperbandPruner
 
     def run(self) -> str:
@@ -66,24 +71,28 @@ class Search:
             training.loop.Interrupted: a signal came; the same command continues the trial.
         """
         with contextlib.ExitStack() as stack:
+            self.folder.mkdir(parents=True, exist_ok=True)
             if search_storage.is_sqlite(self.url):
-                self.folder.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(workdir.locked(self.folder))
-            study = self.open_study(stack.enter_context(search_storage.opened(self.url)))
+            storage = stack.enter_context(search_storage.opened(self.url))
+            study = self.open_study(storage)
             if search_storage.is_sqlite(self.url):  # no other process runs these
                 for trial in study.get_trials(states=(TrialState.RUNNING,)):
                     study.tell(trial.number, state=TrialState.FAIL)
-                    search_storage.retry(search_storage.MAX_RETRIES)(study, trial)
-            self._finish(study)
+                    search_storage.retry()(study, trial)
+            self._finish(study, storage)
             return search_report.write(study, self.folder, self._command_of)
 
-    def run_jobs(self, num_workers: int, on_slurm: bool, options: Mapping[str, str]) -> str:
+    def run_jobs(
+        self, num_workers: int, on_slurm: bool, options: Mapping[str, str], worker_flags: Sequence[str] = ()
+    ) -> str:
         """Runs the missing trials in several processes. Returns what `search_report.write` returns.
 
         Args:
             num_workers: the number of processes.
             on_slurm: submit them to SLURM instead of starting processes of this machine.
             options: the options of SLURM jobs.
+            worker_flags: further flags of the processes.
 
         Raises:
             BadInput: as `run`, or several processes are to share a SQLite file.
@@ -96,7 +105,7 @@ class Search:
             os.environ[search_storage.ENVIRONMENT] = self.url  # of the processes: their command lines show no password
         with search_storage.opened(self.url) as storage:
             study = self.open_study(storage)
-            flags = (f'--search={self.num_trials}', f'--workdir={self.folder}')
+            flags = (f'--search={self.num_trials}', f'--workdir={self.folder}', *worker_flags)
             jobs = [
                 launchers.Job(f'worker-{k}', self.folder / f'worker-{k}', (*self.words, *flags, f'--process_id={k}'))
                 for k in range(num_workers)
@@ -123,15 +132,21 @@ class Search:
         seed = [self.space.settings.seed, self.worker or 0, len(study.get_trials(deepcopy=False))]
         alone = search_storage.is_sqlite(self.url) or self.worker is not None
         state = int(np.random.SeedSequence(seed).generate_state(1)[0]) if alone else None
-        study.sampler = self.make_sampler(seed=state)
-        identity = self.space.identity()
-        if not study.user_attrs:
-            if any(self.folder.glob('trial-*')):
+        with search_storage.ignored_experimental():
+            study.sampler = self.make_sampler(seed=state)
+        identity, has_folders = self.space.identity(), any(self.folder.glob('trial-*'))
+        if 'identity' not in study.user_attrs:
+            if has_folders:
                 advice = workdir.give_another(self.folder)
                 raise BadInput(f'--workdir={self.folder}: has trials that the database does not know; {advice}')
-            for key, value in identity.items():
-                study.set_user_attr(key, value)
-        search_space.check_same(name, study.user_attrs, identity)
+            study.set_user_attr('identity', identity)
+        search_space.check_same(name, study.user_attrs['identity'], identity)
+        trained = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
+        if trained and not has_folders:
+            raise BadInput(
+                f'--workdir={self.folder}: has none of the {len(trained)} trials that the database has of {name}; '
+                'give the folder of the search, or another --config.name'
+            )
         return study
 
     def _check_text(self, study: optuna.Study, digest: Mapping[str, str]) -> None:
@@ -141,7 +156,7 @@ class Search:
         elif study.user_attrs['text'] != digest:
             workdir.refuse_changes(self.folder, 'the study was started on a different text')
 
-    def _finish(self, study: optuna.Study) -> None:
+    def _finish(self, study: optuna.Study, storage: optuna.storages.RDBStorage) -> None:
         """Runs trials until the study has enough."""
         corpus = SharedCorpus(self.space.settings)
         if num_finished(study) < self.num_trials:  # a text that is missing ends the search, not each trial
@@ -151,39 +166,53 @@ class Search:
             states = [trial.state for trial in study.get_trials(deepcopy=False)]
             waits = TrialState.WAITING in states
             if waits or len(states) - states.count(TrialState.FAIL) < self.num_trials:
-                study.optimize(objective, n_trials=1, catch=(_NotNeeded,))
+                try:
+                    study.optimize(objective, n_trials=1, catch=(_NotNeeded,))
+                except _Left as left:
+                    if left.__cause__:
+                        raise left.__cause__ from None
+                except UpdateFinishedTrialError:  # another process counted the trial as lost just now
+                    pass
             else:
-                time.sleep(min(_POLL, search_storage.HEARTBEAT))
-                with search_storage.ignored_experimental():
-                    optuna.storages.fail_stale_trials(study)
+                search_trial.wait()
+                search_storage.fail_silent_trials(study, storage)
 
     def _objective(self, study: optuna.Study, corpus: SharedCorpus, trial: optuna.Trial) -> float:
-        """Trains one trial. Returns its validation perplexity."""
+        """Trains one trial. Returns its validation perplexity.
+
+        Raises:
+            optuna.TrialPruned: the pruner stopped it, or its point cannot be trained.
+            _NotNeeded: it is one too many.
+            _Left: it is queued again; the cause is what ends this process, or None if another process queued it.
+        """
         before = [t for t in study.get_trials(deepcopy=False) if t.number < trial.number]
         if sum(t.state != TrialState.FAIL for t in before) >= self.num_trials:
             raise _NotNeeded  # another process began the last trial at the same time
         frozen = study.get_trials(deepcopy=False)[trial.number]
-        name = trial_name(frozen)
+        name, point = trial_name(frozen), None
         try:
             point = self.space.point(trial)
             trial.set_user_attr('point', dict(point.overrides))
             command = self._command_of(point.overrides, f'--workdir={self.folder / name}')
             shared = corpus if point.settings.corpus == self.space.settings.corpus else None
-            report = _Report(trial, frozen.intermediate_values)
-            results = experiment.run(point.settings, self.folder / name, command, shared, report)
-        except Pruned as stop:
-            print(f'{name}: {stop}; to train it to its end: {command}', flush=True)
-            raise optuna.TrialPruned from None
-        except (BadInput, NonFiniteError) as error:
-            print(f'{name}: {error}', file=sys.stderr, flush=True)
-            trial.set_user_attr('state', 'diverged' if isinstance(error, NonFiniteError) else 'refused')
-            raise optuna.TrialPruned from None
-        except (Interrupted, KeyboardInterrupt, Terminated) as stop:
-            search_storage.retry()(study, study.get_trials()[trial.number])
-            if isinstance(stop, Terminated):  # which Optuna lets pass
+            report = search_trial.Report(trial, frozen.intermediate_values)
+            results = search_trial.train(point.settings, self.folder / name, command, shared, report)
+            trial.set_user_attr('seconds', float(results['seconds']))
+            if search_trial.is_lost(trial):
+                raise _Left
+        except (Pruned, NonFiniteError, UpdateFinishedTrialError, *_ENDS) as error:
+            verdict = search_trial.verdict(error, point)
+            if search_trial.is_lost(trial):
+                print(f'{name}: was silent for too long; another process continues it', file=sys.stderr, flush=True)
+                raise _Left from (None if verdict else error)
+            if not verdict:
                 study.tell(trial.number, state=TrialState.FAIL)
-            raise
-        trial.set_user_attr('seconds', float(results['seconds']))
+                search_storage.requeue(study, study.get_trials()[trial.number])
+                raise _Left from error
+            advice = f'; to train it to its end: {command}' if verdict == 'pruned' else ''
+            print(f'{name}: {error}{advice}', file=sys.stdout if advice else sys.stderr, flush=True)
+            trial.set_user_attr('state', verdict)
+            raise optuna.TrialPruned from None
         return null_to_inf(results['perplexity']['valid'])
 
     def _command_of(self, point: Mapping[str, Any], *flags: str) -> str:
@@ -191,28 +220,6 @@ class Search:
         keys = [f'--config.{key}={value}' for key, value in point.items()]
         words = (word.removeprefix(f'{os.getcwd()}/') for word in self.words)
         return command_line([python_command(), *words, *keys, *flags])
-
-
-@dataclasses.dataclass
-class _Report:
-    """Reports each validation of a run to its trial, and asks whether to prune it.
-
-    Trials are compared at the same number of validations: updates of batches of different sizes are not the same.
-
-    Attributes:
-        trial: the trial.
-        known: what an earlier start of the trial reported.
-    """
-
-    trial: optuna.Trial
-    known: Mapping[int, float]
-
-    def __call__(self, progress: Progress, schedule: Schedule) -> bool:
-        number = -(-progress.step // schedule.evaluate_every)
-        if number not in self.known:
-            self.trial.report(nll_to_perplexity(progress.valid_nll), number)
-        self.trial.set_user_attr('seconds', round(progress.seconds, 1))
-        return self.trial.should_prune()
 
 
 def num_finished(study: optuna.Study) -> int:

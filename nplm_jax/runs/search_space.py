@@ -42,11 +42,11 @@ class Space:
 
         Raises:
             BadInput: search() failed, or the point has an unknown key, a wrong type or an impossible value.
-            optuna.TrialPruned: search() raised it.
+            optuna.exceptions.OptunaError: search() raised TrialPruned, or the database failed.
         """
         try:
             point = self.search(trial)
-        except optuna.TrialPruned:
+        except optuna.exceptions.OptunaError:  # pruned, or the database failed
             raise
         except Exception as error:  # noqa: BLE001 (a search space is Python and may raise anything)
             raise BadInput(f'--search: search() of {self.path} failed: {type(error).__name__}: {error}') from None
@@ -79,7 +79,7 @@ def load(path: str, config: Config, given: Collection[str] = ()) -> Space:
         given: the keys that flags set.
 
     Raises:
-        BadInput: the file has no search(), or a point of it cannot be a run.
+        BadInput: the file has no search(), or a point of it cannot be a run, or it suggests nothing.
     """
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)  # a search says itself what it does
     function = runpy.run_path(path).get('search')
@@ -87,16 +87,19 @@ def load(path: str, config: Config, given: Collection[str] = ()) -> Space:
         raise BadInput(f'--search: {path} defines no search(trial); it returns a dictionary of keys')
     space = Space(path, function, config, given)
     with contextlib.suppress(optuna.TrialPruned):
-        space.point(optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0)).ask())
+        space.point(trial := optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0)).ask())
+        if not trial.params:
+            advice = 'call trial.suggest_int, suggest_float or suggest_categorical'
+            raise BadInput(f'--search: search() of {path} suggests nothing; {advice}')
     return space
 
 
 def check_same(name: str, recorded: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
     """Raises BadInput if a study is that of another config or search space."""
-    there, now = recorded.get('config', {}), identity['config']
+    there, now = recorded['config'], identity['config']
     keys = sorted(key for key in there.keys() | now.keys() if there.get(key) != now.get(key))
     different = [f'{key}={there.get(key)!r} there, {now.get(key)!r} now' for key in keys]
-    if not keys and recorded.get('search') != identity['search']:
+    if not keys and recorded['search'] != identity['search']:
         different = ['search() has changed']
     if different:
         raise BadInput(

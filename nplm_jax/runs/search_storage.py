@@ -1,6 +1,7 @@
 """The database of a search: its URL, which may hold a password, and Optuna's storage in it."""
 
 import contextlib
+import functools
 import os
 import pathlib
 import warnings
@@ -16,6 +17,10 @@ HEARTBEAT = 60  # seconds; a trial whose process was silent for twice as long is
 MAX_RETRIES = 3  # of one trial
 _TIMEOUT = 10  # seconds to connect
 _ALLOWED = 'must be postgresql+psycopg://USER@HOST/DATABASE'
+_WITHOUT_HEARTBEAT = sa.text(
+    "SELECT trial_id FROM trials JOIN studies USING (study_id) WHERE study_name = :name AND state = 'RUNNING' "
+    'AND trial_id NOT IN (SELECT trial_id FROM trial_heartbeats)'
+)
 
 
 def find_url(flag: str | None, folder: pathlib.Path) -> str:
@@ -37,6 +42,8 @@ def find_url(flag: str | None, folder: pathlib.Path) -> str:
         url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):
         raise BadInput(f'--storage: not a URL; {_ALLOWED}') from None
+    if '@' in (url.host or ''):
+        raise BadInput('--storage: the password has an @; write it as %40')
     if url.drivername == 'postgresql':
         url = url.set(drivername='postgresql+psycopg')
     is_allowed = url.drivername == 'postgresql+psycopg' and bool(url.database)
@@ -67,12 +74,17 @@ def opened(url: str) -> Iterator[optuna.storages.RDBStorage]:
     shown = _show(sa.make_url(url))
     try:
         with ignored_experimental():
-            storage = optuna.storages.RDBStorage(
+            connect = functools.partial(
+                optuna.storages.RDBStorage,
                 url,
                 engine_kwargs={'pool_pre_ping': True, **timeout},
                 heartbeat_interval=HEARTBEAT,
-                heartbeat_stale_trial_callback=retry(MAX_RETRIES),
+                heartbeat_stale_trial_callback=retry(),
             )
+            try:
+                storage = connect()
+            except (sa.exc.IntegrityError, sa.exc.ProgrammingError):  # another process made the tables just now
+                storage = connect()
     except ImportError:
         raise BadInput(f'--storage={shown}: psycopg is not installed: pip install "nplm-jax[search]"') from None
     except (sa.exc.SQLAlchemyError, RuntimeError) as error:
@@ -92,10 +104,31 @@ def _show(url: sa.URL) -> str:
     return str(sa.URL.create(url.drivername, url.username, None, url.host, url.port, url.database))
 
 
-def retry(max_retries: int | None = None) -> optuna.storages.RetryHeartbeatStaleTrialCallback:
-    """Returns what adds a trial again that a process left: the new one goes on in the folder of the first."""
+def retry() -> optuna.storages.RetryHeartbeatStaleTrialCallback:
+    """Returns what adds a trial again whose process was killed: the new one goes on in the folder of the first."""
     with ignored_experimental():
-        return optuna.storages.RetryHeartbeatStaleTrialCallback(max_retries, inherit_intermediate_values=True)
+        return optuna.storages.RetryHeartbeatStaleTrialCallback(MAX_RETRIES, inherit_intermediate_values=True)
+
+
+def requeue(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+    """Adds a trial again that its process gave back; unlike `retry` it does not count this against MAX_RETRIES."""
+    copied = ('params', 'distributions', 'user_attrs', 'intermediate_values')
+    first = {'failed_trial': trial.number, **trial.system_attrs}
+    kept = {name: getattr(trial, name) for name in copied}
+    study.add_trial(optuna.create_trial(state=optuna.trial.TrialState.WAITING, system_attrs=first, **kept))
+
+
+def fail_silent_trials(study: optuna.Study, storage: optuna.storages.RDBStorage) -> None:
+    """Fails the trials whose processes are silent, and adds them again.
+
+    Optuna passes over a trial whose process was killed before its first heartbeat: it gets one here.
+    """
+    with storage.engine.connect() as connection:
+        numbers = connection.scalars(_WITHOUT_HEARTBEAT, {'name': study.study_name}).all()
+    for number in numbers:
+        storage.record_heartbeat(number)
+    with ignored_experimental():
+        optuna.storages.fail_stale_trials(study)
 
 
 @contextlib.contextmanager

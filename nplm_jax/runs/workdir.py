@@ -40,6 +40,10 @@ TEXT = 'text'  # key of the text's digest beside the config keys of the other in
 _KEYS_OF_MACHINE = ('corpus.path', 'corpus.valid_path', 'corpus.test_path')  # may differ between processes of a run
 
 
+class FolderInUse(BadInput):
+    """Another process holds the lock of a folder."""
+
+
 def check_path(folder: pathlib.Path) -> None:
     """Refuses a path below which no checkpoint could be read back.
 
@@ -184,7 +188,8 @@ def locked(folder: pathlib.Path, remove_unused: bool = False) -> Iterator[None]:
         remove_unused: Whether to delete the folder at the end if nothing was written to it, as by a run refused.
 
     Raises:
-        BadInput: Another process holds the lock, or the folder cannot be written.
+        FolderInUse: Another process holds the lock.
+        BadInput: The folder cannot be written.
     """
     try:
         file = open(folder / '.lock', 'a', opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o666))
@@ -194,7 +199,8 @@ def locked(folder: pathlib.Path, remove_unused: bool = False) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BadInput(f'--workdir={folder}: another process is using it; wait, or give another folder') from None
+            allowed = 'another process is using it; wait, or give another folder'
+            raise FolderInUse(f'--workdir={folder}: {allowed}') from None
         if not os.fstat(file.fileno()).st_nlink:  # deleted by `remove_unused` in another process
             raise BadInput(f'--workdir={folder}: another process has just removed it; run again')
         remove_leftovers(folder)

@@ -43,7 +43,9 @@ def hide_passwords(command: str) -> str:
         'launch.py --storage=postgresql+psycopg://me@host/trials'
     """
     words = (re.sub(r'(?<=://)([^:/@]*):.*(?=@)', r'\1', word) for word in shlex.split(command))
-    return shlex.join(re.sub(r'(?<=[?&])(ssl)?password=[^&]*&?', '', word) if '://' in word else word for word in words)
+    return shlex.join(
+        re.sub(r'(?<=[?&])(ssl)?password=[^&]*&?', '', word, flags=re.I) if '://' in word else word for word in words
+    )
 
 
 def open_closed_streams() -> None:

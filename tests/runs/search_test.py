@@ -16,12 +16,15 @@ import pytest
 from helpers import ROOT, launch, wait_until
 
 from configs import brown, sentences
+from nplm_jax.cli import launch as launch_lib
+from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.processes import free_port
 from nplm_jax.utils.shell import hide_passwords
 
 optuna = pytest.importorskip('optuna')
+sa = pytest.importorskip('sqlalchemy')
 TrialState = optuna.trial.TrialState
-from nplm_jax.runs import search, search_space, search_storage  # noqa: E402
+from nplm_jax.runs import search, search_space, search_storage, search_trial, workdir  # noqa: E402
 
 STUDY = """
 from configs import sentences
@@ -134,7 +137,7 @@ def test_a_trial_that_diverges_or_is_refused_counts_and_the_others_run(study):
 
 
 def test_a_trial_that_was_stopped_goes_on_in_its_folder(study, monkeypatch):
-    looks, report = [], search._Report.__call__
+    looks, report = [], search_trial.Report.__call__
 
     def stop_once(self, progress, schedule):
         looks.append(progress.step)
@@ -142,7 +145,7 @@ def test_a_trial_that_was_stopped_goes_on_in_its_folder(study, monkeypatch):
             signal.raise_signal(signal.SIGTERM)
         return report(self, progress, schedule)
 
-    monkeypatch.setattr(search._Report, '__call__', stop_once)
+    monkeypatch.setattr(search_trial.Report, '__call__', stop_once)
     done = start(study, 1)
     assert done.returncode == 143 and '--search=1' in done.stderr.splitlines()[-1]
     assert start(study, 1).returncode == 0 and looks == [3, 6, 9, 12]
@@ -163,12 +166,85 @@ def test_a_trial_of_a_killed_process_is_run_again_at_once(study):
 
 
 @pytest.mark.parametrize(
+    'error,code', [(BadInput('--workdir=x: cannot be written'), 2), (OSError('No space left on device'), 1)]
+)
+def test_a_failure_of_the_machine_ends_the_search_and_the_same_command_continues_the_trial(
+    study, monkeypatch, error, code
+):
+    def fail(*_):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(search_trial.experiment, 'run', fail)
+        for _ in range(search_storage.MAX_RETRIES + 1):  # it is no retry
+            done = start(study, 1)
+            assert done.returncode == code and done.stderr.startswith(str(error)) and done.stderr.count('\n') == 1
+    assert start(study, 1).returncode == 0
+    *failed, last = trials(study)
+    assert {trial.state for trial in failed} == {TrialState.FAIL} and last.state == TrialState.COMPLETE
+    assert {json.dumps(trial.params) for trial in failed} == {json.dumps(last.params)}
+
+
+def test_a_process_that_was_suspended_leaves_its_trial_to_the_one_that_took_it(study, monkeypatch):
+    looks, report = [], search_trial.Report.__call__
+
+    def lose_once(self, progress, schedule):
+        looks.append(progress.step)
+        if len(looks) == 2:  # what another process does after the grace period
+            made = self.trial.study
+            made.tell(self.trial.number, state=TrialState.FAIL)
+            search_storage.retry()(made, made.get_trials()[self.trial.number])
+        return report(self, progress, schedule)
+
+    monkeypatch.setattr(search_trial.Report, '__call__', lose_once)
+    done = start(study, 1)
+    assert done.returncode == 0 and done.stderr == 'trial-0000: was silent for too long; another process continues it\n'
+    first, second = trials(study)
+    assert (first.state, second.state) == (TrialState.FAIL, TrialState.COMPLETE) and looks == [3, 6, 9, 12]
+
+
+def test_a_trial_waits_for_the_process_that_still_holds_its_folder(study, monkeypatch):
+    holder, run = contextlib.ExitStack(), search_trial.experiment.run
+    (folder := study.parent / 'runs' / 'trial-0000').mkdir(parents=True)
+    holder.enter_context(workdir.locked(folder))
+    (study.parent / 'runs' / 'trial-0000').rename(study.parent / 'held')
+    monkeypatch.setattr(search_trial, 'wait', holder.close)
+
+    def run_held(settings, folder, *rest):
+        if not folder.exists():
+            (study.parent / 'held').rename(folder)
+        return run(settings, folder, *rest)
+
+    monkeypatch.setattr(search_trial.experiment, 'run', run_held)
+    done = start(study, 1)
+    assert done.returncode == 0 and [trial.state for trial in trials(study)] == [TrialState.COMPLETE]
+    assert 'trial-0000: another process is using it' in done.stderr and done.stderr.count('\n') == 1
+
+
+def test_a_trial_without_a_heartbeat_is_lost_as_well(study, monkeypatch):
+    monkeypatch.setattr(search_storage, 'HEARTBEAT', 1)
+    with search_storage.opened(f'sqlite:///{study.parent}/search.db') as storage:
+        made = optuna.create_study(storage=storage)
+        ask(made)  # by a process that is killed before its first heartbeat
+
+        def is_queued():
+            search_storage.fail_silent_trials(made, storage)
+            return [trial.state for trial in made.get_trials()] == [TrialState.FAIL, TrialState.WAITING]
+
+        wait_until(is_queued, 20, lambda: str(made.get_trials()))
+
+
+@pytest.mark.parametrize(
     'body,message',
     [
         ("return {'model.hh': 3}", '--search: model.hh: unknown key; allowed here: model.'),
         ("return {'model.n': 1}", '--search: model.n=1: must be 2 or more'),
         ("return {'model.h': trial.suggest_int('h', 9, 2)}", '--search: search() of STUDY failed: ValueError: '),
         ("raise RuntimeError('boom')", '--search: search() of STUDY failed: RuntimeError: boom'),
+        (
+            "return {'model.h': 3}",
+            '--search: search() of STUDY suggests nothing; call trial.suggest_int, suggest_float',
+        ),
         ('return 3', '--search: 3: a point must be a dictionary of keys'),
     ],
 )
@@ -188,6 +264,7 @@ def test_a_search_space_that_is_none_is_one_line_before_anything_starts(study, b
         (['--search=2', '--vectorize'], '--search=2: cannot be used with --vectorize'),
         (['--storage=postgresql://localhost/x'], '--storage: needs --search'),
         (['--search=2', '--storage=me:secret@host'], '--storage: not a URL; must be postgresql+psycopg://USER@HOST/DATA'),
+        (['--search=2', '--storage=postgresql://me:a@secret@host/x'], '--storage: the password has an @; write it as '),
         (['--search=2', '--storage=mysql://me:secret@host/x'], "--storage='mysql://me@host/x': must be postgresql+psy"),
         (['--search=2', '--storage=postgresql://me:secret@localhost:1/x'], '--storage=postgresql+psycopg://me@localhos'),
         (['--search=2', '--launcher=local', '--jobs=2'], '--jobs=2: SQLite is for one process; several need --storage'),
@@ -198,6 +275,15 @@ def test_wrong_flags_are_one_line_without_a_password(study, flags, message):
     done = launch(f'--config={study}', f'--workdir={study.parent}/runs', *flags)
     assert done.returncode == 2 and done.stderr.startswith(message) and done.stderr.count('\n') == 1, done.stderr
     assert 'secret' not in done.stdout + done.stderr and not list(study.parent.glob('runs/trial*'))
+
+
+def test_workers_get_the_scheduler(study, monkeypatch):
+    words = []
+    monkeypatch.setattr(launch_lib, 'use_scheduler', contextlib.nullcontext)
+    monkeypatch.setattr(search.launchers, 'run', lambda jobs, *_: words.extend(jobs[0].command))
+    done = start(study, 2, '--launcher=local', '--scheduler=tcp://host:1')
+    assert done.returncode == 1 and done.stderr.startswith('the workers ended after 0 of 2 trials')
+    assert '--scheduler=tcp://host:1' in words and '--process_id=0' in words
 
 
 def test_what_is_missing_is_one_line(study, monkeypatch):
@@ -221,6 +307,14 @@ def test_a_database_that_holds_another_study_is_one_line(study):
     done = start(study, 2)
     assert done.returncode == 2 and '(search() has changed); give another database' in done.stderr
     study.write_text(STUDY)
+    (trial,) = study.parent.glob('runs/trial-*')
+    trial.rename(study.parent / 'moved')
+    done = start(study, 1)
+    assert done.returncode == 2 and done.stderr == (
+        f'--workdir={study.parent}/runs: has none of the 1 trials that the database has of sentences; '
+        'give the folder of the search, or another --config.name\n'
+    )
+    (study.parent / 'moved').rename(trial)
     (study.parent / 'runs' / 'search.db').unlink()
     done = start(study, 2)
     assert (
@@ -248,9 +342,22 @@ def test_a_database_that_stops_answering_is_a_failure_of_the_system_without_a_pa
         storage.get_all_studies()
 
 
+def test_a_process_that_makes_the_tables_at_the_same_time_as_another_tries_again(study, monkeypatch):
+    make, errors = optuna.storages.RDBStorage, [sa.exc.IntegrityError('CREATE TYPE', {}, Exception('duplicate key'))]
+
+    def make_late(*args, **options):
+        if errors:
+            raise errors.pop()
+        return make(*args, **options)
+
+    monkeypatch.setattr(optuna.storages, 'RDBStorage', make_late)
+    with search_storage.opened(search_storage.find_url(None, study.parent)) as storage:
+        assert storage.get_all_studies() == [] and not errors
+
+
 def test_commands_have_no_password():
     shown = hide_passwords(
-        "launch.py --storage 'postgresql://me:a:b@c@host/x?password=y&sslmode=require' --config.name=a:b@c"
+        "launch.py --storage 'postgresql://me:a:b@c@host/x?PassWord=y&sslmode=require' --config.name=a:b@c"
     )
     assert shown == "launch.py --storage 'postgresql://me@host/x?sslmode=require' --config.name=a:b@c"
 
@@ -295,12 +402,12 @@ def postgres():
             run(*server, '--mode=fast', 'stop')
 
 
-def num_running(url):
+def num_of(url, state):
     with contextlib.suppress(KeyError), opened(url) as shared:  # no such study yet
-        return len(shared.get_trials(states=(TrialState.RUNNING,)))
+        return len(shared.get_trials(states=(state,)))
 
 
-def test_workers_share_a_database_and_one_that_is_killed_loses_its_own_trial_alone(study, tmp_path, postgres):
+def test_workers_share_a_database_and_a_killed_or_suspended_one_loses_its_own_trial_alone(study, tmp_path, postgres):
     go, name = tmp_path / 'go', "'model.h', 2, 9"
     wait = f"""
     import pathlib, time
@@ -318,10 +425,14 @@ def test_workers_share_a_database_and_one_that_is_killed_loses_its_own_trial_alo
         parent = subprocess.Popen([*words, *flags], env=env, stdout=file, stderr=file)
     try:
         children = pathlib.Path(f'/proc/{parent.pid}/task/{parent.pid}/children')
-        wait_until(lambda: num_running(postgres) == 4, 60, log.read_text)
-        for pid in children.read_text().split()[:2]:
-            os.kill(int(pid), signal.SIGKILL)
+        wait_until(lambda: num_of(postgres, TrialState.RUNNING) == 4, 60, log.read_text)
+        *killed, suspended = map(int, children.read_text().split()[:3])
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        os.kill(suspended, signal.SIGSTOP)
         go.touch()
+        wait_until(lambda: num_of(postgres, TrialState.FAIL) == 3, 60, log.read_text)
+        os.kill(suspended, signal.SIGCONT)
         assert parent.wait(60) == 0, log.read_text()
     finally:
         parent.terminate()
@@ -331,9 +442,9 @@ def test_workers_share_a_database_and_one_that_is_killed_loses_its_own_trial_alo
     states = [trial.state for trial in made]
     assert states.count(TrialState.COMPLETE) + states.count(TrialState.PRUNED) == 8
     lost = [trial.number for trial in made if trial.state == TrialState.FAIL and 'point' not in trial.user_attrs]
-    assert len(lost) == 2 and {t.system_attrs.get('failed_trial') for t in made} == {None, *lost}
+    assert len(lost) == 3 and {t.system_attrs.get('failed_trial') for t in made} == {None, *lost}
     assert len(ROW.findall((tmp_path / 'runs' / 'table.md').read_text())) == 8
     written = b''.join(path.read_bytes() for path in tmp_path.rglob('*') if path.is_file())
-    assert b'secret' not in written
+    assert b'secret' not in written and b'Traceback' not in written
     again = launch(*words[2:4], f'--workdir={tmp_path}/runs', f'--storage={postgres}')
     assert again.returncode == 0 and 'Output directory' not in again.stdout, again.stderr
