@@ -93,6 +93,23 @@ def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -
         exit_with(code, f'stopped; saved progress is intact; resume with: {command}')
 
 
+@contextlib.contextmanager
+def use_scheduler() -> Iterator[None]:
+    """Lets the workers of --scheduler do what is large enough to be cut into tasks."""
+    if not (flags.FLAGS.is_parsed() and _SCHEDULER.value):
+        yield
+        return
+    from nplm_jax.distributed.dask_cluster import DaskCluster
+
+    with DaskCluster(_SCHEDULER.value) as cluster, workers.use(cluster):
+        yield
+
+
+def scheduler_flags() -> list[str]:
+    """Returns the flag that gives a job the Dask cluster of this process."""
+    return [f'--scheduler={_SCHEDULER.value}'] if _SCHEDULER.value else []
+
+
 def run(command: str, program: Sequence[str] = _MODULE) -> None:
     """Runs the config or the points of its sweep, in this process or as jobs.
 
@@ -153,23 +170,6 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
         exit_with(128 + stop.signal_number, f'{stop}; resume with: {command}', collective=True)
     except NonFiniteError as error:
         exit_with(1, str(error))
-
-
-@contextlib.contextmanager
-def use_scheduler() -> Iterator[None]:
-    """Lets the workers of --scheduler do what is large enough to be cut into tasks."""
-    if not _SCHEDULER.value:
-        yield
-        return
-    from nplm_jax.distributed.dask_cluster import DaskCluster
-
-    with DaskCluster(_SCHEDULER.value) as cluster, workers.use(cluster):
-        yield
-
-
-def scheduler_flags() -> list[str]:
-    """Returns the flag that gives a job the Dask cluster of this process."""
-    return [f'--scheduler={_SCHEDULER.value}'] if _SCHEDULER.value else []
 
 
 def is_sweep() -> bool:

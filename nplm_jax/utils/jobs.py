@@ -192,7 +192,7 @@ def _map_items(function: Callable[[Any], Any], file: pathlib.Path, folder: pathl
 
 def _load_results(folder: pathlib.Path) -> list[Any]:
     def decode(value: dict[str, Any]) -> Any:
-        return np.load(folder / f'{value[_ARRAY]}.npy') if [*value] == [_ARRAY] else value
+        return np.load(folder / f'{value[_ARRAY]}.npy', allow_pickle=False) if [*value] == [_ARRAY] else value
 
     with _using(folder):
         return list(json.loads((folder / 'results.json').read_text(), object_hook=decode))

@@ -10,10 +10,11 @@ import time
 import numpy as np
 import pytest
 
-distributed = pytest.importorskip('distributed', reason='pip install "nplm-jax[cluster]"')
-# ruff: noqa: E402
+# The folder of this test is named distributed too.
+pytest.importorskip('distributed.scheduler', reason='pip install "nplm-jax[cluster]"')
 
 import cloudpickle
+import distributed
 
 from experiments.scale.cluster import start_cluster
 from nplm_jax.config import CorpusSettings

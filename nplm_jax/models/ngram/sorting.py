@@ -114,7 +114,7 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
         counted_folders = job.run('counting n-grams', functools.partial(_count_range, problem, pieces), ranges)
         join = functools.partial(_join_range, problem, counted_folders, dtype)
         joined_folders = job.run('joining n-grams', join, ranges)
-        joined = (np.load(folder / 'suffix_nodes.npy') for folder in joined_folders)
+        joined = (np.load(folder / 'suffix_nodes.npy', allow_pickle=False) for folder in joined_folders)
         return _assemble(problem, zip(map(_load, counted_folders), joined), dtype, scratch)
 
 
@@ -155,7 +155,7 @@ def _choose_bounds(words_L: np.ndarray, vocabulary_size: int, number: int) -> np
 
 def _divide_piece(problem: Problem, words_file: pathlib.Path, span: tuple[int, int], folder: pathlib.Path) -> None:
     """Writes the windows that start in a span of the words, range by range, each range in their order."""
-    windows = _windows(problem, np.load(words_file, mmap_mode='r'), *span)
+    windows = _windows(problem, np.load(words_file, mmap_mode='r', allow_pickle=False), *span)
     ranges_S = problem.ranges(windows[1] * np.int64(problem.vocabulary_size) + windows[2])
     np.save(folder / 'windows.npy', windows[:, _stable_order(ranges_S)])
     np.save(folder / 'ends.npy', np.cumsum(np.bincount(ranges_S, minlength=len(problem.bounds))))
@@ -165,9 +165,11 @@ def _count_range(problem: Problem, pieces: Sequence[pathlib.Path], number: int, 
     """Writes the n-grams of a range."""
     windows = []
     for piece in pieces:
-        ends = np.load(piece / 'ends.npy')
+        ends = np.load(piece / 'ends.npy', allow_pickle=False)
         start = ends[number - 1] if number else 0
-        windows.append(np.array(np.load(piece / 'windows.npy', mmap_mode='r')[:, start : ends[number]]))
+        windows.append(
+            np.array(np.load(piece / 'windows.npy', mmap_mode='r', allow_pickle=False)[:, start : ends[number]])
+        )
     for name, array in _count(problem, number, np.concatenate(windows, axis=1))._asdict().items():
         np.save(folder / f'{name}.npy', array)
 
@@ -177,14 +179,14 @@ def _join_range(
 ) -> None:
     """Writes the node of each n-gram of a range without its first word."""
     # One range after the other, since a process may open few files.
-    sizes = np.array([_load(range_folder).sizes for range_folder in counted])
+    sizes = np.array([np.load(range_folder / 'sizes.npy', allow_pickle=False) for range_folder in counted])
     answers = [_load(range_folder).answers_to(number, len(counted)) for range_folder in counted]
     suffix_nodes = _find_suffixes(problem, number, _load(counted[number]), sizes, answers)
     np.save(folder / 'suffix_nodes.npy', suffix_nodes.astype(dtype))
 
 
 def _load(folder: pathlib.Path) -> Counted:
-    return Counted(*(np.load(folder / f'{name}.npy', mmap_mode='r') for name in Counted._fields))
+    return Counted(*(np.load(folder / f'{name}.npy', mmap_mode='r', allow_pickle=False) for name in Counted._fields))
 
 
 # --- arrays -----------------------------------------------------------------------------------------------------------
