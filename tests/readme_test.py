@@ -69,6 +69,7 @@ TABLES = [
     ('experiments/scale/README.md', 'scale.preparation --tokens=pieces'),
     ('experiments/scale/README.md', 'scale.training'),
     ('experiments/scale/README.md', 'scale.tables'),
+    ('experiments/scale/README.md', 'scale.cluster'),
     ('experiments/pruning/README.md', 'pruning.study'),
     ('experiments/decoding/README.md', 'decoding.study'),
     ('experiments/minimal_pairs/README.md', 'minimal_pairs.harness'),

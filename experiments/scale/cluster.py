@@ -212,32 +212,57 @@ def plan(words: float) -> dict[str, float]:
 
 def make_tables(flags: study.Flags) -> str:
     """Returns the tables of the committed results, and the plan."""
+    tables = [cluster_table(), plan_table()]
+    if (RESULTS / 'kills.json').exists():
+        tables.append(kills_table())
+    if (RESULTS / 'rehearsal.json').exists():
+        tables.append(rehearsal_text())
+    return '\n\n'.join(tables)
+
+
+def cluster_table() -> str:
+    """Returns a row for this machine's processes and for each number of workers."""
     rows = []
     for row in results.read(RESULTS, 'cluster')['rows']:
-        cells = (f'{row[stage][key]:,.1f}' for stage in STAGES for key in ('seconds', 'processor_seconds'))
-        prepare_s, prepare_cpu, count_s, count_cpu = cells
-        written = [f'{row[stage]["written"] / 1e6:,.0f}' for stage in STAGES]
-        name = str(row['workers'] or 'this machine')
-        rows.append([name, prepare_s, prepare_cpu, written[0], count_s, count_cpu, written[1], f'{row["ngrams"]:,}'])
+        cells = [str(row['workers'] or 'this machine')]
+        for stage in STAGES:
+            used = row[stage]
+            cells += [f'{used["seconds"]:,.1f}', f'{used["processor_seconds"]:,.1f}', f'{used["written"] / 1e6:,.0f}']
+        rows.append([*cells, f'{row["ngrams"]:,}'])
+    return markdown_table(HEADER, rows)
+
+
+def kills_table() -> str:
+    """Returns how many runs gave the same words and counts although a worker was killed."""
     killed = results.read(RESULTS, 'kills')
-    runs = killed['runs']
-    equal = sum(run['digest'] == killed['without']['digest'] for run in runs)
+    runs, without = killed['runs'], killed['without']
+    equal = sum(run['digest'] == without['digest'] for run in runs)
     median = sorted(run['all_seconds'] for run in runs)[len(runs) // 2]
-    seconds = f'{median:,.1f}', f'{killed["without"]["all_seconds"]:,.1f}'
-    kills = [[str(len(runs)), str(sum(run['killed'] for run in runs)), str(equal), *seconds]]
-    planned = []
+    numbers = len(runs), sum(run['killed'] for run in runs), equal
+    seconds = f'{median:,.1f}', f'{without["all_seconds"]:,.1f}'
+    return markdown_table(KILLS_HEADER, [[*map(str, numbers), *seconds]])
+
+
+def plan_table() -> str:
+    """Returns what larger texts would cost."""
+    rows = []
     for words in PLANNED:
         cost = plan(words)
-        leader, others = cost['leader_seconds'], cost['processor_seconds'] - cost['leader_seconds']
-        hours = (
-            f'{seconds / 3600:,.1f}' for seconds in (cost['processor_seconds'], leader, leader + others / MACHINES)
-        )
-        planned.append([f'{words:,}', f'{num_ngrams(words):.2g}', f'{cost["written"] / 1e12:,.1f}', *hours])
+        leader, everybody = cost['leader_seconds'], cost['processor_seconds']
+        hours = (f'{s / 3600:,.1f}' for s in (everybody, leader, leader + (everybody - leader) / MACHINES))
+        rows.append([f'{words:,}', f'{num_ngrams(words):.2g}', f'{cost["written"] / 1e12:,.1f}', *hours])
+    return markdown_table(PLAN_HEADER, rows)
+
+
+def rehearsal_text() -> str:
+    """Returns what was planned for a run, and what it took."""
     rehearsal = results.read(RESULTS, 'rehearsal')
-    lines = [f'- {key}: {d["measured"]:,.3g}, planned {d["planned"]:,.3g} ({d["planned"] / d["measured"] - 1:+.0%})'
-             for key, d in rehearsal['figures'].items()]  # fmt: skip
-    parts = [markdown_table(HEADER, rows), markdown_table(KILLS_HEADER, kills), markdown_table(PLAN_HEADER, planned)]
-    return '\n\n'.join([*parts, f'{rehearsal["words"]:,} words on {rehearsal["workers"]} workers:', '\n'.join(lines)])
+    lines = [
+        f'- {name}: {found["measured"]:,.3g}, planned {found["planned"]:,.3g} '
+        f'({found["planned"] / found["measured"] - 1:+.0%})'
+        for name, found in rehearsal['figures'].items()
+    ]
+    return '\n'.join([f'{rehearsal["words"]:,} words on {rehearsal["workers"]} workers:', '', *lines])
 
 
 def define(parser: study.StudyParser) -> None:
