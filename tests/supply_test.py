@@ -73,6 +73,7 @@ def test_the_package_imports_only_what_it_requires():
     optional |= {'pydantic', 'starlette'}  # come with NiceGUI
     optional |= {'flashlight', 'lm_eval', 'jax2onnx'}
     optional |= {'optuna', 'sqlalchemy'}  # SQLAlchemy comes with Optuna
+    optional |= {'distributed'}  # of --scheduler
     optional |= {'ipython'}  # of notebooks
     optional |= {'torch', 'transformers'}  # of the file that an export copies
     names = imported(*(ROOT / 'nplm_jax').rglob('*.py'), *(ROOT / 'configs').glob('*.py'), ROOT / 'launch.py')
@@ -108,7 +109,10 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path):
         files = {name for name in wheel.namelist() if '.dist-info/' not in name}
         (metadata,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith('.dist-info/METADATA'))
         (entries,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith('/entry_points.txt'))
-    package = [*(ROOT / 'nplm_jax').rglob('*.py'), *(ROOT / 'nplm_jax').rglob('*.css'), ROOT / 'nplm_jax' / 'py.typed']
+    package = [
+        ROOT / 'nplm_jax' / 'py.typed',
+        *(p for kind in ('py', 'css', 'js') for p in (ROOT / 'nplm_jax').rglob(f'*.{kind}')),
+    ]
     configs = {f'nplm_jax/{p.relative_to(ROOT).as_posix()}' for p in (ROOT / 'configs').glob('*.py')}
     assert files == configs | {p.relative_to(ROOT).as_posix() for p in package} and len(configs) > 5
     assert 'nplm = nplm_jax.cli.__main__:main' in entries
