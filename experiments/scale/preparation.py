@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import json
 import os
 import pathlib
@@ -30,8 +29,8 @@ from nplm_jax.data import corpora, dataset, vocabulary
 from nplm_jax.parts import override
 from nplm_jax.runs import provenance
 from nplm_jax.runs.experiment import load_settings
+from nplm_jax.utils import workers
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.processes import map_in_processes, num_processors
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
@@ -81,8 +80,7 @@ def learn(path: str, tokens: str) -> dict[str, Any]:
     settings = load_settings(override(text.get_config(), {'corpus.path': path, 'corpus.tokens': tokens}))
     parts = [part.read for part in corpora.find_parts(settings.corpus)]
     begin = time.perf_counter()
-    parallel_map = functools.partial(map_in_processes, num_processes=num_processors())
-    corpora.make_tokenizer(settings.corpus).learn(parts, parallel_map)
+    corpora.make_tokenizer(settings.corpus).learn(parts, workers.here(is_large=True).map)
     return {'learn_seconds': time.perf_counter() - begin, 'peak_bytes': provenance.peak_memory()}
 
 

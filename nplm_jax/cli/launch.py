@@ -11,7 +11,7 @@ import os
 import pathlib
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from absl import app, flags
@@ -105,6 +105,11 @@ def use_scheduler() -> Iterator[None]:
         yield
 
 
+def config_words(program: Sequence[str], file: str, overrides: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the words of the command line that runs a config with some keys changed."""
+    return (*program, f'--config={file}', *(f'--config.{key}={value}' for key, value in overrides.items()))
+
+
 def scheduler_flags() -> list[str]:
     """Returns the flag that gives a job the Dask cluster of this process."""
     return [f'--scheduler={_SCHEDULER.value}'] if _SCHEDULER.value else []
@@ -147,7 +152,7 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
         return
     try:
         if search_flags.is_search():
-            words = (*program, f'--config={file}', *(f'--config.{key}={value}' for key, value in overrides.items()))
+            words = config_words(program, file, overrides)
             worker, jobs, options = _PROCESS_ID.value, _JOBS.value or 1, launchers.parse_slurm_options(_SLURM.value)
             searching = search_flags.make_search(folder, file, config, overrides, words, worker)
             on_slurm = _LAUNCHER.value == 'slurm'
@@ -201,10 +206,9 @@ def run_jobs(
         point_folder = folder / point.name if is_sweep() else folder
         workdir.check(point_folder, point.settings)
         if not catalog.finished(point_folder):
-            keys = [f'--config.{key}={value}' for key, value in {**overrides, **point.overrides}.items()]
+            words = config_words(program, file, {**overrides, **point.overrides})
             heartbeat = [f'--heartbeat={_HEARTBEAT.value}'] if _PROCESSES.value else []
-            more = (*heartbeat, *scheduler_flags())
-            arguments = (*program, f'--config={file}', *keys, f'--workdir={point_folder}', *more)
+            arguments = (*words, f'--workdir={point_folder}', *heartbeat, *scheduler_flags())
             jobs.append(launchers.Job(point.name, point_folder, arguments))
     if not jobs:
         return []

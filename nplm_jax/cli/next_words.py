@@ -27,13 +27,14 @@ def main(argv: Sequence[str]) -> None:
     import numpy as np
 
     from nplm_jax.cli.loaded_models import load_models
+    from nplm_jax.inference import generation
 
     models = load_models(flags.workdir, flags.weights)
     prompt = models.tokenize_prompt(flags.prompt, flags.tokens)
     context_1xN = models.encode_prompt(prompt)[None]
     names, language_models = zip(*models.with_mixture())
     p_MxV = np.exp([model.next_word(context_1xN)[0].astype(np.float64) for model in language_models])
-    best = np.argsort(-p_MxV[0], kind='stable')[: flags.count].tolist()
+    best = generation.largest(p_MxV[0], flags.count).tolist()
     rows = [(models.vocabulary.shown[i], p_MxV[:, i].tolist()) for i in best]
     if flags.json:
         shown = list(map(models.vocabulary.tokenizer.show, prompt))

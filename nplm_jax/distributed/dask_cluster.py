@@ -32,7 +32,7 @@ class DaskCluster:
 
     def __init__(self, address: str) -> None:
         """Connects to the scheduler at `tcp://HOST:PORT`. Raises: BadInput when it does not answer."""
-        self._flag = f'--scheduler={address}'
+        self._address, self._flag = address, f'--scheduler={address}'
         allowed = 'must be tcp://HOST:PORT of a running `dask scheduler`'
         if not address.startswith('tcp://'):
             raise BadInput(f'{self._flag}: {allowed}')
@@ -121,4 +121,4 @@ class DaskCluster:
             return False
 
     def _no_workers(self) -> BadInput:
-        return BadInput(f'{self._flag}: has no workers; start some with: dask worker {self._flag.partition("=")[2]}')
+        return BadInput(f'{self._flag}: has no workers; start some with: dask worker {self._address}')

@@ -10,6 +10,7 @@ from nplm_jax.config import EvalSettings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS
+from nplm_jax.inference import generation
 from nplm_jax.inference.perplexity import Score, evaluate, evaluate_sample, per_unit
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
@@ -139,7 +140,7 @@ def predictions_table(model: LanguageModel, data: Dataset) -> str:
     for *before, last in (positions for positions in paragraphs if len(positions) > 1):
         context = tokens_T[max(0, last - (model.n or last + 1) + 1) : last]
         log_p_V = model.next_word(context[None])[0]
-        likeliest = np.argsort(-log_p_V, kind='stable')[:_NUM_PREDICTED]
+        likeliest = generation.largest(log_p_V, _NUM_PREDICTED)
         predicted = ', '.join(f'{shown[i]} {np.exp(log_p_V[i]):.3f}' for i in likeliest)
         text = data.vocabulary.tokenizer.decode([words[tokens_T[t]] for t in before])
         rows.append([text, shown[tokens_T[last]], predicted])

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -21,8 +21,7 @@ from nplm_jax.runs.loading import Path, load
 from nplm_jax.runs.session import RunSession, SharedCorpus, open_session
 from nplm_jax.runs.signals import interruptible
 from nplm_jax.runs.workdir import default_name
-from nplm_jax.training.loop import Trainer, fit
-from nplm_jax.training.schedule import Progress, Schedule
+from nplm_jax.training.loop import ShouldPrune, Trainer, fit, never
 from nplm_jax.training.vmapped import RUN_ERRORS, fit_many, group_compatible
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 from nplm_jax.utils.io import expand
@@ -80,7 +79,7 @@ def run(
     folder: Path,
     command: str = '',
     data: Dataset | SharedCorpus | None = None,
-    should_prune: Callable[[Progress, Schedule], bool] = lambda progress, schedule: False,
+    should_prune: ShouldPrune = never,
 ) -> dict[str, Any]:
     """Trains or estimates one model and evaluates it, or goes on where an earlier start of the same run ended.
 

@@ -27,9 +27,8 @@ from nplm_jax.runs.description import describe_model
 from nplm_jax.runs.loading import Path, load_dataset
 from nplm_jax.runs.results import format_results
 from nplm_jax.training import calibration, checkpoints
-from nplm_jax.training.loop import Trainer, TrainingRun, make_sharding, prepare_run
+from nplm_jax.training.loop import ShouldPrune, Trainer, TrainingRun, make_sharding, never, prepare_run
 from nplm_jax.training.reporter import Reporter
-from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 from nplm_jax.utils.io import expand, write_atomically
@@ -120,11 +119,7 @@ class RunSession:
         """The corpus as the run reads it."""
         return self.corpus.read(self.settings, self.folder)
 
-    def make_trainer(
-        self,
-        interrupted: Callable[[], int],
-        should_prune: Callable[[Progress, Schedule], bool] = lambda progress, schedule: False,
-    ) -> Trainer:
+    def make_trainer(self, interrupted: Callable[[], int], should_prune: ShouldPrune = never) -> Trainer:
         """Returns the run's trainer, at its newest checkpoint. See `Trainer`."""
         assert self.training_run is not None
         self.trainer = Trainer(self.training_run, self.store, self.reporter, interrupted, self.started, should_prune)

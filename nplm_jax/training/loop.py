@@ -10,7 +10,7 @@ import dataclasses
 import re
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -50,6 +50,14 @@ class Interrupted(Exception):
 
 class Pruned(Exception):
     """A search stopped training after a validation; the state is saved."""
+
+
+ShouldPrune: TypeAlias = Callable[[Progress, Schedule], bool]
+
+
+def never(progress: Progress, schedule: Schedule) -> bool:
+    """Prunes no run."""
+    return False
 
 
 class Chunk(NamedTuple):
@@ -168,7 +176,7 @@ class Trainer:
         reporter: Reporter,
         interrupted: Callable[[], int] = lambda: 0,
         started: float | None = None,
-        should_prune: Callable[[Progress, Schedule], bool] = lambda progress, schedule: False,
+        should_prune: ShouldPrune = never,
     ) -> None:
         """Restores the newest checkpoint, or initialises the state.
 

@@ -1,6 +1,7 @@
 """A visit without a browser: clicks as the page's script sends them, and a page while the explorer is busy."""
 
 import asyncio
+import sys
 from unittest import mock
 
 import pytest
@@ -35,7 +36,8 @@ def visit(models, act, query='text=i+love'):
             await user.open(f'/?{query}')
             await act(user)
 
-    asyncio.run(run())
+    with mock.patch.dict(sys.modules):  # at its end the simulation removes the modules with a page, and their packages
+        asyncio.run(run())
 
 
 def elements(user, kind):

@@ -75,7 +75,7 @@ def measure(text, model=MODELS['window'], spelling=None, changes=(), **options):
 @pytest.mark.parametrize('name', MODELS)
 @pytest.mark.parametrize('max_contexts', [2, 256])
 def test_statistics_are_those_of_the_next_word_distribution(name, max_contexts, monkeypatch):
-    monkeypatch.setitem(next_word_statistics.__globals__, 'MAX_TOKENS', max_contexts)
+    monkeypatch.setattr('nplm_jax.apps.surprisal.next_word_statistics.MAX_TOKENS', max_contexts)
     model, prefixes = MODELS[name], [np.array(x, np.int32) for x in ([3, 2], [], [2], [3, 2])]
     for line, prefix, found in zip(LINES, prefixes, next_word_statistics(model, LINES, prefixes, 12)):
         before = [*prefix]
