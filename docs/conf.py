@@ -57,7 +57,16 @@ autosummary_generate = True
 default_role = 'py:obj'  # `name` in a docstring is code, and a link where the name is known
 autodoc_default_options = {'members': True, 'member-order': 'bysource'}
 autodoc_typehints = 'signature'
-autodoc_mock_imports = ['distributed', 'nicegui', 'optuna', 'pydantic', 'sqlalchemy', 'starlette', 'torch', 'transformers']
+autodoc_mock_imports = [
+    'distributed',
+    'nicegui',
+    'optuna',
+    'pydantic',
+    'sqlalchemy',
+    'starlette',
+    'torch',
+    'transformers',
+]
 python_use_unqualified_type_names = True
 napoleon_google_docstring, napoleon_numpy_docstring = True, False
 napoleon_use_ivar = True
