@@ -70,6 +70,7 @@ TABLES = [
     ('experiments/scale/README.md', 'scale.training'),
     ('experiments/scale/README.md', 'scale.tables'),
     ('experiments/scale/README.md', 'scale.cluster'),
+    ('experiments/scale/README.md', 'scale.cold'),
     ('experiments/pruning/README.md', 'pruning.study'),
     ('experiments/decoding/README.md', 'decoding.study'),
     ('experiments/minimal_pairs/README.md', 'minimal_pairs.harness'),

@@ -48,6 +48,7 @@ ORDER = 5
 PLANNED = (10_000_000_000, 100_000_000_000)  # words
 MACHINES = 64
 STAGES = ('prepare', 'count')
+REHEARSED = {'processor_seconds': ('processor s', 1.0), 'written': ('MB written', 1e6)}  # by figure: name and unit
 HEADER = ['workers', 'prepare: s', 'processor s', 'MB written', 'count: s', 'processor s', 'MB written', 'n-grams']
 KILLS_HEADER = ['runs', 'workers killed', 'equal', 'seconds: median', 'without a kill']
 PLAN_HEADER = [
@@ -216,7 +217,7 @@ def make_tables(flags: study.Flags) -> str:
     if (RESULTS / 'kills.json').exists():
         tables.append(kills_table())
     if (RESULTS / 'rehearsal.json').exists():
-        tables.append(rehearsal_text())
+        tables.append(rehearsal_table())
     return '\n\n'.join(tables)
 
 
@@ -254,15 +255,20 @@ def plan_table() -> str:
     return markdown_table(PLAN_HEADER, rows)
 
 
-def rehearsal_text() -> str:
+def rehearsal_table() -> str:
     """Returns what was planned for a run, and what it took."""
-    rehearsal = results.read(RESULTS, 'rehearsal')
-    lines = [
-        f'- {name}: {found["measured"]:,.3g}, planned {found["planned"]:,.3g} '
-        f'({found["planned"] / found["measured"] - 1:+.0%})'
-        for name, found in rehearsal['figures'].items()
+    rehearsal, rows = results.read(RESULTS, 'rehearsal'), []
+    for key, (name, unit) in REHEARSED.items():
+        found = rehearsal['figures'][key]
+        error = f'{found["planned"] / found["measured"] - 1:+.0%}'
+        rows.append([name, *(f'{found[figure] / unit:,.1f}' for figure in ('planned', 'measured')), error])
+    header = [
+        f'{rehearsal["words"]:,} words, {rehearsal["workers"]} workers',
+        'planned',
+        'measured',
+        'error of the plan',
     ]
-    return '\n'.join([f'{rehearsal["words"]:,} words on {rehearsal["workers"]} workers:', '', *lines])
+    return markdown_table(header, rows)
 
 
 def define(parser: study.StudyParser) -> None:
@@ -293,7 +299,7 @@ def main(flags: study.Flags) -> None:
             planned = plan(row['words'])
             figures = {
                 key: {'measured': sum(row[stage][key] for stage in STAGES), 'planned': planned[key]}
-                for key in ('processor_seconds', 'written')
+                for key in REHEARSED
             }
             measured: dict[str, Any] = {'words': row['words'], 'workers': 8, 'row': row, 'figures': figures}
         elif flags.kills:

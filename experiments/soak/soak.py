@@ -1,7 +1,7 @@
 """Serves the explorer to many visitors, beside a training or not, and looks at both processes all the while.
 
     python -m experiments.soak.soak --minutes=60 --visitors=20        the soak: a training saves every few seconds
-    python -m experiments.soak.soak --minutes=3 --visitors=50 --no_training --output=experiments/soak/results/load.json
+    python -m experiments.soak.soak --minutes=10 --visitors=50 --no_training --output=experiments/soak/results/load.json
     python -m experiments.soak.soak                                   the tables of the committed results
 
 Needs pip install '.[explore]' and Linux, whose /proc it reads. All of it runs on this machine; --workdir keeps the

@@ -62,7 +62,7 @@ def has_line_paragraphs(texts: Iterable[str]) -> bool:
     There are no blank lines, and most lines end as sentences do, or the lengths of lines show that they are not wrapped
     at one width; lines of one word are not paragraphs.
     """
-    lines = [line.strip() for text in texts for line in text.strip().split('\n') if text.strip()]
+    lines = [line.strip() for text in texts if text.strip() for line in text.strip().split('\n')]
     if len(lines) < MIN_LINES or not all(lines) or statistics.median(len(line.split()) for line in lines) < 2:
         return False
     if sum(bool(_SENTENCE_END.search(line)) for line in lines) >= _MIN_ENDS * len(lines):

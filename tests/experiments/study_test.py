@@ -29,6 +29,7 @@ WRONG = {  # words after the module, of which one names what is missing or canno
     'reading_times.measure': ['--runs=nosuch', '--data=nosuch'],
     'reading_times.train': ['--runs=runs', '--rows=nosuch'],
     'scale.cluster': ['nosuch.txt'],
+    'scale.cold': ['nosuch.txt'],
     'scale.generate': ['10', 'nosuch/text.txt'],
     'scale.ngrams': ['--folder=nosuch'],
     'scale.preparation': ['nosuch.txt'],
