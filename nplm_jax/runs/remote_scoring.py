@@ -21,13 +21,14 @@ from typing import NamedTuple, Self
 import jax
 import numpy as np
 
+from nplm_jax import parts
 from nplm_jax.data import download, prepared_texts
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import ContextBins, Mixture
 from nplm_jax.models.ngram import storage
-from nplm_jax.runs import catalog, loading, packed, process
+from nplm_jax.runs import catalog, loading, packed, process, workdir
 from nplm_jax.utils import plugins, workers
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import sha256
@@ -199,7 +200,8 @@ def _digest(folders: Sequence[pathlib.Path]) -> str:
     """Returns a digest of what the models of runs are loaded from, and of the version of JAX."""
     digest = hashlib.sha256(jax.__version__.encode())
     for folder in folders:
-        files = [folder / name for name in _FILES] + sorted((folder / 'checkpoints').rglob('*'))
+        names = (*_FILES, *parts.files(workdir.read_settings(folder)))
+        files = [folder / name for name in names] + sorted((folder / 'checkpoints').rglob('*'))
         for file in filter(pathlib.Path.is_file, files):
             digest.update(f'{file.relative_to(folder)}{os.sep}{sha256(str(file), file)}'.encode())
     return digest.hexdigest()
