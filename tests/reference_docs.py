@@ -199,6 +199,7 @@ THROUGH_OTHERS = {
     'cli/launch': 'tests/cli/launch_test.py',
     'cli/list_runs': 'tests/cli/compare_test.py',
     'cli/pack': 'tests/runs/packed_test.py',
+    'cli/scheduler': 'tests/distributed/remote_scoring_test.py',
     'apps/surprisal/command': 'tests/apps/surprisal/surprisal_command_test.py',
     'cli/search_flags': 'tests/runs/search_test.py',
     'runs/search_report': 'tests/runs/search_test.py',

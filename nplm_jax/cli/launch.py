@@ -11,18 +11,17 @@ import os
 import pathlib
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from absl import app, flags
 from ml_collections import config_flags
 
 from nplm_jax import parts
-from nplm_jax.cli import search_flags
+from nplm_jax.cli import scheduler, search_flags
 from nplm_jax.runs import catalog, launchers
 from nplm_jax.runs.command_line import check_keys, describe_config, explain, find_configs
 from nplm_jax.runs.signals import Terminated, raise_on_sigterm
-from nplm_jax.utils import workers
 from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line
 from nplm_jax.utils.shell import command_line, hide_passwords, open_closed_streams, python_command
 
@@ -93,16 +92,9 @@ def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -
         exit_with(code, f'stopped; saved progress is intact; resume with: {command}')
 
 
-@contextlib.contextmanager
-def use_scheduler() -> Iterator[None]:
+def use_scheduler() -> contextlib.AbstractContextManager[None]:
     """Lets the workers of --scheduler do what is large enough to be cut into tasks."""
-    if not (flags.FLAGS.is_parsed() and _SCHEDULER.value):
-        yield
-        return
-    from nplm_jax.distributed.dask_cluster import DaskCluster
-
-    with DaskCluster(_SCHEDULER.value) as cluster, workers.use(cluster):
-        yield
+    return scheduler.use(_SCHEDULER.value if flags.FLAGS.is_parsed() else None)
 
 
 def config_words(program: Sequence[str], file: str, overrides: Mapping[str, Any]) -> tuple[str, ...]:

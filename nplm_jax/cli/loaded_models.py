@@ -1,9 +1,11 @@
 """Loads the models of finished runs and encodes a user's text for them."""
 
+import contextlib
 import dataclasses
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram import estimators
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.open_vocabulary import OpenVocabulary
-from nplm_jax.runs import loading, process, spelling
+from nplm_jax.runs import loading, process, remote_scoring, spelling
 from nplm_jax.utils.errors import BadInput, require
 
 _MAX_NAMED = 12  # unknown words in a note
@@ -53,6 +55,23 @@ class LoadedModels:
         """Returns the models with their names; the mixture comes first where there are several."""
         mixtures = [('mixture', self.mixture)] if len(self.models) > 1 else []
         return [*mixtures, *zip(self.names, self.models)]
+
+    @contextlib.contextmanager
+    def on_cluster(self, folders: Sequence[str], scheduler: str) -> Iterator[Self]:
+        """Yields these models; if --scheduler is given, its workers score long texts. See `remote_scoring.remote`."""
+        if not scheduler:
+            yield self
+            return
+        with contextlib.ExitStack() as stack:
+            made = [
+                stack.enter_context(remote_scoring.remote(model, [folder]))
+                for model, folder in zip(self.models, folders)
+            ]
+            mixed: LanguageModel = made[0]
+            if isinstance(self.mixture, mixture.Mixture):
+                weights = self.mixture.weights_QxM[0].tolist()
+                mixed = stack.enter_context(remote_scoring.remote(self.mixture, folders, weights))
+            yield dataclasses.replace(self, models=made, mixture=mixed)
 
     def backoff_models(self, flag: str) -> list[BackoffModel]:
         """Returns the models for an ARPA file. Raises BadInput, which names `flag`, if one is no back-off model."""

@@ -92,6 +92,11 @@ class Parser(argparse.ArgumentParser):
         """Adds --figure."""
         self.add_argument('--figure', default='', metavar='FILE.png', help=help)
 
+    def add_scheduler(self) -> None:
+        """Adds --scheduler; see `scheduler.use`."""
+        what = 'of Dask, whose workers score a text of more than 65,536 words; default: this machine'
+        self.add_argument('--scheduler', default='', metavar='tcp://HOST:PORT', help=what)
+
     def add_json(self) -> None:
         """Adds --json."""
         self.add_switch('--json', 'print one JSON object')

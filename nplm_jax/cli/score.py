@@ -56,16 +56,22 @@ def main(argv: Sequence[str]) -> None:
     parser.add_switch('--summary', 'print the perplexity and counts of the whole text only')
     parser.add_switch('--open', 'score unknown words by their spelling')
     parser.add_switch('--end', 'also score the end of each line')
+    parser.add_scheduler()
     parser.add_json()
     flags = parser.parse_args(argv)
 
+    from nplm_jax.cli import scheduler
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.cli.run_table import check_finished
 
     check_finished(flags.workdir)  # before stdin is waited for
-    texts = read_stdin().split('\n')
-    models = load_models(flags.workdir, flags.weights)
-    words, lines = score_texts(models, texts, flags)
+    with scheduler.use(flags.scheduler):
+        texts = read_stdin().split('\n')
+        models = load_models(flags.workdir, flags.weights)
+        if flags.scheduler and flags.stream and models.mixture.n is None:
+            print('--stream: cannot be cut for a model that carries a state; scored by this machine', file=sys.stderr)
+        with models.on_cluster(flags.workdir, flags.scheduler) as remote:
+            words, lines = score_texts(remote, texts, flags)
     tokenizer = models.vocabulary.tokenizer
     scores_ends = flags.end or (flags.stream and tokenizer.is_lossless)
     summary = summarize(tokenizer, texts, words, lines, scores_ends, flags.open)

@@ -68,7 +68,7 @@ def load_or_make(choices: Mapping[str, Any], files: Sequence[pathlib.Path], make
     """
     name = hashlib.sha256(json.dumps({'version': VERSION, **choices}).encode()).hexdigest()[:16]
     folder = download.cache_folder() / 'texts' / name
-    with _locked(folder):
+    with locked(folder):
         if (prepared := _read(folder, files)) is None:
             for file in folder.glob('[!.]*'):
                 file.unlink()  # and not emptied: another process may have mapped it
@@ -90,7 +90,7 @@ def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
     source = pathlib.Path(str(type_ids_L.filename))
     digest = hashlib.sha256(source.name.encode() + token_ids_K.tobytes()).hexdigest()[:16]
     path = source.with_name(f'tokens-{digest}.i32')
-    with _locked(path.parent):
+    with locked(path.parent):
         if not path.exists():
             with open_atomically(path) as file:
                 for part_L in mapped_arrays.parts(type_ids_L):
@@ -149,7 +149,7 @@ def _read(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> PreparedText |
 
 
 @contextlib.contextmanager
-def _locked(folder: pathlib.Path) -> Iterator[None]:
+def locked(folder: pathlib.Path) -> Iterator[None]:
     """Makes a folder and locks it; waits for other processes that do. The system frees the lock at the end.
 
     Raises:

@@ -60,7 +60,7 @@ def allow(modules: Iterable[str]) -> None:
     Raises:
         BadInput: A name is not that of a module.
     """
-    named = _named()
+    named = allowed()
     for module in modules:
         require(is_module(module), '--plugins', module, 'must be the name of a module, such as my_models')
         if module not in named:
@@ -75,10 +75,11 @@ def flags(modules: Iterable[str]) -> list[str]:
 
 def is_allowed(path: str) -> bool:
     """Returns whether the user named the module of an import path, or a package that it is in."""
-    return any(f'{module_of(path)}.'.startswith(f'{module}.') for module in _named())
+    return any(f'{module_of(path)}.'.startswith(f'{module}.') for module in allowed())
 
 
-def _named() -> list[str]:
+def allowed() -> list[str]:
+    """Returns the modules that the user named."""
     return [name for name in map(str.strip, os.environ.get(ENVIRONMENT, '').split(',')) if name]
 
 

@@ -35,6 +35,7 @@ def main(argv: Sequence[str]) -> None:
     flags = _parse_flags(argv)
 
     from nplm_jax.apps.surprisal import stimulus_files, unspaced_scripts
+    from nplm_jax.cli import scheduler
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.cli.run_table import check_finished
     from nplm_jax.runs import spelling
@@ -54,11 +55,12 @@ def main(argv: Sequence[str]) -> None:
     models = load_models(flags.workdir, flags.weights)
     notes.append(unspaced_scripts.describe(models.vocabulary, stimuli))
     spelled = spelling.load(*flags.workdir) if flags.open else None
-    rows = zip(models.names, models.settings, models.models)
-    named = {name: (settings, models.vocabulary, model) for name, settings, model in rows}
-    if flags.weights:
-        named['mixture'] = models.settings[0], models.vocabulary, models.mixture
-    columns = measurement.measure(named, stimuli, options, spelled)
+    with scheduler.use(flags.scheduler), models.on_cluster(flags.workdir, flags.scheduler) as remote:
+        rows = zip(models.names, models.settings, remote.models)
+        named = {name: (settings, models.vocabulary, model) for name, settings, model in rows}
+        if flags.weights:
+            named['mixture'] = models.settings[0], models.vocabulary, remote.mixture
+        columns = measurement.measure(named, stimuli, options, spelled)
     if not spelled and not models.vocabulary.tokenizer.is_lossless:
         models.warn_unknown(' '.join([columns['starts_after'][0] if flags.context else '', *columns['tokens']]).split())
     table = {**stimuli.columns, **columns}
@@ -111,6 +113,7 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument('--spillover', type=int, default=0, metavar='K', help='add the columns of the K words before')
     parser.add_switch('--open', helps['open'])
     parser.add_argument('--weights', default='', help=helps['weights'])
+    parser.add_scheduler()
     parser.add_figure(helps['figure'])
     return parser.parse_args(argv)
 

@@ -1,0 +1,223 @@
+"""Scores of long texts by the workers of a cluster: the same numbers by any number of workers.
+
+A text is cut into pieces of a fixed number of words. A task reads the file of a piece, with the words before it that
+the model looks at, and writes what it computes of each line; a process loads a model once, from the folders of its
+runs. The files lie in the folder `scores` of the cache until all results are read.
+
+Dims: T words of a stream, B contexts, N words of a context.
+"""
+
+import contextlib
+import functools
+import hashlib
+import os
+import pathlib
+import pickle
+import shutil
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Self
+
+import jax
+import numpy as np
+
+from nplm_jax import parts
+from nplm_jax.data import download, prepared_texts
+from nplm_jax.data.corpora import Span
+from nplm_jax.data.tokenizers import tokenizer_files
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.mixture import ContextBins, Mixture
+from nplm_jax.models.ngram import storage
+from nplm_jax.runs import catalog, loading, packed, process, workdir
+from nplm_jax.utils import plugins, workers
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import sha256
+from nplm_jax.utils.jobs import Job
+
+_PIECE = 2**16  # words of a task; a text of no more is scored by this process
+_FILES = (catalog.CONFIG, catalog.VOCABULARY, *tokenizer_files.FILES, storage.MODEL_FILE, packed.PARAMETERS)
+
+Arrays = Sequence[np.ndarray]
+
+
+class Source(NamedTuple):
+    """What a worker loads a model from.
+
+    Attributes:
+        folders: The runs' folders.
+        weights: The weights of their mixture; () of one run.
+        modules: The plug-ins that may be imported.
+        digest: That of the files of the model and the version of JAX.
+    """
+
+    folders: tuple[pathlib.Path, ...]
+    weights: tuple[float, ...]
+    modules: tuple[str, ...]
+    digest: str
+
+    @classmethod
+    def of(cls, runs: Sequence[str], weights: Sequence[float] = ()) -> Self:
+        """Returns the source of the model of a run, or of the mixture of several with these weights."""
+        folders = tuple(catalog.expand_run(run).absolute() for run in runs)
+        return cls(folders, tuple(weights), tuple(plugins.allowed()), _digest(folders))
+
+
+class RemoteModel(LanguageModel):
+    """A model whose long texts are scored by `workers.current`; the others, and what cannot be cut, by this process.
+
+    A stream can be cut for a model with an order. Without one, a model carries a state through it.
+
+    Attributes:
+        n: See `LanguageModel`.
+        folders: Where the jobs are.
+    """
+
+    def __init__(self, model: LanguageModel, source: Callable[[], Source], stack: contextlib.ExitStack) -> None:
+        """Takes a model, a function that finds what a worker loads it from, and what holds the locks of the jobs."""
+        self.n, self.folders = model.n, list[pathlib.Path]()
+        self._model, self._source, self._stack = model, functools.cache(source), stack
+
+    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.score_span`."""
+        return self._map_span('score_span', tokens_T, span)
+
+    def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.matched_lengths`."""
+        if type(self._model).matched_lengths is LanguageModel.matched_lengths:
+            return self._model.matched_lengths(tokens_T, span)
+        return self._map_span('matched_lengths', tokens_T, span)
+
+    def score_lines(self, lines: Arrays) -> list[np.ndarray]:
+        """See `LanguageModel.score_lines`."""
+        return [log_p_T for (log_p_T,) in self.map_lines(_score_lines, lines)]
+
+    def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
+        """See `LanguageModel.next_word`; computed by this process."""
+        return self._model.next_word(contexts_BxN)
+
+    def map_lines(self, function: Callable[..., Sequence[Arrays]], *lists: Arrays) -> Sequence[Arrays]:
+        """Returns `function(model, *lists)`, piece by piece.
+
+        Args:
+            function: A function of a module, or a `functools.partial` of one. For each line it returns arrays, of which
+                all axes but the last have the same sizes for all lines.
+            *lists: One array or more of each line; the first is its words, by which the lines are cut into pieces.
+
+        Raises:
+            BadInput: The workers are lost, or one does not see the runs.
+        """
+        lengths = np.array([len(line) for line in lists[0]], int)
+        numbers = (np.cumsum(lengths) - lengths) // _PIECE  # of the piece in which each line begins
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
+        if len(starts) < 2:
+            return function(self._model, *lists)
+        cuts = zip(starts, [*starts[1:], len(lengths)])
+        pieces = [_pack([arrays[start:stop] for arrays in lists]) for start, stop in cuts]
+        return [line for file in self._run(function, pieces) for line in zip(*_unpack(file))]
+
+    def _map_span(self, method: str, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """Returns what a method of the model returns for the words of a span."""
+        if self.n is None or len(span) <= _PIECE:
+            return getattr(self._model, method)(tokens_T, span)
+        starts = range(span.start, span.stop, _PIECE)
+        pieces = [tokens_T[max(start - self.n, 0) : min(start + _PIECE, span.stop)] for start in starts]
+        contexts = [np.array([min(start, self.n)]) for start in starts]
+        scored = self.map_lines(functools.partial(_score_pieces, method), pieces, contexts)
+        return np.concatenate([scores_T for (scores_T,) in scored])
+
+    def _run(
+        self, function: Callable[..., Sequence[Arrays]], pieces: Sequence[dict[str, np.ndarray]]
+    ) -> list[pathlib.Path]:
+        """Returns the files with the results of the pieces, done now or by an earlier process that was stopped."""
+        source = self._source()
+        digest = hashlib.sha256(pickle.dumps((source, function)))
+        for array in (array for piece in pieces for array in piece.values()):
+            digest.update(array.tobytes())
+        folder = download.cache_folder().absolute() / 'scores' / digest.hexdigest()[:16]
+        self._stack.enter_context(prepared_texts.locked(folder))
+        self.folders.append(folder)
+        job = Job(folder / prepared_texts.JOB, {'scores': digest.hexdigest()}, workers.current(True))
+        for number, piece in enumerate(pieces):
+            job.write(f'{number:06}.npz', functools.partial(np.savez, **piece))  # type: ignore[arg-type]
+        files = [job.folder / f'{number:06}.npz' for number in range(len(pieces))]
+        return [done / 'results.npz' for done in job.run('scoring', functools.partial(_score, source, function), files)]
+
+
+@contextlib.contextmanager
+def remote(model: LanguageModel, runs: Sequence[str], weights: Sequence[float] = ()) -> Iterator[RemoteModel]:
+    """Yields a model whose long texts the workers score, and removes their files after a block that raises nothing.
+
+    Args:
+        model: The model of a run, or the mixture of several.
+        runs: The runs' folders, or packed models.
+        weights: The weights of the mixture; none of one run.
+    """
+    with contextlib.ExitStack() as stack:
+        made = RemoteModel(model, functools.partial(Source.of, runs, weights), stack)
+        yield made
+        for folder in made.folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- at the workers ---------------------------------------------------------------------------------------------------
+
+
+def _score(source: Source, function: Callable[..., Sequence[Arrays]], file: pathlib.Path, folder: pathlib.Path) -> None:
+    """Writes what a function returns for the lines of a piece."""
+    results = function(_load(source), *_unpack(file))
+    np.savez(folder / 'results.npz', **_pack(list(zip(*results))))  # type: ignore[arg-type]
+
+
+@functools.lru_cache(1)
+def _load(source: Source) -> LanguageModel:
+    """Loads a model. Raises: BadInput unless this process sees the same files, and has the same JAX."""
+    plugins.allow(source.modules)
+    where = f'the worker on {socket.gethostname()}'
+    for folder in source.folders:
+        if not (folder / catalog.CONFIG).is_file():
+            raise BadInput(f'{folder}: {where} does not see this run; all workers must share its files')
+    if _digest(source.folders) != source.digest:
+        names = ', '.join(map(str, source.folders))
+        raise BadInput(f'{names}: {where} sees other files there, or has another version of JAX')
+    process.set_up_process()
+    models = [loading.load(folder)[2] for folder in source.folders]
+    return Mixture(models, np.array([source.weights]), ContextBins()) if source.weights else models[0]
+
+
+def _score_lines(model: LanguageModel, lines: Arrays) -> list[Arrays]:
+    return [(log_p_T,) for log_p_T in model.score_lines(lines)]
+
+
+def _score_pieces(method: str, model: LanguageModel, pieces: Arrays, contexts: Arrays) -> list[Arrays]:
+    """Returns what a method returns for the words of each piece after its context, of which the size is given."""
+    return [(getattr(model, method)(piece, Span(int(size[0]), len(piece))),) for piece, size in zip(pieces, contexts)]
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _digest(folders: Sequence[pathlib.Path]) -> str:
+    """Returns a digest of what the models of runs are loaded from, and of the version of JAX."""
+    digest = hashlib.sha256(jax.__version__.encode())
+    for folder in folders:
+        names = (*_FILES, *parts.files(workdir.read_settings(folder)))
+        files = [folder / name for name in names] + sorted((folder / 'checkpoints').rglob('*'))
+        for file in filter(pathlib.Path.is_file, files):
+            digest.update(f'{file.relative_to(folder)}{os.sep}{sha256(str(file), file)}'.encode())
+    return digest.hexdigest()
+
+
+def _pack(lists: Sequence[Arrays]) -> dict[str, np.ndarray]:
+    """Returns the arrays for a file: of each list all arrays in one, and where each of them ends."""
+    packed = {}
+    for number, arrays in enumerate(lists):
+        packed[f'values_{number}'] = np.concatenate(arrays, axis=-1)
+        packed[f'ends_{number}'] = np.cumsum([array.shape[-1] for array in arrays])
+    return packed
+
+
+def _unpack(file: pathlib.Path) -> list[list[np.ndarray]]:
+    """Returns the lists of a file."""
+    with np.load(file, allow_pickle=False) as found:
+        numbers = range(len(found.files) // 2)
+        return [np.split(found[f'values_{number}'], found[f'ends_{number}'][:-1], axis=-1) for number in numbers]

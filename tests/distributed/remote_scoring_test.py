@@ -1,0 +1,202 @@
+"""Scores by the workers of Dask are those of one process that cuts the text alike, whatever dies meanwhile."""
+
+import contextlib
+import io
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+# The folder of this test is named distributed too.
+pytest.importorskip('distributed.scheduler', reason='pip install "nplm-jax[cluster]"')
+
+import distributed
+
+from configs import sentences
+from experiments.scale.cluster import start_cluster
+from nplm_jax import parts
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli.loaded_models import load_models
+from nplm_jax.distributed.dask_cluster import DaskCluster
+from nplm_jax.inference import scoring
+from nplm_jax.runs import experiment, remote_scoring
+from nplm_jax.utils import workers
+from nplm_jax.utils.errors import BadInput
+
+pytestmark = pytest.mark.filterwarnings('ignore')  # of Dask
+RNG = np.random.default_rng(0)
+LINES = [RNG.integers(0, 10, size).astype(np.int32) for size in RNG.integers(0, 30, 60)]
+TEXT = '\n'.join(' '.join(RNG.choice(['i', 'like', 'dog', 'milk', 'zzz'], 9)) for _ in range(40))
+ONE_PROCESS = workers.Processes(1)
+JOB = remote_scoring.Job
+RUNS = [('counts',), ('network',), ('network', 'counts')]
+
+
+@pytest.fixture(scope='module')
+def cluster(tmp_path_factory):
+    with start_cluster(2, tmp_path_factory.mktemp('workers')) as (address, _), DaskCluster(address) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(tmp_path, monkeypatch):
+    monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
+    monkeypatch.setattr(remote_scoring, '_PIECE', 100)
+
+
+def score(runs, stream, used):
+    """Returns the scores of LINES, cut into pieces where `used` does them."""
+    models = load_models(list(map(str, runs)))
+    with workers.use(used), models.on_cluster(list(map(str, runs)), 'tcp' if used else '') as remote:
+        return scoring.score(remote.mixture, LINES, remote.line_start, stream)
+
+
+def check_same_bits(found, expected):
+    for line, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(line.log10_p_T, other.log10_p_T)
+        np.testing.assert_array_equal(line.lengths_T, other.lengths_T)
+
+
+@pytest.mark.parametrize('stream', [False, True])
+@pytest.mark.parametrize('names', RUNS)
+def test_scores_are_those_of_one_process_and_of_a_text_that_is_not_cut(folders, cluster, tmp_path, names, stream):
+    runs = [folders / name for name in names]
+    found = score(runs, stream, cluster)
+    check_same_bits(found, score(runs, stream, ONE_PROCESS))
+    for line, whole in zip(found, score(runs, stream, None), strict=True):
+        np.testing.assert_allclose(line.log10_p_T, whole.log10_p_T, rtol=1e-6, atol=1e-6)
+        np.testing.assert_array_equal(line.lengths_T, whole.lengths_T)
+    assert not list((tmp_path / 'cache' / 'scores').iterdir())
+
+
+def test_scores_are_those_of_one_process_although_workers_are_killed(folders, cluster):
+    runs, killed = [folders / 'network', folders / 'counts'], []
+    expected = score(runs, False, ONE_PROCESS)
+
+    def kill():
+        with distributed.Client(cluster._client.scheduler.address, set_as_default=False) as client:
+            while len(killed) < 2:
+                with contextlib.suppress(Exception):  # a worker that is dying cannot answer
+                    pid = min(client.run(os.getpid, on_error='ignore').values())
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+                time.sleep(0.5)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    while killer.is_alive():
+        check_same_bits(score(runs, False, cluster), expected)
+    assert len(killed) == 2
+
+
+def test_a_command_that_is_started_again_scores_only_what_is_missing(folders, tmp_path, monkeypatch):
+    runs, tasks, score_piece = [folders / 'counts'], [], remote_scoring._score
+
+    def score_and_stop(*arguments):
+        if len(tasks) == 3:
+            raise KeyboardInterrupt
+        tasks.append(arguments)
+        score_piece(*arguments)
+
+    expected = score(runs, True, ONE_PROCESS)
+    monkeypatch.setattr(remote_scoring, '_score', score_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        score(runs, True, ONE_PROCESS)
+    assert len(list((tmp_path / 'cache' / 'scores').glob('*/*/scoring/0*'))) == 3
+    monkeypatch.setattr(remote_scoring, '_score', lambda *x: (tasks.append(x), score_piece(*x)))
+    check_same_bits(score(runs, True, ONE_PROCESS), expected)
+    files = [arguments[2] for arguments in tasks]
+    pieces = sum(map(len, LINES)) // 100 + 1
+    assert len(set(files)) == len(files) == 2 * pieces  # the probabilities, and the lengths of the n-grams
+
+
+def test_another_model_in_the_same_folder_is_another_job(folders, tmp_path):
+    runs = [tmp_path / 'run']
+    shutil.copytree(folders / 'counts', runs[0])
+    before = remote_scoring.Source.of(runs)
+    assert before == remote_scoring.Source.of(runs)
+    (runs[0] / 'model.safetensors').write_bytes(b'another')
+    assert before.digest != remote_scoring.Source.of(runs).digest
+
+
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        ({'folders': (pathlib.Path('/nosuch'),)}, 'does not see this run; all workers must share its files'),
+        ({'digest': 'another'}, 'sees other files there, or has another version of JAX'),
+    ],
+)
+def test_a_worker_that_does_not_see_the_run_is_one_line(folders, cluster, changes, message):
+    run = str(folders / 'counts')
+    source = remote_scoring.Source.of([run])
+    with workers.use(cluster), contextlib.ExitStack() as stack:
+        model = load_models([run]).mixture
+        remote = remote_scoring.RemoteModel(model, lambda: source._replace(**changes), stack)
+        with pytest.raises(BadInput, match=message) as error:
+            remote.score_lines(LINES)
+    assert '\n' not in str(error.value)
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def call(monkeypatch, lines):
+    def call(*arguments):
+        lines()
+        monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+        cli.main(list(map(str, arguments)))
+        return lines()
+
+    return call
+
+
+def numbers(text):
+    cells = (word.rpartition('=')[2] for line in text for word in line.split())
+    return [float(cell.rstrip('%')) for cell in cells if cell[:1] in '-0123456789']
+
+
+@pytest.mark.parametrize('command', [('score', '--stream'), ('score', '--end'), ('surprisal',)])
+@pytest.mark.parametrize('names', RUNS)
+def test_a_command_prints_what_it_prints_without_the_scheduler(folders, cluster, call, command, names, monkeypatch):
+    runs = [folders / name for name in names]
+    weights = ['--weights=0.5,0.5'] if len(names) > 1 else []
+    jobs = []
+    monkeypatch.setattr(remote_scoring, 'Job', lambda *x: jobs.append(job := JOB(*x)) or job)
+    address = cluster._client.scheduler.address
+    found, expected = (
+        call(command[0], *runs, *command[1:], *weights, *scheduler)[0] for scheduler in ([f'--scheduler={address}'], [])
+    )
+    assert jobs and len(found) == len(expected)
+    np.testing.assert_allclose(numbers(found), numbers(expected), rtol=2e-5, atol=2e-5)
+
+
+def test_a_short_text_is_scored_here(folders, cluster, call, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(remote_scoring, 'Job', None)
+    flag = f'--scheduler={cluster._client.scheduler.address}'
+    assert call('score', folders / 'counts', flag) == call('score', folders / 'counts')
+
+
+def test_a_state_that_runs_through_a_stream_is_not_cut(cluster, call, tmp_path, monkeypatch):
+    changes = {'model.family': 'gru', 'train.batch_size': 4, 'train.bptt_length': 4, 'train.epochs': 2}
+    experiment.run(parts.override(sentences.get_config(), changes), tmp_path / 'gru')
+    monkeypatch.setattr(remote_scoring, 'Job', None)
+    arguments = ['score', tmp_path / 'gru', '--stream']
+    found, note = call(*arguments, f'--scheduler={cluster._client.scheduler.address}')
+    assert found == call(*arguments)[0]
+    assert '--stream: cannot be cut for a model that carries a state; scored by this machine' in note
+
+
+@pytest.mark.parametrize('command', ['score', 'surprisal'])
+def test_a_wrong_scheduler_is_one_line(folders, call, command, lines):
+    with pytest.raises(SystemExit) as stopped:
+        call(command, folders / 'counts', '--scheduler=elsewhere')
+    assert stopped.value.code == 2
+    assert lines()[1] == ['--scheduler=elsewhere: must be tcp://HOST:PORT of a running `dask scheduler`']
