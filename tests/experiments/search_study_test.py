@@ -29,7 +29,7 @@ def test_the_grid_has_as_many_points_as_the_searches_have_trials_and_lies_in_the
     trial = optuna.create_study(sampler=optuna.samplers.GridSampler(config.GRID, seed=1)).ask()
     point = config.search(trial)
     assert all(point[key] in values for key, values in config.GRID.items()) and point.keys() == config.GRID.keys()
-    assert experiment.load_settings(config.get_config()).train.max_steps == 3000
+    assert experiment.load_settings(config.get_config()).train.max_steps == 2400
 
 
 def test_every_method_searches_and_a_search_that_is_complete_is_not_run_again(tmp_path, capsys):
