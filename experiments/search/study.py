@@ -69,6 +69,7 @@ def search(method: str, seed: int, num_trials: int, config: pathlib.Path, root: 
                 path = folder / search_lib.trial_name(trial) / 'results.json'
                 ended = json.loads(path.read_text()) if trial.state.name == 'COMPLETE' else {}
                 facts = {'state': trial.state.name.lower(), 'valid': trial.value, 'test': _test(ended)}
+                facts['validations'] = trial.last_step
                 trials.append({**facts, **trial.user_attrs})
     return {'method': method, 'seed': seed, 'trials': trials, **source}
 
@@ -78,31 +79,31 @@ def _test(ended: dict[str, Any]) -> float | None:
     return ended['perplexity']['test'] if ended else None
 
 
-def best(trials: list[dict[str, Any]], seconds: float = float('inf')) -> dict[str, Any]:
-    """Returns the complete trial with the lowest validation perplexity of those that ended in so many seconds."""
-    spent, found = 0.0, []
+def best(trials: list[dict[str, Any]], validations: float = float('inf')) -> dict[str, Any]:
+    """Returns the complete trial with the lowest validation perplexity of those that ended in so many validations."""
+    spent, found = 0, []
     for trial in trials:
-        spent += trial.get('seconds', 0.0)
-        if trial['state'] == 'complete' and (spent <= seconds or not found):
+        spent += trial['validations']
+        if trial['state'] == 'complete' and (spent <= validations or not found):
             found.append(trial)
     return min(found, key=lambda trial: trial['valid'])
 
 
 def make_table(measured: list[dict[str, Any]]) -> str:
     """Returns one line for each search, and one without numbers for a method that was not measured."""
-    totals = [sum(trial.get('seconds', 0.0) for trial in each['trials']) for each in measured]
-    same = f'valid after {min(totals):,.0f} s' if totals else 'valid after the shortest'
+    totals = [sum(trial['validations'] for trial in each['trials']) for each in measured]
+    same = f'valid after {min(totals)}' if totals else 'valid after the fewest'
     rows: list[list[Any]] = []
     for method, description in METHODS.items():
         found = [(each, total) for each, total in zip(measured, totals) if each['method'] == method]
         for each, total in found:
             trials, chosen = each['trials'], best(each['trials'])
             pruned = sum(trial['state'] == 'pruned' for trial in trials)
-            cells = [each['seed'], len(trials), pruned, f'{total:,.0f}', chosen['valid'], chosen['test']]
+            cells = [each['seed'], len(trials), pruned, total, chosen['valid'], chosen['test']]
             rows.append([description, *cells, best(trials, min(totals))['valid']])
         if not found:
             rows.append([description, *['-'] * 7])
-    return markdown_table(['search', 'seed', 'trials', 'pruned', 'seconds', 'valid', 'test', same], rows)
+    return markdown_table(['search', 'seed', 'trials', 'pruned', 'validations', 'valid', 'test', same], rows)
 
 
 def define(parser: study.StudyParser) -> None:
