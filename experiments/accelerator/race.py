@@ -98,7 +98,8 @@ def run_child(name: str, rehearse: bool, seconds: float) -> dict[str, Any]:
         for file in (out, err):
             file.seek(0)
         if code:
-            return {'failed': [f'ended with {code}', *err.read().splitlines()][-1]}
+            said = [f'ended with {code}', *err.read().splitlines()][-1]
+            return {'failed': said.removeprefix(f'python -m {MODULE}: ')}
         return json.loads(out.read().splitlines()[-1])
 
 

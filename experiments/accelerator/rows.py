@@ -67,19 +67,23 @@ class Size:
     steps: int
     rounds: int
 
+    def batch(self, B: int) -> int:
+        """Returns the batch of a row: at least the words of one stream."""
+        return max(B // self.smaller, 16)
+
     def updates(self, B: int) -> int:
         """Returns the updates of a turn."""
         return max(self.steps, self.words // B)
 
 
 FULL = Size(brown.VOCABULARY, 1000, 1, 2**19, 10, 5)
-SMALL = Size(500, 100, 16, 2**10, 2, 2)
+SMALL = Size(500, 100, 64, 2**8, 2, 2)
 
 
 def training_speed(network: str, batch: int, size: Size) -> dict[str, Any]:
     """Times updates of our training step."""
     process.set_up_process()
-    (run,) = prepare(network, batch // size.smaller, size, [{}])
+    (run,) = prepare(network, size.batch(batch), size, [{}])
     state = run.program.sharding.shard(run.init_state())
     chunk = run.chunk(state, 0)
     flops = flops_per_word(chunk)
@@ -96,7 +100,7 @@ def training_speed(network: str, batch: int, size: Size) -> dict[str, Any]:
 def against(network: str, batch: int, rival: str, size: Size) -> dict[str, Any]:
     """Times our training step and another one in turns, on the same words from the same parameters."""
     problem.set_up()
-    B = batch // size.smaller
+    B = size.batch(batch)
     S = size.updates(B)
     shared = problem.make_problem(NETWORKS[network](), size.vocabulary, B, S, size.rounds + 1)
     turns = {name: contestants.find(name)(shared, 'bfloat16') for name in ('ours', rival)}
@@ -106,7 +110,7 @@ def against(network: str, batch: int, rival: str, size: Size) -> dict[str, Any]:
 def sweep(network: str, batch: int, size: Size) -> dict[str, Any]:
     """Times the points of a sweep trained together by vmap, and one by one."""
     process.set_up_process()
-    B, quarter = batch // size.smaller, dataclasses.replace(size, words=size.words // 4)
+    B, quarter = size.batch(batch), dataclasses.replace(size, words=size.words // 4)
     scale = min(1.0, B / NETWORKS[network]().train.batch_size)  # of a rate for the config's batch
     points = [{'optimizer.learning_rate': scale * rate, 'optimizer.decay': decay} for rate, decay in POINTS]
     runs = prepare(network, B, quarter, points)

@@ -90,7 +90,7 @@ def test_a_race_without_an_accelerator_is_one_line(children, tmp_path, capsys, a
 
 def test_a_row_of_a_rehearsal_is_measured_in_a_process_of_its_own():
     measured = race.run_child('mlp1-512', rehearse=True, seconds=600)
-    assert measured['batch'] == 512 // rows.SMALL.smaller and measured['updates'] >= rows.SMALL.steps
+    assert measured['batch'] == rows.SMALL.batch(512) == 16 and measured['updates'] >= rows.SMALL.steps
     assert len(measured['words_per_second']['ours']) == rows.SMALL.rounds
     assert min(measured['words_per_second']['ours']) > 0
 
@@ -128,7 +128,7 @@ def test_the_products_of_an_update_are_counted_in_its_program(network):
 
 
 def test_the_sweep_trains_the_same_together_and_one_by_one():
-    size = rows.Size(vocabulary=50, samples=10, smaller=16, words=64, steps=2, rounds=1)
+    size = rows.Size(vocabulary=50, samples=10, smaller=128, words=64, steps=2, rounds=1)
     measured = rows.sweep('mlp9', 128, size)
     assert measured['words_per_second'].keys() == {'together', 'one by one'} and len(rows.POINTS) == 16
     assert measured['largest_relative_difference'] < 1e-3
