@@ -33,6 +33,7 @@ NOT_RUN = {
     'dask_jobqueue': 'needs a cluster',
     'tensorboard ': 'is not installed',
     '--launcher=local --jobs=4': 'needs a server',
+    'experiments.accelerator.race': 'needs an accelerator',
 }
 # The small corpus has no word outside its vocabulary: tests/apps/new_words/spell_test.py runs these.
 NOT_RUN |= dict.fromkeys(('nplm spell', 'score runs/brown-mlp9 --open'), 'needs rare words')
@@ -141,6 +142,7 @@ def test_nothing_is_left_out_but_what_the_small_world_lacks():
         'needs the internet',
         'needs a cluster',
         'needs a server',
+        'needs an accelerator',
         'needs rare words',
         'needs an exported graph',
     }

@@ -1,0 +1,210 @@
+"""Everything worth measuring in 25 minutes on one GPU, in order of worth; each row is written as it comes.
+
+    python -m experiments.accelerator.race [--minutes=25]    measures what is missing, and prints the table
+    python -m experiments.accelerator.race --rehearse        all rows in small, on a CPU: within five minutes on 2 cores
+    python -m experiments.accelerator.race --show            the table of the committed results, nothing measured
+
+Each row is measured in a process of its own and is a file results/race/DEVICE/ROW.json; a rehearsal writes to
+runs/race-rehearsal. Started again, the race goes on: first with the rows that are missing, then with those that failed.
+The rows: words/s and the share of the device's peak in bfloat16 against the batch (NETWORK-BATCH); our training step
+against plain JAX, torch.compile and the Pallas kernel, in turns (-plain_jax, -torch_compile, -ours_pallas); sixteen
+learning rates and decays by vmap against one by one (-vmap); the time to the paper's validation perplexity on Brown
+(-perplexity). PyTorch and the corpus are needed by their rows alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.metadata
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments import results, study
+from experiments.accelerator.rows import FULL, ROWS, SMALL
+from nplm_jax.runs import provenance
+from nplm_jax.training.loop import out_of_memory_as_bad_input
+from nplm_jax.utils.errors import BadInput, first_line, require
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.text import markdown_table
+
+MODULE = 'experiments.accelerator.race'
+HERE = pathlib.Path(__file__).parent
+RESULTS, REHEARSAL = HERE / 'results' / 'race', pathlib.Path('runs/race-rehearsal')
+ABOUT = 'about'  # a child that measures nothing
+LIMIT = 240.0  # seconds of a row
+HEADER = ['row', 'batch', 'words/s', 'range', 'Tflop/s', 'of peak', 'ratio', 'remark']
+# Float operations a second of dense bfloat16 products, by what a device's name has; the first that it has counts.
+# NVIDIA's data sheets: H100 (SXM 1,979, NVL 1,671, PCIe 1,513 with sparsity, half without), H200, A100.
+PEAKS = {'H100 PCIe': 756e12, 'H100 NVL': 835e12, 'H100': 989e12, 'H200': 989e12, 'A100': 312e12}
+
+
+def peak(device: str) -> float | None:
+    """Returns the peak of a device in bfloat16, flop/s; None where it is not known."""
+    return next((flops for name, flops in PEAKS.items() if name in device), None)
+
+
+def about() -> dict[str, Any]:
+    """Returns the device, the versions and the commit that every row records; starts JAX."""
+    device, found = jax.devices()[0], provenance.provenance()
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        found['versions']['torch'] = importlib.metadata.version('torch')
+    found['versions']['platform'] = ' '.join(device.client.platform_version.split())
+    return {'platform': device.platform, 'kind': device.device_kind, 'peak': peak(device.device_kind), **found}
+
+
+def measure_row(name: str, rehearse: bool) -> dict[str, Any]:
+    """Measures a row in this process. Raises: BadInput, one line whatever happened."""
+    try:
+        with out_of_memory_as_bad_input():
+            return about() if name == ABOUT else ROWS[name](SMALL if rehearse else FULL)
+    except (BadInput, ModuleNotFoundError):
+        raise
+    except Exception as error:  # a compiler or a library that this device's user cannot mend: the race goes on
+        raise BadInput(f'{type(error).__name__}: {first_line(error)}') from error
+
+
+def run_child(name: str, rehearse: bool, seconds: float) -> dict[str, Any]:
+    """Measures a row in a process of its own, so that no row has another one's memory or ends with it.
+
+    Returns:
+        What it measured; `failed`, the reason, where it ended otherwise.
+
+    Raises:
+        subprocess.TimeoutExpired: It took longer than `seconds`.
+    """
+    command = [sys.executable, '-m', MODULE, f'--child={name}', *(['--rehearse'] if rehearse else [])]
+    with tempfile.TemporaryFile('w+') as out, tempfile.TemporaryFile('w+') as err:
+        child = subprocess.Popen(command, cwd=HERE.parents[1], stdout=out, stderr=err, start_new_session=True)
+        try:
+            code = child.wait(seconds)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # the processes of torch.compile too
+            child.wait()
+        for file in (out, err):
+            file.seek(0)
+        if code:
+            said = [f'ended with {code}', *err.read().splitlines()][-1]
+            return {'failed': said.removeprefix(f'python -m {MODULE}: ')}
+        return json.loads(out.read().splitlines()[-1])
+
+
+def order(folder: pathlib.Path) -> list[str]:
+    """Returns the rows to measure: those that are missing, then those that failed, each in order of worth."""
+    measured = read(folder)
+    missing = [name for name in ROWS if name not in measured]
+    return missing + [name for name in ROWS if 'failed' in measured.get(name, {})]
+
+
+def read(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
+    """Returns the rows of a device that are written, in order of worth."""
+    return {name: results.read(folder, name) for name in ROWS if (folder / f'{name}.json').exists()}
+
+
+def race(root: pathlib.Path, minutes: float, rehearse: bool) -> None:
+    """Measures rows until all are written, or the minutes are over.
+
+    Raises:
+        BadInput: JAX does not start, or has no accelerator and this is no rehearsal.
+    """
+    deadline = time.monotonic() + 60 * minutes
+    facts = run_child(ABOUT, rehearse, LIMIT)
+    require('failed' not in facts, 'JAX', facts.get('failed'), 'must start')
+    allowed = 'must be an accelerator; --rehearse measures all rows in small'
+    require(rehearse or facts['platform'] != 'cpu', 'platform', facts['platform'], allowed)
+    facts['command'] = shlex.join(['python', '-m', MODULE, *sys.argv[1:]])
+    folder = root / re.sub(r'\W+', '-', facts['kind']).strip('-')
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in order(folder):
+        started = time.monotonic()
+        if (left := deadline - started) <= 0:
+            break
+        try:
+            measured = run_child(name, rehearse, min(left, LIMIT))
+        except subprocess.TimeoutExpired:
+            if left < LIMIT:  # the race was stopped, not the row
+                break
+            measured = {'failed': f'took longer than {LIMIT:.0f} s'}
+        row = {'row': name, 'seconds': round(time.monotonic() - started, 1), **measured, **facts}
+        results.write(folder / f'{name}.json', row)
+        print(f'{name}: {measured.get("failed", "measured")} ({row["seconds"]} s)', file=sys.stderr)
+    if left := len(set(ROWS) - read(folder).keys()):
+        print(f'{left} of {len(ROWS)} rows are left: run the same command again', file=sys.stderr)
+
+
+def cells(name: str, row: Mapping[str, Any]) -> list[str]:
+    """Returns a line of the table."""
+    if not row or 'failed' in row:
+        return [name, *['-'] * (len(HEADER) - 2), row.get('failed', 'not measured')]
+    if 'target' in row:
+        last = row['validations'][-1]
+        end = f'{row["target"]:g} not reached' if row['seconds_to_target'] is None else f'{row["target"]:g} reached'
+        remark = f'{end}: {last["perplexity"]:g} after {last["seconds"]:g} s and {last["update"]:,} updates'
+        return [name, f'{row["batch"]:,}', *['-'] * (len(HEADER) - 3), remark]
+    ours, *others = (np.array(rates) for rates in row['words_per_second'].values())
+    flops = np.median(ours) * row['flops_per_word']
+    return [
+        name,
+        f'{row["batch"]:,}',
+        f'{np.median(ours):,.0f}',
+        f'{ours.min():,}-{ours.max():,}',
+        f'{flops / 1e12:,.2f}',
+        f'{flops / row["peak"]:.1%}' if row['peak'] else '-',
+        f'{np.median(ours / others[0]):.2f}' if others else '-',
+        ' against '.join(row['words_per_second']) if others else '',
+    ]
+
+
+def make_table(measured: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns one line a row: medians of words a second, and the median of the rounds' ratios."""
+    table = markdown_table(HEADER, [cells(name, measured.get(name, {})) for name in ROWS])
+    commits = sorted({row['commit'] for row in measured.values()})
+    devices = sorted({row['device'] for row in measured.values()})
+    return f'{table}\n\n{", ".join(devices)}; commit {", ".join(commits)}.' if measured else table
+
+
+def show(flags: study.Flags) -> str:
+    """Returns the table of each device; without any, that of the rows, not measured."""
+    folders = sorted(path for path in root_of(flags).glob('*') if path.is_dir())
+    return '\n\n'.join(map(make_table, map(read, folders))) or make_table({})
+
+
+def root_of(flags: study.Flags) -> pathlib.Path:
+    """Returns the folder of the devices' folders."""
+    return expand('--output', flags.output) if flags.output else REHEARSAL if flags.rehearse else RESULTS
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    minutes = 'after which no row is measured any more; default: 25'
+    parser.add_argument('--minutes', type=study.positive(float), default=25.0, metavar='N', help=minutes)
+    parser.add_switch('--rehearse', 'measure all rows in small, on any device')
+    parser.add_argument('--output', default='', metavar='FOLDER', help='the folder of the results; default: see above')
+    parser.add_argument('--child', choices=[ABOUT, *ROWS], help=argparse.SUPPRESS)
+
+
+def main(flags: study.Flags) -> None:
+    """Races, and prints the table; as a child measures one row, and prints it as JSON."""
+    if flags.child:
+        print(json.dumps(measure_row(flags.child, flags.rehearse)))
+        return
+    race(root_of(flags), flags.minutes, flags.rehearse)
+    print(show(flags))
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main, show=show)
