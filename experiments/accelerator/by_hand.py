@@ -41,7 +41,7 @@ def at_most(update: programs.Update, data: int, model: int) -> int:
     devices, and the sums of its rows' gradients and their number are joined; where the words are divided, the rows of
     the examples and of the samples come from their owners.
     """
-    network, summed = update.network, len(update.parameters) + 1
+    network, summed = update.network, update.num_parameters + 1
     if data * model == 1:
         return 0
     if network.output.uses_sparse_updates:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import math
 import pathlib
 import time
@@ -29,6 +30,7 @@ from nplm_jax.utils.progress import progress_bar
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 SCALED = 'mlp1', 'default', 'mlp10'  # the rows of strong scaling
+EVALUATED = 'v5e-2x2', 'H100'  # the topologies on one device of which the evaluation is compiled
 PACKAGES = 'jax', 'jaxlib', 'libtpu', 'jax-cuda12-pjrt'
 
 
@@ -48,24 +50,19 @@ class Case(NamedTuple):
 
 
 def cases() -> list[Case]:
-    """Returns all cases, the most worthwhile first: each topology with two meshes, then the third, then scaling."""
-    first, later, last = [], [], []
-    for name, topology in chips.TOPOLOGIES.items():
+    """Returns all cases; first those near the beginning of the rows, of the topologies and of the meshes."""
+    ranked = []
+    for (i, row), (j, name) in itertools.product(enumerate(programs.ROWS), enumerate(chips.TOPOLOGIES)):
+        topology = chips.TOPOLOGIES[name]
         n = topology.num_devices
         both = 2 ** math.ceil(math.log2(n) / 2)
-        for row in programs.ROWS:
-            case = lambda data, batch, row=row, name=name, n=n: Case(row, name, data, n // data, batch)  # noqa: E731
-            first.append(case(n, WEAK * n))
-            if n > 1:
-                first.append(case(both, WEAK * n))
-                later.append(case(1, WEAK * n))
-            if name in ('v5e-2x2', 'H100'):
-                later.append(Case(row, name, 1, 1, 0))
-            if topology.chip == 'v5e' and row in SCALED:
-                last.append(case(n, STRONG))
-                last.append(case(both, STRONG))
-    found = [case for case in dict.fromkeys((*first, *later, *last)) if case.batch_size % (case.data * case.model) == 0]
-    return found
+        for k, data in enumerate(dict.fromkeys((n, both, 1))):
+            ranked.append((i + j + 2 * k, Case(row, name, data, n // data, WEAK * n)))
+            if topology.chip == 'v5e' and row in SCALED and k < 2:
+                ranked.append((i + j + 2 * k + 3, Case(row, name, data, n // data, STRONG)))
+        if name in EVALUATED:
+            ranked.append((i + j + 5, Case(row, name, 1, 1, 0)))
+    return list(dict.fromkeys(case for _, case in sorted(ranked, key=lambda each: each[0])))
 
 
 def compile_case(case: Case) -> dict[str, Any]:
@@ -119,9 +116,9 @@ def measure(flags: study.Flags) -> None:
             if flags.until and datetime.datetime.now() >= flags.until:
                 break
             bar.set_description(f'{case.topology} {case.name}')
-            found = read(folder, case.topology)
             entry = compile_case(case)
             jax.clear_caches()
+            found = read(folder, case.topology)
             found |= provenance.of_module('experiments.accelerator.compile')
             found['device'] = chips.TOPOLOGIES[case.topology].devices()[0].device_kind
             found['versions'] = {**found['versions'], **{name: metadata.version(name) for name in PACKAGES}}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -29,12 +28,12 @@ from nplm_jax.training.optimizers import hyperparameters_of
 
 ROWS = {
     'mlp1': (brown, 'mlp1'),
-    'mlp9': (brown, 'mlp9'),
     'default': (brown, ''),
-    'one_minute': (brown, 'one_minute'),
-    'mogrifier': (brown, 'mogrifier'),
     'transformer': (ladder, 'attention'),
+    'one_minute': (brown, 'one_minute'),
     'mlp10': (ap_news, 'mlp10'),
+    'mogrifier': (brown, 'mogrifier'),
+    'mlp9': (brown, 'mlp9'),
 }
 LARGE_VOCABULARY = 262_144  # of mlp10
 NUM_STEPS = 20  # updates of a chunk
@@ -50,13 +49,13 @@ class Update:
         traced: Its trace.
         batch_size: Words of an update, of all devices.
         network: The network.
-        parameters: The numbers of parameters that a device holds, by name.
+        num_parameters: The number of arrays of parameters.
     """
 
     traced: Any
     batch_size: int
     network: Network
-    parameters: dict[str, int]
+    num_parameters: int
 
 
 def settings_of(row: str, batch_size: int) -> tuple[Settings, int]:
@@ -106,8 +105,7 @@ def trace_update(row: str, topology: Topology, mesh: tuple[int, int], batch_size
         tokens_T = jax.ShapeDtypeStruct((max(CORPUS, NUM_STEPS * batch_size),), np.int32, sharding=everywhere)
         inputs = step.RunInputs(put(hyperparameters), tokens_T, put(extras))
         traced = step.execute_steps.trace(program, state, tokens_T, 0, NUM_STEPS, inputs)
-    held = {name: math.prod(x.sharding.shard_shape(x.shape)) for name, x in state.params.items()}
-    return Update(traced, batch_size, network, held)
+    return Update(traced, batch_size, network, len(jax.tree.leaves(state.params)))
 
 
 def trace_evaluation(row: str, topology: Topology) -> Any:
