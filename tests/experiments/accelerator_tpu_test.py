@@ -26,4 +26,4 @@ def test_an_update_compiles_fits_and_sends_no_more_than_by_hand(row, topology, d
 
 
 def test_an_evaluation_compiles():
-    assert compile.compile_case(compile.Case('mlp1', 'v5e-2x2', 1, 1, 0))['fits']
+    assert compile.compile_case(compile.Case('mlp1', 'H100', 1, 1, 0))['fits']
