@@ -84,3 +84,20 @@ def test_the_longest_of_products_memory_and_sending_bounds_a_program():
 def test_a_large_mesh_is_a_torus_and_a_small_one_is_not():
     assert [chips.TOPOLOGIES[name].links for name in ('v5e-2x2', 'v5e-16x16', 'v5p-2x2x2', 'H100-8')] == [2, 4, 3, 1]
     assert chips.TOPOLOGIES['v5e-16x16'].num_devices == 256 and chips.TOPOLOGIES['v5e-16x16'].hops == 16
+
+
+def entry_of(n, **changes):
+    """What is known of an update of n chips that is bound by its products, 1 Tflop a chip."""
+    found = {'row': 'mlp1', 'data': n, 'model': 1, 'batch_size': roofline.WEAK * n, 'words': roofline.WEAK * n}
+    return {**found, 'flops': 1e12, 'tiled_flops': 1e12, 'bytes': 0, 'collectives': [], 'memory': {}, **changes}
+
+
+def test_weak_scaling_is_of_as_many_words_on_each_chip_and_leaves_out_what_does_not_fit():
+    entries = {name: {} for name in chips.TOPOLOGIES}
+    entries |= {'v5e-2x2': {'': entry_of(4)}, 'v5e-4x4': {'': entry_of(16, tiled_flops=2e12)}}
+    too_large = entry_of(256)
+    del too_large['memory']
+    entries['v5e-16x16'] = {'': too_large}
+    first, second = roofline.scaling_table(entries).splitlines()[2:]
+    assert ' 100% ' in first and ' 50% ' in second and ' 16 ' in second
+    assert 'does not fit' in roofline.table(entries).splitlines()[-1]
