@@ -51,7 +51,7 @@ STUDIES = ('experiments/', 'commands_test.py', 'supply_test.py', 'typing_test.py
 
 def pytest_itemcollected(item):
     is_study = item.path.relative_to(pathlib.Path(__file__).parent).as_posix().startswith(STUDIES)
-    if is_study and not any(map(item.get_closest_marker, ('slow', 'faults', 'fuzz'))):
+    if is_study and not any(map(item.get_closest_marker, ('slow', 'faults', 'fuzz', 'tpu'))):
         item.add_marker('studies')
 
 

@@ -71,6 +71,8 @@ TABLES = [
     ('experiments/scale/README.md', 'scale.tables'),
     ('experiments/scale/README.md', 'scale.cluster'),
     ('experiments/scale/README.md', 'scale.cold'),
+    ('experiments/accelerator/README.md', 'accelerator.compile --show'),
+    ('experiments/accelerator/README.md', 'accelerator.roofline'),
     ('experiments/pruning/README.md', 'pruning.study'),
     ('experiments/decoding/README.md', 'decoding.study'),
     ('experiments/minimal_pairs/README.md', 'minimal_pairs.harness'),

@@ -6,7 +6,7 @@ Data-parallel (section 3.1, but synchronous): each row of the mesh computes a pa
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self, TypeVar
 
 import jax
@@ -93,6 +93,17 @@ class MeshSharding:
         padded = jax.tree_util.tree_map_with_path(self._pad, tree, self._axes(tree))
         shardings = self._shardings(tree)
         return jax.tree.map(lambda leaf, sharding: jax.device_put(np.asarray(leaf), sharding), padded, shardings)
+
+    def shapes(self, tree: Tree) -> Tree:
+        """Returns the shapes, types and shardings that `shard` gives a training state, without its numbers."""
+        if self.mesh is None:
+            return tree
+        padded = jax.eval_shape(lambda t: jax.tree_util.tree_map_with_path(self._pad, t, self._axes(t)), tree)
+        return jax.tree.map(
+            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+            padded,
+            self._shardings(padded),
+        )
 
     def unshard(self, tree: Tree, num_rows: int) -> Tree:
         """Undoes `shard`: returns full arrays on this process's first device, without the padding."""
@@ -204,7 +215,11 @@ ONE_DEVICE = MeshSharding()
 
 
 def make_sharding(
-    settings: ParallelSettings, batch_size: int, num_streams: int, uses_sparse_updates: bool
+    settings: ParallelSettings,
+    batch_size: int,
+    num_streams: int,
+    uses_sparse_updates: bool,
+    devices: Sequence[jax.Device] = (),
 ) -> MeshSharding:
     """Returns the sharding that `parallel.*` describes; ONE_DEVICE for 1 x 1.
 
@@ -213,11 +228,13 @@ def make_sharding(
         batch_size: Examples of an update.
         num_streams: Streams of which an update reads consecutive examples; `batch_size` for a window.
         uses_sparse_updates: Of the output layer: the batch is then divided over all devices.
+        devices: The devices; by default those of JAX. Others are compiled for: `experiments/accelerator`.
 
     Raises:
         BadInput: There are too few devices, or they cannot divide the batch evenly.
     """
-    num_devices, num_processes = jax.device_count(), jax.process_count()
+    devices = devices or jax.devices()
+    num_devices, num_processes = len(devices), jax.process_count()
     data, model = settings.data, settings.model
     allowed = f'must be {num_devices} or less, the number of devices'
     if data == -1:
@@ -239,14 +256,14 @@ def make_sharding(
     if settings.mode == 'pmap':
         require(model == 1, 'parallel.model', model, 'must be 1 with parallel.mode=pmap, which is data-parallel only')
         require(num_processes == 1, 'parallel.mode', 'pmap', f'must be shard_map for {num_processes} processes')
-    return ONE_DEVICE if data * model == 1 else MeshSharding(make_mesh(data, model), settings.mode)
+    return ONE_DEVICE if data * model == 1 else MeshSharding(make_mesh(data, model, devices), settings.mode)
 
 
-def make_mesh(data: int, model: int) -> Mesh:
-    """Returns a mesh of the first data * model devices. Axes of one device are left out."""
+def make_mesh(data: int, model: int, devices: Sequence[jax.Device] = ()) -> Mesh:
+    """Returns a mesh of the first data * model devices, by default JAX's. Axes of one device are left out."""
     axes = {name: size for name, size in ((DATA, data), (MODEL, model)) if size > 1} or {DATA: 1}
-    types, devices = (AxisType.Auto,) * len(axes), jax.devices()[: data * model]
-    return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types, devices=devices)
+    types, used = (AxisType.Auto,) * len(axes), (devices or jax.devices())[: data * model]
+    return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types, devices=used)
 
 
 def _field(path: tuple[Any, ...]) -> str:

@@ -1,0 +1,139 @@
+"""Chips, topologies of them that XLA compiles for without one, and their public figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from importlib import metadata
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """A chip.
+
+    Attributes:
+        flops: Peak of products in bfloat16, a second.
+        hbm: Bytes of memory.
+        bandwidth: Bytes a second between memory and chip.
+        link: Bytes a second that one link to another chip carries in one direction.
+        hop: Seconds that a message takes from chip to chip.
+        tile: What the sides of a product are filled up to.
+        source: Where these figures are published.
+    """
+
+    flops: float
+    hbm: float
+    bandwidth: float
+    link: float
+    hop: float
+    tile: int
+    source: str
+
+
+_BOOK = "jax-ml.github.io/scaling-book/tpus (half a microsecond a hop is its v5e's)"
+CHIPS = {
+    'v5e': Chip(197e12, 16e9, 810e9, 50e9, 0.5e-6, 128, _BOOK),
+    'v5p': Chip(459e12, 96e9, 2800e9, 100e9, 0.5e-6, 128, _BOOK),
+    'v6e': Chip(920e12, 32e9, 1600e9, 100e9, 0.5e-6, 256, _BOOK),
+    # 5 microseconds, the start of a kernel that sends, and 64, a side of its tiles, are guesses.
+    'H100': Chip(989e12, 80e9, 3350e9, 450e9, 5e-6, 64, 'nvidia.com/data-center/h100 (SXM, dense products)'),
+}
+# What XLA asks of an H100 (openxla/xla #25919, jax-ml/jax #28376).
+_H100 = """
+gpu_device_info {
+  threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: 2048
+  shared_memory_per_block: 49152 shared_memory_per_block_optin: 232448 shared_memory_per_core: 233472
+  core_count: 132 fpus_per_core: 128 clock_rate_ghz: 1.98
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  memory_bandwidth: 3352320000000 l2_cache_size: 52428800 device_memory_size: 84929347584
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
+  cuda_compute_capability { major: 9 }
+}
+platform_name: "CUDA" device_description_str: "NVIDIA H100 80GB HBM3"
+dnn_version_info { major: 9 minor: 7 }
+runtime_version { major: 12 minor: 8 }
+"""
+_FULL_RING = (
+    16  # a v5e's axis of so many chips, and of a TPU in three dimensions of 4, is a ring; shorter ones are lines
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """Chips that are connected.
+
+    Attributes:
+        chip: The name of the chip.
+        shape: The numbers of chips along the axes of a TPU's torus; the number of GPUs on one switch.
+    """
+
+    chip: str
+    shape: tuple[int, ...]
+
+    @property
+    def num_devices(self) -> int:
+        """The number of chips."""
+        return math.prod(self.shape)
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is of GPUs."""
+        return len(self.shape) == 1
+
+    @property
+    def platform(self) -> str:
+        """The name of the platform in JAX."""
+        return 'gpu' if self.is_gpu else 'tpu'
+
+    @property
+    def links(self) -> int:
+        """The links over which a chip sends at once: one of an axis that is a line, two of a ring."""
+        return 1 if self.is_gpu else sum(1 + (size >= _FULL_RING) for size in self.shape if size > 1)
+
+    @property
+    def hops(self) -> int:
+        """The most hops between two chips."""
+        far = (size // 2 if size >= _FULL_RING else size - 1 for size in self.shape)
+        return 1 if self.is_gpu else max(1, sum(far))
+
+    def devices(self) -> list[Any]:
+        """Returns the devices, for which JAX can compile and on which nothing can run."""
+        set_environment()
+        from jax.experimental import topologies  # noqa: PLC0415 (the tables do without JAX)
+
+        if self.is_gpu:
+            shape = f'1x1x{self.num_devices}'
+            found = topologies.get_topology_desc(platform='cuda', target_config=_H100, topology=shape)
+        else:
+            shape = 'x'.join(map(str, self.shape))
+            found = topologies.get_topology_desc(platform='tpu', topology_name=f'{self.chip}:{shape}')
+        return list(found.devices)
+
+
+TOPOLOGIES = {
+    'v5e-2x2': Topology('v5e', (2, 2)),
+    'v5e-4x4': Topology('v5e', (4, 4)),
+    'v5e-16x16': Topology('v5e', (16, 16)),
+    'H100': Topology('H100', (1,)),
+    'H100-8': Topology('H100', (8,)),
+    'v6e-2x2': Topology('v6e', (2, 2)),
+    'v5p-2x2x2': Topology('v5p', (2, 2, 2)),
+}
+
+
+def set_environment() -> None:
+    """Lets the compilers start without a chip. They read this when they are loaded.
+
+    Raises:
+        ModuleNotFoundError: One of them is not installed.
+    """
+    import jax  # noqa: PLC0415 (the tables do without)
+
+    for package in ('libtpu', 'jax-cuda12-plugin', 'jax-cuda12-pjrt'):
+        metadata.version(package)
+    os.environ |= {'TPU_SKIP_MDS_QUERY': '1', 'TPU_WORKER_HOSTNAMES': 'localhost', 'CUDA_VISIBLE_DEVICES': '-1'}
+    os.environ['ALLOW_MULTIPLE_LIBTPU_LOAD'] = '1'  # no process has the chip, so others may compile too
+    os.environ['XLA_FLAGS'] = '--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false'
+    jax.config.update('jax_platforms', 'cpu')

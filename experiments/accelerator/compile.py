@@ -1,0 +1,152 @@
+"""Compiles the update and the evaluation for TPUs and H100s that are not here, and predicts what bounds them.
+
+    python -m experiments.accelerator.compile             compiles what results/ lacks, and prints the table
+    python -m experiments.accelerator.compile --show      prints the table of the committed results
+
+--rows=mlp1,default --topologies=v5e-2x2,H100 compiles these alone; --until=12:30 begins nothing after that time. Needs
+the packages of experiments/accelerator/requirements.txt. README.md says what the columns are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import itertools
+import math
+import pathlib
+import time
+from importlib import metadata
+from typing import Any, NamedTuple
+
+import jax
+
+from experiments import results, study
+from experiments.accelerator import by_hand, chips, flops, hlo, programs, roofline
+from experiments.accelerator.roofline import STRONG, WEAK
+from nplm_jax.runs import provenance
+from nplm_jax.utils.errors import first_line
+from nplm_jax.utils.io import expand, read_json
+from nplm_jax.utils.progress import progress_bar
+
+RESULTS = pathlib.Path(__file__).parent / 'results'
+SCALED = 'mlp1', 'default', 'mlp10'  # the rows of strong scaling
+EVALUATED = 'v5e-2x2', 'H100'  # the topologies on one device of which the evaluation is compiled
+PACKAGES = 'jax', 'jaxlib', 'libtpu', 'jax-cuda12-pjrt'
+
+
+class Case(NamedTuple):
+    """What is compiled: a row for data x model devices of a topology; a batch of 0 is the evaluation."""
+
+    row: str
+    topology: str
+    data: int
+    model: int
+    batch_size: int
+
+    @property
+    def name(self) -> str:
+        """Its key in the results of the topology."""
+        return f'{self.row} {self.data}x{self.model} {self.batch_size or "evaluation"}'
+
+
+def cases() -> list[Case]:
+    """Returns all cases; first those near the beginning of the rows, of the topologies and of the meshes."""
+    ranked = []
+    for (i, row), (j, name) in itertools.product(enumerate(programs.ROWS), enumerate(chips.TOPOLOGIES)):
+        topology = chips.TOPOLOGIES[name]
+        n = topology.num_devices
+        both = 2 ** math.ceil(math.log2(n) / 2)
+        for k, data in enumerate(dict.fromkeys((n, both, 1))):
+            ranked.append((i + j + 2 * k, Case(row, name, data, n // data, WEAK * n)))
+            if topology.chip == 'v5e' and row in SCALED and k < 2:
+                ranked.append((i + j + 2 * k + 3, Case(row, name, data, n // data, STRONG)))
+        if name in EVALUATED:
+            ranked.append((i + j + 5, Case(row, name, 1, 1, 0)))
+    return list(dict.fromkeys(case for _, case in sorted(ranked, key=lambda each: each[0])))
+
+
+def compile_case(case: Case) -> dict[str, Any]:
+    """Compiles a case. Returns what is known of its program: of an update, or of the words that are evaluated."""
+    topology = chips.TOPOLOGIES[case.topology]
+    started = time.monotonic()
+    if case.batch_size:
+        update = programs.trace_update(case.row, topology, (case.data, case.model), case.batch_size)
+        traced, updates, words = update.traced, programs.NUM_STEPS, case.batch_size
+    else:
+        traced, updates, words = programs.trace_evaluation(case.row, topology), 1, programs.EVALUATED
+    entry = {'row': case.row, 'data': case.data, 'model': case.model, 'batch_size': case.batch_size, 'words': words}
+    counted = flops.count(traced.jaxpr.jaxpr, case.data * case.model, chips.CHIPS[topology.chip].tile)
+    entry |= {'flops': counted[0] / updates, 'tiled_flops': counted[1] / updates}
+    try:
+        compiled = traced.lower().compile()
+    except Exception as error:
+        if 'RESOURCE_EXHAUSTED' not in str(error):
+            raise
+        return {**entry, 'fits': False, 'error': first_line(error)}
+    entry['seconds'] = round(time.monotonic() - started, 1)
+    memory, program = compiled.memory_analysis(), hlo.Program(compiled.as_text() or '')
+    sizes = {
+        'arguments': memory.argument_size_in_bytes,
+        'outputs': memory.output_size_in_bytes - memory.alias_size_in_bytes,
+        'temporaries': memory.temp_size_in_bytes,
+    }
+    sent = [{**each, 'count': each['count'] / updates} for each in program.collectives()]
+    entry |= {'memory': sizes, 'fits': sum(sizes.values()) <= chips.CHIPS[topology.chip].hbm}
+    entry |= {'bytes': program.moved() / updates, 'collectives': sent}
+    if case.batch_size:
+        entry['checks'] = by_hand.check(update, program, sent, case.data, case.model)
+    return entry
+
+
+def until(text: str) -> datetime.datetime:
+    """Returns the next time of day HH:MM."""
+    now, at = datetime.datetime.now(), datetime.datetime.strptime(text, '%H:%M').time()
+    then = datetime.datetime.combine(now.date(), at)
+    return then if then > now else then + datetime.timedelta(days=1)
+
+
+def measure(flags: study.Flags) -> None:
+    """Compiles what the results lack, writes each case as it is compiled, and prints the table."""
+    folder = expand('--output', flags.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = [case for case in cases() if case.row in flags.rows and case.topology in flags.topologies]
+    missing = [case for case in wanted if case.name not in read(folder, case.topology).get('entries', {})]
+    with progress_bar(len(missing), 'compiling', ' programs') as bar:
+        for case in missing:
+            if flags.until and datetime.datetime.now() >= flags.until:
+                break
+            bar.set_description(f'{case.topology} {case.name}')
+            entry = compile_case(case)
+            jax.clear_caches()
+            found = read(folder, case.topology)
+            found |= provenance.of_module('experiments.accelerator.compile')
+            found['device'] = chips.TOPOLOGIES[case.topology].devices()[0].device_kind
+            found['versions'] = {**found['versions'], **{name: metadata.version(name) for name in PACKAGES}}
+            found['entries'] = {**found.get('entries', {}), case.name: entry}
+            results.write(folder / f'{case.topology}.json', found)
+            bar.update(1)
+    print(show(flags))
+
+
+def read(folder: pathlib.Path, topology: str) -> dict[str, Any]:
+    """Returns the results of a topology; {} before there are any."""
+    path = folder / f'{topology}.json'
+    return read_json(path) if path.exists() else {}
+
+
+def show(flags: study.Flags) -> str:
+    """Returns the table of the results that there are."""
+    folder = expand('--output', flags.output)
+    return roofline.table(roofline.read(folder))
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_names('--rows', programs.ROWS, 'the rows')
+    parser.add_names('--topologies', chips.TOPOLOGIES, 'the topologies')
+    parser.add_argument('--until', type=until, metavar='HH:MM', help='begin nothing after this time of day')
+    parser.add_argument('--output', default=str(RESULTS), help=argparse.SUPPRESS)
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=measure, show=show)

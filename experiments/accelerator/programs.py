@@ -1,0 +1,129 @@
+"""The programs of a run for devices that are not here: the update and the evaluation, as the package builds them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from configs import ap_news, brown
+from experiments.accelerator.chips import Topology
+from experiments.lineage import ladder
+from nplm_jax import parts
+from nplm_jax.config import ParallelSettings, Settings, value_of
+from nplm_jax.data.corpora import Span
+from nplm_jax.distributed import sharding
+from nplm_jax.models import neural
+from nplm_jax.models.network import Network
+from nplm_jax.runs.experiment import load_settings
+from nplm_jax.training import step
+from nplm_jax.training.optimizers import hyperparameters_of
+
+ROWS = {
+    'mlp1': (brown, 'mlp1'),
+    'default': (brown, ''),
+    'transformer': (ladder, 'attention'),
+    'one_minute': (brown, 'one_minute'),
+    'mlp10': (ap_news, 'mlp10'),
+    'mogrifier': (brown, 'mogrifier'),
+    'mlp9': (brown, 'mlp9'),
+}
+LARGE_VOCABULARY = 262_144  # of mlp10
+NUM_STEPS = 20  # updates of a chunk
+CORPUS = 1_000_000  # words
+EVALUATED = 16_384  # words
+
+
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """A chunk of updates that was traced.
+
+    Attributes:
+        traced: Its trace.
+        batch_size: Words of an update, of all devices.
+        network: The network.
+        num_parameters: The number of arrays of parameters.
+    """
+
+    traced: Any
+    batch_size: int
+    network: Network
+    num_parameters: int
+
+
+def settings_of(row: str, batch_size: int) -> tuple[Settings, int]:
+    """Returns the settings of a row for a chip, in bfloat16, and |V|."""
+    config, name = ROWS[row]
+    changes = {'train.batch_size': batch_size, 'train.steps_per_execution': NUM_STEPS, 'output.precision': 'bfloat16'}
+    made = config.get_config(name)
+    if made.output.kind == 'full':
+        changes['output.block_size'] = 1024  # as its key advises
+    if made.model.family != 'nplm':
+        changes['model.precision'] = 'bfloat16'
+    settings = load_settings(parts.override(made, changes))
+    return settings, LARGE_VOCABULARY if row == 'mlp10' else int(value_of(settings, 'corpus.max_vocabulary'))
+
+
+@contextlib.contextmanager
+def platform(topology: Topology) -> Iterator[None]:
+    """Traces for the platform of a topology what asks for that of JAX."""
+    with mock.patch.object(jax, 'default_backend', lambda: topology.platform):
+        yield
+
+
+def trace_update(row: str, topology: Topology, mesh: tuple[int, int], batch_size: int) -> Update:
+    """Traces a chunk of updates for data x model devices of a topology.
+
+    Args:
+        row: One of ROWS.
+        topology: The devices.
+        mesh: The devices that divide the batch, and those that divide the words.
+        batch_size: Words of an update, of all devices.
+    """
+    settings, num_words = settings_of(row, batch_size)
+    devices = topology.devices()
+    with platform(topology):
+        network = Network.make(settings, num_words)
+        output, streams = network.output, network.body.num_streams(batch_size)
+        parallel = ParallelSettings(*mesh, 'shard_map')
+        made = sharding.make_sharding(parallel, batch_size, streams, output.uses_sparse_updates, devices)
+        if made.mesh is None:  # of JAX's own device
+            made = sharding.MeshSharding(sharding.make_mesh(1, 1, devices))
+        program = step.make_program(settings, network, CORPUS // batch_size + 1, made)
+        hyperparameters = hyperparameters_of(settings)
+        everywhere = NamedSharding(made.mesh, PartitionSpec())
+        put = functools.partial(jax.tree.map, lambda x: _shape(x, everywhere))
+        state = jax.eval_shape(functools.partial(step.init_state, program, hyperparameters))
+        state = program.sharding.shapes(state)
+        extras = jax.eval_shape(lambda: jax.tree.map(jax.numpy.asarray, output.make_extras(_words(), num_words)))
+        tokens_T = jax.ShapeDtypeStruct((max(CORPUS, NUM_STEPS * batch_size),), np.int32, sharding=everywhere)
+        inputs = step.RunInputs(put(hyperparameters), tokens_T, put(extras))
+        traced = step.execute_steps.trace(program, state, tokens_T, 0, NUM_STEPS, inputs)
+    return Update(traced, batch_size, network, len(jax.tree.leaves(state.params)))
+
+
+def trace_evaluation(row: str, topology: Topology) -> Any:
+    """Traces the evaluation of EVALUATED words, which runs on one device."""
+    settings, num_words = settings_of(row, 1024)
+    put = SingleDeviceSharding(topology.devices()[0])
+    with platform(topology):
+        network = Network.make(settings, num_words)
+        params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
+        blocks = neural.stream_blocks(network, _words(), Span(0, EVALUATED), neural.SCORING_BATCH)
+        params, *blocks = jax.tree.map(lambda x: _shape(x, put), (params, *blocks))
+        return neural._read_stream.trace(network, params, *blocks, None)
+
+
+def _words() -> np.ndarray:
+    return np.zeros(EVALUATED, np.int32)
+
+
+def _shape(x: Any, put: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(np.shape(x), x.dtype, sharding=put)
