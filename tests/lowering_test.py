@@ -12,6 +12,7 @@ from helpers import DATA, SPARSE, covering_pairs, small_settings
 
 from nplm_jax import parts
 from nplm_jax.data.corpora import Span
+from nplm_jax.distributed.sharding import MeshSharding
 from nplm_jax.models import neural
 from nplm_jax.training import vmapped
 from nplm_jax.training.loop import prepare_run
@@ -36,7 +37,7 @@ def name_of(changes):
 @pytest.fixture
 def no_cpu(monkeypatch):
     """What a function does on a CPU alone is left out."""
-    monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+    monkeypatch.setattr(MeshSharding, 'platform', 'gpu')
 
 
 def run_of(changes):

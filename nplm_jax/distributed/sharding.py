@@ -57,6 +57,12 @@ class MeshSharding:
     mode: str = 'shard_map'
     paddings: tuple[tuple[str, float], ...] = ()
 
+    @property
+    def platform(self) -> str:
+        """The platform of its devices, such as `cpu`: that of a chip which a mesh describes and this machine lacks."""
+        device = jax.local_devices()[0] if self.mesh is None else self.mesh.devices.flat[0]
+        return device.platform
+
     def map_loss(self, loss: Loss) -> Loss:
         """Maps a per-device loss, `loss(params, *batch, replicated, axes=...) -> (mean, carry)`, over the mesh.
 
@@ -152,7 +158,7 @@ class MeshSharding:
         the loop costs one extra copy of these arrays. Do not apply it to the results of a jitted function: its caller
         would have to know the layout.
         """
-        if jax.default_backend() != 'cpu':
+        if self.platform != 'cpu':
             return tree
         axes = self._axes(tree)
         if self.mesh is None:

@@ -242,11 +242,11 @@ def open_session(
             print(f'Output directory: {folder}', flush=True)
         digests = workdir.model_digests(settings)
         if trains:  # before anything is downloaded: the devices, and whether the batch can be divided
-            make_sharding(settings, parts.make('model.family', settings))
+            platform = make_sharding(settings, parts.make('model.family', settings)).platform
         digests |= workdir.text_digest(corpus.data)
         if trains:
             workdir.check_inputs(settings, digests)
-            settings = session.settings = workdir.resolve(folder, settings, session.data)
+            settings = session.settings = workdir.resolve(folder, settings, session.data, platform)
             session.training_run = prepare_run(settings, session.data)
         if primary:
             workdir.record_inputs(folder, settings, corpus.data, corpus.files, digests)

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nplm_jax import parts
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
@@ -26,7 +27,6 @@ from nplm_jax.models.mixture import CachedScores
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.parts import part_class
 from nplm_jax.training import calibration, suffix_smoothing
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
@@ -122,9 +122,9 @@ def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
     Raises:
         BadInput: The data or the devices do not fit the settings.
     """
-    network = Network.make(settings, data.vocabulary)
+    mesh = make_sharding(settings, parts.make('model.family', settings))
+    network = Network.make(settings, data.vocabulary, mesh.platform)
     schedule = make_schedule(settings, data.train)
-    mesh = make_sharding(settings, network.body)
     extras = network.output.make_extras(data.train_words, len(data.vocabulary))
     return TrainingRun(
         settings=settings,
@@ -146,12 +146,13 @@ def make_sharding(settings: Settings, body: Body) -> sharding.MeshSharding:
     Raises:
         BadInput: There are too few devices, they cannot divide the batch, or `train.accumulate` cannot.
     """
-    batch_size, parts = settings.train.batch_size, settings.train.accumulate
+    batch_size, num_parts = settings.train.batch_size, settings.train.accumulate
     num_streams = body.num_streams(batch_size)
     allowed = f'must be a divisor of {num_streams}, the streams of an update'
-    require(num_streams % parts == 0, 'train.accumulate', parts, allowed)
-    uses_sparse_updates = part_class('output.kind', settings.output.kind).uses_sparse_updates
-    return sharding.make_sharding(settings.parallel, batch_size // parts, num_streams // parts, uses_sparse_updates)
+    require(num_streams % num_parts == 0, 'train.accumulate', num_parts, allowed)
+    uses_sparse_updates = parts.part_class('output.kind', settings.output.kind).uses_sparse_updates
+    shares = batch_size // num_parts, num_streams // num_parts
+    return sharding.make_sharding(settings.parallel, *shares, uses_sparse_updates)
 
 
 class Trainer:

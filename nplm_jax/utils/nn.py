@@ -32,13 +32,13 @@ Precision = Literal['float32', 'bfloat16', 'auto']  # `Network.make` resolves au
 
 
 @functools.cache
-def native_precision() -> Precision:
-    """Returns what `auto` means here.
+def native_precision(platform: str | None = None) -> Precision:
+    """Returns what `auto` means on a platform, `Device.platform` of JAX; None for that of this process's devices.
 
     It is bfloat16 on an accelerator and on a processor with instructions for it, where such products are 2 to 4 times
     as fast (experiments/speed); else float32.
     """
-    if jax.default_backend() != 'cpu':
+    if (platform or jax.local_devices()[0].platform) != 'cpu':
         return 'bfloat16'
     processor = pathlib.Path('/proc/cpuinfo')  # of Linux
     has_bfloat16 = processor.exists() and re.search('amx_bf16|avx512_bf16', processor.read_text())
