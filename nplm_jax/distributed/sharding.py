@@ -58,10 +58,14 @@ class MeshSharding:
     paddings: tuple[tuple[str, float], ...] = ()
 
     @property
+    def devices(self) -> list[jax.Device]:
+        """Its devices; without a mesh, the one that JAX computes on."""
+        return jax.local_devices()[:1] if self.mesh is None else self.mesh.devices.flatten().tolist()
+
+    @property
     def platform(self) -> str:
         """The platform of its devices, such as `cpu`: that of a chip which a mesh describes and this machine lacks."""
-        device = jax.local_devices()[0] if self.mesh is None else self.mesh.devices.flat[0]
-        return device.platform
+        return self.devices[0].platform
 
     def map_loss(self, loss: Loss) -> Loss:
         """Maps a per-device loss, `loss(params, *batch, replicated, axes=...) -> (mean, carry)`, over the mesh.
@@ -79,7 +83,7 @@ class MeshSharding:
         if self.mesh is None:
             return loss
         if self.mode == 'pmap':
-            return functools.partial(_pmapped, loss, self.mesh.devices.flatten().tolist())
+            return functools.partial(_pmapped, loss, self.devices)
         axes = MeshAxes(*(name if name in self.mesh.axis_names else None for name in (DATA, MODEL)))
         assert self.paddings or axes.model is None, 'the loss would take all rows for those of one device'
         return functools.partial(_shard_mapped, loss, self.mesh, axes, self.partition_specs)

@@ -154,7 +154,7 @@ class RunSession:
         assert self.trainer is not None
         figures.draw_learning_curve(self.folder, self.settings.name, self.settings.paper.valid)
         network, progress = self.trainer.run.program.network, self.trainer.progress
-        batch_size = self.settings.train.batch_size
+        cost, rate = self.trainer.run.cost, progress.step * self.settings.train.batch_size / progress.train_seconds
         return NeuralLanguageModel(network, self.trainer.best), {
             'parameters': network.num_parameters(),
             'reach': network.body.reach,
@@ -162,7 +162,8 @@ class RunSession:
             'updates': progress.step,
             'best_update': progress.best_step,
             'seconds': round(progress.seconds, 1),
-            'words_per_second': round(progress.step * batch_size / progress.train_seconds),
+            'flops_per_word': cost.flops_per_word,
+            **{key: round(value, 4 if key == 'mfu' else None) for key, value in cost.rates(rate).items()},
             **({'trained_together': self.num_batched} if self.num_batched > 1 else {}),
             **({'calibration_words': calibration.num_words(self.data)} if self.settings.train.calibrate else {}),
             **({'lowered': lowered} if (lowered := _lowered(self.settings, network)) else {}),

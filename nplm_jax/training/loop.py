@@ -30,6 +30,7 @@ from nplm_jax.outputs.output_layer import Params
 from nplm_jax.training import calibration, suffix_smoothing
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
+from nplm_jax.training.flops import Cost, cost_of
 from nplm_jax.training.optimizers import hyperparameters_of
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.schedule import Progress, Schedule, make_schedule
@@ -91,6 +92,7 @@ class TrainingRun:
         program: The static part of an update.
         inputs: The arrays that every update reads, on every device, without the corpus.
         words: Reads the words of each chunk.
+        cost: What a word costs.
     """
 
     settings: Settings
@@ -99,6 +101,7 @@ class TrainingRun:
     program: Program
     inputs: RunInputs
     words: WordSource
+    cost: Cost
 
     def chunk(self, state: TrainState, step: int) -> Chunk:
         """Returns the chunk after update `step`."""
@@ -126,13 +129,15 @@ def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
     network = Network.make(settings, data.vocabulary, mesh.platform)
     schedule = make_schedule(settings, data.train)
     extras = network.output.make_extras(data.train_words, len(data.vocabulary))
+    program = step_lib.make_program(settings, network, schedule.steps_per_epoch, mesh)
     return TrainingRun(
         settings=settings,
         data=data,
         schedule=schedule,
-        program=step_lib.make_program(settings, network, schedule.steps_per_epoch, mesh),
+        program=program,
         inputs=RunInputs(hyperparameters_of(settings), None, mesh.replicate(jax.tree.map(jnp.asarray, extras))),
         words=make_word_source(settings, data, network.body, mesh),
+        cost=cost_of(program, extras),
     )
 
 
@@ -198,7 +203,7 @@ class Trainer:
         self._store, self._reporter, self._interrupted = store, reporter, interrupted
         self._should_prune = should_prune
         self._started = (time.perf_counter() if started is None else started) - self.progress.seconds
-        reporter.start(self.progress, run.schedule, run.program.batch_size)
+        reporter.start(self.progress, run.schedule, run.program.batch_size, run.cost)
 
     @property
     def done(self) -> bool:

@@ -62,8 +62,9 @@ def test_over_an_axis_that_the_mesh_lacks_nothing_is_divided():
 
 
 def test_the_platform_is_that_of_the_meshs_devices_and_decides_layout_and_precision():
-    mesh = SimpleNamespace(devices=np.array([[SimpleNamespace(platform='tpu')]]))
-    of_tpus = MeshSharding(mesh, paddings=(('U', 0.0),))
+    of_tpus = MeshSharding(
+        SimpleNamespace(devices=np.array([[SimpleNamespace(platform='tpu')]])), paddings=(('U', 0.0),)
+    )
     assert (of_tpus.platform, ONE_DEVICE.platform) == ('tpu', jax.devices()[0].platform)
     tree = {'U': jnp.zeros((4, 3))}
     assert of_tpus.vocab_minor_layout(tree) is tree
