@@ -68,7 +68,7 @@ class Chunk(NamedTuple):
         program: The static part of an update.
         state: The state before the updates.
         positions_T: Positions of words to predict in `inputs.tokens_T`.
-        first: The index in `positions_T` of the first of these updates' words.
+        first: The index in `positions_T` of the first of these updates' words, int32.
         num_steps: The number of updates.
         inputs: What every update reads.
     """
@@ -76,7 +76,7 @@ class Chunk(NamedTuple):
     program: Program
     state: TrainState
     positions_T: jax.Array
-    first: int
+    first: jax.Array
     num_steps: int
     inputs: RunInputs
 
@@ -110,7 +110,8 @@ class TrainingRun:
         B = self.program.batch_size
         words = self.words(epoch, first * B, num_steps * B)
         inputs = dataclasses.replace(self.inputs, tokens_T=words.tokens_L)
-        return Chunk(self.program, state, words.positions, words.first, num_steps, inputs)
+        place = jax.device_put(np.int32(words.first), self.program.sharding.replicated)
+        return Chunk(self.program, state, words.positions, place, num_steps, inputs)
 
     def init_state(self) -> TrainState:
         """Returns the state before the first update, on one device."""
@@ -129,13 +130,14 @@ def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
     network = Network.make(settings, data.vocabulary, mesh.platform)
     schedule = make_schedule(settings, data.train)
     extras = network.output.make_extras(data.train_words, len(data.vocabulary))
+    hyperparameters = jax.device_put(hyperparameters_of(settings), mesh.replicated)
     program = step_lib.make_program(settings, network, schedule.steps_per_epoch, mesh)
     return TrainingRun(
         settings=settings,
         data=data,
         schedule=schedule,
         program=program,
-        inputs=RunInputs(hyperparameters_of(settings), None, mesh.replicate(jax.tree.map(jnp.asarray, extras))),
+        inputs=RunInputs(hyperparameters, None, mesh.replicate(jax.tree.map(jnp.asarray, extras))),
         words=make_word_source(settings, data, network.body, mesh),
         cost=cost_of(program, extras),
     )
@@ -308,7 +310,7 @@ class Trainer:
         """Reads and reports the losses of all chunks but the last `keep`, and counts the seconds."""
         while len(self._unread) > keep:
             before, losses = self._unread.pop(0)
-            nll_S = np.asarray(losses)
+            nll_S = jax.device_get(losses)
             finite.check_losses(nll_S, before)
             now = time.perf_counter()
             train_seconds = self.progress.train_seconds + (now - self._last_read if seconds is None else seconds)
