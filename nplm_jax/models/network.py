@@ -65,14 +65,14 @@ class Network:
         Args:
             settings: The settings.
             vocabulary: The words, or how many there are.
-            platform: That of the devices that train it, which decides a precision that is `auto`; None for that of this
-                process's devices. The settings of a run that has begun have no `auto`.
+            platform: That of the devices that train it, for `Body.on` and a precision that is `auto`; None for this
+                process's. The settings of a run that has begun have no `auto`.
 
         Raises:
             BadInput: The settings are impossible or do not fit the vocabulary.
         """
         settings = resolve_precisions(settings, platform)
-        body = parts.make('model.family', settings)
+        body = parts.make('model.family', settings).on(platform or nn.default_platform())
         body.check(settings)
         words = numbered(vocabulary) if isinstance(vocabulary, int) else vocabulary
         output = parts.make('output.kind', settings).over(words)
