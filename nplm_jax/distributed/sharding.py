@@ -67,11 +67,6 @@ class MeshSharding:
         """The platform of its devices, such as `cpu`: that of a chip which a mesh describes and this machine lacks."""
         return self.devices[0].platform
 
-    @property
-    def replicated(self) -> NamedSharding | None:
-        """The sharding of an array that every device has in full; None, JAX's default device, without a mesh."""
-        return None if self.mesh is None else NamedSharding(self.mesh, PartitionSpec())
-
     def map_loss(self, loss: Loss) -> Loss:
         """Maps a per-device loss, `loss(params, *batch, replicated, axes=...) -> (mean, carry)`, over the mesh.
 
@@ -124,7 +119,20 @@ class MeshSharding:
         """Copies each array to every device."""
         if self.mesh is None:
             return tree
-        return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), self.replicated), tree)
+        sharding = NamedSharding(self.mesh, PartitionSpec())
+        return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), sharding), tree)
+
+    def put(self, numbers: Any) -> Any:
+        """Puts numbers on every device. Unlike `replicate`, no process waits for another one to compare them."""
+        if self.mesh is None:
+            return jax.device_put(numbers)
+        sharding, devices = NamedSharding(self.mesh, PartitionSpec()), self.mesh.local_devices
+
+        def put(number: Any) -> jax.Array:
+            copies = [jax.device_put(number, device) for device in devices]
+            return jax.make_array_from_single_device_arrays(np.shape(number), sharding, copies)
+
+        return jax.tree.map(put, numbers)
 
     def read_rows(self, read: Callable[[int, int], np.ndarray], num_rows: int, width: int) -> jax.Array:
         """Returns rows on every device of which each process reads only the shares of its own devices.

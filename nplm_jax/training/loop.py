@@ -110,7 +110,7 @@ class TrainingRun:
         B = self.program.batch_size
         words = self.words(epoch, first * B, num_steps * B)
         inputs = dataclasses.replace(self.inputs, tokens_T=words.tokens_L)
-        place = jax.device_put(np.int32(words.first), self.program.sharding.replicated)
+        place = self.program.sharding.put(np.int32(words.first))
         return Chunk(self.program, state, words.positions, place, num_steps, inputs)
 
     def init_state(self) -> TrainState:
@@ -130,7 +130,7 @@ def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
     network = Network.make(settings, data.vocabulary, mesh.platform)
     schedule = make_schedule(settings, data.train)
     extras = network.output.make_extras(data.train_words, len(data.vocabulary))
-    hyperparameters = jax.device_put(hyperparameters_of(settings), mesh.replicated)
+    hyperparameters = mesh.put(hyperparameters_of(settings))
     program = step_lib.make_program(settings, network, schedule.steps_per_epoch, mesh)
     return TrainingRun(
         settings=settings,
