@@ -162,6 +162,7 @@ class RunSession:
             'updates': progress.step,
             'best_update': progress.best_step,
             'seconds': round(progress.seconds, 1),
+            'random_generator': jax_settings.REQUIRED['jax_default_prng_impl'],
             'flops_per_word': cost.flops_per_word,
             **{key: round(value, 4 if key == 'mfu' else None) for key, value in cost.rates(rate).items()},
             **({'trained_together': self.num_batched} if self.num_batched > 1 else {}),
